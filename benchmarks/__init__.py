@@ -1,0 +1,22 @@
+"""Benchmarks of tapegrad: asv suites (``bench_*.py``) and comparisons with other libraries.
+
+``python -m benchmarks.versus`` measures tapegrad beside PyTorch, JAX and HIPS autograd, whichever
+are installed; ``asv run`` follows tapegrad alone from commit to commit.
+
+Every library is held to one thread. The variables below are read when a library loads, so they
+are set here, before any of them can be imported.
+"""
+
+import os
+
+ONE_THREAD = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "NUMBA_NUM_THREADS": "1",
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
+    "JAX_PLATFORMS": "cpu",
+    "JAX_ENABLE_X64": "1",
+}
+
+os.environ.update(ONE_THREAD)

@@ -1,0 +1,164 @@
+"""Measurements that need a process of their own: imports, first calls, peaks of memory.
+
+``run_fresh("import_seconds", "numba")`` starts an interpreter, runs the function of that name in
+it, and returns what it printed as JSON.
+"""
+
+import importlib
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+
+
+def run_fresh(program: str, *arguments: object, **environment: str) -> Any:
+    """Run one of the programs below in a new interpreter and return its result.
+
+    The new process imports the same tapegrad as this one would, wherever that is installed.
+    """
+    found = importlib.util.find_spec("tapegrad")
+    folders = [Path(found.origin).parent.parent] if found and found.origin else []
+    path = os.pathsep.join(map(str, [*folders, HERE.parent, os.environ.get("PYTHONPATH", "")]))
+    with tempfile.TemporaryDirectory() as elsewhere:
+        done = subprocess.run(
+            [sys.executable, "-m", "benchmarks.fresh", program, *map(str, arguments)],
+            cwd=elsewhere,
+            env={**os.environ, "PYTHONPATH": path, **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if done.returncode:
+        raise RuntimeError(f"{program} {arguments} failed:\n{done.stderr}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def run_fresh_cold(program: str, *arguments: object) -> Any:
+    """The same with an empty kernel cache."""
+    with tempfile.TemporaryDirectory() as empty:
+        return run_fresh(program, *arguments, TAPEGRAD_CACHE_DIR=empty, NUMBA_CACHE_DIR=empty)
+
+
+# --------------------------------------------------------------------------------------------------
+# Programs
+
+
+def import_seconds(package: str) -> float:
+    """How long importing a package takes, without the start of the interpreter."""
+    start = perf_counter()
+    importlib.import_module(package)
+    return perf_counter() - start
+
+
+def first_gradient_seconds(side_name: str) -> float:
+    """The first gradient of a ten-op program after the import, compilation and all."""
+    from .peers import SIDES
+    from .workloads import WORKLOADS, Case
+
+    (side,) = (side for side in SIDES if side.name == side_name)
+    workload = WORKLOADS["ten"]
+    program = side.prepare(Case(workload, workload.sizes[0]))
+    start = perf_counter()
+    program.whole()
+    return perf_counter() - start
+
+
+def training_bytes(package: str, iterations: str, backward: str) -> dict[str, int]:
+    """Peak memory early in a training loop, and how much higher it is at the end."""
+    step = training_step(package, backward == "True")
+    for _ in range(100):
+        step()
+    early = peak_bytes()
+    for _ in range(int(iterations)):
+        step()
+    return {"peak": peak_bytes(), "growth": peak_bytes() - early}
+
+
+def training_step(package: str, backward: bool) -> Callable[[], None]:
+    """One step of gradient descent on a small layer, with or without its backward."""
+    import numpy as np
+
+    library = importlib.import_module(package)
+    rng = np.random.default_rng(0)
+    x = library.tensor(rng.standard_normal((32, 16)))
+    target = library.tensor(rng.uniform(-1, 1, (32, 8)))
+    w = library.tensor(rng.standard_normal((16, 8)), requires_grad=True)
+
+    def step() -> None:
+        loss = library.sum((library.tanh(x @ w) - target) ** 2)
+        if backward:
+            loss.backward()
+            with library.no_grad():
+                w.sub_(0.001 * w.grad)
+            w.grad = None
+
+    return step
+
+
+def graph_bytes(package: str, ops: str) -> float:
+    """Resident bytes per recorded operation on one number, while the graph is alive."""
+    import numpy as np
+
+    library = importlib.import_module(package)
+    x = library.tensor(np.ones(1), requires_grad=True)
+
+    def record(count: int) -> Any:
+        z = x
+        for _ in range(count):
+            z = library.sin(z)
+        return z
+
+    warm = record(1000)
+    del warm
+    before = resident_bytes()
+    alive = record(int(ops))
+    after = resident_bytes()
+    del alive
+    return (after - before) / int(ops)
+
+
+def peak_bytes() -> int:
+    """The most memory this process has had resident."""
+    return proc_status("VmHWM") or usage_peak()
+
+
+def resident_bytes() -> int:
+    """The memory this process has resident now, on Linux; the peak elsewhere."""
+    return proc_status("VmRSS") or usage_peak()
+
+
+def proc_status(field: str) -> int | None:
+    """A field of the kernel's account of this process, on Linux.
+
+    Unlike ``getrusage``, it starts afresh when a new program is executed.
+    """
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    except FileNotFoundError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(field)), None)
+
+
+def usage_peak() -> int:
+    """The peak according to ``getrusage``, whose unit is not the same everywhere."""
+    import resource
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+PROGRAMS: dict[str, Callable[..., Any]] = {
+    program.__name__: program
+    for program in (import_seconds, first_gradient_seconds, training_bytes, graph_bytes)
+}
+
+if __name__ == "__main__":
+    print(json.dumps(PROGRAMS[sys.argv[1]](*sys.argv[2:])))

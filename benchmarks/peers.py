@@ -1,0 +1,318 @@
+"""The sides of a comparison: tapegrad, its peers, and plain NumPy for the primal alone.
+
+A side knows its array namespace and how to turn a case into a ``Program``, the functions that get
+timed. Libraries are imported when a side is first used, so that any subset may be installed.
+"""
+
+import importlib
+import importlib.util
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from .workloads import Case
+
+
+@dataclass(frozen=True)
+class Program:
+    """A case as one side runs it.
+
+    ``forward`` builds the graph and ``backward`` sweeps it; ``total`` is a call for value and
+    gradients, including whatever it takes to set up and to let go. A side that cannot be split
+    has a total only, and one without derivatives a forward only.
+    """
+
+    forward: Callable[[], Any] | None = None
+    backward: Callable[[Any], Any] | None = None
+    total: Callable[[], tuple[Any, Iterable[Any]]] | None = None
+
+    @property
+    def whole(self) -> Callable[[], Any]:
+        """All that this side can do with the case."""
+        run = self.total or self.forward
+        assert run is not None
+        return run
+
+
+class Namespace:
+    """An array namespace with some names added or replaced."""
+
+    def __init__(self, module: Any, **names: Any):
+        self._module = module
+        self.__dict__.update(names)
+
+    @staticmethod
+    def iterate(step: Callable[[Any], Any], state: Any, steps: int) -> Any:
+        """Apply a step so many times."""
+        for _ in range(steps):
+            state = step(state)
+        return state
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
+
+
+class Side(ABC):
+    """A library that runs the workloads."""
+
+    name: ClassVar[str]
+    package: ClassVar[str]
+    largest: ClassVar[float] = float("inf")
+    """Elements in the differentiated inputs beyond which this side takes no part."""
+
+    def available(self) -> bool:
+        """Whether the library is installed."""
+        return importlib.util.find_spec(self.package) is not None
+
+    def suits(self, case: Case) -> bool:
+        """Whether the case is of a size for which this side is meant."""
+        return sum(case.inputs[i].size for i in case.wrt) <= self.largest
+
+    @cached_property
+    def module(self) -> Any:
+        """The library itself."""
+        return importlib.import_module(self.package)
+
+    @abstractmethod
+    def namespace(self) -> Any:
+        """The arrays' namespace, with the names that the workloads ask of a side."""
+
+    @abstractmethod
+    def prepare(self, case: Case) -> Program:
+        """The case in this library's hands: inputs converted, nothing run."""
+
+    def to_numpy(self, array: Any) -> np.ndarray:
+        """One of this side's results as a NumPy array."""
+        return np.asarray(array)
+
+
+class NumPy(Side):
+    """The primal in plain NumPy, for reference."""
+
+    name = "NumPy primal"
+    package = "numpy"
+
+    def namespace(self) -> Any:
+        """NumPy with the usual three-line logsumexp."""
+        return Namespace(np, logsumexp=self.logsumexp, decay=lambda x: np.exp(-x))
+
+    @staticmethod
+    def logsumexp(x: np.ndarray, axis: int) -> np.ndarray:
+        """Logarithm of the sum of exponentials along an axis."""
+        top = np.max(x, axis=axis, keepdims=True)
+        return np.log(np.sum(np.exp(x - top), axis=axis)) + np.squeeze(top, axis=axis)
+
+    def prepare(self, case: Case) -> Program:
+        """A forward only."""
+        loss = case.loss(self.namespace())
+        return Program(forward=lambda: loss(*case.inputs))
+
+
+class TorchStyle(Side):
+    """Tensors that record what happens to them: PyTorch, and tapegrad, which shares its names."""
+
+    def tensor(self, array: np.ndarray, requires_grad: bool = False) -> Any:
+        """A tensor of this library with a copy of the array."""
+        return self.module.tensor(array, requires_grad=requires_grad)
+
+    def namespace(self) -> Any:
+        """The library's own functions and a custom one."""
+        return Namespace(self.module, decay=self.custom_decay())
+
+    def custom_decay(self) -> Callable[..., Any]:
+        """An exp(-x) with a derivative written by the user."""
+        exp = self.module.exp
+
+        class Decay(self.module.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                z = exp(-x)
+                ctx.save_for_backward(z)
+                return z
+
+            @staticmethod
+            def backward(ctx, g):
+                (z,) = ctx.saved_tensors
+                return -g * z
+
+        return Decay.apply
+
+    def tensors(self, case: Case) -> list[Any]:
+        """The inputs; those to be differentiated require a gradient."""
+        return [self.tensor(a, i in case.wrt) for i, a in enumerate(case.inputs)]
+
+    def prepare(self, case: Case) -> Program:
+        """The forward records; ``autograd.grad`` sweeps and lets the graph go."""
+        loss, grad = case.loss(self.namespace()), self.module.autograd.grad
+        tensors = self.tensors(case)
+        inputs = [tensors[i] for i in case.wrt]
+
+        def total():
+            value = loss(*tensors)
+            return value, grad(value, inputs)
+
+        return Program(lambda: loss(*tensors), lambda value: grad(value, inputs), total)
+
+    def to_numpy(self, array: Any) -> np.ndarray:
+        """The values without the history."""
+        return np.asarray(array.detach().numpy())
+
+
+class Tapegrad(TorchStyle):
+    """The library that these benchmarks are about."""
+
+    name = "tapegrad"
+    package = "tapegrad"
+
+
+class Torch(TorchStyle):
+    """PyTorch, eager."""
+
+    name = "PyTorch"
+    package = "torch"
+
+    @cached_property
+    def module(self) -> Any:
+        """PyTorch on one thread."""
+        torch = importlib.import_module("torch")
+        torch.set_num_threads(1)
+        return torch
+
+
+class Autograd(Side):
+    """HIPS autograd."""
+
+    name = "HIPS autograd"
+    package = "autograd"
+
+    def namespace(self) -> Any:
+        """Its NumPy, its logsumexp and a primitive of our own."""
+        extend = importlib.import_module("autograd.extend")
+        special = importlib.import_module("autograd.scipy.special")
+        decay = extend.primitive(lambda x: np.exp(-x))
+        extend.defvjp(decay, lambda z, x: lambda g: -g * z)
+        numpy = importlib.import_module("autograd.numpy")
+        return Namespace(numpy, logsumexp=special.logsumexp, decay=decay)
+
+    def prepare(self, case: Case) -> Program:
+        """``make_vjp`` runs the forward and returns the backward."""
+        record = self.module.make_vjp(case.loss(self.namespace()), case.wrt)
+
+        def forward():
+            return record(*case.inputs)
+
+        def total():
+            pull_back, value = forward()
+            return value, pull_back(1.0)
+
+        return Program(forward, lambda graph: graph[0](1.0), total)
+
+
+class Jax(Side):
+    """What JAX eager and compiled have in common."""
+
+    package = "jax"
+
+    def namespace(self) -> Any:
+        """``jax.numpy`` with its logsumexp and a custom vjp."""
+        jnp = importlib.import_module("jax.numpy")
+
+        @self.module.custom_vjp
+        def decay(x):
+            return jnp.exp(-x)
+
+        def decay_forward(x):
+            z = jnp.exp(-x)
+            return z, z
+
+        decay.defvjp(decay_forward, lambda z, g: (-g * z,))
+        return Namespace(jnp, logsumexp=self.module.nn.logsumexp, decay=decay)
+
+    def arrays(self, case: Case) -> list[Any]:
+        """The inputs on the device."""
+        return [self.module.device_put(a) for a in case.inputs]
+
+
+class JaxJit(Jax):
+    """JAX with value and gradient compiled into one program."""
+
+    name = "jax.jit"
+
+    def namespace(self) -> Any:
+        """With a scan in the place of long loops, which would take minutes to compile."""
+
+        def iterate(step, state, steps):
+            state, _ = self.module.lax.scan(lambda z, _: (step(z), None), state, length=steps)
+            return state
+
+        return Namespace(super().namespace(), iterate=iterate)
+
+    def prepare(self, case: Case) -> Program:
+        """A total only: there is nothing to split."""
+        value_and_grad = self.module.value_and_grad(case.loss(self.namespace()), argnums=case.wrt)
+        compiled, arrays = self.module.jit(value_and_grad), self.arrays(case)
+        return Program(total=lambda: self.module.block_until_ready(compiled(*arrays)))
+
+
+class JaxEager(Jax):
+    """JAX without compilation, which is not what it is made for: small sizes only."""
+
+    name = "JAX eager"
+    largest = 1000
+
+    def prepare(self, case: Case) -> Program:
+        """``jax.vjp`` runs the forward and returns the backward."""
+        loss, arrays = case.loss(self.namespace()), self.arrays(case)
+        ready, one = self.module.block_until_ready, self.module.device_put(np.ones(()))
+
+        def of_differentiated(*parts):
+            whole = list(arrays)
+            for i, part in zip(case.wrt, parts, strict=True):
+                whole[i] = part
+            return loss(*whole)
+
+        def forward():
+            value, pull_back = self.module.vjp(of_differentiated, *(arrays[i] for i in case.wrt))
+            return ready(value), pull_back
+
+        def backward(graph):
+            return ready(graph[1](one))
+
+        def total():
+            graph = forward()
+            return graph[0], backward(graph)
+
+        return Program(forward, backward, total)
+
+
+SIDES: tuple[Side, ...] = (Tapegrad(), Torch(), JaxJit(), JaxEager(), Autograd(), NumPy())
+
+
+def installed() -> list[Side]:
+    """The sides whose libraries are there, tapegrad first."""
+    return [side for side in SIDES if side.available()]
+
+
+def outcome(side: Side, case: Case, program: Program, result: Any) -> dict[str, np.ndarray]:
+    """What a program returned, by name: the value and, where there are any, the gradients."""
+    if program.total is None:
+        return {"the value": side.to_numpy(result)}
+    value, gradients = result
+    found = {f"gradient {i}": side.to_numpy(g) for i, g in zip(case.wrt, gradients, strict=True)}
+    return {"the value": side.to_numpy(value), **found}
+
+
+def disagreement(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> str | None:
+    """How an outcome differs from the expected one, or None if it does not."""
+    for what in found.keys() & expected.keys():
+        a, b = found[what], expected[what]
+        if a.shape != b.shape:
+            return f"{what} has shape {a.shape} instead of {b.shape}"
+        largest = np.max(np.abs(b), initial=1e-300)
+        if not np.allclose(a, b, rtol=1e-9, atol=1e-12 * largest):
+            return f"{what} is off by {np.max(np.abs(a - b)) / largest:.1e} of its largest element"
+    return None

@@ -1,0 +1,127 @@
+"""Tables for a terminal and a plot for a page; rich and matplotlib are used if they are there."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .targets import Measurements
+from .timing import Seconds
+
+
+def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table: the first column to the left, the others to the right."""
+    try:
+        from rich.console import Console
+        from rich.table import Table
+    except ImportError:
+        show_plain_table(title, columns, rows)
+        return
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for i, column in enumerate(columns):
+        table.add_column(column, justify="right" if i else "left")
+    for row in rows:
+        table.add_row(*row)
+    console = Console()
+    if not console.is_terminal:
+        console.width = 120
+    console.print(table)
+
+
+def show_plain_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """The same without any library."""
+    widths = [max(map(len, cells)) for cells in zip(columns, *rows, strict=True)]
+
+    def line(cells: Sequence[str]) -> str:
+        first, *others = (
+            cell.rjust(width) if i else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        )
+        return "  ".join([first, *others]).rstrip()
+
+    print(f"\n{title}", line(columns), "  ".join("-" * width for width in widths), sep="\n")
+    print(*map(line, rows), sep="\n")
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds to three digits in the unit that suits them."""
+    if seconds is None:
+        return ""
+    for unit, scale in (("s", 1.0), ("ms", 1e3)):
+        if seconds * scale >= 1:
+            return f"{seconds * scale:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} us"
+
+
+def size_in_bytes(count: float) -> str:
+    """Bytes in the unit that suits them."""
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if abs(count) >= scale:
+            return f"{count / scale:.3g} {unit}"
+    return f"{count:.0f} B"
+
+
+def ratio(value: float | None, reference: float | None) -> str:
+    """One time as a multiple of another."""
+    return "" if value is None or not reference else f"{value / reference:.3g}x"
+
+
+TIMING_COLUMNS = (
+    "",
+    "forward",
+    "backward",
+    "total",
+    "to tapegrad",
+    "to primal",
+    "first call",
+    "samples",
+)
+
+
+def timing_rows(sides: Mapping[str, Seconds]) -> list[tuple[str, ...]]:
+    """A row for every side of a case; the primal is NumPy's."""
+    ours, primal = sides.get("tapegrad"), sides.get("NumPy primal")
+    return [
+        (
+            name,
+            duration(seconds.forward),
+            duration(seconds.backward),
+            duration(seconds.total),
+            ratio(seconds.total, ours and ours.total),
+            ratio(seconds.total, primal and primal.forward),
+            duration(seconds.first),
+            str(seconds.repetitions),
+        )
+        for name, seconds in sides.items()
+    ]
+
+
+def save_plot(path: str, measurements: Measurements) -> None:
+    """Every peer's total as a multiple of tapegrad's, one line of dots a case."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise SystemExit("the plot needs matplotlib: pip install matplotlib") from error
+    cases = [(case, sides) for case, sides in measurements.items() if "tapegrad" in sides]
+    names = {name: None for _, sides in cases for name in sides if name != "tapegrad"}
+    figure = Figure(figsize=(8, 1.5 + 0.3 * len(cases)), layout="constrained")
+    axes = figure.add_subplot()
+    for name in names:
+        dots = [(x, y) for y, (_, sides) in enumerate(cases) if (x := multiple(sides, name))]
+        if dots:
+            axes.plot(*zip(*dots, strict=True), "o", label=name, alpha=0.8)
+    axes.axvline(1.0, color="black", linewidth=1)
+    axes.set_xscale("log")
+    axes.set_yticks(range(len(cases)), [" ".join(case) for case, _ in cases])
+    axes.invert_yaxis()
+    axes.set_xlabel("time for value and gradient, as a multiple of tapegrad's (less is faster)")
+    axes.grid(axis="x", alpha=0.3)
+    if names:
+        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=5, frameon=False)
+    figure.savefig(path, dpi=150)
+
+
+def multiple(sides: Mapping[str, Any], name: str) -> float | None:
+    """A side's total, or NumPy's forward, in units of tapegrad's total."""
+    if name not in sides:
+        return None
+    time = sides[name].total or sides[name].forward
+    return time / sides["tapegrad"].total

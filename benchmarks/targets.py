@@ -1,0 +1,65 @@
+"""How fast tapegrad means to be, as ratios to its peers, and whether a measurement says so."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from .timing import Seconds
+
+Measurements = Mapping[tuple[str, str], Mapping[str, Seconds]]
+"""Seconds of each side, by workload and label of the size."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """On a workload, a phase of tapegrad takes at most so many times the peer's."""
+
+    workload: str
+    sizes: tuple[str, ...] | None
+    """Beginnings of the labels of the sizes it is about; None for all of them."""
+    phase: str
+    peer: str
+    at_most: float
+
+    def concerns(self, workload: str, size: str) -> bool:
+        """Whether the target is about this case."""
+        return workload == self.workload and (self.sizes is None or size in self.sizes)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A target beside what was measured."""
+
+    target: Target
+    size: str
+    ratio: float
+
+    @property
+    def met(self) -> bool:
+        """Whether the target is met."""
+        return self.ratio <= self.target.at_most
+
+
+SMALL_CHAINS = ("n=1", "n=8")
+
+TARGETS = (
+    Target("chain", SMALL_CHAINS, "total", "PyTorch", 1 / 4),
+    Target("chain", SMALL_CHAINS, "total", "HIPS autograd", 1 / 10),
+    Target("chain", SMALL_CHAINS, "backward", "PyTorch", 1 / 10),
+    Target("chain", ("n=1000000 (20 steps)",), "total", "PyTorch", 1.0),
+    Target("mlp", None, "total", "PyTorch", 1.0),
+    Target("lse", None, "total", "PyTorch", 1.0),
+    Target("gmm", None, "total", "PyTorch", 1.0),
+)
+
+
+def verdicts(measurements: Measurements) -> Iterator[Verdict]:
+    """A verdict on every target that the measurements can decide."""
+    for target in TARGETS:
+        for (workload, size), sides in measurements.items():
+            if not target.concerns(workload, size):
+                continue
+            if "tapegrad" not in sides or target.peer not in sides:
+                continue
+            ours = getattr(sides["tapegrad"], target.phase)
+            theirs = getattr(sides[target.peer], target.phase)
+            yield Verdict(target, size, ours / theirs)

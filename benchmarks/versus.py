@@ -1,0 +1,138 @@
+"""tapegrad beside PyTorch, JAX, HIPS autograd and NumPy: ``python -m benchmarks.versus``.
+
+Whichever of the peers are installed take part. All sides run in this process, on one thread, in
+turn; times are medians. Before anything is timed, values and gradients are compared.
+"""
+
+import argparse
+import dataclasses
+import importlib.metadata
+import json
+import platform
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from . import report
+from .peers import Side, disagreement, installed, outcome
+from .processes import PROCESSES
+from .targets import Measurements, verdicts
+from .timing import Seconds, Stopwatch, sample_in_turn
+from .workloads import WORKLOADS, Case
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print, save; the status is that of tapegrad's agreement with its peers."""
+    options = parse(arguments)
+    sides = installed()
+    measurements: dict[tuple[str, str], dict[str, Seconds]] = {}
+    problems: list[str] = []
+    for case in cases(options.workload, options.quick):
+        print(f"... {case.label}", file=sys.stderr, flush=True)
+        measured = compare(case, sides, options.repetitions, problems)
+        measurements[case.workload.name, case.size.label] = measured
+        report.show_table(case.label, report.TIMING_COLUMNS, report.timing_rows(measured))
+    processes = {
+        name: measure(sides, options.repetitions, options.quick)
+        for name, measure in PROCESSES.items()
+        if options.workload is None or name in options.workload
+    }
+    if not options.quick:
+        show_verdicts(measurements)
+    if options.output:
+        report.save_plot(options.output, measurements)
+    if options.json:
+        save_json(options.json, sides, measurements, processes)
+    if problems:
+        print("\nLeft out:", *problems, sep="\n  ")
+    return int(any(problem.startswith("tapegrad") for problem in problems))
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.versus", description=__doc__)
+    names = [*WORKLOADS, *PROCESSES]
+    parser.add_argument("--workload", action="append", choices=names, help="only this; repeatable")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, one repetition each")
+    parser.add_argument("--repetitions", type=int, help="at least this many samples (default 11)")
+    parser.add_argument("--output", metavar="PNG", help="save a plot of the ratios")
+    parser.add_argument("--json", metavar="FILE", help="save the measurements")
+    options = parser.parse_args(arguments)
+    options.repetitions = options.repetitions or (1 if options.quick else 11)
+    return options
+
+
+def cases(names: Sequence[str] | None, quick: bool) -> list[Case]:
+    """The cases to run, in the table's order."""
+    chosen = [w for w in WORKLOADS.values() if names is None or w.name in names]
+    return [Case(w, size) for w in chosen for size in ((w.quick,) if quick else w.sizes)]
+
+
+def compare(
+    case: Case, sides: Sequence[Side], repetitions: int, problems: list[str]
+) -> dict[str, Seconds]:
+    """Time the sides that run the case and agree about it; note why others are left out.
+
+    The first peer that runs it says what is right, so tapegrad comes last here.
+    """
+    watches: dict[str, Stopwatch] = {}
+    expected: dict[str, np.ndarray] = {}
+    for side in sorted(sides, key=lambda side: side.name == "tapegrad"):
+        if not side.suits(case):
+            continue
+        try:
+            watch = Stopwatch(side.prepare(case))
+            found = outcome(side, case, watch.program, watch.first_call())
+        except Exception as error:
+            trouble = f"{type(error).__name__}: {error}"
+        else:
+            expected = expected or found
+            trouble = disagreement(found, expected)
+        if trouble:
+            problems.append(f"{side.name} on {case.label}: {trouble}")
+        else:
+            watches[side.name] = watch
+    in_order = {side.name: watches[side.name] for side in sides if side.name in watches}
+    sample_in_turn(list(in_order.values()), repetitions)
+    return {name: watch.seconds() for name, watch in in_order.items()}
+
+
+def show_verdicts(measurements: Measurements) -> None:
+    """Print which targets are met."""
+    rows = [
+        (
+            f"{v.target.workload} {v.size}, {v.target.phase}",
+            v.target.peer,
+            f"{v.target.at_most:.3g}x",
+            f"{v.ratio:.3g}x",
+            "met" if v.met else "MISSED",
+        )
+        for v in verdicts(measurements)
+    ]
+    if rows:
+        report.show_table("Targets", ("", "peer", "at most", "measured", ""), rows)
+
+
+def save_json(
+    path: str, sides: Sequence[Side], measurements: Measurements, processes: dict[str, Any]
+) -> None:
+    """Write all that was measured."""
+    peers = [side.package for side in sides if side.package != "tapegrad"]
+    versions = {package: importlib.metadata.version(package) for package in peers}
+    document = {
+        "python": platform.python_version(),
+        "versions": versions,
+        "cases": [
+            {"workload": w, "size": s, "sides": {n: dataclasses.asdict(t) for n, t in m.items()}}
+            for (w, s), m in measurements.items()
+        ],
+        "processes": processes,
+    }
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(document, file, indent=1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

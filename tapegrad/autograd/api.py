@@ -1,0 +1,318 @@
+"""`backward` and `grad`."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.autograd.engine import sweep_arrays, sweep_tensors
+from tapegrad.modes import MODE
+from tapegrad.tape.layout import LEAF_CLOCK, OWN_INPUTS, OWN_SLOT
+from tapegrad.tensor import Owner, Tensor, wrap
+
+Tensors = Tensor | Sequence[Tensor]
+
+
+def _as_tuple(value: Any, what: str) -> tuple[Any, ...]:
+    if isinstance(value, Tensor):
+        return (value,)
+    if value is None:
+        raise TypeError(f"{what} expected to be a Tensor or a sequence of Tensors, got None")
+    return tuple(value)
+
+
+def _roots(
+    outputs: tuple[Tensor, ...], cotangents: Any, create_graph: bool
+) -> list[tuple[Owner, Tensor]]:
+    """Pair the owners of outputs with their cotangents, made or checked."""
+    if cotangents is None:
+        cotangents = (None,) * len(outputs)
+    elif isinstance(cotangents, (Tensor, np.ndarray)):
+        cotangents = (cotangents,)
+    if len(cotangents) != len(outputs):
+        raise RuntimeError(f"got {len(outputs)} tensors and {len(cotangents)} gradients")
+    roots = []
+    for k, (output, g) in enumerate(zip(outputs, cotangents, strict=True)):
+        if not isinstance(output, Tensor):
+            raise TypeError(f"element {k} of tensors is a {type(output).__name__}, not a Tensor")
+        if output._own is None:
+            raise RuntimeError(
+                f"element {k} of tensors does not require grad and does not have a grad_fn"
+            )
+        if g is None:
+            if output.size != 1:
+                raise RuntimeError("grad can be implicitly created only for scalar outputs")
+            g = wrap(np.ones(output.shape, output.dtype))
+        else:
+            if not isinstance(g, Tensor):
+                if not isinstance(g, (np.ndarray, np.generic, float, int)):
+                    raise TypeError(
+                        "gradients can be either Tensors, arrays or None, but got "
+                        f"{type(g).__name__}"
+                    )
+                g = wrap(np.asarray(g))
+            if g.shape != output.shape:
+                raise RuntimeError(
+                    f"Mismatch in shape: grad_output[{k}] has a shape of {list(g.shape)} and "
+                    f"output[{k}] has a shape of {list(output.shape)}."
+                )
+            if g.dtype != output.dtype:
+                g = g.astype(output.dtype)
+        roots.append((output._own, g))
+    return roots
+
+
+def _run(
+    roots: list[tuple[Owner, Tensor]],
+    inputs: Sequence[Owner] | None,
+    retain: bool,
+    create_graph: bool,
+) -> dict[int, tuple[Owner, Tensor]]:
+    if create_graph:
+        before = MODE.set_recording(True)
+        try:
+            return sweep_tensors(roots, inputs, retain)
+        finally:
+            MODE.set_recording(before)
+    found = sweep_arrays([(own, g._a) for own, g in roots], inputs, retain)
+    return {slot: (own, wrap(g)) for slot, (own, g) in found.items()}
+
+
+def backward(
+    tensors: Tensors,
+    grad_tensors: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    grad_variables: Any = None,
+    inputs: Tensors | None = None,
+) -> None:
+    """Add the gradients of tensors to the `.grad` of the leaves they were computed from.
+
+    Parameters
+    ----------
+    tensors
+        Outputs to differentiate.
+    grad_tensors
+        Their cotangents, of the same shapes; may be left out for outputs of one element.
+    retain_graph
+        Keep the values saved for the backward pass, so that it can run again; default:
+        `create_graph`.
+    create_graph
+        Record the backward pass, so that the gradients can be differentiated.
+    grad_variables
+        Deprecated name of `grad_tensors`.
+    inputs
+        Accumulate into these tensors only (leaves, or others, whose `.grad` is then set).
+
+    Raises
+    ------
+    RuntimeError
+        If an output has no graph, a cotangent is missing or of a wrong shape, saved values were
+        freed by an earlier pass or modified in place.
+
+    Examples
+    --------
+    >>> import tapegrad as tg
+    >>> x = tg.tensor([1.0, 2.0], requires_grad=True)
+    >>> tg.autograd.backward((x * x).sum())
+    >>> x.grad
+    tensor([2., 4.])
+    """
+    if grad_variables is not None:
+        warnings.warn(
+            "`grad_variables` is deprecated. Use `grad_tensors` instead.",
+            FutureWarning,
+            stacklevel=2,
+        )
+        if grad_tensors is not None:
+            raise RuntimeError(
+                "`grad_tensors` and `grad_variables` (deprecated) arguments both passed to "
+                "`backward()`. Please only use `grad_tensors`."
+            )
+        grad_tensors = grad_variables
+    owners = None
+    targets: dict[int, Tensor] = {}
+    if inputs is not None:
+        chosen = _as_tuple(inputs, "`inputs`")
+        if not chosen:
+            raise RuntimeError("`inputs` argument to `backward()` cannot be empty.")
+        targets = {own[OWN_SLOT]: t for own, t in zip(_owners(chosen), chosen, strict=True)}
+        owners = _owners(chosen)
+    roots = _roots(_as_tuple(tensors, "tensors"), grad_tensors, create_graph)
+    retain = create_graph if retain_graph is None else retain_graph
+    for slot, (own, g) in _run(roots, owners, retain, create_graph).items():
+        meta = own[OWN_INPUTS] if slot >= LEAF_CLOCK else targets[slot].ensure_meta()
+        accumulate(meta, g, create_graph)
+
+
+def accumulate(meta: Any, g: Tensor, create_graph: bool) -> None:
+    """Add a gradient to a tensor's `.grad`, in place unless it is to be differentiated."""
+    if meta.hooks:
+        g = run_hooks(meta.hooks, g)
+    old = meta.grad
+    if old is None:
+        meta.grad = g
+    elif create_graph or old._own is not None:
+        meta.grad = old + g
+    else:
+        np.add(old._a, g._a, out=old._a)
+
+
+def run_hooks(hooks: Any, g: Tensor) -> Tensor:
+    """Pass a gradient through tensor hooks, each of which may replace it."""
+    for hook in list(hooks.values()):
+        result = hook(g)
+        if result is None:
+            continue
+        if not isinstance(result, Tensor):
+            raise TypeError(
+                f"hook {getattr(hook, '__name__', hook)!r} has returned an object of type "
+                f"{type(result).__name__}; expected a Tensor or None"
+            )
+        if result.shape != g.shape:
+            raise RuntimeError(
+                f"hook {getattr(hook, '__name__', hook)!r} has changed the size of value"
+            )
+        g = result if result.dtype == g.dtype else result.astype(g.dtype)
+    return g
+
+
+def _owners(tensors: tuple[Tensor, ...]) -> list[Owner]:
+    owners = []
+    for k, tensor in enumerate(tensors):
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"input {k} is a {type(tensor).__name__}, not a Tensor")
+        if tensor._own is None:
+            raise RuntimeError(
+                f"One of the differentiated Tensors does not require grad (input {k})"
+            )
+        owners.append(tensor._own)
+    return owners
+
+
+def grad(
+    outputs: Tensors,
+    inputs: Tensors,
+    grad_outputs: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    only_inputs: bool = True,
+    allow_unused: bool | None = None,
+    is_grads_batched: bool = False,
+    materialize_grads: bool = False,
+) -> tuple[Tensor | None, ...]:
+    """Return the gradients of outputs with respect to inputs; `.grad` is not touched.
+
+    Parameters
+    ----------
+    outputs
+        Tensors to differentiate; with several, the gradient of their sum.
+    inputs
+        Tensors, leaves or not, that the outputs were computed from. Only what their gradients need
+        is computed.
+    grad_outputs
+        Cotangents of the outputs, of the same shapes; may be left out for outputs of one element.
+    retain_graph
+        Keep the values saved for the backward pass; default: `create_graph`.
+    create_graph
+        Record the backward pass, so that the gradients can be differentiated.
+    only_inputs
+        Deprecated; False warns and is ignored.
+    allow_unused
+        Return None for inputs that the outputs do not depend on, instead of raising; default:
+        `materialize_grads`.
+    is_grads_batched
+        The leading axis of every cotangent numbers several of them; gradients get that axis too.
+    materialize_grads
+        Return zeros for inputs that the outputs do not depend on.
+
+    Returns
+    -------
+    tuple of Tensor
+        One gradient per input, of its shape and dtype.
+
+    Raises
+    ------
+    RuntimeError
+        As `backward`; also if an input is unused or does not require gradients.
+
+    Examples
+    --------
+    >>> import tapegrad as tg
+    >>> x = tg.tensor(3.0, requires_grad=True)
+    >>> tg.autograd.grad(x**3, x)
+    (tensor(27.),)
+    """
+    if not only_inputs:
+        warnings.warn(
+            "only_inputs argument is deprecated and is ignored now (defaults to True). "
+            "To accumulate gradient for other parts of the graph, please use "
+            "autograd.backward.",
+            FutureWarning,
+            stacklevel=2,
+        )
+    if allow_unused is None:
+        allow_unused = materialize_grads
+    elif materialize_grads and not allow_unused:
+        raise ValueError(
+            "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."
+        )
+    chosen = _as_tuple(inputs, "inputs")
+    if not chosen:
+        raise ValueError("grad requires non-empty inputs.")
+    retain = create_graph if retain_graph is None else retain_graph
+    outputs = _as_tuple(outputs, "outputs")
+    owners = _owners(chosen)
+    if is_grads_batched:
+        return _batched(
+            outputs, chosen, grad_outputs, retain, create_graph, allow_unused, materialize_grads
+        )
+    found = _run(_roots(outputs, grad_outputs, create_graph), owners, retain, create_graph)
+    result: list[Tensor | None] = []
+    for k, (tensor, own) in enumerate(zip(chosen, owners, strict=True)):
+        pair = found.get(own[OWN_SLOT])
+        if pair is not None:
+            g = pair[1]
+            meta = tensor.meta()
+            result.append(run_hooks(meta.hooks, g) if meta is not None and meta.hooks else g)
+        elif materialize_grads:
+            result.append(wrap(np.zeros(tensor.shape, tensor.dtype)))
+        elif allow_unused:
+            result.append(None)
+        else:
+            raise RuntimeError(
+                f"The differentiated Tensor at index {k} appears to not have been used in the "
+                "graph. Set allow_unused=True if this is the desired behavior."
+            )
+    return tuple(result)
+
+
+def _batched(outputs, inputs, cotangents, retain, create_graph, allow_unused, materialize):
+    """Run one sweep for every cotangent of a batch."""
+    if cotangents is None:
+        raise RuntimeError("is_grads_batched needs grad_outputs")
+    cotangents = _as_tuple(cotangents, "grad_outputs")
+    sizes = {g.shape[0] for g in cotangents if g is not None}
+    if len(sizes) != 1:
+        raise RuntimeError("all grad_outputs must have one leading axis of the same length")
+    (count,) = sizes
+    rows = [
+        grad(
+            outputs,
+            inputs,
+            [None if g is None else g[k] for g in cotangents],
+            True if k < count - 1 else retain,
+            create_graph,
+            allow_unused=allow_unused,
+            materialize_grads=materialize,
+        )
+        for k in range(count)
+    ]
+    from tapegrad.ops.shape import stack
+
+    return tuple(
+        None if column[0] is None else stack(list(column)) for column in zip(*rows, strict=True)
+    )

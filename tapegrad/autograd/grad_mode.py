@@ -1,0 +1,133 @@
+"""Switching the recording of ops on and off, as context manager or decorator."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import warnings
+from collections.abc import Callable, Generator
+from types import TracebackType
+from typing import Any, TypeVar
+
+from tapegrad.modes import MODE
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def is_grad_enabled() -> bool:
+    """Return whether ops of this thread are recorded."""
+    return MODE.recording
+
+
+class _GradMode:
+    """A context manager and decorator that sets recording in the current thread."""
+
+    enabled: bool
+
+    def __enter__(self) -> None:
+        self._before = MODE.set_recording(self.enabled)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        MODE.set_recording(self._before)
+
+    def __call__(self, function: F) -> F:
+        """Decorate a function or generator function, so that its body runs in this mode."""
+        if inspect.isclass(function):
+            warnings.warn(
+                "Decorating classes is deprecated and will be disabled in future versions. You "
+                "should only decorate functions or methods. To preserve the current behavior of "
+                "class decoration, you can directly decorate the `__init__` method and nothing "
+                "else.",
+                FutureWarning,
+                stacklevel=2,
+            )
+            function.__init__ = self(function.__init__)  # type: ignore[misc]
+            return function
+        if inspect.isgeneratorfunction(function):
+            return self._wrap_generator(function)
+
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with self.clone():
+                return function(*args, **kwargs)
+
+        return wrapped  # type: ignore[return-value]
+
+    def clone(self) -> _GradMode:
+        """Return another context of the same mode (one context is entered once at a time)."""
+        return type(self)()
+
+    def _wrap_generator(self, function: F) -> F:
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+            with self.clone():
+                generator = function(*args, **kwargs)
+            step, argument = generator.send, None
+            while True:
+                try:
+                    with self.clone():
+                        value = step(argument)
+                except StopIteration as stop:
+                    return stop.value
+                try:
+                    argument = yield value
+                    step = generator.send
+                except GeneratorExit:
+                    with self.clone():
+                        generator.close()
+                    raise
+                except BaseException as error:
+                    step, argument = generator.throw, error
+
+        return wrapped  # type: ignore[return-value]
+
+
+class no_grad(_GradMode):
+    """Do not record ops: results do not require gradients.
+
+    Examples
+    --------
+    >>> import tapegrad as tg
+    >>> x = tg.tensor(1.0, requires_grad=True)
+    >>> with tg.no_grad():
+    ...     y = x * 2
+    >>> y.requires_grad
+    False
+    """
+
+    enabled = False
+
+
+class enable_grad(_GradMode):
+    """Record ops, also inside `no_grad`."""
+
+    enabled = True
+
+
+class set_grad_enabled(_GradMode):
+    """Set recording on or off, at once and, as a context manager, until its end.
+
+    Parameters
+    ----------
+    mode
+        Whether to record.
+    """
+
+    def __init__(self, mode: bool) -> None:
+        self.enabled = bool(mode)
+        self._before = MODE.set_recording(self.enabled)
+
+    def __enter__(self) -> None:
+        MODE.set_recording(self.enabled)
+
+    def __call__(self, function: F) -> F:
+        MODE.set_recording(self._before)  # a decorator does not switch anything by itself
+        return super().__call__(function)
+
+    def clone(self) -> _GradMode:
+        return enable_grad() if self.enabled else no_grad()

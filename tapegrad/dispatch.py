@@ -1,0 +1,198 @@
+"""Calling ops on tensors: unwrap, compute, and record.
+
+`apply_op` is the general way, for any op and any arguments. `tapegrad.eager` has a shorter one for
+the commonest case, which leaves exactly the same record.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapegrad.frames import OpaqueFrame, append_nary, select, TUPLE_AVAL
+from tapegrad.modes import MODE
+from tapegrad.ops.kinds import Opaque, Reduction, SweptOp, View
+from tapegrad.ops.op import Op, normalize_axes
+from tapegrad.ops.shape import astype
+from tapegrad.tape.aval import AVALS, DTYPE_CODES
+from tapegrad.tape.layout import KIND_VIEW, OWN_AVAL, OWN_SLOT
+from tapegrad.tape.tape import TAPE
+from tapegrad.tensor import Meta, Owner, Tensor, wrap
+
+
+def unwrap(value: Any) -> Any:
+    """Return the array of a tensor (or of tensors in a list); anything else as it is."""
+    if isinstance(value, Tensor):
+        return value._a
+    if type(value) in (list, tuple):
+        return type(value)(unwrap(item) for item in value)
+    return value
+
+
+def owner_of(value: Any) -> Owner | None:
+    """Return the owner of a tensor's record, None for anything else."""
+    return value._own if isinstance(value, Tensor) else None
+
+
+def as_array(z: Any) -> np.ndarray:
+    """Return a result as an array (NumPy turns 0-d results into scalars)."""
+    return z if type(z) is np.ndarray else np.asarray(z)
+
+
+def check_recordable(op: Op, z: np.ndarray) -> None:
+    """Refuse to differentiate where there is no rule for the dtype."""
+    if z.dtype not in DTYPE_CODES:
+        raise TypeError(
+            f"{op.name}: cannot differentiate a result of dtype {z.dtype}; tapegrad differentiates "
+            "float32 and float64: convert with astype, or detach() the inputs"
+        )
+
+
+def apply_op(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Compute an op on tensors, arrays and numbers, and record it if an input needs it."""
+    bound = op.bind(args, kwargs)
+    if isinstance(op, Opaque):
+        return _apply_opaque(op, bound)
+    values = [bound[name] for name in op.arguments]
+    parameters = {name: bound[name] for name in op.parameters}
+    z = as_array(op.forward(*map(unwrap, values), **parameters))
+    owners = [owner_of(value) for value in values]
+    own = None
+    if any(owners) and z.dtype.kind not in "biu" and MODE.recording:
+        check_recordable(op, z)
+        if isinstance(op, View):
+            own = _record_view(op, z, parameters, owners[0])
+        else:
+            assert isinstance(op, SweptOp)
+            own = _record_swept(op, z, [_as_dtype(v, z.dtype) for v in values], parameters)
+    result = wrap(z, own)
+    if isinstance(op, View) and isinstance(values[0], Tensor):
+        _note_view(result, values[0], op, parameters)
+    return result
+
+
+def _append(op: Op, aval: int, x: int, y: int, tail: list[Any]) -> Owner:
+    segment, slot = TAPE.next_slot()
+    owner = [segment, slot, aval, *tail]
+    segment.extend((slot, op.code, aval, x, y, id(owner)))
+    return owner
+
+
+# -- ops that the sweep knows -----------------------------------------------------------------------
+
+
+def _as_dtype(value: Any, dtype: np.dtype) -> Any:
+    """Bring a recorded operand to the dtype of the result, by a recorded cast."""
+    if isinstance(value, Tensor) and value._own is not None and value._a.dtype != dtype:
+        return apply_op(astype, (value, dtype), {})
+    return value
+
+
+def _record_swept(
+    op: SweptOp, z: np.ndarray, values: list[Any], parameters: dict[str, Any]
+) -> Owner:
+    """Record an elementwise op or a reduction: save what the needed partials read."""
+    named = dict(zip(op.arguments, values, strict=True))
+    owners = [owner_of(named[name]) for name in op.differentiable]
+    needed = {
+        name
+        for argument, owner in zip(op.differentiable, owners, strict=True)
+        if owner is not None
+        for name in op.reads(argument)
+    }
+    saved = []
+    for name in op.saved:
+        if name not in needed:
+            saved.append(None)
+        elif name == "z":
+            saved.append(z)
+        else:
+            array = np.asarray(unwrap(named[name]))
+            keep = array.dtype == z.dtype or (array.dtype == np.bool_ and array.ndim > 0)
+            saved.append(array if keep else array.astype(z.dtype))
+    slots = [0 if owner is None else owner[OWN_SLOT] for owner in owners]
+    if isinstance(op, Reduction):
+        slots.append(_axes_mask(parameters["axis"], unwrap(values[0]).ndim))
+    return _append(op, AVALS.of(z), slots[0], [*slots, 0][1], [*owners, *saved])
+
+
+def _axes_mask(axis: Any, ndim: int) -> int:
+    return sum(1 << a for a in normalize_axes(axis, ndim))
+
+
+# -- views ---------------------------------------------------------------------------------------
+
+
+_layouts: dict[Any, np.ndarray] = {}
+_LAYOUTS_KEPT = 4096
+
+
+def _record_view(
+    op: View, z: np.ndarray, parameters: dict[str, Any], parent: Owner | None
+) -> Owner:
+    assert parent is not None
+    tail: list[Any] = [parent]
+    if op.sweep_kind == KIND_VIEW:
+        tail.append(_layout(op, parent[OWN_AVAL], parameters))
+    tail.append((op, parameters))
+    return _append(op, AVALS.of(z), parent[OWN_SLOT], 0, tail)
+
+
+def _layout(op: View, aval: int, parameters: dict[str, Any]) -> np.ndarray:
+    """Return offset and strides, in elements, of a view of a contiguous array of an aval."""
+    key = (op.code, aval, repr(parameters))
+    found = _layouts.get(key)
+    if found is None:
+        shape, dtype = AVALS.shapes[aval], AVALS.dtypes[aval]
+        strides = [dtype.itemsize] * len(shape)
+        for k in range(len(shape) - 2, -1, -1):
+            strides[k] = strides[k + 1] * max(shape[k + 1], 1)
+        stand_in = np.lib.stride_tricks.as_strided(np.zeros(1, dtype), shape, strides)
+        shown = op.function(stand_in, **parameters)
+        offset = shown.__array_interface__["data"][0] - stand_in.__array_interface__["data"][0]
+        found = np.array([offset, *shown.strides], np.int64) // dtype.itemsize
+        if len(_layouts) >= _LAYOUTS_KEPT:
+            _layouts.clear()
+        _layouts[key] = found
+    return found
+
+
+def _note_view(result: Tensor, source: Tensor, op: View, parameters: dict[str, Any]) -> None:
+    """Remember that a tensor shows memory of another one."""
+    if not np.may_share_memory(result._a, source._a):
+        return
+    known = source.meta()
+    base, steps = (source, ()) if known is None or known.base is None else (known.base, known.steps)
+    meta = result._meta = Meta(result)
+    meta.base = base
+    meta.steps = (*steps, (op, parameters))
+    meta.no_grad_view = not MODE.recording
+    base.ensure_meta().add_view(result)
+
+
+# -- ops with Python rules --------------------------------------------------------------------------
+
+
+def _apply_opaque(op: Opaque, bound: dict[str, Any]) -> Any:
+    out = op.forward(**{name: unwrap(value) for name, value in bound.items()})
+    several = isinstance(out, tuple)
+    arrays = [as_array(z) for z in out] if several else [as_array(out)]
+    frame = None
+    if MODE.recording and any(z.dtype.kind not in "biu" for z in arrays):
+        frame = OpaqueFrame(op, bound, tuple(arrays) if several else arrays[0])
+        if not frame.parents:
+            frame = None
+    if frame is None:
+        owners: list[Owner | None] = [None] * len(arrays)
+    elif not several:
+        check_recordable(op, arrays[0])
+        owners = [append_nary(op.code, AVALS.of(arrays[0]), frame)]
+    else:
+        for z in arrays:
+            check_recordable(op, z)
+        frame.outputs = [(z.shape, z.dtype) for z in arrays]
+        record = append_nary(op.code, TUPLE_AVAL, frame)
+        owners = [select(record, k) for k in range(len(arrays))]
+    tensors = tuple(wrap(z, owner) for z, owner in zip(arrays, owners, strict=True))
+    return type(out)(*tensors) if hasattr(out, "_fields") else tensors if several else tensors[0]

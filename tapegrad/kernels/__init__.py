@@ -1,0 +1,1 @@
+"""Compiled loops: how they are generated from the op table, compiled, cached and called."""

@@ -1,0 +1,289 @@
+"""From a formula of the op table to a compiled loop.
+
+A formula is a plain Python function of scalars, such as the partial ``def _(x): return cos(x)``.
+What it names is found by following its code: an op stands for its own scalar formula, functions of
+the vector-math modules and numeric constants stand for themselves. All of it is copied, as source
+text, into one module per kernel, so that a kernel is a closed piece of text: its hash names its
+machine code on disk, and an edit anywhere below it gives another hash.
+
+Literal floats become constants of the kernel's own type, so that a float32 kernel computes in
+float32; vector math computes in float64 and its result is rounded once.
+"""
+
+from __future__ import annotations
+
+import ast
+import dis
+import functools
+import hashlib
+import inspect
+import marshal
+import textwrap
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tapegrad.kernels import native, vmath
+from tapegrad.tape.layout import ARRAY_DATA
+
+_OPTIONS = 'error_model="numpy", fastmath={"contract"}'
+_HELPER = (
+    f"@numba.njit(forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, {_OPTIONS})"
+)
+TYPES = ("float32", "float64")
+# vector math that is exact for every argument, and its branch-free form for small ones
+_REDUCED: dict[types.FunctionType, types.FunctionType] = {
+    vmath.sin: vmath.sin_reduced,
+    vmath.cos: vmath.cos_reduced,
+    vmath.tan: vmath.tan_reduced,
+}
+
+
+def _scalar_function(value: Any) -> types.FunctionType | None:
+    """The formula behind a global of a formula: an op's, or a plain function."""
+    formula = getattr(value, "formula", value)
+    return formula if isinstance(formula, types.FunctionType) else None
+
+
+@functools.cache
+def _dependencies(function: types.FunctionType) -> dict[str, Any]:
+    """Return what a formula uses of its module, by the name it uses (dotted for attributes)."""
+    found: dict[str, Any] = {}
+    scope = function.__globals__
+    module: tuple[str, types.ModuleType] | None = None
+    for instruction in dis.get_instructions(function):
+        if instruction.opname == "LOAD_GLOBAL" and instruction.argval in scope:
+            value = scope[instruction.argval]
+            if isinstance(value, types.ModuleType):
+                module = (instruction.argval, value)
+            else:
+                found[instruction.argval] = value
+        elif instruction.opname in ("LOAD_ATTR", "LOAD_METHOD") and module is not None:
+            if module[1].__name__.startswith("tapegrad."):
+                found[f"{module[0]}.{instruction.argval}"] = getattr(
+                    *module[1:], instruction.argval
+                )
+            module = None
+    return found
+
+
+@functools.cache
+def formula_key(function: types.FunctionType) -> bytes:
+    """Hash a formula and everything below it, without looking at its source."""
+    digest = hashlib.sha256()
+    code = function.__code__
+    digest.update(marshal.dumps((code.co_code, code.co_names, code.co_varnames)))
+    digest.update(repr(code.co_consts[1:] if function.__doc__ else code.co_consts).encode())
+    for name, value in sorted(_dependencies(function).items()):
+        digest.update(name.encode())
+        inner = _scalar_function(value)
+        digest.update(formula_key(inner) if inner else repr(value).encode())
+    return digest.digest()
+
+
+class _Rewriter(ast.NodeTransformer):
+    """Rename what a formula refers to, and type its literals."""
+
+    def __init__(self, names: dict[str, str], dtype: str | None) -> None:
+        self.names = names
+        self.dtype = dtype
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        dotted = ast.unparse(node)
+        if dotted in self.names:
+            return ast.Name(self.names[dotted], ast.Load())
+        self.generic_visit(node)
+        return node
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return ast.Name(self.names.get(node.id, node.id), node.ctx)
+
+    def visit_Constant(self, node: ast.Constant) -> ast.expr:
+        if self.dtype == "float32" and isinstance(node.value, float):
+            return ast.Call(ast.Name("float32", ast.Load()), [node], [])
+        return node
+
+
+class _Module:
+    """The source of a kernel's module, put together from formulas and what they need."""
+
+    def __init__(self, dtype: str) -> None:
+        self.dtype = dtype
+        self.lines = [
+            "import math",
+            "import numba",
+            "import numpy as np",
+            "from numba import float32, float64",
+            "from tapegrad.kernels.intrinsics import (",
+            "    f4_pointer, f8_pointer, i8_pointer, load, store",
+            ")",
+        ]
+        self.emitted: dict[tuple[int, bool], str] = {}
+
+    def add(self, function: types.FunctionType, reduced: bool = False) -> str:
+        """Emit a formula, after what it names; return the name it has here."""
+        if reduced:
+            function = _REDUCED.get(function, function)
+        key = (id(function), reduced)
+        if key in self.emitted:
+            return self.emitted[key]
+        tree = _tree(function)
+        vector_math = function.__module__.startswith("tapegrad.kernels.")
+        names: dict[str, str] = {}
+        for used, value in _dependencies(function).items():
+            inner = _scalar_function(value)
+            if inner is not None:
+                names[used] = self.add(inner, reduced)
+            elif isinstance(value, (int, float)):
+                names[used] = used.replace(".", "_")
+                line = f"{names[used]} = {value!r}"
+                if line not in self.lines:
+                    self.lines.append(line)
+            else:
+                raise TypeError(f"formula {function.__qualname__} uses {used}, a {type(value)}")
+        unique = f"{function.__name__.strip('_') or 'partial'}_{len(self.emitted)}"
+        self.emitted[key] = unique
+        arguments = _arguments(function)
+        body = tree.body
+        if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
+            body = body[1:]
+        rewriter = _Rewriter(names, None if vector_math else self.dtype)
+        text = "\n".join(ast.unparse(rewriter.visit(statement)) for statement in body)
+        self.lines += ["", "", _HELPER, f"def {unique}({', '.join(arguments)}):"]
+        if vector_math and self.dtype == "float32":
+            self.lines += [f"    {argument} = float64({argument})" for argument in arguments]
+        self.lines.append(textwrap.indent(text, "    "))
+        return unique
+
+    def add_loop(self, function: types.FunctionType, read: dict[str, str], result: str) -> None:
+        """Emit the loop over `i` that stores `result`, which holds ``{}`` for the formula's value.
+
+        `read` maps the formula's arguments to pointers. A formula that takes sines of its arguments
+        gets a second loop, which vectorises, for blocks in which all of them are small.
+        """
+        loads = ", ".join(f"load({pointer}, i)" for pointer in read.values())
+        reads_trig = bool(read) and _takes_sines(function)
+        indent = "    "
+        if reads_trig:
+            limit = f"{self.dtype}({vmath.REDUCED_LIMIT})"
+            self.lines.append("    small = True")
+            self.lines.append("    for i in range(n):")
+            for pointer in read.values():
+                self.lines.append(f"        small = small & (abs(load({pointer}, i)) <= {limit})")
+            self.lines.append("    if small:")
+            self._loop("        ", result.format(f"{self.emitted[id(function), True]}({loads})"))
+            self.lines.append("    else:")
+            indent = "        "
+        self._loop(indent, result.format(f"{self.emitted[id(function), False]}({loads})"))
+
+    def _loop(self, indent: str, value: str) -> None:
+        self.lines.append(f"{indent}for i in range(n):")
+        self.lines.append(f"{indent}    store(out_, i, {self.dtype}({value}))")
+
+    def text(self) -> str:
+        return "\n".join(self.lines) + "\n"
+
+
+@functools.cache
+def _tree(function: types.FunctionType) -> ast.FunctionDef:
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
+    assert isinstance(tree, ast.FunctionDef)
+    return tree
+
+
+def _arguments(function: types.FunctionType) -> tuple[str, ...]:
+    return function.__code__.co_varnames[: function.__code__.co_argcount]
+
+
+def _takes_sines(function: types.FunctionType) -> bool:
+    """Whether a formula applies sin, cos or tan, and to nothing but its own arguments."""
+    if function in _REDUCED:
+        return True
+    if function.__module__.startswith("tapegrad.kernels."):
+        return False
+    found = False
+    used = _dependencies(function)
+    arguments = _arguments(function)
+    for node in ast.walk(_tree(function)):
+        if isinstance(node, ast.Call):
+            inner = _scalar_function(used.get(ast.unparse(node.func)))
+            if inner is not None and _takes_sines(inner):
+                if not all(isinstance(a, ast.Name) and a.id in arguments for a in node.args):
+                    return False
+                found = True
+    return found
+
+
+def _pointer(dtype: str) -> str:
+    return "f8_pointer" if dtype == "float64" else "f4_pointer"
+
+
+def partial_source(rule: types.FunctionType, values: tuple[str, ...], dtype: str) -> str:
+    """Return the module of a reverse kernel: ``out[i] = g[i] * partial(values[i]...)``."""
+    module = _Module(dtype)
+    module.add(rule)
+    if _takes_sines(rule):
+        module.add(rule, reduced=True)
+    place = dict(zip(values, ("z", "a0", "a1", "a2"), strict=False))
+    read = {name: f"{place[name]}_" for name in _arguments(rule)}
+    module.lines += ["", "", f"@numba.cfunc(numba.void(*[numba.int64] * 7), {_OPTIONS})"]
+    module.lines.append("def kernel(n, g, z, a0, a1, a2, out):")
+    for name in ("g", "out", *(place[name] for name in read)):
+        module.lines.append(f"    {name}_ = {_pointer(dtype)}({name})")
+    module.add_loop(rule, read, "load(g_, i) * {}")
+    return module.text()
+
+
+def map_source(formula: types.FunctionType, dtype: str) -> str:
+    """Return the module of a forward loop: ``out[i] = formula(inputs[i]...)``.
+
+    Its arguments are the number of elements and the addresses of the array headers.
+    """
+    module = _Module(dtype)
+    module.add(formula)
+    if _takes_sines(formula):
+        module.add(formula, reduced=True)
+    arguments = _arguments(formula)
+    count = len(arguments) + 2
+    module.lines += ["", "", f"@numba.cfunc(numba.void(*[numba.int64] * {count}), {_OPTIONS})"]
+    module.lines.append(f"def kernel(n, {', '.join(arguments)}, out):")
+    for name in (*arguments, "out"):
+        data = f"load(i8_pointer({name}), {ARRAY_DATA >> 3})"
+        module.lines.append(f"    {name}_ = {_pointer(dtype)}({data})")
+    module.add_loop(formula, {name: f"{name}_" for name in arguments}, "{}")
+    return module.text()
+
+
+def _build(key: str, source: Callable[[], str]) -> int:
+    return native.load(key, lambda: native.compile_source(key, source(), "kernel"))
+
+
+def partial_kernel(rule: types.FunctionType, values: tuple[str, ...], dtype: int) -> int:
+    """Return the address of the compiled loop over a partial derivative.
+
+    Parameters
+    ----------
+    rule
+        The partial, a function of some of `values`.
+    values
+        Names of what the kernel's operands z, a0, a1, a2 hold.
+    dtype
+        Code of the float type (`tapegrad.tape.layout`).
+    """
+    identity = (formula_key(rule), repr(values).encode(), bytes([dtype]))
+    key = native.fingerprint(_generator(), b"partial", *identity)
+    return _build(key, lambda: partial_source(rule, values, TYPES[dtype]))
+
+
+def map_kernel(formula: types.FunctionType, dtype: int) -> int:
+    """Return the address of the compiled loop over a formula."""
+    key = native.fingerprint(_generator(), b"map", formula_key(formula), bytes([dtype]))
+    return _build(key, lambda: map_source(formula, TYPES[dtype]))
+
+
+@functools.cache
+def _generator() -> bytes:
+    """This file: an edit of the generator invalidates what it generated."""
+    folder = Path(__file__).parent
+    return Path(__file__).read_bytes() + (folder / "intrinsics.py").read_bytes()

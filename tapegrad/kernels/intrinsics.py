@@ -1,0 +1,73 @@
+"""Raw memory and indirect calls for compiled code.
+
+The sweep sees memory as addresses (plain int64). These intrinsics turn an address into a typed
+pointer, read and write through it, and call a compiled kernel by its address. This module imports
+numba, so it is imported only where something is about to be compiled.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+_POINTEES = {
+    "u1": types.uint8,
+    "i4": types.int32,
+    "i8": types.int64,
+    "f4": types.float32,
+    "f8": types.float64,
+}
+
+
+def _pointer_maker(element):
+    @intrinsic
+    def pointer(typingctx, address):
+        def codegen(context, builder, signature, args):
+            return builder.inttoptr(args[0], context.get_value_type(signature.return_type))
+
+        return types.CPointer(element)(types.int64), codegen
+
+    return pointer
+
+
+u1_pointer = _pointer_maker(_POINTEES["u1"])
+i4_pointer = _pointer_maker(_POINTEES["i4"])
+i8_pointer = _pointer_maker(_POINTEES["i8"])
+f4_pointer = _pointer_maker(_POINTEES["f4"])
+f8_pointer = _pointer_maker(_POINTEES["f8"])
+
+
+@intrinsic
+def load(typingctx, pointer, index):
+    """``pointer[index]``"""
+
+    def codegen(context, builder, signature, args):
+        return builder.load(builder.gep(args[0], [args[1]]))
+
+    return pointer.dtype(pointer, types.int64), codegen
+
+
+@intrinsic
+def store(typingctx, pointer, index, value):
+    """``pointer[index] = value``, converting the value to the pointer's type."""
+
+    def codegen(context, builder, signature, args):
+        value = context.cast(builder, args[2], signature.args[2], signature.args[0].dtype)
+        builder.store(value, builder.gep(args[0], [args[1]]))
+        return context.get_dummy_value()
+
+    return types.none(pointer, types.int64, value), codegen
+
+
+@intrinsic
+def call_kernel(typingctx, address, n, g, z, a0, a1, a2, out):
+    """Call the kernel at `address`: seven int64 arguments, no result."""
+
+    def codegen(context, builder, signature, args):
+        i64 = ir.IntType(64)
+        function = ir.FunctionType(ir.VoidType(), [i64] * 7)
+        builder.call(builder.inttoptr(args[0], function.as_pointer()), args[1:])
+        return context.get_dummy_value()
+
+    return types.none(*([types.int64] * 8)), codegen

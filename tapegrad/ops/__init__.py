@@ -1,0 +1,1 @@
+"""The op table: every differentiable function, declared once."""

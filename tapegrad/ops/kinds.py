@@ -1,0 +1,271 @@
+"""The kinds of ops: each derives from one declaration all that the rest of the package needs.
+
+=============  =============================  ==========================================
+kind           the declaration gives          derived
+=============  =============================  ==========================================
+elementwise    scalar formula, partials       forward loop, reverse kernel, broadcasting
+reduction      NumPy function, one partial    reverse kernel over the unreduced space
+view           NumPy function that views      its transpose, the sweep's strided copy
+opaque         NumPy function, a rule each    nothing: the sweep calls the rule in Python
+composite      Python function of other ops   everything, from those
+=============  =============================  ==========================================
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tapegrad.kernels import codegen
+from tapegrad.ops.op import Op, Rule
+from tapegrad.tape.aval import DTYPE_CODES, FLOAT64
+from tapegrad.tape.code import OPS
+from tapegrad.tape.layout import (
+    KIND_CAST,
+    KIND_FLAT,
+    KIND_MAP,
+    KIND_PYTHON,
+    KIND_REDUCE,
+    KIND_VIEW,
+    OWN_INPUTS,
+)
+
+Formula = types.FunctionType
+COMPILED_FROM = 4096  # elements from which a compiled forward loop pays for its call
+
+
+class SweptOp(Op):
+    """An op whose reverse the sweep runs without Python.
+
+    Its owner holds, after the fixed part, the owners of its `differentiable` inputs and then a
+    place for every value of `saved`.
+    """
+
+    sweep_kind = KIND_PYTHON
+
+    def __init__(self, declaration: Formula, arrays: int | None = None) -> None:
+        super().__init__(declaration, arrays)
+        self.differentiable: tuple[str, ...] = ()
+        self.saved: tuple[str, ...] = ()
+
+    def partial(self, argument: str) -> Callable[[Rule], Rule]:
+        """Declare the partial derivative with respect to an argument (a decorator)."""
+
+        def declare(rule: Rule) -> Rule:
+            self.rules[argument] = rule
+            self.describe()
+            return rule
+
+        return declare
+
+    def describe(self) -> None:
+        """Work out what is saved, and tell the sweep."""
+        self.differentiable = tuple(name for name in self.arguments if name in self.rules)
+        values = ("z", *self.arguments)
+        read = {name for argument in self.differentiable for name in self.reads(argument)}
+        self.saved = tuple(name for name in values if name in read)
+        first = OWN_INPUTS + len(self.differentiable)
+        where = tuple(
+            first + self.saved.index(name) if name in self.saved else -1 for name in values
+        )
+        OPS.describe(
+            self.code,
+            self.sweep_kind,
+            len(self.differentiable),
+            where,
+            saves=bool(self.saved),
+        )
+
+    def kernel(self, dtype: int, position: int) -> int:
+        rule = self.rules[self.differentiable[position]]
+        return codegen.partial_kernel(rule, ("z", *self.arguments), dtype)
+
+
+class Elementwise(SweptOp):
+    """A function of scalars applied to every element, with NumPy's broadcasting."""
+
+    kind = "elementwise"
+    sweep_kind = KIND_MAP
+
+    def __init__(self, declaration: Formula, function: Any, compiled: bool) -> None:
+        super().__init__(declaration)
+        self.formula = declaration
+        self.function = function
+        self.compiled = CompiledMap(self) if compiled or function is None else None
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        if self.compiled is not None and not kwargs:
+            if self.function is None or any(np.size(arg) >= COMPILED_FROM for arg in args):
+                return self.compiled(*args)
+        return self.function(*args, **kwargs)
+
+
+class CompiledMap:
+    """The compiled forward loop of an elementwise op, with NumPy's broadcasting and casting."""
+
+    def __init__(self, op: Elementwise) -> None:
+        self.op = op
+        self._loops: dict[np.dtype, Callable[..., None]] = {}
+
+    def loop(self, dtype: np.dtype) -> Callable[..., None]:
+        """Return the loop for a float type, compiling it at first use."""
+        found = self._loops.get(dtype)
+        if found is None:
+            address = codegen.map_kernel(self.op.formula, DTYPE_CODES[dtype])
+            count = len(self.op.arguments) + 2
+            found = ctypes.PYFUNCTYPE(None, *[ctypes.c_int64] * count)(address)
+            self._loops[dtype] = found
+        return found
+
+    def __call__(self, *args: Any) -> np.ndarray:
+        dtype = np.result_type(*args)
+        if dtype not in DTYPE_CODES:
+            if dtype.kind not in "biuf" or dtype.itemsize > 8:
+                if self.op.function is not None:
+                    return self.op.function(*args)
+                raise TypeError(
+                    f"{self.op.name} is defined for real numbers of at most 64 bits, got {dtype}"
+                )
+            dtype = FLOAT64
+        arrays = [np.asarray(arg, dtype) for arg in args]
+        if len(arrays) > 1:
+            arrays = list(np.broadcast_arrays(*arrays))
+        arrays = [np.ascontiguousarray(array) for array in arrays]
+        out = np.empty(np.shape(arrays[0]) if np.ndim(args[0]) or len(args) > 1 else (), dtype)
+        self.loop(dtype)(out.size, *map(id, arrays), id(out))
+        return out
+
+
+def elementwise(
+    function: Any = None, *, compiled: bool = False
+) -> Callable[[Formula], Elementwise]:
+    """Declare an elementwise op from its scalar formula (a decorator).
+
+    Parameters
+    ----------
+    function
+        The NumPy ufunc that computes it; without one, the formula is compiled.
+    compiled
+        The compiled formula is faster than `function` on large arrays: use it there.
+    """
+    return lambda declaration: Elementwise(declaration, function, compiled)
+
+
+class Reduction(SweptOp):
+    """A reduction over axes, whose partial reads the input and the (spread out) output."""
+
+    kind = "reduction"
+    sweep_kind = KIND_REDUCE
+
+    def __init__(self, declaration: Formula, function: Any) -> None:
+        super().__init__(declaration, arrays=1)
+        self.function = function
+        self.extras: dict[str, Any] = {}
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+
+def reduction(function: Any) -> Callable[[Formula], Reduction]:
+    """Declare a reduction ``f(x, axis=None, keepdims=False)`` (a decorator)."""
+    return lambda declaration: Reduction(declaration, function)
+
+
+class View(SweptOp):
+    """A linear op whose output shows elements of its input, each at most once."""
+
+    kind = "view"
+
+    def __init__(self, declaration: Formula, sweep_kind: int) -> None:
+        super().__init__(declaration, arrays=1)
+        self.function = declaration
+        self.differentiable = ("x",)
+        self.sweep_kind = sweep_kind
+        layout = OWN_INPUTS + 1 if sweep_kind == KIND_VIEW else -1
+        OPS.describe(self.code, sweep_kind, 1, layout_index=layout)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+    def transposes(self, rule: Rule) -> Rule:
+        """Declare the transpose: a rule of the cotangent `g`, the input's `shape`, parameters."""
+        self.rules["x"] = rule
+        return rule
+
+
+def view(declaration: Formula) -> View:
+    """Declare an op that returns a NumPy view (a decorator)."""
+    return View(declaration, KIND_VIEW)
+
+
+def flat(declaration: Formula) -> View:
+    """Declare an op that keeps all elements in their (row-major) order (a decorator)."""
+    return View(declaration, KIND_FLAT)
+
+
+def cast(declaration: Formula) -> View:
+    """Declare an op that converts between float types (a decorator)."""
+    return View(declaration, KIND_CAST)
+
+
+class Opaque(Op):
+    """An op whose rules are Python on whole arrays."""
+
+    kind = "opaque"
+
+    def __init__(self, declaration: Formula, arrays: int | None, function: Any) -> None:
+        super().__init__(declaration, arrays)
+        self.function = declaration if function is None else function
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+    def vjp(self, argument: str) -> Callable[[Rule], Rule]:
+        """Declare the cotangent of an argument as a function of `g` (a decorator)."""
+
+        def declare(rule: Rule) -> Rule:
+            self.rules[argument] = rule
+            return rule
+
+        return declare
+
+
+def opaque(function: Any = None, *, arrays: int | None = None) -> Callable[[Formula], Opaque]:
+    """Declare an op with Python rules (a decorator).
+
+    Parameters
+    ----------
+    function
+        What computes it, if not the declaration itself.
+    arrays
+        How many leading arguments are arrays; default: those without a default value.
+    """
+    return lambda declaration: Opaque(declaration, arrays, function)
+
+
+class Composite:
+    """A function written with other ops: it needs no rule of its own."""
+
+    kind = "composite"
+
+    def __init__(self, function: Formula) -> None:
+        self.function = function
+        self.name = function.__name__
+        functools.update_wrapper(self, function)
+        COMPOSITES[self.name] = self
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+
+COMPOSITES: dict[str, Composite] = {}
+
+
+def composite(function: Formula) -> Composite:
+    """Declare a function of other ops as a public one (a decorator)."""
+    return Composite(function)

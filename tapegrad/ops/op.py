@@ -1,0 +1,133 @@
+"""What an op is, whatever its kind.
+
+An `Op` has a forward function on NumPy arrays and derivative rules whose argument names say what
+they read: ``g`` the cotangent, ``z`` the output, names of the op's own arguments, names of its
+parameters. What some rule reads is what gets saved, and nothing else.
+
+Rules call other ops. Called with arrays an op computes; called with anything that brings
+``_apply_op``, it hands itself over. So one rule serves the sweep (arrays) and differentiation of
+the gradient itself (tensors), and this package knows nothing of tensors.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tapegrad.tape.code import OPS
+
+Rule = Callable[..., Any]
+TABLE: dict[str, Op] = {}  # every op by name
+
+
+class Op:
+    """One differentiable function, declared once.
+
+    Attributes
+    ----------
+    name
+        Its public name.
+    arguments
+        Names of the array arguments, in order.
+    parameters
+        Names of the other arguments, with their defaults.
+    rules
+        Derivative rule of each differentiable argument.
+    """
+
+    kind = "op"
+
+    def __init__(self, declaration: types.FunctionType, arrays: int | None = None) -> None:
+        self.name = declaration.__name__
+        self.__name__ = self.name
+        self.__doc__ = declaration.__doc__
+        self.declaration = declaration
+        signature = inspect.signature(declaration)
+        names = list(signature.parameters)
+        positional = [
+            name
+            for name, parameter in signature.parameters.items()
+            if parameter.default is parameter.empty
+        ]
+        self.arguments = tuple(names[: len(positional) if arrays is None else arrays])
+        self.parameters = {
+            name: signature.parameters[name].default for name in names[len(self.arguments) :]
+        }
+        self.rules: dict[str, Rule] = {}
+        if self.name in TABLE:
+            raise ValueError(f"op {self.name!r} is declared twice")
+        TABLE[self.name] = self
+        self.code = OPS.register(self)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        for value in args:
+            apply = getattr(type(value), "_apply_op", None)
+            if apply is not None:
+                return apply(self, args, kwargs)
+            if type(value) in (list, tuple):
+                for item in value:
+                    apply = getattr(type(item), "_apply_op", None)
+                    if apply is not None:
+                        return apply(self, args, kwargs)
+        return self.forward(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} {self.name}>"
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Compute the op on arrays."""
+        raise NotImplementedError
+
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Return all arguments and parameters of a call by name."""
+        names = (*self.arguments, *self.parameters)
+        if len(args) > len(names):
+            raise TypeError(
+                f"{self.name}() takes at most {len(names)} arguments ({', '.join(names)}), "
+                f"got {len(args)}"
+            )
+        bound = {**self.parameters, **dict(zip(names, args, strict=False))}
+        for name, value in kwargs.items():
+            if name not in names:
+                raise TypeError(
+                    f"{self.name}() has no argument {name!r}; it takes {', '.join(names)}"
+                )
+            if name in names[: len(args)]:
+                raise TypeError(f"{self.name}() got two values for the argument {name!r}")
+            bound[name] = value
+        for name in self.arguments:
+            if name not in bound:
+                raise TypeError(f"{self.name}() misses the argument {name!r}")
+        return bound
+
+    def kernel(self, dtype: int, position: int) -> int:
+        """Return the address of the compiled partial for one input (see `OpTable.compile`)."""
+        raise TypeError(f"{self.name} has no compiled partial")
+
+    def reads(self, argument: str) -> tuple[str, ...]:
+        """Return the names that an argument's rule reads."""
+        code = self.rules[argument].__code__
+        return code.co_varnames[: code.co_argcount]
+
+
+def rank(value: Any) -> int:
+    """Number of dimensions of an array, tensor or number."""
+    return len(shape_of(value))
+
+
+def shape_of(value: Any) -> tuple[int, ...]:
+    """Shape of an array, tensor or number."""
+    shape = getattr(value, "shape", None)
+    return np.shape(value) if shape is None else shape
+
+
+def normalize_axes(axis: Any, ndim: int) -> tuple[int, ...]:
+    """Return the axes of a reduction as non-negative numbers."""
+    if axis is None:
+        return tuple(range(ndim))
+    axes = axis if isinstance(axis, (tuple, list)) else (axis,)
+    return tuple(int(a) % ndim if ndim else 0 for a in axes)

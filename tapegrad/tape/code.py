@@ -1,0 +1,121 @@
+"""What the sweep can call: the op table in compiled form, kernels and handlers by address."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from tapegrad.kernels import native
+from tapegrad.tape import layout
+from tapegrad.tape.layout import KERNEL_INPUTS, KIND_PYTHON, OP_LAYOUT, OP_VALUES, OP_WORDS
+
+OPTIONS = {"error_model": "numpy", "fastmath": {"contract"}}
+
+
+class SweptOp(Protocol):
+    """What the sweep asks of an op."""
+
+    name: str
+
+    def kernel(self, dtype: int, position: int) -> int:
+        """Return the address of the compiled partial for one input."""
+
+
+class OpTable:
+    """Numbers of all ops, their kinds and owner layouts, and the kernels compiled so far."""
+
+    def __init__(self) -> None:
+        self.ops: list[Any] = []
+        self.meta = np.zeros((256, OP_WORDS), np.int64)
+        self.kernels = np.zeros((256, 2, KERNEL_INPUTS), np.int64)
+
+    def register(self, op: SweptOp) -> int:
+        """Give an op its number; until `describe` the sweep calls Python for it."""
+        code = len(self.ops)
+        if code == len(self.meta):
+            self.meta = np.concatenate([self.meta, np.zeros_like(self.meta)])
+            self.kernels = np.concatenate([self.kernels, np.zeros_like(self.kernels)])
+        self.ops.append(op)
+        self.describe(code, KIND_PYTHON, 0, saves=True)
+        return code
+
+    def describe(
+        self,
+        code: int,
+        kind: int,
+        inputs: int,
+        values: tuple[int, ...] = (),
+        layout_index: int = -1,
+        saves: bool = False,
+    ) -> None:
+        """State an op's kind, its inputs, and where its owner keeps z, a0, a1, a2 (or -1)."""
+        row = self.meta[code]
+        row[0], row[1] = kind, inputs
+        row[OP_VALUES : OP_VALUES + 4] = -1
+        row[OP_VALUES : OP_VALUES + len(values)] = values
+        row[OP_LAYOUT] = layout_index
+        row[layout.OP_SAVES] = saves
+
+    def compile(self, code: int, dtype: int, position: int) -> None:
+        """Make a kernel callable."""
+        self.kernels[code, dtype, position] = self.ops[code].kernel(dtype, position)
+
+
+class _Leaf:
+    """Row 0 of the op table."""
+
+    name = "leaf"
+
+    def kernel(self, dtype: int, position: int) -> int:
+        raise AssertionError("a leaf is never swept")
+
+
+OPS = OpTable()
+OPS.register(_Leaf())
+
+
+@functools.cache
+def _sources() -> bytes:
+    folder = Path(layout.__file__).parent
+    names = ("layout.py", "driver.py", "walk.py", "handlers.py", "requests.py")
+    files = [folder / name for name in names] + [Path(native.__file__).parent / "intrinsics.py"]
+    return b"".join(file.read_bytes() for file in files)
+
+
+def _address(module: str, name: str, arguments: int) -> int:
+    def build() -> Any:
+        import importlib
+
+        import numba
+
+        function = getattr(importlib.import_module(f"tapegrad.tape.{module}"), name)
+        signature = numba.void(*[numba.int64] * arguments)
+        return numba.cfunc(signature, **OPTIONS)(function)
+
+    layout.verify()
+    key = native.fingerprint(_sources(), f"{module}.{name}".encode())
+    return native.load(key, build)
+
+
+@functools.cache
+def service(module: str, name: str) -> Callable[[int], None]:
+    """Return a compiled function of a state's address: ``sweep``, ``mark``, ``contribute``."""
+    return ctypes.PYFUNCTYPE(None, ctypes.c_int64)(_address(module, name, 1))
+
+
+@functools.cache
+def handler(number: int) -> int:
+    """Return the address of a handler of the sweep (`tapegrad.tape.handlers`)."""
+    names = {
+        layout.HANDLER_STRIDED: "strided",
+        layout.HANDLER_CHECK: "check",
+        layout.KIND_FLAT: "flat",
+        layout.KIND_VIEW: "view",
+        layout.KIND_CAST: "cast",
+    }
+    return _address("handlers", names[number], 7)

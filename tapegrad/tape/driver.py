@@ -1,0 +1,447 @@
+"""The compiled reverse sweep.
+
+`sweep` is one function of one address: the state of a sweep (`tapegrad.tape.layout`, words S_*). It
+runs over the records below a root, newest first, and for each one that has an adjoint adds its
+contributions to the adjoints of its inputs. Where it needs something that only Python can give
+(memory, code not yet compiled, another segment of the tape, a user's rule) it writes an event into
+the state and returns; called again, it goes on where it was. Nothing is done twice: a record first
+*prepares* every input it will write to, which may stop, and only then writes.
+
+The commonest case, contiguous operands of one shape, is handled here. The others are functions of
+their own (`tapegrad.tape.handlers`) that are called by address and compiled when first met, so that
+a program pays the compile time of what it uses.
+
+Imported only to be compiled: see `tapegrad.kernels.native`.
+"""
+
+from __future__ import annotations
+
+import numba
+
+from tapegrad.kernels.intrinsics import (
+    call_kernel,
+    f4_pointer,
+    f8_pointer,
+    i4_pointer,
+    i8_pointer,
+    load,
+    store,
+)
+from tapegrad.tape.layout import *  # noqa: F403 (words and flags, all of them)
+
+ROW_BYTES = RECORD.itemsize
+ROW_OP, ROW_AVAL, ROW_X, ROW_Y, ROW_OWNER = 1, 2, 3, 4, 5
+MASK_32 = 0xFFFFFFFF
+
+OPTIONS = {"error_model": "numpy", "fastmath": {"contract"}}
+jit = numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **OPTIONS)
+
+
+@jit
+def event(st, kind, arg0, arg1, arg2):
+    store(st, S_EVENT, kind)
+    store(st, S_ARG0, arg0)
+    store(st, S_ARG1, arg1)
+    store(st, S_ARG2, arg2)
+
+
+@jit
+def find_segment(st, slot):
+    """Return the address of the segment-table row that holds `slot`, or 0 and an event."""
+    number = slot >> SEGMENT_BITS
+    table = load(st, S_SEGMENTS)
+    seg = table + load(st, S_LAST)
+    if load(i8_pointer(seg), SEG_NUMBER) == number:
+        return seg
+    end = table + load(st, S_NSEGMENTS) * SEG_BYTES
+    seg = table
+    while seg < end:
+        if load(i8_pointer(seg), SEG_NUMBER) == number:
+            store(st, S_LAST, seg - table)
+            return seg
+        seg += SEG_BYTES
+    event(st, EVENT_SEGMENT, number, 0, 0)
+    return 0
+
+
+@jit
+def count(st, seg, index):
+    """Note that a row of this segment is waiting to be swept."""
+    s = i8_pointer(seg)
+    store(s, SEG_TOP, max(load(s, SEG_TOP), index))
+    store(s, SEG_LOW, min(load(s, SEG_LOW), index))
+    store(s, SEG_HIGH, max(load(s, SEG_HIGH), index))
+    if load(s, SEG_LEAF) == 0:
+        store(s, SEG_COUNT, load(s, SEG_COUNT) + 1)
+        store(st, S_PENDING, load(st, S_PENDING) + 1)
+
+
+@jit
+def prepare(st, slot):
+    """Give a slot an adjoint that can be added to.
+
+    Returns the address of its window entry, 0 after an event, or -1 if nobody needs it. It may be
+    called again for the same slot.
+    """
+    seg = find_segment(st, slot)
+    if seg == 0:
+        return 0
+    s = i8_pointer(seg)
+    index = slot & (SEGMENT_ROWS - 1)
+    entry = load(s, SEG_WINDOW) + index * 16
+    e = i8_pointer(entry)
+    state = load(e, 1)
+    if load(st, S_NEED_MODE) == 1 and (state & NEEDED) == 0:
+        return -1
+    if (state & TOUCHED) != 0:
+        if (state & BORROWED) == 0:
+            return entry
+        # others may see that memory: the sum goes into a copy
+        event(st, EVENT_ARRAY, slot, (state >> AVAL_SHIFT) & MASK_32, 1)
+        return 0
+    r = i8_pointer(load(s, SEG_ROWS) + index * ROW_BYTES)
+    aval = load(r, ROW_AVAL)
+    if load(e, 0) == 0:
+        head = load(r, ROW_OP)
+        ops = i8_pointer(load(st, S_OPS))
+        # memory that Python will see is Python's own: leaves, rules, hooks, captured adjoints
+        if (
+            ((head >> 32) & PYTHON) != 0
+            or load(s, SEG_LEAF) == 1
+            or (state & CAPTURE) != 0
+            or load(ops, (head & MASK_32) * OP_WORDS) == KIND_PYTHON
+        ):
+            event(st, EVENT_ARRAY, slot, aval, 0)
+            return 0
+        info = i8_pointer(load(st, S_AVALS) + aval * AVAL_BYTES)
+        size_class = S_FREE + load(info, AVAL_CLASS)
+        address = load(st, size_class)
+        if address != 0:
+            store(st, size_class, load(i8_pointer(address), 0))
+        else:
+            address = load(st, S_BUMP)
+            end = address + (64 << load(info, AVAL_CLASS))
+            if end > load(st, S_BUMP_END):
+                event(st, EVENT_MEMORY, end - address, 0, 0)
+                return 0
+            store(st, S_BUMP, end)
+        store(e, 0, address)
+    store(e, 1, state | TOUCHED | FRESH | (aval << AVAL_SHIFT))
+    count(st, seg, index)
+    return entry
+
+
+@jit
+def is_plain(header, info, bool_dtype):
+    """Whether a saved array is contiguous and has just the shape of an aval."""
+    i = i8_pointer(info)
+    h = i8_pointer(header)
+    d = load(i4_pointer(header), ARRAY_NDIM >> 2) - 1
+    if d + 1 != load(i, AVAL_NDIM) or load(h, ARRAY_DTYPE >> 3) == bool_dtype:
+        return False
+    dims = i8_pointer(load(h, ARRAY_DIMS >> 3))
+    strides = i8_pointer(load(h, ARRAY_STRIDES >> 3))
+    expected = load(i, AVAL_ITEM)
+    while d >= 0:
+        dim = load(dims, d)
+        if dim != load(i, AVAL_DIMS + d) or (dim != 1 and load(strides, d) != expected):
+            return False
+        expected *= dim
+        d -= 1
+    return True
+
+
+@jit
+def add_block(dst, src, n, dtype):
+    """``dst[:n] += src[:n]``, contiguous."""
+    if dtype == DTYPE_F8:
+        d8 = f8_pointer(dst)
+        s8 = f8_pointer(src)
+        for i in range(n):
+            store(d8, i, load(d8, i) + load(s8, i))
+    else:
+        d4 = f4_pointer(dst)
+        s4 = f4_pointer(src)
+        for i in range(n):
+            store(d4, i, load(d4, i) + load(s4, i))
+
+
+@jit
+def spread(st, address, k, info):
+    """Fill a block of scratch with one number; return its address."""
+    i = i8_pointer(info)
+    block = load(st, S_BLOCKS) + (k + 1) * BLOCK_ELEMENTS * 8
+    n = min(load(i, AVAL_SIZE), BLOCK_ELEMENTS)
+    if load(i, AVAL_DTYPE) == DTYPE_F8:
+        for m in range(n):
+            store(f8_pointer(block), m, load(f8_pointer(address), 0))
+    else:
+        for m in range(n):
+            store(f4_pointer(block), m, load(f4_pointer(address), 0))
+    return block
+
+
+@jit
+def fill_plain(st, entry, kernel, info, g):
+    """Add one contribution where every operand is a number or contiguous and of one shape."""
+    e = i8_pointer(entry)
+    z, a0 = load(st, S_DATA), load(st, S_DATA + 1)
+    a1, a2 = load(st, S_DATA + 2), load(st, S_DATA + 3)
+    i = i8_pointer(info)
+    itemsize = load(i, AVAL_ITEM)
+    n = load(i, AVAL_SIZE)
+    out = load(e, 0)
+    block = load(st, S_BLOCKS)
+    fresh = (load(e, 1) & FRESH) != 0
+    store(e, 1, load(e, 1) & ~FRESH)
+    while n > 0:
+        m = min(BLOCK_ELEMENTS, n)
+        if fresh:
+            call_kernel(kernel, m, g, z, a0, a1, a2, out)
+        else:
+            call_kernel(kernel, m, g, z, a0, a1, a2, block)
+            add_block(out, block, m, load(i, AVAL_DTYPE))
+        n -= m
+        at = m * itemsize
+        g += at
+        out += at
+        z += at * load(st, S_STEPS)
+        a0 += at * load(st, S_STEPS + 1)
+        a1 += at * load(st, S_STEPS + 2)
+        a2 += at * load(st, S_STEPS + 3)
+
+
+@jit
+def target_is(entry, aval):
+    return ((load(i8_pointer(entry), 1) >> AVAL_SHIFT) & MASK_32) == aval
+
+
+@jit
+def kernel_of(st, op, j, info):
+    dtype = load(i8_pointer(info), AVAL_DTYPE)
+    return load(i8_pointer(load(st, S_KERNELS)), (op * 2 + dtype) * KERNEL_INPUTS + j)
+
+
+@jit
+def is_compiled(st, entry, op, j, info, aval, plain):
+    """Whether all code for the contribution to input `j` is there; an event if not."""
+    if kernel_of(st, op, j, info) == 0:
+        event(st, EVENT_KERNEL, op, load(i8_pointer(info), AVAL_DTYPE), j)
+        return False
+    if not (plain and target_is(entry, aval)) and load(st, S_HANDLERS + HANDLER_STRIDED) == 0:
+        event(st, EVENT_HANDLER, HANDLER_STRIDED, 0, 0)
+        return False
+    return True
+
+
+@jit
+def fill(st, entry, op, j, info, aval, plain, g, mask):
+    """Add the contribution to input `j`, by the plain loop or the strided handler."""
+    kernel = kernel_of(st, op, j, info)
+    if plain and target_is(entry, aval):
+        fill_plain(st, entry, kernel, info, g)
+        return
+    target_aval = (load(i8_pointer(entry), 1) >> AVAL_SHIFT) & MASK_32
+    space = info if mask == NO_MASK else load(st, S_AVALS) + target_aval * AVAL_BYTES
+    call_kernel(
+        load(st, S_HANDLERS + HANDLER_STRIDED),
+        load(st, S_ADDRESS),
+        entry,
+        kernel,
+        space,
+        info,
+        mask,
+        g,
+    )
+
+
+@jit
+def retire(st, entry, row):
+    """End the work on a swept record: recycle its adjoint, note what is gone."""
+    e = i8_pointer(entry)
+    state = load(e, 1)
+    if (state & FOREIGN) == 0:
+        info = i8_pointer(load(st, S_AVALS) + ((state >> AVAL_SHIFT) & MASK_32) * AVAL_BYTES)
+        size_class = S_FREE + load(info, AVAL_CLASS)
+        store(i8_pointer(load(e, 0)), 0, load(st, size_class))
+        store(st, size_class, load(e, 0))
+    store(e, 0, 0)
+    store(e, 1, 0)
+    if load(st, S_RETAIN) == 1:
+        return
+    r = i8_pointer(row)
+    head = load(r, ROW_OP)
+    if load(i8_pointer(load(st, S_OPS)), (head & MASK_32) * OP_WORDS + OP_SAVES) != 0:
+        store(st, S_SAVED_SEEN, 1)
+        store(r, ROW_OP, head | (FREED << 32))
+    # beside its uses in this graph somebody holds it: Python has to look at it, not only at roots
+    owner = load(r, ROW_OWNER)
+    uses = state >> USE_SHIFT
+    if load(st, S_PARTIAL) == 1 or load(i8_pointer(owner), OBJECT_REFCOUNT) > uses:
+        k = load(st, S_NEXTERNALS)
+        store(i8_pointer(load(st, S_EXTERNALS)), k, owner)
+        store(st, S_NEXTERNALS, k + 1)
+
+
+@jit
+def sweep_record(st, slot, entry, row):
+    """Sweep one record. True when done, False after an event."""
+    r = i8_pointer(row)
+    head = load(r, ROW_OP)
+    op = head & MASK_32
+    flags = head >> 32
+    meta = i8_pointer(load(st, S_OPS) + op * OP_WORDS * 8)
+    kind = load(meta, OP_KIND)
+    e = i8_pointer(entry)
+    state = load(e, 1)
+    if (state & CAPTURE) != 0:
+        event(st, EVENT_CAPTURE, slot, 0, 0)
+        return False
+    if (flags & FREED) != 0:
+        event(st, EVENT_FREED, slot, op, 0)
+        return False
+    owner = load(r, ROW_OWNER)
+    if kind == KIND_PYTHON or ((flags & PYTHON) != 0 and load(st, S_HOOKED) != slot):
+        event(st, EVENT_PYTHON, slot, owner, 0)
+        return False
+    aval = load(r, ROW_AVAL)
+    info = load(st, S_AVALS) + aval * AVAL_BYTES
+    g = load(e, 0)
+    items = load(i8_pointer(owner), LIST_ITEMS >> 3)
+    # -- the saved values it reads
+    plain = kind == KIND_MAP
+    for k in range(4):
+        header = 0
+        data = 0
+        index = load(meta, OP_VALUES + k)
+        if index >= 0:
+            header = load(i8_pointer(items), index)
+            if header == load(st, S_NONE):
+                header = 0
+        step = 0
+        if header != 0:
+            data = load(i8_pointer(header), ARRAY_DATA >> 3)
+            if is_plain(header, info, load(st, S_BOOL)):
+                step = 1
+            elif plain and load(i4_pointer(header), ARRAY_NDIM >> 2) == 0:
+                data = spread(st, data, k, info)  # a number, such as the 2.0 in ``2.0 * x``
+            else:
+                plain = False
+        store(st, S_HEADERS + k, header)
+        store(st, S_DATA + k, data)
+        store(st, S_STEPS + k, step)
+    if load(st, S_NMUTATED) > 0:
+        zero = 0
+        store(st, S_EVENT, EVENT_DONE)
+        call_kernel(
+            load(st, S_HANDLERS + HANDLER_CHECK),
+            load(st, S_ADDRESS),
+            slot,
+            op,
+            zero,
+            zero,
+            zero,
+            zero,
+        )
+        if load(st, S_EVENT) == EVENT_MUTATED:
+            return False
+    # -- the inputs it writes to
+    x = load(r, ROW_X)
+    y = load(r, ROW_Y)
+    mask = NO_MASK
+    if load(meta, OP_INPUTS) < 2:
+        if kind == KIND_REDUCE:
+            mask = y
+        y = 0
+    entry_x = -1
+    entry_y = -1
+    if x != 0:
+        entry_x = prepare(st, x)
+        if entry_x == 0:
+            return False
+    if y != 0:
+        entry_y = prepare(st, y)
+        if entry_y == 0:
+            return False
+    if kind > KIND_REDUCE:
+        if load(st, S_HANDLERS + kind) == 0:
+            event(st, EVENT_HANDLER, kind, 0, 0)
+            return False
+        if entry_x != -1:
+            call_kernel(
+                load(st, S_HANDLERS + kind),
+                load(st, S_ADDRESS),
+                entry_x,
+                info,
+                g,
+                load(i8_pointer(items), max(load(meta, OP_LAYOUT), 0)),
+                x,
+                y,
+            )
+    else:
+        if entry_x != -1 and not is_compiled(st, entry_x, op, 0, info, aval, plain):
+            return False
+        if entry_y != -1 and not is_compiled(st, entry_y, op, 1, info, aval, plain):
+            return False
+        if entry_x != -1:
+            fill(st, entry_x, op, 0, info, aval, plain, g, mask)
+        if entry_y != -1:
+            fill(st, entry_y, op, 1, info, aval, plain, g, mask)
+    one_use = 1 << USE_SHIFT
+    if entry_x != -1:
+        store(i8_pointer(entry_x), 1, load(i8_pointer(entry_x), 1) + one_use)
+    if entry_y != -1:
+        store(i8_pointer(entry_y), 1, load(i8_pointer(entry_y), 1) + one_use)
+    return True
+
+
+@jit
+def next_segment(st):
+    """Choose the newest segment that has rows waiting; False if there is none."""
+    table = load(st, S_SEGMENTS)
+    best = -1
+    best_number = -1
+    for k in range(load(st, S_NSEGMENTS)):
+        s = i8_pointer(table + k * SEG_BYTES)
+        if load(s, SEG_COUNT) > 0 and load(s, SEG_NUMBER) > best_number:
+            best = k
+            best_number = load(s, SEG_NUMBER)
+    store(st, S_CURRENT, best)
+    if best < 0:
+        return False
+    store(st, S_CURSOR, load(i8_pointer(table + best * SEG_BYTES), SEG_TOP))
+    return True
+
+
+def sweep(address):
+    """Go on with the sweep whose state lies at `address`, until it is done or needs Python."""
+    st = i8_pointer(address)
+    finish = load(st, S_FINISH)  # Python has done the record under the cursor
+    store(st, S_FINISH, 0)
+    store(st, S_EVENT, EVENT_DONE)
+    while load(st, S_PENDING) > 0:
+        if load(st, S_CURRENT) < 0 and not next_segment(st):
+            break
+        seg = load(st, S_SEGMENTS) + load(st, S_CURRENT) * SEG_BYTES
+        s = i8_pointer(seg)
+        base = load(s, SEG_NUMBER) << SEGMENT_BITS
+        cursor = load(st, S_CURSOR)
+        while load(s, SEG_COUNT) > 0:
+            entry = load(s, SEG_WINDOW) + cursor * 16
+            if (load(i8_pointer(entry), 1) & TOUCHED) != 0:
+                row = load(s, SEG_ROWS) + cursor * ROW_BYTES
+                if load(st, S_NEXTERNALS) == load(st, S_EXTERNAL_CAPACITY):
+                    store(st, S_EVENT, EVENT_EXTERNALS)
+                    store(st, S_FINISH, finish)
+                    store(st, S_CURSOR, cursor)
+                    return
+                if finish == 0 and not sweep_record(st, base + cursor, entry, row):
+                    store(st, S_CURSOR, cursor)
+                    return
+                finish = 0
+                retire(st, entry, row)
+                store(s, SEG_COUNT, load(s, SEG_COUNT) - 1)
+                store(st, S_PENDING, load(st, S_PENDING) - 1)
+            cursor -= 1
+        store(s, SEG_TOP, -1)
+        store(st, S_CURRENT, -1)

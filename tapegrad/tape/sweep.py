@@ -1,0 +1,498 @@
+"""Run the compiled sweep: feed it memory, code and Python rules, and collect what it computed."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.tape import code
+from tapegrad.tape.aval import AVALS
+from tapegrad.tape.code import OPS
+from tapegrad.tape.layout import (
+    AVAL_SHIFT,
+    BLOCK_ELEMENTS,
+    BLOCKS,
+    BORROWED,
+    CAPTURE,
+    EVENT_ARRAY,
+    EVENT_CAPTURE,
+    EVENT_DONE,
+    EVENT_EXTERNALS,
+    EVENT_FREED,
+    EVENT_HANDLER,
+    EVENT_KERNEL,
+    EVENT_MEMORY,
+    EVENT_MUTATED,
+    EVENT_PYTHON,
+    EVENT_SEGMENT,
+    FOREIGN,
+    FREED,
+    LEAF_CLOCK,
+    NARY,
+    NEEDED,
+    OP_INPUTS,
+    OP_SAVES,
+    OWN_INPUTS,
+    OWN_SEGMENT,
+    OWN_SLOT,
+    REACHED,
+    S_ADDRESS,
+    S_ARG0,
+    S_ARG1,
+    S_ARG2,
+    S_AVALS,
+    S_BLOCKS,
+    S_BOOL,
+    S_BUMP,
+    S_BUMP_END,
+    S_CURRENT,
+    S_EVENT,
+    S_EXTERNAL_CAPACITY,
+    S_EXTERNALS,
+    S_FINISH,
+    S_FREE,
+    S_HANDLERS,
+    S_HOOKED,
+    S_KERNELS,
+    S_LAST,
+    S_MUTATED,
+    S_NEED_MODE,
+    S_NEXTERNALS,
+    S_NMUTATED,
+    S_NNEEDED,
+    S_NONE,
+    S_NREACHED,
+    S_NSEGMENTS,
+    S_OPS,
+    S_PARTIAL,
+    S_PENDING,
+    S_RETAIN,
+    S_SAVED_SEEN,
+    S_SEGMENTS,
+    S_WALKS,
+    SEG_COUNT,
+    SEG_HIGH,
+    SEG_LEAF,
+    SEG_LOW,
+    SEG_NUMBER,
+    SEG_ROWS,
+    SEG_TOP,
+    SEG_WINDOW,
+    SEG_WORDS,
+    SEGMENT_BITS,
+    SEGMENT_ROWS,
+    STATE_WORDS,
+    TOUCHED,
+    USE_SHIFT,
+    WALK_WORDS,
+    WALKS,
+)
+from tapegrad.tape.tape import TAPE, Segment
+
+Owner = list[Any]
+Contribution = tuple[int, np.ndarray]
+PythonRule = Callable[["Sweep", int, Owner, np.ndarray], Iterable[Contribution] | None]
+
+ARENA_CHUNK = 1 << 18
+ARENA_KEPT = 1 << 26  # an arena larger than this is given back after the sweep
+_INDEX = SEGMENT_ROWS - 1
+
+
+class FreedError(Exception):
+    """The sweep met a record whose saved values are gone."""
+
+
+class MutatedError(Exception):
+    """The sweep met a saved value that was mutated after it was saved."""
+
+    def __init__(self, slot: int, op: int, position: int) -> None:
+        super().__init__(slot, op, position)
+        self.slot, self.op, self.position = slot, op, position
+
+
+def address_of(array: np.ndarray) -> int:
+    """Return the address of an array's first element."""
+    return int(array.__array_interface__["data"][0])
+
+
+def owner_at(address: int) -> Owner:
+    """Return the live list at an address that a record holds."""
+    owner: Owner = ctypes.cast(address, ctypes.py_object).value
+    return owner
+
+
+class Workspace:
+    """Memory of one running sweep, kept and reused by later ones: state, windows, arena, scratch."""
+
+    def __init__(self) -> None:
+        state = np.zeros(STATE_WORDS, np.int64)
+        self.state = memoryview(state)
+        self.table = np.zeros((16, SEG_WORDS), np.int64)
+        self.windows: list[np.ndarray] = []
+        self.chunks: list[np.ndarray] = []
+        self.externals = np.zeros(256, np.int64)
+        self._scratch = (
+            state,
+            np.zeros(BLOCKS * BLOCK_ELEMENTS),
+            np.zeros(WALKS * WALK_WORDS, int),
+        )
+        fixed = {
+            S_ADDRESS: address_of(state),
+            S_BLOCKS: address_of(self._scratch[1]),
+            S_WALKS: address_of(self._scratch[2]),
+            S_NONE: id(None),
+            S_BOOL: id(np.dtype(bool)),
+        }
+        for word, value in fixed.items():
+            self.state[word] = value
+        self.address = fixed[S_ADDRESS]
+        self.point()
+
+    def point(self) -> None:
+        """Tell the state where the growing arrays are now."""
+        self.state[S_SEGMENTS] = address_of(self.table)
+        self.state[S_EXTERNALS] = address_of(self.externals)
+        self.state[S_EXTERNAL_CAPACITY] = len(self.externals)
+
+    def add_memory(self, nbytes: int) -> None:
+        """Give the arena a new chunk of at least `nbytes`."""
+        chunk = np.empty(max(nbytes, ARENA_CHUNK) + 64, np.uint8)
+        self.chunks.append(chunk)
+        start = address_of(chunk)
+        start += -start % 64
+        self.state[S_BUMP] = start
+        self.state[S_BUMP_END] = start + max(nbytes, ARENA_CHUNK)
+
+    def trim(self) -> None:
+        """Give back an arena that has grown large; its blocks are all free."""
+        if sum(chunk.nbytes for chunk in self.chunks) > ARENA_KEPT:
+            self.chunks.clear()
+            for word in range(S_FREE, STATE_WORDS):
+                self.state[word] = 0
+            self.state[S_BUMP] = self.state[S_BUMP_END] = 0
+
+
+_idle: list[Workspace] = []
+_idle_lock = threading.Lock()
+
+
+class Sweep:
+    """One reverse pass over the tape.
+
+    Parameters
+    ----------
+    rule
+        Called where a record needs Python, with the sweep, the slot, the owner and the adjoint;
+        returns contributions to inputs as pairs of slot and array (contiguous, of the input's
+        shape and dtype), or None if hooks have run (see `replace`) and the sweep is to go on.
+    retain
+        Keep saved values for another sweep.
+    """
+
+    def __init__(self, rule: PythonRule, retain: bool) -> None:
+        with _idle_lock:
+            self.space = _idle.pop() if _idle else Workspace()
+        self.rule = rule
+        self.retain = retain
+        self.segments: dict[int, int] = {}  # segment number -> row of the table
+        self._held: list[Segment] = []
+        self.arrays: dict[int, np.ndarray] = {}  # adjoints whose memory Python owns
+        self.borrowed: set[int] = set()
+        self.captured: dict[int, np.ndarray] = {}
+        self.tuples: dict[int, dict[int, np.ndarray]] = {}  # cotangents of several outputs
+        state = self.state = self.space.state
+        for word in (S_NSEGMENTS, S_LAST, S_PENDING, S_NEED_MODE, S_FINISH, S_NEXTERNALS):
+            state[word] = 0
+        state[S_SAVED_SEEN] = state[S_NREACHED] = state[S_NNEEDED] = state[S_HOOKED] = 0
+        state[S_PARTIAL] = 0
+        state[S_CURRENT] = -1
+        state[S_RETAIN] = retain
+        state[S_AVALS] = address_of(AVALS.words)
+        state[S_OPS] = address_of(OPS.meta)
+        state[S_KERNELS] = address_of(OPS.kernels)
+        self._mutated = np.array(
+            [(key, slot) for key, (_, slot, _) in TAPE.mutations.items()], np.int64
+        ).reshape(-1)
+        state[S_NMUTATED] = len(self._mutated) // 2
+        if len(self._mutated):
+            state[S_MUTATED] = address_of(self._mutated)
+            self._set_handler(code.layout.HANDLER_CHECK)
+
+    # -- segments and windows ----------------------------------------------------------------------
+
+    def _add_segment(self, number: int) -> int:
+        """Put a segment into the table, with a clean window; return its row."""
+        space = self.space
+        segment = TAPE.segments.get(number)
+        if segment is None:
+            raise FreedError
+        self._held.append(segment)
+        k = len(self.segments)
+        if k == len(space.table):
+            space.table = np.concatenate([space.table, np.zeros_like(space.table)])
+            space.point()
+        if k == len(space.windows):
+            space.windows.append(np.zeros(2 * SEGMENT_ROWS, np.int64))
+        row = space.table[k]
+        row[SEG_NUMBER] = number
+        row[SEG_ROWS] = address_of(segment.rows())
+        row[SEG_WINDOW] = address_of(space.windows[k])
+        row[SEG_TOP] = row[SEG_HIGH] = -1
+        row[SEG_LOW] = SEGMENT_ROWS
+        row[SEG_COUNT] = 0
+        row[SEG_LEAF] = number >= LEAF_CLOCK >> SEGMENT_BITS
+        self.segments[number] = k
+        self.state[S_NSEGMENTS] = k + 1
+        return k
+
+    def _entry(self, slot: int) -> tuple[np.ndarray, int, int]:
+        """Return the window of a slot, the index of its entry, and its row of the table."""
+        number = slot >> SEGMENT_BITS
+        k = self.segments.get(number)
+        if k is None:
+            k = self._add_segment(number)
+        return self.space.windows[k], 2 * (slot & _INDEX), k
+
+    def _count(self, slot: int, k: int) -> None:
+        row, index = self.space.table[k], slot & _INDEX
+        row[SEG_TOP] = max(row[SEG_TOP], index)
+        row[SEG_LOW] = min(row[SEG_LOW], index)
+        row[SEG_HIGH] = max(row[SEG_HIGH], index)
+        if not row[SEG_LEAF]:
+            row[SEG_COUNT] += 1
+            self.state[S_PENDING] += 1
+
+    # -- what a caller does ------------------------------------------------------------------------
+
+    def seed(self, slot: int, aval: int, cotangent: np.ndarray) -> None:
+        """Start from a root, with a contiguous cotangent of its aval."""
+        if slot in self.arrays:
+            self.arrays[slot] = cotangent = self.arrays[slot] + cotangent
+        else:
+            self.arrays[slot] = cotangent
+        self.borrowed.add(slot)
+        window, index, k = self._entry(slot)
+        if not window[index + 1] & TOUCHED:
+            self._count(slot, k)
+        window[index] = address_of(cotangent)
+        window[index + 1] |= TOUCHED | FOREIGN | BORROWED | (aval << AVAL_SHIFT)
+
+    def request(self, roots: Sequence[int], slots: Iterable[int]) -> None:
+        """Compute only what these slots need; call before `seed`, with the roots' slots."""
+        requested = set(slots)
+        for slot in requested:
+            window, index, k = self._entry(slot)
+            window[index + 1] |= NEEDED | CAPTURE
+            row = self.space.table[k]
+            row[SEG_LOW] = min(row[SEG_LOW], slot & _INDEX)
+            row[SEG_HIGH] = max(row[SEG_HIGH], slot & _INDEX)
+        for slot in roots:
+            window, index, k = self._entry(slot)
+            if not window[index + 1] & REACHED:
+                window[index + 1] |= REACHED
+                self._count(slot, k)
+        self._drive("requests", "mark")
+        self.state[S_NEED_MODE] = 1
+        self.state[S_PARTIAL] = self.state[S_NREACHED] != self.state[S_NNEEDED]
+        self.state[S_CURRENT] = -1
+        self.state[S_LAST] = 0
+
+    def is_needed(self, slot: int) -> bool:
+        """Whether a slot's adjoint is wanted."""
+        if not self.state[S_NEED_MODE]:
+            return True
+        window, index, _ = self._entry(slot)
+        return bool(window[index + 1] & NEEDED)
+
+    def run(self) -> None:
+        """Sweep until nothing is left to do.
+
+        Afterwards `arrays` has the adjoints of all leaves reached and `captured` those of other
+        requested slots. Slots in `borrowed` share memory with something else.
+        """
+        self._drive("driver", "sweep")
+
+    # -- events -----------------------------------------------------------------------------------
+
+    def _drive(self, module: str, name: str) -> None:
+        """Call compiled code until it reports that it is done."""
+        call = code.service(module, name)
+        state, address = self.state, self.space.address
+        while True:
+            call(address)
+            event = state[S_EVENT]
+            if event == EVENT_DONE:
+                return
+            self._serve(event, state[S_ARG0], state[S_ARG1], state[S_ARG2])
+
+    def _serve(self, event: int, arg0: int, arg1: int, arg2: int) -> None:
+        if event == EVENT_ARRAY:
+            self._give_array(arg0, arg1, copy=bool(arg2))
+        elif event == EVENT_SEGMENT:
+            self._add_segment(arg0)
+        elif event == EVENT_PYTHON:
+            self._run_rule(arg0, owner_at(arg1))
+        elif event == EVENT_MEMORY:
+            self.space.add_memory(arg0)
+        elif event == EVENT_KERNEL:
+            OPS.compile(arg0, arg1, arg2)
+            self.state[S_KERNELS] = address_of(OPS.kernels)
+        elif event == EVENT_HANDLER:
+            self._set_handler(arg0)
+        elif event == EVENT_CAPTURE:
+            self._capture(arg0)
+        elif event == EVENT_FREED:
+            raise FreedError
+        elif event == EVENT_MUTATED:
+            raise MutatedError(arg0, arg1, arg2)
+        elif event == EVENT_EXTERNALS:
+            self.space.externals = np.concatenate(
+                [self.space.externals, np.zeros_like(self.space.externals)]
+            )
+            self.space.point()
+        else:
+            raise AssertionError(f"unknown event {event}")
+
+    def _set_handler(self, number: int) -> None:
+        self.state[S_HANDLERS + number] = code.handler(number)
+
+    def _give_array(self, slot: int, aval: int, copy: bool) -> None:
+        """Back an adjoint by an array of Python's."""
+        array = AVALS.empty(aval)
+        if copy:
+            array[...] = self.arrays[slot]
+        self.arrays[slot] = array
+        self.borrowed.discard(slot)
+        window, index, _ = self._entry(slot)
+        window[index] = address_of(array)
+        window[index + 1] = (int(window[index + 1]) | FOREIGN) & ~BORROWED
+
+    def _capture(self, slot: int) -> None:
+        """Keep the finished adjoint of a requested slot that has inputs of its own."""
+        self.captured[slot] = self.arrays[slot]
+        self.borrowed.add(slot)
+        window, index, _ = self._entry(slot)
+        window[index + 1] &= ~CAPTURE
+
+    def _run_rule(self, slot: int, owner: Owner) -> None:
+        contributions = self.rule(self, slot, owner, self.arrays[slot])
+        if contributions is None:
+            self.state[S_HOOKED] = slot
+            return
+        for target, array in contributions:
+            self.contribute(target, array, borrowed=True)
+        self.arrays.pop(slot, None)
+        self.state[S_FINISH] = 1
+        if not self.retain and not self.state[S_PARTIAL]:
+            for target in input_slots(owner):
+                if target:
+                    window, index, _ = self._entry(target)
+                    window[index + 1] += 1 << USE_SHIFT
+
+    def replace(self, slot: int, array: np.ndarray) -> None:
+        """Put another array (contiguous, of its aval) in the place of an adjoint."""
+        self.arrays[slot] = array
+        self.borrowed.add(slot)
+        window, index, _ = self._entry(slot)
+        window[index] = address_of(array)
+        window[index + 1] |= FOREIGN | BORROWED
+
+    def contribute(self, slot: int, array: np.ndarray, borrowed: bool) -> None:
+        """Add an array to an adjoint; `borrowed` says that somebody else may hold its memory."""
+        state = self.state
+        place = state[S_CURRENT]
+        call = code.service("requests", "contribute")
+        while True:
+            state[S_ARG0], state[S_ARG1] = slot, id(array)
+            state[S_ARG2] = BORROWED if borrowed else 0
+            call(self.space.address)
+            event = state[S_EVENT]
+            if event == EVENT_DONE:
+                break
+            self._serve(event, state[S_ARG0], state[S_ARG1], state[S_ARG2])
+        state[S_CURRENT] = place
+        if state[S_ARG0]:
+            self.arrays[slot] = array
+            if borrowed:
+                self.borrowed.add(slot)
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """Set saved values free (unless retained) and give the workspace back."""
+        state, space = self.state, self.space
+        if not self.retain and state[S_SAVED_SEEN]:
+            addresses = space.externals[: state[S_NEXTERNALS]].tolist()
+            owners = [owner_at(address) for address in addresses]
+            partial = state[S_PARTIAL]
+            for owner in owners:
+                if partial:
+                    release_saved(owner)
+                elif holds_freed(owner):
+                    owner[OWN_SEGMENT].set_flags(owner[OWN_SLOT], FREED)
+                    del owner[OWN_INPUTS:]
+        for number, k in self.segments.items():
+            row = space.table[k]
+            if row[SEG_HIGH] >= 0:
+                space.windows[k][2 * row[SEG_LOW] : 2 * row[SEG_HIGH] + 2] = 0
+        space.trim()
+        with _idle_lock:
+            _idle.append(space)
+
+
+# -- owners --------------------------------------------------------------------------------------
+
+
+def inputs_of(owner: Owner) -> list[Owner | None]:
+    """Return the owners of a record's inputs, None for passive ones."""
+    if len(owner) <= OWN_INPUTS:
+        return []
+    words = _record(owner)
+    op, flags = words & 0xFFFFFFFF, words >> 32
+    if flags & NARY:
+        return list(owner[OWN_INPUTS + 1])
+    return owner[OWN_INPUTS : OWN_INPUTS + int(OPS.meta[op, OP_INPUTS])]
+
+
+def input_slots(owner: Owner) -> list[int]:
+    """Return the slots of a record's inputs, 0 for passive ones."""
+    return [0 if parent is None else parent[OWN_SLOT] for parent in inputs_of(owner)]
+
+
+def _record(owner: Owner) -> int:
+    """Return the op and flags word of an owner's record."""
+    segment = owner[OWN_SEGMENT]
+    segment.rows()
+    return int(segment.words[owner[OWN_SLOT] - segment.base, 1])
+
+
+def release_saved(owner: Owner) -> None:
+    """Drop the saved values of a swept record, and keep its place in the graph."""
+    if _record(owner) >> 32 & FREED:
+        del owner[OWN_INPUTS + (2 if _record(owner) >> 32 & NARY else len(inputs_of(owner))) :]
+
+
+def holds_freed(owner: Owner) -> bool:
+    """Whether a record or one below it has lost its saved values, so that it cannot run again."""
+    seen: set[int] = set()
+    stack = [owner]
+    while stack:
+        owner = stack.pop()
+        if id(owner) in seen or owner[OWN_SLOT] >= LEAF_CLOCK:
+            continue
+        seen.add(id(owner))
+        if _record(owner) >> 32 & FREED:
+            return True
+        stack.extend(parent for parent in inputs_of(owner) if parent is not None)
+    return False
+
+
+def free(owner: Owner) -> None:
+    """Set the saved values of one record free, if its op saves any."""
+    if OPS.meta[_record(owner) & 0xFFFFFFFF, OP_SAVES]:
+        owner[OWN_SEGMENT].set_flags(owner[OWN_SLOT], FREED)
+        release_saved(owner)

@@ -1,0 +1,264 @@
+"""The tape: a clock, and the records written at its ticks.
+
+Every recorded op takes the next *slot* of the clock and appends one record. Records live in
+segments of SEGMENT_ROWS rows. A segment is held by the owners of its records and by nothing else
+(the tape holds only the one being filled), so it goes when its last record's values go. Slots are
+never used twice: position on the clock orders all records of all threads, and tells whether a
+buffer was mutated before or after a record saved it.
+
+Appending is a list extension: six integers a record wait in `Segment.pending` until something
+wants to see them, and are then turned into rows in one go.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+import threading
+import weakref
+from collections.abc import Iterator
+
+import numpy as np
+
+from tapegrad.tape.layout import (
+    FREED,
+    LEAF_CLOCK,
+    RECORD,
+    RECORD_WORDS,
+    SEGMENT_BITS,
+    SEGMENT_ROWS,
+)
+
+LEAF_OP = 0  # the op code of a leaf: row 0 of the op table
+
+
+class Segment:
+    """SEGMENT_ROWS consecutive rows of the tape.
+
+    Attributes
+    ----------
+    number
+        Position of the segment: its first slot is ``number << SEGMENT_BITS``.
+    pop
+        Take the next free slot; IndexError when the segment is full.
+    extend
+        Append the integers of a record to `pending`.
+    """
+
+    __slots__ = ("__weakref__", "_rows", "base", "extend", "number", "pending", "pop", "words")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.base = number << SEGMENT_BITS
+        free = list(range(self.base + SEGMENT_ROWS - 1, self.base - 1, -1))
+        if number == 0:
+            free.pop()  # slot 0 means "passive"
+        self.pop = free.pop
+        self.pending: list[int] = []
+        self.extend = self.pending.extend
+        self._rows = np.zeros(SEGMENT_ROWS, RECORD)
+        self.words = self._rows.view(np.int64).reshape(SEGMENT_ROWS, RECORD_WORDS)
+
+    def rows(self) -> np.ndarray:
+        """Return all rows as a structured array; those not written yet are zero."""
+        if self.pending:
+            self._flush()
+        return self._rows
+
+    def _flush(self) -> None:
+        with _lock:
+            taken = self.pending[:]
+            del self.pending[: len(taken)]
+            if not taken:
+                return
+            packed = struct.pack(f"{len(taken)}q", *taken)
+            new = np.frombuffer(packed, np.int64).reshape(-1, RECORD_WORDS)
+            first, last = int(new[0, 0]) - self.base, int(new[-1, 0]) - self.base
+            if last - first == len(new) - 1 and _in_order(new):
+                self.words[first : last + 1] = new
+            else:  # threads may have appended out of order
+                self.words[new[:, 0] - self.base] = new
+
+    def set_flags(self, slot: int, flags: int) -> None:
+        """Add flags to the record at a slot."""
+        self.rows()["flags"][slot - self.base] |= flags
+
+    def flags(self, slot: int) -> int:
+        """Return the flags of the record at a slot."""
+        return int(self.rows()["flags"][slot - self.base])
+
+
+_lock = threading.RLock()
+
+
+class Tape:
+    """The record of what was computed.
+
+    There is one tape a process; threads append to it side by side. Users see it as
+    `tapegrad.current_tape`.
+    """
+
+    def __init__(self) -> None:
+        self.segments: weakref.WeakValueDictionary[int, Segment] = weakref.WeakValueDictionary()
+        self.seg = self._new_segment(0)
+        self.leaf_seg = self._new_segment(LEAF_CLOCK >> SEGMENT_BITS)
+        self.mutations: dict[int, tuple[weakref.ref[np.ndarray], int, int]] = {}
+
+    def _new_segment(self, number: int) -> Segment:
+        segment = Segment(number)
+        self.segments[number] = segment
+        return segment
+
+    # -- appending ------------------------------------------------------------------------------
+
+    def advance(self, full: Segment) -> Segment:
+        """Return the segment after a full one, which may have been made by another thread."""
+        with _lock:
+            if self.seg is full:
+                self.seg = self._new_segment(full.number + 1)
+                if sys.getrefcount(full) > 4:  # else nothing lives there, and it goes
+                    full.rows()
+            return self.seg
+
+    def next_slot(self) -> tuple[Segment, int]:
+        """Take a slot of the clock."""
+        while True:
+            segment = self.seg
+            try:
+                return segment, segment.pop()
+            except IndexError:
+                self.advance(segment)
+
+    def new_leaf(self, aval: int, content: object) -> list:
+        """Give a leaf its slot and record; return its owner, which holds `content`."""
+        with _lock:
+            try:
+                slot = self.leaf_seg.pop()
+            except IndexError:
+                self.leaf_seg.rows()
+                self.leaf_seg = self._new_segment(self.leaf_seg.number + 1)
+                slot = self.leaf_seg.pop()
+            segment = self.leaf_seg
+        owner = [segment, slot, aval, content]
+        segment.extend((slot, LEAF_OP, aval, 0, 0, id(owner)))
+        return owner
+
+    # -- mutation --------------------------------------------------------------------------------
+
+    def note_mutation(self, array: np.ndarray) -> None:
+        """Note that the memory of an array changes at this position of the clock."""
+        buffer = buffer_of(array)
+        key = id(buffer)
+        _, slot = self.next_slot()
+        known = self.mutations.get(key)
+        if known is not None:
+            self.mutations[key] = (known[0], slot, known[2] + 1)
+            return
+        mutations = self.mutations
+        reference = weakref.ref(buffer, lambda _: mutations.pop(key, None))
+        mutations[key] = (reference, slot, 1)
+
+    def version(self, array: np.ndarray) -> int:
+        """Return how many times the memory of an array was mutated by ops."""
+        known = self.mutations.get(id(buffer_of(array)))
+        return 0 if known is None else known[2]
+
+    # -- mark and rewind ---------------------------------------------------------------------------
+
+    def mark(self) -> int:
+        """Return a position to which `rewind` can go back.
+
+        Returns
+        -------
+        int
+            The slot that the next record will take, or a later one.
+        """
+        return self.next_slot()[1]
+
+    def rewind(self, mark: int) -> None:
+        """Forget every record made since a mark.
+
+        The clock does not go back: tensors recorded since the mark keep their values but have lost
+        their history, and a backward pass that reaches one raises RuntimeError. Their saved
+        values go at once, and their rows with their segment. Other threads' records since the mark
+        are forgotten as well.
+
+        Parameters
+        ----------
+        mark
+            A result of `mark`.
+
+        Raises
+        ------
+        ValueError
+            If `mark` is not a position that this tape has passed.
+        """
+        with _lock:
+            end = self.next_slot()[1]
+            if not 0 < mark <= end:
+                raise ValueError(f"rewind: mark {mark} is not a position on this tape (0..{end})")
+            for number, segment in list(self.segments.items()):
+                if number >= LEAF_CLOCK >> SEGMENT_BITS or segment.base + SEGMENT_ROWS <= mark:
+                    continue
+                rows = segment.rows()
+                lost = (rows["slot"] >= mark) & ((rows["flags"] & FREED) == 0)
+                for owner in _owners_in(segment):
+                    if owner[1] >= mark:
+                        del owner[3:]
+                rows["flags"][lost] |= FREED
+                rows["x"][lost] = 0
+                rows["y"][lost] = 0
+
+    # -- inspection ----------------------------------------------------------------------------------
+
+    def _live(self) -> Iterator[Segment]:
+        for number in sorted(self.segments.keys()):
+            segment = self.segments.get(number)
+            if segment is not None and number < LEAF_CLOCK >> SEGMENT_BITS:
+                yield segment
+
+    @property
+    def records(self) -> np.ndarray:
+        """All records of live segments, oldest first, as a structured array (a copy).
+
+        Its fields are those of `tapegrad.tape.layout.RECORD`. Records whose values have gone stay
+        until their whole segment goes.
+        """
+        rows = [segment.rows() for segment in self._live()]
+        found = np.concatenate(rows) if rows else np.zeros(0, RECORD)
+        return found[found["slot"] != 0]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held by the rows of live segments, leaves included."""
+        return len(self.segments) * SEGMENT_ROWS * RECORD.itemsize
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __repr__(self) -> str:
+        return f"<Tape: {len(self)} records in {len(list(self._live()))} segments>"
+
+
+def _owners_in(segment: Segment) -> list[list]:
+    """Return the live owners of a segment's records (they are what refers to it)."""
+    import gc
+
+    return [
+        found
+        for found in gc.get_referrers(segment)
+        if type(found) is list and len(found) > 2 and found[0] is segment
+    ]
+
+
+def buffer_of(array: np.ndarray) -> np.ndarray:
+    """Return the array that owns the memory of an array (itself, if it is not a view)."""
+    base = array.base
+    return base if isinstance(base, np.ndarray) else array
+
+
+TAPE = Tape()
+
+
+def _in_order(rows: np.ndarray) -> bool:
+    return len(rows) < 3 or bool((np.diff(rows[:, 0]) == 1).all())

@@ -1,0 +1,254 @@
+"""Tensor: the handle a user holds on an array and its place on the tape."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tapegrad.tape.aval import AVALS, DTYPE_CODES
+from tapegrad.tape.layout import LEAF_CLOCK, OWN_SLOT, PYTHON
+from tapegrad.tape.tape import TAPE
+
+Owner = list[Any]
+
+
+class Meta:
+    """What few tensors have: a gradient, hooks, a base whose memory they show.
+
+    A leaf's meta is held by its owner, and so by everything recorded from it: gradients arrive
+    also when the tensor itself has gone.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "base",
+        "grad",
+        "hooks",
+        "no_grad_view",
+        "retains_grad",
+        "steps",
+        "tensor",
+        "views",
+    )
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = weakref.ref(tensor)
+        self.grad: Tensor | None = None
+        self.hooks: dict[int, Callable[[Tensor], Tensor | None]] | None = None
+        self.retains_grad = False
+        self.base: Tensor | None = None
+        self.steps: tuple[Any, ...] = ()
+        self.no_grad_view = False
+        self.views: list[weakref.ref[Tensor]] | None = None
+
+    def add_view(self, view: Tensor) -> None:
+        """Note a tensor that shows this one's memory; those that have gone are swept out."""
+        if self.views is None:
+            self.views = []
+        elif len(self.views) > 8 and len(self.views) & (len(self.views) - 1) == 0:
+            self.views = [known for known in self.views if known() is not None]
+        self.views.append(weakref.ref(view))
+
+
+class Tensor:
+    """An array whose computations are recorded for differentiation.
+
+    Tensors are made by `tapegrad.tensor` and by ops. Functions and methods have NumPy's names and
+    meaning; the autograd attributes (`requires_grad`, `grad`, `backward`, ...) have PyTorch's.
+
+    Examples
+    --------
+    >>> import tapegrad as tg
+    >>> x = tg.tensor([1.0, 2.0], requires_grad=True)
+    >>> y = (x * x).sum()
+    >>> y.backward()
+    >>> x.grad
+    tensor([2., 4.])
+    """
+
+    __slots__ = ("__weakref__", "_a", "_meta", "_own")
+    __array_priority__ = 1000
+
+    _a: np.ndarray
+    _own: Owner | None
+    _meta: Meta
+
+    # -- the array ----------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Length of every dimension."""
+        return self._a.shape
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return self._a.ndim
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self._a.size
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of an element."""
+        return self._a.dtype
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return self._a.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self._a.nbytes
+
+    def __len__(self) -> int:
+        if not self._a.ndim:
+            raise TypeError("len() of a 0-d tensor")
+        return len(self._a)
+
+    def item(self, *index: int) -> Any:
+        """Return one element as a Python number (the only one, or that at `index`)."""
+        return self._a.item(*index)
+
+    def tolist(self) -> Any:
+        """Return the elements as nested lists of Python numbers."""
+        return self._a.tolist()
+
+    def __bool__(self) -> bool:
+        return bool(self._a)
+
+    def __float__(self) -> float:
+        return float(self._a)
+
+    def __int__(self) -> int:
+        return int(self._a)
+
+    def __index__(self) -> int:
+        return self._a.__index__()
+
+    def __complex__(self) -> complex:
+        return complex(self._a)
+
+    __hash__ = object.__hash__
+
+    # -- its place in the graph -----------------------------------------------------------------------
+
+    def meta(self) -> Meta | None:
+        """Return the rare attributes, None if it has none (internal)."""
+        return getattr(self, "_meta", None)
+
+    def ensure_meta(self) -> Meta:
+        """Return the rare attributes, making them if needed (internal)."""
+        found = self.meta()
+        if found is None:
+            found = self._meta = Meta(self)
+        return found
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether no op that is differentiated made it."""
+        own = self._own
+        return own is None or own[OWN_SLOT] >= LEAF_CLOCK
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether ops on it are recorded. Settable on leaves."""
+        return self._own is not None
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        self.requires_grad_(value)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        """Start (or stop) recording what is computed from this leaf; return it.
+
+        Raises
+        ------
+        RuntimeError
+            If it is not a leaf, or its dtype is not floating point.
+        """
+        if bool(requires_grad) is self.requires_grad:
+            return self
+        if not self.is_leaf:
+            raise RuntimeError(
+                "you can only change requires_grad flags of leaf variables. If you want to use a "
+                "computed variable in a subgraph that doesn't require differentiation use "
+                "var_no_grad = var.detach()."
+            )
+        if not requires_grad:
+            self._own = None
+            return self
+        if self._a.dtype not in DTYPE_CODES:
+            raise RuntimeError(
+                "only Tensors of floating point and complex dtype can require gradients "
+                f"(got {self._a.dtype}; tapegrad differentiates float32 and float64)"
+            )
+        self._own = TAPE.new_leaf(AVALS.of(self._a), self.ensure_meta())
+        return self
+
+    def detach(self) -> Tensor:
+        """Return a tensor on the same memory, outside the graph."""
+        return wrap(self._a)
+
+    def numpy(self) -> np.ndarray:
+        """Return the array itself (shared memory).
+
+        Raises
+        ------
+        RuntimeError
+            If the tensor requires gradients: writing to the array would go unnoticed.
+        """
+        if self._own is not None:
+            raise RuntimeError(
+                "Can't call numpy() on Tensor that requires grad. "
+                "Use tensor.detach().numpy() instead."
+            )
+        return self._a
+
+    @property
+    def grad(self) -> Tensor | None:
+        """Gradient accumulated by `backward`, None if there is none. Settable."""
+        meta = self.meta()
+        return None if meta is None else meta.grad
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        if value is not None:
+            if not isinstance(value, Tensor):
+                raise TypeError(
+                    f"assigned grad expected to be a Tensor or None but got grad of type "
+                    f"{type(value).__name__}"
+                )
+            if value.shape != self.shape:
+                raise RuntimeError(
+                    f"assigned grad has data of a different size: expected shape "
+                    f"{list(self.shape)}, got {list(value.shape)}"
+                )
+            if value.dtype != self.dtype:
+                raise RuntimeError(
+                    f"assigned grad has data of a different type: expected {self.dtype}, got "
+                    f"{value.dtype}"
+                )
+            if value is self:
+                raise RuntimeError("can't assign Variable as its own grad")
+        self.ensure_meta().grad = value
+
+
+def wrap(array: np.ndarray, own: Owner | None = None) -> Tensor:
+    """Make a tensor on an array, without copying."""
+    tensor = Tensor()
+    tensor._a = array
+    tensor._own = own
+    return tensor
+
+
+def flag_python(own: Owner) -> None:
+    """Make the sweep stop at a record."""
+    own[0].set_flags(own[OWN_SLOT], PYTHON)
