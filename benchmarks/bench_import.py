@@ -22,7 +22,7 @@ class Import:
     track_seconds.unit = "s"
 
     def track_ratio_to_numba(self):
-        """tapegrad's import in units of numba's."""
+        """The import of tapegrad in units of that of numba."""
         return self.median("tapegrad") / self.median("numba")
 
     track_ratio_to_numba.unit = "x"

@@ -16,7 +16,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def run_fresh(program: str, *arguments: object, **environment: str) -> Any:
@@ -26,7 +26,7 @@ def run_fresh(program: str, *arguments: object, **environment: str) -> Any:
     """
     found = importlib.util.find_spec("tapegrad")
     folders = [Path(found.origin).parent.parent] if found and found.origin else []
-    path = os.pathsep.join(map(str, [*folders, HERE.parent, os.environ.get("PYTHONPATH", "")]))
+    path = os.pathsep.join(map(str, [*folders, ROOT, os.environ.get("PYTHONPATH", "")]))
     with tempfile.TemporaryDirectory() as elsewhere:
         done = subprocess.run(
             [sys.executable, "-m", "benchmarks.fresh", program, *map(str, arguments)],

@@ -11,6 +11,7 @@ import json
 import platform
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -130,8 +131,7 @@ def save_json(
         ],
         "processes": processes,
     }
-    with open(path, "w", encoding="utf-8") as file:
-        json.dump(document, file, indent=1)
+    Path(path).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

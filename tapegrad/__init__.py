@@ -1,4 +1,51 @@
-"""tapegrad: automatic differentiation for NumPy and numba."""
+"""tapegrad: automatic differentiation for people who compute with NumPy and numba.
 
+Numeric functions have NumPy's names and meaning and live here: ``tapegrad.sin``, ``tapegrad.sum``,
+``tapegrad.linalg.inv``, ... They are derived from the op table in `tapegrad.ops`. NumPy's own
+functions answer tensors too: ``numpy.sin(t)``.
+"""
+
+from typing import Any as _Any
+
+from tapegrad import autograd as autograd
+from tapegrad import creation as _creation
+from tapegrad import func as func
+from tapegrad import linalg as linalg
+from tapegrad import methods as _methods
+from tapegrad import numeric as _numeric
+from tapegrad import protocols as _protocols
+from tapegrad import testing as testing
+from tapegrad.autograd.function import Function as Function
+from tapegrad.autograd.grad_mode import enable_grad as enable_grad
+from tapegrad.autograd.grad_mode import is_grad_enabled as is_grad_enabled
+from tapegrad.autograd.grad_mode import no_grad as no_grad
+from tapegrad.autograd.grad_mode import set_grad_enabled as set_grad_enabled
+from tapegrad.creation import as_tensor as as_tensor
+from tapegrad.creation import from_dlpack as from_dlpack
+from tapegrad.creation import tensor as tensor
+from tapegrad.func import grad as grad
+from tapegrad.func import hessian as hessian
+from tapegrad.func import hvp as hvp
+from tapegrad.func import jacobian as jacobian
+from tapegrad.func import value_and_grad as value_and_grad
+from tapegrad.func import vjp as vjp
+from tapegrad.tape.tape import Tape as Tape
+from tapegrad.tape.tape import current_tape as current_tape
 from tapegrad.tensor import Tensor as Tensor
-from tapegrad.public import *  # noqa: F403
+
+__version__ = "0.1.0"
+
+_NAMES = {**_numeric.PUBLIC, **_creation.CREATION}
+globals().update(_NAMES)
+__all__ = sorted(
+    {*_NAMES, "Function", "Tape", "Tensor", "autograd", "current_tape", "enable_grad", "func"}
+    | {"grad", "hessian", "hvp", "jacobian", "value_and_grad", "vjp"}
+    | {"is_grad_enabled", "linalg", "no_grad", "set_grad_enabled", "testing"}
+)
+
+
+def __getattr__(name: str) -> _Any:
+    raise AttributeError(
+        f"tapegrad has no {name!r}: numeric functions have NumPy's names "
+        "(linear algebra in tapegrad.linalg)"
+    )

@@ -132,10 +132,9 @@ def _record_view(
     op: View, z: np.ndarray, parameters: dict[str, Any], parent: Owner | None
 ) -> Owner:
     assert parent is not None
-    tail: list[Any] = [parent]
+    tail: list[Any] = [parent, parameters]
     if op.sweep_kind == KIND_VIEW:
         tail.append(_layout(op, parent[OWN_AVAL], parameters))
-    tail.append((op, parameters))
     return _append(op, AVALS.of(z), parent[OWN_SLOT], 0, tail)
 
 

@@ -13,12 +13,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from tapegrad.ops.kinds import Opaque
-from tapegrad.ops.op import Op
+from tapegrad.ops.op import Op, shape_of
 from tapegrad.tape.aval import AVALS, FLOAT64
 from tapegrad.tape.code import OPS
-from tapegrad.tape.layout import NARY, OWN_AVAL, OWN_SLOT
+from tapegrad.tape.layout import NARY, OWN_AVAL, OWN_SLOT, SAVES
 from tapegrad.tape.sweep import MutatedError, Sweep
-from tapegrad.tape.tape import TAPE, buffer_of
+from tapegrad.tape.tape import TAPE, buffer_of, reach_of
 from tapegrad.tensor import Owner, Tensor, wrap
 
 Wanted = Callable[[Owner], bool]
@@ -33,6 +33,7 @@ class Frame(Protocol):
     """The Python part of a record."""
 
     parents: list[Owner | None]
+    saves: bool
 
     def cotangents(self, owner: Owner, g: Any, wanted: Wanted) -> list[Any]:
         """Return the cotangent of every parent as tensors (None: none), `g` being a tensor."""
@@ -45,9 +46,10 @@ def append_nary(code: int, aval: int, frame: Frame) -> Owner:
     """Append a record with any number of inputs and a frame."""
     segment, slot = TAPE.next_slot()
     parents = frame.parents
-    slots = np.array([0 if parent is None else parent[OWN_SLOT] for parent in parents], np.int64)
-    owner = [segment, slot, aval, slots, parents, frame]
-    segment.extend((slot, code | (NARY << 32), aval, len(parents), 0, id(owner)))
+    inputs = [0 if parent is None else parent[OWN_SLOT] for parent in parents]
+    owner = [segment, slot, aval, np.array(inputs, np.int64), parents, frame]
+    flags = NARY | SAVES if frame.saves else NARY
+    segment.extend((slot, code | (flags << 32), aval, len(parents), reach_of(slot, inputs), id(owner)))
     return owner
 
 
@@ -87,7 +89,7 @@ def check_unmutated(op: Op | None, slot: int, array: Any) -> None:
 class OpaqueFrame:
     """The frame of an op with Python rules: which inputs matter, and what their rules read."""
 
-    __slots__ = ("inputs", "op", "outputs", "parents", "saved")
+    __slots__ = ("inputs", "op", "outputs", "parents", "saved", "saves")
 
     def __init__(self, op: Opaque, bound: dict[str, Any], z: Any) -> None:
         self.op = op
@@ -105,6 +107,10 @@ class OpaqueFrame:
         self.saved = {name: _save(bound[name]) for name in needed if name in bound}
         if "z" in needed:
             self.saved["z"] = z
+        self.saves = "z" in self.saved or any(name in op.arguments for name in self.saved)
+        for name in needed:  # only the shape of an argument: its values need not be kept
+            if name.endswith("_shape"):
+                self.saved[name] = _shapes(bound[name.removesuffix("_shape")])
 
     def _add_input(self, name: str, k: int | None, value: Any) -> None:
         if isinstance(value, Tensor) and value._own is not None:
@@ -175,6 +181,10 @@ def _save(value: Any) -> Any:
     return value
 
 
+def _shapes(value: Any) -> Any:
+    return [shape_of(item) for item in value] if type(value) in (list, tuple) else shape_of(value)
+
+
 def _array(value: Any) -> Any:
     return value._a if isinstance(value, Tensor) else value
 
@@ -198,6 +208,7 @@ class SelectFrame:
     """The frame of one output of a record that has several."""
 
     __slots__ = ("k", "parents")
+    saves = False
 
     def __init__(self, parent: Owner, k: int) -> None:
         self.parents: list[Owner | None] = [parent]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.autograd.engine import sweep_arrays, sweep_tensors
+from tapegrad.autograd.engine import run_hooks, sweep_arrays, sweep_tensors
 from tapegrad.modes import MODE
 from tapegrad.tape.layout import LEAF_CLOCK, OWN_INPUTS, OWN_SLOT
 from tapegrad.tensor import Owner, Tensor, wrap
@@ -161,25 +161,6 @@ def accumulate(meta: Any, g: Tensor, create_graph: bool) -> None:
         np.add(old._a, g._a, out=old._a)
 
 
-def run_hooks(hooks: Any, g: Tensor) -> Tensor:
-    """Pass a gradient through tensor hooks, each of which may replace it."""
-    for hook in list(hooks.values()):
-        result = hook(g)
-        if result is None:
-            continue
-        if not isinstance(result, Tensor):
-            raise TypeError(
-                f"hook {getattr(hook, '__name__', hook)!r} has returned an object of type "
-                f"{type(result).__name__}; expected a Tensor or None"
-            )
-        if result.shape != g.shape:
-            raise RuntimeError(
-                f"hook {getattr(hook, '__name__', hook)!r} has changed the size of value"
-            )
-        g = result if result.dtype == g.dtype else result.astype(g.dtype)
-    return g
-
-
 def _owners(tensors: tuple[Tensor, ...]) -> list[Owner]:
     owners = []
     for k, tensor in enumerate(tensors):
@@ -276,7 +257,7 @@ def grad(
         pair = found.get(own[OWN_SLOT])
         if pair is not None:
             g = pair[1]
-            meta = tensor.meta()
+            meta = tensor.meta() if own[OWN_SLOT] >= LEAF_CLOCK else None
             result.append(run_hooks(meta.hooks, g) if meta is not None and meta.hooks else g)
         elif materialize_grads:
             result.append(wrap(np.zeros(tensor.shape, tensor.dtype)))

@@ -32,7 +32,7 @@ from tapegrad.tape.layout import (
 )
 from tapegrad.tape.sweep import FreedError, MutatedError, Owner, Sweep, free, inputs_of, owner_at
 from tapegrad.tape.tape import TAPE
-from tapegrad.tensor import Tensor, wrap
+from tapegrad.tensor import Meta, Tensor, wrap
 
 SECOND_TIME = (
     "Trying to backward through the graph a second time (or directly access saved tensors after "
@@ -70,7 +70,7 @@ def sweep_arrays(
     dict
         By slot, the owners and cotangents of the inputs that were reached, or of all leaves.
     """
-    sweep = Sweep(run_frame, retain)
+    sweep = Sweep(run_record, run_slot_hooks, retain)
     try:
         before = MODE.set_recording(False)
         try:
@@ -110,9 +110,59 @@ def leaf_owner(slot: int) -> Owner:
     return owner_at(int(segment.rows()["owner"][slot - segment.base]))
 
 
-def run_frame(sweep: Sweep, slot: int, owner: Owner, g: np.ndarray) -> Any:
-    """The rule that the compiled sweep calls where a record needs Python."""
-    return owner[FRAME].contributions(sweep, owner, g)
+def run_record(sweep: Sweep, slot: int, owner: Owner, g: np.ndarray) -> Any:
+    """What the compiled sweep calls where a record needs Python: its hooks, its rule."""
+    if slot not in sweep.hooked:
+        g = _run_owner_hooks(sweep, slot, owner, g)
+    if len(owner) > FRAME and hasattr(owner[FRAME], "contributions"):
+        return owner[FRAME].contributions(sweep, owner, g)
+    return None
+
+
+def run_slot_hooks(sweep: Sweep, slot: int) -> None:
+    """Run the hooks of a requested output when its cotangent is complete."""
+    segment = TAPE.segments[slot >> SEGMENT_BITS]
+    owner = owner_at(int(segment.rows()["owner"][slot - segment.base]))
+    _run_owner_hooks(sweep, slot, owner, sweep.arrays[slot])
+    sweep.hooked.add(slot)
+
+
+def _run_owner_hooks(sweep: Sweep, slot: int, owner: Owner, g: np.ndarray) -> np.ndarray:
+    meta = owner[-1]
+    if type(meta) is not Meta:
+        return g
+    new = np.ascontiguousarray(finish_gradient(meta, wrap(g), False)._a).reshape(g.shape)
+    if new is not g:
+        sweep.replace(slot, new)
+    return new
+
+
+def finish_gradient(meta: Meta, g: Tensor, create_graph: bool) -> Tensor:
+    """Run the hooks of a tensor that is not a leaf, and keep its gradient if it retains it."""
+    if meta.hooks:
+        g = run_hooks(meta.hooks, g)
+    if meta.retains_grad:
+        kept = g if create_graph else wrap(g._a.copy())
+        meta.grad = kept if meta.grad is None else meta.grad + kept
+    return g
+
+
+def run_hooks(hooks: dict[int, Any], g: Tensor) -> Tensor:
+    """Pass a gradient through tensor hooks, each of which may replace it."""
+    for hook in list(hooks.values()):
+        result = hook(g)
+        if result is None:
+            continue
+        name = getattr(hook, "__name__", repr(hook))
+        if not isinstance(result, Tensor):
+            raise TypeError(
+                f"hook '{name}' has returned an object of type {type(result).__name__}; expected "
+                "a Tensor or None"
+            )
+        if result.shape != g.shape:
+            raise RuntimeError(f"hook '{name}' has changed the size of value")
+        g = result if result.dtype == g.dtype else apply_op(astype, (result, g.dtype), {})
+    return g
 
 
 # -- with tensors -----------------------------------------------------------------------------------
@@ -152,7 +202,11 @@ def sweep_tensors(
     while heap:
         own = owners[-heapq.heappop(heap)]
         slot = own[OWN_SLOT]
-        g = cotangents[slot] if requested and slot in requested else cotangents.pop(slot)
+        g = cotangents.pop(slot)
+        if type(own[-1]) is Meta:
+            g = finish_gradient(own[-1], g, True)
+        if requested and slot in requested:
+            cotangents[slot] = g
         for parent, cotangent in zip(inputs_of(own), pull_back(own, g, wanted), strict=True):
             if parent is not None and cotangent is not None:
                 contribute(parent, cotangent)
@@ -207,7 +261,7 @@ def pull_back(own: Owner, g: Any, wanted: Any) -> list[Any]:
         op = OPS.ops[int(words["op"])]
         if isinstance(op, View):
             parent = own[OWN_INPUTS]
-            _, parameters = own[-1]
+            parameters = own[OWN_INPUTS + 1]
             shape = AVALS.shapes[parent[OWN_AVAL]]
             return [op.rules["x"](g, shape, **parameters)]
         return _pull_back_swept(op, own, g, int(words["y"]), wanted)

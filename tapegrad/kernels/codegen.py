@@ -13,6 +13,7 @@ float32; vector math computes in float64 and its result is rounded once.
 from __future__ import annotations
 
 import ast
+import copy
 import dis
 import functools
 import hashlib
@@ -128,7 +129,7 @@ class _Module:
         key = (id(function), reduced)
         if key in self.emitted:
             return self.emitted[key]
-        tree = _tree(function)
+        tree = copy.deepcopy(_tree(function))  # the rewriter works in place
         vector_math = function.__module__.startswith("tapegrad.kernels.")
         names: dict[str, str] = {}
         for used, value in _dependencies(function).items():

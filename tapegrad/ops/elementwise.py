@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from tapegrad.kernels import special, vmath
-from tapegrad.ops.kinds import elementwise
+from tapegrad.ops.kinds import composite, elementwise
 
 LN2 = 0.6931471805599453
 LN10 = 2.302585092994046
@@ -788,3 +788,19 @@ def polygamma(n, x):
 @polygamma.partial("x")
 def _(n, x):
     return polygamma(n + 1.0, x)
+
+
+@composite
+def clip(x, min=None, max=None):
+    """Limit to [min, max]; on a bound the cotangent goes to x, beyond it to the bound."""
+    if min is not None:
+        x = at_least(x, min)
+    if max is not None:
+        x = at_most(x, max)
+    return x
+
+
+@composite
+def expit(x):
+    """1 / (1 + exp(-x)) (scipy's name of `sigmoid`)."""
+    return sigmoid(x)

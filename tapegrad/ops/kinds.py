@@ -36,7 +36,7 @@ from tapegrad.tape.layout import (
 )
 
 Formula = types.FunctionType
-COMPILED_FROM = 4096  # elements from which a compiled forward loop pays for its call
+COMPILED_FROM = 256  # elements from which a compiled forward loop pays for its call
 
 
 class SweptOp(Op):
@@ -123,20 +123,27 @@ class CompiledMap:
         return found
 
     def __call__(self, *args: Any) -> np.ndarray:
+        first = args[0]
+        if len(args) == 1 and type(first) is np.ndarray and first.dtype in self._loops:
+            if first.flags.c_contiguous:
+                out = np.empty_like(first)
+                self._loops[first.dtype](first.size, id(first), id(out))
+                return out
         dtype = np.result_type(*args)
         if dtype not in DTYPE_CODES:
             if dtype.kind not in "biuf" or dtype.itemsize > 8:
                 if self.op.function is not None:
-                    return self.op.function(*args)
+                    found: np.ndarray = self.op.function(*args)
+                    return found
                 raise TypeError(
-                    f"{self.op.name} is defined for real numbers of at most 64 bits, got {dtype}"
+                    f"{self.op.name} is defined for real numbers of at most 64 bits, got {dtype}; "
+                    "convert with astype"
                 )
-            dtype = FLOAT64
-        arrays = [np.asarray(arg, dtype) for arg in args]
-        if len(arrays) > 1:
-            arrays = list(np.broadcast_arrays(*arrays))
-        arrays = [np.ascontiguousarray(array) for array in arrays]
-        out = np.empty(np.shape(arrays[0]) if np.ndim(args[0]) or len(args) > 1 else (), dtype)
+            dtype = FLOAT64 if dtype.itemsize > 2 or dtype.kind != "f" else np.dtype(np.float32)
+        arrays = np.broadcast_arrays(*(np.asarray(arg, dtype) for arg in args))
+        shape = arrays[0].shape
+        arrays = tuple(np.ascontiguousarray(array) for array in arrays)
+        out = np.empty(shape, dtype)
         self.loop(dtype)(out.size, *map(id, arrays), id(out))
         return out
 
@@ -186,7 +193,7 @@ class View(SweptOp):
         self.function = declaration
         self.differentiable = ("x",)
         self.sweep_kind = sweep_kind
-        layout = OWN_INPUTS + 1 if sweep_kind == KIND_VIEW else -1
+        layout = OWN_INPUTS + 2 if sweep_kind == KIND_VIEW else -1
         OPS.describe(self.code, sweep_kind, 1, layout_index=layout)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:

@@ -131,3 +131,9 @@ def normalize_axes(axis: Any, ndim: int) -> tuple[int, ...]:
         return tuple(range(ndim))
     axes = axis if isinstance(axis, (tuple, list)) else (axis,)
     return tuple(int(a) % ndim if ndim else 0 for a in axes)
+
+
+def plain(value: Any) -> np.ndarray:
+    """Return the values as an array, for decisions that are not differentiated."""
+    array = getattr(value, "_a", value)
+    return np.asarray(array)

@@ -1,13 +1,26 @@
-"""Reductions over axes."""
+"""Reductions over axes, and cumulative sums and products."""
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import numpy as np
 
-from tapegrad.ops.kinds import reduction
+from tapegrad.ops import elementwise as ew
+from tapegrad.ops.kinds import composite, opaque, reduction
+from tapegrad.ops.op import normalize_axes, rank, shape_of
+
+NEGATIVE_INFINITY = -math.inf
+
+# -- primitives -----------------------------------------------------------------------------------
 
 
-@reduction(np.sum)
+def _sum(x, axis, keepdims):
+    return np.add.reduce(x, axis=axis, keepdims=keepdims)
+
+
+@reduction(_sum)
 def sum(x, axis=None, keepdims=False):
     """Sum over axes."""
 
@@ -15,3 +28,195 @@ def sum(x, axis=None, keepdims=False):
 @sum.partial("x")
 def _():
     return 1.0
+
+
+def _logsumexp(x, axis, keepdims):
+    x = np.asarray(x)
+    if x.dtype.kind != "f":
+        x = x.astype(np.float64)
+    if x.size == 0:
+        with np.errstate(divide="ignore"):
+            return np.log(np.sum(x, axis=axis, keepdims=keepdims))
+    high = np.max(x, axis=axis, keepdims=True)
+    high = np.where(np.isfinite(high), high, np.zeros((), x.dtype))
+    shifted = np.subtract(x, high)
+    with np.errstate(divide="ignore", over="ignore"):
+        total = np.log(np.sum(np.exp(shifted, out=shifted), axis=axis, keepdims=True))
+    total += high
+    return total if keepdims else np.squeeze(total, axis=axis)
+
+
+@reduction(_logsumexp)
+def logsumexp(x, axis=None, keepdims=False):
+    """log(sum(exp(x))) without overflow; where all are -inf the derivative is 0."""
+
+
+@logsumexp.partial("x")
+def _(z, x):
+    # equal infinities must not be subtracted
+    return ew.where(
+        z == NEGATIVE_INFINITY, 0.0, ew.where(x == z, 1.0, ew.exp(x - ew.where(x == z, 0.0, z)))
+    )
+
+
+def _euclidean_norm(x, axis, keepdims):
+    return np.sqrt(np.sum(np.square(x), axis=axis, keepdims=keepdims))
+
+
+@reduction(_euclidean_norm)
+def euclidean_norm(x, axis=None, keepdims=False):
+    """Square root of the sum of squares; the derivative at 0 is 0."""
+
+
+@euclidean_norm.partial("x")
+def _(z, x):
+    return x / ew.where(z == 0.0, 1.0, z)
+
+
+def _kept(value: Any, shape: tuple[int, ...], axis: Any) -> Any:
+    """Give a reduced value the reduced axes back, with length 1."""
+    from tapegrad.ops.shape import reshape
+
+    axes = normalize_axes(axis, len(shape))
+    return reshape(value, tuple(1 if k in axes else dim for k, dim in enumerate(shape)))
+
+
+def _share(g: Any, z: Any, x: Any, axis: Any) -> Any:
+    """Divide a cotangent equally among the elements that equal the reduced value."""
+    shape = shape_of(x)
+    chosen = (x == _kept(z, shape, axis)) | (x != x)
+    count = sum(chosen, axis=axis, keepdims=True)
+    return ew.where(chosen, _kept(g, shape, axis) / count, 0.0)
+
+
+@opaque(np.max, arrays=1)
+def max(x, axis=None, keepdims=False):
+    """Largest element; equal ones share the cotangent."""
+
+
+@max.vjp("x")
+def _(g, z, x, axis):
+    return _share(g, z, x, axis)
+
+
+@opaque(np.min, arrays=1)
+def min(x, axis=None, keepdims=False):
+    """Smallest element; equal ones share the cotangent."""
+
+
+@min.vjp("x")
+def _(g, z, x, axis):
+    return _share(g, z, x, axis)
+
+
+@opaque(np.cumsum, arrays=1)
+def cumsum(x, axis=None):
+    """Sums of the elements up to each one (of the flattened array by default)."""
+
+
+@cumsum.vjp("x")
+def _(g, x_shape, axis):
+    from tapegrad.ops.shape import flip, reshape
+
+    along = 0 if axis is None else axis
+    return reshape(flip(cumsum(flip(g, along), along), along), x_shape)
+
+
+# -- composed --------------------------------------------------------------------------------------
+
+
+@composite
+def mean(x, axis=None, keepdims=False):
+    """Mean over axes."""
+    shape = shape_of(x)
+    count = math.prod(shape[a] for a in normalize_axes(axis, len(shape)))
+    total = sum(x, axis=axis, keepdims=keepdims)
+    if count == 0:
+        return total * math.nan  # as NumPy, without its warning
+    return total / count
+
+
+@composite
+def var(x, axis=None, ddof=0, keepdims=False, *, correction=None):
+    """Variance over axes, the sum of squares divided by the number of elements - ddof."""
+    return _centred_moment(x, axis, ddof if correction is None else correction, keepdims, square=True)
+
+
+@composite
+def std(x, axis=None, ddof=0, keepdims=False, *, correction=None):
+    """Standard deviation over axes; the derivative where it is 0 is 0."""
+    return _centred_moment(x, axis, ddof if correction is None else correction, keepdims, square=False)
+
+
+def _centred_moment(x: Any, axis: Any, ddof: float, keepdims: bool, square: bool) -> Any:
+    shape = shape_of(x)
+    free = math.prod(shape[a] for a in normalize_axes(axis, len(shape))) - ddof
+    centred = x - mean(x, axis=axis, keepdims=True)
+    divisor = free if free > 0 else math.nan
+    if square:
+        return sum(ew.square(centred), axis=axis, keepdims=keepdims) / divisor
+    return euclidean_norm(centred, axis=axis, keepdims=keepdims) / math.sqrt(divisor)
+
+
+@composite
+def prod(x, axis=None, keepdims=False):
+    """Product over axes, exact also where elements are zero.
+
+    Pairs are multiplied, then pairs of those, and so on, so that no derivative divides.
+    """
+    from tapegrad.ops.shape import concatenate, getitem, moveaxis, reshape
+
+    shape = shape_of(x)
+    axes = normalize_axes(axis, len(shape))
+    kept = tuple(dim for k, dim in enumerate(shape) if k not in axes)
+    x = moveaxis(x, axes, tuple(range(len(axes))))
+    x = reshape(x, (math.prod(shape[a] for a in axes), *kept))
+    while (n := shape_of(x)[0]) > 1:
+        pairs = ew.multiply(getitem(x, slice(0, n - 1, 2)), getitem(x, slice(1, n, 2)))
+        x = concatenate([pairs, getitem(x, slice(n - 1, n))], 0) if n % 2 else pairs
+    x = getitem(x, 0) if n else sum(x, axis=0) + np.ones((), x.dtype)
+    if keepdims:
+        x = reshape(x, tuple(1 if k in axes else dim for k, dim in enumerate(shape)))
+    return x
+
+
+@composite
+def cumprod(x, axis=None):
+    """Products of the elements up to each one, exact also where elements are zero.
+
+    A prefix scan by doubling: log2(n) rounds of products, so that no derivative divides.
+    """
+    from tapegrad.ops.shape import concatenate, getitem, ravel
+
+    if axis is None:
+        x, axis = ravel(x), 0
+    before = (slice(None),) * (axis % rank(x))
+    n = shape_of(x)[axis]
+    step = 1
+    while step < n:
+        head = getitem(x, (*before, slice(0, step)))
+        later = getitem(x, (*before, slice(step, n)))
+        earlier = getitem(x, (*before, slice(0, n - step)))
+        x = concatenate([head, ew.multiply(later, earlier)], axis)
+        step *= 2
+    return ew.positive(x)
+
+
+@composite
+def amax(x, axis=None, keepdims=False):
+    """Largest element (another name of `max`)."""
+    return max(x, axis=axis, keepdims=keepdims)
+
+
+@composite
+def amin(x, axis=None, keepdims=False):
+    """Smallest element (another name of `min`)."""
+    return min(x, axis=axis, keepdims=keepdims)
+
+
+@composite
+def ptp(x, axis=None, keepdims=False):
+    """Difference between the largest and the smallest element."""
+    return max(x, axis=axis, keepdims=keepdims) - min(x, axis=axis, keepdims=keepdims)
+
+

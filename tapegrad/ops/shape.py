@@ -1,20 +1,23 @@
-"""Ops that rearrange elements: views, casts, and what is made of them."""
+"""Ops that rearrange elements: views and casts, and what is made of them."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from tapegrad.ops.kinds import cast, flat, view
-from tapegrad.ops.op import shape_of
+from tapegrad.ops import reduction
+from tapegrad.ops.kinds import View, cast, composite, flat, opaque, view
+from tapegrad.ops.op import normalize_axes, rank, shape_of
 
 # -- primitives -----------------------------------------------------------------------------------
 
 
 @cast
 def astype(x, dtype):
-    """Convert to another dtype; between float types it is differentiable."""
+    """Convert to another dtype; between float types this is differentiable."""
     return np.asarray(x).astype(dtype)
 
 
@@ -42,10 +45,8 @@ def transpose(x, axes=None):
 
 @transpose.transposes
 def _(g, shape, axes):
-    return transpose(
-        g,
-        None if axes is None else tuple(int(a) for a in np.argsort([a % len(shape) for a in axes])),
-    )
+    inverse = None if axes is None else tuple(np.argsort([a % len(shape) for a in axes]).tolist())
+    return transpose(g, inverse)
 
 
 @view
@@ -59,10 +60,73 @@ def _(g, shape, **parameters):
     return unbroadcast(g, shape)
 
 
+@view
+def getitem(x, index):
+    """Elements at an index of integers, slices, None and Ellipsis (see also `gather`)."""
+    parts = index if type(index) is tuple else (index,)
+    if Ellipsis not in parts:  # so that one element, too, is a view and not a scalar
+        parts = (*parts, Ellipsis)
+    return np.asarray(x)[parts]
+
+
+@getitem.transposes
+def _(g, shape, **parameters):
+    return spread(g, shape, getitem, parameters)
+
+
+@view
+def diagonal(x, offset=0, axis1=0, axis2=1):
+    """Diagonal of two axes, as the last axis of a view."""
+    return np.diagonal(x, offset, axis1, axis2)
+
+
+@diagonal.transposes
+def _(g, shape, **parameters):
+    return spread(g, shape, diagonal, parameters)
+
+
+@opaque(arrays=1)
+def spread(x, shape, shown, parameters):
+    """Zeros of `shape`, with x where the view `shown` would look: the transpose of a view."""
+    out = np.zeros(shape, x.dtype)
+    window = shown.function(out, **parameters)
+    window.flags.writeable = True
+    window[...] = x
+    return out
+
+
+@spread.vjp("x")
+def _(g, shown, parameters):
+    return shown(g, **parameters)
+
+
+@opaque(arrays=1)
+def concatenate(arrays, axis=0):
+    """Join arrays along an existing axis (None: of the flattened arrays)."""
+    return np.concatenate(arrays, axis)
+
+
+@concatenate.vjp("arrays")
+def _(g, arrays_shape, axis):
+    if axis is None:
+        sizes = [math.prod(shape) for shape in arrays_shape]
+        pieces = _cut(g, sizes, 0)
+        return [reshape(p, shape) for p, shape in zip(pieces, arrays_shape, strict=True)]
+    return _cut(g, [shape[axis] for shape in arrays_shape], axis)
+
+
+def _cut(x: Any, sizes: Sequence[int], axis: int) -> list[Any]:
+    """Cut into consecutive pieces along an axis."""
+    before = (slice(None),) * (axis % rank(x))
+    stops = np.cumsum(sizes).tolist()
+    return [
+        getitem(x, (*before, slice(stop - size, stop)))
+        for stop, size in zip(stops, sizes, strict=True)
+    ]
+
+
 def unbroadcast(g: Any, shape: tuple[int, ...]) -> Any:
     """Sum what broadcasting repeated, so that the result has `shape`."""
-    from tapegrad.ops.reduction import sum as total
-
     wide = shape_of(g)
     if wide == shape:
         return g
@@ -70,4 +134,224 @@ def unbroadcast(g: Any, shape: tuple[int, ...]) -> Any:
     axes = tuple(range(lead)) + tuple(
         lead + k for k, dim in enumerate(shape) if dim == 1 and wide[lead + k] != 1
     )
-    return reshape(total(g, axis=axes), shape) if axes else reshape(g, shape)
+    return reshape(reduction.sum(g, axis=axes) if axes else g, shape)
+
+
+# -- composed -------------------------------------------------------------------------------------
+
+
+@composite
+def ravel(x, order="C"):
+    """Return the elements as one row-major axis."""
+    if order not in ("C", "A", "K"):
+        raise ValueError(f"ravel: order {order!r} is not supported; transpose first, then ravel")
+    return reshape(x, (-1,))
+
+
+@composite
+def swapaxes(x, axis1, axis2):
+    """Exchange two axes."""
+    axes = list(range(rank(x)))
+    axes[axis1], axes[axis2] = axes[axis2], axes[axis1]
+    return transpose(x, tuple(axes))
+
+
+@composite
+def moveaxis(x, source, destination):
+    """Move axes to new places, keeping the order of the others."""
+    ndim = rank(x)
+    source, destination = normalize_axes(source, ndim), normalize_axes(destination, ndim)
+    if len(source) != len(destination):
+        raise ValueError("moveaxis: `source` and `destination` must have as many axes")
+    order = [a for a in range(ndim) if a not in source]
+    for to, axis in sorted(zip(destination, source, strict=True)):
+        order.insert(to, axis)
+    return transpose(x, tuple(order))
+
+
+@composite
+def matrix_transpose(x):
+    """Exchange the last two axes."""
+    return swapaxes(x, -1, -2)
+
+
+@composite
+def permute_dims(x, axes):
+    """Permute the axes (the array API's name of `transpose`)."""
+    return transpose(x, axes)
+
+
+@composite
+def expand_dims(x, axis):
+    """Insert axes of length 1."""
+    return reshape(x, np.expand_dims(_stand_in(x), axis).shape)
+
+
+@composite
+def squeeze(x, axis=None):
+    """Remove axes of length 1 (all of them by default)."""
+    return reshape(x, np.squeeze(_stand_in(x), axis).shape)
+
+
+def _stand_in(x: Any) -> np.ndarray:
+    """Return an array of the same shape, to ask NumPy what a function does to shapes."""
+    return np.broadcast_to(np.zeros(()), shape_of(x))
+
+
+@composite
+def atleast_1d(x):
+    """Give a 0-d array one axis."""
+    return reshape(x, (1,)) if rank(x) == 0 else x
+
+
+@composite
+def flip(x, axis=None):
+    """Reverse the order along axes (all of them by default)."""
+    axes = normalize_axes(axis, rank(x))
+    index = tuple(slice(None, None, -1) if a in axes else slice(None) for a in range(rank(x)))
+    return getitem(x, index)
+
+
+@composite
+def stack(arrays, axis=0):
+    """Join arrays of one shape along a new axis."""
+    return concatenate([expand_dims(a, axis) for a in arrays], axis)
+
+
+@composite
+def hstack(arrays):
+    """Join along the second axis (the first, of 1-d arrays)."""
+    arrays = [atleast_1d(a) for a in arrays]
+    return concatenate(arrays, 0 if rank(arrays[0]) == 1 else 1)
+
+
+@composite
+def vstack(arrays):
+    """Join along the first axis, 1-d arrays as rows."""
+    return concatenate([reshape(a, (1, -1)) if rank(a) < 2 else a for a in arrays], 0)
+
+
+@composite
+def array_split(x, indices_or_sections, axis=0):
+    """Cut along an axis at indices, or into a number of nearly equal pieces."""
+    length = shape_of(x)[axis]
+    if np.ndim(indices_or_sections):
+        stops = [*map(int, indices_or_sections), length]
+        starts = [0, *stops[:-1]]
+        before = (slice(None),) * (axis % rank(x))
+        return [
+            getitem(x, (*before, slice(start, stop)))
+            for start, stop in zip(starts, stops, strict=True)
+        ]
+    sections = int(indices_or_sections)
+    if sections <= 0:
+        raise ValueError("split: number of sections must be larger than 0")
+    size, extra = divmod(length, sections)
+    return _cut(x, [size + 1] * extra + [size] * (sections - extra), axis)
+
+
+@composite
+def split(x, indices_or_sections, axis=0):
+    """Cut along an axis at indices, or into a number of equal pieces."""
+    if not np.ndim(indices_or_sections) and shape_of(x)[axis] % int(indices_or_sections):
+        raise ValueError("split: the array does not divide into equal pieces; use array_split")
+    return array_split(x, indices_or_sections, axis)
+
+
+@composite
+def unstack(x, axis=0):
+    """Return the slices along an axis as a tuple."""
+    before = (slice(None),) * (axis % rank(x))
+    return tuple(getitem(x, (*before, k)) for k in range(shape_of(x)[axis]))
+
+
+@composite
+def roll(x, shift, axis=None):
+    """Shift elements along axes, those pushed out entering at the other end."""
+    if axis is None:
+        return reshape(roll(ravel(x), shift, 0), shape_of(x))
+    shifts, axes = np.broadcast_arrays(shift, axis)
+    for step, a in zip(shifts.ravel().tolist(), axes.ravel().tolist(), strict=True):
+        length = shape_of(x)[a]
+        if length and step % length:
+            at = length - step % length
+            head, tail = _cut(x, [at, length - at], a)
+            x = concatenate([tail, head], a)
+    return x
+
+
+@composite
+def tile(x, reps):
+    """Repeat the whole array along every axis."""
+    reps = tuple(reps) if np.ndim(reps) else (int(reps),)
+    shape = shape_of(x)
+    ndim = max(len(reps), len(shape))
+    shape = (1,) * (ndim - len(shape)) + shape
+    reps = (1,) * (ndim - len(reps)) + reps
+    spaced = reshape(x, tuple(n for dim in shape for n in (1, dim)))
+    wide = broadcast_to(spaced, tuple(n for r, dim in zip(reps, shape, strict=True) for n in (r, dim)))
+    return reshape(wide, tuple(r * dim for r, dim in zip(reps, shape, strict=True)))
+
+
+@composite
+def triu(x, k=0):
+    """Upper triangle of the last two axes, zeros below diagonal k."""
+    return _masked(x, ~np.tri(*shape_of(x)[-2:], k=k - 1, dtype=bool))
+
+
+@composite
+def tril(x, k=0):
+    """Lower triangle of the last two axes, zeros above diagonal k."""
+    return _masked(x, np.tri(*shape_of(x)[-2:], k=k, dtype=bool))
+
+
+def _masked(x: Any, mask: np.ndarray) -> Any:
+    from tapegrad.ops.elementwise import where
+
+    return where(mask, x, np.zeros((), x.dtype))
+
+
+@composite
+def trace(x, offset=0, axis1=0, axis2=1):
+    """Sum of a diagonal."""
+    return reduction.sum(diagonal(x, offset, axis1, axis2), axis=-1)
+
+
+@composite
+def diag(x, k=0):
+    """Diagonal of a matrix; or a matrix with a given diagonal."""
+    if rank(x) == 2:
+        return diagonal(x, k)
+    if rank(x) != 1:
+        raise ValueError(f"diag: expected 1 or 2 dimensions, got {rank(x)}")
+    n = shape_of(x)[0] + abs(k)
+    return spread(x, (n, n), diagonal, {"offset": k, "axis1": 0, "axis2": 1})
+
+
+@composite
+def pad(x, pad_width, mode="constant", constant_values=0.0):
+    """Extend every axis: by a constant, or as NumPy's modes edge, wrap, reflect and symmetric."""
+    shape = shape_of(x)
+    widths = np.broadcast_to(np.asarray(pad_width), (len(shape), 2)).tolist()
+    if mode == "constant":
+        outer = tuple(before + dim + after for (before, after), dim in zip(widths, shape, strict=True))
+        index = tuple(slice(before, before + dim) for (before, _), dim in zip(widths, shape, strict=True))
+        placed = spread(x, outer, getitem, {"index": index})
+        if not np.any(constant_values):
+            return placed
+        border = np.pad(np.zeros(shape), widths, constant_values=constant_values)
+        return placed + border.astype(x.dtype)
+    from tapegrad.ops.indexing import take
+
+    if mode not in ("edge", "wrap", "reflect", "symmetric"):
+        raise ValueError(
+            f"pad: mode {mode!r} is not supported; use constant, edge, wrap, reflect or symmetric"
+        )
+    for axis, (before, after) in enumerate(widths):
+        if before or after:
+            where_from = np.pad(np.arange(shape[axis]), (before, after), mode=mode)
+            x = take(x, where_from, axis=axis)
+    return x
+
+
+VIEWS: tuple[View, ...] = (reshape, transpose, broadcast_to, getitem, diagonal)

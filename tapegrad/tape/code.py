@@ -41,7 +41,7 @@ class OpTable:
             self.meta = np.concatenate([self.meta, np.zeros_like(self.meta)])
             self.kernels = np.concatenate([self.kernels, np.zeros_like(self.kernels)])
         self.ops.append(op)
-        self.describe(code, KIND_PYTHON, 0, saves=True)
+        self.describe(code, KIND_PYTHON, 0)
         return code
 
     def describe(

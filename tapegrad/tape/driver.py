@@ -271,7 +271,8 @@ def retire(st, entry, row):
         return
     r = i8_pointer(row)
     head = load(r, ROW_OP)
-    if load(i8_pointer(load(st, S_OPS)), (head & MASK_32) * OP_WORDS + OP_SAVES) != 0:
+    saves = load(i8_pointer(load(st, S_OPS)), (head & MASK_32) * OP_WORDS + OP_SAVES)
+    if saves != 0 or ((head >> 32) & SAVES) != 0:
         store(st, S_SAVED_SEEN, 1)
         store(r, ROW_OP, head | (FREED << 32))
     # beside its uses in this graph somebody holds it: Python has to look at it, not only at roots

@@ -19,7 +19,7 @@ RECORD = np.dtype(
     [
         ("slot", "<i8"),  # position on the tape's clock; also names the adjoint of the output
         ("op", "<u4"),  # row of the op table
-        ("flags", "<u4"),  # FREED | PYTHON | NARY
+        ("flags", "<u4"),  # FREED | PYTHON | NARY | SAVES
         ("aval", "<i8"),  # shape and dtype of the output, interned
         ("x", "<i8"),  # slot of the first input, 0 = passive; number of inputs if NARY
         ("y", "<i8"),  # slot of the second input, or the axes of a reduction as a bit mask
@@ -35,6 +35,7 @@ LEAF_CLOCK = 1 << 40  # leaves have a clock of their own, above every op
 FREED = 1  # its saved values are gone
 PYTHON = 2  # the sweep must stop here: a user's rule, or a hook
 NARY = 4  # `x` counts inputs; their slots are an int64 array in the owner
+SAVES = 8  # this record saves values (of other records, the op table says so)
 
 # -- an owner: [segment, slot, aval, inputs' owners..., saved values...] -------------------------
 

@@ -74,6 +74,7 @@ from tapegrad.tape.layout import (
     S_SAVED_SEEN,
     S_SEGMENTS,
     S_WALKS,
+    SAVES,
     SEG_COUNT,
     SEG_HIGH,
     SEG_LEAF,
@@ -96,6 +97,7 @@ from tapegrad.tape.tape import TAPE, Segment
 Owner = list[Any]
 Contribution = tuple[int, np.ndarray]
 PythonRule = Callable[["Sweep", int, Owner, np.ndarray], Iterable[Contribution] | None]
+Hooks = Callable[["Sweep", int], None]
 
 ARENA_CHUNK = 1 << 18
 ARENA_KEPT = 1 << 26  # an arena larger than this is given back after the sweep
@@ -189,19 +191,23 @@ class Sweep:
         Called where a record needs Python, with the sweep, the slot, the owner and the adjoint;
         returns contributions to inputs as pairs of slot and array (contiguous, of the input's
         shape and dtype), or None if hooks have run (see `replace`) and the sweep is to go on.
+    hooks
+        Called with the sweep and the slot when a requested adjoint is finished; may `replace` it.
     retain
         Keep saved values for another sweep.
     """
 
-    def __init__(self, rule: PythonRule, retain: bool) -> None:
+    def __init__(self, rule: PythonRule, hooks: Hooks, retain: bool) -> None:
         with _idle_lock:
             self.space = _idle.pop() if _idle else Workspace()
         self.rule = rule
+        self.hooks = hooks
         self.retain = retain
         self.segments: dict[int, int] = {}  # segment number -> row of the table
         self._held: list[Segment] = []
         self.arrays: dict[int, np.ndarray] = {}  # adjoints whose memory Python owns
         self.borrowed: set[int] = set()
+        self.hooked: set[int] = set()  # slots whose hooks have run
         self.captured: dict[int, np.ndarray] = {}
         self.tuples: dict[int, dict[int, np.ndarray]] = {}  # cotangents of several outputs
         state = self.state = self.space.state
@@ -373,6 +379,7 @@ class Sweep:
 
     def _capture(self, slot: int) -> None:
         """Keep the finished adjoint of a requested slot that has inputs of its own."""
+        self.hooks(self, slot)
         self.captured[slot] = self.arrays[slot]
         self.borrowed.add(slot)
         window, index, _ = self._entry(slot)
@@ -493,6 +500,7 @@ def holds_freed(owner: Owner) -> bool:
 
 def free(owner: Owner) -> None:
     """Set the saved values of one record free, if its op saves any."""
-    if OPS.meta[_record(owner) & 0xFFFFFFFF, OP_SAVES]:
+    words = _record(owner)
+    if words >> 32 & SAVES or OPS.meta[words & 0xFFFFFFFF, OP_SAVES]:
         owner[OWN_SEGMENT].set_flags(owner[OWN_SLOT], FREED)
         release_saved(owner)

@@ -20,9 +20,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from tapegrad.tape.code import OPS
 from tapegrad.tape.layout import (
     FREED,
     LEAF_CLOCK,
+    NARY,
+    OP_INPUTS,
     RECORD,
     RECORD_WORDS,
     SEGMENT_BITS,
@@ -30,6 +33,19 @@ from tapegrad.tape.layout import (
 )
 
 LEAF_OP = 0  # the op code of a leaf: row 0 of the op table
+
+
+_NO_LEAF = (1 << 31) - 1
+
+
+def reach_of(slot: int, inputs: list[int]) -> int:
+    """Return, in one integer, how far back the inputs of an n-ary record reach.
+
+    The high half is the distance to the oldest op, the low half the number of the oldest leaf.
+    """
+    ops = [slot - s for s in inputs if 0 < s < LEAF_CLOCK]
+    leaves = [s - LEAF_CLOCK for s in inputs if s >= LEAF_CLOCK]
+    return min(max(ops, default=0), _NO_LEAF) << 32 | min(leaves, default=_NO_LEAF)
 
 
 class Segment:
@@ -142,6 +158,31 @@ class Tape:
         owner = [segment, slot, aval, content]
         segment.extend((slot, LEAF_OP, aval, 0, 0, id(owner)))
         return owner
+
+    def leaf_position(self) -> int:
+        """Return the slot of a new position on the leaves' clock."""
+        return self.new_leaf(0, None)[1]
+
+    def reaches_before(self, position: int, leaf_position: int) -> bool:
+        """Whether a record since `position` has an input from before, or an older leaf."""
+        for number in range(position >> SEGMENT_BITS, self.seg.number + 1):
+            segment = self.segments.get(number)
+            if segment is None:
+                continue
+            rows = segment.rows()
+            rows = rows[rows["slot"] > position]
+            nary = (rows["flags"] & NARY) != 0
+            reach = rows["y"][nary]
+            oldest = rows["slot"][nary] - (reach >> 32)
+            if (oldest < position).any() or ((reach & _NO_LEAF) + LEAF_CLOCK < leaf_position).any():
+                return True
+            rows = rows[~nary]
+            inputs = np.concatenate([rows["x"], np.where(OPS.meta[rows["op"], OP_INPUTS] > 1, rows["y"], 0)])
+            inputs = inputs[inputs != 0]
+            limit = np.where(inputs < LEAF_CLOCK, position, leaf_position)
+            if (inputs < limit).any():
+                return True
+        return False
 
     # -- mutation --------------------------------------------------------------------------------
 
@@ -262,3 +303,18 @@ TAPE = Tape()
 
 def _in_order(rows: np.ndarray) -> bool:
     return len(rows) < 3 or bool((np.diff(rows[:, 0]) == 1).all())
+
+
+def current_tape() -> Tape:
+    """Return the tape that ops record on.
+
+    Examples
+    --------
+    >>> import tapegrad as tg
+    >>> x = tg.tensor([1.0, 2.0], requires_grad=True)
+    >>> y = x * x + x
+    >>> tape = tg.current_tape()
+    >>> tape.records["slot"][-1] > tape.records["slot"][-2]
+    np.True_
+    """
+    return TAPE

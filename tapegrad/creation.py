@@ -1,0 +1,97 @@
+"""Making tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tapegrad.tensor import Tensor, wrap
+
+
+def tensor(data: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
+    """Make a tensor from a copy of data.
+
+    Parameters
+    ----------
+    data
+        A number, nested lists, an array or a tensor (whose history is not copied).
+    dtype
+        Type of the elements; default: as NumPy chooses, so that float32 stays float32.
+    requires_grad
+        Record what is computed from it.
+
+    Examples
+    --------
+    >>> import tapegrad as tg
+    >>> tg.tensor([1, 2, 3])
+    tensor([1, 2, 3])
+    >>> tg.tensor([1.0, 2.0], requires_grad=True)
+    tensor([1., 2.], requires_grad=True)
+    """
+    array = np.array(_plain(data), dtype=dtype, order="C", subok=False)
+    result = wrap(array)
+    return result.requires_grad_() if requires_grad else result
+
+
+def as_tensor(data: Any, dtype: Any = None) -> Tensor:
+    """Make a tensor that shares the memory of data where that is possible.
+
+    A tensor of the right dtype is returned as it is, history included.
+
+    Parameters
+    ----------
+    data
+        A number, nested lists, an array or a tensor.
+    dtype
+        Type of the elements; default: that of the data.
+    """
+    if isinstance(data, Tensor):
+        return data if dtype is None or data.dtype == dtype else data.astype(dtype)
+    return wrap(np.asarray(_plain(data), dtype=dtype))
+
+
+def _plain(data: Any) -> Any:
+    """Return data with arrays in place of tensors."""
+    if isinstance(data, Tensor):
+        return data._a
+    if type(data) in (list, tuple):
+        return type(data)(_plain(item) for item in data)
+    return data
+
+
+def from_dlpack(source: Any) -> Tensor:
+    """Make a tensor on the memory of an array of another library.
+
+    Parameters
+    ----------
+    source
+        An object with ``__dlpack__`` on the CPU.
+    """
+    return wrap(np.from_dlpack(source))
+
+
+def _maker(name: str) -> Callable[..., Tensor]:
+    make = getattr(np, name)
+
+    def function(*args: Any, requires_grad: bool = False, **kwargs: Any) -> Tensor:
+        plain = {key: _plain(value) for key, value in kwargs.items()}
+        result = wrap(np.asarray(make(*map(_plain, args), **plain)))
+        return result.requires_grad_() if requires_grad else result
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"numpy.{name} as a tensor, with an additional `requires_grad`."
+    return function
+
+
+CREATION = {
+    name: _maker(name)
+    for name in (
+        "arange empty empty_like eye full full_like identity linspace logspace ones ones_like "
+        "tri zeros zeros_like"
+    ).split()
+}
+CREATION |= {"tensor": tensor, "as_tensor": as_tensor, "from_dlpack": from_dlpack}
+CREATION["asarray"] = as_tensor
+CREATION["array"] = tensor

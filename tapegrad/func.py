@@ -1,0 +1,435 @@
+"""Transforms of functions: gradients, Jacobians, Hessians as functions.
+
+Arguments and results may be arrays, tensors or numbers, and nested containers of them (pytrees), for
+which optree has to be installed.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.autograd.api import grad as autograd_grad
+from tapegrad.creation import as_tensor
+from tapegrad.modes import MODE
+from tapegrad.numeric import FUNCTIONS
+from tapegrad.tape.aval import DTYPE_CODES
+from tapegrad.tape.tape import TAPE
+from tapegrad.tensor import Tensor, wrap
+
+Function = Callable[..., Any]
+Argnums = int | Sequence[int]
+
+_CONTAINERS = (list, tuple, dict)
+
+
+def _tree(value: Any, what: str) -> tuple[list[Any], Callable[[list[Any]], Any]]:
+    """Return the leaves of a pytree, and what puts such a tree together again."""
+    if not isinstance(value, _CONTAINERS) and value is not None:
+        return [value], lambda leaves: leaves[0]
+    try:
+        import optree
+    except ImportError:
+        raise ImportError(
+            f"{what} is a {type(value).__name__}: nested arguments and results need optree; "
+            "install it with: pip install 'tapegrad[pytree]'"
+        ) from None
+    leaves, spec = optree.tree_flatten(value)
+    return leaves, lambda new: optree.tree_unflatten(spec, new)
+
+
+class _Call:
+    """One call of a function with some arguments made differentiable."""
+
+    def __init__(self, f: Function, args: tuple[Any, ...], argnums: Argnums, name: str) -> None:
+        self.name = name
+        self.single = isinstance(argnums, int)
+        numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+        call_args = list(args)
+        self.inputs: list[Tensor] = []
+        self._rebuild: list[tuple[int, Callable[[list[Any]], Any]]] = []
+        # everything recorded from here on is newer than these
+        self._clock = TAPE.next_slot()[1]
+        self._outside_leaf = TAPE.leaf_position()
+        for number in numbers:
+            if not -len(args) <= number < len(args):
+                raise ValueError(
+                    f"{name}: argnums {number} is out of range for {len(args)} positional arguments"
+                )
+            leaves, build = _tree(args[number], f"{name}: argument {number}")
+            made = [self._differentiable(leaf, number) for leaf in leaves]
+            call_args[number] = build(made)
+            self.inputs += made
+            self._rebuild.append((len(made), build))
+        before = MODE.set_recording(True)
+        try:
+            self.result = f(*call_args)
+        finally:
+            MODE.set_recording(before)
+
+    def _differentiable(self, value: Any, number: int) -> Tensor:
+        tensor = as_tensor(value)
+        if tensor.dtype not in DTYPE_CODES:
+            if tensor.dtype.kind in "biu":
+                raise TypeError(
+                    f"{self.name}: argument {number} has dtype {tensor.dtype}; gradients need "
+                    "floating point: pass float values or astype(float)"
+                )
+            raise TypeError(
+                f"{self.name}: argument {number} has dtype {tensor.dtype}, "
+                "expected float32 or float64"
+            )
+        if tensor._own is not None:
+            before = MODE.set_recording(True)
+            try:
+                fresh: Tensor = FUNCTIONS["positive"](tensor)
+            finally:
+                MODE.set_recording(before)
+            return fresh
+        return wrap(tensor._a).requires_grad_()
+
+    def nested(self) -> bool:
+        """Whether what was computed depends on differentiable values from outside of the call.
+
+        Then the derivative must be differentiable as well.
+        """
+        if not MODE.recording:
+            return False
+        if any(not tensor.is_leaf for tensor in self.inputs):
+            return True
+        return TAPE.reaches_before(self._clock, self._outside_leaf)
+
+    def gather(self, values: Sequence[Any]) -> Any:
+        """Arrange one value per input like the arguments."""
+        parts = []
+        start = 0
+        for count, build in self._rebuild:
+            parts.append(build(list(values[start : start + count])))
+            start += count
+        return parts[0] if self.single else tuple(parts)
+
+
+def _scalar(result: Any, name: str) -> Tensor:
+    if not isinstance(result, Tensor):
+        if isinstance(result, (float, int, np.ndarray, np.generic)):
+            result = as_tensor(result)
+        else:
+            raise TypeError(
+                f"{name}: the function returned a {type(result).__name__}; expected a scalar tensor"
+            )
+    if result.size != 1:
+        raise ValueError(
+            f"{name}: the function returned shape {list(result.shape)}; expected a scalar "
+            "(use jacobian or vjp for other results)"
+        )
+    return result
+
+
+def _gradients(call: _Call, outputs: Any, cotangents: Any = None, **options: Any) -> list[Tensor]:
+    if all(output._own is None for output in outputs):
+        return [wrap(np.zeros(t.shape, t.dtype)) for t in call.inputs]
+    return list(
+        autograd_grad(
+            [o for o in outputs if o._own is not None],
+            call.inputs,
+            None
+            if cotangents is None
+            else [g for o, g in zip(outputs, cotangents, strict=True) if o._own is not None],
+            materialize_grads=True,
+            **options,
+        )
+    )
+
+
+def value_and_grad(f: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function:
+    """Return a function that computes the value of `f` and its gradient.
+
+    Parameters
+    ----------
+    f
+        Function with a scalar result.
+    argnums
+        Which positional arguments to differentiate by; with a sequence, the gradient is a tuple.
+    has_aux
+        `f` returns a pair (scalar, anything); the value is that pair.
+
+    Returns
+    -------
+    callable
+        Takes the arguments of `f`, returns (value, gradient); a gradient has the structure, shapes
+        and dtypes of its argument.
+
+    Raises
+    ------
+    TypeError, ValueError
+        When called: if an argument is not floating point, or the result no scalar.
+
+    Examples
+    --------
+    >>> import tapegrad as tg
+    >>> value, gradient = tg.value_and_grad(lambda x: (x**2).sum())([1.0, 2.0])
+    Traceback (most recent call last):
+        ...
+    TypeError: value_and_grad: argument 0 ...
+    """
+
+    @functools.wraps(f)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        bound = functools.partial(f, **kwargs) if kwargs else f
+        call = _Call(bound, args, argnums, "value_and_grad")
+        result, aux = call.result if has_aux else (call.result, None)
+        value = _scalar(result, "value_and_grad")
+        nested = call.nested()
+        gradients = _gradients(call, [value], create_graph=nested)
+        value = value if nested else value.detach()
+        return ((value, aux) if has_aux else value), call.gather(gradients)
+
+    return wrapped
+
+
+def grad(f: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function:
+    """Return a function that computes the gradient of `f`.
+
+    Parameters
+    ----------
+    f
+        Function with a scalar result.
+    argnums
+        Which positional arguments to differentiate by; with a sequence, the gradient is a tuple.
+    has_aux
+        `f` returns a pair (scalar, anything); the result is then (gradient, anything).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import tapegrad as tg
+    >>> tg.grad(lambda x: tg.sum(x**3))(np.array([1.0, 2.0]))
+    tensor([ 3., 12.])
+    >>> tg.grad(tg.grad(tg.sin))(0.5) == -np.sin(0.5)
+    tensor(True)
+    """
+    both = value_and_grad(f, argnums, has_aux)
+
+    @functools.wraps(f)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        value, gradient = both(*args, **kwargs)
+        return (gradient, value[1]) if has_aux else gradient
+
+    return wrapped
+
+
+def vjp(f: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
+    """Return the value of `f` and the function from cotangents of the value to those of `primals`.
+
+    Parameters
+    ----------
+    f
+        Function of arrays or pytrees.
+    *primals
+        Where to differentiate it, by all of its arguments.
+    has_aux
+        `f` returns a pair (value, anything), and the result has a third item.
+
+    Returns
+    -------
+    value
+        The result of `f`.
+    pullback : callable
+        Takes a cotangent of the structure of the value; returns a tuple, one cotangent per primal.
+        It may be called any number of times.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import tapegrad as tg
+    >>> value, pullback = tg.vjp(tg.sin, np.array([0.0, 1.0]))
+    >>> pullback(np.array([1.0, 0.0]))
+    (tensor([1., 0.]),)
+    """
+    call = _Call(f, primals, tuple(range(len(primals))), "vjp")
+    result, aux = call.result if has_aux else (call.result, None)
+    leaves, build = _tree(result, "vjp: the result")
+    outputs = [as_tensor(leaf) for leaf in leaves]
+    nested = call.nested()
+
+    def pullback(cotangent: Any) -> Any:
+        given, _ = _tree(cotangent, "vjp: the cotangent")
+        if len(given) != len(outputs):
+            raise ValueError(f"vjp: got {len(given)} cotangents for {len(outputs)} results")
+        cotangents = [as_tensor(g) for g in given]
+        again = nested or (MODE.recording and any(g._own is not None for g in cotangents))
+        found = _gradients(call, outputs, cotangents, retain_graph=True, create_graph=again)
+        return call.gather(found)
+
+    value = build([o if nested else o.detach() for o in outputs])
+    return (value, pullback, aux) if has_aux else (value, pullback)
+
+
+def jacobian(f: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function:
+    """Return a function that computes the Jacobian of `f`.
+
+    It is computed row by row by reverse sweeps, or, where the input is smaller than the output,
+    column by column: the cotangent of the input is linear in that of the output, so sweeping over
+    its own record gives columns.
+
+    Parameters
+    ----------
+    f
+        Function of arrays with one array as result.
+    argnums
+        Which positional arguments to differentiate by; with a sequence, the result is a tuple.
+    has_aux
+        `f` returns a pair (array, anything), and so does the result.
+
+    Returns
+    -------
+    callable
+        Takes the arguments of `f`; its result has the shape of the value followed by that of the
+        argument.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import tapegrad as tg
+    >>> tg.jacobian(lambda x: x**2)(np.array([1.0, 2.0]))
+    tensor([[2., 0.],
+            [0., 4.]])
+    """
+
+    @functools.wraps(f)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        bound = functools.partial(f, **kwargs) if kwargs else f
+        call = _Call(bound, args, argnums, "jacobian")
+        result, aux = call.result if has_aux else (call.result, None)
+        if isinstance(result, _CONTAINERS):
+            raise TypeError(
+                "jacobian: the function returned several values; stack them into one array, or "
+                "use vjp"
+            )
+        output = as_tensor(result)
+        nested = call.nested()
+        if output._own is None:
+            parts = [wrap(np.zeros((*output.shape, *t.shape), t.dtype)) for t in call.inputs]
+        elif not nested and output.size > 2 * sum(t.size for t in call.inputs):
+            parts = _columns(call, output)
+        else:
+            parts = _rows(call, output, nested)
+        found = call.gather(parts)
+        return (found, aux) if has_aux else found
+
+    return wrapped
+
+
+def _rows(call: _Call, output: Tensor, nested: bool) -> list[Tensor]:
+    """One reverse sweep per element of the output."""
+    rows: list[list[Tensor]] = []
+    for k in range(output.size):
+        cotangent = np.zeros(output.size, output.dtype)
+        cotangent[k] = 1.0
+        seed = wrap(cotangent.reshape(output.shape))
+        rows.append(_gradients(call, [output], [seed], retain_graph=True, create_graph=nested))
+    parts = []
+    for position, tensor in enumerate(call.inputs):
+        shape = (*output.shape, *tensor.shape)
+        if nested:
+            parts.append(FUNCTIONS["stack"]([row[position] for row in rows]).reshape(shape))
+        else:
+            stacked = np.array([row[position]._a for row in rows], tensor.dtype)
+            parts.append(wrap(stacked.reshape(shape)))
+    return parts
+
+
+def _columns(call: _Call, output: Tensor) -> list[Tensor]:
+    """One sweep per element of the inputs, over the record of the reverse pass itself."""
+    u = wrap(np.zeros(output.shape, output.dtype)).requires_grad_()
+    pulled = _gradients(call, [output], [u], create_graph=True)
+    parts = []
+    for tensor, linear in zip(call.inputs, pulled, strict=True):
+        columns = np.zeros((output.size, tensor.size), tensor.dtype)
+        if linear._own is not None:
+            for k in range(tensor.size):
+                seed = np.zeros(tensor.size, tensor.dtype)
+                seed[k] = 1.0
+                (column,) = autograd_grad(
+                    linear, u, wrap(seed.reshape(tensor.shape)), retain_graph=True,
+                    materialize_grads=True,
+                )
+                assert column is not None
+                columns[:, k] = column._a.reshape(-1)
+        parts.append(wrap(columns.reshape(*output.shape, *tensor.shape)))
+    return parts
+
+
+def hessian(f: Function, argnums: int = 0, has_aux: bool = False) -> Function:
+    """Return a function that computes the matrix of second derivatives of a scalar function.
+
+    Parameters
+    ----------
+    f
+        Function with a scalar result.
+    argnums
+        Which positional argument to differentiate by, an array.
+    has_aux
+        `f` returns a pair (scalar, anything), and so does the result.
+
+    Returns
+    -------
+    callable
+        Takes the arguments of `f`; its result has the argument's shape twice.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import tapegrad as tg
+    >>> tg.hessian(lambda x: x[0] * x[1] ** 2)(np.array([3.0, 2.0]))
+    tensor([[0., 4.],
+            [4., 6.]])
+    """
+    if not isinstance(argnums, int):
+        raise TypeError("hessian: argnums must be one integer; use jacobian(grad(f)) for blocks")
+    return jacobian(grad(f, argnums, has_aux), argnums, has_aux)
+
+
+def hvp(f: Function, argnums: int = 0) -> Function:
+    """Return a function that computes products of the Hessian of `f` with a vector.
+
+    Parameters
+    ----------
+    f
+        Function with a scalar result.
+    argnums
+        Which positional argument to differentiate by.
+
+    Returns
+    -------
+    callable
+        Takes the arguments of `f` and then the vector, of the structure of the argument; returns
+        the product, of the same structure. Its cost is a few times that of `f`, whatever the size.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import tapegrad as tg
+    >>> tg.hvp(lambda x: tg.sum(x**3))(np.array([1.0, 2.0]), np.array([1.0, 1.0]))
+    tensor([ 6., 12.])
+    """
+
+    @functools.wraps(f)
+    def wrapped(*args: Any) -> Any:
+        *primals, vector = args
+        call = _Call(f, tuple(primals), argnums, "hvp")
+        value = _scalar(call.result, "hvp")
+        nested = call.nested()
+        gradients = _gradients(call, [value], create_graph=True)
+        given, _ = _tree(vector, "hvp: the vector")
+        if len(given) != len(gradients):
+            raise ValueError(f"hvp: the vector has {len(given)} parts, the argument {len(gradients)}")
+        found = _gradients(call, gradients, [as_tensor(v) for v in given], create_graph=nested)
+        return call.gather(found)
+
+    return wrapped
+
+

@@ -1,0 +1,279 @@
+"""Operators, methods and protocols of Tensor, derived from the numeric namespace."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tapegrad import inplace, numeric
+from tapegrad.autograd import api, hooks
+from tapegrad.numeric import FUNCTIONS, REFLECTED
+from tapegrad.ops.kinds import Elementwise
+from tapegrad.ops.op import TABLE
+from tapegrad.tape.tape import TAPE
+from tapegrad.tensor import Tensor, wrap
+
+BINARY = {
+    "add": "add",
+    "sub": "subtract",
+    "mul": "multiply",
+    "truediv": "divide",
+    "pow": "power",
+    "floordiv": "floor_divide",
+    "mod": "mod",
+    "matmul": "matmul",
+}
+PASSIVE_BINARY = {
+    "eq": "equal",
+    "ne": "not_equal",
+    "lt": "less",
+    "le": "less_equal",
+    "gt": "greater",
+    "ge": "greater_equal",
+    "and": "bitwise_and",
+    "or": "bitwise_or",
+    "xor": "bitwise_xor",
+}
+UNARY = {"neg": "negative", "pos": "positive", "abs": "absolute", "invert": "invert"}
+METHODS = (
+    "all any argmax argmin argsort astype clip cumprod cumsum diagonal dot max mean min prod ptp "
+    "ravel repeat round squeeze std sum swapaxes take trace var "
+    "expand_dims moveaxis broadcast_to flip roll logsumexp norm det inv cholesky matmul"
+).split()
+
+
+def _swapped(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, other: function(other, self)
+
+
+def _install_operators() -> None:
+    for operator, name in BINARY.items():
+        function = FUNCTIONS[name]
+        setattr(Tensor, f"__{operator}__", function)
+        setattr(Tensor, f"__r{operator}__", REFLECTED.get(name) or _swapped(function))
+        setattr(Tensor, f"__i{operator}__", _inplace_operator(name))
+    for operator, name in PASSIVE_BINARY.items():
+        setattr(Tensor, f"__{operator}__", FUNCTIONS[name])
+        if operator in ("and", "or", "xor"):
+            setattr(Tensor, f"__r{operator}__", _swapped(FUNCTIONS[name]))
+    for operator, name in UNARY.items():
+        setattr(Tensor, f"__{operator}__", FUNCTIONS[name])
+
+
+def _inplace_operator(name: str) -> Callable[..., Tensor]:
+    op = TABLE[name]
+
+    def operator(self: Tensor, other: Any) -> Tensor:
+        return inplace.apply_inplace(op, self, other)
+
+    return operator
+
+
+# PyTorch's names of in-place methods where they differ from NumPy's of the op
+INPLACE_NAMES = {
+    "abs_": "absolute",
+    "div_": "divide",
+    "mul_": "multiply",
+    "neg_": "negative",
+    "pow_": "power",
+    "remainder_": "mod",
+    "round_": "rint",
+    "sub_": "subtract",
+}
+
+
+def _install_methods() -> None:
+    for name in METHODS:
+        setattr(Tensor, name, FUNCTIONS[name])
+    for name, op in TABLE.items():
+        if isinstance(op, Elementwise) and name != "where" and name not in numeric.INTERNAL:
+            if op.arguments[0] == "x":
+                setattr(Tensor, name, FUNCTIONS[name])
+                setattr(Tensor, f"{name}_", _inplace_operator_n(name))
+    for method, name in INPLACE_NAMES.items():
+        setattr(Tensor, method, _inplace_operator_n(name))
+    for alias in ("abs", "expit"):
+        setattr(Tensor, alias, FUNCTIONS[alias])
+
+
+def _inplace_operator_n(name: str) -> Callable[..., Tensor]:
+    op = TABLE[name]
+
+    def method(self: Tensor, *others: Any) -> Tensor:
+        return inplace.apply_inplace(op, self, *others)
+
+    method.__name__ = f"{name}_"
+    method.__doc__ = f"`{name}` in place: the tensor itself gets the result."
+    return method
+
+
+# -- methods with a signature of their own ------------------------------------------------------------
+
+
+def _reshape(self: Tensor, *shape: Any) -> Tensor:
+    """Return the elements in another shape, given as a tuple or as separate integers."""
+    wanted = shape[0] if len(shape) == 1 else shape
+    result: Tensor = FUNCTIONS["reshape"](self, wanted)
+    return result
+
+
+def _transpose(self: Tensor, *axes: Any) -> Tensor:
+    """Permute the axes, given as a tuple or as separate integers (reverse them by default)."""
+    wanted = None if not axes else axes[0] if len(axes) == 1 else axes
+    result: Tensor = FUNCTIONS["transpose"](self, wanted)
+    return result
+
+
+def _flatten(self: Tensor) -> Tensor:
+    """Return the elements as one axis, copied."""
+    result: Tensor = FUNCTIONS["positive"](FUNCTIONS["ravel"](self))
+    return result
+
+
+def _clone(self: Tensor) -> Tensor:
+    """Return a copy, recorded."""
+    result: Tensor = FUNCTIONS["positive"](self) if self.dtype != bool else wrap(self._a.copy())
+    return result
+
+
+def _copy_(self: Tensor, source: Any) -> Tensor:
+    """Overwrite with a source (broadcast), in place; return self."""
+    return inplace.write(self, source, "copy_")
+
+
+def _zero_(self: Tensor) -> Tensor:
+    """Set all elements to 0, in place; return self."""
+    return inplace.write(self, np.zeros((), self.dtype), "zero_")
+
+
+def _fill_(self: Tensor, value: Any) -> Tensor:
+    """Set all elements to a number, in place; return self."""
+    return inplace.write(self, value, "fill_")
+
+
+def _backward(
+    self: Tensor,
+    gradient: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    inputs: Any = None,
+) -> None:
+    """Add this tensor's gradients to the `.grad` of its leaves (see `autograd.backward`).
+
+    Parameters
+    ----------
+    gradient
+        Its cotangent; may be left out for one element.
+    retain_graph, create_graph, inputs
+        As for `tapegrad.autograd.backward`.
+    """
+    cotangent = None if gradient is None else [gradient]
+    api.backward(self, cotangent, retain_graph, create_graph, inputs=inputs)
+
+
+# -- protocols -----------------------------------------------------------------------------------------
+
+
+def _array(self: Tensor, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    return np.array(self.numpy(), dtype=dtype, copy=copy)
+
+
+def _repr(self: Tensor) -> str:
+    body = np.array2string(self._a, separator=", ", prefix="tensor(")
+    notes = []
+    if self.dtype not in (np.float64, np.int64, np.bool_) or not self.size:
+        notes.append(f"dtype={self.dtype}")
+    if self._own is not None:
+        notes.append("requires_grad=True" if self.is_leaf else f"grad_fn=<{hooks.op_name(self)}>")
+    return f"tensor({', '.join([body, *notes])})"
+
+
+def _iter(self: Tensor) -> Any:
+    if not self.ndim:
+        raise TypeError("iteration over a 0-d tensor")
+    return iter([self[k] for k in range(len(self._a))])
+
+
+def _contains(self: Tensor, value: Any) -> bool:
+    return value in self._a if not isinstance(value, Tensor) else value._a in self._a
+
+
+def _reduce(self: Tensor) -> Any:
+    if not self.is_leaf:
+        raise RuntimeError(
+            "only leaf tensors can be pickled or deep-copied (the graph stays behind); "
+            "detach() first"
+        )
+    grad = self.grad
+    return _rebuild, (self._a, self.requires_grad, grad)
+
+
+def _rebuild(array: np.ndarray, requires_grad: bool, grad: Tensor | None) -> Tensor:
+    result = wrap(array)
+    if requires_grad:
+        result.requires_grad_()
+    if grad is not None:
+        result.grad = grad
+    return result
+
+
+def _copy(self: Tensor) -> Tensor:
+    result = wrap(self._a, self._own)
+    if (meta := self.meta()) is not None:
+        result._meta = meta
+    return result
+
+
+def _deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
+    rebuild, (array, requires_grad, grad) = _reduce(self)
+    result: Tensor = rebuild(array.copy(), requires_grad, copy.deepcopy(grad, memo))
+    memo[id(self)] = result
+    return result
+
+
+def _dlpack(self: Tensor, **kwargs: Any) -> Any:
+    return self.numpy().__dlpack__(**kwargs)
+
+
+def _install_protocols() -> None:
+    special: dict[str, Any] = {
+        "T": property(lambda self: FUNCTIONS["transpose"](self), doc="The transpose."),
+        "mT": property(lambda self: FUNCTIONS["matrix_transpose"](self), doc="Last axes swapped."),
+        "_version": property(lambda self: TAPE.version(self._a), doc="Mutations of the memory."),
+        "_base": property(lambda self: None if self.meta() is None else self.meta().base),
+        "__array__": _array,
+        "__contains__": _contains,
+        "__copy__": _copy,
+        "__deepcopy__": _deepcopy,
+        "__dlpack__": _dlpack,
+        "__dlpack_device__": lambda self: self._a.__dlpack_device__(),
+        "__getitem__": inplace.read_item,
+        "__iter__": _iter,
+        "__reduce__": _reduce,
+        "__repr__": _repr,
+        "__setitem__": inplace.assign_item,
+        "backward": _backward,
+        "clone": _clone,
+        "copy": _clone,
+        "copy_": _copy_,
+        "data": property(lambda self: wrap(self._a), hooks.set_data, doc="The bare array."),
+        "fill_": _fill_,
+        "flatten": _flatten,
+        "grad_fn": property(hooks.grad_fn, doc="The node that recorded it, None for leaves."),
+        "register_hook": hooks.register_hook,
+        "reshape": _reshape,
+        "retain_grad": hooks.retain_grad,
+        "retains_grad": property(hooks.retains_grad, doc="Whether `.grad` will be kept."),
+        "transpose": _transpose,
+        "zero_": _zero_,
+    }
+    for name, value in special.items():
+        setattr(Tensor, name, value)
+
+
+_install_operators()
+_install_methods()
+_install_protocols()

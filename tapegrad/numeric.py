@@ -1,0 +1,123 @@
+"""The numeric namespace: every op and composed function under NumPy's name, on tensors.
+
+Nothing is listed here: the functions are derived from the op table (`tapegrad.ops`), and those that
+are not differentiable from NumPy itself.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tapegrad.dispatch import apply_op, unwrap
+from tapegrad.eager import function_of
+from tapegrad.ops import elementwise, indexing, linalg, reduction, shape
+from tapegrad.ops.kinds import COMPOSITES, Composite
+from tapegrad.ops.op import TABLE, Op
+from tapegrad.tensor import Tensor, wrap
+
+Function = Callable[..., Any]
+
+# Functions of values that have no derivative: they answer with passive tensors.
+PASSIVE = (
+    "all any argmax argmin argsort array_equal bitwise_and bitwise_not bitwise_or bitwise_xor "
+    "count_nonzero equal greater greater_equal invert isclose allclose isfinite isinf isnan less "
+    "less_equal logical_and logical_not logical_or logical_xor nonzero not_equal searchsorted "
+    "signbit"
+).split()
+
+# Ops that other functions are made of, without a public name of their own.
+INTERNAL = {"getitem", "gather", "spread", "put", "put_view", "contract", "thin_svd", "at_least"}
+INTERNAL |= {"at_most", "euclidean_norm", "cofactor"}
+
+LINALG = (
+    "cholesky det eigh eigvalsh inv matmul matrix_norm matrix_power matrix_transpose norm outer qr "
+    "slogdet solve solve_triangular svd svdvals tensordot vecdot vector_norm trace diagonal"
+).split()
+
+ALIASES = {
+    "abs": "absolute",
+    "acos": "arccos",
+    "acosh": "arccosh",
+    "asin": "arcsin",
+    "asinh": "arcsinh",
+    "atan": "arctan",
+    "atan2": "arctan2",
+    "atanh": "arctanh",
+    "concat": "concatenate",
+    "pow": "power",
+    "remainder": "mod",
+    "true_divide": "divide",
+}
+
+
+def _wrap_result(result: Any) -> Any:
+    if isinstance(result, (np.ndarray, np.generic)):
+        return wrap(np.asarray(result))
+    if type(result) in (list, tuple):
+        return type(result)(_wrap_result(item) for item in result)
+    return result
+
+
+def _composite_function(composite: Composite) -> Function:
+    """Return the public form of a composed function: array-likes in, tensors out."""
+    body = composite.function
+
+    @functools.wraps(body)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        if args and not isinstance(args[0], (Tensor, np.ndarray, str)):
+            first = args[0]
+            if not (isinstance(first, (list, tuple)) and composite.name in _OF_LISTS):
+                args = (wrap(np.asarray(first)), *args[1:])
+        return _wrap_result(body(*args, **kwargs))
+
+    return function
+
+
+_OF_LISTS = {"stack", "hstack", "vstack"}
+
+
+def _passive_function(name: str) -> Function:
+    compute = getattr(np, name)
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        return _wrap_result(compute(*map(unwrap, args), **{k: unwrap(v) for k, v in kwargs.items()}))
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"numpy.{name} on tensors; the result is not differentiable."
+    return function
+
+
+def _round(x: Any, decimals: int = 0) -> Any:
+    """Round to a number of decimals; the derivative is 0 everywhere."""
+    if decimals == 0:
+        return FUNCTIONS["rint"](x)
+    scale = 10.0**decimals
+    return FUNCTIONS["rint"](x * scale) / scale
+
+
+def _build() -> tuple[dict[str, Function], dict[str, Function]]:
+    """Return the public functions, and by op name the reflected ones of binary operators."""
+    functions: dict[str, Function] = {}
+    reflected: dict[str, Function] = {}
+    for name, op in TABLE.items():
+        functions[name], swapped = function_of(op)
+        if swapped is not None:
+            reflected[name] = swapped
+    for name, composite in COMPOSITES.items():
+        functions[name] = _composite_function(composite)
+    for name in PASSIVE:
+        functions[name] = _passive_function(name)
+    return functions, reflected
+
+
+Tensor._apply_op = staticmethod(apply_op)  # type: ignore[attr-defined]
+FUNCTIONS, REFLECTED = _build()
+FUNCTIONS["round"] = _round
+FUNCTIONS |= {alias: FUNCTIONS[name] for alias, name in ALIASES.items()}
+PUBLIC = {name: function for name, function in FUNCTIONS.items() if name not in INTERNAL}
+MODULES = (elementwise, indexing, linalg, reduction, shape)
+OPS: dict[str, Op] = TABLE

@@ -1,0 +1,155 @@
+"""Reading and writing at indices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapegrad.ops.elementwise import where
+from tapegrad.ops.kinds import composite, opaque
+from tapegrad.ops.op import normalize_axes, plain, rank, shape_of
+from tapegrad.ops.shape import getitem, ravel, unbroadcast
+
+
+def is_basic(index: Any) -> bool:
+    """Whether an index makes a view: integers, slices, None and Ellipsis only."""
+    parts = index if type(index) is tuple else (index,)
+    return all(
+        part is None
+        or part is Ellipsis
+        or isinstance(part, slice)
+        or (isinstance(part, (int, np.integer)) and not isinstance(part, (bool, np.bool_)))
+        for part in parts
+    )
+
+
+def at(x: Any, index: Any) -> Any:
+    """``x[index]`` for any index."""
+    return getitem(x, index) if is_basic(index) else gather(x, index)
+
+
+# -- primitives -----------------------------------------------------------------------------------
+
+
+@opaque(arrays=1)
+def gather(x, index):
+    """Copy the elements at an index with arrays; where it repeats, cotangents add up."""
+    return np.asarray(x)[index]
+
+
+@gather.vjp("x")
+def _(g, x_shape, index):
+    return scatter_add(g, x_shape, index)
+
+
+@opaque(arrays=1)
+def scatter_add(x, shape, index):
+    """Zeros of `shape`, with x added at an index; repeated indices add up."""
+    out = np.zeros(shape, x.dtype)
+    np.add.at(out, index, x)
+    return out
+
+
+@scatter_add.vjp("x")
+def _(g, index):
+    return at(g, index)
+
+
+@opaque(arrays=2)
+def put(x, value, index):
+    """Return a copy of x with a value at an index; where the index repeats, the last one stays."""
+    out = np.array(x)
+    out[index] = value
+    return out
+
+
+@put.vjp("x")
+def _(g, index):
+    return put(g, np.zeros((), g.dtype), index)
+
+
+@put.vjp("value")
+def _(g, x_shape, value_shape, index):
+    found = at(g, index)
+    if not is_basic(index):
+        # of several values written to one place only the last counts
+        order = np.arange(found.size).reshape(shape_of(found))
+        last = np.full(x_shape, -1)
+        last[index] = order
+        found = where(last[index] == order, found, np.zeros((), g.dtype))
+    return unbroadcast(found, value_shape)
+
+
+@opaque(arrays=2)
+def add_at(x, value, index):
+    """Return a copy of x with a value added at an index; repeated indices add up."""
+    out = np.array(x)
+    np.add.at(out, index, value)
+    return out
+
+
+@add_at.vjp("x")
+def _(g):
+    return g
+
+
+@add_at.vjp("value")
+def _(g, value_shape, index):
+    return unbroadcast(at(g, index), value_shape)
+
+
+# -- composed -------------------------------------------------------------------------------------
+
+
+@composite
+def take(x, indices, axis=None, mode="raise"):
+    """Take elements along an axis (of the flattened array by default)."""
+    if axis is None:
+        x, axis = ravel(x), 0
+    (axis,) = normalize_axes(axis, rank(x))
+    indices = np.asarray(indices)
+    length = shape_of(x)[axis]
+    if mode == "wrap":
+        indices = indices % length
+    elif mode == "clip":
+        indices = np.clip(indices, 0, length - 1)
+    elif mode != "raise":
+        raise ValueError(f"take: mode {mode!r} is not one of raise, wrap, clip")
+    return gather(x, (*(slice(None),) * axis, indices))
+
+
+@composite
+def take_along_axis(x, indices, axis=-1):
+    """Take, for every other position, its own elements along an axis."""
+    indices = np.asarray(indices)
+    if axis is None:
+        x, indices, axis = ravel(x), indices.ravel(), 0
+    (axis,) = normalize_axes(axis, rank(x))
+    if indices.ndim != rank(x):
+        raise ValueError(
+            f"take_along_axis: `indices` has {indices.ndim} dimensions, the array {rank(x)}"
+        )
+    shape = shape_of(x)
+    index: list[Any] = []
+    for k, dim in enumerate(shape):
+        along = np.arange(dim).reshape((1,) * k + (-1,) + (1,) * (len(shape) - k - 1))
+        index.append(indices if k == axis else along)
+    return gather(x, tuple(index))
+
+
+@composite
+def repeat(x, repeats, axis=None):
+    """Repeat elements along an axis (of the flattened array by default)."""
+    if axis is None:
+        x, axis = ravel(x), 0
+    return take(x, np.repeat(np.arange(shape_of(x)[axis]), np.asarray(repeats)), axis=axis)
+
+
+@composite
+def sort(x, axis=-1):
+    """Sort along an axis; the cotangents follow the elements."""
+    if axis is None:
+        x, axis = ravel(x), 0
+    order = np.argsort(plain(x), axis=axis, kind="stable")
+    return take_along_axis(x, order, axis=axis)

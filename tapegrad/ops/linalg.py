@@ -1,0 +1,545 @@
+"""Linear algebra.
+
+Rules follow M. B. Giles, "An extended collection of matrix derivative results for forward and
+reverse mode automatic differentiation" (2008); for the decompositions, S. F. Walter et al.,
+"On evaluating higher-order derivatives of the QR decomposition" (2012), and J. Townsend,
+"Differentiating the singular value decomposition" (2016).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tapegrad.ops import elementwise as ew
+from tapegrad.ops import reduction
+from tapegrad.ops.indexing import scatter_add
+from tapegrad.ops.kinds import composite, opaque
+from tapegrad.ops.op import normalize_axes, plain, rank, shape_of
+from tapegrad.ops.shape import (
+    broadcast_to,
+    expand_dims,
+    getitem,
+    matrix_transpose,
+    moveaxis,
+    reshape,
+    transpose,
+    tril,
+    triu,
+    unbroadcast,
+)
+
+T = matrix_transpose
+
+
+def _eye(n: int, like: Any) -> np.ndarray:
+    return np.eye(n, dtype=like.dtype)
+
+
+# -- products ---------------------------------------------------------------------------------------
+
+
+@opaque(np.matmul)
+def matmul(x, y):
+    """Matrix product, over the last two axes and broadcast over the others."""
+
+
+@matmul.vjp("x")
+def _(g, x_shape, y):
+    if rank(y) == 1:
+        return unbroadcast(ew.multiply(expand_dims(g, -1), y), x_shape)
+    rows = expand_dims(g, -2) if len(x_shape) == 1 else g
+    product = matmul(rows, T(y))
+    if len(x_shape) == 1:
+        product = reshape(product, (*shape_of(product)[:-2], x_shape[0]))
+    return unbroadcast(product, x_shape)
+
+
+@matmul.vjp("y")
+def _(g, x, y_shape):
+    if rank(x) == 1:
+        if len(y_shape) == 1:
+            return ew.multiply(g, x)
+        return unbroadcast(ew.multiply(expand_dims(x, -1), expand_dims(g, -2)), y_shape)
+    if len(y_shape) == 1:
+        return reshape(unbroadcast(matmul(T(x), expand_dims(g, -1)), (*y_shape, 1)), y_shape)
+    return unbroadcast(matmul(T(x), g), y_shape)
+
+
+@composite
+def dot(x, y):
+    """Product over the last axis of x and the last but one of y."""
+    if rank(x) == 0 or rank(y) == 0:
+        return ew.multiply(x, y)
+    if rank(y) <= 2:
+        return matmul(x, y)
+    return tensordot(x, y, axes=((rank(x) - 1,), (rank(y) - 2,)))
+
+
+@composite
+def inner(x, y):
+    """Product over the last axes of both."""
+    if rank(x) == 0 or rank(y) == 0:
+        return ew.multiply(x, y)
+    return tensordot(x, y, axes=((rank(x) - 1,), (rank(y) - 1,)))
+
+
+@composite
+def vdot(x, y):
+    """Sum of the products of all elements."""
+    return matmul(reshape(x, (-1,)), reshape(y, (-1,)))
+
+
+@composite
+def vecdot(x, y, axis=-1):
+    """Sum of products over one axis."""
+    return reduction.sum(ew.multiply(x, y), axis=axis)
+
+
+@composite
+def outer(x, y):
+    """All products of elements of two flattened arrays."""
+    return ew.multiply(reshape(x, (-1, 1)), reshape(y, (1, -1)))
+
+
+@composite
+def kron(x, y):
+    """Kronecker product."""
+    ndim = max(rank(x), rank(y))
+    wide_x = (1,) * (ndim - rank(x)) + shape_of(x)
+    wide_y = (1,) * (ndim - rank(y)) + shape_of(y)
+    spaced_x = reshape(x, tuple(n for dim in wide_x for n in (dim, 1)))
+    spaced_y = reshape(y, tuple(n for dim in wide_y for n in (1, dim)))
+    product = ew.multiply(spaced_x, spaced_y)
+    return reshape(product, tuple(a * b for a, b in zip(wide_x, wide_y, strict=True)))
+
+
+@composite
+def tensordot(x, y, axes=2):
+    """Sum of products over several axes."""
+    if np.ndim(axes) == 0:
+        count = int(axes)
+        axes_x = tuple(range(rank(x) - count, rank(x)))
+        axes_y = tuple(range(count))
+    else:
+        axes_x = normalize_axes(tuple(np.atleast_1d(axes[0]).tolist()), rank(x))
+        axes_y = normalize_axes(tuple(np.atleast_1d(axes[1]).tolist()), rank(y))
+    summed_x = [shape_of(x)[a] for a in axes_x]
+    if summed_x != [shape_of(y)[a] for a in axes_y]:
+        raise ValueError(
+            f"tensordot: axes {axes_x} of shape {shape_of(x)} do not match axes {axes_y} of "
+            f"shape {shape_of(y)}"
+        )
+    free_x = [a for a in range(rank(x)) if a not in axes_x]
+    free_y = [a for a in range(rank(y)) if a not in axes_y]
+    count = math.prod(summed_x)
+    out_shape = (*(shape_of(x)[a] for a in free_x), *(shape_of(y)[a] for a in free_y))
+    left = reshape(transpose(x, (*free_x, *axes_x)), (math.prod(shape_of(x)[a] for a in free_x), count))
+    right = reshape(transpose(y, (*axes_y, *free_y)), (count, math.prod(shape_of(y)[a] for a in free_y)))
+    return reshape(matmul(left, right), out_shape)
+
+
+@opaque(arrays=1)
+def contract(operands, subscripts):
+    """Einstein summation of a list of operands, with explicit subscripts (see `einsum`)."""
+    return np.einsum(subscripts, *operands, optimize=len(operands) > 2)
+
+
+@contract.vjp("operands")
+def _(g, operands, subscripts):
+    inputs, output = subscripts.split("->")
+    terms = inputs.split(",")
+    cotangents = []
+    for k, term in enumerate(terms):
+        others = [operand for j, operand in enumerate(operands) if j != k]
+        other_terms = [t for j, t in enumerate(terms) if j != k]
+        sizes = dict(zip(term, shape_of(operands[k]), strict=True))
+        known = output + "".join(other_terms)
+        found = contract(
+            [g, *others],
+            ",".join([output, *other_terms]) + "->" + "".join(c for c in sizes if c in known),
+        )
+        # indices that the term alone has were summed: every element gets the same
+        found = reshape(found, tuple(n if c in known else 1 for c, n in sizes.items()))
+        found = broadcast_to(found, tuple(sizes.values()))
+        if len(sizes) < len(term):  # an index repeats within the term: a diagonal was read
+            open_index = np.ix_(*(np.arange(n) for n in sizes.values()))
+            place = dict(zip(sizes, open_index, strict=True))
+            found = scatter_add(found, shape_of(operands[k]), tuple(place[c] for c in term))
+        cotangents.append(found)
+    return cotangents
+
+
+@composite
+def einsum(subscripts, *operands, optimize=None):
+    """Einstein summation, with explicit or implicit output and ellipses.
+
+    `optimize` is accepted and ignored: more than two operands are always contracted in pairs.
+    """
+    return contract(list(operands), _explicit(subscripts, operands))
+
+
+def _explicit(subscripts: str, operands: tuple[Any, ...]) -> str:
+    """Write subscripts with an output and without ellipses."""
+    text = subscripts.replace(" ", "")
+    inputs, arrow, output = text.partition("->")
+    terms = inputs.split(",")
+    if len(terms) != len(operands):
+        raise ValueError(f"einsum: {len(terms)} terms in {subscripts!r} for {len(operands)} operands")
+    free = [c for c in "zyxwvutsrqponmlkjihgfedcbaZYXWVUTSRQPONMLKJIHGFEDCBA" if c not in text]
+    longest = 0
+    for k, (term, operand) in enumerate(zip(terms, operands, strict=True)):
+        if "..." in term:
+            count = rank(operand) - (len(term) - 3)
+            longest = max(longest, count)
+            terms[k] = term.replace("...", "".join(free[:count][::-1]))
+        if len(terms[k]) != rank(operand):
+            raise ValueError(
+                f"einsum: term {term!r} has {len(terms[k])} indices for an operand of "
+                f"{rank(operand)} dimensions"
+            )
+    dots = "".join(free[:longest][::-1])
+    if arrow:
+        output = output.replace("...", dots)
+    else:
+        counts = "".join(terms)
+        output = dots + "".join(sorted(c for c in set(counts) if counts.count(c) == 1 and c not in dots))
+    return ",".join(terms) + "->" + output
+
+
+# -- systems of equations ----------------------------------------------------------------------------
+
+
+@opaque(np.linalg.inv)
+def inv(x):
+    """Inverse of square matrices."""
+
+
+@inv.vjp("x")
+def _(g, z):
+    return -matmul(T(z), matmul(g, T(z)))
+
+
+def _solve(a, b):
+    # NumPy 2 takes b as a stack of vectors only if it is 1-d
+    return np.linalg.solve(a, b)
+
+
+@opaque(_solve)
+def solve(a, b):
+    """Solution x of a @ x = b; b is one vector (1-d) or matrices."""
+
+
+@solve.vjp("a")
+def _(g, z, a, b_shape):
+    if len(b_shape) == 1:
+        g, z = expand_dims(g, -1), expand_dims(z, -1)
+    return unbroadcast(-matmul(solve(T(a), g), T(z)), shape_of(a))
+
+
+@solve.vjp("b")
+def _(g, a, b_shape):
+    if len(b_shape) == 1:
+        found = solve(T(a), expand_dims(g, -1))
+        return unbroadcast(reshape(found, shape_of(found)[:-1]), b_shape)
+    return unbroadcast(solve(T(a), g), b_shape)
+
+
+def _solve_triangular(a, b, lower, unit_diagonal):
+    a = np.tril(a) if lower else np.triu(a)
+    if unit_diagonal:
+        n = a.shape[-1]
+        a = np.where(np.eye(n, dtype=bool), np.ones((), a.dtype), a)
+    return np.linalg.solve(a, b)
+
+
+@opaque(_solve_triangular, arrays=2)
+def solve_triangular(a, b, lower=False, unit_diagonal=False):
+    """Solution of a @ x = b for triangular a; the other triangle is not read."""
+
+
+@solve_triangular.vjp("a")
+def _(g, z, a, b_shape, lower, unit_diagonal):
+    if len(b_shape) == 1:
+        g, z = expand_dims(g, -1), expand_dims(z, -1)
+    back = solve_triangular(T(a), g, lower=not lower, unit_diagonal=unit_diagonal)
+    full = unbroadcast(-matmul(back, T(z)), shape_of(a))
+    if lower:
+        return tril(full, -1 if unit_diagonal else 0)
+    return triu(full, 1 if unit_diagonal else 0)
+
+
+@solve_triangular.vjp("b")
+def _(g, a, b_shape, lower, unit_diagonal):
+    if len(b_shape) == 1:
+        g = expand_dims(g, -1)
+        back = solve_triangular(T(a), g, lower=not lower, unit_diagonal=unit_diagonal)
+        return unbroadcast(reshape(back, shape_of(back)[:-1]), b_shape)
+    back = solve_triangular(T(a), g, lower=not lower, unit_diagonal=unit_diagonal)
+    return unbroadcast(back, b_shape)
+
+
+@opaque(np.linalg.det)
+def det(x):
+    """Determinant of square matrices."""
+
+
+@det.vjp("x")
+def _(g, x):
+    return ew.multiply(expand_dims(expand_dims(g, -1), -1), cofactor(x))
+
+
+def _cofactor(x):
+    """det(x) * inv(x).T, by a singular value decomposition, so that x may be singular."""
+    u, s, vt = np.linalg.svd(x)
+    sign = np.linalg.det(u) * np.linalg.det(vt)
+    n = s.shape[-1]
+    others = np.where(np.eye(n, dtype=bool), np.ones((), s.dtype), s[..., None, :]).prod(-1)
+    return sign[..., None, None] * np.matmul(u * others[..., None, :], vt)
+
+
+@opaque(_cofactor)
+def cofactor(x):
+    """Matrix of cofactors, the derivative of the determinant."""
+
+
+@cofactor.vjp("x")
+def _(g, x):
+    # d cof(x)_ij / d x_kl is a minor of second order; by inverses it needs a regular x
+    if np.any(np.linalg.matrix_rank(plain(x)) < shape_of(x)[-1]):
+        raise np.linalg.LinAlgError(
+            "det: the second derivative at a singular matrix is not defined by inverses; "
+            "differentiate at a regular matrix"
+        )
+    y = T(inv(x))
+    d = expand_dims(expand_dims(det(x), -1), -1)
+    total = reduction.sum(ew.multiply(g, y), axis=(-2, -1), keepdims=True)
+    return d * (ew.multiply(total, y) - matmul(y, matmul(T(g), y)))
+
+
+def _slogdet(x):
+    return tuple(np.linalg.slogdet(x))
+
+
+@opaque(_slogdet)
+def slogdet(x):
+    """Sign of the determinant (derivative 0) and logarithm of its absolute value."""
+
+
+@slogdet.vjp("x")
+def _(g, x):
+    return ew.multiply(expand_dims(expand_dims(g[1], -1), -1), T(inv(x)))
+
+
+@composite
+def matrix_power(x, n):
+    """Integer power of square matrices."""
+    if n < 0:
+        x, n = inv(x), -n
+    if n == 0:
+        return x * 0.0 + _eye(shape_of(x)[-1], x)
+    result = None
+    while n:
+        if n & 1:
+            result = x if result is None else matmul(result, x)
+        n >>= 1
+        if n:
+            x = matmul(x, x)
+    return ew.positive(result)
+
+
+# -- decompositions -----------------------------------------------------------------------------------
+
+
+def _half_diagonal(x: Any) -> Any:
+    """Lower triangle with half the diagonal."""
+    n = shape_of(x)[-1]
+    return ew.multiply(x, np.tril(np.ones((n, n), x.dtype)) - 0.5 * _eye(n, x))
+
+
+@opaque(np.linalg.cholesky)
+def cholesky(x):
+    """Lower triangular L with L @ L.T = x, for symmetric positive definite x."""
+
+
+@cholesky.vjp("x")
+def _(g, z):
+    middle = _half_diagonal(matmul(T(z), g))
+    left = solve_triangular(T(z), middle)
+    full = T(solve_triangular(T(z), T(left)))
+    return 0.5 * (full + T(full))
+
+
+def _qr(x, mode):
+    if mode != "reduced":
+        raise ValueError(f"qr: mode {mode!r} is not differentiable; use mode='reduced'")
+    return tuple(np.linalg.qr(x, mode="reduced"))
+
+
+@opaque(_qr, arrays=1)
+def qr(x, mode="reduced"):
+    """Orthonormal columns q and upper triangular r with q @ r = x, x at least as high as wide."""
+
+
+@qr.vjp("x")
+def _(g, z):
+    q, r = z
+    gq, gr = g
+    if shape_of(q)[-2] < shape_of(r)[-1]:
+        raise np.linalg.LinAlgError(
+            "qr: the derivative is defined for matrices at least as high as wide; "
+            "decompose the leading columns"
+        )
+    m = matmul(r, T(gr)) - matmul(T(gq), q)
+    low = tril(m, -1)
+    symmetric = tril(m) + T(low)
+    return T(solve_triangular(r, T(gq + matmul(q, symmetric))))
+
+
+def _eigh(x, uplo):
+    return tuple(np.linalg.eigh(x, UPLO=uplo))
+
+
+def _safe_inverse(differences: Any) -> Any:
+    """1 / differences, 0 on the diagonal and where eigenvalues coincide."""
+    same = differences == 0.0
+    return ew.where(same, 0.0, 1.0 / ew.where(same, 1.0, differences))
+
+
+@opaque(_eigh, arrays=1)
+def eigh(x, uplo="L"):
+    """Eigenvalues (ascending) and eigenvectors of symmetric matrices.
+
+    The cotangent is that of a symmetric matrix. Where eigenvalues coincide, eigenvectors have no
+    derivative: it is taken as 0 within the eigenspace.
+    """
+
+
+@eigh.vjp("x")
+def _(g, z):
+    w, v = z
+    gw, gv = g
+    gaps = _safe_inverse(expand_dims(w, -2) - expand_dims(w, -1))
+    middle = ew.multiply(gaps, matmul(T(v), gv))
+    middle = middle + ew.multiply(expand_dims(gw, -2), _eye(shape_of(w)[-1], v))
+    full = matmul(v, matmul(middle, T(v)))
+    return 0.5 * (full + T(full))
+
+
+@composite
+def eigvalsh(x, uplo="L"):
+    """Eigenvalues (ascending) of symmetric matrices."""
+    return eigh(x, uplo)[0]
+
+
+def _svd(x):
+    return tuple(np.linalg.svd(x, full_matrices=False))
+
+
+@opaque(_svd)
+def thin_svd(x):
+    """Thin singular value decomposition u, s, vt (see `svd`)."""
+
+
+@thin_svd.vjp("x")
+def _(g, z):
+    u, s, vt = z
+    gu, gs, gvt = g
+    v, gv = T(vt), T(gvt)
+    row, column = expand_dims(s, -2), expand_dims(s, -1)
+    gaps = _safe_inverse((row - column) * (row + column))
+    inverse = _safe_inverse(s)
+    utgu = matmul(T(u), gu)
+    vtgv = matmul(T(v), gv)
+    eye = _eye(shape_of(s)[-1], u)
+    middle = ew.multiply(ew.multiply(gaps, utgu - T(utgu)), row)
+    middle = middle + ew.multiply(column, ew.multiply(gaps, vtgv - T(vtgv)))
+    middle = middle + ew.multiply(expand_dims(gs, -2), eye)
+    found = matmul(u, matmul(middle, vt))
+    if shape_of(u)[-2] > shape_of(u)[-1]:
+        scaled = ew.multiply(gu, expand_dims(inverse, -2))
+        found = found + matmul(scaled - matmul(u, matmul(T(u), scaled)), vt)
+    if shape_of(v)[-2] > shape_of(v)[-1]:
+        scaled = T(ew.multiply(gv, expand_dims(inverse, -2)))
+        found = found + matmul(u, scaled - matmul(matmul(scaled, v), vt))
+    return found
+
+
+@composite
+def svd(x, full_matrices=False, compute_uv=True):
+    """Thin singular value decomposition: u, s, vt with u @ diag(s) @ vt = x.
+
+    Where singular values coincide, singular vectors have no derivative: it is taken as 0 within
+    their space.
+    """
+    if full_matrices and shape_of(x)[-1] != shape_of(x)[-2] and compute_uv:
+        raise ValueError("svd: full_matrices=True is not differentiable for a non-square matrix")
+    u, s, vt = thin_svd(x)
+    return (u, s, vt) if compute_uv else s
+
+
+@composite
+def svdvals(x):
+    """Singular values, descending."""
+    return svd(x)[1]
+
+
+# -- norms --------------------------------------------------------------------------------------------
+
+
+@composite
+def vector_norm(x, axis=None, keepdims=False, ord=2):
+    """Norm of vectors along axes; the derivative where it is 0 is 0 (for ord >= 1)."""
+    if ord == 2:
+        return reduction.euclidean_norm(x, axis=axis, keepdims=keepdims)
+    size = ew.absolute(x)
+    if ord == math.inf:
+        return reduction.max(size, axis=axis, keepdims=keepdims)
+    if ord == -math.inf:
+        return reduction.min(size, axis=axis, keepdims=keepdims)
+    if ord == 1:
+        return reduction.sum(size, axis=axis, keepdims=keepdims)
+    if ord == 0:
+        return reduction.sum(ew.where(x != 0, 1.0, 0.0), axis=axis, keepdims=keepdims)
+    # scaled by the largest element, so that 0 ** (1 / ord) is not differentiated at 0
+    total = reduction.sum(ew.power(size, ord), axis=axis, keepdims=keepdims)
+    zero = total == 0.0
+    return ew.where(zero, 0.0, ew.power(ew.where(zero, 1.0, total), 1.0 / ord))
+
+
+@composite
+def matrix_norm(x, ord="fro", axis=(-2, -1), keepdims=False):
+    """Norm of matrices: fro, nuc, ±1, ±2, ±inf."""
+    row, column = normalize_axes(axis, rank(x))
+    if ord == "fro":
+        return vector_norm(x, axis=(row, column), keepdims=keepdims)
+    x = moveaxis(x, (row, column), (-2, -1))
+    if ord in (2, -2, "nuc"):
+        s = svdvals(x)
+        found = reduction.sum(s, axis=-1) if ord == "nuc" else getitem(s, (..., 0 if ord == 2 else -1))
+    elif ord in (1, -1, math.inf, -math.inf):
+        sums = reduction.sum(ew.absolute(x), axis=-2 if abs(ord) == 1 else -1)
+        found = (reduction.max if ord > 0 else reduction.min)(sums, axis=-1)
+    else:
+        raise ValueError(f"matrix_norm: ord {ord!r} is not one of fro, nuc, ±1, ±2, ±inf")
+    if keepdims:
+        for a in sorted((row, column)):
+            found = expand_dims(found, a)
+    return found
+
+
+@composite
+def norm(x, ord=None, axis=None, keepdims=False):
+    """Norm of vectors or matrices, as numpy.linalg.norm."""
+    if axis is None and ord is None:
+        return vector_norm(x, keepdims=keepdims)
+    if axis is None:
+        if rank(x) not in (1, 2):
+            raise ValueError(f"norm: with `ord`, expected 1 or 2 dimensions, got {rank(x)}")
+        axis = tuple(range(rank(x)))
+    axes = normalize_axes(axis, rank(x))
+    if len(axes) == 1:
+        return vector_norm(x, axis=axes[0], keepdims=keepdims, ord=2 if ord is None else ord)
+    return matrix_norm(x, "fro" if ord is None else ord, axes, keepdims)

@@ -1,0 +1,154 @@
+"""NumPy's protocols: what happens when a NumPy function is given a tensor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapegrad import inplace
+from tapegrad.dispatch import unwrap
+from tapegrad.numeric import FUNCTIONS, PASSIVE, _wrap_result
+from tapegrad.ops.kinds import Elementwise
+from tapegrad.ops.op import TABLE
+from tapegrad.tensor import Tensor
+
+UFUNCS: dict[Any, str] = {
+    op.function: name
+    for name, op in TABLE.items()
+    if isinstance(op, Elementwise) and isinstance(op.function, np.ufunc) and not name.startswith("at_")
+}
+UFUNCS |= {np.matmul: "matmul"}
+REDUCTIONS = {np.add: "sum", np.multiply: "prod", np.maximum: "max", np.minimum: "min"}
+REDUCTIONS |= {np.logaddexp: "logsumexp"}
+ACCUMULATIONS = {np.add: "cumsum", np.multiply: "cumprod"}
+
+# NumPy functions of which only shape, dtype or passive values are asked
+UNTRACED = {
+    getattr(np, name)
+    for name in (
+        *PASSIVE,
+        *"shape ndim size result_type can_cast may_share_memory shares_memory iscomplexobj isrealobj".split(),
+        *"min_scalar_type zeros_like ones_like empty_like full_like array_repr array_str".split(),
+        *"array2string savetxt save unique bincount histogram digitize lexsort argpartition".split(),
+        *"argwhere flatnonzero array_equiv broadcast_shapes iscomplex isreal".split(),
+    )
+    if hasattr(np, name)
+}
+
+
+def _requires_grad(values: Any) -> bool:
+    for value in values:
+        if isinstance(value, Tensor):
+            if value._own is not None:
+                return True
+        elif type(value) in (list, tuple) and _requires_grad(value):
+            return True
+    return False
+
+
+def _refuse(name: str, remedy: str) -> TypeError:
+    return TypeError(f"{name} of a tensor that requires grad is not supported: {remedy}")
+
+
+def array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+    """Answer a NumPy ufunc with the op of the same name."""
+    name = UFUNCS.get(ufunc)
+    if method == "at":
+        return _ufunc_at(ufunc, *inputs)
+    outs = kwargs.get("out", ())
+    tracked = _requires_grad(inputs) or _requires_grad(outs)
+    for out in outs:
+        if isinstance(out, Tensor):
+            inplace.check_writable(out, f"numpy.{ufunc.__name__} with `out`")
+    remedy = "use detach() if the result needs no gradient"
+    if method == "__call__" and name is not None and not set(kwargs) - {"out", "where"}:
+        if kwargs or name == "matmul":
+            op = TABLE[name]
+            if kwargs:
+                return inplace.apply_with_out(op, inputs, outs or None, kwargs.get("where", True))
+        return FUNCTIONS[name](*inputs)
+    if method == "reduce" and ufunc in REDUCTIONS and not set(kwargs) - {"axis", "keepdims"}:
+        kwargs.setdefault("axis", 0)
+        return FUNCTIONS[REDUCTIONS[ufunc]](*inputs, **kwargs)
+    if method == "accumulate" and ufunc in ACCUMULATIONS and not set(kwargs) - {"axis"}:
+        kwargs.setdefault("axis", 0)
+        return FUNCTIONS[ACCUMULATIONS[ufunc]](*inputs, **kwargs)
+    if method == "outer" and name is not None and not kwargs:
+        x, y = (value if isinstance(value, Tensor) else np.asarray(value) for value in inputs)
+        spaced = FUNCTIONS["reshape"](x, (*np.shape(unwrap(x)), *(1,) * np.ndim(unwrap(y))))
+        return FUNCTIONS[name](spaced, y)
+    if tracked and not _is_passive(ufunc):
+        what = f"numpy.{ufunc.__name__}"
+        if method != "__call__":
+            what += f".{method}"
+        extra = set(kwargs) - {"out", "where"}
+        if name is not None and extra:
+            what += f" with {', '.join(sorted(extra))}"
+        raise _refuse(what, remedy)
+    plain = {key: tuple(map(unwrap, v)) if key == "out" else unwrap(v) for key, v in kwargs.items()}
+    result = getattr(ufunc, method)(*map(unwrap, inputs), **plain)
+    if outs:
+        return outs[0] if len(outs) == 1 else outs
+    return _wrap_result(result)
+
+
+def _is_passive(ufunc: Any) -> bool:
+    """Whether a ufunc answers with booleans or integers only, which have no derivative."""
+    return all(signature.rpartition(">")[2][:1] in "?bhilqBHILQ" for signature in ufunc.types)
+
+
+def _ufunc_at(ufunc: Any, target: Any, index: Any, *values: Any) -> None:
+    if isinstance(target, Tensor) and ufunc is np.add:
+        inplace.apply_inplace(TABLE["add_at"], target, *values, inplace.unwrap_index(index))
+        return
+    if _requires_grad((target, *values)):
+        raise _refuse(f"numpy.{ufunc.__name__}.at", "only numpy.add.at has a derivative")
+    ufunc.at(unwrap(target), inplace.unwrap_index(index), *map(unwrap, values))
+
+
+def array_function(self: Tensor, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    """Answer a NumPy function with the tapegrad function of the same name."""
+    module = getattr(func, "__module__", "") or ""
+    name = getattr(func, "__name__", "")
+    if module in ("numpy", "numpy.linalg") and name in FUNCTIONS and func not in UNTRACED:
+        return FUNCTIONS[name](*args, **kwargs)
+    if func in _DIRECT:
+        return _DIRECT[func](*args, **kwargs)
+    if func not in UNTRACED and (_requires_grad(args) or _requires_grad(kwargs.values())):
+        raise _refuse(
+            f"{module}.{name}",
+            "it has no derivative in tapegrad; write it with other functions, or detach() first",
+        )
+    plain_args = _unwrap_deep(args)
+    plain_kwargs = {key: _unwrap_deep(value) for key, value in kwargs.items()}
+    return _wrap_result(func(*plain_args, **plain_kwargs))
+
+
+def _unwrap_deep(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value._a
+    if type(value) in (list, tuple):
+        return type(value)(_unwrap_deep(item) for item in value)
+    return value
+
+
+def _copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
+    if not isinstance(dst, Tensor):
+        raise _refuse("numpy.copyto to an array", "copy to a tensor, or detach() the source")
+    if where is not True:
+        src = FUNCTIONS["where"](where, src, dst.clone())
+    inplace.write(dst, src, "numpy.copyto")
+
+
+_DIRECT: dict[Any, Any] = {
+    np.copy: lambda a, **kwargs: a.clone(),
+    np.copyto: _copyto,
+    np.take: lambda a, indices, axis=None, mode="raise": FUNCTIONS["take"](a, indices, axis, mode),
+    np.linalg.norm: lambda x, ord=None, axis=None, keepdims=False: FUNCTIONS["norm"](
+        x, ord, axis, keepdims
+    ),
+}
+
+Tensor.__array_ufunc__ = array_ufunc  # type: ignore[attr-defined]
+Tensor.__array_function__ = array_function  # type: ignore[attr-defined]

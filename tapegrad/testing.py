@@ -1,0 +1,131 @@
+"""Checks of derivatives against differences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.creation import as_tensor
+from tapegrad.func import vjp
+from tapegrad.tensor import Tensor
+
+_STEPS = {np.dtype(np.float32): 3e-3, np.dtype(np.float64): 6e-6}
+_TOLERANCES = {np.dtype(np.float32): 2e-2, np.dtype(np.float64): 1e-6}
+
+
+def numerical_jvp(
+    f: Callable[..., Any], args: Sequence[np.ndarray], tangents: Sequence[np.ndarray], eps: float
+) -> np.ndarray:
+    """Return the derivative of `f` along tangents, by central differences of fourth order.
+
+    Parameters
+    ----------
+    f
+        Function of arrays with one array as result.
+    args, tangents
+        Where, and in which direction.
+    eps
+        Step along the tangents.
+    """
+
+    def along(step: float) -> np.ndarray:
+        moved = [a + np.asarray(step * t, a.dtype) for a, t in zip(args, tangents, strict=True)]
+        return np.asarray(as_tensor(f(*moved)).detach().numpy(), np.float64)
+
+    near = along(eps) - along(-eps)
+    far = along(2 * eps) - along(-2 * eps)
+    return (8 * near - far) / (12 * eps)
+
+
+def check_grads(
+    f: Callable[..., Any],
+    args: Sequence[Any],
+    order: int = 1,
+    *,
+    eps: float | None = None,
+    atol: float | None = None,
+    rtol: float | None = None,
+    seed: int = 0,
+) -> None:
+    """Check the derivatives of a function, up to an order, against differences.
+
+    Along random directions, the reverse pass has to agree with central differences; for higher
+    orders the same is asked of the reverse pass itself, as a function of arguments and cotangent.
+
+    Parameters
+    ----------
+    f
+        Function of arrays with one array as result.
+    args
+        Where to check: arrays or numbers of floating point.
+    order
+        Highest order of derivative to check.
+    eps, atol, rtol
+        Step of the differences and tolerances; default by dtype.
+    seed
+        Seed of the random directions.
+
+    Raises
+    ------
+    AssertionError
+        If a derivative is wrong, naming its order.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import tapegrad as tg
+    >>> tg.testing.check_grads(lambda x: tg.sin(x) * x, [np.array([0.3, 1.2])], order=2)
+    """
+    arrays = [np.asarray(a.detach().numpy() if isinstance(a, Tensor) else a) for a in args]
+    arrays = [a if a.dtype.kind == "f" else a.astype(np.float64) for a in arrays]
+    dtype = min((a.dtype for a in arrays), key=lambda d: d.itemsize)
+    _check(
+        f,
+        arrays,
+        order,
+        eps or _STEPS[dtype],
+        atol or _TOLERANCES[dtype],
+        rtol or _TOLERANCES[dtype],
+        np.random.default_rng(seed),
+        1,
+    )
+
+
+def _check(
+    f: Callable[..., Any],
+    args: list[np.ndarray],
+    order: int,
+    eps: float,
+    atol: float,
+    rtol: float,
+    rng: np.random.Generator,
+    level: int,
+) -> None:
+    tangents = [np.asarray(rng.standard_normal(a.shape), a.dtype) for a in args]
+    value, pullback = vjp(f, *args)
+    cotangent = np.asarray(rng.standard_normal(value.shape), value.dtype)
+    found = pullback(cotangent)
+    reverse = sum(
+        float(np.sum(np.asarray(g.detach().numpy(), np.float64) * t))
+        for g, t in zip(found, tangents, strict=True)
+    )
+    difference = float(np.sum(numerical_jvp(f, args, tangents, eps) * cotangent))
+    if not np.isclose(reverse, difference, rtol=rtol, atol=atol, equal_nan=True):
+        raise AssertionError(
+            f"derivative of order {level} is wrong: along a random direction the reverse pass "
+            f"gives {reverse!r}, differences {difference!r} (rtol={rtol}, atol={atol})"
+        )
+    if level == order:
+        return
+    count = len(args)
+
+    def next_order(*values: Any) -> Any:
+        _, pull = vjp(f, *values[:count])
+        parts = pull(values[count])
+        from tapegrad.numeric import FUNCTIONS
+
+        return FUNCTIONS["concatenate"]([part.reshape(-1) for part in parts])
+
+    _check(next_order, [*args, cotangent], order, eps, atol * 10, rtol * 10, rng, level + 1)
