@@ -174,24 +174,25 @@ def _note_view(result: Tensor, source: Tensor, op: View, parameters: dict[str, A
 
 
 def _apply_opaque(op: Opaque, bound: dict[str, Any]) -> Any:
-    out = op.forward(**{name: unwrap(value) for name, value in bound.items()})
+    arrays = [unwrap(bound[name]) for name in op.arguments]
+    out = op.forward(*arrays, **{name: bound[name] for name in op.parameters})
     several = isinstance(out, tuple)
-    arrays = [as_array(z) for z in out] if several else [as_array(out)]
+    results = [as_array(z) for z in out] if several else [as_array(out)]
     frame = None
-    if MODE.recording and any(z.dtype.kind not in "biu" for z in arrays):
-        frame = OpaqueFrame(op, bound, tuple(arrays) if several else arrays[0])
+    if MODE.recording and any(z.dtype.kind not in "biu" for z in results):
+        frame = OpaqueFrame(op, bound, tuple(results) if several else results[0])
         if not frame.parents:
             frame = None
     if frame is None:
-        owners: list[Owner | None] = [None] * len(arrays)
+        owners: list[Owner | None] = [None] * len(results)
     elif not several:
-        check_recordable(op, arrays[0])
-        owners = [append_nary(op.code, AVALS.of(arrays[0]), frame)]
+        check_recordable(op, results[0])
+        owners = [append_nary(op.code, AVALS.of(results[0]), frame)]
     else:
-        for z in arrays:
+        for z in results:
             check_recordable(op, z)
-        frame.outputs = [(z.shape, z.dtype) for z in arrays]
+        frame.outputs = [(z.shape, z.dtype) for z in results]
         record = append_nary(op.code, TUPLE_AVAL, frame)
-        owners = [select(record, k) for k in range(len(arrays))]
-    tensors = tuple(wrap(z, owner) for z, owner in zip(arrays, owners, strict=True))
+        owners = [select(record, k) for k in range(len(results))]
+    tensors = tuple(wrap(z, owner) for z, owner in zip(results, owners, strict=True))
     return type(out)(*tensors) if hasattr(out, "_fields") else tensors if several else tensors[0]

@@ -146,16 +146,18 @@ class OpaqueFrame:
                 if type(z) is tuple
                 else wrap(z, owner)
             )
-        return self._run(g, values, wanted)
+        return self._run(g if self.outputs is None else self._complete(g), values, wanted)
+
+    def _complete(self, given: dict[int, Any]) -> tuple[Any, ...]:
+        """Return a cotangent for every output, zeros where there is none."""
+        assert self.outputs is not None
+        return tuple(
+            given[k] if k in given else np.zeros(shape, dtype)
+            for k, (shape, dtype) in enumerate(self.outputs)
+        )
 
     def contributions(self, sweep: Sweep, owner: Owner, g: np.ndarray) -> Iterator[Any]:
-        cotangent: Any = g
-        if self.outputs is not None:
-            given = sweep.tuples.pop(owner[OWN_SLOT])
-            cotangent = tuple(
-                given.get(k, np.zeros(shape, dtype))
-                for k, (shape, dtype) in enumerate(self.outputs)
-            )
+        cotangent = g if self.outputs is None else self._complete(sweep.tuples.pop(owner[OWN_SLOT]))
         values = {}
         for name, value in self.saved.items():
             if type(value) in (list, tuple):

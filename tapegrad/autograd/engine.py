@@ -96,7 +96,11 @@ def sweep_arrays(
     for slot in sweep.borrowed & arrays.keys():
         arrays[slot] = arrays[slot].copy()
     if inputs is None:
-        found = {slot: (leaf_owner(slot), array) for slot, array in arrays.items()}
+        found = {
+            slot: (leaf_owner(slot), array)
+            for slot, array in arrays.items()
+            if slot >= LEAF_CLOCK
+        }
     else:
         owners = {own[OWN_SLOT]: own for own in inputs}
         found = {slot: (own, arrays[slot]) for slot, own in owners.items() if slot in arrays}

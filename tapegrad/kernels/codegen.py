@@ -19,6 +19,7 @@ import functools
 import hashlib
 import inspect
 import marshal
+import math
 import textwrap
 import types
 from collections.abc import Callable
@@ -138,7 +139,8 @@ class _Module:
                 names[used] = self.add(inner, reduced)
             elif isinstance(value, (int, float)):
                 names[used] = used.replace(".", "_")
-                line = f"{names[used]} = {value!r}"
+                number = repr(value) if math.isfinite(value) else f'float("{value}")'
+                line = f"{names[used]} = {number}"
                 if line not in self.lines:
                     self.lines.append(line)
             else:
@@ -169,7 +171,7 @@ class _Module:
         if reads_trig:
             limit = f"{self.dtype}({vmath.REDUCED_LIMIT})"
             self.lines.append("    small = True")
-            self.lines.append("    for i in range(n):")
+            self.lines.append("    for i in range(count):")
             for pointer in read.values():
                 self.lines.append(f"        small = small & (abs(load({pointer}, i)) <= {limit})")
             self.lines.append("    if small:")
@@ -179,7 +181,7 @@ class _Module:
         self._loop(indent, result.format(f"{self.emitted[id(function), False]}({loads})"))
 
     def _loop(self, indent: str, value: str) -> None:
-        self.lines.append(f"{indent}for i in range(n):")
+        self.lines.append(f"{indent}for i in range(count):")
         self.lines.append(f"{indent}    store(out_, i, {self.dtype}({value}))")
 
     def text(self) -> str:
@@ -229,7 +231,7 @@ def partial_source(rule: types.FunctionType, values: tuple[str, ...], dtype: str
     place = dict(zip(values, ("z", "a0", "a1", "a2"), strict=False))
     read = {name: f"{place[name]}_" for name in _arguments(rule)}
     module.lines += ["", "", f"@numba.cfunc(numba.void(*[numba.int64] * 7), {_OPTIONS})"]
-    module.lines.append("def kernel(n, g, z, a0, a1, a2, out):")
+    module.lines.append("def kernel(count, g, z, a0, a1, a2, out):")
     for name in ("g", "out", *(place[name] for name in read)):
         module.lines.append(f"    {name}_ = {_pointer(dtype)}({name})")
     module.add_loop(rule, read, "load(g_, i) * {}")
@@ -246,9 +248,9 @@ def map_source(formula: types.FunctionType, dtype: str) -> str:
     if _takes_sines(formula):
         module.add(formula, reduced=True)
     arguments = _arguments(formula)
-    count = len(arguments) + 2
-    module.lines += ["", "", f"@numba.cfunc(numba.void(*[numba.int64] * {count}), {_OPTIONS})"]
-    module.lines.append(f"def kernel(n, {', '.join(arguments)}, out):")
+    words = len(arguments) + 2
+    module.lines += ["", "", f"@numba.cfunc(numba.void(*[numba.int64] * {words}), {_OPTIONS})"]
+    module.lines.append(f"def kernel(count, {', '.join(arguments)}, out):")
     for name in (*arguments, "out"):
         data = f"load(i8_pointer({name}), {ARRAY_DATA >> 3})"
         module.lines.append(f"    {name}_ = {_pointer(dtype)}({data})")

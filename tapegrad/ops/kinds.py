@@ -200,7 +200,7 @@ class View(SweptOp):
         return self.function(*args, **kwargs)
 
     def transposes(self, rule: Rule) -> Rule:
-        """Declare the transpose: a rule of the cotangent `g`, the input's `shape`, parameters."""
+        """Declare the transpose: a rule of the cotangent `g`, the input's `x_shape`, parameters."""
         self.rules["x"] = rule
         return rule
 

@@ -73,7 +73,9 @@ class Op:
                     apply = getattr(type(item), "_apply_op", None)
                     if apply is not None:
                         return apply(self, args, kwargs)
-        return self.forward(*args, **kwargs)
+        bound = self.bind(args, kwargs)
+        parameters = {name: bound[name] for name in self.parameters}
+        return self.forward(*[bound[name] for name in self.arguments], **parameters)
 
     def __repr__(self) -> str:
         return f"<{self.kind} {self.name}>"

@@ -22,7 +22,7 @@ def astype(x, dtype):
 
 
 @astype.transposes
-def _(g, shape, dtype):
+def _(g, x_shape, dtype):
     return g
 
 
@@ -33,8 +33,8 @@ def reshape(x, shape):
 
 
 @reshape.transposes
-def _(g, shape, **parameters):
-    return reshape(g, shape)
+def _(g, x_shape, **parameters):
+    return reshape(g, x_shape)
 
 
 @view
@@ -44,8 +44,10 @@ def transpose(x, axes=None):
 
 
 @transpose.transposes
-def _(g, shape, axes):
-    inverse = None if axes is None else tuple(np.argsort([a % len(shape) for a in axes]).tolist())
+def _(g, x_shape, axes):
+    inverse = None
+    if axes is not None:
+        inverse = tuple(np.argsort([a % len(x_shape) for a in axes]).tolist())
     return transpose(g, inverse)
 
 
@@ -56,8 +58,8 @@ def broadcast_to(x, shape):
 
 
 @broadcast_to.transposes
-def _(g, shape, **parameters):
-    return unbroadcast(g, shape)
+def _(g, x_shape, **parameters):
+    return unbroadcast(g, x_shape)
 
 
 @view
@@ -70,8 +72,8 @@ def getitem(x, index):
 
 
 @getitem.transposes
-def _(g, shape, **parameters):
-    return spread(g, shape, getitem, parameters)
+def _(g, x_shape, **parameters):
+    return spread(g, x_shape, getitem, parameters)
 
 
 @view
@@ -81,8 +83,8 @@ def diagonal(x, offset=0, axis1=0, axis2=1):
 
 
 @diagonal.transposes
-def _(g, shape, **parameters):
-    return spread(g, shape, diagonal, parameters)
+def _(g, x_shape, **parameters):
+    return spread(g, x_shape, diagonal, parameters)
 
 
 @opaque(arrays=1)
