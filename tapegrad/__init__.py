@@ -11,9 +11,9 @@ from tapegrad import autograd as autograd
 from tapegrad import creation as _creation
 from tapegrad import func as func
 from tapegrad import linalg as linalg
-from tapegrad import methods as _methods
+from tapegrad import methods as _methods  # noqa: F401 (gives Tensor its operators)
 from tapegrad import numeric as _numeric
-from tapegrad import protocols as _protocols
+from tapegrad import protocols as _protocols  # noqa: F401 (and NumPy's protocols)
 from tapegrad import testing as testing
 from tapegrad.autograd.function import Function as Function
 from tapegrad.autograd.grad_mode import enable_grad as enable_grad

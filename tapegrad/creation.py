@@ -87,10 +87,22 @@ def _maker(name: str) -> Callable[..., Tensor]:
 
 CREATION = {
     name: _maker(name)
-    for name in (
-        "arange empty empty_like eye full full_like identity linspace logspace ones ones_like "
-        "tri zeros zeros_like"
-    ).split()
+    for name in [
+        "arange",
+        "empty",
+        "empty_like",
+        "eye",
+        "full",
+        "full_like",
+        "identity",
+        "linspace",
+        "logspace",
+        "ones",
+        "ones_like",
+        "tri",
+        "zeros",
+        "zeros_like",
+    ]
 }
 CREATION |= {"tensor": tensor, "as_tensor": as_tensor, "from_dlpack": from_dlpack}
 CREATION["asarray"] = as_tensor

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.frames import OpaqueFrame, append_nary, select, TUPLE_AVAL
+from tapegrad.frames import TUPLE_AVAL, OpaqueFrame, append_nary, select
 from tapegrad.modes import MODE
 from tapegrad.ops.kinds import Opaque, Reduction, SweptOp, View
 from tapegrad.ops.op import Op, normalize_axes
@@ -101,7 +101,7 @@ def _record_swept(
         if owner is not None
         for name in op.reads(argument)
     }
-    saved = []
+    saved: list[np.ndarray | None] = []
     for name in op.saved:
         if name not in needed:
             saved.append(None)

@@ -174,7 +174,7 @@ def _specialise(op: Elementwise) -> tuple[Callable[..., Any], Callable[..., Any]
         saved_x=saved("x"),
         saved_y=saved("y") if len(op.arguments) == 2 else "",
     )
-    scope = {
+    scope: dict[str, Any] = {
         "MODE": MODE,
         "OP": op,
         "TAPE": TAPE,

@@ -49,7 +49,9 @@ def append_nary(code: int, aval: int, frame: Frame) -> Owner:
     inputs = [0 if parent is None else parent[OWN_SLOT] for parent in parents]
     owner = [segment, slot, aval, np.array(inputs, np.int64), parents, frame]
     flags = NARY | SAVES if frame.saves else NARY
-    segment.extend((slot, code | (flags << 32), aval, len(parents), reach_of(slot, inputs), id(owner)))
+    segment.extend(
+        (slot, code | (flags << 32), aval, len(parents), reach_of(slot, inputs), id(owner))
+    )
     return owner
 
 
@@ -120,7 +122,7 @@ class OpaqueFrame:
     def _run(self, g: Any, values: dict[str, Any], wanted: Wanted) -> list[Any]:
         values["g"] = g
         found: dict[str, Any] = {}
-        result = []
+        result: list[Any] = []
         for (argument, k), parent in zip(self.inputs, self.parents, strict=True):
             if parent is None or not wanted(parent):
                 result.append(None)

@@ -131,7 +131,7 @@ def _scalar(result: Any, name: str) -> Tensor:
 def _gradients(call: _Call, outputs: Any, cotangents: Any = None, **options: Any) -> list[Tensor]:
     if all(output._own is None for output in outputs):
         return [wrap(np.zeros(t.shape, t.dtype)) for t in call.inputs]
-    return list(
+    return list[Any](
         autograd_grad(
             [o for o in outputs if o._own is not None],
             call.inputs,
@@ -354,7 +354,10 @@ def _columns(call: _Call, output: Tensor) -> list[Tensor]:
                 seed = np.zeros(tensor.size, tensor.dtype)
                 seed[k] = 1.0
                 (column,) = autograd_grad(
-                    linear, u, wrap(seed.reshape(tensor.shape)), retain_graph=True,
+                    linear,
+                    u,
+                    wrap(seed.reshape(tensor.shape)),
+                    retain_graph=True,
                     materialize_grads=True,
                 )
                 assert column is not None
@@ -426,10 +429,10 @@ def hvp(f: Function, argnums: int = 0) -> Function:
         gradients = _gradients(call, [value], create_graph=True)
         given, _ = _tree(vector, "hvp: the vector")
         if len(given) != len(gradients):
-            raise ValueError(f"hvp: the vector has {len(given)} parts, the argument {len(gradients)}")
+            raise ValueError(
+                f"hvp: the vector has {len(given)} parts, the argument {len(gradients)}"
+            )
         found = _gradients(call, gradients, [as_tensor(v) for v in given], create_graph=nested)
         return call.gather(found)
 
     return wrapped
-
-

@@ -16,39 +16,13 @@ from tapegrad.dispatch import apply_op, owner_of, unwrap
 from tapegrad.frames import OpaqueFrame, append_nary
 from tapegrad.modes import MODE
 from tapegrad.ops import elementwise, indexing
-from tapegrad.ops.kinds import Opaque, SweptOp, opaque
+from tapegrad.ops.indexing import put_view, show
+from tapegrad.ops.kinds import Opaque, SweptOp
 from tapegrad.ops.op import Op
-from tapegrad.ops.shape import astype, getitem, unbroadcast
+from tapegrad.ops.shape import astype, broadcast_to, getitem, reshape
 from tapegrad.tape.aval import AVALS, DTYPE_CODES
 from tapegrad.tape.tape import TAPE
 from tapegrad.tensor import Owner, Tensor, wrap
-
-
-@opaque(arrays=2)
-def put_view(x, value, steps):
-    """Return a copy of x with a value where a chain of views looks."""
-    out = np.array(x)
-    window = show(out, steps)
-    window.flags.writeable = True
-    window[...] = value
-    return out
-
-
-@put_view.vjp("x")
-def _(g, steps):
-    return put_view(g, np.zeros((), g.dtype), steps)
-
-
-@put_view.vjp("value")
-def _(g, value_shape, steps):
-    return unbroadcast(show(g, steps), value_shape)
-
-
-def show(x: Any, steps: tuple[Any, ...]) -> Any:
-    """Apply a chain of views."""
-    for op, parameters in steps:
-        x = op(x, **parameters)
-    return x
 
 
 # -- the steps ------------------------------------------------------------------------------------
@@ -157,8 +131,6 @@ def write(target: Tensor, value: Any, what: str) -> Tensor:
         if array.dtype != target.dtype:
             value = apply_op(astype, (value, target.dtype), {})
         if array.shape != target.shape:
-            from tapegrad.ops.shape import broadcast_to
-
             value = apply_op(broadcast_to, (value, target.shape), {})
         own = value._own
     np.copyto(target._a, array, casting="same_kind")
@@ -185,8 +157,6 @@ def assign_item(target: Tensor, index: Any, value: Any) -> None:
             # NumPy also accepts leading axes of length 1
             array = array.reshape(array.shape[array.ndim - len(shape) :])
             if isinstance(value, Tensor):
-                from tapegrad.ops.shape import reshape
-
                 value = apply_op(reshape, (value, array.shape), {})
         old = wrap(target._a, target._own)
         bound = {"x": old, "value": value if isinstance(value, Tensor) else array, "index": index}

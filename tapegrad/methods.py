@@ -13,6 +13,7 @@ from tapegrad.autograd import api, hooks
 from tapegrad.numeric import FUNCTIONS, REFLECTED
 from tapegrad.ops.kinds import Elementwise
 from tapegrad.ops.op import TABLE
+from tapegrad.tape import inspection
 from tapegrad.tape.tape import TAPE
 from tapegrad.tensor import Tensor, wrap
 
@@ -38,11 +39,45 @@ PASSIVE_BINARY = {
     "xor": "bitwise_xor",
 }
 UNARY = {"neg": "negative", "pos": "positive", "abs": "absolute", "invert": "invert"}
-METHODS = (
-    "all any argmax argmin argsort astype clip cumprod cumsum diagonal dot max mean min prod ptp "
-    "ravel repeat round squeeze std sum swapaxes take trace var "
-    "expand_dims moveaxis broadcast_to flip roll logsumexp norm det inv cholesky matmul"
-).split()
+METHODS = [
+    "all",
+    "any",
+    "argmax",
+    "argmin",
+    "argsort",
+    "astype",
+    "clip",
+    "cumprod",
+    "cumsum",
+    "diagonal",
+    "dot",
+    "max",
+    "mean",
+    "min",
+    "prod",
+    "ptp",
+    "ravel",
+    "repeat",
+    "round",
+    "squeeze",
+    "std",
+    "sum",
+    "swapaxes",
+    "take",
+    "trace",
+    "var",
+    "expand_dims",
+    "moveaxis",
+    "broadcast_to",
+    "flip",
+    "roll",
+    "logsumexp",
+    "norm",
+    "det",
+    "inv",
+    "cholesky",
+    "matmul",
+]
 
 
 def _swapped(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -262,6 +297,7 @@ def _install_protocols() -> None:
         "data": property(lambda self: wrap(self._a), hooks.set_data, doc="The bare array."),
         "fill_": _fill_,
         "flatten": _flatten,
+        "draw": lambda self: inspection.draw(self._own),
         "grad_fn": property(hooks.grad_fn, doc="The node that recorded it, None for leaves."),
         "register_hook": hooks.register_hook,
         "reshape": _reshape,

@@ -22,21 +22,67 @@ from tapegrad.tensor import Tensor, wrap
 Function = Callable[..., Any]
 
 # Functions of values that have no derivative: they answer with passive tensors.
-PASSIVE = (
-    "all any argmax argmin argsort array_equal bitwise_and bitwise_not bitwise_or bitwise_xor "
-    "count_nonzero equal greater greater_equal invert isclose allclose isfinite isinf isnan less "
-    "less_equal logical_and logical_not logical_or logical_xor nonzero not_equal searchsorted "
-    "signbit"
-).split()
+PASSIVE = [
+    "all",
+    "any",
+    "argmax",
+    "argmin",
+    "argsort",
+    "array_equal",
+    "bitwise_and",
+    "bitwise_not",
+    "bitwise_or",
+    "bitwise_xor",
+    "count_nonzero",
+    "equal",
+    "greater",
+    "greater_equal",
+    "invert",
+    "isclose",
+    "allclose",
+    "isfinite",
+    "isinf",
+    "isnan",
+    "less",
+    "less_equal",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "logical_xor",
+    "nonzero",
+    "not_equal",
+    "searchsorted",
+    "signbit",
+]
 
 # Ops that other functions are made of, without a public name of their own.
 INTERNAL = {"getitem", "gather", "spread", "put", "put_view", "contract", "thin_svd", "at_least"}
 INTERNAL |= {"at_most", "euclidean_norm", "cofactor"}
 
-LINALG = (
-    "cholesky det eigh eigvalsh inv matmul matrix_norm matrix_power matrix_transpose norm outer qr "
-    "slogdet solve solve_triangular svd svdvals tensordot vecdot vector_norm trace diagonal"
-).split()
+LINALG = [
+    "cholesky",
+    "det",
+    "eigh",
+    "eigvalsh",
+    "inv",
+    "matmul",
+    "matrix_norm",
+    "matrix_power",
+    "matrix_transpose",
+    "norm",
+    "outer",
+    "qr",
+    "slogdet",
+    "solve",
+    "solve_triangular",
+    "svd",
+    "svdvals",
+    "tensordot",
+    "vecdot",
+    "vector_norm",
+    "trace",
+    "diagonal",
+]
 
 ALIASES = {
     "abs": "absolute",
@@ -84,7 +130,9 @@ def _passive_function(name: str) -> Function:
     compute = getattr(np, name)
 
     def function(*args: Any, **kwargs: Any) -> Any:
-        return _wrap_result(compute(*map(unwrap, args), **{k: unwrap(v) for k, v in kwargs.items()}))
+        return _wrap_result(
+            compute(*map(unwrap, args), **{k: unwrap(v) for k, v in kwargs.items()})
+        )
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"numpy.{name} on tensors; the result is not differentiable."

@@ -16,22 +16,57 @@ from tapegrad.tensor import Tensor
 UFUNCS: dict[Any, str] = {
     op.function: name
     for name, op in TABLE.items()
-    if isinstance(op, Elementwise) and isinstance(op.function, np.ufunc) and not name.startswith("at_")
+    if isinstance(op, Elementwise)
+    and isinstance(op.function, np.ufunc)
+    and not name.startswith("at_")
 }
 UFUNCS |= {np.matmul: "matmul"}
-REDUCTIONS = {np.add: "sum", np.multiply: "prod", np.maximum: "max", np.minimum: "min"}
+REDUCTIONS: dict[Any, str] = {
+    np.add: "sum",
+    np.multiply: "prod",
+    np.maximum: "max",
+    np.minimum: "min",
+}
 REDUCTIONS |= {np.logaddexp: "logsumexp"}
-ACCUMULATIONS = {np.add: "cumsum", np.multiply: "cumprod"}
+ACCUMULATIONS: dict[Any, str] = {np.add: "cumsum", np.multiply: "cumprod"}
 
 # NumPy functions of which only shape, dtype or passive values are asked
 UNTRACED = {
     getattr(np, name)
     for name in (
         *PASSIVE,
-        *"shape ndim size result_type can_cast may_share_memory shares_memory iscomplexobj isrealobj".split(),
-        *"min_scalar_type zeros_like ones_like empty_like full_like array_repr array_str".split(),
-        *"array2string savetxt save unique bincount histogram digitize lexsort argpartition".split(),
-        *"argwhere flatnonzero array_equiv broadcast_shapes iscomplex isreal".split(),
+        *[
+            "shape",
+            "ndim",
+            "size",
+            "result_type",
+            "can_cast",
+            "may_share_memory",
+            "shares_memory",
+            "iscomplexobj",
+            "isrealobj",
+        ],
+        *[
+            "min_scalar_type",
+            "zeros_like",
+            "ones_like",
+            "empty_like",
+            "full_like",
+            "array_repr",
+            "array_str",
+        ],
+        *[
+            "array2string",
+            "savetxt",
+            "save",
+            "unique",
+            "bincount",
+            "histogram",
+            "digitize",
+            "lexsort",
+            "argpartition",
+        ],
+        *["argwhere", "flatnonzero", "array_equiv", "broadcast_shapes", "iscomplex", "isreal"],
     )
     if hasattr(np, name)
 }

@@ -10,6 +10,7 @@ import numpy as np
 
 from tapegrad.autograd.engine import run_hooks, sweep_arrays, sweep_tensors
 from tapegrad.modes import MODE
+from tapegrad.numeric import FUNCTIONS
 from tapegrad.tape.layout import LEAF_CLOCK, OWN_INPUTS, OWN_SLOT
 from tapegrad.tensor import Owner, Tensor, wrap
 
@@ -271,7 +272,15 @@ def grad(
     return tuple(result)
 
 
-def _batched(outputs, inputs, cotangents, retain, create_graph, allow_unused, materialize):
+def _batched(
+    outputs: tuple[Tensor, ...],
+    inputs: tuple[Tensor, ...],
+    cotangents: Any,
+    retain: bool,
+    create_graph: bool,
+    allow_unused: bool,
+    materialize: bool,
+) -> tuple[Tensor | None, ...]:
     """Run one sweep for every cotangent of a batch."""
     if cotangents is None:
         raise RuntimeError("is_grads_batched needs grad_outputs")
@@ -292,8 +301,7 @@ def _batched(outputs, inputs, cotangents, retain, create_graph, allow_unused, ma
         )
         for k in range(count)
     ]
-    from tapegrad.ops.shape import stack
-
     return tuple(
-        None if column[0] is None else stack(list(column)) for column in zip(*rows, strict=True)
+        None if column[0] is None else FUNCTIONS["stack"](list(column))
+        for column in zip(*rows, strict=True)
     )

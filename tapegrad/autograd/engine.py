@@ -43,6 +43,7 @@ SECOND_TIME = (
 
 
 def mutated_message(error: MutatedError) -> str:
+    """Say what was modified, when, and what to do."""
     op = "an op" if error.op < 0 else OPS.ops[error.op].name
     return (
         "one of the variables needed for gradient computation has been modified by an inplace "
@@ -97,9 +98,7 @@ def sweep_arrays(
         arrays[slot] = arrays[slot].copy()
     if inputs is None:
         found = {
-            slot: (leaf_owner(slot), array)
-            for slot, array in arrays.items()
-            if slot >= LEAF_CLOCK
+            slot: (leaf_owner(slot), array) for slot, array in arrays.items() if slot >= LEAF_CLOCK
         }
     else:
         owners = {own[OWN_SLOT]: own for own in inputs}

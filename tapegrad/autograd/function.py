@@ -99,7 +99,17 @@ class FunctionCtx:
 class FunctionFrame:
     """The frame of a user Function's record."""
 
-    __slots__ = ("__weakref__", "ctx", "cls", "name", "outputs", "owner", "parents", "saved", "saves")
+    __slots__ = (
+        "__weakref__",
+        "cls",
+        "ctx",
+        "name",
+        "outputs",
+        "owner",
+        "parents",
+        "saved",
+        "saves",
+    )
 
     def __init__(self, cls: type[Function], ctx: FunctionCtx, parents: list[Owner | None]) -> None:
         self.cls = cls
@@ -125,6 +135,7 @@ class FunctionFrame:
         self.saves = bool(self.saved)
 
     def unpack(self) -> tuple[Tensor | None, ...]:
+        """Return the saved tensors, checked, while backward runs."""
         owner = self.owner
         if owner is None:
             raise RuntimeError(
@@ -195,6 +206,7 @@ class FunctionFrame:
         return tuple(grads)
 
     def cotangents(self, owner: Owner, g: Any, wanted: Any) -> list[Any]:
+        """Run backward on tensors, recording it."""
         grads = self._materialized(g if type(g) is dict else {0: g})
         found = self._backward(owner, grads, wanted)
         for k, (cotangent, parent) in enumerate(zip(found, self.parents, strict=True)):
@@ -205,6 +217,7 @@ class FunctionFrame:
         return found
 
     def contributions(self, sweep: Sweep, owner: Owner, g: np.ndarray) -> Iterator[Any]:
+        """Run backward inside a compiled sweep."""
         several = owner[OWN_AVAL] == TUPLE_AVAL and owner[OWN_SLOT] in sweep.tuples
         given = sweep.tuples.pop(owner[OWN_SLOT]) if several else {0: g}
         grads = self._materialized(given)

@@ -46,7 +46,7 @@ class _GradMode:
                 FutureWarning,
                 stacklevel=2,
             )
-            function.__init__ = self(function.__init__)  # type: ignore[misc]
+            function.__init__ = self(function.__init__)  # type: ignore[method-assign]
             return function
         if inspect.isgeneratorfunction(function):
             return self._wrap_generator(function)
@@ -130,4 +130,5 @@ class set_grad_enabled(_GradMode):
         return super().__call__(function)
 
     def clone(self) -> _GradMode:
+        """Return a context of the same mode, which switches nothing by itself."""
         return enable_grad() if self.enabled else no_grad()

@@ -36,9 +36,7 @@ class RemovableHandle:
         self.remove()
 
 
-def register_hook(
-    self: Tensor, hook: Callable[[Tensor], Tensor | None]
-) -> RemovableHandle:
+def register_hook(self: Tensor, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
     """Call a function with this tensor's gradient whenever it is computed.
 
     Parameters

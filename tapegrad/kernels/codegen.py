@@ -35,7 +35,7 @@ _HELPER = (
 )
 TYPES = ("float32", "float64")
 # vector math that is exact for every argument, and its branch-free form for small ones
-_REDUCED: dict[types.FunctionType, types.FunctionType] = {
+_REDUCED: dict[Any, Any] = {
     vmath.sin: vmath.sin_reduced,
     vmath.cos: vmath.cos_reduced,
     vmath.tan: vmath.tan_reduced,
@@ -274,7 +274,9 @@ def partial_kernel(rule: types.FunctionType, values: tuple[str, ...], dtype: int
     dtype
         Code of the float type (`tapegrad.tape.layout`).
     """
-    identity = (formula_key(rule), repr(values).encode(), bytes([dtype]))
+    read = _arguments(rule)
+    places = repr([values.index(name) for name in read])
+    identity = (formula_key(rule), places.encode(), bytes([dtype]))
     key = native.fingerprint(_generator(), b"partial", *identity)
     return _build(key, lambda: partial_source(rule, values, TYPES[dtype]))
 
@@ -287,6 +289,6 @@ def map_kernel(formula: types.FunctionType, dtype: int) -> int:
 
 @functools.cache
 def _generator() -> bytes:
-    """This file: an edit of the generator invalidates what it generated."""
+    """Return the text of the generator: an edit of it invalidates what it generated."""
     folder = Path(__file__).parent
     return Path(__file__).read_bytes() + (folder / "intrinsics.py").read_bytes()

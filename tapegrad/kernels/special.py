@@ -182,7 +182,7 @@ def trigamma(x):
 
 
 def _trigamma_positive(x):
-    """trigamma for x > 0, by recurrence up to x >= 10 and the asymptotic series."""
+    """Trigamma for x > 0, by recurrence up to x >= 10 and the asymptotic series."""
     shift = 0.0
     while x < 10.0:
         i = 1.0 / x
@@ -202,7 +202,7 @@ def _trigamma_positive(x):
 
 
 def _factorial_over_power(n, x):
-    """n! / x**(n + 1) for x > 0, without overflow on the way to a finite result."""
+    """N! / x**(n + 1) for x > 0, without overflow on the way to a finite result."""
     y = 1.0 / x
     i = 1.0
     while i <= n and y != 0.0 and y != math.inf:
@@ -212,7 +212,7 @@ def _factorial_over_power(n, x):
 
 
 def _polygamma_positive(n, a):
-    """n! zeta(n + 1, a), the sum of n! / (a + j)**(n + 1) over j >= 0, for n >= 1 and a > 0.
+    """N! zeta(n + 1, a), the sum of n! / (a + j)**(n + 1) over j >= 0, for n >= 1 and a > 0.
 
     The first terms directly, the rest by the Euler-Maclaurin formula. All of it relative to
     (n - 1)! / a**n, as numerator and denominator leave the range of doubles before the quotient.

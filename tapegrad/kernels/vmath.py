@@ -98,7 +98,7 @@ def _pow2(b):
 
 
 def _scale(p, b):
-    """p * 2**k for k in [-2044, 2046] in the low bits of b, rounded once.
+    """P * 2**k for k in [-2044, 2046] in the low bits of b, rounded once.
 
     Two factors, as 2**k itself may overflow or underflow. The first product is exact.
     """
@@ -264,7 +264,7 @@ def _log_tail(s):
 
 
 def _log_domain(x, y):
-    """y where 0 < x < inf, else what a logarithm gives: -inf at 0, nan below, inf at inf."""
+    """Y where 0 < x < inf, else what a logarithm gives: -inf at 0, nan below, inf at inf."""
     y = y if x < math.inf else x
     edge = -math.inf if x == 0.0 else math.nan
     return y if x > 0.0 else edge
@@ -285,7 +285,7 @@ def log(x):
 
 
 def _log_scaled(x, c_hi, c_lo, k_hi, k_lo):
-    """k * (k_hi + k_lo) + log(m) * (c_hi + c_lo) for x = 2**k m: log to another base."""
+    """K * (k_hi + k_lo) + log(m) * (c_hi + c_lo) for x = 2**k m: log to another base."""
     k, m = _log_split(x)
     f = m - 1.0
     h = 0.5 * f * f

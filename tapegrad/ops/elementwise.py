@@ -120,7 +120,7 @@ def _(z):
 
 @elementwise(np.power)
 def power(x, y):
-    """x to the power y.
+    """X to the power y.
 
     The derivative in x at y = 0 is 0, also at 0 ** 0; the derivative in y at x = 0 is 0 for y >= 0.
     """
@@ -139,7 +139,7 @@ def _(z, x, y):
 
 @elementwise(np.square)
 def square(x):
-    """x * x."""
+    """X * x."""
     return x * x
 
 
@@ -202,7 +202,7 @@ def _(z, y):
 
 @elementwise(np.exp)
 def exp(x):
-    """e to the power x."""
+    """E to the power x."""
     return vmath.exp(x)
 
 
@@ -482,7 +482,7 @@ def _(x):
 
 @elementwise(np.where)
 def where(condition, x, y):
-    """x where the condition holds, else y; the condition is not differentiable."""
+    """X where the condition holds, else y; the condition is not differentiable."""
     return x if condition else y
 
 
@@ -562,7 +562,7 @@ def _(x, y):
 
 @elementwise(np.maximum)
 def at_least(x, y):
-    """x raised to the bound y: `maximum`, but x alone gets the cotangent where it is on the bound."""
+    """X raised to the bound y: `maximum`, but x alone gets the cotangent where it is on the bound."""
     return x if x >= y or x != x else y
 
 
@@ -578,7 +578,7 @@ def _(x, y):
 
 @elementwise(np.minimum)
 def at_most(x, y):
-    """x lowered to the bound y: `minimum`, but x alone gets the cotangent where it is on the bound."""
+    """X lowered to the bound y: `minimum`, but x alone gets the cotangent where it is on the bound."""
     return x if x <= y or x != x else y
 
 
@@ -638,7 +638,7 @@ def _():
 
 @elementwise(np.trunc)
 def trunc(x):
-    """x without its fraction; the derivative is 0 everywhere."""
+    """X without its fraction; the derivative is 0 everywhere."""
     return np.trunc(x)
 
 
@@ -665,7 +665,7 @@ def _():
 
 @elementwise(np.mod)
 def mod(x, y):
-    """x - y * floor(x / y); at a jump the derivative is that of the side to the right."""
+    """X - y * floor(x / y); at a jump the derivative is that of the side to the right."""
     return x - y * np.floor(x / y)
 
 
@@ -681,7 +681,7 @@ def _(x, y):
 
 @elementwise(np.fmod)
 def fmod(x, y):
-    """x - y * trunc(x / y); at a jump the derivative is that of the side away from 0."""
+    """X - y * trunc(x / y); at a jump the derivative is that of the side away from 0."""
     return math.fmod(x, y)
 
 

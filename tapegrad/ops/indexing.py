@@ -99,6 +99,33 @@ def _(g, value_shape, index):
     return unbroadcast(at(g, index), value_shape)
 
 
+@opaque(arrays=2)
+def put_view(x, value, steps):
+    """Return a copy of x with a value where a chain of views looks."""
+    out = np.array(x)
+    window = show(out, steps)
+    window.flags.writeable = True
+    window[...] = value
+    return out
+
+
+@put_view.vjp("x")
+def _(g, steps):
+    return put_view(g, np.zeros((), g.dtype), steps)
+
+
+@put_view.vjp("value")
+def _(g, value_shape, steps):
+    return unbroadcast(show(g, steps), value_shape)
+
+
+def show(x: Any, steps: tuple[Any, ...]) -> Any:
+    """Apply a chain of views."""
+    for op, parameters in steps:
+        x = op(x, **parameters)
+    return x
+
+
 # -- composed -------------------------------------------------------------------------------------
 
 

@@ -35,7 +35,7 @@ from tapegrad.tape.layout import (
     OWN_INPUTS,
 )
 
-Formula = types.FunctionType
+Formula = Any  # a plain Python function of scalars or arrays
 COMPILED_FROM = 256  # elements from which a compiled forward loop pays for its call
 
 
@@ -82,7 +82,7 @@ class SweptOp(Op):
         )
 
     def kernel(self, dtype: int, position: int) -> int:
-        rule = self.rules[self.differentiable[position]]
+        rule: Any = self.rules[self.differentiable[position]]
         return codegen.partial_kernel(rule, ("z", *self.arguments), dtype)
 
 

@@ -136,8 +136,12 @@ def tensordot(x, y, axes=2):
     free_y = [a for a in range(rank(y)) if a not in axes_y]
     count = math.prod(summed_x)
     out_shape = (*(shape_of(x)[a] for a in free_x), *(shape_of(y)[a] for a in free_y))
-    left = reshape(transpose(x, (*free_x, *axes_x)), (math.prod(shape_of(x)[a] for a in free_x), count))
-    right = reshape(transpose(y, (*axes_y, *free_y)), (count, math.prod(shape_of(y)[a] for a in free_y)))
+    left = reshape(
+        transpose(x, (*free_x, *axes_x)), (math.prod(shape_of(x)[a] for a in free_x), count)
+    )
+    right = reshape(
+        transpose(y, (*axes_y, *free_y)), (count, math.prod(shape_of(y)[a] for a in free_y))
+    )
     return reshape(matmul(left, right), out_shape)
 
 
@@ -187,7 +191,9 @@ def _explicit(subscripts: str, operands: tuple[Any, ...]) -> str:
     inputs, arrow, output = text.partition("->")
     terms = inputs.split(",")
     if len(terms) != len(operands):
-        raise ValueError(f"einsum: {len(terms)} terms in {subscripts!r} for {len(operands)} operands")
+        raise ValueError(
+            f"einsum: {len(terms)} terms in {subscripts!r} for {len(operands)} operands"
+        )
     free = [c for c in "zyxwvutsrqponmlkjihgfedcbaZYXWVUTSRQPONMLKJIHGFEDCBA" if c not in text]
     longest = 0
     for k, (term, operand) in enumerate(zip(terms, operands, strict=True)):
@@ -205,7 +211,9 @@ def _explicit(subscripts: str, operands: tuple[Any, ...]) -> str:
         output = output.replace("...", dots)
     else:
         counts = "".join(terms)
-        output = dots + "".join(sorted(c for c in set(counts) if counts.count(c) == 1 and c not in dots))
+        output = dots + "".join(
+            sorted(c for c in set(counts) if counts.count(c) == 1 and c not in dots)
+        )
     return ",".join(terms) + "->" + output
 
 
@@ -518,7 +526,9 @@ def matrix_norm(x, ord="fro", axis=(-2, -1), keepdims=False):
     x = moveaxis(x, (row, column), (-2, -1))
     if ord in (2, -2, "nuc"):
         s = svdvals(x)
-        found = reduction.sum(s, axis=-1) if ord == "nuc" else getitem(s, (..., 0 if ord == 2 else -1))
+        found = (
+            reduction.sum(s, axis=-1) if ord == "nuc" else getitem(s, (..., 0 if ord == 2 else -1))
+        )
     elif ord in (1, -1, math.inf, -math.inf):
         sums = reduction.sum(ew.absolute(x), axis=-2 if abs(ord) == 1 else -1)
         found = (reduction.max if ord > 0 else reduction.min)(sums, axis=-1)

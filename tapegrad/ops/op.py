@@ -12,7 +12,6 @@ the gradient itself (tensors), and this package knows nothing of tensors.
 from __future__ import annotations
 
 import inspect
-import types
 from collections.abc import Callable
 from typing import Any
 
@@ -41,7 +40,7 @@ class Op:
 
     kind = "op"
 
-    def __init__(self, declaration: types.FunctionType, arrays: int | None = None) -> None:
+    def __init__(self, declaration: Any, arrays: int | None = None) -> None:
         self.name = declaration.__name__
         self.__name__ = self.name
         self.__doc__ = declaration.__doc__

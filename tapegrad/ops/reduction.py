@@ -139,13 +139,17 @@ def mean(x, axis=None, keepdims=False):
 @composite
 def var(x, axis=None, ddof=0, keepdims=False, *, correction=None):
     """Variance over axes, the sum of squares divided by the number of elements - ddof."""
-    return _centred_moment(x, axis, ddof if correction is None else correction, keepdims, square=True)
+    return _centred_moment(
+        x, axis, ddof if correction is None else correction, keepdims, square=True
+    )
 
 
 @composite
 def std(x, axis=None, ddof=0, keepdims=False, *, correction=None):
     """Standard deviation over axes; the derivative where it is 0 is 0."""
-    return _centred_moment(x, axis, ddof if correction is None else correction, keepdims, square=False)
+    return _centred_moment(
+        x, axis, ddof if correction is None else correction, keepdims, square=False
+    )
 
 
 def _centred_moment(x: Any, axis: Any, ddof: float, keepdims: bool, square: bool) -> Any:
@@ -218,5 +222,3 @@ def amin(x, axis=None, keepdims=False):
 def ptp(x, axis=None, keepdims=False):
     """Difference between the largest and the smallest element."""
     return max(x, axis=axis, keepdims=keepdims) - min(x, axis=axis, keepdims=keepdims)
-
-

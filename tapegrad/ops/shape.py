@@ -291,7 +291,9 @@ def tile(x, reps):
     shape = (1,) * (ndim - len(shape)) + shape
     reps = (1,) * (ndim - len(reps)) + reps
     spaced = reshape(x, tuple(n for dim in shape for n in (1, dim)))
-    wide = broadcast_to(spaced, tuple(n for r, dim in zip(reps, shape, strict=True) for n in (r, dim)))
+    wide = broadcast_to(
+        spaced, tuple(n for r, dim in zip(reps, shape, strict=True) for n in (r, dim))
+    )
     return reshape(wide, tuple(r * dim for r, dim in zip(reps, shape, strict=True)))
 
 
@@ -336,8 +338,12 @@ def pad(x, pad_width, mode="constant", constant_values=0.0):
     shape = shape_of(x)
     widths = np.broadcast_to(np.asarray(pad_width), (len(shape), 2)).tolist()
     if mode == "constant":
-        outer = tuple(before + dim + after for (before, after), dim in zip(widths, shape, strict=True))
-        index = tuple(slice(before, before + dim) for (before, _), dim in zip(widths, shape, strict=True))
+        outer = tuple(
+            before + dim + after for (before, after), dim in zip(widths, shape, strict=True)
+        )
+        index = tuple(
+            slice(before, before + dim) for (before, _), dim in zip(widths, shape, strict=True)
+        )
         placed = spread(x, outer, getitem, {"index": index})
         if not np.any(constant_values):
             return placed

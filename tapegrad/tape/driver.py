@@ -27,7 +27,7 @@ from tapegrad.kernels.intrinsics import (
     load,
     store,
 )
-from tapegrad.tape.layout import *  # noqa: F403 (words and flags, all of them)
+from tapegrad.tape.layout import *
 
 ROW_BYTES = RECORD.itemsize
 ROW_OP, ROW_AVAL, ROW_X, ROW_Y, ROW_OWNER = 1, 2, 3, 4, 5
@@ -168,9 +168,9 @@ def add_block(dst, src, n, dtype):
 
 @jit
 def spread(st, address, k, info):
-    """Fill a block of scratch with one number; return its address."""
+    """Fill block `k` of scratch with one number; return its address."""
     i = i8_pointer(info)
-    block = load(st, S_BLOCKS) + (k + 1) * BLOCK_ELEMENTS * 8
+    block = load(st, S_BLOCKS) + k * BLOCK_ELEMENTS * 8
     n = min(load(i, AVAL_SIZE), BLOCK_ELEMENTS)
     if load(i, AVAL_DTYPE) == DTYPE_F8:
         for m in range(n):
@@ -203,7 +203,7 @@ def fill_plain(st, entry, kernel, info, g):
             add_block(out, block, m, load(i, AVAL_DTYPE))
         n -= m
         at = m * itemsize
-        g += at
+        g += at * load(st, S_STEPS + 4)
         out += at
         z += at * load(st, S_STEPS)
         a0 += at * load(st, S_STEPS + 1)
@@ -223,36 +223,27 @@ def kernel_of(st, op, j, info):
 
 
 @jit
-def is_compiled(st, entry, op, j, info, aval, plain):
+def is_compiled(st, entry, op, j, info, space, plain):
     """Whether all code for the contribution to input `j` is there; an event if not."""
     if kernel_of(st, op, j, info) == 0:
         event(st, EVENT_KERNEL, op, load(i8_pointer(info), AVAL_DTYPE), j)
         return False
-    if not (plain and target_is(entry, aval)) and load(st, S_HANDLERS + HANDLER_STRIDED) == 0:
+    if not (plain and target_is(entry, space)) and load(st, S_HANDLERS + HANDLER_STRIDED) == 0:
         event(st, EVENT_HANDLER, HANDLER_STRIDED, 0, 0)
         return False
     return True
 
 
 @jit
-def fill(st, entry, op, j, info, aval, plain, g, mask):
+def fill(st, entry, op, j, info, space, plain, g, mask):
     """Add the contribution to input `j`, by the plain loop or the strided handler."""
     kernel = kernel_of(st, op, j, info)
-    if plain and target_is(entry, aval):
-        fill_plain(st, entry, kernel, info, g)
+    space_info = load(st, S_AVALS) + space * AVAL_BYTES
+    if plain and target_is(entry, space):
+        fill_plain(st, entry, kernel, space_info, g)
         return
-    target_aval = (load(i8_pointer(entry), 1) >> AVAL_SHIFT) & MASK_32
-    space = info if mask == NO_MASK else load(st, S_AVALS) + target_aval * AVAL_BYTES
-    call_kernel(
-        load(st, S_HANDLERS + HANDLER_STRIDED),
-        load(st, S_ADDRESS),
-        entry,
-        kernel,
-        space,
-        info,
-        mask,
-        g,
-    )
+    handler = load(st, S_HANDLERS + HANDLER_STRIDED)
+    call_kernel(handler, load(st, S_ADDRESS), entry, kernel, space_info, info, mask, g)
 
 
 @jit
@@ -309,23 +300,51 @@ def sweep_record(st, slot, entry, row):
     info = load(st, S_AVALS) + aval * AVAL_BYTES
     g = load(e, 0)
     items = load(i8_pointer(owner), LIST_ITEMS >> 3)
-    # -- the saved values it reads
+    # -- the inputs it writes to
+    x = load(r, ROW_X)
+    y = load(r, ROW_Y)
+    mask = NO_MASK
+    if load(meta, OP_INPUTS) < 2:
+        if kind == KIND_REDUCE:
+            mask = y
+        y = 0
+    entry_x = -1
+    entry_y = -1
+    if x != 0:
+        entry_x = prepare(st, x)
+        if entry_x == 0:
+            return False
+    if y != 0:
+        entry_y = prepare(st, y)
+        if entry_y == 0:
+            return False
+    # -- the saved values it reads, over the space of the op: its output's, or a reduction's input's
+    space = aval
+    if kind == KIND_REDUCE and entry_x != -1:
+        space = (load(i8_pointer(entry_x), 1) >> AVAL_SHIFT) & MASK_32
+    space_info = load(st, S_AVALS) + space * AVAL_BYTES
     plain = kind == KIND_MAP
+    store(st, S_STEPS + 4, 1)
+    if kind == KIND_REDUCE and load(i8_pointer(info), AVAL_SIZE) == 1:
+        plain = True  # one cotangent for all elements
+        store(st, S_STEPS + 4, 0)
     for k in range(4):
         header = 0
         data = 0
+        step = 0
         index = load(meta, OP_VALUES + k)
         if index >= 0:
             header = load(i8_pointer(items), index)
             if header == load(st, S_NONE):
                 header = 0
-        step = 0
         if header != 0:
             data = load(i8_pointer(header), ARRAY_DATA >> 3)
-            if is_plain(header, info, load(st, S_BOOL)):
+            if is_plain(header, space_info, load(st, S_BOOL)):
                 step = 1
-            elif plain and load(i4_pointer(header), ARRAY_NDIM >> 2) == 0:
-                data = spread(st, data, k, info)  # a number, such as the 2.0 in ``2.0 * x``
+            elif plain and (
+                load(i4_pointer(header), ARRAY_NDIM >> 2) == 0 or (k == 0 and kind == KIND_REDUCE)
+            ):
+                data = spread(st, data, k + 1, space_info)  # a number, as the 2.0 in ``2.0 * x``
             else:
                 plain = False
         store(st, S_HEADERS + k, header)
@@ -346,24 +365,6 @@ def sweep_record(st, slot, entry, row):
         )
         if load(st, S_EVENT) == EVENT_MUTATED:
             return False
-    # -- the inputs it writes to
-    x = load(r, ROW_X)
-    y = load(r, ROW_Y)
-    mask = NO_MASK
-    if load(meta, OP_INPUTS) < 2:
-        if kind == KIND_REDUCE:
-            mask = y
-        y = 0
-    entry_x = -1
-    entry_y = -1
-    if x != 0:
-        entry_x = prepare(st, x)
-        if entry_x == 0:
-            return False
-    if y != 0:
-        entry_y = prepare(st, y)
-        if entry_y == 0:
-            return False
     if kind > KIND_REDUCE:
         if load(st, S_HANDLERS + kind) == 0:
             event(st, EVENT_HANDLER, kind, 0, 0)
@@ -380,14 +381,16 @@ def sweep_record(st, slot, entry, row):
                 y,
             )
     else:
-        if entry_x != -1 and not is_compiled(st, entry_x, op, 0, info, aval, plain):
+        if entry_x != -1 and not is_compiled(st, entry_x, op, 0, info, space, plain):
             return False
-        if entry_y != -1 and not is_compiled(st, entry_y, op, 1, info, aval, plain):
+        if entry_y != -1 and not is_compiled(st, entry_y, op, 1, info, space, plain):
             return False
+        if plain and load(st, S_STEPS + 4) == 0:
+            g = spread(st, g, BLOCKS - 1, space_info)
         if entry_x != -1:
-            fill(st, entry_x, op, 0, info, aval, plain, g, mask)
+            fill(st, entry_x, op, 0, info, space, plain, g, mask)
         if entry_y != -1:
-            fill(st, entry_y, op, 1, info, aval, plain, g, mask)
+            fill(st, entry_y, op, 1, info, space, plain, g, mask)
     one_use = 1 << USE_SHIFT
     if entry_x != -1:
         store(i8_pointer(entry_x), 1, load(i8_pointer(entry_x), 1) + one_use)

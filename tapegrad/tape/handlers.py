@@ -19,7 +19,7 @@ from tapegrad.kernels.intrinsics import (
     u1_pointer,
 )
 from tapegrad.tape.driver import MASK_32, add_block, event, jit
-from tapegrad.tape.layout import *  # noqa: F403 (words and flags, all of them)
+from tapegrad.tape.layout import *
 from tapegrad.tape.walk import (
     W_CONTIGUOUS,
     W_STRIDES,

@@ -111,9 +111,9 @@ WINDOW_BYTES = 16 * SEGMENT_ROWS
 ) = range(33)
 S_HEADERS = 33  # z, a0, a1, a2 of the current record: array headers (0: not read) ...
 S_DATA = 37  # ... and their data
-S_STEPS = 41  # ... and 1, or 0 where the operand is one number
-S_HANDLERS = 45  # addresses by kind; the first two entries are HANDLER_*
-S_FREE = 53  # heads of the arena's free lists, one a power of two from 64 bytes
+S_STEPS = 41  # ... and 1, or 0 where the operand is one number; then the same of g
+S_HANDLERS = 46  # addresses by kind; the first two entries are HANDLER_*
+S_FREE = 54  # heads of the arena's free lists, one a power of two from 64 bytes
 FREE_CLASSES = 48
 STATE_WORDS = S_FREE + FREE_CLASSES
 
@@ -141,7 +141,7 @@ SEG_NUMBER, SEG_ROWS, SEG_WINDOW, SEG_TOP, SEG_COUNT, SEG_LOW, SEG_HIGH, SEG_LEA
 
 KERNEL_INPUTS = 3  # kernels that an op has room for, per dtype
 BLOCK_ELEMENTS = 1024
-BLOCKS = 6
+BLOCKS = 7
 WALK_WORDS = 4 + 2 * MAX_DIMS
 WALKS = 6
 

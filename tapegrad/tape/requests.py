@@ -26,7 +26,7 @@ from tapegrad.tape.driver import (
     prepare,
 )
 from tapegrad.tape.handlers import copy_bytes, nbytes_of, take_fresh
-from tapegrad.tape.layout import *  # noqa: F403 (words and flags, all of them)
+from tapegrad.tape.layout import *
 
 
 @jit

@@ -31,6 +31,7 @@ from tapegrad.tape.layout import (
     EVENT_SEGMENT,
     FOREIGN,
     FREED,
+    HANDLER_CHECK,
     LEAF_CLOCK,
     NARY,
     NEEDED,
@@ -132,7 +133,7 @@ class Workspace:
 
     def __init__(self) -> None:
         state = np.zeros(STATE_WORDS, np.int64)
-        self.state = memoryview(state)
+        self.state = memoryview(state)  # type: ignore[arg-type]
         self.table = np.zeros((16, SEG_WORDS), np.int64)
         self.windows: list[np.ndarray] = []
         self.chunks: list[np.ndarray] = []
@@ -226,7 +227,7 @@ class Sweep:
         state[S_NMUTATED] = len(self._mutated) // 2
         if len(self._mutated):
             state[S_MUTATED] = address_of(self._mutated)
-            self._set_handler(code.layout.HANDLER_CHECK)
+            self._set_handler(HANDLER_CHECK)
 
     # -- segments and windows ----------------------------------------------------------------------
 
@@ -442,7 +443,7 @@ class Sweep:
                 elif holds_freed(owner):
                     owner[OWN_SEGMENT].set_flags(owner[OWN_SLOT], FREED)
                     del owner[OWN_INPUTS:]
-        for number, k in self.segments.items():
+        for k in self.segments.values():
             row = space.table[k]
             if row[SEG_HIGH] >= 0:
                 space.windows[k][2 * row[SEG_LOW] : 2 * row[SEG_HIGH] + 2] = 0

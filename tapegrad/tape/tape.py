@@ -17,6 +17,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -145,7 +146,7 @@ class Tape:
             except IndexError:
                 self.advance(segment)
 
-    def new_leaf(self, aval: int, content: object) -> list:
+    def new_leaf(self, aval: int, content: object) -> list[Any]:
         """Give a leaf its slot and record; return its owner, which holds `content`."""
         with _lock:
             try:
@@ -177,7 +178,9 @@ class Tape:
             if (oldest < position).any() or ((reach & _NO_LEAF) + LEAF_CLOCK < leaf_position).any():
                 return True
             rows = rows[~nary]
-            inputs = np.concatenate([rows["x"], np.where(OPS.meta[rows["op"], OP_INPUTS] > 1, rows["y"], 0)])
+            inputs = np.concatenate(
+                [rows["x"], np.where(OPS.meta[rows["op"], OP_INPUTS] > 1, rows["y"], 0)]
+            )
             inputs = inputs[inputs != 0]
             limit = np.where(inputs < LEAF_CLOCK, position, leaf_position)
             if (inputs < limit).any():
@@ -269,6 +272,18 @@ class Tape:
         found = np.concatenate(rows) if rows else np.zeros(0, RECORD)
         return found[found["slot"] != 0]
 
+    def dump(self, last: int = 50) -> str:
+        """Return the last records as text, one line each.
+
+        Parameters
+        ----------
+        last
+            How many records.
+        """
+        from tapegrad.tape.inspection import dump
+
+        return dump(self.records[-last:])
+
     @property
     def nbytes(self) -> int:
         """Bytes held by the rows of live segments, leaves included."""
@@ -281,7 +296,7 @@ class Tape:
         return f"<Tape: {len(self)} records in {len(list(self._live()))} segments>"
 
 
-def _owners_in(segment: Segment) -> list[list]:
+def _owners_in(segment: Segment) -> list[list[Any]]:
     """Return the live owners of a segment's records (they are what refers to it)."""
     import gc
 

@@ -25,7 +25,7 @@ def functions(request):
         for node in ast.parse(inspect.getsource(module)).body:
             if isinstance(node, ast.ImportFrom):
                 continue
-            exec(compile(ast.Module([node], []), module.__file__, "exec"), ns)  # noqa: S102
+            exec(compile(ast.Module([node], []), module.__file__, "exec"), ns)
             if isinstance(node, ast.FunctionDef) and request.param != "python":
                 jit = numba.njit(error_model="numpy", forceinline=True, fastmath=fastmath)
                 ns[node.name] = jit(ns[node.name])

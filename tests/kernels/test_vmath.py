@@ -22,7 +22,7 @@ def compile_sources(modules, fastmath):
         for node in ast.parse(inspect.getsource(module)).body:
             if isinstance(node, ast.ImportFrom):
                 continue
-            exec(compile(ast.Module([node], []), module.__file__, "exec"), ns)  # noqa: S102
+            exec(compile(ast.Module([node], []), module.__file__, "exec"), ns)
             if isinstance(node, ast.FunctionDef):
                 jit = numba.njit(error_model="numpy", forceinline=True, fastmath=fastmath)
                 ns[node.name] = jit(ns[node.name])
@@ -123,7 +123,7 @@ SIGMOID_GRID = grid(uniform(-1, 1), uniform(-40, 40), uniform(-746, -700), rando
 
 
 def mp_cut(f, limit):
-    """f with its argument clamped to limit, well out of range; mpmath is slow further out."""
+    """F with its argument clamped to limit, well out of range; mpmath is slow further out."""
     return lambda x: f(max(min(x, mp.mpf(limit)), -mp.mpf(limit)))
 
 
