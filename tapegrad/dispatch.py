@@ -16,7 +16,7 @@ from tapegrad.ops.kinds import Opaque, Reduction, SweptOp, View
 from tapegrad.ops.op import Op, normalize_axes
 from tapegrad.ops.shape import astype
 from tapegrad.tape.aval import AVALS, DTYPE_CODES
-from tapegrad.tape.layout import KIND_VIEW, OWN_AVAL, OWN_SLOT
+from tapegrad.tape.layout import KIND_VIEW, OWN_AVAL, OWN_SLOT, address_of
 from tapegrad.tape.tape import TAPE
 from tapegrad.tensor import Meta, Owner, Tensor, wrap
 
@@ -53,22 +53,32 @@ def apply_op(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Compute an op on tensors, arrays and numbers, and record it if an input needs it."""
     bound = op.bind(args, kwargs)
     if isinstance(op, Opaque):
-        return _apply_opaque(op, bound)
+        return apply_opaque(op, bound)
     values = [bound[name] for name in op.arguments]
     parameters = {name: bound[name] for name in op.parameters}
+    if isinstance(op, View):
+        return apply_view(op, values[0], parameters)
+    assert isinstance(op, SweptOp)
     z = as_array(op.forward(*map(unwrap, values), **parameters))
-    owners = [owner_of(value) for value in values]
     own = None
-    if any(owners) and z.dtype.kind not in "biu" and MODE.recording:
+    if any(map(owner_of, values)) and z.dtype.kind not in "biu" and MODE.recording:
         check_recordable(op, z)
-        if isinstance(op, View):
-            own = _record_view(op, z, parameters, owners[0])
-        else:
-            assert isinstance(op, SweptOp)
-            own = _record_swept(op, z, [_as_dtype(v, z.dtype) for v in values], parameters)
-    result = wrap(z, own)
-    if isinstance(op, View) and isinstance(values[0], Tensor):
-        _note_view(result, values[0], op, parameters)
+        own = _record_swept(op, z, [_as_dtype(v, z.dtype) for v in values], parameters)
+    return wrap(z, own)
+
+
+def apply_view(op: View, x: Any, parameters: dict[str, Any]) -> Tensor:
+    """Show a tensor (or array) in another way."""
+    z = as_array(op.function(unwrap(x), **parameters))
+    if not isinstance(x, Tensor):
+        return wrap(z)
+    parent = x._own
+    if parent is None or z.dtype.kind in "biu" or (MODE.special and not MODE.recording):
+        result = wrap(z)
+    else:
+        check_recordable(op, z)
+        result = wrap(z, _record_view(op, z, parameters, parent))
+    _note_view(result, x, op, parameters)
     return result
 
 
@@ -128,19 +138,27 @@ _layouts: dict[Any, np.ndarray] = {}
 _LAYOUTS_KEPT = 4096
 
 
-def _record_view(
-    op: View, z: np.ndarray, parameters: dict[str, Any], parent: Owner | None
-) -> Owner:
-    assert parent is not None
-    tail: list[Any] = [parent, parameters]
+def _record_view(op: View, z: np.ndarray, parameters: dict[str, Any], parent: Owner) -> Owner:
     if op.sweep_kind == KIND_VIEW:
-        tail.append(_layout(op, parent[OWN_AVAL], parameters))
+        tail = [parent, parameters, _layout(op, parent[OWN_AVAL], parameters)]
+    else:
+        tail = [parent, parameters]
     return _append(op, AVALS.of(z), parent[OWN_SLOT], 0, tail)
+
+
+def _hashable(value: Any) -> Any:
+    """Return something hashable that identifies the parameter of a view."""
+    kind = type(value)
+    if kind is slice:
+        return (slice, value.start, value.stop, value.step)
+    if kind is tuple or kind is list:
+        return tuple(map(_hashable, value))
+    return value
 
 
 def _layout(op: View, aval: int, parameters: dict[str, Any]) -> np.ndarray:
     """Return offset and strides, in elements, of a view of a contiguous array of an aval."""
-    key = (op.code, aval, repr(parameters))
+    key = (op.code, aval, *map(_hashable, parameters.values()))
     found = _layouts.get(key)
     if found is None:
         shape, dtype = AVALS.shapes[aval], AVALS.dtypes[aval]
@@ -149,7 +167,7 @@ def _layout(op: View, aval: int, parameters: dict[str, Any]) -> np.ndarray:
             strides[k] = strides[k + 1] * max(shape[k + 1], 1)
         stand_in = np.lib.stride_tricks.as_strided(np.zeros(1, dtype), shape, strides)
         shown = op.function(stand_in, **parameters)
-        offset = shown.__array_interface__["data"][0] - stand_in.__array_interface__["data"][0]
+        offset = address_of(shown) - address_of(stand_in)
         found = np.array([offset, *shown.strides], np.int64) // dtype.itemsize
         if len(_layouts) >= _LAYOUTS_KEPT:
             _layouts.clear()
@@ -159,21 +177,25 @@ def _layout(op: View, aval: int, parameters: dict[str, Any]) -> np.ndarray:
 
 def _note_view(result: Tensor, source: Tensor, op: View, parameters: dict[str, Any]) -> None:
     """Remember that a tensor shows memory of another one."""
-    if not np.may_share_memory(result._a, source._a):
+    shown, base_array = result._a.base, source._a
+    if shown is None or (shown is not base_array and shown is not base_array.base):
         return
     known = source.meta()
-    base, steps = (source, ()) if known is None or known.base is None else (known.base, known.steps)
-    meta = result._meta = Meta(result)
+    if known is None or known.base is None:
+        base, steps = source, ((op, parameters),)
+    else:
+        base, steps = known.base, (*known.steps, (op, parameters))
+    meta = result._meta = Meta()
     meta.base = base
-    meta.steps = (*steps, (op, parameters))
-    meta.no_grad_view = not MODE.recording
+    meta.steps = steps
+    meta.no_grad_view = MODE.special > 0 and not MODE.recording
     base.ensure_meta().add_view(result)
 
 
 # -- ops with Python rules --------------------------------------------------------------------------
 
 
-def _apply_opaque(op: Opaque, bound: dict[str, Any]) -> Any:
+def apply_opaque(op: Opaque, bound: dict[str, Any]) -> Any:
     arrays = [unwrap(bound[name]) for name in op.arguments]
     out = op.forward(*arrays, **{name: bound[name] for name in op.parameters})
     several = isinstance(out, tuple)

@@ -8,41 +8,53 @@ once per op at import; everything else goes to `apply_op`.
 
 from __future__ import annotations
 
+import functools
 import linecache
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import apply_op
+from tapegrad.dispatch import apply_op, apply_view
 from tapegrad.modes import MODE
-from tapegrad.ops.kinds import COMPILED_FROM, Elementwise
-from tapegrad.ops.op import Op
-from tapegrad.tape.aval import AVALS
+from tapegrad.ops.kinds import COMPILED_FROM, Elementwise, Reduction, SweptOp, View
+from tapegrad.ops.op import Op, normalize_axes
+from tapegrad.tape.aval import AVALS, FLOAT32, FLOAT64
 from tapegrad.tape.tape import TAPE
-from tapegrad.tensor import Tensor
+from tapegrad.tensor import Tensor, wrap
+
+# What every specialised function ends with: append the record of `z` and hand out its tensor.
+_RECORD = """
+segment = TAPE.seg
+try:
+    slot = segment.pop()
+except IndexError:
+    segment, slot = TAPE.next_slot()
+result = Tensor()
+result._a = z
+result._own = owner = [segment, slot, aval, {owners}{saved}]
+segment.extend((slot, {code}, aval, {x}, {y}, id(owner)))
+return result
+"""
+
+_AS_ARRAY = """
+if type(z) is not ndarray:
+    z = asarray(z)
+"""
 
 _UNARY = """
 def {name}(x, out=None, where=True):
     if type(x) is Tensor and out is None and where is True and not MODE.special:
-        own = x._own
-        a = x._a
-        if own is not None:
-            aval = own[2]
+        own_x = x._own
+        if own_x is not None:
+            aval = own_x[2]
+            a_x = x._a
             z = {forward}
-            if type(z) is not ndarray:
-                z = asarray(z)
-            segment = TAPE.seg
-            try:
-                slot = segment.pop()
-            except IndexError:
-                segment, slot = TAPE.next_slot()
-            result = Tensor()
-            result._a = z
-            result._own = owner = [segment, slot, aval, own{saved}]
-            segment.extend((slot, {code}, aval, own[1], 0, id(owner)))
-            return result
-    return apply_elementwise(OP, (x,), out, where)
+            {as_array}
+            {record}
+    if out is None and where is True:
+        return general(x)
+    return apply_with_out(OP, (x,), out, where)
 """
 
 _BINARY = """
@@ -51,41 +63,24 @@ def {name}(x, y, out=None, where=True):
         own_x = x._own
         if own_x is not None:
             aval = own_x[2]
-            a = x._a
             kind = type(y)
             if kind is Tensor:
                 own_y = y._own
                 if own_y is not None and own_y[2] == aval:
-                    b = y._a
+                    a_x = x._a
+                    a_y = y._a
                     z = {forward}
-                    if type(z) is not ndarray:
-                        z = asarray(z)
-                    segment = TAPE.seg
-                    try:
-                        slot = segment.pop()
-                    except IndexError:
-                        segment, slot = TAPE.next_slot()
-                    result = Tensor()
-                    result._a = z
-                    result._own = owner = [segment, slot, aval, own_x, own_y{saved}]
-                    segment.extend((slot, {code}, aval, own_x[1], own_y[1], id(owner)))
-                    return result
+                    {as_array}
+                    {record}
             elif kind is float or kind is int:
-                b = number(y, aval)
+                a_x = x._a
+                a_y = number(y, aval)
                 z = {forward}
-                if type(z) is not ndarray:
-                    z = asarray(z)
-                segment = TAPE.seg
-                try:
-                    slot = segment.pop()
-                except IndexError:
-                    segment, slot = TAPE.next_slot()
-                result = Tensor()
-                result._a = z
-                result._own = owner = [segment, slot, aval, own_x, None{saved_x}]
-                segment.extend((slot, {code}, aval, own_x[1], 0, id(owner)))
-                return result
-    return apply_elementwise(OP, (x, y), out, where)
+                {as_array}
+                {record_x}
+    if out is None and where is True:
+        return general(x, y)
+    return apply_with_out(OP, (x, y), out, where)
 
 
 def reflected(y, x):
@@ -93,18 +88,60 @@ def reflected(y, x):
         own_y = y._own
         if own_y is not None:
             aval = own_y[2]
-            a = number(x, aval)
-            b = y._a
+            a_x = number(x, aval)
+            a_y = y._a
             z = {forward}
-            if type(z) is not ndarray:
-                z = asarray(z)
-            segment, slot = TAPE.next_slot()
-            result = Tensor()
-            result._a = z
-            result._own = owner = [segment, slot, aval, None, own_y{saved_y}]
-            segment.extend((slot, {code}, aval, 0, own_y[1], id(owner)))
-            return result
-    return apply_elementwise(OP, (x, y), None, True)
+            {as_array}
+            {record_y}
+    return general(x, y)
+"""
+
+# Any mixture of tensors, arrays and numbers that NumPy broadcasts; what needs a cast goes on.
+_GENERAL = """
+def general({arguments}):
+    {unwrap}
+    z = forward({operands})
+    if {passive} or (MODE.special and not MODE.recording):
+        return wrap(z if type(z) is ndarray else asarray(z))
+    {as_array}
+    dtype = z.dtype
+    if dtype is FLOAT64 or dtype is FLOAT32:
+        {convert}
+        if {uniform}:
+            aval = aval_of(z)
+            {record}
+    return apply_op(OP, ({arguments},), {{}})
+"""
+
+_UNWRAP = """
+if type({n}) is Tensor:
+    own_{n} = {n}._own
+    a_{n} = {n}._a
+else:
+    own_{n} = None
+    a_{n} = {n}
+"""
+
+_CONVERT = """
+if type(a_{n}) is not ndarray:
+    a_{n} = asarray(a_{n}, dtype) if type(a_{n}) in (float, int) else asarray(a_{n})
+"""
+
+_REDUCTION = """
+def {name}(x, axis=None, *, keepdims=False):
+    if type(x) is not Tensor:
+        return apply_op(OP, (x, axis), {{"keepdims": keepdims}})
+    a_x = x._a
+    own_x = x._own
+    z = compute(a_x, axis, keepdims)
+    {as_array}
+    if own_x is None or (MODE.special and not MODE.recording):
+        return wrap(z)
+    if z.dtype is not a_x.dtype:
+        return apply_op(OP, (x, axis), {{"keepdims": keepdims}})
+    mask = axes_mask(axis, a_x.ndim)
+    aval = aval_of(z)
+    {record}
 """
 
 _numbers: dict[tuple[float, Any], np.ndarray] = {}
@@ -125,71 +162,168 @@ def number(value: float, aval: int) -> np.ndarray:
     return found
 
 
-def apply_elementwise(op: Op, args: tuple[Any, ...], out: Any, where: Any) -> Any:
-    """Apply an elementwise op with NumPy's `out` and `where`."""
-    if out is None and where is True:
-        return apply_op(op, args, {})
+@functools.cache
+def axes_mask(axis: Any, ndim: int) -> int:
+    """Return the axes of a reduction as a bit mask."""
+    return sum(1 << a for a in normalize_axes(axis, ndim))
+
+
+def function_of(op: Op) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
+    """Return an op's public function, and that with its two arguments swapped, if it has one."""
+    if isinstance(op, Elementwise):
+        scope = _compile(op, _elementwise_source(op))
+        function = scope.get(op.name, scope["general"])
+        return _dress(op, function), scope.get("reflected")
+    if isinstance(op, Reduction):
+        return _dress(op, _compile(op, _reduction_source(op))[op.name]), None
+
+    if isinstance(op, View):
+        return _dress(op, _view_function(op)), None
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        return apply_op(op, args, kwargs)
+
+    return _dress(op, function), None
+
+
+def _view_function(op: View) -> Callable[..., Any]:
+    names = tuple(op.parameters)
+
+    def function(x: Any, *args: Any, **kwargs: Any) -> Any:
+        if kwargs or len(args) != len(names):
+            return apply_op(op, (x, *args), kwargs)
+        return apply_view(op, x, dict(zip(names, args, strict=True)))
+
+    return function
+
+
+def _dress(op: Op, function: Callable[..., Any]) -> Callable[..., Any]:
+    function.__name__ = function.__qualname__ = op.name
+    function.__doc__ = op.__doc__
+    function.__module__ = "tapegrad"
+    return function
+
+
+def _compile(op: Op, source: str) -> dict[str, Any]:
+    scope: dict[str, Any] = {
+        "BOOL": np.dtype(bool),
+        "FLOAT32": FLOAT32,
+        "FLOAT64": FLOAT64,
+        "MODE": MODE,
+        "OP": op,
+        "TAPE": TAPE,
+        "Tensor": Tensor,
+        "apply_op": apply_op,
+        "apply_with_out": _apply_with_out,
+        "asarray": np.asarray,
+        "aval_of": AVALS.of,
+        "axes_mask": axes_mask,
+        "forward": op.forward,
+        "ndarray": np.ndarray,
+        "number": number,
+        "wrap": wrap,
+    }
+    if isinstance(op, Elementwise):
+        scope["compiled"] = op.compiled
+        scope["compute"] = op.function if op.function is not None else op.compiled
+        if op.compiled is None:
+            scope["forward"] = op.function
+    elif isinstance(op, Reduction):
+        scope["compute"] = op.function
+    filename = f"<tapegrad eager {op.name}>"
+    linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
+    exec(compile(source, filename, "exec"), scope)
+    return scope
+
+
+def _apply_with_out(op: Op, args: tuple[Any, ...], out: Any, where: Any) -> Any:
     from tapegrad.inplace import apply_with_out
 
     return apply_with_out(op, args, out, where)
 
 
-def function_of(op: Op) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
-    """Return an op's public function, and that with its two arguments swapped, if it has one."""
-    if isinstance(op, Elementwise) and op.arguments in (("x",), ("x", "y")):
-        if op.differentiable == op.arguments:
-            return _specialise(op)
-
-    def function(*args: Any, **kwargs: Any) -> Any:
-        return apply_op(op, args, kwargs)
-
-    function.__name__ = function.__qualname__ = op.name
-    function.__doc__ = op.__doc__
-    function.__signature__ = _signature(op)  # type: ignore[attr-defined]
-    return function, None
+def _fill(template: str, **parts: str) -> str:
+    """Fill a template, indenting parts of several lines to where they stand."""
+    lines = []
+    for line in template.strip("\n").splitlines():
+        text = line.strip()
+        if text[:1] == "{" and text[-1:] == "}" and text[1:-1] in parts:
+            indent = line[: len(line) - len(text)]
+            lines += [indent + part for part in parts[text[1:-1]].strip("\n").splitlines()]
+        else:
+            lines.append(line.format(**parts))
+    return "\n".join(lines) + "\n"
 
 
-def _signature(op: Op) -> Any:
-    import inspect
+def _record_source(op: SweptOp, active: tuple[str, ...] | None, y: str = "") -> str:
+    """Source of recording `z`, where just the `active` inputs need it (None: to be seen then)."""
+    owners, slots, saved = [], [], []
+    for name in op.differentiable:
+        known = active is None or name in active
+        owners.append(f"own_{name}" if known else "None")
+        if active is None and len(op.differentiable) > 1:
+            slots.append(f"own_{name}[1] if own_{name} is not None else 0")
+        else:
+            slots.append(f"own_{name}[1]" if known else "0")
+    for name in op.saved:
+        value = "z" if name == "z" else f"a_{name}"
+        readers = [other for other in op.differentiable if name in op.reads(other)]
+        if active is not None:
+            saved.append(value if set(readers) & set(active) else "None")
+        elif set(readers) == set(op.differentiable):
+            saved.append(value)
+        else:
+            test = " or ".join(f"own_{other} is not None" for other in readers)
+            saved.append(f"{value} if {test} else None")
+    return _fill(
+        _RECORD,
+        owners=", ".join(owners),
+        saved="".join(f", {value}" for value in saved),
+        code=str(op.code),
+        x=slots[0],
+        y=y or ([*slots, "0"][1]),
+    )
 
-    return inspect.signature(op.declaration)
 
-
-def _specialise(op: Elementwise) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
-    operands = {"x": "a", "y": "b", "z": "z"}
-
-    def saved(*arguments: str) -> str:
-        needed = {name for argument in arguments for name in op.reads(argument)}
-        return "".join(f", {operands[n] if n in needed else None}" for n in op.saved)
-
-    inputs = "a" if len(op.arguments) == 1 else "a, b"
+def _elementwise_source(op: Elementwise) -> str:
+    names = op.arguments
+    inputs = ", ".join(f"a_{n}" for n in names)
+    uniform = [
+        f"a_{n}.dtype is dtype" if n in op.differentiable else f"a_{n}.dtype in (dtype, BOOL)"
+        for n in names
+    ]
+    source = _fill(
+        _GENERAL,
+        arguments=", ".join(names),
+        operands=inputs,
+        unwrap="\n".join(_UNWRAP.strip("\n").format(n=n) for n in names),
+        passive=" and ".join(f"own_{n} is None" for n in op.differentiable),
+        as_array=_AS_ARRAY,
+        convert="\n".join(_CONVERT.strip("\n").format(n=n) for n in names),
+        uniform=" and ".join(uniform),
+        record=_record_source(op, None),
+    )
+    if names not in (("x",), ("x", "y")) or op.differentiable != names:
+        return source
     forward = f"compute({inputs})"
     if op.function is not None and op.compiled is not None:
-        forward = f"compute({inputs}) if a.size < {COMPILED_FROM} else compiled({inputs})"
-    source = (_UNARY if len(op.arguments) == 1 else _BINARY).format(
+        forward += f" if a_x.size < {COMPILED_FROM} else compiled({inputs})"
+    template = _UNARY if len(names) == 1 else _BINARY
+    return source + _fill(
+        template,
         name=op.name,
-        code=op.code,
         forward=forward,
-        saved=saved(*op.arguments),
-        saved_x=saved("x"),
-        saved_y=saved("y") if len(op.arguments) == 2 else "",
+        as_array=_AS_ARRAY,
+        record=_record_source(op, names),
+        record_x=_record_source(op, ("x",)),
+        record_y=_record_source(op, names[1:]),
     )
-    scope: dict[str, Any] = {
-        "MODE": MODE,
-        "OP": op,
-        "TAPE": TAPE,
-        "Tensor": Tensor,
-        "apply_elementwise": apply_elementwise,
-        "asarray": np.asarray,
-        "compiled": op.compiled,
-        "compute": op.function if op.function is not None else op.compiled,
-        "ndarray": np.ndarray,
-        "number": number,
-    }
-    filename = f"<tapegrad eager {op.name}>"
-    linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
-    exec(compile(source, filename, "exec"), scope)
-    function = scope[op.name]
-    function.__doc__ = op.__doc__
-    function.__module__ = "tapegrad"
-    return function, scope.get("reflected")
+
+
+def _reduction_source(op: Reduction) -> str:
+    return _fill(
+        _REDUCTION,
+        name=op.name,
+        as_array=_AS_ARRAY,
+        record=_record_source(op, ("x",), y="mask"),
+    )

@@ -98,21 +98,25 @@ class OpaqueFrame:
         self.inputs: list[tuple[str, int | None]] = []
         self.parents: list[Owner | None] = []
         self.outputs: list[tuple[tuple[int, ...], np.dtype]] | None = None
-        for name in op.arguments:
+        active = 0
+        for bit, name in enumerate(op.arguments):
             value = bound[name]
-            if type(value) in (list, tuple):
+            known = len(self.parents)
+            if type(value) is Tensor:
+                if value._own is not None:
+                    self.inputs.append((name, None))
+                    self.parents.append(value._own)
+            elif type(value) in (list, tuple):
                 for k, item in enumerate(value):
                     self._add_input(name, k, item)
             else:
                 self._add_input(name, None, value)
-        needed = {name for argument, _ in self.inputs for name in op.reads(argument)}
-        self.saved = {name: _save(bound[name]) for name in needed if name in bound}
-        if "z" in needed:
-            self.saved["z"] = z
-        self.saves = "z" in self.saved or any(name in op.arguments for name in self.saved)
-        for name in needed:  # only the shape of an argument: its values need not be kept
-            if name.endswith("_shape"):
-                self.saved[name] = _shapes(bound[name.removesuffix("_shape")])
+            if len(self.parents) > known:
+                active |= 1 << bit
+        values, shapes, self.saves = op.plan(active)
+        self.saved = {name: z if name == "z" else _save(bound[name]) for name in values}
+        for name in shapes:  # of these only the shape: their values need not be kept
+            self.saved[name] = _shapes(bound[name.removesuffix("_shape")])
 
     def _add_input(self, name: str, k: int | None, value: Any) -> None:
         if isinstance(value, Tensor) and value._own is not None:

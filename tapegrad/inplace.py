@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import apply_op, owner_of, unwrap
+from tapegrad.dispatch import apply_op, apply_opaque, apply_view, owner_of, unwrap
 from tapegrad.frames import OpaqueFrame, append_nary
 from tapegrad.modes import MODE
 from tapegrad.ops import elementwise, indexing
@@ -140,7 +140,7 @@ def write(target: Tensor, value: Any, what: str) -> Tensor:
 
 
 def assign_item(target: Tensor, index: Any, value: Any) -> None:
-    """``target[index] = value``"""
+    """Do ``target[index] = value``."""
     check_writable(target, "item assignment")
     index = unwrap_index(index)
     array = np.asarray(unwrap(value))
@@ -175,10 +175,12 @@ def unwrap_index(index: Any) -> Any:
 
 
 def read_item(source: Tensor, index: Any) -> Tensor:
-    """``source[index]``"""
-    index = unwrap_index(index)
-    op: Op = getitem if indexing.is_basic(index) else indexing.gather
-    result: Tensor = apply_op(op, (source, index), {})
+    """Return ``source[index]``: a view for basic indices, a copy for arrays."""
+    if not isinstance(index, (int, slice)):
+        index = unwrap_index(index)
+    if indexing.is_basic(index):
+        return apply_view(getitem, source, {"index": index})
+    result: Tensor = apply_opaque(indexing.gather, {"x": source, "index": index})
     return result
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import apply_op, unwrap
+from tapegrad.dispatch import unwrap
 from tapegrad.eager import function_of
 from tapegrad.ops import elementwise, indexing, linalg, reduction, shape
 from tapegrad.ops.kinds import COMPOSITES, Composite
@@ -153,6 +153,7 @@ def _build() -> tuple[dict[str, Function], dict[str, Function]]:
     reflected: dict[str, Function] = {}
     for name, op in TABLE.items():
         functions[name], swapped = function_of(op)
+        op.public = functions[name]
         if swapped is not None:
             reflected[name] = swapped
     for name, composite in COMPOSITES.items():
@@ -162,7 +163,6 @@ def _build() -> tuple[dict[str, Function], dict[str, Function]]:
     return functions, reflected
 
 
-Tensor._apply_op = staticmethod(apply_op)  # type: ignore[attr-defined]
 FUNCTIONS, REFLECTED = _build()
 FUNCTIONS["round"] = _round
 FUNCTIONS |= {alias: FUNCTIONS[name] for alias, name in ALIASES.items()}

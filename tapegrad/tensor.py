@@ -22,27 +22,13 @@ class Meta:
     also when the tensor itself has gone.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "base",
-        "grad",
-        "hooks",
-        "no_grad_view",
-        "retains_grad",
-        "steps",
-        "tensor",
-        "views",
-    )
-
-    def __init__(self, tensor: Tensor) -> None:
-        self.tensor = weakref.ref(tensor)
-        self.grad: Tensor | None = None
-        self.hooks: dict[int, Callable[[Tensor], Tensor | None]] | None = None
-        self.retains_grad = False
-        self.base: Tensor | None = None
-        self.steps: tuple[Any, ...] = ()
-        self.no_grad_view = False
-        self.views: list[weakref.ref[Tensor]] | None = None
+    grad: Tensor | None = None
+    hooks: dict[int, Callable[[Tensor], Tensor | None]] | None = None
+    retains_grad = False
+    base: Tensor | None = None  # whose memory it shows, ...
+    steps: tuple[Any, ...] = ()  # ... through which views, ...
+    no_grad_view = False  # ... made while nothing was recorded
+    views: list[weakref.ref[Tensor]] | None = None  # tensors that show this one's memory
 
     def add_view(self, view: Tensor) -> None:
         """Note a tensor that shows this one's memory; those that have gone are swept out."""
@@ -71,6 +57,7 @@ class Tensor:
 
     __slots__ = ("__weakref__", "_a", "_meta", "_own")
     __array_priority__ = 1000
+    _apply_op = True  # ops are applied to it, instead of computing with it as with an array
 
     _a: np.ndarray
     _own: Owner | None
@@ -168,7 +155,7 @@ class Tensor:
         """Return the rare attributes, making them if needed (internal)."""
         found = self.meta()
         if found is None:
-            found = self._meta = Meta(self)
+            found = self._meta = Meta()
         return found
 
     @property

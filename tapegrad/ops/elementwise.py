@@ -118,7 +118,7 @@ def _(z):
     return -z * z
 
 
-@elementwise(np.power)
+@elementwise(np.power, compiled=True)
 def power(x, y):
     """X to the power y.
 

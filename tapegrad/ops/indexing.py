@@ -14,14 +14,13 @@ from tapegrad.ops.shape import getitem, ravel, unbroadcast
 
 def is_basic(index: Any) -> bool:
     """Whether an index makes a view: integers, slices, None and Ellipsis only."""
-    parts = index if type(index) is tuple else (index,)
-    return all(
-        part is None
-        or part is Ellipsis
-        or isinstance(part, slice)
-        or (isinstance(part, (int, np.integer)) and not isinstance(part, (bool, np.bool_)))
-        for part in parts
-    )
+    for part in index if type(index) is tuple else (index,):
+        kind = type(part)
+        if kind is int or kind is slice or part is None or part is Ellipsis:
+            continue
+        if isinstance(part, bool) or not isinstance(part, np.integer):
+            return False
+    return True
 
 
 def at(x: Any, index: Any) -> Any:

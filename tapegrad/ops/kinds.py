@@ -228,9 +228,25 @@ class Opaque(Op):
     def __init__(self, declaration: Formula, arrays: int | None, function: Any) -> None:
         super().__init__(declaration, arrays)
         self.function = declaration if function is None else function
+        self._plans: dict[int, tuple[tuple[str, ...], tuple[str, ...], bool]] = {}
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
+
+    def plan(self, active: int) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
+        """Return what is to be kept for the rules of some arguments (a bit mask).
+
+        Names of values and of shapes; and whether any value of an array is among them.
+        """
+        found = self._plans.get(active)
+        if found is None:
+            names = [name for bit, name in enumerate(self.arguments) if active >> bit & 1]
+            needed = {read for name in names for read in self.reads(name)} - {"g"}
+            shapes = {name for name in needed if name.endswith("_shape")}
+            values = needed - shapes
+            saves = bool(values & {"z", *self.arguments})
+            found = self._plans[active] = (tuple(sorted(values)), tuple(sorted(shapes)), saves)
+        return found
 
     def vjp(self, argument: str) -> Callable[[Rule], Rule]:
         """Declare the cotangent of an argument as a function of `g` (a decorator)."""

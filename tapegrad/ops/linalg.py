@@ -31,8 +31,6 @@ from tapegrad.ops.shape import (
     unbroadcast,
 )
 
-T = matrix_transpose
-
 
 def _eye(n: int, like: Any) -> np.ndarray:
     return np.eye(n, dtype=like.dtype)
@@ -51,7 +49,7 @@ def _(g, x_shape, y):
     if rank(y) == 1:
         return unbroadcast(ew.multiply(expand_dims(g, -1), y), x_shape)
     rows = expand_dims(g, -2) if len(x_shape) == 1 else g
-    product = matmul(rows, T(y))
+    product = matmul(rows, y.mT)
     if len(x_shape) == 1:
         product = reshape(product, (*shape_of(product)[:-2], x_shape[0]))
     return unbroadcast(product, x_shape)
@@ -64,8 +62,8 @@ def _(g, x, y_shape):
             return ew.multiply(g, x)
         return unbroadcast(ew.multiply(expand_dims(x, -1), expand_dims(g, -2)), y_shape)
     if len(y_shape) == 1:
-        return reshape(unbroadcast(matmul(T(x), expand_dims(g, -1)), (*y_shape, 1)), y_shape)
-    return unbroadcast(matmul(T(x), g), y_shape)
+        return reshape(unbroadcast(matmul(x.mT, expand_dims(g, -1)), (*y_shape, 1)), y_shape)
+    return unbroadcast(matmul(x.mT, g), y_shape)
 
 
 @composite
@@ -227,7 +225,7 @@ def inv(x):
 
 @inv.vjp("x")
 def _(g, z):
-    return -matmul(T(z), matmul(g, T(z)))
+    return -matmul(z.mT, matmul(g, z.mT))
 
 
 def _solve(a, b):
@@ -244,15 +242,15 @@ def solve(a, b):
 def _(g, z, a, b_shape):
     if len(b_shape) == 1:
         g, z = expand_dims(g, -1), expand_dims(z, -1)
-    return unbroadcast(-matmul(solve(T(a), g), T(z)), shape_of(a))
+    return unbroadcast(-matmul(solve(a.mT, g), z.mT), shape_of(a))
 
 
 @solve.vjp("b")
 def _(g, a, b_shape):
     if len(b_shape) == 1:
-        found = solve(T(a), expand_dims(g, -1))
+        found = solve(a.mT, expand_dims(g, -1))
         return unbroadcast(reshape(found, shape_of(found)[:-1]), b_shape)
-    return unbroadcast(solve(T(a), g), b_shape)
+    return unbroadcast(solve(a.mT, g), b_shape)
 
 
 def _solve_triangular(a, b, lower, unit_diagonal):
@@ -272,8 +270,8 @@ def solve_triangular(a, b, lower=False, unit_diagonal=False):
 def _(g, z, a, b_shape, lower, unit_diagonal):
     if len(b_shape) == 1:
         g, z = expand_dims(g, -1), expand_dims(z, -1)
-    back = solve_triangular(T(a), g, lower=not lower, unit_diagonal=unit_diagonal)
-    full = unbroadcast(-matmul(back, T(z)), shape_of(a))
+    back = solve_triangular(a.mT, g, lower=not lower, unit_diagonal=unit_diagonal)
+    full = unbroadcast(-matmul(back, z.mT), shape_of(a))
     if lower:
         return tril(full, -1 if unit_diagonal else 0)
     return triu(full, 1 if unit_diagonal else 0)
@@ -283,9 +281,9 @@ def _(g, z, a, b_shape, lower, unit_diagonal):
 def _(g, a, b_shape, lower, unit_diagonal):
     if len(b_shape) == 1:
         g = expand_dims(g, -1)
-        back = solve_triangular(T(a), g, lower=not lower, unit_diagonal=unit_diagonal)
+        back = solve_triangular(a.mT, g, lower=not lower, unit_diagonal=unit_diagonal)
         return unbroadcast(reshape(back, shape_of(back)[:-1]), b_shape)
-    back = solve_triangular(T(a), g, lower=not lower, unit_diagonal=unit_diagonal)
+    back = solve_triangular(a.mT, g, lower=not lower, unit_diagonal=unit_diagonal)
     return unbroadcast(back, b_shape)
 
 
@@ -321,10 +319,10 @@ def _(g, x):
             "det: the second derivative at a singular matrix is not defined by inverses; "
             "differentiate at a regular matrix"
         )
-    y = T(inv(x))
+    y = inv(x).mT
     d = expand_dims(expand_dims(det(x), -1), -1)
     total = reduction.sum(ew.multiply(g, y), axis=(-2, -1), keepdims=True)
-    return d * (ew.multiply(total, y) - matmul(y, matmul(T(g), y)))
+    return d * (ew.multiply(total, y) - matmul(y, matmul(g.mT, y)))
 
 
 def _slogdet(x):
@@ -338,7 +336,7 @@ def slogdet(x):
 
 @slogdet.vjp("x")
 def _(g, x):
-    return ew.multiply(expand_dims(expand_dims(g[1], -1), -1), T(inv(x)))
+    return ew.multiply(expand_dims(expand_dims(g[1], -1), -1), inv(x).mT)
 
 
 @composite
@@ -374,10 +372,10 @@ def cholesky(x):
 
 @cholesky.vjp("x")
 def _(g, z):
-    middle = _half_diagonal(matmul(T(z), g))
-    left = solve_triangular(T(z), middle)
-    full = T(solve_triangular(T(z), T(left)))
-    return 0.5 * (full + T(full))
+    middle = _half_diagonal(matmul(z.mT, g))
+    left = solve_triangular(z.mT, middle)
+    full = solve_triangular(z.mT, left.mT).mT
+    return 0.5 * (full + full.mT)
 
 
 def _qr(x, mode):
@@ -400,10 +398,10 @@ def _(g, z):
             "qr: the derivative is defined for matrices at least as high as wide; "
             "decompose the leading columns"
         )
-    m = matmul(r, T(gr)) - matmul(T(gq), q)
+    m = matmul(r, gr.mT) - matmul(gq.mT, q)
     low = tril(m, -1)
-    symmetric = tril(m) + T(low)
-    return T(solve_triangular(r, T(gq + matmul(q, symmetric))))
+    symmetric = tril(m) + low.mT
+    return solve_triangular(r, (gq + matmul(q, symmetric)).mT).mT
 
 
 def _eigh(x, uplo):
@@ -430,10 +428,10 @@ def _(g, z):
     w, v = z
     gw, gv = g
     gaps = _safe_inverse(expand_dims(w, -2) - expand_dims(w, -1))
-    middle = ew.multiply(gaps, matmul(T(v), gv))
+    middle = ew.multiply(gaps, matmul(v.mT, gv))
     middle = middle + ew.multiply(expand_dims(gw, -2), _eye(shape_of(w)[-1], v))
-    full = matmul(v, matmul(middle, T(v)))
-    return 0.5 * (full + T(full))
+    full = matmul(v, matmul(middle, v.mT))
+    return 0.5 * (full + full.mT)
 
 
 @composite
@@ -455,22 +453,22 @@ def thin_svd(x):
 def _(g, z):
     u, s, vt = z
     gu, gs, gvt = g
-    v, gv = T(vt), T(gvt)
+    v, gv = vt.mT, gvt.mT
     row, column = expand_dims(s, -2), expand_dims(s, -1)
     gaps = _safe_inverse((row - column) * (row + column))
     inverse = _safe_inverse(s)
-    utgu = matmul(T(u), gu)
-    vtgv = matmul(T(v), gv)
+    utgu = matmul(u.mT, gu)
+    vtgv = matmul(v.mT, gv)
     eye = _eye(shape_of(s)[-1], u)
-    middle = ew.multiply(ew.multiply(gaps, utgu - T(utgu)), row)
-    middle = middle + ew.multiply(column, ew.multiply(gaps, vtgv - T(vtgv)))
+    middle = ew.multiply(ew.multiply(gaps, utgu - utgu.mT), row)
+    middle = middle + ew.multiply(column, ew.multiply(gaps, vtgv - vtgv.mT))
     middle = middle + ew.multiply(expand_dims(gs, -2), eye)
     found = matmul(u, matmul(middle, vt))
     if shape_of(u)[-2] > shape_of(u)[-1]:
         scaled = ew.multiply(gu, expand_dims(inverse, -2))
-        found = found + matmul(scaled - matmul(u, matmul(T(u), scaled)), vt)
+        found = found + matmul(scaled - matmul(u, matmul(u.mT, scaled)), vt)
     if shape_of(v)[-2] > shape_of(v)[-1]:
-        scaled = T(ew.multiply(gv, expand_dims(inverse, -2)))
+        scaled = ew.multiply(gv, expand_dims(inverse, -2)).mT
         found = found + matmul(u, scaled - matmul(matmul(scaled, v), vt))
     return found
 

@@ -4,9 +4,10 @@ An `Op` has a forward function on NumPy arrays and derivative rules whose argume
 they read: ``g`` the cotangent, ``z`` the output, names of the op's own arguments, names of its
 parameters. What some rule reads is what gets saved, and nothing else.
 
-Rules call other ops. Called with arrays an op computes; called with anything that brings
-``_apply_op``, it hands itself over. So one rule serves the sweep (arrays) and differentiation of
-the gradient itself (tensors), and this package knows nothing of tensors.
+Rules call other ops. Called with arrays an op computes; called with anything that says of itself
+that ops are to be applied to it (``_apply_op``), it goes through its public function. So one rule
+serves the sweep (arrays) and differentiation of the gradient itself (tensors), and this package
+knows nothing of tensors.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ class Op:
     """
 
     kind = "op"
+    public: Callable[..., Any]  # the op on tensors, set by the package that defines them
 
     def __init__(self, declaration: Any, arrays: int | None = None) -> None:
         self.name = declaration.__name__
@@ -56,6 +58,11 @@ class Op:
         self.parameters = {
             name: signature.parameters[name].default for name in names[len(self.arguments) :]
         }
+        self._positional = tuple(
+            name
+            for name, parameter in signature.parameters.items()
+            if parameter.kind is not parameter.KEYWORD_ONLY
+        )
         self.rules: dict[str, Rule] = {}
         if self.name in TABLE:
             raise ValueError(f"op {self.name!r} is declared twice")
@@ -64,14 +71,15 @@ class Op:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         for value in args:
-            apply = getattr(type(value), "_apply_op", None)
-            if apply is not None:
-                return apply(self, args, kwargs)
-            if type(value) in (list, tuple):
-                for item in value:
-                    apply = getattr(type(item), "_apply_op", None)
-                    if apply is not None:
-                        return apply(self, args, kwargs)
+            kind = type(value)
+            if kind is np.ndarray:
+                continue
+            if hasattr(kind, "_apply_op") or (
+                kind in (list, tuple) and any(hasattr(type(item), "_apply_op") for item in value)
+            ):
+                return self.public(*args, **kwargs)
+        if not kwargs and len(args) == len(self.arguments):
+            return self.forward(*args, **self.parameters)
         bound = self.bind(args, kwargs)
         parameters = {name: bound[name] for name in self.parameters}
         return self.forward(*[bound[name] for name in self.arguments], **parameters)
@@ -85,18 +93,17 @@ class Op:
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Return all arguments and parameters of a call by name."""
-        names = (*self.arguments, *self.parameters)
+        names = self._positional
         if len(args) > len(names):
             raise TypeError(
-                f"{self.name}() takes at most {len(names)} arguments ({', '.join(names)}), "
-                f"got {len(args)}"
+                f"{self.name}() takes at most {len(names)} positional arguments "
+                f"({', '.join(names)}), got {len(args)}"
             )
         bound = {**self.parameters, **dict(zip(names, args, strict=False))}
         for name, value in kwargs.items():
-            if name not in names:
-                raise TypeError(
-                    f"{self.name}() has no argument {name!r}; it takes {', '.join(names)}"
-                )
+            if name not in self.parameters and name not in self.arguments:
+                known = ", ".join((*self.arguments, *self.parameters))
+                raise TypeError(f"{self.name}() has no argument {name!r}; it takes {known}")
             if name in names[: len(args)]:
                 raise TypeError(f"{self.name}() got two values for the argument {name!r}")
             bound[name] = value

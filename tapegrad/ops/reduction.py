@@ -21,7 +21,7 @@ def _sum(x, axis, keepdims):
 
 
 @reduction(_sum)
-def sum(x, axis=None, keepdims=False):
+def sum(x, axis=None, *, keepdims=False):
     """Sum over axes."""
 
 
@@ -47,7 +47,7 @@ def _logsumexp(x, axis, keepdims):
 
 
 @reduction(_logsumexp)
-def logsumexp(x, axis=None, keepdims=False):
+def logsumexp(x, axis=None, *, keepdims=False):
     """log(sum(exp(x))) without overflow; where all are -inf the derivative is 0."""
 
 
@@ -64,7 +64,7 @@ def _euclidean_norm(x, axis, keepdims):
 
 
 @reduction(_euclidean_norm)
-def euclidean_norm(x, axis=None, keepdims=False):
+def euclidean_norm(x, axis=None, *, keepdims=False):
     """Square root of the sum of squares; the derivative at 0 is 0."""
 
 
@@ -90,7 +90,7 @@ def _share(g: Any, z: Any, x: Any, axis: Any) -> Any:
 
 
 @opaque(np.max, arrays=1)
-def max(x, axis=None, keepdims=False):
+def max(x, axis=None, *, keepdims=False):
     """Largest element; equal ones share the cotangent."""
 
 
@@ -100,7 +100,7 @@ def _(g, z, x, axis):
 
 
 @opaque(np.min, arrays=1)
-def min(x, axis=None, keepdims=False):
+def min(x, axis=None, *, keepdims=False):
     """Smallest element; equal ones share the cotangent."""
 
 
@@ -126,7 +126,7 @@ def _(g, x_shape, axis):
 
 
 @composite
-def mean(x, axis=None, keepdims=False):
+def mean(x, axis=None, *, keepdims=False):
     """Mean over axes."""
     shape = shape_of(x)
     count = math.prod(shape[a] for a in normalize_axes(axis, len(shape)))
@@ -137,7 +137,7 @@ def mean(x, axis=None, keepdims=False):
 
 
 @composite
-def var(x, axis=None, ddof=0, keepdims=False, *, correction=None):
+def var(x, axis=None, *, ddof=0, keepdims=False, correction=None):
     """Variance over axes, the sum of squares divided by the number of elements - ddof."""
     return _centred_moment(
         x, axis, ddof if correction is None else correction, keepdims, square=True
@@ -145,7 +145,7 @@ def var(x, axis=None, ddof=0, keepdims=False, *, correction=None):
 
 
 @composite
-def std(x, axis=None, ddof=0, keepdims=False, *, correction=None):
+def std(x, axis=None, *, ddof=0, keepdims=False, correction=None):
     """Standard deviation over axes; the derivative where it is 0 is 0."""
     return _centred_moment(
         x, axis, ddof if correction is None else correction, keepdims, square=False
@@ -163,7 +163,7 @@ def _centred_moment(x: Any, axis: Any, ddof: float, keepdims: bool, square: bool
 
 
 @composite
-def prod(x, axis=None, keepdims=False):
+def prod(x, axis=None, *, keepdims=False):
     """Product over axes, exact also where elements are zero.
 
     Pairs are multiplied, then pairs of those, and so on, so that no derivative divides.
@@ -207,18 +207,18 @@ def cumprod(x, axis=None):
 
 
 @composite
-def amax(x, axis=None, keepdims=False):
+def amax(x, axis=None, *, keepdims=False):
     """Largest element (another name of `max`)."""
     return max(x, axis=axis, keepdims=keepdims)
 
 
 @composite
-def amin(x, axis=None, keepdims=False):
+def amin(x, axis=None, *, keepdims=False):
     """Smallest element (another name of `min`)."""
     return min(x, axis=axis, keepdims=keepdims)
 
 
 @composite
-def ptp(x, axis=None, keepdims=False):
+def ptp(x, axis=None, *, keepdims=False):
     """Difference between the largest and the smallest element."""
     return max(x, axis=axis, keepdims=keepdims) - min(x, axis=axis, keepdims=keepdims)

@@ -21,6 +21,7 @@ from tapegrad.tape.layout import (
     DTYPE_F4,
     DTYPE_F8,
     MAX_DIMS,
+    address_of,
 )
 
 FLOAT32 = np.dtype(np.float32)
@@ -37,8 +38,12 @@ class AvalTable:
         self._ids: dict[tuple[Shape, np.dtype], int] = {}
         self.shapes: list[Shape] = []
         self.dtypes: list[np.dtype] = []
-        self.words = np.zeros((64, AVAL_WORDS), np.int64)
+        self._set_words(np.zeros((64, AVAL_WORDS), np.int64))
         self._lock = threading.Lock()
+
+    def _set_words(self, words: np.ndarray) -> None:
+        self.words = words
+        self.address = address_of(words)
 
     def of(self, array: np.ndarray) -> int:
         """Return the aval of a float array."""
@@ -56,7 +61,7 @@ class AvalTable:
         with self._lock:
             number = len(self.shapes)
             if number == len(self.words):
-                self.words = np.concatenate([self.words, np.zeros_like(self.words)])
+                self._set_words(np.concatenate([self.words, np.zeros_like(self.words)]))
             row = self.words[number]
             size = int(np.prod(shape, dtype=np.int64))
             row[AVAL_DTYPE] = code

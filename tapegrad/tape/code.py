@@ -12,7 +12,14 @@ import numpy as np
 
 from tapegrad.kernels import native
 from tapegrad.tape import layout
-from tapegrad.tape.layout import KERNEL_INPUTS, KIND_PYTHON, OP_LAYOUT, OP_VALUES, OP_WORDS
+from tapegrad.tape.layout import (
+    KERNEL_INPUTS,
+    KIND_PYTHON,
+    OP_LAYOUT,
+    OP_VALUES,
+    OP_WORDS,
+    address_of,
+)
 
 OPTIONS = {"error_model": "numpy", "fastmath": {"contract"}}
 
@@ -31,15 +38,20 @@ class OpTable:
 
     def __init__(self) -> None:
         self.ops: list[Any] = []
-        self.meta = np.zeros((256, OP_WORDS), np.int64)
-        self.kernels = np.zeros((256, 2, KERNEL_INPUTS), np.int64)
+        self._set(np.zeros((256, OP_WORDS), np.int64), np.zeros((256, 2, KERNEL_INPUTS), np.int64))
+
+    def _set(self, meta: np.ndarray, kernels: np.ndarray) -> None:
+        self.meta, self.kernels = meta, kernels
+        self.meta_address, self.kernels_address = address_of(meta), address_of(kernels)
 
     def register(self, op: SweptOp) -> int:
         """Give an op its number; until `describe` the sweep calls Python for it."""
         code = len(self.ops)
         if code == len(self.meta):
-            self.meta = np.concatenate([self.meta, np.zeros_like(self.meta)])
-            self.kernels = np.concatenate([self.kernels, np.zeros_like(self.kernels)])
+            self._set(
+                np.concatenate([self.meta, np.zeros_like(self.meta)]),
+                np.concatenate([self.kernels, np.zeros_like(self.kernels)]),
+            )
         self.ops.append(op)
         self.describe(code, KIND_PYTHON, 0)
         return code

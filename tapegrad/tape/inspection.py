@@ -105,7 +105,9 @@ def draw(own: Owner | None) -> Any:
         shown = aval_name(own[OWN_AVAL])
         name = slot_name(slot)
         if slot >= LEAF_CLOCK:
-            graph.node(name, f"leaf {name}\n{shown}", shape="box", style="filled", fillcolor="#dbe9f6")
+            graph.node(
+                name, f"leaf {name}\n{shown}", shape="box", style="filled", fillcolor="#dbe9f6"
+            )
             continue
         segment = own[OWN_SEGMENT]
         op = OPS.ops[int(segment.rows()["op"][slot - segment.base])].name

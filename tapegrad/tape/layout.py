@@ -156,6 +156,11 @@ class LayoutError(ImportError):
     """This Python or NumPy keeps its objects in another way than compiled code expects."""
 
 
+def address_of(array: np.ndarray) -> int:
+    """Return the address of an array's first element, from its header."""
+    return ctypes.c_int64.from_address(id(array) + ARRAY_DATA).value
+
+
 @functools.cache
 def verify() -> None:
     """Prove the struct offsets on live objects, once a process.

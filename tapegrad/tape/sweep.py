@@ -92,6 +92,7 @@ from tapegrad.tape.layout import (
     USE_SHIFT,
     WALK_WORDS,
     WALKS,
+    address_of,
 )
 from tapegrad.tape.tape import TAPE, Segment
 
@@ -117,11 +118,6 @@ class MutatedError(Exception):
         self.slot, self.op, self.position = slot, op, position
 
 
-def address_of(array: np.ndarray) -> int:
-    """Return the address of an array's first element."""
-    return int(array.__array_interface__["data"][0])
-
-
 def owner_at(address: int) -> Owner:
     """Return the live list at an address that a record holds."""
     owner: Owner = ctypes.cast(address, ctypes.py_object).value
@@ -129,54 +125,83 @@ def owner_at(address: int) -> Owner:
 
 
 class Workspace:
-    """Memory of one running sweep, kept and reused by later ones: state, windows, arena, scratch."""
+    """Memory of one running sweep, kept and reused by later ones: state, windows, arena, scratch.
+
+    What Python reads and writes word by word is seen through memoryviews, which give plain integers.
+    """
 
     def __init__(self) -> None:
-        state = np.zeros(STATE_WORDS, np.int64)
-        self.state = memoryview(state)  # type: ignore[arg-type]
-        self.table = np.zeros((16, SEG_WORDS), np.int64)
-        self.windows: list[np.ndarray] = []
+        code.layout.verify()
+        state, self.state = words(STATE_WORDS)
+        scratch, _ = words(BLOCKS * BLOCK_ELEMENTS + WALKS * WALK_WORDS)
+        self._kept = (state, scratch)
+        self.windows: list[memoryview[int]] = []
+        self.window_addresses: list[int] = []
+        self._window_arrays: list[np.ndarray] = []
         self.chunks: list[np.ndarray] = []
-        self.externals = np.zeros(256, np.int64)
-        self._scratch = (
-            state,
-            np.zeros(BLOCKS * BLOCK_ELEMENTS),
-            np.zeros(WALKS * WALK_WORDS, int),
-        )
+        self.address = address_of(state)
         fixed = {
-            S_ADDRESS: address_of(state),
-            S_BLOCKS: address_of(self._scratch[1]),
-            S_WALKS: address_of(self._scratch[2]),
+            S_ADDRESS: self.address,
+            S_BLOCKS: address_of(scratch),
+            S_WALKS: address_of(scratch) + 8 * BLOCKS * BLOCK_ELEMENTS,
             S_NONE: id(None),
             S_BOOL: id(np.dtype(bool)),
         }
         for word, value in fixed.items():
             self.state[word] = value
-        self.address = fixed[S_ADDRESS]
-        self.point()
+        self.grow_table(16)
+        self.grow_externals(256)
 
-    def point(self) -> None:
-        """Tell the state where the growing arrays are now."""
-        self.state[S_SEGMENTS] = address_of(self.table)
+    def grow_table(self, rows: int) -> None:
+        """Give the segment table room for more rows, keeping its contents."""
+        old = self.table.tolist() if hasattr(self, "table") else []
+        self._table, self.table = words(rows * SEG_WORDS)
+        self.table_rows = rows
+        self._table[: len(old)] = old
+        self.state[S_SEGMENTS] = address_of(self._table)
+
+    def grow_externals(self, count: int) -> None:
+        """Give the list of externals room for more, keeping its contents."""
+        old = self.externals if hasattr(self, "externals") else np.zeros(0, np.int64)
+        self.externals = np.zeros(count, np.int64)
+        self.externals[: len(old)] = old
         self.state[S_EXTERNALS] = address_of(self.externals)
-        self.state[S_EXTERNAL_CAPACITY] = len(self.externals)
+        self.state[S_EXTERNAL_CAPACITY] = count
+
+    def add_window(self) -> None:
+        """Make one more window, of untouched entries."""
+        array, window = words(2 * SEGMENT_ROWS)
+        self._window_arrays.append(array)
+        self.windows.append(window)
+        self.window_addresses.append(address_of(array))
+
+    def clean_window(self, k: int, low: int, high: int) -> None:
+        """Make the entries of rows ``low..high`` untouched again."""
+        self._window_arrays[k][2 * low : 2 * high + 2] = 0
 
     def add_memory(self, nbytes: int) -> None:
         """Give the arena a new chunk of at least `nbytes`."""
-        chunk = np.empty(max(nbytes, ARENA_CHUNK) + 64, np.uint8)
+        size = max(nbytes, ARENA_CHUNK)
+        chunk = np.empty(size + 64, np.uint8)
         self.chunks.append(chunk)
         start = address_of(chunk)
         start += -start % 64
         self.state[S_BUMP] = start
-        self.state[S_BUMP_END] = start + max(nbytes, ARENA_CHUNK)
+        self.state[S_BUMP_END] = start + size
 
     def trim(self) -> None:
         """Give back an arena that has grown large; its blocks are all free."""
-        if sum(chunk.nbytes for chunk in self.chunks) > ARENA_KEPT:
+        if len(self.chunks) > 1 and sum(chunk.nbytes for chunk in self.chunks) > ARENA_KEPT:
             self.chunks.clear()
             for word in range(S_FREE, STATE_WORDS):
                 self.state[word] = 0
             self.state[S_BUMP] = self.state[S_BUMP_END] = 0
+
+
+def words(count: int) -> tuple[np.ndarray, memoryview[int]]:
+    """Return zeroed words as an array and as a memoryview."""
+    array = np.zeros(count, np.int64)
+    return array, memoryview(array)  # type: ignore[arg-type]
 
 
 _idle: list[Workspace] = []
@@ -218,14 +243,14 @@ class Sweep:
         state[S_PARTIAL] = 0
         state[S_CURRENT] = -1
         state[S_RETAIN] = retain
-        state[S_AVALS] = address_of(AVALS.words)
-        state[S_OPS] = address_of(OPS.meta)
-        state[S_KERNELS] = address_of(OPS.kernels)
-        self._mutated = np.array(
-            [(key, slot) for key, (_, slot, _) in TAPE.mutations.items()], np.int64
-        ).reshape(-1)
-        state[S_NMUTATED] = len(self._mutated) // 2
-        if len(self._mutated):
+        state[S_AVALS] = AVALS.address
+        state[S_OPS] = OPS.meta_address
+        state[S_KERNELS] = OPS.kernels_address
+        state[S_NMUTATED] = 0
+        if TAPE.mutations:
+            pairs = [(key, slot) for key, (_, slot, _) in TAPE.mutations.items()]
+            self._mutated = np.array(pairs, np.int64)
+            state[S_NMUTATED] = len(pairs)
             state[S_MUTATED] = address_of(self._mutated)
             self._set_handler(HANDLER_CHECK)
 
@@ -237,26 +262,26 @@ class Sweep:
         segment = TAPE.segments.get(number)
         if segment is None:
             raise FreedError
+        segment.rows()
         self._held.append(segment)
         k = len(self.segments)
-        if k == len(space.table):
-            space.table = np.concatenate([space.table, np.zeros_like(space.table)])
-            space.point()
+        if k == space.table_rows:
+            space.grow_table(2 * k)
         if k == len(space.windows):
-            space.windows.append(np.zeros(2 * SEGMENT_ROWS, np.int64))
-        row = space.table[k]
-        row[SEG_NUMBER] = number
-        row[SEG_ROWS] = address_of(segment.rows())
-        row[SEG_WINDOW] = address_of(space.windows[k])
-        row[SEG_TOP] = row[SEG_HIGH] = -1
-        row[SEG_LOW] = SEGMENT_ROWS
-        row[SEG_COUNT] = 0
-        row[SEG_LEAF] = number >= LEAF_CLOCK >> SEGMENT_BITS
+            space.add_window()
+        table, row = space.table, k * SEG_WORDS
+        table[row + SEG_NUMBER] = number
+        table[row + SEG_ROWS] = segment.address
+        table[row + SEG_WINDOW] = space.window_addresses[k]
+        table[row + SEG_TOP] = table[row + SEG_HIGH] = -1
+        table[row + SEG_LOW] = SEGMENT_ROWS
+        table[row + SEG_COUNT] = 0
+        table[row + SEG_LEAF] = number >= LEAF_CLOCK >> SEGMENT_BITS
         self.segments[number] = k
         self.state[S_NSEGMENTS] = k + 1
         return k
 
-    def _entry(self, slot: int) -> tuple[np.ndarray, int, int]:
+    def _entry(self, slot: int) -> tuple[memoryview[int], int, int]:
         """Return the window of a slot, the index of its entry, and its row of the table."""
         number = slot >> SEGMENT_BITS
         k = self.segments.get(number)
@@ -264,13 +289,19 @@ class Sweep:
             k = self._add_segment(number)
         return self.space.windows[k], 2 * (slot & _INDEX), k
 
-    def _count(self, slot: int, k: int) -> None:
-        row, index = self.space.table[k], slot & _INDEX
-        row[SEG_TOP] = max(row[SEG_TOP], index)
-        row[SEG_LOW] = min(row[SEG_LOW], index)
-        row[SEG_HIGH] = max(row[SEG_HIGH], index)
-        if not row[SEG_LEAF]:
-            row[SEG_COUNT] += 1
+    def _count(self, slot: int, k: int, waiting: bool = True) -> None:
+        """Note that a row is in use and, if it is not a leaf's, waiting to be swept."""
+        table, row, index = self.space.table, k * SEG_WORDS, slot & _INDEX
+        if index < table[row + SEG_LOW]:
+            table[row + SEG_LOW] = index
+        if index > table[row + SEG_HIGH]:
+            table[row + SEG_HIGH] = index
+        if not waiting:
+            return
+        if index > table[row + SEG_TOP]:
+            table[row + SEG_TOP] = index
+        if not table[row + SEG_LEAF]:
+            table[row + SEG_COUNT] += 1
             self.state[S_PENDING] += 1
 
     # -- what a caller does ------------------------------------------------------------------------
@@ -294,9 +325,7 @@ class Sweep:
         for slot in requested:
             window, index, k = self._entry(slot)
             window[index + 1] |= NEEDED | CAPTURE
-            row = self.space.table[k]
-            row[SEG_LOW] = min(row[SEG_LOW], slot & _INDEX)
-            row[SEG_HIGH] = max(row[SEG_HIGH], slot & _INDEX)
+            self._count(slot, k, waiting=False)
         for slot in roots:
             window, index, k = self._entry(slot)
             if not window[index + 1] & REACHED:
@@ -347,7 +376,7 @@ class Sweep:
             self.space.add_memory(arg0)
         elif event == EVENT_KERNEL:
             OPS.compile(arg0, arg1, arg2)
-            self.state[S_KERNELS] = address_of(OPS.kernels)
+            self.state[S_KERNELS] = OPS.kernels_address
         elif event == EVENT_HANDLER:
             self._set_handler(arg0)
         elif event == EVENT_CAPTURE:
@@ -357,10 +386,7 @@ class Sweep:
         elif event == EVENT_MUTATED:
             raise MutatedError(arg0, arg1, arg2)
         elif event == EVENT_EXTERNALS:
-            self.space.externals = np.concatenate(
-                [self.space.externals, np.zeros_like(self.space.externals)]
-            )
-            self.space.point()
+            self.space.grow_externals(2 * len(self.space.externals))
         else:
             raise AssertionError(f"unknown event {event}")
 
@@ -376,7 +402,7 @@ class Sweep:
         self.borrowed.discard(slot)
         window, index, _ = self._entry(slot)
         window[index] = address_of(array)
-        window[index + 1] = (int(window[index + 1]) | FOREIGN) & ~BORROWED
+        window[index + 1] = (window[index + 1] | FOREIGN) & ~BORROWED
 
     def _capture(self, slot: int) -> None:
         """Keep the finished adjoint of a requested slot that has inputs of its own."""
@@ -444,9 +470,9 @@ class Sweep:
                     owner[OWN_SEGMENT].set_flags(owner[OWN_SLOT], FREED)
                     del owner[OWN_INPUTS:]
         for k in self.segments.values():
-            row = space.table[k]
-            if row[SEG_HIGH] >= 0:
-                space.windows[k][2 * row[SEG_LOW] : 2 * row[SEG_HIGH] + 2] = 0
+            row = k * SEG_WORDS
+            if space.table[row + SEG_HIGH] >= 0:
+                space.clean_window(k, space.table[row + SEG_LOW], space.table[row + SEG_HIGH])
         space.trim()
         with _idle_lock:
             _idle.append(space)

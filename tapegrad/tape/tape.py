@@ -31,6 +31,7 @@ from tapegrad.tape.layout import (
     RECORD_WORDS,
     SEGMENT_BITS,
     SEGMENT_ROWS,
+    address_of,
 )
 
 LEAF_OP = 0  # the op code of a leaf: row 0 of the op table
@@ -44,9 +45,14 @@ def reach_of(slot: int, inputs: list[int]) -> int:
 
     The high half is the distance to the oldest op, the low half the number of the oldest leaf.
     """
-    ops = [slot - s for s in inputs if 0 < s < LEAF_CLOCK]
-    leaves = [s - LEAF_CLOCK for s in inputs if s >= LEAF_CLOCK]
-    return min(max(ops, default=0), _NO_LEAF) << 32 | min(leaves, default=_NO_LEAF)
+    distance, leaf = 0, _NO_LEAF
+    for s in inputs:
+        if s >= LEAF_CLOCK:
+            if s - LEAF_CLOCK < leaf:
+                leaf = s - LEAF_CLOCK
+        elif s and slot - s > distance:
+            distance = slot - s
+    return min(distance, _NO_LEAF) << 32 | leaf
 
 
 class Segment:
@@ -62,7 +68,17 @@ class Segment:
         Append the integers of a record to `pending`.
     """
 
-    __slots__ = ("__weakref__", "_rows", "base", "extend", "number", "pending", "pop", "words")
+    __slots__ = (
+        "__weakref__",
+        "_rows",
+        "address",
+        "base",
+        "extend",
+        "number",
+        "pending",
+        "pop",
+        "words",
+    )
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -74,6 +90,7 @@ class Segment:
         self.pending: list[int] = []
         self.extend = self.pending.extend
         self._rows = np.zeros(SEGMENT_ROWS, RECORD)
+        self.address = address_of(self._rows)
         self.words = self._rows.view(np.int64).reshape(SEGMENT_ROWS, RECORD_WORDS)
 
     def rows(self) -> np.ndarray:

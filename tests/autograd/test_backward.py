@@ -788,7 +788,9 @@ def test_backward_inside_a_hook_of_another_backward():
     x, w = leaf(2.0), leaf(3.0)
 
     def hook(g):
-        (w * w).backward()
+        assert not tg.is_grad_enabled()
+        with tg.enable_grad():
+            (w * w).backward()
 
     y = x * x
     y.register_hook(hook)
