@@ -172,18 +172,14 @@ def function_of(op: Op) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
     """Return an op's public function, and that with its two arguments swapped, if it has one."""
     if isinstance(op, Elementwise):
         scope = _compile(op, _elementwise_source(op))
-        function = scope.get(op.name, scope["general"])
-        return _dress(op, function), scope.get("reflected")
+        return _dress(op, scope.get(op.name, scope["general"])), scope.get("reflected")
     if isinstance(op, Reduction):
         return _dress(op, _compile(op, _reduction_source(op))[op.name]), None
 
     if isinstance(op, View):
         return _dress(op, _view_function(op)), None
 
-    def function(*args: Any, **kwargs: Any) -> Any:
-        return apply_op(op, args, kwargs)
-
-    return _dress(op, function), None
+    return _dress(op, lambda *args, **kwargs: apply_op(op, args, kwargs)), None
 
 
 def _view_function(op: View) -> Callable[..., Any]:

@@ -149,12 +149,14 @@ class Workspace:
         }
         for word, value in fixed.items():
             self.state[word] = value
+        self.table = memoryview(b"").cast("q")
+        self.externals = np.zeros(0, np.int64)
         self.grow_table(16)
         self.grow_externals(256)
 
     def grow_table(self, rows: int) -> None:
         """Give the segment table room for more rows, keeping its contents."""
-        old = self.table.tolist() if hasattr(self, "table") else []
+        old = self.table.tolist()
         self._table, self.table = words(rows * SEG_WORDS)
         self.table_rows = rows
         self._table[: len(old)] = old
@@ -162,7 +164,7 @@ class Workspace:
 
     def grow_externals(self, count: int) -> None:
         """Give the list of externals room for more, keeping its contents."""
-        old = self.externals if hasattr(self, "externals") else np.zeros(0, np.int64)
+        old = self.externals
         self.externals = np.zeros(count, np.int64)
         self.externals[: len(old)] = old
         self.state[S_EXTERNALS] = address_of(self.externals)
