@@ -6,7 +6,7 @@ Repository, CC BY 4.0), in the copy that scikit-learn distributes.  One image in
 testing.  The network has one hidden layer; the loss is the cross entropy, minimised by Adam on
 minibatches, all of it written out below.
 
-    python examples/neural_network.py                    # a second or two, neural_network.png
+    python examples/neural_network.py                    # a few seconds, neural_network.png
     python examples/neural_network.py --epochs 60 --hidden 256 --seed 1
 
 The exit code is 1 if fewer than 96 % of the test images are read correctly.  rich (progress bar)

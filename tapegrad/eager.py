@@ -75,7 +75,7 @@ def {name}(x, y, out=None, where=True):
             elif kind is float or kind is int:
                 a_x = x._a
                 a_y = number(y, aval)
-                z = {forward}
+                z = {forward_number}
                 {as_array}
                 {record_x}
     if out is None and where is True:
@@ -90,7 +90,7 @@ def reflected(y, x):
             aval = own_y[2]
             a_x = number(x, aval)
             a_y = y._a
-            z = {forward}
+            z = {forward_number}
             {as_array}
             {record_y}
     return general(x, y)
@@ -309,6 +309,7 @@ def _elementwise_source(op: Elementwise) -> str:
         template,
         name=op.name,
         forward=forward,
+        forward_number=f"compute({inputs})",
         as_array=_AS_ARRAY,
         record=_record_source(op, names),
         record_x=_record_source(op, ("x",)),

@@ -147,6 +147,19 @@ def _round(x: Any, decimals: int = 0) -> Any:
     return FUNCTIONS["rint"](x * scale) / scale
 
 
+# x ** n as cheaper functions, which also have cheaper derivatives
+_POWERS = {2: "square", 0.5: "sqrt", -1: "reciprocal", 1: "positive"}
+
+
+def _power(x: Any, y: Any, out: Any = None, where: Any = True) -> Any:
+    """x to the power y; see the op of that name."""
+    if (type(y) is int or type(y) is float) and type(x) is Tensor and x.dtype.kind == "f":
+        name = _POWERS.get(y)
+        if name is not None:
+            return FUNCTIONS[name](x, out, where)
+    return TABLE["power"].public(x, y, out, where)
+
+
 def _build() -> tuple[dict[str, Function], dict[str, Function]]:
     """Return the public functions, and by op name the reflected ones of binary operators."""
     functions: dict[str, Function] = {}
@@ -165,6 +178,7 @@ def _build() -> tuple[dict[str, Function], dict[str, Function]]:
 
 FUNCTIONS, REFLECTED = _build()
 FUNCTIONS["round"] = _round
+FUNCTIONS["power"] = functools.wraps(FUNCTIONS["power"])(_power)
 FUNCTIONS |= {alias: FUNCTIONS[name] for alias, name in ALIASES.items()}
 PUBLIC = {name: function for name, function in FUNCTIONS.items() if name not in INTERNAL}
 MODULES = (elementwise, indexing, linalg, reduction, shape)

@@ -100,7 +100,7 @@ class Elementwise(SweptOp):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         if self.compiled is not None and not kwargs:
-            if self.function is None or any(np.size(arg) >= COMPILED_FROM for arg in args):
+            if self.function is None or all(np.size(arg) >= COMPILED_FROM for arg in args):
                 return self.compiled(*args)
         return self.function(*args, **kwargs)
 

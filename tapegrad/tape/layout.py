@@ -142,7 +142,7 @@ SEG_NUMBER, SEG_ROWS, SEG_WINDOW, SEG_TOP, SEG_COUNT, SEG_LOW, SEG_HIGH, SEG_LEA
 KERNEL_INPUTS = 3  # kernels that an op has room for, per dtype
 BLOCK_ELEMENTS = 1024
 BLOCKS = 7
-WALK_WORDS = 4 + 2 * MAX_DIMS
+WALK_WORDS = 4 + 3 * MAX_DIMS
 WALKS = 6
 
 # -- CPython and NumPy structs -----------------------------------------------------------------------

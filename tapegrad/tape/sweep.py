@@ -93,6 +93,7 @@ from tapegrad.tape.layout import (
     WALK_WORDS,
     WALKS,
     address_of,
+    verify,
 )
 from tapegrad.tape.tape import TAPE, Segment
 
@@ -131,7 +132,7 @@ class Workspace:
     """
 
     def __init__(self) -> None:
-        code.layout.verify()
+        verify()
         state, self.state = words(STATE_WORDS)
         scratch, _ = words(BLOCKS * BLOCK_ELEMENTS + WALKS * WALK_WORDS)
         self._kept = (state, scratch)

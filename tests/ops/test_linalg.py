@@ -1,0 +1,580 @@
+"""Linear algebra: values against NumPy, gradients of both orders, degenerate matrices."""
+
+import math
+
+import numpy as np
+import pytest
+import scipy.linalg
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tapegrad as tg
+from tapegrad.numeric import FUNCTIONS, LINALG
+from tapegrad.ops import linalg as linalg_module
+from tapegrad.ops.kinds import Composite
+from tapegrad.ops.op import Op
+
+BATCHES = [(), (1,), (2,), (2, 3), (0,)]
+
+
+def array_of(tensor):
+    return tensor.detach().numpy()
+
+
+def data(*shape, seed=0):
+    return np.random.default_rng(seed).uniform(-1, 1, shape)
+
+
+def regular(*batch, n=3, seed=0):
+    return data(*batch, n, n, seed=seed) + 3 * np.eye(n)
+
+
+def positive_definite(x):
+    """A symmetric positive definite function of any matrix."""
+    return x @ x.mT + 2 * np.eye(x.shape[-1])
+
+
+def agree(found, expected):
+    expected = np.asarray(expected)
+    assert found.shape == expected.shape
+    np.testing.assert_allclose(array_of(found), expected, rtol=1e-9, atol=1e-11)
+
+
+def check(f, *args, order=2):
+    if all(a.size for a in args):
+        tg.testing.check_grads(f, list(args), order=order)
+        return
+    tensors = [tg.tensor(a, requires_grad=True) for a in args]
+    out = f(*tensors)
+    for g, a in zip(tg.autograd.grad(out, tensors, np.ones(out.shape)), args, strict=True):
+        assert g.shape == a.shape
+        assert not array_of(g).any()
+
+
+TESTED = set(
+    "matmul dot inner vdot vecdot outer kron tensordot contract einsum inv solve solve_triangular "
+    "det cofactor slogdet matrix_power cholesky qr eigh eigvalsh thin_svd svd svdvals vector_norm "
+    "matrix_norm norm".split()
+)
+
+
+def test_every_function_is_here():
+    own = {
+        value.name
+        for value in vars(linalg_module).values()
+        if isinstance(value, (Op, Composite))
+        and getattr(value, "declaration", getattr(value, "function", None)).__module__
+        == linalg_module.__name__
+    }
+    assert own == TESTED
+    assert all(getattr(tg.linalg, name) is FUNCTIONS[name] for name in LINALG)
+
+
+# -- products ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ((3,), (3,)),
+        ((2, 3), (3,)),
+        ((3,), (3, 2)),
+        ((2, 3), (3, 4)),
+        ((5, 2, 3), (3, 4)),
+        ((2, 3), (5, 3, 4)),
+        ((5, 2, 3), (5, 3, 4)),
+        ((5, 1, 2, 3), (4, 3, 2)),
+        ((3,), (5, 3, 2)),
+        ((5, 2, 3), (3,)),
+        ((1, 2, 3), (5, 3, 1)),
+        ((2, 0), (0, 3)),
+        ((0, 3), (3, 2)),
+        ((0,), (0,)),
+    ],
+)
+def test_matmul(a, b):
+    x, y = data(*a), data(*b, seed=1)
+    agree(tg.matmul(x, y), np.matmul(x, y))
+    check(tg.matmul, x, y)
+    check(lambda v: v @ y, x)
+    check(lambda v: x @ v, y)
+
+
+@pytest.mark.parametrize(
+    ("name", "a", "b", "kwargs"),
+    [
+        ("dot", (), (2, 3), {}),
+        ("dot", (3,), (3,), {}),
+        ("dot", (2, 3), (3, 4), {}),
+        ("dot", (5, 2, 3), (3,), {}),
+        ("dot", (2, 3), (5, 3, 2), {}),
+        ("dot", (2, 2, 3), (4, 3, 2), {}),
+        ("dot", (3,), (2, 3, 4), {}),
+        ("inner", (), (2, 3), {}),
+        ("inner", (3,), (3,), {}),
+        ("inner", (2, 3), (4, 3), {}),
+        ("inner", (2, 2, 3), (3,), {}),
+        ("vdot", (2, 3), (3, 2), {}),
+        ("vdot", (), (), {}),
+        ("vecdot", (2, 3), (2, 3), {}),
+        ("vecdot", (5, 1, 3), (2, 3), {}),
+        ("vecdot", (3, 2), (3, 2), {"axis": 0}),
+        ("outer", (2,), (3,), {}),
+        ("outer", (2, 2), (3, 1), {}),
+        ("outer", (), (3,), {}),
+        ("kron", (2, 3), (3, 2), {}),
+        ("kron", (2,), (3,), {}),
+        ("kron", (2,), (3, 2), {}),
+        ("kron", (2, 1, 2), (3, 2), {}),
+        ("kron", (), (2, 2), {}),
+        ("tensordot", (2, 3, 4), (3, 4, 5), {}),
+        ("tensordot", (2, 3), (3, 2), {"axes": 1}),
+        ("tensordot", (2, 3), (4,), {"axes": 0}),
+        ("tensordot", (2, 3), (2, 3), {"axes": 2}),
+        ("tensordot", (2, 3, 4), (4, 2), {"axes": ((0, -1), (1, 0))}),
+        ("tensordot", (2, 3, 4), (5, 3), {"axes": (1, -1)}),
+        ("tensordot", (2, 0), (0, 3), {"axes": 1}),
+        ("tensordot", (2, 3), (3, 0), {"axes": 1}),
+    ],
+)
+def test_product(name, a, b, kwargs):
+    x, y = data(*a), data(*b, seed=1)
+    call = FUNCTIONS[name]
+    expected = getattr(np, name)(x, y, **kwargs)
+    agree(call(x, y, **kwargs), expected)
+    agree(call(tg.tensor(x, requires_grad=True), y, **kwargs), expected)
+    check(lambda u, v: call(u, v, **kwargs), x, y)
+
+
+EINSUMS = [
+    ("i,i->", [(3,), (3,)]),
+    ("i,i", [(3,), (3,)]),
+    ("ij,jk->ik", [(2, 3), (3, 4)]),
+    ("ij,jk", [(2, 3), (3, 4)]),
+    ("ij,jk->ki", [(2, 3), (3, 4)]),
+    ("ji", [(2, 3)]),
+    ("ij->", [(2, 3)]),
+    ("ij->j", [(2, 3)]),
+    ("ii->", [(3, 3)]),
+    ("ii", [(3, 3)]),
+    ("ii->i", [(3, 3)]),
+    ("iij->j", [(3, 3, 2)]),
+    ("iji->ij", [(3, 2, 3)]),
+    ("iii->i", [(2, 2, 2)]),
+    ("ii,ij->j", [(3, 3), (3, 2)]),
+    ("ij,k->k", [(2, 3), (4,)]),
+    ("i,j->ij", [(2,), (3,)]),
+    ("ij,ij->ij", [(2, 3), (2, 3)]),
+    ("bij,bjk->bik", [(2, 2, 3), (2, 3, 2)]),
+    ("ij,jk,kl->il", [(2, 3), (3, 2), (2, 4)]),
+    ("i,ij,j->", [(2,), (2, 3), (3,)]),
+    ("i,i,i->i", [(2,), (2,), (2,)]),
+    ("...ij,...jk->...ik", [(5, 2, 3), (5, 3, 2)]),
+    ("...ij,jk", [(5, 2, 3), (3, 2)]),
+    ("...i,i...->...", [(2, 3), (3, 2)]),
+    ("i...->...", [(2, 3, 4)]),
+    ("i...->i...", [(2,)]),
+    ("...,...->...", [(2, 3), (3,)]),
+    ("...,...", [(2, 3), (2, 1)]),
+    ("...i,...i->...i", [(1, 3), (2, 3)]),
+    ("ij,ij->ij", [(1, 3), (2, 3)]),
+    ("ij,ij->", [(2, 1), (2, 3)]),
+    (",->", [(), ()]),
+    (",i->i", [(), (3,)]),
+    ("->", [()]),
+    (" i j , j k -> i k ", [(2, 3), (3, 2)]),
+    ("Ab,bA->A", [(2, 3), (3, 2)]),
+    ("ij,jk->ik", [(2, 0), (0, 3)]),
+]
+
+
+@pytest.mark.parametrize(("subscripts", "shapes"), EINSUMS)
+def test_einsum(subscripts, shapes):
+    arrays = [data(*shape, seed=k) for k, shape in enumerate(shapes)]
+    agree(tg.einsum(subscripts, *arrays), np.einsum(subscripts, *arrays))
+    agree(tg.einsum(subscripts, *arrays, optimize=True), np.einsum(subscripts, *arrays))
+    check(lambda *v: tg.einsum(subscripts, *v), *arrays)
+
+
+@st.composite
+def einsums(draw):
+    sizes = {c: draw(st.integers(1, 3)) for c in "abcd"}
+    terms = draw(st.lists(st.text("abcd", max_size=3), min_size=1, max_size=3))
+    used = sorted(set("".join(terms)))
+    output = draw(st.permutations(used))[: draw(st.integers(0, len(used)))]
+    shapes = [tuple(sizes[c] for c in term) for term in terms]
+    return ",".join(terms) + "->" + "".join(output), shapes
+
+
+@given(einsums())
+@settings(max_examples=120, deadline=None)
+def test_any_einsum(case):
+    subscripts, shapes = case
+    arrays = [data(*shape, seed=k) for k, shape in enumerate(shapes)]
+    agree(tg.einsum(subscripts, *arrays), np.einsum(subscripts, *arrays))
+    check(lambda *v: tg.einsum(subscripts, *v), *arrays)
+
+
+def test_einsum_of_the_same_tensor_twice():
+    check(lambda v: tg.einsum("ij,kj,jl->il", v, v, v), data(3, 3))
+
+
+@pytest.mark.parametrize(
+    ("subscripts", "shapes", "match"),
+    [
+        ("ij,jk->ik", [(2, 3)], "einsum"),
+        ("ij->i", [(2, 3, 4)], "einsum.*ij"),
+        ("ij,jk->ik", [(2, 3), (4, 2)], "dimension|shape|broadcast"),
+        ("ij->k", [(2, 3)], "output|k"),
+        ("ij->ii", [(2, 3)], "output|i"),
+        ("i1->i", [(2, 3)], "subscript|1"),
+    ],
+)
+def test_bad_einsum(subscripts, shapes, match):
+    with pytest.raises(ValueError, match=match):
+        tg.einsum(subscripts, *[tg.tensor(data(*s), requires_grad=True) for s in shapes])
+
+
+# -- systems of equations ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+def test_inv_det_slogdet(batch):
+    x = regular(*batch)
+    agree(tg.linalg.inv(x), np.linalg.inv(x))
+    agree(tg.linalg.det(x), np.linalg.det(x))
+    for found, expected in zip(tg.linalg.slogdet(x), np.linalg.slogdet(x), strict=True):
+        agree(found, expected)
+    check(tg.linalg.inv, x)
+    check(tg.linalg.det, x)
+    check(lambda v: tg.linalg.slogdet(v)[1], x)
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ((3, 3), (3,)),
+        ((3, 3), (3, 2)),
+        ((2, 3, 3), (3,)),
+        ((2, 3, 3), (2, 3, 1)),
+        ((2, 3, 3), (3, 2)),
+        ((3, 3), (2, 3, 2)),
+        ((4, 1, 3, 3), (2, 3, 2)),
+        ((0, 3, 3), (0, 3, 2)),
+        ((3, 3), (3, 0)),
+        ((1, 1), (1,)),
+    ],
+)
+def test_solve(a, b):
+    x, y = regular(*a[:-2], n=a[-1]), data(*b, seed=1)
+    agree(tg.linalg.solve(x, y), np.linalg.solve(x, y))
+    check(tg.linalg.solve, x, y)
+
+
+@pytest.mark.parametrize("b", [(3,), (3, 2), (2, 3, 2)])
+@pytest.mark.parametrize("batch", [(), (2,)])
+@pytest.mark.parametrize("lower", [False, True])
+@pytest.mark.parametrize("unit_diagonal", [False, True])
+def test_solve_triangular(batch, b, lower, unit_diagonal):
+    """The other triangle (and the diagonal, if it is taken as 1) gets no gradient."""
+    kwargs = {"lower": lower, "unit_diagonal": unit_diagonal}
+    x, y = regular(*batch), data(*b, seed=1)
+    found = tg.linalg.solve_triangular(x, y, **kwargs)
+    if not batch and len(b) < 3:
+        agree(found, scipy.linalg.solve_triangular(x, y, **kwargs))
+    check(lambda u, v: tg.linalg.solve_triangular(u, v, **kwargs), x, y)
+    t = tg.tensor(x, requires_grad=True)
+    out = tg.linalg.solve_triangular(t, y, **kwargs)
+    (g,) = tg.autograd.grad(out, t, np.ones(out.shape))
+    unread = np.tri(3, 3, -1 if not unit_diagonal else 0, dtype=bool)
+    unread = unread.T if lower else unread
+    assert not array_of(g)[..., unread].any()
+    assert array_of(g)[..., ~unread].all()
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        [[1.0, 2.0], [2.0, 4.0]],
+        [[0.0, 0.0], [0.0, 0.0]],
+        [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]],
+        [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0], [1.0, 1.0, 1.0]],
+        [[0.0]],
+        [[[1.0, 2.0], [2.0, 4.0]], [[1.0, 2.0], [3.0, 4.0]]],
+    ],
+)
+def test_det_of_singular_matrices(x):
+    """The gradient is the matrix of cofactors, whatever the rank."""
+    t = tg.tensor(x, requires_grad=True)
+    (g,) = tg.autograd.grad(tg.linalg.det(t).sum(), t)
+    x = np.asarray(x)
+    cofactors = np.zeros(x.shape)
+    for i in range(x.shape[-1]):
+        for j in range(x.shape[-1]):
+            minor = np.delete(np.delete(x, i, -2), j, -1)
+            cofactors[..., i, j] = (-1) ** (i + j) * np.linalg.det(minor)
+    np.testing.assert_allclose(array_of(g), cofactors, atol=1e-12)
+
+
+def test_second_derivative_of_a_singular_det_is_refused():
+    t = tg.tensor([[1.0, 2.0], [2.0, 4.0]], requires_grad=True)
+    (g,) = tg.autograd.grad(tg.linalg.det(t), t, create_graph=True)
+    with pytest.raises(np.linalg.LinAlgError, match="det"):
+        tg.autograd.grad(g.sum(), t)
+
+
+def test_det_of_negative_sign():
+    x = np.array([[0.0, 2.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, -3.0]])
+    check(tg.linalg.det, x)
+    check(tg.linalg.det, x[[1, 0, 2]])
+    check(lambda v: tg.linalg.slogdet(v)[1], x)
+
+
+@pytest.mark.parametrize("n", [-3, -1, 0, 1, 2, 3, 5])
+def test_matrix_power(n):
+    for batch in ((), (2,)):
+        x = regular(*batch) / 3
+        agree(tg.linalg.matrix_power(x, n), np.linalg.matrix_power(x, n))
+        check(lambda v: tg.linalg.matrix_power(v, n), x)
+
+
+@pytest.mark.parametrize("name", ["inv", "det", "slogdet", "cholesky"])
+def test_0_by_0(name):
+    x = np.zeros((0, 0))
+    found, expected = getattr(tg.linalg, name)(x), getattr(np.linalg, name)(x)
+    if name == "slogdet":
+        found, expected = found[1], expected[1]
+    agree(found, expected)
+    t = tg.tensor(x, requires_grad=True)
+    out = getattr(tg.linalg, name)(t)
+    out = out[1] if name == "slogdet" else out
+    (g,) = tg.autograd.grad(out.sum(), t)
+    assert g.shape == (0, 0)
+
+
+# -- decompositions ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
+def test_cholesky(batch):
+    x = data(*batch, 3, 3)
+    spd = array_of(positive_definite(tg.tensor(x)))
+    agree(tg.linalg.cholesky(spd), np.linalg.cholesky(spd))
+    check(lambda v: tg.linalg.cholesky(positive_definite(v)), x)
+
+
+def test_gradient_of_cholesky_is_symmetric():
+    x = tg.tensor(array_of(positive_definite(tg.tensor(data(3, 3)))), requires_grad=True)
+    (g,) = tg.autograd.grad(tg.linalg.cholesky(x).sum(), x)
+    np.testing.assert_allclose(array_of(g), array_of(g).T)
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (4, 2), (2, 3, 2), (1, 1), (3, 1)])
+def test_qr(shape):
+    x = data(*shape)
+    for found, expected in zip(tg.linalg.qr(x), np.linalg.qr(x), strict=True):
+        agree(found, expected)
+    check(lambda v: tg.linalg.qr(v)[0], x)
+    check(lambda v: tg.linalg.qr(v)[1], x)
+    check(lambda v: tg.linalg.qr(v)[0] * tg.linalg.qr(v)[1][..., :1, :], x)
+
+
+@pytest.mark.parametrize("batch", [(), (2,)])
+@pytest.mark.parametrize("uplo", ["L", "U"])
+def test_eigh(batch, uplo):
+    x = data(*batch, 3, 3)
+    symmetric = x + np.swapaxes(x, -1, -2)
+    for found, expected in zip(
+        tg.linalg.eigh(symmetric, uplo), np.linalg.eigh(symmetric, uplo), strict=True
+    ):
+        agree(found, expected)
+    agree(tg.linalg.eigvalsh(symmetric, uplo), np.linalg.eigvalsh(symmetric, uplo))
+    check(lambda v: tg.linalg.eigvalsh(v + v.mT, uplo), x)
+    check(lambda v: tg.linalg.eigh(v + v.mT, uplo)[1] ** 2, x)
+
+    def both(v):
+        w, q = tg.linalg.eigh(v + v.mT, uplo)
+        return q * tg.expand_dims(w, -2)
+
+    check(both, x)
+
+
+def test_eigh_with_equal_eigenvalues():
+    """Functions of the eigenvalues are fine, eigenvectors get no infinite derivative."""
+    t = tg.tensor(np.eye(3), requires_grad=True)
+    (g,) = tg.autograd.grad(tg.linalg.eigvalsh(t).sum(), t)
+    np.testing.assert_allclose(array_of(g), np.eye(3), atol=1e-14)
+    (g,) = tg.autograd.grad(tg.linalg.eigh(t)[1].sum(), t)
+    assert np.isfinite(array_of(g)).all()
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (4, 2), (2, 4), (2, 3, 2), (1, 3), (2, 2, 3)])
+def test_svd(shape):
+    x = data(*shape)
+    for found, expected in zip(
+        tg.linalg.svd(x), np.linalg.svd(x, full_matrices=False), strict=True
+    ):
+        agree(found, expected)
+    agree(tg.linalg.svdvals(x), np.linalg.svdvals(x))
+    agree(tg.linalg.svd(x, compute_uv=False), np.linalg.svdvals(x))
+    check(tg.linalg.svdvals, x)
+    for k in (0, 2):
+        check(lambda v, k=k: tg.linalg.svd(v)[k], x)
+
+    def product(v):
+        u, s, vt = tg.linalg.svd(v)
+        return u * tg.expand_dims(s**2, -2) @ vt
+
+    check(product, x)
+
+
+def test_svd_with_equal_singular_values():
+    t = tg.tensor(np.eye(3), requires_grad=True)
+    (g,) = tg.autograd.grad(tg.linalg.svdvals(t).sum(), t)
+    np.testing.assert_allclose(array_of(g), np.eye(3), atol=1e-14)
+
+
+# -- norms ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("keepdims", [False, True])
+@pytest.mark.parametrize("ord", [None, 1, 2, 3, 0.5, 2.5, math.inf, -math.inf, 0, -1])
+@pytest.mark.parametrize("axis", [None, 0, -1])
+def test_norm_of_vectors(ord, axis, keepdims):
+    x = data(4) if axis is None else data(4, 3)
+    kwargs = {"ord": ord, "axis": axis, "keepdims": keepdims}
+    agree(tg.linalg.norm(x, **kwargs), np.linalg.norm(x, **kwargs))
+    check(lambda v: tg.linalg.norm(v, **kwargs), x)
+
+
+@pytest.mark.parametrize("keepdims", [False, True])
+@pytest.mark.parametrize("ord", [None, "fro", "nuc", 1, -1, 2, -2, math.inf, -math.inf])
+@pytest.mark.parametrize("axis", [None, (0, 1), (-1, 0), (2, 1)])
+def test_norm_of_matrices(ord, axis, keepdims):
+    x = data(3, 2) if axis in (None,) else data(3, 2, 4)
+    kwargs = {"ord": ord, "axis": axis, "keepdims": keepdims}
+    agree(tg.linalg.norm(x, **kwargs), np.linalg.norm(x, **kwargs))
+    check(lambda v: tg.linalg.norm(v, **kwargs), x)
+
+
+@pytest.mark.parametrize("ord", ["fro", "nuc", 1, 2, math.inf])
+def test_matrix_norm(ord):
+    x = data(2, 3, 4)
+    agree(tg.linalg.matrix_norm(x, ord=ord), np.linalg.matrix_norm(x, ord=ord))
+    found = tg.linalg.matrix_norm(x, ord=ord, keepdims=True)
+    agree(found, np.linalg.matrix_norm(x, ord=ord, keepdims=True))
+
+
+@pytest.mark.parametrize("axis", [None, 0, (0, 1), (0, 2), (0, 1, 2)])
+@pytest.mark.parametrize("ord", [1, 2, 3, math.inf])
+def test_vector_norm(ord, axis):
+    x = data(2, 3, 4)
+    agree(
+        tg.linalg.vector_norm(x, axis=axis, ord=ord), np.linalg.vector_norm(x, axis=axis, ord=ord)
+    )
+    check(lambda v: tg.linalg.vector_norm(v, axis=axis, ord=ord), x)
+
+
+@pytest.mark.parametrize("ord", [1, 2, 3, 1.5])
+def test_norm_of_0(ord):
+    """Value and derivative are 0."""
+    t = tg.tensor(np.zeros(3), requires_grad=True)
+    out = tg.linalg.norm(t, ord=ord)
+    (g,) = tg.autograd.grad(out, t)
+    assert out.item() == 0.0
+    assert g.tolist() == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("ord", [1, 2, 3, 1.5])
+def test_norm_with_some_zeros(ord):
+    t = tg.tensor([0.0, 3.0, -4.0], requires_grad=True)
+    (g,) = tg.autograd.grad(tg.linalg.norm(t, ord=ord), t)
+    size = np.array([0.0, 3.0, 4.0])
+    want = np.array([0, 1, -1]) * (size / np.linalg.norm(size, ord=ord)) ** (ord - 1)
+    np.testing.assert_allclose(array_of(g), want, rtol=1e-13)
+
+
+# -- dtypes and errors ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        tg.linalg.inv,
+        tg.linalg.det,
+        lambda x: tg.linalg.slogdet(x)[1],
+        lambda x: tg.linalg.solve(x, np.ones(3, np.float32)),
+        lambda x: tg.linalg.cholesky(x @ x.mT),
+        lambda x: tg.linalg.qr(x)[1],
+        lambda x: tg.linalg.eigvalsh(x + x.mT),
+        tg.linalg.svdvals,
+        lambda x: tg.linalg.norm(x, ord=1),
+        lambda x: tg.linalg.norm(x, ord=3, axis=0),
+        lambda x: tg.linalg.norm(x, ord="nuc"),
+        lambda x: tg.linalg.matrix_power(x, 3),
+        lambda x: tg.linalg.matrix_power(x, 0),
+        lambda x: tg.einsum("ij,kj->i", x, x),
+    ],
+)
+def test_float32_stays(f):
+    t = tg.tensor(regular().astype(np.float32), requires_grad=True)
+    out = f(t)
+    assert out.dtype == np.float32
+    (g,) = tg.autograd.grad(out, t, np.ones(out.shape, np.float32))
+    assert g.dtype == np.float32
+    wide = tg.tensor(regular(), requires_grad=True)
+    if out.requires_grad:
+        (h,) = tg.autograd.grad(f(wide), wide, np.ones(out.shape))
+        np.testing.assert_allclose(array_of(g), array_of(h), rtol=1e-2, atol=1e-3)
+
+
+def test_float32_by_float64():
+    a = tg.tensor(regular().astype(np.float32), requires_grad=True)
+    b = tg.tensor(data(3, 2), requires_grad=True)
+    for out in (a @ b, tg.linalg.solve(a, b), tg.einsum("ij,jk->ik", a, b)):
+        assert out.dtype == np.float64
+        ga, gb = tg.autograd.grad(out.sum(), [a, b])
+        assert ga.dtype == np.float32
+        assert gb.dtype == np.float64
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "match"),
+    [
+        (lambda x: tg.matmul(x, np.ones((5, 5))), ValueError, "matmul|shape|dimension"),
+        (lambda x: tg.matmul(x, 2.0), ValueError, "matmul|scalar|dimension"),
+        (lambda x: tg.tensordot(x, np.ones((5, 5)), 1), ValueError, "tensordot"),
+        (lambda x: tg.tensordot(x, np.ones((2, 3)), ((0, 1), (0,))), ValueError, "tensordot"),
+        (lambda x: tg.tensordot(x, np.ones((2, 3)), ((5,), (0,))), ValueError, "axis|axes|bounds"),
+        (lambda x: tg.inner(x, np.ones(5)), ValueError, "."),
+        (lambda x: tg.vdot(x, np.ones(5)), ValueError, "."),
+        (lambda x: tg.linalg.inv(x), np.linalg.LinAlgError, "square"),
+        (lambda x: tg.linalg.det(x), np.linalg.LinAlgError, "square"),
+        (lambda x: tg.linalg.cholesky(x), np.linalg.LinAlgError, "square"),
+        (lambda x: tg.linalg.cholesky(-(x @ x.mT)), np.linalg.LinAlgError, "positive definite"),
+        (lambda x: tg.linalg.inv(x[:, :2] * 0.0), np.linalg.LinAlgError, "[Ss]ingular"),
+        (lambda x: tg.linalg.qr(x, mode="complete"), ValueError, "qr.*mode"),
+        (lambda x: tg.linalg.svd(x, full_matrices=True), ValueError, "svd.*full_matrices"),
+        (lambda x: tg.linalg.norm(x, ord="abc"), ValueError, "ord"),
+        (lambda x: tg.linalg.norm(x, ord=7), ValueError, "ord"),
+        (lambda x: tg.linalg.norm(x.reshape(1, 2, 3), ord=1), ValueError, "norm"),
+        (lambda x: tg.linalg.norm(x, axis=2), ValueError, "axis|bounds|range"),
+        (lambda x: tg.linalg.norm(x, axis=(0, 2)), ValueError, "axis|bounds|range"),
+        (lambda x: tg.linalg.norm(x, axis=(0, 0)), ValueError, "[Dd]uplicate|axis|axes"),
+        (lambda x: tg.linalg.norm(x, ord="fro", axis=0), ValueError, "ord|norm"),
+        (lambda x: tg.linalg.matrix_power(x, 2), ValueError, "square|shape|dimension"),
+        (lambda x: tg.linalg.matrix_power(x[:, :2], 1.5), TypeError, "integer|exponent|matrix_power"),
+        (lambda x: tg.linalg.solve(x, np.ones(2)), np.linalg.LinAlgError, "square"),
+    ],
+)
+def test_bad_argument(call, error, match):
+    with pytest.raises(error, match=match):
+        call(tg.tensor(data(2, 3), requires_grad=True))
+
+
+def test_qr_of_a_wide_matrix_has_no_derivative():
+    t = tg.tensor(data(2, 3), requires_grad=True)
+    q, r = tg.linalg.qr(t)
+    agree(q @ r, data(2, 3))
+    with pytest.raises(np.linalg.LinAlgError, match="qr"):
+        tg.autograd.grad(r.sum(), t)
