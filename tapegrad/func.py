@@ -169,19 +169,23 @@ def value_and_grad(f: Function, argnums: Argnums = 0, has_aux: bool = False) -> 
 
     Examples
     --------
+    >>> import numpy as np
     >>> import tapegrad as tg
-    >>> value, gradient = tg.value_and_grad(lambda x: (x**2).sum())([1.0, 2.0])
-    Traceback (most recent call last):
-        ...
-    TypeError: value_and_grad: argument 0 ...
+    >>> value, gradient = tg.value_and_grad(lambda x: tg.sum(x**2))(np.array([1.0, 2.0]))
+    >>> value, gradient
+    (tensor(5.), tensor([2., 4.]))
     """
 
+    return _value_and_grad(f, argnums, has_aux, "value_and_grad")
+
+
+def _value_and_grad(f: Function, argnums: Argnums, has_aux: bool, name: str) -> Function:
     @functools.wraps(f)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         bound = functools.partial(f, **kwargs) if kwargs else f
-        call = _Call(bound, args, argnums, "value_and_grad")
+        call = _Call(bound, args, argnums, name)
         result, aux = call.result if has_aux else (call.result, None)
-        value = _scalar(result, "value_and_grad")
+        value = _scalar(result, name)
         nested = call.nested()
         gradients = _gradients(call, [value], create_graph=nested)
         value = value if nested else value.detach()
@@ -211,7 +215,7 @@ def grad(f: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function:
     >>> tg.grad(tg.grad(tg.sin))(0.5) == -np.sin(0.5)
     tensor(True)
     """
-    both = value_and_grad(f, argnums, has_aux)
+    both = _value_and_grad(f, argnums, has_aux, "grad")
 
     @functools.wraps(f)
     def wrapped(*args: Any, **kwargs: Any) -> Any:

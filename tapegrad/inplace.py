@@ -103,8 +103,10 @@ def apply_inplace(op: Op, target: Tensor, *others: Any) -> Tensor:
     """``target[...] = op(target, *others)``; return the target."""
     check_writable(target, op.name)
     source: Any = target
-    if target._own is not None and isinstance(op, SweptOp) and op.arguments[0] in op.saved:
-        source = wrap(target._a.copy(), target._own)  # the op saves what is about to be overwritten
+    if target._own is not None and isinstance(op, SweptOp) and op.saved:
+        # the op may save what is about to be overwritten
+        source = wrap(target._a.copy(), target._own)
+    others = tuple(source if other is target else other for other in others)
     return write(target, apply_op(op, (source, *others), {}), op.name)
 
 

@@ -31,7 +31,10 @@ def numerical_jvp(
     """
 
     def along(step: float) -> np.ndarray:
-        moved = [a + np.asarray(step * t, a.dtype) for a, t in zip(args, tangents, strict=True)]
+        moved = [
+            as_tensor(a + np.asarray(step * t, a.dtype))
+            for a, t in zip(args, tangents, strict=True)
+        ]
         return np.asarray(as_tensor(f(*moved)).detach().numpy(), np.float64)
 
     near = along(eps) - along(-eps)

@@ -333,7 +333,11 @@ class Function:
         passed = {id(arg) for arg in args if isinstance(arg, Tensor)}
         saved = ctx._saved
         fresh = tuple(
-            wrap(result._a) if isinstance(result, Tensor) and id(result) in passed else result
+            wrap(result._a)
+            if isinstance(result, Tensor) and id(result) in passed
+            else wrap(np.asarray(result))
+            if isinstance(result, (np.ndarray, np.generic))
+            else result
             for result in results
         )
         if not record:

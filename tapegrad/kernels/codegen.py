@@ -87,9 +87,17 @@ def formula_key(function: types.FunctionType) -> bytes:
 class _Rewriter(ast.NodeTransformer):
     """Rename what a formula refers to, and type its literals."""
 
-    def __init__(self, names: dict[str, str], dtype: str | None) -> None:
+    def __init__(self, names: dict[str, str], dtype: str | None, widened: set[str]) -> None:
         self.names = names
         self.dtype = dtype
+        self.widened = widened  # functions that compute in float64 whatever the kernel's type
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        if isinstance(node.func, ast.Name) and node.func.id in self.widened:
+            node.args = [_call("float64", argument) for argument in node.args]
+            return _call("float32", node)
+        return node
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         dotted = ast.unparse(node)
@@ -103,8 +111,16 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_Constant(self, node: ast.Constant) -> ast.expr:
         if self.dtype == "float32" and isinstance(node.value, float):
-            return ast.Call(ast.Name("float32", ast.Load()), [node], [])
+            return _call("float32", node)
         return node
+
+
+def _call(name: str, argument: ast.expr) -> ast.Call:
+    return ast.Call(ast.Name(name, ast.Load()), [argument], [])
+
+
+def _is_vector_math(function: types.FunctionType | None) -> bool:
+    return function is not None and function.__module__.startswith("tapegrad.kernels.")
 
 
 class _Module:
@@ -131,7 +147,7 @@ class _Module:
         if key in self.emitted:
             return self.emitted[key]
         tree = copy.deepcopy(_tree(function))  # the rewriter works in place
-        vector_math = function.__module__.startswith("tapegrad.kernels.")
+        vector_math = _is_vector_math(function)
         names: dict[str, str] = {}
         for used, value in _dependencies(function).items():
             inner = _scalar_function(value)
@@ -146,16 +162,21 @@ class _Module:
             else:
                 raise TypeError(f"formula {function.__qualname__} uses {used}, a {type(value)}")
         unique = f"{function.__name__.strip('_') or 'partial'}_{len(self.emitted)}"
+        widened = set()
+        if self.dtype == "float32" and not vector_math:
+            widened = {
+                names[used]
+                for used, value in _dependencies(function).items()
+                if _is_vector_math(_scalar_function(value))
+            }
         self.emitted[key] = unique
         arguments = _arguments(function)
         body = tree.body
         if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
             body = body[1:]
-        rewriter = _Rewriter(names, None if vector_math else self.dtype)
+        rewriter = _Rewriter(names, None if vector_math else self.dtype, widened)
         text = "\n".join(ast.unparse(rewriter.visit(statement)) for statement in body)
         self.lines += ["", "", _HELPER, f"def {unique}({', '.join(arguments)}):"]
-        if vector_math and self.dtype == "float32":
-            self.lines += [f"    {argument} = float64({argument})" for argument in arguments]
         self.lines.append(textwrap.indent(text, "    "))
         return unique
 
@@ -203,7 +224,7 @@ def _takes_sines(function: types.FunctionType) -> bool:
     """Whether a formula applies sin, cos or tan, and to nothing but its own arguments."""
     if function in _REDUCED:
         return True
-    if function.__module__.startswith("tapegrad.kernels."):
+    if _is_vector_math(function):
         return False
     found = False
     used = _dependencies(function)

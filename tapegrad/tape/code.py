@@ -109,7 +109,6 @@ def _address(module: str, name: str, arguments: int) -> int:
         signature = numba.void(*[numba.int64] * arguments)
         return numba.cfunc(signature, **OPTIONS)(function)
 
-    layout.verify()
     key = native.fingerprint(_sources(), f"{module}.{name}".encode())
     return native.load(key, build)
 

@@ -2,14 +2,13 @@
 
 Three kinds: the fields of a tape record, the words of a sweep's state, and the few CPython and
 NumPy struct offsets through which compiled code reads a list and an array header. The last are
-public (``PyListObject``, ``PyArrayObject_fields``) but not promised forever, so `verify` proves
-them once per process before the first sweep.
+public (``PyListObject``, ``PyArrayObject_fields``) but not promised forever, so they are proved when
+this module is imported.
 """
 
 from __future__ import annotations
 
 import ctypes
-import functools
 
 import numpy as np
 
@@ -22,7 +21,7 @@ RECORD = np.dtype(
         ("flags", "<u4"),  # FREED | PYTHON | NARY | SAVES
         ("aval", "<i8"),  # shape and dtype of the output, interned
         ("x", "<i8"),  # slot of the first input, 0 = passive; number of inputs if NARY
-        ("y", "<i8"),  # slot of the second input, or the axes of a reduction as a bit mask
+        ("y", "<i8"),  # slot of the second input; axes of a reduction as bits; reach if NARY
         ("owner", "<u8"),  # address of the list that keeps inputs' owners and saved arrays alive
     ]
 )
@@ -161,9 +160,8 @@ def address_of(array: np.ndarray) -> int:
     return ctypes.c_int64.from_address(id(array) + ARRAY_DATA).value
 
 
-@functools.cache
 def verify() -> None:
-    """Prove the struct offsets on live objects, once a process.
+    """Prove the struct offsets on live objects.
 
     Raises
     ------
@@ -197,3 +195,6 @@ def verify() -> None:
     expect("PyArrayObject.descr", word(header + ARRAY_DTYPE), id(view.dtype))
     items = [base, view]
     expect("PyListObject.ob_item", word(word(id(items) + LIST_ITEMS) + 8), id(view))
+
+
+verify()

@@ -93,7 +93,6 @@ from tapegrad.tape.layout import (
     WALK_WORDS,
     WALKS,
     address_of,
-    verify,
 )
 from tapegrad.tape.tape import TAPE, Segment
 
@@ -132,7 +131,6 @@ class Workspace:
     """
 
     def __init__(self) -> None:
-        verify()
         state, self.state = words(STATE_WORDS)
         scratch, _ = words(BLOCKS * BLOCK_ELEMENTS + WALKS * WALK_WORDS)
         self._kept = (state, scratch)
@@ -140,6 +138,7 @@ class Workspace:
         self.window_addresses: list[int] = []
         self._window_arrays: list[np.ndarray] = []
         self.chunks: list[np.ndarray] = []
+        self.arena_bytes = 0
         self.address = address_of(state)
         fixed = {
             S_ADDRESS: self.address,
@@ -187,6 +186,7 @@ class Workspace:
         size = max(nbytes, ARENA_CHUNK)
         chunk = np.empty(size + 64, np.uint8)
         self.chunks.append(chunk)
+        self.arena_bytes += size
         start = address_of(chunk)
         start += -start % 64
         self.state[S_BUMP] = start
@@ -194,8 +194,9 @@ class Workspace:
 
     def trim(self) -> None:
         """Give back an arena that has grown large; its blocks are all free."""
-        if len(self.chunks) > 1 and sum(chunk.nbytes for chunk in self.chunks) > ARENA_KEPT:
+        if self.arena_bytes > ARENA_KEPT:
             self.chunks.clear()
+            self.arena_bytes = 0
             for word in range(S_FREE, STATE_WORDS):
                 self.state[word] = 0
             self.state[S_BUMP] = self.state[S_BUMP_END] = 0
@@ -466,10 +467,11 @@ class Sweep:
             addresses = space.externals[: state[S_NEXTERNALS]].tolist()
             owners = [owner_at(address) for address in addresses]
             partial = state[S_PARTIAL]
+            whole: set[int] = set()
             for owner in owners:
                 if partial:
                     release_saved(owner)
-                elif holds_freed(owner):
+                elif holds_freed(owner, whole):
                     owner[OWN_SEGMENT].set_flags(owner[OWN_SLOT], FREED)
                     del owner[OWN_INPUTS:]
         for k in self.segments.values():
@@ -513,18 +515,23 @@ def release_saved(owner: Owner) -> None:
         del owner[OWN_INPUTS + (2 if _record(owner) >> 32 & NARY else len(inputs_of(owner))) :]
 
 
-def holds_freed(owner: Owner) -> bool:
-    """Whether a record or one below it has lost its saved values, so that it cannot run again."""
+def holds_freed(owner: Owner, whole: set[int]) -> bool:
+    """Whether a record or one below it has lost its saved values, so that it cannot run again.
+
+    `whole` collects slots below which nothing was lost, so that they are looked at once.
+    """
     seen: set[int] = set()
     stack = [owner]
     while stack:
         owner = stack.pop()
-        if id(owner) in seen or owner[OWN_SLOT] >= LEAF_CLOCK:
+        slot = owner[OWN_SLOT]
+        if slot in seen or slot in whole or slot >= LEAF_CLOCK:
             continue
-        seen.add(id(owner))
+        seen.add(slot)
         if _record(owner) >> 32 & FREED:
             return True
         stack.extend(parent for parent in inputs_of(owner) if parent is not None)
+    whole |= seen
     return False
 
 

@@ -1,0 +1,223 @@
+"""Making tensors: dtypes kept, memory shared or copied, NumPy's makers."""
+
+import numpy as np
+import pytest
+
+import tapegrad as tg
+
+DTYPES = ["float64", "float32", "float16", "int64", "int32", "uint8", "bool", "complex128"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("make", [tg.tensor, tg.as_tensor, tg.array, tg.asarray])
+def test_dtype_is_kept(make, dtype):
+    t = make(np.ones((2, 3), dtype))
+    assert t.dtype == dtype
+    assert t.shape == (2, 3)
+    assert not t.requires_grad
+
+
+@pytest.mark.parametrize(
+    ("data", "dtype", "shape"),
+    [
+        (1, "int64", ()),
+        (1.5, "float64", ()),
+        (True, "bool", ()),
+        ([1, 2], "int64", (2,)),
+        ([1, 2.5], "float64", (2,)),
+        ([[1.0], [2.0]], "float64", (2, 1)),
+        ((1.0, 2.0), "float64", (2,)),
+        ([], "float64", (0,)),
+        (np.float32(1.5), "float32", ()),
+        (np.int16(3), "int16", ()),
+        (range(3), "int64", (3,)),
+        ([np.ones(2), np.zeros(2)], "float64", (2, 2)),
+        ([tg.tensor(1.0), tg.tensor(2.0)], "float64", (2,)),
+        ([[tg.tensor(1.0), 3.0]], "float64", (1, 2)),
+    ],
+)
+@pytest.mark.parametrize("make", [tg.tensor, tg.as_tensor])
+def test_data_of_all_kinds(make, data, dtype, shape):
+    t = make(data)
+    assert isinstance(t, tg.Tensor)
+    assert t.dtype == dtype
+    assert t.shape == shape
+
+
+@pytest.mark.parametrize("dtype", [np.float32, "float32", np.dtype("f4")])
+@pytest.mark.parametrize("make", [tg.tensor, tg.as_tensor])
+def test_dtype_argument(make, dtype):
+    assert make([1, 2], dtype=dtype).dtype == np.float32
+    assert make([1, 2], dtype).dtype == np.float32
+
+
+def test_tensor_copies():
+    array = np.ones(3)
+    t = tg.tensor(array)
+    assert not np.shares_memory(t.numpy(), array)
+    u = tg.tensor(t)
+    assert not np.shares_memory(u.numpy(), t.numpy())
+
+
+def test_tensor_leaves_history_behind():
+    x = tg.tensor([1.0, 2.0], requires_grad=True)
+    y = tg.tensor(x * 2)
+    assert not y.requires_grad
+    assert y.is_leaf
+    assert tg.tensor(x, requires_grad=True).is_leaf
+
+
+@pytest.mark.parametrize(
+    "array",
+    [np.ones(3), np.ones((4, 4))[::2, 1:], np.ones((2, 3)).T, np.ones((2, 3), order="F")],
+    ids=["plain", "strided", "transposed", "column-major"],
+)
+def test_as_tensor_shares_memory(array):
+    t = tg.as_tensor(array)
+    assert np.shares_memory(t.numpy(), array)
+    array[...] = 7.0
+    np.testing.assert_array_equal(t.numpy(), 7.0)
+    t += 1.0
+    np.testing.assert_array_equal(array, 8.0)
+
+
+def test_as_tensor_of_a_tensor_is_itself():
+    x = tg.tensor([1.0], requires_grad=True)
+    assert tg.as_tensor(x) is x
+    y = x * 2
+    assert tg.as_tensor(y) is y
+    assert tg.as_tensor(y, dtype=np.float64) is y
+
+
+def test_as_tensor_converts_with_history():
+    x = tg.tensor([1.0, 2.0], requires_grad=True)
+    y = tg.as_tensor(x, dtype=np.float32)
+    assert y.dtype == np.float32
+    (y * np.float32(3)).sum().backward()
+    np.testing.assert_array_equal(x.grad.numpy(), [3.0, 3.0])
+
+
+def test_strided_memory_is_differentiated_rightly():
+    base = np.arange(16.0).reshape(4, 4)
+    x = tg.as_tensor(base[::2, 1:].T).requires_grad_()
+    weights = np.arange(6.0).reshape(3, 2)
+    (x * x * weights).sum().backward()
+    np.testing.assert_array_equal(x.grad.numpy(), 2 * base[::2, 1:].T * weights)
+    x.grad = None
+    (x.exp() + x.T.reshape(-1)[::-1].reshape(3, 2)).sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), np.exp(base[::2, 1:].T) + 1)
+
+
+def test_read_only_memory():
+    array = np.ones(3)
+    array.flags.writeable = False
+    x = tg.as_tensor(array).requires_grad_()
+    (x * 2).sum().backward()
+    np.testing.assert_array_equal(x.grad.numpy(), 2.0)
+    with pytest.raises((ValueError, RuntimeError)):
+        tg.as_tensor(array).add_(1.0)
+    np.testing.assert_array_equal(array, 1.0)
+
+
+def test_other_byte_order():
+    x = tg.tensor(np.array([1.0, 2.0], ">f8"))
+    y = x * 2
+    np.testing.assert_array_equal(y.numpy(), [2.0, 4.0])
+
+
+@pytest.mark.parametrize("dtype", ["int64", "bool", "float16", "complex128"])
+def test_only_floats_require_grad(dtype):
+    with pytest.raises(
+        RuntimeError, match="nly Tensors of floating point and complex dtype can require gradients"
+    ):
+        tg.tensor([1, 0], dtype=dtype, requires_grad=True)
+
+
+def test_strings_and_objects():
+    with pytest.raises((TypeError, ValueError, RuntimeError)):
+        tg.tensor(["a", "b"], requires_grad=True)
+    with pytest.raises((TypeError, ValueError, RuntimeError)):
+        tg.tensor([object()], requires_grad=True)
+
+
+def test_ragged_data():
+    with pytest.raises(ValueError):  # noqa: PT011 (NumPy's own text)
+        tg.tensor([[1.0], [1.0, 2.0]])
+
+
+MAKERS = {
+    "arange": (5,),
+    "empty": ((2, 3),),
+    "eye": (3,),
+    "full": ((2, 2), 7.0),
+    "identity": (3,),
+    "linspace": (0.0, 1.0, 5),
+    "logspace": (0.0, 1.0, 5),
+    "ones": ((2, 3),),
+    "tri": (3,),
+    "zeros": ((2, 3),),
+    "empty_like": (np.ones((2, 3)),),
+    "full_like": (np.ones((2, 3)), 7.0),
+    "ones_like": (np.ones((2, 3)),),
+    "zeros_like": (np.ones((2, 3)),),
+}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_makers_follow_numpy(name):
+    found = getattr(tg, name)(*MAKERS[name])
+    expected = getattr(np, name)(*MAKERS[name])
+    assert isinstance(found, tg.Tensor)
+    assert found.shape == expected.shape
+    assert found.dtype == expected.dtype
+    if not name.startswith("empty"):
+        np.testing.assert_array_equal(found.numpy(), expected)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_makers_take_dtype_and_requires_grad(name):
+    t = getattr(tg, name)(*MAKERS[name], dtype=np.float32, requires_grad=True)
+    assert t.dtype == np.float32
+    assert t.requires_grad
+    assert t.is_leaf
+
+
+@pytest.mark.parametrize("name", ["zeros_like", "ones_like", "empty_like", "full_like"])
+def test_likes_of_tensors(name):
+    x = tg.tensor(np.ones((2, 3), np.float32), requires_grad=True)
+    args = (x, 7.0) if name == "full_like" else (x,)
+    for t in (getattr(tg, name)(*args), getattr(np, name)(*args)):
+        assert isinstance(t, tg.Tensor)
+        assert t.shape == (2, 3)
+        assert t.dtype == np.float32
+        assert not t.requires_grad
+
+
+def test_integer_makers_cannot_require_grad():
+    with pytest.raises(RuntimeError, match="can require gradients"):
+        tg.arange(5, requires_grad=True)
+
+
+def test_from_dlpack_of_an_array():
+    array = np.arange(6.0).reshape(2, 3)
+    t = tg.from_dlpack(array)
+    assert np.shares_memory(t.numpy(), array)
+    t.requires_grad_()
+    (t * 2).sum().backward()
+    np.testing.assert_array_equal(t.grad.numpy(), 2.0)
+
+
+def test_from_dlpack_of_a_tensor():
+    t = tg.tensor([1.0, 2.0])
+    assert np.shares_memory(tg.from_dlpack(t).numpy(), t.numpy())
+
+
+def test_unknown_names():
+    with pytest.raises(AttributeError, match="tapegrad has no 'relu6'"):
+        _ = tg.relu6
+
+
+def test_all_is_true():
+    for name in tg.__all__:
+        assert hasattr(tg, name)
+    assert {"tensor", "as_tensor", "no_grad", "grad", "sin", "Function"} <= set(tg.__all__)
