@@ -89,7 +89,7 @@ def _append(op: Op, aval: int, x: int, y: int, tail: list[Any]) -> Owner:
     return owner
 
 
-# -- ops that the sweep knows -----------------------------------------------------------------------
+# -- ops that the sweep knows ---------------------------------------------------------------------
 
 
 def _as_dtype(value: Any, dtype: np.dtype) -> Any:
@@ -192,10 +192,11 @@ def _note_view(result: Tensor, source: Tensor, op: View, parameters: dict[str, A
     base.ensure_meta().add_view(result)
 
 
-# -- ops with Python rules --------------------------------------------------------------------------
+# -- ops with Python rules ------------------------------------------------------------------------
 
 
 def apply_opaque(op: Opaque, bound: dict[str, Any]) -> Any:
+    """Compute an op that has Python rules, from all its arguments by name."""
     arrays = [unwrap(bound[name]) for name in op.arguments]
     out = op.forward(*arrays, **{name: bound[name] for name in op.parameters})
     several = isinstance(out, tuple)

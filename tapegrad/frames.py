@@ -24,7 +24,7 @@ from tapegrad.tensor import Owner, Tensor, wrap
 Wanted = Callable[[Owner], bool]
 FRAME = 5  # index of the frame in the owner of an n-ary record
 
-# A record with several outputs has this aval; the cotangents of its outputs travel beside the sweep.
+# A record with several outputs has this aval; their cotangents travel beside the sweep.
 TUPLE_AVAL = AVALS.of(np.zeros((), FLOAT64))
 _TUPLE_TOKEN = np.zeros(())
 
@@ -197,7 +197,7 @@ def _array(value: Any) -> Any:
     return value._a if isinstance(value, Tensor) else value
 
 
-# -- records with several outputs ------------------------------------------------------------------
+# -- records with several outputs -----------------------------------------------------------------
 
 
 class _Select:

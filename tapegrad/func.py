@@ -1,7 +1,7 @@
 """Transforms of functions: gradients, Jacobians, Hessians as functions.
 
-Arguments and results may be arrays, tensors or numbers, and nested containers of them (pytrees), for
-which optree has to be installed.
+Arguments and results may be arrays, tensors or numbers, and nested containers of them (pytrees),
+for which optree has to be installed.
 """
 
 from __future__ import annotations
@@ -175,7 +175,6 @@ def value_and_grad(f: Function, argnums: Argnums = 0, has_aux: bool = False) -> 
     >>> value, gradient
     (tensor(5.), tensor([2., 4.]))
     """
-
     return _value_and_grad(f, argnums, has_aux, "value_and_grad")
 
 

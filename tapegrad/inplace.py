@@ -15,7 +15,7 @@ import numpy as np
 from tapegrad.dispatch import apply_op, apply_opaque, apply_view, owner_of, unwrap
 from tapegrad.frames import OpaqueFrame, append_nary
 from tapegrad.modes import MODE
-from tapegrad.ops import elementwise, indexing
+from tapegrad.ops import indexing, piecewise
 from tapegrad.ops.indexing import put_view, show
 from tapegrad.ops.kinds import Opaque, SweptOp
 from tapegrad.ops.op import Op
@@ -23,7 +23,6 @@ from tapegrad.ops.shape import astype, broadcast_to, getitem, reshape
 from tapegrad.tape.aval import AVALS, DTYPE_CODES
 from tapegrad.tape.tape import TAPE
 from tapegrad.tensor import Owner, Tensor, wrap
-
 
 # -- the steps ------------------------------------------------------------------------------------
 
@@ -96,7 +95,7 @@ def record_unrun(op: Opaque, z: np.ndarray, bound: dict[str, Any]) -> Owner | No
     return append_nary(op.code, AVALS.of(z), frame) if frame.parents else None
 
 
-# -- what users call ---------------------------------------------------------------------------------
+# -- what users call ------------------------------------------------------------------------------
 
 
 def apply_inplace(op: Op, target: Tensor, *others: Any) -> Tensor:
@@ -205,7 +204,7 @@ def apply_with_out(op: Op, args: tuple[Any, ...], out: Any, where: Any) -> Tenso
         np.copyto(out, result._a, where=unwrap(where), casting="same_kind")
         return wrap(out)
     if where is not True:
-        result = apply_op(elementwise.where, (where, result, wrap(out._a.copy(), out._own)), {})
+        result = apply_op(piecewise.where, (where, result, wrap(out._a.copy(), out._own)), {})
     if result.shape != out.shape:
         raise ValueError(
             f"{op.name}: `out` has shape {list(out.shape)}, the result {list(result.shape)}"

@@ -145,7 +145,7 @@ def _inplace_operator_n(name: str) -> Callable[..., Tensor]:
     return method
 
 
-# -- methods with a signature of their own ------------------------------------------------------------
+# -- methods with a signature of their own --------------------------------------------------------
 
 
 def _reshape(self: Tensor, *shape: Any) -> Tensor:
@@ -209,7 +209,7 @@ def _backward(
     api.backward(self, cotangent, retain_graph, create_graph, inputs=inputs)
 
 
-# -- protocols -----------------------------------------------------------------------------------------
+# -- protocols ------------------------------------------------------------------------------------
 
 
 def _array(self: Tensor, dtype: Any = None, copy: bool | None = None) -> np.ndarray:

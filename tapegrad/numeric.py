@@ -14,9 +14,17 @@ import numpy as np
 
 from tapegrad.dispatch import unwrap
 from tapegrad.eager import function_of
-from tapegrad.ops import elementwise, indexing, linalg, reduction, shape
+from tapegrad.ops import (  # noqa: F401 (importing them fills the table)
+    elementwise,
+    indexing,
+    linalg,
+    piecewise,
+    reduction,
+    shape,
+    special,
+)
 from tapegrad.ops.kinds import COMPOSITES, Composite
-from tapegrad.ops.op import TABLE, Op
+from tapegrad.ops.op import TABLE
 from tapegrad.tensor import Tensor, wrap
 
 Function = Callable[..., Any]
@@ -152,7 +160,7 @@ _POWERS = {2: "square", 0.5: "sqrt", -1: "reciprocal", 1: "positive"}
 
 
 def _power(x: Any, y: Any, out: Any = None, where: Any = True) -> Any:
-    """x to the power y; see the op of that name."""
+    """X to the power y; see the op of that name."""
     if (type(y) is int or type(y) is float) and type(x) is Tensor and x.dtype.kind == "f":
         name = _POWERS.get(y)
         if name is not None:
@@ -181,5 +189,3 @@ FUNCTIONS["round"] = _round
 FUNCTIONS["power"] = functools.wraps(FUNCTIONS["power"])(_power)
 FUNCTIONS |= {alias: FUNCTIONS[name] for alias, name in ALIASES.items()}
 PUBLIC = {name: function for name, function in FUNCTIONS.items() if name not in INTERNAL}
-MODULES = (elementwise, indexing, linalg, reduction, shape)
-OPS: dict[str, Op] = TABLE

@@ -63,7 +63,7 @@ class Tensor:
     _own: Owner | None
     _meta: Meta
 
-    # -- the array ----------------------------------------------------------------------------------
+    # -- the array --------------------------------------------------------------------------------
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -145,7 +145,7 @@ class Tensor:
         def __matmul__(self, other: Any) -> Tensor: ...
         def __rmatmul__(self, other: Any) -> Tensor: ...
 
-    # -- its place in the graph -----------------------------------------------------------------------
+    # -- its place in the graph -------------------------------------------------------------------
 
     def meta(self) -> Meta | None:
         """Return the rare attributes, None if it has none (internal)."""

@@ -281,8 +281,8 @@ def test_conversion_of_several_elements(convert):
 
 def test_conversion_of_one_element_of_any_rank():
     with warnings.catch_warnings(action="error"):
-        assert float(tg.tensor([2.5])) == 2.5
-        assert int(tg.tensor([[2.5]])) == 2
+        assert tg.tensor([2.5]).item() == 2.5
+        assert tg.tensor([[2]]).item() == 2
         assert bool(tg.tensor([[1.0]])) is True
 
 
@@ -664,9 +664,11 @@ def test_matmul_of_wrong_shapes():
 @pytest.mark.parametrize("bad", ["a", None, object(), {"a": 1}, b"x", {1.0}])
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_other_things_as_operands(name, bad, side):
+    if side == "right" and name == "%" and isinstance(bad, (str, bytes)):
+        pytest.skip("string formatting")
     op = {**BINARY, "@": operator.matmul}[name]
     x = leaf([1.0, 2.0])
-    with pytest.raises(TypeError):
+    with pytest.raises((TypeError, ValueError) if name == "@" else TypeError):
         op(x, bad) if side == "left" else op(bad, x)
 
 
@@ -750,7 +752,6 @@ def test_numbers_do_not_widen(dtype):
         ("clip", (1.0, 2.0)),
         ("diagonal", ()),
         ("dot", (np.ones(2),)),
-        ("ptp", ()),
         ("ravel", ()),
         ("repeat", (2,)),
         ("repeat", (2, 0)),

@@ -240,7 +240,8 @@ def grad(
         allow_unused = materialize_grads
     elif materialize_grads and not allow_unused:
         raise ValueError(
-            "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."
+            "Expected allow_unused to be True or not passed when materialize_grads=True, but got: "
+            "allow_unused=False."
         )
     chosen = _as_tuple(inputs, "inputs")
     if not chosen:

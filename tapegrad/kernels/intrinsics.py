@@ -40,7 +40,7 @@ f8_pointer = _pointer_maker(_POINTEES["f8"])
 
 @intrinsic
 def load(typingctx, pointer, index):
-    """``pointer[index]``"""
+    """Return ``pointer[index]``."""
 
     def codegen(context, builder, signature, args):
         return builder.load(builder.gep(args[0], [args[1]]))
@@ -50,7 +50,7 @@ def load(typingctx, pointer, index):
 
 @intrinsic
 def store(typingctx, pointer, index, value):
-    """``pointer[index] = value``, converting the value to the pointer's type."""
+    """Do ``pointer[index] = value``, converting the value to the pointer's type."""
 
     def codegen(context, builder, signature, args):
         value = context.cast(builder, args[2], signature.args[2], signature.args[0].dtype)

@@ -170,6 +170,6 @@ def _store(path: Path, compiled: Any) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
             file.write(blob)
-        os.replace(file.name, path)
+        Path(file.name).replace(path)
     except OSError:
         return  # a read-only home is no reason to fail: the compiled function is in memory

@@ -1,7 +1,8 @@
-"""Elementwise ops: a scalar formula and its partial derivatives.
+"""Elementary functions: a scalar formula and its partial derivatives.
 
 In formulas and partials, ``z`` is the output. Where a function has no derivative, the partial
-takes the value named in its docstring; ties share the cotangent equally.
+takes the value named in its docstring. Choices and steps are in `tapegrad.ops.piecewise`, functions
+of statistics in `tapegrad.ops.special`.
 """
 
 from __future__ import annotations
@@ -10,15 +11,15 @@ import math
 
 import numpy as np
 
-from tapegrad.kernels import special, vmath
-from tapegrad.ops.kinds import composite, elementwise
+from tapegrad.kernels import vmath
+from tapegrad.ops.kinds import elementwise
+from tapegrad.ops.piecewise import sign, where
 
 LN2 = 0.6931471805599453
 LN10 = 2.302585092994046
 PI = 3.141592653589793
-TWO_OVER_SQRT_PI = 1.1283791670955126
 
-# -- arithmetic ------------------------------------------------------------------------------------
+# -- arithmetic -----------------------------------------------------------------------------------
 
 
 @elementwise(np.add)
@@ -197,7 +198,7 @@ def _(z, y):
     return y / where(z == 0.0, 1.0, z)
 
 
-# -- exponentials and logarithms -------------------------------------------------------------------
+# -- exponentials and logarithms ------------------------------------------------------------------
 
 
 @elementwise(np.exp)
@@ -277,39 +278,7 @@ def _(x):
     return 1.0 / (1.0 + x)
 
 
-@elementwise(np.logaddexp, compiled=True)
-def logaddexp(x, y):
-    """log(exp(x) + exp(y)) without overflow; equal arguments, infinite ones too, share equally."""
-    return x + LN2 if x == y else max(x, y) + vmath.softplus(-abs(x - y))
-
-
-@logaddexp.partial("x")
-def _(x, y):
-    return sigmoid(where(x == y, 0.0, x - y))
-
-
-@logaddexp.partial("y")
-def _(x, y):
-    return sigmoid(where(x == y, 0.0, y - x))
-
-
-@elementwise(np.logaddexp2)
-def logaddexp2(x, y):
-    """log2(2**x + 2**y) without overflow; equal arguments, infinite ones too, share equally."""
-    return x + 1.0 if x == y else max(x, y) + vmath.softplus(-abs(x - y) * LN2) / LN2
-
-
-@logaddexp2.partial("x")
-def _(x, y):
-    return sigmoid(where(x == y, 0.0, x - y) * LN2)
-
-
-@logaddexp2.partial("y")
-def _(x, y):
-    return sigmoid(where(x == y, 0.0, y - x) * LN2)
-
-
-# -- trigonometric and hyperbolic functions --------------------------------------------------------
+# -- trigonometric and hyperbolic functions -------------------------------------------------------
 
 
 @elementwise(np.sin, compiled=True)
@@ -475,332 +444,3 @@ def _(x):
     near = absolute(x) < 0.03
     safe = where(near, 1.0, x)
     return where(near, series, (cos(PI * safe) - sin(PI * safe) / (PI * safe)) / safe)
-
-
-# -- choices and steps -----------------------------------------------------------------------------
-
-
-@elementwise(np.where)
-def where(condition, x, y):
-    """X where the condition holds, else y; the condition is not differentiable."""
-    return x if condition else y
-
-
-@where.partial("x")
-def _(condition):
-    return where(condition, 1.0, 0.0)
-
-
-@where.partial("y")
-def _(condition):
-    return where(condition, 0.0, 1.0)
-
-
-@elementwise(np.maximum)
-def maximum(x, y):
-    """The larger value, nan if either is; equal values share the cotangent."""
-    return x if x >= y or x != x else y
-
-
-@maximum.partial("x")
-def _(x, y):
-    return where(x > y, 1.0, where(x == y, 0.5, 0.0))
-
-
-@maximum.partial("y")
-def _(x, y):
-    return where(y > x, 1.0, where(x == y, 0.5, 0.0))
-
-
-@elementwise(np.minimum)
-def minimum(x, y):
-    """The smaller value, nan if either is; equal values share the cotangent."""
-    return x if x <= y or x != x else y
-
-
-@minimum.partial("x")
-def _(x, y):
-    return where(x < y, 1.0, where(x == y, 0.5, 0.0))
-
-
-@minimum.partial("y")
-def _(x, y):
-    return where(y < x, 1.0, where(x == y, 0.5, 0.0))
-
-
-@elementwise(np.fmax)
-def fmax(x, y):
-    """The larger value that is not nan; equal values share the cotangent."""
-    return x if x >= y or y != y else y
-
-
-@fmax.partial("x")
-def _(x, y):
-    return where((x > y) | (y != y), 1.0, where(x == y, 0.5, 0.0))
-
-
-@fmax.partial("y")
-def _(x, y):
-    return where((y > x) | ((x != x) & (y == y)), 1.0, where(x == y, 0.5, 0.0))
-
-
-@elementwise(np.fmin)
-def fmin(x, y):
-    """The smaller value that is not nan; equal values share the cotangent."""
-    return x if x <= y or y != y else y
-
-
-@fmin.partial("x")
-def _(x, y):
-    return where((x < y) | (y != y), 1.0, where(x == y, 0.5, 0.0))
-
-
-@fmin.partial("y")
-def _(x, y):
-    return where((y < x) | ((x != x) & (y == y)), 1.0, where(x == y, 0.5, 0.0))
-
-
-@elementwise(np.maximum)
-def at_least(x, y):
-    """X raised to the bound y: `maximum`, but x alone gets the cotangent where it is on the bound."""
-    return x if x >= y or x != x else y
-
-
-@at_least.partial("x")
-def _(x, y):
-    return where(x >= y, 1.0, 0.0)
-
-
-@at_least.partial("y")
-def _(x, y):
-    return where(x < y, 1.0, 0.0)
-
-
-@elementwise(np.minimum)
-def at_most(x, y):
-    """X lowered to the bound y: `minimum`, but x alone gets the cotangent where it is on the bound."""
-    return x if x <= y or x != x else y
-
-
-@at_most.partial("x")
-def _(x, y):
-    return where(x <= y, 1.0, 0.0)
-
-
-@at_most.partial("y")
-def _(x, y):
-    return where(x > y, 1.0, 0.0)
-
-
-@elementwise(np.sign)
-def sign(x):
-    """-1, 0 or 1; the derivative is 0 everywhere."""
-    return x if x != x else (1.0 if x > 0.0 else (-1.0 if x < 0.0 else 0.0))
-
-
-@sign.partial("x")
-def _():
-    return 0.0
-
-
-@elementwise(np.floor)
-def floor(x):
-    """Largest integer not above x; the derivative is 0 everywhere."""
-    return np.floor(x)
-
-
-@floor.partial("x")
-def _():
-    return 0.0
-
-
-@elementwise(np.ceil)
-def ceil(x):
-    """Smallest integer not below x; the derivative is 0 everywhere."""
-    return np.ceil(x)
-
-
-@ceil.partial("x")
-def _():
-    return 0.0
-
-
-@elementwise(np.rint)
-def rint(x):
-    """Nearest integer, halves to even; the derivative is 0 everywhere."""
-    return np.rint(x)
-
-
-@rint.partial("x")
-def _():
-    return 0.0
-
-
-@elementwise(np.trunc)
-def trunc(x):
-    """X without its fraction; the derivative is 0 everywhere."""
-    return np.trunc(x)
-
-
-@trunc.partial("x")
-def _():
-    return 0.0
-
-
-@elementwise(np.floor_divide)
-def floor_divide(x, y):
-    """Largest integer not above x / y; the derivatives are 0 everywhere."""
-    return np.floor(x / y)
-
-
-@floor_divide.partial("x")
-def _():
-    return 0.0
-
-
-@floor_divide.partial("y")
-def _():
-    return 0.0
-
-
-@elementwise(np.mod)
-def mod(x, y):
-    """X - y * floor(x / y); at a jump the derivative is that of the side to the right."""
-    return x - y * np.floor(x / y)
-
-
-@mod.partial("x")
-def _():
-    return 1.0
-
-
-@mod.partial("y")
-def _(x, y):
-    return -floor_divide(x, y)
-
-
-@elementwise(np.fmod)
-def fmod(x, y):
-    """X - y * trunc(x / y); at a jump the derivative is that of the side away from 0."""
-    return math.fmod(x, y)
-
-
-@fmod.partial("x")
-def _():
-    return 1.0
-
-
-@fmod.partial("y")
-def _(x, y):
-    return -trunc(x / y)
-
-
-# -- functions of statistics and machine learning --------------------------------------------------
-
-
-@elementwise()
-def sigmoid(x):
-    """1 / (1 + exp(-x)), without overflow (scipy.special.expit)."""
-    return vmath.sigmoid(x)
-
-
-@sigmoid.partial("x")
-def _(z):
-    return z * (1.0 - z)
-
-
-@elementwise()
-def softplus(x):
-    """log(1 + exp(x)), without overflow."""
-    return vmath.softplus(x)
-
-
-@softplus.partial("x")
-def _(x):
-    return sigmoid(x)
-
-
-def _relu(x):
-    return np.maximum(x, np.zeros((), x.dtype) if isinstance(x, np.ndarray) else 0.0)
-
-
-@elementwise(_relu)
-def relu(x):
-    """max(x, 0); the derivative at 0 is 0."""
-    return x if x > 0.0 or x != x else 0.0
-
-
-@relu.partial("x")
-def _(z):
-    return where(z > 0.0, 1.0, 0.0)
-
-
-@elementwise()
-def erf(x):
-    """Error function."""
-    return special.erf(x)
-
-
-@erf.partial("x")
-def _(x):
-    return TWO_OVER_SQRT_PI * exp(-x * x)
-
-
-@elementwise()
-def erfc(x):
-    """Complementary error function, accurate for large x."""
-    return special.erfc(x)
-
-
-@erfc.partial("x")
-def _(x):
-    return -TWO_OVER_SQRT_PI * exp(-x * x)
-
-
-@elementwise()
-def gammaln(x):
-    """Logarithm of the absolute value of the gamma function."""
-    return special.log_gamma(x)
-
-
-@gammaln.partial("x")
-def _(x):
-    return digamma(x)
-
-
-@elementwise()
-def digamma(x):
-    """Derivative of gammaln (scipy.special.digamma)."""
-    return special.digamma(x)
-
-
-@digamma.partial("x")
-def _(x):
-    return polygamma(1.0, x)
-
-
-@elementwise()
-def polygamma(n, x):
-    """n-th derivative of digamma, n an integer of value (scipy.special.polygamma)."""
-    return special.polygamma(n, x)
-
-
-@polygamma.partial("x")
-def _(n, x):
-    return polygamma(n + 1.0, x)
-
-
-@composite
-def clip(x, min=None, max=None):
-    """Limit to [min, max]; on a bound the cotangent goes to x, beyond it to the bound."""
-    if min is not None:
-        x = at_least(x, min)
-    if max is not None:
-        x = at_most(x, max)
-    return x
-
-
-@composite
-def expit(x):
-    """1 / (1 + exp(-x)) (scipy's name of `sigmoid`)."""
-    return sigmoid(x)

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ops.elementwise import where
 from tapegrad.ops.kinds import composite, opaque
 from tapegrad.ops.op import normalize_axes, plain, rank, shape_of
+from tapegrad.ops.piecewise import where
 from tapegrad.ops.shape import getitem, ravel, unbroadcast
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import types
 from collections.abc import Callable
 from typing import Any
 

@@ -18,11 +18,11 @@ from tapegrad.ops import reduction
 from tapegrad.ops.indexing import scatter_add
 from tapegrad.ops.kinds import composite, opaque
 from tapegrad.ops.op import normalize_axes, plain, rank, shape_of
+from tapegrad.ops.piecewise import where
 from tapegrad.ops.shape import (
     broadcast_to,
     expand_dims,
     getitem,
-    matrix_transpose,
     moveaxis,
     reshape,
     transpose,
@@ -36,7 +36,7 @@ def _eye(n: int, like: Any) -> np.ndarray:
     return np.eye(n, dtype=like.dtype)
 
 
-# -- products ---------------------------------------------------------------------------------------
+# -- products -------------------------------------------------------------------------------------
 
 
 @opaque(np.matmul)
@@ -215,7 +215,7 @@ def _explicit(subscripts: str, operands: tuple[Any, ...]) -> str:
     return ",".join(terms) + "->" + output
 
 
-# -- systems of equations ----------------------------------------------------------------------------
+# -- systems of equations -------------------------------------------------------------------------
 
 
 @opaque(np.linalg.inv)
@@ -356,7 +356,7 @@ def matrix_power(x, n):
     return ew.positive(result)
 
 
-# -- decompositions -----------------------------------------------------------------------------------
+# -- decompositions -------------------------------------------------------------------------------
 
 
 def _half_diagonal(x: Any) -> Any:
@@ -411,7 +411,7 @@ def _eigh(x, uplo):
 def _safe_inverse(differences: Any) -> Any:
     """1 / differences, 0 on the diagonal and where eigenvalues coincide."""
     same = differences == 0.0
-    return ew.where(same, 0.0, 1.0 / ew.where(same, 1.0, differences))
+    return where(same, 0.0, 1.0 / where(same, 1.0, differences))
 
 
 @opaque(_eigh, arrays=1)
@@ -492,7 +492,7 @@ def svdvals(x):
     return svd(x)[1]
 
 
-# -- norms --------------------------------------------------------------------------------------------
+# -- norms ----------------------------------------------------------------------------------------
 
 
 @composite
@@ -508,11 +508,11 @@ def vector_norm(x, axis=None, keepdims=False, ord=2):
     if ord == 1:
         return reduction.sum(size, axis=axis, keepdims=keepdims)
     if ord == 0:
-        return reduction.sum(ew.where(x != 0, 1.0, 0.0), axis=axis, keepdims=keepdims)
+        return reduction.sum(where(x != 0, 1.0, 0.0), axis=axis, keepdims=keepdims)
     # scaled by the largest element, so that 0 ** (1 / ord) is not differentiated at 0
     total = reduction.sum(ew.power(size, ord), axis=axis, keepdims=keepdims)
     zero = total == 0.0
-    return ew.where(zero, 0.0, ew.power(ew.where(zero, 1.0, total), 1.0 / ord))
+    return where(zero, 0.0, ew.power(where(zero, 1.0, total), 1.0 / ord))
 
 
 @composite

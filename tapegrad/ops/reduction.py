@@ -10,6 +10,7 @@ import numpy as np
 from tapegrad.ops import elementwise as ew
 from tapegrad.ops.kinds import composite, opaque, reduction
 from tapegrad.ops.op import normalize_axes, rank, shape_of
+from tapegrad.ops.piecewise import where
 
 NEGATIVE_INFINITY = -math.inf
 
@@ -54,9 +55,7 @@ def logsumexp(x, axis=None, *, keepdims=False):
 @logsumexp.partial("x")
 def _(z, x):
     # equal infinities must not be subtracted
-    return ew.where(
-        z == NEGATIVE_INFINITY, 0.0, ew.where(x == z, 1.0, ew.exp(x - ew.where(x == z, 0.0, z)))
-    )
+    return where(z == NEGATIVE_INFINITY, 0.0, where(x == z, 1.0, ew.exp(x - where(x == z, 0.0, z))))
 
 
 def _euclidean_norm(x, axis, keepdims):
@@ -70,7 +69,7 @@ def euclidean_norm(x, axis=None, *, keepdims=False):
 
 @euclidean_norm.partial("x")
 def _(z, x):
-    return x / ew.where(z == 0.0, 1.0, z)
+    return x / where(z == 0.0, 1.0, z)
 
 
 def _kept(value: Any, shape: tuple[int, ...], axis: Any) -> Any:
@@ -86,7 +85,7 @@ def _share(g: Any, z: Any, x: Any, axis: Any) -> Any:
     shape = shape_of(x)
     chosen = (x == _kept(z, shape, axis)) | (x != x)
     count = sum(chosen, axis=axis, keepdims=True)
-    return ew.where(chosen, _kept(g, shape, axis) / count, 0.0)
+    return where(chosen, _kept(g, shape, axis) / count, 0.0)
 
 
 @opaque(np.max, arrays=1)
@@ -122,7 +121,7 @@ def _(g, x_shape, axis):
     return reshape(flip(cumsum(flip(g, along), along), along), x_shape)
 
 
-# -- composed --------------------------------------------------------------------------------------
+# -- composed -------------------------------------------------------------------------------------
 
 
 @composite

@@ -11,6 +11,7 @@ import numpy as np
 from tapegrad.ops import reduction
 from tapegrad.ops.kinds import View, cast, composite, flat, opaque, view
 from tapegrad.ops.op import normalize_axes, rank, shape_of
+from tapegrad.ops.piecewise import where
 
 # -- primitives -----------------------------------------------------------------------------------
 
@@ -310,8 +311,6 @@ def tril(x, k=0):
 
 
 def _masked(x: Any, mask: np.ndarray) -> Any:
-    from tapegrad.ops.elementwise import where
-
     return where(mask, x, np.zeros((), x.dtype))
 
 

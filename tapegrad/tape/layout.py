@@ -2,8 +2,8 @@
 
 Three kinds: the fields of a tape record, the words of a sweep's state, and the few CPython and
 NumPy struct offsets through which compiled code reads a list and an array header. The last are
-public (``PyListObject``, ``PyArrayObject_fields``) but not promised forever, so they are proved when
-this module is imported.
+public (``PyListObject``, ``PyArrayObject_fields``) but not promised forever, so they are proved
+when this module is imported.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ OP_LAYOUT = 6  # index in the owner of the layout array of a view
 OP_SAVES = 7  # 1 if it saves anything that a sweep without retain_graph sets free
 KIND_PYTHON, KIND_MAP, KIND_REDUCE, KIND_FLAT, KIND_VIEW, KIND_CAST = range(6)
 
-# -- the aval table: AVAL_WORDS int64 words an aval -------------------------------------------------
+# -- the aval table: AVAL_WORDS int64 words an aval -----------------------------------------------
 
 MAX_DIMS = 32
 AVAL_DTYPE, AVAL_ITEM, AVAL_SIZE, AVAL_CLASS, AVAL_NDIM, AVAL_DIMS = range(6)
@@ -71,7 +71,7 @@ CAPTURE = 64  # report the finished adjoint
 AVAL_SHIFT, USE_SHIFT = 8, 40
 WINDOW_BYTES = 16 * SEGMENT_ROWS
 
-# -- the state of a sweep: int64 words -------------------------------------------------------------
+# -- the state of a sweep: int64 words ------------------------------------------------------------
 
 (
     S_ADDRESS,  # address of this state
@@ -144,7 +144,7 @@ BLOCKS = 7
 WALK_WORDS = 4 + 3 * MAX_DIMS
 WALKS = 6
 
-# -- CPython and NumPy structs -----------------------------------------------------------------------
+# -- CPython and NumPy structs --------------------------------------------------------------------
 
 OBJECT_REFCOUNT = 0
 LIST_ITEMS = 24
@@ -152,7 +152,7 @@ ARRAY_DATA, ARRAY_NDIM, ARRAY_DIMS, ARRAY_STRIDES, ARRAY_BASE, ARRAY_DTYPE = 16,
 
 
 class LayoutError(ImportError):
-    """This Python or NumPy keeps its objects in another way than compiled code expects."""
+    """Raised where Python or NumPy keeps its objects in another way than compiled code expects."""
 
 
 def address_of(array: np.ndarray) -> int:

@@ -127,7 +127,7 @@ def owner_at(address: int) -> Owner:
 class Workspace:
     """Memory of one running sweep, kept and reused by later ones: state, windows, arena, scratch.
 
-    What Python reads and writes word by word is seen through memoryviews, which give plain integers.
+    What Python reads and writes word by word is seen through memoryviews: they give plain integers.
     """
 
     def __init__(self) -> None:
@@ -258,7 +258,7 @@ class Sweep:
             state[S_MUTATED] = address_of(self._mutated)
             self._set_handler(HANDLER_CHECK)
 
-    # -- segments and windows ----------------------------------------------------------------------
+    # -- segments and windows ---------------------------------------------------------------------
 
     def _add_segment(self, number: int) -> int:
         """Put a segment into the table, with a clean window; return its row."""
@@ -308,7 +308,7 @@ class Sweep:
             table[row + SEG_COUNT] += 1
             self.state[S_PENDING] += 1
 
-    # -- what a caller does ------------------------------------------------------------------------
+    # -- what a caller does -----------------------------------------------------------------------
 
     def seed(self, slot: int, aval: int, cotangent: np.ndarray) -> None:
         """Start from a root, with a contiguous cotangent of its aval."""
@@ -458,7 +458,7 @@ class Sweep:
             if borrowed:
                 self.borrowed.add(slot)
 
-    # -- the end -----------------------------------------------------------------------------------
+    # -- the end ----------------------------------------------------------------------------------
 
     def finish(self) -> None:
         """Set saved values free (unless retained) and give the workspace back."""

@@ -224,7 +224,7 @@ class Tape:
         known = self.mutations.get(id(buffer_of(array)))
         return 0 if known is None else known[2]
 
-    # -- mark and rewind ---------------------------------------------------------------------------
+    # -- mark and rewind --------------------------------------------------------------------------
 
     def mark(self) -> int:
         """Return a position to which `rewind` can go back.
@@ -270,7 +270,7 @@ class Tape:
                 rows["x"][lost] = 0
                 rows["y"][lost] = 0
 
-    # -- inspection ----------------------------------------------------------------------------------
+    # -- inspection -------------------------------------------------------------------------------
 
     def _live(self) -> Iterator[Segment]:
         for number in sorted(self.segments.keys()):

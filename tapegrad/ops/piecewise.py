@@ -1,0 +1,253 @@
+"""Elementwise choices and steps: functions that are smooth but for jumps and kinks.
+
+At a tie equal values share the cotangent equally; at a jump the derivative is the one-sided value
+named in the docstring.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tapegrad.ops.kinds import composite, elementwise
+
+
+@elementwise(np.where)
+def where(condition, x, y):
+    """X where the condition holds, else y; the condition is not differentiable."""
+    return x if condition else y
+
+
+@where.partial("x")
+def _(condition):
+    return where(condition, 1.0, 0.0)
+
+
+@where.partial("y")
+def _(condition):
+    return where(condition, 0.0, 1.0)
+
+
+@elementwise(np.maximum)
+def maximum(x, y):
+    """The larger value, nan if either is; equal values share the cotangent."""
+    return x if x >= y or x != x else y
+
+
+@maximum.partial("x")
+def _(x, y):
+    return where(x > y, 1.0, where(x == y, 0.5, 0.0))
+
+
+@maximum.partial("y")
+def _(x, y):
+    return where(y > x, 1.0, where(x == y, 0.5, 0.0))
+
+
+@elementwise(np.minimum)
+def minimum(x, y):
+    """The smaller value, nan if either is; equal values share the cotangent."""
+    return x if x <= y or x != x else y
+
+
+@minimum.partial("x")
+def _(x, y):
+    return where(x < y, 1.0, where(x == y, 0.5, 0.0))
+
+
+@minimum.partial("y")
+def _(x, y):
+    return where(y < x, 1.0, where(x == y, 0.5, 0.0))
+
+
+@elementwise(np.fmax)
+def fmax(x, y):
+    """The larger value that is not nan; equal values share the cotangent."""
+    return x if x >= y or y != y else y
+
+
+@fmax.partial("x")
+def _(x, y):
+    return where((x > y) | (y != y), 1.0, where(x == y, 0.5, 0.0))
+
+
+@fmax.partial("y")
+def _(x, y):
+    return where((y > x) | ((x != x) & (y == y)), 1.0, where(x == y, 0.5, 0.0))
+
+
+@elementwise(np.fmin)
+def fmin(x, y):
+    """The smaller value that is not nan; equal values share the cotangent."""
+    return x if x <= y or y != y else y
+
+
+@fmin.partial("x")
+def _(x, y):
+    return where((x < y) | (y != y), 1.0, where(x == y, 0.5, 0.0))
+
+
+@fmin.partial("y")
+def _(x, y):
+    return where((y < x) | ((x != x) & (y == y)), 1.0, where(x == y, 0.5, 0.0))
+
+
+@elementwise(np.maximum)
+def at_least(x, y):
+    """`maximum` of x and a bound y; on the bound, x alone gets the cotangent."""
+    return x if x >= y or x != x else y
+
+
+@at_least.partial("x")
+def _(x, y):
+    return where(x >= y, 1.0, 0.0)
+
+
+@at_least.partial("y")
+def _(x, y):
+    return where(x < y, 1.0, 0.0)
+
+
+@elementwise(np.minimum)
+def at_most(x, y):
+    """`minimum` of x and a bound y; on the bound, x alone gets the cotangent."""
+    return x if x <= y or x != x else y
+
+
+@at_most.partial("x")
+def _(x, y):
+    return where(x <= y, 1.0, 0.0)
+
+
+@at_most.partial("y")
+def _(x, y):
+    return where(x > y, 1.0, 0.0)
+
+
+@elementwise(np.sign)
+def sign(x):
+    """-1, 0 or 1; the derivative is 0 everywhere."""
+    return x if x != x else (1.0 if x > 0.0 else (-1.0 if x < 0.0 else 0.0))
+
+
+@sign.partial("x")
+def _():
+    return 0.0
+
+
+@elementwise(np.floor)
+def floor(x):
+    """Largest integer not above x; the derivative is 0 everywhere."""
+    return np.floor(x)
+
+
+@floor.partial("x")
+def _():
+    return 0.0
+
+
+@elementwise(np.ceil)
+def ceil(x):
+    """Smallest integer not below x; the derivative is 0 everywhere."""
+    return np.ceil(x)
+
+
+@ceil.partial("x")
+def _():
+    return 0.0
+
+
+@elementwise(np.rint)
+def rint(x):
+    """Nearest integer, halves to even; the derivative is 0 everywhere."""
+    return np.rint(x)
+
+
+@rint.partial("x")
+def _():
+    return 0.0
+
+
+@elementwise(np.trunc)
+def trunc(x):
+    """X without its fraction; the derivative is 0 everywhere."""
+    return np.trunc(x)
+
+
+@trunc.partial("x")
+def _():
+    return 0.0
+
+
+@elementwise(np.floor_divide)
+def floor_divide(x, y):
+    """Largest integer not above x / y; the derivatives are 0 everywhere."""
+    return np.floor(x / y)
+
+
+@floor_divide.partial("x")
+def _():
+    return 0.0
+
+
+@floor_divide.partial("y")
+def _():
+    return 0.0
+
+
+@elementwise(np.mod)
+def mod(x, y):
+    """X - y * floor(x / y); at a jump the derivative is that of the side to the right."""
+    return x - y * np.floor(x / y)
+
+
+@mod.partial("x")
+def _():
+    return 1.0
+
+
+@mod.partial("y")
+def _(x, y):
+    return -floor_divide(x, y)
+
+
+@elementwise(np.fmod)
+def fmod(x, y):
+    """X - y * trunc(x / y); at a jump the derivative is that of the side away from 0."""
+    return math.fmod(x, y)
+
+
+@fmod.partial("x")
+def _():
+    return 1.0
+
+
+@fmod.partial("y")
+def _(x, y):
+    return -trunc(x / y)
+
+
+def _relu(x):
+    return np.maximum(x, np.zeros((), x.dtype) if isinstance(x, np.ndarray) else 0.0)
+
+
+@elementwise(_relu)
+def relu(x):
+    """max(x, 0); the derivative at 0 is 0."""
+    return x if x > 0.0 or x != x else 0.0
+
+
+@relu.partial("x")
+def _(z):
+    return where(z > 0.0, 1.0, 0.0)
+
+
+@composite
+def clip(x, min=None, max=None):
+    """Limit to [min, max]; on a bound the cotangent goes to x, beyond it to the bound."""
+    if min is not None:
+        x = at_least(x, min)
+    if max is not None:
+        x = at_most(x, max)
+    return x

@@ -1,0 +1,127 @@
+"""Elementwise functions of statistics and machine learning."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tapegrad.kernels import special, vmath
+from tapegrad.ops.elementwise import LN2, exp
+from tapegrad.ops.kinds import composite, elementwise
+from tapegrad.ops.piecewise import where
+
+TWO_OVER_SQRT_PI = 1.1283791670955126
+
+
+@elementwise(np.logaddexp, compiled=True)
+def logaddexp(x, y):
+    """log(exp(x) + exp(y)) without overflow; equal arguments, infinite ones too, share equally."""
+    return x + LN2 if x == y else max(x, y) + vmath.softplus(-abs(x - y))
+
+
+@logaddexp.partial("x")
+def _(x, y):
+    return sigmoid(where(x == y, 0.0, x - y))
+
+
+@logaddexp.partial("y")
+def _(x, y):
+    return sigmoid(where(x == y, 0.0, y - x))
+
+
+@elementwise(np.logaddexp2)
+def logaddexp2(x, y):
+    """log2(2**x + 2**y) without overflow; equal arguments, infinite ones too, share equally."""
+    return x + 1.0 if x == y else max(x, y) + vmath.softplus(-abs(x - y) * LN2) / LN2
+
+
+@logaddexp2.partial("x")
+def _(x, y):
+    return sigmoid(where(x == y, 0.0, x - y) * LN2)
+
+
+@logaddexp2.partial("y")
+def _(x, y):
+    return sigmoid(where(x == y, 0.0, y - x) * LN2)
+
+
+@elementwise()
+def sigmoid(x):
+    """1 / (1 + exp(-x)), without overflow (scipy.special.expit)."""
+    return vmath.sigmoid(x)
+
+
+@sigmoid.partial("x")
+def _(z):
+    return z * (1.0 - z)
+
+
+@elementwise()
+def softplus(x):
+    """log(1 + exp(x)), without overflow."""
+    return vmath.softplus(x)
+
+
+@softplus.partial("x")
+def _(x):
+    return sigmoid(x)
+
+
+@elementwise()
+def erf(x):
+    """Error function."""
+    return special.erf(x)
+
+
+@erf.partial("x")
+def _(x):
+    return TWO_OVER_SQRT_PI * exp(-x * x)
+
+
+@elementwise()
+def erfc(x):
+    """Complementary error function, accurate for large x."""
+    return special.erfc(x)
+
+
+@erfc.partial("x")
+def _(x):
+    return -TWO_OVER_SQRT_PI * exp(-x * x)
+
+
+@elementwise()
+def gammaln(x):
+    """Logarithm of the absolute value of the gamma function."""
+    return special.log_gamma(x)
+
+
+@gammaln.partial("x")
+def _(x):
+    return digamma(x)
+
+
+@elementwise()
+def digamma(x):
+    """Derivative of gammaln (scipy.special.digamma)."""
+    return special.digamma(x)
+
+
+@digamma.partial("x")
+def _(x):
+    return polygamma(1.0, x)
+
+
+@elementwise()
+def polygamma(n, x):
+    """n-th derivative of digamma, n an integer of value (scipy.special.polygamma)."""
+    return special.polygamma(n, x)
+
+
+@polygamma.partial("x")
+def _(n, x):
+    return polygamma(n + 1.0, x)
+
+
+@composite
+def expit(x):
+    """1 / (1 + exp(-x)) (scipy's name of `sigmoid`)."""
+    return sigmoid(x)
