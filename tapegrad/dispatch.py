@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from tapegrad.frames import TUPLE_AVAL, OpaqueFrame, append_nary, select
+from tapegrad.kernels.structs import address_of
 from tapegrad.modes import MODE
 from tapegrad.ops.kinds import Opaque, Reduction, SweptOp, View
 from tapegrad.ops.op import Op, normalize_axes
 from tapegrad.ops.shape import astype
 from tapegrad.tape.aval import AVALS, DTYPE_CODES
-from tapegrad.tape.layout import KIND_VIEW, OWN_AVAL, OWN_SLOT, address_of
+from tapegrad.tape.layout import KIND_VIEW, OWN_AVAL, OWN_SLOT
 from tapegrad.tape.tape import TAPE
 from tapegrad.tensor import Meta, Owner, Tensor, wrap
 

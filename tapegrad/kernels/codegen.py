@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from tapegrad.kernels import native, vmath
-from tapegrad.tape.layout import ARRAY_DATA
+from tapegrad.kernels.structs import ARRAY_DATA
 
 _OPTIONS = 'error_model="numpy", fastmath={"contract"}'
 _HELPER = (

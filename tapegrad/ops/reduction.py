@@ -9,7 +9,7 @@ import numpy as np
 
 from tapegrad.ops import elementwise as ew
 from tapegrad.ops.kinds import composite, opaque, reduction
-from tapegrad.ops.op import normalize_axes, rank, shape_of
+from tapegrad.ops.op import normalize_axes, plain, rank, shape_of
 from tapegrad.ops.piecewise import where
 
 NEGATIVE_INFINITY = -math.inf
@@ -83,9 +83,11 @@ def _kept(value: Any, shape: tuple[int, ...], axis: Any) -> Any:
 def _share(g: Any, z: Any, x: Any, axis: Any) -> Any:
     """Divide a cotangent equally among the elements that equal the reduced value."""
     shape = shape_of(x)
-    chosen = (x == _kept(z, shape, axis)) | (x != x)
+    chosen = x == _kept(z, shape, axis)
+    if np.isnan(plain(z)).any():
+        chosen = chosen | (x != x)
     count = sum(chosen, axis=axis, keepdims=True)
-    return where(chosen, _kept(g, shape, axis) / count, 0.0)
+    return ew.multiply(chosen, _kept(g, shape, axis) / count)
 
 
 @opaque(np.max, arrays=1)

@@ -10,6 +10,7 @@ import threading
 
 import numpy as np
 
+from tapegrad.kernels.structs import address_of
 from tapegrad.tape.layout import (
     AVAL_CLASS,
     AVAL_DIMS,
@@ -21,7 +22,6 @@ from tapegrad.tape.layout import (
     DTYPE_F4,
     DTYPE_F8,
     MAX_DIMS,
-    address_of,
 )
 
 FLOAT32 = np.dtype(np.float32)

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tapegrad.kernels import native
+from tapegrad.kernels.structs import address_of
 from tapegrad.tape import layout
 from tapegrad.tape.layout import (
     KERNEL_INPUTS,
@@ -18,7 +19,6 @@ from tapegrad.tape.layout import (
     OP_LAYOUT,
     OP_VALUES,
     OP_WORDS,
-    address_of,
 )
 
 OPTIONS = {"error_model": "numpy", "fastmath": {"contract"}}
@@ -95,7 +95,9 @@ OPS.register(_Leaf())
 def _sources() -> bytes:
     folder = Path(layout.__file__).parent
     names = ("layout.py", "driver.py", "walk.py", "handlers.py", "requests.py")
-    files = [folder / name for name in names] + [Path(native.__file__).parent / "intrinsics.py"]
+    kernels = Path(native.__file__).parent
+    files = [folder / name for name in names]
+    files += [kernels / "intrinsics.py", kernels / "structs.py"]
     return b"".join(file.read_bytes() for file in files)
 
 

@@ -1,16 +1,20 @@
-"""The memory layouts that compiled code and Python agree on, in one place.
+"""The memory layouts that the compiled sweep and Python agree on, in one place.
 
-Three kinds: the fields of a tape record, the words of a sweep's state, and the few CPython and
-NumPy struct offsets through which compiled code reads a list and an array header. The last are
-public (``PyListObject``, ``PyArrayObject_fields``) but not promised forever, so they are proved
-when this module is imported.
+The fields of a tape record, the words of a sweep's state, and the tables they point to.
 """
 
 from __future__ import annotations
 
-import ctypes
-
 import numpy as np
+
+from tapegrad.kernels.structs import ARRAY_BASE as ARRAY_BASE
+from tapegrad.kernels.structs import ARRAY_DATA as ARRAY_DATA
+from tapegrad.kernels.structs import ARRAY_DIMS as ARRAY_DIMS
+from tapegrad.kernels.structs import ARRAY_DTYPE as ARRAY_DTYPE
+from tapegrad.kernels.structs import ARRAY_NDIM as ARRAY_NDIM
+from tapegrad.kernels.structs import ARRAY_STRIDES as ARRAY_STRIDES
+from tapegrad.kernels.structs import LIST_ITEMS as LIST_ITEMS
+from tapegrad.kernels.structs import OBJECT_REFCOUNT as OBJECT_REFCOUNT
 
 # -- a record of the tape -----------------------------------------------------------------------
 
@@ -143,58 +147,3 @@ BLOCK_ELEMENTS = 1024
 BLOCKS = 7
 WALK_WORDS = 4 + 3 * MAX_DIMS
 WALKS = 6
-
-# -- CPython and NumPy structs --------------------------------------------------------------------
-
-OBJECT_REFCOUNT = 0
-LIST_ITEMS = 24
-ARRAY_DATA, ARRAY_NDIM, ARRAY_DIMS, ARRAY_STRIDES, ARRAY_BASE, ARRAY_DTYPE = 16, 24, 32, 40, 48, 56
-
-
-class LayoutError(ImportError):
-    """Raised where Python or NumPy keeps its objects in another way than compiled code expects."""
-
-
-def address_of(array: np.ndarray) -> int:
-    """Return the address of an array's first element, from its header."""
-    return ctypes.c_int64.from_address(id(array) + ARRAY_DATA).value
-
-
-def verify() -> None:
-    """Prove the struct offsets on live objects.
-
-    Raises
-    ------
-    LayoutError
-        If a field is not where it is expected, naming the field.
-    """
-
-    def word(address: int) -> int:
-        return ctypes.c_int64.from_address(address).value
-
-    def expect(field: str, found: int, wanted: int) -> None:
-        if found != wanted:
-            raise LayoutError(
-                f"tapegrad reads {field} at an offset that does not hold for this build of "
-                f"Python and NumPy {np.__version__} (found {found}, expected {wanted}); "
-                "use a standard 64-bit CPython and NumPy >= 2.0"
-            )
-
-    expect("the size of a pointer", ctypes.sizeof(ctypes.c_void_p), 8)
-    base = np.arange(24, dtype=np.float64).reshape(2, 3, 4)
-    view = base[:, 1:, ::-2]
-    header = id(view)
-    interface = view.__array_interface__
-    expect("PyArrayObject.data", word(header + ARRAY_DATA), interface["data"][0])
-    expect("PyArrayObject.nd", ctypes.c_int32.from_address(header + ARRAY_NDIM).value, 3)
-    dims, strides = word(header + ARRAY_DIMS), word(header + ARRAY_STRIDES)
-    for axis in range(3):
-        expect("PyArrayObject.dimensions", word(dims + 8 * axis), view.shape[axis])
-        expect("PyArrayObject.strides", word(strides + 8 * axis), view.strides[axis])
-    expect("PyArrayObject.base", word(header + ARRAY_BASE), id(view.base))
-    expect("PyArrayObject.descr", word(header + ARRAY_DTYPE), id(view.dtype))
-    items = [base, view]
-    expect("PyListObject.ob_item", word(word(id(items) + LIST_ITEMS) + 8), id(view))
-
-
-verify()

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.kernels.structs import address_of
 from tapegrad.tape import code
 from tapegrad.tape.aval import AVALS
 from tapegrad.tape.code import OPS
@@ -92,7 +93,6 @@ from tapegrad.tape.layout import (
     USE_SHIFT,
     WALK_WORDS,
     WALKS,
-    address_of,
 )
 from tapegrad.tape.tape import TAPE, Segment
 

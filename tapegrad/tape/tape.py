@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.kernels.structs import address_of
 from tapegrad.tape.code import OPS
 from tapegrad.tape.layout import (
     FREED,
@@ -31,7 +32,6 @@ from tapegrad.tape.layout import (
     RECORD_WORDS,
     SEGMENT_BITS,
     SEGMENT_ROWS,
-    address_of,
 )
 
 LEAF_OP = 0  # the op code of a leaf: row 0 of the op table
