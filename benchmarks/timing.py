@@ -10,13 +10,11 @@ from typing import Any
 
 from .peers import Program
 
-SAMPLE_SECONDS = 0.005
+SAMPLE_SECONDS = 0.01
 """A sample repeats a program until about so much time has passed, and takes the mean."""
 
-SLOW_SECONDS = 1.0
-"""Programs slower than this are sampled ``SLOW_REPETITIONS`` times."""
-
-SLOW_REPETITIONS = 3
+AT_MOST = ((1.0, 3), (0.1, 7))
+"""Programs slower than so many seconds are sampled at most so many times."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,8 @@ class Stopwatch:
         """Run the program until it is warm, and decide how often a sample repeats it."""
         once = min(elapsed(self.program.whole) for _ in range(2 if self.first > 0.1 else 5))
         self.number = max(1, round(SAMPLE_SECONDS / once))
-        self.repetitions = repetitions if once < SLOW_SECONDS else SLOW_REPETITIONS
+        limits = (most for seconds, most in AT_MOST if once > seconds)
+        self.repetitions = min(repetitions, next(limits, repetitions))
         if self.repetitions > 1:
             self.sample()
             self.samples = {phase: [] for phase in self.samples}

@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         measurements[case.workload.name, case.size.label] = measured
         report.show_table(case.label, report.TIMING_COLUMNS, report.timing_rows(measured))
     processes = {
-        name: measure(sides, options.repetitions, options.quick)
+        name: measure(sides, min(options.repetitions, 7), options.quick)
         for name, measure in PROCESSES.items()
         if options.workload is None or name in options.workload
     }
@@ -57,11 +57,11 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     names = [*WORKLOADS, *PROCESSES]
     parser.add_argument("--workload", action="append", choices=names, help="only this; repeatable")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, one repetition each")
-    parser.add_argument("--repetitions", type=int, help="at least this many samples (default 11)")
+    parser.add_argument("--repetitions", type=int, help="samples of what is fast (default 21)")
     parser.add_argument("--output", metavar="PNG", help="save a plot of the ratios")
     parser.add_argument("--json", metavar="FILE", help="save the measurements")
     options = parser.parse_args(arguments)
-    options.repetitions = options.repetitions or (1 if options.quick else 11)
+    options.repetitions = options.repetitions or (1 if options.quick else 21)
     return options
 
 

@@ -25,7 +25,7 @@ def numeric_jacobian(f, at, eps=1e-6):
         step[index] = eps
         columns.append((np.asarray(f(at + step)) - np.asarray(f(at - step))) / (2 * eps))
     columns = np.stack(columns, -1) if columns else np.zeros((*np.shape(f(at)), 0))
-    return columns.reshape(*columns.shape[:-1], *at.shape)
+    return columns.reshape((*columns.shape[:-1], *at.shape))
 
 
 # -- grad and value_and_grad --------------------------------------------------------------------------------

@@ -432,7 +432,7 @@ def test_unknown_functions_work_on_values(name):
 
 
 def test_unknown_functions_given_gradients_in_containers_and_keywords():
-    with pytest.raises(TypeError, match="interp"):
+    with pytest.raises((TypeError, RuntimeError), match="requires grad"):
         np.interp(0.5, [0.0, 1.0], [leaf(1.0), leaf(2.0)])
     with pytest.raises(TypeError, match="interp"):
         np.interp(0.5, [0.0, 1.0], fp=leaf([1.0, 2.0]))

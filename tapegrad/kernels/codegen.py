@@ -34,11 +34,25 @@ _HELPER = (
     f"@numba.njit(forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, {_OPTIONS})"
 )
 TYPES = ("float32", "float64")
-# vector math that is exact for every argument, and its branch-free form for small ones
-_REDUCED: dict[Any, Any] = {
-    vmath.sin: vmath.sin_reduced,
-    vmath.cos: vmath.cos_reduced,
-    vmath.tan: vmath.tan_reduced,
+
+
+def _libm_sin(x: float) -> float:
+    return math.sin(x)
+
+
+def _libm_cos(x: float) -> float:
+    return math.cos(x)
+
+
+def _libm_tan(x: float) -> float:
+    return math.tan(x)
+
+
+# sines come in two forms: without branches, for blocks of small arguments, and for any argument
+_SINES: dict[Any, tuple[Any, Any]] = {
+    vmath.sin: (vmath.sin_reduced, _libm_sin),
+    vmath.cos: (vmath.cos_reduced, _libm_cos),
+    vmath.tan: (vmath.tan_reduced, _libm_tan),
 }
 
 
@@ -137,13 +151,16 @@ class _Module:
             "    f4_pointer, f8_pointer, i8_pointer, load, store",
             ")",
         ]
-        self.emitted: dict[tuple[int, bool], str] = {}
+        self.emitted: dict[tuple[int, int | None], str] = {}
 
-    def add(self, function: types.FunctionType, reduced: bool = False) -> str:
-        """Emit a formula, after what it names; return the name it has here."""
-        if reduced:
-            function = _REDUCED.get(function, function)
-        key = (id(function), reduced)
+    def add(self, function: types.FunctionType, form: int | None = None) -> str:
+        """Emit a formula, after what it names; return the name it has here.
+
+        With a `form`, sines are those of small (0) or of any (1) arguments.
+        """
+        if form is not None and function in _SINES:
+            function = _SINES[function][form]
+        key = (id(function), form)
         if key in self.emitted:
             return self.emitted[key]
         tree = copy.deepcopy(_tree(function))  # the rewriter works in place
@@ -152,7 +169,7 @@ class _Module:
         for used, value in _dependencies(function).items():
             inner = _scalar_function(value)
             if inner is not None:
-                names[used] = self.add(inner, reduced)
+                names[used] = self.add(inner, form)
             elif isinstance(value, (int, float)):
                 names[used] = used.replace(".", "_")
                 number = repr(value) if math.isfinite(value) else f'float("{value}")'
@@ -180,6 +197,11 @@ class _Module:
         self.lines.append(textwrap.indent(text, "    "))
         return unique
 
+    def add_formula(self, function: types.FunctionType) -> None:
+        """Emit a formula in the forms that its loop needs."""
+        for form in (0, 1) if _takes_sines(function) else (None,):
+            self.add(function, form)
+
     def add_loop(self, function: types.FunctionType, read: dict[str, str], result: str) -> None:
         """Emit the loop over `i` that stores `result`, which holds ``{}`` for the formula's value.
 
@@ -196,10 +218,11 @@ class _Module:
             for pointer in read.values():
                 self.lines.append(f"        small = small & (abs(load({pointer}, i)) <= {limit})")
             self.lines.append("    if small:")
-            self._loop("        ", result.format(f"{self.emitted[id(function), True]}({loads})"))
+            self._loop("        ", result.format(f"{self.add(function, 0)}({loads})"))
             self.lines.append("    else:")
             indent = "        "
-        self._loop(indent, result.format(f"{self.emitted[id(function), False]}({loads})"))
+        form = 1 if reads_trig else None
+        self._loop(indent, result.format(f"{self.add(function, form)}({loads})"))
 
     def _loop(self, indent: str, value: str) -> None:
         self.lines.append(f"{indent}for i in range(count):")
@@ -222,7 +245,7 @@ def _arguments(function: types.FunctionType) -> tuple[str, ...]:
 
 def _takes_sines(function: types.FunctionType) -> bool:
     """Whether a formula applies sin, cos or tan, and to nothing but its own arguments."""
-    if function in _REDUCED:
+    if function in _SINES:
         return True
     if _is_vector_math(function):
         return False
@@ -246,9 +269,7 @@ def _pointer(dtype: str) -> str:
 def partial_source(rule: types.FunctionType, values: tuple[str, ...], dtype: str) -> str:
     """Return the module of a reverse kernel: ``out[i] = g[i] * partial(values[i]...)``."""
     module = _Module(dtype)
-    module.add(rule)
-    if _takes_sines(rule):
-        module.add(rule, reduced=True)
+    module.add_formula(rule)
     place = dict(zip(values, ("z", "a0", "a1", "a2"), strict=False))
     read = {name: f"{place[name]}_" for name in _arguments(rule)}
     module.lines += ["", "", f"@numba.cfunc(numba.void(*[numba.int64] * 7), {_OPTIONS})"]
@@ -265,9 +286,7 @@ def map_source(formula: types.FunctionType, dtype: str) -> str:
     Its arguments are the number of elements and the addresses of the array headers.
     """
     module = _Module(dtype)
-    module.add(formula)
-    if _takes_sines(formula):
-        module.add(formula, reduced=True)
+    module.add_formula(formula)
     arguments = _arguments(formula)
     words = len(arguments) + 2
     module.lines += ["", "", f"@numba.cfunc(numba.void(*[numba.int64] * {words}), {_OPTIONS})"]

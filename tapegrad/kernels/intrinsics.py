@@ -61,6 +61,19 @@ def store(typingctx, pointer, index, value):
 
 
 @intrinsic
+def store_words(typingctx, pointer, index, a, b, c, d):
+    """Do ``pointer[index:index+4] = a, b, c, d`` for int64."""
+
+    def codegen(context, builder, signature, args):
+        base = builder.gep(args[0], [args[1]])
+        for k, value in enumerate(args[2:]):
+            builder.store(value, builder.gep(base, [ir.Constant(ir.IntType(64), k)]))
+        return context.get_dummy_value()
+
+    return types.none(pointer, *([types.int64] * 5)), codegen
+
+
+@intrinsic
 def call_kernel(typingctx, address, n, g, z, a0, a1, a2, out):
     """Call the kernel at `address`: seven int64 arguments, no result."""
 

@@ -26,6 +26,7 @@ from tapegrad.kernels.intrinsics import (
     i8_pointer,
     load,
     store,
+    store_words,
 )
 from tapegrad.tape.layout import *
 
@@ -35,14 +36,6 @@ MASK_32 = 0xFFFFFFFF
 
 OPTIONS = {"error_model": "numpy", "fastmath": {"contract"}}
 jit = numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **OPTIONS)
-
-
-@jit
-def event(st, kind, arg0, arg1, arg2):
-    store(st, S_EVENT, kind)
-    store(st, S_ARG0, arg0)
-    store(st, S_ARG1, arg1)
-    store(st, S_ARG2, arg2)
 
 
 @jit
@@ -60,7 +53,7 @@ def find_segment(st, slot):
             store(st, S_LAST, seg - table)
             return seg
         seg += SEG_BYTES
-    event(st, EVENT_SEGMENT, number, 0, 0)
+    store_words(st, S_EVENT, EVENT_SEGMENT, number, 0, 0)
     return 0
 
 
@@ -97,7 +90,7 @@ def prepare(st, slot):
         if (state & BORROWED) == 0:
             return entry
         # others may see that memory: the sum goes into a copy
-        event(st, EVENT_ARRAY, slot, (state >> AVAL_SHIFT) & MASK_32, 1)
+        store_words(st, S_EVENT, EVENT_ARRAY, slot, (state >> AVAL_SHIFT) & MASK_32, 1)
         return 0
     r = i8_pointer(load(s, SEG_ROWS) + index * ROW_BYTES)
     aval = load(r, ROW_AVAL)
@@ -111,7 +104,7 @@ def prepare(st, slot):
             or (state & CAPTURE) != 0
             or load(ops, (head & MASK_32) * OP_WORDS) == KIND_PYTHON
         ):
-            event(st, EVENT_ARRAY, slot, aval, 0)
+            store_words(st, S_EVENT, EVENT_ARRAY, slot, aval, 0)
             return 0
         info = i8_pointer(load(st, S_AVALS) + aval * AVAL_BYTES)
         size_class = S_FREE + load(info, AVAL_CLASS)
@@ -122,7 +115,7 @@ def prepare(st, slot):
             address = load(st, S_BUMP)
             end = address + (64 << load(info, AVAL_CLASS))
             if end > load(st, S_BUMP_END):
-                event(st, EVENT_MEMORY, end - address, 0, 0)
+                store_words(st, S_EVENT, EVENT_MEMORY, end - address, 0, 0)
                 return 0
             store(st, S_BUMP, end)
         store(e, 0, address)
@@ -212,24 +205,15 @@ def fill_plain(st, entry, kernel, info, g):
 
 
 @jit
-def target_is(entry, aval):
-    return ((load(i8_pointer(entry), 1) >> AVAL_SHIFT) & MASK_32) == aval
-
-
-@jit
-def kernel_of(st, op, j, info):
-    dtype = load(i8_pointer(info), AVAL_DTYPE)
-    return load(i8_pointer(load(st, S_KERNELS)), (op * 2 + dtype) * KERNEL_INPUTS + j)
-
-
-@jit
 def is_compiled(st, entry, op, j, info, space, plain):
     """Whether all code for the contribution to input `j` is there; an event if not."""
-    if kernel_of(st, op, j, info) == 0:
-        event(st, EVENT_KERNEL, op, load(i8_pointer(info), AVAL_DTYPE), j)
+    dtype = load(i8_pointer(info), AVAL_DTYPE)
+    if load(i8_pointer(load(st, S_KERNELS)), (op * 2 + dtype) * KERNEL_INPUTS + j) == 0:
+        store_words(st, S_EVENT, EVENT_KERNEL, op, dtype, j)
         return False
-    if not (plain and target_is(entry, space)) and load(st, S_HANDLERS + HANDLER_STRIDED) == 0:
-        event(st, EVENT_HANDLER, HANDLER_STRIDED, 0, 0)
+    target = (load(i8_pointer(entry), 1) >> AVAL_SHIFT) & MASK_32
+    if not (plain and target == space) and load(st, S_HANDLERS + HANDLER_STRIDED) == 0:
+        store_words(st, S_EVENT, EVENT_HANDLER, HANDLER_STRIDED, 0, 0)
         return False
     return True
 
@@ -237,9 +221,11 @@ def is_compiled(st, entry, op, j, info, space, plain):
 @jit
 def fill(st, entry, op, j, info, space, plain, g, mask):
     """Add the contribution to input `j`, by the plain loop or the strided handler."""
-    kernel = kernel_of(st, op, j, info)
+    dtype = load(i8_pointer(info), AVAL_DTYPE)
+    kernel = load(i8_pointer(load(st, S_KERNELS)), (op * 2 + dtype) * KERNEL_INPUTS + j)
+    target = (load(i8_pointer(entry), 1) >> AVAL_SHIFT) & MASK_32
     space_info = load(st, S_AVALS) + space * AVAL_BYTES
-    if plain and target_is(entry, space):
+    if plain and target == space:
         fill_plain(st, entry, kernel, space_info, g)
         return
     handler = load(st, S_HANDLERS + HANDLER_STRIDED)
@@ -287,14 +273,14 @@ def sweep_record(st, slot, entry, row):
     e = i8_pointer(entry)
     state = load(e, 1)
     if (state & CAPTURE) != 0:
-        event(st, EVENT_CAPTURE, slot, 0, 0)
+        store_words(st, S_EVENT, EVENT_CAPTURE, slot, 0, 0)
         return False
     if (flags & FREED) != 0:
-        event(st, EVENT_FREED, slot, op, 0)
+        store_words(st, S_EVENT, EVENT_FREED, slot, op, 0)
         return False
     owner = load(r, ROW_OWNER)
     if kind == KIND_PYTHON or ((flags & PYTHON) != 0 and load(st, S_HOOKED) != slot):
-        event(st, EVENT_PYTHON, slot, owner, 0)
+        store_words(st, S_EVENT, EVENT_PYTHON, slot, owner, 0)
         return False
     aval = load(r, ROW_AVAL)
     info = load(st, S_AVALS) + aval * AVAL_BYTES
@@ -372,7 +358,7 @@ def sweep_record(st, slot, entry, row):
             return False
     if kind > KIND_REDUCE:
         if load(st, S_HANDLERS + kind) == 0:
-            event(st, EVENT_HANDLER, kind, 0, 0)
+            store_words(st, S_EVENT, EVENT_HANDLER, kind, 0, 0)
             return False
         if entry_x != -1:
             call_kernel(

@@ -16,9 +16,10 @@ from tapegrad.kernels.intrinsics import (
     i8_pointer,
     load,
     store,
+    store_words,
     u1_pointer,
 )
-from tapegrad.tape.driver import MASK_32, add_block, event, jit
+from tapegrad.tape.driver import MASK_32, add_block, jit
 from tapegrad.tape.layout import *
 from tapegrad.tape.walk import (
     W_CONTIGUOUS,
@@ -241,5 +242,5 @@ def check(state, slot, op, a, b, c, d):
                 buffer = header
             for m in range(load(st, S_NMUTATED)):
                 if load(table, 2 * m) == buffer and load(table, 2 * m + 1) > slot:
-                    event(st, EVENT_MUTATED, slot, op, load(table, 2 * m + 1))
+                    store_words(st, S_EVENT, EVENT_MUTATED, slot, op, load(table, 2 * m + 1))
                     return

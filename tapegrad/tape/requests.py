@@ -8,7 +8,7 @@ Imported only to be compiled: see `tapegrad.kernels.native`.
 
 from __future__ import annotations
 
-from tapegrad.kernels.intrinsics import i8_pointer, load, store
+from tapegrad.kernels.intrinsics import i8_pointer, load, store, store_words
 from tapegrad.tape.driver import (
     MASK_32,
     ROW_AVAL,
@@ -19,7 +19,6 @@ from tapegrad.tape.driver import (
     ROW_Y,
     add_block,
     count,
-    event,
     find_segment,
     jit,
     next_segment,
@@ -147,7 +146,7 @@ def contribute(address):
     e = i8_pointer(entry_of(seg, slot))
     state = load(e, 1)
     if load(st, S_NEED_MODE) == 1 and (state & NEEDED) == 0:
-        event(st, EVENT_DONE, 0, 0, 0)
+        store_words(st, S_EVENT, EVENT_DONE, 0, 0, 0)
         return
     index = slot & (SEGMENT_ROWS - 1)
     aval = load(i8_pointer(load(i8_pointer(seg), SEG_ROWS) + index * ROW_BYTES), ROW_AVAL)
@@ -157,7 +156,7 @@ def contribute(address):
         store(e, 0, data)
         store(e, 1, state | TOUCHED | FOREIGN | flags | (aval << AVAL_SHIFT))
         count(st, seg, index)
-        event(st, EVENT_DONE, 1, 0, 0)
+        store_words(st, S_EVENT, EVENT_DONE, 1, 0, 0)
         return
     if prepare(st, slot) == 0:
         return
@@ -166,4 +165,4 @@ def contribute(address):
     else:
         i = i8_pointer(info)
         add_block(load(e, 0), data, load(i, AVAL_SIZE), load(i, AVAL_DTYPE))
-    event(st, EVENT_DONE, 0, 0, 0)
+    store_words(st, S_EVENT, EVENT_DONE, 0, 0, 0)

@@ -1,4 +1,4 @@
-"""Reductions and cumulative functions: values against NumPy, gradients, ties, zeros, empty arrays."""
+"""Reductions and cumulative functions: values, gradients, ties, zeros, empty arrays."""
 
 import math
 
@@ -162,7 +162,7 @@ def test_axis_of_0_d(name):
         assert FUNCTIONS[name](tg.tensor(2.0), axis=axis).item() == 2.0
 
 
-# -- ties, zeros, infinities ---------------------------------------------------------------------------
+# -- ties, zeros, infinities -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("recorded", [False, True], ids=["compiled", "tensors"])
@@ -219,7 +219,9 @@ def test_gradient_at_special_points(f, x, expected, recorded):
     ],
 )
 def test_second_derivative_at_special_points(f, x, expected):
-    np.testing.assert_allclose(np.asarray(tg.hessian(f)(np.array(x)).detach()), expected, atol=1e-14)
+    np.testing.assert_allclose(
+        np.asarray(tg.hessian(f)(np.array(x)).detach()), expected, atol=1e-14
+    )
 
 
 @pytest.mark.parametrize("n", [*range(1, 18), 64, 257])
@@ -253,7 +255,7 @@ def test_values_of_logsumexp(x):
         np.testing.assert_allclose(array_of(tg.logsumexp(x)), scipy.special.logsumexp(x))
 
 
-# -- parameters and other dtypes -----------------------------------------------------------------------
+# -- parameters and other dtypes -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("ddof", [0, 1, 1.5])
@@ -280,7 +282,9 @@ DISCRETE = [np.bool_, np.int8, np.uint8, np.int32, np.int64]
 
 
 @pytest.mark.parametrize("dtype", DISCRETE)
-@pytest.mark.parametrize("name", sorted((REFERENCES.keys() | CUMULATIVE.keys()) - {"euclidean_norm"}))
+@pytest.mark.parametrize(
+    "name", sorted((REFERENCES.keys() | CUMULATIVE.keys()) - {"euclidean_norm"})
+)
 def test_integers(name, dtype):
     """Values and dtypes of NumPy also where nothing is differentiable."""
     x = np.array([[1, 100, 100], [1, 90, 120]]).astype(dtype)
@@ -303,7 +307,7 @@ def test_norm_of_integers(dtype):
     assert found.dtype == expected.dtype
 
 
-# -- empty arrays --------------------------------------------------------------------------------------
+# -- empty arrays ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -352,7 +356,7 @@ def test_empty_without_a_neutral_element():
             f(x, axis=0)
 
 
-# -- errors --------------------------------------------------------------------------------------------
+# -- errors ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("axis", [2, -3, (0, 2)])
@@ -360,7 +364,9 @@ def test_empty_without_a_neutral_element():
 def test_axis_out_of_range(name, axis):
     if name in CUMULATIVE and isinstance(axis, tuple):
         pytest.skip("one axis only")
-    with pytest.raises(ValueError, match="out of bounds|out of range"):  # numpy.exceptions.AxisError
+    with pytest.raises(
+        ValueError, match=r"out of bounds|out of range"
+    ):  # numpy.exceptions.AxisError
         FUNCTIONS[name](tg.tensor(np.ones((2, 3)), requires_grad=True), axis=axis)
 
 

@@ -191,7 +191,7 @@ def test_cast_away_from_floats(dtype):
     assert not out.requires_grad
 
 
-# -- several arrays ------------------------------------------------------------------------------------
+# -- several arrays --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -280,7 +280,7 @@ def test_gradient_of_one_piece():
     assert g.tolist() == [0, 0, 1, 1, 0, 0]
 
 
-# -- errors --------------------------------------------------------------------------------------------
+# -- errors ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -339,5 +339,5 @@ def test_bad_argument(name, args, error, match):
 )
 def test_bad_join(name, shapes, kwargs):
     tensors = [tg.tensor(data(shape), requires_grad=True) for shape in shapes]
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=r"."):
         FUNCTIONS[name](tensors, **kwargs)

@@ -1,7 +1,7 @@
 """Random programs: the compiled sweep against the sweep on tensors and against differences."""
 
 import numpy as np
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
 import tapegrad as tg
@@ -121,9 +121,11 @@ def several(x, y, n):
         lambda: tg.outer(x.reshape(-1)[:5], flat[:5]),
         lambda: tg.stack([x, x * 2], axis=-1),
         lambda: tg.einsum("i,j->j", x.reshape(-1), flat),
-        lambda: tg.linalg.svdvals(tame(tg.outer(x.reshape(-1)[:3], flat[:2]), (0, 1)))
-        if x.size and y.size
-        else x,
+        lambda: (
+            tg.linalg.svdvals(tame(tg.outer(x.reshape(-1)[:3], flat[:2]), (0, 1)))
+            if x.size and y.size
+            else x
+        ),
         lambda: tg.sort(x),
         lambda: tg.split(x, [n % (x.shape[0] + 1)])[n % 2],
     ]
@@ -202,7 +204,10 @@ PROGRAM = {
     "seed": st.integers(0, 1000),
 }
 SETTINGS = settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=150,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    phases=[Phase.explicit, Phase.generate, Phase.shrink],
 )
 
 
@@ -267,7 +272,9 @@ def test_differences(leaves, steps, weights, seed):
     chosen = [t for t in tensors if t.requires_grad]
     found = tg.autograd.grad(total, chosen, allow_unused=True, materialize_grads=True)
     rng = np.random.default_rng(seed)
-    tangents = [rng.uniform(-1, 1, a.shape) if on else 0 for a, on in zip(arrays, active, strict=True)]
+    tangents = [
+        rng.uniform(-1, 1, a.shape) if on else 0 for a, on in zip(arrays, active, strict=True)
+    ]
 
     def at(step):
         moved = [np.asarray(a + step * t) for a, t in zip(arrays, tangents, strict=True)]
