@@ -1,13 +1,16 @@
 """Benchmarks of tapegrad: asv suites (``bench_*.py``) and comparisons with other libraries.
 
 ``python -m benchmarks.versus`` measures tapegrad beside PyTorch, JAX and HIPS autograd, whichever
-are installed; ``asv run`` follows tapegrad alone from commit to commit.
+are installed; ``OPENBLAS_NUM_THREADS=1 asv run`` follows tapegrad alone from commit to commit.
 
 Every library is held to one thread. The variables below are read when a library loads, so they
-are set here, before any of them can be imported.
+are set here, before any of them is imported; asv may import NumPy before it gets here, hence the
+variable on its command line.
 """
 
 import os
+import sys
+import warnings
 
 ONE_THREAD = {
     "OMP_NUM_THREADS": "1",
@@ -18,5 +21,11 @@ ONE_THREAD = {
     "JAX_PLATFORMS": "cpu",
     "JAX_ENABLE_X64": "1",
 }
+
+if "numpy" in sys.modules and os.environ.get("OPENBLAS_NUM_THREADS") != "1":
+    warnings.warn(
+        "NumPy is imported already and may use several threads: set OPENBLAS_NUM_THREADS=1",
+        stacklevel=2,
+    )
 
 os.environ.update(ONE_THREAD)

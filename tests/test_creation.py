@@ -141,7 +141,7 @@ def test_strings_and_objects():
 
 
 def test_ragged_data():
-    with pytest.raises(ValueError):  # noqa: PT011 (NumPy's own text)
+    with pytest.raises(ValueError):
         tg.tensor([[1.0], [1.0, 2.0]])
 
 

@@ -82,7 +82,7 @@ def test_wrong_for_one_argument_only():
 
         @staticmethod
         def backward(ctx, g):
-            x, y = ctx.saved_tensors
+            _x, y = ctx.saved_tensors
             return g * y, g * y
 
     with pytest.raises(AssertionError, match="wrong"):

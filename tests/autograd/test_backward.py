@@ -21,7 +21,7 @@ def values(t):
     return t.detach().numpy()
 
 
-# -- accumulation -----------------------------------------------------------------------------------
+# -- accumulation ---------------------------------------------------------------------------------
 
 
 def test_gradient_lands_in_leaf():
@@ -131,7 +131,7 @@ def test_requires_grad_switched_off_and_on():
     assert y.requires_grad
 
 
-# -- shapes of graphs -------------------------------------------------------------------------------
+# -- shapes of graphs -----------------------------------------------------------------------------
 
 
 def test_diamond():
@@ -240,7 +240,7 @@ def test_second_graph_finds_shared_part_freed():
         second.backward()
 
 
-# -- the second time --------------------------------------------------------------------------------
+# -- the second time ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -331,7 +331,7 @@ def test_a_failed_backward_does_not_touch_grads_of_other_graphs():
     np.testing.assert_array_equal(values(x.grad), before + 2)
 
 
-# -- roots and cotangents ---------------------------------------------------------------------------
+# -- roots and cotangents -------------------------------------------------------------------------
 
 
 def test_several_roots():
@@ -506,7 +506,7 @@ def test_grad_variables_beside_grad_tensors():
         tg.autograd.backward(x * 2, tg.tensor(1.0), grad_variables=tg.tensor(1.0))
 
 
-# -- inputs= ------------------------------------------------------------------------------------------
+# -- inputs= --------------------------------------------------------------------------------------
 
 
 def test_inputs_restrict_accumulation():
@@ -565,7 +565,7 @@ def test_same_input_twice_accumulates_once():
     assert x.grad.item() == 4.0
 
 
-# -- dtypes -------------------------------------------------------------------------------------------
+# -- dtypes ---------------------------------------------------------------------------------------
 
 
 def test_gradient_has_the_dtype_of_its_leaf():
@@ -638,7 +638,7 @@ def test_broadcast_operands():
     assert s.grad.shape == ()
 
 
-# -- create_graph -------------------------------------------------------------------------------------
+# -- create_graph ---------------------------------------------------------------------------------
 
 
 def test_backward_with_create_graph_makes_a_differentiable_grad():
@@ -667,7 +667,7 @@ def test_create_graph_accumulates_out_of_place():
     assert x.grad.item() == 7.0
 
 
-# -- values are freed ---------------------------------------------------------------------------------
+# -- values are freed -----------------------------------------------------------------------------
 
 
 def test_saved_values_are_freed_by_reference_count():
@@ -698,7 +698,7 @@ def test_graph_is_freed_with_its_root():
         gc.enable()
 
 
-# -- threads ------------------------------------------------------------------------------------------
+# -- threads --------------------------------------------------------------------------------------
 
 
 def run_threads(*functions):

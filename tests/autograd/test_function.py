@@ -176,7 +176,7 @@ def test_error_in_backward_comes_through(create_graph):
     assert g.item() == 3.0
 
 
-# -- arguments --------------------------------------------------------------------------------------------
+# -- arguments ------------------------------------------------------------------------------------
 
 
 def test_arguments_of_any_kind():
@@ -230,9 +230,7 @@ def test_needs_input_grad(which, setup):
             lambda ctx, inputs, output: seen.append(ctx.needs_input_grad),
         )
     else:
-        f = make(
-            lambda ctx, x, y, n: seen.append(ctx.needs_input_grad) or x + y + n, backward
-        )
+        f = make(lambda ctx, x, y, n: seen.append(ctx.needs_input_grad) or x + y + n, backward)
     x, y = (tg.tensor(1.0, requires_grad=flag) for flag in which)
     z = f.apply(x, y, 3)
     assert seen == [(*which, False)]
@@ -310,7 +308,7 @@ def test_subclass_inherits():
     assert x.grad.item() == 24.0
 
 
-# -- outputs ----------------------------------------------------------------------------------------------
+# -- outputs --------------------------------------------------------------------------------------
 
 
 def two_outputs(**attributes):
@@ -537,7 +535,7 @@ def test_same_output_twice():
     assert x.grad.item() == 22.0
 
 
-# -- saved tensors ----------------------------------------------------------------------------------------
+# -- saved tensors --------------------------------------------------------------------------------
 
 
 class ExpOutput(tg.Function):
@@ -693,7 +691,7 @@ def test_saved_input_is_differentiable_in_backward():
         return x * w.detach()
 
     def backward(ctx, g):
-        x, w = ctx.saved_tensors
+        _x, w = ctx.saved_tensors
         return g * w
 
     (first,) = grad(make(forward, backward).apply(x), x, create_graph=True)
@@ -779,7 +777,7 @@ def test_saved_before_modification_inside_forward_is_fine():
     np.testing.assert_array_equal(values(x.grad), [3.0, 5.0])
 
 
-# -- gradients returned -----------------------------------------------------------------------------------
+# -- gradients returned ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("create_graph", [False, True])
@@ -930,7 +928,7 @@ def test_cotangent_may_be_changed_by_backward():
     np.testing.assert_array_equal(values(x.grad), [3.0, 3.0])
 
 
-# -- misuse -----------------------------------------------------------------------------------------------
+# -- misuse ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -1009,7 +1007,7 @@ def test_ctx_methods_outside_of_forward(method, args, where):
         return g
 
     y = make(forward, backward).apply(leaf(1.0))
-    with pytest.raises(RuntimeError, match=f"F.*{method}"):
+    with pytest.raises(RuntimeError, match=f"F.*{method}"):  # noqa: PT012
         if where == "after apply":
             getattr(held[0], method)(*args)
         else:
@@ -1021,7 +1019,7 @@ def test_forward_that_returns_no_tensor():
     assert make(lambda ctx, x: None, lambda ctx, g: g).apply(leaf(1.0)) is None
 
 
-# -- composition ------------------------------------------------------------------------------------------
+# -- composition ----------------------------------------------------------------------------------
 
 
 def test_nested_functions():

@@ -29,7 +29,7 @@ def unchanged():
     assert tg.is_grad_enabled()
 
 
-# -- contexts ---------------------------------------------------------------------------------------------
+# -- contexts -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("off", OFF)
@@ -103,7 +103,7 @@ def test_set_grad_enabled_made_before_it_is_entered():
 
 @pytest.mark.parametrize("off", OFF)
 def test_exceptions_restore(off):
-    with pytest.raises(ZeroDivisionError), off():
+    with pytest.raises(ZeroDivisionError), off():  # noqa: PT012
         assert not recorded()
         raise ZeroDivisionError
     assert recorded()
@@ -155,7 +155,7 @@ def test_same_names_in_both_modules():
     assert tg.autograd.set_grad_enabled is tg.set_grad_enabled
 
 
-# -- decorators ---------------------------------------------------------------------------------------------
+# -- decorators -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", [tg.no_grad, tg.no_grad()], ids=["class", "instance"])
@@ -253,7 +253,7 @@ def test_decorating_a_class_warns():
     assert recorded()
 
 
-# -- generators ---------------------------------------------------------------------------------------------
+# -- generators -----------------------------------------------------------------------------------
 
 
 def test_generator():
@@ -272,7 +272,7 @@ def test_generator():
         try:
             found.append(next(generator))
         except StopIteration as stop:
-            assert stop.value == "end"
+            assert stop.value == "end"  # noqa: PT017
             break
         assert recorded()
     assert found == [0, 1, 2]
@@ -418,7 +418,7 @@ def test_no_grad_in_the_consumer_of_a_plain_generator():
     assert recorded()
 
 
-# -- threads ------------------------------------------------------------------------------------------------
+# -- threads --------------------------------------------------------------------------------------
 
 
 def test_each_thread_has_its_own_mode():

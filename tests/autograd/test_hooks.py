@@ -92,6 +92,26 @@ def test_hook_of_a_requested_input_replaces_what_is_returned(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_hook_of_an_input_of_backward_runs_once(kind, create_graph):
+    _, t, y = make(kind)
+    seen = []
+    t.register_hook(lambda g: seen.append(1) or g + 100)
+    with warnings.catch_warnings(action="ignore"):
+        y.backward(inputs=[t], create_graph=create_graph)
+    assert seen == [1]
+    np.testing.assert_array_equal(values(kept_grad(t)), [103.0, 103.0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_retained_input_of_backward_accumulates_once(kind):
+    _, t, y = make(kind)
+    t.retain_grad()
+    y.backward(inputs=[t])
+    np.testing.assert_array_equal(values(kept_grad(t)), [3.0, 3.0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_hooks_run_in_order_each_on_the_result_of_the_last(kind):
     _, t, y = make(kind)
     seen = []
@@ -297,7 +317,7 @@ def test_bound_methods_and_partials_as_hooks():
     assert x.grad.item() == 6.0
 
 
-# -- errors -----------------------------------------------------------------------------------------------
+# -- errors ---------------------------------------------------------------------------------------
 
 
 def test_hook_on_a_passive_tensor():
@@ -347,7 +367,7 @@ def test_error_in_a_hook_comes_through(kind):
     np.testing.assert_array_equal(values(grad(z, x)[0]), [2.0, 2.0])
 
 
-# -- retain_grad -------------------------------------------------------------------------------------------
+# -- retain_grad ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", [k for k in KINDS if k != "leaf"])
@@ -436,7 +456,9 @@ def test_retain_grad_on_the_root():
 
 
 def test_retain_grad_of_a_passive_tensor():
-    with pytest.raises(RuntimeError, match="can't retain_grad on Tensor that has requires_grad=False"):
+    with pytest.raises(
+        RuntimeError, match="can't retain_grad on Tensor that has requires_grad=False"
+    ):
         tg.tensor(1.0).retain_grad()
 
 
@@ -473,7 +495,7 @@ def test_retain_grad_makes_no_cycle():
         gc.enable()
 
 
-# -- hooks and values that are given anew ------------------------------------------------------------------
+# -- hooks and values that are given anew ---------------------------------------------------------
 
 
 def test_hook_stays_with_the_old_version():

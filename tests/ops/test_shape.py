@@ -110,7 +110,11 @@ OTHERS |= {"array_split", "split"}
 
 def test_every_function_is_here():
     names = {
-        value.name for value in vars(shape_module).values() if isinstance(value, (Op, Composite))
+        value.name
+        for value in vars(shape_module).values()
+        if isinstance(value, (Op, Composite))
+        and getattr(value, "declaration", getattr(value, "function", None)).__module__
+        == shape_module.__name__
     }
     assert names <= TABLE.keys() | COMPOSITES.keys()
     assert names == {case[0] for case in CASES} | OTHERS
@@ -289,7 +293,7 @@ def test_gradient_of_one_piece():
         ("reshape", ((5, 5),), ValueError, "reshape|shape"),
         ("transpose", ((0, 0, 1),), ValueError, "axis|axes"),
         ("transpose", ((0, 1),), ValueError, "axes"),
-        ("broadcast_to", ((2, 2),), ValueError, "broadcast"),
+        ("broadcast_to", ((2, 2, 2),), ValueError, "broadcast"),
         ("swapaxes", (0, 3), ValueError, AXIS_ERROR),
         ("swapaxes", (-4, 0), ValueError, AXIS_ERROR),
         ("moveaxis", (3, 0), ValueError, AXIS_ERROR),

@@ -265,7 +265,8 @@ def test_any_subset_of_inputs(data, leaves, steps, weights, seed):
 @SETTINGS
 def test_differences(leaves, steps, weights, seed):
     """In double precision, gradients are the limits of differences."""
-    leaves = [(shape, np.float64, layout, on) for shape, _, layout, on in leaves]
+    # no repeated elements, which would be ties that a difference breaks
+    leaves = [(shape, np.float64, layout % 4, on) for shape, _, layout, on in leaves]
     steps = [s for s in steps if not (s[0] == "view" and s[-1] % 13 == 10)]  # no casts
     assume(steps)
     arrays, active, tensors, _, total, _ = prepared(leaves, steps, weights, seed)
