@@ -1,11 +1,11 @@
 """Benchmarks of tapegrad: asv suites (``bench_*.py``) and comparisons with other libraries.
 
 ``python -m benchmarks.versus`` measures tapegrad beside PyTorch, JAX and HIPS autograd, whichever
-are installed; ``OPENBLAS_NUM_THREADS=1 asv run`` follows tapegrad alone from commit to commit.
+are installed; ``asv run`` follows tapegrad alone from commit to commit.
 
 Every library is held to one thread. The variables below are read when a library loads, so they
-are set here, before any of them is imported; asv may import NumPy before it gets here, hence the
-variable on its command line.
+are set here, before any of them is imported; asv may import NumPy before it gets here, which is
+why ``asv.conf.json`` sets the one for NumPy too.
 """
 
 import os

@@ -13,7 +13,7 @@ import numpy as np
 from tapegrad.frames import TUPLE_AVAL, OpaqueFrame, append_nary, select
 from tapegrad.kernels.structs import address_of
 from tapegrad.modes import MODE
-from tapegrad.ops.kinds import Opaque, Reduction, SweptOp, View
+from tapegrad.ops.kinds import Elementwise, Opaque, Reduction, SweptOp, View
 from tapegrad.ops.op import Op, normalize_axes
 from tapegrad.ops.shape import astype
 from tapegrad.tape.aval import AVALS, DTYPE_CODES
@@ -120,6 +120,8 @@ def _record_swept(
             saved.append(z)
         else:
             array = np.asarray(unwrap(named[name]))
+            if isinstance(op, Elementwise) and name in op.truths and array.dtype != np.bool_:
+                array = array != 0
             keep = array.dtype == z.dtype or (array.dtype == np.bool_ and array.ndim > 0)
             saved.append(array if keep else array.astype(z.dtype))
     slots = [0 if owner is None else owner[OWN_SLOT] for owner in owners]

@@ -20,6 +20,7 @@ from tapegrad.modes import MODE
 from tapegrad.ops.kinds import COMPILED_FROM, Elementwise, Reduction, SweptOp, View
 from tapegrad.ops.op import Op, normalize_axes
 from tapegrad.tape.aval import AVALS, FLOAT32, FLOAT64
+from tapegrad.tape.layout import NUMBERS
 from tapegrad.tape.tape import TAPE
 from tapegrad.tensor import Tensor, wrap
 
@@ -271,11 +272,15 @@ def _record_source(op: SweptOp, active: tuple[str, ...] | None, y: str = "") -> 
         else:
             test = " or ".join(f"own_{other} is not None" for other in readers)
             saved.append(f"{value} if {test} else None")
+    # beside one input there is a number in the short way
+    numbers = len(op.arguments) > 1 and active is not None and len(active) == 1
+    kept = {name for other in active or () for name in op.reads(other)}
+    flags = NUMBERS if numbers and not kept & {"z", *(active or ())} else 0
     return _fill(
         _RECORD,
         owners=", ".join(owners),
         saved="".join(f", {value}" for value in saved),
-        code=str(op.code),
+        code=str(op.code | flags << 32),
         x=slots[0],
         y=y or ([*slots, "0"][1]),
     )

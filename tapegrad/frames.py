@@ -13,11 +13,19 @@ from typing import Any, Protocol
 import numpy as np
 
 from tapegrad.ops.kinds import Opaque
-from tapegrad.ops.op import Op, shape_of
+from tapegrad.ops.op import shape_of
 from tapegrad.tape.aval import AVALS, FLOAT64
 from tapegrad.tape.code import OPS
-from tapegrad.tape.layout import NARY, OWN_AVAL, OWN_SLOT, SAVES
-from tapegrad.tape.sweep import MutatedError, Sweep
+from tapegrad.tape.layout import (
+    FREED,
+    NARY,
+    OWN_AVAL,
+    OWN_SEGMENT,
+    OWN_SLOT,
+    SAVES,
+    SEGMENT_BITS,
+)
+from tapegrad.tape.sweep import MutatedError, Sweep, owner_at
 from tapegrad.tape.tape import TAPE, buffer_of, reach_of
 from tapegrad.tensor import Owner, Tensor, wrap
 
@@ -27,6 +35,35 @@ FRAME = 5  # index of the frame in the owner of an n-ary record
 # A record with several outputs has this aval; their cotangents travel beside the sweep.
 TUPLE_AVAL = AVALS.of(np.zeros((), FLOAT64))
 _TUPLE_TOKEN = np.zeros(())
+
+
+SECOND_TIME = (
+    "Trying to backward through the graph a second time (or directly access saved tensors after "
+    "they have already been freed). Saved intermediate values of the graph are freed when you call "
+    ".backward() or autograd.grad(). Specify retain_graph=True if you need to backward through the "
+    "graph a second time or if you need to access saved tensors after calling backward."
+)
+
+
+def record_owner(slot: int) -> Owner | None:
+    """Return the owner of a record that something alive refers to, None if it was freed."""
+    segment = TAPE.segments.get(slot >> SEGMENT_BITS)
+    if segment is None or segment.flags(slot) & FREED:
+        return None
+    return owner_at(int(segment.rows()["owner"][slot - segment.base]))
+
+
+def record_op(owner: Owner) -> int:
+    """Return the number of the op of a record."""
+    segment = owner[OWN_SEGMENT]
+    return int(segment.rows()["op"][owner[OWN_SLOT] - segment.base])
+
+
+def node_name(owner: Owner) -> str:
+    """Return the name of a record's op as a word with capitals, such as ``Exp``."""
+    frame = owner[FRAME] if len(owner) > FRAME else None
+    name = getattr(frame, "name", None) or OPS.ops[record_op(owner)].name
+    return name if name[:1].isupper() else name.title().replace("_", "")
 
 
 class Frame(Protocol):
@@ -80,12 +117,12 @@ def unbroadcast_array(array: np.ndarray, shape: tuple[int, ...], what: str) -> n
     return array.sum(axes, keepdims=True).reshape(shape) if axes else array.reshape(shape)
 
 
-def check_unmutated(op: Op | None, slot: int, array: Any) -> None:
+def check_unmutated(slot: int, array: Any) -> None:
     """Raise if a saved array was mutated after the record at `slot`."""
     if TAPE.mutations and type(array) is np.ndarray:
         known = TAPE.mutations.get(id(buffer_of(array)))
-        if known is not None and known[1] > slot:
-            raise MutatedError(slot, -1 if op is None else op.code, known[1])
+        if known is not None and known.slots[-1] > slot:
+            raise MutatedError(slot)
 
 
 class OpaqueFrame:
@@ -141,7 +178,7 @@ class OpaqueFrame:
         values = dict(self.saved)
         for value in values.values():
             for item in value if type(value) in (list, tuple) else (value,):
-                check_unmutated(self.op, owner[OWN_SLOT], _array(item))
+                check_unmutated(owner[OWN_SLOT], _array(item))
         if "z" in values:
             z = values["z"]
             values["z"] = (
@@ -169,10 +206,10 @@ class OpaqueFrame:
             if type(value) in (list, tuple):
                 values[name] = type(value)(_array(item) for item in value)
                 for item in values[name]:
-                    check_unmutated(self.op, owner[OWN_SLOT], item)
+                    check_unmutated(owner[OWN_SLOT], item)
             else:
                 values[name] = _array(value)
-                check_unmutated(self.op, owner[OWN_SLOT], values[name])
+                check_unmutated(owner[OWN_SLOT], values[name])
         found = self._run(cotangent, values, lambda parent: sweep.is_needed(parent[OWN_SLOT]))
         for parent, array in zip(self.parents, found, strict=True):
             if array is not None and parent is not None:
@@ -229,7 +266,7 @@ class SelectFrame:
         parent = self.parents[0]
         assert parent is not None
         given = sweep.tuples.setdefault(parent[OWN_SLOT], {})
-        given[self.k] = given[self.k] + g if self.k in given else g
+        given[self.k] = np.asarray(given[self.k] + g) if self.k in given else g
         yield parent[OWN_SLOT], _TUPLE_TOKEN
 
 

@@ -35,6 +35,14 @@ def check_writable(target: Tensor, what: str) -> None:
         return
     meta = target.meta()
     base = None if meta is None else meta.base
+    if meta is not None and meta.function_view and target._own is not None:
+        raise RuntimeError(
+            f"Output 0 of {what} is a view and is being modified inplace. This view was created "
+            "inside a custom Function (or because an input was returned as-is) and the autograd "
+            "logic to handle view+inplace would override the custom backward associated with the "
+            "custom Function, leading to incorrect gradients. This behavior is forbidden. You can "
+            "fix this by cloning the output of the custom Function."
+        )
     if base is not None and base._own is not None:
         if base.is_leaf:
             raise RuntimeError(
@@ -62,7 +70,7 @@ def rebase(target: Tensor, own: Owner | None) -> None:
         return
     meta = target.meta()
     if meta is None or meta.base is None:
-        target._own = own
+        give_history(target, own)
         base = target
     else:
         base = meta.base
@@ -86,7 +94,27 @@ def refresh_views(base: Tensor) -> None:
         shown = reference()
         if shown is not None:
             source = wrap(base._a, base._own)
-            shown._own = show(source, shown._meta.steps)._own
+            give_history(shown, show(source, shown._meta.steps)._own)
+
+
+def give_history(target: Tensor, own: Owner | None) -> None:
+    """Put a tensor at another place of the graph: its hooks stay, a retained gradient follows."""
+    meta = target.meta()
+    target._own = own
+    if meta is not None and (meta.hooks or meta.retains_grad):
+        retains, meta.retains_grad = meta.retains_grad, False
+        target._meta = meta.renewed()
+        if retains and own is not None:
+            target.retain_grad()
+
+
+def note_mutation(target: Tensor) -> None:
+    """Note that the memory of a tensor is being written, unless it was split off by `data`."""
+    meta = target.meta()
+    base = meta.base if meta is not None and meta.base is not None else target
+    known = base.meta()
+    if known is None or not known.untracked:
+        TAPE.note_mutation(target._a)
 
 
 def record_unrun(op: Opaque, z: np.ndarray, bound: dict[str, Any]) -> Owner | None:
@@ -135,7 +163,7 @@ def write(target: Tensor, value: Any, what: str) -> Tensor:
             value = apply_op(broadcast_to, (value, target.shape), {})
         own = value._own
     np.copyto(target._a, array, casting="same_kind")
-    TAPE.note_mutation(target._a)
+    note_mutation(target)
     rebase(target, own)
     return target
 
@@ -163,7 +191,7 @@ def assign_item(target: Tensor, index: Any, value: Any) -> None:
         bound = {"x": old, "value": value if isinstance(value, Tensor) else array, "index": index}
         own = record_unrun(indexing.put, target._a, bound)
     target._a[index] = array
-    TAPE.note_mutation(target._a)
+    note_mutation(target)
     if recorded:
         rebase(target, own)
 
@@ -171,8 +199,15 @@ def assign_item(target: Tensor, index: Any, value: Any) -> None:
 def unwrap_index(index: Any) -> Any:
     """Return an index with arrays in place of tensors."""
     if type(index) is tuple:
-        return tuple(unwrap(part) for part in index)
-    return unwrap(index)
+        return tuple(map(_own_index, index))
+    return _own_index(index)
+
+
+def _own_index(part: Any) -> Any:
+    """Copy what could be changed before the backward pass reads it."""
+    if isinstance(part, Tensor):
+        return part._a.copy()
+    return np.array(part) if isinstance(part, (list, np.ndarray)) else part
 
 
 def read_item(source: Tensor, index: Any) -> Tensor:
@@ -194,6 +229,9 @@ def apply_with_out(op: Op, args: tuple[Any, ...], out: Any, where: Any) -> Tenso
             f"{op.name}: `where` without `out` leaves elements undefined; give `out`, or use "
             "tapegrad.where"
         )
+    if isinstance(out, Tensor) and out._own is not None and any(arg is out for arg in args):
+        source = wrap(out._a.copy(), out._own)  # the op may save what is about to be overwritten
+        args = tuple(source if arg is out else arg for arg in args)
     result = apply_op(op, args, {})
     if isinstance(out, np.ndarray):
         if result._own is not None:

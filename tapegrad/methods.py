@@ -91,11 +91,24 @@ def _install_operators() -> None:
         setattr(Tensor, f"__r{operator}__", REFLECTED.get(name) or _swapped(function))
         setattr(Tensor, f"__i{operator}__", _inplace_operator(name))
     for operator, name in PASSIVE_BINARY.items():
-        setattr(Tensor, f"__{operator}__", FUNCTIONS[name])
+        compare = FUNCTIONS[name]
+        setattr(Tensor, f"__{operator}__", _equality(compare) if operator in "eqne" else compare)
         if operator in ("and", "or", "xor"):
             setattr(Tensor, f"__r{operator}__", _swapped(FUNCTIONS[name]))
     for operator, name in UNARY.items():
         setattr(Tensor, f"__{operator}__", FUNCTIONS[name])
+
+
+def _equality(compare: Callable[..., Any]) -> Callable[..., Any]:
+    """Make an operator that leaves what is no number to Python, which finds it unequal."""
+
+    def operator(self: Tensor, other: Any) -> Any:
+        try:
+            return compare(self, other)
+        except TypeError:
+            return NotImplemented
+
+    return operator
 
 
 def _inplace_operator(name: str) -> Callable[..., Tensor]:
@@ -222,8 +235,18 @@ def _repr(self: Tensor) -> str:
     if self.dtype not in (np.float64, np.int64, np.bool_) or not self.size:
         notes.append(f"dtype={self.dtype}")
     if self._own is not None:
-        notes.append("requires_grad=True" if self.is_leaf else f"grad_fn=<{hooks.op_name(self)}>")
+        notes.append("requires_grad=True" if self.is_leaf else f"grad_fn={self.grad_fn}")
     return f"tensor({', '.join([body, *notes])})"
+
+
+def _format(self: Tensor, spec: str) -> str:
+    return format(self._a.item(), spec) if spec and not self.ndim else format(repr(self), spec)
+
+
+def _data(self: Tensor) -> Tensor:
+    bare = wrap(self._a)
+    bare.ensure_meta().untracked = True
+    return bare
 
 
 def _iter(self: Tensor) -> Any:
@@ -279,12 +302,14 @@ def _install_protocols() -> None:
         "mT": property(lambda self: FUNCTIONS["matrix_transpose"](self), doc="Last axes swapped."),
         "_version": property(lambda self: TAPE.version(self._a), doc="Mutations of the memory."),
         "_base": property(lambda self: None if self.meta() is None else self.meta().base),
+        "_is_view": lambda self: self.meta() is not None and self.meta().base is not None,
         "__array__": _array,
         "__contains__": _contains,
         "__copy__": _copy,
         "__deepcopy__": _deepcopy,
         "__dlpack__": _dlpack,
         "__dlpack_device__": lambda self: self._a.__dlpack_device__(),
+        "__format__": _format,
         "__getitem__": inplace.read_item,
         "__iter__": _iter,
         "__reduce__": _reduce,
@@ -294,12 +319,15 @@ def _install_protocols() -> None:
         "clone": _clone,
         "copy": _clone,
         "copy_": _copy_,
-        "data": property(lambda self: wrap(self._a), hooks.set_data, doc="The bare array."),
+        "data": property(_data, hooks.set_data, doc="The memory, mutations of which go unnoticed."),
+        "detach_": hooks.detach_,
         "fill_": _fill_,
         "flatten": _flatten,
         "draw": lambda self: inspection.draw(self._own),
         "grad_fn": property(hooks.grad_fn, doc="The node that recorded it, None for leaves."),
+        "output_nr": property(hooks.output_nr, doc="Which output of its record it is."),
         "register_hook": hooks.register_hook,
+        "register_post_accumulate_grad_hook": hooks.register_post_accumulate_grad_hook,
         "reshape": _reshape,
         "retain_grad": hooks.retain_grad,
         "retains_grad": property(hooks.retains_grad, doc="Whether `.grad` will be kept."),

@@ -113,6 +113,8 @@ def _wrap_result(result: Any) -> Any:
         return wrap(np.asarray(result))
     if type(result) in (list, tuple):
         return type(result)(_wrap_result(item) for item in result)
+    if hasattr(result, "_fields"):
+        return type(result)(*map(_wrap_result, result))
     return result
 
 

@@ -130,7 +130,8 @@ def array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: A
 
 def _is_passive(ufunc: Any) -> bool:
     """Whether a ufunc answers with booleans or integers only, which have no derivative."""
-    return all(signature.rpartition(">")[2][:1] in "?bhilqBHILQ" for signature in ufunc.types)
+    results = {signature.rpartition(">")[2] for signature in ufunc.types}
+    return all(set(result) <= set("?bhilqBHILQO") for result in results)
 
 
 def _ufunc_at(ufunc: Any, target: Any, index: Any, *values: Any) -> None:
@@ -170,6 +171,9 @@ def _unwrap_deep(value: Any) -> Any:
 
 def _copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
     if not isinstance(dst, Tensor):
+        if not _requires_grad((src, where)):
+            np.copyto(dst, unwrap(src), casting, unwrap(where))  # type: ignore[arg-type]
+            return
         raise _refuse("numpy.copyto to an array", "copy to a tensor, or detach() the source")
     if where is not True:
         src = FUNCTIONS["where"](where, src, dst.clone())

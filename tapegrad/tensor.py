@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,18 @@ class Meta:
     base: Tensor | None = None  # whose memory it shows, ...
     steps: tuple[Any, ...] = ()  # ... through which views, ...
     no_grad_view = False  # ... made while nothing was recorded
+    function_view = False  # or by a Function, whose record does not know of it
+    untracked = False  # mutations are not noted (`Tensor.data`)
+    post_hooks: dict[int, tuple[weakref.ref[Tensor], Callable[[Tensor], None]]] | None = None
     views: list[weakref.ref[Tensor]] | None = None  # tensors that show this one's memory
+
+    def renewed(self) -> Meta:
+        """Return the meta for a new version of the tensor: hooks stay with the old one."""
+        new = Meta()
+        new.__dict__.update(self.__dict__)
+        new.hooks = None
+        new.retains_grad = False
+        return new
 
     def add_view(self, view: Tensor) -> None:
         """Note a tensor that shows this one's memory; those that have gone are swept out."""
@@ -194,10 +206,15 @@ class Tensor:
             return self
         if self._a.dtype not in DTYPE_CODES:
             raise RuntimeError(
-                "only Tensors of floating point and complex dtype can require gradients "
+                "Only Tensors of floating point and complex dtype can require gradients "
                 f"(got {self._a.dtype}; tapegrad differentiates float32 and float64)"
             )
-        self._own = TAPE.new_leaf(AVALS.of(self._a), self.ensure_meta())
+        meta = self.ensure_meta()
+        self._own = TAPE.new_leaf(AVALS.of(self._a), meta)
+        if meta.views is not None:
+            from tapegrad.inplace import refresh_views
+
+            refresh_views(self)
         return self
 
     def detach(self) -> Tensor:
@@ -223,6 +240,15 @@ class Tensor:
     def grad(self) -> Tensor | None:
         """Gradient accumulated by `backward`, None if there is none. Settable."""
         meta = self.meta()
+        if not self.is_leaf and (meta is None or (not meta.retains_grad and meta.grad is None)):
+            warnings.warn(
+                "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its "
+                ".grad attribute won't be populated during autograd.backward(). If you indeed want "
+                "the .grad field to be populated for a non-leaf Tensor, use .retain_grad() on the "
+                "non-leaf Tensor.",
+                UserWarning,
+                stacklevel=2,
+            )
         return None if meta is None else meta.grad
 
     @grad.setter

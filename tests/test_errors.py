@@ -211,10 +211,10 @@ def test_error(name):
 
 def test_no_internal_names_in_messages():
     """Messages speak of the user's functions, not of helpers."""
-    for name, (function, error, _) in CASES.items():
+    for name, (function, *_) in CASES.items():
         try:
             function()
-        except error as caught:
+        except Exception as caught:  # test_error looks at its type
             text = str(caught)
         else:
             continue  # test_error says so

@@ -12,7 +12,7 @@ from tapegrad.autograd.engine import run_hooks, sweep_arrays, sweep_tensors
 from tapegrad.modes import MODE
 from tapegrad.numeric import FUNCTIONS
 from tapegrad.tape.layout import LEAF_CLOCK, OWN_INPUTS, OWN_SLOT
-from tapegrad.tensor import Owner, Tensor, wrap
+from tapegrad.tensor import Meta, Owner, Tensor, wrap
 
 Tensors = Tensor | Sequence[Tensor]
 
@@ -144,15 +144,41 @@ def backward(
         owners = _owners(chosen)
     roots = _roots(_as_tuple(tensors, "tensors"), grad_tensors, create_graph)
     retain = create_graph if retain_graph is None else retain_graph
-    for slot, (own, g) in _run(roots, owners, retain, create_graph).items():
-        meta = own[OWN_INPUTS] if slot >= LEAF_CLOCK else targets[slot].ensure_meta()
-        accumulate(meta, g, create_graph)
+    if create_graph:
+        warnings.warn(
+            "Using backward() with create_graph=True will create a reference cycle between the "
+            "parameter and its gradient which can cause a memory leak. We recommend using "
+            "autograd.grad when creating the graph to avoid this. If you have to use this "
+            "function, make sure to reset the .grad fields of your parameters to None after use "
+            "to break the cycle and avoid the leak.",
+            UserWarning,
+            stacklevel=2,
+        )
+    found = _run(roots, owners, retain, create_graph)
+    before = MODE.set_recording(create_graph)
+    try:
+        for slot, (own, g) in found.items():
+            if slot >= LEAF_CLOCK:
+                accumulate(own[OWN_INPUTS], g, create_graph)
+            elif not (meta := targets[slot].ensure_meta()).retains_grad:
+                add_to_grad(meta, g, create_graph)
+    finally:
+        MODE.set_recording(before)
 
 
-def accumulate(meta: Any, g: Tensor, create_graph: bool) -> None:
-    """Add a gradient to a tensor's `.grad`, in place unless it is to be differentiated."""
+def accumulate(meta: Meta, g: Tensor, create_graph: bool) -> None:
+    """Run a leaf's hooks on a gradient and add what comes out to its `.grad`."""
     if meta.hooks:
         g = run_hooks(meta.hooks, g)
+    add_to_grad(meta, g, create_graph)
+    for tensor, hook in list((meta.post_hooks or {}).values()):
+        leaf = tensor()
+        if leaf is not None and hook(leaf) is not None:
+            raise RuntimeError("Tensor post accumulate grad hooks should return None.")
+
+
+def add_to_grad(meta: Meta, g: Tensor, create_graph: bool) -> None:
+    """Add to a `.grad`, in place unless it is to be differentiated."""
     old = meta.grad
     if old is None:
         meta.grad = g
@@ -245,7 +271,7 @@ def grad(
         )
     chosen = _as_tuple(inputs, "inputs")
     if not chosen:
-        raise ValueError("grad requires non-empty inputs.")
+        raise RuntimeError("`inputs` argument to `grad()` cannot be empty.")
     retain = create_graph if retain_graph is None else retain_graph
     outputs = _as_tuple(outputs, "outputs")
     owners = _owners(chosen)
@@ -260,7 +286,13 @@ def grad(
         if pair is not None:
             g = pair[1]
             meta = tensor.meta() if own[OWN_SLOT] >= LEAF_CLOCK else None
-            result.append(run_hooks(meta.hooks, g) if meta is not None and meta.hooks else g)
+            if meta is not None and meta.hooks:
+                before = MODE.set_recording(create_graph)
+                try:
+                    g = run_hooks(meta.hooks, g)
+                finally:
+                    MODE.set_recording(before)
+            result.append(g)
         elif materialize_grads:
             result.append(wrap(np.zeros(tensor.shape, tensor.dtype)))
         elif allow_unused:

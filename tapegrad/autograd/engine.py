@@ -7,13 +7,20 @@ records in Python and computes with tensors, so that the result can be different
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from tapegrad.dispatch import apply_op
-from tapegrad.frames import FRAME, check_unmutated
+from tapegrad.frames import (
+    FRAME,
+    SECOND_TIME,
+    check_unmutated,
+    node_name,
+    record_op,
+    record_owner,
+)
 from tapegrad.modes import MODE
 from tapegrad.ops import elementwise as ew
 from tapegrad.ops.kinds import Reduction, View
@@ -28,28 +35,53 @@ from tapegrad.tape.layout import (
     OWN_INPUTS,
     OWN_SEGMENT,
     OWN_SLOT,
-    SEGMENT_BITS,
 )
-from tapegrad.tape.sweep import FreedError, MutatedError, Owner, Sweep, free, inputs_of, owner_at
-from tapegrad.tape.tape import TAPE
+from tapegrad.tape.sweep import FreedError, MutatedError, Owner, Sweep, free, inputs_of
+from tapegrad.tape.tape import TAPE, buffer_of
 from tapegrad.tensor import Meta, Tensor, wrap
-
-SECOND_TIME = (
-    "Trying to backward through the graph a second time (or directly access saved tensors after "
-    "they have already been freed). Saved intermediate values of the graph are freed when you call "
-    ".backward() or autograd.grad(). Specify retain_graph=True if you need to backward through the "
-    "graph a second time or if you need to access saved tensors after calling backward."
-)
 
 
 def mutated_message(error: MutatedError) -> str:
-    """Say what was modified, when, and what to do."""
-    op = "an op" if error.op < 0 else OPS.ops[error.op].name
+    """Say which saved value was modified, which op's output it was, and what to do."""
+    what = "a saved value"
+    owner = record_owner(error.slot)
+    for name, array, maker in saved_values(owner) if owner is not None else ():
+        known = TAPE.mutations.get(id(buffer_of(array)))
+        if known is not None and known.slots[-1] > error.slot:
+            what = f"[{array.dtype} {list(array.shape)}]"
+            if maker is not None and maker[OWN_SLOT] < LEAF_CLOCK:
+                what += f", which is output 0 of {node_name(maker)},"
+            expected = known.version_before(error.slot)
+            what += f" is at version {known.count}; expected version {expected} instead"
+            what += f" (saved by {node_name(owner)} as {name!r})" if owner is not None else ""
+            break
     return (
         "one of the variables needed for gradient computation has been modified by an inplace "
-        f"operation: a value saved by {op}, recorded at position {error.slot} of the tape, was "
-        f"modified at position {error.position}. Hint: compute on a copy, or save before modifying."
+        f"operation: {what}. Hint: modify a copy (clone()), or do it before the value is used."
     )
+
+
+def saved_values(owner: Owner) -> Iterator[tuple[str, np.ndarray, Owner | None]]:
+    """Yield name, array and maker's owner of everything that a record saved."""
+    frame = owner[FRAME] if len(owner) > FRAME else None
+    if hasattr(frame, "contributions"):
+        saved = getattr(frame, "saved", {})
+        items = saved.items() if isinstance(saved, dict) else enumerate(saved)
+        for name, value in items:
+            for item in value if isinstance(value, (list, tuple)) else (value,):
+                if isinstance(item, Tensor):
+                    yield str(name), item._a, item._own
+                elif isinstance(item, np.ndarray):
+                    yield str(name), item, owner
+        return
+    op = OPS.ops[record_op(owner)]
+    if not isinstance(op, View):
+        count = len(op.differentiable)
+        makers = dict(zip(op.differentiable, owner[OWN_INPUTS:], strict=False))
+        makers["z"] = owner
+        for name, array in zip(op.saved, owner[OWN_INPUTS + count :], strict=False):
+            if array is not None:
+                yield name, array, makers.get(name)
 
 
 def sweep_arrays(
@@ -97,20 +129,16 @@ def sweep_arrays(
     for slot in sweep.borrowed & arrays.keys():
         arrays[slot] = arrays[slot].copy()
     if inputs is None:
-        found = {
-            slot: (leaf_owner(slot), array) for slot, array in arrays.items() if slot >= LEAF_CLOCK
-        }
+        found = {}
+        for slot, array in arrays.items():
+            leaf = record_owner(slot) if slot >= LEAF_CLOCK else None
+            if leaf is not None:
+                found[slot] = (leaf, array)
     else:
         owners = {own[OWN_SLOT]: own for own in inputs}
         found = {slot: (own, arrays[slot]) for slot, own in owners.items() if slot in arrays}
     sweep.finish()
     return found
-
-
-def leaf_owner(slot: int) -> Owner:
-    """Return the owner of a leaf that something alive refers to."""
-    segment = TAPE.segments[slot >> SEGMENT_BITS]
-    return owner_at(int(segment.rows()["owner"][slot - segment.base]))
 
 
 def run_record(sweep: Sweep, slot: int, owner: Owner, g: np.ndarray) -> Any:
@@ -124,8 +152,8 @@ def run_record(sweep: Sweep, slot: int, owner: Owner, g: np.ndarray) -> Any:
 
 def run_slot_hooks(sweep: Sweep, slot: int) -> None:
     """Run the hooks of a requested output when its cotangent is complete."""
-    segment = TAPE.segments[slot >> SEGMENT_BITS]
-    owner = owner_at(int(segment.rows()["owner"][slot - segment.base]))
+    owner = record_owner(slot)
+    assert owner is not None
     _run_owner_hooks(sweep, slot, owner, sweep.arrays[slot])
     sweep.hooked.add(slot)
 
@@ -280,7 +308,7 @@ def _pull_back_swept(op: Any, own: Owner, g: Tensor, y_word: int, wanted: Any) -
     values: dict[str, Any] = {}
     for name, array in zip(op.saved, own[OWN_INPUTS + count :], strict=False):
         if array is not None:
-            check_unmutated(op, own[OWN_SLOT], array)
+            check_unmutated(own[OWN_SLOT], array)
             values[name] = wrap(array, owner_of.get(name))
     if isinstance(op, Reduction):
         shape = AVALS.shapes[parents[0][OWN_AVAL]]

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from tapegrad.dispatch import owner_of
-from tapegrad.frames import TUPLE_AVAL, append_nary, check_unmutated, fit_array, select
+from tapegrad.frames import (
+    SECOND_TIME,
+    TUPLE_AVAL,
+    append_nary,
+    check_unmutated,
+    fit_array,
+    record_owner,
+    select,
+)
 from tapegrad.modes import MODE
 from tapegrad.tape.aval import AVALS, DTYPE_CODES
 from tapegrad.tape.code import OPS
@@ -42,7 +52,7 @@ class FunctionCtx:
     _saved: tuple[Any, ...] | None = None
     _materialize = True
     _non_differentiable: tuple[Any, ...] = ()
-    _frame: FunctionFrame | None = None
+    _frame: weakref.ref[FunctionFrame] | None = None
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
         """Keep tensors (inputs, outputs or others) for the backward pass.
@@ -90,9 +100,11 @@ class FunctionCtx:
         RuntimeError
             If they were modified in place since, or freed by an earlier backward pass.
         """
-        frame = self._frame
-        if frame is None:
+        if self._frame is None:
             return () if self._saved is None else self._saved
+        frame = self._frame()
+        if frame is None:
+            raise RuntimeError(SECOND_TIME)
         return frame.unpack()
 
 
@@ -105,21 +117,29 @@ class FunctionFrame:
         "ctx",
         "name",
         "outputs",
-        "owner",
         "parents",
         "saved",
         "saves",
+        "slot",
+        "tensors",
     )
 
-    def __init__(self, cls: type[Function], ctx: FunctionCtx, parents: list[Owner | None]) -> None:
+    def __init__(
+        self,
+        cls: type[Function],
+        ctx: FunctionCtx,
+        parents: list[Owner | None],
+        tensors: list[bool],
+    ) -> None:
         self.cls = cls
+        self.tensors = tensors  # which arguments were tensors
         self.ctx = ctx
         self.name = cls.__name__
         self.parents = parents
         self.outputs: list[tuple[tuple[int, ...], np.dtype] | None] = []
         self.saved: tuple[Any, ...] = ()
         self.saves = False
-        self.owner: Owner | None = None  # only while backward runs: no cycle
+        self.slot = 0
 
     def keep(self, saved: tuple[Any, ...] | None, results: tuple[Any, ...]) -> None:
         """Keep saved tensors: outputs by their number, as they would hold this record."""
@@ -135,26 +155,22 @@ class FunctionFrame:
         self.saves = bool(self.saved)
 
     def unpack(self) -> tuple[Tensor | None, ...]:
-        """Return the saved tensors, checked, while backward runs."""
-        owner = self.owner
+        """Return the saved tensors, checked against mutation and freeing."""
+        owner = record_owner(self.slot)  # found through the tape: a reference would be a cycle
         if owner is None:
-            raise RuntimeError(
-                f"{self.name}: ctx.saved_tensors can be read while backward runs, or before "
-                "the record is freed"
-            )
-        slot = owner[OWN_SLOT]
+            raise RuntimeError(SECOND_TIME)
         found: list[Tensor | None] = []
         for item in self.saved:
             if type(item) is tuple:
                 k, array = item
-                own = owner if owner[OWN_AVAL] != TUPLE_AVAL or len(self.outputs) == 1 else None
-                if own is None and MODE.recording:
-                    own = select(owner, k)
+                own: Owner | None = owner
+                if owner[OWN_AVAL] == TUPLE_AVAL and len(self.outputs) > 1:
+                    own = select(owner, k) if MODE.recording else None
                 found.append(wrap(array, own))
             else:
                 found.append(item)
             if found[-1] is not None:
-                check_unmutated(None, slot, found[-1]._a)
+                check_unmutated(self.slot, found[-1]._a)
         return tuple(found)
 
     def _backward(self, owner: Owner, grads: tuple[Tensor | None, ...], wanted: Any) -> list[Any]:
@@ -164,11 +180,9 @@ class FunctionFrame:
         ctx.needs_input_grad = tuple(
             parent is not None and bool(wanted(parent)) for parent in self.parents
         )
-        self.owner = owner
         try:
             result = self.cls._backward_method()(ctx, *grads)
         finally:
-            self.owner = None
             ctx.needs_input_grad = known
         given = list(result) if isinstance(result, tuple) else [result]
         count = len(self.parents)
@@ -181,10 +195,14 @@ class FunctionFrame:
             )
         for k, (g, parent) in enumerate(zip(given, self.parents, strict=True)):
             if g is not None and not isinstance(g, Tensor):
-                raise TypeError(
-                    f"function {self.name}Backward returned a gradient of type "
-                    f"{type(g).__name__} at index {k}: expected Variable or None "
-                    f"(got {type(g).__name__})"
+                raise RuntimeError(
+                    f"function {self.name}Backward returned a gradient at index {k} that is no "
+                    f"tensor: expected Variable or None (got {type(g).__name__})"
+                )
+            if g is not None and not self.tensors[k]:
+                raise RuntimeError(
+                    f"function {self.name}Backward returned a gradient different than None at "
+                    f"position {k + 1}, but the corresponding forward input was not a Variable"
                 )
             if parent is None:
                 given[k] = None
@@ -299,13 +317,14 @@ class Function:
         return cls.vjp if cls.vjp is not Function.vjp else cls.backward
 
     @classmethod
-    def apply(cls, *args: Any) -> Any:
+    def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Run forward, and record it if an argument requires gradients.
 
         Parameters
         ----------
-        *args
-            Arguments of forward: tensors and anything else.
+        *args, **kwargs
+            Arguments of forward: tensors and anything else. Keywords take the places of the
+            arguments that they name; backward returns a gradient for these as well.
 
         Returns
         -------
@@ -313,8 +332,14 @@ class Function:
             The outputs of forward.
         """
         cls._backward_method()
-        parents = [owner_of(arg) for arg in args]
         ctx = FunctionCtx()
+        if kwargs:
+            separate = cls.setup_context is not Function.setup_context
+            first = () if separate else (ctx,)
+            bound = inspect.signature(cls.forward).bind(*first, *args, **kwargs)
+            bound.apply_defaults()
+            args = bound.args[len(first) :]
+        parents = [owner_of(arg) for arg in args]
         ctx._name = cls.__name__
         record = MODE.recording and any(parent is not None for parent in parents)
         ctx.needs_input_grad = tuple(record and parent is not None for parent in parents)
@@ -342,21 +367,29 @@ class Function:
         )
         if not record:
             return fresh if isinstance(output, tuple) else fresh[0]
-        _record(cls, ctx, parents, fresh, saved)
+        frame = FunctionFrame(cls, ctx, parents, [isinstance(arg, Tensor) for arg in args])
+        _record(frame, fresh, saved)
+        for result, given in zip(fresh, results, strict=True):
+            if isinstance(result, Tensor) and result._own is not None:
+                _mark_shared(result, given, args)
         return fresh if isinstance(output, tuple) else fresh[0]
 
 
-def _record(
-    cls: type[Function],
-    ctx: FunctionCtx,
-    parents: list[Owner | None],
-    results: tuple[Any, ...],
-    saved: tuple[Any, ...] | None,
-) -> None:
+def _mark_shared(result: Tensor, given: Any, args: tuple[Any, ...]) -> None:
+    """Note an output that shows memory of an argument, so that in-place work on it is refused."""
+    for arg in args:
+        if isinstance(arg, Tensor) and (given is arg or np.may_share_memory(result._a, arg._a)):
+            meta = result.ensure_meta()
+            meta.function_view = True
+            if meta.base is None:
+                meta.base = arg
+
+
+def _record(frame: FunctionFrame, results: tuple[Any, ...], saved: tuple[Any, ...] | None) -> None:
     """Record a Function and give its outputs their history."""
-    frame = FunctionFrame(cls, ctx, parents)
+    ctx = frame.ctx
     frame.keep(saved, results)
-    ctx._frame = frame
+    ctx._frame = weakref.ref(frame)
     ctx._saved = None
     passive = {id(result) for result in ctx._non_differentiable}
     outputs = []
@@ -371,8 +404,10 @@ def _record(
     if len(results) == 1:
         if outputs[0] is not None:
             outputs[0]._own = append_nary(FUNCTION, AVALS.of(outputs[0]._a), frame)
+            frame.slot = outputs[0]._own[OWN_SLOT]
         return
     record = append_nary(FUNCTION, TUPLE_AVAL, frame)
+    frame.slot = record[OWN_SLOT]
     for k, result in enumerate(outputs):
         if result is not None:
             result._own = select(record, k)

@@ -24,6 +24,11 @@ class _GradMode:
 
     enabled: bool
 
+    def __new__(cls, function: Any = None) -> Any:
+        """Make the context, or decorate a function given at once (``@no_grad``)."""
+        made = super().__new__(cls)
+        return made if function is None or isinstance(function, bool) else made(function)
+
     def __enter__(self) -> None:
         self._before = MODE.set_recording(self.enabled)
 

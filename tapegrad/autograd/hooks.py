@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.tape.code import OPS
-from tapegrad.tape.layout import LEAF_CLOCK, OWN_SEGMENT, OWN_SLOT
+from tapegrad.frames import FRAME, SelectFrame, node_name
+from tapegrad.tape.layout import LEAF_CLOCK, OWN_SLOT
 from tapegrad.tensor import Meta, Tensor, flag_python
 
 _ids = itertools.count()
@@ -97,27 +97,68 @@ def retains_grad(self: Tensor) -> bool:
     return meta is not None and meta.retains_grad
 
 
-def op_name(tensor: Tensor) -> str:
-    """Return the name of the op that recorded a tensor."""
-    own = tensor._own
-    if own is None:
-        return ""
-    segment = own[OWN_SEGMENT]
-    op = int(segment.rows()["op"][own[OWN_SLOT] - segment.base])
-    name = OPS.ops[op].name
-    from tapegrad.frames import FRAME
+def register_post_accumulate_grad_hook(
+    self: Tensor, hook: Callable[[Tensor], None]
+) -> RemovableHandle:
+    """Call a function with this leaf whenever its `.grad` was added to.
 
-    if len(own) > FRAME and hasattr(own[FRAME], "name"):
-        name = own[FRAME].name
-    return f"{name.title().replace('_', '')}Backward"
+    Parameters
+    ----------
+    hook
+        Gets the leaf; has to return None.
+
+    Raises
+    ------
+    RuntimeError
+        If the tensor does not require gradients or is not a leaf.
+    """
+    if self._own is None:
+        raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+    if not self.is_leaf:
+        raise RuntimeError("post accumulate grad hooks cannot be registered on non-leaf tensors")
+    meta = self.ensure_meta()
+    if meta.post_hooks is None:
+        meta.post_hooks = {}
+    handle = RemovableHandle(meta.post_hooks, meta)
+    meta.post_hooks[handle.id] = (weakref.ref(self), hook)
+    return handle
+
+
+def detach_(self: Tensor) -> Tensor:
+    """Take this tensor out of the graph, in place; return it.
+
+    Raises
+    ------
+    RuntimeError
+        If it is a view: its base would not know.
+    """
+    meta = self.meta()
+    if meta is not None and meta.base is not None:
+        raise RuntimeError(
+            "Can't detach views in-place. Use detach() instead: the base would keep its history."
+        )
+    self._own = None
+    return self
+
+
+def output_nr(self: Tensor) -> int:
+    """Return which output of its record a tensor is."""
+    own = self._own
+    frame = own[FRAME] if own is not None and len(own) > FRAME else None
+    return frame.k if isinstance(frame, SelectFrame) else 0
 
 
 class Node:
     """The record of an op, seen as a node of the graph."""
 
     def __init__(self, tensor: Tensor) -> None:
-        self._name = op_name(tensor)
-        self._own = tensor._own
+        own = tensor._own
+        assert own is not None
+        frame = own[FRAME] if len(own) > FRAME else None
+        maker = frame.parents[0] if isinstance(frame, SelectFrame) else own
+        assert maker is not None
+        self._name = f"{node_name(maker)}Backward"
+        self._own = own
 
     def name(self) -> str:
         """Return the op's name with "Backward"."""

@@ -130,7 +130,7 @@ def power(x, y):
 
 @power.partial("x")
 def _(x, y):
-    return where(y == 0.0, 0.0, y * power(x, y - 1.0))
+    return where(y == 0.0, 0.0, y * power(x, where(y == 0.0, 1.0, y) - 1.0))
 
 
 @power.partial("y")

@@ -91,9 +91,12 @@ class Elementwise(SweptOp):
     kind = "elementwise"
     sweep_kind = KIND_MAP
 
-    def __init__(self, declaration: Formula, function: Any, compiled: bool) -> None:
+    def __init__(
+        self, declaration: Formula, function: Any, compiled: bool, truths: tuple[str, ...]
+    ) -> None:
         super().__init__(declaration)
         self.formula = declaration
+        self.truths = truths  # arguments of which only the truth counts
         self.function = function
         self.compiled = CompiledMap(self) if compiled or function is None else None
 
@@ -148,7 +151,7 @@ class CompiledMap:
 
 
 def elementwise(
-    function: Any = None, *, compiled: bool = False
+    function: Any = None, *, compiled: bool = False, truths: tuple[str, ...] = ()
 ) -> Callable[[Formula], Elementwise]:
     """Declare an elementwise op from its scalar formula (a decorator).
 
@@ -158,8 +161,10 @@ def elementwise(
         The NumPy ufunc that computes it; without one, the formula is compiled.
     compiled
         The compiled formula is faster than `function` on large arrays: use it there.
+    truths
+        Arguments of which only the truth counts.
     """
-    return lambda declaration: Elementwise(declaration, function, compiled)
+    return lambda declaration: Elementwise(declaration, function, compiled, truths)
 
 
 class Reduction(SweptOp):

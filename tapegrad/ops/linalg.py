@@ -122,6 +122,8 @@ def tensordot(x, y, axes=2):
         axes_x = tuple(range(rank(x) - count, rank(x)))
         axes_y = tuple(range(count))
     else:
+        if len(np.atleast_1d(axes[0])) != len(np.atleast_1d(axes[1])):
+            raise ValueError(f"tensordot: `axes` {axes!r} must name as many axes of x as of y")
         axes_x = normalize_axes(tuple(np.atleast_1d(axes[0]).tolist()), rank(x))
         axes_y = normalize_axes(tuple(np.atleast_1d(axes[1]).tolist()), rank(y))
     summed_x = [shape_of(x)[a] for a in axes_x]
@@ -163,6 +165,7 @@ def _(g, operands, subscripts):
             [g, *others],
             ",".join([output, *other_terms]) + "->" + "".join(c for c in sizes if c in known),
         )
+        found = unbroadcast(found, tuple(n for c, n in sizes.items() if c in known))
         # indices that the term alone has were summed: every element gets the same
         found = reshape(found, tuple(n if c in known else 1 for c, n in sizes.items()))
         found = broadcast_to(found, tuple(sizes.values()))
@@ -342,6 +345,8 @@ def _(g, x):
 @composite
 def matrix_power(x, n):
     """Integer power of square matrices."""
+    if not isinstance(n, (int, np.integer)):
+        raise TypeError(f"matrix_power: exponent {n!r} must be an integer")
     if n < 0:
         x, n = inv(x), -n
     if n == 0:
@@ -500,6 +505,8 @@ def vector_norm(x, axis=None, keepdims=False, ord=2):
     """Norm of vectors along axes; the derivative where it is 0 is 0 (for ord >= 1)."""
     if ord == 2:
         return reduction.euclidean_norm(x, axis=axis, keepdims=keepdims)
+    if isinstance(ord, str):
+        raise ValueError(f"vector_norm: ord {ord!r} is for matrices; give two axes")
     size = ew.absolute(x)
     if ord == math.inf:
         return reduction.max(size, axis=axis, keepdims=keepdims)

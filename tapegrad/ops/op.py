@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import normalize_axis_tuple
 
 from tapegrad.tape.code import OPS
 
@@ -134,11 +135,15 @@ def shape_of(value: Any) -> tuple[int, ...]:
 
 
 def normalize_axes(axis: Any, ndim: int) -> tuple[int, ...]:
-    """Return the axes of a reduction as non-negative numbers."""
+    """Return the axes of a reduction as non-negative numbers; NumPy's AxisError if there is none.
+
+    As in NumPy, a 0-d array may be reduced over its missing axis.
+    """
     if axis is None:
         return tuple(range(ndim))
-    axes = axis if isinstance(axis, (tuple, list)) else (axis,)
-    return tuple(int(a) % ndim if ndim else 0 for a in axes)
+    if ndim == 0 and axis in (0, -1, (), (0,), (-1,)):
+        return ()
+    return tuple(normalize_axis_tuple(axis, ndim))
 
 
 def plain(value: Any) -> np.ndarray:

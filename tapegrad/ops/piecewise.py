@@ -13,7 +13,7 @@ import numpy as np
 from tapegrad.ops.kinds import composite, elementwise
 
 
-@elementwise(np.where)
+@elementwise(np.where, truths=("condition",))
 def where(condition, x, y):
     """X where the condition holds, else y; the condition is not differentiable."""
     return x if condition else y
@@ -208,8 +208,8 @@ def _():
 
 
 @mod.partial("y")
-def _(x, y):
-    return -floor_divide(x, y)
+def _(z, x, y):
+    return -rint((x - z) / y)  # the quotient that goes with this remainder
 
 
 @elementwise(np.fmod)
@@ -224,8 +224,8 @@ def _():
 
 
 @fmod.partial("y")
-def _(x, y):
-    return -trunc(x / y)
+def _(z, x, y):
+    return -rint((x - z) / y)  # the quotient that goes with this remainder
 
 
 def _relu(x):

@@ -40,7 +40,7 @@ def _logsumexp(x, axis, keepdims):
             return np.log(np.sum(x, axis=axis, keepdims=keepdims))
     high = np.max(x, axis=axis, keepdims=True)
     high = np.where(np.isfinite(high), high, np.zeros((), x.dtype))
-    shifted = np.subtract(x, high)
+    shifted = np.asarray(np.subtract(x, high))
     with np.errstate(divide="ignore", over="ignore"):
         total = np.log(np.sum(np.exp(shifted, out=shifted), axis=axis, keepdims=True))
     total += high
@@ -59,6 +59,9 @@ def _(z, x):
 
 
 def _euclidean_norm(x, axis, keepdims):
+    x = np.asarray(x)
+    if x.dtype.kind != "f":
+        x = x.astype(np.float64)
     return np.sqrt(np.sum(np.square(x), axis=axis, keepdims=keepdims))
 
 
@@ -157,10 +160,14 @@ def _centred_moment(x: Any, axis: Any, ddof: float, keepdims: bool, square: bool
     shape = shape_of(x)
     free = math.prod(shape[a] for a in normalize_axes(axis, len(shape))) - ddof
     centred = x - mean(x, axis=axis, keepdims=True)
-    divisor = free if free > 0 else math.nan
     if square:
-        return sum(ew.square(centred), axis=axis, keepdims=keepdims) / divisor
-    return euclidean_norm(centred, axis=axis, keepdims=keepdims) / math.sqrt(divisor)
+        total = sum(ew.square(centred), axis=axis, keepdims=keepdims)
+    else:
+        total = euclidean_norm(centred, axis=axis, keepdims=keepdims)
+    if free > 0:
+        return total / (free if square else math.sqrt(free))
+    with np.errstate(invalid="ignore"):  # no degrees of freedom are left: inf, or nan for 0 / 0
+        return total * math.inf
 
 
 @composite
@@ -172,6 +179,8 @@ def prod(x, axis=None, *, keepdims=False):
     from tapegrad.ops.shape import concatenate, getitem, moveaxis, reshape
 
     shape = shape_of(x)
+    if plain(x).dtype.kind in "biu":
+        return np.prod(plain(x), axis=axis, keepdims=keepdims)
     axes = normalize_axes(axis, len(shape))
     kept = tuple(dim for k, dim in enumerate(shape) if k not in axes)
     x = moveaxis(x, axes, tuple(range(len(axes))))
@@ -193,9 +202,12 @@ def cumprod(x, axis=None):
     """
     from tapegrad.ops.shape import concatenate, getitem, ravel
 
+    if plain(x).dtype.kind in "biu":
+        return np.cumprod(plain(x), axis=axis)
     if axis is None:
         x, axis = ravel(x), 0
-    before = (slice(None),) * (axis % rank(x))
+    (axis,) = normalize_axes(axis, rank(x))
+    before = (slice(None),) * axis
     n = shape_of(x)[axis]
     step = 1
     while step < n:

@@ -120,7 +120,8 @@ def _(g, arrays_shape, axis):
 
 def _cut(x: Any, sizes: Sequence[int], axis: int) -> list[Any]:
     """Cut into consecutive pieces along an axis."""
-    before = (slice(None),) * (axis % rank(x))
+    (axis,) = normalize_axes(axis, rank(x))
+    before = (slice(None),) * axis
     stops = np.cumsum(sizes).tolist()
     return [
         getitem(x, (*before, slice(stop - size, stop)))
@@ -155,7 +156,8 @@ def ravel(x, order="C"):
 def swapaxes(x, axis1, axis2):
     """Exchange two axes."""
     axes = list(range(rank(x)))
-    axes[axis1], axes[axis2] = axes[axis2], axes[axis1]
+    ((first,), (second,)) = normalize_axes(axis1, rank(x)), normalize_axes(axis2, rank(x))
+    axes[first], axes[second] = second, first
     return transpose(x, tuple(axes))
 
 
@@ -225,6 +227,8 @@ def stack(arrays, axis=0):
 def hstack(arrays):
     """Join along the second axis (the first, of 1-d arrays)."""
     arrays = [atleast_1d(a) for a in arrays]
+    if not arrays:
+        raise ValueError("hstack: need at least one array to join")
     return concatenate(arrays, 0 if rank(arrays[0]) == 1 else 1)
 
 
@@ -237,11 +241,12 @@ def vstack(arrays):
 @composite
 def array_split(x, indices_or_sections, axis=0):
     """Cut along an axis at indices, or into a number of nearly equal pieces."""
+    (axis,) = normalize_axes(axis, rank(x))
     length = shape_of(x)[axis]
     if np.ndim(indices_or_sections):
+        before = (slice(None),) * axis
         stops = [*map(int, indices_or_sections), length]
         starts = [0, *stops[:-1]]
-        before = (slice(None),) * (axis % rank(x))
         return [
             getitem(x, (*before, slice(start, stop)))
             for start, stop in zip(starts, stops, strict=True)
@@ -256,6 +261,7 @@ def array_split(x, indices_or_sections, axis=0):
 @composite
 def split(x, indices_or_sections, axis=0):
     """Cut along an axis at indices, or into a number of equal pieces."""
+    (axis,) = normalize_axes(axis, rank(x))
     if not np.ndim(indices_or_sections) and shape_of(x)[axis] % int(indices_or_sections):
         raise ValueError("split: the array does not divide into equal pieces; use array_split")
     return array_split(x, indices_or_sections, axis)
@@ -264,7 +270,8 @@ def split(x, indices_or_sections, axis=0):
 @composite
 def unstack(x, axis=0):
     """Return the slices along an axis as a tuple."""
-    before = (slice(None),) * (axis % rank(x))
+    (axis,) = normalize_axes(axis, rank(x))
+    before = (slice(None),) * axis
     return tuple(getitem(x, (*before, k)) for k in range(shape_of(x)[axis]))
 
 
@@ -275,6 +282,7 @@ def roll(x, shift, axis=None):
         return reshape(roll(ravel(x), shift, 0), shape_of(x))
     shifts, axes = np.broadcast_arrays(shift, axis)
     for step, a in zip(shifts.ravel().tolist(), axes.ravel().tolist(), strict=True):
+        (a,) = normalize_axes(a, rank(x))
         length = shape_of(x)[a]
         if length and step % length:
             at = length - step % length
@@ -336,6 +344,10 @@ def pad(x, pad_width, mode="constant", constant_values=0.0):
     """Extend every axis: by a constant, or as NumPy's modes edge, wrap, reflect and symmetric."""
     shape = shape_of(x)
     widths = np.broadcast_to(np.asarray(pad_width), (len(shape), 2)).tolist()
+    if any(width < 0 for pair in widths for width in pair):
+        raise ValueError(
+            f"pad: pad_width {pad_width!r} must not be negative; use slices to cut off"
+        )
     if mode == "constant":
         outer = tuple(
             before + dim + after for (before, after), dim in zip(widths, shape, strict=True)

@@ -38,10 +38,13 @@ class AvalTable:
         self._ids: dict[tuple[Shape, np.dtype], int] = {}
         self.shapes: list[Shape] = []
         self.dtypes: list[np.dtype] = []
+        self._kept: list[np.ndarray] = []
         self._set_words(np.zeros((64, AVAL_WORDS), np.int64))
         self._lock = threading.Lock()
 
     def _set_words(self, words: np.ndarray) -> None:
+        # a running sweep may still read the table before the last growth
+        self._kept.append(words)
         self.words = words
         self.address = address_of(words)
 

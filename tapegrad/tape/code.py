@@ -38,9 +38,12 @@ class OpTable:
 
     def __init__(self) -> None:
         self.ops: list[Any] = []
+        self._kept: list[tuple[np.ndarray, np.ndarray]] = []
         self._set(np.zeros((256, OP_WORDS), np.int64), np.zeros((256, 2, KERNEL_INPUTS), np.int64))
 
     def _set(self, meta: np.ndarray, kernels: np.ndarray) -> None:
+        # a running sweep may still read the tables before the last growth
+        self._kept.append((meta, kernels))
         self.meta, self.kernels = meta, kernels
         self.meta_address, self.kernels_address = address_of(meta), address_of(kernels)
 
@@ -108,6 +111,7 @@ def _address(module: str, name: str, arguments: int) -> int:
         import numba
 
         function = getattr(importlib.import_module(f"tapegrad.tape.{module}"), name)
+        function = getattr(function, "py_func", function)  # where others call it as well
         signature = numba.void(*[numba.int64] * arguments)
         return numba.cfunc(signature, **OPTIONS)(function)
 

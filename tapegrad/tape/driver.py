@@ -249,6 +249,8 @@ def retire(st, entry, row):
     r = i8_pointer(row)
     head = load(r, ROW_OP)
     saves = load(i8_pointer(load(st, S_OPS)), (head & MASK_32) * OP_WORDS + OP_SAVES)
+    if ((head >> 32) & NUMBERS) != 0:
+        saves = 0
     if saves != 0 or ((head >> 32) & SAVES) != 0:
         store(st, S_SAVED_SEEN, 1)
         store(r, ROW_OP, head | (FREED << 32))

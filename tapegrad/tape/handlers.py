@@ -182,6 +182,7 @@ def strided(state, entry, kernel, space, g_info, mask, g):
         start += m
 
 
+@jit
 def flat(state, entry, info, g, layout, x, y):
     """Add memory of the same number of elements as it is."""
     i = i8_pointer(info)
@@ -215,6 +216,9 @@ def cast(state, entry, info, g, layout, x, y):
     out = load(i8_pointer(entry), 0)
     i = i8_pointer(target_info(st, entry))
     n = load(i, AVAL_SIZE)
+    if load(i, AVAL_DTYPE) == load(i8_pointer(info), AVAL_DTYPE):  # a copy
+        flat(state, entry, info, g, layout, x, y)
+        return
     fresh = take_fresh(entry)
     if load(i, AVAL_DTYPE) == DTYPE_F8:
         d8 = f8_pointer(out)
@@ -237,10 +241,10 @@ def check(state, slot, op, a, b, c, d):
     for k in range(4):
         header = load(st, S_HEADERS + k)
         if header != 0:
-            buffer = load(i8_pointer(header), ARRAY_BASE >> 3)
-            if buffer == 0:
-                buffer = header
+            base = load(i8_pointer(header), ARRAY_BASE >> 3)
             for m in range(load(st, S_NMUTATED)):
-                if load(table, 2 * m) == buffer and load(table, 2 * m + 1) > slot:
+                buffer = load(table, 2 * m)
+                hit = buffer == base or buffer == header
+                if hit and load(table, 2 * m + 1) > slot:
                     store_words(st, S_EVENT, EVENT_MUTATED, slot, op, load(table, 2 * m + 1))
                     return

@@ -12,6 +12,7 @@ from tapegrad.tape.layout import (
     FREED,
     LEAF_CLOCK,
     NARY,
+    NUMBERS,
     OP_INPUTS,
     OWN_AVAL,
     OWN_SEGMENT,
@@ -21,7 +22,7 @@ from tapegrad.tape.layout import (
 )
 from tapegrad.tape.sweep import Owner, inputs_of
 
-_FLAGS = {FREED: "freed", PYTHON: "python", NARY: "nary", SAVES: "saves"}
+_FLAGS = {FREED: "freed", PYTHON: "python", NARY: "nary", SAVES: "saves", NUMBERS: "numbers"}
 DRAWN_AT_MOST = 2000
 
 

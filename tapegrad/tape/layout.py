@@ -22,7 +22,7 @@ RECORD = np.dtype(
     [
         ("slot", "<i8"),  # position on the tape's clock; also names the adjoint of the output
         ("op", "<u4"),  # row of the op table
-        ("flags", "<u4"),  # FREED | PYTHON | NARY | SAVES
+        ("flags", "<u4"),  # sum of the bits below
         ("aval", "<i8"),  # shape and dtype of the output, interned
         ("x", "<i8"),  # slot of the first input, 0 = passive; number of inputs if NARY
         ("y", "<i8"),  # slot of the second input; axes of a reduction as bits; reach if NARY
@@ -39,6 +39,7 @@ FREED = 1  # its saved values are gone
 PYTHON = 2  # the sweep must stop here: a user's rule, or a hook
 NARY = 4  # `x` counts inputs; their slots are an int64 array in the owner
 SAVES = 8  # this record saves values (of other records, the op table says so)
+NUMBERS = 16  # all it saves is numbers of the program, such as the 2.0 in ``2.0 * x``
 
 # -- an owner: [segment, slot, aval, inputs' owners..., saved values...] -------------------------
 

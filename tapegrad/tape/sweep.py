@@ -36,6 +36,7 @@ from tapegrad.tape.layout import (
     LEAF_CLOCK,
     NARY,
     NEEDED,
+    NUMBERS,
     OP_INPUTS,
     OP_SAVES,
     OWN_INPUTS,
@@ -113,9 +114,9 @@ class FreedError(Exception):
 class MutatedError(Exception):
     """The sweep met a saved value that was mutated after it was saved."""
 
-    def __init__(self, slot: int, op: int, position: int) -> None:
-        super().__init__(slot, op, position)
-        self.slot, self.op, self.position = slot, op, position
+    def __init__(self, slot: int) -> None:
+        super().__init__(slot)
+        self.slot = slot
 
 
 def owner_at(address: int) -> Owner:
@@ -252,7 +253,7 @@ class Sweep:
         state[S_KERNELS] = OPS.kernels_address
         state[S_NMUTATED] = 0
         if TAPE.mutations:
-            pairs = [(key, slot) for key, (_, slot, _) in TAPE.mutations.items()]
+            pairs = [(key, known.slots[-1]) for key, known in TAPE.mutations.items()]
             self._mutated = np.array(pairs, np.int64)
             state[S_NMUTATED] = len(pairs)
             state[S_MUTATED] = address_of(self._mutated)
@@ -313,7 +314,7 @@ class Sweep:
     def seed(self, slot: int, aval: int, cotangent: np.ndarray) -> None:
         """Start from a root, with a contiguous cotangent of its aval."""
         if slot in self.arrays:
-            self.arrays[slot] = cotangent = self.arrays[slot] + cotangent
+            self.arrays[slot] = cotangent = np.asarray(self.arrays[slot] + cotangent)
         else:
             self.arrays[slot] = cotangent
         self.borrowed.add(slot)
@@ -388,7 +389,7 @@ class Sweep:
         elif event == EVENT_FREED:
             raise FreedError
         elif event == EVENT_MUTATED:
-            raise MutatedError(arg0, arg1, arg2)
+            raise MutatedError(arg0)
         elif event == EVENT_EXTERNALS:
             self.space.grow_externals(2 * len(self.space.externals))
         else:
@@ -538,6 +539,7 @@ def holds_freed(owner: Owner, whole: set[int]) -> bool:
 def free(owner: Owner) -> None:
     """Set the saved values of one record free, if its op saves any."""
     words = _record(owner)
-    if words >> 32 & SAVES or OPS.meta[words & 0xFFFFFFFF, OP_SAVES]:
+    by_op = OPS.meta[words & 0xFFFFFFFF, OP_SAVES] and not words >> 32 & NUMBERS
+    if words >> 32 & SAVES or by_op:
         owner[OWN_SEGMENT].set_flags(owner[OWN_SLOT], FREED)
         release_saved(owner)

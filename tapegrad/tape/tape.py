@@ -16,6 +16,7 @@ import struct
 import sys
 import threading
 import weakref
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -102,7 +103,6 @@ class Segment:
     def _flush(self) -> None:
         with _lock:
             taken = self.pending[:]
-            del self.pending[: len(taken)]
             if not taken:
                 return
             packed = struct.pack(f"{len(taken)}q", *taken)
@@ -112,6 +112,8 @@ class Segment:
                 self.words[first : last + 1] = new
             else:  # threads may have appended out of order
                 self.words[new[:, 0] - self.base] = new
+            # only now: whoever finds nothing pending reads the rows without asking for the lock
+            del self.pending[: len(taken)]
 
     def set_flags(self, slot: int, flags: int) -> None:
         """Add flags to the record at a slot."""
@@ -125,6 +127,19 @@ class Segment:
 _lock = threading.RLock()
 
 
+class Mutations:
+    """When a buffer was mutated: the last positions on the clock, and how many there were."""
+
+    def __init__(self, buffer: weakref.ref[np.ndarray]) -> None:
+        self._buffer = buffer  # its callback forgets this when the buffer goes
+        self.slots: deque[int] = deque(maxlen=64)
+        self.count = 0
+
+    def version_before(self, slot: int) -> int:
+        """Return how many mutations there had been at a position."""
+        return self.count - sum(later > slot for later in self.slots)
+
+
 class Tape:
     """The record of what was computed.
 
@@ -136,7 +151,7 @@ class Tape:
         self.segments: weakref.WeakValueDictionary[int, Segment] = weakref.WeakValueDictionary()
         self.seg = self._new_segment(0)
         self.leaf_seg = self._new_segment(LEAF_CLOCK >> SEGMENT_BITS)
-        self.mutations: dict[int, tuple[weakref.ref[np.ndarray], int, int]] = {}
+        self.mutations: dict[int, Mutations] = {}
 
     def _new_segment(self, number: int) -> Segment:
         segment = Segment(number)
@@ -212,17 +227,17 @@ class Tape:
         key = id(buffer)
         _, slot = self.next_slot()
         known = self.mutations.get(key)
-        if known is not None:
-            self.mutations[key] = (known[0], slot, known[2] + 1)
-            return
-        mutations = self.mutations
-        reference = weakref.ref(buffer, lambda _: mutations.pop(key, None))
-        mutations[key] = (reference, slot, 1)
+        if known is None:
+            mutations = self.mutations
+            reference = weakref.ref(buffer, lambda _: mutations.pop(key, None))
+            known = mutations[key] = Mutations(reference)
+        known.slots.append(slot)
+        known.count += 1
 
     def version(self, array: np.ndarray) -> int:
         """Return how many times the memory of an array was mutated by ops."""
         known = self.mutations.get(id(buffer_of(array)))
-        return 0 if known is None else known[2]
+        return 0 if known is None else known.count
 
     # -- mark and rewind --------------------------------------------------------------------------
 

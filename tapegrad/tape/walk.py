@@ -151,6 +151,13 @@ def gather(walk, start, n, dtype, scratch):
                 _copy_run(f8_pointer(scratch + done * 8), source, stride, run)
             else:
                 _copy_run(f4_pointer(scratch + done * 4), source, stride, run)
+        elif stride & (item - 1) != 0:  # a field of a record: not a whole number of elements
+            for i in range(run):
+                at = base + offset + i * stride
+                if item == 8:
+                    store(f8_pointer(scratch + done * 8), i, load(f8_pointer(at), 0))
+                else:
+                    store(f4_pointer(scratch + done * 4), i, load(f4_pointer(at), 0))
         elif item == 8:
             _copy_run(f8_pointer(scratch + done * 8), f8_pointer(base + offset), stride >> 3, run)
         else:
