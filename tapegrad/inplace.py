@@ -43,6 +43,13 @@ def check_writable(target: Tensor, what: str) -> None:
             "custom Function, leading to incorrect gradients. This behavior is forbidden. You can "
             "fix this by cloning the output of the custom Function."
         )
+    if meta is not None and meta.one_of_several and base is not None and base._own is not None:
+        raise RuntimeError(
+            f"Output 0 of {meta.one_of_several} is a view and is being modified inplace. This view "
+            "is the output of a function that returns multiple views. Such functions do not allow "
+            "the output views to be modified inplace. You should replace the inplace operation by "
+            "an out-of-place one."
+        )
     if base is not None and base._own is not None:
         if base.is_leaf:
             raise RuntimeError(

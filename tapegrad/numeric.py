@@ -128,12 +128,18 @@ def _composite_function(composite: Composite) -> Function:
             first = args[0]
             if not (isinstance(first, (list, tuple)) and composite.name in _OF_LISTS):
                 args = (wrap(np.asarray(first)), *args[1:])
-        return _wrap_result(body(*args, **kwargs))
+        result = _wrap_result(body(*args, **kwargs))
+        if composite.name in _SEVERAL_VIEWS:
+            for view in result:
+                if view.meta() is not None:
+                    view.meta().one_of_several = composite.name.title().replace("_", "")
+        return result
 
     return function
 
 
 _OF_LISTS = {"stack", "hstack", "vstack"}
+_SEVERAL_VIEWS = {"array_split", "split", "unstack"}
 
 
 def _passive_function(name: str) -> Function:

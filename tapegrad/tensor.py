@@ -30,6 +30,7 @@ class Meta:
     steps: tuple[Any, ...] = ()  # ... through which views, ...
     no_grad_view = False  # ... made while nothing was recorded
     function_view = False  # or by a Function, whose record does not know of it
+    one_of_several = ""  # or by this function, which returned several views
     untracked = False  # mutations are not noted (`Tensor.data`)
     post_hooks: dict[int, tuple[weakref.ref[Tensor], Callable[[Tensor], None]]] | None = None
     views: list[weakref.ref[Tensor]] | None = None  # tensors that show this one's memory

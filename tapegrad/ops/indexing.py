@@ -169,6 +169,7 @@ def repeat(x, repeats, axis=None):
     """Repeat elements along an axis (of the flattened array by default)."""
     if axis is None:
         x, axis = ravel(x), 0
+    (axis,) = normalize_axes(axis, rank(x))
     return take(x, np.repeat(np.arange(shape_of(x)[axis]), np.asarray(repeats)), axis=axis)
 
 

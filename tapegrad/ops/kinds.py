@@ -32,6 +32,9 @@ from tapegrad.tape.layout import (
     KIND_REDUCE,
     KIND_VIEW,
     OWN_INPUTS,
+    TRAIT_PASSES_X,
+    TRAIT_PASSES_Y,
+    TRAIT_SAVES,
 )
 
 Formula = Any  # a plain Python function of scalars or arrays
@@ -77,8 +80,16 @@ class SweptOp(Op):
             self.sweep_kind,
             len(self.differentiable),
             where,
-            saves=bool(self.saved),
+            traits=self._traits(),
         )
+
+    def _traits(self) -> int:
+        traits = TRAIT_SAVES if self.saved else 0
+        passes = (TRAIT_PASSES_X, TRAIT_PASSES_Y)
+        for bit, argument in zip(passes, self.differentiable, strict=False):
+            if not self.reads(argument) and self.rules[argument]() == 1.0:
+                traits |= bit
+        return traits
 
     def kernel(self, dtype: int, position: int) -> int:
         rule: Any = self.rules[self.differentiable[position]]

@@ -117,7 +117,7 @@ def kron(x, y):
 @composite
 def tensordot(x, y, axes=2):
     """Sum of products over several axes."""
-    if np.ndim(axes) == 0:
+    if isinstance(axes, (int, np.integer)):
         count = int(axes)
         axes_x = tuple(range(rank(x) - count, rank(x)))
         axes_y = tuple(range(count))
@@ -165,9 +165,11 @@ def _(g, operands, subscripts):
             [g, *others],
             ",".join([output, *other_terms]) + "->" + "".join(c for c in sizes if c in known),
         )
-        found = unbroadcast(found, tuple(n for c, n in sizes.items() if c in known))
-        # indices that the term alone has were summed: every element gets the same
-        found = reshape(found, tuple(n if c in known else 1 for c, n in sizes.items()))
+        # an axis of length 1 may have met a longer one, and an index that the term alone has was
+        # summed, so that all of its elements get the same
+        dims = dict(zip((c for c in sizes if c in known), shape_of(found), strict=True))
+        found = reshape(found, tuple(dims.get(c, 1) for c in sizes))
+        found = unbroadcast(found, tuple(min(n, dims.get(c, 1)) for c, n in sizes.items()))
         found = broadcast_to(found, tuple(sizes.values()))
         if len(sizes) < len(term):  # an index repeats within the term: a diagonal was read
             open_index = np.ix_(*(np.arange(n) for n in sizes.values()))

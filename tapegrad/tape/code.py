@@ -66,15 +66,15 @@ class OpTable:
         inputs: int,
         values: tuple[int, ...] = (),
         layout_index: int = -1,
-        saves: bool = False,
+        traits: int = 0,
     ) -> None:
-        """State an op's kind, its inputs, and where its owner keeps z, a0, a1, a2 (or -1)."""
+        """State an op's kind, inputs, traits, and where its owner keeps z, a0, a1, a2 (or -1)."""
         row = self.meta[code]
         row[0], row[1] = kind, inputs
         row[OP_VALUES : OP_VALUES + 4] = -1
         row[OP_VALUES : OP_VALUES + len(values)] = values
         row[OP_LAYOUT] = layout_index
-        row[layout.OP_SAVES] = saves
+        row[layout.OP_TRAITS] = traits
 
     def compile(self, code: int, dtype: int, position: int) -> None:
         """Make a kernel callable."""

@@ -248,7 +248,7 @@ def retire(st, entry, row):
         return
     r = i8_pointer(row)
     head = load(r, ROW_OP)
-    saves = load(i8_pointer(load(st, S_OPS)), (head & MASK_32) * OP_WORDS + OP_SAVES)
+    saves = load(i8_pointer(load(st, S_OPS)), (head & MASK_32) * OP_WORDS + OP_TRAITS) & TRAIT_SAVES
     if ((head >> 32) & NUMBERS) != 0:
         saves = 0
     if saves != 0 or ((head >> 32) & SAVES) != 0:
@@ -306,6 +306,16 @@ def sweep_record(st, slot, entry, row):
         entry_y = prepare(st, y)
         if entry_y == 0:
             return False
+    # -- a cotangent that just passes on, to an input that has none yet: hand the memory over
+    handed = 0
+    traits = load(meta, OP_TRAITS)
+    if (traits & (TRAIT_PASSES_X | TRAIT_PASSES_Y)) != 0 and (state & FOREIGN) == 0:
+        if (traits & TRAIT_PASSES_X) != 0 and can_take(st, entry_x, aval, kind):
+            handed = entry_x
+        elif (traits & TRAIT_PASSES_Y) != 0 and can_take(st, entry_y, aval, kind):
+            handed = entry_y
+        if entry_x == entry_y:
+            handed = 0
     # -- the saved values it reads, over the space of the op: its output's, or a reduction's input's
     space = aval
     if kind == KIND_REDUCE and entry_x != -1:
@@ -380,16 +390,32 @@ def sweep_record(st, slot, entry, row):
             return False
         if plain and load(st, S_STEPS + 4) == 0:
             g = spread(st, g, BLOCKS - 1, space_info)
-        if entry_x != -1:
+        if entry_x != -1 and entry_x != handed:
             fill(st, entry_x, op, 0, info, space, plain, g, mask)
-        if entry_y != -1:
+        if entry_y != -1 and entry_y != handed:
             fill(st, entry_y, op, 1, info, space, plain, g, mask)
+        if handed != 0:
+            # exchange the memory of both: the record's own is recycled when it retires
+            h = i8_pointer(handed)
+            store(e, 0, load(h, 0))
+            store(h, 0, g)
+            store(h, 1, load(h, 1) & ~FRESH)
     one_use = 1 << USE_SHIFT
     if entry_x != -1:
         store(i8_pointer(entry_x), 1, load(i8_pointer(entry_x), 1) + one_use)
     if entry_y != -1:
         store(i8_pointer(entry_y), 1, load(i8_pointer(entry_y), 1) + one_use)
     return True
+
+
+@jit
+def can_take(st, entry, aval, kind):
+    """Whether a prepared input can be given the memory of a cotangent of some aval."""
+    if entry == -1 or kind != KIND_MAP:
+        return False
+    state = load(i8_pointer(entry), 1)
+    same = ((state >> AVAL_SHIFT) & MASK_32) == aval
+    return same and (state & FRESH) != 0 and (state & FOREIGN) == 0
 
 
 @jit

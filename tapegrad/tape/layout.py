@@ -52,7 +52,9 @@ OP_KIND = 0
 OP_INPUTS = 1  # inputs that have a slot, at most 2
 OP_VALUES = 2  # four words: index in the owner of z, a0, a1, a2, or -1
 OP_LAYOUT = 6  # index in the owner of the layout array of a view
-OP_SAVES = 7  # 1 if it saves anything that a sweep without retain_graph sets free
+OP_TRAITS = 7  # sum of the bits below
+TRAIT_SAVES = 1  # it saves what a sweep without retain_graph sets free
+TRAIT_PASSES_X, TRAIT_PASSES_Y = 2, 4  # the partial is 1: the cotangent passes on unchanged
 KIND_PYTHON, KIND_MAP, KIND_REDUCE, KIND_FLAT, KIND_VIEW, KIND_CAST = range(6)
 
 # -- the aval table: AVAL_WORDS int64 words an aval -----------------------------------------------

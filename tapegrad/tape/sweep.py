@@ -38,7 +38,7 @@ from tapegrad.tape.layout import (
     NEEDED,
     NUMBERS,
     OP_INPUTS,
-    OP_SAVES,
+    OP_TRAITS,
     OWN_INPUTS,
     OWN_SEGMENT,
     OWN_SLOT,
@@ -91,6 +91,7 @@ from tapegrad.tape.layout import (
     SEGMENT_ROWS,
     STATE_WORDS,
     TOUCHED,
+    TRAIT_SAVES,
     USE_SHIFT,
     WALK_WORDS,
     WALKS,
@@ -539,7 +540,7 @@ def holds_freed(owner: Owner, whole: set[int]) -> bool:
 def free(owner: Owner) -> None:
     """Set the saved values of one record free, if its op saves any."""
     words = _record(owner)
-    by_op = OPS.meta[words & 0xFFFFFFFF, OP_SAVES] and not words >> 32 & NUMBERS
+    by_op = OPS.meta[words & 0xFFFFFFFF, OP_TRAITS] & TRAIT_SAVES and not words >> 32 & NUMBERS
     if words >> 32 & SAVES or by_op:
         owner[OWN_SEGMENT].set_flags(owner[OWN_SLOT], FREED)
         release_saved(owner)
