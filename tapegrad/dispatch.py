@@ -118,6 +118,8 @@ def _record_swept(
             saved.append(None)
         elif name == "z":
             saved.append(z)
+        elif name in op.extras:
+            saved.append(op.extras[name](unwrap(values[0]), z, parameters["axis"]))
         else:
             array = np.asarray(unwrap(named[name]))
             if isinstance(op, Elementwise) and name in op.truths and array.dtype != np.bool_:

@@ -142,6 +142,7 @@ def {name}(x, axis=None, *, keepdims=False):
         return apply_op(OP, (x, axis), {{"keepdims": keepdims}})
     mask = axes_mask(axis, a_x.ndim)
     aval = aval_of(z)
+    {extras}
     {record}
 """
 
@@ -227,6 +228,7 @@ def _compile(op: Op, source: str) -> dict[str, Any]:
             scope["forward"] = op.function
     elif isinstance(op, Reduction):
         scope["compute"] = op.function
+        scope["extras"] = op.extras
     filename = f"<tapegrad eager {op.name}>"
     linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
     exec(compile(source, filename, "exec"), scope)
@@ -327,5 +329,6 @@ def _reduction_source(op: Reduction) -> str:
         _REDUCTION,
         name=op.name,
         as_array=_AS_ARRAY,
+        extras="\n".join(f"a_{name} = extras['{name}'](a_x, z, axis)" for name in op.extras),
         record=_record_source(op, ("x",), y="mask"),
     )

@@ -43,7 +43,7 @@ from tapegrad.tensor import Meta, Tensor, wrap
 
 def mutated_message(error: MutatedError) -> str:
     """Say which saved value was modified, which op's output it was, and what to do."""
-    what = "a saved value"
+    what, hint = "a saved value", ""
     owner = record_owner(error.slot)
     for name, array, maker in saved_values(owner) if owner is not None else ():
         known = TAPE.mutations.get(id(buffer_of(array)))
@@ -53,11 +53,11 @@ def mutated_message(error: MutatedError) -> str:
                 what += f", which is output 0 of {node_name(maker)},"
             expected = known.version_before(error.slot)
             what += f" is at version {known.count}; expected version {expected} instead"
-            what += f" (saved by {node_name(owner)} as {name!r})" if owner is not None else ""
+            hint = f"{node_name(owner)} saved it as {name!r}; " if owner is not None else ""
             break
     return (
         "one of the variables needed for gradient computation has been modified by an inplace "
-        f"operation: {what}. Hint: modify a copy (clone()), or do it before the value is used."
+        f"operation: {what}. Hint: {hint}modify a copy (clone()), or do it before it is used."
     )
 
 

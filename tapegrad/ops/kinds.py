@@ -54,6 +54,7 @@ class SweptOp(Op):
         super().__init__(declaration, arrays)
         self.differentiable: tuple[str, ...] = ()
         self.saved: tuple[str, ...] = ()
+        self.extras: dict[str, Callable[..., np.ndarray]] = {}
 
     def partial(self, argument: str) -> Callable[[Rule], Rule]:
         """Declare the partial derivative with respect to an argument (a decorator)."""
@@ -68,7 +69,7 @@ class SweptOp(Op):
     def describe(self) -> None:
         """Work out what is saved, and tell the sweep."""
         self.differentiable = tuple(name for name in self.arguments if name in self.rules)
-        values = ("z", *self.arguments)
+        values = ("z", *self.arguments, *self.extras)
         read = {name for argument in self.differentiable for name in self.reads(argument)}
         self.saved = tuple(name for name in values if name in read)
         first = OWN_INPUTS + len(self.differentiable)
@@ -93,7 +94,7 @@ class SweptOp(Op):
 
     def kernel(self, dtype: int, position: int) -> int:
         rule: Any = self.rules[self.differentiable[position]]
-        return codegen.partial_kernel(rule, ("z", *self.arguments), dtype)
+        return codegen.partial_kernel(rule, ("z", *self.arguments, *self.extras), dtype)
 
 
 class Elementwise(SweptOp):
@@ -187,10 +188,17 @@ class Reduction(SweptOp):
     def __init__(self, declaration: Formula, function: Any) -> None:
         super().__init__(declaration, arrays=1)
         self.function = function
-        self.extras: dict[str, Any] = {}
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
+
+    def extra(self, function: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
+        """Declare a value of the output's shape that the partial reads as well (a decorator).
+
+        It is computed from the input, the output and the axes when the op is recorded.
+        """
+        self.extras[function.__name__] = function
+        return function
 
 
 def reduction(function: Any) -> Callable[[Formula], Reduction]:

@@ -169,7 +169,7 @@ def _(g, operands, subscripts):
         # summed, so that all of its elements get the same
         dims = dict(zip((c for c in sizes if c in known), shape_of(found), strict=True))
         found = reshape(found, tuple(dims.get(c, 1) for c in sizes))
-        found = unbroadcast(found, tuple(min(n, dims.get(c, 1)) for c, n in sizes.items()))
+        found = unbroadcast(found, tuple(1 if n == 1 else dims.get(c, 1) for c, n in sizes.items()))
         found = broadcast_to(found, tuple(sizes.values()))
         if len(sizes) < len(term):  # an index repeats within the term: a diagonal was read
             open_index = np.ix_(*(np.arange(n) for n in sizes.values()))

@@ -75,42 +75,52 @@ def _(z, x):
     return x / where(z == 0.0, 1.0, z)
 
 
-def _kept(value: Any, shape: tuple[int, ...], axis: Any) -> Any:
-    """Give a reduced value the reduced axes back, with length 1."""
-    from tapegrad.ops.shape import reshape
-
-    axes = normalize_axes(axis, len(shape))
-    return reshape(value, tuple(1 if k in axes else dim for k, dim in enumerate(shape)))
-
-
-def _share(g: Any, z: Any, x: Any, axis: Any) -> Any:
-    """Divide a cotangent equally among the elements that equal the reduced value."""
-    shape = shape_of(x)
-    chosen = x == _kept(z, shape, axis)
-    if np.isnan(plain(z)).any():
-        chosen = chosen | (x != x)
-    count = sum(chosen, axis=axis, keepdims=True)
-    return ew.multiply(chosen, _kept(g, shape, axis) / count)
+def ties(x, z, axis):
+    """Count the elements that equal the reduced value."""
+    if axis is None or x.ndim == 0:
+        kept, axes = np.reshape(z, ()), None
+    else:
+        axes = normalize_axes(axis, x.ndim)
+        kept = np.reshape(z, tuple(1 if k in axes else dim for k, dim in enumerate(x.shape)))
+    chosen = x == kept
+    if np.isnan(kept).any():
+        chosen |= x != x
+    count = np.count_nonzero(chosen, axis=axes)
+    return np.asarray(count, z.dtype).reshape(z.shape)
 
 
-@opaque(np.max, arrays=1)
+def _max(x, axis, keepdims):
+    return np.maximum.reduce(x, axis=axis, keepdims=keepdims)
+
+
+@reduction(_max)
 def max(x, axis=None, *, keepdims=False):
     """Largest element; equal ones share the cotangent."""
 
 
-@max.vjp("x")
-def _(g, z, x, axis):
-    return _share(g, z, x, axis)
+max.extra(ties)
 
 
-@opaque(np.min, arrays=1)
+@max.partial("x")
+def _(z, x, ties):
+    return where((x == z) | (x != x), 1.0 / ties, 0.0)
+
+
+def _min(x, axis, keepdims):
+    return np.minimum.reduce(x, axis=axis, keepdims=keepdims)
+
+
+@reduction(_min)
 def min(x, axis=None, *, keepdims=False):
     """Smallest element; equal ones share the cotangent."""
 
 
-@min.vjp("x")
-def _(g, z, x, axis):
-    return _share(g, z, x, axis)
+min.extra(ties)
+
+
+@min.partial("x")
+def _(z, x, ties):
+    return where((x == z) | (x != x), 1.0 / ties, 0.0)
 
 
 @opaque(np.cumsum, arrays=1)

@@ -344,7 +344,7 @@ def sweep_record(st, slot, entry, row):
                 and load(i8_pointer(header), ARRAY_DTYPE >> 3) != load(st, S_BOOL)
                 and (
                     load(i4_pointer(header), ARRAY_NDIM >> 2) == 0
-                    or (k == 0 and kind == KIND_REDUCE)
+                    or (k != 1 and kind == KIND_REDUCE)
                 )
             ):
                 data = spread(st, data, k + 1, space_info)  # a number, as the 2.0 in ``2.0 * x``
