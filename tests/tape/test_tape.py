@@ -545,7 +545,8 @@ def test_memory_is_flat_in_a_loop():
     finally:
         tracemalloc.stop()
     array = w.nbytes
-    assert last - first < array
+    segment = 100 * SEGMENT_ROWS  # rows and free slots: the loop may have begun a new one
+    assert last - first < array + segment
     assert peak < 60 * array  # 40 saved arrays of one step, and a few adjoints
 
 
