@@ -15,6 +15,7 @@ import numpy as np
 from tapegrad.dispatch import unwrap
 from tapegrad.eager import function_of
 from tapegrad.ops import (  # noqa: F401 (importing them fills the table)
+    cumulative,
     elementwise,
     indexing,
     linalg,

@@ -9,7 +9,7 @@ import numpy as np
 from tapegrad.ops.kinds import composite, opaque
 from tapegrad.ops.op import normalize_axes, plain, rank, shape_of
 from tapegrad.ops.piecewise import where
-from tapegrad.ops.shape import getitem, ravel, unbroadcast
+from tapegrad.ops.shape import getitem, ravel, spread, unbroadcast
 
 
 def is_basic(index: Any) -> bool:
@@ -180,3 +180,35 @@ def sort(x, axis=-1):
         x, axis = ravel(x), 0
     order = np.argsort(plain(x), axis=axis, kind="stable")
     return take_along_axis(x, order, axis=axis)
+
+
+@composite
+def pad(x, pad_width, mode="constant", constant_values=0.0):
+    """Extend every axis: by a constant, or as NumPy's modes edge, wrap, reflect and symmetric."""
+    shape = shape_of(x)
+    widths = np.broadcast_to(np.asarray(pad_width), (len(shape), 2)).tolist()
+    if any(width < 0 for pair in widths for width in pair):
+        raise ValueError(
+            f"pad: pad_width {pad_width!r} must not be negative; use slices to cut off"
+        )
+    if mode == "constant":
+        outer = tuple(
+            before + dim + after for (before, after), dim in zip(widths, shape, strict=True)
+        )
+        index = tuple(
+            slice(before, before + dim) for (before, _), dim in zip(widths, shape, strict=True)
+        )
+        placed = spread(x, outer, getitem, {"index": index})
+        if not np.any(constant_values):
+            return placed
+        border = np.pad(np.zeros(shape), widths, constant_values=constant_values)
+        return placed + border.astype(x.dtype)
+    if mode not in ("edge", "wrap", "reflect", "symmetric"):
+        raise ValueError(
+            f"pad: mode {mode!r} is not supported; use constant, edge, wrap, reflect or symmetric"
+        )
+    for axis, (before, after) in enumerate(widths):
+        if before or after:
+            where_from = np.pad(np.arange(shape[axis]), (before, after), mode=mode)
+            x = take(x, where_from, axis=axis)
+    return x

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.ops import reduction
-from tapegrad.ops.kinds import View, cast, composite, flat, opaque, view
+from tapegrad.ops.kinds import cast, composite, flat, opaque, view
 from tapegrad.ops.op import normalize_axes, rank, shape_of
 from tapegrad.ops.piecewise import where
 
@@ -337,40 +337,3 @@ def diag(x, k=0):
         raise ValueError(f"diag: expected 1 or 2 dimensions, got {rank(x)}")
     n = shape_of(x)[0] + abs(k)
     return spread(x, (n, n), diagonal, {"offset": k, "axis1": 0, "axis2": 1})
-
-
-@composite
-def pad(x, pad_width, mode="constant", constant_values=0.0):
-    """Extend every axis: by a constant, or as NumPy's modes edge, wrap, reflect and symmetric."""
-    shape = shape_of(x)
-    widths = np.broadcast_to(np.asarray(pad_width), (len(shape), 2)).tolist()
-    if any(width < 0 for pair in widths for width in pair):
-        raise ValueError(
-            f"pad: pad_width {pad_width!r} must not be negative; use slices to cut off"
-        )
-    if mode == "constant":
-        outer = tuple(
-            before + dim + after for (before, after), dim in zip(widths, shape, strict=True)
-        )
-        index = tuple(
-            slice(before, before + dim) for (before, _), dim in zip(widths, shape, strict=True)
-        )
-        placed = spread(x, outer, getitem, {"index": index})
-        if not np.any(constant_values):
-            return placed
-        border = np.pad(np.zeros(shape), widths, constant_values=constant_values)
-        return placed + border.astype(x.dtype)
-    from tapegrad.ops.indexing import take
-
-    if mode not in ("edge", "wrap", "reflect", "symmetric"):
-        raise ValueError(
-            f"pad: mode {mode!r} is not supported; use constant, edge, wrap, reflect or symmetric"
-        )
-    for axis, (before, after) in enumerate(widths):
-        if before or after:
-            where_from = np.pad(np.arange(shape[axis]), (before, after), mode=mode)
-            x = take(x, where_from, axis=axis)
-    return x
-
-
-VIEWS: tuple[View, ...] = (reshape, transpose, broadcast_to, getitem, diagonal)

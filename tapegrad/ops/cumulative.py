@@ -1,0 +1,69 @@
+"""Cumulative sums and products, and the product over axes."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tapegrad.ops import elementwise as ew
+from tapegrad.ops import reduction
+from tapegrad.ops.kinds import composite, opaque
+from tapegrad.ops.op import normalize_axes, plain, rank, shape_of
+from tapegrad.ops.shape import concatenate, flip, getitem, moveaxis, ravel, reshape
+
+
+@opaque(np.cumsum, arrays=1)
+def cumsum(x, axis=None):
+    """Sums of the elements up to each one (of the flattened array by default)."""
+
+
+@cumsum.vjp("x")
+def _(g, x_shape, axis):
+    along = 0 if axis is None else axis
+    return reshape(flip(cumsum(flip(g, along), along), along), x_shape)
+
+
+@composite
+def prod(x, axis=None, *, keepdims=False):
+    """Product over axes, exact also where elements are zero.
+
+    Pairs are multiplied, then pairs of those, and so on, so that no derivative divides.
+    """
+    shape = shape_of(x)
+    if plain(x).dtype.kind in "biu":
+        return np.prod(plain(x), axis=axis, keepdims=keepdims)
+    axes = normalize_axes(axis, len(shape))
+    kept = tuple(dim for k, dim in enumerate(shape) if k not in axes)
+    x = moveaxis(x, axes, tuple(range(len(axes))))
+    x = reshape(x, (math.prod(shape[a] for a in axes), *kept))
+    while (n := shape_of(x)[0]) > 1:
+        pairs = ew.multiply(getitem(x, slice(0, n - 1, 2)), getitem(x, slice(1, n, 2)))
+        x = concatenate([pairs, getitem(x, slice(n - 1, n))], 0) if n % 2 else pairs
+    x = getitem(x, 0) if n else reduction.sum(x, axis=0) + np.ones((), x.dtype)
+    if keepdims:
+        x = reshape(x, tuple(1 if k in axes else dim for k, dim in enumerate(shape)))
+    return x
+
+
+@composite
+def cumprod(x, axis=None):
+    """Products of the elements up to each one, exact also where elements are zero.
+
+    A prefix scan by doubling: log2(n) rounds of products, so that no derivative divides.
+    """
+    if plain(x).dtype.kind in "biu":
+        return np.cumprod(plain(x), axis=axis)
+    if axis is None:
+        x, axis = ravel(x), 0
+    (axis,) = normalize_axes(axis, rank(x))
+    before = (slice(None),) * axis
+    n = shape_of(x)[axis]
+    step = 1
+    while step < n:
+        head = getitem(x, (*before, slice(0, step)))
+        later = getitem(x, (*before, slice(step, n)))
+        earlier = getitem(x, (*before, slice(0, n - step)))
+        x = concatenate([head, ew.multiply(later, earlier)], axis)
+        step *= 2
+    return ew.positive(x)
