@@ -17,7 +17,7 @@ from tapegrad.ops.kinds import Elementwise, Opaque, Reduction, SweptOp, View
 from tapegrad.ops.op import Op, normalize_axes
 from tapegrad.ops.shape import astype
 from tapegrad.tape.aval import AVALS, DTYPE_CODES
-from tapegrad.tape.layout import KIND_VIEW, OWN_AVAL, OWN_SLOT
+from tapegrad.tape.layout import KIND_CAST, KIND_VIEW, OWN_AVAL, OWN_SLOT
 from tapegrad.tape.tape import TAPE
 from tapegrad.tensor import Meta, Owner, Tensor, wrap
 
@@ -70,15 +70,28 @@ def apply_op(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def apply_view(op: View, x: Any, parameters: dict[str, Any]) -> Tensor:
     """Show a tensor (or array) in another way."""
-    z = as_array(op.function(unwrap(x), **parameters))
     if not isinstance(x, Tensor):
-        return wrap(z)
+        return wrap(as_array(op.function(x, **parameters)))
+    z = as_array(op.function(x._a, **parameters))
+    result = Tensor()
+    result._a = z
     parent = x._own
-    if parent is None or z.dtype.kind in "biu" or (MODE.special and not MODE.recording):
-        result = wrap(z)
+    if parent is None or (MODE.special and not MODE.recording):
+        result._own = None
+    elif op.sweep_kind == KIND_CAST and z.dtype not in DTYPE_CODES:
+        if z.dtype.kind not in "biu":
+            check_recordable(op, z)
+        result._own = None
     else:
-        check_recordable(op, z)
-        result = wrap(z, _record_view(op, z, parameters, parent))
+        segment, slot = TAPE.next_slot()
+        aval = AVALS.of(z)
+        if op.sweep_kind == KIND_VIEW:
+            layout = _layout(op, parent[OWN_AVAL], parameters)
+            own = [segment, slot, aval, parent, parameters, layout]
+        else:
+            own = [segment, slot, aval, parent, parameters]
+        result._own = own
+        segment.extend((slot, op.code, aval, parent[OWN_SLOT], 0, id(own)))
     _note_view(result, x, op, parameters)
     return result
 
@@ -143,14 +156,6 @@ _layouts: dict[Any, np.ndarray] = {}
 _LAYOUTS_KEPT = 4096
 
 
-def _record_view(op: View, z: np.ndarray, parameters: dict[str, Any], parent: Owner) -> Owner:
-    if op.sweep_kind == KIND_VIEW:
-        tail = [parent, parameters, _layout(op, parent[OWN_AVAL], parameters)]
-    else:
-        tail = [parent, parameters]
-    return _append(op, AVALS.of(z), parent[OWN_SLOT], 0, tail)
-
-
 def _hashable(value: Any) -> Any:
     """Return something hashable that identifies the parameter of a view."""
     kind = type(value)
@@ -204,23 +209,26 @@ def apply_opaque(op: Opaque, bound: dict[str, Any]) -> Any:
     """Compute an op that has Python rules, from all its arguments by name."""
     arrays = [unwrap(bound[name]) for name in op.arguments]
     out = op.forward(*arrays, **{name: bound[name] for name in op.parameters})
-    several = isinstance(out, tuple)
-    results = [as_array(z) for z in out] if several else [as_array(out)]
-    frame = None
-    if MODE.recording and any(z.dtype.kind not in "biu" for z in results):
-        frame = OpaqueFrame(op, bound, tuple(results) if several else results[0])
-        if not frame.parents:
-            frame = None
-    if frame is None:
-        owners: list[Owner | None] = [None] * len(results)
-    elif not several:
-        check_recordable(op, results[0])
-        owners = [append_nary(op.code, AVALS.of(results[0]), frame)]
-    else:
-        for z in results:
-            check_recordable(op, z)
-        frame.outputs = [(z.shape, z.dtype) for z in results]
-        record = append_nary(op.code, TUPLE_AVAL, frame)
-        owners = [select(record, k) for k in range(len(results))]
-    tensors = tuple(wrap(z, owner) for z, owner in zip(results, owners, strict=True))
-    return type(out)(*tensors) if hasattr(out, "_fields") else tensors if several else tensors[0]
+    if isinstance(out, tuple):
+        return _apply_several(op, bound, out)
+    z = as_array(out)
+    if z.dtype.kind in "biu" or (MODE.special and not MODE.recording):
+        return wrap(z)
+    frame = OpaqueFrame(op, bound, z)
+    if not frame.parents:
+        return wrap(z)
+    check_recordable(op, z)
+    return wrap(z, append_nary(op.code, AVALS.of(z), frame))
+
+
+def _apply_several(op: Opaque, bound: dict[str, Any], out: tuple[Any, ...]) -> tuple[Tensor, ...]:
+    """Record an op with several outputs, and each output as a selection from it."""
+    results = tuple(as_array(z) for z in out)
+    frame = OpaqueFrame(op, bound, results)
+    if not frame.parents or not MODE.recording:
+        return tuple(wrap(z) for z in results)
+    for z in results:
+        check_recordable(op, z)
+    frame.outputs = [(z.shape, z.dtype) for z in results]
+    record = append_nary(op.code, TUPLE_AVAL, frame)
+    return tuple(wrap(z, select(record, k)) for k, z in enumerate(results))
