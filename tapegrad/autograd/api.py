@@ -12,6 +12,7 @@ from tapegrad.autograd.engine import run_hooks, sweep_arrays, sweep_tensors
 from tapegrad.modes import MODE
 from tapegrad.numeric import FUNCTIONS
 from tapegrad.tape.layout import LEAF_CLOCK, OWN_INPUTS, OWN_SLOT
+from tapegrad.tape.tape import TAPE
 from tapegrad.tensor import Meta, Owner, Tensor, wrap
 
 Tensors = Tensor | Sequence[Tensor]
@@ -186,6 +187,7 @@ def add_to_grad(meta: Meta, g: Tensor, create_graph: bool) -> None:
         meta.grad = old + g
     else:
         np.add(old._a, g._a, out=old._a)
+        TAPE.note_mutation(old._a)  # what was computed from the gradient may have saved it
 
 
 def _owners(tensors: tuple[Tensor, ...]) -> list[Owner]:

@@ -797,3 +797,14 @@ def test_backward_inside_a_hook_of_another_backward():
     (y * 5).backward()
     assert x.grad.item() == 20.0
     assert w.grad.item() == 6.0
+
+
+def test_a_gradient_that_was_used_and_then_added_to():
+    """Adding to a gradient in place is a mutation of what was computed from it."""
+    x = tg.tensor([2.0, 3.0], requires_grad=True)
+    w = tg.tensor([1.0, 1.0], requires_grad=True)
+    (x * x).sum().backward()
+    used = (w * x.grad).sum()
+    (x * x).sum().backward()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        used.backward()
