@@ -44,7 +44,15 @@ def _tree(value: Any, what: str) -> tuple[list[Any], Callable[[list[Any]], Any]]
 class _Call:
     """One call of a function with some arguments made differentiable."""
 
-    def __init__(self, f: Function, args: tuple[Any, ...], argnums: Argnums, name: str) -> None:
+    def __init__(
+        self,
+        f: Function,
+        args: tuple[Any, ...],
+        argnums: Argnums,
+        name: str,
+        has_aux: bool = False,
+        kwargs: dict[str, Any] | None = None,
+    ) -> None:
         self.name = name
         self.single = isinstance(argnums, int)
         numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
@@ -66,9 +74,13 @@ class _Call:
             self._rebuild.append((len(made), build))
         before = MODE.set_recording(True)
         try:
-            self.result = f(*call_args)
+            result = f(*call_args, **(kwargs or {}))
         finally:
             MODE.set_recording(before)
+        self.aux: Any = None
+        self.result = result
+        if has_aux:
+            self.result, self.aux = result
 
     def _differentiable(self, value: Any, number: int) -> Tensor:
         tensor = as_tensor(value)
@@ -181,14 +193,12 @@ def value_and_grad(f: Function, argnums: Argnums = 0, has_aux: bool = False) -> 
 def _value_and_grad(f: Function, argnums: Argnums, has_aux: bool, name: str) -> Function:
     @functools.wraps(f)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        bound = functools.partial(f, **kwargs) if kwargs else f
-        call = _Call(bound, args, argnums, name)
-        result, aux = call.result if has_aux else (call.result, None)
-        value = _scalar(result, name)
+        call = _Call(f, args, argnums, name, has_aux, kwargs)
+        value = _scalar(call.result, name)
         nested = call.nested()
         gradients = _gradients(call, [value], create_graph=nested)
         value = value if nested else value.detach()
-        return ((value, aux) if has_aux else value), call.gather(gradients)
+        return ((value, call.aux) if has_aux else value), call.gather(gradients)
 
     return wrapped
 
@@ -252,9 +262,8 @@ def vjp(f: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
     >>> pullback(np.array([1.0, 0.0]))
     (tensor([1., 0.]),)
     """
-    call = _Call(f, primals, tuple(range(len(primals))), "vjp")
-    result, aux = call.result if has_aux else (call.result, None)
-    leaves, build = _tree(result, "vjp: the result")
+    call = _Call(f, primals, tuple(range(len(primals))), "vjp", has_aux)
+    leaves, build = _tree(call.result, "vjp: the result")
     outputs = [as_tensor(leaf) for leaf in leaves]
     nested = call.nested()
 
@@ -268,7 +277,7 @@ def vjp(f: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
         return call.gather(found)
 
     value = build([o if nested else o.detach() for o in outputs])
-    return (value, pullback, aux) if has_aux else (value, pullback)
+    return (value, pullback, call.aux) if has_aux else (value, pullback)
 
 
 def jacobian(f: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function:
@@ -304,15 +313,13 @@ def jacobian(f: Function, argnums: Argnums = 0, has_aux: bool = False) -> Functi
 
     @functools.wraps(f)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        bound = functools.partial(f, **kwargs) if kwargs else f
-        call = _Call(bound, args, argnums, "jacobian")
-        result, aux = call.result if has_aux else (call.result, None)
-        if isinstance(result, _CONTAINERS):
+        call = _Call(f, args, argnums, "jacobian", has_aux, kwargs)
+        if isinstance(call.result, _CONTAINERS):
             raise TypeError(
                 "jacobian: the function returned several values; stack them into one array, or "
                 "use vjp"
             )
-        output = as_tensor(result)
+        output = as_tensor(call.result)
         nested = call.nested()
         if output._own is None:
             parts = [wrap(np.zeros((*output.shape, *t.shape), t.dtype)) for t in call.inputs]
@@ -321,7 +328,7 @@ def jacobian(f: Function, argnums: Argnums = 0, has_aux: bool = False) -> Functi
         else:
             parts = _rows(call, output, nested)
         found = call.gather(parts)
-        return (found, aux) if has_aux else found
+        return (found, call.aux) if has_aux else found
 
     return wrapped
 

@@ -98,10 +98,9 @@ def array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: A
             inplace.check_writable(out, f"numpy.{ufunc.__name__} with `out`")
     remedy = "use detach() if the result needs no gradient"
     if method == "__call__" and name is not None and not set(kwargs) - {"out", "where"}:
-        if kwargs or name == "matmul":
-            op = TABLE[name]
-            if kwargs:
-                return inplace.apply_with_out(op, inputs, outs or None, kwargs.get("where", True))
+        if kwargs:
+            where = kwargs.get("where", True)
+            return inplace.apply_with_out(TABLE[name], inputs, outs or None, where)
         return FUNCTIONS[name](*inputs)
     if method == "reduce" and ufunc in REDUCTIONS and not set(kwargs) - {"axis", "keepdims"}:
         kwargs.setdefault("axis", 0)

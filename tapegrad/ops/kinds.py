@@ -189,9 +189,6 @@ class Reduction(SweptOp):
         super().__init__(declaration, arrays=1)
         self.function = function
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self.function(*args, **kwargs)
-
     def extra(self, function: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
         """Declare a value of the output's shape that the partial reads as well (a decorator).
 
@@ -218,9 +215,6 @@ class View(SweptOp):
         self.sweep_kind = sweep_kind
         layout = OWN_INPUTS + 2 if sweep_kind == KIND_VIEW else -1
         OPS.describe(self.code, sweep_kind, 1, layout_index=layout)
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self.function(*args, **kwargs)
 
     def transposes(self, rule: Rule) -> Rule:
         """Declare the transpose: a rule of the cotangent `g`, the input's `x_shape`, parameters."""
@@ -252,9 +246,6 @@ class Opaque(Op):
         super().__init__(declaration, arrays)
         self.function = declaration if function is None else function
         self._plans: dict[int, tuple[tuple[str, ...], tuple[str, ...], bool]] = {}
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self.function(*args, **kwargs)
 
     def plan(self, active: int) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
         """Return what is to be kept for the rules of some arguments (a bit mask).

@@ -41,6 +41,7 @@ class Op:
     """
 
     kind = "op"
+    function: Any  # computes it on arrays
     public: Callable[..., Any]  # the op on tensors, set by the package that defines them
 
     def __init__(self, declaration: Any, arrays: int | None = None) -> None:
@@ -90,7 +91,7 @@ class Op:
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the op on arrays."""
-        raise NotImplementedError
+        return self.function(*args, **kwargs)
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Return all arguments and parameters of a call by name."""
