@@ -15,9 +15,15 @@ from tapegrad import methods as _methods  # noqa: F401 (gives Tensor its operato
 from tapegrad import numeric as _numeric
 from tapegrad import protocols as _protocols  # noqa: F401 (and NumPy's protocols)
 from tapegrad import testing as testing
+from tapegrad.autograd.anomaly_mode import (
+    is_anomaly_check_nan_enabled as is_anomaly_check_nan_enabled,
+)
+from tapegrad.autograd.anomaly_mode import is_anomaly_enabled as is_anomaly_enabled
 from tapegrad.autograd.function import Function as Function
 from tapegrad.autograd.grad_mode import enable_grad as enable_grad
+from tapegrad.autograd.grad_mode import inference_mode as inference_mode
 from tapegrad.autograd.grad_mode import is_grad_enabled as is_grad_enabled
+from tapegrad.autograd.grad_mode import is_inference_mode_enabled as is_inference_mode_enabled
 from tapegrad.autograd.grad_mode import no_grad as no_grad
 from tapegrad.autograd.grad_mode import set_grad_enabled as set_grad_enabled
 from tapegrad.creation import as_tensor as as_tensor

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.tensor import Tensor, wrap
+from tapegrad.dispatch import passive
+from tapegrad.tensor import Tensor
 
 
 def tensor(data: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
@@ -31,7 +32,7 @@ def tensor(data: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
     tensor([1., 2.], requires_grad=True)
     """
     array = np.array(_plain(data), dtype=dtype, order="C", subok=False)
-    result = wrap(array)
+    result = passive(array)
     return result.requires_grad_() if requires_grad else result
 
 
@@ -49,7 +50,7 @@ def as_tensor(data: Any, dtype: Any = None) -> Tensor:
     """
     if isinstance(data, Tensor):
         return data if dtype is None or data.dtype == dtype else data.astype(dtype)
-    return wrap(np.asarray(_plain(data), dtype=dtype))
+    return passive(np.asarray(_plain(data), dtype=dtype))
 
 
 def _plain(data: Any) -> Any:
@@ -69,7 +70,7 @@ def from_dlpack(source: Any) -> Tensor:
     source
         An object with ``__dlpack__`` on the CPU.
     """
-    return wrap(np.from_dlpack(source))
+    return passive(np.from_dlpack(source))
 
 
 def _maker(name: str) -> Callable[..., Tensor]:
@@ -77,7 +78,7 @@ def _maker(name: str) -> Callable[..., Tensor]:
 
     def function(*args: Any, requires_grad: bool = False, **kwargs: Any) -> Tensor:
         plain = {key: _plain(value) for key, value in kwargs.items()}
-        result = wrap(np.asarray(make(*map(_plain, args), **plain)))
+        result = passive(np.asarray(make(*map(_plain, args), **plain)))
         return result.requires_grad_() if requires_grad else result
 
     function.__name__ = function.__qualname__ = name

@@ -10,16 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.frames import TUPLE_AVAL, OpaqueFrame, append_nary, select
+from tapegrad.frames import TUPLE_AVAL, OpFrame, needs_frame, note_origin, select
 from tapegrad.kernels.structs import address_of
 from tapegrad.modes import MODE
 from tapegrad.ops.kinds import Elementwise, Opaque, Reduction, SweptOp, View
 from tapegrad.ops.op import Op, normalize_axes
 from tapegrad.ops.shape import astype
-from tapegrad.tape.aval import AVALS, DTYPE_CODES
+from tapegrad.tape.aval import AVALS, DIFFERENTIABLE, PARTS
 from tapegrad.tape.layout import KIND_CAST, KIND_VIEW, OWN_AVAL, OWN_SLOT
+from tapegrad.tape.owner import Owner
 from tapegrad.tape.tape import TAPE
-from tapegrad.tensor import Meta, Owner, Tensor, wrap
+from tapegrad.tensor import Meta, Tensor, wrap
 
 
 def unwrap(value: Any) -> Any:
@@ -43,11 +44,17 @@ def as_array(z: Any) -> np.ndarray:
 
 def check_recordable(op: Op, z: np.ndarray) -> None:
     """Refuse to differentiate where there is no rule for the dtype."""
-    if z.dtype not in DTYPE_CODES:
+    if z.dtype not in DIFFERENTIABLE:
         raise TypeError(
             f"{op.name}: cannot differentiate a result of dtype {z.dtype}; tapegrad differentiates "
-            "float32 and float64: convert with astype, or detach() the inputs"
+            "float32, float64, complex64 and complex128: convert with astype, or detach() the "
+            "inputs"
         )
+
+
+def passive(z: np.ndarray) -> Tensor:
+    """Return a result that is not recorded, marked if this is inference mode."""
+    return wrap(z, None, bool(MODE.special) and MODE.thread.inference)
 
 
 def apply_op(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -61,24 +68,26 @@ def apply_op(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return apply_view(op, values[0], parameters)
     assert isinstance(op, SweptOp)
     z = as_array(op.forward(*map(unwrap, values), **parameters))
-    own = None
-    if any(map(owner_of, values)) and z.dtype.kind not in "biu" and MODE.recording:
-        check_recordable(op, z)
-        own = _record_swept(op, z, [_as_dtype(v, z.dtype) for v in values], parameters)
-    return wrap(z, own)
+    if not any(map(owner_of, values)) or z.dtype.kind in "biu" or not MODE.recording:
+        return passive(z)
+    check_recordable(op, z)
+    if needs_frame(op, z, values):
+        return wrap(z, OpFrame(op, bound, z).append(AVALS.of(z)))
+    return wrap(z, _record_swept(op, z, [_as_dtype(v, z.dtype) for v in values], parameters))
 
 
 def apply_view(op: View, x: Any, parameters: dict[str, Any]) -> Tensor:
     """Show a tensor (or array) in another way."""
     if not isinstance(x, Tensor):
-        return wrap(as_array(op.function(x, **parameters)))
+        return passive(as_array(op.function(x, **parameters)))
     z = as_array(op.function(x._a, **parameters))
     result = Tensor()
     result._a = z
+    result._meta = None
     parent = x._own
     if parent is None or (MODE.special and not MODE.recording):
         result._own = None
-    elif op.sweep_kind == KIND_CAST and z.dtype not in DTYPE_CODES:
+    elif op.sweep_kind == KIND_CAST and z.dtype not in DIFFERENTIABLE:
         if z.dtype.kind not in "biu":
             check_recordable(op, z)
         result._own = None
@@ -92,6 +101,8 @@ def apply_view(op: View, x: Any, parameters: dict[str, Any]) -> Tensor:
             own = [segment, slot, aval, parent, parameters]
         result._own = own
         segment.extend((slot, op.code, aval, parent[OWN_SLOT], 0, id(own)))
+        if MODE.special:
+            note_origin(own)
     _note_view(result, x, op, parameters)
     return result
 
@@ -100,6 +111,8 @@ def _append(op: Op, aval: int, x: int, y: int, tail: list[Any]) -> Owner:
     segment, slot = TAPE.next_slot()
     owner = [segment, slot, aval, *tail]
     segment.extend((slot, op.code, aval, x, y, id(owner)))
+    if MODE.special:
+        note_origin(owner)
     return owner
 
 
@@ -172,13 +185,15 @@ def _layout(op: View, aval: int, parameters: dict[str, Any]) -> np.ndarray:
     found = _layouts.get(key)
     if found is None:
         shape, dtype = AVALS.shapes[aval], AVALS.dtypes[aval]
+        part = PARTS.get(dtype, dtype)
         strides = [dtype.itemsize] * len(shape)
         for k in range(len(shape) - 2, -1, -1):
             strides[k] = strides[k + 1] * max(shape[k + 1], 1)
         stand_in = np.lib.stride_tricks.as_strided(np.zeros(1, dtype), shape, strides)
         shown = op.function(stand_in, **parameters)
         offset = address_of(shown) - address_of(stand_in)
-        found = np.array([offset, *shown.strides], np.int64) // dtype.itemsize
+        inner = (part.itemsize,) if shown.dtype.kind == "c" else ()  # the axis of the two parts
+        found = np.array([offset, *shown.strides, *inner], np.int64) // part.itemsize
         if len(_layouts) >= _LAYOUTS_KEPT:
             _layouts.clear()
         _layouts[key] = found
@@ -189,8 +204,10 @@ def _note_view(result: Tensor, source: Tensor, op: View, parameters: dict[str, A
     """Remember that a tensor shows memory of another one."""
     shown, base_array = result._a.base, source._a
     if shown is None or (shown is not base_array and shown is not base_array.base):
+        if MODE.special and MODE.thread.inference:
+            result.ensure_meta().inference = True
         return
-    known = source.meta()
+    known = source._meta
     if known is None or known.base is None:
         base, steps = source, ((op, parameters),)
     else:
@@ -198,7 +215,13 @@ def _note_view(result: Tensor, source: Tensor, op: View, parameters: dict[str, A
     meta = result._meta = Meta()
     meta.base = base
     meta.steps = steps
-    meta.no_grad_view = MODE.special > 0 and not MODE.recording
+    if MODE.special and not MODE.recording:
+        meta.unrecorded_view = "inference" if MODE.thread.inference else "no_grad"
+    if known is not None:  # what holds for a view holds for views of it
+        meta.inference = known.inference
+        meta.one_of_several = known.one_of_several
+        meta.unrecorded_view = meta.unrecorded_view or known.unrecorded_view
+        meta.function_view = known.function_view
     base.ensure_meta().add_view(result)
 
 
@@ -212,23 +235,25 @@ def apply_opaque(op: Opaque, bound: dict[str, Any]) -> Any:
     if isinstance(out, tuple):
         return _apply_several(op, bound, out)
     z = as_array(out)
+    if z.base is not None:  # maybe a view, which nobody would know of
+        z = z.copy()
     if z.dtype.kind in "biu" or (MODE.special and not MODE.recording):
-        return wrap(z)
-    frame = OpaqueFrame(op, bound, z)
+        return passive(z)
+    frame = OpFrame(op, bound, z)
     if not frame.parents:
-        return wrap(z)
+        return passive(z)
     check_recordable(op, z)
-    return wrap(z, append_nary(op.code, AVALS.of(z), frame))
+    return wrap(z, frame.append(AVALS.of(z)))
 
 
 def _apply_several(op: Opaque, bound: dict[str, Any], out: tuple[Any, ...]) -> tuple[Tensor, ...]:
     """Record an op with several outputs, and each output as a selection from it."""
     results = tuple(as_array(z) for z in out)
-    frame = OpaqueFrame(op, bound, results)
+    frame = OpFrame(op, bound, results)
     if not frame.parents or not MODE.recording:
-        return tuple(wrap(z) for z in results)
+        return tuple(passive(z) for z in results)
     for z in results:
         check_recordable(op, z)
     frame.outputs = [(z.shape, z.dtype) for z in results]
-    record = append_nary(op.code, TUPLE_AVAL, frame)
+    record = frame.append(TUPLE_AVAL)
     return tuple(wrap(z, select(record, k)) for k, z in enumerate(results))

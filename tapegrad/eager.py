@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from tapegrad.dispatch import apply_op, apply_view
-from tapegrad.modes import MODE
+from tapegrad.modes import CAREFUL, MODE, PLAIN, QUIET
 from tapegrad.ops.kinds import COMPILED_FROM, Elementwise, Reduction, SweptOp, View
 from tapegrad.ops.op import Op, normalize_axes
 from tapegrad.tape.aval import AVALS, FLOAT32, FLOAT64
 from tapegrad.tape.layout import NUMBERS
 from tapegrad.tape.tape import TAPE
-from tapegrad.tensor import Tensor, wrap
+from tapegrad.tensor import Tensor
 
 # What every specialised function ends with: append the record of `z` and hand out its tensor.
 _RECORD = """
@@ -33,8 +33,17 @@ except IndexError:
     segment, slot = TAPE.next_slot()
 result = Tensor()
 result._a = z
+result._meta = None
 result._own = owner = [segment, slot, aval, {owners}{saved}]
 segment.extend((slot, {code}, aval, {x}, {y}, id(owner)))
+return result
+"""
+
+# ... or hand it out without a record.
+_PASSIVE = """
+result = Tensor()
+result._a = z
+result._own = result._meta = None
 return result
 """
 
@@ -43,16 +52,24 @@ if type(z) is not ndarray:
     z = asarray(z)
 """
 
+# Avals of complex arrays are odd: they take the general way.
 _UNARY = """
 def {name}(x, out=None, where=True):
-    if type(x) is Tensor and out is None and where is True and not MODE.special:
-        own_x = x._own
-        if own_x is not None:
-            aval = own_x[2]
+    if type(x) is Tensor and out is None and where is True:
+        if not SPECIAL:
+            own_x = x._own
+            if own_x is not None:
+                aval = own_x[2]
+                if not aval & 1:
+                    a_x = x._a
+                    z = {forward}
+                    {as_array}
+                    {record}
+        elif THREAD.way == QUIET:
             a_x = x._a
             z = {forward}
             {as_array}
-            {record}
+            {passive}
     if out is None and where is True:
         return general(x)
     return apply_with_out(OP, (x,), out, where)
@@ -60,51 +77,70 @@ def {name}(x, out=None, where=True):
 
 _BINARY = """
 def {name}(x, y, out=None, where=True):
-    if type(x) is Tensor and out is None and where is True and not MODE.special:
-        own_x = x._own
-        if own_x is not None:
-            aval = own_x[2]
+    if type(x) is Tensor and out is None and where is True:
+        if not SPECIAL:
+            own_x = x._own
+            if own_x is not None:
+                aval = own_x[2]
+                kind = type(y)
+                if kind is Tensor:
+                    own_y = y._own
+                    if own_y is not None and own_y[2] == aval and not aval & 1:
+                        a_x = x._a
+                        a_y = y._a
+                        z = {forward}
+                        {as_array}
+                        {record}
+                elif (kind is float or kind is int) and not aval & 1:
+                    a_x = x._a
+                    a_y = number(y, a_x.dtype)
+                    z = {forward_number}
+                    {as_array}
+                    {record_x}
+        elif THREAD.way == QUIET:
             kind = type(y)
             if kind is Tensor:
-                own_y = y._own
-                if own_y is not None and own_y[2] == aval:
-                    a_x = x._a
-                    a_y = y._a
-                    z = {forward}
-                    {as_array}
-                    {record}
+                a_x = x._a
+                a_y = y._a
+                z = {forward}
+                {as_array}
+                {passive}
             elif kind is float or kind is int:
                 a_x = x._a
-                a_y = number(y, aval)
+                a_y = number(y, a_x.dtype)
                 z = {forward_number}
                 {as_array}
-                {record_x}
+                {passive}
     if out is None and where is True:
         return general(x, y)
     return apply_with_out(OP, (x, y), out, where)
 
 
 def reflected(y, x):
-    if (type(x) is float or type(x) is int) and not MODE.special:
+    if (type(x) is float or type(x) is int) and not SPECIAL:
         own_y = y._own
         if own_y is not None:
             aval = own_y[2]
-            a_x = number(x, aval)
-            a_y = y._a
-            z = {forward_number}
-            {as_array}
-            {record_y}
+            if not aval & 1:
+                a_y = y._a
+                a_x = number(x, a_y.dtype)
+                z = {forward_number}
+                {as_array}
+                {record_y}
     return general(x, y)
 """
 
 # Any mixture of tensors, arrays and numbers that NumPy broadcasts; what needs a cast goes on.
 _GENERAL = """
 def general({arguments}):
+    way = MODE.way() if SPECIAL else PLAIN
+    if way == CAREFUL:
+        return apply_op(OP, ({arguments},), {{}})
     {unwrap}
     z = forward({operands})
-    if {passive} or (MODE.special and not MODE.recording):
-        return wrap(z if type(z) is ndarray else asarray(z))
     {as_array}
+    if way == QUIET or {untracked}:
+        {passive}
     dtype = z.dtype
     if dtype is FLOAT64 or dtype is FLOAT32:
         {convert}
@@ -114,10 +150,13 @@ def general({arguments}):
     return apply_op(OP, ({arguments},), {{}})
 """
 
+# A tensor with a meta may be of inference mode, which must not be saved.
 _UNWRAP = """
 if type({n}) is Tensor:
     own_{n} = {n}._own
     a_{n} = {n}._a
+    if own_{n} is None and {n}._meta is not None and {n}._meta.inference:
+        return apply_op(OP, ({arguments},), {{}})
 else:
     own_{n} = None
     a_{n} = {n}
@@ -136,9 +175,10 @@ def {name}(x, axis=None, *, keepdims=False):
     own_x = x._own
     z = compute(a_x, axis, keepdims)
     {as_array}
-    if own_x is None or (MODE.special and not MODE.recording):
-        return wrap(z)
-    if z.dtype is not a_x.dtype:
+    way = MODE.way() if SPECIAL else PLAIN
+    if way != CAREFUL and (own_x is None or way == QUIET):
+        {passive}
+    if way == CAREFUL or z.dtype is not a_x.dtype or own_x[2] & 1:
         return apply_op(OP, (x, axis), {{"keepdims": keepdims}})
     mask = axes_mask(axis, a_x.ndim)
     aval = aval_of(z)
@@ -146,15 +186,16 @@ def {name}(x, axis=None, *, keepdims=False):
     {record}
 """
 
-_numbers: dict[tuple[float, Any], np.ndarray] = {}
+_numbers: dict[tuple[float, Any], Any] = {}
 _NUMBERS_KEPT = 1024
 
 
-def number(value: float, aval: int) -> np.ndarray:
-    """Return a Python number as a 0-d array of an aval's dtype."""
-    dtype = AVALS.dtypes[aval]
+def number(value: float, dtype: np.dtype) -> Any:
+    """Return a Python number as a 0-d array of a float dtype; as it is beside other dtypes."""
     found = _numbers.get((value, dtype))
     if found is None:
+        if dtype is not FLOAT64 and dtype is not FLOAT32:
+            return value
         found = np.array(value, dtype)
         found.flags.writeable = False
         if value != 0:  # 0.0 and -0.0 are equal keys but not equal numbers
@@ -205,11 +246,16 @@ def _dress(op: Op, function: Callable[..., Any]) -> Callable[..., Any]:
 def _compile(op: Op, source: str) -> dict[str, Any]:
     scope: dict[str, Any] = {
         "BOOL": np.dtype(bool),
+        "CAREFUL": CAREFUL,
         "FLOAT32": FLOAT32,
         "FLOAT64": FLOAT64,
         "MODE": MODE,
         "OP": op,
+        "PLAIN": PLAIN,
+        "QUIET": QUIET,
+        "SPECIAL": MODE.special,
         "TAPE": TAPE,
+        "THREAD": MODE.thread,
         "Tensor": Tensor,
         "apply_op": apply_op,
         "apply_with_out": _apply_with_out,
@@ -219,7 +265,6 @@ def _compile(op: Op, source: str) -> dict[str, Any]:
         "forward": op.forward,
         "ndarray": np.ndarray,
         "number": number,
-        "wrap": wrap,
     }
     if isinstance(op, Elementwise):
         scope["compiled"] = op.compiled
@@ -299,8 +344,11 @@ def _elementwise_source(op: Elementwise) -> str:
         _GENERAL,
         arguments=", ".join(names),
         operands=inputs,
-        unwrap="\n".join(_UNWRAP.strip("\n").format(n=n) for n in names),
-        passive=" and ".join(f"own_{n} is None" for n in op.differentiable),
+        unwrap="\n".join(
+            _UNWRAP.strip("\n").format(n=n, arguments=", ".join(names)) for n in names
+        ),
+        untracked=" and ".join(f"own_{n} is None" for n in op.differentiable),
+        passive=_PASSIVE,
         as_array=_AS_ARRAY,
         convert="\n".join(_CONVERT.strip("\n").format(n=n) for n in names),
         uniform=" and ".join(uniform),
@@ -318,6 +366,7 @@ def _elementwise_source(op: Elementwise) -> str:
         forward=forward,
         forward_number=f"compute({inputs})",
         as_array=_AS_ARRAY,
+        passive=_PASSIVE,
         record=_record_source(op, names),
         record_x=_record_source(op, ("x",)),
         record_y=_record_source(op, names[1:]),
@@ -329,6 +378,7 @@ def _reduction_source(op: Reduction) -> str:
         _REDUCTION,
         name=op.name,
         as_array=_AS_ARRAY,
+        passive=_PASSIVE,
         extras="\n".join(f"a_{name} = extras['{name}'](a_x, z, axis)" for name in op.extras),
         record=_record_source(op, ("x",), y="mask"),
     )

@@ -1,103 +1,154 @@
-"""What the record of an op with Python rules keeps, and how its rules are run.
+"""Records of ops with Python rules: how they are appended, and how their rules are run.
 
 A frame is the last item of the owner of a record that the sweep cannot do by itself. It answers two
-questions: `contributions`, on arrays inside a compiled sweep, and `cotangents`, on anything (with
-tensors the rules are recorded themselves, which is how gradients of gradients come about).
+questions: `contributions`, on arrays inside a compiled sweep, and `cotangents`, on tensors (where
+the rules may be recorded themselves, which is how gradients of gradients come about).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from tapegrad.ops.kinds import Opaque
-from tapegrad.ops.op import shape_of
-from tapegrad.tape.aval import AVALS, FLOAT64
+from tapegrad.modes import MODE
+from tapegrad.ops.kinds import Elementwise, Reduction, SweptOp
+from tapegrad.ops.op import Op, shape_of
+from tapegrad.saved import check_savable, restore, save
+from tapegrad.tape.aval import AVALS, DIFFERENTIABLE, FLOAT64
 from tapegrad.tape.code import OPS
-from tapegrad.tape.layout import (
-    FREED,
-    NARY,
-    OWN_AVAL,
-    OWN_SEGMENT,
-    OWN_SLOT,
-    SAVES,
-    SEGMENT_BITS,
-)
-from tapegrad.tape.sweep import MutatedError, Sweep, owner_at
-from tapegrad.tape.tape import TAPE, buffer_of, reach_of
-from tapegrad.tensor import Owner, Tensor, wrap
+from tapegrad.tape.layout import LEAF_CLOCK, NARY, OWN_AVAL, OWN_SLOT, SAVES
+from tapegrad.tape.owner import Frame, Owner, ensure_notes, notes_of, op_and_flags
+from tapegrad.tape.sweep import Sweep
+from tapegrad.tape.tape import TAPE, reach_of
+from tapegrad.tensor import Tensor
 
 Wanted = Callable[[Owner], bool]
-FRAME = 5  # index of the frame in the owner of an n-ary record
+Gifts = list[tuple[int, np.ndarray]]
+SavedArrays = list[tuple[np.ndarray, Owner | None, int]]
 
 # A record with several outputs has this aval; their cotangents travel beside the sweep.
 TUPLE_AVAL = AVALS.of(np.zeros((), FLOAT64))
 _TUPLE_TOKEN = np.zeros(())
+_NARY, _SAVES = NARY << 32, SAVES << 32
+_OWN_FILES = (str(Path(__file__).parent), "<tapegrad")
 
 
-SECOND_TIME = (
-    "Trying to backward through the graph a second time (or directly access saved tensors after "
-    "they have already been freed). Saved intermediate values of the graph are freed when you call "
-    ".backward() or autograd.grad(). Specify retain_graph=True if you need to backward through the "
-    "graph a second time or if you need to access saved tensors after calling backward."
-)
+class RuleFrame(Frame):
+    """Base of the frames: what the engine asks of the Python part of a record."""
+
+    __slots__ = ()
+    op_name = ""  # where the op of the record does not know it
+    runs_undefined = False  # also where its cotangent is undefined
+
+    def cotangents(
+        self, owner: Owner, parents: list[Owner | None], g: Any, wanted: Wanted
+    ) -> list[Any]:
+        """Return the cotangent of every parent as tensors (None: none), `g` being a tensor."""
+        raise NotImplementedError
+
+    def contributions(self, sweep: Sweep, owner: Owner, g: Any) -> Gifts:
+        """Return (slot, array) for every parent that is wanted, inside a compiled sweep.
+
+        The cotangent `g` is an array, or None if a Function above left it undefined.
+        """
+        raise NotImplementedError
+
+    def active(self) -> list[bool]:
+        """Return for every input that could need a gradient whether it does."""
+        return [True]
+
+    def saved_arrays(self, owner: Owner) -> SavedArrays:
+        """Return the saved arrays, with the records that made them, as which output."""
+        return []
 
 
-def record_owner(slot: int) -> Owner | None:
-    """Return the owner of a record that something alive refers to, None if it was freed."""
-    segment = TAPE.segments.get(slot >> SEGMENT_BITS)
-    if segment is None or segment.flags(slot) & FREED:
-        return None
-    return owner_at(int(segment.rows()["owner"][slot - segment.base]))
+def runs_undefined(owner: Owner) -> bool:
+    """Whether a record runs also where a Function left its cotangent undefined."""
+    if isinstance(owner[-1], RuleFrame) and owner[-1].runs_undefined:
+        return True
+    notes = notes_of(owner)
+    return notes is not None and bool(notes.hooks or notes.accumulated)
 
 
-def record_op(owner: Owner) -> int:
-    """Return the number of the op of a record."""
-    segment = owner[OWN_SEGMENT]
-    return int(segment.rows()["op"][owner[OWN_SLOT] - segment.base])
+def maker_of(owner: Owner | None) -> tuple[Owner | None, int]:
+    """Return the owner of the record that made a value, and which output of it the value is."""
+    if owner is not None and isinstance(owner[-1], SelectFrame):
+        return owner[3], owner[-1].k
+    return owner, 0
+
+
+def parents_of(owner: Owner) -> list[Owner | None]:
+    """Return the owners of the inputs of a record that has a frame."""
+    return owner[4] if type(owner[3]) is np.ndarray else owner[3:5]
+
+
+def append_record(
+    code: int, aval: int, parents: Sequence[Owner | None], frame: RuleFrame, saves: bool
+) -> Owner:
+    """Append the record of a frame."""
+    segment, slot = TAPE.next_slot()
+    head = code | _SAVES if saves else code
+    count = len(parents)
+    owner: Owner
+    if count <= 2:
+        first = parents[0] if count else None
+        second = parents[1] if count == 2 else None
+        owner = [segment, slot, aval, first, second, frame]
+        x = 0 if first is None else first[OWN_SLOT]
+        y = 0 if second is None else second[OWN_SLOT]
+    else:
+        inputs = [0 if parent is None else parent[OWN_SLOT] for parent in parents]
+        owner = [segment, slot, aval, np.array(inputs, np.int64), list(parents), frame]
+        head |= _NARY
+        x, y = count, reach_of(slot, inputs)
+    segment.extend((slot, head, aval, x, y, id(owner)))
+    if MODE.special:
+        note_origin(owner)
+    return owner
+
+
+def note_origin(owner: Owner) -> None:
+    """In anomaly mode, note which call of the program made a record."""
+    if MODE.anomaly:
+        stack = traceback.extract_stack()
+        while stack and stack[-1].filename.startswith(_OWN_FILES):
+            stack.pop()
+        metadata = ensure_notes(owner).metadata
+        metadata["traceback_"] = traceback.format_list(stack)
+        metadata["parent_"] = MODE.thread.node
 
 
 def node_name(owner: Owner) -> str:
     """Return the name of a record's op as a word with capitals, such as ``Exp``."""
-    frame = owner[FRAME] if len(owner) > FRAME else None
-    name = getattr(frame, "name", None) or OPS.ops[record_op(owner)].name
+    if owner[OWN_SLOT] >= LEAF_CLOCK:
+        return "AccumulateGrad"
+    name = owner[-1].op_name if isinstance(owner[-1], RuleFrame) else ""
+    return title(name or OPS.ops[op_and_flags(owner)[0]].name)
+
+
+def title(name: str) -> str:
+    """Return the name of an op as a word with capitals."""
     return name if name[:1].isupper() else name.title().replace("_", "")
 
 
-class Frame(Protocol):
-    """The Python part of a record."""
-
-    parents: list[Owner | None]
-    saves: bool
-
-    def cotangents(self, owner: Owner, g: Any, wanted: Wanted) -> list[Any]:
-        """Return the cotangent of every parent as tensors (None: none), `g` being a tensor."""
-
-    def contributions(self, sweep: Sweep, owner: Owner, g: np.ndarray) -> Iterator[Any]:
-        """Yield (slot, array) for every parent that is wanted, inside a compiled sweep."""
-
-
-def append_nary(code: int, aval: int, frame: Frame) -> Owner:
-    """Append a record with any number of inputs and a frame."""
-    segment, slot = TAPE.next_slot()
-    parents = frame.parents
-    inputs = [0 if parent is None else parent[OWN_SLOT] for parent in parents]
-    owner = [segment, slot, aval, np.array(inputs, np.int64), parents, frame]
-    flags = NARY | SAVES if frame.saves else NARY
-    segment.extend(
-        (slot, code | (flags << 32), aval, len(parents), reach_of(slot, inputs), id(owner))
-    )
-    return owner
-
-
 def fit_array(array: Any, aval: int, what: str) -> np.ndarray:
-    """Bring a cotangent to the shape and dtype of its input, summing what broadcasting repeated."""
+    """Bring a cotangent to the shape and dtype of its input.
+
+    What broadcasting repeated is summed; of a complex cotangent of a real input, the real part
+    counts.
+    """
     array = np.asarray(array)
     shape, dtype = AVALS.shapes[aval], AVALS.dtypes[aval]
     if array.shape != shape:
         array = unbroadcast_array(array, shape, what)
+    if array.dtype is dtype and array.flags.c_contiguous:
+        return array
+    if array.dtype.kind == "c" and dtype.kind != "c":
+        array = array.real
     return np.ascontiguousarray(array, dtype).reshape(shape)
 
 
@@ -117,24 +168,32 @@ def unbroadcast_array(array: np.ndarray, shape: tuple[int, ...], what: str) -> n
     return array.sum(axes, keepdims=True).reshape(shape) if axes else array.reshape(shape)
 
 
-def check_unmutated(slot: int, array: Any) -> None:
-    """Raise if a saved array was mutated after the record at `slot`."""
-    if TAPE.mutations and type(array) is np.ndarray:
-        known = TAPE.mutations.get(id(buffer_of(array)))
-        if known is not None and known.slots[-1] > slot:
-            raise MutatedError(slot)
+# -- ops of the table -----------------------------------------------------------------------------
 
 
-class OpaqueFrame:
-    """The frame of an op with Python rules: which inputs matter, and what their rules read."""
+class _Framed:
+    """The op of records whose op the sweep would know, but not with these values."""
 
-    __slots__ = ("inputs", "op", "outputs", "parents", "saved", "saves")
+    name = "framed"
 
-    def __init__(self, op: Opaque, bound: dict[str, Any], z: Any) -> None:
+    def kernel(self, dtype: int, position: int) -> int:
+        raise TypeError("framed has no compiled partial")
+
+
+FRAMED = OPS.register(_Framed())
+
+
+class OpFrame(RuleFrame):
+    """The frame of an op of the table: which inputs matter, and what their rules read."""
+
+    __slots__ = ("inputs", "lengths", "op", "outputs", "parents", "saved", "saves")
+
+    def __init__(self, op: Op, bound: dict[str, Any], z: Any) -> None:
         self.op = op
         self.inputs: list[tuple[str, int | None]] = []
-        self.parents: list[Owner | None] = []
+        self.parents: list[Owner | None] = []  # until the record is appended
         self.outputs: list[tuple[tuple[int, ...], np.dtype]] | None = None
+        self.lengths: dict[str, int] = {}  # of arguments that are lists
         active = 0
         for bit, name in enumerate(op.arguments):
             value = bound[name]
@@ -144,52 +203,99 @@ class OpaqueFrame:
                     self.inputs.append((name, None))
                     self.parents.append(value._own)
             elif type(value) in (list, tuple):
+                self.lengths[name] = len(value)
                 for k, item in enumerate(value):
                     self._add_input(name, k, item)
             else:
                 self._add_input(name, None, value)
-            if len(self.parents) > known:
+            if len(self.parents) > known and name in op.rules:
                 active |= 1 << bit
         values, shapes, self.saves = op.plan(active)
-        self.saved = {name: z if name == "z" else _save(bound[name]) for name in values}
+        self.saved = {}
+        for name in values:
+            if name in op.parameters:
+                self.saved[name] = bound[name]
+            elif name in bound:
+                self.saved[name] = save(bound[name])
+            elif name == "z":
+                self.saved[name] = save(z)
+            else:
+                self.saved[name] = op.extras[name](  # type: ignore[attr-defined]
+                    bound["x"]._a, z, bound["axis"]
+                )
         for name in shapes:  # of these only the shape: their values need not be kept
             self.saved[name] = _shapes(bound[name.removesuffix("_shape")])
 
     def _add_input(self, name: str, k: int | None, value: Any) -> None:
-        if isinstance(value, Tensor) and value._own is not None:
+        if isinstance(value, Tensor) and value._own is not None and name in self.op.rules:
             self.inputs.append((name, k))
             self.parents.append(value._own)
 
-    def _run(self, g: Any, values: dict[str, Any], wanted: Wanted) -> list[Any]:
-        values["g"] = g
+    def append(self, aval: int) -> Owner:
+        """Append the record of this frame."""
+        code = FRAMED if isinstance(self.op, SweptOp) else self.op.code
+        owner = append_record(code, aval, self.parents, self, self.saves)
+        del self.parents
+        return owner
+
+    @property
+    def op_name(self) -> str:  # type: ignore[override]
+        return self.op.name
+
+    def release(self) -> None:
+        if self.saves:
+            self.saved = {}
+
+    def saved_arrays(self, owner: Owner) -> SavedArrays:
+        found: SavedArrays = []
+        for value in self.saved.values():
+            for k, item in enumerate(value if isinstance(value, (list, tuple)) else (value,)):
+                if isinstance(item, Tensor):
+                    found.append((item._a, *maker_of(item._own)))
+                elif isinstance(item, np.ndarray):
+                    found.append((item, owner, k))
+        return found
+
+    def active(self) -> list[bool]:
+        return [
+            (name, k) in self.inputs
+            for name in self.op.arguments
+            if name in self.op.rules
+            for k in (range(self.lengths[name]) if name in self.lengths else (None,))
+        ]
+
+    def _run(
+        self, g: Any, values: dict[str, Any], parents: list[Owner | None], wanted: Wanted
+    ) -> list[Any]:
         found: dict[str, Any] = {}
         result: list[Any] = []
-        for (argument, k), parent in zip(self.inputs, self.parents, strict=True):
+        for (argument, k), parent in zip(self.inputs, parents, strict=False):
             if parent is None or not wanted(parent):
                 result.append(None)
                 continue
             if argument not in found:
-                rule = self.op.rules[argument]
-                found[argument] = rule(**{name: values[name] for name in self.op.reads(argument)})
+                found[argument] = self.op.cotangent(argument, g, values)
             result.append(found[argument] if k is None else found[argument][k])
         return result
 
-    def cotangents(self, owner: Owner, g: Any, wanted: Wanted) -> list[Any]:
-        values = dict(self.saved)
-        for value in values.values():
-            for item in value if type(value) in (list, tuple) else (value,):
-                check_unmutated(owner[OWN_SLOT], _array(item))
+    def cotangents(
+        self, owner: Owner, parents: list[Owner | None], g: Any, wanted: Wanted
+    ) -> list[Any]:
+        slot = owner[OWN_SLOT]
+        values = {
+            name: value if name == "z" else restore(value, slot)
+            for name, value in self.saved.items()
+        }
         if "z" in values:
             z = values["z"]
-            values["z"] = (
-                tuple(
-                    wrap(item, select(owner, k)) if item.dtype.kind == "f" else item
+            if type(z) is tuple:
+                values["z"] = tuple(
+                    restore(item, slot, select(owner, k) if _has_history(item) else None)
                     for k, item in enumerate(z)
                 )
-                if type(z) is tuple
-                else wrap(z, owner)
-            )
-        return self._run(g if self.outputs is None else self._complete(g), values, wanted)
+            else:
+                values["z"] = restore(z, slot, owner)
+        return self._run(g if self.outputs is None else self._complete(g), values, parents, wanted)
 
     def _complete(self, given: dict[int, Any]) -> tuple[Any, ...]:
         """Return a cotangent for every output, zeros where there is none."""
@@ -199,31 +305,24 @@ class OpaqueFrame:
             for k, (shape, dtype) in enumerate(self.outputs)
         )
 
-    def contributions(self, sweep: Sweep, owner: Owner, g: np.ndarray) -> Iterator[Any]:
-        cotangent = g if self.outputs is None else self._complete(sweep.tuples.pop(owner[OWN_SLOT]))
-        values = {}
-        for name, value in self.saved.items():
-            if type(value) in (list, tuple):
-                values[name] = type(value)(_array(item) for item in value)
-                for item in values[name]:
-                    check_unmutated(owner[OWN_SLOT], item)
-            else:
-                values[name] = _array(value)
-                check_unmutated(owner[OWN_SLOT], values[name])
-        found = self._run(cotangent, values, lambda parent: sweep.is_needed(parent[OWN_SLOT]))
-        for parent, array in zip(self.parents, found, strict=True):
+    def contributions(self, sweep: Sweep, owner: Owner, g: Any) -> Gifts:
+        slot = owner[OWN_SLOT]
+        cotangent = g if self.outputs is None else self._complete(sweep.tuples.pop(slot))
+        values = {name: _array(restore(value, slot)) for name, value in self.saved.items()}
+        parents = parents_of(owner)
+        found = self._run(
+            cotangent, values, parents, lambda parent: sweep.is_needed(parent[OWN_SLOT])
+        )
+        gifts: Gifts = []
+        for parent, array in zip(parents, found, strict=False):
             if array is not None and parent is not None:
                 what = f"{self.op.name} returned an invalid gradient"
-                yield parent[OWN_SLOT], fit_array(array, parent[OWN_AVAL], what)
+                gifts.append((parent[OWN_SLOT], fit_array(array, parent[OWN_AVAL], what)))
+        return gifts
 
 
-def _save(value: Any) -> Any:
-    """Keep an argument as it is now: a tensor's handle may be given another value later."""
-    if isinstance(value, Tensor):
-        return wrap(value._a, value._own)
-    if type(value) in (list, tuple):
-        return type(value)(_save(item) for item in value)
-    return value
+def _has_history(item: Any) -> bool:
+    return getattr(item, "dtype", FLOAT64) in DIFFERENTIABLE
 
 
 def _shapes(value: Any) -> Any:
@@ -231,7 +330,11 @@ def _shapes(value: Any) -> Any:
 
 
 def _array(value: Any) -> Any:
-    return value._a if isinstance(value, Tensor) else value
+    if isinstance(value, Tensor):
+        return value._a
+    if type(value) in (list, tuple):
+        return type(value)(_array(item) for item in value)
+    return value
 
 
 # -- records with several outputs -----------------------------------------------------------------
@@ -249,30 +352,55 @@ class _Select:
 SELECT = OPS.register(_Select())
 
 
-class SelectFrame:
+class SelectFrame(RuleFrame):
     """The frame of one output of a record that has several."""
 
-    __slots__ = ("k", "parents")
-    saves = False
+    __slots__ = ("k",)
+    runs_undefined = True
 
-    def __init__(self, parent: Owner, k: int) -> None:
-        self.parents: list[Owner | None] = [parent]
+    def __init__(self, k: int) -> None:
         self.k = k
 
-    def cotangents(self, owner: Owner, g: Any, wanted: Wanted) -> list[Any]:
-        return [{self.k: g}]
+    def cotangents(
+        self, owner: Owner, parents: list[Owner | None], g: Any, wanted: Wanted
+    ) -> list[Any]:
+        return [{} if g is None else {self.k: g}, None]
 
-    def contributions(self, sweep: Sweep, owner: Owner, g: np.ndarray) -> Iterator[Any]:
-        parent = self.parents[0]
-        assert parent is not None
-        given = sweep.tuples.setdefault(parent[OWN_SLOT], {})
-        given[self.k] = np.asarray(given[self.k] + g) if self.k in given else g
-        yield parent[OWN_SLOT], _TUPLE_TOKEN
+    def contributions(self, sweep: Sweep, owner: Owner, g: Any) -> Gifts:
+        maker = owner[3]
+        given = sweep.tuples.setdefault(maker[OWN_SLOT], {})
+        if g is not None:
+            given[self.k] = np.asarray(given[self.k] + g) if self.k in given else g
+        return [(maker[OWN_SLOT], _TUPLE_TOKEN)]
 
 
-def select(parent: Owner, k: int) -> Owner:
-    """Record the k-th output of a record that has several; its aval is set by the caller."""
-    frame = parent[FRAME]
-    shape, dtype = frame.outputs[k]
-    aval = AVALS.of(np.empty(shape, dtype))
-    return append_nary(SELECT, aval, SelectFrame(parent, k))
+def select(maker: Owner, k: int) -> Owner:
+    """Record the k-th output of a record that has several."""
+    shape, dtype = maker[-1].outputs[k]
+    return append_record(SELECT, AVALS.of_type(shape, dtype), [maker], SelectFrame(k), False)
+
+
+# -- which frame an op needs ----------------------------------------------------------------------
+
+
+def needs_frame(op: SweptOp, z: np.ndarray, values: list[Any]) -> bool:
+    """Whether an op that the sweep knows has to be recorded with its Python rules here.
+
+    The sweep knows no products of complex numbers, and does not unpack what hooks have packed.
+    """
+    if not isinstance(op, (Elementwise, Reduction)):
+        return False
+    for value in values:
+        if isinstance(value, Tensor) and value._meta is not None and op.saved:
+            check_savable(value)
+    if MODE.special and MODE.thread.saved_hooks and op.saved:
+        return True
+    if z.dtype.kind == "c" or any(
+        isinstance(value, Tensor) and value._a.dtype.kind == "c" for value in values
+    ):
+        if op.real:
+            raise TypeError(
+                f"{op.name}: has no derivative for complex numbers; use real, imag or abs first"
+            )
+        return bool(op.saved or op.wirtinger)
+    return False

@@ -8,67 +8,95 @@ part was replaced, and all other views of the base are shown anew.
 
 from __future__ import annotations
 
-from typing import Any
+import weakref
+from typing import Any, NoReturn
 
 import numpy as np
 
 from tapegrad.dispatch import apply_op, apply_opaque, apply_view, owner_of, unwrap
-from tapegrad.frames import OpaqueFrame, append_nary
+from tapegrad.frames import FRAMED, Gifts, OpFrame, RuleFrame, append_record
 from tapegrad.modes import MODE
 from tapegrad.ops import indexing, piecewise
 from tapegrad.ops.indexing import put_view, show
-from tapegrad.ops.kinds import Opaque, SweptOp
+from tapegrad.ops.kinds import Composite, Opaque, SweptOp
 from tapegrad.ops.op import Op
 from tapegrad.ops.shape import astype, broadcast_to, getitem, reshape
-from tapegrad.tape.aval import AVALS, DTYPE_CODES
+from tapegrad.tape.aval import AVALS, DIFFERENTIABLE
+from tapegrad.tape.owner import Owner, ensure_notes, notes_of
 from tapegrad.tape.tape import TAPE
-from tapegrad.tensor import Owner, Tensor, wrap
+from tapegrad.tensor import Meta, Tensor, wrap
+
+_FUNCTION_VIEW = (
+    "was created inside a custom Function (or because an input was returned as-is) and the "
+    "autograd logic to handle view+inplace would override the custom backward associated with the "
+    "custom Function, leading to incorrect gradients. This behavior is forbidden. You can fix this "
+    "by cloning the output of the custom Function."
+)
 
 # -- the steps ------------------------------------------------------------------------------------
 
 
-def check_writable(target: Tensor, what: str) -> None:
-    """Refuse in-place work that would lose a gradient."""
+def check_writable(target: Tensor, what: str, *values: Any) -> None:
+    """Refuse in-place work, with some values, that would lose a gradient."""
     if not isinstance(target, Tensor):
         raise TypeError(f"{what}: the target is a {type(target).__name__}, not a Tensor")
+    meta = target.meta()
+    if meta is not None and meta.inference and not MODE.thread.inference:
+        raise RuntimeError(
+            "Inplace update to inference tensor outside InferenceMode is not allowed. You can make "
+            "a clone to get a normal tensor before doing inplace update."
+        )
     if not MODE.recording:
         return
-    meta = target.meta()
     base = None if meta is None else meta.base
-    if meta is not None and meta.function_view and target._own is not None:
-        raise RuntimeError(
-            f"Output 0 of {what} is a view and is being modified inplace. This view was created "
-            "inside a custom Function (or because an input was returned as-is) and the autograd "
-            "logic to handle view+inplace would override the custom backward associated with the "
-            "custom Function, leading to incorrect gradients. This behavior is forbidden. You can "
-            "fix this by cloning the output of the custom Function."
-        )
-    if meta is not None and meta.one_of_several and base is not None and base._own is not None:
-        raise RuntimeError(
-            f"Output 0 of {meta.one_of_several} is a view and is being modified inplace. This view "
-            "is the output of a function that returns multiple views. Such functions do not allow "
-            "the output views to be modified inplace. You should replace the inplace operation by "
-            "an out-of-place one."
-        )
-    if base is not None and base._own is not None:
-        if base.is_leaf:
+    if meta is not None and base is not None:
+        if target._own is None and base._own is None and not any(map(owner_of, values)):
+            return
+        _check_view(meta)
+        if base.is_leaf and base._own is not None:
             raise RuntimeError(
                 "a view of a leaf Variable that requires grad is being used in an in-place "
-                f"operation ({what}); work on a copy, or inside no_grad()"
+                f"operation. ({what}: work on a copy, or inside no_grad())"
             )
-        if meta is not None and meta.no_grad_view:
-            raise RuntimeError(
-                "A view was created in no_grad mode and is being modified inplace with grad mode "
-                "enabled. Given that this use case is ambiguous and error-prone, it is forbidden. "
-                "You can clarify your code by moving both the view and the inplace either both "
-                "inside the no_grad block (if you don't want the inplace to be tracked) or both "
-                "outside (if you want the inplace to be tracked)."
-            )
-    elif target._own is not None and target.is_leaf:
+    if target._own is not None and target.is_leaf:
         raise RuntimeError(
-            "a leaf Variable that requires grad is being used in an in-place operation "
-            f"({what}); work on a copy, or inside no_grad()"
+            "a leaf Variable that requires grad is being used in an in-place operation. "
+            f"({what}: work on a copy, or inside no_grad())"
         )
+
+
+def _check_view(meta: Meta) -> None:
+    """Refuse to write through a view whose base could not follow."""
+    if meta.one_of_several:
+        name, k = meta.one_of_several
+        raise RuntimeError(
+            f"Output {k} of {name} is a view and is being modified inplace. This view is the "
+            "output of a function that returns multiple views. Such functions do not allow the "
+            "output views to be modified inplace. You should replace the inplace operation by an "
+            "out-of-place one."
+        )
+    if meta.function_view:
+        raise RuntimeError(
+            f"Output 0 of {meta.function_view} is a view and is being modified inplace. This view "
+            f"{_FUNCTION_VIEW}"
+        )
+    if meta.unrecorded_view:
+        mode = meta.unrecorded_view
+        now = "in normal mode" if mode == "inference" else "with grad mode enabled"
+        raise RuntimeError(
+            f"A view was created in {mode} mode and is being modified inplace {now}. "
+            f"{_clarify(mode)}"
+        )
+
+
+def _clarify(mode: str) -> str:
+    block = "inference_mode" if mode == "inference" else "no_grad"
+    return (
+        "Given that this use case is ambiguous and error-prone, it is forbidden. You can clarify "
+        f"your code by moving both the view and the inplace either both inside the {block} block "
+        "(if you don't want the inplace to be tracked) or both outside (if you want the inplace to "
+        "be tracked)."
+    )
 
 
 def rebase(target: Tensor, own: Owner | None) -> None:
@@ -88,7 +116,7 @@ def rebase(target: Tensor, own: Owner | None) -> None:
             "value": wrap(target._a, own),
             "steps": meta.steps,
         }
-        base._own = record_unrun(put_view, base._a, bound)
+        give_history(base, record_unrun(put_view, base._a, bound))
     refresh_views(base)
 
 
@@ -99,54 +127,126 @@ def refresh_views(base: Tensor) -> None:
         return
     for reference in meta.views:
         shown = reference()
-        if shown is not None:
+        if shown is None:
+            continue
+        known = shown.ensure_meta()
+        if known.function_view:
+            if shown._own is not None:
+                give_history(shown, _refused(shown))
+        elif known.unrecorded_view:
+            if base._own is not None:
+                give_history(shown, _refused(shown))
+        else:
             source = wrap(base._a, base._own)
-            give_history(shown, show(source, shown._meta.steps)._own)
+            give_history(shown, show(source, known.steps)._own)
+
+
+class RefusedFrame(RuleFrame):
+    """The frame of a view whose base was modified in a way that it could not follow."""
+
+    __slots__ = ("reason",)
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+    def refuse(self) -> NoReturn:
+        """Say why there is no right gradient."""
+        raise RuntimeError(self.reason)
+
+    def cotangents(self, *args: Any) -> list[Any]:
+        """Refuse."""
+        self.refuse()
+
+    def contributions(self, *args: Any) -> Gifts:
+        """Refuse."""
+        self.refuse()
+
+
+def _refused(shown: Tensor) -> Owner:
+    """Record that a view must not be differentiated any more."""
+    meta = shown._meta
+    assert meta is not None
+    modified = "and its base or another view of its base has been modified inplace."
+    if meta.function_view:
+        reason = f"Output 0 of {meta.function_view} is a view {modified} This view {_FUNCTION_VIEW}"
+    else:
+        mode = meta.unrecorded_view
+        reason = f"A view was created in {mode} mode {modified} {_clarify(mode)}"
+    frame = RefusedFrame(reason)
+    return append_record(FRAMED, AVALS.of(shown._a), [shown._own], frame, False)
 
 
 def give_history(target: Tensor, own: Owner | None) -> None:
     """Put a tensor at another place of the graph: its hooks stay, a retained gradient follows."""
     meta = target.meta()
-    target._own = own
-    if meta is not None and (meta.hooks or meta.retains_grad):
-        retains, meta.retains_grad = meta.retains_grad, False
-        target._meta = meta.renewed()
-        if retains and own is not None:
-            target.retain_grad()
+    old, target._own = target._own, own
+    if meta is not None and meta.retains_grad:
+        meta.retains_grad = False
+        notes = None if old is None else notes_of(old)
+        if notes is not None:
+            notes.retains = None
+        if own is not None:
+            meta.retains_grad = True
+            ensure_notes(own, stop=True).retains = weakref.ref(target)
 
 
-def note_mutation(target: Tensor) -> None:
-    """Note that the memory of a tensor is being written, unless it was split off by `data`."""
+def protect(target: Tensor) -> None:
+    """Let whoever looks after saved values act before the memory of a tensor is written."""
+    if MODE.mutation_guard is not None:
+        MODE.mutation_guard.before_write(target._a)
+
+
+def note_mutation(target: Tensor, what: str) -> None:
+    """Note that an op wrote the memory of a tensor."""
     meta = target.meta()
     base = meta.base if meta is not None and meta.base is not None else target
     known = base.meta()
-    if known is None or not known.untracked:
-        TAPE.note_mutation(target._a)
+    if known is None or not known.inference:
+        TAPE.note_mutation(target._a, what)
 
 
 def record_unrun(op: Opaque, z: np.ndarray, bound: dict[str, Any]) -> Owner | None:
     """Record an opaque op whose result is in memory already and whose rules read no values."""
-    frame = OpaqueFrame(op, bound, z)
-    return append_nary(op.code, AVALS.of(z), frame) if frame.parents else None
+    frame = OpFrame(op, bound, z)
+    return frame.append(AVALS.of(z)) if frame.parents else None
 
 
 # -- what users call ------------------------------------------------------------------------------
 
 
-def apply_inplace(op: Op, target: Tensor, *others: Any) -> Tensor:
+def apply_inplace(op: Op | Composite, target: Tensor, *others: Any, **named: Any) -> Tensor:
     """``target[...] = op(target, *others)``; return the target."""
-    check_writable(target, op.name)
+    check_writable(target, op.name, *others)
     source: Any = target
-    if target._own is not None and isinstance(op, SweptOp) and op.saved:
+    if target._own is not None and not (isinstance(op, SweptOp) and not op.saved):
         # the op may save what is about to be overwritten
-        source = wrap(target._a.copy(), target._own)
+        source = wrap(target._a.copy(), _old_history(target))
     others = tuple(source if other is target else other for other in others)
-    return write(target, apply_op(op, (source, *others), {}), op.name)
+    if isinstance(op, Composite):
+        result = op.function(source, *others, **named)
+    else:
+        result = apply_op(op, (source, *others), named)
+    return write(target, result, op.name)
 
 
-def write(target: Tensor, value: Any, what: str) -> Tensor:
-    """``target[...] = value``, keeping the target's shape and dtype; return the target."""
-    check_writable(target, what)
+def _old_history(target: Tensor) -> Owner | None:
+    """Return the history of a tensor's value before in-place work.
+
+    That of a view follows from its base, not from what is known of the view: its hooks belong to
+    the view, which the gradient does not pass through any more.
+    """
+    own, meta = target._own, target.meta()
+    if own is None or meta is None or meta.base is None or notes_of(own) is None:
+        return own
+    return show(wrap(meta.base._a, meta.base._own), meta.steps)._own
+
+
+def write(target: Tensor, value: Any, what: str, keep: bool = False) -> Tensor:
+    """``target[...] = value``, keeping the target's shape and dtype; return the target.
+
+    With `keep` the target still requires gradients where the value does not.
+    """
+    check_writable(target, what, value)
     array = np.asarray(unwrap(value))
     if np.broadcast_shapes(array.shape, target.shape) != target.shape:
         raise RuntimeError(
@@ -160,7 +260,7 @@ def write(target: Tensor, value: Any, what: str) -> Tensor:
         )
     own = owner_of(value)
     if own is not None and MODE.recording:
-        if target.dtype not in DTYPE_CODES:
+        if target.dtype not in DIFFERENTIABLE:
             raise RuntimeError(
                 f"{what}: a tensor of dtype {target.dtype} cannot hold a value that requires grad"
             )
@@ -169,21 +269,26 @@ def write(target: Tensor, value: Any, what: str) -> Tensor:
         if array.shape != target.shape:
             value = apply_op(broadcast_to, (value, target.shape), {})
         own = value._own
+    protect(target)
+    if own is None and keep and target._own is not None and MODE.recording:
+        bound = {"x": wrap(target._a, target._own), "value": array, "index": ...}
+        own = record_unrun(indexing.put, target._a, bound)  # the old value gets a zero gradient
+    protect(target)
     np.copyto(target._a, array, casting="same_kind")
-    note_mutation(target)
+    note_mutation(target, what)
     rebase(target, own)
     return target
 
 
 def assign_item(target: Tensor, index: Any, value: Any) -> None:
     """Do ``target[index] = value``."""
-    check_writable(target, "item assignment")
+    check_writable(target, "item assignment", value)
     index = unwrap_index(index)
     array = np.asarray(unwrap(value))
     recorded = MODE.recording and (target._own is not None or owner_of(value) is not None)
     own = None
     if recorded:
-        if target.dtype not in DTYPE_CODES:
+        if target.dtype not in DIFFERENTIABLE:
             raise RuntimeError(
                 f"item assignment: a tensor of dtype {target.dtype} cannot hold a value that "
                 "requires grad"
@@ -197,8 +302,9 @@ def assign_item(target: Tensor, index: Any, value: Any) -> None:
         old = wrap(target._a, target._own)
         bound = {"x": old, "value": value if isinstance(value, Tensor) else array, "index": index}
         own = record_unrun(indexing.put, target._a, bound)
+    protect(target)
     target._a[index] = array
-    note_mutation(target)
+    note_mutation(target, "put")
     if recorded:
         rebase(target, own)
 

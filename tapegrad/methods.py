@@ -11,7 +11,7 @@ import numpy as np
 from tapegrad import inplace, numeric
 from tapegrad.autograd import api, hooks
 from tapegrad.numeric import FUNCTIONS, REFLECTED
-from tapegrad.ops.kinds import Elementwise
+from tapegrad.ops.kinds import COMPOSITES, Elementwise
 from tapegrad.ops.op import TABLE
 from tapegrad.tape import inspection
 from tapegrad.tape.tape import TAPE
@@ -69,6 +69,7 @@ METHODS = [
     "expand_dims",
     "moveaxis",
     "broadcast_to",
+    "conj",
     "flip",
     "roll",
     "logsumexp",
@@ -143,15 +144,17 @@ def _install_methods() -> None:
                 setattr(Tensor, f"{name}_", _inplace_operator_n(name))
     for method, name in INPLACE_NAMES.items():
         setattr(Tensor, method, _inplace_operator_n(name))
+    for method in ("clip_", "clamp_"):
+        setattr(Tensor, method, _inplace_operator_n("clip"))
     for alias in ("abs", "expit"):
         setattr(Tensor, alias, FUNCTIONS[alias])
 
 
 def _inplace_operator_n(name: str) -> Callable[..., Tensor]:
-    op = TABLE[name]
+    op = TABLE.get(name) or COMPOSITES[name]
 
-    def method(self: Tensor, *others: Any) -> Tensor:
-        return inplace.apply_inplace(op, self, *others)
+    def method(self: Tensor, *others: Any, **named: Any) -> Tensor:
+        return inplace.apply_inplace(op, self, *others, **named)
 
     method.__name__ = f"{name}_"
     method.__doc__ = f"`{name}` in place: the tensor itself gets the result."
@@ -189,17 +192,17 @@ def _clone(self: Tensor) -> Tensor:
 
 def _copy_(self: Tensor, source: Any) -> Tensor:
     """Overwrite with a source (broadcast), in place; return self."""
-    return inplace.write(self, source, "copy_")
+    return inplace.write(self, source, "copy_", keep=True)
 
 
 def _zero_(self: Tensor) -> Tensor:
     """Set all elements to 0, in place; return self."""
-    return inplace.write(self, np.zeros((), self.dtype), "zero_")
+    return inplace.write(self, np.zeros((), self.dtype), "zero_", keep=True)
 
 
 def _fill_(self: Tensor, value: Any) -> Tensor:
     """Set all elements to a number, in place; return self."""
-    return inplace.write(self, value, "fill_")
+    return inplace.write(self, value, "fill_", keep=True)
 
 
 def _backward(
@@ -244,9 +247,15 @@ def _format(self: Tensor, spec: str) -> str:
 
 
 def _data(self: Tensor) -> Tensor:
-    bare = wrap(self._a)
-    bare.ensure_meta().untracked = True
-    return bare
+    # an array of its own on the memory: mutations of one are not noted for the other
+    return wrap(np.lib.stride_tricks.as_strided(self._a), None, self.is_inference())
+
+
+def _version(self: Tensor) -> int:
+    meta = self.meta()
+    if meta is not None and meta.inference:
+        raise RuntimeError("Inference tensors do not track version counter.")
+    return TAPE.version(self._a)
 
 
 def _iter(self: Tensor) -> Any:
@@ -299,8 +308,10 @@ def _dlpack(self: Tensor, **kwargs: Any) -> Any:
 def _install_protocols() -> None:
     special: dict[str, Any] = {
         "T": property(lambda self: FUNCTIONS["transpose"](self), doc="The transpose."),
+        "real": property(lambda self: FUNCTIONS["real"](self), doc="The real part."),
+        "imag": property(lambda self: FUNCTIONS["imag"](self), doc="The imaginary part."),
         "mT": property(lambda self: FUNCTIONS["matrix_transpose"](self), doc="Last axes swapped."),
-        "_version": property(lambda self: TAPE.version(self._a), doc="Mutations of the memory."),
+        "_version": property(_version, doc="Mutations of the memory."),
         "_base": property(lambda self: None if self.meta() is None else self.meta().base),
         "_is_view": lambda self: self.meta() is not None and self.meta().base is not None,
         "__array__": _array,

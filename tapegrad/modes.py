@@ -1,43 +1,92 @@
-"""Per-thread switches that change what an op does, arranged so that nobody pays for unused ones.
+"""Switches that change what an op does, arranged so that nobody pays for unused ones.
 
-The fast path of every op reads one attribute, ``MODE.special``: the number of threads that have
-changed anything. Only where it is not 0 does an op look at its own thread's switches.
+The fast path of every op looks at one list, ``MODE.special``, which is empty while no thread has
+changed anything. Only where it is not does an op ask which *way* its own thread has chosen.
 """
 
 from __future__ import annotations
 
 import threading
+from typing import Any
+
+PLAIN, QUIET, CAREFUL = range(3)  # record; compute only; record, and look at every switch
 
 
 class Switches(threading.local):
     """The switches of one thread."""
 
+    way = PLAIN
     recording = True
+    inference = False
+    saved_hooks: tuple[Any, ...] = ()  # pairs of pack and unpack, innermost last
+    hooks_forbidden: str | None = None  # why saved-tensor hooks must not be used
+    node: Any = None  # the record whose rule runs, while a backward pass is recorded
 
 
 class Mode:
-    """The switches of the current thread, and how many threads deviate from the defaults."""
+    """The switches of the current thread, and those that all threads share."""
 
-    __slots__ = ("_lock", "special", "thread")
+    __slots__ = ("anomaly", "check_nan", "mutation_guard", "special", "thread")
 
     def __init__(self) -> None:
-        self.special = 0
+        self.special: list[None] = []  # one item for every deviation: its length is an atomic count
         self.thread = Switches()
-        self._lock = threading.Lock()
+        self.anomaly = False
+        self.check_nan = True
+        self.mutation_guard: Any = None  # looks after saved values before memory is written
+
+    def way(self) -> int:
+        """Return what an op of this thread has to do."""
+        way = self.thread.way
+        return CAREFUL if way == PLAIN and self.anomaly else way
 
     @property
     def recording(self) -> bool:
         """Whether ops of this thread are recorded."""
-        return self.thread.recording if self.special else True
+        if not self.special:
+            return True
+        thread = self.thread
+        return thread.recording and not thread.inference
 
     def set_recording(self, on: bool) -> bool:
         """Switch recording in this thread; return what it was."""
-        before = self.thread.recording
+        thread = self.thread
+        before = thread.recording
         if on is not before:
-            with self._lock:
-                self.special += -1 if on else 1
-            self.thread.recording = on
+            thread.recording = on
+            self._count(not on, not before)
         return before
+
+    def set_inference(self, on: bool) -> bool:
+        """Switch inference mode in this thread; return what it was."""
+        before = self.thread.inference
+        self.thread.inference = on
+        self._count(on, before)
+        return before
+
+    def set_saved_hooks(self, pairs: tuple[Any, ...]) -> None:
+        """Choose the hooks that values saved in this thread go through."""
+        before, self.thread.saved_hooks = self.thread.saved_hooks, pairs
+        self._count(bool(pairs), bool(before))
+
+    def set_anomaly(self, on: bool, check_nan: bool = True) -> tuple[bool, bool]:
+        """Switch anomaly mode, for all threads; return what it was."""
+        before = self.anomaly, self.check_nan
+        self.anomaly, self.check_nan = on, check_nan
+        self._count(on, before[0])
+        return before
+
+    def _count(self, on: bool, before: bool) -> None:
+        """Count a deviation that begins or ends, and work out this thread's way."""
+        if on and not before:
+            self.special.append(None)
+        elif before and not on:
+            self.special.pop()
+        thread = self.thread
+        if thread.inference or (thread.recording and thread.saved_hooks):
+            thread.way = CAREFUL
+        else:
+            thread.way = PLAIN if thread.recording else QUIET
 
 
 MODE = Mode()

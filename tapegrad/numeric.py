@@ -15,6 +15,7 @@ import numpy as np
 from tapegrad.dispatch import unwrap
 from tapegrad.eager import function_of
 from tapegrad.ops import (  # noqa: F401 (importing them fills the table)
+    complex,
     cumulative,
     elementwise,
     indexing,
@@ -66,7 +67,7 @@ PASSIVE = [
 
 # Ops that other functions are made of, without a public name of their own.
 INTERNAL = {"getitem", "gather", "spread", "put", "put_view", "contract", "thin_svd", "at_least"}
-INTERNAL |= {"at_most", "euclidean_norm", "cofactor"}
+INTERNAL |= {"at_most", "euclidean_norm", "cofactor", "imaginary"}
 
 LINALG = [
     "cholesky",
@@ -131,9 +132,9 @@ def _composite_function(composite: Composite) -> Function:
                 args = (wrap(np.asarray(first)), *args[1:])
         result = _wrap_result(body(*args, **kwargs))
         if composite.name in _SEVERAL_VIEWS:
-            for view in result:
+            for k, view in enumerate(result):
                 if view.meta() is not None:
-                    view.meta().one_of_several = composite.name.title().replace("_", "")
+                    view.meta().one_of_several = composite.name.title().replace("_", ""), k
         return result
 
     return function

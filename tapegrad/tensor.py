@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.tape.aval import AVALS, DTYPE_CODES
-from tapegrad.tape.layout import LEAF_CLOCK, OWN_SLOT, PYTHON
+from tapegrad.modes import MODE
+from tapegrad.tape.aval import AVALS, DIFFERENTIABLE
+from tapegrad.tape.layout import LEAF_CLOCK, OWN_SLOT
+from tapegrad.tape.owner import Notes, Owner, notes_of, take_notes
 from tapegrad.tape.tape import TAPE
-
-Owner = list[Any]
 
 
 class Meta:
@@ -24,24 +24,27 @@ class Meta:
     """
 
     grad: Tensor | None = None
-    hooks: dict[int, Callable[[Tensor], Tensor | None]] | None = None
+    leaf: weakref.ref[Tensor] | None = None  # whose gradient it is, if a leaf's
+    array: np.ndarray | None = None
+    notes: Notes | None = None  # while it does not require gradients: those of its old record
     retains_grad = False
+    inference = False  # made in inference mode
     base: Tensor | None = None  # whose memory it shows, ...
     steps: tuple[Any, ...] = ()  # ... through which views, ...
-    no_grad_view = False  # ... made while nothing was recorded
-    function_view = False  # or by a Function, whose record does not know of it
-    one_of_several = ""  # or by this function, which returned several views
-    untracked = False  # mutations are not noted (`Tensor.data`)
-    post_hooks: dict[int, tuple[weakref.ref[Tensor], Callable[[Tensor], None]]] | None = None
+    unrecorded_view = ""  # ... made in this mode, where nothing was recorded
+    function_view = ""  # or by this Function, whose record does not know of it
+    one_of_several: tuple[str, int] | None = None  # or by this function, as one of several views
     views: list[weakref.ref[Tensor]] | None = None  # tensors that show this one's memory
 
-    def renewed(self) -> Meta:
-        """Return the meta for a new version of the tensor: hooks stay with the old one."""
-        new = Meta()
-        new.__dict__.update(self.__dict__)
-        new.hooks = None
-        new.retains_grad = False
-        return new
+    def variable(self, own: Owner) -> Tensor:
+        """Return the leaf, made anew if its handle has gone."""
+        known = None if self.leaf is None else self.leaf()
+        if known is None:
+            assert self.array is not None
+            known = wrap(self.array, own)
+            known._meta = self
+            self.leaf = weakref.ref(known)
+        return known
 
     def add_view(self, view: Tensor) -> None:
         """Note a tensor that shows this one's memory; those that have gone are swept out."""
@@ -74,7 +77,7 @@ class Tensor:
 
     _a: np.ndarray
     _own: Owner | None
-    _meta: Meta
+    _meta: Meta | None
 
     # -- the array --------------------------------------------------------------------------------
 
@@ -162,11 +165,11 @@ class Tensor:
 
     def meta(self) -> Meta | None:
         """Return the rare attributes, None if it has none (internal)."""
-        return getattr(self, "_meta", None)
+        return self._meta
 
     def ensure_meta(self) -> Meta:
         """Return the rare attributes, making them if needed (internal)."""
-        found = self.meta()
+        found = self._meta
         if found is None:
             found = self._meta = Meta()
         return found
@@ -203,15 +206,27 @@ class Tensor:
                 "var_no_grad = var.detach()."
             )
         if not requires_grad:
+            assert self._own is not None
+            self.ensure_meta().notes = notes_of(self._own)
             self._own = None
             return self
-        if self._a.dtype not in DTYPE_CODES:
+        if self._a.dtype not in DIFFERENTIABLE:
             raise RuntimeError(
                 "Only Tensors of floating point and complex dtype can require gradients "
-                f"(got {self._a.dtype}; tapegrad differentiates float32 and float64)"
+                f"(got {self._a.dtype}; tapegrad differentiates float32, float64, complex64 and "
+                "complex128)"
             )
         meta = self.ensure_meta()
+        if meta.inference and not MODE.thread.inference:
+            raise RuntimeError(
+                "Setting requires_grad=True on inference tensor outside InferenceMode is not "
+                "allowed."
+            )
+        meta.leaf, meta.array = weakref.ref(self), self._a
         self._own = TAPE.new_leaf(AVALS.of(self._a), meta)
+        if meta.notes is not None:  # of an earlier time as a leaf
+            take_notes(self._own, meta.notes)
+            meta.notes = None
         if meta.views is not None:
             from tapegrad.inplace import refresh_views
 
@@ -220,7 +235,11 @@ class Tensor:
 
     def detach(self) -> Tensor:
         """Return a tensor on the same memory, outside the graph."""
-        return wrap(self._a)
+        return wrap(self._a, None, self.is_inference())
+
+    def is_inference(self) -> bool:
+        """Return whether it was made in inference mode."""
+        return self._meta is not None and self._meta.inference
 
     def numpy(self) -> np.ndarray:
         """Return the array itself (shared memory).
@@ -274,15 +293,17 @@ class Tensor:
                 raise RuntimeError("can't assign Variable as its own grad")
         self.ensure_meta().grad = value
 
+    @grad.deleter
+    def grad(self) -> None:
+        self.ensure_meta().grad = None
 
-def wrap(array: np.ndarray, own: Owner | None = None) -> Tensor:
+
+def wrap(array: np.ndarray, own: Owner | None = None, inference: bool = False) -> Tensor:
     """Make a tensor on an array, without copying."""
     tensor = Tensor()
     tensor._a = array
     tensor._own = own
+    tensor._meta = None
+    if inference:
+        tensor.ensure_meta().inference = True
     return tensor
-
-
-def flag_python(own: Owner) -> None:
-    """Make the sweep stop at a record."""
-    own[0].set_flags(own[OWN_SLOT], PYTHON)

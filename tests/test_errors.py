@@ -116,9 +116,7 @@ CASES = {
         "cannot register a hook on a tensor that doesn't require gradient",
     ),
     # dtypes without derivatives
-    "complex result": (lambda: leaf([1.0]) * 1j, TypeError, "complex128"),
     "half result": (lambda: leaf([1.0]).astype(np.float16), TypeError, "float16"),
-    "complex cast": (lambda: leaf([1.0]).astype(complex), TypeError, "complex128"),
     # arguments of functions
     "unknown keyword": (lambda: tg.sum(leaf([1.0]), dim=0), TypeError, "sum()"),
     "missing argument": (lambda: tg.where(leaf([1.0]) > 0), TypeError, "where()"),
@@ -218,7 +216,8 @@ def test_no_internal_names_in_messages():
             text = str(caught)
         else:
             continue  # test_error says so
-        assert "tapegrad." not in text.replace("tapegrad.where", ""), name
+        public = text.replace("tapegrad.where", "").replace("tapegrad.autograd.set_detect", "")
+        assert "tapegrad." not in public, name
         assert "_apply" not in text, name
 
 

@@ -1,9 +1,20 @@
-"""Reverse-mode differentiation with PyTorch's names and meaning."""
+"""Differentiation with PyTorch's names and meaning."""
 
+from tapegrad.autograd import anomaly_mode as anomaly_mode
+from tapegrad.autograd import function as function
+from tapegrad.autograd import grad_mode as grad_mode
+from tapegrad.autograd import graph as graph
+from tapegrad.autograd.anomaly_mode import detect_anomaly as detect_anomaly
+from tapegrad.autograd.anomaly_mode import set_detect_anomaly as set_detect_anomaly
 from tapegrad.autograd.api import backward as backward
 from tapegrad.autograd.api import grad as grad
 from tapegrad.autograd.function import Function as Function
+from tapegrad.autograd.function import NestedIOFunction as NestedIOFunction
 from tapegrad.autograd.grad_mode import enable_grad as enable_grad
+from tapegrad.autograd.grad_mode import inference_mode as inference_mode
 from tapegrad.autograd.grad_mode import no_grad as no_grad
 from tapegrad.autograd.grad_mode import set_grad_enabled as set_grad_enabled
-from tapegrad.tensor import Tensor as Variable  # noqa: F401 (deprecated name)
+from tapegrad.autograd.gradcheck import gradcheck as gradcheck
+from tapegrad.autograd.gradcheck import gradgradcheck as gradgradcheck
+from tapegrad.autograd.variable import Variable as Variable
+from tapegrad.autograd.variable import variable as variable

@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+import math
+import threading
 import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from tapegrad.autograd.engine import run_hooks, sweep_arrays, sweep_tensors
+from tapegrad.autograd.edge import GradientEdge, owner_of_edge
+from tapegrad.autograd.engine import RUNNING, Pass, sweep_arrays, sweep_tensors
+from tapegrad.autograd.running_hooks import (
+    run_posthooks,
+    run_prehooks,
+    run_tensor_hooks,
+    run_undefined,
+)
+from tapegrad.dispatch import passive
 from tapegrad.modes import MODE
 from tapegrad.numeric import FUNCTIONS
-from tapegrad.tape.layout import LEAF_CLOCK, OWN_INPUTS, OWN_SLOT
+from tapegrad.tape.aval import AVALS
+from tapegrad.tape.layout import LEAF_CLOCK, OWN_AVAL, OWN_INPUTS, OWN_SLOT
+from tapegrad.tape.owner import Owner, notes_of
 from tapegrad.tape.tape import TAPE
-from tapegrad.tensor import Meta, Owner, Tensor, wrap
+from tapegrad.tensor import Meta, Tensor, wrap
 
-Tensors = Tensor | Sequence[Tensor]
+Differentiable = Tensor | GradientEdge
+Tensors = Differentiable | Sequence[Differentiable]
 
 
 def _as_tuple(value: Any, what: str) -> tuple[Any, ...]:
-    if isinstance(value, Tensor):
+    if isinstance(value, (Tensor, GradientEdge)):
         return (value,)
     if value is None:
         raise TypeError(f"{what} expected to be a Tensor or a sequence of Tensors, got None")
@@ -38,33 +51,57 @@ def _roots(
         raise RuntimeError(f"got {len(outputs)} tensors and {len(cotangents)} gradients")
     roots = []
     for k, (output, g) in enumerate(zip(outputs, cotangents, strict=True)):
-        if not isinstance(output, Tensor):
-            raise TypeError(f"element {k} of tensors is a {type(output).__name__}, not a Tensor")
-        if output._own is None:
+        own = _owner(output, k, "tensors")
+        if own is None:
             raise RuntimeError(
                 f"element {k} of tensors does not require grad and does not have a grad_fn"
             )
+        shape, dtype = AVALS.shapes[own[OWN_AVAL]], AVALS.dtypes[own[OWN_AVAL]]
         if g is None:
-            if output.size != 1:
+            if math.prod(shape) != 1:
                 raise RuntimeError("grad can be implicitly created only for scalar outputs")
-            g = wrap(np.ones(output.shape, output.dtype))
-        else:
-            if not isinstance(g, Tensor):
-                if not isinstance(g, (np.ndarray, np.generic, float, int)):
-                    raise TypeError(
-                        "gradients can be either Tensors, arrays or None, but got "
-                        f"{type(g).__name__}"
-                    )
-                g = wrap(np.asarray(g))
-            if g.shape != output.shape:
+            if dtype.kind == "c":
                 raise RuntimeError(
-                    f"Mismatch in shape: grad_output[{k}] has a shape of {list(g.shape)} and "
-                    f"output[{k}] has a shape of {list(output.shape)}."
+                    f"grad can be implicitly created only for real scalar outputs but got {dtype}"
                 )
-            if g.dtype != output.dtype:
-                g = g.astype(output.dtype)
-        roots.append((output._own, g))
+            g = wrap(np.ones(shape, dtype))
+        else:
+            g = _cotangent(g, shape, dtype, k)
+        roots.append((own, g))
     return roots
+
+
+def _owner(value: Any, k: int, what: str) -> Owner | None:
+    """Return the owner of a tensor or edge."""
+    if isinstance(value, Tensor):
+        return value._own
+    if isinstance(value, GradientEdge):
+        return owner_of_edge(value)
+    raise TypeError(f"element {k} of {what} is a {type(value).__name__}, not a Tensor")
+
+
+def _cotangent(g: Any, shape: tuple[int, ...], dtype: np.dtype, k: int) -> Tensor:
+    """Return a given cotangent as a tensor of its output's dtype."""
+    if not isinstance(g, Tensor):
+        if not isinstance(g, (np.ndarray, np.generic, float, int, complex)):
+            raise TypeError(
+                f"gradients can be either Tensors, arrays or None, but got {type(g).__name__}"
+            )
+        g = wrap(np.asarray(g))
+    if g.shape != shape:
+        raise RuntimeError(
+            f"Mismatch in shape: grad_output[{k}] has a shape of {list(g.shape)} and "
+            f"output[{k}] has a shape of {list(shape)}."
+        )
+    if (g.dtype.kind == "c") is not (dtype.kind == "c"):
+        raise RuntimeError(
+            "For complex Tensors, both grad_output and output are required to have the same dtype. "
+            f"Mismatch in dtype: grad_output[{k}] has a dtype of {g.dtype} and output[{k}] has a "
+            f"dtype of {dtype}."
+        )
+    if g.dtype != dtype:
+        g = g.astype(dtype)
+    return g
 
 
 def _run(
@@ -73,14 +110,34 @@ def _run(
     retain: bool,
     create_graph: bool,
 ) -> dict[int, tuple[Owner, Tensor]]:
-    if create_graph:
-        before = MODE.set_recording(True)
+    if create_graph or MODE.anomaly:
+        before = MODE.set_recording(create_graph)
         try:
             return sweep_tensors(roots, inputs, retain)
         finally:
             MODE.set_recording(before)
     found = sweep_arrays([(own, g._a) for own, g in roots], inputs, retain)
-    return {slot: (own, wrap(g)) for slot, (own, g) in found.items()}
+    return {slot: (own, g if g is None else passive(g)) for slot, (own, g) in found.items()}
+
+
+class _Running:
+    """A backward pass that runs in this thread; at its end, what was queued is called."""
+
+    def __init__(self, create_graph: bool) -> None:
+        self.create_graph = create_graph
+
+    def __enter__(self) -> None:
+        self.current = Pass()
+        RUNNING.passes.append(self.current)
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        before = MODE.set_recording(self.create_graph)
+        try:
+            if kind is None:
+                self.current.end()
+        finally:
+            MODE.set_recording(before)
+            RUNNING.passes.remove(self.current)
 
 
 def backward(
@@ -141,8 +198,15 @@ def backward(
         chosen = _as_tuple(inputs, "`inputs`")
         if not chosen:
             raise RuntimeError("`inputs` argument to `backward()` cannot be empty.")
-        targets = {own[OWN_SLOT]: t for own, t in zip(_owners(chosen), chosen, strict=True)}
         owners = _owners(chosen)
+        for own, target in zip(owners, chosen, strict=True):
+            if isinstance(target, Tensor):
+                targets[own[OWN_SLOT]] = target
+            elif own[OWN_SLOT] < LEAF_CLOCK and not _is_retained(own):
+                raise RuntimeError(
+                    "backward: `inputs` has the edge of an op, which has no `.grad` to accumulate "
+                    "into; give the tensor, or use autograd.grad"
+                )
     roots = _roots(_as_tuple(tensors, "tensors"), grad_tensors, create_graph)
     retain = create_graph if retain_graph is None else retain_graph
     if create_graph:
@@ -155,51 +219,76 @@ def backward(
             UserWarning,
             stacklevel=2,
         )
-    found = _run(roots, owners, retain, create_graph)
-    before = MODE.set_recording(create_graph)
-    try:
-        for slot, (own, g) in found.items():
-            if slot >= LEAF_CLOCK:
-                accumulate(own[OWN_INPUTS], g, create_graph)
-            elif not (meta := targets[slot].ensure_meta()).retains_grad:
-                add_to_grad(meta, g, create_graph)
-    finally:
-        MODE.set_recording(before)
+    with _Running(create_graph):
+        found = _run(roots, owners, retain, create_graph)
+        before = MODE.set_recording(create_graph)
+        try:
+            for slot, (own, g) in found.items():
+                if slot >= LEAF_CLOCK:
+                    accumulate(own, g, create_graph)
+                elif slot in targets and not (meta := targets[slot].ensure_meta()).retains_grad:
+                    add_to_grad(meta, g, create_graph)
+        finally:
+            MODE.set_recording(before)
 
 
-def accumulate(meta: Meta, g: Tensor, create_graph: bool) -> None:
+def _is_retained(own: Owner) -> bool:
+    notes = notes_of(own)
+    return notes is not None and notes.retains is not None
+
+
+def accumulate(own: Owner, g: Tensor | None, create_graph: bool) -> None:
     """Run a leaf's hooks on a gradient and add what comes out to its `.grad`."""
-    if meta.hooks:
-        g = run_hooks(meta.hooks, g)
-    add_to_grad(meta, g, create_graph)
-    for tensor, hook in list((meta.post_hooks or {}).values()):
-        leaf = tensor()
-        if leaf is not None and hook(leaf) is not None:
+    meta = own[OWN_INPUTS]
+    notes = notes_of(own)
+    if notes is None:
+        assert g is not None
+        add_to_grad(meta, g, create_graph)
+        return
+    if g is None:
+        run_undefined(notes.hooks)
+    elif notes.hooks:
+        g = run_tensor_hooks(notes.hooks, g)
+    if notes.prehooks:
+        (g,) = run_prehooks(notes.prehooks, (g,))
+    if g is not None:
+        add_to_grad(meta, g, create_graph)
+    for hook in list(notes.accumulated.values()):
+        if hook(meta.variable(own)) is not None:
             raise RuntimeError("Tensor post accumulate grad hooks should return None.")
+    if notes.posthooks:
+        run_posthooks(notes.posthooks, (), (g,))
+
+
+_adding = threading.RLock()
 
 
 def add_to_grad(meta: Meta, g: Tensor, create_graph: bool) -> None:
     """Add to a `.grad`, in place unless it is to be differentiated."""
-    old = meta.grad
-    if old is None:
-        meta.grad = g
-    elif create_graph or old._own is not None:
-        meta.grad = old + g
-    else:
-        np.add(old._a, g._a, out=old._a)
-        TAPE.note_mutation(old._a)  # what was computed from the gradient may have saved it
+    with _adding:  # two threads may add to one leaf
+        old = meta.grad
+        if old is None:
+            meta.grad = g
+        elif create_graph:
+            meta.grad = old + g
+        else:
+            np.add(old._a, g._a, out=old._a)
+            TAPE.note_mutation(old._a)  # what was computed from the gradient may have saved it
 
 
-def _owners(tensors: tuple[Tensor, ...]) -> list[Owner]:
+def _owners(inputs: tuple[Any, ...], materialize: bool = False) -> list[Owner]:
     owners = []
-    for k, tensor in enumerate(tensors):
-        if not isinstance(tensor, Tensor):
-            raise TypeError(f"input {k} is a {type(tensor).__name__}, not a Tensor")
-        if tensor._own is None:
+    for k, value in enumerate(inputs):
+        own = _owner(value, k, "inputs")
+        if own is None:
             raise RuntimeError(
                 f"One of the differentiated Tensors does not require grad (input {k})"
             )
-        owners.append(tensor._own)
+        if materialize and isinstance(value, GradientEdge):
+            raise RuntimeError(
+                "materialize_grads cannot be used when the given input is a GradientEdge"
+            )
+        owners.append(own)
     return owners
 
 
@@ -276,35 +365,42 @@ def grad(
         raise RuntimeError("`inputs` argument to `grad()` cannot be empty.")
     retain = create_graph if retain_graph is None else retain_graph
     outputs = _as_tuple(outputs, "outputs")
-    owners = _owners(chosen)
+    owners = _owners(chosen, materialize_grads)
     if is_grads_batched:
         return _batched(
             outputs, chosen, grad_outputs, retain, create_graph, allow_unused, materialize_grads
         )
-    found = _run(_roots(outputs, grad_outputs, create_graph), owners, retain, create_graph)
+    with _Running(create_graph):
+        found = _run(_roots(outputs, grad_outputs, create_graph), owners, retain, create_graph)
+        given = [_requested(found.get(own[OWN_SLOT]), create_graph) for own in owners]
     result: list[Tensor | None] = []
-    for k, (tensor, own) in enumerate(zip(chosen, owners, strict=True)):
-        pair = found.get(own[OWN_SLOT])
-        if pair is not None:
-            g = pair[1]
-            meta = tensor.meta() if own[OWN_SLOT] >= LEAF_CLOCK else None
-            if meta is not None and meta.hooks:
-                before = MODE.set_recording(create_graph)
-                try:
-                    g = run_hooks(meta.hooks, g)
-                finally:
-                    MODE.set_recording(before)
+    for k, (own, g) in enumerate(zip(owners, given, strict=True)):
+        if g is not None or (allow_unused and not materialize_grads):
             result.append(g)
         elif materialize_grads:
-            result.append(wrap(np.zeros(tensor.shape, tensor.dtype)))
-        elif allow_unused:
-            result.append(None)
+            aval = own[OWN_AVAL]
+            result.append(wrap(np.zeros(AVALS.shapes[aval], AVALS.dtypes[aval])))
         else:
             raise RuntimeError(
                 f"The differentiated Tensor at index {k} appears to not have been used in the "
                 "graph. Set allow_unused=True if this is the desired behavior."
             )
     return tuple(result)
+
+
+def _requested(pair: tuple[Owner, Tensor] | None, create_graph: bool) -> Tensor | None:
+    """Return what was computed for one input, through its hooks if it is a leaf."""
+    if pair is None or pair[1] is None:
+        return None
+    own, g = pair
+    notes = notes_of(own) if own[OWN_SLOT] >= LEAF_CLOCK else None
+    if notes is not None and notes.hooks:
+        before = MODE.set_recording(create_graph)
+        try:
+            g = run_tensor_hooks(notes.hooks, g)
+        finally:
+            MODE.set_recording(before)
+    return g
 
 
 def _batched(

@@ -1,87 +1,109 @@
 """The reverse pass: from cotangents of outputs to cotangents of inputs.
 
-Two engines share the graph. `sweep_arrays` runs the compiled sweep; `sweep_tensors` walks the same
-records in Python and computes with tensors, so that the result can be differentiated again.
+Two engines share the graph. `sweep_arrays` runs the compiled sweep and calls Python where a record
+needs it; `sweep_tensors` walks the same records in Python and computes with tensors, so that the
+result can be differentiated again, or every step be watched.
+
+At a record both do the same, in this order: the hooks of its output's gradient, the gradient that
+is retained or was requested, the prehooks of the node, its rule, its posthooks.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+import itertools
+import threading
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from tapegrad.autograd.anomaly_mode import check_nan, warn_of_origin
+from tapegrad.autograd.node import gather, spread
+from tapegrad.autograd.running_hooks import (
+    finish_gradient,
+    run_posthooks,
+    run_prehooks,
+    run_undefined,
+)
 from tapegrad.dispatch import apply_op
 from tapegrad.frames import (
-    FRAME,
-    SECOND_TIME,
-    check_unmutated,
+    Gifts,
+    RuleFrame,
+    SavedArrays,
+    fit_array,
+    maker_of,
     node_name,
-    record_op,
-    record_owner,
+    runs_undefined,
+    title,
 )
 from tapegrad.modes import MODE
 from tapegrad.ops import elementwise as ew
 from tapegrad.ops.kinds import Reduction, View
-from tapegrad.ops.shape import astype, broadcast_to, reshape, unbroadcast
+from tapegrad.ops.shape import astype, unbroadcast
+from tapegrad.saved import SECOND_TIME, check_unmutated
 from tapegrad.tape.aval import AVALS
 from tapegrad.tape.code import OPS
-from tapegrad.tape.layout import (
-    FREED,
-    LEAF_CLOCK,
-    NARY,
-    OWN_AVAL,
-    OWN_INPUTS,
-    OWN_SEGMENT,
-    OWN_SLOT,
+from tapegrad.tape.layout import FREED, LEAF_CLOCK, OWN_AVAL, OWN_INPUTS, OWN_SLOT
+from tapegrad.tape.owner import (
+    Notes,
+    Owner,
+    free,
+    inputs_of,
+    op_and_flags,
+    record_owner,
+    segment_of,
 )
-from tapegrad.tape.sweep import FreedError, MutatedError, Owner, Sweep, free, inputs_of
+from tapegrad.tape.sweep import FreedError, MutatedError, Sweep
 from tapegrad.tape.tape import TAPE, buffer_of
-from tapegrad.tensor import Meta, Tensor, wrap
+from tapegrad.tensor import Tensor, wrap
+
+Wanted = Callable[[Owner], bool]
 
 
 def mutated_message(error: MutatedError) -> str:
     """Say which saved value was modified, which op's output it was, and what to do."""
-    what, hint = "a saved value", ""
+    what = "a saved value"
     owner = record_owner(error.slot)
-    for name, array, maker in saved_values(owner) if owner is not None else ():
+    for array, maker, k in saved_arrays(owner) if owner is not None else ():
         known = TAPE.mutations.get(id(buffer_of(array)))
         if known is not None and known.slots[-1] > error.slot:
             what = f"[{array.dtype} {list(array.shape)}]"
             if maker is not None and maker[OWN_SLOT] < LEAF_CLOCK:
-                what += f", which is output 0 of {node_name(maker)},"
+                name = node_name(maker) if maker is owner or not known.op else title(known.op)
+                what += f", which is output {k} of {name},"
             expected = known.version_before(error.slot)
             what += f" is at version {known.count}; expected version {expected} instead"
-            hint = f"{node_name(owner)} saved it as {name!r}; " if owner is not None else ""
             break
+    hint = (
+        "the backtrace further above shows the operation that failed to compute its gradient. The "
+        "variable in question was changed in there or anywhere later. Good luck!"
+        if MODE.anomaly
+        else "enable anomaly detection to find the operation that failed to compute its gradient, "
+        "with tapegrad.autograd.set_detect_anomaly(True, check_nan=False)."
+    )
     return (
         "one of the variables needed for gradient computation has been modified by an inplace "
-        f"operation: {what}. Hint: {hint}modify a copy (clone()), or do it before it is used."
+        f"operation: {what}. Hint: {hint}"
     )
 
 
-def saved_values(owner: Owner) -> Iterator[tuple[str, np.ndarray, Owner | None]]:
-    """Yield name, array and maker's owner of everything that a record saved."""
-    frame = owner[FRAME] if len(owner) > FRAME else None
-    if hasattr(frame, "contributions"):
-        saved = getattr(frame, "saved", {})
-        items = saved.items() if isinstance(saved, dict) else enumerate(saved)
-        for name, value in items:
-            for item in value if isinstance(value, (list, tuple)) else (value,):
-                if isinstance(item, Tensor):
-                    yield str(name), item._a, item._own
-                elif isinstance(item, np.ndarray):
-                    yield str(name), item, owner
-        return
-    op = OPS.ops[record_op(owner)]
-    if not isinstance(op, View):
-        count = len(op.differentiable)
-        makers = dict(zip(op.differentiable, owner[OWN_INPUTS:], strict=False))
-        makers["z"] = owner
-        for name, array in zip(op.saved, owner[OWN_INPUTS + count :], strict=False):
-            if array is not None:
-                yield name, array, makers.get(name)
+def saved_arrays(owner: Owner) -> SavedArrays:
+    """Return everything that a record saved, with the records that made it, as which output."""
+    frame = owner[-1]
+    if isinstance(frame, RuleFrame):
+        return frame.saved_arrays(owner)
+    op = OPS.ops[op_and_flags(owner)[0]]
+    if isinstance(op, View):
+        return []
+    count = len(op.differentiable)
+    makers = dict(zip(op.differentiable, owner[OWN_INPUTS:], strict=False))
+    makers["z"] = owner
+    saved = zip(op.saved, owner[OWN_INPUTS + count :], strict=False)
+    return [(array, *maker_of(makers.get(name))) for name, array in saved if array is not None]
+
+
+# -- compiled -------------------------------------------------------------------------------------
 
 
 def sweep_arrays(
@@ -129,11 +151,12 @@ def sweep_arrays(
     for slot in sweep.borrowed & arrays.keys():
         arrays[slot] = arrays[slot].copy()
     if inputs is None:
-        found = {}
+        found: dict[int, tuple[Owner, Any]] = {}
+        for slot in sweep.undefined:
+            found[slot] = (owner_of_leaf(slot), None)
         for slot, array in arrays.items():
-            leaf = record_owner(slot) if slot >= LEAF_CLOCK else None
-            if leaf is not None:
-                found[slot] = (leaf, array)
+            if slot >= LEAF_CLOCK:
+                found[slot] = (owner_of_leaf(slot), array)
     else:
         owners = {own[OWN_SLOT]: own for own in inputs}
         found = {slot: (own, arrays[slot]) for slot, own in owners.items() if slot in arrays}
@@ -141,59 +164,75 @@ def sweep_arrays(
     return found
 
 
-def run_record(sweep: Sweep, slot: int, owner: Owner, g: np.ndarray) -> Any:
+def owner_of_leaf(slot: int) -> Owner:
+    """Return the owner of a leaf that a graph at hand refers to."""
+    owner = record_owner(slot)
+    assert owner is not None
+    return owner
+
+
+def run_record(sweep: Sweep, slot: int, owner: Owner, g: Any) -> Gifts | None:
     """What the compiled sweep calls where a record needs Python: its hooks, its rule."""
+    if g is None:
+        if type(owner[0]) is Notes:
+            run_undefined(owner[0].hooks)
+        if not isinstance(owner[-1], RuleFrame) or not owner[-1].runs_undefined:
+            for parent in inputs_of(owner):
+                if parent is not None and runs_undefined(parent):
+                    sweep.touch(parent[OWN_SLOT])
+            return []
+    elif type(owner[0]) is Notes:
+        return _run_noted_record(sweep, slot, owner, owner[0], g)
+    gifts: Gifts = owner[-1].contributions(sweep, owner, g)
+    return gifts
+
+
+def _run_noted_record(
+    sweep: Sweep, slot: int, owner: Owner, notes: Notes, g: np.ndarray
+) -> Gifts | None:
+    """Run a record that has hooks."""
     if slot not in sweep.hooked:
-        g = _run_owner_hooks(sweep, slot, owner, g)
-    if len(owner) > FRAME and hasattr(owner[FRAME], "contributions"):
-        return owner[FRAME].contributions(sweep, owner, g)
-    return None
+        g = _run_slot_hooks(sweep, slot, notes, g)
+    frame = owner[-1] if isinstance(owner[-1], RuleFrame) else None
+    if not notes.prehooks and not notes.posthooks:
+        return None if frame is None else frame.contributions(sweep, owner, g)
+    outputs = None if frame is None else getattr(frame, "outputs", None)
+    given: Any = wrap(g)
+    if outputs is not None:
+        given = {k: wrap(array) for k, array in sweep.tuples.pop(slot).items()}
+
+    def wanted(parent: Owner) -> bool:
+        return sweep.is_needed(parent[OWN_SLOT])
+
+    gifts: Gifts = []
+    for parent, cotangent in zip(
+        inputs_of(owner), run_node(owner, notes, given, wanted), strict=False
+    ):
+        if parent is None or cotangent is None or not wanted(parent):
+            continue
+        array = cotangent._a if isinstance(cotangent, Tensor) else cotangent
+        what = f"{node_name(owner)}Backward returned an invalid gradient"
+        gifts.append((parent[OWN_SLOT], fit_array(array, parent[OWN_AVAL], what)))
+    return gifts
 
 
 def run_slot_hooks(sweep: Sweep, slot: int) -> None:
     """Run the hooks of a requested output when its cotangent is complete."""
     owner = record_owner(slot)
     assert owner is not None
-    _run_owner_hooks(sweep, slot, owner, sweep.arrays[slot])
-    sweep.hooked.add(slot)
+    if type(owner[0]) is Notes:
+        _run_slot_hooks(sweep, slot, owner[0], sweep.arrays[slot])
+        sweep.hooked.add(slot)
 
 
-def _run_owner_hooks(sweep: Sweep, slot: int, owner: Owner, g: np.ndarray) -> np.ndarray:
-    meta = owner[-1]
-    if type(meta) is not Meta:
+def _run_slot_hooks(sweep: Sweep, slot: int, notes: Notes, g: np.ndarray) -> np.ndarray:
+    if not notes.hooks and notes.retains is None:
         return g
-    new = np.ascontiguousarray(finish_gradient(meta, wrap(g), False)._a).reshape(g.shape)
+    new = finish_gradient(notes, wrap(g))._a
     if new is not g:
+        new = np.ascontiguousarray(new).reshape(g.shape)
         sweep.replace(slot, new)
     return new
-
-
-def finish_gradient(meta: Meta, g: Tensor, create_graph: bool) -> Tensor:
-    """Run the hooks of a tensor that is not a leaf, and keep its gradient if it retains it."""
-    if meta.hooks:
-        g = run_hooks(meta.hooks, g)
-    if meta.retains_grad:
-        kept = g if create_graph else wrap(g._a.copy())
-        meta.grad = kept if meta.grad is None else meta.grad + kept
-    return g
-
-
-def run_hooks(hooks: dict[int, Any], g: Tensor) -> Tensor:
-    """Pass a gradient through tensor hooks, each of which may replace it."""
-    for hook in list(hooks.values()):
-        result = hook(g)
-        if result is None:
-            continue
-        name = getattr(hook, "__name__", repr(hook))
-        if not isinstance(result, Tensor):
-            raise TypeError(
-                f"hook '{name}' has returned an object of type {type(result).__name__}; expected "
-                "a Tensor or None"
-            )
-        if result.shape != g.shape:
-            raise RuntimeError(f"hook '{name}' has changed the size of value")
-        g = result if result.dtype == g.dtype else apply_op(astype, (result, g.dtype), {})
-    return g
 
 
 # -- with tensors ---------------------------------------------------------------------------------
@@ -202,130 +241,256 @@ def run_hooks(hooks: dict[int, Any], g: Tensor) -> Tensor:
 def sweep_tensors(
     roots: Sequence[tuple[Owner, Tensor]], inputs: Sequence[Owner] | None, retain: bool
 ) -> dict[int, tuple[Owner, Tensor]]:
-    """Run the reverse pass on tensors, recording it. Same meaning as `sweep_arrays`."""
-    needed = None if inputs is None else _needed(roots, inputs)
-    requested = None if inputs is None else {own[OWN_SLOT] for own in inputs}
-    cotangents: dict[int, Any] = {}
-    owners: dict[int, Owner] = {}
-    heap: list[int] = []
+    """Run the reverse pass on tensors. Same meaning as `sweep_arrays`."""
+    marks = Sweep(run_record, run_slot_hooks, True)
+    requested: set[int] = set()
+    if inputs is not None:
+        requested = {own[OWN_SLOT] for own in inputs}
+        marks.request([own[OWN_SLOT] for own, _ in roots], requested)
 
-    def wanted(parent: Owner) -> bool:
-        return needed is None or parent[OWN_SLOT] in needed
+    def wanted(own: Owner) -> bool:
+        return inputs is None or marks.is_needed(own[OWN_SLOT])
+
+    try:
+        with np.errstate(all="ignore"):  # as in compiled code
+            return _sweep_tensors(roots, requested, wanted, marks.passes, retain)
+    except MutatedError as error:
+        raise RuntimeError(mutated_message(error)) from None
+    finally:
+        marks.finish()
+
+
+def _sweep_tensors(
+    roots: Sequence[tuple[Owner, Tensor]],
+    requested: set[int],
+    wanted: Wanted,
+    passes: Callable[[int], bool],
+    retain: bool,
+) -> dict[int, tuple[Owner, Tensor]]:
+    cotangents: dict[int, Any] = {}
+    waiting: dict[int, Owner] = {}
+    heap: list[int] = []
+    found: dict[int, tuple[Owner, Tensor]] = {}
 
     def contribute(own: Owner, g: Any) -> None:
         slot = own[OWN_SLOT]
-        if not wanted(own):
-            return
-        if type(g) is dict:  # of one output among several
+        if g is None:
+            cotangents.setdefault(slot, None)
+        elif type(g) is dict:  # of one output among several
             given = cotangents.setdefault(slot, {})
             for k, value in g.items():
                 given[k] = ew.add(given[k], value) if k in given else value
         else:
             g = fit_tensor(g, own[OWN_AVAL])
-            cotangents[slot] = ew.add(cotangents[slot], g) if slot in cotangents else g
-        if slot not in owners:
-            owners[slot] = own
+            old = cotangents.get(slot)
+            cotangents[slot] = g if old is None else ew.add(old, g)
+        if slot not in waiting:
+            waiting[slot] = own
             if slot < LEAF_CLOCK:
                 heapq.heappush(heap, -slot)
 
     for own, g in roots:
-        contribute(own, g)
+        if wanted(own):
+            contribute(own, g)
     while heap:
-        own = owners[-heapq.heappop(heap)]
-        slot = own[OWN_SLOT]
+        slot = -heapq.heappop(heap)
+        own = waiting.pop(slot)
         g = cotangents.pop(slot)
-        if type(own[-1]) is Meta:
-            g = finish_gradient(own[-1], g, True)
-        if requested and slot in requested:
-            cotangents[slot] = g
-        for parent, cotangent in zip(inputs_of(own), pull_back(own, g, wanted), strict=True):
-            if parent is not None and cotangent is not None:
+        notes = own[0] if type(own[0]) is Notes else None
+        if notes is not None:
+            g = _finish(own, notes, g)
+        if slot in requested:
+            if g is not None:
+                found[slot] = own, g
+            if not passes(slot):
+                continue
+        may_leave = isinstance(own[-1], RuleFrame) and own[-1].runs_undefined
+        parents = inputs_of(own)
+        if g is None and not may_leave:
+            cotangents_of_inputs: list[Any] = [None] * len(parents)
+        else:
+            cotangents_of_inputs = _step(own, notes, g, wanted)
+        for parent, cotangent in zip(parents, cotangents_of_inputs, strict=False):
+            if parent is None or not wanted(parent):
+                continue
+            if cotangent is not None or ((g is None or may_leave) and runs_undefined(parent)):
                 contribute(parent, cotangent)
         if not retain:
             free(own)
-    return {
-        slot: (owners[slot], g)
-        for slot, g in cotangents.items()
-        if slot >= LEAF_CLOCK or (requested and slot in requested)
-    }
+    for slot, own in waiting.items():
+        found[slot] = own, cotangents[slot]
+    return found
 
 
-def _needed(roots: Sequence[tuple[Owner, Any]], inputs: Sequence[Owner]) -> set[int]:
-    """Slots on a path from a root to an input."""
-    needed = {own[OWN_SLOT] for own in inputs}
-    order: dict[int, Owner] = {}
-    stack = [own for own, _ in roots]
-    while stack:
-        own = stack.pop()
-        if own[OWN_SLOT] not in order:
-            order[own[OWN_SLOT]] = own
-            if own[OWN_SLOT] < LEAF_CLOCK:
-                stack.extend(parent for parent in inputs_of(own) if parent is not None)
-    for slot in sorted(order):
-        if slot < LEAF_CLOCK and any(
-            parent is not None and parent[OWN_SLOT] in needed for parent in inputs_of(order[slot])
-        ):
-            needed.add(slot)
-    return needed
+def _finish(own: Owner, notes: Notes, g: Any) -> Any:
+    """Run the hooks of a record's output."""
+    if g is None:
+        run_undefined(notes.hooks)
+    elif isinstance(g, Tensor):
+        if MODE.anomaly:
+            return _watched(own, lambda: finish_gradient(notes, g))
+        return finish_gradient(notes, g)
+    return g
+
+
+def _step(own: Owner, notes: Notes | None, g: Any, wanted: Wanted) -> list[Any]:
+    """Return the cotangents of a record's inputs; in anomaly mode, watch it."""
+    if not MODE.anomaly:
+        return pull_back(own, g, wanted) if notes is None else run_node(own, notes, g, wanted)
+    before, MODE.thread.node = MODE.thread.node, own
+
+    def step() -> list[Any]:
+        known = notes if notes is not None else Notes(segment_of(own))
+        cotangents = run_node(own, known, g, wanted)
+        if MODE.check_nan:
+            check_nan(own, cotangents)
+        return cotangents
+
+    try:
+        return _watched(own, step)
+    finally:
+        MODE.thread.node = before
+
+
+def _watched(own: Owner, step: Callable[[], Any]) -> Any:
+    """Do something for a record; if that fails, warn of the call that recorded it."""
+    try:
+        return step()
+    except Exception:
+        warn_of_origin(own)
+        raise
+
+
+def run_node(own: Owner, notes: Notes, g: Any, wanted: Wanted) -> list[Any]:
+    """Run a record's prehooks, its rule on tensors, and its posthooks."""
+    if not notes.prehooks and not notes.posthooks:
+        return pull_back(own, g, wanted)
+    frame = own[-1] if isinstance(own[-1], RuleFrame) else None
+    several = type(g) is dict
+    outputs: tuple[Any, ...] = (
+        tuple(g.get(k) for k in range(len(own[-1].outputs))) if several else (g,)
+    )
+    if notes.prehooks:
+        outputs = run_prehooks(notes.prehooks, outputs)
+        if several:
+            g = {k: value for k, value in enumerate(outputs) if value is not None}
+        else:
+            g = outputs[0]
+            if g is None:
+                return [None] * len(inputs_of(own))
+    cotangents = pull_back(own, g, wanted)
+    if not notes.posthooks:
+        return cotangents
+    fitted = [
+        None if cotangent is None or parent is None else fit_tensor(cotangent, parent[OWN_AVAL])
+        for parent, cotangent in zip(inputs_of(own), cotangents, strict=False)
+    ]
+    if frame is None:
+        return list(run_posthooks(notes.posthooks, tuple(fitted), outputs))
+    given = run_posthooks(notes.posthooks, tuple(spread(frame, fitted)), outputs)
+    return gather(frame, given)
 
 
 def fit_tensor(g: Any, aval: int) -> Tensor:
     """Bring a cotangent to the shape and dtype of its input."""
     shape, dtype = AVALS.shapes[aval], AVALS.dtypes[aval]
     if not isinstance(g, Tensor):
-        g = wrap(np.asarray(g, dtype))
+        g = wrap(np.asarray(g))
     if g.shape != shape:
         g = unbroadcast(g, shape)
-    return g if g.dtype == dtype else apply_op(astype, (g, dtype), {})
+    if g.dtype is dtype or g.dtype == dtype:
+        return g
+    if g.dtype.kind == "c" and dtype.kind != "c":
+        g = g.real
+    fitted: Tensor = g if g.dtype == dtype else apply_op(astype, (g, dtype), {})
+    return fitted
 
 
-def pull_back(own: Owner, g: Any, wanted: Any) -> list[Any]:
+def pull_back(own: Owner, g: Any, wanted: Wanted) -> list[Any]:
     """Return the cotangents of a record's inputs as tensors."""
-    segment, slot = own[OWN_SEGMENT], own[OWN_SLOT]
-    words = segment.rows()[slot - segment.base]
-    flags = int(words["flags"])
+    code, flags = op_and_flags(own)
     if flags & FREED:
         raise RuntimeError(SECOND_TIME)
-    try:
-        if flags & NARY:
-            return own[FRAME].cotangents(own, g, wanted)
-        op = OPS.ops[int(words["op"])]
-        if isinstance(op, View):
-            parent = own[OWN_INPUTS]
-            parameters = own[OWN_INPUTS + 1]
-            shape = AVALS.shapes[parent[OWN_AVAL]]
-            return [op.rules["x"](g, shape, **parameters)]
-        return _pull_back_swept(op, own, g, int(words["y"]), wanted)
-    except MutatedError as error:
-        raise RuntimeError(mutated_message(error)) from None
-
-
-def _pull_back_swept(op: Any, own: Owner, g: Tensor, y_word: int, wanted: Any) -> list[Any]:
+    frame = own[-1]
+    if isinstance(frame, RuleFrame):
+        return frame.cotangents(own, inputs_of(own), g, wanted)
+    op = OPS.ops[code]
+    if isinstance(op, View):
+        parent, parameters = own[OWN_INPUTS], own[OWN_INPUTS + 1]
+        values = {**parameters, "x_shape": AVALS.shapes[parent[OWN_AVAL]]}
+        return [op.cotangent("x", g, values)]
     count = len(op.differentiable)
     parents = own[OWN_INPUTS : OWN_INPUTS + count]
-    owner_of = dict(zip(op.differentiable, parents, strict=True))
-    owner_of["z"] = own
-    values: dict[str, Any] = {}
+    makers = dict(zip(op.differentiable, parents, strict=True))
+    makers["z"] = own
+    values = {}
     for name, array in zip(op.saved, own[OWN_INPUTS + count :], strict=False):
         if array is not None:
-            check_unmutated(own[OWN_SLOT], array)
-            values[name] = wrap(array, owner_of.get(name))
+            if TAPE.mutations:
+                check_unmutated(own[OWN_SLOT], array)
+            values[name] = wrap(array, makers.get(name))
     if isinstance(op, Reduction):
         shape = AVALS.shapes[parents[0][OWN_AVAL]]
-        kept = tuple(1 if y_word >> k & 1 else dim for k, dim in enumerate(shape))
-        g = reshape(g, kept)
-        values = {n: v if n == "x" else reshape(v, kept) for n, v in values.items()}
-    found: list[Any] = []
-    for name, parent in zip(op.differentiable, parents, strict=True):
-        if parent is None or not wanted(parent):
-            found.append(None)
-            continue
-        partial = op.rules[name](**{read: values[read] for read in op.reads(name)})
-        if isinstance(partial, float):
-            cotangent = g if partial == 1.0 else ew.multiply(g, partial)
-        else:
-            cotangent = ew.multiply(g, partial)
-        if isinstance(op, Reduction):
-            cotangent = broadcast_to(cotangent, shape)
-        found.append(cotangent)
-    return found
+        segment = segment_of(own)
+        mask = int(segment.words[own[OWN_SLOT] - segment.base, 4])
+        values["x_shape"] = shape
+        values["axis"] = tuple(k for k in range(len(shape)) if mask >> k & 1)
+    return [
+        op.cotangent(name, g, values) if parent is not None and wanted(parent) else None
+        for name, parent in zip(op.differentiable, parents, strict=True)
+    ]
+
+
+# -- the backward passes that are running ---------------------------------------------------------
+
+
+class Pass:
+    """One backward pass: what is to be called when it ends."""
+
+    def __init__(self) -> None:
+        self.number = next(_numbers)
+        self.endings: list[Callable[[], None]] = []
+        self.callbacks: list[Callable[[], None]] = []
+
+    def end(self) -> None:
+        """Call what was queued, which may queue more."""
+        for queue in (self.endings, self.callbacks):
+            while queue:
+                queue.pop(0)()
+
+
+_numbers = itertools.count()
+
+
+class _Running(threading.local):
+    """The backward passes running in this thread, innermost last."""
+
+    def __init__(self) -> None:
+        self.passes: list[Pass] = []
+
+
+RUNNING = _Running()
+
+
+class Engine:
+    """What a program may ask of the engine while a backward pass runs."""
+
+    def queue_callback(self, callback: Callable[[], None]) -> None:
+        """Call a function when the running backward pass has ended.
+
+        Parameters
+        ----------
+        callback
+            Called without arguments.
+
+        Raises
+        ------
+        RuntimeError
+            If no backward pass runs in this thread.
+        """
+        if not RUNNING.passes:
+            raise RuntimeError("Final callbacks can only be installed during backward pass.")
+        RUNNING.passes[-1].callbacks.append(callback)
+
+
+ENGINE = Engine()

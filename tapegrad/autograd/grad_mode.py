@@ -15,8 +15,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def is_grad_enabled() -> bool:
-    """Return whether ops of this thread are recorded."""
-    return MODE.recording
+    """Return whether ops of this thread are recorded (outside of inference mode)."""
+    return MODE.thread.recording
 
 
 class _GradMode:
@@ -124,7 +124,12 @@ class set_grad_enabled(_GradMode):
     """
 
     def __init__(self, mode: bool) -> None:
-        self.enabled = bool(mode)
+        if not isinstance(mode, bool):
+            raise TypeError(
+                "set_grad_enabled(): argument 'enabled' (position 1) must be bool, not "
+                f"{type(mode).__name__}"
+            )
+        self.enabled = mode
         self._before = MODE.set_recording(self.enabled)
 
     def __enter__(self) -> None:
@@ -137,3 +142,54 @@ class set_grad_enabled(_GradMode):
     def clone(self) -> _GradMode:
         """Return a context of the same mode, which switches nothing by itself."""
         return enable_grad() if self.enabled else no_grad()
+
+
+class inference_mode(_GradMode):
+    """Do not record ops, and make tensors that can never be part of a graph.
+
+    What is computed inside cannot be saved for a backward pass, and outside it can neither be
+    modified in place nor be made to require gradients; a clone made outside can.
+
+    Parameters
+    ----------
+    mode
+        False switches inference mode off inside it.
+
+    Examples
+    --------
+    >>> import tapegrad as tg
+    >>> x = tg.tensor([1.0, 2.0], requires_grad=True)
+    >>> with tg.inference_mode():
+    ...     y = x * 2
+    >>> y.requires_grad, y.is_inference()
+    (False, True)
+    """
+
+    def __init__(self, mode: bool = True) -> None:
+        self.mode = mode
+
+    def __new__(cls, mode: Any = True) -> Any:
+        """Make the context, or decorate a function given at once (``@inference_mode``)."""
+        return object.__new__(cls) if isinstance(mode, bool) else cls()(mode)
+
+    def __enter__(self) -> None:
+        self._inference = MODE.set_inference(self.mode)
+        self._before = MODE.set_recording(not self.mode)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        MODE.set_recording(self._before)
+        MODE.set_inference(self._inference)
+
+    def clone(self) -> _GradMode:
+        """Return another context of the same mode."""
+        return type(self)(self.mode)
+
+
+def is_inference_mode_enabled() -> bool:
+    """Return whether this thread is in inference mode."""
+    return MODE.thread.inference

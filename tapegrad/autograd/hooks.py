@@ -1,39 +1,19 @@
-"""Tensor hooks and retained gradients."""
+"""What a tensor knows of its place in the graph: its node, its hooks, its retained gradient."""
 
 from __future__ import annotations
 
-import itertools
 import weakref
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
-from tapegrad.frames import FRAME, SelectFrame, node_name
-from tapegrad.tape.layout import LEAF_CLOCK, OWN_SLOT
-from tapegrad.tensor import Meta, Tensor, flag_python
-
-_ids = itertools.count()
-
-
-class RemovableHandle:
-    """What registering a hook returns: `remove` takes the hook away again."""
-
-    def __init__(self, hooks: dict[int, Any], holder: Any) -> None:
-        self.id = next(_ids)
-        self._hooks = weakref.ref(holder)
-        self._table = hooks
-
-    def remove(self) -> None:
-        """Take the hook away (once or more often)."""
-        if self._hooks() is not None:
-            self._table.pop(self.id, None)
-
-    def __enter__(self) -> RemovableHandle:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.remove()
+from tapegrad.autograd.node import Node, RemovableHandle, edge_of
+from tapegrad.frames import SelectFrame
+from tapegrad.inplace import RefusedFrame
+from tapegrad.tape.aval import AVALS, DIFFERENTIABLE
+from tapegrad.tape.owner import ensure_notes, notes_of, take_notes
+from tapegrad.tape.tape import TAPE
+from tapegrad.tensor import Tensor
 
 
 def register_hook(self: Tensor, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
@@ -56,25 +36,7 @@ def register_hook(self: Tensor, hook: Callable[[Tensor], Tensor | None]) -> Remo
     """
     if self._own is None:
         raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
-    meta = _meta_on_record(self)
-    if meta.hooks is None:
-        meta.hooks = {}
-    handle = RemovableHandle(meta.hooks, meta)
-    meta.hooks[handle.id] = hook
-    return handle
-
-
-def _meta_on_record(tensor: Tensor) -> Meta:
-    """Return the meta of a tensor, which its record holds and stops at."""
-    own = tensor._own
-    assert own is not None
-    meta = tensor.ensure_meta()
-    if own[OWN_SLOT] < LEAF_CLOCK:
-        if type(own[-1]) is Meta:
-            return own[-1]
-        own.append(meta)
-        flag_python(own)
-    return meta
+    return RemovableHandle(ensure_notes(self._own, stop=True).hooks, hook)
 
 
 def retain_grad(self: Tensor) -> None:
@@ -88,7 +50,8 @@ def retain_grad(self: Tensor) -> None:
     if self._own is None:
         raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
     if not self.is_leaf:
-        _meta_on_record(self).retains_grad = True
+        self.ensure_meta().retains_grad = True
+        ensure_notes(self._own, stop=True).retains = weakref.ref(self)
 
 
 def retains_grad(self: Tensor) -> bool:
@@ -116,12 +79,7 @@ def register_post_accumulate_grad_hook(
         raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
     if not self.is_leaf:
         raise RuntimeError("post accumulate grad hooks cannot be registered on non-leaf tensors")
-    meta = self.ensure_meta()
-    if meta.post_hooks is None:
-        meta.post_hooks = {}
-    handle = RemovableHandle(meta.post_hooks, meta)
-    meta.post_hooks[handle.id] = (weakref.ref(self), hook)
-    return handle
+    return RemovableHandle(ensure_notes(self._own).accumulated, hook)
 
 
 def detach_(self: Tensor) -> Tensor:
@@ -143,43 +101,41 @@ def detach_(self: Tensor) -> Tensor:
 
 def output_nr(self: Tensor) -> int:
     """Return which output of its record a tensor is."""
-    own = self._own
-    frame = own[FRAME] if own is not None and len(own) > FRAME else None
-    return frame.k if isinstance(frame, SelectFrame) else 0
-
-
-class Node:
-    """The record of an op, seen as a node of the graph."""
-
-    def __init__(self, tensor: Tensor) -> None:
-        own = tensor._own
-        assert own is not None
-        frame = own[FRAME] if len(own) > FRAME else None
-        maker = frame.parents[0] if isinstance(frame, SelectFrame) else own
-        assert maker is not None
-        self._name = f"{node_name(maker)}Backward"
-        self._own = own
-
-    def name(self) -> str:
-        """Return the op's name with "Backward"."""
-        return self._name
-
-    def __repr__(self) -> str:
-        return f"<{self._name}>"
+    own, meta = self._own, self.meta()
+    if own is not None and isinstance(own[-1], SelectFrame):
+        k: int = own[-1].k
+        return k
+    return meta.one_of_several[1] if meta is not None and meta.one_of_several else 0
 
 
 def grad_fn(self: Tensor) -> Node | None:
     """Return the node that recorded a tensor, None for a leaf."""
-    return None if self.is_leaf else Node(self)
+    if self.is_leaf:
+        return None
+    assert self._own is not None
+    if isinstance(self._own[-1], RefusedFrame):
+        self._own[-1].refuse()
+    return edge_of(self)[0]
 
 
 def set_data(self: Tensor, value: Tensor) -> None:
-    """Put other memory under a tensor, of the same shape and dtype."""
+    """Put other memory under a tensor; only a leaf may change its shape or dtype with it."""
     if not isinstance(value, Tensor):
         raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
-    if self._own is not None and (value.shape != self.shape or value.dtype != self.dtype):
+    own, meta = self._own, self.meta()
+    if own is not None and value.dtype not in DIFFERENTIABLE:
         raise RuntimeError(
-            f"data: a tensor of shape {list(self.shape)} and dtype {self.dtype} that requires grad "
-            f"cannot take memory of shape {list(value.shape)} and dtype {value.dtype}"
+            "data set to a tensor that requires gradients must be floating point or complex dtype"
         )
+    if own is not None and (value.shape != self.shape or value.dtype != self.dtype):
+        if not self.is_leaf:
+            raise RuntimeError(
+                f"data: the result of an op, of shape {list(self.shape)} and dtype {self.dtype}, "
+                f"cannot take memory of shape {list(value.shape)} and dtype {value.dtype}"
+            )
+        self._own = TAPE.new_leaf(AVALS.of(value._a), meta)
+        if (notes := notes_of(own)) is not None:
+            take_notes(self._own, notes)
     self._a = np.asarray(value._a)
+    if meta is not None and meta.array is not None:
+        meta.array = self._a

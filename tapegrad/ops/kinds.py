@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.kernels import codegen
-from tapegrad.ops.op import Op, Rule
+from tapegrad.ops.op import TABLE, Op, Rule, call_rule, is_complex, normalize_axes
 from tapegrad.tape.aval import DTYPE_CODES, FLOAT64
 from tapegrad.tape.code import OPS
 from tapegrad.tape.layout import (
@@ -50,8 +50,9 @@ class SweptOp(Op):
 
     sweep_kind = KIND_PYTHON
 
-    def __init__(self, declaration: Formula, arrays: int | None = None) -> None:
+    def __init__(self, declaration: Formula, arrays: int | None = None, real: bool = False) -> None:
         super().__init__(declaration, arrays)
+        self.real = real
         self.differentiable: tuple[str, ...] = ()
         self.saved: tuple[str, ...] = ()
         self.extras: dict[str, Callable[..., np.ndarray]] = {}
@@ -65,6 +66,30 @@ class SweptOp(Op):
             return rule
 
         return declare
+
+    def complex_vjp(self, argument: str) -> Callable[[Rule], Rule]:
+        """Declare the cotangent of a complex argument as a function of `g` (a decorator).
+
+        For functions that are not holomorphic. Of the others it is `g` times the conjugate of the
+        partial.
+        """
+
+        def declare(rule: Rule) -> Rule:
+            self.wirtinger[argument] = rule
+            return rule
+
+        return declare
+
+    def cotangent(self, argument: str, g: Any, values: dict[str, Any]) -> Any:
+        rule = self.wirtinger.get(argument)
+        if rule is not None and is_complex(values.get(argument, g)):
+            return call_rule(rule, {**values, "g": g})
+        partial = call_rule(self.rules[argument], values)
+        if isinstance(partial, float):
+            return g if partial == 1.0 else TABLE["multiply"](g, partial)
+        if is_complex(partial):
+            partial = TABLE["conjugate"](partial)
+        return TABLE["multiply"](g, partial)
 
     def describe(self) -> None:
         """Work out what is saved, and tell the sweep."""
@@ -104,9 +129,16 @@ class Elementwise(SweptOp):
     sweep_kind = KIND_MAP
 
     def __init__(
-        self, declaration: Formula, function: Any, compiled: bool, truths: tuple[str, ...]
+        self,
+        declaration: Formula,
+        function: Any,
+        compiled: bool,
+        truths: tuple[str, ...],
+        real: bool,
+        complex_function: Any,
     ) -> None:
-        super().__init__(declaration)
+        super().__init__(declaration, real=real)
+        self.complex_function = function if complex_function is None else complex_function
         self.formula = declaration
         self.truths = truths  # arguments of which only the truth counts
         self.function = function
@@ -146,8 +178,9 @@ class CompiledMap:
         dtype = np.result_type(*args)
         if dtype not in DTYPE_CODES:
             if dtype.kind not in "biuf" or dtype.itemsize > 8:
-                if self.op.function is not None:
-                    found: np.ndarray = self.op.function(*args)
+                function = self.op.complex_function if dtype.kind == "c" else self.op.function
+                if function is not None:
+                    found: np.ndarray = function(*args)
                     return found
                 raise TypeError(
                     f"{self.op.name} is defined for real numbers of at most 64 bits, got {dtype}; "
@@ -163,7 +196,12 @@ class CompiledMap:
 
 
 def elementwise(
-    function: Any = None, *, compiled: bool = False, truths: tuple[str, ...] = ()
+    function: Any = None,
+    *,
+    compiled: bool = False,
+    truths: tuple[str, ...] = (),
+    real: bool = False,
+    complex_function: Any = None,
 ) -> Callable[[Formula], Elementwise]:
     """Declare an elementwise op from its scalar formula (a decorator).
 
@@ -175,8 +213,14 @@ def elementwise(
         The compiled formula is faster than `function` on large arrays: use it there.
     truths
         Arguments of which only the truth counts.
+    real
+        It has no derivative for complex arguments.
+    complex_function
+        What computes it for complex arguments, if not `function`.
     """
-    return lambda declaration: Elementwise(declaration, function, compiled, truths)
+    return lambda declaration: Elementwise(
+        declaration, function, compiled, truths, real, complex_function
+    )
 
 
 class Reduction(SweptOp):
@@ -185,9 +229,24 @@ class Reduction(SweptOp):
     kind = "reduction"
     sweep_kind = KIND_REDUCE
 
-    def __init__(self, declaration: Formula, function: Any) -> None:
-        super().__init__(declaration, arrays=1)
+    def __init__(self, declaration: Formula, function: Any, real: bool) -> None:
+        super().__init__(declaration, arrays=1, real=real)
         self.function = function
+
+    def needs(self, argument: str) -> set[str]:
+        return super().needs(argument) | {"axis", "x_shape"}
+
+    def cotangent(self, argument: str, g: Any, values: dict[str, Any]) -> Any:
+        shape = values["x_shape"]
+        axes = normalize_axes(values["axis"], len(shape))
+        kept = tuple(1 if k in axes else dim for k, dim in enumerate(shape))
+        reshape = TABLE["reshape"]
+        spread = {
+            name: reshape(value, kept) if name == "z" or name in self.extras else value
+            for name, value in values.items()
+        }
+        found = super().cotangent(argument, reshape(g, kept), spread)
+        return TABLE["broadcast_to"](found, shape)
 
     def extra(self, function: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
         """Declare a value of the output's shape that the partial reads as well (a decorator).
@@ -198,9 +257,17 @@ class Reduction(SweptOp):
         return function
 
 
-def reduction(function: Any) -> Callable[[Formula], Reduction]:
-    """Declare a reduction ``f(x, axis=None, keepdims=False)`` (a decorator)."""
-    return lambda declaration: Reduction(declaration, function)
+def reduction(function: Any, *, real: bool = False) -> Callable[[Formula], Reduction]:
+    """Declare a reduction ``f(x, axis=None, keepdims=False)`` (a decorator).
+
+    Parameters
+    ----------
+    function
+        What computes it.
+    real
+        It has no derivative for complex arguments.
+    """
+    return lambda declaration: Reduction(declaration, function, real)
 
 
 class View(SweptOp):
@@ -215,6 +282,10 @@ class View(SweptOp):
         self.sweep_kind = sweep_kind
         layout = OWN_INPUTS + 2 if sweep_kind == KIND_VIEW else -1
         OPS.describe(self.code, sweep_kind, 1, layout_index=layout)
+
+    def cotangent(self, argument: str, g: Any, values: dict[str, Any]) -> Any:
+        parameters = {name: values[name] for name in self.parameters}
+        return self.rules["x"](g, values["x_shape"], **parameters)
 
     def transposes(self, rule: Rule) -> Rule:
         """Declare the transpose: a rule of the cotangent `g`, the input's `x_shape`, parameters."""
@@ -245,22 +316,6 @@ class Opaque(Op):
     def __init__(self, declaration: Formula, arrays: int | None, function: Any) -> None:
         super().__init__(declaration, arrays)
         self.function = declaration if function is None else function
-        self._plans: dict[int, tuple[tuple[str, ...], tuple[str, ...], bool]] = {}
-
-    def plan(self, active: int) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
-        """Return what is to be kept for the rules of some arguments (a bit mask).
-
-        Names of values and of shapes; and whether any value of an array is among them.
-        """
-        found = self._plans.get(active)
-        if found is None:
-            names = [name for bit, name in enumerate(self.arguments) if active >> bit & 1]
-            needed = {read for name in names for read in self.reads(name)} - {"g"}
-            shapes = {name for name in needed if name.endswith("_shape")}
-            values = needed - shapes
-            saves = bool(values & {"z", *self.arguments})
-            found = self._plans[active] = (tuple(sorted(values)), tuple(sorted(shapes)), saves)
-        return found
 
     def vjp(self, argument: str) -> Callable[[Rule], Rule]:
         """Declare the cotangent of an argument as a function of `g` (a decorator)."""

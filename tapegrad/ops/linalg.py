@@ -15,9 +15,10 @@ import numpy as np
 
 from tapegrad.ops import elementwise as ew
 from tapegrad.ops import reduction
+from tapegrad.ops.complex import conjugate, imag, real
 from tapegrad.ops.indexing import scatter_add
 from tapegrad.ops.kinds import composite, opaque
-from tapegrad.ops.op import normalize_axes, plain, rank, shape_of
+from tapegrad.ops.op import is_complex, normalize_axes, plain, rank, shape_of
 from tapegrad.ops.piecewise import where
 from tapegrad.ops.shape import (
     broadcast_to,
@@ -36,6 +37,15 @@ def _eye(n: int, like: Any) -> np.ndarray:
     return np.eye(n, dtype=like.dtype)
 
 
+def _conj(x: Any) -> Any:
+    return conjugate(x) if is_complex(x) else x
+
+
+def _adjoint(x: Any) -> Any:
+    """Conjugate transpose of matrices."""
+    return _conj(x.mT)
+
+
 # -- products -------------------------------------------------------------------------------------
 
 
@@ -47,9 +57,9 @@ def matmul(x, y):
 @matmul.vjp("x")
 def _(g, x_shape, y):
     if rank(y) == 1:
-        return unbroadcast(ew.multiply(expand_dims(g, -1), y), x_shape)
+        return unbroadcast(ew.multiply(expand_dims(g, -1), _conj(y)), x_shape)
     rows = expand_dims(g, -2) if len(x_shape) == 1 else g
-    product = matmul(rows, y.mT)
+    product = matmul(rows, _adjoint(y))
     if len(x_shape) == 1:
         product = reshape(product, (*shape_of(product)[:-2], x_shape[0]))
     return unbroadcast(product, x_shape)
@@ -59,11 +69,11 @@ def _(g, x_shape, y):
 def _(g, x, y_shape):
     if rank(x) == 1:
         if len(y_shape) == 1:
-            return ew.multiply(g, x)
-        return unbroadcast(ew.multiply(expand_dims(x, -1), expand_dims(g, -2)), y_shape)
+            return ew.multiply(g, _conj(x))
+        return unbroadcast(ew.multiply(expand_dims(_conj(x), -1), expand_dims(g, -2)), y_shape)
     if len(y_shape) == 1:
-        return reshape(unbroadcast(matmul(x.mT, expand_dims(g, -1)), (*y_shape, 1)), y_shape)
-    return unbroadcast(matmul(x.mT, g), y_shape)
+        return reshape(unbroadcast(matmul(_adjoint(x), expand_dims(g, -1)), (*y_shape, 1)), y_shape)
+    return unbroadcast(matmul(_adjoint(x), g), y_shape)
 
 
 @composite
@@ -86,14 +96,14 @@ def inner(x, y):
 
 @composite
 def vdot(x, y):
-    """Sum of the products of all elements."""
-    return matmul(reshape(x, (-1,)), reshape(y, (-1,)))
+    """Sum of the products of all elements, those of x conjugated."""
+    return matmul(reshape(_conj(x), (-1,)), reshape(y, (-1,)))
 
 
 @composite
 def vecdot(x, y, axis=-1):
-    """Sum of products over one axis."""
-    return reduction.sum(ew.multiply(x, y), axis=axis)
+    """Sum of products over one axis, the elements of x conjugated."""
+    return reduction.sum(ew.multiply(_conj(x), y), axis=axis)
 
 
 @composite
@@ -157,7 +167,7 @@ def _(g, operands, subscripts):
     terms = inputs.split(",")
     cotangents = []
     for k, term in enumerate(terms):
-        others = [operand for j, operand in enumerate(operands) if j != k]
+        others = [_conj(operand) for j, operand in enumerate(operands) if j != k]
         other_terms = [t for j, t in enumerate(terms) if j != k]
         sizes = dict(zip(term, shape_of(operands[k]), strict=True))
         known = output + "".join(other_terms)
@@ -230,7 +240,7 @@ def inv(x):
 
 @inv.vjp("x")
 def _(g, z):
-    return -matmul(z.mT, matmul(g, z.mT))
+    return -matmul(_adjoint(z), matmul(g, _adjoint(z)))
 
 
 def _solve(a, b):
@@ -247,15 +257,15 @@ def solve(a, b):
 def _(g, z, a, b_shape):
     if len(b_shape) == 1:
         g, z = expand_dims(g, -1), expand_dims(z, -1)
-    return unbroadcast(-matmul(solve(a.mT, g), z.mT), shape_of(a))
+    return unbroadcast(-matmul(solve(_adjoint(a), g), _adjoint(z)), shape_of(a))
 
 
 @solve.vjp("b")
 def _(g, a, b_shape):
     if len(b_shape) == 1:
-        found = solve(a.mT, expand_dims(g, -1))
+        found = solve(_adjoint(a), expand_dims(g, -1))
         return unbroadcast(reshape(found, shape_of(found)[:-1]), b_shape)
-    return unbroadcast(solve(a.mT, g), b_shape)
+    return unbroadcast(solve(_adjoint(a), g), b_shape)
 
 
 def _solve_triangular(a, b, lower, unit_diagonal):
@@ -275,8 +285,8 @@ def solve_triangular(a, b, lower=False, unit_diagonal=False):
 def _(g, z, a, b_shape, lower, unit_diagonal):
     if len(b_shape) == 1:
         g, z = expand_dims(g, -1), expand_dims(z, -1)
-    back = solve_triangular(a.mT, g, lower=not lower, unit_diagonal=unit_diagonal)
-    full = unbroadcast(-matmul(back, z.mT), shape_of(a))
+    back = solve_triangular(_adjoint(a), g, lower=not lower, unit_diagonal=unit_diagonal)
+    full = unbroadcast(-matmul(back, _adjoint(z)), shape_of(a))
     if lower:
         return tril(full, -1 if unit_diagonal else 0)
     return triu(full, 1 if unit_diagonal else 0)
@@ -286,9 +296,9 @@ def _(g, z, a, b_shape, lower, unit_diagonal):
 def _(g, a, b_shape, lower, unit_diagonal):
     if len(b_shape) == 1:
         g = expand_dims(g, -1)
-        back = solve_triangular(a.mT, g, lower=not lower, unit_diagonal=unit_diagonal)
+        back = solve_triangular(_adjoint(a), g, lower=not lower, unit_diagonal=unit_diagonal)
         return unbroadcast(reshape(back, shape_of(back)[:-1]), b_shape)
-    back = solve_triangular(a.mT, g, lower=not lower, unit_diagonal=unit_diagonal)
+    back = solve_triangular(_adjoint(a), g, lower=not lower, unit_diagonal=unit_diagonal)
     return unbroadcast(back, b_shape)
 
 
@@ -299,7 +309,7 @@ def det(x):
 
 @det.vjp("x")
 def _(g, x):
-    return ew.multiply(expand_dims(expand_dims(g, -1), -1), cofactor(x))
+    return ew.multiply(expand_dims(expand_dims(g, -1), -1), _conj(cofactor(x)))
 
 
 def _cofactor(x):
@@ -308,7 +318,7 @@ def _cofactor(x):
     sign = np.linalg.det(u) * np.linalg.det(vt)
     n = s.shape[-1]
     others = np.where(np.eye(n, dtype=bool), np.ones((), s.dtype), s[..., None, :]).prod(-1)
-    return sign[..., None, None] * np.matmul(u * others[..., None, :], vt)
+    return sign[..., None, None] * np.matmul(u * others[..., None, :], vt).conj()
 
 
 @opaque(_cofactor)
@@ -324,8 +334,8 @@ def _(g, x):
             "det: the second derivative at a singular matrix is not defined by inverses; "
             "differentiate at a regular matrix"
         )
-    y = inv(x).mT
-    d = expand_dims(expand_dims(det(x), -1), -1)
+    y = _adjoint(inv(x))
+    d = expand_dims(expand_dims(_conj(det(x)), -1), -1)
     total = reduction.sum(ew.multiply(g, y), axis=(-2, -1), keepdims=True)
     return d * (ew.multiply(total, y) - matmul(y, matmul(g.mT, y)))
 
@@ -336,12 +346,15 @@ def _slogdet(x):
 
 @opaque(_slogdet)
 def slogdet(x):
-    """Sign of the determinant (derivative 0) and logarithm of its absolute value."""
+    """Sign (or phase) of the determinant and logarithm of its absolute value."""
 
 
 @slogdet.vjp("x")
-def _(g, x):
-    return ew.multiply(expand_dims(expand_dims(g[1], -1), -1), inv(x).mT)
+def _(g, z, x):
+    size = g[1]
+    if is_complex(x):
+        size = size - 1j * imag(ew.multiply(conjugate(g[0]), z[0]))
+    return ew.multiply(expand_dims(expand_dims(size, -1), -1), _adjoint(inv(x)))
 
 
 @composite
@@ -379,10 +392,15 @@ def cholesky(x):
 
 @cholesky.vjp("x")
 def _(g, z):
-    middle = _half_diagonal(matmul(z.mT, g))
-    left = solve_triangular(z.mT, middle)
-    full = solve_triangular(z.mT, left.mT).mT
-    return 0.5 * (full + full.mT)
+    middle = _half_diagonal(matmul(_adjoint(z), g))
+    left = solve_triangular(_adjoint(z), middle)
+    full = _adjoint(solve_triangular(_adjoint(z), _adjoint(left)))
+    return 0.5 * (full + _adjoint(full))
+
+
+def _real_diagonal(x: Any) -> Any:
+    """Diagonal matrix of the real parts of a diagonal."""
+    return ew.multiply(real(x) if is_complex(x) else x, _eye(shape_of(x)[-1], real(x)))
 
 
 def _qr(x, mode):
@@ -405,10 +423,10 @@ def _(g, z):
             "qr: the derivative is defined for matrices at least as high as wide; "
             "decompose the leading columns"
         )
-    m = matmul(r, gr.mT) - matmul(gq.mT, q)
+    m = matmul(r, _adjoint(gr)) - matmul(_adjoint(gq), q)
     low = tril(m, -1)
-    symmetric = tril(m) + low.mT
-    return solve_triangular(r, (gq + matmul(q, symmetric)).mT).mT
+    symmetric = low + _adjoint(low) + _real_diagonal(m)
+    return _adjoint(solve_triangular(r, _adjoint(gq + matmul(q, symmetric))))
 
 
 def _eigh(x, uplo):
@@ -435,10 +453,10 @@ def _(g, z):
     w, v = z
     gw, gv = g
     gaps = _safe_inverse(expand_dims(w, -2) - expand_dims(w, -1))
-    middle = ew.multiply(gaps, matmul(v.mT, gv))
-    middle = middle + ew.multiply(expand_dims(gw, -2), _eye(shape_of(w)[-1], v))
-    full = matmul(v, matmul(middle, v.mT))
-    return 0.5 * (full + full.mT)
+    middle = ew.multiply(gaps, matmul(_adjoint(v), gv))
+    middle = middle + ew.multiply(expand_dims(gw, -2), _eye(shape_of(w)[-1], w))
+    full = matmul(v, matmul(middle, _adjoint(v)))
+    return 0.5 * (full + _adjoint(full))
 
 
 @composite
@@ -460,22 +478,25 @@ def thin_svd(x):
 def _(g, z):
     u, s, vt = z
     gu, gs, gvt = g
-    v, gv = vt.mT, gvt.mT
+    v, gv = _adjoint(vt), _adjoint(gvt)
     row, column = expand_dims(s, -2), expand_dims(s, -1)
     gaps = _safe_inverse((row - column) * (row + column))
     inverse = _safe_inverse(s)
-    utgu = matmul(u.mT, gu)
-    vtgv = matmul(v.mT, gv)
-    eye = _eye(shape_of(s)[-1], u)
-    middle = ew.multiply(ew.multiply(gaps, utgu - utgu.mT), row)
-    middle = middle + ew.multiply(column, ew.multiply(gaps, vtgv - vtgv.mT))
+    utgu = matmul(_adjoint(u), gu)
+    vtgv = matmul(_adjoint(v), gv)
+    eye = _eye(shape_of(s)[-1], s)
+    middle = ew.multiply(ew.multiply(gaps, utgu - _adjoint(utgu)), row)
+    middle = middle + ew.multiply(column, ew.multiply(gaps, vtgv - _adjoint(vtgv)))
     middle = middle + ew.multiply(expand_dims(gs, -2), eye)
+    if is_complex(u):  # the phases of u and v turn together: half of each is theirs
+        turn = ew.multiply(imag(utgu) - imag(vtgv), ew.multiply(expand_dims(inverse, -2), eye))
+        middle = middle + 0.5j * turn
     found = matmul(u, matmul(middle, vt))
     if shape_of(u)[-2] > shape_of(u)[-1]:
         scaled = ew.multiply(gu, expand_dims(inverse, -2))
-        found = found + matmul(scaled - matmul(u, matmul(u.mT, scaled)), vt)
+        found = found + matmul(scaled - matmul(u, matmul(_adjoint(u), scaled)), vt)
     if shape_of(v)[-2] > shape_of(v)[-1]:
-        scaled = ew.multiply(gv, expand_dims(inverse, -2)).mT
+        scaled = _adjoint(ew.multiply(gv, expand_dims(inverse, -2)))
         found = found + matmul(u, scaled - matmul(matmul(scaled, v), vt))
     return found
 

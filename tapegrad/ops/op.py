@@ -22,6 +22,7 @@ from numpy.lib.array_utils import normalize_axis_tuple
 from tapegrad.tape.code import OPS
 
 Rule = Callable[..., Any]
+Plan = tuple[tuple[str, ...], tuple[str, ...], bool]
 TABLE: dict[str, Op] = {}  # every op by name
 
 
@@ -38,6 +39,8 @@ class Op:
         Names of the other arguments, with their defaults.
     rules
         Derivative rule of each differentiable argument.
+    wirtinger
+        Cotangents of complex arguments, where the rule holds for real ones only.
     """
 
     kind = "op"
@@ -66,6 +69,8 @@ class Op:
             if parameter.kind is not parameter.KEYWORD_ONLY
         )
         self.rules: dict[str, Rule] = {}
+        self.wirtinger: dict[str, Rule] = {}
+        self._plans: dict[int, Plan] = {}
         if self.name in TABLE:
             raise ValueError(f"op {self.name!r} is declared twice")
         TABLE[self.name] = self
@@ -120,8 +125,51 @@ class Op:
 
     def reads(self, argument: str) -> tuple[str, ...]:
         """Return the names that an argument's rule reads."""
-        code = self.rules[argument].__code__
-        return code.co_varnames[: code.co_argcount]
+        return reads_of(self.rules[argument])
+
+    def plan(self, active: int) -> Plan:
+        """Return what is to be kept for the cotangents of some arguments (a bit mask).
+
+        Names of values and of shapes; and whether any value of an array is among them.
+        """
+        found = self._plans.get(active)
+        if found is None:
+            names = [name for bit, name in enumerate(self.arguments) if active >> bit & 1]
+            needed = set[str]().union(*map(self.needs, names)) - {"g"}
+            shapes = {name for name in needed if name.endswith("_shape")}
+            values = needed - shapes
+            saves = bool(values - self.parameters.keys())
+            found = self._plans[active] = (tuple(sorted(values)), tuple(sorted(shapes)), saves)
+        return found
+
+    def needs(self, argument: str) -> set[str]:
+        """Return the names that `cotangent` reads for an argument."""
+        rules = [table[argument] for table in (self.rules, self.wirtinger) if argument in table]
+        return {name for rule in rules for name in reads_of(rule)}
+
+    def cotangent(self, argument: str, g: Any, values: dict[str, Any]) -> Any:
+        """Return the cotangent of an argument, from arrays or tensors by name.
+
+        It may still have the shape to which the argument was broadcast, and a wider dtype.
+        """
+        return call_rule(self.rules[argument], {**values, "g": g})
+
+
+def reads_of(rule: Rule) -> tuple[str, ...]:
+    """Return the names of a rule's arguments."""
+    code = rule.__code__
+    return code.co_varnames[: code.co_argcount]
+
+
+def call_rule(rule: Rule, values: dict[str, Any]) -> Any:
+    """Call a rule with what it reads."""
+    return rule(*[values[name] for name in reads_of(rule)])
+
+
+def is_complex(value: Any) -> bool:
+    """Whether an array or tensor (or number) is complex."""
+    dtype = getattr(value, "dtype", None)
+    return isinstance(value, complex) if dtype is None else dtype.kind == "c"
 
 
 def rank(value: Any) -> int:

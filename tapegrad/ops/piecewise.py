@@ -29,7 +29,7 @@ def _(condition):
     return where(condition, 0.0, 1.0)
 
 
-@elementwise(np.maximum)
+@elementwise(np.maximum, real=True)
 def maximum(x, y):
     """The larger value, nan if either is; equal values share the cotangent."""
     return x if x >= y or x != x else y
@@ -45,7 +45,7 @@ def _(x, y):
     return where(y > x, 1.0, where(x == y, 0.5, 0.0))
 
 
-@elementwise(np.minimum)
+@elementwise(np.minimum, real=True)
 def minimum(x, y):
     """The smaller value, nan if either is; equal values share the cotangent."""
     return x if x <= y or x != x else y
@@ -61,7 +61,7 @@ def _(x, y):
     return where(y < x, 1.0, where(x == y, 0.5, 0.0))
 
 
-@elementwise(np.fmax)
+@elementwise(np.fmax, real=True)
 def fmax(x, y):
     """The larger value that is not nan; equal values share the cotangent."""
     return x if x >= y or y != y else y
@@ -77,7 +77,7 @@ def _(x, y):
     return where((y > x) | ((x != x) & (y == y)), 1.0, where(x == y, 0.5, 0.0))
 
 
-@elementwise(np.fmin)
+@elementwise(np.fmin, real=True)
 def fmin(x, y):
     """The smaller value that is not nan; equal values share the cotangent."""
     return x if x <= y or y != y else y
@@ -93,7 +93,7 @@ def _(x, y):
     return where((y < x) | ((x != x) & (y == y)), 1.0, where(x == y, 0.5, 0.0))
 
 
-@elementwise(np.maximum)
+@elementwise(np.maximum, real=True)
 def at_least(x, y):
     """`maximum` of x and a bound y; on the bound, x alone gets the cotangent."""
     return x if x >= y or x != x else y
@@ -109,7 +109,7 @@ def _(x, y):
     return where(x < y, 1.0, 0.0)
 
 
-@elementwise(np.minimum)
+@elementwise(np.minimum, real=True)
 def at_most(x, y):
     """`minimum` of x and a bound y; on the bound, x alone gets the cotangent."""
     return x if x <= y or x != x else y
@@ -232,7 +232,7 @@ def _relu(x):
     return np.maximum(x, np.zeros((), x.dtype) if isinstance(x, np.ndarray) else 0.0)
 
 
-@elementwise(_relu)
+@elementwise(_relu, real=True)
 def relu(x):
     """max(x, 0); the derivative at 0 is 0."""
     return x if x > 0.0 or x != x else 0.0

@@ -9,7 +9,7 @@ import numpy as np
 
 from tapegrad.ops import elementwise as ew
 from tapegrad.ops.kinds import composite, reduction
-from tapegrad.ops.op import normalize_axes, shape_of
+from tapegrad.ops.op import is_complex, normalize_axes, shape_of
 from tapegrad.ops.piecewise import where
 
 NEGATIVE_INFINITY = -math.inf
@@ -33,13 +33,13 @@ def _():
 
 def _logsumexp(x, axis, keepdims):
     x = np.asarray(x)
-    if x.dtype.kind != "f":
+    if x.dtype.kind not in "fc":
         x = x.astype(np.float64)
     if x.size == 0:
         with np.errstate(divide="ignore"):
             return np.log(np.sum(x, axis=axis, keepdims=keepdims))
-    high = np.max(x, axis=axis, keepdims=True)
-    high = np.where(np.isfinite(high), high, np.zeros((), x.dtype))
+    high = np.max(x.real, axis=axis, keepdims=True)
+    high = np.where(np.isfinite(high), high, np.zeros((), high.dtype))
     shifted = np.asarray(np.subtract(x, high))
     with np.errstate(divide="ignore", over="ignore"):
         total = np.log(np.sum(np.exp(shifted, out=shifted), axis=axis, keepdims=True))
@@ -59,7 +59,7 @@ def _(z, x):
 
 
 def _euclidean_norm(x, axis, keepdims):
-    x = np.asarray(x)
+    x = np.abs(x)
     if x.dtype.kind != "f":
         x = x.astype(np.float64)
     return np.sqrt(np.sum(np.square(x), axis=axis, keepdims=keepdims))
@@ -93,7 +93,7 @@ def _max(x, axis, keepdims):
     return np.maximum.reduce(x, axis=axis, keepdims=keepdims)
 
 
-@reduction(_max)
+@reduction(_max, real=True)
 def max(x, axis=None, *, keepdims=False):
     """Largest element; equal ones share the cotangent."""
 
@@ -110,7 +110,7 @@ def _min(x, axis, keepdims):
     return np.minimum.reduce(x, axis=axis, keepdims=keepdims)
 
 
-@reduction(_min)
+@reduction(_min, real=True)
 def min(x, axis=None, *, keepdims=False):
     """Smallest element; equal ones share the cotangent."""
 
@@ -158,7 +158,8 @@ def _centred_moment(x: Any, axis: Any, ddof: float, keepdims: bool, square: bool
     free = math.prod(shape[a] for a in normalize_axes(axis, len(shape))) - ddof
     centred = x - mean(x, axis=axis, keepdims=True)
     if square:
-        total = sum(ew.square(centred), axis=axis, keepdims=keepdims)
+        size = ew.absolute(centred) if is_complex(x) else centred
+        total = sum(ew.square(size), axis=axis, keepdims=keepdims)
     else:
         total = euclidean_norm(centred, axis=axis, keepdims=keepdims)
     if free > 0:

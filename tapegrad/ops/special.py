@@ -44,7 +44,7 @@ def _(x, y):
     return sigmoid(where(x == y, 0.0, y - x) * LN2)
 
 
-@elementwise()
+@elementwise(complex_function=lambda x: 1.0 / (1.0 + np.exp(-x)))
 def sigmoid(x):
     """1 / (1 + exp(-x)), without overflow (scipy.special.expit)."""
     return vmath.sigmoid(x)

@@ -1,12 +1,17 @@
 """Abstract values: the shape and dtype of an array, interned as a small integer.
 
 Two tensors of one shape and dtype have one aval, so that comparing shapes is comparing integers.
-Compiled code finds the numbers behind an aval in a table (`tapegrad.tape.layout`, AVAL_*).
+Avals of complex arrays are odd, those of real ones even.
+
+Compiled code finds the numbers behind an aval in a table (`tapegrad.tape.layout`, AVAL_*). It knows
+real numbers only: there, a complex array has one more axis, of length 2. Sums, views and casts of
+complex arrays need nothing else.
 """
 
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +31,15 @@ from tapegrad.tape.layout import (
 
 FLOAT32 = np.dtype(np.float32)
 FLOAT64 = np.dtype(np.float64)
-DTYPE_CODES = {FLOAT32: DTYPE_F4, FLOAT64: DTYPE_F8}
+COMPLEX64 = np.dtype(np.complex64)
+COMPLEX128 = np.dtype(np.complex128)
+DTYPE_CODES = {FLOAT32: DTYPE_F4, FLOAT64: DTYPE_F8}  # of what compiled code computes with
+# type of the real and the imaginary part
+PARTS: dict[Any, np.dtype] = {
+    COMPLEX64: FLOAT32,
+    COMPLEX128: FLOAT64,
+}
+DIFFERENTIABLE = frozenset([*DTYPE_CODES, *PARTS])
 
 Shape = tuple[int, ...]
 
@@ -36,8 +49,9 @@ class AvalTable:
 
     def __init__(self) -> None:
         self._ids: dict[tuple[Shape, np.dtype], int] = {}
-        self.shapes: list[Shape] = []
-        self.dtypes: list[np.dtype] = []
+        self.shapes: list[Shape] = [()] * 64
+        self.dtypes: list[np.dtype] = [FLOAT64] * 64
+        self._next = [0, 1]  # the next even and the next odd number
         self._kept: list[np.ndarray] = []
         self._set_words(np.zeros((64, AVAL_WORDS), np.int64))
         self._lock = threading.Lock()
@@ -49,33 +63,46 @@ class AvalTable:
         self.address = address_of(words)
 
     def of(self, array: np.ndarray) -> int:
-        """Return the aval of a float array."""
+        """Return the aval of an array of a differentiable dtype."""
         key = (array.shape, array.dtype)
         found = self._ids.get(key)
         return self._intern(*key) if found is None else found
 
+    def of_type(self, shape: Shape, dtype: np.dtype) -> int:
+        """Return the aval of a shape and a differentiable dtype."""
+        found = self._ids.get((shape, dtype))
+        return self._intern(shape, dtype) if found is None else found
+
     def _intern(self, shape: Shape, dtype: np.dtype) -> int:
-        if len(shape) > MAX_DIMS:
+        part = PARTS.get(dtype, dtype)
+        dims = shape if part is dtype else (*shape, 2)
+        if len(dims) > MAX_DIMS:
             raise ValueError(
                 f"cannot record an array of {len(shape)} dimensions: the tape holds at most "
-                f"{MAX_DIMS}; reshape it"
+                f"{MAX_DIMS - (len(dims) - len(shape))}; reshape it"
             )
-        code = DTYPE_CODES[dtype]
+        code = DTYPE_CODES[part]
         with self._lock:
-            number = len(self.shapes)
-            if number == len(self.words):
+            if (shape, dtype) in self._ids:
+                return self._ids[shape, dtype]
+            number = self._next[part is not dtype]
+            if number >= len(self.words):
                 self._set_words(np.concatenate([self.words, np.zeros_like(self.words)]))
+                self.shapes += [()] * len(self.shapes)
+                self.dtypes += [FLOAT64] * len(self.dtypes)
             row = self.words[number]
-            size = int(np.prod(shape, dtype=np.int64))
+            size = int(np.prod(dims, dtype=np.int64))
             row[AVAL_DTYPE] = code
-            row[AVAL_ITEM] = dtype.itemsize
+            row[AVAL_ITEM] = part.itemsize
             row[AVAL_SIZE] = size
-            row[AVAL_CLASS] = max(0, (size * dtype.itemsize - 1).bit_length() - 6)
-            row[AVAL_NDIM] = len(shape)
-            row[AVAL_DIMS : AVAL_DIMS + len(shape)] = shape
-            self.shapes.append(shape)
-            self.dtypes.append(dtype)
-            return self._ids.setdefault((shape, dtype), number)
+            row[AVAL_CLASS] = max(0, (size * part.itemsize - 1).bit_length() - 6)
+            row[AVAL_NDIM] = len(dims)
+            row[AVAL_DIMS : AVAL_DIMS + len(dims)] = dims
+            self.shapes[number] = shape
+            self.dtypes[number] = dtype
+            self._ids[shape, dtype] = number
+            self._next[part is not dtype] += 2
+            return number
 
     def empty(self, aval: int) -> np.ndarray:
         """Return a new array of an aval."""

@@ -48,7 +48,10 @@ class OpTable:
         self.meta_address, self.kernels_address = address_of(meta), address_of(kernels)
 
     def register(self, op: SweptOp) -> int:
-        """Give an op its number; until `describe` the sweep calls Python for it."""
+        """Give an op its number; until `describe` the sweep calls Python for it.
+
+        Its records have two inputs at most, or are n-ary.
+        """
         code = len(self.ops)
         if code == len(self.meta):
             self._set(
@@ -56,7 +59,7 @@ class OpTable:
                 np.concatenate([self.kernels, np.zeros_like(self.kernels)]),
             )
         self.ops.append(op)
-        self.describe(code, KIND_PYTHON, 0)
+        self.describe(code, KIND_PYTHON, 2)
         return code
 
     def describe(
@@ -120,9 +123,13 @@ def _address(module: str, name: str, arguments: int) -> int:
 
 
 @functools.cache
-def service(module: str, name: str) -> Callable[[int], None]:
-    """Return a compiled function of a state's address: ``sweep``, ``mark``, ``contribute``."""
-    return ctypes.PYFUNCTYPE(None, ctypes.c_int64)(_address(module, name, 1))
+def service(module: str, name: str, releasing: bool = False) -> Callable[[int], None]:
+    """Return a compiled function of a state's address: ``sweep``, ``mark``, ``release``.
+
+    With `releasing`, other threads run Python while it works.
+    """
+    prototype = ctypes.CFUNCTYPE if releasing else ctypes.PYFUNCTYPE
+    return prototype(None, ctypes.c_int64)(_address(module, name, 1))
 
 
 @functools.cache

@@ -27,6 +27,7 @@ from tapegrad.kernels.intrinsics import (
     load,
     store,
     store_words,
+    u1_pointer,
 )
 from tapegrad.tape.layout import *
 
@@ -86,7 +87,7 @@ def prepare(st, slot):
     state = load(e, 1)
     if load(st, S_NEED_MODE) == 1 and (state & NEEDED) == 0:
         return -1
-    if (state & TOUCHED) != 0:
+    if (state & TOUCHED) != 0 and load(e, 0) != 0:
         if (state & BORROWED) == 0:
             return entry
         # others may see that memory: the sum goes into a copy
@@ -120,7 +121,8 @@ def prepare(st, slot):
             store(st, S_BUMP, end)
         store(e, 0, address)
     store(e, 1, state | TOUCHED | FRESH | (aval << AVAL_SHIFT))
-    count(st, seg, index)
+    if (state & TOUCHED) == 0:
+        count(st, seg, index)
     return entry
 
 
@@ -234,7 +236,28 @@ def fill(st, entry, op, j, info, space, plain, g, mask):
 
 @jit
 def retire(st, entry, row):
-    """End the work on a swept record: recycle its adjoint, note what is gone."""
+    """End the work on a swept record: recycle its adjoint, note what can go."""
+    swept = is_swept(st, entry)
+    recycle(st, entry)
+    if load(st, S_RETAIN) == 1 or not swept:
+        return
+    r = i8_pointer(row)
+    head = load(r, ROW_OP)
+    op = head & MASK_32
+    flags = head >> 32
+    saves = load(i8_pointer(load(st, S_OPS)), op * OP_WORDS + OP_TRAITS) & TRAIT_SAVES
+    if (saves != 0 and (flags & NUMBERS) == 0) or (flags & SAVES) != 0:
+        store(r, ROW_OP, head | (FREED << 32))
+        k = load(st, S_NSWEPT)
+        pairs = i8_pointer(load(st, S_SWEPT))
+        store(pairs, 2 * k, load(r, ROW_OWNER))
+        store(pairs, 2 * k + 1, op)
+        store(st, S_NSWEPT, k + 1)
+
+
+@jit
+def recycle(st, entry):
+    """Give the memory of an adjoint back, and make its entry untouched."""
     e = i8_pointer(entry)
     state = load(e, 1)
     if (state & FOREIGN) == 0:
@@ -244,23 +267,12 @@ def retire(st, entry, row):
         store(st, size_class, load(e, 0))
     store(e, 0, 0)
     store(e, 1, 0)
-    if load(st, S_RETAIN) == 1:
-        return
-    r = i8_pointer(row)
-    head = load(r, ROW_OP)
-    saves = load(i8_pointer(load(st, S_OPS)), (head & MASK_32) * OP_WORDS + OP_TRAITS) & TRAIT_SAVES
-    if ((head >> 32) & NUMBERS) != 0:
-        saves = 0
-    if saves != 0 or ((head >> 32) & SAVES) != 0:
-        store(st, S_SAVED_SEEN, 1)
-        store(r, ROW_OP, head | (FREED << 32))
-    # beside its uses in this graph somebody holds it: Python has to look at it, not only at roots
-    owner = load(r, ROW_OWNER)
-    uses = state >> USE_SHIFT
-    if load(st, S_PARTIAL) == 1 or load(i8_pointer(owner), OBJECT_REFCOUNT) > uses:
-        k = load(st, S_NEXTERNALS)
-        store(i8_pointer(load(st, S_EXTERNALS)), k, owner)
-        store(st, S_NEXTERNALS, k + 1)
+
+
+@jit
+def is_swept(st, entry):
+    """Whether somebody needs what the record contributes, beside its own adjoint."""
+    return load(st, S_NEED_MODE) == 0 or (load(i8_pointer(entry), 1) & PASSES) != 0
 
 
 @jit
@@ -277,6 +289,8 @@ def sweep_record(st, slot, entry, row):
     if (state & CAPTURE) != 0:
         store_words(st, S_EVENT, EVENT_CAPTURE, slot, 0, 0)
         return False
+    if not is_swept(st, entry):
+        return True
     if (flags & FREED) != 0:
         store_words(st, S_EVENT, EVENT_FREED, slot, op, 0)
         return False
@@ -333,6 +347,9 @@ def sweep_record(st, slot, entry, row):
         index = load(meta, OP_VALUES + k)
         if index >= 0:
             header = load(i8_pointer(items), index)
+            if header == load(st, S_RELEASED):  # by a sweep of another thread, just now
+                store_words(st, S_EVENT, EVENT_FREED, slot, op, 0)
+                return False
             if header == load(st, S_NONE):
                 header = 0
         if header != 0:
@@ -400,11 +417,8 @@ def sweep_record(st, slot, entry, row):
             store(e, 0, load(h, 0))
             store(h, 0, g)
             store(h, 1, load(h, 1) & ~FRESH)
-    one_use = 1 << USE_SHIFT
-    if entry_x != -1:
-        store(i8_pointer(entry_x), 1, load(i8_pointer(entry_x), 1) + one_use)
-    if entry_y != -1:
-        store(i8_pointer(entry_y), 1, load(i8_pointer(entry_y), 1) + one_use)
+    if load(st, S_WORK) >= 0:
+        store(st, S_WORK, load(st, S_WORK) + load(i8_pointer(space_info), AVAL_SIZE))
     return True
 
 
@@ -436,12 +450,69 @@ def next_segment(st):
     return True
 
 
+@jit
+def copy_bytes(dst, src, nbytes):
+    d = u1_pointer(dst)
+    s = u1_pointer(src)
+    for i in range(nbytes):
+        store(d, i, load(s, i))
+
+
+@jit
+def add_gift(st, gift):
+    """Add an array that Python computed to the adjoint of a slot. False after an event.
+
+    A first contribution is adopted as it is; then Python keeps the array alive.
+    """
+    words = i8_pointer(gift)
+    slot = load(words, 0)
+    seg = find_segment(st, slot)
+    if seg == 0:
+        return False
+    index = slot & (SEGMENT_ROWS - 1)
+    entry = load(i8_pointer(seg), SEG_WINDOW) + index * 16
+    e = i8_pointer(entry)
+    state = load(e, 1)
+    if load(st, S_NEED_MODE) == 1 and (state & NEEDED) == 0:
+        return True
+    aval = load(i8_pointer(load(i8_pointer(seg), SEG_ROWS) + index * ROW_BYTES), ROW_AVAL)
+    data = load(i8_pointer(load(words, 1)), ARRAY_DATA >> 3)
+    if load(e, 0) == 0:
+        store(e, 0, data)
+        store(e, 1, state | TOUCHED | FOREIGN | BORROWED | (aval << AVAL_SHIFT))
+        if (state & TOUCHED) == 0:
+            count(st, seg, index)
+        store(words, 2, ADOPTED)
+        return True
+    if prepare(st, slot) == 0:
+        return False
+    i = i8_pointer(load(st, S_AVALS) + aval * AVAL_BYTES)
+    if (load(e, 1) & FRESH) != 0:
+        store(e, 1, load(e, 1) & ~FRESH)
+        copy_bytes(load(e, 0), data, load(i, AVAL_ITEM) * load(i, AVAL_SIZE))
+    else:
+        add_block(load(e, 0), data, load(i, AVAL_SIZE), load(i, AVAL_DTYPE))
+    return True
+
+
+@jit
+def add_gifts(st):
+    """Add what Python computed. False after an event."""
+    while load(st, S_GIFT) < load(st, S_NGIFTS):
+        if not add_gift(st, load(st, S_GIFTS) + load(st, S_GIFT) * GIFT_WORDS * 8):
+            return False
+        store(st, S_GIFT, load(st, S_GIFT) + 1)
+    return True
+
+
 def sweep(address):
     """Go on with the sweep whose state lies at `address`, until it is done or needs Python."""
     st = i8_pointer(address)
+    store(st, S_EVENT, EVENT_DONE)
+    if not add_gifts(st):
+        return
     finish = load(st, S_FINISH)  # Python has done the record under the cursor
     store(st, S_FINISH, 0)
-    store(st, S_EVENT, EVENT_DONE)
     while load(st, S_PENDING) > 0:
         if load(st, S_CURRENT) < 0 and not next_segment(st):
             break
@@ -453,8 +524,11 @@ def sweep(address):
             entry = load(s, SEG_WINDOW) + cursor * 16
             if (load(i8_pointer(entry), 1) & TOUCHED) != 0:
                 row = load(s, SEG_ROWS) + cursor * ROW_BYTES
-                if load(st, S_NEXTERNALS) == load(st, S_EXTERNAL_CAPACITY):
-                    store(st, S_EVENT, EVENT_EXTERNALS)
+                if load(st, S_NSWEPT) == SWEPT_CAPACITY or load(st, S_WORK) > LARGE_WORK:
+                    event = EVENT_LARGE
+                    if load(st, S_NSWEPT) == SWEPT_CAPACITY:
+                        event = EVENT_SWEPT
+                    store(st, S_EVENT, event)
                     store(st, S_FINISH, finish)
                     store(st, S_CURSOR, cursor)
                     return

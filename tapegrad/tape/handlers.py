@@ -19,7 +19,7 @@ from tapegrad.kernels.intrinsics import (
     store_words,
     u1_pointer,
 )
-from tapegrad.tape.driver import MASK_32, add_block, jit
+from tapegrad.tape.driver import MASK_32, add_block, copy_bytes, jit
 from tapegrad.tape.layout import *
 from tapegrad.tape.walk import (
     W_CONTIGUOUS,
@@ -56,14 +56,6 @@ def clear_bytes(dst, nbytes):
     d = u1_pointer(dst)
     for i in range(nbytes):
         store(d, i, 0)
-
-
-@jit
-def copy_bytes(dst, src, nbytes):
-    d = u1_pointer(dst)
-    s = u1_pointer(src)
-    for i in range(nbytes):
-        store(d, i, load(s, i))
 
 
 # -- walks over operands --------------------------------------------------------------------------
@@ -211,27 +203,28 @@ def view(state, entry, info, g, layout, x, y):
 
 
 def cast(state, entry, info, g, layout, x, y):
-    """Add across a change between float32 and float64."""
+    """Add across a change of dtype: between float types, and between real and complex numbers.
+
+    A complex element is two real ones; one that has no counterpart gets nothing, or goes nowhere.
+    """
     st = i8_pointer(state)
     out = load(i8_pointer(entry), 0)
+    own = i8_pointer(info)
     i = i8_pointer(target_info(st, entry))
-    n = load(i, AVAL_SIZE)
-    if load(i, AVAL_DTYPE) == load(i8_pointer(info), AVAL_DTYPE):  # a copy
-        flat(state, entry, info, g, layout, x, y)
-        return
-    fresh = take_fresh(entry)
-    if load(i, AVAL_DTYPE) == DTYPE_F8:
-        d8 = f8_pointer(out)
-        s4 = f4_pointer(g)
-        for k in range(n):
-            old8 = 0.0 if fresh else load(d8, k)
-            store(d8, k, old8 + load(s4, k))
-    else:
-        d4 = f4_pointer(out)
-        s8 = f8_pointer(g)
-        for k in range(n):
-            old4 = 0.0 if fresh else load(d4, k)
-            store(d4, k, old4 + load(s8, k))
+    n = min(load(i, AVAL_SIZE), load(own, AVAL_SIZE))
+    step_out = 2 if load(i, AVAL_SIZE) > n else 1
+    step_g = 2 if load(own, AVAL_SIZE) > n else 1
+    if take_fresh(entry):
+        clear_bytes(out, nbytes_of(target_info(st, entry)))
+    f8_out = load(i, AVAL_DTYPE) == DTYPE_F8
+    f8_g = load(own, AVAL_DTYPE) == DTYPE_F8
+    for k in range(n):
+        value = load(f8_pointer(g), k * step_g) if f8_g else load(f4_pointer(g), k * step_g)
+        at = k * step_out
+        if f8_out:
+            store(f8_pointer(out), at, load(f8_pointer(out), at) + value)
+        else:
+            store(f4_pointer(out), at, load(f4_pointer(out), at) + value)
 
 
 def check(state, slot, op, a, b, c, d):

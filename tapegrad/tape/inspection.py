@@ -15,12 +15,11 @@ from tapegrad.tape.layout import (
     NUMBERS,
     OP_INPUTS,
     OWN_AVAL,
-    OWN_SEGMENT,
     OWN_SLOT,
     PYTHON,
     SAVES,
 )
-from tapegrad.tape.sweep import Owner, inputs_of
+from tapegrad.tape.owner import Owner, inputs_of, op_and_flags
 
 _FLAGS = {FREED: "freed", PYTHON: "python", NARY: "nary", SAVES: "saves", NUMBERS: "numbers"}
 DRAWN_AT_MOST = 2000
@@ -110,8 +109,7 @@ def draw(own: Owner | None) -> Any:
                 name, f"leaf {name}\n{shown}", shape="box", style="filled", fillcolor="#dbe9f6"
             )
             continue
-        segment = own[OWN_SEGMENT]
-        op = OPS.ops[int(segment.rows()["op"][slot - segment.base])].name
+        op = OPS.ops[op_and_flags(own)[0]].name
         graph.node(name, f"{op}\n{name}: {shown}", shape="ellipse")
         for parent in inputs_of(own):
             if parent is not None:

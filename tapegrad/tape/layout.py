@@ -14,7 +14,6 @@ from tapegrad.kernels.structs import ARRAY_DTYPE as ARRAY_DTYPE
 from tapegrad.kernels.structs import ARRAY_NDIM as ARRAY_NDIM
 from tapegrad.kernels.structs import ARRAY_STRIDES as ARRAY_STRIDES
 from tapegrad.kernels.structs import LIST_ITEMS as LIST_ITEMS
-from tapegrad.kernels.structs import OBJECT_REFCOUNT as OBJECT_REFCOUNT
 
 # -- a record of the tape -----------------------------------------------------------------------
 
@@ -41,9 +40,10 @@ NARY = 4  # `x` counts inputs; their slots are an int64 array in the owner
 SAVES = 8  # this record saves values (of other records, the op table says so)
 NUMBERS = 16  # all it saves is numbers of the program, such as the 2.0 in ``2.0 * x``
 
-# -- an owner: [segment, slot, aval, inputs' owners..., saved values...] -------------------------
+# -- an owner: [home, slot, aval, inputs' owners..., saved values...] ----------------------------
 
-OWN_SEGMENT, OWN_SLOT, OWN_AVAL, OWN_INPUTS = 0, 1, 2, 3
+# the home is the segment, or what is noted of the record beside it, which holds the segment
+OWN_HOME, OWN_SLOT, OWN_AVAL, OWN_INPUTS = 0, 1, 2, 3
 
 # -- the op table as compiled code sees it: OP_WORDS int64 words an op ----------------------------
 
@@ -60,6 +60,7 @@ KIND_PYTHON, KIND_MAP, KIND_REDUCE, KIND_FLAT, KIND_VIEW, KIND_CAST = range(6)
 # -- the aval table: AVAL_WORDS int64 words an aval -----------------------------------------------
 
 MAX_DIMS = 32
+# Compiled code sees complex numbers as pairs of real ones, in one more axis at the end.
 AVAL_DTYPE, AVAL_ITEM, AVAL_SIZE, AVAL_CLASS, AVAL_NDIM, AVAL_DIMS = range(6)
 AVAL_WORDS = AVAL_DIMS + MAX_DIMS
 AVAL_BYTES = 8 * AVAL_WORDS
@@ -67,15 +68,16 @@ DTYPE_F4, DTYPE_F8 = 0, 1
 
 # -- a window: two words a row of one segment -----------------------------------------------------
 
-# word 0: address of the adjoint; word 1: bits below, aval << 8, uses << 40
-TOUCHED = 1  # has a contribution, or is about to
+# word 0: address of the adjoint; word 1: bits below, aval << 8
+TOUCHED = 1  # has a contribution, or is about to; with no address yet it is undefined
 FRESH = 2  # the next contribution overwrites
 NEEDED = 4  # leads to a requested input
 REACHED = 8  # leads from a root
 BORROWED = 16  # memory that others may see: copy before adding to it
 FOREIGN = 32  # memory not of the arena: never recycled
 CAPTURE = 64  # report the finished adjoint
-AVAL_SHIFT, USE_SHIFT = 8, 40
+PASSES = 128  # some input leads to a requested one
+AVAL_SHIFT = 8
 WINDOW_BYTES = 16 * SEGMENT_ROWS
 
 # -- the state of a sweep: int64 words ------------------------------------------------------------
@@ -100,26 +102,28 @@ WINDOW_BYTES = 16 * SEGMENT_ROWS
     S_KERNELS,
     S_BLOCKS,  # scratch for blocks of elements
     S_WALKS,  # scratch for strided walks
-    S_EXTERNALS,  # addresses of swept owners that somebody else holds
-    S_NEXTERNALS,
-    S_EXTERNAL_CAPACITY,
-    S_SAVED_SEEN,  # 1: a swept record had saved values
-    S_NREACHED,
-    S_NNEEDED,
+    S_SWEPT,  # (owner, op) of swept records whose saved values can go
+    S_NSWEPT,
+    S_GIFTS,  # (slot, array header, flags) of contributions that Python computed
+    S_NGIFTS,
+    S_GIFT,  # the first of them that was not added yet
+    S_WORK,  # elements computed since the start, or -1: the interpreter is free meanwhile
     S_NONE,  # address of None
+    S_RELEASED,  # address of what stands where a saved value was released
+    S_INCREF,  # addresses of the functions that take ...
+    S_DECREF,  # ... and drop a reference
     S_BOOL,  # address of the bool dtype
     S_MUTATED,  # address of (buffer, position) pairs
     S_NMUTATED,
     S_BUMP,  # unused memory of the arena
     S_BUMP_END,
     S_HOOKED,  # slot whose hooks have run, so that the sweep goes on with it
-    S_PARTIAL,  # 1: some records below the roots are not needed, and keep their values
-) = range(33)
-S_HEADERS = 33  # z, a0, a1, a2 of the current record: array headers (0: not read) ...
-S_DATA = 37  # ... and their data
-S_STEPS = 41  # ... and 1, or 0 where the operand is one number; then the same of g
-S_HANDLERS = 46  # addresses by kind; the first two entries are HANDLER_*
-S_FREE = 54  # heads of the arena's free lists, one a power of two from 64 bytes
+) = range(35)
+S_HEADERS = 35  # z, a0, a1, a2 of the current record: array headers (0: not read) ...
+S_DATA = 39  # ... and their data
+S_STEPS = 43  # ... and 1, or 0 where the operand is one number; then the same of g
+S_HANDLERS = 48  # addresses by kind; the first two entries are HANDLER_*
+S_FREE = 56  # heads of the arena's free lists, one a power of two from 64 bytes
 FREE_CLASSES = 48
 STATE_WORDS = S_FREE + FREE_CLASSES
 
@@ -140,10 +144,16 @@ SEG_NUMBER, SEG_ROWS, SEG_WINDOW, SEG_TOP, SEG_COUNT, SEG_LOW, SEG_HIGH, SEG_LEA
     EVENT_CAPTURE,  # ARG0: slot
     EVENT_FREED,  # ARG0: slot, ARG1: op
     EVENT_MUTATED,  # ARG0: slot, ARG1: op, ARG2: position of the mutation
-    EVENT_EXTERNALS,  # the list of externals is full
+    EVENT_SWEPT,  # the list of swept records is full
     EVENT_KERNEL,  # ARG0: op, ARG1: dtype, ARG2: input: not compiled yet
     EVENT_HANDLER,  # ARG0: handler not compiled yet
-) = range(11)
+    EVENT_LARGE,  # there is much work: go on without holding the interpreter
+) = range(12)
+
+SWEPT_CAPACITY = 4096
+GIFT_WORDS = 3
+ADOPTED = 1 << 20  # in the flags of a gift: the array became the adjoint
+LARGE_WORK = 1 << 17  # elements from which the interpreter is released
 
 KERNEL_INPUTS = 3  # kernels that an op has room for, per dtype
 BLOCK_ELEMENTS = 1024

@@ -1,30 +1,26 @@
 """Two compiled services beside the sweep, each a function of the address of its state.
 
 `mark` finds the records between the roots and the requested inputs, so that the sweep computes only
-what is needed; `contribute` adds an array that Python computed to an adjoint.
+what is needed; `release` drops what swept records had saved.
 
 Imported only to be compiled: see `tapegrad.kernels.native`.
 """
 
 from __future__ import annotations
 
-from tapegrad.kernels.intrinsics import i8_pointer, load, store, store_words
+from tapegrad.kernels.intrinsics import call_kernel, i8_pointer, load, store
 from tapegrad.tape.driver import (
     MASK_32,
-    ROW_AVAL,
     ROW_BYTES,
     ROW_OP,
     ROW_OWNER,
     ROW_X,
     ROW_Y,
-    add_block,
     count,
     find_segment,
     jit,
     next_segment,
-    prepare,
 )
-from tapegrad.tape.handlers import copy_bytes, nbytes_of, take_fresh
 from tapegrad.tape.layout import *
 
 
@@ -102,7 +98,6 @@ def mark(address):
                     return
                 store(s, SEG_COUNT, load(s, SEG_COUNT) - 1)
                 store(st, S_PENDING, load(st, S_PENDING) - 1)
-                store(st, S_NREACHED, load(st, S_NREACHED) + 1)
             store(st, S_CURSOR, cursor - 1)
         store(s, SEG_TOP, -1)
         store(st, S_CURRENT, -1)
@@ -126,43 +121,28 @@ def mark(address):
             e = i8_pointer(load(s, SEG_WINDOW) + index * 16)
             if (load(e, 1) & REACHED) != 0:
                 if visit_inputs(st, load(s, SEG_ROWS) + index * ROW_BYTES, False):
-                    store(e, 1, load(e, 1) | NEEDED)
-                    store(st, S_NNEEDED, load(st, S_NNEEDED) + 1)
+                    store(e, 1, load(e, 1) | NEEDED | PASSES)
 
 
-def contribute(address):
-    """Add the array with header ARG1 to the adjoint of slot ARG0.
+def release(address):
+    """Drop the saved values of the swept records in the list.
 
-    A first contribution is adopted as it is, with the flags in ARG2; then the event's ARG0 is 1
-    and Python keeps the array alive.
+    What stood there is replaced before it is let go: letting go may run any code.
     """
     st = i8_pointer(address)
-    slot = load(st, S_ARG0)
-    header = i8_pointer(load(st, S_ARG1))
-    flags = load(st, S_ARG2)
-    seg = find_segment(st, slot)
-    if seg == 0:
-        return
-    e = i8_pointer(entry_of(seg, slot))
-    state = load(e, 1)
-    if load(st, S_NEED_MODE) == 1 and (state & NEEDED) == 0:
-        store_words(st, S_EVENT, EVENT_DONE, 0, 0, 0)
-        return
-    index = slot & (SEGMENT_ROWS - 1)
-    aval = load(i8_pointer(load(i8_pointer(seg), SEG_ROWS) + index * ROW_BYTES), ROW_AVAL)
-    info = load(st, S_AVALS) + aval * AVAL_BYTES
-    data = load(header, ARRAY_DATA >> 3)
-    if (state & TOUCHED) == 0 and load(e, 0) == 0:
-        store(e, 0, data)
-        store(e, 1, state | TOUCHED | FOREIGN | flags | (aval << AVAL_SHIFT))
-        count(st, seg, index)
-        store_words(st, S_EVENT, EVENT_DONE, 1, 0, 0)
-        return
-    if prepare(st, slot) == 0:
-        return
-    if take_fresh(load(i8_pointer(seg), SEG_WINDOW) + index * 16):
-        copy_bytes(load(e, 0), data, nbytes_of(info))
-    else:
-        i = i8_pointer(info)
-        add_block(load(e, 0), data, load(i, AVAL_SIZE), load(i, AVAL_DTYPE))
-    store_words(st, S_EVENT, EVENT_DONE, 0, 0, 0)
+    none = load(st, S_NONE)
+    released = load(st, S_RELEASED)
+    zero = 0
+    for n in range(load(st, S_NSWEPT)):
+        pair = i8_pointer(load(st, S_SWEPT) + 16 * n)
+        items = i8_pointer(load(i8_pointer(load(pair, 0)), LIST_ITEMS >> 3))
+        meta = i8_pointer(load(st, S_OPS) + load(pair, 1) * OP_WORDS * 8)
+        for k in range(4):
+            index = load(meta, OP_VALUES + k)
+            if index >= 0:
+                old = load(items, index)
+                if old != none and old != released:
+                    call_kernel(load(st, S_INCREF), released, zero, zero, zero, zero, zero, zero)
+                    store(items, index, released)
+                    call_kernel(load(st, S_DECREF), old, zero, zero, zero, zero, zero, zero)
+    store(st, S_NSWEPT, 0)

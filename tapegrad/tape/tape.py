@@ -131,6 +131,7 @@ class Mutations:
         self._buffer = buffer  # its callback forgets this when the buffer goes
         self.slots: deque[int] = deque(maxlen=64)
         self.count = 0
+        self.op = ""  # the last one
 
     def version_before(self, slot: int) -> int:
         """Return how many mutations there had been at a position."""
@@ -149,6 +150,7 @@ class Tape:
         self.seg = self._new_segment(0)
         self.leaf_seg = self._new_segment(LEAF_CLOCK >> SEGMENT_BITS)
         self.mutations: dict[int, Mutations] = {}
+        self.mutation_count = 0
 
     def _new_segment(self, number: int) -> Segment:
         segment = Segment(number)
@@ -218,8 +220,8 @@ class Tape:
 
     # -- mutation --------------------------------------------------------------------------------
 
-    def note_mutation(self, array: np.ndarray) -> None:
-        """Note that the memory of an array changes at this position of the clock."""
+    def note_mutation(self, array: np.ndarray, op: str = "") -> None:
+        """Note that the memory of an array changes at this position of the clock, by some op."""
         buffer = buffer_of(array)
         key = id(buffer)
         _, slot = self.next_slot()
@@ -230,6 +232,8 @@ class Tape:
             known = mutations[key] = Mutations(reference)
         known.slots.append(slot)
         known.count += 1
+        known.op = op
+        self.mutation_count += 1
 
     def version(self, array: np.ndarray) -> int:
         """Return how many times the memory of an array was mutated by ops."""
@@ -326,13 +330,17 @@ class Tape:
 
 
 def _owners_in(segment: Segment) -> list[list[Any]]:
-    """Return the live owners of a segment's records (they are what refers to it)."""
+    """Return the live owners of a segment's records (they are what refers to it).
+
+    They do so directly, or through their notes.
+    """
     import gc
 
+    homes = [segment, *(x for x in gc.get_referrers(segment) if hasattr(x, "metadata"))]
     return [
         found
-        for found in gc.get_referrers(segment)
-        if type(found) is list and len(found) > 2 and found[0] is segment
+        for found in gc.get_referrers(*homes)
+        if type(found) is list and len(found) > 2 and any(found[0] is home for home in homes)
     ]
 
 

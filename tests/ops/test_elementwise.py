@@ -677,7 +677,7 @@ def test_an_array_of_many_dimensions():
 # -- errors ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", [np.complex128, np.longdouble])
+@pytest.mark.parametrize("dtype", [np.clongdouble, np.longdouble])
 def test_dtype_without_derivative(dtype):
     t = tg.tensor([1.0, 2.0], requires_grad=True)
     with pytest.raises(TypeError, match="multiply"):

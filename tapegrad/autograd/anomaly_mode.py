@@ -1,0 +1,141 @@
+"""Finding the forward call behind an error or a nan of the backward pass."""
+
+from __future__ import annotations
+
+import warnings
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from tapegrad.frames import node_name
+from tapegrad.modes import MODE
+from tapegrad.tape.owner import Owner, notes_of
+from tapegrad.tensor import Tensor
+
+
+class set_detect_anomaly:
+    """Switch anomaly detection on or off, at once and, as a context manager, until its end.
+
+    While it is on, every op notes where in the program it was called. If the backward pass then
+    fails, a warning shows that place for the op whose gradient failed. It slows programs down:
+    use it to look for an error.
+
+    Parameters
+    ----------
+    mode
+        Whether to detect anomalies.
+    check_nan
+        Raise if a backward computes nan.
+    """
+
+    def __init__(self, mode: bool, check_nan: bool = True) -> None:
+        self._before = MODE.set_anomaly(bool(mode), bool(check_nan))
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        MODE.set_anomaly(*self._before)
+
+
+class detect_anomaly:
+    """Detect anomalies within a context; see `set_detect_anomaly`.
+
+    Parameters
+    ----------
+    check_nan
+        Raise if a backward computes nan.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> import numpy as np
+    >>> import tapegrad as tg
+    >>> with warnings.catch_warnings(), np.errstate(all="ignore"):
+    ...     warnings.simplefilter("ignore")
+    ...     with tg.autograd.detect_anomaly():
+    ...         x = tg.tensor([0.0], requires_grad=True)
+    ...         (tg.sqrt(x) * 0.0).sum().backward()
+    Traceback (most recent call last):
+        ...
+    RuntimeError: Function 'SqrtBackward' returned nan values in its 0th output.
+    """
+
+    def __init__(self, check_nan: bool = True) -> None:
+        self.check_nan = check_nan
+        warnings.warn(
+            "Anomaly Detection has been enabled. This mode will increase the runtime and should "
+            "only be enabled for debugging.",
+            UserWarning,
+            stacklevel=2,
+        )
+
+    def __enter__(self) -> None:
+        self._before = MODE.set_anomaly(True, self.check_nan)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        MODE.set_anomaly(*self._before)
+
+
+def is_anomaly_enabled() -> bool:
+    """Return whether anomalies are detected."""
+    return MODE.anomaly
+
+
+def is_anomaly_check_nan_enabled() -> bool:
+    """Return whether a nan of the backward pass raises while anomalies are detected."""
+    return MODE.check_nan
+
+
+def warn_of_origin(own: Owner) -> None:
+    """Warn of an error at a record, with the call that recorded it, and what induced that."""
+    warnings.warn(
+        f"Error detected in {node_name(own)}Backward. "
+        + _origin(own, "Traceback of forward call that caused the error:"),
+        UserWarning,
+        stacklevel=2,
+    )
+    parent = _metadata(own).get("parent_")
+    while parent is not None:
+        warnings.warn(
+            f"\n\nPrevious calculation was induced by {node_name(parent)}Backward. "
+            + _origin(parent, "Traceback of forward call that induced the previous calculation:"),
+            UserWarning,
+            stacklevel=2,
+        )
+        parent = _metadata(parent).get("parent_")
+
+
+def _metadata(own: Owner) -> dict[Any, Any]:
+    notes = notes_of(own)
+    return {} if notes is None else notes.metadata
+
+
+def _origin(own: Owner, title: str) -> str:
+    trace = _metadata(own).get("traceback_")
+    if trace is None:
+        return (
+            "No forward pass information available. Enable detect anomaly during forward pass for "
+            "more information."
+        )
+    return f"{title}\n{''.join(trace)}"
+
+
+def check_nan(own: Owner, cotangents: list[Any]) -> None:
+    """Raise if a record computed nan."""
+    for k, g in enumerate(cotangents):
+        if isinstance(g, Tensor) and np.isnan(g._a).any():
+            raise RuntimeError(
+                f"Function '{node_name(own)}Backward' returned nan values in its {k}th output."
+            )

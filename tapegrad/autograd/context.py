@@ -1,0 +1,399 @@
+"""What a `Function` leaves for its backward, and its record in the graph."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tapegrad.autograd.node import Node
+from tapegrad.frames import (
+    Gifts,
+    RuleFrame,
+    SavedArrays,
+    fit_array,
+    maker_of,
+    parents_of,
+    runs_undefined,
+    select,
+)
+from tapegrad.modes import MODE
+from tapegrad.saved import SECOND_TIME, Packed, check_savable, check_unmutated
+from tapegrad.tape.aval import AVALS
+from tapegrad.tape.code import OPS
+from tapegrad.tape.layout import OWN_AVAL, OWN_SLOT
+from tapegrad.tape.owner import Owner, inputs_of, record_owner
+from tapegrad.tape.sweep import Sweep
+from tapegrad.tape.tape import TAPE
+from tapegrad.tensor import Tensor, wrap
+
+if TYPE_CHECKING:
+    from tapegrad.autograd.function import Function
+
+OTHER, PASSIVE, ACTIVE = range(3)  # what an argument is: no tensor, a tensor, one with history
+
+
+class _FunctionOp:
+    """The op of all user Functions; their frames know which one."""
+
+    name = "function"
+
+    def kernel(self, dtype: int, position: int) -> int:
+        raise TypeError("a Function has no compiled partial")
+
+
+FUNCTION = OPS.register(_FunctionOp())
+
+
+def _check_tensors(values: Sequence[Any], text: str) -> None:
+    """Raise, with the number and type of the first value that is no tensor."""
+    for k, value in enumerate(values):
+        if not isinstance(value, Tensor):
+            raise TypeError(text.format(k, type(value).__name__))
+
+
+class FunctionCtx:
+    """What a Function's forward leaves for its backward.
+
+    Attributes other than the documented ones are free to use.
+    """
+
+    _open = True  # while forward or setup_context runs
+    _given: Sequence[Tensor | None] = ()  # to `save_for_backward`
+    _dirty: tuple[Tensor, ...] = ()
+    _non_differentiable: tuple[Tensor, ...] = ()
+    _materialize = True
+    _kinds: Sequence[int] = ()  # of the arguments of apply
+    _wanted: Callable[[Owner], bool] | None = None
+
+    @property
+    def needs_input_grad(self) -> tuple[bool, ...]:
+        """For every argument of apply whether its gradient is needed (in backward: now)."""
+        needed = [kind == ACTIVE for kind in self._kinds]
+        if self._wanted is not None:
+            parents = iter(self._parents())
+            needed = [need and self._wanted(next(parents)) for need in needed]
+        return tuple(needed)
+
+    def _parents(self) -> list[Owner]:
+        return []
+
+    def save_for_backward(self, *tensors: Tensor | None) -> None:
+        """Keep tensors (inputs, outputs or others) for the backward pass.
+
+        They are checked for in-place modification when they are read there, and freed after it.
+
+        Raises
+        ------
+        TypeError
+            If one is neither a tensor nor None: keep other values as attributes of ctx.
+        RuntimeError
+            Outside of forward and setup_context.
+        """
+        if not self._open:
+            self._refuse("save_for_backward")
+        for tensor in tensors:
+            if type(tensor) is not Tensor and tensor is not None:
+                _check_tensors(
+                    [Tensor() if tensor is None else tensor for tensor in tensors],
+                    "save_for_backward can only save variables, but argument {} is of type {}",
+                )
+        self._given = tensors
+
+    def save_for_forward(self, *tensors: Tensor | None) -> None:
+        """Keep tensors for the Function's `jvp`.
+
+        Raises
+        ------
+        TypeError
+            If one is neither a tensor nor None.
+        RuntimeError
+            Outside of forward and setup_context.
+        """
+        self._check_open("save_for_forward")
+        _check_tensors(
+            [Tensor() if tensor is None else tensor for tensor in tensors],
+            "save_for_forward expects all arguments to be tensors; you should save non-tensors as "
+            "attributes on ctx (argument {} is of type {})",
+        )
+        self.saved_for_forward = tensors
+
+    def mark_dirty(self, *args: Tensor) -> None:
+        """State that forward modified arguments in place; they have to be among its outputs."""
+        self._check_open("mark_dirty")
+        _check_tensors(args, "mark_dirty can only accept variables, but argument {} is of type {}")
+        self._dirty = args
+
+    def mark_non_differentiable(self, *args: Tensor) -> None:
+        """State that outputs do not require gradients; their cotangents arrive as zeros."""
+        self._check_open("mark_non_differentiable")
+        _check_tensors(args, "mark_non_differentiable only accepts variable arguments, but got {1}")
+        self._non_differentiable = args
+
+    def set_materialize_grads(self, value: bool) -> None:
+        """Choose whether cotangents that nobody computed arrive as zeros or as None."""
+        self._check_open("set_materialize_grads")
+        self._materialize = bool(value)
+
+    def mark_shared_storage(self, *pairs: Any) -> None:
+        """Do nothing (deprecated): shared memory is known."""
+        warnings.warn(
+            "`mark_shared_storage` is deprecated. Tensors with shared storages are automatically "
+            "tracked. Note that calls to `set_()` are not tracked",
+            FutureWarning,
+            stacklevel=2,
+        )
+
+    def _check_open(self, what: str) -> None:
+        if not self._open:
+            self._refuse(what)
+
+    def _refuse(self, what: str) -> None:
+        name = type(self).__name__.removesuffix("Backward")
+        raise RuntimeError(f"{name}: ctx.{what} can only be called inside forward or setup_context")
+
+    @property
+    def saved_tensors(self) -> tuple[Tensor | None, ...]:
+        """The tensors given to `save_for_backward`.
+
+        Raises
+        ------
+        RuntimeError
+            If they were modified in place since, or freed by an earlier backward pass.
+        """
+        return tuple(self._given)
+
+    @property
+    def saved_variables(self) -> tuple[Tensor | None, ...]:
+        """The same as `saved_tensors` (deprecated)."""
+        warnings.warn(
+            "'saved_variables' is deprecated; use 'saved_tensors'", DeprecationWarning, stacklevel=2
+        )
+        return self.saved_tensors
+
+
+class BackwardCFunction(Node, RuleFrame, FunctionCtx):
+    """A Function's node in the graph, its context, and the frame of its record in one.
+
+    Every Function has a class of its own, with "Backward" after its name. What the tape holds is
+    the context; a node that the user asks for is another instance, which shares its attributes and
+    holds the record.
+    """
+
+    runs_undefined = True
+    _forward_cls: type[Function]
+    _saved: tuple[Any, ...] | None = ()  # None once freed
+    _slot = 0  # of the record, 0 while there is none
+    _runs: Owner | None = None  # this record, while its backward runs
+    outputs: list[tuple[tuple[int, ...], np.dtype] | None] | None = None  # None if there is one
+
+    def apply(self, *args: Any) -> Any:
+        """Run the Function's backward (or vjp) with this context."""
+        return self._forward_cls._backward_method()(self, *args)
+
+    def apply_jvp(self, *args: Any) -> Any:
+        """Run the Function's jvp with this context."""
+        return self._forward_cls.jvp(self, *args)
+
+    # -- what is saved ----------------------------------------------------------------------------
+
+    def keep(self, results: Sequence[Any]) -> None:
+        """Keep the tensors given to `save_for_backward`, now that the outputs are known.
+
+        An output is kept by its number, as it would hold this record.
+        """
+        hooked = MODE.special and MODE.thread.saved_hooks
+        kept: list[Any] = []
+        for tensor in self._given:
+            if tensor is None:
+                kept.append(None)
+                continue
+            if tensor._meta is not None:
+                check_savable(tensor)
+            for k, result in enumerate(results):
+                if result is tensor and tensor._own is None:
+                    kept.append((k, Packed(tensor, None) if hooked else tensor._a))
+                    break
+            else:
+                kept.append(Packed(tensor, tensor._own) if hooked else _snapshot(tensor))
+        self._saved = tuple(kept)
+        self._given = ()
+
+    @property
+    def saved_tensors(self) -> tuple[Tensor | None, ...]:
+        """The tensors given to `save_for_backward`.
+
+        Raises
+        ------
+        RuntimeError
+            If they were modified in place since, or freed by an earlier backward pass.
+        """
+        if not self._slot:
+            return tuple(self._given)
+        if self._saved is None:
+            raise RuntimeError(SECOND_TIME)
+        return tuple([self._restore(item) for item in self._saved])
+
+    def _restore(self, item: Any) -> Tensor | None:
+        if type(item) is Tensor:
+            if TAPE.mutations:
+                check_unmutated(self._slot, item._a)
+            return item
+        if item is None:
+            return None
+        if type(item) is Packed:
+            return item.unpack(None)
+        k, value = item
+        own = self._output(k)
+        if type(value) is Packed:
+            return value.unpack(own)
+        if TAPE.mutations:
+            check_unmutated(self._slot, value)
+        return wrap(value, own)
+
+    def _output(self, k: int) -> Owner | None:
+        """Return the owner of one output, found without a reference, which would be a cycle."""
+        owner = self._runs
+        if owner is None:
+            owner = self._own if hasattr(self, "_own") else record_owner(self._slot)
+        if owner is None or self.outputs is None:
+            return owner
+        return select(owner, k) if MODE.recording and self.outputs[k] is not None else None
+
+    def release(self) -> None:
+        if self._saved:
+            self._saved = None
+
+    def saved_arrays(self, owner: Owner) -> SavedArrays:
+        found: SavedArrays = []
+        for item in self._saved or ():
+            if type(item) is Tensor:
+                found.append((item._a, *maker_of(item._own)))
+            elif type(item) is tuple and isinstance(item[1], np.ndarray):
+                found.append((item[1], owner, item[0]))
+        return found
+
+    # -- the backward pass ------------------------------------------------------------------------
+
+    def active(self) -> list[bool]:
+        return [kind == ACTIVE for kind in self._kinds if kind != OTHER]
+
+    def _parents(self) -> list[Any]:
+        return [] if self._runs is None else inputs_of(self._runs)
+
+    def _run(self, owner: Owner, grads: Sequence[Tensor | None], wanted: Any) -> list[Any]:
+        """Run the user's backward; return a tensor or None for each active argument of apply."""
+        self._runs, self._wanted = owner, wanted
+        try:
+            result = self._forward_cls._backward_method()(self, *grads)
+        finally:
+            self._runs = self._wanted = None
+        kinds = self._kinds
+        if type(result) is Tensor and len(kinds) == 1:
+            return [result]
+        return self._check_result(result)
+
+    def _check_result(self, result: Any) -> list[Any]:
+        kinds, name = self._kinds, type(self).__name__
+        given = list(result) if isinstance(result, tuple) else [result]
+        count = len(kinds)
+        if len(given) > count and all(g is None for g in given[count:]):
+            given = given[:count]
+        if len(given) != count:
+            raise RuntimeError(
+                f"function {name} returned an incorrect number of gradients (expected {count}, got "
+                f"{len(given)})"
+            )
+        for k, g in enumerate(given):
+            if g is None:
+                continue
+            if kinds[k] == OTHER:
+                raise RuntimeError(
+                    f"function {name} returned a gradient different than None at position {k + 1}, "
+                    "but the corresponding forward input was not a Variable"
+                )
+            if not isinstance(g, Tensor):
+                raise RuntimeError(
+                    f"function {name} returned a gradient at index {k} that is no tensor: expected "
+                    f"Variable or None (got {type(g).__name__})"
+                )
+        return [g for g, kind in zip(given, kinds, strict=True) if kind == ACTIVE]
+
+    def _what(self, parent: int) -> str:
+        """Begin the error of a wrong gradient, with the number of its argument."""
+        active = [k for k, kind in enumerate(self._kinds) if kind == ACTIVE]
+        name = type(self).__name__
+        return f"Function {name} returned an invalid gradient at index {active[parent]}"
+
+    def _defined(self, owner: Owner, g: Tensor | None) -> Tensor | None:
+        """Return the cotangent of the only output; if it is undefined zeros, or None."""
+        if g is None and self._materialize:
+            aval = owner[OWN_AVAL]
+            return wrap(np.zeros(AVALS.shapes[aval], AVALS.dtypes[aval]))
+        return g
+
+    def _complete(self, given: dict[int, Any]) -> list[Tensor | None]:
+        """Return a cotangent for every output: zeros, or None, where there is none."""
+        grads: list[Tensor | None] = []
+        assert self.outputs is not None
+        for k, output in enumerate(self.outputs):
+            if k in given:
+                g = given[k]
+                grads.append(g if isinstance(g, Tensor) else wrap(g))
+            elif output is None or not self._materialize:
+                grads.append(None)
+            else:
+                grads.append(wrap(np.zeros(*output)))
+        return grads
+
+    def cotangents(
+        self, owner: Owner, parents: list[Owner | None], g: Any, wanted: Any
+    ) -> list[Any]:
+        grads = [self._defined(owner, g)] if self.outputs is None else self._complete(g)
+        found = self._run(owner, grads, wanted)
+        for k, (cotangent, parent) in enumerate(zip(found, parents, strict=False)):
+            if cotangent is not None and parent is not None:
+                shape = AVALS.shapes[parent[OWN_AVAL]]
+                if cotangent.shape != shape:
+                    self._check_reducible(cotangent.shape, shape, k)
+        return found
+
+    def _check_reducible(self, shape: tuple[int, ...], wanted: tuple[int, ...], k: int) -> None:
+        """Raise if a gradient's shape is not one that broadcasting explains."""
+        lead = len(shape) - len(wanted)
+        if lead < 0 or any(
+            wide != narrow and narrow != 1
+            for wide, narrow in zip(shape[lead:], wanted, strict=True)
+        ):
+            raise RuntimeError(
+                f"{self._what(k)} - got {list(shape)} but expected shape compatible with "
+                f"{list(wanted)}"
+            )
+
+    def contributions(self, sweep: Sweep, owner: Owner, g: Any) -> Gifts:
+        if self.outputs is None:
+            grads = [self._defined(owner, None if g is None else wrap(g))]
+        else:
+            grads = self._complete(sweep.tuples.pop(self._slot))
+        found = self._run(owner, grads, sweep.wants)
+        gifts: Gifts = []
+        for k, (cotangent, parent) in enumerate(zip(found, parents_of(owner), strict=False)):
+            assert parent is not None
+            if cotangent is None:
+                if runs_undefined(parent):
+                    sweep.touch(parent[OWN_SLOT])
+                continue
+            array, aval = cotangent._a, parent[OWN_AVAL]
+            if array.shape != AVALS.shapes[aval] or array.dtype is not AVALS.dtypes[aval]:
+                array = fit_array(array, aval, self._what(k))
+            elif not array.flags.c_contiguous:
+                array = np.ascontiguousarray(array)
+            gifts.append((parent[OWN_SLOT], array))
+        return gifts
+
+
+def _snapshot(tensor: Tensor) -> Tensor:
+    """Keep a tensor as it is now: its handle may be given another history later."""
+    return wrap(tensor._a, tensor._own)

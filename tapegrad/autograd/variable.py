@@ -1,0 +1,57 @@
+"""Deprecated names of old programs that still work."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from tapegrad.autograd.engine import ENGINE, Engine
+from tapegrad.creation import as_tensor, tensor
+from tapegrad.tensor import Tensor
+
+
+class VariableMeta(type):
+    """Makes every tensor an instance of `Variable`."""
+
+    def __instancecheck__(cls, other: Any) -> bool:
+        return isinstance(other, Tensor)
+
+
+class Variable(metaclass=VariableMeta):
+    """The old name of `Tensor`: calling it returns a tensor on the same memory.
+
+    Parameters
+    ----------
+    data
+        A tensor or array-like.
+    requires_grad
+        Record what is computed from it.
+    """
+
+    _execution_engine: Engine = ENGINE
+
+    def __new__(cls, data: Any, requires_grad: bool = False) -> Any:
+        """Return a tensor."""
+        made = as_tensor(data)
+        made = made.detach() if isinstance(data, Tensor) else made
+        return made.requires_grad_() if requires_grad else made
+
+
+def variable(data: Any, requires_grad: bool = False, dtype: Any = None) -> Tensor:
+    """Return a tensor with a copy of data (deprecated: use `tapegrad.tensor`).
+
+    Parameters
+    ----------
+    data
+        As for `tapegrad.tensor`.
+    requires_grad
+        Record what is computed from it.
+    dtype
+        Type of the elements.
+    """
+    warnings.warn(
+        "tapegrad.autograd.variable(...) is deprecated, use tapegrad.tensor(...) instead",
+        FutureWarning,
+        stacklevel=2,
+    )
+    return tensor(data, dtype=dtype, requires_grad=requires_grad)

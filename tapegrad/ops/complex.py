@@ -1,0 +1,117 @@
+"""Complex numbers: their parts, and the cotangents of functions that are not holomorphic.
+
+The convention is that of conjugate Wirtinger derivatives: the gradient of a real loss with respect
+to ``z = a + ib`` is ``dL/da + i dL/db``, the direction of steepest ascent. For a holomorphic
+function with derivative f' this makes the cotangent of the input ``g * conj(f')``, which is what
+follows from its partial; what is here states its cotangent outright. (W. Wirtinger, "Zur formalen
+Theorie der Funktionen von mehr komplexen Veränderlichen", 1927; K. Kreutz-Delgado, "The complex
+gradient operator and the CR-calculus", 2009.)
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tapegrad.ops import elementwise as ew
+from tapegrad.ops.kinds import composite, elementwise, view
+from tapegrad.ops.op import is_complex, shape_of
+from tapegrad.ops.piecewise import sign, where
+from tapegrad.ops.reduction import euclidean_norm
+from tapegrad.ops.shape import astype
+
+COMPLEX_OF = {np.dtype(np.float32): np.complex64, np.dtype(np.float64): np.complex128}
+
+
+@elementwise(np.conjugate)
+def conjugate(x):
+    """Complex conjugate."""
+    return x
+
+
+@conjugate.partial("x")
+def _():
+    return 1.0
+
+
+@conjugate.complex_vjp("x")
+def _(g):
+    return conjugate(g)
+
+
+@view
+def real(x):
+    """Real part, as a view."""
+    return np.real(x)[...]
+
+
+@real.transposes
+def _(g, x_shape, **parameters):
+    return astype(g, COMPLEX_OF[g.dtype])
+
+
+@view
+def imaginary(x):
+    """Imaginary part of a complex array, as a view (see `imag`)."""
+    return np.imag(x)
+
+
+@imaginary.transposes
+def _(g, x_shape, **parameters):
+    return ew.multiply(astype(g, COMPLEX_OF[g.dtype]), 1j)
+
+
+@composite
+def imag(x):
+    """Imaginary part: a view; of a real array zeros, without derivative."""
+    return imaginary(x) if is_complex(x) else np.zeros(shape_of(x), getattr(x, "dtype", None))
+
+
+@elementwise(np.angle)
+def angle(x):
+    """Angle in the complex plane, in radians; the derivative at 0 is 0."""
+    return 0.0 if x >= 0.0 else np.pi
+
+
+@angle.partial("x")
+def _():
+    return 0.0
+
+
+@angle.complex_vjp("x")
+def _(g, x):
+    size = ew.absolute(x)
+    unit = x / where(size == 0.0, 1.0, size)
+    return g * (1j * unit / where(size == 0.0, 1.0, size))
+
+
+def _along(g, unit):
+    """Real part of the product of one number with the conjugate of another."""
+    return real(ew.multiply(g, conjugate(unit)))
+
+
+@ew.absolute.complex_vjp("x")
+def _(g, x):
+    return g * sign(x)
+
+
+@sign.complex_vjp("x")
+def _(g, z, x):
+    size = ew.absolute(x)
+    across = (g - z * _along(g, z)) / where(size == 0.0, 1.0, size)
+    return where(size == 0.0, 0.0, across)
+
+
+@ew.arcsinh.complex_vjp("x")
+def _(g, x):
+    return g * conjugate(1.0 / ew.sqrt(x * x + 1.0))
+
+
+@euclidean_norm.complex_vjp("x")
+def _(g, z, x):
+    return g * (x / where(z == 0.0, 1.0, z))
+
+
+@composite
+def conj(x):
+    """Complex conjugate (another name of `conjugate`)."""
+    return conjugate(x)

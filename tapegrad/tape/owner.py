@@ -1,0 +1,149 @@
+"""Owners: the lists behind the records of the tape.
+
+A record is numbers; its owner is the Python list ``[home, slot, aval, inputs' owners..., saved
+values...]`` that keeps alive what the record needs, and that tensors hold. `home` is the segment of
+the record, or, for the few records that have any, the `Notes` beside it, which hold the segment.
+
+The owner of a record with Python rules ends with a frame (`Frame`), which runs them.
+"""
+
+from __future__ import annotations
+
+import weakref
+from _ctypes import PyObj_FromPtr
+from collections.abc import Callable
+from typing import Any
+
+from tapegrad.tape.code import OPS
+from tapegrad.tape.layout import (
+    FREED,
+    NARY,
+    NUMBERS,
+    OP_INPUTS,
+    OP_TRAITS,
+    OP_VALUES,
+    OWN_HOME,
+    OWN_INPUTS,
+    OWN_SLOT,
+    PYTHON,
+    SAVES,
+    SEGMENT_BITS,
+    TRAIT_SAVES,
+)
+from tapegrad.tape.tape import TAPE, Segment
+
+Owner = list[Any]
+Hook = Callable[..., Any]
+
+owner_at: Callable[[int], Owner] = PyObj_FromPtr  # the live list at an address that a record holds
+
+
+class _Released:
+    """What stands in an owner where a saved value was released."""
+
+    def __repr__(self) -> str:
+        return "<released>"
+
+
+RELEASED = _Released()
+
+
+class Notes:
+    """What few records have beside their row: hooks and metadata."""
+
+    def __init__(self, segment: Segment) -> None:
+        self.segment = segment
+        self.hooks: dict[int, Hook] = {}  # of the output: they may replace its gradient
+        self.retains: weakref.ref[Any] | None = None  # the tensor whose `.grad` keeps it
+        self.prehooks: dict[int, Hook] = {}  # of the node, before ...
+        self.posthooks: dict[int, Hook] = {}  # ... and after its rule
+        self.accumulated: dict[int, Hook] = {}  # of a leaf, after its `.grad` was added to
+        self.metadata: dict[Any, Any] = {}
+
+
+class Frame:
+    """The Python part of a record whose rules the sweep cannot run by itself."""
+
+    __slots__ = ()
+
+    def release(self) -> None:
+        """Drop the saved values."""
+
+
+def segment_of(owner: Owner) -> Segment:
+    """Return the segment that holds a record's row."""
+    home = owner[OWN_HOME]
+    return home.segment if type(home) is Notes else home
+
+
+def notes_of(owner: Owner) -> Notes | None:
+    """Return a record's notes, None if it has none."""
+    home = owner[OWN_HOME]
+    return home if type(home) is Notes else None
+
+
+def ensure_notes(owner: Owner, stop: bool = False) -> Notes:
+    """Return a record's notes, making them if needed; with `stop` the sweep looks at them."""
+    home = owner[OWN_HOME]
+    if type(home) is not Notes:
+        home = owner[OWN_HOME] = Notes(home)
+    if stop:
+        home.segment.set_flags(owner[OWN_SLOT], PYTHON)
+    return home
+
+
+def take_notes(owner: Owner, notes: Notes) -> None:
+    """Give a new record the notes of an older one."""
+    notes.segment = owner[OWN_HOME]
+    owner[OWN_HOME] = notes
+    notes.segment.set_flags(owner[OWN_SLOT], PYTHON)
+
+
+def record_owner(slot: int) -> Owner | None:
+    """Return the owner of a record that something alive refers to, None if its segment has gone."""
+    segment = TAPE.segments.get(slot >> SEGMENT_BITS)
+    if segment is None:
+        return None
+    return owner_at(int(segment.rows()["owner"][slot - segment.base]))
+
+
+def op_and_flags(owner: Owner) -> tuple[int, int]:
+    """Return the number of a record's op, and its flags."""
+    segment = segment_of(owner)
+    segment.rows()
+    words = int(segment.words[owner[OWN_SLOT] - segment.base, 1])
+    return words & 0xFFFFFFFF, words >> 32
+
+
+def inputs_of(owner: Owner) -> list[Owner | None]:
+    """Return the owners of a record's inputs, None for passive ones."""
+    op, flags = op_and_flags(owner)
+    if flags & NARY:
+        return list(owner[OWN_INPUTS + 1]) if len(owner) > OWN_INPUTS else []
+    return owner[OWN_INPUTS : OWN_INPUTS + int(OPS.meta[op, OP_INPUTS])]
+
+
+def is_freed(owner: Owner) -> bool:
+    """Whether a record has lost its saved values."""
+    return bool(op_and_flags(owner)[1] & FREED)
+
+
+def free(owner: Owner) -> None:
+    """Set the saved values of one record free, if it saved any."""
+    op, flags = op_and_flags(owner)
+    row = OPS.meta[op]
+    if isinstance(owner[-1], Frame) and not flags & SAVES:
+        release(owner, op)  # a Function knows by itself
+    elif flags & SAVES or (row[OP_TRAITS] & TRAIT_SAVES and not flags & NUMBERS):
+        segment_of(owner).set_flags(owner[OWN_SLOT], FREED)
+        release(owner, op)
+
+
+def release(owner: Owner, op: int) -> None:
+    """Drop the saved values of a record."""
+    if isinstance(owner[-1], Frame):
+        owner[-1].release()
+        return
+    for index in OPS.meta[op, OP_VALUES : OP_VALUES + 4].tolist():
+        if index >= 0 and owner[index] is not None:
+            owner[index] = RELEASED

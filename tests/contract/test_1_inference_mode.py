@@ -1,0 +1,375 @@
+"""Section 1: `inference_mode` and the tensors that are made in it."""
+
+import threading
+
+import pytest
+
+import tapegrad as tg
+from tapegrad.autograd import Function, grad
+
+SAVED = "Inference tensors cannot be saved for backward"
+WRITTEN = "Inplace update to inference tensor outside InferenceMode is not allowed"
+REQUIRES_GRAD = (
+    "Setting requires_grad=True on inference tensor outside InferenceMode is not allowed"
+)
+VERSION = "Inference tensors do not track version counter"
+
+
+def leaf(*numbers):
+    return tg.tensor(list(numbers), requires_grad=True)
+
+
+def state():
+    """Whether inference mode and recording are on."""
+    return tg.is_inference_mode_enabled(), tg.is_grad_enabled()
+
+
+def inference_tensor(*numbers):
+    with tg.inference_mode():
+        return tg.tensor(list(numbers) or [1.0, 2.0])
+
+
+@pytest.fixture(autouse=True)
+def unchanged():
+    assert state() == (False, True)
+    yield
+    assert state() == (False, True)
+
+
+class TestSwitching:
+    """It is a context that turns recording off, nests, and restores what was."""
+
+    def test_context(self):
+        with tg.inference_mode():
+            assert state() == (True, False)
+
+    def test_turned_off_inside(self):
+        with tg.inference_mode():
+            with tg.inference_mode(False):
+                assert state() == (False, True)
+                assert (leaf(1.0) * 2).requires_grad
+                assert not (leaf(1.0) * 2).is_inference()
+            assert state() == (True, False)
+
+    def test_false_outside(self):
+        with tg.inference_mode(mode=False):
+            assert state() == (False, True)
+
+    def test_in_no_grad(self):
+        with tg.no_grad():
+            with tg.inference_mode():
+                assert state() == (True, False)
+            with tg.inference_mode(False):
+                assert state() == (False, True)
+            assert state() == (False, False)
+
+    def test_nesting(self):
+        with tg.inference_mode():
+            with tg.inference_mode(), tg.no_grad():
+                assert state() == (True, False)
+            assert state() == (True, False)
+
+    def test_recording_turned_on_inside_records_nothing(self):
+        with tg.inference_mode(), tg.enable_grad():
+            y = leaf(1.0) * 2
+            assert state() == (True, True)
+        assert not y.requires_grad
+        assert y.grad_fn is None
+        assert y.is_inference()
+
+    def test_exceptions_restore(self):
+        with pytest.raises(KeyError), tg.inference_mode():
+            raise KeyError
+        assert state() == (False, True)
+
+    def test_used_again(self):
+        context = tg.inference_mode()
+        for _ in range(2):
+            with context:
+                assert state() == (True, False)
+            assert state() == (False, True)
+
+    def test_each_thread_has_its_own(self):
+        seen = []
+        thread = threading.Thread(target=lambda: seen.append(state()))
+        with tg.inference_mode():
+            thread.start()
+            thread.join()
+        assert seen == [(False, True)]
+
+
+class TestDecorators:
+    """It decorates functions, generators and, with a warning, classes."""
+
+    def test_functions(self):
+        @tg.inference_mode()
+        def called():
+            return state()
+
+        @tg.inference_mode
+        def bare():
+            return state()
+
+        @tg.inference_mode(False)
+        def off():
+            return state()
+
+        assert called() == bare() == (True, False)
+        assert off() == (False, True)
+        with tg.inference_mode():
+            assert off() == (False, True)
+
+    def test_generators(self):
+        @tg.inference_mode()
+        def g():
+            got = yield state()
+            try:
+                yield got, state()
+            except ValueError:
+                yield state()
+
+        generator = g()
+        assert next(generator) == (True, False)
+        assert state() == (False, True)
+        assert generator.send(3) == (3, (True, False))
+        assert generator.throw(ValueError()) == (True, False)
+        generator.close()
+
+    def test_classes(self):
+        with pytest.warns(FutureWarning, match="Decorating classes is deprecated"):
+
+            @tg.inference_mode()
+            class A:
+                def __init__(self):
+                    self.state = state()
+
+        assert A().state == (True, False)
+
+
+class TestWhatIsMade:
+    """What is computed inside are inference tensors; views are what their bases are."""
+
+    def test_results_and_new_tensors(self):
+        x = leaf(1.0, 2.0)
+        with tg.inference_mode():
+            made = [x * 2, tg.ones(2), tg.tensor([1.0]), x.exp()[:1]]
+        assert [t.is_inference() for t in made] == [True] * 4
+        assert [t.requires_grad for t in made] == [False] * 4
+        assert [t.is_leaf for t in made] == [True] * 4
+
+    def test_tensors_from_outside_stay_normal(self):
+        x = leaf(1.0, 2.0)
+        with tg.inference_mode():
+            assert not x.is_inference()
+            assert not x[:1].is_inference()
+            assert not x.detach().is_inference()
+
+    def test_a_leaf_that_requires_grad(self):
+        with tg.inference_mode():
+            x = leaf(1.0)
+            x2 = tg.ones(1).requires_grad_()
+        assert x.is_inference() and x.requires_grad
+        assert x2.is_inference() and x2.requires_grad
+
+    def test_views_made_outside(self):
+        t = inference_tensor()
+        for view in (t[:1], t.reshape(2, 1), t.detach(), t.data):
+            assert view.is_inference()
+            assert not view.requires_grad
+
+    def test_copies_and_results_made_outside_are_normal(self):
+        t = inference_tensor()
+        for made in (t.clone(), t + 0, t * 2):
+            assert not made.is_inference()
+
+    def test_a_copy_takes_part_in_everything(self):
+        x = inference_tensor().clone().requires_grad_()
+        y = x * 1
+        y.mul_(2)
+        y.exp().sum().backward()
+        assert x.grad is not None
+        assert y._version == 1
+
+    def test_normal_tensors(self):
+        assert not tg.tensor([1.0]).is_inference()
+        assert not (leaf(1.0) * 2).is_inference()
+
+    def test_values_can_be_read(self):
+        t = inference_tensor()
+        assert t.tolist() == t.numpy().tolist() == [1.0, 2.0]
+        assert t[1].item() == 2.0
+
+
+class TestUseInRecordedOps:
+    """Outside, an inference tensor may take part in an op, unless the op has to save it."""
+
+    def test_an_op_that_saves_nothing(self):
+        x = leaf(1.0, 2.0)
+        y = x + inference_tensor()
+        assert y.requires_grad
+        assert not y.is_inference()
+        y.sum().backward()
+        assert x.grad.tolist() == [1.0, 1.0]
+
+    @pytest.mark.parametrize(
+        "op", [lambda x, t: x * t, lambda x, t: t * x, lambda x, t: x / t, lambda x, t: x @ t]
+    )
+    def test_an_op_that_saves_it(self, op):
+        with pytest.raises(RuntimeError, match=SAVED):
+            op(leaf(1.0, 2.0), inference_tensor())
+
+    def test_the_text_says_what_to_do(self):
+        with pytest.raises(RuntimeError, match="make a clone to get a normal tensor and use it in"):
+            leaf(1.0, 2.0) * inference_tensor()
+
+    def test_a_function_that_saves_it(self):
+        class Saves(Function):
+            @staticmethod
+            def forward(ctx, x, t):
+                ctx.save_for_backward(t)
+                return x * 1
+
+            @staticmethod
+            def backward(ctx, g):
+                return g, None
+
+        with pytest.raises(RuntimeError, match=SAVED):
+            Saves.apply(leaf(1.0, 2.0), inference_tensor())
+
+    def test_without_recording(self):
+        with tg.no_grad():
+            assert (leaf(1.0, 2.0) * inference_tensor()).tolist() == [1.0, 4.0]
+        assert (tg.ones(2) * inference_tensor()).tolist() == [1.0, 2.0]
+
+    def test_written_into_a_recorded_tensor(self):
+        x = leaf(1.0, 2.0)
+        y = x * 1
+        y.add_(inference_tensor())
+        y.sum().backward()
+        assert y.tolist() == [2.0, 4.0]
+        assert x.grad.tolist() == [1.0, 1.0]
+
+    def test_copied_into_a_normal_tensor(self):
+        y = tg.zeros(2)
+        y.copy_(inference_tensor())
+        assert y.tolist() == [1.0, 2.0]
+        assert not y.is_inference()
+
+
+class TestWrites:
+    """Inference tensors may be written to in inference mode only."""
+
+    WRITES = (
+        lambda t: t.add_(1),
+        lambda t: t.zero_(),
+        lambda t: t.__setitem__(0, 5.0),
+        lambda t: t.__iadd__(1),
+        lambda t: tg.add(tg.ones(2), tg.ones(2), out=t),
+        lambda t: t[:1].mul_(2),
+    )
+
+    @pytest.mark.parametrize("write", WRITES)
+    def test_outside(self, write):
+        with pytest.raises(RuntimeError, match=WRITTEN):
+            write(inference_tensor())
+
+    @pytest.mark.parametrize("write", WRITES)
+    def test_without_recording(self, write):
+        with tg.no_grad(), pytest.raises(RuntimeError, match=WRITTEN):
+            write(inference_tensor())
+
+    @pytest.mark.parametrize("write", WRITES)
+    def test_inside(self, write):
+        t = inference_tensor()
+        with tg.inference_mode():
+            write(t)
+        assert t.tolist() != [1.0, 2.0]
+
+    def test_with_a_recorded_argument(self):
+        with pytest.raises(RuntimeError, match=WRITTEN):
+            inference_tensor().add_(leaf(1.0, 2.0))
+
+    def test_requires_grad(self):
+        t = inference_tensor()
+        with pytest.raises(RuntimeError, match=REQUIRES_GRAD):
+            t.requires_grad_()
+        with pytest.raises(RuntimeError, match=REQUIRES_GRAD):
+            t.requires_grad = True
+        t.requires_grad_(False)
+        assert not t.requires_grad
+        with tg.inference_mode():
+            t.requires_grad_()
+        assert t.requires_grad
+
+    def test_there_is_no_version_counter(self):
+        t = inference_tensor()
+        with pytest.raises(RuntimeError, match=VERSION):
+            _ = t._version
+        with tg.inference_mode(), pytest.raises(RuntimeError, match=VERSION):
+            _ = t._version
+
+    def test_increment_version(self):
+        t = inference_tensor()
+        assert tg.autograd.graph.increment_version(t) is None
+
+
+class TestNormalTensorsInside:
+    """Normal tensors keep their history and their counter when they are written inside."""
+
+    def test_the_counter(self):
+        x = tg.ones(2)
+        with tg.inference_mode():
+            x.add_(1)
+        assert x._version == 1
+
+    def test_a_leaf(self):
+        x = leaf(1.0, 2.0)
+        with tg.inference_mode():
+            x.mul_(3)
+        assert x.tolist() == [3.0, 6.0]
+        assert x.requires_grad
+        assert not x.is_inference()
+
+    def test_a_result_keeps_its_history(self):
+        x = leaf(1.0, 2.0)
+        y = x * 1
+        with tg.inference_mode():
+            y.mul_(3)
+        y.sum().backward()
+        assert x.grad.tolist() == [1.0, 1.0]
+
+    def test_backward_finds_the_write(self):
+        y = leaf(1.0, 2.0).exp()
+        z = y.sum()
+        with tg.inference_mode():
+            y.mul_(3)
+        with pytest.raises(RuntimeError, match="is at version 1; expected version 0 instead"):
+            z.backward()
+
+    def test_a_view_made_inside_and_written_outside(self):
+        y = leaf(1.0, 2.0) * 1
+        with tg.inference_mode():
+            view = y[:1]
+        text = "A view was created in inference mode and is being modified inplace in normal mode"
+        with pytest.raises(RuntimeError, match=text):
+            view.add_(1)
+
+    def test_backward_inside(self):
+        x = leaf(1.0, 2.0)
+        y = (x * x).sum()
+        with tg.inference_mode():
+            y.backward()
+        assert x.grad.tolist() == [2.0, 4.0]
+
+    def test_grad_inside(self):
+        x = leaf(1.0, 2.0)
+        y = (x * x).sum()
+        with tg.inference_mode():
+            (g,) = grad(y, x)
+            assert g.is_inference()
+        assert g.tolist() == [2.0, 4.0]
+
+    def test_nothing_to_differentiate_inside(self):
+        text = "element 0 of tensors does not require grad and does not have a grad_fn"
+        with tg.inference_mode(), pytest.raises(RuntimeError, match=text):
+            (leaf(1.0) * 2).backward()
