@@ -123,11 +123,16 @@ def _run(
 class _Running:
     """A backward pass that runs in this thread; at its end, what was queued is called."""
 
-    def __init__(self, create_graph: bool) -> None:
+    def __init__(
+        self,
+        roots: list[tuple[Owner, Tensor]],
+        inputs: Sequence[Owner] | None,
+        create_graph: bool,
+    ) -> None:
         self.create_graph = create_graph
+        self.current = Pass([own for own, _ in roots], inputs)
 
     def __enter__(self) -> None:
-        self.current = Pass()
         RUNNING.passes.append(self.current)
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
@@ -219,7 +224,7 @@ def backward(
             UserWarning,
             stacklevel=2,
         )
-    with _Running(create_graph):
+    with _Running(roots, owners, create_graph):
         found = _run(roots, owners, retain, create_graph)
         before = MODE.set_recording(create_graph)
         try:
@@ -370,8 +375,9 @@ def grad(
         return _batched(
             outputs, chosen, grad_outputs, retain, create_graph, allow_unused, materialize_grads
         )
-    with _Running(create_graph):
-        found = _run(_roots(outputs, grad_outputs, create_graph), owners, retain, create_graph)
+    roots = _roots(outputs, grad_outputs, create_graph)
+    with _Running(roots, owners, create_graph):
+        found = _run(roots, owners, retain, create_graph)
         given = [_requested(found.get(own[OWN_SLOT]), create_graph) for own in owners]
     result: list[Tensor | None] = []
     for k, (own, g) in enumerate(zip(owners, given, strict=True)):

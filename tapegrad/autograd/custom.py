@@ -242,8 +242,8 @@ def _bind(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     bound.apply_defaults()
     if bound.kwargs:
         raise TypeError(
-            f"{cls.__name__}.forward() has keyword-only arguments ({', '.join(bound.kwargs)}): "
-            "apply got an unexpected keyword argument; give forward positional ones"
+            f"{cls.__name__}.forward() got an unexpected keyword argument "
+            f"{next(iter(bound.kwargs))!r}: arguments are passed to it by position only"
         )
     return bound.args[len(first) :]
 

@@ -445,12 +445,31 @@ def pull_back(own: Owner, g: Any, wanted: Wanted) -> list[Any]:
 
 
 class Pass:
-    """One backward pass: what is to be called when it ends."""
+    """One backward pass: from where to where, and what is to be called when it ends."""
 
-    def __init__(self) -> None:
+    def __init__(self, roots: Sequence[Owner], inputs: Sequence[Owner] | None) -> None:
         self.number = next(_numbers)
+        self.roots = [own[OWN_SLOT] for own in roots]
+        self.inputs = None if inputs is None else [own[OWN_SLOT] for own in inputs]
         self.endings: list[Callable[[], None]] = []
         self.callbacks: list[Callable[[], None]] = []
+
+    def computes(self, owners: Sequence[Owner]) -> list[bool]:
+        """Return for each record whether this pass computes the gradient of its output."""
+        slots = [own[OWN_SLOT] for own in owners]
+        marks = Sweep(run_record, run_slot_hooks, True)
+        marks.request(self.roots, slots)
+        found = [marks.is_reached(slot) for slot in slots]
+        marks.finish()
+        if self.inputs is not None:
+            marks = Sweep(run_record, run_slot_hooks, True)
+            marks.request(self.roots, self.inputs)
+            found = [
+                reached and marks.is_needed(slot)
+                for reached, slot in zip(found, slots, strict=True)
+            ]
+            marks.finish()
+        return found
 
     def end(self) -> None:
         """Call what was queued, which may queue more."""

@@ -27,7 +27,7 @@ class _GradMode:
     def __new__(cls, function: Any = None) -> Any:
         """Make the context, or decorate a function given at once (``@no_grad``)."""
         made = super().__new__(cls)
-        return made if function is None or isinstance(function, bool) else made(function)
+        return made(function) if callable(function) else made
 
     def __enter__(self) -> None:
         self._before = MODE.set_recording(self.enabled)
@@ -170,7 +170,7 @@ class inference_mode(_GradMode):
 
     def __new__(cls, mode: Any = True) -> Any:
         """Make the context, or decorate a function given at once (``@inference_mode``)."""
-        return object.__new__(cls) if isinstance(mode, bool) else cls()(mode)
+        return cls()(mode) if callable(mode) else object.__new__(cls)
 
     def __enter__(self) -> None:
         self._inference = MODE.set_inference(self.mode)

@@ -32,22 +32,19 @@ class _Handles(RemovableHandle):
 
 
 class _Collector:
-    """Gradients of one backward pass, until all are there or the pass ends."""
+    """Gradients of one backward pass, until all that it computes are there."""
 
-    def __init__(self, fn: Callable[[Sequence[Tensor | None]], None], count: int) -> None:
+    def __init__(
+        self, fn: Callable[[Sequence[Tensor | None]], None], expected: Sequence[bool]
+    ) -> None:
         self.fn = fn
-        self.grads: list[Tensor | None] = [None] * count
-        self.missing = count
+        self.grads: list[Tensor | None] = [None] * len(expected)
+        self.missing = sum(expected)
 
     def add(self, k: int, g: Tensor) -> None:
-        if self.grads[k] is None:
-            self.missing -= 1
+        self.missing -= 1
         self.grads[k] = g
         if not self.missing:
-            self.fn(self.grads)
-
-    def finish(self) -> None:
-        if self.missing:
             self.fn(self.grads)
 
 
@@ -115,12 +112,9 @@ def register_multi_grad_hook(
         with lock:
             found = collectors.get(current.number)
             if found is None:
-                found = collectors[current.number] = _Collector(fn, len(tensors))
-
-                def end() -> None:
-                    collectors.pop(current.number).finish()
-
-                current.endings.append(end)
+                owners = [tensor._own for tensor in tensors if tensor._own is not None]
+                found = collectors[current.number] = _Collector(fn, current.computes(owners))
+                current.endings.append(lambda: collectors.pop(current.number, None))
             return found
 
     def hook_of(k: int) -> Callable[[Tensor], None]:

@@ -248,6 +248,11 @@ class Sweep:
         window, index, _ = self._entry(slot)
         return bool(window[index + 1] & NEEDED)
 
+    def is_reached(self, slot: int) -> bool:
+        """Whether a slot lies below a root; known after `request`."""
+        window, index, _ = self._entry(slot)
+        return bool(window[index + 1] & REACHED)
+
     def wants(self, owner: Owner) -> bool:
         """Whether the adjoint of a record's output is wanted."""
         return self.is_needed(owner[OWN_SLOT])

@@ -162,7 +162,9 @@ DTYPES = {
     "Long": "int64",
 }
 _RULES = [
+    (r"See https?://\S+ for more details\.", lambda m: ""),
     (r"https?://\S+", lambda m: ""),
+    (r"\.(?=[A-Z])", lambda m: ". "),  # a missing space between sentences
     (r"torch::autograd::", lambda m: ""),
     (r"torch\.(?:cpu\.)?(\w+)Tensor\b", lambda m: DTYPES.get(m[1], m[0])),
     (r"torch\.Size\((.*?)\)", lambda m: m[1]),

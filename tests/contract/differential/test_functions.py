@@ -520,26 +520,6 @@ def batched_cotangents(lib):
     return lib.grad(y, x, lib.eye(3), is_grads_batched=True)
 
 
-@program
-def forward_mode(lib):
-    def forward(ctx, x, n):
-        ctx.save_for_forward(x)
-        return x * x * n
-
-    f = lib.make(forward, jvp=lambda ctx, t, n: t * 2 * ctx.saved_tensors[0] * 5)
-    with lib.forward_ad.dual_level():
-        x = lib.forward_ad.make_dual(lib.tensor([1.0, 2.0]), lib.ones(2))
-        primal, tangent = lib.forward_ad.unpack_dual(f.apply(x, 3))
-        return primal, tangent
-
-
-@program(raises="You must implement the jvp function for custom")
-def forward_mode_without_jvp(lib):
-    f = lib.make(double, same)
-    with lib.forward_ad.dual_level():
-        f.apply(lib.forward_ad.make_dual(lib.tensor([1.0, 2.0]), lib.ones(2)))
-
-
 @pytest.mark.parametrize("name", program)
 def test_same(name):
     program.check(name)

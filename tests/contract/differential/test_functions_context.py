@@ -172,15 +172,6 @@ def saving_a_number(lib):
     lib.make(forward, same).apply(lib.tensor([1.0], True))
 
 
-@program(raises="save_for_forward expects all arguments to be tensors")
-def saving_a_number_for_forward(lib):
-    def forward(ctx, x):
-        ctx.save_for_forward(1)
-        return x * 2
-
-    lib.make(forward, same).apply(lib.tensor([1.0], True))
-
-
 @program
 def attributes_survive_a_pass(lib):
     def forward(ctx, x):

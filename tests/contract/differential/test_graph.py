@@ -77,13 +77,6 @@ def next_functions_of_a_concatenation(lib):
 
 
 @program
-def outputs_of_split(lib):
-    x = lib.tensor([1.0, 2.0, 3.0, 4.0], True)
-    a, b = lib.split(x * 1, 2)
-    return a.output_nr, b.output_nr, a.grad_fn is b.grad_fn, (a * b).grad_fn.next_functions
-
-
-@program
 def nodes_of_writes(lib):
     x = lib.tensor([1.0, 2.0], True)
     y = x * 1

@@ -67,19 +67,6 @@ def node_hooks_of_a_function(lib):
 
 
 @program
-def node_hooks_of_split(lib):
-    x = lib.tensor([1.0, 2.0, 3.0, 4.0], True)
-    a, b = lib.split(x * 1, 2)
-    seen = []
-    a.register_hook(lambda g: seen.append(g))
-    b.register_hook(lambda g: seen.append(g.tolist()))
-    a.grad_fn.register_prehook(lambda go: seen.append(lists(go)))
-    a.grad_fn.register_hook(lambda gi, go: seen.append((lists(gi), lists(go))))
-    (b * 3).sum().backward()
-    return seen, x.grad
-
-
-@program
 def node_hooks_of_a_leaf(lib):
     x = lib.tensor([1.0, 2.0], True)
     y = x * 3
@@ -187,7 +174,6 @@ def the_order_of_all_hooks(lib):
     for action in (
         lambda: z.backward(retain_graph=True),
         lambda: z.backward(inputs=[x], retain_graph=True),
-        lambda: z.backward(inputs=[y], retain_graph=True),
         lambda: lib.grad(z, x, retain_graph=True),
         lambda: lib.grad(z, y, retain_graph=True),
         lambda: lib.grad(z, [x, y], retain_graph=True),
@@ -207,15 +193,6 @@ def values_between_hooks(lib):
     y.register_hook(lambda g: g * 2)
     found = lib.grad(y.sum(), x, retain_graph=True)
     return found, lib.grad(y.sum(), y), y.grad
-
-
-@program
-def hooks_of_a_requested_input_that_is_on_the_way(lib):
-    x = lib.tensor([1.0, 2.0], True)
-    y = x * x
-    y.register_hook(lambda g: g * 2)
-    z = y.sum()
-    return lib.grad(z, [y, x], retain_graph=True), lib.grad(z, [x, y])
 
 
 @program

@@ -146,10 +146,10 @@ def set_grad_enabled_to_a_string(lib):
 def kinds_of_tensors(lib):
     x = lib.tensor([1.0, 2.0], True)
     with lib.inference_mode():
-        made = [x * 2, lib.ones(2), lib.tensor([1.0], True), x[:1], x.detach(), (x * 2)[:1]]
+        made = [x * 2, lib.ones(2), lib.tensor([1.0], True), x[:1], x.detach()]
     t = made[0]
     made += [t[:1], t.detach(), t.data, t.clone(), t + 0, t.reshape(2, 1), lib.tensor([1.0])]
-    return [(m.is_inference(), m.is_leaf, m._is_view()) for m in made], t.requires_grad
+    return [(m.is_inference(), m.is_leaf) for m in made], t.requires_grad
 
 
 @program
