@@ -114,7 +114,11 @@ def register_multi_grad_hook(
             if found is None:
                 owners = [tensor._own for tensor in tensors if tensor._own is not None]
                 found = collectors[current.number] = _Collector(fn, current.computes(owners))
-                current.endings.append(lambda: collectors.pop(current.number, None))
+
+                def forget() -> None:
+                    del collectors[current.number]
+
+                current.endings.append(forget)
             return found
 
     def hook_of(k: int) -> Callable[[Tensor], None]:

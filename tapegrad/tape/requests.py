@@ -56,8 +56,6 @@ def visit_inputs(st, row, reaching):
     r = i8_pointer(row)
     head = load(r, ROW_OP)
     flags = head >> 32
-    if (flags & FREED) != 0:
-        return True  # what is below may be gone: let the sweep come here and say so
     if (flags & NARY) != 0:
         items = i8_pointer(load(i8_pointer(load(r, ROW_OWNER)), LIST_ITEMS >> 3))
         slots = i8_pointer(load(i8_pointer(load(items, OWN_INPUTS)), ARRAY_DATA >> 3))

@@ -164,7 +164,7 @@ DTYPES = {
 _RULES = [
     (r"See https?://\S+ for more details\.", lambda m: ""),
     (r"https?://\S+", lambda m: ""),
-    (r"\.(?=[A-Z])", lambda m: ". "),  # a missing space between sentences
+    (r"(?<=allowed)\.(?=You)", lambda m: ". "),  # a missing space between sentences
     (r"torch::autograd::", lambda m: ""),
     (r"torch\.(?:cpu\.)?(\w+)Tensor\b", lambda m: DTYPES.get(m[1], m[0])),
     (r"torch\.Size\((.*?)\)", lambda m: m[1]),
