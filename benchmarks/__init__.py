@@ -1,7 +1,8 @@
 """Benchmarks of tapegrad: asv suites (``bench_*.py``) and comparisons with other libraries.
 
 ``python -m benchmarks.versus`` measures tapegrad beside PyTorch, JAX and HIPS autograd, whichever
-are installed; ``asv run`` follows tapegrad alone from commit to commit.
+are installed; ``asv run`` follows tapegrad alone from commit to commit; ``python -m
+benchmarks.plain_path OLD NEW`` compares the cost of a plain op in two checkouts.
 
 Every library is held to one thread. The variables below are read when a library loads, so they
 are set here, before any of them is imported; asv may import NumPy before it gets here, which is

@@ -9,7 +9,8 @@ class Sweep:
     """``grad`` with ``retain_graph=True``."""
 
     params = (
-        *labels("chain", "custom", "mlp"),
+        *labels("chain", "mlp"),
+        "custom n=8",
         "lse n=160000",
         "gmm d=10 K=25",
         "ode n=1000 s=100",

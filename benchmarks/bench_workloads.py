@@ -7,7 +7,7 @@ class Workload:
     """Every workload, at sizes that keep the suite short."""
 
     params = (
-        *labels("chain", "small", "ten", "custom", "mlp"),
+        *(*labels("chain", "small", "ten", "mlp"), "custom n=8"),
         *("lse n=2500", "lse n=160000", "lse n=1280000", "logsumexp n=160000"),
         *("gmm d=2 K=5", "gmm d=10 K=25", "gmm d=32 K=25"),
         *("llsq n=16", "llsq n=1024"),

@@ -60,8 +60,9 @@ def import_seconds(package: str) -> float:
 
 def first_gradient_seconds(side_name: str) -> float:
     """The first gradient of a ten-op program after the import, compilation and all."""
+    from .cases import Case
     from .peers import SIDES
-    from .workloads import WORKLOADS, Case
+    from .workloads import WORKLOADS
 
     (side,) = (side for side in SIDES if side.name == side_name)
     workload = WORKLOADS["ten"]

@@ -8,13 +8,15 @@ import importlib
 import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
 
-from .workloads import Case
+from .cases import Case
+from .features import ignore
 
 
 @dataclass(frozen=True)
@@ -69,8 +71,11 @@ class Side(ABC):
         return importlib.util.find_spec(self.package) is not None
 
     def suits(self, case: Case) -> bool:
-        """Whether the case is of a size for which this side is meant."""
-        return sum(case.inputs[i].size for i in case.wrt) <= self.largest
+        """Whether this side has what the case needs and is meant for its size."""
+        if sum(case.inputs[i].size for i in case.wrt) > self.largest:
+            return False
+        xp = self.namespace()
+        return all(hasattr(xp, name) for name in case.workload.needs)
 
     @cached_property
     def module(self) -> Any:
@@ -89,6 +94,10 @@ class Side(ABC):
         """One of this side's results as a NumPy array."""
         return np.asarray(array)
 
+    def steepest(self, gradient: Any) -> np.ndarray:
+        """A gradient as a NumPy array: for complex inputs, the direction of steepest ascent."""
+        return np.conj(self.to_numpy(gradient))
+
 
 class NumPy(Side):
     """The primal in plain NumPy, for reference."""
@@ -97,8 +106,18 @@ class NumPy(Side):
     package = "numpy"
 
     def namespace(self) -> Any:
-        """NumPy with the usual three-line logsumexp."""
-        return Namespace(np, logsumexp=self.logsumexp, decay=lambda x: np.exp(-x))
+        """NumPy with the usual three-line logsumexp; what concerns gradients does nothing."""
+        return Namespace(
+            np,
+            logsumexp=self.logsumexp,
+            decay=lambda x: np.exp(-x),
+            decay_in_context=lambda x: np.exp(-x),
+            product=lambda x, y: x * y,
+            sine_and_cosine=lambda x: (np.sin(x), np.cos(x)),
+            own=np.copy,
+            **dict.fromkeys(("watch_tensor", "watch_node", "retain_grad"), ignore),
+            **dict.fromkeys(("packed", "no_grad", "inference_mode"), nullcontext),
+        )
 
     @staticmethod
     def logsumexp(x: np.ndarray, axis: int) -> np.ndarray:
@@ -120,46 +139,137 @@ class TorchStyle(Side):
         return self.module.tensor(array, requires_grad=requires_grad)
 
     def namespace(self) -> Any:
-        """The library's own functions and a custom one."""
-        return Namespace(self.module, decay=self.custom_decay())
+        """The library's own functions, some of the user, and what its tensors offer."""
+        return Namespace(
+            self.module,
+            **functions(self.module),
+            watch_tensor=lambda z: z.register_hook(ignore),
+            watch_node=self.watch_node,
+            retain_grad=lambda z: z.retain_grad(),
+            packed=lambda: self.module.autograd.graph.saved_tensors_hooks(same, same),
+            own=lambda x: x.clone(),
+            derivative=self.derivative,
+        )
 
-    def custom_decay(self) -> Callable[..., Any]:
-        """An exp(-x) with a derivative written by the user."""
-        exp = self.module.exp
+    @staticmethod
+    def watch_node(z: Any) -> None:
+        """Hook the node that made a tensor, before and after it runs."""
+        z.grad_fn.register_prehook(ignore)
+        z.grad_fn.register_hook(ignore)
 
-        class Decay(self.module.autograd.Function):
-            @staticmethod
-            def forward(ctx, x):
-                z = exp(-x)
-                ctx.save_for_backward(z)
-                return z
-
-            @staticmethod
-            def backward(ctx, g):
-                (z,) = ctx.saved_tensors
-                return -g * z
-
-        return Decay.apply
+    def derivative(self, f: Callable[..., Any], *at: Any) -> tuple[Any, ...]:
+        """The gradients of a function by all its arguments, recorded."""
+        inputs = [x if x.requires_grad else x.detach().requires_grad_() for x in at]
+        return self.module.autograd.grad(f(*inputs), inputs, create_graph=True)
 
     def tensors(self, case: Case) -> list[Any]:
         """The inputs; those to be differentiated require a gradient."""
         return [self.tensor(a, i in case.wrt) for i, a in enumerate(case.inputs)]
 
     def prepare(self, case: Case) -> Program:
-        """The forward records; ``autograd.grad`` sweeps and lets the graph go."""
-        loss, grad = case.loss(self.namespace()), self.module.autograd.grad
+        """The forward records; the backward sweeps and lets the graph go."""
+        loss = case.loss(self.namespace())
         tensors = self.tensors(case)
         inputs = [tensors[i] for i in case.wrt]
+        if case.workload.how == "forward":
+            return Program(lambda: loss(*tensors))
+        if case.workload.leaf_hooks:
+            for leaf in inputs:
+                leaf.register_post_accumulate_grad_hook(ignore)
+        grad, backward = self.module.autograd.grad, partial(self.accumulate, inputs)
+        if case.workload.how == "grad":
+
+            def backward(value):
+                return grad(value, inputs)
 
         def total():
             value = loss(*tensors)
-            return value, grad(value, inputs)
+            return value, backward(value)
 
-        return Program(lambda: loss(*tensors), lambda value: grad(value, inputs), total)
+        return Program(lambda: loss(*tensors), backward, total)
+
+    @staticmethod
+    def accumulate(inputs: list[Any], value: Any) -> list[Any]:
+        """The gradients as they are accumulated in leaves without any."""
+        value.backward()
+        gradients = [leaf.grad for leaf in inputs]
+        for leaf in inputs:
+            leaf.grad = None
+        return gradients
 
     def to_numpy(self, array: Any) -> np.ndarray:
         """The values without the history."""
         return np.asarray(array.detach().numpy())
+
+    def steepest(self, gradient: Any) -> np.ndarray:
+        """The gradient, which is conjugate already."""
+        return self.to_numpy(gradient)
+
+
+def same(value: Any) -> Any:
+    """The value."""
+    return value
+
+
+def functions(module: Any) -> dict[str, Callable[..., Any]]:
+    """Functions with a derivative written by the user, for a library that has PyTorch's names."""
+    exp, sin, cos, function = module.exp, module.sin, module.cos, module.autograd.Function
+
+    class Decay(function):
+        @staticmethod
+        def forward(ctx, x):
+            z = exp(-x)
+            ctx.save_for_backward(z)
+            return z
+
+        @staticmethod
+        def backward(ctx, g):
+            (z,) = ctx.saved_tensors
+            return -g * z
+
+    class DecayInContext(function):
+        @staticmethod
+        def forward(x):
+            return exp(-x)
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            ctx.save_for_backward(output)
+
+        @staticmethod
+        def backward(ctx, g):
+            (z,) = ctx.saved_tensors
+            return -g * z
+
+    class Product(function):
+        @staticmethod
+        def forward(ctx, x, y):
+            ctx.save_for_backward(x, y)
+            return x * y
+
+        @staticmethod
+        def backward(ctx, g):
+            x, y = ctx.saved_tensors
+            return g * y, g * x
+
+    class SineAndCosine(function):
+        @staticmethod
+        def forward(ctx, x):
+            s, c = sin(x), cos(x)
+            ctx.save_for_backward(s, c)
+            return s, c
+
+        @staticmethod
+        def backward(ctx, gs, gc):
+            s, c = ctx.saved_tensors
+            return gs * c - gc * s
+
+    return {
+        "decay": Decay.apply,
+        "decay_in_context": DecayInContext.apply,
+        "product": Product.apply,
+        "sine_and_cosine": SineAndCosine.apply,
+    }
 
 
 class Tapegrad(TorchStyle):
@@ -190,13 +300,27 @@ class Autograd(Side):
     package = "autograd"
 
     def namespace(self) -> Any:
-        """Its NumPy, its logsumexp and a primitive of our own."""
+        """Its NumPy, its logsumexp and primitives of our own."""
         extend = importlib.import_module("autograd.extend")
         special = importlib.import_module("autograd.scipy.special")
         decay = extend.primitive(lambda x: np.exp(-x))
         extend.defvjp(decay, lambda z, x: lambda g: -g * z)
-        numpy = importlib.import_module("autograd.numpy")
-        return Namespace(numpy, logsumexp=special.logsumexp, decay=decay)
+        product = extend.primitive(lambda x, y: x * y)
+        extend.defvjp(product, lambda z, x, y: lambda g: g * y, lambda z, x, y: lambda g: g * x)
+        sine_and_cosine = extend.primitive(lambda x: (np.sin(x), np.cos(x)))
+        extend.defvjp(sine_and_cosine, lambda z, x: lambda g: g[0] * z[1] - g[1] * z[0])
+        return Namespace(
+            importlib.import_module("autograd.numpy"),
+            logsumexp=special.logsumexp,
+            decay=decay,
+            product=product,
+            sine_and_cosine=sine_and_cosine,
+            derivative=self.derivative,
+        )
+
+    def derivative(self, f: Callable[..., Any], *at: Any) -> tuple[Any, ...]:
+        """The gradients of a function by all its arguments, as functions of them."""
+        return self.module.grad(f, tuple(range(len(at))))(*at)
 
     def prepare(self, case: Case) -> Program:
         """``make_vjp`` runs the forward and returns the backward."""
@@ -218,7 +342,7 @@ class Jax(Side):
     package = "jax"
 
     def namespace(self) -> Any:
-        """``jax.numpy`` with its logsumexp and a custom vjp."""
+        """``jax.numpy`` with its logsumexp and custom vjps."""
         jnp = importlib.import_module("jax.numpy")
 
         @self.module.custom_vjp
@@ -229,8 +353,33 @@ class Jax(Side):
             z = jnp.exp(-x)
             return z, z
 
+        @self.module.custom_vjp
+        def product(x, y):
+            return x * y
+
+        @self.module.custom_vjp
+        def sine_and_cosine(x):
+            return jnp.sin(x), jnp.cos(x)
+
+        def sine_and_cosine_forward(x):
+            z = jnp.sin(x), jnp.cos(x)
+            return z, z
+
         decay.defvjp(decay_forward, lambda z, g: (-g * z,))
-        return Namespace(jnp, logsumexp=self.module.nn.logsumexp, decay=decay)
+        product.defvjp(lambda x, y: (x * y, (x, y)), lambda xy, g: (g * xy[1], g * xy[0]))
+        sine_and_cosine.defvjp(sine_and_cosine_forward, lambda z, g: (g[0] * z[1] - g[1] * z[0],))
+        return Namespace(
+            jnp,
+            logsumexp=self.module.nn.logsumexp,
+            decay=decay,
+            product=product,
+            sine_and_cosine=sine_and_cosine,
+            derivative=self.derivative,
+        )
+
+    def derivative(self, f: Callable[..., Any], *at: Any) -> tuple[Any, ...]:
+        """The gradients of a function by all its arguments, as functions of them."""
+        return self.module.grad(f, tuple(range(len(at))))(*at)
 
     def arrays(self, case: Case) -> list[Any]:
         """The inputs on the device."""
@@ -302,7 +451,7 @@ def outcome(side: Side, case: Case, program: Program, result: Any) -> dict[str, 
     if program.total is None:
         return {"the value": side.to_numpy(result)}
     value, gradients = result
-    found = {f"gradient {i}": side.to_numpy(g) for i, g in zip(case.wrt, gradients, strict=True)}
+    found = {f"gradient {i}": side.steepest(g) for i, g in zip(case.wrt, gradients, strict=True)}
     return {"the value": side.to_numpy(value), **found}
 
 

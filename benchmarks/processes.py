@@ -14,11 +14,12 @@ from .report import duration, ratio, show_table, size_in_bytes
 def in_turn(runs: dict[str, Callable[[], float]], repetitions: int) -> dict[str, float]:
     """Medians of measurements that each start a process, one after the other.
 
-    A first round, which is not counted, brings files into memory and kernels into the cache.
+    Where there are several, a round that is not counted comes first: it brings files into memory
+    and kernels into the cache.
     """
-    for run in runs.values():
-        run()
-    rounds = [{name: run() for name, run in runs.items()} for _ in range(repetitions)]
+    uncounted = int(repetitions > 1)
+    rounds = [{name: run() for name, run in runs.items()} for _ in range(repetitions + uncounted)]
+    del rounds[:uncounted]
     return {name: statistics.median(samples[name] for samples in rounds) for name in runs}
 
 

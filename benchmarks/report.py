@@ -7,6 +7,11 @@ from .targets import Measurements
 from .timing import Seconds
 
 
+def show_heading(text: str) -> None:
+    """Print what the tables that follow are about."""
+    print(f"\n{text}\n{'=' * len(text)}\n", flush=True)
+
+
 def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table: the first column to the left, the others to the right."""
     try:
@@ -17,7 +22,7 @@ def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
         return
     table = Table(title=title, title_justify="left", title_style="bold")
     for i, column in enumerate(columns):
-        table.add_column(column, justify="right" if i else "left")
+        table.add_column(column, justify="right" if i else "left", no_wrap=i == 0)
     for row in rows:
         table.add_row(*row)
     console = Console()
@@ -77,21 +82,46 @@ TIMING_COLUMNS = (
 
 
 def timing_rows(sides: Mapping[str, Seconds]) -> list[tuple[str, ...]]:
-    """A row for every side of a case; the primal is NumPy's."""
+    """A row for every side of a case; the primal is NumPy's.
+
+    Where tapegrad has a total, it is totals that are compared; else forwards.
+    """
     ours, primal = sides.get("tapegrad"), sides.get("NumPy primal")
+    phase = "total" if ours is None or ours.total else "forward"
     return [
         (
             name,
             duration(seconds.forward),
             duration(seconds.backward),
             duration(seconds.total),
-            ratio(seconds.total, ours and ours.total),
-            ratio(seconds.total, primal and primal.forward),
+            ratio(getattr(seconds, phase), ours and ours.whole),
+            ratio(getattr(seconds, phase), primal and primal.forward),
             duration(seconds.first),
             str(seconds.repetitions),
         )
         for name, seconds in sides.items()
     ]
+
+
+SUMMARY_COLUMNS = (
+    "",
+    "forward",
+    "backward",
+    "total",
+    *(f"PyTorch {phase}" for phase in ("forward", "backward", "total")),
+    "to PyTorch",
+)
+
+
+def summary_rows(measurements: Measurements) -> list[tuple[str, ...]]:
+    """A row for every case: tapegrad, PyTorch, and the one as a multiple of the other."""
+    rows = []
+    for case, sides in measurements.items():
+        pair = [sides[name] for name in ("tapegrad", "PyTorch") if name in sides]
+        if len(pair) == 2:
+            cells = [duration(t) for s in pair for t in (s.forward, s.backward, s.total)]
+            rows.append((" ".join(case), *cells, ratio(*(s.whole for s in pair))))
+    return rows
 
 
 def save_plot(path: str, measurements: Measurements) -> None:
@@ -120,8 +150,7 @@ def save_plot(path: str, measurements: Measurements) -> None:
 
 
 def multiple(sides: Mapping[str, Any], name: str) -> float | None:
-    """A side's total, or NumPy's forward, in units of tapegrad's total."""
+    """A side's time for all that it does with a case, in units of tapegrad's."""
     if name not in sides:
         return None
-    time = sides[name].total or sides[name].forward
-    return time / sides["tapegrad"].total
+    return sides[name].whole / sides["tapegrad"].whole

@@ -2,8 +2,9 @@
 
 from typing import Any
 
+from .cases import Case
 from .peers import Tapegrad
-from .workloads import WORKLOADS, Case
+from .workloads import WORKLOADS
 
 CASES = {
     case.label: case
@@ -15,8 +16,11 @@ SIDE = Tapegrad()
 
 
 def labels(*names: str) -> list[str]:
-    """The labels of every case of the named workloads."""
-    return [label for label, case in CASES.items() if case.workload.name in names]
+    """The labels of every case of the named workloads or groups."""
+    wanted = {*names}
+    return [
+        label for label, case in CASES.items() if wanted & {case.workload.name, case.workload.group}
+    ]
 
 
 def recorded(label: str) -> tuple[Any, list[Any]]:

@@ -40,6 +40,8 @@ class Verdict:
 
 
 SMALL_CHAINS = ("n=1", "n=8")
+CUSTOM = ("custom", "custom_in_context", "custom_two_inputs", "custom_two_outputs")
+TWICE = ("chain_twice", "mlp_hvp", "gradient_penalty")
 
 TARGETS = (
     Target("chain", SMALL_CHAINS, "total", "PyTorch", 1 / 4),
@@ -49,6 +51,8 @@ TARGETS = (
     Target("mlp", None, "total", "PyTorch", 1.0),
     Target("lse", None, "total", "PyTorch", 1.0),
     Target("gmm", None, "total", "PyTorch", 1.0),
+    *(Target(name, None, "total", "PyTorch", 1 / 3) for name in CUSTOM),
+    *(Target(name, None, "total", "PyTorch", 1.0) for name in TWICE),
 )
 
 

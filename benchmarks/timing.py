@@ -28,6 +28,11 @@ class Seconds:
     """The first call, with whatever is compiled or loaded in it."""
     repetitions: int
 
+    @property
+    def whole(self) -> float | None:
+        """The time for all that the side does with a case."""
+        return self.total or self.forward
+
 
 class Stopwatch:
     """Collects samples of one program."""
@@ -93,11 +98,23 @@ def sample_in_turn(watches: Sequence[Stopwatch], repetitions: int) -> None:
     if repetitions > 1:
         for watch in watches:
             watch.warm_up(repetitions)
+    gc.collect()
+    gc.freeze()  # a collection before every sample looks at what is new, not at whole libraries
     for turn in range(repetitions):
         for watch in watches:
             if turn < watch.repetitions:
                 with collector_paused():
                     watch.sample()
+    gc.unfreeze()
+
+
+def medians_in_turn(runs: Sequence[Callable[[], Any]], repetitions: int) -> list[float]:
+    """Median times of calls that are made one after the other, round after round."""
+    rounds = []
+    for _ in range(repetitions):
+        with collector_paused():
+            rounds.append([elapsed(run) for run in runs])
+    return [statistics.median(times) for times in zip(*rounds, strict=True)]
 
 
 def elapsed(run: Callable[[], Any]) -> float:

@@ -11,17 +11,23 @@ import json
 import platform
 import sys
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from . import report
+from .cases import GROUPS, Case
 from .peers import Side, disagreement, installed, outcome
 from .processes import PROCESSES
 from .targets import Measurements, verdicts
+from .threads import measure_threads
 from .timing import Seconds, Stopwatch, sample_in_turn
-from .workloads import WORKLOADS, Case
+from .workloads import WORKLOADS
+
+OTHERS = {"threads": measure_threads, **PROCESSES}
+"""Measurements that are not of a workload in this thread."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,15 +36,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sides = installed()
     measurements: dict[tuple[str, str], dict[str, Seconds]] = {}
     problems: list[str] = []
-    for case in cases(options.workload, options.quick):
-        print(f"... {case.label}", file=sys.stderr, flush=True)
-        measured = compare(case, sides, options.repetitions, problems)
-        measurements[case.workload.name, case.size.label] = measured
-        report.show_table(case.label, report.TIMING_COLUMNS, report.timing_rows(measured))
+    for group, chosen in groupby(
+        cases(options.workload, options.quick), lambda c: c.workload.group
+    ):
+        report.show_heading(GROUPS[group])
+        measured = measure_group(list(chosen), sides, options.repetitions, problems)
+        measurements.update(measured)
+        if rows := report.summary_rows(measured):
+            title = f"{GROUPS[group]}: tapegrad and PyTorch"
+            report.show_table(title, report.SUMMARY_COLUMNS, rows)
+    others = {
+        name: measure
+        for name, measure in OTHERS.items()
+        if options.workload is None or name in options.workload
+    }
+    if others:
+        report.show_heading("Threads and processes")
     processes = {
         name: measure(sides, min(options.repetitions, 7), options.quick)
-        for name, measure in PROCESSES.items()
-        if options.workload is None or name in options.workload
+        for name, measure in others.items()
     }
     if not options.quick:
         show_verdicts(measurements)
@@ -51,11 +67,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(any(problem.startswith("tapegrad") for problem in problems))
 
 
+def measure_group(
+    cases: Sequence[Case], sides: Sequence[Side], repetitions: int, problems: list[str]
+) -> dict[tuple[str, str], dict[str, Seconds]]:
+    """Time cases one after the other and print a table of each."""
+    measurements = {}
+    for case in cases:
+        print(f"... {case.label}", file=sys.stderr, flush=True)
+        measured = compare(case, sides, repetitions, problems)
+        measurements[case.workload.name, case.size.label] = measured
+        report.show_table(case.label, report.TIMING_COLUMNS, report.timing_rows(measured))
+    return measurements
+
+
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.versus", description=__doc__)
-    names = [*WORKLOADS, *PROCESSES]
-    parser.add_argument("--workload", action="append", choices=names, help="only this; repeatable")
+    names = [*WORKLOADS, *GROUPS, *OTHERS]
+    parser.add_argument(
+        "--workload", action="append", choices=names, help="only this, or these; repeatable"
+    )
     parser.add_argument("--quick", action="store_true", help="tiny sizes, one repetition each")
     parser.add_argument("--repetitions", type=int, help="samples of what is fast (default 21)")
     parser.add_argument("--output", metavar="PNG", help="save a plot of the ratios")
@@ -67,7 +98,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def cases(names: Sequence[str] | None, quick: bool) -> list[Case]:
     """The cases to run, in the table's order."""
-    chosen = [w for w in WORKLOADS.values() if names is None or w.name in names]
+    chosen = [w for w in WORKLOADS.values() if names is None or {w.name, w.group} & {*names}]
     return [Case(w, size) for w in chosen for size in ((w.quick,) if quick else w.sizes)]
 
 

@@ -46,6 +46,8 @@ globals().update(_NAMES)
 __all__ = sorted(
     {*_NAMES, "Function", "Tape", "Tensor", "autograd", "current_tape", "enable_grad", "func"}
     | {"grad", "hessian", "hvp", "jacobian", "value_and_grad", "vjp"}
+    | {"inference_mode", "is_anomaly_check_nan_enabled", "is_anomaly_enabled"}
+    | {"is_inference_mode_enabled"}
     | {"is_grad_enabled", "linalg", "no_grad", "set_grad_enabled", "testing"}
 )
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import apply_op, apply_view
+from tapegrad.dispatch import apply_op, apply_opaque, apply_view
 from tapegrad.modes import CAREFUL, MODE, PLAIN, QUIET
-from tapegrad.ops.kinds import COMPILED_FROM, Elementwise, Reduction, SweptOp, View
+from tapegrad.ops.kinds import COMPILED_FROM, Elementwise, Opaque, Reduction, SweptOp, View
 from tapegrad.ops.op import Op, normalize_axes
 from tapegrad.tape.aval import AVALS, FLOAT32, FLOAT64
 from tapegrad.tape.layout import NUMBERS
@@ -186,22 +186,27 @@ def {name}(x, axis=None, *, keepdims=False):
     {record}
 """
 
-_numbers: dict[tuple[float, Any], Any] = {}
+_doubles: dict[float, np.ndarray] = {}
+_singles: dict[float, np.ndarray] = {}
 _NUMBERS_KEPT = 1024
 
 
 def number(value: float, dtype: np.dtype) -> Any:
     """Return a Python number as a 0-d array of a float dtype; as it is beside other dtypes."""
-    found = _numbers.get((value, dtype))
+    if dtype is FLOAT64:
+        known = _doubles
+    elif dtype is FLOAT32:
+        known = _singles
+    else:
+        return value
+    found = known.get(value)
     if found is None:
-        if dtype is not FLOAT64 and dtype is not FLOAT32:
-            return value
         found = np.array(value, dtype)
         found.flags.writeable = False
         if value != 0:  # 0.0 and -0.0 are equal keys but not equal numbers
-            if len(_numbers) >= _NUMBERS_KEPT:
-                _numbers.clear()
-            _numbers[value, dtype] = found
+            if len(known) >= _NUMBERS_KEPT:
+                known.clear()
+            known[value] = found
     return found
 
 
@@ -221,8 +226,8 @@ def function_of(op: Op) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
 
     if isinstance(op, View):
         return _dress(op, _view_function(op)), None
-
-    return _dress(op, lambda *args, **kwargs: apply_op(op, args, kwargs)), None
+    assert isinstance(op, Opaque)
+    return _dress(op, _opaque_function(op)), None
 
 
 def _view_function(op: View) -> Callable[..., Any]:
@@ -232,6 +237,17 @@ def _view_function(op: View) -> Callable[..., Any]:
         if kwargs or len(args) != len(names):
             return apply_op(op, (x, *args), kwargs)
         return apply_view(op, x, dict(zip(names, args, strict=True)))
+
+    return function
+
+
+def _opaque_function(op: Opaque) -> Callable[..., Any]:
+    names, count, defaults = op.arguments, len(op.arguments), op.parameters
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        if kwargs or len(args) != count:
+            return apply_opaque(op, op.bind(args, kwargs))
+        return apply_opaque(op, {**dict(zip(names, args, strict=True)), **defaults})
 
     return function
 

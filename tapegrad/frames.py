@@ -22,12 +22,11 @@ from tapegrad.tape.aval import AVALS, DIFFERENTIABLE, FLOAT64
 from tapegrad.tape.code import OPS
 from tapegrad.tape.layout import LEAF_CLOCK, NARY, OWN_AVAL, OWN_SLOT, SAVES
 from tapegrad.tape.owner import Frame, Owner, ensure_notes, notes_of, op_and_flags
-from tapegrad.tape.sweep import Sweep
+from tapegrad.tape.sweep import Gifts, Sweep
 from tapegrad.tape.tape import TAPE, reach_of
 from tapegrad.tensor import Tensor
 
 Wanted = Callable[[Owner], bool]
-Gifts = list[tuple[int, np.ndarray]]
 SavedArrays = list[tuple[np.ndarray, Owner | None, int]]
 
 # A record with several outputs has this aval; their cotangents travel beside the sweep.
@@ -48,13 +47,6 @@ class RuleFrame(Frame):
         self, owner: Owner, parents: list[Owner | None], g: Any, wanted: Wanted
     ) -> list[Any]:
         """Return the cotangent of every parent as tensors (None: none), `g` being a tensor."""
-        raise NotImplementedError
-
-    def contributions(self, sweep: Sweep, owner: Owner, g: Any) -> Gifts:
-        """Return (slot, array) for every parent that is wanted, inside a compiled sweep.
-
-        The cotangent `g` is an array, or None if a Function above left it undefined.
-        """
         raise NotImplementedError
 
     def active(self) -> list[bool]:
@@ -186,7 +178,7 @@ FRAMED = OPS.register(_Framed())
 class OpFrame(RuleFrame):
     """The frame of an op of the table: which inputs matter, and what their rules read."""
 
-    __slots__ = ("inputs", "lengths", "op", "outputs", "parents", "saved", "saves")
+    __slots__ = ("constants", "inputs", "lengths", "op", "outputs", "parents", "saved", "saves")
 
     def __init__(self, op: Op, bound: dict[str, Any], z: Any) -> None:
         self.op = op
@@ -199,7 +191,7 @@ class OpFrame(RuleFrame):
             value = bound[name]
             known = len(self.parents)
             if type(value) is Tensor:
-                if value._own is not None:
+                if value._own is not None and name in op.rules:
                     self.inputs.append((name, None))
                     self.parents.append(value._own)
             elif type(value) in (list, tuple):
@@ -211,10 +203,11 @@ class OpFrame(RuleFrame):
             if len(self.parents) > known and name in op.rules:
                 active |= 1 << bit
         values, shapes, self.saves = op.plan(active)
-        self.saved = {}
+        self.saved: dict[str, Any] = {}
+        self.constants: dict[str, Any] = {}  # what is neither checked nor freed
         for name in values:
             if name in op.parameters:
-                self.saved[name] = bound[name]
+                self.constants[name] = bound[name]
             elif name in bound:
                 self.saved[name] = save(bound[name])
             elif name == "z":
@@ -224,7 +217,7 @@ class OpFrame(RuleFrame):
                     bound["x"]._a, z, bound["axis"]
                 )
         for name in shapes:  # of these only the shape: their values need not be kept
-            self.saved[name] = _shapes(bound[name.removesuffix("_shape")])
+            self.constants[name] = _shapes(bound[name.removesuffix("_shape")])
 
     def _add_input(self, name: str, k: int | None, value: Any) -> None:
         if isinstance(value, Tensor) and value._own is not None and name in self.op.rules:
@@ -243,8 +236,7 @@ class OpFrame(RuleFrame):
         return self.op.name
 
     def release(self) -> None:
-        if self.saves:
-            self.saved = {}
+        self.saved = {}
 
     def saved_arrays(self, owner: Owner) -> SavedArrays:
         found: SavedArrays = []
@@ -282,10 +274,9 @@ class OpFrame(RuleFrame):
         self, owner: Owner, parents: list[Owner | None], g: Any, wanted: Wanted
     ) -> list[Any]:
         slot = owner[OWN_SLOT]
-        values = {
-            name: value if name == "z" else restore(value, slot)
-            for name, value in self.saved.items()
-        }
+        values = dict(self.constants)
+        for name, value in self.saved.items():
+            values[name] = value if name == "z" else restore(value, slot)
         if "z" in values:
             z = values["z"]
             if type(z) is tuple:
@@ -308,7 +299,9 @@ class OpFrame(RuleFrame):
     def contributions(self, sweep: Sweep, owner: Owner, g: Any) -> Gifts:
         slot = owner[OWN_SLOT]
         cotangent = g if self.outputs is None else self._complete(sweep.tuples.pop(slot))
-        values = {name: _array(restore(value, slot)) for name, value in self.saved.items()}
+        values = dict(self.constants)
+        for name, value in self.saved.items():
+            values[name] = _array(restore(value, slot))
         parents = parents_of(owner)
         found = self._run(
             cotangent, values, parents, lambda parent: sweep.is_needed(parent[OWN_SLOT])
@@ -317,7 +310,7 @@ class OpFrame(RuleFrame):
         for parent, array in zip(parents, found, strict=False):
             if array is not None and parent is not None:
                 what = f"{self.op.name} returned an invalid gradient"
-                gifts.append((parent[OWN_SLOT], fit_array(array, parent[OWN_AVAL], what)))
+                gifts.append((parent, fit_array(array, parent[OWN_AVAL], what)))
         return gifts
 
 
@@ -371,7 +364,7 @@ class SelectFrame(RuleFrame):
         given = sweep.tuples.setdefault(maker[OWN_SLOT], {})
         if g is not None:
             given[self.k] = np.asarray(given[self.k] + g) if self.k in given else g
-        return [(maker[OWN_SLOT], _TUPLE_TOKEN)]
+        return [(maker, _TUPLE_TOKEN)]
 
 
 def select(maker: Owner, k: int) -> Owner:
@@ -391,7 +384,7 @@ def needs_frame(op: SweptOp, z: np.ndarray, values: list[Any]) -> bool:
     if not isinstance(op, (Elementwise, Reduction)):
         return False
     for value in values:
-        if isinstance(value, Tensor) and value._meta is not None and op.saved:
+        if isinstance(value, Tensor) and value._meta is not None and not op.saves_nothing:
             check_savable(value)
     if MODE.special and MODE.thread.saved_hooks and op.saved:
         return True
@@ -402,5 +395,5 @@ def needs_frame(op: SweptOp, z: np.ndarray, values: list[Any]) -> bool:
             raise TypeError(
                 f"{op.name}: has no derivative for complex numbers; use real, imag or abs first"
             )
-        return bool(op.saved or op.wirtinger)
+        return not op.saves_nothing
     return False

@@ -320,6 +320,11 @@ def jacobian(f: Function, argnums: Argnums = 0, has_aux: bool = False) -> Functi
                 "use vjp"
             )
         output = as_tensor(call.result)
+        if output.dtype.kind == "c":
+            raise TypeError(
+                f"jacobian: the function returned numbers of dtype {output.dtype}; the Jacobian is "
+                "of real ones: return their parts (real, imag)"
+            )
         nested = call.nested()
         if output._own is None:
             parts = [wrap(np.zeros((*output.shape, *t.shape), t.dtype)) for t in call.inputs]

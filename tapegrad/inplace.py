@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tapegrad.dispatch import apply_op, apply_opaque, apply_view, owner_of, unwrap
-from tapegrad.frames import FRAMED, Gifts, OpFrame, RuleFrame, append_record
+from tapegrad.frames import FRAMED, OpFrame, RuleFrame, append_record
 from tapegrad.modes import MODE
 from tapegrad.ops import indexing, piecewise
 from tapegrad.ops.indexing import put_view, show
@@ -23,6 +23,7 @@ from tapegrad.ops.op import Op
 from tapegrad.ops.shape import astype, broadcast_to, getitem, reshape
 from tapegrad.tape.aval import AVALS, DIFFERENTIABLE
 from tapegrad.tape.owner import Owner, ensure_notes, notes_of
+from tapegrad.tape.sweep import Gifts
 from tapegrad.tape.tape import TAPE
 from tapegrad.tensor import Meta, Tensor, wrap
 
@@ -218,7 +219,7 @@ def apply_inplace(op: Op | Composite, target: Tensor, *others: Any, **named: Any
     """``target[...] = op(target, *others)``; return the target."""
     check_writable(target, op.name, *others)
     source: Any = target
-    if target._own is not None and not (isinstance(op, SweptOp) and not op.saved):
+    if target._own is not None and not (isinstance(op, SweptOp) and op.saves_nothing):
         # the op may save what is about to be overwritten
         source = wrap(target._a.copy(), _old_history(target))
     others = tuple(source if other is target else other for other in others)
@@ -244,7 +245,7 @@ def _old_history(target: Tensor) -> Owner | None:
 def write(target: Tensor, value: Any, what: str, keep: bool = False) -> Tensor:
     """``target[...] = value``, keeping the target's shape and dtype; return the target.
 
-    With `keep` the target still requires gradients where the value does not.
+    With `keep` the target's history stays, with a gradient of zero.
     """
     check_writable(target, what, value)
     array = np.asarray(unwrap(value))
@@ -270,8 +271,9 @@ def write(target: Tensor, value: Any, what: str, keep: bool = False) -> Tensor:
             value = apply_op(broadcast_to, (value, target.shape), {})
         own = value._own
     protect(target)
-    if own is None and keep and target._own is not None and MODE.recording:
-        bound = {"x": wrap(target._a, target._own), "value": array, "index": ...}
+    if keep and target._own is not None and MODE.recording:
+        kept = array if own is None else wrap(unwrap(value), own)
+        bound = {"x": wrap(target._a, target._own), "value": kept, "index": ...}
         own = record_unrun(indexing.put, target._a, bound)  # the old value gets a zero gradient
     protect(target)
     np.copyto(target._a, array, casting="same_kind")

@@ -251,6 +251,18 @@ def _data(self: Tensor) -> Tensor:
     return wrap(np.lib.stride_tricks.as_strided(self._a), None, self.is_inference())
 
 
+def _part(name: str) -> property:
+    """Make the property of the real or imaginary part, which can be assigned to."""
+
+    def assign(self: Tensor, value: Any) -> None:
+        part = FUNCTIONS[name](self)
+        if part._a.base is None:
+            raise TypeError(f"{name}: a tensor of dtype {self.dtype} has no such part to assign to")
+        inplace.assign_item(part, ..., value)
+
+    return property(lambda self: FUNCTIONS[name](self), assign, doc=f"The {name} part.")
+
+
 def _version(self: Tensor) -> int:
     meta = self.meta()
     if meta is not None and meta.inference:
@@ -308,8 +320,8 @@ def _dlpack(self: Tensor, **kwargs: Any) -> Any:
 def _install_protocols() -> None:
     special: dict[str, Any] = {
         "T": property(lambda self: FUNCTIONS["transpose"](self), doc="The transpose."),
-        "real": property(lambda self: FUNCTIONS["real"](self), doc="The real part."),
-        "imag": property(lambda self: FUNCTIONS["imag"](self), doc="The imaginary part."),
+        "real": _part("real"),
+        "imag": _part("imag"),
         "mT": property(lambda self: FUNCTIONS["matrix_transpose"](self), doc="Last axes swapped."),
         "_version": property(_version, doc="Mutations of the memory."),
         "_base": property(lambda self: None if self.meta() is None else self.meta().base),

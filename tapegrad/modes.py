@@ -15,12 +15,13 @@ PLAIN, QUIET, CAREFUL = range(3)  # record; compute only; record, and look at ev
 class Switches(threading.local):
     """The switches of one thread."""
 
-    way = PLAIN
-    recording = True
-    inference = False
-    saved_hooks: tuple[Any, ...] = ()  # pairs of pack and unpack, innermost last
-    hooks_forbidden: str | None = None  # why saved-tensor hooks must not be used
-    node: Any = None  # the record whose rule runs, while a backward pass is recorded
+    def __init__(self) -> None:
+        self.way = PLAIN
+        self.recording = True
+        self.inference = False
+        self.saved_hooks: tuple[Any, ...] = ()  # pairs of pack and unpack, innermost last
+        self.hooks_forbidden: str | None = None  # why saved-tensor hooks must not be used
+        self.node: Any = None  # the record whose rule runs, while a backward pass is recorded
 
 
 class Mode:
@@ -50,11 +51,18 @@ class Mode:
 
     def set_recording(self, on: bool) -> bool:
         """Switch recording in this thread; return what it was."""
-        thread = self.thread
-        before = thread.recording
+        switches = self.thread.__dict__  # one look-up of the thread instead of one for each switch
+        before: bool = switches["recording"]
         if on is not before:
-            thread.recording = on
-            self._count(not on, not before)
+            switches["recording"] = on
+            if on:
+                self.special.pop()
+            else:
+                self.special.append(None)
+            if switches["inference"] or (on and switches["saved_hooks"]):
+                switches["way"] = CAREFUL
+            else:
+                switches["way"] = PLAIN if on else QUIET
         return before
 
     def set_inference(self, on: bool) -> bool:

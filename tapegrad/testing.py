@@ -82,6 +82,10 @@ def check_grads(
     >>> tg.testing.check_grads(lambda x: tg.sin(x) * x, [np.array([0.3, 1.2])], order=2)
     """
     arrays = [np.asarray(a.detach().numpy() if isinstance(a, Tensor) else a) for a in args]
+    if any(a.dtype.kind == "c" for a in arrays):
+        raise TypeError(
+            "check_grads: `args` has complex numbers; check them with tapegrad.autograd.gradcheck"
+        )
     arrays = [a if a.dtype.kind == "f" else a.astype(np.float64) for a in arrays]
     dtype = min((a.dtype for a in arrays), key=lambda d: d.itemsize)
     _check(

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.autograd.edge import GradientEdge, owner_of_edge
-from tapegrad.autograd.engine import RUNNING, Pass, sweep_arrays, sweep_tensors
+from tapegrad.autograd.engine import Pass, sweep_arrays, sweep_tensors
 from tapegrad.autograd.running_hooks import (
     run_posthooks,
     run_prehooks,
@@ -120,31 +120,6 @@ def _run(
     return {slot: (own, g if g is None else passive(g)) for slot, (own, g) in found.items()}
 
 
-class _Running:
-    """A backward pass that runs in this thread; at its end, what was queued is called."""
-
-    def __init__(
-        self,
-        roots: list[tuple[Owner, Tensor]],
-        inputs: Sequence[Owner] | None,
-        create_graph: bool,
-    ) -> None:
-        self.create_graph = create_graph
-        self.current = Pass([own for own, _ in roots], inputs)
-
-    def __enter__(self) -> None:
-        RUNNING.passes.append(self.current)
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        before = MODE.set_recording(self.create_graph)
-        try:
-            if kind is None:
-                self.current.end()
-        finally:
-            MODE.set_recording(before)
-            RUNNING.passes.remove(self.current)
-
-
 def backward(
     tensors: Tensors,
     grad_tensors: Any = None,
@@ -224,7 +199,7 @@ def backward(
             UserWarning,
             stacklevel=2,
         )
-    with _Running(roots, owners, create_graph):
+    with Pass(roots, owners, create_graph):
         found = _run(roots, owners, retain, create_graph)
         before = MODE.set_recording(create_graph)
         try:
@@ -376,7 +351,7 @@ def grad(
             outputs, chosen, grad_outputs, retain, create_graph, allow_unused, materialize_grads
         )
     roots = _roots(outputs, grad_outputs, create_graph)
-    with _Running(roots, owners, create_graph):
+    with Pass(roots, owners, create_graph):
         found = _run(roots, owners, retain, create_graph)
         given = [_requested(found.get(own[OWN_SLOT]), create_graph) for own in owners]
     result: list[Tensor | None] = []

@@ -10,7 +10,6 @@ import numpy as np
 
 from tapegrad.autograd.node import Node
 from tapegrad.frames import (
-    Gifts,
     RuleFrame,
     SavedArrays,
     fit_array,
@@ -23,9 +22,9 @@ from tapegrad.modes import MODE
 from tapegrad.saved import SECOND_TIME, Packed, check_savable, check_unmutated
 from tapegrad.tape.aval import AVALS
 from tapegrad.tape.code import OPS
-from tapegrad.tape.layout import OWN_AVAL, OWN_SLOT
+from tapegrad.tape.layout import OWN_AVAL, OWN_INPUTS, OWN_SLOT
 from tapegrad.tape.owner import Owner, inputs_of, record_owner
-from tapegrad.tape.sweep import Sweep
+from tapegrad.tape.sweep import Gifts, Sweep
 from tapegrad.tape.tape import TAPE
 from tapegrad.tensor import Tensor, wrap
 
@@ -60,7 +59,9 @@ class FunctionCtx:
     Attributes other than the documented ones are free to use.
     """
 
-    _open = True  # while forward or setup_context runs
+    _slot = 0  # of the record, 0 while forward or setup_context runs
+    _closed = False  # forward is over, and nothing was recorded
+    _marked = False  # by one of the mark_ methods
     _given: Sequence[Tensor | None] = ()  # to `save_for_backward`
     _dirty: tuple[Tensor, ...] = ()
     _non_differentiable: tuple[Tensor, ...] = ()
@@ -92,7 +93,7 @@ class FunctionCtx:
         RuntimeError
             Outside of forward and setup_context.
         """
-        if not self._open:
+        if self._slot or self._closed:
             self._refuse("save_for_backward")
         for tensor in tensors:
             if type(tensor) is not Tensor and tensor is not None:
@@ -125,12 +126,14 @@ class FunctionCtx:
         self._check_open("mark_dirty")
         _check_tensors(args, "mark_dirty can only accept variables, but argument {} is of type {}")
         self._dirty = args
+        self._marked = True
 
     def mark_non_differentiable(self, *args: Tensor) -> None:
         """State that outputs do not require gradients; their cotangents arrive as zeros."""
         self._check_open("mark_non_differentiable")
         _check_tensors(args, "mark_non_differentiable only accepts variable arguments, but got {1}")
         self._non_differentiable = args
+        self._marked = True
 
     def set_materialize_grads(self, value: bool) -> None:
         """Choose whether cotangents that nobody computed arrive as zeros or as None."""
@@ -147,7 +150,7 @@ class FunctionCtx:
         )
 
     def _check_open(self, what: str) -> None:
-        if not self._open:
+        if self._slot or self._closed:
             self._refuse(what)
 
     def _refuse(self, what: str) -> None:
@@ -182,16 +185,19 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
     holds the record.
     """
 
+    __init__ = object.__init__
+
     runs_undefined = True
+    direct = True
     _forward_cls: type[Function]
+    _rule: Callable[..., Any]  # backward or vjp of the Function
     _saved: tuple[Any, ...] | None = ()  # None once freed
-    _slot = 0  # of the record, 0 while there is none
     _runs: Owner | None = None  # this record, while its backward runs
     outputs: list[tuple[tuple[int, ...], np.dtype] | None] | None = None  # None if there is one
 
     def apply(self, *args: Any) -> Any:
         """Run the Function's backward (or vjp) with this context."""
-        return self._forward_cls._backward_method()(self, *args)
+        return self._rule(*args)
 
     def apply_jvp(self, *args: Any) -> Any:
         """Run the Function's jvp with this context."""
@@ -232,26 +238,30 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
         """
         if not self._slot:
             return tuple(self._given)
-        if self._saved is None:
+        saved = self._saved
+        if saved is None:
             raise RuntimeError(SECOND_TIME)
-        return tuple([self._restore(item) for item in self._saved])
+        if len(saved) == 1:
+            return (self._restore(saved[0]),)
+        return tuple([self._restore(item) for item in saved])
 
     def _restore(self, item: Any) -> Tensor | None:
-        if type(item) is Tensor:
+        kind = type(item)
+        if kind is tuple:  # an output
+            k, value = item
+            own = self._runs if self._runs is not None and not self.outputs else self._output(k)
+            if type(value) is Packed:
+                return value.unpack(own)
             if TAPE.mutations:
-                check_unmutated(self._slot, item._a)
-            return item
-        if item is None:
-            return None
-        if type(item) is Packed:
-            return item.unpack(None)
-        k, value = item
-        own = self._output(k)
-        if type(value) is Packed:
-            return value.unpack(own)
-        if TAPE.mutations:
-            check_unmutated(self._slot, value)
-        return wrap(value, own)
+                check_unmutated(self._slot, value)
+            return wrap(value, own)
+        if kind is Packed:
+            restored: Tensor = item.unpack(None)
+            return restored
+        if kind is Tensor and TAPE.mutations:
+            check_unmutated(self._slot, item._a)
+        found: Tensor | None = item
+        return found
 
     def _output(self, k: int) -> Owner | None:
         """Return the owner of one output, found without a reference, which would be a cycle."""
@@ -287,12 +297,9 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
         """Run the user's backward; return a tensor or None for each active argument of apply."""
         self._runs, self._wanted = owner, wanted
         try:
-            result = self._forward_cls._backward_method()(self, *grads)
+            result = self._rule(*grads)
         finally:
             self._runs = self._wanted = None
-        kinds = self._kinds
-        if type(result) is Tensor and len(kinds) == 1:
-            return [result]
         return self._check_result(result)
 
     def _check_result(self, result: Any) -> list[Any]:
@@ -356,9 +363,18 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
         for k, (cotangent, parent) in enumerate(zip(found, parents, strict=False)):
             if cotangent is not None and parent is not None:
                 shape = AVALS.shapes[parent[OWN_AVAL]]
+                self._check_kind(cotangent.dtype, parent[OWN_AVAL], k)
                 if cotangent.shape != shape:
                     self._check_reducible(cotangent.shape, shape, k)
         return found
+
+    def _check_kind(self, dtype: np.dtype, aval: int, k: int) -> None:
+        """Raise if a gradient is complex and its input real."""
+        if dtype.kind == "c" and AVALS.dtypes[aval].kind != "c":
+            raise RuntimeError(
+                f"{self._what(k)} - got numbers of dtype {dtype}, but the input is real: return "
+                "the real part"
+            )
 
     def _check_reducible(self, shape: tuple[int, ...], wanted: tuple[int, ...], k: int) -> None:
         """Raise if a gradient's shape is not one that broadcasting explains."""
@@ -373,24 +389,36 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
             )
 
     def contributions(self, sweep: Sweep, owner: Owner, g: Any) -> Gifts:
-        if self.outputs is None:
-            grads = [self._defined(owner, None if g is None else wrap(g))]
+        if g is not None and self.outputs is None and len(self._kinds) == 1:
+            # the commonest case: one argument, one output
+            self._runs = owner
+            try:
+                result = self._rule(wrap(g))
+            finally:
+                self._runs = None
+            if type(result) is Tensor:
+                parent = owner[OWN_INPUTS]
+                array, aval = result._a, parent[OWN_AVAL]
+                if AVALS.known(array) != aval or not array.flags.c_contiguous:
+                    self._check_kind(array.dtype, aval, 0)
+                    array = fit_array(array, aval, self._what(0))
+                return [(parent, array)]
+            found = self._check_result(result)
         else:
-            grads = self._complete(sweep.tuples.pop(self._slot))
-        found = self._run(owner, grads, sweep.wants)
+            if self.outputs is None:
+                grads = [self._defined(owner, None if g is None else wrap(g))]
+            else:
+                grads = self._complete(sweep.tuples.pop(self._slot))
+            found = self._run(owner, grads, sweep.wants)
         gifts: Gifts = []
         for k, (cotangent, parent) in enumerate(zip(found, parents_of(owner), strict=False)):
             assert parent is not None
-            if cotangent is None:
-                if runs_undefined(parent):
-                    sweep.touch(parent[OWN_SLOT])
-                continue
-            array, aval = cotangent._a, parent[OWN_AVAL]
-            if array.shape != AVALS.shapes[aval] or array.dtype is not AVALS.dtypes[aval]:
-                array = fit_array(array, aval, self._what(k))
-            elif not array.flags.c_contiguous:
-                array = np.ascontiguousarray(array)
-            gifts.append((parent[OWN_SLOT], array))
+            if cotangent is not None:
+                array, aval = cotangent._a, parent[OWN_AVAL]
+                self._check_kind(array.dtype, aval, k)
+                gifts.append((parent, fit_array(array, aval, self._what(k))))
+            elif runs_undefined(parent):
+                sweep.touch(parent[OWN_SLOT])
         return gifts
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,13 +18,16 @@ from tapegrad.autograd.context import (
     FunctionCtx,
 )
 from tapegrad.dispatch import passive
-from tapegrad.frames import TUPLE_AVAL, append_record, select
+from tapegrad.frames import TUPLE_AVAL, append_record, note_origin, select
 from tapegrad.inplace import check_writable, rebase
-from tapegrad.modes import MODE
+from tapegrad.modes import MODE, PLAIN, QUIET
 from tapegrad.tape.aval import AVALS, DIFFERENTIABLE
 from tapegrad.tape.layout import OWN_SLOT
+from tapegrad.tape.owner import Owner
 from tapegrad.tape.tape import TAPE
 from tapegrad.tensor import Tensor, wrap
+
+_ONE_PASSIVE, _ONE_ACTIVE = [PASSIVE], [ACTIVE]  # kinds of the arguments, where there is one
 
 _LEGACY = (
     "Legacy autograd function with non-static forward method is deprecated. Please use new-style "
@@ -53,13 +56,20 @@ def _no_backward(ctx: Any, *grad_outputs: Any) -> Any:
     )
 
 
+def _both(ctx: Any, *grad_outputs: Any) -> Any:
+    """Refuse to choose."""
+    raise RuntimeError(
+        "Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You should "
+        "only implement one of them."
+    )
+
+
 class FunctionMeta(type):
     """The type of Functions: it gives every one a class of nodes of its own."""
 
     _backward_cls: type[BackwardCFunction]
     _context_cls: type[BackwardCFunction] = BackwardCFunction
     _separate: bool  # whether forward takes no ctx
-    _rule: str  # "backward" or "vjp", empty if there are both
 
     def __init__(cls, name: str, bases: tuple[type, ...], attributes: dict[str, Any]) -> None:
         super().__init__(name, bases, attributes)
@@ -76,7 +86,13 @@ class FunctionMeta(type):
         """Find out in which form the rules are given."""
         backward, vjp = (getattr(cls, name) is not _no_backward for name in ("backward", "vjp"))
         cls._separate = getattr(cls, "setup_context") is not _no_setup  # noqa: B009
-        cls._rule = "" if backward and vjp else "vjp" if vjp else "backward"
+        if backward and vjp:
+            cls._backward_cls._rule = _both
+        else:
+            rule = getattr(cls, "vjp" if vjp else "backward")
+            if not inspect.isfunction(rule):  # such as a partial: it takes the context all the same
+                rule = functools.partialmethod(rule)
+            cls._backward_cls._rule = rule
 
 
 class Function(FunctionCtx, metaclass=FunctionMeta):
@@ -174,16 +190,6 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
         )
 
     @classmethod
-    def _backward_method(cls) -> Callable[..., Any]:
-        if not cls._rule:
-            raise RuntimeError(
-                "Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You "
-                "should only implement one of them."
-            )
-        method: Callable[..., Any] = getattr(cls, cls._rule)
-        return method
-
-    @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Run forward, and record it if an argument requires gradients.
 
@@ -198,16 +204,23 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
         Tensor or tuple
             The outputs of forward.
         """
-        if not inspect.isfunction(cls.forward):
-            raise RuntimeError(_LEGACY)
-        if kwargs or (cls._separate and len(args) < cls.forward.__code__.co_argcount):
+        if kwargs or cls._separate:
             args = _bind(cls, args, kwargs)
-        ctx = object.__new__(cls._backward_cls)
-        ctx._kinds = kinds = [
-            (PASSIVE if arg._own is None else ACTIVE) if isinstance(arg, Tensor) else OTHER
-            for arg in args
-        ]
-        before = MODE.set_recording(False)
+        ctx = cls._backward_cls()
+        if len(args) == 1 and type(args[0]) is Tensor:
+            ctx._kinds = kinds = _ONE_PASSIVE if args[0]._own is None else _ONE_ACTIVE
+        else:
+            ctx._kinds = kinds = [
+                (PASSIVE if arg._own is None else ACTIVE) if isinstance(arg, Tensor) else OTHER
+                for arg in args
+            ]
+        switches = MODE.thread.__dict__
+        way, recording = switches["way"], switches["recording"]
+        if way == PLAIN:  # what MODE.set_recording(False) does
+            MODE.special.append(None)
+            switches["recording"], switches["way"] = False, QUIET
+        else:
+            MODE.set_recording(False)
         try:
             if cls._separate:
                 output = cls.forward(*args)
@@ -215,29 +228,29 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
             else:
                 output = cls.forward(ctx, *args)
         finally:
-            MODE.set_recording(before)
-            ctx._open = False
-        if (
-            before
-            and ACTIVE in kinds
-            and type(output) is Tensor
-            and output._own is None
-            and output._meta is None
-            and not ctx._dirty
-            and not ctx._non_differentiable
-            and output._a.base is None
-            and output._a.dtype in DIFFERENTIABLE
-            and not any(output is arg for arg in args)
-        ):
-            return _record_one(ctx, args, output)
+            if way == PLAIN and switches["way"] == QUIET:
+                switches["recording"], switches["way"] = True, PLAIN
+                MODE.special.pop()
+            else:
+                MODE.set_recording(recording)
+        if kinds is _ONE_ACTIVE and way == PLAIN and type(output) is Tensor and not ctx._marked:
+            array = output._a
+            aval = AVALS.known(array)
+            fresh = output._own is None and output._meta is None and array.base is None
+            if fresh and aval is not None:
+                return _record_one(ctx, args[0]._own, output, aval)
+        ctx._closed = True
         several = isinstance(output, tuple)
-        results = _record(cls, ctx, args, output if several else (output,), before)
+        recording = recording and not MODE.thread.inference
+        results = _record(cls, ctx, args, output if several else (output,), recording)
         return results if several else results[0]
 
 
 def _bind(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
     """Return all arguments of forward by position, defaults included."""
     first = () if cls._separate else (None,)
+    if not kwargs and not cls.forward.__defaults__:
+        return args
     bound = inspect.signature(cls.forward).bind(*first, *args, **kwargs)
     bound.apply_defaults()
     if bound.kwargs:
@@ -248,14 +261,22 @@ def _bind(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     return bound.args[len(first) :]
 
 
-def _record_one(ctx: BackwardCFunction, args: tuple[Any, ...], result: Tensor) -> Tensor:
-    """Record the commonest case: one new tensor as output."""
-    parents = [arg._own for arg in args if isinstance(arg, Tensor) and arg._own is not None]
-    if ctx._given:
-        ctx.keep((result,))
-    own = append_record(FUNCTION, AVALS.of(result._a), parents, ctx, False)
-    ctx._slot = own[OWN_SLOT]
-    result._own = own
+def _record_one(ctx: BackwardCFunction, parent: Owner, result: Tensor, aval: int) -> Tensor:
+    """Record the commonest case: one tensor as argument, one new tensor as output."""
+    given = ctx._given
+    if given:
+        if len(given) == 1 and given[0] is result:
+            ctx._saved = ((0, result._a),)
+            ctx._given = ()
+        else:
+            ctx.keep((result,))
+    segment, slot = TAPE.next_slot()
+    owner = [segment, slot, aval, parent, None, ctx]
+    segment.extend((slot, FUNCTION, aval, parent[OWN_SLOT], 0, id(owner)))
+    ctx._slot = slot
+    result._own = owner
+    if MODE.special:
+        note_origin(owner)
     return result
 
 

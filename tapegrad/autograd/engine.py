@@ -11,9 +11,8 @@ is retained or was requested, the prehooks of the node, its rule, its posthooks.
 from __future__ import annotations
 
 import heapq
-import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,6 @@ from tapegrad.autograd.running_hooks import (
 )
 from tapegrad.dispatch import apply_op
 from tapegrad.frames import (
-    Gifts,
     RuleFrame,
     SavedArrays,
     fit_array,
@@ -44,7 +42,16 @@ from tapegrad.ops.shape import astype, unbroadcast
 from tapegrad.saved import SECOND_TIME, check_unmutated
 from tapegrad.tape.aval import AVALS
 from tapegrad.tape.code import OPS
-from tapegrad.tape.layout import FREED, LEAF_CLOCK, OWN_AVAL, OWN_INPUTS, OWN_SLOT
+from tapegrad.tape.layout import (
+    FREED,
+    LEAF_CLOCK,
+    NEEDED,
+    OWN_AVAL,
+    OWN_INPUTS,
+    OWN_SLOT,
+    PASSES,
+    REACHED,
+)
 from tapegrad.tape.owner import (
     Notes,
     Owner,
@@ -54,7 +61,7 @@ from tapegrad.tape.owner import (
     record_owner,
     segment_of,
 )
-from tapegrad.tape.sweep import FreedError, MutatedError, Sweep
+from tapegrad.tape.sweep import FreedError, Gifts, MutatedError, Sweep
 from tapegrad.tape.tape import TAPE, buffer_of
 from tapegrad.tensor import Tensor, wrap
 
@@ -96,11 +103,11 @@ def saved_arrays(owner: Owner) -> SavedArrays:
     op = OPS.ops[op_and_flags(owner)[0]]
     if isinstance(op, View):
         return []
-    count = len(op.differentiable)
-    makers = dict(zip(op.differentiable, owner[OWN_INPUTS:], strict=False))
-    makers["z"] = owner
-    saved = zip(op.saved, owner[OWN_INPUTS + count :], strict=False)
-    return [(array, *maker_of(makers.get(name))) for name, array in saved if array is not None]
+    return [
+        (owner[index], *maker_of(owner if maker == 0 else owner[maker] if maker > 0 else None))
+        for _, index, maker in op.places
+        if owner[index] is not None
+    ]
 
 
 # -- compiled -------------------------------------------------------------------------------------
@@ -212,7 +219,7 @@ def _run_noted_record(
             continue
         array = cotangent._a if isinstance(cotangent, Tensor) else cotangent
         what = f"{node_name(owner)}Backward returned an invalid gradient"
-        gifts.append((parent[OWN_SLOT], fit_array(array, parent[OWN_AVAL], what)))
+        gifts.append((parent, fit_array(array, parent[OWN_AVAL], what)))
     return gifts
 
 
@@ -242,35 +249,42 @@ def sweep_tensors(
     roots: Sequence[tuple[Owner, Tensor]], inputs: Sequence[Owner] | None, retain: bool
 ) -> dict[int, tuple[Owner, Tensor]]:
     """Run the reverse pass on tensors. Same meaning as `sweep_arrays`."""
-    marks = Sweep(run_record, run_slot_hooks, True)
     requested: set[int] = set()
+    needed: set[int] | None = None  # None: all
+    passing: set[int] = set()
     if inputs is not None:
         requested = {own[OWN_SLOT] for own in inputs}
-        marks.request([own[OWN_SLOT] for own, _ in roots], requested)
-
-    def wanted(own: Owner) -> bool:
-        return inputs is None or marks.is_needed(own[OWN_SLOT])
-
+        needed, passing = marks_between([own[OWN_SLOT] for own, _ in roots], requested)
     try:
         with np.errstate(all="ignore"):  # as in compiled code
-            return _sweep_tensors(roots, requested, wanted, marks.passes, retain)
+            return _sweep_tensors(roots, requested, needed, passing, retain)
     except MutatedError as error:
         raise RuntimeError(mutated_message(error)) from None
-    finally:
-        marks.finish()
+
+
+def marks_between(roots: Sequence[int], slots: Iterable[int]) -> tuple[set[int], set[int]]:
+    """Return what lies on a path from a root to some slots: these too, and all but these."""
+    marks = Sweep(run_record, run_slot_hooks, True)
+    marks.request(roots, slots)
+    found = marks.marked(NEEDED) & marks.marked(REACHED), marks.marked(PASSES)
+    marks.finish()
+    return found
 
 
 def _sweep_tensors(
     roots: Sequence[tuple[Owner, Tensor]],
     requested: set[int],
-    wanted: Wanted,
-    passes: Callable[[int], bool],
+    needed: set[int] | None,
+    passing: set[int],
     retain: bool,
 ) -> dict[int, tuple[Owner, Tensor]]:
     cotangents: dict[int, Any] = {}
     waiting: dict[int, Owner] = {}
     heap: list[int] = []
     found: dict[int, tuple[Owner, Tensor]] = {}
+
+    def wanted(own: Owner) -> bool:
+        return needed is None or own[OWN_SLOT] in needed
 
     def contribute(own: Owner, g: Any) -> None:
         slot = own[OWN_SLOT]
@@ -302,7 +316,7 @@ def _sweep_tensors(
         if slot in requested:
             if g is not None:
                 found[slot] = own, g
-            if not passes(slot):
+            if slot not in passing:
                 continue
         may_leave = isinstance(own[-1], RuleFrame) and own[-1].runs_undefined
         parents = inputs_of(own)
@@ -415,70 +429,80 @@ def pull_back(own: Owner, g: Any, wanted: Wanted) -> list[Any]:
     if isinstance(frame, RuleFrame):
         return frame.cotangents(own, inputs_of(own), g, wanted)
     op = OPS.ops[code]
+    slot = own[OWN_SLOT]
     if isinstance(op, View):
         parent, parameters = own[OWN_INPUTS], own[OWN_INPUTS + 1]
         values = {**parameters, "x_shape": AVALS.shapes[parent[OWN_AVAL]]}
         return [op.cotangent("x", g, values)]
-    count = len(op.differentiable)
-    parents = own[OWN_INPUTS : OWN_INPUTS + count]
-    makers = dict(zip(op.differentiable, parents, strict=True))
-    makers["z"] = own
     values = {}
-    for name, array in zip(op.saved, own[OWN_INPUTS + count :], strict=False):
+    for name, index, maker in op.places:
+        array = own[index]
         if array is not None:
             if TAPE.mutations:
-                check_unmutated(own[OWN_SLOT], array)
-            values[name] = wrap(array, makers.get(name))
+                check_unmutated(slot, array)
+            values[name] = wrap(array, own if maker == 0 else own[maker] if maker > 0 else None)
     if isinstance(op, Reduction):
-        shape = AVALS.shapes[parents[0][OWN_AVAL]]
-        segment = segment_of(own)
-        mask = int(segment.words[own[OWN_SLOT] - segment.base, 4])
+        shape = AVALS.shapes[own[OWN_INPUTS][OWN_AVAL]]
+        mask = segment_of(own).cell(slot, 4)
         values["x_shape"] = shape
         values["axis"] = tuple(k for k in range(len(shape)) if mask >> k & 1)
-    return [
-        op.cotangent(name, g, values) if parent is not None and wanted(parent) else None
-        for name, parent in zip(op.differentiable, parents, strict=True)
-    ]
+    found: list[Any] = []
+    for index, name in enumerate(op.differentiable, OWN_INPUTS):
+        parent = own[index]
+        found.append(
+            op.cotangent(name, g, values) if parent is not None and wanted(parent) else None
+        )
+    return found
 
 
 # -- the backward passes that are running ---------------------------------------------------------
 
 
 class Pass:
-    """One backward pass: from where to where, and what is to be called when it ends."""
+    """One backward pass, as a context: from where to where, and what is called at its end."""
 
-    def __init__(self, roots: Sequence[Owner], inputs: Sequence[Owner] | None) -> None:
-        self.number = next(_numbers)
-        self.roots = [own[OWN_SLOT] for own in roots]
-        self.inputs = None if inputs is None else [own[OWN_SLOT] for own in inputs]
-        self.endings: list[Callable[[], None]] = []
-        self.callbacks: list[Callable[[], None]] = []
+    __slots__ = ("create_graph", "inputs", "queue", "roots")
+
+    def __init__(
+        self,
+        roots: Sequence[tuple[Owner, Any]],
+        inputs: Sequence[Owner] | None,
+        create_graph: bool,
+    ) -> None:
+        self.roots = roots
+        self.inputs = inputs
+        self.create_graph = create_graph
+        self.queue: list[Callable[[], None]] | None = None
+
+    def __enter__(self) -> None:
+        RUNNING.passes.append(self)
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        try:
+            if self.queue and kind is None:
+                before = MODE.set_recording(self.create_graph)
+                try:
+                    while self.queue:
+                        self.queue.pop(0)()
+                finally:
+                    MODE.set_recording(before)
+        finally:
+            RUNNING.passes.remove(self)
+
+    def at_end(self, callback: Callable[[], None]) -> None:
+        """Call a function when the pass has ended."""
+        if self.queue is None:
+            self.queue = []
+        self.queue.append(callback)
 
     def computes(self, owners: Sequence[Owner]) -> list[bool]:
         """Return for each record whether this pass computes the gradient of its output."""
         slots = [own[OWN_SLOT] for own in owners]
-        marks = Sweep(run_record, run_slot_hooks, True)
-        marks.request(self.roots, slots)
-        found = [marks.is_reached(slot) for slot in slots]
-        marks.finish()
+        roots = [own[OWN_SLOT] for own, _ in self.roots]
+        found, _ = marks_between(roots, slots)
         if self.inputs is not None:
-            marks = Sweep(run_record, run_slot_hooks, True)
-            marks.request(self.roots, self.inputs)
-            found = [
-                reached and marks.is_needed(slot)
-                for reached, slot in zip(found, slots, strict=True)
-            ]
-            marks.finish()
-        return found
-
-    def end(self) -> None:
-        """Call what was queued, which may queue more."""
-        for queue in (self.endings, self.callbacks):
-            while queue:
-                queue.pop(0)()
-
-
-_numbers = itertools.count()
+            found &= marks_between(roots, [own[OWN_SLOT] for own in self.inputs])[0]
+        return [slot in found for slot in slots]
 
 
 class _Running(threading.local):
@@ -509,7 +533,7 @@ class Engine:
         """
         if not RUNNING.passes:
             raise RuntimeError("Final callbacks can only be installed during backward pass.")
-        RUNNING.passes[-1].callbacks.append(callback)
+        RUNNING.passes[-1].at_end(callback)
 
 
 ENGINE = Engine()

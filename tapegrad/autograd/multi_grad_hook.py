@@ -93,32 +93,32 @@ def register_multi_grad_hook(
         raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}")
     lock = threading.Lock()
     if mode == "any":
-        served: set[int] = set()
+        served: set[Pass] = set()
 
         @functools.wraps(fn)
         def first(g: Tensor) -> None:
             current = RUNNING.passes[-1]
             with lock:
-                if current.number in served:
+                if current in served:
                     return
-                served.add(current.number)
-            current.endings.append(lambda: served.discard(current.number))
+                served.add(current)
+            current.at_end(lambda: served.discard(current))
             fn(g)
 
         return _Handles(tuple(register_hook(t, first) for t in tensors if t.requires_grad))
-    collectors: dict[int, _Collector] = {}
+    collectors: dict[Pass, _Collector] = {}
 
     def collector(current: Pass) -> _Collector:
         with lock:
-            found = collectors.get(current.number)
+            found = collectors.get(current)
             if found is None:
                 owners = [tensor._own for tensor in tensors if tensor._own is not None]
-                found = collectors[current.number] = _Collector(fn, current.computes(owners))
+                found = collectors[current] = _Collector(fn, current.computes(owners))
 
                 def forget() -> None:
-                    del collectors[current.number]
+                    del collectors[current]
 
-                current.endings.append(forget)
+                current.at_end(forget)
             return found
 
     def hook_of(k: int) -> Callable[[Tensor], None]:

@@ -415,7 +415,7 @@ def arccosh(x):
 
 @arccosh.partial("x")
 def _(x):
-    return 1.0 / (sqrt(x - 1.0) * sqrt(x + 1.0))
+    return 1.0 / (sqrt(x - 1.0) * sqrt(x - -1.0))  # which keeps the sign of a zero
 
 
 @elementwise(np.arctanh)

@@ -110,7 +110,7 @@ def put_view(x, value, steps):
 
 @put_view.vjp("x")
 def _(g, steps):
-    return put_view(g, np.zeros((), g.dtype), steps)
+    return put_view(g, 0.0, steps)
 
 
 @put_view.vjp("value")
@@ -201,8 +201,7 @@ def pad(x, pad_width, mode="constant", constant_values=0.0):
         placed = spread(x, outer, getitem, {"index": index})
         if not np.any(constant_values):
             return placed
-        border = np.pad(np.zeros(shape), widths, constant_values=constant_values)
-        return placed + border.astype(x.dtype)
+        return placed + np.pad(np.zeros(shape, x.dtype), widths, constant_values=constant_values)
     if mode not in ("edge", "wrap", "reflect", "symmetric"):
         raise ValueError(
             f"pad: mode {mode!r} is not supported; use constant, edge, wrap, reflect or symmetric"

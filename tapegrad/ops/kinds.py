@@ -55,7 +55,15 @@ class SweptOp(Op):
         self.real = real
         self.differentiable: tuple[str, ...] = ()
         self.saved: tuple[str, ...] = ()
+        # of every saved value: its name, its index in the owner, and that of its maker (0 if that
+        # is the record itself, -1 if it has none)
+        self.places: tuple[tuple[str, int, int], ...] = ()
         self.extras: dict[str, Callable[..., np.ndarray]] = {}
+
+    @property
+    def saves_nothing(self) -> bool:
+        """Whether it never keeps a value, real or complex."""
+        return not self.saved and not self.wirtinger
 
     def partial(self, argument: str) -> Callable[[Rule], Rule]:
         """Declare the partial derivative with respect to an argument (a decorator)."""
@@ -81,11 +89,14 @@ class SweptOp(Op):
         return declare
 
     def cotangent(self, argument: str, g: Any, values: dict[str, Any]) -> Any:
-        rule = self.wirtinger.get(argument)
-        if rule is not None and is_complex(values.get(argument, g)):
-            return call_rule(rule, {**values, "g": g})
+        if any(map(is_complex, values.values())):
+            values = _as_complex(values)
+        if self.wirtinger:
+            rule = self.wirtinger.get(argument)
+            if rule is not None and is_complex(values.get(argument, g)):
+                return call_rule(rule, {**values, "g": g})
         partial = call_rule(self.rules[argument], values)
-        if isinstance(partial, float):
+        if type(partial) is float:
             return g if partial == 1.0 else TABLE["multiply"](g, partial)
         if is_complex(partial):
             partial = TABLE["conjugate"](partial)
@@ -98,6 +109,11 @@ class SweptOp(Op):
         read = {name for argument in self.differentiable for name in self.reads(argument)}
         self.saved = tuple(name for name in values if name in read)
         first = OWN_INPUTS + len(self.differentiable)
+        makers = {name: OWN_INPUTS + k for k, name in enumerate(self.differentiable)}
+        makers["z"] = 0
+        self.places = tuple(
+            (name, first + k, makers.get(name, -1)) for k, name in enumerate(self.saved)
+        )
         where = tuple(
             first + self.saved.index(name) if name in self.saved else -1 for name in values
         )
@@ -120,6 +136,17 @@ class SweptOp(Op):
     def kernel(self, dtype: int, position: int) -> int:
         rule: Any = self.rules[self.differentiable[position]]
         return codegen.partial_kernel(rule, ("z", *self.arguments, *self.extras), dtype)
+
+
+def _as_complex(values: dict[str, Any]) -> dict[str, Any]:
+    """Make real floats among values complex, so that functions of them are the complex ones."""
+    found = {}
+    for name, value in values.items():
+        dtype = getattr(value, "dtype", None)
+        if dtype is not None and dtype.kind == "f":
+            value = TABLE["astype"](value, np.result_type(dtype, np.complex64))
+        found[name] = value
+    return found
 
 
 class Elementwise(SweptOp):

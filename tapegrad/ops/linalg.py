@@ -429,6 +429,16 @@ def _(g, z):
     return _adjoint(solve_triangular(r, _adjoint(gq + matmul(q, symmetric))))
 
 
+def _refuse_phases(turning: Any, what: str) -> None:
+    """Refuse a cotangent of complex vectors that is not the same for vectors of other phases."""
+    diagonal = np.diagonal(plain(turning), axis1=-2, axis2=-1)
+    if diagonal.dtype.kind == "c" and not np.allclose(diagonal.imag, 0.0, rtol=1e-2, atol=1e-2):
+        raise RuntimeError(
+            f"{what} in the complex case are specified up to multiplication by e^{{i phi}}. The "
+            "specified loss function depends on this phase term, making it ill-defined."
+        )
+
+
 def _eigh(x, uplo):
     return tuple(np.linalg.eigh(x, UPLO=uplo))
 
@@ -452,6 +462,7 @@ def eigh(x, uplo="L"):
 def _(g, z):
     w, v = z
     gw, gv = g
+    _refuse_phases(matmul(_adjoint(v), gv), "eigh: the eigenvectors")
     gaps = _safe_inverse(expand_dims(w, -2) - expand_dims(w, -1))
     middle = ew.multiply(gaps, matmul(_adjoint(v), gv))
     middle = middle + ew.multiply(expand_dims(gw, -2), _eye(shape_of(w)[-1], w))
@@ -489,6 +500,7 @@ def _(g, z):
     middle = middle + ew.multiply(column, ew.multiply(gaps, vtgv - _adjoint(vtgv)))
     middle = middle + ew.multiply(expand_dims(gs, -2), eye)
     if is_complex(u):  # the phases of u and v turn together: half of each is theirs
+        _refuse_phases(utgu + vtgv, "svd: the singular vectors")
         turn = ew.multiply(imag(utgu) - imag(vtgv), ew.multiply(expand_dims(inverse, -2), eye))
         middle = middle + 0.5j * turn
     found = matmul(u, matmul(middle, vt))

@@ -53,6 +53,17 @@ def _(g, x_shape, axes):
 
 
 @view
+def matrix_transpose(x):
+    """Exchange the last two axes."""
+    return np.swapaxes(x, -1, -2)
+
+
+@matrix_transpose.transposes
+def _(g, x_shape):
+    return matrix_transpose(g)
+
+
+@view
 def broadcast_to(x, shape):
     """Repeat along new and size-1 axes, as a read-only view."""
     return np.broadcast_to(x, shape)
@@ -172,12 +183,6 @@ def moveaxis(x, source, destination):
     for to, axis in sorted(zip(destination, source, strict=True)):
         order.insert(to, axis)
     return transpose(x, tuple(order))
-
-
-@composite
-def matrix_transpose(x):
-    """Exchange the last two axes."""
-    return swapaxes(x, -1, -2)
 
 
 @composite

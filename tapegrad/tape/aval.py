@@ -68,6 +68,10 @@ class AvalTable:
         found = self._ids.get(key)
         return self._intern(*key) if found is None else found
 
+    def known(self, array: np.ndarray) -> int | None:
+        """Return the aval of an array if it is one already."""
+        return self._ids.get((array.shape, array.dtype))
+
     def of_type(self, shape: Shape, dtype: np.dtype) -> int:
         """Return the aval of a shape and a differentiable dtype."""
         found = self._ids.get((shape, dtype))

@@ -38,6 +38,8 @@ class OpTable:
 
     def __init__(self) -> None:
         self.ops: list[Any] = []
+        self.inputs: list[int] = []  # what `meta` says, for Python
+        self.saves: list[bool] = []
         self._kept: list[tuple[np.ndarray, np.ndarray]] = []
         self._set(np.zeros((256, OP_WORDS), np.int64), np.zeros((256, 2, KERNEL_INPUTS), np.int64))
 
@@ -59,6 +61,8 @@ class OpTable:
                 np.concatenate([self.kernels, np.zeros_like(self.kernels)]),
             )
         self.ops.append(op)
+        self.inputs.append(0)
+        self.saves.append(False)
         self.describe(code, KIND_PYTHON, 2)
         return code
 
@@ -72,6 +76,8 @@ class OpTable:
         traits: int = 0,
     ) -> None:
         """State an op's kind, inputs, traits, and where its owner keeps z, a0, a1, a2 (or -1)."""
+        self.inputs[code] = inputs
+        self.saves[code] = bool(traits & layout.TRAIT_SAVES)
         row = self.meta[code]
         row[0], row[1] = kind, inputs
         row[OP_VALUES : OP_VALUES + 4] = -1

@@ -364,7 +364,9 @@ def sweep_record(st, slot, entry, row):
                     or (k != 1 and kind == KIND_REDUCE)
                 )
             ):
-                data = spread(st, data, k + 1, space_info)  # a number, as the 2.0 in ``2.0 * x``
+                data = spread(
+                    st, data, SPREAD + k, space_info
+                )  # a number, as the 2.0 in ``2.0 * x``
             else:
                 plain = False
         store(st, S_HEADERS + k, header)
@@ -406,7 +408,7 @@ def sweep_record(st, slot, entry, row):
         if entry_y != -1 and not is_compiled(st, entry_y, op, 1, info, space, plain):
             return False
         if plain and load(st, S_STEPS + 4) == 0:
-            g = spread(st, g, BLOCKS - 1, space_info)
+            g = spread(st, g, SPREAD + 4, space_info)
         if entry_x != -1 and entry_x != handed:
             fill(st, entry_x, op, 0, info, space, plain, g, mask)
         if entry_y != -1 and entry_y != handed:

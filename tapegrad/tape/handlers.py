@@ -161,11 +161,11 @@ def strided(state, entry, kernel, space, g_info, mask, g):
         for k in range(4):
             if load(st, S_HEADERS + k) != 0:
                 scratch = blocks + 8 * BLOCK_ELEMENTS * (k + 1)
-                store(
-                    st, S_DATA + k, gather(walks + (k + 1) * walk_bytes, start, m, dtype, scratch)
-                )
-        z, a0 = load(st, S_DATA), load(st, S_DATA + 1)
-        a1, a2 = load(st, S_DATA + 2), load(st, S_DATA + 3)
+                gathered = gather(walks + (k + 1) * walk_bytes, start, m, dtype, scratch)
+                # not in the place of the data: the other input may read them as they are
+                store(st, S_GATHERED + k, gathered)
+        z, a0 = load(st, S_GATHERED), load(st, S_GATHERED + 1)
+        a1, a2 = load(st, S_GATHERED + 2), load(st, S_GATHERED + 3)
         if direct:
             call_kernel(kernel, m, g_block, z, a0, a1, a2, out + start * itemsize)
         else:

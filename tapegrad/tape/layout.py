@@ -122,8 +122,9 @@ WINDOW_BYTES = 16 * SEGMENT_ROWS
 S_HEADERS = 35  # z, a0, a1, a2 of the current record: array headers (0: not read) ...
 S_DATA = 39  # ... and their data
 S_STEPS = 43  # ... and 1, or 0 where the operand is one number; then the same of g
-S_HANDLERS = 48  # addresses by kind; the first two entries are HANDLER_*
-S_FREE = 56  # heads of the arena's free lists, one a power of two from 64 bytes
+S_GATHERED = 48  # where the strided handler has gathered a block of each
+S_HANDLERS = 52  # addresses by kind; the first two entries are HANDLER_*
+S_FREE = 60  # heads of the arena's free lists, one a power of two from 64 bytes
 FREE_CLASSES = 48
 STATE_WORDS = S_FREE + FREE_CLASSES
 
@@ -157,6 +158,7 @@ LARGE_WORK = 1 << 17  # elements from which the interpreter is released
 
 KERNEL_INPUTS = 3  # kernels that an op has room for, per dtype
 BLOCK_ELEMENTS = 1024
-BLOCKS = 7
+BLOCKS = 12  # seven of the strided handler, then ...
+SPREAD = 7  # ... those of numbers that stand for a block: z, a0, a1, a2, g
 WALK_WORDS = 4 + 3 * MAX_DIMS
 WALKS = 6

@@ -19,8 +19,6 @@ from tapegrad.tape.layout import (
     FREED,
     NARY,
     NUMBERS,
-    OP_INPUTS,
-    OP_TRAITS,
     OP_VALUES,
     OWN_HOME,
     OWN_INPUTS,
@@ -28,7 +26,6 @@ from tapegrad.tape.layout import (
     PYTHON,
     SAVES,
     SEGMENT_BITS,
-    TRAIT_SAVES,
 )
 from tapegrad.tape.tape import TAPE, Segment
 
@@ -65,6 +62,14 @@ class Frame:
     """The Python part of a record whose rules the sweep cannot run by itself."""
 
     __slots__ = ()
+    direct = False  # it may run as soon as the record after it has, without hooks or checks
+
+    def contributions(self, sweep: Any, owner: Owner, g: Any) -> list[tuple[Owner, Any]]:
+        """Return owner and array for every input that is wanted, inside a compiled sweep.
+
+        The cotangent `g` is an array, or None if a Function above left it undefined.
+        """
+        raise NotImplementedError
 
     def release(self) -> None:
         """Drop the saved values."""
@@ -109,9 +114,9 @@ def record_owner(slot: int) -> Owner | None:
 
 def op_and_flags(owner: Owner) -> tuple[int, int]:
     """Return the number of a record's op, and its flags."""
-    segment = segment_of(owner)
-    segment.rows()
-    words = int(segment.words[owner[OWN_SLOT] - segment.base, 1])
+    home = owner[OWN_HOME]
+    segment = home.segment if type(home) is Notes else home
+    words = segment.cell(owner[OWN_SLOT], 1)
     return words & 0xFFFFFFFF, words >> 32
 
 
@@ -120,7 +125,7 @@ def inputs_of(owner: Owner) -> list[Owner | None]:
     op, flags = op_and_flags(owner)
     if flags & NARY:
         return list(owner[OWN_INPUTS + 1]) if len(owner) > OWN_INPUTS else []
-    return owner[OWN_INPUTS : OWN_INPUTS + int(OPS.meta[op, OP_INPUTS])]
+    return owner[OWN_INPUTS : OWN_INPUTS + OPS.inputs[op]]
 
 
 def is_freed(owner: Owner) -> bool:
@@ -131,10 +136,9 @@ def is_freed(owner: Owner) -> bool:
 def free(owner: Owner) -> None:
     """Set the saved values of one record free, if it saved any."""
     op, flags = op_and_flags(owner)
-    row = OPS.meta[op]
     if isinstance(owner[-1], Frame) and not flags & SAVES:
         release(owner, op)  # a Function knows by itself
-    elif flags & SAVES or (row[OP_TRAITS] & TRAIT_SAVES and not flags & NUMBERS):
+    elif flags & SAVES or (OPS.saves[op] and not flags & NUMBERS):
         segment_of(owner).set_flags(owner[OWN_SLOT], FREED)
         release(owner, op)
 

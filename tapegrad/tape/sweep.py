@@ -34,6 +34,7 @@ from tapegrad.tape.layout import (
     HANDLER_CHECK,
     LEAF_CLOCK,
     NEEDED,
+    OWN_HOME,
     OWN_INPUTS,
     OWN_SLOT,
     PASSES,
@@ -73,12 +74,12 @@ from tapegrad.tape.layout import (
     SEGMENT_ROWS,
     TOUCHED,
 )
-from tapegrad.tape.owner import Frame, Owner, owner_at
+from tapegrad.tape.owner import Frame, Notes, Owner, owner_at
 from tapegrad.tape.tape import TAPE, Segment
 from tapegrad.tape.workspace import give_workspace_back, take_workspace
 
-Contribution = tuple[int, np.ndarray]
-PythonRule = Callable[["Sweep", int, Owner, Any], list[Contribution] | None]
+Gifts = list[tuple[Owner, np.ndarray]]  # contributions to inputs, by their owners
+PythonRule = Callable[["Sweep", int, Owner, Any], Gifts | None]
 Hooks = Callable[["Sweep", int], None]
 
 _INDEX = SEGMENT_ROWS - 1
@@ -125,7 +126,7 @@ class Sweep:
         self.captured: dict[int, np.ndarray] = {}
         self.tuples: dict[int, dict[int, np.ndarray]] = {}  # cotangents of several outputs
         self.undefined: list[int] = []  # leaves whose gradient a Function left undefined
-        self._gifts: list[Contribution] = []
+        self._gifts: Gifts = []
         self._releasing = False  # the interpreter, while compiled code runs
         self._mutations_seen = 0
         state = self.state = self.space.state
@@ -248,21 +249,19 @@ class Sweep:
         window, index, _ = self._entry(slot)
         return bool(window[index + 1] & NEEDED)
 
-    def is_reached(self, slot: int) -> bool:
-        """Whether a slot lies below a root; known after `request`."""
-        window, index, _ = self._entry(slot)
-        return bool(window[index + 1] & REACHED)
+    def marked(self, flag: int) -> set[int]:
+        """Return the slots with a flag of the windows; `request` sets them."""
+        found: set[int] = set()
+        table = self.space.table
+        for number, k in self.segments.items():
+            low, high = table[k * SEG_WORDS + SEG_LOW], table[k * SEG_WORDS + SEG_HIGH]
+            rows = np.flatnonzero(self.space.window_flags(k)[low : high + 1] & flag)
+            found.update((rows + (low + (number << SEGMENT_BITS))).tolist())
+        return found
 
     def wants(self, owner: Owner) -> bool:
         """Whether the adjoint of a record's output is wanted."""
         return self.is_needed(owner[OWN_SLOT])
-
-    def passes(self, slot: int) -> bool:
-        """Whether what a slot's record contributes is wanted."""
-        if not self.state[S_NEED_MODE]:
-            return True
-        window, index, _ = self._entry(slot)
-        return bool(window[index + 1] & PASSES)
 
     def run(self) -> None:
         """Sweep until nothing is left to do.
@@ -345,35 +344,61 @@ class Sweep:
         self.borrowed.add(slot)
         window, index, _ = self._entry(slot)
         window[index + 1] &= ~CAPTURE
-        self._after_python()
+        if TAPE.mutation_count != self._mutations_seen:
+            self._load_mutations()
 
     def _run_rule(self, slot: int, owner: Owner) -> None:
         gifts = self.rule(self, slot, owner, self.arrays.get(slot))
         if gifts is None:
             self.state[S_HOOKED] = slot
         else:
-            if gifts:
-                self._give(gifts)
             self.arrays.pop(slot, None)
             self.state[S_FINISH] = 1
-            if not self.retain and isinstance(owner[-1], Frame):
-                owner[-1].release()
-        self._after_python()
-
-    def _after_python(self) -> None:
-        """Look for mutations by what Python ran."""
+            frame = owner[-1]
+            if isinstance(frame, Frame):
+                if not self.retain:
+                    frame.release()
+                if frame.direct:
+                    gifts = self._run_chain(slot, gifts)
+            if gifts:
+                self._give(gifts)
         if TAPE.mutation_count != self._mutations_seen:
             self._load_mutations()
 
-    def _give(self, gifts: list[Contribution]) -> None:
+    def _run_chain(self, slot: int, gifts: Gifts) -> Gifts:
+        """Run Functions that follow one on the other, without asking compiled code between.
+
+        The next record must come just before the slot, have no hooks, and be waited for by nothing
+        else: its window entry is untouched.
+        """
+        window = self.space.windows[self.state[S_CURRENT]]
+        untouched = NEEDED | PASSES if self.state[S_NEED_MODE] else 0
+        retain = self.retain
+        while len(gifts) == 1:
+            owner, array = gifts[0]
+            index = slot & _INDEX
+            if owner[OWN_SLOT] != slot - 1 or not index or type(owner[OWN_HOME]) is Notes:
+                break
+            frame = owner[-1]
+            if not isinstance(frame, Frame) or not frame.direct:
+                break
+            if window[2 * index - 1] & ~REACHED != untouched:
+                break
+            gifts = frame.contributions(self, owner, array)
+            if not retain:
+                frame.release()
+            slot -= 1
+        return gifts
+
+    def _give(self, gifts: Gifts) -> None:
         """Hand arrays that Python computed to compiled code, which adds them to adjoints."""
         state, space = self.state, self.space
         if len(gifts) * GIFT_WORDS > len(space.gifts):
             space.grow_gifts(2 * len(gifts))
         table = space.gifts
         k = 0
-        for slot, array in gifts:
-            table[k], table[k + 1], table[k + 2] = slot, id(array), 0
+        for owner, array in gifts:
+            table[k], table[k + 1], table[k + 2] = owner[OWN_SLOT], id(array), 0
             k += GIFT_WORDS
         state[S_GIFT] = 0
         state[S_NGIFTS] = len(gifts)
@@ -382,12 +407,14 @@ class Sweep:
     def _adopt_gifts(self) -> None:
         """Keep arrays that became adjoints as they are; the others are done with."""
         table, state = self.space.gifts, self.state
-        for k, (slot, array) in enumerate(self._gifts):
-            at = GIFT_WORDS * k + 2
+        at = 2
+        for owner, array in self._gifts:
             if table[at]:
+                slot = owner[OWN_SLOT]
                 self.arrays[slot] = array
                 self.borrowed.add(slot)
                 table[at] = 0
+            at += GIFT_WORDS
         if state[S_GIFT] == state[S_NGIFTS]:
             state[S_GIFT] = state[S_NGIFTS] = 0
             self._gifts = []

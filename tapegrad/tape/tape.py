@@ -71,6 +71,7 @@ class Segment:
 
     __slots__ = (
         "__weakref__",
+        "_cells",
         "_rows",
         "address",
         "base",
@@ -93,6 +94,15 @@ class Segment:
         self._rows = np.zeros(SEGMENT_ROWS, RECORD)
         self.address = address_of(self._rows)
         self.words = self._rows.view(np.int64).reshape(SEGMENT_ROWS, RECORD_WORDS)
+        self._cells = memoryview(self.words.reshape(-1))  # type: ignore[arg-type]
+
+    def cell(self, slot: int, word: int) -> int:
+        """Return one word of the record at a slot."""
+        cells, at = self._cells, (slot - self.base) * RECORD_WORDS
+        if cells[at] != slot:
+            self._flush()
+        found: int = cells[at + word]
+        return found
 
     def rows(self) -> np.ndarray:
         """Return all rows as a structured array; those not written yet are zero."""
@@ -129,7 +139,7 @@ class Mutations:
 
     def __init__(self, buffer: weakref.ref[np.ndarray]) -> None:
         self._buffer = buffer  # its callback forgets this when the buffer goes
-        self.slots: deque[int] = deque(maxlen=64)
+        self.slots: deque[int] = deque(maxlen=1024)
         self.count = 0
         self.op = ""  # the last one
 

@@ -100,6 +100,10 @@ class Workspace:
         self.windows.append(window)
         self.window_addresses.append(address_of(array))
 
+    def window_flags(self, k: int) -> np.ndarray:
+        """Return the second words of a window's entries."""
+        return self._window_arrays[k][1::2]
+
     def clean_window(self, k: int, low: int, high: int) -> None:
         """Make the entries of rows ``low..high`` untouched again."""
         self._window_arrays[k][2 * low : 2 * high + 2] = 0

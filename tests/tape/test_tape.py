@@ -639,3 +639,25 @@ def test_import_is_light(tmp_path):
         "import sys, tapegrad; print(sorted({'numba', 'llvmlite', 'scipy'} & sys.modules.keys()))"
     )
     assert run_python(code, tmp_path) == "[]"
+
+
+class TestOneInputBroadcast:
+    """An input that broadcasts must not disturb how the other one is swept."""
+
+    @pytest.mark.parametrize("op", ["arctan2", "power", "hypot", "logaddexp", "divide"])
+    @pytest.mark.parametrize("shape", [(40, 40), (3000,), (2, 5000)])
+    @pytest.mark.parametrize("first", [True, False])
+    def test_number_and_array(self, op, shape, first):
+        f = getattr(tg, op)
+        rng = np.random.default_rng(0)
+        a = tg.tensor(rng.uniform(0.5, 1.5, shape), requires_grad=True)
+        s = tg.tensor(0.7, requires_grad=True)
+        weights = rng.uniform(-1, 1, shape)
+        full = tg.tensor(np.full(shape, 0.7), requires_grad=True)  # nothing broadcasts
+        for _ in range(3):
+            z = f(s * 1.0, a) if first else f(a, s * 1.0)
+            expected = f(full, a) if first else f(a, full)
+            by_a, by_s = tg.autograd.grad((z * weights).sum(), [a, s])
+            right_a, right_s = tg.autograd.grad((expected * weights).sum(), [a, full])
+            np.testing.assert_allclose(by_a.numpy(), right_a.numpy(), rtol=1e-12)
+            np.testing.assert_allclose(by_s.item(), right_s.numpy().sum(), rtol=1e-9, atol=1e-9)

@@ -1,0 +1,90 @@
+"""What a workload is: a loss over an array namespace, and everything needed to run it.
+
+A loss takes the namespace ``xp``, then its arrays, then keyword constants such as a number of
+steps. Whatever answers to NumPy's names can run it: NumPy itself, tapegrad, ``jax.numpy``,
+``autograd.numpy`` and, since it accepts ``axis=`` and ``keepdims=``, PyTorch. What NumPy has no
+name for comes from the side that runs the program (see ``peers.py``); a workload lists those of
+such names that not every side has.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any, Literal
+
+import numpy as np
+
+GROUPS = {
+    "programs": "Programs",
+    "functions": "Functions with the user's own derivative",
+    "hooks": "Hooks",
+    "saved": "Hooks of saved values",
+    "mutation": "Writing in place",
+    "double": "Double backward",
+    "modes": "Modes, forward alone",
+    "complex": "Complex numbers",
+}
+"""Headings of the report."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large a workload is: arguments of its draw function and constants of its loss."""
+
+    label: str
+    draw: Mapping[str, Any]
+    constants: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A loss, how to draw its arguments, and the positions of those that are differentiated."""
+
+    loss: Callable[..., Any]
+    draw: Callable[..., tuple[np.ndarray, ...]]
+    wrt: tuple[int, ...]
+    quick: Size
+    sizes: tuple[Size, ...]
+    group: str = "programs"
+    needs: tuple[str, ...] = ()
+    """Names in the namespace without which a side takes no part."""
+    how: Literal["grad", "backward", "forward"] = "grad"
+    """Whether gradients are returned, accumulated in leaves, or not asked for."""
+    leaf_hooks: bool = False
+    """Whether leaves have a hook that runs after their gradients are accumulated."""
+
+    @property
+    def name(self) -> str:
+        """The name of the loss."""
+        return self.loss.__name__
+
+    def make_inputs(self, size: Size, seed: int = 0) -> tuple[np.ndarray, ...]:
+        """Draw the arguments of the loss."""
+        return self.draw(np.random.default_rng(seed), **size.draw)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A workload at one size, ready to be run by any side."""
+
+    workload: Workload
+    size: Size
+
+    @cached_property
+    def inputs(self) -> tuple[np.ndarray, ...]:
+        """The arguments of the loss."""
+        return self.workload.make_inputs(self.size)
+
+    @property
+    def wrt(self) -> tuple[int, ...]:
+        """Positions of the differentiated arguments."""
+        return self.workload.wrt
+
+    @property
+    def label(self) -> str:
+        """Workload and size, for people."""
+        return f"{self.workload.name} {self.size.label}"
+
+    def loss(self, xp: Any) -> Callable[..., Any]:
+        """The loss as a function of its arrays alone."""
+        return partial(self.workload.loss, xp, **self.size.constants)
