@@ -17,10 +17,12 @@ from tapegrad.ops.kinds import Elementwise, Opaque, Reduction, SweptOp, View
 from tapegrad.ops.op import Op, normalize_axes
 from tapegrad.ops.shape import astype
 from tapegrad.tape.aval import AVALS, DIFFERENTIABLE, PARTS
-from tapegrad.tape.layout import KIND_CAST, KIND_VIEW, OWN_AVAL, OWN_SLOT
+from tapegrad.tape.layout import KIND_CAST, KIND_VIEW, NUMBERS, OWN_AVAL, OWN_SLOT
 from tapegrad.tape.owner import Owner
 from tapegrad.tape.tape import TAPE
 from tapegrad.tensor import Meta, Tensor, wrap
+
+NUMBER_TYPES = frozenset([bool, int, float])
 
 
 def unwrap(value: Any) -> Any:
@@ -107,10 +109,10 @@ def apply_view(op: View, x: Any, parameters: dict[str, Any]) -> Tensor:
     return result
 
 
-def _append(op: Op, aval: int, x: int, y: int, tail: list[Any]) -> Owner:
+def _append(op: Op, aval: int, x: int, y: int, tail: list[Any], flags: int) -> Owner:
     segment, slot = TAPE.next_slot()
     owner = [segment, slot, aval, *tail]
-    segment.extend((slot, op.code, aval, x, y, id(owner)))
+    segment.extend((slot, op.code | flags << 32, aval, x, y, id(owner)))
     if MODE.special:
         note_origin(owner)
     return owner
@@ -139,6 +141,9 @@ def _record_swept(
         for name in op.reads(argument)
     }
     saved: list[np.ndarray | None] = []
+    kept = needed & {*op.saved}
+    numbers = {name for name, value in named.items() if type(value) in NUMBER_TYPES}
+    flags = NUMBERS if kept and kept <= numbers else 0
     for name in op.saved:
         if name not in needed:
             saved.append(None)
@@ -155,7 +160,7 @@ def _record_swept(
     slots = [0 if owner is None else owner[OWN_SLOT] for owner in owners]
     if isinstance(op, Reduction):
         slots.append(_axes_mask(parameters["axis"], unwrap(values[0]).ndim))
-    return _append(op, AVALS.of(z), slots[0], [*slots, 0][1], [*owners, *saved])
+    return _append(op, AVALS.of(z), slots[0], [*slots, 0][1], [*owners, *saved], flags)
 
 
 def _axes_mask(axis: Any, ndim: int) -> int:

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import apply_op, apply_opaque, apply_view
+from tapegrad.dispatch import NUMBER_TYPES, apply_op, apply_opaque, apply_view
 from tapegrad.modes import CAREFUL, MODE, PLAIN, QUIET
 from tapegrad.ops.kinds import COMPILED_FROM, Elementwise, Opaque, Reduction, SweptOp, View
 from tapegrad.ops.op import Op, normalize_axes
-from tapegrad.tape.aval import AVALS, FLOAT32, FLOAT64
+from tapegrad.tape.aval import AVALS, DTYPE_CODES, FLOAT32, FLOAT64
 from tapegrad.tape.layout import NUMBERS
 from tapegrad.tape.tape import TAPE
 from tapegrad.tensor import Tensor
@@ -52,7 +52,7 @@ if type(z) is not ndarray:
     z = asarray(z)
 """
 
-# Avals of complex arrays are odd: they take the general way.
+# Where complex numbers are recorded at all, MODE.special is not empty.
 _UNARY = """
 def {name}(x, out=None, where=True):
     if type(x) is Tensor and out is None and where is True:
@@ -60,11 +60,10 @@ def {name}(x, out=None, where=True):
             own_x = x._own
             if own_x is not None:
                 aval = own_x[2]
-                if not aval & 1:
-                    a_x = x._a
-                    z = {forward}
-                    {as_array}
-                    {record}
+                a_x = x._a
+                z = {forward}
+                {as_array}
+                {record}
         elif THREAD.way == QUIET:
             a_x = x._a
             z = {forward}
@@ -85,13 +84,13 @@ def {name}(x, y, out=None, where=True):
                 kind = type(y)
                 if kind is Tensor:
                     own_y = y._own
-                    if own_y is not None and own_y[2] == aval and not aval & 1:
+                    if own_y is not None and own_y[2] == aval:
                         a_x = x._a
                         a_y = y._a
                         z = {forward}
                         {as_array}
                         {record}
-                elif (kind is float or kind is int) and not aval & 1:
+                elif kind is float or kind is int:
                     a_x = x._a
                     a_y = number(y, a_x.dtype)
                     z = {forward_number}
@@ -121,12 +120,11 @@ def reflected(y, x):
         own_y = y._own
         if own_y is not None:
             aval = own_y[2]
-            if not aval & 1:
-                a_y = y._a
-                a_x = number(x, a_y.dtype)
-                z = {forward_number}
-                {as_array}
-                {record_y}
+            a_y = y._a
+            a_x = number(x, a_y.dtype)
+            z = {forward_number}
+            {as_array}
+            {record_y}
     return general(x, y)
 """
 
@@ -150,12 +148,12 @@ def general({arguments}):
     return apply_op(OP, ({arguments},), {{}})
 """
 
-# A tensor with a meta may be of inference mode, which must not be saved.
+# Tensors of inference mode must not be saved.
 _UNWRAP = """
 if type({n}) is Tensor:
     own_{n} = {n}._own
     a_{n} = {n}._a
-    if own_{n} is None and {n}._meta is not None and {n}._meta.inference:
+    if SAVING_REFUSED and own_{n} is None and {n}.is_inference():
         return apply_op(OP, ({arguments},), {{}})
 else:
     own_{n} = None
@@ -197,11 +195,13 @@ def number(value: float, dtype: np.dtype) -> Any:
         known = _doubles
     elif dtype is FLOAT32:
         known = _singles
+    elif dtype in DTYPE_CODES:  # equal to one of these, but another object: from a pickle
+        known = _doubles if dtype == FLOAT64 else _singles
     else:
         return value
     found = known.get(value)
     if found is None:
-        found = np.array(value, dtype)
+        found = np.array(value, FLOAT64 if known is _doubles else FLOAT32)
         found.flags.writeable = False
         if value != 0:  # 0.0 and -0.0 are equal keys but not equal numbers
             if len(known) >= _NUMBERS_KEPT:
@@ -266,9 +266,11 @@ def _compile(op: Op, source: str) -> dict[str, Any]:
         "FLOAT32": FLOAT32,
         "FLOAT64": FLOAT64,
         "MODE": MODE,
+        "NUMBER_TYPES": NUMBER_TYPES,
         "OP": op,
         "PLAIN": PLAIN,
         "QUIET": QUIET,
+        "SAVING_REFUSED": MODE.inference_used,
         "SPECIAL": MODE.special,
         "TAPE": TAPE,
         "THREAD": MODE.thread,
@@ -335,15 +337,24 @@ def _record_source(op: SweptOp, active: tuple[str, ...] | None, y: str = "") -> 
         else:
             test = " or ".join(f"own_{other} is not None" for other in readers)
             saved.append(f"{value} if {test} else None")
-    # beside one input there is a number in the short way
-    numbers = len(op.arguments) > 1 and active is not None and len(active) == 1
-    kept = {name for other in active or () for name in op.reads(other)}
-    flags = NUMBERS if numbers and not kept & {"z", *(active or ())} else 0
+    code = str(op.code)
+    numbers = str(op.code | NUMBERS << 32)
+    if len(op.arguments) == 2 == len(op.differentiable):
+        if active is None:
+            tests = [
+                f"own_{other} is None and type({other}) in NUMBER_TYPES"
+                for name, other in (op.arguments, op.arguments[::-1])
+                if not set(op.reads(name)) & {"z", name}
+            ]
+            if tests:
+                code = f"{numbers} if {' or '.join(tests)} else {code}"
+        elif len(active) == 1 and not set(op.reads(active[0])) & {"z", *active}:
+            code = numbers  # beside one input there is a number in the short way
     return _fill(
         _RECORD,
         owners=", ".join(owners),
         saved="".join(f", {value}" for value in saved),
-        code=str(op.code | flags << 32),
+        code=code,
         x=slots[0],
         y=y or ([*slots, "0"][1]),
     )

@@ -27,11 +27,21 @@ class Switches(threading.local):
 class Mode:
     """The switches of the current thread, and those that all threads share."""
 
-    __slots__ = ("anomaly", "check_nan", "mutation_guard", "special", "thread")
+    __slots__ = (
+        "anomaly",
+        "check_nan",
+        "complex_used",
+        "inference_used",
+        "mutation_guard",
+        "special",
+        "thread",
+    )
 
     def __init__(self) -> None:
         self.special: list[None] = []  # one item for every deviation: its length is an atomic count
         self.thread = Switches()
+        self.inference_used: list[None] = []  # not empty once there are tensors of inference mode
+        self.complex_used = False
         self.anomaly = False
         self.check_nan = True
         self.mutation_guard: Any = None  # looks after saved values before memory is written
@@ -67,10 +77,18 @@ class Mode:
 
     def set_inference(self, on: bool) -> bool:
         """Switch inference mode in this thread; return what it was."""
-        before = self.thread.inference
+        before: bool = self.thread.inference
         self.thread.inference = on
+        if on and not self.inference_used:
+            self.inference_used.append(None)
         self._count(on, before)
         return before
+
+    def note_complex(self) -> None:
+        """From now on ops have to look whether what they record is complex."""
+        if not self.complex_used:
+            self.complex_used = True
+            self.special.append(None)
 
     def set_saved_hooks(self, pairs: tuple[Any, ...]) -> None:
         """Choose the hooks that values saved in this thread go through."""

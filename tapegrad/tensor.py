@@ -239,7 +239,8 @@ class Tensor:
 
     def is_inference(self) -> bool:
         """Return whether it was made in inference mode."""
-        return self._meta is not None and self._meta.inference
+        meta = self._meta
+        return meta is not None and meta.inference
 
     def numpy(self) -> np.ndarray:
         """Return the array itself (shared memory).
@@ -296,6 +297,9 @@ class Tensor:
     @grad.deleter
     def grad(self) -> None:
         self.ensure_meta().grad = None
+
+
+AVALS.at_complex = MODE.note_complex
 
 
 def wrap(array: np.ndarray, own: Owner | None = None, inference: bool = False) -> Tensor:

@@ -11,6 +11,7 @@ from tapegrad.creation import as_tensor
 from tapegrad.func import vjp
 from tapegrad.tensor import Tensor
 
+_COMPLEX = "has complex numbers; check them with tapegrad.autograd.gradcheck"
 _STEPS = {np.dtype(np.float32): 3e-3, np.dtype(np.float64): 6e-6}
 _TOLERANCES = {np.dtype(np.float32): 2e-2, np.dtype(np.float64): 1e-6}
 
@@ -83,9 +84,7 @@ def check_grads(
     """
     arrays = [np.asarray(a.detach().numpy() if isinstance(a, Tensor) else a) for a in args]
     if any(a.dtype.kind == "c" for a in arrays):
-        raise TypeError(
-            "check_grads: `args` has complex numbers; check them with tapegrad.autograd.gradcheck"
-        )
+        raise TypeError(f"check_grads: `args` {_COMPLEX}")
     arrays = [a if a.dtype.kind == "f" else a.astype(np.float64) for a in arrays]
     dtype = min((a.dtype for a in arrays), key=lambda d: d.itemsize)
     _check(
@@ -112,6 +111,8 @@ def _check(
 ) -> None:
     tangents = [np.asarray(rng.standard_normal(a.shape), a.dtype) for a in args]
     value, pullback = vjp(f, *args)
+    if value.dtype.kind == "c":
+        raise TypeError(f"check_grads: the result of `f` {_COMPLEX}")
     cotangent = np.asarray(rng.standard_normal(value.shape), value.dtype)
     found = pullback(cotangent)
     reverse = sum(

@@ -11,6 +11,7 @@ complex arrays need nothing else.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,7 @@ class AvalTable:
         self._kept: list[np.ndarray] = []
         self._set_words(np.zeros((64, AVAL_WORDS), np.int64))
         self._lock = threading.Lock()
+        self.at_complex: Callable[[], None] = lambda: None  # called when there is a new complex one
 
     def _set_words(self, words: np.ndarray) -> None:
         # a running sweep may still read the table before the last growth
@@ -86,6 +88,8 @@ class AvalTable:
                 f"{MAX_DIMS - (len(dims) - len(shape))}; reshape it"
             )
         code = DTYPE_CODES[part]
+        if part is not dtype:
+            self.at_complex()
         with self._lock:
             if (shape, dtype) in self._ids:
                 return self._ids[shape, dtype]
