@@ -31,6 +31,7 @@ from tapegrad.tensor import Tensor, wrap
 if TYPE_CHECKING:
     from tapegrad.autograd.function import Function
 
+_GRADIENT_TYPES = {Tensor, type(None)}
 OTHER, PASSIVE, ACTIVE = range(3)  # what an argument is: no tensor, a tensor, one with history
 
 
@@ -218,14 +219,18 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
                 continue
             if tensor._meta is not None:
                 check_savable(tensor)
-            for k, result in enumerate(results):
-                if result is tensor and tensor._own is None:
-                    kept.append((k, Packed(tensor, None) if hooked else tensor._a))
-                    break
-            else:
-                kept.append(Packed(tensor, tensor._own) if hooked else _snapshot(tensor))
+            own = tensor._own
+            if own is None:
+                for k, result in enumerate(results):
+                    if result is tensor:
+                        kept.append((k, Packed(tensor, None) if hooked else tensor._a))
+                        break
+                else:
+                    kept.append(Packed(tensor, None) if hooked else wrap(tensor._a))
+            else:  # as it is now: its handle may be given another history later
+                kept.append(Packed(tensor, own) if hooked else wrap(tensor._a, own))
         self._saved = tuple(kept)
-        self._given = ()
+        self._given = ()  # an output would hold this context
 
     @property
     def saved_tensors(self) -> tuple[Tensor | None, ...]:
@@ -303,7 +308,14 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
         return self._check_result(result)
 
     def _check_result(self, result: Any) -> list[Any]:
-        kinds, name = self._kinds, type(self).__name__
+        kinds = self._kinds
+        if type(result) is tuple and len(result) == len(kinds):
+            types = set(map(type, result))
+            if OTHER not in kinds and types <= _GRADIENT_TYPES:
+                if PASSIVE not in kinds:
+                    return list(result)
+                return [g for g, kind in zip(result, kinds, strict=True) if kind == ACTIVE]
+        name = type(self).__name__
         given = list(result) if isinstance(result, tuple) else [result]
         count = len(kinds)
         if len(given) > count and all(g is None for g in given[count:]):
@@ -397,12 +409,7 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
             finally:
                 self._runs = None
             if type(result) is Tensor:
-                parent = owner[OWN_INPUTS]
-                array, aval = result._a, parent[OWN_AVAL]
-                if AVALS.known(array) != aval or not array.flags.c_contiguous:
-                    self._check_kind(array.dtype, aval, 0)
-                    array = fit_array(array, aval, self._what(0))
-                return [(parent, array)]
+                return [(owner[OWN_INPUTS], self._fitted(result._a, owner[OWN_INPUTS], 0))]
             found = self._check_result(result)
         else:
             if self.outputs is None:
@@ -414,14 +421,15 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
         for k, (cotangent, parent) in enumerate(zip(found, parents_of(owner), strict=False)):
             assert parent is not None
             if cotangent is not None:
-                array, aval = cotangent._a, parent[OWN_AVAL]
-                self._check_kind(array.dtype, aval, k)
-                gifts.append((parent, fit_array(array, aval, self._what(k))))
+                gifts.append((parent, self._fitted(cotangent._a, parent, k)))
             elif runs_undefined(parent):
                 sweep.touch(parent[OWN_SLOT])
         return gifts
 
-
-def _snapshot(tensor: Tensor) -> Tensor:
-    """Keep a tensor as it is now: its handle may be given another history later."""
-    return wrap(tensor._a, tensor._own)
+    def _fitted(self, array: np.ndarray, parent: Owner, k: int) -> np.ndarray:
+        """Return a gradient as an array of its input's aval."""
+        aval = parent[OWN_AVAL]
+        if AVALS.known(array) == aval and array.flags.c_contiguous:
+            return array
+        self._check_kind(array.dtype, aval, k)
+        return fit_array(array, aval, self._what(k))

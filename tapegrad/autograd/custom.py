@@ -233,15 +233,18 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
                 MODE.special.pop()
             else:
                 MODE.set_recording(recording)
-        if kinds is _ONE_ACTIVE and way == PLAIN and type(output) is Tensor and not ctx._marked:
-            array = output._a
-            aval = AVALS.known(array)
-            fresh = output._own is None and output._meta is None and array.base is None
-            if fresh and aval is not None:
-                return _record_one(ctx, args[0]._own, output, aval)
-        ctx._closed = True
         several = isinstance(output, tuple)
-        recording = recording and not MODE.thread.inference
+        recording = recording and not switches["inference"]
+        if recording and ACTIVE in kinds and not ctx._marked:
+            if not several:
+                aval = _fresh(output, args)
+                if aval is not None:
+                    return _record_one(ctx, args, output, aval)
+            else:
+                avals = [_fresh(result, args) for result in output]
+                if None not in avals and len({*map(id, output)}) == len(output) > 1:
+                    return _record_several(ctx, args, output, avals)
+        ctx._closed = True
         results = _record(cls, ctx, args, output if several else (output,), recording)
         return results if several else results[0]
 
@@ -261,23 +264,60 @@ def _bind(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     return bound.args[len(first) :]
 
 
-def _record_one(ctx: BackwardCFunction, parent: Owner, result: Tensor, aval: int) -> Tensor:
-    """Record the commonest case: one tensor as argument, one new tensor as output."""
+def _fresh(result: Any, args: tuple[Any, ...]) -> int | None:
+    """Return the aval of an output if it is a new tensor on memory of its own; else None."""
+    if type(result) is not Tensor or result._own is not None or result._meta is not None:
+        return None
+    array = result._a
+    if array.base is not None:
+        return None
+    if len(args) > 1:  # the only one has history, and so is not the result
+        for arg in args:
+            if arg is result:
+                return None
+    return AVALS.known(array)
+
+
+def _parents(args: tuple[Any, ...]) -> list[Owner]:
+    return [arg._own for arg in args if isinstance(arg, Tensor) and arg._own is not None]
+
+
+def _record_one(ctx: BackwardCFunction, args: tuple[Any, ...], result: Tensor, aval: int) -> Tensor:
+    """Record the commonest case: one new tensor as output."""
     given = ctx._given
     if given:
-        if len(given) == 1 and given[0] is result:
+        if len(given) == 1 and given[0] is result and not MODE.special:
             ctx._saved = ((0, result._a),)
             ctx._given = ()
         else:
             ctx.keep((result,))
-    segment, slot = TAPE.next_slot()
-    owner = [segment, slot, aval, parent, None, ctx]
-    segment.extend((slot, FUNCTION, aval, parent[OWN_SLOT], 0, id(owner)))
+    if len(args) == 1:
+        parent = args[0]._own
+        segment, slot = TAPE.next_slot()
+        owner = [segment, slot, aval, parent, None, ctx]
+        segment.extend((slot, FUNCTION, aval, parent[OWN_SLOT], 0, id(owner)))
+        if MODE.special:
+            note_origin(owner)
+    else:
+        owner = append_record(FUNCTION, aval, _parents(args), ctx, False)
+        slot = owner[OWN_SLOT]
     ctx._slot = slot
     result._own = owner
-    if MODE.special:
-        note_origin(owner)
     return result
+
+
+def _record_several(
+    ctx: BackwardCFunction, args: tuple[Any, ...], results: tuple[Tensor, ...], avals: list[Any]
+) -> tuple[Tensor, ...]:
+    """Record several new tensors as outputs."""
+    if ctx._given:
+        ctx.keep(results)
+    ctx.outputs = [(AVALS.shapes[aval], AVALS.dtypes[aval]) for aval in avals]
+    owner = append_record(FUNCTION, TUPLE_AVAL, _parents(args), ctx, False)
+    ctx._slot = owner[OWN_SLOT]
+    for k, result in enumerate(results):
+        result._own = select(owner, k)
+    return tuple(results)
 
 
 def _record(
@@ -300,7 +340,7 @@ def _record(
         and result.dtype in DIFFERENTIABLE
         for result, old in zip(results, given, strict=True)
     ]
-    parents = [arg._own for arg in args if isinstance(arg, Tensor) and arg._own is not None]
+    parents = _parents(args)
     for result, is_one in zip(results, differentiable, strict=True):
         if isinstance(result, Tensor) and not is_one and id(result) not in dirty:
             result._own = None

@@ -368,27 +368,37 @@ class Sweep:
     def _run_chain(self, slot: int, gifts: Gifts) -> Gifts:
         """Run Functions that follow one on the other, without asking compiled code between.
 
-        The next record must come just before the slot, have no hooks, and be waited for by nothing
-        else: its window entry is untouched.
+        The next record must come just before the slot and have no hooks, and compiled code must not
+        have contributed to it: its window entry is untouched. What goes elsewhere waits until the
+        end of the chain.
         """
         window = self.space.windows[self.state[S_CURRENT]]
         untouched = NEEDED | PASSES if self.state[S_NEED_MODE] else 0
-        retain = self.retain
-        while len(gifts) == 1:
-            owner, array = gifts[0]
+        waiting: dict[int, tuple[Owner, np.ndarray]] = {}
+        while True:
+            for owner, array in gifts:
+                target = owner[OWN_SLOT]
+                if target in waiting:
+                    array = np.asarray(waiting[target][1] + array)
+                waiting[target] = owner, array
             index = slot & _INDEX
-            if owner[OWN_SLOT] != slot - 1 or not index or type(owner[OWN_HOME]) is Notes:
-                break
-            frame = owner[-1]
-            if not isinstance(frame, Frame) or not frame.direct:
-                break
-            if window[2 * index - 1] & ~REACHED != untouched:
-                break
-            gifts = frame.contributions(self, owner, array)
-            if not retain:
-                frame.release()
             slot -= 1
-        return gifts
+            if slot not in waiting or not index:
+                break
+            owner, array = waiting[slot]
+            frame = owner[-1]
+            if (
+                window[2 * index - 1] & ~REACHED != untouched
+                or type(owner[OWN_HOME]) is Notes
+                or not isinstance(frame, Frame)
+                or not frame.direct
+            ):
+                break
+            del waiting[slot]
+            gifts = frame.contributions(self, owner, array)
+            if not self.retain:
+                frame.release()
+        return list(waiting.values())
 
     def _give(self, gifts: Gifts) -> None:
         """Hand arrays that Python computed to compiled code, which adds them to adjoints."""
