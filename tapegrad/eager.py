@@ -22,7 +22,7 @@ from tapegrad.ops.op import Op, normalize_axes
 from tapegrad.tape.aval import AVALS, DTYPE_CODES, FLOAT32, FLOAT64
 from tapegrad.tape.layout import NUMBERS
 from tapegrad.tape.tape import TAPE
-from tapegrad.tensor import Tensor
+from tapegrad.tensor import Tensor, wrap
 
 # What every specialised function ends with: append the record of `z` and hand out its tensor.
 _RECORD = """
@@ -132,11 +132,14 @@ def reflected(y, x):
 _GENERAL = """
 def general({arguments}):
     way = MODE.way() if SPECIAL else PLAIN
-    if way == CAREFUL:
+    inference = way == CAREFUL and THREAD.inference
+    if way == CAREFUL and not inference:
         return apply_op(OP, ({arguments},), {{}})
     {unwrap}
     z = forward({operands})
     {as_array}
+    if inference:
+        return wrap(z, None, True)
     if way == QUIET or {untracked}:
         {passive}
     dtype = z.dtype
@@ -153,7 +156,7 @@ _UNWRAP = """
 if type({n}) is Tensor:
     own_{n} = {n}._own
     a_{n} = {n}._a
-    if SAVING_REFUSED and own_{n} is None and {n}.is_inference():
+    if SAVING_REFUSED and own_{n} is None and not inference and {n}.is_inference():
         return apply_op(OP, ({arguments},), {{}})
 else:
     own_{n} = None
@@ -234,6 +237,8 @@ def _view_function(op: View) -> Callable[..., Any]:
     names = tuple(op.parameters)
 
     def function(x: Any, *args: Any, **kwargs: Any) -> Any:
+        if not args and kwargs.keys() == op.parameters.keys():
+            return apply_view(op, x, kwargs)
         if kwargs or len(args) != len(names):
             return apply_op(op, (x, *args), kwargs)
         return apply_view(op, x, dict(zip(names, args, strict=True)))
@@ -283,6 +288,7 @@ def _compile(op: Op, source: str) -> dict[str, Any]:
         "forward": op.forward,
         "ndarray": np.ndarray,
         "number": number,
+        "wrap": wrap,
     }
     if isinstance(op, Elementwise):
         scope["compiled"] = op.compiled

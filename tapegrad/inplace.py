@@ -223,11 +223,8 @@ def apply_inplace(op: Op | Composite, target: Tensor, *others: Any, **named: Any
         # the op may save what is about to be overwritten
         source = wrap(target._a.copy(), _old_history(target))
     others = tuple(source if other is target else other for other in others)
-    if isinstance(op, Composite):
-        result = op.function(source, *others, **named)
-    else:
-        result = apply_op(op, (source, *others), named)
-    return write(target, result, op.name)
+    call = op.function if isinstance(op, Composite) else op.public
+    return _overwrite(target, call(source, *others, **named), op.name, False)
 
 
 def _old_history(target: Tensor) -> Owner | None:
@@ -248,17 +245,29 @@ def write(target: Tensor, value: Any, what: str, keep: bool = False) -> Tensor:
     With `keep` the target's history stays, with a gradient of zero.
     """
     check_writable(target, what, value)
-    array = np.asarray(unwrap(value))
-    if np.broadcast_shapes(array.shape, target.shape) != target.shape:
-        raise RuntimeError(
-            f"{what}: output with shape {list(target.shape)} doesn't match the broadcast shape "
-            f"{list(np.broadcast_shapes(array.shape, target.shape))}"
-        )
-    if not np.can_cast(array.dtype, target.dtype, "same_kind"):
+    return _overwrite(target, value, what, keep)
+
+
+def _check_fit(array: np.ndarray, target: np.ndarray, what: str) -> None:
+    """Raise if an array cannot be written to another one."""
+    if array.shape != target.shape:
+        shape = np.broadcast_shapes(array.shape, target.shape)
+        if shape != target.shape:
+            raise RuntimeError(
+                f"{what}: output with shape {list(target.shape)} doesn't match the broadcast shape "
+                f"{list(shape)}"
+            )
+    if array.dtype != target.dtype and not np.can_cast(array.dtype, target.dtype, "same_kind"):
         raise RuntimeError(
             f"{what}: result type {array.dtype} can't be cast to the desired output type "
             f"{target.dtype}"
         )
+
+
+def _overwrite(target: Tensor, value: Any, what: str, keep: bool) -> Tensor:
+    """Do what `write` does, where it is known to be allowed."""
+    array = np.asarray(unwrap(value))
+    _check_fit(array, target._a, what)
     own = owner_of(value)
     if own is not None and MODE.recording:
         if target.dtype not in DIFFERENTIABLE:
@@ -270,7 +279,6 @@ def write(target: Tensor, value: Any, what: str, keep: bool = False) -> Tensor:
         if array.shape != target.shape:
             value = apply_op(broadcast_to, (value, target.shape), {})
         own = value._own
-    protect(target)
     if keep and target._own is not None and MODE.recording:
         kept = array if own is None else wrap(unwrap(value), own)
         bound = {"x": wrap(target._a, target._own), "value": kept, "index": ...}

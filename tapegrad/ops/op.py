@@ -85,8 +85,11 @@ class Op:
                 kind in (list, tuple) and any(hasattr(type(item), "_apply_op") for item in value)
             ):
                 return self.public(*args, **kwargs)
-        if not kwargs and len(args) == len(self.arguments):
-            return self.forward(*args, **self.parameters)
+        if len(args) == len(self.arguments):
+            if not kwargs:
+                return self.forward(*args, **self.parameters)
+            if kwargs.keys() == self.parameters.keys():
+                return self.forward(*args, **kwargs)
         bound = self.bind(args, kwargs)
         parameters = {name: bound[name] for name in self.parameters}
         return self.forward(*[bound[name] for name in self.arguments], **parameters)
