@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -35,12 +34,7 @@ class set_detect_anomaly:
     def __enter__(self) -> None:
         pass
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         MODE.set_anomaly(*self._before)
 
 
@@ -79,12 +73,7 @@ class detect_anomaly:
     def __enter__(self) -> None:
         self._before = MODE.set_anomaly(True, self.check_nan)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         MODE.set_anomaly(*self._before)
 
 

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from tapegrad.autograd.edge import GradientEdge, owner_of_edge
-from tapegrad.autograd.engine import Pass, sweep_arrays, sweep_tensors
+from tapegrad.autograd.engine import sweep_arrays, sweep_tensors
+from tapegrad.autograd.passes import Pass
 from tapegrad.autograd.running_hooks import (
     run_posthooks,
     run_prehooks,

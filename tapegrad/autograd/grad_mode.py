@@ -6,7 +6,6 @@ import functools
 import inspect
 import warnings
 from collections.abc import Callable, Generator
-from types import TracebackType
 from typing import Any, TypeVar
 
 from tapegrad.modes import MODE
@@ -32,12 +31,7 @@ class _GradMode:
     def __enter__(self) -> None:
         self._before = MODE.set_recording(self.enabled)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         MODE.set_recording(self._before)
 
     def __call__(self, function: F) -> F:
@@ -176,12 +170,7 @@ class inference_mode(_GradMode):
         self._inference = MODE.set_inference(self.mode)
         self._before = MODE.set_recording(not self.mode)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         MODE.set_recording(self._before)
         MODE.set_inference(self._inference)
 

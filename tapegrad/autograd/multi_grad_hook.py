@@ -7,9 +7,9 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from tapegrad.autograd.engine import RUNNING, Pass
 from tapegrad.autograd.hooks import register_hook
 from tapegrad.autograd.node import RemovableHandle
+from tapegrad.autograd.passes import RUNNING, Pass
 from tapegrad.tensor import Tensor
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable, Iterable
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -59,12 +58,7 @@ class saved_tensors_hooks:
         MODE.set_saved_hooks((*thread.saved_hooks, (self.pack_hook, self.unpack_hook)))
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         MODE.set_saved_hooks(MODE.thread.saved_hooks[:-1])
 
 
@@ -102,12 +96,7 @@ class disable_saved_tensors_hooks(contextlib.ContextDecorator):
             raise RuntimeError(self.error_message)
         MODE.thread.hooks_forbidden = self.error_message
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         MODE.thread.hooks_forbidden = self._before
 
 
@@ -192,13 +181,8 @@ class allow_mutation_on_saved_tensors(contextlib.ContextDecorator):
         MODE.mutation_guard = self._guard
         return self._guard
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._hooks.__exit__(kind, error, trace)
+    def __exit__(self, *exc: object) -> None:
+        self._hooks.__exit__(*exc)
         MODE.mutation_guard = None
         self._guard.clear()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from tapegrad.autograd.engine import ENGINE, Engine
+from tapegrad.autograd.passes import ENGINE, Engine
 from tapegrad.creation import as_tensor, tensor
 from tapegrad.tensor import Tensor
 
