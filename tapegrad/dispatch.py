@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.frames import TUPLE_AVAL, OpFrame, needs_frame, note_origin, select
+from tapegrad.frames import TUPLE_AVAL, Active, OpFrame, needs_frame, note_origin, select
 from tapegrad.kernels.structs import address_of
 from tapegrad.modes import MODE
 from tapegrad.ops.kinds import Elementwise, Opaque, Reduction, SweptOp, View
@@ -74,7 +74,7 @@ def apply_op(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return passive(z)
     check_recordable(op, z)
     if needs_frame(op, z, values):
-        return wrap(z, OpFrame(op, bound, z).append(AVALS.of(z)))
+        return wrap(z, OpFrame(Active(op, bound), bound, z).append(AVALS.of(z)))
     return wrap(z, _record_swept(op, z, [_as_dtype(v, z.dtype) for v in values], parameters))
 
 
@@ -235,30 +235,33 @@ def _note_view(result: Tensor, source: Tensor, op: View, parameters: dict[str, A
 
 def apply_opaque(op: Opaque, bound: dict[str, Any]) -> Any:
     """Compute an op that has Python rules, from all its arguments by name."""
-    arrays = [unwrap(bound[name]) for name in op.arguments]
-    out = op.forward(*arrays, **{name: bound[name] for name in op.parameters})
-    if isinstance(out, tuple):
-        return _apply_several(op, bound, out)
+    active = Active(op, bound)
+    if op.parameters:
+        out = op.function(*active.arrays, **{name: bound[name] for name in op.parameters})
+    else:
+        out = op.function(*active.arrays)
+    record = bool(active.mask) and (not MODE.special or MODE.recording)
+    if type(out) is tuple:
+        return _apply_several(active, bound, out, record)
     z = as_array(out)
     if z.base is not None:  # maybe a view, which nobody would know of
         z = z.copy()
-    if z.dtype.kind in "biu" or (MODE.special and not MODE.recording):
-        return passive(z)
-    frame = OpFrame(op, bound, z)
-    if not frame.parents:
+    if not record or z.dtype.kind in "biu":
         return passive(z)
     check_recordable(op, z)
-    return wrap(z, frame.append(AVALS.of(z)))
+    return wrap(z, OpFrame(active, bound, z).append(AVALS.of(z)))
 
 
-def _apply_several(op: Opaque, bound: dict[str, Any], out: tuple[Any, ...]) -> tuple[Tensor, ...]:
+def _apply_several(
+    active: Active, bound: dict[str, Any], out: tuple[Any, ...], record: bool
+) -> tuple[Tensor, ...]:
     """Record an op with several outputs, and each output as a selection from it."""
     results = tuple(as_array(z) for z in out)
-    frame = OpFrame(op, bound, results)
-    if not frame.parents or not MODE.recording:
+    if not record:
         return tuple(passive(z) for z in results)
     for z in results:
-        check_recordable(op, z)
+        check_recordable(active.op, z)
+    frame = OpFrame(active, bound, results)
     frame.outputs = [(z.shape, z.dtype) for z in results]
-    record = frame.append(TUPLE_AVAL)
-    return tuple(wrap(z, select(record, k)) for k, z in enumerate(results))
+    maker = frame.append(TUPLE_AVAL)
+    return tuple(wrap(z, select(maker, k)) for k, z in enumerate(results))

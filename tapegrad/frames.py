@@ -175,34 +175,57 @@ class _Framed:
 FRAMED = OPS.register(_Framed())
 
 
+class Active:
+    """The arguments of a call of an op: their arrays, and which of them need a gradient."""
+
+    __slots__ = ("arrays", "inputs", "lengths", "mask", "op", "parents")
+
+    def __init__(self, op: Op, bound: dict[str, Any]) -> None:
+        self.op = op
+        self.arrays: list[Any] = []
+        self.inputs: list[tuple[str, int | None]] = []  # names, and places in arguments of several
+        self.parents: list[Owner | None] = []
+        self.lengths = _NO_LENGTHS  # of arguments of several
+        self.mask = 0
+        rules = op.rules
+        for bit, name in enumerate(op.arguments):
+            value = bound[name]
+            kind = type(value)
+            if kind is Tensor:
+                self.arrays.append(value._a)
+                own = value._own
+                if own is not None and name in rules:
+                    self.inputs.append((name, None))
+                    self.parents.append(own)
+                    self.mask |= 1 << bit
+            elif kind is list or kind is tuple:
+                self.arrays.append([_array(item) for item in value])
+                self.lengths = {**self.lengths, name: len(value)}
+                for k, item in enumerate(value):
+                    if type(item) is Tensor and item._own is not None and name in rules:
+                        self.inputs.append((name, k))
+                        self.parents.append(item._own)
+                        self.mask |= 1 << bit
+            else:
+                self.arrays.append(value)
+
+
+_NO_LENGTHS: dict[str, int] = {}
+
+
 class OpFrame(RuleFrame):
     """The frame of an op of the table: which inputs matter, and what their rules read."""
 
     __slots__ = ("constants", "inputs", "lengths", "op", "outputs", "parents", "saved", "saves")
 
-    def __init__(self, op: Op, bound: dict[str, Any], z: Any) -> None:
+    def __init__(self, active: Active, bound: dict[str, Any], z: Any) -> None:
+        op, mask = active.op, active.mask
         self.op = op
-        self.inputs: list[tuple[str, int | None]] = []
-        self.parents: list[Owner | None] = []  # until the record is appended
+        self.inputs = active.inputs
+        self.parents = active.parents  # until the record is appended
+        self.lengths = active.lengths
         self.outputs: list[tuple[tuple[int, ...], np.dtype]] | None = None
-        self.lengths: dict[str, int] = {}  # of arguments that are lists
-        active = 0
-        for bit, name in enumerate(op.arguments):
-            value = bound[name]
-            known = len(self.parents)
-            if type(value) is Tensor:
-                if value._own is not None and name in op.rules:
-                    self.inputs.append((name, None))
-                    self.parents.append(value._own)
-            elif type(value) in (list, tuple):
-                self.lengths[name] = len(value)
-                for k, item in enumerate(value):
-                    self._add_input(name, k, item)
-            else:
-                self._add_input(name, None, value)
-            if len(self.parents) > known and name in op.rules:
-                active |= 1 << bit
-        values, shapes, self.saves = op.plan(active)
+        values, shapes, self.saves = op.plan(mask)
         self.saved: dict[str, Any] = {}
         self.constants: dict[str, Any] = {}  # what is neither checked nor freed
         for name in values:
@@ -217,12 +240,8 @@ class OpFrame(RuleFrame):
                     bound["x"]._a, z, bound["axis"]
                 )
         for name in shapes:  # of these only the shape: their values need not be kept
-            self.constants[name] = _shapes(bound[name.removesuffix("_shape")])
-
-    def _add_input(self, name: str, k: int | None, value: Any) -> None:
-        if isinstance(value, Tensor) and value._own is not None and name in self.op.rules:
-            self.inputs.append((name, k))
-            self.parents.append(value._own)
+            value = bound[name.removesuffix("_shape")]
+            self.constants[name] = value._a.shape if type(value) is Tensor else _shapes(value)
 
     def append(self, aval: int) -> Owner:
         """Append the record of this frame."""

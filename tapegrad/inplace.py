@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tapegrad.dispatch import apply_op, apply_opaque, apply_view, owner_of, unwrap
-from tapegrad.frames import FRAMED, OpFrame, RuleFrame, append_record
+from tapegrad.frames import FRAMED, Active, OpFrame, RuleFrame, append_record
 from tapegrad.modes import MODE
 from tapegrad.ops import indexing, piecewise
 from tapegrad.ops.indexing import put_view, show
@@ -208,8 +208,8 @@ def note_mutation(target: Tensor, what: str) -> None:
 
 def record_unrun(op: Opaque, z: np.ndarray, bound: dict[str, Any]) -> Owner | None:
     """Record an opaque op whose result is in memory already and whose rules read no values."""
-    frame = OpFrame(op, bound, z)
-    return frame.append(AVALS.of(z)) if frame.parents else None
+    active = Active(op, bound)
+    return OpFrame(active, bound, z).append(AVALS.of(z)) if active.mask else None
 
 
 # -- what users call ------------------------------------------------------------------------------

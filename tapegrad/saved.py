@@ -76,15 +76,16 @@ def save(value: Any) -> Any:
 
     Values that are neither arrays nor tensors are kept as they are; of lists, every item.
     """
-    if isinstance(value, Tensor):
+    kind = type(value)
+    if kind is Tensor:
         if value._meta is not None:
             check_savable(value)
         if MODE.special and MODE.thread.saved_hooks:
             return Packed(value, value._own)
         return wrap(value._a, value._own)
-    if type(value) in (list, tuple):
-        return type(value)(save(item) for item in value)
-    if type(value) is np.ndarray and MODE.special and MODE.thread.saved_hooks:
+    if kind is list or kind is tuple:
+        return kind(save(item) for item in value)
+    if kind is np.ndarray and MODE.special and MODE.thread.saved_hooks:
         return Packed(wrap(value), None)
     return value
 

@@ -44,12 +44,9 @@ from tapegrad.tape.code import OPS
 from tapegrad.tape.layout import (
     FREED,
     LEAF_CLOCK,
-    NEEDED,
     OWN_AVAL,
     OWN_INPUTS,
     OWN_SLOT,
-    PASSES,
-    REACHED,
 )
 from tapegrad.tape.owner import (
     Notes,
@@ -265,7 +262,7 @@ def marks_between(roots: Sequence[int], slots: Iterable[int]) -> tuple[set[int],
     """Return what lies on a path from a root to some slots: these too, and all but these."""
     marks = Sweep(run_record, run_slot_hooks, True)
     marks.request(roots, slots)
-    found = marks.marked(NEEDED) & marks.marked(REACHED), marks.marked(PASSES)
+    found = marks.marked()
     marks.finish()
     return found
 

@@ -249,15 +249,18 @@ class Sweep:
         window, index, _ = self._entry(slot)
         return bool(window[index + 1] & NEEDED)
 
-    def marked(self, flag: int) -> set[int]:
-        """Return the slots with a flag of the windows; `request` sets them."""
-        found: set[int] = set()
+    def marked(self) -> tuple[set[int], set[int]]:
+        """Return what `request` has marked: all that is needed, and what of it passes on."""
+        needed: set[int] = set()
+        passing: set[int] = set()
         table = self.space.table
         for number, k in self.segments.items():
             low, high = table[k * SEG_WORDS + SEG_LOW], table[k * SEG_WORDS + SEG_HIGH]
-            rows = np.flatnonzero(self.space.window_flags(k)[low : high + 1] & flag)
-            found.update((rows + (low + (number << SEGMENT_BITS))).tolist())
-        return found
+            flags = self.space.window_flags(k)[low : high + 1]
+            for wanted, found in ((NEEDED | REACHED, needed), (PASSES, passing)):
+                rows = np.flatnonzero(flags & wanted == wanted)
+                found.update((rows + (low + (number << SEGMENT_BITS))).tolist())
+        return needed, passing
 
     def wants(self, owner: Owner) -> bool:
         """Whether the adjoint of a record's output is wanted."""
