@@ -23,7 +23,7 @@ from tapegrad.saved import SECOND_TIME, Packed, check_savable, check_unmutated
 from tapegrad.tape.aval import AVALS
 from tapegrad.tape.code import OPS
 from tapegrad.tape.layout import OWN_AVAL, OWN_INPUTS, OWN_SLOT
-from tapegrad.tape.owner import Owner, inputs_of, record_owner
+from tapegrad.tape.owner import Owner, inputs_of
 from tapegrad.tape.sweep import Gifts, Sweep
 from tapegrad.tape.tape import TAPE
 from tapegrad.tensor import Tensor, wrap
@@ -269,10 +269,12 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
         return found
 
     def _output(self, k: int) -> Owner | None:
-        """Return the owner of one output, found without a reference, which would be a cycle."""
-        owner = self._runs
-        if owner is None:
-            owner = self._own if hasattr(self, "_own") else record_owner(self._slot)
+        """Return the owner of one output.
+
+        The context has no reference to its record, which would be a cycle: the record is known
+        while its backward runs, and to nodes. Otherwise an output comes without history.
+        """
+        owner = self._runs if self._runs is not None else getattr(self, "_own", None)
         if owner is None or self.outputs is None:
             return owner
         return select(owner, k) if MODE.recording and self.outputs[k] is not None else None

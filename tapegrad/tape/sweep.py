@@ -272,9 +272,11 @@ class Sweep:
         Afterwards `arrays` has the adjoints of all leaves reached and `captured` those of other
         requested slots. Slots in `borrowed` share memory with something else.
         """
+        TAPE.sweeping.append(None)
         try:
             self._drive("driver", "sweep")
         finally:
+            TAPE.sweeping.pop()
             if self.state[S_NSWEPT]:
                 self._release_swept()
             if self._releasing:

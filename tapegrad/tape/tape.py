@@ -161,6 +161,7 @@ class Tape:
         self.leaf_seg = self._new_segment(LEAF_CLOCK >> SEGMENT_BITS)
         self.mutations: dict[int, Mutations] = {}
         self.mutation_count = 0
+        self.sweeping: list[None] = []  # one item for every sweep that runs
 
     def _new_segment(self, number: int) -> Segment:
         segment = Segment(number)
@@ -279,7 +280,11 @@ class Tape:
         ------
         ValueError
             If `mark` is not a position that this tape has passed.
+        RuntimeError
+            While a backward pass runs: it reads these records.
         """
+        if self.sweeping:
+            raise RuntimeError("rewind: a backward pass is running; rewind when it has ended")
         with _lock:
             end = self.next_slot()[1]
             if not 0 < mark <= end:

@@ -172,3 +172,24 @@ class TestDeprecated:
             f = Cube()
         assert isinstance(f, Function)
         assert isinstance(f, FunctionCtx)
+
+
+class TestContextAlone:
+    """A context that outlives its graph can still be asked, and gives outputs without history."""
+
+    def test_saved_output(self):
+        kept = []
+
+        def forward(ctx, x):
+            kept.append(ctx)
+            z = x * 2
+            ctx.save_for_backward(z)
+            return z
+
+        y = make(forward, same).apply(leaf([1.0]))
+        node = y.grad_fn
+        assert node.saved_tensors[0].grad_fn is node
+        del y, node
+        (saved,) = kept[0].saved_tensors
+        assert saved.tolist() == [2.0]
+        assert not saved.requires_grad

@@ -661,3 +661,14 @@ class TestOneInputBroadcast:
             right_a, right_s = tg.autograd.grad((expected * weights).sum(), [a, full])
             np.testing.assert_allclose(by_a.numpy(), right_a.numpy(), rtol=1e-12)
             np.testing.assert_allclose(by_s.item(), right_s.numpy().sum(), rtol=1e-9, atol=1e-9)
+
+
+def test_rewind_is_refused_while_a_backward_pass_runs():
+    tape = tg.current_tape()
+    mark = tape.mark()
+    x = tg.tensor(2.0, requires_grad=True)
+    y = x * x
+    y.register_hook(lambda g: tape.rewind(mark))
+    with pytest.raises(RuntimeError, match="a backward pass is running"):
+        (y * 3).backward()
+    tape.rewind(mark)
