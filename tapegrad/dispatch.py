@@ -22,6 +22,7 @@ from tapegrad.tape.owner import Owner
 from tapegrad.tape.tape import TAPE
 from tapegrad.tensor import Meta, Tensor, wrap
 
+_BOOL = np.dtype(bool)
 NUMBER_TYPES = frozenset([bool, int, float])
 
 
@@ -155,8 +156,11 @@ def _record_swept(
             array = np.asarray(unwrap(named[name]))
             if isinstance(op, Elementwise) and name in op.truths and array.dtype != np.bool_:
                 array = array != 0
-            keep = array.dtype == z.dtype or (array.dtype == np.bool_ and array.ndim > 0)
-            saved.append(array if keep else array.astype(z.dtype))
+            if array.dtype == np.bool_ and array.ndim > 0:
+                # compiled code knows the type by its identity, which unpickling loses
+                saved.append(array if array.dtype is _BOOL else array.astype(_BOOL))
+            else:
+                saved.append(array if array.dtype == z.dtype else array.astype(z.dtype))
     slots = [0 if owner is None else owner[OWN_SLOT] for owner in owners]
     if isinstance(op, Reduction):
         slots.append(_axes_mask(parameters["axis"], unwrap(values[0]).ndim))

@@ -370,7 +370,9 @@ def _elementwise_source(op: Elementwise) -> str:
     names = op.arguments
     inputs = ", ".join(f"a_{n}" for n in names)
     uniform = [
-        f"a_{n}.dtype is dtype" if n in op.differentiable else f"a_{n}.dtype in (dtype, BOOL)"
+        f"a_{n}.dtype is dtype"
+        if n in op.differentiable
+        else f"(a_{n}.dtype is dtype or a_{n}.dtype is BOOL)"
         for n in names
     ]
     source = _fill(

@@ -21,7 +21,7 @@ from tapegrad.saved import check_savable, restore, save
 from tapegrad.tape.aval import AVALS, DIFFERENTIABLE, FLOAT64
 from tapegrad.tape.code import OPS
 from tapegrad.tape.layout import LEAF_CLOCK, NARY, OWN_AVAL, OWN_SLOT, SAVES
-from tapegrad.tape.owner import Frame, Owner, ensure_notes, notes_of, op_and_flags
+from tapegrad.tape.owner import Frame, Owner, ensure_notes, op_and_flags
 from tapegrad.tape.sweep import Gifts, Sweep
 from tapegrad.tape.tape import TAPE, reach_of
 from tapegrad.tensor import Tensor
@@ -56,14 +56,6 @@ class RuleFrame(Frame):
     def saved_arrays(self, owner: Owner) -> SavedArrays:
         """Return the saved arrays, with the records that made them, as which output."""
         return []
-
-
-def runs_undefined(owner: Owner) -> bool:
-    """Whether a record runs also where a Function left its cotangent undefined."""
-    if isinstance(owner[-1], RuleFrame) and owner[-1].runs_undefined:
-        return True
-    notes = notes_of(owner)
-    return notes is not None and bool(notes.hooks or notes.accumulated)
 
 
 def maker_of(owner: Owner | None) -> tuple[Owner | None, int]:

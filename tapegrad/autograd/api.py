@@ -203,12 +203,13 @@ def backward(
     with Pass(roots, owners, create_graph):
         found = _run(roots, owners, retain, create_graph)
         before = MODE.set_recording(create_graph)
+        own_memory = not create_graph and not MODE.anomaly  # the compiled sweep has seen to it
         try:
             for slot, (own, g) in found.items():
                 if slot >= LEAF_CLOCK:
-                    accumulate(own, g, create_graph)
+                    accumulate(own, g, create_graph, own_memory)
                 elif slot in targets and not (meta := targets[slot].ensure_meta()).retains_grad:
-                    add_to_grad(meta, g, create_graph)
+                    add_to_grad(meta, g, create_graph, False)
         finally:
             MODE.set_recording(before)
 
@@ -218,13 +219,16 @@ def _is_retained(own: Owner) -> bool:
     return notes is not None and notes.retains is not None
 
 
-def accumulate(own: Owner, g: Tensor | None, create_graph: bool) -> None:
-    """Run a leaf's hooks on a gradient and add what comes out to its `.grad`."""
+def accumulate(own: Owner, g: Tensor | None, create_graph: bool, own_memory: bool) -> None:
+    """Run a leaf's hooks on a gradient and add what comes out to its `.grad`.
+
+    With `own_memory` nobody else sees the memory of the gradient before the hooks do.
+    """
     meta = own[OWN_INPUTS]
     notes = notes_of(own)
     if notes is None:
-        assert g is not None
-        add_to_grad(meta, g, create_graph)
+        if g is not None:
+            add_to_grad(meta, g, create_graph, own_memory)
         return
     if g is None:
         run_undefined(notes.hooks)
@@ -232,8 +236,8 @@ def accumulate(own: Owner, g: Tensor | None, create_graph: bool) -> None:
         g = run_tensor_hooks(notes.hooks, g)
     if notes.prehooks:
         (g,) = run_prehooks(notes.prehooks, (g,))
-    if g is not None:
-        add_to_grad(meta, g, create_graph)
+    if g is not None:  # a hook may have kept it
+        add_to_grad(meta, g, create_graph, False)
     for hook in list(notes.accumulated.values()):
         if hook(meta.variable(own)) is not None:
             raise RuntimeError("Tensor post accumulate grad hooks should return None.")
@@ -244,12 +248,15 @@ def accumulate(own: Owner, g: Tensor | None, create_graph: bool) -> None:
 _adding = threading.RLock()
 
 
-def add_to_grad(meta: Meta, g: Tensor, create_graph: bool) -> None:
-    """Add to a `.grad`, in place unless it is to be differentiated."""
+def add_to_grad(meta: Meta, g: Tensor, create_graph: bool, own_memory: bool) -> None:
+    """Add to a `.grad`, in place unless it is to be differentiated.
+
+    As later passes will add to it in place, it must not share memory with anything else.
+    """
     with _adding:  # two threads may add to one leaf
         old = meta.grad
         if old is None:
-            meta.grad = g
+            meta.grad = g if own_memory else g.clone()
         elif create_graph:
             meta.grad = old + g
         else:

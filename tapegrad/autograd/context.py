@@ -15,7 +15,6 @@ from tapegrad.frames import (
     fit_array,
     maker_of,
     parents_of,
-    runs_undefined,
     select,
 )
 from tapegrad.modes import MODE
@@ -211,7 +210,7 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
 
         An output is kept by its number, as it would hold this record.
         """
-        hooked = MODE.special and MODE.thread.saved_hooks
+        hooked = bool(MODE.thread.saved_hooks)
         kept: list[Any] = []
         for tensor in self._given:
             if tensor is None:
@@ -424,7 +423,7 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
             assert parent is not None
             if cotangent is not None:
                 gifts.append((parent, self._fitted(cotangent._a, parent, k)))
-            elif runs_undefined(parent):
+            else:
                 sweep.touch(parent[OWN_SLOT])
         return gifts
 

@@ -31,7 +31,6 @@ from tapegrad.frames import (
     fit_array,
     maker_of,
     node_name,
-    runs_undefined,
     title,
 )
 from tapegrad.modes import MODE
@@ -177,11 +176,11 @@ def owner_of_leaf(slot: int) -> Owner:
 def run_record(sweep: Sweep, slot: int, owner: Owner, g: Any) -> Gifts | None:
     """What the compiled sweep calls where a record needs Python: its hooks, its rule."""
     if g is None:
-        if type(owner[0]) is Notes:
+        if type(owner[0]) is Notes and slot not in sweep.hooked:
             run_undefined(owner[0].hooks)
         if not isinstance(owner[-1], RuleFrame) or not owner[-1].runs_undefined:
             for parent in inputs_of(owner):
-                if parent is not None and runs_undefined(parent):
+                if parent is not None:
                     sweep.touch(parent[OWN_SLOT])
             return []
     elif type(owner[0]) is Notes:
@@ -211,7 +210,10 @@ def _run_noted_record(
     for parent, cotangent in zip(
         inputs_of(owner), run_node(owner, notes, given, wanted), strict=False
     ):
-        if parent is None or cotangent is None or not wanted(parent):
+        if parent is None or not wanted(parent):
+            continue
+        if cotangent is None:
+            sweep.touch(parent[OWN_SLOT])
             continue
         array = cotangent._a if isinstance(cotangent, Tensor) else cotangent
         what = f"{node_name(owner)}Backward returned an invalid gradient"
@@ -224,7 +226,10 @@ def run_slot_hooks(sweep: Sweep, slot: int) -> None:
     owner = record_owner(slot)
     assert owner is not None
     if type(owner[0]) is Notes:
-        _run_slot_hooks(sweep, slot, owner[0], sweep.arrays[slot])
+        if slot in sweep.arrays:
+            _run_slot_hooks(sweep, slot, owner[0], sweep.arrays[slot])
+        else:
+            run_undefined(owner[0].hooks)
         sweep.hooked.add(slot)
 
 
@@ -323,7 +328,7 @@ def _sweep_tensors(
         for parent, cotangent in zip(parents, cotangents_of_inputs, strict=False):
             if parent is None or not wanted(parent):
                 continue
-            if cotangent is not None or ((g is None or may_leave) and runs_undefined(parent)):
+            if cotangent is not None or g is None or may_leave:
                 contribute(parent, cotangent)
         if not retain:
             free(own)
@@ -386,7 +391,7 @@ def run_node(own: Owner, notes: Notes, g: Any, wanted: Wanted) -> list[Any]:
             g = {k: value for k, value in enumerate(outputs) if value is not None}
         else:
             g = outputs[0]
-            if g is None:
+            if g is None and not (frame is not None and frame.runs_undefined):
                 return [None] * len(inputs_of(own))
     cotangents = pull_back(own, g, wanted)
     if not notes.posthooks:

@@ -11,6 +11,7 @@ import ctypes
 
 import numpy as np
 
+OBJECT_TYPE = 8
 LIST_ITEMS = 24
 ARRAY_DATA, ARRAY_NDIM, ARRAY_DIMS, ARRAY_STRIDES, ARRAY_BASE, ARRAY_DTYPE = 16, 24, 32, 40, 48, 56
 
@@ -57,6 +58,7 @@ def verify() -> None:
         expect("PyArrayObject.strides", word(strides + 8 * axis), view.strides[axis])
     expect("PyArrayObject.base", word(header + ARRAY_BASE), id(view.base))
     expect("PyArrayObject.descr", word(header + ARRAY_DTYPE), id(view.dtype))
+    expect("PyObject.ob_type", word(id(base) + OBJECT_TYPE), id(np.ndarray))
     items = [base, view]
     expect("PyListObject.ob_item", word(word(id(items) + LIST_ITEMS) + 8), id(view))
 

@@ -295,7 +295,11 @@ def sweep_record(st, slot, entry, row):
         store_words(st, S_EVENT, EVENT_FREED, slot, op, 0)
         return False
     owner = load(r, ROW_OWNER)
-    if kind == KIND_PYTHON or ((flags & PYTHON) != 0 and load(st, S_HOOKED) != slot):
+    if (
+        kind == KIND_PYTHON
+        or load(e, 0) == 0
+        or ((flags & PYTHON) != 0 and load(st, S_HOOKED) != slot)
+    ):
         store_words(st, S_EVENT, EVENT_PYTHON, slot, owner, 0)
         return False
     aval = load(r, ROW_AVAL)

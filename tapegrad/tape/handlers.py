@@ -235,9 +235,13 @@ def check(state, slot, op, a, b, c, d):
         header = load(st, S_HEADERS + k)
         if header != 0:
             base = load(i8_pointer(header), ARRAY_BASE >> 3)
+            below = base  # a base that is an array may itself show one of another class
+            array_type = load(i8_pointer(header), OBJECT_TYPE >> 3)
+            if base != 0 and load(i8_pointer(base), OBJECT_TYPE >> 3) == array_type:
+                below = load(i8_pointer(base), ARRAY_BASE >> 3)
             for m in range(load(st, S_NMUTATED)):
                 buffer = load(table, 2 * m)
-                hit = buffer == base or buffer == header
+                hit = buffer == base or buffer == header or buffer == below
                 if hit and load(table, 2 * m + 1) > slot:
                     store_words(st, S_EVENT, EVENT_MUTATED, slot, op, load(table, 2 * m + 1))
                     return

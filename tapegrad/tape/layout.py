@@ -14,6 +14,7 @@ from tapegrad.kernels.structs import ARRAY_DTYPE as ARRAY_DTYPE
 from tapegrad.kernels.structs import ARRAY_NDIM as ARRAY_NDIM
 from tapegrad.kernels.structs import ARRAY_STRIDES as ARRAY_STRIDES
 from tapegrad.kernels.structs import LIST_ITEMS as LIST_ITEMS
+from tapegrad.kernels.structs import OBJECT_TYPE as OBJECT_TYPE
 
 # -- a record of the tape -----------------------------------------------------------------------
 

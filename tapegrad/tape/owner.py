@@ -14,6 +14,7 @@ from _ctypes import PyObj_FromPtr
 from collections.abc import Callable
 from typing import Any
 
+from tapegrad.tape import limbo
 from tapegrad.tape.code import OPS
 from tapegrad.tape.layout import (
     FREED,
@@ -150,4 +151,5 @@ def release(owner: Owner, op: int) -> None:
         return
     for index in OPS.meta[op, OP_VALUES : OP_VALUES + 4].tolist():
         if index >= 0 and owner[index] is not None:
+            limbo.keep(owner[index])
             owner[index] = RELEASED

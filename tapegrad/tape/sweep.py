@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import threading
+import ctypes
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from tapegrad.kernels.structs import address_of
-from tapegrad.tape import code
+from tapegrad.tape import code, limbo
 from tapegrad.tape.aval import AVALS
 from tapegrad.tape.code import OPS
 from tapegrad.tape.layout import (
@@ -34,6 +34,7 @@ from tapegrad.tape.layout import (
     HANDLER_CHECK,
     LEAF_CLOCK,
     NEEDED,
+    OWN_AVAL,
     OWN_HOME,
     OWN_INPUTS,
     OWN_SLOT,
@@ -272,15 +273,15 @@ class Sweep:
         Afterwards `arrays` has the adjoints of all leaves reached and `captured` those of other
         requested slots. Slots in `borrowed` share memory with something else.
         """
-        TAPE.sweeping.append(None)
+        TAPE.begin_sweep()
         try:
             self._drive("driver", "sweep")
         finally:
-            TAPE.sweeping.pop()
+            TAPE.end_sweep()
             if self.state[S_NSWEPT]:
                 self._release_swept()
             if self._releasing:
-                _end_releasing()
+                limbo.leave()
 
     # -- events -----------------------------------------------------------------------------------
 
@@ -337,23 +338,24 @@ class Sweep:
         self.arrays[slot] = array
         self.borrowed.discard(slot)
         window, index, _ = self._entry(slot)
-        if window[index + 1] & TOUCHED and not copy:
-            window[index + 1] |= FRESH  # it was undefined
+        if window[index + 1] & TOUCHED and not copy:  # it was undefined
+            window[index + 1] |= FRESH | aval << AVAL_SHIFT
         window[index] = address_of(array)
         window[index + 1] = (window[index + 1] | FOREIGN) & ~BORROWED
 
     def _capture(self, slot: int) -> None:
         """Keep the finished adjoint of a requested slot that has inputs of its own."""
         self.hooks(self, slot)
-        self.captured[slot] = self.arrays[slot]
-        self.borrowed.add(slot)
+        if slot in self.arrays:  # else it is undefined
+            self.captured[slot] = self.arrays[slot]
+            self.borrowed.add(slot)
         window, index, _ = self._entry(slot)
         window[index + 1] &= ~CAPTURE
         if TAPE.mutation_count != self._mutations_seen:
             self._load_mutations()
 
     def _run_rule(self, slot: int, owner: Owner) -> None:
-        gifts = self.rule(self, slot, owner, self.arrays.get(slot))
+        gifts = self.rule(self, slot, owner, self._adjoint(slot, owner))
         if gifts is None:
             self.state[S_HOOKED] = slot
         else:
@@ -369,6 +371,18 @@ class Sweep:
                 self._give(gifts)
         if TAPE.mutation_count != self._mutations_seen:
             self._load_mutations()
+
+    def _adjoint(self, slot: int, owner: Owner) -> np.ndarray | None:
+        """Return the adjoint of a record, None if it is undefined."""
+        found = self.arrays.get(slot)
+        if found is None:
+            window, index, _ = self._entry(slot)
+            if window[index]:
+                # of the arena: it got a hook while the sweep was under way
+                found = AVALS.empty(owner[OWN_AVAL])
+                ctypes.memmove(address_of(found), window[index], found.nbytes)
+                self.replace(slot, found)
+        return found
 
     def _run_chain(self, slot: int, gifts: Gifts) -> Gifts:
         """Run Functions that follow one on the other, without asking compiled code between.
@@ -448,18 +462,14 @@ class Sweep:
         """Let other threads run Python while compiled code works."""
         self.state[S_WORK] = -1
         self._releasing = True
-        _begin_releasing()
+        limbo.enter()
 
     def _release_swept(self) -> None:
-        """Drop the saved values of the records swept so far.
-
-        A sweep of another thread may be reading them while it does not hold the interpreter: then
-        they are only dropped from their owners, and live until the last such sweep has ended.
-        """
-        with _releasing_lock:
-            if _releasing_sweeps > self._releasing:
-                swept, count = self.space.swept, self.state[S_NSWEPT]
-                _limbo.extend(owner_at(swept[2 * k])[OWN_INPUTS:] for k in range(count))
+        """Drop the saved values of the records swept so far."""
+        if limbo.has_readers(besides=self._releasing):
+            swept = self.space.swept
+            for k in range(self.state[S_NSWEPT]):
+                limbo.keep(owner_at(swept[2 * k])[OWN_INPUTS:])
         code.service("requests", "release")(self.space.address)
 
     # -- the end ----------------------------------------------------------------------------------
@@ -472,25 +482,3 @@ class Sweep:
             if space.table[row + SEG_HIGH] >= 0:
                 space.clean_window(k, space.table[row + SEG_LOW], space.table[row + SEG_HIGH])
         give_workspace_back(space)
-
-
-_releasing_sweeps = 0  # sweeps that run compiled code without holding the interpreter
-_releasing_lock = threading.Lock()
-_limbo: list[list[Any]] = []  # values that such a sweep may still read
-
-
-def _begin_releasing() -> None:
-    global _releasing_sweeps
-    with _releasing_lock:
-        _releasing_sweeps += 1
-
-
-def _end_releasing() -> None:
-    global _releasing_sweeps
-    done: list[list[Any]] = []
-    with _releasing_lock:
-        _releasing_sweeps -= 1
-        if not _releasing_sweeps:
-            done.extend(_limbo)
-            _limbo.clear()
-    done.clear()  # what dies here may run any code: not under the lock

@@ -251,6 +251,17 @@ class Tape:
         known = self.mutations.get(id(buffer_of(array)))
         return 0 if known is None else known.count
 
+    # -- sweeps -----------------------------------------------------------------------------------
+
+    def begin_sweep(self) -> None:
+        """Note that a sweep reads the tape."""
+        with _lock:
+            self.sweeping.append(None)
+
+    def end_sweep(self) -> None:
+        """Note that it does not any more."""
+        self.sweeping.pop()
+
     # -- mark and rewind --------------------------------------------------------------------------
 
     def mark(self) -> int:
@@ -283,9 +294,9 @@ class Tape:
         RuntimeError
             While a backward pass runs: it reads these records.
         """
-        if self.sweeping:
-            raise RuntimeError("rewind: a backward pass is running; rewind when it has ended")
         with _lock:
+            if self.sweeping:
+                raise RuntimeError("rewind: a backward pass is running; rewind when it has ended")
             end = self.next_slot()[1]
             if not 0 < mark <= end:
                 raise ValueError(f"rewind: mark {mark} is not a position on this tape (0..{end})")
@@ -361,8 +372,10 @@ def _owners_in(segment: Segment) -> list[list[Any]]:
 
 def buffer_of(array: np.ndarray) -> np.ndarray:
     """Return the array that owns the memory of an array (itself, if it is not a view)."""
-    base = array.base
-    return base if isinstance(base, np.ndarray) else array
+    # NumPy keeps one base for views of views, but not across subclasses, such as np.memmap
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
 
 
 TAPE = Tape()

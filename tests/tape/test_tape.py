@@ -672,3 +672,23 @@ def test_rewind_is_refused_while_a_backward_pass_runs():
     with pytest.raises(RuntimeError, match="a backward pass is running"):
         (y * 3).backward()
     tape.rewind(mark)
+
+
+class TestForeignTypeObjects:
+    """Arrays whose dtype is equal to NumPy's own object, but another one, as after unpickling."""
+
+    @pytest.mark.parametrize("shape", [(12,), (3, 4), (40, 50)])
+    def test_booleans(self, shape):
+        import pickle
+
+        rng = np.random.default_rng(0)
+        plain = rng.uniform(size=shape) > 0.5
+        known = pickle.loads(pickle.dumps(plain))
+        x = tg.tensor(rng.uniform(size=shape), requires_grad=True)
+        y = tg.tensor(rng.uniform(size=shape), requires_grad=True)
+        for mask in (plain, known, plain.astype(plain.dtype.newbyteorder())):
+            (by_x,) = tg.autograd.grad((x * mask).sum(), x)
+            np.testing.assert_array_equal(by_x.numpy(), plain)
+            by_x, by_y = tg.autograd.grad(tg.where(mask, x, y).sum(), [x, y])
+            np.testing.assert_array_equal(by_x.numpy(), plain)
+            np.testing.assert_array_equal(by_y.numpy(), ~plain)
