@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tapegrad.autograd.mutated import mutated_message
 from tapegrad.autograd.node import Node
 from tapegrad.frames import (
     RuleFrame,
@@ -23,7 +24,7 @@ from tapegrad.tape.aval import AVALS
 from tapegrad.tape.code import OPS
 from tapegrad.tape.layout import OWN_AVAL, OWN_INPUTS, OWN_SLOT
 from tapegrad.tape.owner import Owner, inputs_of
-from tapegrad.tape.sweep import Gifts, Sweep
+from tapegrad.tape.sweep import Gifts, MutatedError, Sweep
 from tapegrad.tape.tape import TAPE
 from tapegrad.tensor import Tensor, wrap
 
@@ -245,9 +246,13 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
         saved = self._saved
         if saved is None:
             raise RuntimeError(SECOND_TIME)
-        if len(saved) == 1:
-            return (self._restore(saved[0]),)
-        return tuple([self._restore(item) for item in saved])
+        try:
+            if len(saved) == 1:
+                return (self._restore(saved[0]),)
+            return tuple([self._restore(item) for item in saved])
+        except MutatedError:
+            owner = self._runs if self._runs is not None else getattr(self, "_own", None)
+            raise RuntimeError(mutated_message(self._slot, owner)) from None
 
     def _restore(self, item: Any) -> Tensor | None:
         kind = type(item)

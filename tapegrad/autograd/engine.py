@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.autograd.anomaly_mode import check_nan, warn_of_origin
+from tapegrad.autograd.mutated import mutated_message
 from tapegrad.autograd.node import gather, spread
 from tapegrad.autograd.running_hooks import (
     finish_gradient,
@@ -27,11 +28,8 @@ from tapegrad.autograd.running_hooks import (
 from tapegrad.dispatch import apply_op
 from tapegrad.frames import (
     RuleFrame,
-    SavedArrays,
     fit_array,
-    maker_of,
     node_name,
-    title,
 )
 from tapegrad.modes import MODE
 from tapegrad.ops import elementwise as ew
@@ -57,52 +55,10 @@ from tapegrad.tape.owner import (
     segment_of,
 )
 from tapegrad.tape.sweep import FreedError, Gifts, MutatedError, Sweep
-from tapegrad.tape.tape import TAPE, buffer_of
+from tapegrad.tape.tape import TAPE
 from tapegrad.tensor import Tensor, wrap
 
 Wanted = Callable[[Owner], bool]
-
-
-def mutated_message(error: MutatedError) -> str:
-    """Say which saved value was modified, which op's output it was, and what to do."""
-    what = "a saved value"
-    owner = record_owner(error.slot)
-    for array, maker, k in saved_arrays(owner) if owner is not None else ():
-        known = TAPE.mutations.get(id(buffer_of(array)))
-        if known is not None and known.slots[-1] > error.slot:
-            what = f"[{array.dtype} {list(array.shape)}]"
-            if maker is not None and maker[OWN_SLOT] < LEAF_CLOCK:
-                name = node_name(maker) if maker is owner or not known.op else title(known.op)
-                what += f", which is output {k} of {name},"
-            expected = known.version_before(error.slot)
-            what += f" is at version {known.count}; expected version {expected} instead"
-            break
-    hint = (
-        "the backtrace further above shows the operation that failed to compute its gradient. The "
-        "variable in question was changed in there or anywhere later. Good luck!"
-        if MODE.anomaly
-        else "enable anomaly detection to find the operation that failed to compute its gradient, "
-        "with tapegrad.autograd.set_detect_anomaly(True, check_nan=False)."
-    )
-    return (
-        "one of the variables needed for gradient computation has been modified by an inplace "
-        f"operation: {what}. Hint: {hint}"
-    )
-
-
-def saved_arrays(owner: Owner) -> SavedArrays:
-    """Return everything that a record saved, with the records that made it, as which output."""
-    frame = owner[-1]
-    if isinstance(frame, RuleFrame):
-        return frame.saved_arrays(owner)
-    op = OPS.ops[op_and_flags(owner)[0]]
-    if isinstance(op, View):
-        return []
-    return [
-        (owner[index], *maker_of(owner if maker == 0 else owner[maker] if maker > 0 else None))
-        for _, index, maker in op.places
-        if owner[index] is not None
-    ]
 
 
 # -- compiled -------------------------------------------------------------------------------------
@@ -148,7 +104,7 @@ def sweep_arrays(
     except FreedError:
         raise RuntimeError(SECOND_TIME) from None
     except MutatedError as error:
-        raise RuntimeError(mutated_message(error)) from None
+        raise RuntimeError(mutated_message(error.slot, record_owner(error.slot))) from None
     arrays = {**sweep.arrays, **sweep.captured}
     for slot in sweep.borrowed & arrays.keys():
         arrays[slot] = arrays[slot].copy()
@@ -260,7 +216,7 @@ def sweep_tensors(
         with np.errstate(all="ignore"):  # as in compiled code
             return _sweep_tensors(roots, requested, needed, passing, retain)
     except MutatedError as error:
-        raise RuntimeError(mutated_message(error)) from None
+        raise RuntimeError(mutated_message(error.slot, record_owner(error.slot))) from None
 
 
 def marks_between(roots: Sequence[int], slots: Iterable[int]) -> tuple[set[int], set[int]]:

@@ -105,7 +105,7 @@ class Sweep:
     ----------
     rule
         Called where a record needs Python, with the sweep, the slot, the owner and the adjoint
-        (None if it is undefined); returns contributions to inputs as pairs of slot and array
+        (None if it is undefined); returns contributions to inputs as pairs of owner and array
         (contiguous, of the input's shape and dtype), or None if hooks have run (see `replace`) and
         the sweep is to go on.
     hooks

@@ -526,3 +526,20 @@ class TestOutsideForward:
                 getattr(y.grad_fn, method)(*args)
             else:
                 y.backward()
+
+
+class TestReadOutsideOfBackward:
+    """A node's saved tensors are checked wherever they are read."""
+
+    def test_modified(self):
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * 2
+
+        x = leaf([1.0, 2.0])
+        a = x * 1
+        node = make(forward, same).apply(a).grad_fn
+        assert node.saved_tensors[0].tolist() == [1.0, 2.0]
+        a.mul_(2)
+        with pytest.raises(RuntimeError, match="output 0 of Multiply, is at version 1"):
+            _ = node.saved_tensors
