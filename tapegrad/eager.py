@@ -247,12 +247,15 @@ def _view_function(op: View) -> Callable[..., Any]:
 
 
 def _opaque_function(op: Opaque) -> Callable[..., Any]:
-    names, count, defaults = op.arguments, len(op.arguments), op.parameters
+    names, count, defaults = op.positional, len(op.arguments), op.parameters
 
     def function(*args: Any, **kwargs: Any) -> Any:
-        if kwargs or len(args) != count:
-            return apply_opaque(op, op.bind(args, kwargs))
-        return apply_opaque(op, {**dict(zip(names, args, strict=True)), **defaults})
+        if not kwargs:
+            if len(args) == len(names):
+                return apply_opaque(op, dict(zip(names, args, strict=True)))
+            if len(args) == count:
+                return apply_opaque(op, {**defaults, **dict(zip(names, args, strict=False))})
+        return apply_opaque(op, op.bind(args, kwargs))
 
     return function
 

@@ -67,7 +67,7 @@ PASSIVE = [
 
 # Ops that other functions are made of, without a public name of their own.
 INTERNAL = {"getitem", "gather", "spread", "put", "put_view", "contract", "thin_svd", "at_least"}
-INTERNAL |= {"at_most", "euclidean_norm", "cofactor", "imaginary"}
+INTERNAL |= {"at_most", "euclidean_norm", "cofactor", "imaginary", "product"}
 
 LINALG = [
     "cholesky",

@@ -115,3 +115,13 @@ def _(g, z, x):
 def conj(x):
     """Complex conjugate (another name of `conjugate`)."""
     return conjugate(x)
+
+
+def conjugated(x):
+    """Return the conjugate of complex values, and real ones as they are."""
+    return conjugate(x) if is_complex(x) else x
+
+
+def adjoint(x):
+    """Return the conjugate transpose of matrices."""
+    return conjugated(x.mT)

@@ -15,18 +15,16 @@ import numpy as np
 
 from tapegrad.ops import elementwise as ew
 from tapegrad.ops import reduction
-from tapegrad.ops.complex import conjugate, imag, real
-from tapegrad.ops.indexing import scatter_add
+from tapegrad.ops.complex import adjoint, conjugate, conjugated, imag, real
 from tapegrad.ops.kinds import composite, opaque
 from tapegrad.ops.op import is_complex, normalize_axes, plain, rank, shape_of
 from tapegrad.ops.piecewise import where
+from tapegrad.ops.products import matmul
 from tapegrad.ops.shape import (
-    broadcast_to,
     expand_dims,
     getitem,
     moveaxis,
     reshape,
-    transpose,
     tril,
     triu,
     unbroadcast,
@@ -35,199 +33,6 @@ from tapegrad.ops.shape import (
 
 def _eye(n: int, like: Any) -> np.ndarray:
     return np.eye(n, dtype=like.dtype)
-
-
-def _conj(x: Any) -> Any:
-    return conjugate(x) if is_complex(x) else x
-
-
-def _adjoint(x: Any) -> Any:
-    """Conjugate transpose of matrices."""
-    return _conj(x.mT)
-
-
-# -- products -------------------------------------------------------------------------------------
-
-
-@opaque(np.matmul)
-def matmul(x, y):
-    """Matrix product, over the last two axes and broadcast over the others."""
-
-
-@matmul.vjp("x")
-def _(g, x_shape, y):
-    if rank(y) == 1:
-        return unbroadcast(ew.multiply(expand_dims(g, -1), _conj(y)), x_shape)
-    rows = expand_dims(g, -2) if len(x_shape) == 1 else g
-    product = matmul(rows, _adjoint(y))
-    if len(x_shape) == 1:
-        product = reshape(product, (*shape_of(product)[:-2], x_shape[0]))
-    return unbroadcast(product, x_shape)
-
-
-@matmul.vjp("y")
-def _(g, x, y_shape):
-    if rank(x) == 1:
-        if len(y_shape) == 1:
-            return ew.multiply(g, _conj(x))
-        return unbroadcast(ew.multiply(expand_dims(_conj(x), -1), expand_dims(g, -2)), y_shape)
-    if len(y_shape) == 1:
-        return reshape(unbroadcast(matmul(_adjoint(x), expand_dims(g, -1)), (*y_shape, 1)), y_shape)
-    return unbroadcast(matmul(_adjoint(x), g), y_shape)
-
-
-@composite
-def dot(x, y):
-    """Product over the last axis of x and the last but one of y."""
-    if rank(x) == 0 or rank(y) == 0:
-        return ew.multiply(x, y)
-    if rank(y) <= 2:
-        return matmul(x, y)
-    return tensordot(x, y, axes=((rank(x) - 1,), (rank(y) - 2,)))
-
-
-@composite
-def inner(x, y):
-    """Product over the last axes of both."""
-    if rank(x) == 0 or rank(y) == 0:
-        return ew.multiply(x, y)
-    return tensordot(x, y, axes=((rank(x) - 1,), (rank(y) - 1,)))
-
-
-@composite
-def vdot(x, y):
-    """Sum of the products of all elements, those of x conjugated."""
-    return matmul(reshape(_conj(x), (-1,)), reshape(y, (-1,)))
-
-
-@composite
-def vecdot(x, y, axis=-1):
-    """Sum of products over one axis, the elements of x conjugated."""
-    return reduction.sum(ew.multiply(_conj(x), y), axis=axis)
-
-
-@composite
-def outer(x, y):
-    """All products of elements of two flattened arrays."""
-    return ew.multiply(reshape(x, (-1, 1)), reshape(y, (1, -1)))
-
-
-@composite
-def kron(x, y):
-    """Kronecker product."""
-    ndim = max(rank(x), rank(y))
-    wide_x = (1,) * (ndim - rank(x)) + shape_of(x)
-    wide_y = (1,) * (ndim - rank(y)) + shape_of(y)
-    spaced_x = reshape(x, tuple(n for dim in wide_x for n in (dim, 1)))
-    spaced_y = reshape(y, tuple(n for dim in wide_y for n in (1, dim)))
-    product = ew.multiply(spaced_x, spaced_y)
-    return reshape(product, tuple(a * b for a, b in zip(wide_x, wide_y, strict=True)))
-
-
-@composite
-def tensordot(x, y, axes=2):
-    """Sum of products over several axes."""
-    if isinstance(axes, (int, np.integer)):
-        count = int(axes)
-        axes_x = tuple(range(rank(x) - count, rank(x)))
-        axes_y = tuple(range(count))
-    else:
-        if len(np.atleast_1d(axes[0])) != len(np.atleast_1d(axes[1])):
-            raise ValueError(f"tensordot: `axes` {axes!r} must name as many axes of x as of y")
-        axes_x = normalize_axes(tuple(np.atleast_1d(axes[0]).tolist()), rank(x))
-        axes_y = normalize_axes(tuple(np.atleast_1d(axes[1]).tolist()), rank(y))
-    summed_x = [shape_of(x)[a] for a in axes_x]
-    if summed_x != [shape_of(y)[a] for a in axes_y]:
-        raise ValueError(
-            f"tensordot: axes {axes_x} of shape {shape_of(x)} do not match axes {axes_y} of "
-            f"shape {shape_of(y)}"
-        )
-    free_x = [a for a in range(rank(x)) if a not in axes_x]
-    free_y = [a for a in range(rank(y)) if a not in axes_y]
-    count = math.prod(summed_x)
-    out_shape = (*(shape_of(x)[a] for a in free_x), *(shape_of(y)[a] for a in free_y))
-    left = reshape(
-        transpose(x, (*free_x, *axes_x)), (math.prod(shape_of(x)[a] for a in free_x), count)
-    )
-    right = reshape(
-        transpose(y, (*axes_y, *free_y)), (count, math.prod(shape_of(y)[a] for a in free_y))
-    )
-    return reshape(matmul(left, right), out_shape)
-
-
-@opaque(arrays=1)
-def contract(operands, subscripts):
-    """Einstein summation of a list of operands, with explicit subscripts (see `einsum`)."""
-    return np.einsum(subscripts, *operands, optimize=len(operands) > 2)
-
-
-@contract.vjp("operands")
-def _(g, operands, subscripts):
-    inputs, output = subscripts.split("->")
-    terms = inputs.split(",")
-    cotangents = []
-    for k, term in enumerate(terms):
-        others = [_conj(operand) for j, operand in enumerate(operands) if j != k]
-        other_terms = [t for j, t in enumerate(terms) if j != k]
-        sizes = dict(zip(term, shape_of(operands[k]), strict=True))
-        known = output + "".join(other_terms)
-        found = contract(
-            [g, *others],
-            ",".join([output, *other_terms]) + "->" + "".join(c for c in sizes if c in known),
-        )
-        # an axis of length 1 may have met a longer one, and an index that the term alone has was
-        # summed, so that all of its elements get the same
-        dims = dict(zip((c for c in sizes if c in known), shape_of(found), strict=True))
-        found = reshape(found, tuple(dims.get(c, 1) for c in sizes))
-        found = unbroadcast(found, tuple(1 if n == 1 else dims.get(c, 1) for c, n in sizes.items()))
-        found = broadcast_to(found, tuple(sizes.values()))
-        if len(sizes) < len(term):  # an index repeats within the term: a diagonal was read
-            open_index = np.ix_(*(np.arange(n) for n in sizes.values()))
-            place = dict(zip(sizes, open_index, strict=True))
-            found = scatter_add(found, shape_of(operands[k]), tuple(place[c] for c in term))
-        cotangents.append(found)
-    return cotangents
-
-
-@composite
-def einsum(subscripts, *operands, optimize=None):
-    """Einstein summation, with explicit or implicit output and ellipses.
-
-    `optimize` is accepted and ignored: more than two operands are always contracted in pairs.
-    """
-    return contract(list(operands), _explicit(subscripts, operands))
-
-
-def _explicit(subscripts: str, operands: tuple[Any, ...]) -> str:
-    """Write subscripts with an output and without ellipses."""
-    text = subscripts.replace(" ", "")
-    inputs, arrow, output = text.partition("->")
-    terms = inputs.split(",")
-    if len(terms) != len(operands):
-        raise ValueError(
-            f"einsum: {len(terms)} terms in {subscripts!r} for {len(operands)} operands"
-        )
-    free = [c for c in "zyxwvutsrqponmlkjihgfedcbaZYXWVUTSRQPONMLKJIHGFEDCBA" if c not in text]
-    longest = 0
-    for k, (term, operand) in enumerate(zip(terms, operands, strict=True)):
-        if "..." in term:
-            count = rank(operand) - (len(term) - 3)
-            longest = max(longest, count)
-            terms[k] = term.replace("...", "".join(free[:count][::-1]))
-        if len(terms[k]) != rank(operand):
-            raise ValueError(
-                f"einsum: term {term!r} has {len(terms[k])} indices for an operand of "
-                f"{rank(operand)} dimensions"
-            )
-    dots = "".join(free[:longest][::-1])
-    if arrow:
-        output = output.replace("...", dots)
-    else:
-        counts = "".join(terms)
-        output = dots + "".join(
-            sorted(c for c in set(counts) if counts.count(c) == 1 and c not in dots)
-        )
-    return ",".join(terms) + "->" + output
 
 
 # -- systems of equations -------------------------------------------------------------------------
@@ -240,7 +45,7 @@ def inv(x):
 
 @inv.vjp("x")
 def _(g, z):
-    return -matmul(_adjoint(z), matmul(g, _adjoint(z)))
+    return -matmul(adjoint(z), matmul(g, adjoint(z)))
 
 
 def _solve(a, b):
@@ -257,15 +62,15 @@ def solve(a, b):
 def _(g, z, a, b_shape):
     if len(b_shape) == 1:
         g, z = expand_dims(g, -1), expand_dims(z, -1)
-    return unbroadcast(-matmul(solve(_adjoint(a), g), _adjoint(z)), shape_of(a))
+    return unbroadcast(-matmul(solve(adjoint(a), g), adjoint(z)), shape_of(a))
 
 
 @solve.vjp("b")
 def _(g, a, b_shape):
     if len(b_shape) == 1:
-        found = solve(_adjoint(a), expand_dims(g, -1))
+        found = solve(adjoint(a), expand_dims(g, -1))
         return unbroadcast(reshape(found, shape_of(found)[:-1]), b_shape)
-    return unbroadcast(solve(_adjoint(a), g), b_shape)
+    return unbroadcast(solve(adjoint(a), g), b_shape)
 
 
 def _solve_triangular(a, b, lower, unit_diagonal):
@@ -285,8 +90,8 @@ def solve_triangular(a, b, lower=False, unit_diagonal=False):
 def _(g, z, a, b_shape, lower, unit_diagonal):
     if len(b_shape) == 1:
         g, z = expand_dims(g, -1), expand_dims(z, -1)
-    back = solve_triangular(_adjoint(a), g, lower=not lower, unit_diagonal=unit_diagonal)
-    full = unbroadcast(-matmul(back, _adjoint(z)), shape_of(a))
+    back = solve_triangular(adjoint(a), g, lower=not lower, unit_diagonal=unit_diagonal)
+    full = unbroadcast(-matmul(back, adjoint(z)), shape_of(a))
     if lower:
         return tril(full, -1 if unit_diagonal else 0)
     return triu(full, 1 if unit_diagonal else 0)
@@ -296,9 +101,9 @@ def _(g, z, a, b_shape, lower, unit_diagonal):
 def _(g, a, b_shape, lower, unit_diagonal):
     if len(b_shape) == 1:
         g = expand_dims(g, -1)
-        back = solve_triangular(_adjoint(a), g, lower=not lower, unit_diagonal=unit_diagonal)
+        back = solve_triangular(adjoint(a), g, lower=not lower, unit_diagonal=unit_diagonal)
         return unbroadcast(reshape(back, shape_of(back)[:-1]), b_shape)
-    back = solve_triangular(_adjoint(a), g, lower=not lower, unit_diagonal=unit_diagonal)
+    back = solve_triangular(adjoint(a), g, lower=not lower, unit_diagonal=unit_diagonal)
     return unbroadcast(back, b_shape)
 
 
@@ -309,7 +114,7 @@ def det(x):
 
 @det.vjp("x")
 def _(g, x):
-    return ew.multiply(expand_dims(expand_dims(g, -1), -1), _conj(cofactor(x)))
+    return ew.multiply(expand_dims(expand_dims(g, -1), -1), conjugated(cofactor(x)))
 
 
 def _cofactor(x):
@@ -334,8 +139,8 @@ def _(g, x):
             "det: the second derivative at a singular matrix is not defined by inverses; "
             "differentiate at a regular matrix"
         )
-    y = _adjoint(inv(x))
-    d = expand_dims(expand_dims(_conj(det(x)), -1), -1)
+    y = adjoint(inv(x))
+    d = expand_dims(expand_dims(conjugated(det(x)), -1), -1)
     total = reduction.sum(ew.multiply(g, y), axis=(-2, -1), keepdims=True)
     return d * (ew.multiply(total, y) - matmul(y, matmul(g.mT, y)))
 
@@ -354,7 +159,7 @@ def _(g, z, x):
     size = g[1]
     if is_complex(x):
         size = size - 1j * imag(ew.multiply(conjugate(g[0]), z[0]))
-    return ew.multiply(expand_dims(expand_dims(size, -1), -1), _adjoint(inv(x)))
+    return ew.multiply(expand_dims(expand_dims(size, -1), -1), adjoint(inv(x)))
 
 
 @composite
@@ -392,10 +197,10 @@ def cholesky(x):
 
 @cholesky.vjp("x")
 def _(g, z):
-    middle = _half_diagonal(matmul(_adjoint(z), g))
-    left = solve_triangular(_adjoint(z), middle)
-    full = _adjoint(solve_triangular(_adjoint(z), _adjoint(left)))
-    return 0.5 * (full + _adjoint(full))
+    middle = _half_diagonal(matmul(adjoint(z), g))
+    left = solve_triangular(adjoint(z), middle)
+    full = adjoint(solve_triangular(adjoint(z), adjoint(left)))
+    return 0.5 * (full + adjoint(full))
 
 
 def _real_diagonal(x: Any) -> Any:
@@ -423,10 +228,10 @@ def _(g, z):
             "qr: the derivative is defined for matrices at least as high as wide; "
             "decompose the leading columns"
         )
-    m = matmul(r, _adjoint(gr)) - matmul(_adjoint(gq), q)
+    m = matmul(r, adjoint(gr)) - matmul(adjoint(gq), q)
     low = tril(m, -1)
-    symmetric = low + _adjoint(low) + _real_diagonal(m)
-    return _adjoint(solve_triangular(r, _adjoint(gq + matmul(q, symmetric))))
+    symmetric = low + adjoint(low) + _real_diagonal(m)
+    return adjoint(solve_triangular(r, adjoint(gq + matmul(q, symmetric))))
 
 
 def _refuse_phases(turning: Any, what: str) -> None:
@@ -462,12 +267,12 @@ def eigh(x, uplo="L"):
 def _(g, z):
     w, v = z
     gw, gv = g
-    _refuse_phases(matmul(_adjoint(v), gv), "eigh: the eigenvectors")
+    _refuse_phases(matmul(adjoint(v), gv), "eigh: the eigenvectors")
     gaps = _safe_inverse(expand_dims(w, -2) - expand_dims(w, -1))
-    middle = ew.multiply(gaps, matmul(_adjoint(v), gv))
+    middle = ew.multiply(gaps, matmul(adjoint(v), gv))
     middle = middle + ew.multiply(expand_dims(gw, -2), _eye(shape_of(w)[-1], w))
-    full = matmul(v, matmul(middle, _adjoint(v)))
-    return 0.5 * (full + _adjoint(full))
+    full = matmul(v, matmul(middle, adjoint(v)))
+    return 0.5 * (full + adjoint(full))
 
 
 @composite
@@ -489,15 +294,15 @@ def thin_svd(x):
 def _(g, z):
     u, s, vt = z
     gu, gs, gvt = g
-    v, gv = _adjoint(vt), _adjoint(gvt)
+    v, gv = adjoint(vt), adjoint(gvt)
     row, column = expand_dims(s, -2), expand_dims(s, -1)
     gaps = _safe_inverse((row - column) * (row + column))
     inverse = _safe_inverse(s)
-    utgu = matmul(_adjoint(u), gu)
-    vtgv = matmul(_adjoint(v), gv)
+    utgu = matmul(adjoint(u), gu)
+    vtgv = matmul(adjoint(v), gv)
     eye = _eye(shape_of(s)[-1], s)
-    middle = ew.multiply(ew.multiply(gaps, utgu - _adjoint(utgu)), row)
-    middle = middle + ew.multiply(column, ew.multiply(gaps, vtgv - _adjoint(vtgv)))
+    middle = ew.multiply(ew.multiply(gaps, utgu - adjoint(utgu)), row)
+    middle = middle + ew.multiply(column, ew.multiply(gaps, vtgv - adjoint(vtgv)))
     middle = middle + ew.multiply(expand_dims(gs, -2), eye)
     if is_complex(u):  # the phases of u and v turn together: half of each is theirs
         _refuse_phases(utgu + vtgv, "svd: the singular vectors")
@@ -506,9 +311,9 @@ def _(g, z):
     found = matmul(u, matmul(middle, vt))
     if shape_of(u)[-2] > shape_of(u)[-1]:
         scaled = ew.multiply(gu, expand_dims(inverse, -2))
-        found = found + matmul(scaled - matmul(u, matmul(_adjoint(u), scaled)), vt)
+        found = found + matmul(scaled - matmul(u, matmul(adjoint(u), scaled)), vt)
     if shape_of(v)[-2] > shape_of(v)[-1]:
-        scaled = _adjoint(ew.multiply(gv, expand_dims(inverse, -2)))
+        scaled = adjoint(ew.multiply(gv, expand_dims(inverse, -2)))
         found = found + matmul(u, scaled - matmul(matmul(scaled, v), vt))
     return found
 

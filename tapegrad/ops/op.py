@@ -63,7 +63,7 @@ class Op:
         self.parameters = {
             name: signature.parameters[name].default for name in names[len(self.arguments) :]
         }
-        self._positional = tuple(
+        self.positional = tuple(
             name
             for name, parameter in signature.parameters.items()
             if parameter.kind is not parameter.KEYWORD_ONLY
@@ -90,6 +90,8 @@ class Op:
                 return self.forward(*args, **self.parameters)
             if kwargs.keys() == self.parameters.keys():
                 return self.forward(*args, **kwargs)
+        elif not kwargs and len(args) == len(self.positional):
+            return self.forward(*args)
         bound = self.bind(args, kwargs)
         parameters = {name: bound[name] for name in self.parameters}
         return self.forward(*[bound[name] for name in self.arguments], **parameters)
@@ -103,7 +105,7 @@ class Op:
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Return all arguments and parameters of a call by name."""
-        names = self._positional
+        names = self.positional
         if len(args) > len(names):
             raise TypeError(
                 f"{self.name}() takes at most {len(names)} positional arguments "

@@ -14,7 +14,7 @@ import pytest
 import tapegrad as tg
 from tapegrad.autograd import grad, gradcheck, gradgradcheck
 from tapegrad.numeric import FUNCTIONS
-from tapegrad.ops import linalg
+from tapegrad.ops import linalg, products
 from tapegrad.ops.kinds import Composite
 from tapegrad.ops.op import Op
 
@@ -91,8 +91,8 @@ def single(f, *arrays):
 
 TESTED = """
 matmul dot inner vdot vecdot outer kron tensordot contract einsum inv solve solve_triangular det
-cofactor slogdet matrix_power cholesky qr eigh eigvalsh thin_svd svd svdvals vector_norm matrix_norm
-norm
+cofactor product slogdet matrix_power cholesky qr eigh eigvalsh thin_svd svd svdvals vector_norm
+matrix_norm norm
 """
 
 
@@ -100,10 +100,11 @@ def test_every_function_is_decided():
     """A new function of linear algebra needs a test with complex numbers."""
     own = {
         value.name
-        for value in vars(linalg).values()
+        for module in (linalg, products)
+        for value in vars(module).values()
         if isinstance(value, (Op, Composite))
         and getattr(value, "declaration", getattr(value, "function", None)).__module__
-        == linalg.__name__
+        == module.__name__
     }
     assert own == set(TESTED.split())
 
@@ -212,6 +213,17 @@ def test_solve_triangular(lower, unit, kinds):
     agree(f(x, y), np.linalg.solve(triangle, y))
     check(f, x, y)
     check(f, x, y[:, 0])
+
+
+@pytest.mark.parametrize("tx", [False, True])
+@pytest.mark.parametrize("ty", [False, True])
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_product_of_transposes(tx, ty, batch):
+    x = data(*batch, *((3, 2) if tx else (2, 3)))
+    y = data(*((4, 3) if ty else (3, 4)), seed=1)
+    product = FUNCTIONS["product"]
+    agree(product(x, y, tx, ty), np.matmul(x.swapaxes(-1, -2) if tx else x, y.T if ty else y))
+    check(lambda a, b: product(a, b, tx, ty), x, y)
 
 
 @pytest.mark.parametrize("rank", [2, 1, 0])

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import tapegrad as tg
 from tapegrad.numeric import FUNCTIONS, LINALG
 from tapegrad.ops import linalg as linalg_module
+from tapegrad.ops import products
 from tapegrad.ops.kinds import Composite
 from tapegrad.ops.op import Op
 
@@ -67,6 +68,7 @@ TESTED = {
     "solve_triangular",
     "det",
     "cofactor",
+    "product",
     "slogdet",
     "matrix_power",
     "cholesky",
@@ -85,10 +87,11 @@ TESTED = {
 def test_every_function_is_here():
     own = {
         value.name
-        for value in vars(linalg_module).values()
+        for module in (linalg_module, products)
+        for value in vars(module).values()
         if isinstance(value, (Op, Composite))
         and getattr(value, "declaration", getattr(value, "function", None)).__module__
-        == linalg_module.__name__
+        == module.__name__
     }
     assert own == TESTED
     assert all(getattr(tg.linalg, name) is FUNCTIONS[name] for name in LINALG)
@@ -122,6 +125,17 @@ def test_matmul(a, b):
     check(tg.matmul, x, y)
     check(lambda v: v @ y, x)
     check(lambda v: x @ v, y)
+
+
+@pytest.mark.parametrize("tx", [False, True])
+@pytest.mark.parametrize("ty", [False, True])
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_product_of_transposes(tx, ty, batch):
+    x = data(*batch, *((3, 2) if tx else (2, 3)))
+    y = data(*((4, 3) if ty else (3, 4)), seed=1)
+    product = FUNCTIONS["product"]
+    agree(product(x, y, tx, ty), np.matmul(x.swapaxes(-1, -2) if tx else x, y.T if ty else y))
+    check(lambda a, b: product(a, b, tx, ty), x, y)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,218 @@
+"""Products of matrices, and sums of products over any axes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tapegrad.ops import elementwise as ew
+from tapegrad.ops import reduction
+from tapegrad.ops.complex import conjugated
+from tapegrad.ops.indexing import scatter_add
+from tapegrad.ops.kinds import composite, opaque
+from tapegrad.ops.op import normalize_axes, rank, shape_of
+from tapegrad.ops.shape import broadcast_to, expand_dims, reshape, transpose, unbroadcast
+
+
+@opaque(np.matmul)
+def matmul(x, y):
+    """Matrix product, over the last two axes and broadcast over the others."""
+
+
+@matmul.vjp("x")
+def _(g, x_shape, y):
+    if rank(y) == 1:
+        return unbroadcast(ew.multiply(expand_dims(g, -1), conjugated(y)), x_shape)
+    if len(x_shape) > 1:
+        return unbroadcast(product(g, conjugated(y), False, True), x_shape)
+    rows = product(expand_dims(g, -2), conjugated(y), False, True)
+    return unbroadcast(reshape(rows, (*shape_of(rows)[:-2], x_shape[0])), x_shape)
+
+
+@matmul.vjp("y")
+def _(g, x, y_shape):
+    if rank(x) == 1:
+        if len(y_shape) == 1:
+            return ew.multiply(g, conjugated(x))
+        return unbroadcast(ew.multiply(expand_dims(conjugated(x), -1), expand_dims(g, -2)), y_shape)
+    if len(y_shape) > 1:
+        return unbroadcast(product(conjugated(x), g, True, False), y_shape)
+    column = product(conjugated(x), expand_dims(g, -1), True, False)
+    return reshape(unbroadcast(column, (*y_shape, 1)), y_shape)
+
+
+@opaque(arrays=2)
+def product(x, y, tx, ty):
+    """Product of matrices, of which some are transposed first.
+
+    What derivatives of products are made of: with it, no transpose has to be recorded and swept.
+    """
+    return np.matmul(np.swapaxes(x, -1, -2) if tx else x, np.swapaxes(y, -1, -2) if ty else y)
+
+
+@product.vjp("x")
+def _(g, x_shape, y, tx, ty):
+    y = conjugated(y)
+    return unbroadcast(product(y, g, ty, True) if tx else product(g, y, False, not ty), x_shape)
+
+
+@product.vjp("y")
+def _(g, x, y_shape, tx, ty):
+    x = conjugated(x)
+    return unbroadcast(product(g, x, True, tx) if ty else product(x, g, not tx, False), y_shape)
+
+
+@composite
+def dot(x, y):
+    """Product over the last axis of x and the last but one of y."""
+    if rank(x) == 0 or rank(y) == 0:
+        return ew.multiply(x, y)
+    if rank(y) <= 2:
+        return matmul(x, y)
+    return tensordot(x, y, axes=((rank(x) - 1,), (rank(y) - 2,)))
+
+
+@composite
+def inner(x, y):
+    """Product over the last axes of both."""
+    if rank(x) == 0 or rank(y) == 0:
+        return ew.multiply(x, y)
+    return tensordot(x, y, axes=((rank(x) - 1,), (rank(y) - 1,)))
+
+
+@composite
+def vdot(x, y):
+    """Sum of the products of all elements, those of x conjugated."""
+    return matmul(reshape(conjugated(x), (-1,)), reshape(y, (-1,)))
+
+
+@composite
+def vecdot(x, y, axis=-1):
+    """Sum of products over one axis, the elements of x conjugated."""
+    return reduction.sum(ew.multiply(conjugated(x), y), axis=axis)
+
+
+@composite
+def outer(x, y):
+    """All products of elements of two flattened arrays."""
+    return ew.multiply(reshape(x, (-1, 1)), reshape(y, (1, -1)))
+
+
+@composite
+def kron(x, y):
+    """Kronecker product."""
+    ndim = max(rank(x), rank(y))
+    wide_x = (1,) * (ndim - rank(x)) + shape_of(x)
+    wide_y = (1,) * (ndim - rank(y)) + shape_of(y)
+    spaced_x = reshape(x, tuple(n for dim in wide_x for n in (dim, 1)))
+    spaced_y = reshape(y, tuple(n for dim in wide_y for n in (1, dim)))
+    product = ew.multiply(spaced_x, spaced_y)
+    return reshape(product, tuple(a * b for a, b in zip(wide_x, wide_y, strict=True)))
+
+
+@composite
+def tensordot(x, y, axes=2):
+    """Sum of products over several axes."""
+    if isinstance(axes, (int, np.integer)):
+        count = int(axes)
+        axes_x = tuple(range(rank(x) - count, rank(x)))
+        axes_y = tuple(range(count))
+    else:
+        if len(np.atleast_1d(axes[0])) != len(np.atleast_1d(axes[1])):
+            raise ValueError(f"tensordot: `axes` {axes!r} must name as many axes of x as of y")
+        axes_x = normalize_axes(tuple(np.atleast_1d(axes[0]).tolist()), rank(x))
+        axes_y = normalize_axes(tuple(np.atleast_1d(axes[1]).tolist()), rank(y))
+    summed_x = [shape_of(x)[a] for a in axes_x]
+    if summed_x != [shape_of(y)[a] for a in axes_y]:
+        raise ValueError(
+            f"tensordot: axes {axes_x} of shape {shape_of(x)} do not match axes {axes_y} of "
+            f"shape {shape_of(y)}"
+        )
+    free_x = [a for a in range(rank(x)) if a not in axes_x]
+    free_y = [a for a in range(rank(y)) if a not in axes_y]
+    count = math.prod(summed_x)
+    out_shape = (*(shape_of(x)[a] for a in free_x), *(shape_of(y)[a] for a in free_y))
+    left = reshape(
+        transpose(x, (*free_x, *axes_x)), (math.prod(shape_of(x)[a] for a in free_x), count)
+    )
+    right = reshape(
+        transpose(y, (*axes_y, *free_y)), (count, math.prod(shape_of(y)[a] for a in free_y))
+    )
+    return reshape(matmul(left, right), out_shape)
+
+
+@opaque(arrays=1)
+def contract(operands, subscripts):
+    """Einstein summation of a list of operands, with explicit subscripts (see `einsum`)."""
+    return np.einsum(subscripts, *operands, optimize=len(operands) > 2)
+
+
+@contract.vjp("operands")
+def _(g, operands, subscripts):
+    inputs, output = subscripts.split("->")
+    terms = inputs.split(",")
+    cotangents = []
+    for k, term in enumerate(terms):
+        others = [conjugated(operand) for j, operand in enumerate(operands) if j != k]
+        other_terms = [t for j, t in enumerate(terms) if j != k]
+        sizes = dict(zip(term, shape_of(operands[k]), strict=True))
+        known = output + "".join(other_terms)
+        found = contract(
+            [g, *others],
+            ",".join([output, *other_terms]) + "->" + "".join(c for c in sizes if c in known),
+        )
+        # an axis of length 1 may have met a longer one, and an index that the term alone has was
+        # summed, so that all of its elements get the same
+        dims = dict(zip((c for c in sizes if c in known), shape_of(found), strict=True))
+        found = reshape(found, tuple(dims.get(c, 1) for c in sizes))
+        found = unbroadcast(found, tuple(1 if n == 1 else dims.get(c, 1) for c, n in sizes.items()))
+        found = broadcast_to(found, tuple(sizes.values()))
+        if len(sizes) < len(term):  # an index repeats within the term: a diagonal was read
+            open_index = np.ix_(*(np.arange(n) for n in sizes.values()))
+            place = dict(zip(sizes, open_index, strict=True))
+            found = scatter_add(found, shape_of(operands[k]), tuple(place[c] for c in term))
+        cotangents.append(found)
+    return cotangents
+
+
+@composite
+def einsum(subscripts, *operands, optimize=None):
+    """Einstein summation, with explicit or implicit output and ellipses.
+
+    `optimize` is accepted and ignored: more than two operands are always contracted in pairs.
+    """
+    return contract(list(operands), _explicit(subscripts, operands))
+
+
+def _explicit(subscripts: str, operands: tuple[Any, ...]) -> str:
+    """Write subscripts with an output and without ellipses."""
+    text = subscripts.replace(" ", "")
+    inputs, arrow, output = text.partition("->")
+    terms = inputs.split(",")
+    if len(terms) != len(operands):
+        raise ValueError(
+            f"einsum: {len(terms)} terms in {subscripts!r} for {len(operands)} operands"
+        )
+    free = [c for c in "zyxwvutsrqponmlkjihgfedcbaZYXWVUTSRQPONMLKJIHGFEDCBA" if c not in text]
+    longest = 0
+    for k, (term, operand) in enumerate(zip(terms, operands, strict=True)):
+        if "..." in term:
+            count = rank(operand) - (len(term) - 3)
+            longest = max(longest, count)
+            terms[k] = term.replace("...", "".join(free[:count][::-1]))
+        if len(terms[k]) != rank(operand):
+            raise ValueError(
+                f"einsum: term {term!r} has {len(terms[k])} indices for an operand of "
+                f"{rank(operand)} dimensions"
+            )
+    dots = "".join(free[:longest][::-1])
+    if arrow:
+        output = output.replace("...", dots)
+    else:
+        counts = "".join(terms)
+        output = dots + "".join(
+            sorted(c for c in set(counts) if counts.count(c) == 1 and c not in dots)
+        )
+    return ",".join(terms) + "->" + output
