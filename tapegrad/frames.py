@@ -19,7 +19,7 @@ from tapegrad.ops.kinds import Elementwise, Reduction, SweptOp
 from tapegrad.ops.op import Op, shape_of
 from tapegrad.saved import check_savable, restore, save
 from tapegrad.tape.aval import AVALS, DIFFERENTIABLE, FLOAT64
-from tapegrad.tape.code import OPS
+from tapegrad.tape.code import OPS, PythonOp
 from tapegrad.tape.layout import LEAF_CLOCK, NARY, OWN_AVAL, OWN_SLOT, SAVES
 from tapegrad.tape.owner import Frame, Owner, ensure_notes, op_and_flags
 from tapegrad.tape.sweep import Gifts, Sweep
@@ -155,16 +155,8 @@ def unbroadcast_array(array: np.ndarray, shape: tuple[int, ...], what: str) -> n
 # -- ops of the table -----------------------------------------------------------------------------
 
 
-class _Framed:
-    """The op of records whose op the sweep would know, but not with these values."""
-
-    name = "framed"
-
-    def kernel(self, dtype: int, position: int) -> int:
-        raise TypeError("framed has no compiled partial")
-
-
-FRAMED = OPS.register(_Framed())
+# the op of records whose op the sweep would know, but not with these values
+FRAMED = OPS.register(PythonOp("framed"))
 
 
 class Active:
@@ -344,16 +336,7 @@ def _array(value: Any) -> Any:
 # -- records with several outputs -----------------------------------------------------------------
 
 
-class _Select:
-    """The op that takes one output of a record that has several."""
-
-    name = "select"
-
-    def kernel(self, dtype: int, position: int) -> int:
-        raise TypeError("select has no compiled partial")
-
-
-SELECT = OPS.register(_Select())
+SELECT = OPS.register(PythonOp("select"))
 
 
 class SelectFrame(RuleFrame):

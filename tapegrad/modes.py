@@ -21,7 +21,7 @@ class Switches(threading.local):
         self.inference = False
         self.saved_hooks: tuple[Any, ...] = ()  # pairs of pack and unpack, innermost last
         self.hooks_forbidden: str | None = None  # why saved-tensor hooks must not be used
-        self.node: Any = None  # the record whose rule runs, while a backward pass is recorded
+        self.node: Any = None  # whose rule runs, while anomalies are looked for
 
 
 class Mode:

@@ -98,12 +98,14 @@ def warn_of_origin(own: Owner) -> None:
     parent = _metadata(own).get("parent_")
     while parent is not None:
         warnings.warn(
-            f"\n\nPrevious calculation was induced by {node_name(parent)}Backward. "
-            + _origin(parent, "Traceback of forward call that induced the previous calculation:"),
+            f"\n\nPrevious calculation was induced by {parent.name()}. "
+            + _origin(
+                parent._own, "Traceback of forward call that induced the previous calculation:"
+            ),
             UserWarning,
             stacklevel=2,
         )
-        parent = _metadata(parent).get("parent_")
+        parent = parent.metadata.get("parent_")
 
 
 def _metadata(own: Owner) -> dict[Any, Any]:

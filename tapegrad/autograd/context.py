@@ -21,7 +21,7 @@ from tapegrad.frames import (
 from tapegrad.modes import MODE
 from tapegrad.saved import SECOND_TIME, Packed, check_savable, check_unmutated
 from tapegrad.tape.aval import AVALS
-from tapegrad.tape.code import OPS
+from tapegrad.tape.code import OPS, PythonOp
 from tapegrad.tape.layout import OWN_AVAL, OWN_INPUTS, OWN_SLOT
 from tapegrad.tape.owner import Owner, inputs_of
 from tapegrad.tape.sweep import Gifts, MutatedError, Sweep
@@ -35,16 +35,7 @@ _GRADIENT_TYPES = {Tensor, type(None)}
 OTHER, PASSIVE, ACTIVE = range(3)  # what an argument is: no tensor, a tensor, one with history
 
 
-class _FunctionOp:
-    """The op of all user Functions; their frames know which one."""
-
-    name = "function"
-
-    def kernel(self, dtype: int, position: int) -> int:
-        raise TypeError("a Function has no compiled partial")
-
-
-FUNCTION = OPS.register(_FunctionOp())
+FUNCTION = OPS.register(PythonOp("function"))  # of all Functions; their frames know which one
 
 
 def _check_tensors(values: Sequence[Any], text: str) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 
 from tapegrad.autograd.anomaly_mode import check_nan, warn_of_origin
 from tapegrad.autograd.mutated import mutated_message
-from tapegrad.autograd.node import gather, spread
+from tapegrad.autograd.node import gather, node_of, spread
 from tapegrad.autograd.running_hooks import (
     finish_gradient,
     run_posthooks,
@@ -308,7 +308,7 @@ def _step(own: Owner, notes: Notes | None, g: Any, wanted: Wanted) -> list[Any]:
     """Return the cotangents of a record's inputs; in anomaly mode, watch it."""
     if not MODE.anomaly:
         return pull_back(own, g, wanted) if notes is None else run_node(own, notes, g, wanted)
-    before, MODE.thread.node = MODE.thread.node, own
+    before, MODE.thread.node = MODE.thread.node, node_of(own)
 
     def step() -> list[Any]:
         known = notes if notes is not None else Notes(segment_of(own))

@@ -90,17 +90,19 @@ class OpTable:
         self.kernels[code, dtype, position] = self.ops[code].kernel(dtype, position)
 
 
-class _Leaf:
-    """Row 0 of the op table."""
+class PythonOp:
+    """What stands in the op table for records that only Python understands."""
 
-    name = "leaf"
+    def __init__(self, name: str) -> None:
+        self.name = name
 
     def kernel(self, dtype: int, position: int) -> int:
-        raise AssertionError("a leaf is never swept")
+        """Refuse: there is no compiled partial."""
+        raise TypeError(f"{self.name} has no compiled partial")
 
 
 OPS = OpTable()
-OPS.register(_Leaf())
+OPS.register(PythonOp("leaf"))  # row 0
 
 
 @functools.cache

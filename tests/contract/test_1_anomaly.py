@@ -471,3 +471,13 @@ class TestMetadata:
             y, line = leaf(1.0).exp(), here()
         assert any(location(line) in part for part in y.grad_fn.metadata["traceback_"])
         assert "traceback_" not in leaf(1.0).exp().grad_fn.metadata
+
+
+def test_the_parent_is_a_node():
+    """Nodes of a recorded backward pass know the node whose backward made them."""
+    with tg.autograd.set_detect_anomaly(True):
+        x = tg.tensor([2.0], requires_grad=True)
+        y = x.exp()
+        (g,) = tg.autograd.grad(y.sum(), x, create_graph=True)
+    assert g.grad_fn.metadata["parent_"] is y.grad_fn
+    assert "exp()" in "".join(y.grad_fn.metadata["traceback_"])
