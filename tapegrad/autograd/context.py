@@ -149,25 +149,6 @@ class FunctionCtx:
         name = type(self).__name__.removesuffix("Backward")
         raise RuntimeError(f"{name}: ctx.{what} can only be called inside forward or setup_context")
 
-    @property
-    def saved_tensors(self) -> tuple[Tensor | None, ...]:
-        """The tensors given to `save_for_backward`.
-
-        Raises
-        ------
-        RuntimeError
-            If they were modified in place since, or freed by an earlier backward pass.
-        """
-        return tuple(self._given)
-
-    @property
-    def saved_variables(self) -> tuple[Tensor | None, ...]:
-        """The same as `saved_tensors` (deprecated)."""
-        warnings.warn(
-            "'saved_variables' is deprecated; use 'saved_tensors'", DeprecationWarning, stacklevel=2
-        )
-        return self.saved_tensors
-
 
 class BackwardCFunction(Node, RuleFrame, FunctionCtx):
     """A Function's node in the graph, its context, and the frame of its record in one.
@@ -244,6 +225,14 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
         except MutatedError:
             owner = self._runs if self._runs is not None else getattr(self, "_own", None)
             raise RuntimeError(mutated_message(self._slot, owner)) from None
+
+    @property
+    def saved_variables(self) -> tuple[Tensor | None, ...]:
+        """The same as `saved_tensors` (deprecated)."""
+        warnings.warn(
+            "'saved_variables' is deprecated; use 'saved_tensors'", DeprecationWarning, stacklevel=2
+        )
+        return self.saved_tensors
 
     def _restore(self, item: Any) -> Tensor | None:
         kind = type(item)
