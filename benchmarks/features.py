@@ -16,6 +16,7 @@ Names that the sides provide, where they can:
 
 import operator
 from functools import reduce
+from typing import Any
 
 import numpy as np
 
@@ -249,6 +250,7 @@ WRITTEN = {
     "group": "mutation",
     "needs": ("own",),
 }
+DOUBLE: dict[str, Any] = {"group": "double", "needs": ("derivative",)}
 
 FEATURES = (
     Workload(custom, draw_vector, (0,), **HUNDRED, group="functions"),
@@ -287,8 +289,7 @@ FEATURES = (
         (0,),
         quick=chain_size(8, steps=3),
         sizes=chain_sizes(100),
-        group="double",
-        needs=("derivative",),
+        **DOUBLE,
     ),
     Workload(
         mlp_hvp,
@@ -296,8 +297,7 @@ FEATURES = (
         (2, 3, 4, 5, 6, 7),
         quick=mlp_size(4, 3, 5, 5, 2),
         sizes=(mlp_size(128, 64, 256, 256, 10),),
-        group="double",
-        needs=("derivative",),
+        **DOUBLE,
     ),
     Workload(
         gradient_penalty,
@@ -305,8 +305,7 @@ FEATURES = (
         (2, 3, 4, 5, 6, 7),
         quick=mlp_size(4, 3, 5, 5, 2),
         sizes=(mlp_size(32, 8, 32, 32, 1),),
-        group="double",
-        needs=("derivative",),
+        **DOUBLE,
     ),
     *(
         Workload(

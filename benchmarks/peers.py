@@ -98,6 +98,10 @@ class Side(ABC):
         """A gradient as a NumPy array: for complex inputs, the direction of steepest ascent."""
         return np.conj(self.to_numpy(gradient))
 
+    def derivative(self, f: Callable[..., Any], *at: Any) -> tuple[Any, ...]:
+        """The gradients of a function by all its arguments, as functions of them."""
+        return self.module.grad(f, tuple(range(len(at))))(*at)
+
 
 class NumPy(Side):
     """The primal in plain NumPy, for reference."""
@@ -318,10 +322,6 @@ class Autograd(Side):
             derivative=self.derivative,
         )
 
-    def derivative(self, f: Callable[..., Any], *at: Any) -> tuple[Any, ...]:
-        """The gradients of a function by all its arguments, as functions of them."""
-        return self.module.grad(f, tuple(range(len(at))))(*at)
-
     def prepare(self, case: Case) -> Program:
         """``make_vjp`` runs the forward and returns the backward."""
         record = self.module.make_vjp(case.loss(self.namespace()), case.wrt)
@@ -376,10 +376,6 @@ class Jax(Side):
             sine_and_cosine=sine_and_cosine,
             derivative=self.derivative,
         )
-
-    def derivative(self, f: Callable[..., Any], *at: Any) -> tuple[Any, ...]:
-        """The gradients of a function by all its arguments, as functions of them."""
-        return self.module.grad(f, tuple(range(len(at))))(*at)
 
     def arrays(self, case: Case) -> list[Any]:
         """The inputs on the device."""

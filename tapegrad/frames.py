@@ -136,16 +136,21 @@ def fit_array(array: Any, aval: int, what: str) -> np.ndarray:
     return np.ascontiguousarray(array, dtype).reshape(shape)
 
 
-def unbroadcast_array(array: np.ndarray, shape: tuple[int, ...], what: str) -> np.ndarray:
-    """Sum an array to a shape that broadcasts to its own."""
-    lead = array.ndim - len(shape)
+def check_reducible(shape: tuple[int, ...], wanted: tuple[int, ...], what: str) -> None:
+    """Raise if a cotangent's shape is not one that broadcasting its input explains."""
+    lead = len(shape) - len(wanted)
     if lead < 0 or any(
-        wide != narrow and narrow != 1
-        for wide, narrow in zip(array.shape[lead:], shape, strict=True)
+        wide != narrow and narrow != 1 for wide, narrow in zip(shape[lead:], wanted, strict=True)
     ):
         raise RuntimeError(
-            f"{what} - got {list(array.shape)} but expected shape compatible with {list(shape)}"
+            f"{what} - got {list(shape)} but expected shape compatible with {list(wanted)}"
         )
+
+
+def unbroadcast_array(array: np.ndarray, shape: tuple[int, ...], what: str) -> np.ndarray:
+    """Sum an array to a shape that broadcasts to its own."""
+    check_reducible(array.shape, shape, what)
+    lead = array.ndim - len(shape)
     axes = tuple(range(lead)) + tuple(
         lead + k for k, narrow in enumerate(shape) if narrow == 1 and array.shape[lead + k] != 1
     )

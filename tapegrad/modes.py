@@ -61,18 +61,10 @@ class Mode:
 
     def set_recording(self, on: bool) -> bool:
         """Switch recording in this thread; return what it was."""
-        switches = self.thread.__dict__  # one look-up of the thread instead of one for each switch
-        before: bool = switches["recording"]
+        before = self.thread.recording
         if on is not before:
-            switches["recording"] = on
-            if on:
-                self.special.pop()
-            else:
-                self.special.append(None)
-            if switches["inference"] or (on and switches["saved_hooks"]):
-                switches["way"] = CAREFUL
-            else:
-                switches["way"] = PLAIN if on else QUIET
+            self.thread.recording = on
+            self._count(before, on)  # not to record is the deviation
         return before
 
     def set_inference(self, on: bool) -> bool:
@@ -108,11 +100,12 @@ class Mode:
             self.special.append(None)
         elif before and not on:
             self.special.pop()
-        thread = self.thread
-        if thread.inference or (thread.recording and thread.saved_hooks):
-            thread.way = CAREFUL
+        switches = self.thread.__dict__  # one look-up of the thread instead of one for each switch
+        recording = switches["recording"]
+        if switches["inference"] or (recording and switches["saved_hooks"]):
+            switches["way"] = CAREFUL
         else:
-            thread.way = PLAIN if thread.recording else QUIET
+            switches["way"] = PLAIN if recording else QUIET
 
 
 MODE = Mode()

@@ -17,7 +17,6 @@ from tapegrad.autograd.running_hooks import (
     run_posthooks,
     run_prehooks,
     run_tensor_hooks,
-    run_undefined,
 )
 from tapegrad.dispatch import passive
 from tapegrad.modes import MODE
@@ -230,10 +229,7 @@ def accumulate(own: Owner, g: Tensor | None, create_graph: bool, own_memory: boo
         if g is not None:
             add_to_grad(meta, g, create_graph, own_memory)
         return
-    if g is None:
-        run_undefined(notes.hooks)
-    elif notes.hooks:
-        g = run_tensor_hooks(notes.hooks, g)
+    g = run_tensor_hooks(notes.hooks, g)
     if notes.prehooks:
         (g,) = run_prehooks(notes.prehooks, (g,))
     if g is not None:  # a hook may have kept it

@@ -13,6 +13,7 @@ from tapegrad.autograd.node import Node
 from tapegrad.frames import (
     RuleFrame,
     SavedArrays,
+    check_reducible,
     fit_array,
     maker_of,
     parents_of,
@@ -38,10 +39,10 @@ OTHER, PASSIVE, ACTIVE = range(3)  # what an argument is: no tensor, a tensor, o
 FUNCTION = OPS.register(PythonOp("function"))  # of all Functions; their frames know which one
 
 
-def _check_tensors(values: Sequence[Any], text: str) -> None:
-    """Raise, with the number and type of the first value that is no tensor."""
+def _check_tensors(values: Sequence[Any], text: str, optional: bool = False) -> None:
+    """Raise, with the number and type of the first value that is no tensor (or None)."""
     for k, value in enumerate(values):
-        if not isinstance(value, Tensor):
+        if not isinstance(value, Tensor) and not (optional and value is None):
             raise TypeError(text.format(k, type(value).__name__))
 
 
@@ -90,8 +91,9 @@ class FunctionCtx:
         for tensor in tensors:
             if type(tensor) is not Tensor and tensor is not None:
                 _check_tensors(
-                    [Tensor() if tensor is None else tensor for tensor in tensors],
+                    tensors,
                     "save_for_backward can only save variables, but argument {} is of type {}",
+                    optional=True,
                 )
         self._given = tensors
 
@@ -107,9 +109,10 @@ class FunctionCtx:
         """
         self._check_open("save_for_forward")
         _check_tensors(
-            [Tensor() if tensor is None else tensor for tensor in tensors],
+            tensors,
             "save_for_forward expects all arguments to be tensors; you should save non-tensors as "
             "attributes on ctx (argument {} is of type {})",
+            optional=True,
         )
         self.saved_for_forward = tensors
 
@@ -363,7 +366,7 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
                 shape = AVALS.shapes[parent[OWN_AVAL]]
                 self._check_kind(cotangent.dtype, parent[OWN_AVAL], k)
                 if cotangent.shape != shape:
-                    self._check_reducible(cotangent.shape, shape, k)
+                    check_reducible(cotangent.shape, shape, self._what(k))
         return found
 
     def _check_kind(self, dtype: np.dtype, aval: int, k: int) -> None:
@@ -372,18 +375,6 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
             raise RuntimeError(
                 f"{self._what(k)} - got numbers of dtype {dtype}, but the input is real: return "
                 "the real part"
-            )
-
-    def _check_reducible(self, shape: tuple[int, ...], wanted: tuple[int, ...], k: int) -> None:
-        """Raise if a gradient's shape is not one that broadcasting explains."""
-        lead = len(shape) - len(wanted)
-        if lead < 0 or any(
-            wide != narrow and narrow != 1
-            for wide, narrow in zip(shape[lead:], wanted, strict=True)
-        ):
-            raise RuntimeError(
-                f"{self._what(k)} - got {list(shape)} but expected shape compatible with "
-                f"{list(wanted)}"
             )
 
     def contributions(self, sweep: Sweep, owner: Owner, g: Any) -> Gifts:

@@ -23,7 +23,7 @@ from tapegrad.autograd.running_hooks import (
     finish_gradient,
     run_posthooks,
     run_prehooks,
-    run_undefined,
+    run_tensor_hooks,
 )
 from tapegrad.dispatch import apply_op
 from tapegrad.frames import (
@@ -133,7 +133,7 @@ def run_record(sweep: Sweep, slot: int, owner: Owner, g: Any) -> Gifts | None:
     """What the compiled sweep calls where a record needs Python: its hooks, its rule."""
     if g is None:
         if type(owner[0]) is Notes and slot not in sweep.hooked:
-            run_undefined(owner[0].hooks)
+            run_tensor_hooks(owner[0].hooks, None)
         if not isinstance(owner[-1], RuleFrame) or not owner[-1].runs_undefined:
             for parent in inputs_of(owner):
                 if parent is not None:
@@ -185,7 +185,7 @@ def run_slot_hooks(sweep: Sweep, slot: int) -> None:
         if slot in sweep.arrays:
             _run_slot_hooks(sweep, slot, owner[0], sweep.arrays[slot])
         else:
-            run_undefined(owner[0].hooks)
+            run_tensor_hooks(owner[0].hooks, None)
         sweep.hooked.add(slot)
 
 
@@ -296,7 +296,7 @@ def _sweep_tensors(
 def _finish(own: Owner, notes: Notes, g: Any) -> Any:
     """Run the hooks of a record's output."""
     if g is None:
-        run_undefined(notes.hooks)
+        run_tensor_hooks(notes.hooks, None)
     elif isinstance(g, Tensor):
         if MODE.anomaly:
             return _watched(own, lambda: finish_gradient(notes, g))

@@ -11,6 +11,7 @@ import numpy as np
 from tapegrad.autograd.api import grad
 from tapegrad.autograd.function import Function
 from tapegrad.creation import as_tensor, tensor
+from tapegrad.ops.op import is_complex
 from tapegrad.tensor import Tensor
 
 __all__ = ["GradcheckError", "gradcheck", "gradgradcheck"]
@@ -260,10 +261,6 @@ def _array(x: Tensor) -> np.ndarray:
     return x.detach().numpy()
 
 
-def _is_complex(x: Tensor | np.ndarray) -> bool:
-    return x.dtype.kind == "c"
-
-
 def _differentiable(values: Sequence[Any]) -> list[Tensor]:
     return [x for x in values if isinstance(x, Tensor) and x.requires_grad]
 
@@ -279,7 +276,7 @@ def _outputs(func: Checked, args: Sequence[Any]) -> tuple[Tensor, ...]:
 def _cotangent(output: Tensor, rng: np.random.Generator, strided: bool) -> Tensor:
     """Return a random cotangent that requires gradients."""
     values = rng.uniform(-1.0, 1.0, (2, *output.shape))
-    turn = 1j if _is_complex(output) else 0.0
+    turn = 1j if is_complex(output) else 0.0
     array = np.asarray(values[0] + turn * values[1], output.dtype)
     if strided and array.ndim:
         array = np.repeat(array, 2, axis=-1)[..., ::2]
@@ -307,7 +304,7 @@ class _Point:
         # if none requires gradients, all of them have to be constant
         self._chosen = chosen or [k for k, o in enumerate(outputs) if o.dtype.kind in "fc"]
         self.outputs = [outputs[k] for k in self._chosen]
-        self.parts = ("imaginary", "real") if any(map(_is_complex, self.outputs)) else ("real",)
+        self.parts = ("imaginary", "real") if any(map(is_complex, self.outputs)) else ("real",)
         rng = np.random.default_rng(0)
         # two directions: for the real and the imaginary part of an input
         self.us = [[_unit_vector(x.shape, rng) for _ in range(2)] for x in self.sources]
@@ -339,13 +336,13 @@ class _Point:
                     )
             with np.errstate(all="ignore"):
                 slope = (b - a).reshape(-1) / (2 * self.rules.eps)
-            slopes.append(slope.imag if _is_complex(slope) and part == "imaginary" else slope.real)
+            slopes.append(slope.imag if is_complex(slope) and part == "imaginary" else slope.real)
         return slopes
 
     def slope(self, i: int, index: Any, part: str, u: Any = 1.0, v: Any = 1.0) -> list[np.ndarray]:
         """Return the outputs' derivatives as elements of an input move along u (and 1j * v)."""
         slopes = self.difference(i, index, self.rules.eps * u, part)
-        if not _is_complex(self.sources[i]):
+        if not is_complex(self.sources[i]):
             return slopes
         turned = self.difference(i, index, self.rules.eps * v * 1j, part)
         return [a + 1j * b for a, b in zip(slopes, turned, strict=True)]
@@ -364,7 +361,7 @@ class _Point:
     def swept(self, k: int, part: str, fast: bool) -> list[np.ndarray]:
         """Return the Jacobians of an output by the inputs, from backward passes."""
         output = self.outputs[k]
-        unit = 1j if _is_complex(output) and part == "imaginary" else 1.0
+        unit = 1j if is_complex(output) and part == "imaginary" else 1.0
         rows: list[list[np.ndarray]] = [[] for _ in self.sources]
         for vector in self.vs[k : k + 1] if fast else np.eye(output.size):
             seed = as_tensor(np.asarray(vector * unit, output.dtype).reshape(output.shape))
@@ -415,7 +412,7 @@ def _compare(point: _Point, part: str) -> None:
             expected, found, atol = numerical[i][k], analytical[k][i], point.rules.atol
             if fast:
                 real, imaginary = (np.dot(found[:, 0], direction.reshape(-1)) for direction in u)
-                found = real.real + 1j * imaginary.imag if _is_complex(found) else real
+                found = real.real + 1j * imaginary.imag if is_complex(found) else real
                 expected = np.dot(expected[0], v)
                 atol *= u[0].sum() * v.sum()  # every element of the Jacobian may differ by atol
             if not np.allclose(found, expected, rtol, atol):
@@ -426,7 +423,7 @@ def _compare(point: _Point, part: str) -> None:
 def _mismatch(point: _Point, k: int, i: int, part: str, expected: Any, found: Any) -> str:
     """Describe a wrong derivative."""
     text = f"Jacobian mismatch for output {k} with respect to input {i},\n"
-    if _is_complex(point.outputs[k]):
+    if is_complex(point.outputs[k]):
         text = f"While considering the {part} part of complex outputs only, {text}"
     if not point.rules.fast:
         return f"{text}numerical:{tensor(expected)}\nanalytical:{tensor(found)}\n"

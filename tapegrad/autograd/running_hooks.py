@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from tapegrad.tape.owner import Notes
 from tapegrad.tensor import Tensor, wrap
 
 Hooks = dict[int, Callable[..., Any]]
 Grads = tuple[Tensor | None, ...]
+Gradient = TypeVar("Gradient", bound=Tensor | None)
 
 
 def _name(hook: Any) -> str:
@@ -32,53 +33,44 @@ def checked(result: Any, g: Tensor | None, hook: Any) -> Tensor:
     return result
 
 
-def run_tensor_hooks(hooks: Hooks, g: Tensor) -> Tensor:
-    """Pass a gradient through tensor hooks, each of which may replace it."""
+def _pass_through(hooks: Hooks, value: Any, accept: Callable[..., Any], *beside: Any) -> Any:
+    """Pass a value through hooks: what one returns takes its place, if it can be accepted."""
     for hook in list(hooks.values()):
-        result = hook(g)
+        result = hook(value, *beside)
         if result is not None:
-            g = checked(result, g, hook)
-    return g
+            value = accept(result, value, hook)
+    return value
 
 
-def run_undefined(hooks: Hooks) -> None:
-    """Call tensor hooks where a Function left the gradient undefined."""
-    for hook in list(hooks.values()):
-        result = hook(None)
-        if result is not None:
-            checked(result, None, hook)
+def run_tensor_hooks(hooks: Hooks, g: Gradient) -> Gradient:
+    """Pass a gradient through tensor hooks; None (undefined) stays so."""
+    found: Gradient = _pass_through(hooks, g, checked)
+    return found
 
 
 def run_prehooks(hooks: Hooks, grads: Grads) -> Grads:
     """Pass the gradients of a node's outputs through its prehooks."""
-    for hook in list(hooks.values()):
-        result = hook(grads)
-        if result is not None:
-            grads = _replaced(result, grads, hook)
-    return grads
+    found: Grads = _pass_through(hooks, grads, _replaced)
+    return found
 
 
 def run_posthooks(hooks: Hooks, inputs: Grads, outputs: Grads) -> Grads:
     """Pass the gradients that a node computed through its posthooks."""
-    for hook in list(hooks.values()):
-        result = hook(inputs, outputs)
-        if result is not None:
-            inputs = _replaced(result, inputs, hook)
-    return inputs
+    found: Grads = _pass_through(hooks, inputs, _replaced, outputs)
+    return found
 
 
 def _replaced(result: Any, grads: Grads, hook: Any) -> Grads:
     if not isinstance(result, tuple):
         raise TypeError(f"expected tuple, but hook returned '{type(result).__name__}'")
-    given = result
-    if len(given) != len(grads):
+    if len(result) != len(grads):
         raise RuntimeError(
-            f"hook '{_name(hook)}' has returned an incorrect number of values (got {len(given)}, "
+            f"hook '{_name(hook)}' has returned an incorrect number of values (got {len(result)}, "
             f"but expected {len(grads)})"
         )
     return tuple(
         None if new is None else checked(new, old, hook)
-        for new, old in zip(given, grads, strict=True)
+        for new, old in zip(result, grads, strict=True)
     )
 
 

@@ -98,14 +98,6 @@ def max(x, axis=None, *, keepdims=False):
     """Largest element; equal ones share the cotangent."""
 
 
-max.extra(ties)
-
-
-@max.partial("x")
-def _(z, x, ties):
-    return where((x == z) | (x != x), 1.0 / ties, 0.0)
-
-
 def _min(x, axis, keepdims):
     return np.minimum.reduce(x, axis=axis, keepdims=keepdims)
 
@@ -115,12 +107,12 @@ def min(x, axis=None, *, keepdims=False):
     """Smallest element; equal ones share the cotangent."""
 
 
-min.extra(ties)
+for _op in (max, min):
+    _op.extra(ties)
 
-
-@min.partial("x")
-def _(z, x, ties):
-    return where((x == z) | (x != x), 1.0 / ties, 0.0)
+    @_op.partial("x")
+    def _(z, x, ties):
+        return where((x == z) | (x != x), 1.0 / ties, 0.0)
 
 
 # -- composed -------------------------------------------------------------------------------------

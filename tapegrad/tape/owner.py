@@ -115,9 +115,7 @@ def record_owner(slot: int) -> Owner | None:
 
 def op_and_flags(owner: Owner) -> tuple[int, int]:
     """Return the number of a record's op, and its flags."""
-    home = owner[OWN_HOME]
-    segment = home.segment if type(home) is Notes else home
-    words = segment.cell(owner[OWN_SLOT], 1)
+    words = segment_of(owner).cell(owner[OWN_SLOT], 1)
     return words & 0xFFFFFFFF, words >> 32
 
 

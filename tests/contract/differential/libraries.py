@@ -31,6 +31,30 @@ import numpy as np
 
 import tapegrad as tg
 
+# -- rules of Functions that many programs use -----------------------------------------------------
+
+
+def double(ctx, x):
+    """A forward."""
+    return x * 2
+
+
+def same(ctx, g):
+    """A backward that is wrong on purpose, so that it shows."""
+    return g
+
+
+def saving(ctx, x):
+    """A forward that saves its input."""
+    ctx.save_for_backward(x)
+    return x * x
+
+
+def backward_of_saving(ctx, g):
+    """Its backward."""
+    return g * 2 * ctx.saved_tensors[0]
+
+
 # -- the two libraries ----------------------------------------------------------------------------
 
 

@@ -1,27 +1,10 @@
 """Programs about what a backward returns, on both libraries."""
 
 import pytest
-from libraries import Programs
+from libraries import Programs, backward_of_saving, double, same, saving
 
 pytest.importorskip("torch")
 program = Programs()
-
-
-def double(ctx, x):
-    return x * 2
-
-
-def same(ctx, g):
-    return g
-
-
-def saving(ctx, x):
-    ctx.save_for_backward(x)
-    return x * x
-
-
-def backward_of_saving(ctx, g):
-    return g * 2 * ctx.saved_tensors[0]
 
 
 # -- gradients ------------------------------------------------------------------------------------

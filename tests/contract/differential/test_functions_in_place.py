@@ -1,14 +1,10 @@
 """Programs about Functions that work in place or return views, on both libraries."""
 
 import pytest
-from libraries import Programs
+from libraries import Programs, same
 
 pytest.importorskip("torch")
 program = Programs()
-
-
-def same(ctx, g):
-    return g
 
 
 def add_one(lib):
