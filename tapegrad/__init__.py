@@ -33,6 +33,7 @@ from tapegrad.func import grad as grad
 from tapegrad.func import hessian as hessian
 from tapegrad.func import hvp as hvp
 from tapegrad.func import jacobian as jacobian
+from tapegrad.func import jvp as jvp
 from tapegrad.func import value_and_grad as value_and_grad
 from tapegrad.func import vjp as vjp
 from tapegrad.tape.tape import Tape as Tape
@@ -45,14 +46,28 @@ _NAMES = {**_numeric.PUBLIC, **_creation.CREATION}
 globals().update(_NAMES)
 __all__ = sorted(
     {*_NAMES, "Function", "Tape", "Tensor", "autograd", "current_tape", "enable_grad", "func"}
-    | {"grad", "hessian", "hvp", "jacobian", "value_and_grad", "vjp"}
+    | {"grad", "hessian", "hvp", "jacobian", "jvp", "value_and_grad", "vjp"}
+    | {"njit", "stop_gradient", "TransformError"}
     | {"inference_mode", "is_anomaly_check_nan_enabled", "is_anomaly_enabled"}
     | {"is_inference_mode_enabled"}
     | {"is_grad_enabled", "linalg", "no_grad", "set_grad_enabled", "testing"}
 )
 
 
+# Whatever imports numba is imported at its first use.
+_LAZY = {
+    "njit": "tapegrad.transform.function",
+    "stop_gradient": "tapegrad.transform.calls",
+    "TransformError": "tapegrad.transform.errors",
+}
+
+
 def __getattr__(name: str) -> _Any:
+    if name in _LAZY:
+        import importlib
+
+        found = globals()[name] = getattr(importlib.import_module(_LAZY[name]), name)
+        return found
     raise AttributeError(
         f"tapegrad has no {name!r}: numeric functions have NumPy's names "
         "(linear algebra in tapegrad.linalg)"

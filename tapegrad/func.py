@@ -2,6 +2,9 @@
 
 Arguments and results may be arrays, tensors or numbers, and nested containers of them (pytrees),
 for which optree has to be installed.
+
+Of a compiled numba function (`tapegrad.njit`, ``numba.njit``) they make compiled functions, by
+transformation of its source: these take and return plain numbers and arrays.
 """
 
 from __future__ import annotations
@@ -124,6 +127,20 @@ class _Call:
         return parts[0] if self.single else tuple(parts)
 
 
+def _source(f: Any, name: str, has_aux: bool = False) -> Any:
+    """Return the part of the package that transforms source, None where `f` is not compiled."""
+    if not (hasattr(f, "py_func") and hasattr(f, "targetoptions")):
+        return None
+    if has_aux:
+        raise TypeError(
+            f"{name}: has_aux is for functions of tensors; a compiled function has no other "
+            "results than those that are differentiated"
+        )
+    import tapegrad.transform.function as transform
+
+    return transform
+
+
 def _scalar(result: Any, name: str) -> Tensor:
     if not isinstance(result, Tensor):
         if isinstance(result, (float, int, np.ndarray, np.generic)):
@@ -187,6 +204,8 @@ def value_and_grad(f: Function, argnums: Argnums = 0, has_aux: bool = False) -> 
     >>> value, gradient
     (tensor(5.), tensor([2., 4.]))
     """
+    if source := _source(f, "value_and_grad", has_aux):
+        return source.gradient(f, argnums, True, "value_and_grad")
     return _value_and_grad(f, argnums, has_aux, "value_and_grad")
 
 
@@ -224,6 +243,8 @@ def grad(f: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function:
     >>> tg.grad(tg.grad(tg.sin))(0.5) == -np.sin(0.5)
     tensor(True)
     """
+    if source := _source(f, "grad", has_aux):
+        return source.gradient(f, argnums, False, "grad")
     both = _value_and_grad(f, argnums, has_aux, "grad")
 
     @functools.wraps(f)
@@ -310,6 +331,8 @@ def jacobian(f: Function, argnums: Argnums = 0, has_aux: bool = False) -> Functi
     tensor([[2., 0.],
             [0., 4.]])
     """
+    if source := _source(f, "jacobian", has_aux):
+        return source.jacobian(f, argnums)
 
     @functools.wraps(f)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -434,6 +457,8 @@ def hvp(f: Function, argnums: int = 0) -> Function:
     >>> tg.hvp(lambda x: tg.sum(x**3))(np.array([1.0, 2.0]), np.array([1.0, 1.0]))
     tensor([ 6., 12.])
     """
+    if source := _source(f, "hvp"):
+        return source.hessian_product(f, argnums)
 
     @functools.wraps(f)
     def wrapped(*args: Any) -> Any:
@@ -449,5 +474,66 @@ def hvp(f: Function, argnums: int = 0) -> Function:
             )
         found = _gradients(call, gradients, [as_tensor(v) for v in given], create_graph=nested)
         return call.gather(found)
+
+    return wrapped
+
+
+def jvp(f: Function, argnums: Argnums = 0) -> Function:
+    """Return a function that computes the value of `f` and its derivative in a direction.
+
+    A compiled numba function is differentiated in forward mode, at a small multiple of its own
+    cost. Of a function of tensors it is the vector-Jacobian product differentiated once more.
+
+    Parameters
+    ----------
+    f
+        Function of arrays with one array as result; compiled ones may return tuples as well.
+    argnums
+        Which positional arguments have tangents.
+
+    Returns
+    -------
+    callable
+        Takes the arguments of `f` and then a tangent for each number in `argnums`, of the shape of
+        the argument; returns (value, tangent of the value).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import tapegrad as tg
+    >>> tg.jvp(lambda x: x**2)(np.array([1.0, 2.0]), np.array([1.0, 10.0]))
+    (tensor([1., 4.]), tensor([ 2., 40.]))
+    """
+    if source := _source(f, "jvp"):
+        return source.pushforward(f, argnums)
+    numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+
+    @functools.wraps(f)
+    def wrapped(*args: Any) -> Any:
+        primals, tangents = args[: len(args) - len(numbers)], args[len(args) - len(numbers) :]
+        call = _Call(f, primals, argnums, "jvp")
+        output = as_tensor(call.result)
+        given = [leaf for tangent in tangents for leaf in _tree(tangent, "jvp: a tangent")[0]]
+        if len(given) != len(call.inputs):
+            raise ValueError(
+                f"jvp: got {len(given)} tangents for {len(call.inputs)} differentiated arguments"
+            )
+        nested = call.nested()
+        u = wrap(np.zeros(output.shape, output.dtype)).requires_grad_()
+        pulled = _gradients(call, [output], [u], create_graph=True)
+        pairs = [
+            (p, as_tensor(t)) for p, t in zip(pulled, given, strict=True) if p._own is not None
+        ]
+        if not pairs:
+            tangent = wrap(np.zeros(output.shape, output.dtype))
+        else:
+            (tangent,) = autograd_grad(  # type: ignore[assignment]
+                [p for p, _ in pairs],
+                [u],
+                [t for _, t in pairs],
+                create_graph=nested,
+                materialize_grads=True,
+            )
+        return (output if nested else output.detach()), tangent
 
     return wrapped

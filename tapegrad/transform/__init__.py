@@ -1,0 +1,1 @@
+"""Derivatives of numba functions by transformation of their source (docs/njit.md)."""

@@ -1,0 +1,254 @@
+"""What is known of a function before its derivative is written.
+
+Which names show elements of the same array, where arrays are written, in which block every name is
+defined, and which names carry derivatives.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from numba.core import types
+
+from tapegrad.transform import rules
+from tapegrad.transform.ir import (
+    Block,
+    Function,
+    If,
+    Let,
+    Loop,
+    Store,
+    defined,
+    leaves_of,
+    names_in,
+    walk,
+)
+from tapegrad.transform.lower import is_array, is_real
+
+
+@dataclass
+class Scope:
+    """A block with its place among the others.
+
+    Attributes
+    ----------
+    local
+        Its values are still there, as variables, when the reverse pass comes to it.
+    stored
+        Names that the forward pass puts onto the tape at the end of the block.
+    """
+
+    block: Block
+    kind: str
+    statement: Any
+    parent: Scope | None
+    local: bool
+    root: int  # position, in the function's body, of the statement it is part of
+    own: set[str] = field(default_factory=set)
+    stored: list[str] = field(default_factory=list)
+
+
+class Arrays:
+    """Which names may show elements of the same array, and where arrays are written."""
+
+    def __init__(self, function: Function) -> None:
+        self.types = function.types
+        self._parent: dict[str, str] = {}
+        self.stores: dict[str, list[int]] = {}  # root positions of writes, by class
+        self._returned: set[str] = set()
+        for statement in walk(function.body):
+            self._join(statement)
+        for position, statement in enumerate(function.body):
+            for inner in walk([statement]):
+                for array in written(inner):
+                    self.stores.setdefault(self.of(array), []).append(position)
+
+    def _join(self, statement: Any) -> None:
+        pairs: Iterable[tuple[str, Any]] = ()
+        if isinstance(statement, Let) and statement.rule is not None:
+            if statement.rule.base is not None:
+                pairs = [(statement.target, ast.Name(statement.rule.base))]
+            elif isinstance(statement.rule, rules.Passive) and is_array(
+                self.types.get(statement.target)
+            ):
+                # a view or a copy of an array without derivative: taken for a view
+                arrays = [n for n in names_in(statement.expr) if is_array(self.types.get(n))]
+                pairs = [(statement.target, ast.Name(n)) for n in arrays]
+        elif isinstance(statement, If):
+            pairs = [(p.target, atom) for p in statement.phis for atom in (p.then, p.orelse)]
+        elif isinstance(statement, Loop):
+            pairs = [
+                (c.phi, atom)
+                for c in statement.carried
+                for atom in (c.init, c.next, ast.Name(c.out))
+            ]
+        for one, atom in pairs:
+            if isinstance(atom, ast.Name) and is_array(self.types.get(one)):
+                if is_array(self.types.get(atom.id)):
+                    self._parent[self.of(one)] = self.of(atom.id)
+
+    def of(self, array: str) -> str:
+        """Return the name that stands for all names of the same array."""
+        while array in self._parent:
+            array = self._parent[array]
+        return array
+
+    def unite(self, arrays: list[str]) -> None:
+        """Take arrays for possibly the same."""
+        for one in arrays[1:]:
+            first, second = self.of(arrays[0]), self.of(one)
+            if first != second:
+                self._parent[second] = first
+                merged = self.stores.pop(second, []) + self.stores.get(first, [])
+                if merged:
+                    self.stores[first] = merged
+
+    def is_stored(self, array: str) -> bool:
+        """Whether an array is written anywhere."""
+        return self.of(array) in self.stores
+
+    def keeps(self, array: str, root: int) -> bool:
+        """Whether an array keeps its content from a statement of the body on."""
+        positions = self.stores.get(self.of(array))
+        return not positions or max(positions) < root
+
+
+def written(statement: Any) -> list[str]:
+    """Return the arrays that a statement itself writes."""
+    if isinstance(statement, Store):
+        return [statement.array]
+    if isinstance(statement, Let) and hasattr(statement.rule, "written"):
+        return statement.rule.written()
+    if isinstance(statement, Let) and isinstance(statement.rule, rules.Unknown):
+        return statement.rule.inputs()
+    return []
+
+
+class Activity:
+    """Which names carry derivatives, from some inputs to some outputs."""
+
+    def __init__(
+        self, function: Function, arrays: Arrays, inputs: Iterable[str], outputs: Iterable[str]
+    ) -> None:
+        self.types = function.types
+        self.arrays = arrays
+        self.forward: dict[str, set[str]] = {}
+        self.backward: dict[str, set[str]] = {}
+        for statement in walk(function.body):
+            self._edges(statement)
+        varied = self._reach(inputs, self.forward)
+        useful = self._reach(outputs, self.backward)
+        self.varied = varied
+        self.nodes = varied & useful
+
+    def node(self, name: str) -> str:
+        return self.arrays.of(name) if is_array(self.types.get(name)) else name
+
+    def _edge(self, source: Any, target: str) -> None:
+        if isinstance(source, ast.Name):
+            source = source.id
+        if isinstance(source, str) and is_real(self.types.get(source, types.none)):
+            if is_real(self.types.get(target, types.none)):
+                one, two = self.node(source), self.node(target)
+                self.forward.setdefault(one, set()).add(two)
+                self.backward.setdefault(two, set()).add(one)
+
+    def _edges(self, statement: Any) -> None:
+        if isinstance(statement, Let):
+            inputs = statement.rule.inputs()
+            for target in defined(statement):
+                for source in inputs:
+                    self._edge(source, target)
+            for array in written(statement):
+                for source in inputs:
+                    self._edge(source, array)
+        elif isinstance(statement, Store):
+            self._edge(statement.value, statement.array)
+        elif isinstance(statement, If):
+            for phi in statement.phis:
+                self._edge(phi.then, phi.target)
+                self._edge(phi.orelse, phi.target)
+        elif isinstance(statement, Loop):
+            for c in statement.carried:
+                self._edge(c.init, c.phi)
+                self._edge(c.next, c.phi)
+                self._edge(c.phi, c.out)
+
+    def _reach(self, names: Iterable[str], edges: dict[str, set[str]]) -> set[str]:
+        found = {self.node(name) for name in names}
+        todo = list(found)
+        while todo:
+            for following in edges.get(todo.pop(), ()):
+                if following not in found:
+                    found.add(following)
+                    todo.append(following)
+        return found
+
+    def __contains__(self, name: str) -> bool:
+        return self.node(name) in self.nodes
+
+
+@dataclass
+class Scopes:
+    """The scope of every block (by its id) and every name, what defines it, and where it stands."""
+
+    blocks: dict[int, Scope] = field(default_factory=dict)
+    homes: dict[str, Scope] = field(default_factory=dict)
+    makers: dict[str, Any] = field(default_factory=dict)
+    roots: dict[int, int] = field(default_factory=dict)
+
+
+def scopes(function: Function, split: bool) -> Scopes:
+    """Return the scopes of a function; with `split`, its reverse pass is a function of its own."""
+    result = Scopes()
+    found, homes = result.blocks, result.homes
+
+    def visit(
+        block: Block, kind: str, statement: Any, parent: Scope | None, local: bool, root: int
+    ) -> Scope:
+        scope = Scope(block, kind, statement, parent, local, root)
+        found[id(block)] = scope
+        for position, inner in enumerate(block):
+            place = position if parent is None else root
+            result.roots[id(inner)] = place
+            for target in defined(inner):
+                result.makers[target] = inner
+                scope.own.add(target)
+                homes[target] = scope
+            if isinstance(inner, If):
+                visit(inner.then, "then", inner, scope, local, place)
+                visit(inner.orelse, "else", inner, scope, local, place)
+            elif isinstance(inner, Loop):
+                visit(inner.test, "test", inner, scope, False, place)
+                body = visit(inner.body, "loop", inner, scope, False, place)
+                going = [c.phi for c in inner.carried]
+                if inner.index is not None:
+                    going.append(inner.index)
+                for target in going:
+                    result.makers[target] = inner
+                    body.own.add(target)
+                    homes[target] = body
+        return scope
+
+    top = visit(function.body, "function", None, None, not split, 0)
+    for param in function.params:
+        homes.setdefault(param, top)
+    return result
+
+
+def leaf_names(value: Any) -> list[str]:
+    """Return the names in an atom or structure."""
+    return [leaf.id for leaf in leaves_of(value) if isinstance(leaf, ast.Name)]
+
+
+def unused_suffix(suffix: str, names: Iterable[str]) -> str:
+    """Return an ending that none of some names has."""
+    number, found = 1, suffix
+    names = list(names)
+    while any(one.endswith(found) for one in names):
+        number += 1
+        found = f"{suffix}{number}"
+    return found

@@ -1,0 +1,98 @@
+"""Functions of whole arrays: those that generated code calls, and which rule a call has."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+import numpy as np
+
+from tapegrad.transform.array_specs import SPECS, jit
+from tapegrad.transform.linear_algebra import *
+from tapegrad.transform.reductions import *
+
+
+@jit
+def add_to(bar, g):
+    """Add a cotangent (an array or number) to one of an input that was broadcast."""
+    if g.ndim == bar.ndim:
+        if g.shape == bar.shape:
+            bar += g
+            return
+    extra = g.ndim - bar.ndim
+    total = np.zeros(bar.size, bar.dtype)
+    for index in np.ndindex(g.shape):
+        flat = 0
+        for axis in range(bar.ndim):
+            size = bar.shape[axis]
+            flat = flat * size + (index[axis + extra] if size > 1 else 0)
+        total[flat] += g[index]
+    bar += total.reshape(bar.shape)
+
+
+@jit
+def places(x):
+    """Return the position of every element in row-major order, in an array of the same shape."""
+    return np.arange(x.size).reshape(x.shape)
+
+
+@jit
+def scatter(bar, chosen, g):
+    """Add the cotangents of chosen elements, given their positions."""
+    total = np.zeros(bar.size, bar.dtype)
+    where = chosen.copy().reshape(-1)
+    values = g.copy().reshape(-1)
+    for k in range(where.size):
+        total[where[k]] += values[k]
+    bar += total.reshape(bar.shape)
+
+
+# -- which spec -----------------------------------------------------------------------------------
+
+_ALIASES = {"amax": "max", "amin": "min", "vdot": "dot"}
+
+
+def find(
+    lowering: Any, text: str, arguments: list[ast.expr], keywords: list[ast.keyword], kind: Any
+) -> Any:
+    """Return the rule of a function of arrays by its NumPy name, or None."""
+    from tapegrad.transform.lower import is_array
+    from tapegrad.transform.rules import Whole
+
+    text = _ALIASES.get(text, text)
+    named = {k.arg: k.value for k in keywords}
+    if text in ("dot", "matmul") and len(arguments) == 2:
+        return product(lowering, *arguments)
+    if text == "sum" and (len(arguments) > 1 or "axis" in named):
+        text = "sum_axis"
+    if text == "solve" and len(arguments) == 2:
+        text = f"solve_{lowering.type_of(arguments[1]).ndim}"
+    spec = SPECS.get(text)
+    if spec is None or len(arguments) > len(spec.arguments):
+        return None
+    operands = dict(zip(spec.arguments, arguments, strict=False))
+    for key, value in named.items():
+        if key not in spec.arguments:
+            return None
+        operands[key] = value
+    if text == "cumsum" and lowering.type_of(arguments[0]).ndim != 1:
+        return None
+    if text == "linspace" and "num" not in operands:
+        operands["num"] = ast.Constant(50)
+    return Whole(spec, operands, is_array(kind), lowering)
+
+
+def product(lowering: Any, x: ast.expr, y: ast.expr) -> Any:
+    """Return the rule of a matrix product."""
+    from tapegrad.transform.rules import Whole
+
+    ndims = (lowering.type_of(x).ndim, lowering.type_of(y).ndim)
+    spec = SPECS[f"dot_{ndims[0]}{ndims[1]}"]
+    return Whole(spec, {"x": x, "y": y}, ndims != (1, 1), lowering)
+
+
+def flatten(lowering: Any, base: ast.Name) -> Any:
+    """Return the rule of ``flatten``."""
+    from tapegrad.transform.rules import Whole
+
+    return Whole(SPECS["flatten"], {"x": base}, True, lowering)

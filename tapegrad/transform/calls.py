@@ -1,0 +1,370 @@
+"""Calls of other functions: the rule of a call, and of what it stands for.
+
+A callee that is differentiated becomes two functions of the generated module: ``f_forward``, which
+keeps what its reverse needs on the caller's tape, and ``f_reverse``, which takes it from there. A
+callee that keeps nothing is called as it is in the forward pass.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from typing import Any
+
+from numba.core import types
+
+from tapegrad.transform.ir import Let, Structure, constant, leaves_of, name
+from tapegrad.transform.printer import show
+from tapegrad.transform.rules import Rule
+
+
+def stop_gradient(x: Any) -> Any:
+    """Return `x`, of which nothing is differentiated."""
+    return x
+
+
+def function_of(kind: Any) -> Any:
+    """Return the dispatcher that a value of a numba type is, or None."""
+    return kind.dispatcher if isinstance(kind, types.Dispatcher) else None
+
+
+def is_dispatcher(value: Any) -> bool:
+    """Whether a value is a compiled numba function."""
+    return hasattr(value, "py_func") and hasattr(value, "targetoptions")
+
+
+def find(lowering: Any, callee: Any, expr: ast.Call, kind: Any) -> Rule | None:
+    """Return the rule of the call of a numba function or a transform, None for anything else."""
+    from tapegrad.transform.lower import holds_real
+
+    if callee is stop_gradient or getattr(callee, "is_stop_gradient", False):
+        return Stopped()
+    transform = getattr(callee, "_tapegrad_transform", None)
+    if transform is None and not is_dispatcher(callee):
+        return None
+    values = [lowering.value(a) if isinstance(a, ast.Name) else a for a in lowering.call_arguments]
+    values = bind(lowering, callee, values, expr)
+    kinds = tuple(lowering.type_of(value) for value in values)
+    real = any(holds_real(k) for k in kinds)
+    if not real:
+        return None
+    if transform is not None:
+        inner = callee.plain(kinds)
+        if inner is not None:
+            return Call(lowering, inner, values, kinds)
+        return TransformCall(lowering, callee, values, kinds)
+    return Call(lowering, callee, values, kinds)
+
+
+def bind(lowering: Any, callee: Any, values: list[Any], expr: ast.Call) -> list[Any]:
+    """Return the arguments of a call in order, with defaults."""
+    function = getattr(callee, "py_func", None)
+    if function is None:
+        return values
+    parameters = list(inspect.signature(function).parameters.values())
+    named = {k.arg: lowering.value(k.value) for k in expr.keywords}
+    found = list(values)
+    for parameter in parameters[len(values) :]:
+        if parameter.name in named:
+            found.append(named[parameter.name])
+        elif parameter.default is not parameter.empty:
+            if not isinstance(parameter.default, (int, float, bool, type(None))):
+                raise lowering.refuse(
+                    f"cannot differentiate a call that leaves out {parameter.name!r}; pass it"
+                )
+            found.append(constant(parameter.default))
+    return found
+
+
+class Stopped(Rule):
+    """``stop_gradient(x)``."""
+
+
+class Call(Rule):
+    """The call of a numba function that is differentiated as well."""
+
+    cheap = False
+
+    def __init__(
+        self, lowering: Any, callee: Any, values: list[Any], kinds: tuple[Any, ...]
+    ) -> None:
+        from tapegrad.transform.lower import is_real
+
+        self.callee = callee
+        self.values = values
+        self.kinds = kinds
+        self.types = lowering.types
+        self.instance = lowering.program.instance(callee, kinds)
+        self._inputs = [
+            leaf.id
+            for value in values
+            for leaf in leaves_of(value)
+            if isinstance(leaf, ast.Name) and is_real(self.types.get(leaf.id, types.none))
+        ]
+
+    def inputs(self) -> list[str]:
+        return self._inputs
+
+    def contents(self) -> list[str]:
+        return []
+
+    def rename(self, old: str, new: str) -> None:
+        """Keep the arguments: what the callee reads later it keeps itself."""
+
+    def written(self) -> list[str]:
+        """Return the arrays that the callee writes."""
+        found = []
+        leaves = self.leaves()
+        for position in self.instance.writes:
+            atom = leaves[position]
+            if isinstance(atom, ast.Name):
+                found.append(atom.id)
+        return found
+
+    def leaves(self) -> list[ast.expr]:
+        return [leaf for value in self.values for leaf in leaves_of(value)]
+
+    def variant(self, gen: Any) -> Any:
+        """Return the pair of generated functions for the arguments that are active here."""
+        return gen.program.variant(self.instance, self.active_leaves(gen), self.same_arrays(gen))
+
+    def active_leaves(self, gen: Any) -> tuple[bool, ...]:
+        """Return which parts of the arguments carry derivatives."""
+        return tuple(
+            isinstance(leaf, ast.Name) and leaf.id in self._inputs and gen.is_active(leaf.id)
+            for leaf in self.leaves()
+        )
+
+    def same_arrays(self, gen: Any) -> bool:
+        """Whether two arguments may be parts of one array of which one is written."""
+        from tapegrad.transform.lower import is_array
+
+        arrays = [
+            leaf.id
+            for leaf in self.leaves()
+            if isinstance(leaf, ast.Name) and is_array(self.types.get(leaf.id))
+        ]
+        classes = [gen.arrays.of(array) for array in arrays]
+        return bool(self.instance.writes) and len(set(classes)) < len(classes)
+
+    def results(self, let: Let) -> list[str]:
+        return [let.target] if let.leaves is None else let.leaves
+
+    def is_differentiated(self, gen: Any, let: Let) -> bool:
+        """Whether any cotangent goes into the call."""
+        if not any(gen.is_active(n) for n in self._inputs):
+            return False
+        outputs = [n for n in self.results(let) if gen.is_active(n)]
+        return bool(outputs) or any(gen.is_active(n) for n in self.written())
+
+    def pull_call(self, gen: Any, let: Let) -> None:
+        """Write the call of the reverse function."""
+        from tapegrad.transform.lower import is_array, is_real
+
+        if not self.is_differentiated(gen, let):
+            return
+        variant = self.variant(gen)
+        arguments: list[str] = []
+        for value in self.values:
+            gen.read(value.build(lambda leaf: leaf) if isinstance(value, Structure) else value)
+            arguments.append(text_of(value))
+        scalars: list[str] = []
+        leaves = self.leaves()
+        for leaf, active in zip(leaves, variant.active, strict=True):
+            if not active:
+                continue
+            assert isinstance(leaf, ast.Name)
+            if is_array(self.types[leaf.id]):
+                arguments.append(gen.shadow(leaf.id))
+            else:
+                scalars.append(leaf.id)
+        for result in self.results(let):
+            kind = self.types.get(result, types.none)
+            if not is_real(kind):
+                continue
+            if is_array(kind):
+                arguments.append(gen.shadow(result))
+            else:
+                arguments.append(gen.bar(result) if result in gen.has else "0.0")
+        targets = [f"{n}_part" for n in scalars]
+        targets = [f"{n}_{k}" for k, n in enumerate(targets)]
+        if variant.uses_tape:
+            gen.uses_tape = True
+            arguments += ["tape", "top"]
+            targets.append("top")
+        call = f"{variant.reverse_name}({', '.join(arguments)})"
+        if targets:
+            gen.write(f"{', '.join(targets)} = {call}")
+        else:
+            gen.write(call)
+        for scalar, target in zip(scalars, targets, strict=False):
+            gen.add(scalar, target, ast.Constant(1.0))
+
+    def write_forward(self, gen: Any, writer: Any, let: Let) -> None:
+        """Write the call of the forward function."""
+        if not self.is_differentiated(gen, let) or not self.variant(gen).uses_tape:
+            writer(f"{let.target} = {show(let.expr)}")
+            return
+        variant = self.variant(gen)
+        assert isinstance(let.expr, ast.Call)
+        arguments = [text_of(value) for value in self.values]
+        call = f"{variant.forward_name}({', '.join([*arguments, 'tape', 'top'])})"
+        writer(f"{let.target}, tape, top = {call}")
+
+    @property
+    def uses_tape(self) -> bool:
+        return True
+
+    def push_call(self, gen: Any, let: Let) -> None:
+        """Write the call of the function that computes tangents as well."""
+        if not any(gen.is_active(n) for n in self._inputs):
+            gen.write(f"{let.target} = {show(let.expr)}")
+            self.zero_results(gen, let)
+            return
+        active = self.active_leaves(gen)
+        function = gen.program.tangent(self.instance, active, self.same_arrays(gen))
+        arguments = [text_of(value) for value in self.values]
+        for leaf, is_active in zip(self.leaves(), active, strict=True):
+            if is_active:
+                arguments.append(gen.dot(leaf.id))
+        dots = [gen.dot(n) for n in self.real_results(let)]
+        pattern = f"({', '.join(dots)}{',' if dots else ''})"
+        gen.write(f"{let.target}, {pattern} = {function}({', '.join(arguments)})")
+
+    def real_results(self, let: Let) -> list[str]:
+        from tapegrad.transform.lower import is_real
+
+        return [n for n in self.results(let) if is_real(self.types.get(n, types.none))]
+
+    def zero_results(self, gen: Any, let: Let) -> None:
+        for result in self.real_results(let):
+            if gen.is_active(result):
+                gen.write(f"{gen.dot(result)} = {gen.zero(result)}")
+
+
+class TransformCall(Rule):
+    """The call of a derivative that was made with `tapegrad.grad` and its siblings."""
+
+    cheap = False
+
+    def __init__(
+        self, lowering: Any, callee: Any, values: list[Any], kinds: tuple[Any, ...]
+    ) -> None:
+        from tapegrad.transform.lower import is_real
+
+        self.callee = callee
+        self.values = values
+        self.kinds = kinds
+        self.types = lowering.types
+        self._inputs = [
+            leaf.id
+            for value in values
+            for leaf in leaves_of(value)
+            if isinstance(leaf, ast.Name) and is_real(self.types.get(leaf.id, types.none))
+        ]
+
+    def inputs(self) -> list[str]:
+        return self._inputs
+
+    def results(self, let: Let) -> list[str]:
+        return [let.target] if let.leaves is None else let.leaves
+
+    def active_positions(self, gen: Any) -> tuple[int, ...]:
+        """Return the numbers of the arguments that carry derivatives."""
+        return tuple(
+            position
+            for position, value in enumerate(self.values)
+            if any(gen.is_active(n) for n in self.real_leaves(value))
+        )
+
+    def real_leaves(self, value: Any) -> list[str]:
+        return [
+            leaf.id
+            for leaf in leaves_of(value)
+            if isinstance(leaf, ast.Name) and leaf.id in self._inputs
+        ]
+
+    def push_call(self, gen: Any, let: Let) -> None:
+        """Write the call of the derivative of the derivative."""
+        positions = self.active_positions(gen)
+        if not positions:
+            gen.write(f"{let.target} = {show(let.expr)}")
+            for result in self.results(let):
+                if gen.is_active(result):
+                    gen.write(f"{gen.dot(result)} = {gen.zero(result)}")
+            return
+        pushed = gen.program.derived(self.callee, "pushed", positions)
+        arguments = [text_of(value) for value in self.values]
+        for position in positions:
+            value = self.values[position]
+            if isinstance(value, Structure):
+                arguments.append(show(value.build(lambda leaf: name(gen.tangent(leaf)))))
+            else:
+                arguments.append(gen.tangent(value))
+        pattern = let.target
+        dots = _dotted(let, gen)
+        gen.write(f"{pattern}, {dots} = {pushed}({', '.join(arguments)})")
+
+    def pull_call(self, gen: Any, let: Let) -> None:
+        """Write the call that gives the cotangents: a Hessian is symmetric."""
+        from tapegrad.transform.lower import is_array, is_real
+
+        positions = self.active_positions(gen)
+        results = [n for n in self.results(let) if is_real(self.types.get(n, types.none))]
+        live = [n for n in results if gen.is_active(n)]
+        if not positions or not live:
+            return
+        if not any(n in gen.has or is_array(self.types[n]) for n in live):
+            return
+        pulled = gen.program.derived(self.callee, "pulled", positions)
+        if pulled is None:
+            gen.refuse(
+                f"cannot differentiate {self.callee!r} in reverse mode here; differentiate the "
+                "outer function in forward mode (tg.jvp, or tg.jacobian of few arguments)",
+                let.line,
+            )
+        arguments = []
+        for value in self.values:
+            expr = value.build(lambda leaf: leaf) if isinstance(value, Structure) else value
+            gen.read(expr)
+            arguments.append(show(expr))
+        for result in self.results(let):
+            if is_array(self.types[result]):
+                arguments.append(gen.shadow(result))
+            elif is_real(self.types[result]):
+                arguments.append(gen.bar(result) if result in gen.has else "0.0")
+        found = f"pulled_{len(gen.writer.lines)}"
+        gen.write(f"{found} = {pulled}({', '.join(arguments)})")
+        for number, position in enumerate(positions):
+            for path, leaf in _paths(self.values[position], f"{found}[{number}]"):
+                if not isinstance(leaf, ast.Name) or leaf.id not in self._inputs:
+                    continue
+                if not gen.is_active(leaf.id):
+                    continue
+                if is_array(self.types[leaf.id]):
+                    gen.add_array(leaf.id, name(path))
+                else:
+                    gen.add(leaf.id, path, ast.Constant(1.0))
+
+
+def text_of(value: Any) -> str:
+    """Return the text of an argument."""
+    return show(value.build(lambda leaf: leaf) if isinstance(value, Structure) else value)
+
+
+def _paths(value: Any, path: str) -> list[tuple[str, Any]]:
+    """Return the atoms of a value with the text that takes them out of one like it."""
+    if not isinstance(value, Structure):
+        return [(path, value)]
+    return [found for k, item in enumerate(value.items) for found in _paths(item, f"{path}[{k}]")]
+
+
+def _dotted(let: Let, gen: Any) -> str:
+    """Return the pattern that takes the tangents of a result apart."""
+    pattern = ast.parse(let.target, mode="eval").body
+
+    class Dot(ast.NodeTransformer):
+        def visit_Name(self, node: ast.Name) -> ast.expr:
+            return name(gen.dot(node.id))
+
+    return ast.unparse(Dot().visit(pattern))

@@ -1,0 +1,450 @@
+"""Derivatives of numba functions, as numba functions.
+
+Each of them is a numba dispatcher whose compilation first writes source: for the types of the
+arguments it generates a module (or finds it on disk) and compiles the function that stands in it.
+So it is called from Python and from compiled code like any other numba function.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import linecache
+from collections.abc import Callable
+from typing import Any
+
+from numba.core import sigutils, types
+from numba.core.registry import CPUDispatcher
+
+from tapegrad.kernels import native
+from tapegrad.transform import store
+from tapegrad.transform.errors import TransformError
+from tapegrad.transform.fingerprint import Fingerprint
+from tapegrad.transform.program import Instance, Program, write_pullback, write_pushforward
+
+_OPTIONS = ("error_model", "boundscheck", "nogil")
+
+
+class Derivative(CPUDispatcher):
+    """Base of the derivatives.
+
+    Parameters
+    ----------
+    base
+        What it is a derivative of: a numba function or another derivative.
+    label
+        Added to the name of the base.
+    extra
+        Names of arguments after those of the base.
+    """
+
+    _tapegrad_transform = True
+
+    def __init__(self, base: Any, label: str, extra: tuple[str, ...] = ()) -> None:
+        self.base = base
+        self.label = label
+        super().__init__(
+            _stub(base.py_func, f"{base.py_func.__name__}_{label}", extra),
+            targetoptions={"nopython": True, **options(base)},
+        )
+        self._implementations: dict[Any, Any] = {}
+
+    def spec(self) -> tuple[Any, ...]:
+        """Return what distinguishes it from other derivatives of the same base."""
+        raise NotImplementedError
+
+    def generate(self, program: Program, kinds: tuple[Any, ...]) -> str:
+        """Write it for the types of its arguments; return the name of the function."""
+        raise NotImplementedError
+
+    def _tapegrad_recipe(self) -> tuple[Any, ...]:
+        return (type(self).__name__, self.spec(), self.base)
+
+    def compile(self, sig: Any) -> Any:
+        """Compile it for a signature."""
+        arguments, _ = sigutils.normalize_signature(sig)
+        arguments = tuple(arguments)
+        found = self.overloads.get(arguments)
+        if found is not None:
+            return found.entry_point
+        inner = self.implementation(arguments)
+        inner.compile(arguments)
+        compiled = inner.overloads[arguments]
+        if arguments not in self.overloads:
+            self.add_overload(compiled)
+        return compiled.entry_point
+
+    def implementation(self, arguments: tuple[Any, ...]) -> Any:
+        """Return the generated numba function for the types of the arguments."""
+        kinds = tuple(types.unliteral(kind) for kind in arguments)
+        found = self._implementations.get(kinds)
+        if found is None:
+            found = self._implementations[kinds] = self._load(kinds)
+        return found
+
+    def source(self, kinds: tuple[Any, ...]) -> str:
+        """Return the generated source for the types of the arguments."""
+        filename = self.implementation(kinds).py_func.__code__.co_filename
+        lines = linecache.getlines(filename)[1:]  # without the line for the machine
+        return "".join(lines).removesuffix("# end\n").strip() + "\n"
+
+    def _load(self, kinds: tuple[Any, ...]) -> Any:
+        fingerprint = Fingerprint(self)
+        fingerprint.complete &= not any(isinstance(kind, types.Dispatcher) for kind in kinds)
+        key = fingerprint.key(repr(kinds))
+        recipe = store.Recipe(fingerprint)
+        namespace = store.load(key, recipe, self) if fingerprint.complete else None
+        if namespace is None:
+            program = Program()
+            entry = self.generate(program, kinds)
+            given = {**options(self.base), "cache": True}
+            shown = ", ".join(f"{name}={value!r}" for name, value in given.items())
+            text = "\n\n".join(f"@numba.njit({shown})\n{part}" for part in program.texts)
+            about = {"entry": entry, "statics": recipe.write(program.statics, program.origins)}
+            if not fingerprint.complete:
+                key = native.fingerprint(key.encode(), repr(id(self)).encode())
+            namespace = store.save(key, text, about, program.statics)
+            namespace["_about"] = about
+        return namespace[namespace["_about"]["entry"]]
+
+    # -- derivatives of it --------------------------------------------------------------------
+
+    def pushed(self, positions: tuple[int, ...]) -> Derivative:
+        """Return the function from arguments and tangents to the value and its tangent."""
+        return pushforward(self, positions)
+
+    def pulled(self, positions: tuple[int, ...]) -> Derivative | None:
+        """Return the function from arguments and cotangents to cotangents of arguments."""
+        return None
+
+    def plain(self, kinds: tuple[Any, ...]) -> Any:
+        """Return the generated function if it can be differentiated like one of the user's."""
+        return None
+
+
+def options(base: Any) -> dict[str, Any]:
+    """Return the compiler's options that a derivative takes over."""
+    return {name: base.targetoptions[name] for name in _OPTIONS if name in base.targetoptions}
+
+
+def _stub(function: Callable[..., Any], name: str, extra: tuple[str, ...]) -> Any:
+    """Return a function with the signature of a derivative, for numba to bind arguments to."""
+    signature = inspect.signature(function)
+    parameters = list(signature.parameters.values())
+    if extra:
+        parameters = [p.replace(default=inspect.Parameter.empty) for p in parameters]
+    names = [parameter.name for parameter in parameters]
+    defaults = {f"d_{p.name}": p.default for p in parameters if p.default is not p.empty}
+    shown = [f"{p.name}=d_{p.name}" if f"d_{p.name}" in defaults else p.name for p in parameters]
+    while any(other in names for other in extra):
+        extra = tuple(f"{other}_" for other in extra)
+    text = f"def {name}({', '.join([*shown, *extra])}):\n    return None\n"
+    scope: dict[str, Any] = dict(defaults)
+    exec(text, scope)
+    made = scope[name]
+    made.__doc__ = function.__doc__
+    made.__module__ = function.__module__
+    return made
+
+
+def differentiable(program: Program, base: Any, kinds: tuple[Any, ...], wrap: bool) -> Instance:
+    """Return what is differentiated for a base: its function, or the one generated for it.
+
+    With `wrap`, a function that calls the derivative, for rules of the call to be used.
+    """
+    if not isinstance(base, Derivative):
+        instance = program.instance(base, kinds)
+    elif wrap and base.plain(kinds) is None:
+        instance = program.instance(_caller(base), kinds)
+    else:
+        instance = program.instance(base.implementation(kinds), kinds)
+    program.analyse()
+    return instance
+
+
+@functools.cache
+def _caller(base: Derivative) -> Any:
+    """Return a numba function that calls a derivative."""
+    import numba
+
+    names = ", ".join(inspect.signature(base.py_func).parameters)
+    text = f"def {base.py_func.__name__}({names}):\n    return derivative({names})\n"
+    key = native.fingerprint(text.encode(), repr(id(base)).encode())
+    function = native.compile_source(key, text, base.py_func.__name__)
+    function.__globals__["derivative"] = base
+    return numba.njit(function)
+
+
+def check_numbers(
+    base: Any, numbers: tuple[int, ...], kinds: tuple[Any, ...], instance: Instance
+) -> None:
+    """Refuse to differentiate by an argument that is not real."""
+    from tapegrad.transform.lower import holds_real
+
+    for number in numbers:
+        if not holds_real(kinds[number]):
+            name = instance.function.params[number]
+            raise TransformError(
+                f"argument {number} ({name}) of {base.py_func.__name__} has type {kinds[number]}; "
+                "derivatives are by floats and arrays of floats: pass a float, or astype(float)"
+            )
+
+
+class Pullback(Derivative):
+    """Value and gradient, or one of the two, perhaps with given cotangents of the value."""
+
+    def __init__(self, base: Any, numbers: tuple[int, ...], seeded: bool, returns: str) -> None:
+        self.numbers = numbers
+        self.seeded = seeded
+        self.returns = returns
+        super().__init__(base, "pullback" if seeded else "gradient", ("g",) if seeded else ())
+
+    def spec(self) -> tuple[Any, ...]:
+        return (self.numbers, self.seeded, self.returns)
+
+    def generate(self, program: Program, kinds: tuple[Any, ...]) -> str:
+        own = kinds[:-1] if self.seeded else kinds
+        instance = differentiable(program, self.base, own, wrap=True)
+        check_numbers(self.base, self.numbers, own, instance)
+        if not self.seeded:
+            self._check_result(instance)
+        return write_pullback(program, instance, list(self.numbers), self.seeded, self.returns)
+
+    def _check_result(self, instance: Instance) -> None:
+        from numba.core.types import Array
+
+        function = instance.function
+        results = instance.results()
+        if len(results) != 1 or isinstance(function.types[results[0]], Array):
+            what = (
+                "nothing that is real"
+                if not results
+                else ("several numbers" if len(results) > 1 else "an array")
+            )
+            raise TransformError(
+                f"the gradient is of one number, and {function.name} returns {what}; use "
+                "tg.jacobian or tg.jvp",
+                function.source,
+                function.source.tree.lineno,
+            )
+
+    def pulled(self, positions: tuple[int, ...]) -> Derivative | None:
+        if self.seeded:
+            return None
+        return Pulled(self, positions)
+
+
+class Pushforward(Derivative):
+    """Value and tangent, for tangents of some arguments (a Jacobian times a vector)."""
+
+    def __init__(self, base: Any, numbers: tuple[int, ...]) -> None:
+        self.numbers = numbers
+        names = list(inspect.signature(base.py_func).parameters)
+        super().__init__(base, "pushforward", tuple(f"{names[k]}_dot" for k in numbers))
+
+    def spec(self) -> tuple[Any, ...]:
+        return (self.numbers,)
+
+    def generate(self, program: Program, kinds: tuple[Any, ...]) -> str:
+        own = kinds[: len(kinds) - len(self.numbers)]
+        instance = differentiable(program, self.base, own, wrap=False)
+        check_numbers(self.base, self.numbers, own, instance)
+        return write_pushforward(program, instance, list(self.numbers))
+
+    def plain(self, kinds: tuple[Any, ...]) -> Any:
+        own = kinds[: len(kinds) - len(self.numbers)]
+        base: Any = self.base
+        if isinstance(base, Derivative) and base.plain(own) is None:
+            return None
+        return self.implementation(kinds)
+
+
+class Composed(Derivative):
+    """A function of other derivatives, written as text."""
+
+    def text(self, name: str, kinds: tuple[Any, ...]) -> str:
+        """Return the source of the function."""
+        raise NotImplementedError
+
+    def parts(self) -> dict[str, Derivative]:
+        """Return the derivatives that it calls, by the names of its attributes."""
+        raise NotImplementedError
+
+    def generate(self, program: Program, kinds: tuple[Any, ...]) -> str:
+        for attribute, part in self.parts().items():
+            program.statics[attribute] = part
+            program.origins[attribute] = ("root", None, attribute)
+        entry = program.fresh(self.py_func.__name__)
+        program.texts.append(self.text(entry, kinds))
+        return entry
+
+    def _names(self) -> list[str]:
+        return list(inspect.signature(self.py_func).parameters)
+
+
+class Pulled(Composed):
+    """Cotangents of the arguments of a gradient, by the symmetry of the Hessian.
+
+    With H the matrix of second derivatives, the cotangent ``g`` of a gradient goes to ``H g``,
+    which is the tangent of the gradient in direction ``g``.
+    """
+
+    def __init__(self, gradient: Pullback, positions: tuple[int, ...]) -> None:
+        self.positions = positions
+        self.with_value = gradient.returns.startswith("value")
+        self.pushed_gradient = pushforward(
+            pullback(gradient.base, positions, False, "gradients"), gradient.numbers
+        )
+        extra = ("g_value",) if self.with_value else ()
+        super().__init__(
+            gradient, "pulled", (*extra, *(f"g_{k}" for k in range(len(gradient.numbers))))
+        )
+
+    def spec(self) -> tuple[Any, ...]:
+        return (self.positions,)
+
+    def parts(self) -> dict[str, Derivative]:
+        return {"pushed_gradient": self.pushed_gradient}
+
+    def text(self, name: str, kinds: tuple[Any, ...]) -> str:
+        names = self._names()
+        count = len(self.base.numbers)
+        own = names[: len(names) - count - self.with_value]
+        tangents = names[len(names) - count :]
+        lines = [
+            f"def {name}({', '.join(names)}):",
+            f"    gradients, pulled = pushed_gradient({', '.join([*own, *tangents])})",
+        ]
+        if self.with_value:
+            scale = names[len(own)]
+            items = [f"gradients[{k}] * {scale} + pulled[{k}]" for k in range(len(self.positions))]
+            lines.append(f"    return ({', '.join(items)},)")
+        else:
+            lines.append("    return pulled")
+        return "\n".join(lines) + "\n"
+
+
+class HessianProduct(Composed):
+    """The Hessian of a function times a vector."""
+
+    def __init__(self, base: Any, number: int) -> None:
+        self.number = number
+        self.pushed_gradient = pushforward(pullback(base, (number,), False, "gradient"), (number,))
+        super().__init__(base, "hvp", ("vector",))
+
+    def spec(self) -> tuple[Any, ...]:
+        return (self.number,)
+
+    def parts(self) -> dict[str, Derivative]:
+        return {"pushed_gradient": self.pushed_gradient}
+
+    def text(self, name: str, kinds: tuple[Any, ...]) -> str:
+        names = ", ".join(self._names())
+        return (
+            f"def {name}({names}):\n"
+            f"    gradient, product = pushed_gradient({names})\n"
+            "    return product\n"
+        )
+
+
+class Jacobian(Composed):
+    """The matrix of all derivatives, by columns or by rows, whichever are fewer."""
+
+    def __init__(self, base: Any, numbers: tuple[int, ...], single: bool) -> None:
+        self.numbers = numbers
+        self.single = single
+        for number in numbers:
+            setattr(self, f"column_{number}", pushforward(base, (number,)))
+            setattr(self, f"row_{number}", pullback(base, (number,), True, "gradient"))
+        super().__init__(base, "jacobian")
+        self.primal = base
+
+    def spec(self) -> tuple[Any, ...]:
+        return (self.numbers, self.single)
+
+    def parts(self) -> dict[str, Derivative]:
+        found = {"primal": self.base}
+        for number in self.numbers:
+            found[f"column_{number}"] = getattr(self, f"column_{number}")
+            found[f"row_{number}"] = getattr(self, f"row_{number}")
+        return found
+
+    def text(self, name: str, kinds: tuple[Any, ...]) -> str:
+        from tapegrad.transform.lower import holds_real, is_array
+
+        names = self._names()
+        for number in self.numbers:
+            if isinstance(kinds[number], types.BaseTuple) or not holds_real(kinds[number]):
+                raise TransformError(
+                    f"the Jacobian is by a float or an array of floats; argument {number} "
+                    f"({names[number]}) has type {kinds[number]}"
+                )
+        base = self.base
+        base.compile(kinds)
+        result = base.overloads[kinds].signature.return_type
+        if isinstance(result, types.BaseTuple) or not holds_real(result):
+            raise TransformError(
+                "the Jacobian is of a float or an array of floats; "
+                f"{base.py_func.__name__} returns {result}"
+            )
+        copied = [f"{n}.copy()" if is_array(k) else n for n, k in zip(names, kinds, strict=True)]
+        lines = [f"def {name}({', '.join(names)}):", f"    value = primal({', '.join(copied)})"]
+        found = []
+        for number in self.numbers:
+            x, kind = names[number], kinds[number]
+            if not is_array(result):
+                # one row
+                lines.append(f"    row = row_{number}({', '.join(copied)}, 1.0)")
+                lines.append(f"    found_{number} = row")
+            elif not is_array(kind):
+                lines.append(f"    _, column = column_{number}({', '.join(copied)}, 1.0)")
+                lines.append(f"    found_{number} = column")
+            else:
+                lines += [
+                    f"    found = np.empty((value.size, {x}.size), value.dtype)",
+                    f"    if {x}.size <= value.size:",
+                    f"        for k in range({x}.size):",
+                    f"            tangent = np.zeros({x}.size, {x}.dtype)",
+                    "            tangent[k] = 1.0",
+                    f"            _, column = column_{number}({', '.join(copied)}, "
+                    f"tangent.reshape({x}.shape))",
+                    "            found[:, k] = column.copy().reshape(-1)",
+                    "    else:",
+                    "        for k in range(value.size):",
+                    "            g = np.zeros(value.size, value.dtype)",
+                    "            g[k] = 1.0",
+                    f"            row = row_{number}({', '.join(copied)}, g.reshape(value.shape))",
+                    "            found[k, :] = row.copy().reshape(-1)",
+                    f"    found_{number} = found.reshape(value.shape + {x}.shape)",
+                ]
+            found.append(f"found_{number}")
+        ending = found[0] if self.single else f"({', '.join(found)},)"
+        lines.append(f"    return {ending}")
+        return "\n".join(lines) + "\n"
+
+
+# -- each derivative once -------------------------------------------------------------------------
+
+
+@functools.cache
+def pullback(base: Any, numbers: tuple[int, ...], seeded: bool, returns: str) -> Pullback:
+    """Return the gradient of a function by some arguments."""
+    return Pullback(base, numbers, seeded, returns)
+
+
+@functools.cache
+def pushforward(base: Any, numbers: tuple[int, ...]) -> Pushforward:
+    """Return the value and tangent of a function for tangents of some arguments."""
+    return Pushforward(base, numbers)
+
+
+@functools.cache
+def hessian_product(base: Any, number: int) -> HessianProduct:
+    """Return the Hessian of a function times a vector."""
+    return HessianProduct(base, number)
+
+
+@functools.cache
+def jacobian(base: Any, numbers: tuple[int, ...], single: bool) -> Jacobian:
+    """Return the Jacobian of a function."""
+    return Jacobian(base, numbers, single)

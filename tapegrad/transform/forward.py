@@ -1,0 +1,188 @@
+"""Forward mode: every value goes together with its tangent.
+
+The tangent of a number ``x`` is a variable ``x_dot``, that of an array an array ``x_dot``; views of
+the array have views of it. The code is the primal code with a line for each tangent beside it.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from typing import Any
+
+from numba.core import types
+
+from tapegrad.transform import printer, rules
+from tapegrad.transform.analysis import Activity, Arrays, unused_suffix
+from tapegrad.transform.errors import TransformError
+from tapegrad.transform.ir import Block, Function, If, Let, Loop, Store, name, walk
+from tapegrad.transform.lower import is_array, is_real
+from tapegrad.transform.printer import Writer, show
+
+DOT = "_dot"
+
+
+class Forward:
+    """Writes the code of one function that computes tangents as well."""
+
+    def __init__(
+        self,
+        program: Any,
+        function: Function,
+        arrays: Arrays,
+        inputs: list[str],
+        outputs: list[str],
+    ) -> None:
+        self.program = program
+        self.function = function
+        self.types = function.types
+        self.suffix = unused_suffix(DOT, self.types)
+        self.arrays = arrays
+        self.activity = Activity(function, arrays, inputs, outputs)
+        self.writer = Writer()
+        for statement in walk(function.body):
+            if isinstance(statement, Let) and isinstance(statement.rule, rules.Unknown):
+                inputs_ = statement.rule.inputs()
+                if any(self.activity.node(n) in self.activity.varied for n in inputs_):
+                    self.refuse(
+                        f"cannot differentiate {statement.rule.what}; use what is understood "
+                        "(docs/njit.md), or pass it through tg.stop_gradient",
+                        statement.line,
+                    )
+
+    def refuse(self, what: str, line: int) -> None:
+        """Raise the error for a line of the user's."""
+        raise TransformError(what, self.function.source, line)
+
+    # -- what rules call ----------------------------------------------------------------------
+
+    def is_active(self, identifier: str) -> bool:
+        """Whether a name carries derivatives."""
+        return identifier in self.activity
+
+    def dot(self, identifier: str) -> str:
+        """Return the tangent of a name."""
+        return identifier + self.suffix
+
+    def write(self, text: str) -> None:
+        """Write a line."""
+        self.writer(text)
+
+    def replaced(self, expr: ast.expr, new: dict[str, str]) -> ast.expr:
+        """Return an expression with names replaced."""
+
+        class Replace(ast.NodeTransformer):
+            def visit_Name(self, node: ast.Name) -> ast.expr:
+                return name(new.get(node.id, node.id))
+
+        return Replace().visit(copy.deepcopy(expr))
+
+    def set_dot(self, let: Let, expr: ast.expr | None, spread: bool = False) -> None:
+        """Write the tangent of a new value; `spread` broadcasts it to the value's shape."""
+        target = let.target
+        whole = is_array(self.types[target])
+        if expr is None:
+            self.writer(f"{target}{self.suffix} = {self.zero(target)}")
+        elif whole and spread:
+            self.writer(f"{target}{self.suffix} = np.zeros_like({target})")
+            self.writer(f"{target}{self.suffix} += {show(expr)}")
+        else:
+            self.writer(f"{target}{self.suffix} = {show(expr)}")
+
+    def set_handle(self, target: str, expr: ast.expr) -> None:
+        """Write the tangent of a new array."""
+        self.writer(f"{target}{self.suffix} = {show(expr)}")
+
+    def zero(self, identifier: str) -> str:
+        return f"np.zeros_like({identifier})" if is_array(self.types[identifier]) else "0.0"
+
+    def tangent(self, atom: ast.expr | None) -> str:
+        """Return the tangent of an atom, zero if it has none."""
+        if isinstance(atom, ast.Name):
+            return self.dot(atom.id) if self.is_active(atom.id) else self.zero(atom.id)
+        return "0.0"
+
+    # -- code ---------------------------------------------------------------------------------
+
+    def block(self, block: Block) -> None:
+        """Write the code of a block."""
+        for statement in block:
+            if isinstance(statement, Let):
+                self.let(statement)
+            elif isinstance(statement, Store):
+                self.store(statement)
+            elif isinstance(statement, If):
+                self.branch(statement)
+            elif isinstance(statement, Loop):
+                self.loop(statement)
+            else:
+                printer.write_block(self.writer, [statement])
+
+    def let(self, let: Let) -> None:
+        rule = let.rule
+        if hasattr(rule, "push_call"):
+            rule.push_call(self, let)
+            return
+        printer.write_block(self.writer, [let])
+        if isinstance(rule, (rules.Passive, rules.Part, rules.Unknown)):
+            return
+        if is_real(self.types.get(let.target, types.none)) and self.is_active(let.target):
+            rule.push(self, let)
+
+    def store(self, store: Store) -> None:
+        printer.write_store(self.writer, store)
+        if not self.is_active(store.array):
+            return
+        value = store.value
+        active = isinstance(value, ast.Name) and self.is_active(value.id)
+        if not active and store.op:
+            return
+        text = self.dot(value.id) if active else "0.0"
+        printer.write_store(
+            self.writer, Store(self.dot(store.array), store.index, name(text), store.op)
+        )
+
+    def branch(self, statement: If) -> None:
+        for head, block, side in (
+            (f"if {show(statement.cond)}:", statement.then, "then"),
+            ("else:", statement.orelse, "orelse"),
+        ):
+            if side == "orelse" and not block and not statement.phis:
+                continue
+            self.writer.open(head)
+            start = len(self.writer.lines)
+            self.block(block)
+            for phi in statement.phis:
+                value = getattr(phi, side)
+                self.writer(f"{phi.target} = {show(value)}")
+                if self.is_active(phi.target) and is_real(self.types[phi.target]):
+                    self.writer(f"{phi.target}{self.suffix} = {self.tangent(value)}")
+            self.writer.close(start)
+
+    def loop(self, loop: Loop) -> None:
+        active = {
+            c.phi for c in loop.carried if is_real(self.types[c.phi]) and self.is_active(c.phi)
+        }
+        for c in loop.carried:
+            self.writer(f"{c.phi} = {show(c.init)}")
+            if c.phi in active:
+                self.writer(f"{c.phi}{self.suffix} = {self.tangent(c.init)}")
+        self.writer.open(printer.loop_head(loop))
+        start = len(self.writer.lines)
+        printer.write_test(self.writer, loop)
+        self.block(loop.body)
+        pairs = []
+        for c in loop.carried:
+            pairs.append((c.phi, show(c.next)))
+            if c.phi in active:
+                pairs.append((c.phi + self.suffix, self.tangent(c.next)))
+        printer.assign(self.writer, pairs)
+        if loop.exit is not None:
+            self.writer.open(f"if {show(loop.exit)}:")
+            self.writer("break")
+            self.writer.close()
+        self.writer.close(start)
+        for c in loop.carried:
+            self.writer(f"{c.out} = {c.phi}")
+            if c.phi in active:
+                self.writer(f"{c.out}{self.suffix} = {c.phi}{self.suffix}")

@@ -1,0 +1,180 @@
+"""`tapegrad.njit`: a numba function that knows its derivatives."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numba
+from numba.core.registry import CPUDispatcher
+
+from tapegrad.transform import derivatives
+from tapegrad.transform.calls import is_dispatcher
+
+
+class Function(CPUDispatcher):
+    """What `tapegrad.njit` makes of a function: numba's, with derivatives."""
+
+    rule_vjp: Any = None
+    rule_jvp: Any = None
+
+    def defvjp(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """Declare the reverse rule of this function (a decorator).
+
+        It is used wherever the function is called by one that is differentiated, instead of a
+        derivative made from its source.
+
+        Parameters
+        ----------
+        rule
+            Takes the arguments, the result and its cotangent; returns a tuple with a cotangent for
+            each argument, of its type (0.0 where there is none). Compiled by numba.
+
+        Examples
+        --------
+        >>> import math
+        >>> import tapegrad as tg
+        >>> @tg.njit
+        ... def softplus(x):
+        ...     return max(x, 0.0) + math.log1p(math.exp(-abs(x)))
+        >>> @softplus.defvjp
+        ... def softplus_vjp(x, z, g):
+        ...     return (g / (1.0 + math.exp(-x)),)
+        >>> @tg.njit
+        ... def loss(x):
+        ...     return softplus(3.0 * x)
+        >>> tg.grad(loss)(0.0)
+        1.5
+        """
+        self.rule_vjp = rule if is_dispatcher(rule) else numba.njit(rule)
+        return rule
+
+    def defjvp(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """Declare the forward rule of this function (a decorator).
+
+        Parameters
+        ----------
+        rule
+            Takes the arguments, then a tangent for each of them; returns the tangent of the result.
+            Compiled by numba.
+        """
+        self.rule_jvp = rule if is_dispatcher(rule) else numba.njit(rule)
+        return rule
+
+    def adjoint_source(self, *args: Any, argnums: int | tuple[int, ...] = 0) -> str:
+        """Return the source that is generated for value and gradient.
+
+        Parameters
+        ----------
+        *args
+            Arguments like those of a call, for their types.
+        argnums
+            Which of them to differentiate by.
+        """
+        numbers, _ = positions(self, argnums, "adjoint_source")
+        made = derivatives.pullback(self, numbers, False, "value, gradients")
+        return made.source(tuple(map(numba.typeof, args)))
+
+    def tangent_source(self, *args: Any, argnums: int | tuple[int, ...] = 0) -> str:
+        """Return the source that is generated for value and tangent.
+
+        Parameters
+        ----------
+        *args
+            Arguments like those of a call, for their types.
+        argnums
+            Which of them have tangents.
+        """
+        numbers, _ = positions(self, argnums, "tangent_source")
+        kinds = tuple(map(numba.typeof, args))
+        made = derivatives.pushforward(self, numbers)
+        return made.source((*kinds, *(kinds[k] for k in numbers)))
+
+
+def njit(function: Any = None, **options: Any) -> Any:
+    """Compile a function like ``numba.njit``, and make it differentiable.
+
+    Calls run at numba's speed; `tapegrad.grad`, `value_and_grad`, `jvp`, `hvp`, `jacobian` and
+    `hessian` of it are compiled functions as well, which other numba functions can call.
+
+    Parameters
+    ----------
+    function
+        The function.
+    **options
+        Those of ``numba.njit``. Derivatives take over ``error_model``, ``boundscheck`` and
+        ``nogil``.
+
+    Examples
+    --------
+    >>> import tapegrad as tg
+    >>> @tg.njit
+    ... def power(x, n):
+    ...     y = 1.0
+    ...     for _ in range(n):
+    ...         y *= x
+    ...     return y
+    >>> tg.value_and_grad(power)(3.0, 4)
+    (81.0, 108.0)
+    >>> tg.grad(tg.grad(power))(3.0, 4)
+    108.0
+    """
+    if function is None:
+        return lambda given: njit(given, **options)
+    if is_dispatcher(function):
+        options = {**function.targetoptions, **options}
+        function = function.py_func
+    if not inspect.isfunction(function):
+        raise TypeError(
+            f"tapegrad.njit: expected a function, got {type(function).__name__}; signatures are "
+            "not taken, types are those of the first call"
+        )
+    options.pop("nopython", None)
+    cache = options.pop("cache", False)
+    made = Function(function, targetoptions={"nopython": True, **options})
+    if cache:
+        made.enable_caching()
+    return made
+
+
+def positions(
+    function: Any, argnums: int | tuple[int, ...], what: str
+) -> tuple[tuple[int, ...], bool]:
+    """Return the numbers of the arguments to differentiate by, and whether it is a single one."""
+    single = isinstance(argnums, int)
+    given = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    count = len(inspect.signature(function.py_func).parameters)
+    for number in given:
+        if not -count <= number < count:
+            raise ValueError(
+                f"{what}: argnums {number} is out of range for the {count} arguments of "
+                f"{function.py_func.__name__}"
+            )
+    return tuple(number % count for number in given), single
+
+
+def gradient(function: Any, argnums: int | tuple[int, ...], with_value: bool, what: str) -> Any:
+    """Return the gradient of a numba function, with its value before it if asked."""
+    numbers, single = positions(function, argnums, what)
+    returns = "gradient" if single else "gradients"
+    return derivatives.pullback(
+        function, numbers, False, f"value, {returns}" if with_value else returns
+    )
+
+
+def pushforward(function: Any, argnums: int | tuple[int, ...]) -> Any:
+    """Return the value and tangent of a numba function."""
+    return derivatives.pushforward(function, positions(function, argnums, "jvp")[0])
+
+
+def hessian_product(function: Any, argnums: int) -> Any:
+    """Return the Hessian of a numba function times a vector."""
+    if not isinstance(argnums, int):
+        raise TypeError("hvp: argnums of a compiled function must be one integer")
+    return derivatives.hessian_product(function, positions(function, argnums, "hvp")[0][0])
+
+
+def jacobian(function: Any, argnums: int | tuple[int, ...]) -> Any:
+    """Return the Jacobian of a numba function."""
+    return derivatives.jacobian(function, *positions(function, argnums, "jacobian"))

@@ -1,0 +1,122 @@
+"""Types of all names of a function in normal form, by numba's own inference."""
+
+from __future__ import annotations
+
+import linecache
+import operator
+from typing import Any
+
+from numba.core import compiler, errors, types
+from numba.core.compiler_machinery import AnalysisPass, PassManager, register_pass
+from numba.core.registry import cpu_target
+from numba.core.typed_passes import NopythonTypeInference
+from numba.extending import intrinsic
+
+from tapegrad.transform.errors import TransformError
+from tapegrad.transform.ir import Function
+from tapegrad.transform.printer import UNDEFINED, print_function
+
+
+class _Undefined(types.Type):
+    """The type of a name where it has no value: any other type wins over it."""
+
+    def __init__(self) -> None:
+        super().__init__("undefined value")
+
+    def unify(self, typingctx: Any, other: Any) -> Any:
+        return other
+
+
+_UNDEFINED = _Undefined()
+
+
+@intrinsic
+def _undefined(typingctx: Any) -> Any:
+    return _UNDEFINED(), lambda *_: None
+
+
+@register_pass(mutates_CFG=False, analysis_only=True)
+class _Collect(AnalysisPass):
+    """Ends the compilation, with the types as its result."""
+
+    _name = "tapegrad_collect_types"
+
+    def __init__(self) -> None:
+        AnalysisPass.__init__(self)
+
+    def run_pass(self, state: Any) -> bool:
+        state["cr"] = (dict(state.typemap), state.return_type)
+        return False
+
+
+class _TypesOnly(compiler.CompilerBase):
+    """numba's pipeline up to type inference."""
+
+    def define_pipelines(self) -> list[PassManager]:
+        builder = compiler.DefaultPassBuilder
+        untyped = builder.define_untyped_pipeline(self.state)
+        manager = PassManager("tapegrad_types")
+        manager.passes.extend(untyped.passes)
+        manager.add_pass(NopythonTypeInference, "types")
+        manager.add_pass(_Collect, "collect")
+        manager.finalize()
+        return [manager]
+
+
+def infer(
+    function: Function, arguments: tuple[Any, ...], scope: dict[str, Any]
+) -> tuple[dict[str, Any], Any]:
+    """Return the numba type of every name, and that of the result.
+
+    Parameters
+    ----------
+    function
+        A function in normal form.
+    arguments
+        numba types of its arguments.
+    scope
+        What the names outside of it stand for.
+    """
+    text = print_function(function, f"{function.name}_normal")
+    filename = f"<normal form of {function.name}>"
+    linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
+    namespace: dict[str, Any] = {**scope, "operator": operator, UNDEFINED: _undefined}
+    exec(compile(text, filename, "exec"), namespace)
+    target = cpu_target
+    flags = compiler.Flags()
+    flags.nrt = True
+    flags.enable_looplift = False
+    flags.error_model = "python"
+    try:
+        target.typing_context.refresh()
+        target.target_context.refresh()
+        typemap, result = compiler.compile_extra(
+            target.typing_context,
+            target.target_context,
+            namespace[f"{function.name}_normal"],
+            arguments,
+            None,
+            flags,
+            {},
+            pipeline_class=_TypesOnly,
+        )
+    except errors.TypingError as error:
+        shown = ", ".join(map(str, arguments))
+        raise TransformError(
+            f"numba finds no types for {function.name}({shown}), as it would not in a plain call: "
+            f"{str(error).strip()}",
+            function.source,
+            function.source.tree.lineno,
+        ) from None
+    found: dict[str, Any] = {}
+    context = target.typing_context
+    for identifier, kind in typemap.items():
+        base = identifier.split(".")[0]
+        kind = types.unliteral(kind)
+        if kind == _UNDEFINED:
+            continue
+        if base in found and found[base] != kind:
+            unified = context.unify_types(found[base], kind)
+            kind = unified if unified is not None else found[base]
+        found[base] = kind
+    return found, result

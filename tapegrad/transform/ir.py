@@ -1,0 +1,210 @@
+"""The normal form of a function: structured single-assignment code.
+
+Every expression is an operation on atoms (names or constants), every name is assigned in one
+place, and control flow is nested blocks. Where ways meet, values are merged by name: an `If` has
+`Phi` entries, a `Loop` has `Carried` ones. Expressions are Python's own ``ast`` nodes, so the
+normal form prints as Python: types are found by letting numba infer those of the printed text, and
+generated code is made of the same pieces.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+Atom = ast.expr  # a Name or a Constant
+Block = list[Any]  # of the statements below
+
+
+@dataclass
+class Let:
+    """``target = expr``, an expression over atoms.
+
+    Where the value is a tuple, `leaves` names its parts and `target` is the pattern that unpacks
+    it. The `rule` says how it is differentiated.
+    """
+
+    target: str
+    expr: ast.expr
+    line: int = 0
+    rule: Any = None
+    leaves: list[str] | None = None
+
+
+@dataclass
+class Store:
+    """``array[index] = value``; with `op` ``+`` or ``-``, ``array[index] += value``."""
+
+    array: str
+    index: ast.expr
+    value: Atom
+    op: str = ""
+    line: int = 0
+
+
+@dataclass
+class Effect:
+    """A statement that computes no value: ``raise``, or a call for its effect on nothing here."""
+
+    statement: ast.stmt
+    line: int = 0
+
+
+@dataclass
+class Phi:
+    """A name that is one of two values, by the branch taken; None: undefined there."""
+
+    target: str
+    then: Atom | None
+    orelse: Atom | None
+
+
+@dataclass
+class If:
+    """A choice between two blocks."""
+
+    cond: Atom
+    then: Block
+    orelse: Block
+    phis: list[Phi] = field(default_factory=list)
+    line: int = 0
+
+
+@dataclass
+class Carried:
+    """A value that goes round a loop: `phi` in an iteration, `out` after the loop."""
+
+    phi: str
+    init: Atom | None
+    next: Atom | None
+    out: str
+
+
+@dataclass
+class Loop:
+    """A loop: ``for index in range(*bounds)``, or, without bounds, while `cond` after `test`.
+
+    After the body it is left if `exit` holds. `trips` names the number of iterations.
+    """
+
+    index: str | None
+    bounds: tuple[Atom, Atom, Atom] | None
+    test: Block
+    cond: Atom | None
+    body: Block
+    exit: Atom | None
+    carried: list[Carried]
+    trips: str
+    line: int = 0
+
+    @property
+    def counted(self) -> bool:
+        """Whether the number of iterations is known before the first."""
+        return self.bounds is not None and self.exit is None
+
+
+@dataclass
+class Structure:
+    """A tuple or named tuple of atoms and structures."""
+
+    type: Any
+    items: list[Any]
+
+    def leaves(self) -> list[Atom]:
+        """Return the atoms in it."""
+        return [leaf for item in self.items for leaf in leaves_of(item)]
+
+    def build(self, convert: Any) -> ast.expr:
+        """Return the expression that makes the tuple; `convert` maps its atoms."""
+        items = [
+            item.build(convert) if isinstance(item, Structure) else convert(item)
+            for item in self.items
+        ]
+        if hasattr(self.type, "instance_class"):
+            return ast.Call(name(class_text(self.type.instance_class)), items, [])
+        return ast.Tuple(items, ast.Load())
+
+
+def class_text(cls: type) -> str:
+    """Return the name of a named tuple's class in generated code."""
+    return f"class_{cls.__name__}"
+
+
+def leaves_of(value: Any) -> list[Atom]:
+    """Return the atoms of a value that may be a structure."""
+    return value.leaves() if isinstance(value, Structure) else [value]
+
+
+Statement = Let | Store | Effect | If | Loop
+
+
+@dataclass
+class Function:
+    """A function in normal form."""
+
+    name: str
+    params: list[str]
+    body: Block
+    result: Any  # an atom, a `Structure` of them, or None
+    source: Any
+    statics: dict[str, Any]  # what it names outside of itself, by the text that names it
+    types: dict[str, Any] = field(default_factory=dict)  # numba's, of every name
+
+
+def name(identifier: str) -> ast.Name:
+    """Return a name as an expression."""
+    return ast.Name(identifier, ast.Load())
+
+
+def constant(value: Any) -> ast.Constant:
+    """Return a constant as an expression."""
+    return ast.Constant(value)
+
+
+def names_in(node: ast.AST | None) -> list[str]:
+    """Return the names that an expression reads, in order."""
+    if node is None:
+        return []
+    return [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
+
+
+def defined(statement: Statement) -> list[str]:
+    """Return the names that a statement defines for what follows it in its block."""
+    if isinstance(statement, Let):
+        return [statement.target] if statement.leaves is None else statement.leaves
+    if isinstance(statement, If):
+        return [phi.target for phi in statement.phis]
+    if isinstance(statement, Loop):
+        return [*(carried.out for carried in statement.carried), statement.trips]
+    return []
+
+
+def walk(block: Block) -> Iterator[Statement]:
+    """Return all statements of a block and of the blocks in it, in order of the text."""
+    for statement in block:
+        yield statement
+        if isinstance(statement, If):
+            yield from walk(statement.then)
+            yield from walk(statement.orelse)
+        elif isinstance(statement, Loop):
+            yield from walk(statement.test)
+            yield from walk(statement.body)
+
+
+def reads(statement: Statement) -> list[str]:
+    """Return the names that a statement itself reads, without those of its blocks."""
+    if isinstance(statement, Let):
+        return names_in(statement.expr)
+    if isinstance(statement, Store):
+        return [statement.array, *names_in(statement.index), *names_in(statement.value)]
+    if isinstance(statement, Effect):
+        return names_in(statement.statement)
+    if isinstance(statement, If):
+        parts = [statement.cond, *(v for p in statement.phis for v in (p.then, p.orelse))]
+    else:
+        bounds = statement.bounds or ()
+        ends = [v for c in statement.carried for v in (c.init, c.next)]
+        parts = [*bounds, statement.cond, statement.exit, *ends]
+    return [found for part in parts for found in names_in(part)]

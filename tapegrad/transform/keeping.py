@@ -1,0 +1,260 @@
+"""Which values the forward pass keeps on the tape, and the code that keeps and takes them."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from numba.core import types
+
+from tapegrad.transform import printer, rules
+from tapegrad.transform.analysis import Arrays, Scope, Scopes
+from tapegrad.transform.ir import Block, If, Let, Loop, names_in
+from tapegrad.transform.lower import is_array
+from tapegrad.transform.printer import Writer, show
+
+
+class Keeping:
+    """The part of the reverse mode that decides between keeping and computing again."""
+
+    types: dict[str, Any]
+    arrays: Arrays
+    scopes: Scopes
+    unstable: set[str]
+    uses_tape: bool
+
+    def refuse(self, what: str, line: int) -> None:
+        """Raise the error for a line of the user's."""
+        raise NotImplementedError
+
+    def plan(self, scope: Scope, needs: dict[str, None], writer: Writer) -> dict[str, None]:
+        """Write what brings back the values of a block; return those needed from outside."""
+        outer = {n: None for n in needs if n not in scope.own}
+        own = [n for n in needs if n in scope.own]
+        if scope.local:
+            return outer
+        again: set[int] = set()
+        stored: dict[str, None] = {}
+        seen: set[str] = set()
+
+        def visit(identifier: str) -> None:
+            if identifier in seen or identifier not in self.types:
+                return
+            seen.add(identifier)
+            if identifier not in scope.own:
+                if identifier in self.scopes.homes:
+                    outer[identifier] = None
+                return
+            maker = self.scopes.makers[identifier]
+            if isinstance(maker, Loop) and maker.body is scope.block:
+                if identifier != maker.index:
+                    stored[identifier] = None
+                return
+            if self.is_cheap(maker, identifier):
+                again.add(id(maker))
+                for read in self.reads_again(maker):
+                    visit(read)
+                return
+            stored[identifier] = None
+
+        for identifier in own:
+            visit(identifier)
+        scope.stored = list(stored)
+        self.write_pops(scope.stored, writer)
+        for statement in scope.block:
+            if id(statement) in again:
+                printer.write_block(writer, [self.unchecked(statement)])
+        return outer
+
+    def unchecked(self, statement: Any) -> Any:
+        """Return a statement as it is computed again."""
+        return statement
+
+    def reads_again(self, maker: Any) -> list[str]:
+        """Return what has to be there to compute a statement again."""
+        from tapegrad.transform.ir import defined, reads, walk
+
+        inside = list(walk([maker]))
+        made = {n for s in inside if s is not maker for n in defined(s)}
+        return [n for s in inside for n in reads(s) if n not in made]
+
+    def is_cheap(self, maker: Any, identifier: str) -> bool:
+        """Whether a value is computed again rather than kept."""
+        if isinstance(maker, Let):
+            if not maker.rule.cheap:
+                return False
+            rule = maker.rule
+            if isinstance(rule, (rules.Alloc, rules.View)):
+                return True
+            if isinstance(rule, rules.Passive) and not _reads_elements(maker.expr):
+                return True
+            root = self.scopes.roots[id(maker)]
+            return all(
+                self.keeps(n, root) for n in names_in(maker.expr) if is_array(self.types.get(n))
+            )
+        if isinstance(maker, If):
+            return all(
+                isinstance(inner, (Let, If)) and self.is_cheap(inner, "")
+                for block in (maker.then, maker.orelse)
+                for inner in block
+            )
+        return False
+
+    def keeps(self, array: str, root: int) -> bool:
+        return self.arrays.of(array) not in self.unstable and self.arrays.keeps(array, root)
+
+    def write_pops(self, stored: list[str], writer: Writer) -> None:
+        """Write what takes values from the tape."""
+        arrays = [n for n in stored if is_array(self.types[n])]
+        numbers = [n for n in stored if n not in arrays]
+        if stored:
+            self.uses_tape = True
+        for identifier in reversed(arrays):
+            kind = self.types[identifier]
+            if not isinstance(kind.dtype, types.Float) or kind.ndim not in (1, 2, 3, 4):
+                maker = self.scopes.makers[identifier]
+                self.refuse(
+                    f"cannot keep {identifier}, an array of {kind.dtype} made in a loop, for the "
+                    "reverse pass; make it before the loop",
+                    maker.line,
+                )
+            writer(f"{identifier}, top = runtime.pop_{kind.ndim}(tape, top)")
+            if kind.dtype != types.float64:
+                writer(f"{identifier} = {identifier}.astype(np.{kind.dtype})")
+        if numbers:
+            writer(f"top -= {len(numbers)}")
+            for position, identifier in enumerate(numbers):
+                place = f"tape[top + {position}]" if position else "tape[top]"
+                kind = self.types[identifier]
+                if isinstance(kind, types.Float):
+                    text = place if kind == types.float64 else f"np.{kind}({place})"
+                elif isinstance(kind, types.Boolean):
+                    text = f"runtime.from_bits({place}) != 0"
+                elif isinstance(kind, types.Integer):
+                    text = f"runtime.from_bits({place})"
+                else:
+                    maker = self.scopes.makers[identifier]
+                    self.refuse(
+                        f"cannot keep {identifier}, of type {kind}, for the reverse pass",
+                        maker.line,
+                    )
+                writer(f"{identifier} = {text}")
+
+    # -- forward code -------------------------------------------------------------------------
+
+    def write_forward(self, writer: Writer, block: Block) -> None:
+        """Write the forward code of a block, which keeps what its reverse needs."""
+        for statement in block:
+            if isinstance(statement, If):
+                self.forward_if(writer, statement)
+            elif isinstance(statement, Loop):
+                self.forward_loop(writer, statement)
+            elif isinstance(statement, Let) and hasattr(statement.rule, "write_forward"):
+                statement.rule.write_forward(self, writer, statement)
+            else:
+                printer.write_block(writer, [statement])
+        self.write_pushes(writer, self.scopes.blocks[id(block)].stored, True)
+
+    def write_pushes(self, writer: Writer, stored: list[str], check: bool) -> None:
+        """Write what puts values onto the tape."""
+        arrays = [n for n in stored if is_array(self.types[n])]
+        numbers = [n for n in stored if n not in arrays]
+        if numbers:
+            if check:
+                writer.open(f"if top + {len(numbers)} > tape.size:")
+                writer(f"tape = runtime.grown(tape, top + {len(numbers)})")
+                writer.close()
+            for position, identifier in enumerate(numbers):
+                place = f"tape[top + {position}]" if position else "tape[top]"
+                kind = self.types[identifier]
+                real = isinstance(kind, types.Float)
+                writer(f"{place} = {identifier if real else f'runtime.to_bits({identifier})'}")
+            writer(f"top += {len(numbers)}")
+        for identifier in arrays:
+            writer(f"tape, top = runtime.push_array(tape, top, {identifier})")
+
+    def forward_if(self, writer: Writer, statement: If) -> None:
+        for head, block, side in (
+            (f"if {show(statement.cond)}:", statement.then, "then"),
+            ("else:", statement.orelse, "orelse"),
+        ):
+            inner = Writer()
+            self.write_forward(inner, block)
+            for phi in statement.phis:
+                inner(f"{phi.target} = {show(getattr(phi, side))}")
+            if side == "orelse" and not inner.lines:
+                continue
+            writer.open(head)
+            start = len(writer.lines)
+            writer.extend(inner)
+            writer.close(start)
+
+    def forward_loop(self, writer: Writer, loop: Loop) -> None:
+        scope = self.scopes.blocks[id(loop.body)]
+        printer.enter(writer, loop.carried)
+        reserved = self.reserve(writer, loop, scope)
+        counts = not loop.counted
+        if counts:
+            writer(f"{loop.trips} = 0")
+        writer.open(printer.loop_head(loop))
+        start = len(writer.lines)
+        printer.write_test(writer, loop)
+        if counts:
+            writer(f"{loop.trips} += 1")
+        stored, scope.stored = scope.stored, []
+        self.write_forward(writer, loop.body)
+        scope.stored = stored
+        self.write_pushes(writer, stored, not reserved)
+        printer.advance(writer, loop.carried)
+        if loop.exit is not None:
+            writer.open(f"if {show(loop.exit)}:")
+            writer("break")
+            writer.close()
+        writer.close(start)
+        printer.leave(writer, loop.carried)
+
+    def reserve(self, writer: Writer, loop: Loop, scope: Scope) -> bool:
+        """Write what makes the tape large enough for a whole loop, where that is known before."""
+        numbers = [n for n in scope.stored if not is_array(self.types[n])]
+        if not loop.counted or not numbers or len(numbers) != len(scope.stored):
+            return False
+        if self.keeps_inside(loop.body):
+            return False
+        assert loop.bounds is not None
+        low, high, step = (show(bound) for bound in loop.bounds)
+        trips = f"len(range({low}, {high}, {step}))"
+        if step == "1":
+            trips = f"max({high} - {low}, 0)" if low != "0" else f"max({high}, 0)"
+        writer(f"needed = top + {len(numbers)} * {trips}")
+        writer.open("if needed > tape.size:")
+        writer("tape = runtime.grown(tape, needed)")
+        writer.close()
+        return True
+
+    def keeps_inside(self, block: Block) -> bool:
+        """Whether anything in inner blocks goes onto the tape."""
+        for statement in block:
+            if isinstance(statement, If):
+                inner = [statement.then, statement.orelse]
+            elif isinstance(statement, Loop):
+                inner = [statement.body]
+            else:
+                if isinstance(statement, Let) and getattr(statement.rule, "uses_tape", False):
+                    return True
+                continue
+            for part in inner:
+                if self.scopes.blocks[id(part)].stored or self.keeps_inside(part):
+                    return True
+        return False
+
+
+_ELEMENT_FREE = ("shape", "size", "ndim", "itemsize", "nbytes", "strides", "T")
+
+
+def _reads_elements(expr: ast.expr) -> bool:
+    """Whether a passive expression may read elements of an array."""
+    if isinstance(expr, ast.Attribute):
+        return expr.attr not in _ELEMENT_FREE
+    if isinstance(expr, ast.Call) and isinstance(expr.func, ast.Name):
+        return expr.func.id not in ("len", "np.shape", "np.size")
+    return True

@@ -1,0 +1,450 @@
+"""From the normal form with types to what is differentiated: every operation with its rule.
+
+Tuples are taken apart, names for the same array become one name, values that are undefined on some
+way get a definite one, and each `Let` gets the rule of its operation (`tapegrad.transform.rules`).
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import copy
+from typing import Any
+
+from numba.core import types
+
+from tapegrad.transform import operations, rules
+from tapegrad.transform.errors import TransformError
+from tapegrad.transform.ir import (
+    Atom,
+    Block,
+    Carried,
+    Effect,
+    Function,
+    If,
+    Let,
+    Loop,
+    Phi,
+    Store,
+    Structure,
+    class_text,
+    constant,
+    leaves_of,
+    name,
+    walk,
+)
+
+_INPLACE = {
+    "operator.iadd": ast.Add(),
+    "operator.isub": ast.Sub(),
+    "operator.imul": ast.Mult(),
+    "operator.itruediv": ast.Div(),
+    "operator.ifloordiv": ast.FloorDiv(),
+    "operator.imod": ast.Mod(),
+    "operator.ipow": ast.Pow(),
+    "operator.imatmul": ast.MatMult(),
+    "operator.iand": ast.BitAnd(),
+    "operator.ior": ast.BitOr(),
+    "operator.ixor": ast.BitXor(),
+    "operator.ilshift": ast.LShift(),
+    "operator.irshift": ast.RShift(),
+}
+WHOLE = ast.Slice(None, None, None)
+
+
+def is_array(kind: Any) -> bool:
+    """Whether a numba type is an array."""
+    return isinstance(kind, types.Array)
+
+
+def is_real(kind: Any) -> bool:
+    """Whether a numba type is a float, or an array of floats: what has a derivative."""
+    return isinstance(kind.dtype if is_array(kind) else kind, types.Float)
+
+
+def holds_real(kind: Any) -> bool:
+    """Whether a numba type is or holds floats."""
+    if isinstance(kind, types.BaseTuple):
+        return any(map(holds_real, kind))
+    return is_real(kind)
+
+
+class Lowering:
+    """Lowers one function of a program."""
+
+    def __init__(self, function: Function, program: Any) -> None:
+        self.function = function
+        self.program = program
+        self.call_arguments: list[Atom] = []
+        self.types = dict(function.types)
+        self.same: dict[str, Atom] = {}
+        self.parts: dict[str, Any] = {}  # atom or structure that stands for a name
+        self.block: Block = []
+        self.taken = set(self.types)
+        self.statics: dict[str, Any] = {}
+        self.line = function.source.tree.lineno
+
+    def run(self) -> Function:
+        function = self.function
+        for text, value in function.statics.items():
+            origin = ("name", function.source.function, text)
+            found = self.program.static(text, value, origin)
+            self.statics[found] = value
+            if found != text:
+                self.parts[text] = name(found)
+        while self._merge(function.body):
+            pass
+        for param in function.params:
+            kind = self.types.get(f"arg.{param}", self.types[param])
+            if isinstance(kind, types.BaseTuple) and holds_real(kind):
+                self.parts[param] = self.take_apart(name(param), kind, param)
+        self.statements(function.body)
+        result = None if function.result is None else self.value(function.result)
+        return Function(
+            function.name,
+            function.params,
+            self.block,
+            result,
+            function.source,
+            self.statics,
+            self.types,
+        )
+
+    def refuse(self, what: str) -> TransformError:
+        return TransformError(what, self.function.source, self.line)
+
+    # -- names --------------------------------------------------------------------------------
+
+    def _merge(self, block: Block) -> bool:
+        """Find names of one array that goes through a loop or branch unchanged."""
+        changed = False
+        for statement in walk(block):
+            if isinstance(statement, Let):
+                target, expr = statement.target, statement.expr
+                if target in self.same or not isinstance(expr, ast.Call):
+                    continue
+                callee = expr.func.id if isinstance(expr.func, ast.Name) else ""
+                if callee in _INPLACE and is_array(self.types.get(target)):
+                    self.same[target] = self.final(expr.args[0])
+                    changed = True
+            elif isinstance(statement, Loop):
+                for entry in list(statement.carried):
+                    if entry.next is None or not isinstance(entry.init, ast.Name):
+                        continue
+                    following = self.final(entry.next)
+                    if isinstance(following, ast.Name) and following.id == entry.phi:
+                        self.same[entry.phi] = self.same[entry.out] = self.final(entry.init)
+                        statement.carried.remove(entry)
+                        changed = True
+            elif isinstance(statement, If):
+                for phi in list(statement.phis):
+                    if phi.then is None or phi.orelse is None:
+                        continue
+                    one, two = self.final(phi.then), self.final(phi.orelse)
+                    if isinstance(one, ast.Name) and ast.dump(one) == ast.dump(two):
+                        self.same[phi.target] = one
+                        statement.phis.remove(phi)
+                        changed = True
+        return changed
+
+    def final(self, atom: Atom) -> Atom:
+        while isinstance(atom, ast.Name) and atom.id in self.same:
+            atom = self.same[atom.id]
+        return atom
+
+    def value(self, atom: Atom) -> Any:
+        """Return what an atom is now: an atom, or a structure."""
+        atom = self.final(atom)
+        if isinstance(atom, ast.Name) and atom.id in self.parts:
+            return self.parts[atom.id]
+        return atom
+
+    def type_of(self, value: Any) -> Any:
+        """Return the type of a value."""
+        if isinstance(value, Structure):
+            return value.type
+        if isinstance(value, ast.Constant):
+            kinds = {bool: types.boolean, int: types.int64, float: types.float64}
+            return kinds.get(type(value.value), types.none)
+        return self.types.get(value.id, types.none)
+
+    def fresh(self, stem: str) -> str:
+        number = 0
+        found = stem
+        while found in self.taken:
+            number += 1
+            found = f"{stem}_{number}"
+        self.taken.add(found)
+        return found
+
+    def resolve(self, node: Any) -> Any:
+        """Return an expression with every name replaced by what it is now."""
+
+        class Replace(ast.NodeTransformer):
+            def visit_Name(inner, node: ast.Name) -> ast.expr:  # noqa: N805
+                value = self.value(node)
+                if isinstance(value, Structure):
+                    self.note_classes(value.type)
+                    return value.build(lambda leaf: leaf)
+                return value
+
+        return None if node is None else Replace().visit(copy.deepcopy(node))
+
+    def note_classes(self, kind: Any) -> None:
+        """Make the classes of named tuples known to the generated code."""
+        if hasattr(kind, "instance_class"):
+            self.statics[class_text(kind.instance_class)] = kind.instance_class
+        for item in kind:
+            if isinstance(item, types.BaseTuple):
+                self.note_classes(item)
+
+    def take_apart(self, base: Atom, kind: Any, stem: str) -> Structure:
+        """Append what names the parts of a tuple."""
+        items: list[Any] = []
+        for position, item in enumerate(kind):
+            part = ast.Subscript(base, constant(position), ast.Load())
+            target = self.fresh(f"{stem}_{position}")
+            self.types[target] = item
+            self.block.append(Let(target, part, self.line, rules.Passive(True)))
+            if isinstance(item, types.BaseTuple):
+                items.append(self.take_apart(name(target), item, target))
+            else:
+                self.block[-1].rule = rules.Part()
+                items.append(name(target))
+        return Structure(kind, items)
+
+    def named(self, kind: Any, stem: str) -> Any:
+        """Return a new name of a type, or a structure of new names."""
+        if isinstance(kind, types.BaseTuple) and holds_real(kind):
+            return Structure(kind, [self.named(item, f"{stem}_{k}") for k, item in enumerate(kind)])
+        target = self.fresh(stem)
+        self.types[target] = kind
+        return name(target)
+
+    # -- statements ---------------------------------------------------------------------------
+
+    def statements(self, block: Block) -> None:
+        for statement in block:
+            self.line = getattr(statement, "line", self.line) or self.line
+            if isinstance(statement, Let):
+                self.let(statement)
+            elif isinstance(statement, Store):
+                self.store(statement)
+            elif isinstance(statement, Effect):
+                self.block.append(Effect(self.resolve(statement.statement), statement.line))
+            elif isinstance(statement, If):
+                self.branch(statement)
+            else:
+                self.loop(statement)
+
+    def inside(self, block: Block) -> Block:
+        outer, self.block = self.block, []
+        self.statements(block)
+        found, self.block = self.block, outer
+        return found
+
+    def branch(self, statement: If) -> None:
+        cond = self.resolve(statement.cond)
+        then, orelse = self.inside(statement.then), self.inside(statement.orelse)
+        phis: list[Phi] = []
+        for phi in statement.phis:
+            kind = self.types[phi.target]
+            one = None if phi.then is None else self.value(phi.then)
+            two = None if phi.orelse is None else self.value(phi.orelse)
+            target: Any = name(phi.target)
+            if isinstance(one, Structure) or isinstance(two, Structure):
+                target = self.parts[phi.target] = self.named(kind, phi.target)
+            ones = [None] * len(leaves_of(target)) if one is None else leaves_of(one)
+            twos = [None] * len(leaves_of(target)) if two is None else leaves_of(two)
+            for leaf, first, second in zip(leaves_of(target), ones, twos, strict=True):
+                leaf_kind = self.types[leaf.id]
+                first = self.definite(first, leaf_kind)
+                second = self.definite(second, leaf_kind)
+                phis.append(Phi(leaf.id, first, second))
+        self.block.append(If(cond, then, orelse, phis, statement.line))
+
+    def definite(self, value: Atom | None, kind: Any) -> Atom:
+        """Return a value, or something of its type where it is undefined."""
+        if value is not None:
+            return value
+        if isinstance(kind, types.Float):
+            return constant(0.0)
+        if isinstance(kind, types.Boolean):
+            return constant(False)
+        if isinstance(kind, types.Integer):
+            return constant(0)
+        if is_array(kind):
+            shape = ast.Tuple([constant(0)] * kind.ndim, ast.Load())
+            call = ast.Call(name("np.empty"), [shape, name(f"np.{kind.dtype}")], [])
+            target = self.fresh("nothing")
+            self.types[target] = types.Array(kind.dtype, kind.ndim, "C")
+            self.block.append(Let(target, call, self.line, rules.Alloc([shape])))
+            return name(target)
+        raise self.refuse(f"a value of type {kind} is assigned on some ways only; assign it before")
+
+    def loop(self, loop: Loop) -> None:
+        bounds = loop.bounds and tuple(self.resolve(bound) for bound in loop.bounds)
+        entries: list[tuple[Carried, Any, Any, Any]] = []
+        for entry in loop.carried:
+            kind = self.types[entry.phi]
+            init = None if entry.init is None else self.value(entry.init)
+            phi: Any = name(entry.phi)
+            out: Any = name(entry.out)
+            if isinstance(kind, types.BaseTuple) and holds_real(kind):
+                phi = self.parts[entry.phi] = self.named(kind, entry.phi)
+                out = self.parts[entry.out] = self.named(kind, entry.out)
+            entries.append((entry, phi, init, out))
+        if loop.index is not None:
+            self.types.setdefault(loop.index, types.int64)
+        test = self.inside(loop.test)
+        cond = self.resolve(loop.cond)
+        body = self.inside(loop.body)
+        carried = []
+        for entry, phi, init, out in entries:
+            following = None if entry.next is None else self.value(entry.next)
+            count = len(leaves_of(phi))
+            inits = [None] * count if init is None else leaves_of(init)
+            nexts = [None] * count if following is None else leaves_of(following)
+            for p, i, n, o in zip(leaves_of(phi), inits, nexts, leaves_of(out), strict=True):
+                kind = self.types[p.id]
+                self.types[o.id] = kind
+                carried.append(Carried(p.id, self.definite(i, kind), self.definite(n, kind), o.id))
+        self.types[loop.trips] = types.int64
+        exit_atom = self.resolve(loop.exit)
+        self.block.append(
+            Loop(loop.index, bounds, test, cond, body, exit_atom, carried, loop.trips, loop.line)
+        )
+
+    def store(self, store: Store) -> None:
+        array = self.final(name(store.array))
+        assert isinstance(array, ast.Name)
+        value = self.value(store.value)
+        if isinstance(value, Structure):
+            raise self.refuse("cannot differentiate the store of a tuple; store its items")
+        index = self.resolve(store.index)
+        self.block.append(Store(array.id, index, value, store.op, store.line))
+
+    def let(self, let: Let) -> None:
+        target, expr = let.target, let.expr
+        kind = self.types.get(target)
+        if isinstance(expr, ast.Tuple) and kind is not None and holds_real(kind):
+            items = [self.value(item) for item in expr.elts]
+            self.parts[target] = Structure(kind, items)
+            return
+        if isinstance(expr, (ast.Subscript, ast.Attribute)):
+            base = self.value(expr.value)
+            if isinstance(base, Structure):
+                self.part(let, base)
+                return
+        if isinstance(expr, ast.Call) and isinstance(expr.func, ast.Name):
+            callee = expr.func.id
+            value = self.function.statics.get(callee)
+            if callee in _INPLACE:
+                self.inplace(let, callee, kind)
+                return
+            if isinstance(value, type) and issubclass(value, tuple) and hasattr(value, "_fields"):
+                if kind is not None and holds_real(kind):
+                    given = [self.value(argument) for argument in expr.args]
+                    named = {k.arg: self.value(k.value) for k in expr.keywords}
+                    given += [named[field] for field in value._fields[len(given) :]]
+                    self.parts[target] = Structure(kind, given)
+                    return
+            if value in (builtins.min, builtins.max) and len(expr.args) > 2:
+                first = expr.args[0]
+                for second in expr.args[1:-1]:
+                    pair = self.fresh("t")
+                    self.types[pair] = kind
+                    self.let(Let(pair, ast.Call(expr.func, [first, second], []), let.line))
+                    first = name(pair)
+                self.let(Let(target, ast.Call(expr.func, [first, expr.args[-1]], []), let.line))
+                return
+        self.call_arguments = expr.args if isinstance(expr, ast.Call) else []
+        expr = self.resolve(expr)
+        found = operations.find(self, expr, kind)
+        if kind is not None and isinstance(kind, types.BaseTuple) and holds_real(kind):
+            structure = self.named(kind, target)
+            self.parts[target] = structure
+            pattern = ast.unparse(_pattern(structure))
+            leaves = [leaf.id for leaf in structure.leaves()]
+            self.block.append(Let(pattern, expr, let.line, found, leaves))
+            return
+        self.block.append(Let(target, expr, let.line, found))
+
+    def part(self, let: Let, base: Structure) -> None:
+        """Lower the access to an item of a tuple."""
+        expr = let.expr
+        if isinstance(expr, ast.Attribute):
+            fields = getattr(base.type, "fields", ())
+            if expr.attr not in fields:
+                raise self.refuse(f"cannot differentiate the attribute {expr.attr!r} of a tuple")
+            self.parts[let.target] = base.items[fields.index(expr.attr)]
+            return
+        assert isinstance(expr, ast.Subscript)
+        index = expr.slice
+        if isinstance(index, ast.Constant):
+            self.parts[let.target] = base.items[index.value]
+            return
+        if isinstance(index, ast.Slice):
+            ends = (index.lower, index.upper, index.step)
+            if all(end is None or isinstance(end, ast.Constant) for end in ends):
+                chosen = slice(*(None if end is None else end.value for end in ends))
+                self.parts[let.target] = Structure(self.types[let.target], base.items[chosen])
+                return
+        if any(isinstance(item, Structure) for item in base.items):
+            raise self.refuse("cannot differentiate a tuple of tuples with a computed index")
+        # a computed index is a chain of choices
+        chosen_value: Atom = base.items[-1]
+        number = self.resolve(index)
+        kind = self.types[let.target]
+        if is_array(kind):
+            raise self.refuse(
+                "cannot differentiate a tuple of arrays with a computed index; use one array"
+            )
+        for position in range(len(base.items) - 2, -1, -1):
+            test = self.fresh("cond")
+            self.types[test] = types.boolean
+            negative = position - len(base.items)
+            either = ast.Compare(number, [ast.Eq()], [constant(position)])
+            self.block.append(Let(test, either, let.line, rules.Passive(True)))
+            below = self.fresh("cond")
+            self.types[below] = types.boolean
+            other = ast.Compare(number, [ast.Eq()], [constant(negative)])
+            self.block.append(Let(below, other, let.line, rules.Passive(True)))
+            both = self.fresh("cond")
+            self.types[both] = types.boolean
+            union = ast.BinOp(name(test), ast.BitOr(), name(below))
+            self.block.append(Let(both, union, let.line, rules.Passive(True)))
+            target = self.fresh(let.target) if position else let.target
+            self.types[target] = kind
+            self.block.append(
+                If(name(both), [], [], [Phi(target, base.items[position], chosen_value)], let.line)
+            )
+            chosen_value = name(target)
+        if len(base.items) == 1:
+            self.parts[let.target] = base.items[0]
+
+    def inplace(self, let: Let, callee: str, kind: Any) -> None:
+        """Lower an augmented assignment of a name."""
+        assert isinstance(let.expr, ast.Call)
+        old, value = (self.value(argument) for argument in let.expr.args)
+        node = _INPLACE[callee]
+        if not is_array(kind):
+            self.let(Let(let.target, ast.BinOp(old, node, value), let.line))
+            return
+        index = WHOLE if kind.ndim else ast.Tuple([], ast.Load())
+        if isinstance(node, (ast.Add, ast.Sub)):
+            op = "+" if isinstance(node, ast.Add) else "-"
+            self.block.append(Store(old.id, index, value, op, let.line))
+            return
+        result = self.fresh("t")
+        self.types[result] = types.Array(kind.dtype, kind.ndim, "C")
+        self.let(Let(result, ast.BinOp(old, node, value), let.line))
+        self.block.append(Store(old.id, index, name(result), "", let.line))
+
+
+def _pattern(structure: Structure) -> ast.expr:
+    """Return the tuple of names that takes a structure apart."""
+    return ast.Tuple(
+        [_pattern(item) if isinstance(item, Structure) else item for item in structure.items],
+        ast.Load(),
+    )

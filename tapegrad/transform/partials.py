@@ -1,0 +1,199 @@
+"""Partial derivatives of the op table as expressions of generated code.
+
+A rule such as ``def _(x): return cos(x)`` is read as text: its arguments are replaced by the atoms
+of the operation, the ops that it names by functions that numba knows, and what is constant is
+worked out, so that the partial of ``x ** 2`` is ``2.0 * x``.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import functools
+import inspect
+import math
+import operator
+import textwrap
+import types
+from typing import Any
+
+import numpy as np
+
+from tapegrad.ops import elementwise, piecewise, special  # noqa: F401 (declare the ops)
+from tapegrad.ops.kinds import COMPOSITES, Elementwise
+from tapegrad.ops.op import TABLE, Rule
+
+# where Python's math module has another name than the op
+_MATH_NAMES = {
+    "fabs": "absolute",
+    "asin": "arcsin",
+    "acos": "arccos",
+    "atan": "arctan",
+    "atan2": "arctan2",
+    "asinh": "arcsinh",
+    "acosh": "arccosh",
+    "atanh": "arctanh",
+    "pow": "power",
+    "lgamma": "gammaln",
+}
+
+BINARY = {
+    ast.Add: "add",
+    ast.Sub: "subtract",
+    ast.Mult: "multiply",
+    ast.Div: "divide",
+    ast.Pow: "power",
+    ast.Mod: "mod",
+    ast.FloorDiv: "floor_divide",
+}
+UNARY = {ast.USub: "negative", ast.UAdd: "positive"}
+
+_CONSTANT_OPERATORS: dict[type, Any] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+}
+
+
+@functools.cache
+def elementary() -> dict[Any, Elementwise]:
+    """Return the elementwise ops by the functions that a numba function may call for them."""
+    found: dict[Any, Elementwise] = {}
+    for op in TABLE.values():
+        if isinstance(op, Elementwise):
+            if isinstance(op.function, np.ufunc) and op.name not in ("at_least", "at_most"):
+                found[op.function] = op
+            found[op.public] = op
+    for identifier in dir(math):
+        op_name = _MATH_NAMES.get(identifier, identifier)
+        same = TABLE.get(op_name)
+        if isinstance(same, Elementwise):
+            found[getattr(math, identifier)] = same
+    for function, op_name in ((abs, "absolute"), (pow, "power"), (np.fabs, "absolute")):
+        found[function] = TABLE[op_name]
+    for composite, op_name in (("expit", "sigmoid"),):
+        found[COMPOSITES[composite]] = TABLE[op_name]
+    return found
+
+
+def partial(op: Elementwise, argument: str, atoms: dict[str, ast.expr], whole: bool) -> ast.expr:
+    """Return a partial derivative as an expression.
+
+    Parameters
+    ----------
+    op
+        The op.
+    argument
+        The argument to differentiate by.
+    atoms
+        What stands for the op's arguments and its output ``z``.
+    whole
+        The expression is of arrays: choices are ``np.where``.
+    """
+    rule = op.rules[argument]
+    body = copy.deepcopy(_body(rule))
+    return _Fold(rule.__globals__, atoms, whole).visit(body)
+
+
+@functools.cache
+def _body(rule: Rule) -> ast.expr:
+    """Return the expression of a rule; assignments before its return are put into it."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(rule))).body[0]
+    assert isinstance(tree, ast.FunctionDef)
+    local: dict[str, ast.expr] = {}
+
+    class Inline(ast.NodeTransformer):
+        def visit_Name(self, node: ast.Name) -> ast.expr:
+            return copy.deepcopy(local.get(node.id, node))
+
+    for statement in tree.body:
+        if isinstance(statement, ast.Assign):
+            target = statement.targets[0]
+            assert isinstance(target, ast.Name)
+            local[target.id] = Inline().visit(statement.value)
+        elif isinstance(statement, ast.Return):
+            assert statement.value is not None
+            return Inline().visit(statement.value)
+    raise TypeError(f"the rule {rule} has no return")
+
+
+def called(op: Elementwise) -> str:
+    """Return the text by which generated code calls an op."""
+    from tapegrad.transform.functions import known_to_numba
+
+    return f"np.{op.name}" if known_to_numba(op) else f"ops.{op.name}"
+
+
+class _Fold(ast.NodeTransformer):
+    """Replaces names, works out constants, and spells ops for numba."""
+
+    def __init__(self, scope: dict[str, Any], atoms: dict[str, ast.expr], whole: bool) -> None:
+        self.scope = scope
+        self.atoms = atoms
+        self.whole = whole
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if node.id in self.atoms:
+            return self.atoms[node.id]
+        value = self.scope.get(node.id)
+        return ast.Constant(value) if isinstance(value, (int, float)) else node
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
+        operand = self.visit(node.operand)
+        if isinstance(operand, ast.Constant) and isinstance(node.op, ast.USub):
+            return ast.Constant(-operand.value)
+        return ast.UnaryOp(node.op, operand)
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        left, right = self.visit(node.left), self.visit(node.comparators[0])
+        function = _CONSTANT_OPERATORS.get(type(node.ops[0]))
+        if isinstance(left, ast.Constant) and isinstance(right, ast.Constant) and function:
+            return ast.Constant(function(left.value, right.value))
+        return ast.Compare(left, node.ops, [right])
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        left, right = self.visit(node.left), self.visit(node.right)
+        kind = type(node.op)
+        ends = (left, right)
+        if all(isinstance(end, ast.Constant) for end in ends) and kind in _CONSTANT_OPERATORS:
+            return ast.Constant(_CONSTANT_OPERATORS[kind](left.value, right.value))
+        if kind is ast.Mult:
+            for one, other in (ends, ends[::-1]):
+                if isinstance(one, ast.Constant) and one.value == 1.0:
+                    return other
+        return ast.BinOp(left, node.op, right)
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        assert isinstance(node.func, ast.Name)
+        op = self.scope.get(node.func.id)
+        arguments = [self.visit(argument) for argument in node.args]
+        if isinstance(op, types.FunctionType):
+            raise TypeError(f"a rule calls {node.func.id}, which is not an op")
+        assert isinstance(op, Elementwise)
+        if op.name == "where":
+            condition = arguments[0]
+            if isinstance(condition, ast.Constant):
+                return arguments[1] if condition.value else arguments[2]
+            if not self.whole:
+                return ast.IfExp(*arguments)
+            return ast.Call(ast.Name("np.where", ast.Load()), arguments, [])
+        if op.name == "power" and isinstance(arguments[1], ast.Constant):
+            exponent = arguments[1].value
+            if exponent == 1:
+                return arguments[0]
+            if exponent == 0:
+                return ast.Constant(1.0)
+            if float(exponent).is_integer():
+                exponent = int(exponent)
+            return ast.BinOp(arguments[0], ast.Pow(), ast.Constant(exponent))
+        if op.name == "power":
+            return ast.BinOp(arguments[0], ast.Pow(), arguments[1])
+        if op.name == "absolute":
+            return ast.Call(ast.Name("abs", ast.Load()), arguments, [])
+        return ast.Call(ast.Name(called(op), ast.Load()), arguments, [])

@@ -1,0 +1,176 @@
+"""Printing: blocks of the normal form, and generated code, as Python text."""
+
+from __future__ import annotations
+
+import ast
+
+from tapegrad.transform.ir import (
+    Block,
+    Carried,
+    Effect,
+    Function,
+    If,
+    Let,
+    Loop,
+    Store,
+)
+
+UNDEFINED = "undefined"  # what prints for a value that a name does not have on some way
+
+
+class Writer:
+    """Lines of Python with indentation."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.depth = 0
+
+    def __call__(self, text: str) -> None:
+        """Append a line."""
+        self.lines.append("    " * self.depth + text)
+
+    def open(self, text: str) -> None:
+        """Append the head of a block and indent what follows."""
+        self(text)
+        self.depth += 1
+
+    def close(self, start: int | None = None) -> None:
+        """End a block; if nothing was written since line `start`, it says ``pass``."""
+        if start is not None and len(self.lines) == start:
+            self("pass")
+        self.depth -= 1
+
+    def extend(self, other: Writer) -> None:
+        """Append all lines of another writer, indented like the next one here."""
+        self.lines += ["    " * self.depth + line for line in other.lines]
+
+    def text(self) -> str:
+        return "\n".join(self.lines) + "\n"
+
+
+def show(node: ast.expr | ast.stmt | None) -> str:
+    """Return the text of an expression."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, float):
+        return show_number(node.value)
+    return ast.unparse(node) if node is not None else "None"
+
+
+def show_value(value: ast.expr | None) -> str:
+    """Return the text of a merged value, which may be undefined."""
+    return f"{UNDEFINED}()" if value is None else show(value)
+
+
+def show_number(value: float) -> str:
+    """Return a float as text that is Python."""
+    text = repr(value)
+    return {"inf": "np.inf", "-inf": "-np.inf", "nan": "np.nan"}.get(text, text)
+
+
+def assign(writer: Writer, pairs: list[tuple[str, str]]) -> None:
+    """Write assignments that happen at once, as few at a time as is right."""
+    pairs = [(target, value) for target, value in pairs if target != value]
+    targets = {target for target, _ in pairs}
+    if any(value in targets for _, value in pairs):
+        left = ", ".join(target for target, _ in pairs)
+        writer(f"{left} = {', '.join(value for _, value in pairs)}")
+    else:
+        for target, value in pairs:
+            writer(f"{target} = {value}")
+
+
+def write_store(writer: Writer, store: Store) -> None:
+    """Write a store."""
+    target = show(ast.Subscript(ast.Name(store.array, ast.Load()), store.index, ast.Load()))
+    writer(f"{target} {store.op}= {show(store.value)}")
+
+
+def write_block(writer: Writer, block: Block) -> None:
+    """Write the primal code of a block."""
+    for statement in block:
+        if isinstance(statement, Let):
+            writer(f"{statement.target} = {show(statement.expr)}")
+        elif isinstance(statement, Store):
+            write_store(writer, statement)
+        elif isinstance(statement, Effect):
+            writer(show(statement.statement))
+        elif isinstance(statement, If):
+            write_if(writer, statement)
+        else:
+            write_loop(writer, statement)
+
+
+def write_if(writer: Writer, statement: If) -> None:
+    """Write a branch."""
+    for head, block, side in (
+        (f"if {show(statement.cond)}:", statement.then, "then"),
+        ("else:", statement.orelse, "orelse"),
+    ):
+        writer.open(head)
+        start = len(writer.lines)
+        write_block(writer, block)
+        for phi in statement.phis:
+            writer(f"{phi.target} = {show_value(getattr(phi, side))}")
+        writer.close(start)
+
+
+def loop_head(loop: Loop) -> str:
+    """Return the first line of a loop."""
+    if loop.bounds is None:
+        return "while True:"
+    low, high, step = (show(bound) for bound in loop.bounds)
+    if step != "1":
+        return f"for {loop.index} in range({low}, {high}, {step}):"
+    if low != "0":
+        return f"for {loop.index} in range({low}, {high}):"
+    return f"for {loop.index} in range({high}):"
+
+
+def write_loop(writer: Writer, loop: Loop) -> None:
+    """Write a loop."""
+    enter(writer, loop.carried)
+    writer.open(loop_head(loop))
+    start = len(writer.lines)
+    write_test(writer, loop)
+    write_block(writer, loop.body)
+    advance(writer, loop.carried)
+    if loop.exit is not None:
+        writer.open(f"if {show(loop.exit)}:")
+        writer("break")
+        writer.close()
+    writer.close(start)
+    leave(writer, loop.carried)
+
+
+def write_test(writer: Writer, loop: Loop) -> None:
+    """Write the condition of a ``while``."""
+    if loop.cond is not None:
+        write_block(writer, loop.test)
+        writer.open(f"if not {show(loop.cond)}:")
+        writer("break")
+        writer.close()
+
+
+def enter(writer: Writer, carried: list[Carried]) -> None:
+    """Write what gives carried names their first values."""
+    for entry in carried:
+        writer(f"{entry.phi} = {show_value(entry.init)}")
+
+
+def advance(writer: Writer, carried: list[Carried]) -> None:
+    """Write what gives carried names their next values."""
+    assign(writer, [(c.phi, show_value(c.next)) for c in carried])
+
+
+def leave(writer: Writer, carried: list[Carried]) -> None:
+    """Write what names the values after a loop."""
+    for entry in carried:
+        writer(f"{entry.out} = {entry.phi}")
+
+
+def print_function(function: Function, identifier: str) -> str:
+    """Return the text of a function in normal form."""
+    writer = Writer()
+    writer.open(f"def {identifier}({', '.join(function.params)}):")
+    write_block(writer, function.body)
+    writer(f"return {show(function.result)}")
+    return writer.text()

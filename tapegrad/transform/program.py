@@ -1,0 +1,454 @@
+"""A generated module: the functions that one derivative needs, and how they are put together."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from typing import Any
+
+from numba.core import types
+
+from tapegrad.transform import rules
+from tapegrad.transform.analysis import Arrays, leaf_names, unused_suffix
+from tapegrad.transform.forward import Forward
+from tapegrad.transform.inference import infer
+from tapegrad.transform.ir import Block, Function, If, Let, Loop, Structure, name, walk
+from tapegrad.transform.lower import Lowering, is_array, is_real
+from tapegrad.transform.normalize import normalize
+from tapegrad.transform.printer import Writer, show
+from tapegrad.transform.reverse import Reverse
+from tapegrad.transform.source import Source
+
+
+class Instance:
+    """A function with the types of its arguments, ready to be differentiated."""
+
+    def __init__(self, dispatcher: Any, kinds: tuple[Any, ...]) -> None:
+        self.dispatcher = dispatcher
+        self.kinds = kinds
+        self.function: Function
+        self.arrays: Arrays
+        self.params: list[Any] = []  # atom or structure of every argument
+        self.writes: set[int] = set()  # positions of leaves of the arguments
+
+    def leaves(self) -> list[str]:
+        """Return the names of all parts of the arguments."""
+        return [leaf for value in self.params for leaf in leaf_names(value)]
+
+    def results(self) -> list[str]:
+        """Return the names of the real parts of the result."""
+        result = self.function.result
+        if result is None:
+            return []
+        return [n for n in leaf_names(result) if is_real(self.function.types.get(n, types.none))]
+
+
+class Variant:
+    """Forward and reverse functions of an instance, for some active arguments."""
+
+    def __init__(self, active: tuple[bool, ...], forward_name: str, reverse_name: str) -> None:
+        self.active = active
+        self.forward_name = forward_name
+        self.reverse_name = reverse_name
+        self.uses_tape = True  # until it is known, as for a function that calls itself
+
+
+class Program:
+    """The functions of a generated module."""
+
+    def __init__(self) -> None:
+        self.instances: dict[Any, Instance] = {}
+        self.variants: dict[Any, Variant] = {}
+        self.tangents: dict[Any, str] = {}
+        self.texts: list[str] = []
+        self.statics: dict[str, Any] = {}
+        self.origins: dict[str, Any] = {}  # how each of them is found in another process
+        self.taken: set[str] = {"np", "math", "operator", "runtime", "arrays", "ops"}
+        self._todo: list[Instance] = []
+
+    def fresh(self, stem: str) -> str:
+        """Return an unused name of the module."""
+        number, found = 0, stem
+        while found in self.taken:
+            number += 1
+            found = f"{stem}_{number}"
+        self.taken.add(found)
+        return found
+
+    def instance(self, dispatcher: Any, kinds: tuple[Any, ...]) -> Instance:
+        """Return a function for some argument types, which is analysed later."""
+        key = (dispatcher, kinds)
+        if key not in self.instances:
+            self.instances[key] = Instance(dispatcher, kinds)
+            self._todo.append(self.instances[key])
+        return self.instances[key]
+
+    def analyse(self) -> None:
+        """Bring all instances into the form that is differentiated."""
+        while self._todo:
+            instance = self._todo.pop()
+            source = Source(instance.dispatcher.py_func)
+            function = normalize(source)
+            scope = {**source._globals, **source._closure}
+            function.types, _ = infer(function, instance.kinds, scope)
+            for param, kind in zip(function.params, instance.kinds, strict=True):
+                function.types[param] = types.unliteral(kind)
+            lowering = Lowering(function, self)
+            instance.function = lowering.run()
+            instance.params = [lowering.parts.get(param, name(param)) for param in function.params]
+        changed = True
+        while changed:
+            changed = False
+            for instance in self.instances.values():
+                instance.arrays = Arrays(instance.function)
+                leaves = instance.leaves()
+                found = {
+                    position
+                    for position, leaf in enumerate(leaves)
+                    if is_array(instance.function.types.get(leaf))
+                    and instance.arrays.is_stored(leaf)
+                }
+                if found != instance.writes:
+                    instance.writes = found
+                    changed = True
+        for instance in self.instances.values():
+            protect(instance)
+
+    def note_statics(self, instance: Instance) -> None:
+        """Make what a function names outside of itself known to the module."""
+        self.statics.update(instance.function.statics)
+
+    def variant(self, instance: Instance, active: tuple[bool, ...], same: bool) -> Variant:
+        """Return the forward and reverse functions of an instance, generating them at first use."""
+        key = (id(instance), active, same)
+        found = self.variants.get(key)
+        if found is not None:
+            return found
+        stem = instance.function.name
+        found = Variant(active, self.fresh(f"{stem}_forward"), self.fresh(f"{stem}_reverse"))
+        self.variants[key] = found
+        write_split(self, instance, found, same)
+        return found
+
+    def tangent(self, instance: Instance, active: tuple[bool, ...], same: bool) -> str:
+        """Return the function that computes tangents as well, generating it at first use."""
+        key = (id(instance), active)
+        if key not in self.tangents:
+            self.tangents[key] = self.fresh(f"{instance.function.name}_tangent")
+            write_tangent(self, instance, active, self.tangents[key])
+        return self.tangents[key]
+
+    def static(self, text: str, value: Any, origin: Any) -> str:
+        """Return the name, in this module, of something that a function calls `text`."""
+        if known(text, value):
+            return text
+        stem = "".join(c if c.isalnum() else "_" for c in text)
+        for found in [stem, *(f"{stem}_{k}" for k in range(1, len(self.statics) + 2))]:
+            if found not in self.statics and found in self.taken:
+                continue
+            if self.statics.get(found, value) is value:
+                break
+        self.taken.add(found)
+        self.statics[found] = value
+        self.origins.setdefault(found, origin)
+        return found
+
+    def derived(self, base: Any, kind: str, positions: tuple[int, ...]) -> str | None:
+        """Return the name of a derivative of a derivative."""
+        made = getattr(base, kind)(positions)
+        if made is None:
+            return None
+        origin = next((self.origins.get(t) for t, v in self.statics.items() if v is base), None)
+        return self.static(kind, made, (kind, origin, positions))
+
+
+def known(text: str, value: Any) -> bool:
+    """Whether a generated module knows something by its dotted name."""
+    from tapegrad.transform.store import namespace
+
+    first, *rest = text.split(".")
+    found = namespace({}).get(first, getattr(builtins, first, None))
+    for attribute in rest:
+        found = getattr(found, attribute, None)
+    return found is value
+
+
+def write_tangent(
+    program: Program, instance: Instance, active: tuple[bool, ...], identifier: str
+) -> None:
+    """Write the function that computes the tangents of an instance."""
+    function = instance.function
+    leaves = instance.leaves()
+    inputs = [leaf for leaf, is_active in zip(leaves, active, strict=True) if is_active]
+    kinds = function.types
+    changed = [n for n in inputs if is_array(kinds[n]) and instance.arrays.is_stored(n)]
+    results = instance.results()
+    gen = Forward(program, function, instance.arrays, inputs, [*results, *changed])
+    program.note_statics(instance)
+    writer = gen.writer
+    parameters = [*function.params, *(gen.dot(leaf) for leaf in inputs)]
+    writer.open(f"def {identifier}({', '.join(parameters)}):")
+    gen.block(function.body)
+    dots = [gen.tangent(name(result)) for result in results]
+    writer(f"return {show_result(function)}, ({', '.join(dots)}{',' if dots else ''})")
+    program.texts.append(writer.text())
+
+
+def write_pushforward(program: Program, instance: Instance, params: list[int]) -> str:
+    """Write the function from arguments and tangents of some to the value and its tangent."""
+    function = instance.function
+    chosen = [instance.params[k] for k in params]
+    inputs = [
+        leaf
+        for value in chosen
+        for leaf in leaf_names(value)
+        if is_real(function.types.get(leaf, types.none))
+    ]
+    active = tuple(leaf in inputs for leaf in instance.leaves())
+    inner = program.tangent(instance, active, False)
+    entry = program.fresh(f"{function.name}_pushforward")
+    suffix = unused_suffix("_dot", function.types)
+    tangents = [f"{function.params[k]}{suffix}" for k in params]
+    writer = Writer()
+    writer.open(f"def {entry}({', '.join([*function.params, *tangents])}):")
+    arguments = list(function.params)
+    for text, value in zip(tangents, chosen, strict=True):
+        arguments += [path for path, leaf in paths(value, text) if leaf in inputs]
+    results = instance.results()
+    writer(f"value, dots = {inner}({', '.join(arguments)})")
+
+    def convert(leaf: ast.expr) -> ast.expr:
+        if isinstance(leaf, ast.Name) and leaf.id in results:
+            return name(f"dots[{results.index(leaf.id)}]")
+        return ast.Constant(0)
+
+    result = function.result
+    built = result.build(convert) if isinstance(result, Structure) else convert(result)
+    writer(f"return value, {show(built)}")
+    program.texts.append(writer.text())
+    return entry
+
+
+def paths(value: Any, path: str) -> list[tuple[str, str]]:
+    """Return the names in a value with the text that takes them out of one like it."""
+    if not isinstance(value, Structure):
+        return [(path, value.id)] if isinstance(value, ast.Name) else []
+    return [found for k, item in enumerate(value.items) for found in paths(item, f"{path}[{k}]")]
+
+
+def protect(instance: Instance) -> None:
+    """Copy arrays whose content a derivative reads, and which are written later."""
+    function, arrays = instance.function, instance.arrays
+    roots = {}
+    for position, statement in enumerate(function.body):
+        for inner in walk([statement]):
+            roots[id(inner)] = position
+    taken = set(function.types)
+
+    def fresh(stem: str) -> str:
+        number, found = 0, f"{stem}_kept"
+        while found in taken:
+            number += 1
+            found = f"{stem}_kept_{number}"
+        taken.add(found)
+        return found
+
+    def visit(block: Block) -> None:
+        position = 0
+        while position < len(block):
+            statement = block[position]
+            if isinstance(statement, If):
+                visit(statement.then)
+                visit(statement.orelse)
+            elif isinstance(statement, Loop):
+                visit(statement.body)
+            elif isinstance(statement, Let) and statement.rule is not None:
+                root = roots[id(statement)]
+                for array in dict.fromkeys(statement.rule.contents()):
+                    kind = function.types.get(array)
+                    if not is_array(kind) or arrays.keeps(array, root):
+                        continue
+                    copy = fresh(array)
+                    function.types[copy] = types.Array(kind.dtype, kind.ndim, "C")
+                    call = ast.Call(name("np.copy"), [name(array)], [])
+                    if is_real(kind):
+                        rule: Any = rules.Linear(name(array), True, _Types(function))
+                    else:
+                        rule = rules.Passive(False)
+                    made = Let(copy, call, statement.line, rule)
+                    roots[id(made)] = root
+                    block.insert(position, made)
+                    position += 1
+                    statement.rule.rename(array, copy)
+                if hasattr(statement.rule, "z") and not arrays.keeps(statement.target, root):
+                    kind = function.types.get(statement.target)
+                    if is_array(kind):
+                        copy = fresh(statement.target)
+                        function.types[copy] = types.Array(kind.dtype, kind.ndim, "C")
+                        call = ast.Call(name("np.copy"), [name(statement.target)], [])
+                        made = Let(copy, call, statement.line, rules.Passive(False))
+                        roots[id(made)] = root
+                        statement.rule.z = copy
+                        block.insert(position + 1, made)
+                        position += 1
+            position += 1
+
+    visit(function.body)
+
+
+class _Types:
+    """What a rule asks of the lowering that it is made in."""
+
+    def __init__(self, function: Function) -> None:
+        self.types = function.types
+
+
+def write_split(program: Program, instance: Instance, variant: Variant, same: bool) -> None:
+    """Write the forward and the reverse function of an instance."""
+    function = instance.function
+    arrays = Arrays(function)
+    leaves = instance.leaves()
+    if same:
+        arrays.unite([leaf for leaf in leaves if is_array(function.types.get(leaf))])
+    inputs = [leaf for leaf, active in zip(leaves, variant.active, strict=True) if active]
+    written_inputs = [
+        leaf for leaf in inputs if is_array(function.types[leaf]) and arrays.is_stored(leaf)
+    ]
+    outputs = [*instance.results(), *written_inputs]
+    gen = Reverse(program, function, arrays, inputs, outputs, split=True, unstable=True)
+    results = instance.results()
+    parameters = list(function.params)
+    seeds = {}
+    parameters += [gen.shadow(leaf) for leaf in inputs if is_array(function.types[leaf])]
+    for position, result in enumerate(results):
+        if is_array(function.types[result]):
+            if any(arrays.of(result) == arrays.of(leaf) for leaf in leaves):
+                gen.refuse(
+                    f"{function.name} returns (a view of) an array that it was given; return "
+                    "nothing, and use the array after the call",
+                    function.source.tree.lineno,
+                )
+            gen.set_up.add(result)
+            gen.handles[result] = seed_name(function, position)
+        seeds[result] = seed_name(function, position)
+        parameters.append(seeds[result])
+
+    def before() -> None:
+        for result in results:
+            if not is_array(function.types[result]):
+                gen.add(result, seeds[result], ast.Constant(1.0))
+
+    top = gen.scopes.blocks[id(function.body)]
+    code, _ = gen.region(top, before, lambda: None)
+    program.note_statics(instance)
+    scalars = [leaf for leaf in inputs if not is_array(function.types[leaf])]
+    variant.uses_tape = gen.uses_tape or gen.keeps_inside(function.body) or bool(top.stored)
+    writer = Writer()
+    tape = ["tape", "top"] if variant.uses_tape else []
+    writer.open(f"def {variant.reverse_name}({', '.join([*parameters, *tape])}):")
+    for leaf in scalars:
+        writer(f"{gen.bar(leaf)} = 0.0")
+    writer.extend(code)
+    returned = [gen.bar(leaf) for leaf in scalars] + tape[1:]
+    writer(f"return {', '.join(returned)}" if returned else "return None")
+    program.texts.append(writer.text())
+    if not variant.uses_tape:
+        return
+    writer = Writer()
+    writer.open(f"def {variant.forward_name}({', '.join([*function.params, *tape])}):")
+    gen.write_forward(writer, function.body)
+    writer(f"return {show_result(function)}, tape, top")
+    program.texts.append(writer.text())
+
+
+def seed_name(function: Function, position: int) -> str:
+    """Return the name of the cotangent of a part of the result."""
+    return f"g{unused_suffix('_seed', function.types)}_{position}"
+
+
+def show_result(function: Function) -> str:
+    """Return the text of a function's result."""
+    result = function.result
+    if isinstance(result, Structure):
+        return show(result.build(lambda leaf: leaf))
+    return show(result)
+
+
+def write_pullback(
+    program: Program, instance: Instance, params: list[int], seeded: bool, returns: str
+) -> str:
+    """Write the function from arguments to a gradient, and return its name.
+
+    Parameters
+    ----------
+    program, instance
+        Where to write it, and of what.
+    params
+        Numbers of the arguments to differentiate by.
+    seeded
+        Whether the cotangents of the result are arguments as well; else that of the only one is 1.
+    returns
+        ``gradient`` (of the only argument), ``gradients`` (a tuple), with ``value, `` before it.
+    """
+    function = instance.function
+    results = instance.results()
+    inputs = [
+        leaf
+        for k in params
+        for leaf in leaf_names(instance.params[k])
+        if is_real(function.types.get(leaf, types.none))
+    ]
+    gen = Reverse(program, function, instance.arrays, inputs, results, split=False)
+    entry = program.fresh(f"{function.name}_{'pullback' if seeded else 'gradient'}")
+    parameters = list(function.params)
+    if seeded:
+        parameters += [seed_name(function, k) for k in range(len(results))]
+
+    def before() -> None:
+        for position, result in enumerate(results):
+            if not gen.is_active(result):
+                continue
+            seed = seed_name(function, position) if seeded else "1.0"
+            if is_array(function.types[result]):
+                gen.add_array(result, name(seed))
+            else:
+                gen.add(result, seed, ast.Constant(1.0))
+
+    top = gen.scopes.blocks[id(function.body)]
+    code, _ = gen.region(top, before, lambda: None)
+    program.note_statics(instance)
+    uses_tape = gen.uses_tape or gen.keeps_inside(function.body)
+    writer = Writer()
+    writer.open(f"def {entry}({', '.join(parameters)}):")
+    if uses_tape:
+        writer("tape = runtime.take_tape()")
+        writer("top = 0")
+    gen.write_forward(writer, function.body)
+    for leaf in inputs:
+        zero = f"np.zeros_like({leaf})" if is_array(function.types[leaf]) else "0.0"
+        writer(f"{gen.bar(leaf)} = {zero}")
+    writer.extend(code)
+    grads = [gradient_text(instance.params[k], inputs, function, gen.bar) for k in params]
+    if uses_tape:
+        writer("runtime.give_tape(tape)")
+    gradient = grads[0] if returns.endswith("gradient") else f"({', '.join(grads)},)"
+    value = f"{show_result(function)}, " if returns.startswith("value") else ""
+    writer(f"return {value}{gradient}")
+    program.texts.append(writer.text())
+    return entry
+
+
+def gradient_text(value: Any, inputs: list[str], function: Function, bar_of: Any) -> str:
+    """Return the text of the gradient by an argument, of the argument's structure."""
+
+    def convert(leaf: ast.expr) -> ast.expr:
+        assert isinstance(leaf, ast.Name)
+        kind = function.types[leaf.id]
+        if leaf.id not in inputs:
+            return ast.Constant(0.0) if not is_array(kind) else name(f"np.zeros_like({leaf.id})")
+        bar = name(bar_of(leaf.id))
+        if kind == types.float32:
+            return ast.Call(name("np.float32"), [bar], [])
+        return bar
+
+    return show(value.build(convert) if isinstance(value, Structure) else convert(value))

@@ -1,0 +1,374 @@
+"""The rule of every operation: what it reads, and how its derivative is written in both modes.
+
+A rule writes code through a generator (`tapegrad.transform.reverse`, `tapegrad.transform.forward`):
+``pull`` adds to the cotangents of the inputs, ``push`` makes the tangent of the output. Derivatives
+of elementary functions come from the op table (`tapegrad.transform.partials`), those of functions
+of whole arrays from `tapegrad.transform.arrays`.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from numba.core import types
+
+from tapegrad.ops.kinds import Elementwise
+from tapegrad.transform.ir import Let, name, names_in
+from tapegrad.transform.partials import partial
+
+Atoms = list[ast.expr]
+
+
+class Rule:
+    """How one operation is differentiated.
+
+    Attributes
+    ----------
+    cheap
+        It may be computed again in the reverse pass instead of being kept.
+    base
+        The array that the result shows elements of, for a view.
+    fresh
+        The result is an array of its own.
+    """
+
+    cheap = True
+    base: str | None = None
+    fresh = False
+
+    def inputs(self) -> list[str]:
+        """Return the names of real numbers and arrays that the result depends on."""
+        return []
+
+    def contents(self) -> list[str]:
+        """Return the arrays whose elements `pull` or `push` may read."""
+        return []
+
+    def rename(self, old: str, new: str) -> None:
+        """Read another name."""
+
+    def pull(self, gen: Any, let: Let) -> None:
+        """Write what adds to the cotangents of the inputs."""
+
+    def push(self, gen: Any, let: Let) -> None:
+        """Write what makes the tangent of the result."""
+
+    def zeros(self, let: Let) -> ast.expr:
+        """Return the expression of an array of zeros like the (fresh) result."""
+        return _call("np.zeros_like", name(let.target))
+
+
+def _call(function: str, *arguments: ast.expr) -> ast.expr:
+    return ast.Call(name(function), list(arguments), [])
+
+
+def real_names(atoms: Atoms, lowering: Any) -> list[str]:
+    """Return the names of real numbers and arrays among atoms."""
+    from tapegrad.transform.lower import is_real
+
+    return [
+        atom.id
+        for atom in atoms
+        if isinstance(atom, ast.Name) and is_real(lowering.types.get(atom.id, types.none))
+    ]
+
+
+class Passive(Rule):
+    """An operation without derivative: on integers, truth values, shapes."""
+
+    def __init__(self, cheap: bool) -> None:
+        self.cheap = cheap
+
+
+class Part(Rule):
+    """An item of a tuple that was passed as an argument."""
+
+
+class Unknown(Rule):
+    """A call of which nothing is known; refused if it is to be differentiated."""
+
+    cheap = False
+
+    def __init__(self, inputs: list[str], what: str) -> None:
+        self._inputs = inputs
+        self.what = what
+
+    def inputs(self) -> list[str]:
+        return self._inputs
+
+
+class Elementary(Rule):
+    """An op of the table, on numbers or with broadcasting on whole arrays."""
+
+    def __init__(self, op: Elementwise, operands: Atoms, whole: bool, lowering: Any) -> None:
+        self.op = op
+        self.operands = operands
+        self.whole = whole
+        self.fresh = whole
+        self.types = lowering.types
+        self._inputs = real_names(operands, lowering)
+        self.z = ""
+
+    def inputs(self) -> list[str]:
+        return self._inputs
+
+    def contents(self) -> list[str]:
+        return [n for atom in self.operands for n in names_in(atom)] if self.whole else []
+
+    def rename(self, old: str, new: str) -> None:
+        self.operands = [
+            name(new) if isinstance(a, ast.Name) and a.id == old else a for a in self.operands
+        ]
+        self._inputs = [new if n == old else n for n in self._inputs]
+
+    def partial(self, position: int, let: Let) -> ast.expr:
+        """Return the partial derivative by the operand at a position."""
+        op = self.op
+        atoms = {"z": name(self.z or let.target)}
+        atoms.update(zip(op.arguments, self.operands, strict=True))
+        return partial(op, op.arguments[position], atoms, self.whole)
+
+    def terms(self, gen: Any, let: Let) -> Any:
+        """Yield every active operand with its partial."""
+        for position, operand in enumerate(self.operands):
+            if isinstance(operand, ast.Name) and gen.is_active(operand.id):
+                if self.op.arguments[position] in self.op.rules:
+                    yield operand.id, self.partial(position, let)
+
+    def pull(self, gen: Any, let: Let) -> None:
+        for operand, factor in self.terms(gen, let):
+            if isinstance(factor, ast.Constant) and factor.value == 0:
+                continue
+            if not self.whole:
+                gen.add(operand, gen.bar(let.target), factor)
+                continue
+            g = name(gen.shadow(let.target))
+            product = _product(g, factor)
+            if isinstance(self.types[operand], types.Array):
+                gen.add_array(operand, product)
+            else:
+                gen.add(operand, ast.unparse(_call("np.sum", product)), ast.Constant(1.0), product)
+
+    def push(self, gen: Any, let: Let) -> None:
+        found: ast.expr | None = None
+        for operand, factor in self.terms(gen, let):
+            term = _product(name(gen.dot(operand)), factor)
+            found = term if found is None else ast.BinOp(found, ast.Add(), term)
+        gen.set_dot(let, found, spread=self.whole)
+
+
+def _product(g: ast.expr, factor: ast.expr) -> ast.expr:
+    if isinstance(factor, ast.Constant):
+        if factor.value == 1:
+            return g
+        if factor.value == -1:
+            return ast.UnaryOp(ast.USub(), g)
+    return ast.BinOp(g, ast.Mult(), factor)
+
+
+class Linear(Rule):
+    """A conversion or copy: the derivative is that of its input."""
+
+    def __init__(self, operand: ast.expr, whole: bool, lowering: Any) -> None:
+        self.operand = operand
+        self.whole = self.fresh = whole
+        self._inputs = real_names([operand], lowering)
+
+    def inputs(self) -> list[str]:
+        return self._inputs
+
+    def rename(self, old: str, new: str) -> None:
+        self._inputs = [new if n == old else n for n in self._inputs]
+        self.operand = name(new) if names_in(self.operand) == [old] else self.operand
+
+    def pull(self, gen: Any, let: Let) -> None:
+        for operand in self._inputs:
+            if gen.is_active(operand):
+                if self.whole:
+                    gen.add_array(operand, name(gen.shadow(let.target)))
+                else:
+                    gen.add(operand, gen.bar(let.target), ast.Constant(1.0))
+
+    def push(self, gen: Any, let: Let) -> None:
+        expr = let.expr
+        for operand in self._inputs:
+            gen.set_dot(let, gen.replaced(expr, {operand: gen.dot(operand)}))
+
+
+class Load(Rule):
+    """The read of an element of an array."""
+
+    def __init__(self, array: str, index: ast.expr) -> None:
+        self.array = array
+        self.index = index
+
+    def inputs(self) -> list[str]:
+        return [self.array]
+
+    def pull(self, gen: Any, let: Let) -> None:
+        if gen.is_active(self.array):
+            gen.add_element(self.array, self.index, gen.bar(let.target))
+
+    def push(self, gen: Any, let: Let) -> None:
+        gen.set_dot(let, gen.replaced(let.expr, {self.array: gen.dot(self.array)}))
+
+
+class View(Rule):
+    """An array that shows elements of another one."""
+
+    def __init__(self, base: str) -> None:
+        self.base = base
+
+    def inputs(self) -> list[str]:
+        return [self.base]
+
+    def push(self, gen: Any, let: Let) -> None:
+        assert self.base is not None
+        gen.set_handle(let.target, gen.replaced(let.expr, {self.base: gen.dot(self.base)}))
+
+
+class Alloc(Rule):
+    """A new array, of a shape that `shape` (or an array like it) gives."""
+
+    fresh = True
+
+    def __init__(self, arguments: Atoms, like: str | None = None) -> None:
+        self.arguments = arguments
+        self.like = like
+
+    def zeros(self, let: Let) -> ast.expr:
+        return _zeros_for(let, self.arguments, self.like)
+
+    def push(self, gen: Any, let: Let) -> None:
+        gen.set_handle(let.target, self.zeros(let))
+
+
+def _zeros_for(let: Let, arguments: Atoms, like: str | None) -> ast.expr:
+    if like is not None:
+        return _call("np.zeros_like", name(like))
+    if arguments:
+        assert isinstance(let.expr, ast.Call)
+        keywords = [k for k in let.expr.keywords if k.arg == "dtype"]
+        positional = list(arguments[:1])
+        if len(arguments) > 1 and not keywords:
+            keywords = [ast.keyword("dtype", arguments[1])]
+        return ast.Call(name("np.zeros"), positional, keywords)
+    return _call("np.zeros_like", name(let.target))
+
+
+class Whole(Rule):
+    """A function of whole arrays, with derivatives written in `tapegrad.transform.arrays`."""
+
+    def __init__(
+        self, spec: Any, operands: dict[str, ast.expr], fresh: bool, lowering: Any
+    ) -> None:
+        self.spec = spec
+        self.operands = operands
+        self.fresh = fresh
+        self.types = lowering.types
+        self.cheap = spec.cheap
+        self._inputs = [n for atom in operands.values() for n in real_names([atom], lowering)]
+        self.z = ""
+
+    def inputs(self) -> list[str]:
+        return self._inputs
+
+    def contents(self) -> list[str]:
+        return [n for atom in self.operands.values() for n in names_in(atom)]
+
+    def rename(self, old: str, new: str) -> None:
+        self._inputs = [new if n == old else n for n in self._inputs]
+        for key, atom in self.operands.items():
+            if isinstance(atom, ast.Name) and atom.id == old:
+                self.operands[key] = name(new)
+
+    def _call(self, function: Any, special: dict[str, ast.expr], let: Let) -> ast.expr:
+        values = {**self.operands, "z": name(self.z or let.target), **special}
+        code = function.py_func.__code__
+        reads = code.co_varnames[: code.co_argcount]
+        return _call(f"arrays.{function.py_func.__name__}", *(values[n] for n in reads))
+
+    def pull(self, gen: Any, let: Let) -> None:
+        g = gen.shadow(let.target) if self.fresh else gen.bar(let.target)
+        for argument, atom in self.operands.items():
+            if not isinstance(atom, ast.Name) or not gen.is_active(atom.id):
+                continue
+            function = self.spec.pull.get(argument)
+            if function is None:
+                gen.refuse(f"no derivative of {self.spec.name} by {argument!r} is known", let.line)
+            whole = isinstance(self.types[atom.id], types.Array)
+            bar = {f"{argument}_bar": name(gen.shadow(atom.id))} if whole else {}
+            call = self._call(function, {"g": name(g), **bar}, let)
+            if whole:
+                gen.line(call)
+            else:
+                gen.add(atom.id, ast.unparse(call), ast.Constant(1.0), call)
+
+    def push(self, gen: Any, let: Let) -> None:
+        found: ast.expr | None = None
+        for argument, atom in self.operands.items():
+            if not isinstance(atom, ast.Name) or not gen.is_active(atom.id):
+                continue
+            function = self.spec.push.get(argument)
+            if function is None:
+                gen.refuse(f"no derivative of {self.spec.name} by {argument!r} is known", let.line)
+            term = self._call(function, {f"{argument}_dot": name(gen.dot(atom.id))}, let)
+            found = term if found is None else ast.BinOp(found, ast.Add(), term)
+        gen.set_dot(let, found)
+
+
+class Gather(Rule):
+    """The read of elements chosen by an array of positions or truth values."""
+
+    fresh = True
+
+    def __init__(self, array: str, index: ast.expr) -> None:
+        self.array = array
+        self.index = index
+
+    def inputs(self) -> list[str]:
+        return [self.array]
+
+    def contents(self) -> list[str]:
+        return names_in(self.index)
+
+    def rename(self, old: str, new: str) -> None:
+        pass
+
+    def pull(self, gen: Any, let: Let) -> None:
+        if not gen.is_active(self.array):
+            return
+        shadow = gen.shadow(self.array)
+        places = _call("arrays.places", name(shadow))
+        chosen = ast.Subscript(places, self.index, ast.Load())
+        gen.line(_call("arrays.scatter", name(shadow), chosen, name(gen.shadow(let.target))))
+
+    def push(self, gen: Any, let: Let) -> None:
+        gen.set_dot(let, gen.replaced(let.expr, {self.array: gen.dot(self.array)}))
+
+
+class Literal(Rule):
+    """``np.array([a, b])``."""
+
+    fresh = True
+
+    def __init__(self, items: list[tuple[tuple[int, ...], ast.expr]], lowering: Any) -> None:
+        self.items = items
+        self._inputs = real_names([item for _, item in items], lowering)
+
+    def inputs(self) -> list[str]:
+        return self._inputs
+
+    def pull(self, gen: Any, let: Let) -> None:
+        for position, item in self.items:
+            if isinstance(item, ast.Name) and gen.is_active(item.id):
+                text = f"{gen.shadow(let.target)}[{', '.join(map(str, position))}]"
+                gen.add(item.id, text, ast.Constant(1.0))
+
+    def push(self, gen: Any, let: Let) -> None:
+        gen.set_handle(let.target, _call("np.zeros_like", name(let.target)))
+        for position, item in self.items:
+            if isinstance(item, ast.Name) and gen.is_active(item.id):
+                place = ", ".join(map(str, position))
+                gen.write(f"{gen.dot(let.target)}[{place}] = {gen.dot(item.id)}")
