@@ -188,6 +188,8 @@ class Activity:
         return found
 
     def __contains__(self, name: str) -> bool:
+        if not is_real(self.types.get(name, types.none)):
+            return False
         return self.node(name) in self.nodes
 
 

@@ -144,6 +144,11 @@ class Keeping:
 
     def write_forward(self, writer: Writer, block: Block) -> None:
         """Write the forward code of a block, which keeps what its reverse needs."""
+        self.write_statements(writer, block)
+        self.write_pushes(writer, self.scopes.blocks[id(block)].stored, True)
+
+    def write_statements(self, writer: Writer, block: Block) -> None:
+        """Write the forward code of statements."""
         for statement in block:
             if isinstance(statement, If):
                 self.forward_if(writer, statement)
@@ -153,7 +158,6 @@ class Keeping:
                 statement.rule.write_forward(self, writer, statement)
             else:
                 printer.write_block(writer, [statement])
-        self.write_pushes(writer, self.scopes.blocks[id(block)].stored, True)
 
     def write_pushes(self, writer: Writer, stored: list[str], check: bool) -> None:
         """Write what puts values onto the tape."""

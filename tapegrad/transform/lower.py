@@ -193,7 +193,11 @@ class Lowering:
     def note_classes(self, kind: Any) -> None:
         """Make the classes of named tuples known to the generated code."""
         if hasattr(kind, "instance_class"):
-            self.statics[class_text(kind.instance_class)] = kind.instance_class
+            made = kind.instance_class
+            statics = self.function.statics
+            text = next((text for text, value in statics.items() if value is made), None)
+            origin = None if text is None else ("name", self.function.source.function, text)
+            self.program.static(class_text(made), made, origin)
         for item in kind:
             if isinstance(item, types.BaseTuple):
                 self.note_classes(item)

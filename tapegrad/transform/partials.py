@@ -77,6 +77,9 @@ def elementary() -> dict[Any, Elementwise]:
             found[getattr(math, identifier)] = same
     for function, op_name in ((abs, "absolute"), (pow, "power"), (np.fabs, "absolute")):
         found[function] = TABLE[op_name]
+    from tapegrad.transform import runtime
+
+    found[runtime.inverse] = TABLE["reciprocal"]  # type: ignore[assignment]
     for composite, op_name in (("expit", "sigmoid"),):
         found[COMPOSITES[composite]] = TABLE[op_name]
     return found
@@ -163,9 +166,21 @@ class _Fold(ast.NodeTransformer):
         ends = (left, right)
         if all(isinstance(end, ast.Constant) for end in ends) and kind in _CONSTANT_OPERATORS:
             return ast.Constant(_CONSTANT_OPERATORS[kind](left.value, right.value))
+        if kind is ast.Div and isinstance(right, ast.Constant) and right.value:
+            if isinstance(left, ast.Constant):
+                return ast.Constant(left.value / right.value)
+        elif kind is ast.Div:
+            # quotients by the same number share its reciprocal, and none of them raises
+            one = ast.Constant(1.0)
+            inverse: ast.expr = ast.BinOp(one, ast.Div(), right)
+            if not self.whole:
+                inverse = ast.Call(ast.Name("runtime.inverse", ast.Load()), [right], [])
+            if isinstance(left, ast.Constant) and left.value == 1.0:
+                return inverse
+            return ast.BinOp(left, ast.Mult(), inverse)
         if kind is ast.Mult:
-            for one, other in (ends, ends[::-1]):
-                if isinstance(one, ast.Constant) and one.value == 1.0:
+            for end, other in (ends, ends[::-1]):
+                if isinstance(end, ast.Constant) and end.value == 1.0:
                     return other
         return ast.BinOp(left, node.op, right)
 

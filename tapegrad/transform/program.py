@@ -114,10 +114,6 @@ class Program:
         for instance in self.instances.values():
             protect(instance)
 
-    def note_statics(self, instance: Instance) -> None:
-        """Make what a function names outside of itself known to the module."""
-        self.statics.update(instance.function.statics)
-
     def variant(self, instance: Instance, active: tuple[bool, ...], same: bool) -> Variant:
         """Return the forward and reverse functions of an instance, generating them at first use."""
         key = (id(instance), active, same)
@@ -184,7 +180,6 @@ def write_tangent(
     changed = [n for n in inputs if is_array(kinds[n]) and instance.arrays.is_stored(n)]
     results = instance.results()
     gen = Forward(program, function, instance.arrays, inputs, [*results, *changed])
-    program.note_statics(instance)
     writer = gen.writer
     parameters = [*function.params, *(gen.dot(leaf) for leaf in inputs)]
     writer.open(f"def {identifier}({', '.join(parameters)}):")
@@ -309,7 +304,9 @@ def write_split(program: Program, instance: Instance, variant: Variant, same: bo
     arrays = Arrays(function)
     leaves = instance.leaves()
     if same:
-        arrays.unite([leaf for leaf in leaves if is_array(function.types.get(leaf))])
+        whole = [leaf for leaf in leaves if is_array(function.types.get(leaf))]
+        for dtype in {function.types[leaf].dtype for leaf in whole}:
+            arrays.unite([leaf for leaf in whole if function.types[leaf].dtype == dtype])
     inputs = [leaf for leaf, active in zip(leaves, variant.active, strict=True) if active]
     written_inputs = [
         leaf for leaf in inputs if is_array(function.types[leaf]) and arrays.is_stored(leaf)
@@ -340,7 +337,6 @@ def write_split(program: Program, instance: Instance, variant: Variant, same: bo
 
     top = gen.scopes.blocks[id(function.body)]
     code, _ = gen.region(top, before, lambda: None)
-    program.note_statics(instance)
     scalars = [leaf for leaf in inputs if not is_array(function.types[leaf])]
     variant.uses_tape = gen.uses_tape or gen.keeps_inside(function.body) or bool(top.stored)
     writer = Writer()
@@ -414,19 +410,17 @@ def write_pullback(
             else:
                 gen.add(result, seed, ast.Constant(1.0))
 
+    for leaf in inputs:
+        zero = f"np.zeros_like({leaf})" if is_array(function.types[leaf]) else "0.0"
+        gen.starts.append(f"{gen.bar(leaf)} = {zero}")
     top = gen.scopes.blocks[id(function.body)]
-    code, _ = gen.region(top, before, lambda: None)
-    program.note_statics(instance)
-    uses_tape = gen.uses_tape or gen.keeps_inside(function.body)
+    code, _ = gen.combined(top, before, lambda: None)
     writer = Writer()
     writer.open(f"def {entry}({', '.join(parameters)}):")
+    uses_tape = gen.uses_tape or gen.keeps_inside(function.body)
     if uses_tape:
         writer("tape = runtime.take_tape()")
         writer("top = 0")
-    gen.write_forward(writer, function.body)
-    for leaf in inputs:
-        zero = f"np.zeros_like({leaf})" if is_array(function.types[leaf]) else "0.0"
-        writer(f"{gen.bar(leaf)} = {zero}")
     writer.extend(code)
     grads = [gradient_text(instance.params[k], inputs, function, gen.bar) for k in params]
     if uses_tape:

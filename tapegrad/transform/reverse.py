@@ -16,16 +16,19 @@ from typing import Any
 
 from numba.core import types
 
-from tapegrad.transform import rules
+from tapegrad.transform import printer, rules
 from tapegrad.transform.analysis import Activity, Arrays, Scope, Scopes, scopes, unused_suffix
 from tapegrad.transform.errors import TransformError
+from tapegrad.transform.fusing import is_fusible, last_loop
 from tapegrad.transform.ir import (
+    Block,
     Effect,
     Function,
     If,
     Let,
     Loop,
     Store,
+    defined,
     name,
     names_in,
 )
@@ -84,6 +87,10 @@ class Reverse(Keeping):
         self.set_up: set[str] = set()
         self.scope = self.scopes.blocks[id(function.body)]
         self.handles: dict[str, str] = {}  # shadows that have another name
+        self.frozen: set[str] = set()  # sums whose cotangents stay as they are
+        self.renamed: dict[str, str] = {}  # cotangents that have another name for a while
+        self.scale = ""  # what contributions to the outside are multiplied by
+        self.starts: list[str] = []  # what the reverse code of the function begins with
         self._check()
 
     def _check(self) -> None:
@@ -114,7 +121,7 @@ class Reverse(Keeping):
 
     def bar(self, identifier: str) -> str:
         """Return the cotangent of a number."""
-        return identifier + self.suffix
+        return self.renamed.get(identifier, identifier + self.suffix)
 
     def shadow(self, identifier: str) -> str:
         """Return the array of cotangents of an array."""
@@ -138,7 +145,7 @@ class Reverse(Keeping):
 
     def add(self, target: str, g: str, factor: ast.expr, reads: ast.expr | None = None) -> None:
         """Add ``g * factor`` to the cotangent of a number."""
-        if not self.is_active(target):
+        if not self.is_active(target) or target in self.frozen:
             return
         self.read(factor)
         self.read(reads)
@@ -158,6 +165,8 @@ class Reverse(Keeping):
             return
         if target not in self.scope.own and target not in self.has:
             self.outward[target] = None
+            if self.scale:
+                text = f"{self.scale} * ({text})"
         self.writer(f"{bar} {sign}= {text}")
 
     def add_array(self, target: str, g: ast.expr) -> None:
@@ -169,6 +178,8 @@ class Reverse(Keeping):
         """Add to an element of the cotangent of an array."""
         self.read(index)
         place = ast.Subscript(name(self.shadow(array)), index, ast.Load())
+        if self.scale:
+            g = f"{self.scale} * {g}"
         self.writer(f"{show(place)} += {g}")
 
     # -- reverse code -------------------------------------------------------------------------
@@ -195,6 +206,102 @@ class Reverse(Keeping):
         self.needs.update(outer_needs)
         self.shadows.update(outer_shadows)
         return result, outward
+
+    def combined(self, scope: Scope, before: Any, after: Any) -> tuple[Writer, dict[str, None]]:
+        """Write a block and its reverse, one after the other or, for its last loop, in one.
+
+        The values of the block are local variables. Returns the code and the names from outside
+        whose cotangents it adds to.
+        """
+        saved = (self.writer, self.needs, self.has, self.outward, self.shadows, self.scope)
+        self.writer, self.needs, self.has, self.outward = Writer(), {}, set(), {}
+        self.shadows, self.scope = {}, scope
+        block = scope.block
+        position = last_loop(block)
+        fused: Writer | None = None
+        before()
+        if position is None:
+            position = len(block)
+        for statement in reversed(block[position + 1 :]):
+            self.statement(statement)
+        if position < len(block):
+            fused = self.fused(block[position], block[position + 1 :])
+        first, self.writer = self.writer, Writer()
+        if fused is None and position < len(block):
+            self.statement(block[position])
+        for statement in reversed(block[:position]):
+            self.statement(statement)
+        after()
+        last, needs, outward = self.writer, self.needs, self.outward
+        setup, outer_shadows = self.set_up_shadows(scope, needs)
+        result = Writer()
+        if fused is None:
+            self.write_statements(result, block)
+            result.lines += self.starts + setup.lines + first.lines + last.lines
+        else:
+            self.write_statements(result, block[:position])
+            result.lines += self.starts + setup.lines + first.lines + fused.lines
+            self.write_statements(result, block[position + 1 :])
+            result.lines += last.lines
+        outer_needs = {n: None for n in needs if n not in scope.own}
+        self.writer, self.needs, self.has, self.outward, self.shadows, self.scope = saved
+        self.needs.update(outer_needs)
+        self.shadows.update(outer_shadows)
+        return result, outward
+
+    def fused(self, loop: Loop, tail: Block) -> Writer | None:
+        """Return the code of a loop with its reverse in each iteration, None if it has to wait."""
+        late = {n for statement in (loop, *tail) for n in defined(statement)}
+        if any(n in late for n in (*self.needs, *self.shadows)):
+            return None
+        if not is_fusible(loop, self.types, self.arrays, self.scopes, self.activity):
+            return None
+        scope = self.scopes.blocks[id(loop.body)]
+        self.make_local(scope)
+        starts, self.starts = self.starts, []
+        outer, self.writer = self.writer, Writer()
+        sums = [c for c in loop.carried if is_real(self.types[c.phi]) and self.is_active(c.phi)]
+        live = [c for c in sums if c.out in self.has]
+        self.frozen |= {c.phi for c in sums}
+
+        def before() -> None:
+            for c in live:
+                assert isinstance(c.next, ast.Name)
+                self.writer(f"{self.bar(c.next.id)} = {self.bar(c.phi)}")
+                self.has.add(c.next.id)
+
+        code, outward = self.combined(scope, before, lambda: None)
+        printer.enter(self.writer, loop.carried)
+        for c in live:
+            self.writer(f"{self.bar(c.phi)} = {self.bar(c.out)}")
+        self.prepare(outward)
+        self.writer.open(printer.loop_head(loop))
+        start = len(self.writer.lines)
+        printer.write_test(self.writer, loop)
+        self.writer.extend(code)
+        printer.advance(self.writer, loop.carried)
+        if loop.exit is not None:
+            self.writer.open(f"if {show(loop.exit)}:")
+            self.writer("break")
+            self.writer.close()
+        self.writer.close(start)
+        printer.leave(self.writer, loop.carried)
+        found, self.writer = self.writer, outer
+        self.starts = starts
+        # what the sums started from
+        inner, self.writer = self.writer, found
+        for c in live:
+            if isinstance(c.init, ast.Name):
+                self.add(c.init.id, self.bar(c.out), ast.Constant(1.0))
+        self.writer = inner
+        return found
+
+    def make_local(self, scope: Scope) -> None:
+        """Take the values of a block for local variables: its reverse follows at once."""
+        scope.local = True
+        for inner in self.scopes.blocks.values():
+            if inner.parent is scope and inner.kind in ("then", "else"):
+                self.make_local(inner)
 
     def include(self, code: Writer) -> None:
         """Write the code of an inner block, indented."""
@@ -376,7 +483,10 @@ class Reverse(Keeping):
                 if c.phi not in self.has:
                     self.writer(f"{self.bar(c.phi)} = 0.0")
 
-        code, outward = self.region(scope, before, after)
+        if self.is_recurrence(loop, going):
+            code, outward = self.recurrence(scope, going[0])
+        else:
+            code, outward = self.region(scope, before, after)
         if not code.lines and not going:
             return
         for c in going:
@@ -392,6 +502,45 @@ class Reverse(Keeping):
         for c in going:
             if isinstance(c.init, ast.Name):
                 self.add(c.init.id, self.bar(c.phi), ast.Constant(1.0))
+
+    def is_recurrence(self, loop: Loop, going: list[Any]) -> bool:
+        """Whether an iteration is a straight computation of one new value from the last."""
+        if len(going) != 1 or not isinstance(going[0].next, ast.Name):
+            return False
+        made = {s.target: s for s in loop.body if isinstance(s, Let)}
+        plain = (rules.Elementary, rules.Load, rules.Linear, rules.Passive)
+        return (
+            going[0].next.id in made
+            and len(made) == len(loop.body)
+            and not any(is_array(self.types.get(target)) for target in made)
+            and all(isinstance(let.rule, plain) for let in loop.body)
+            and any(
+                isinstance(let.rule, rules.Elementary) and let.rule.op.name in ("multiply", "divide")
+                for let in loop.body
+            )
+        )
+
+    def recurrence(self, scope: Scope, c: Any) -> tuple[Writer, dict[str, None]]:
+        """Write the reverse of a recurrence: its slope first, then the product with the cotangent.
+
+        The slope does not wait for the cotangent, so that the chain from one iteration to the next
+        is a single product.
+        """
+        bar = self.bar(c.phi)
+        slope = f"{c.phi}_slope"
+
+        def before() -> None:
+            self.writer(f"{self.bar(c.next.id)} = 1.0")
+            self.has.add(c.next.id)
+            self.renamed[c.phi] = slope
+            self.scale = bar
+
+        def after() -> None:
+            self.writer(f"{bar} *= {slope}" if c.phi in self.has else f"{bar} = 0.0")
+            self.scale = ""
+            del self.renamed[c.phi]
+
+        return self.region(scope, before, after)
 
     def reverse_head(self, loop: Loop, scope: Scope) -> list[str]:
         """Return the first lines of the loop over the iterations from the last to the first."""

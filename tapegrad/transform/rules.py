@@ -98,6 +98,22 @@ class Unknown(Rule):
         return self._inputs
 
 
+_ARITHMETIC = frozenset(
+    """
+    add subtract multiply divide negative positive reciprocal square sqrt absolute where sign
+    maximum minimum fmax fmin at_least at_most floor ceil rint trunc floor_divide mod fmod relu
+    """.split()
+)
+
+
+def is_arithmetic(op: Elementwise, operands: Atoms) -> bool:
+    """Whether an op takes a few cycles, less than to keep its result and fetch it again."""
+    if op.name == "power":
+        exponent = operands[1]
+        return isinstance(exponent, ast.Constant) and isinstance(exponent.value, int)
+    return op.name in _ARITHMETIC
+
+
 class Elementary(Rule):
     """An op of the table, on numbers or with broadcasting on whole arrays."""
 
@@ -106,6 +122,7 @@ class Elementary(Rule):
         self.operands = operands
         self.whole = whole
         self.fresh = whole
+        self.cheap = whole or is_arithmetic(op, operands)
         self.types = lowering.types
         self._inputs = real_names(operands, lowering)
         self.z = ""

@@ -45,6 +45,17 @@ def from_bits(typingctx, value):
 
 
 @intrinsic
+def inverse(typingctx, value):
+    """Return ``1 / value`` as IEEE 754 defines it, without an error for zero."""
+
+    def codegen(context, builder, signature, args):
+        wide = context.cast(builder, args[0], signature.args[0], types.float64)
+        return builder.fdiv(ir.Constant(ir.DoubleType(), 1.0), wide)
+
+    return types.float64(value), codegen
+
+
+@intrinsic
 def system_answer(typingctx, number):
     """Ask the system (``sysconf``)."""
 
