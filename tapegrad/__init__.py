@@ -57,7 +57,7 @@ __all__ = sorted(
 # Whatever imports numba is imported at its first use.
 _LAZY = {
     "njit": "tapegrad.transform.function",
-    "stop_gradient": "tapegrad.transform.calls",
+    "stop_gradient": "tapegrad.transform.functions",
     "TransformError": "tapegrad.transform.errors",
 }
 

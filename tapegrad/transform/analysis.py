@@ -87,8 +87,9 @@ class Arrays:
             ]
         for one, atom in pairs:
             if isinstance(atom, ast.Name) and is_array(self.types.get(one)):
-                if is_array(self.types.get(atom.id)):
-                    self._parent[self.of(one)] = self.of(atom.id)
+                first, second = self.of(one), self.of(atom.id)
+                if first != second and is_array(self.types.get(atom.id)):
+                    self._parent[first] = second
 
     def of(self, array: str) -> str:
         """Return the name that stands for all names of the same array."""

@@ -13,14 +13,10 @@ from typing import Any
 
 from numba.core import types
 
+from tapegrad.transform.functions import stop_gradient
 from tapegrad.transform.ir import Let, Structure, constant, leaves_of, name
 from tapegrad.transform.printer import show
-from tapegrad.transform.rules import Rule
-
-
-def stop_gradient(x: Any) -> Any:
-    """Return `x`, of which nothing is differentiated."""
-    return x
+from tapegrad.transform.rules import Rule, real_names
 
 
 def function_of(kind: Any) -> Any:
@@ -35,10 +31,13 @@ def is_dispatcher(value: Any) -> bool:
 
 def find(lowering: Any, callee: Any, expr: ast.Call, kind: Any) -> Rule | None:
     """Return the rule of the call of a numba function or a transform, None for anything else."""
+    from tapegrad.transform import arrays
     from tapegrad.transform.lower import holds_real
 
-    if callee is stop_gradient or getattr(callee, "is_stop_gradient", False):
+    if callee is stop_gradient:
         return Stopped()
+    if callee in (arrays.add_to, arrays.scatter):
+        return Addition(lowering, expr)
     transform = getattr(callee, "_tapegrad_transform", None)
     if transform is None and not is_dispatcher(callee):
         return None
@@ -53,6 +52,8 @@ def find(lowering: Any, callee: Any, expr: ast.Call, kind: Any) -> Rule | None:
         if inner is not None:
             return Call(lowering, inner, values, kinds)
         return TransformCall(lowering, callee, values, kinds)
+    if getattr(callee, "rule_vjp", None) is not None:
+        return Ruled(lowering, callee, values, kinds)
     return Call(lowering, callee, values, kinds)
 
 
@@ -78,6 +79,38 @@ def bind(lowering: Any, callee: Any, values: list[Any], expr: ast.Call) -> list[
 
 class Stopped(Rule):
     """``stop_gradient(x)``."""
+
+
+class Addition(Rule):
+    """A call that adds an array to (chosen elements of) another, in generated code."""
+
+    cheap = False
+
+    def __init__(self, lowering: Any, expr: ast.Call) -> None:
+        self.call = expr
+        self._inputs = real_names([expr.args[-1]], lowering)
+
+    def inputs(self) -> list[str]:
+        return self._inputs
+
+    def written(self) -> list[str]:
+        """Return the array that is added to."""
+        return [self.call.args[0].id]
+
+    def push_call(self, gen: Any, let: Let) -> None:
+        """Write the call, and the same one of the tangents."""
+        gen.write(show(self.call))
+        if not gen.is_active(self.call.args[0].id):
+            return
+        tangents = {n: gen.dot(n) for n in [self.call.args[0].id, *self._inputs]}
+        if self._inputs and not gen.is_active(self._inputs[0]):
+            return
+        gen.write(show(gen.replaced(self.call, tangents)))
+
+    def pull_call(self, gen: Any, let: Let) -> None:
+        """Refuse: a gradient is differentiated in forward mode."""
+        if gen.is_active(self.call.args[0].id):
+            gen.refuse("cannot differentiate this gradient once more in reverse mode", let.line)
 
 
 class Call(Rule):
@@ -124,9 +157,23 @@ class Call(Rule):
     def leaves(self) -> list[ast.expr]:
         return [leaf for value in self.values for leaf in leaves_of(value)]
 
-    def variant(self, gen: Any) -> Any:
-        """Return the pair of generated functions for the arguments that are active here."""
-        return gen.program.variant(self.instance, self.active_leaves(gen), self.same_arrays(gen))
+    def variant(self, gen: Any, let: Let) -> Any:
+        """Return the pair of generated functions for what is known of the arguments here.
+
+        That is which of them are active, and which arrays keep their elements from now on.
+        """
+        from tapegrad.transform.lower import is_array
+
+        root = gen.scopes.roots[id(let)]
+        kept = tuple(
+            not isinstance(leaf, ast.Name)
+            or not is_array(self.types.get(leaf.id))
+            or gen.keeps(leaf.id, root)
+            for leaf in self.leaves()
+        )
+        return gen.program.variant(
+            self.instance, self.active_leaves(gen), self.same_arrays(gen), kept
+        )
 
     def active_leaves(self, gen: Any) -> tuple[bool, ...]:
         """Return which parts of the arguments carry derivatives."""
@@ -163,7 +210,7 @@ class Call(Rule):
 
         if not self.is_differentiated(gen, let):
             return
-        variant = self.variant(gen)
+        variant = self.variant(gen, let)
         arguments: list[str] = []
         for value in self.values:
             gen.read(value.build(lambda leaf: leaf) if isinstance(value, Structure) else value)
@@ -202,10 +249,10 @@ class Call(Rule):
 
     def write_forward(self, gen: Any, writer: Any, let: Let) -> None:
         """Write the call of the forward function."""
-        if not self.is_differentiated(gen, let) or not self.variant(gen).uses_tape:
+        if not self.is_differentiated(gen, let) or not self.variant(gen, let).uses_tape:
             writer(f"{let.target} = {show(let.expr)}")
             return
-        variant = self.variant(gen)
+        variant = self.variant(gen, let)
         assert isinstance(let.expr, ast.Call)
         arguments = [text_of(value) for value in self.values]
         call = f"{variant.forward_name}({', '.join([*arguments, 'tape', 'top'])})"
@@ -240,6 +287,89 @@ class Call(Rule):
         for result in self.real_results(let):
             if gen.is_active(result):
                 gen.write(f"{gen.dot(result)} = {gen.zero(result)}")
+
+
+class Ruled(Call):
+    """The call of a function with a reverse rule of its own."""
+
+    def __init__(
+        self, lowering: Any, callee: Any, values: list[Any], kinds: tuple[Any, ...]
+    ) -> None:
+        super().__init__(lowering, callee, values, kinds)
+        origin = lowering.program.origin_of(callee)
+        self.vjp = lowering.program.static(
+            f"{callee.__name__}_vjp", callee.rule_vjp, ("attribute", origin, "rule_vjp")
+        )
+        self.jvp = None
+        if callee.rule_jvp is not None:
+            self.jvp = lowering.program.static(
+                f"{callee.__name__}_jvp", callee.rule_jvp, ("attribute", origin, "rule_jvp")
+            )
+
+    uses_tape = False  # type: ignore[assignment]
+
+    def contents(self) -> list[str]:
+        return [leaf.id for leaf in self.leaves() if isinstance(leaf, ast.Name)]
+
+    def rename(self, old: str, new: str) -> None:
+        self.values = [
+            name(new) if isinstance(value, ast.Name) and value.id == old else value
+            for value in self.values
+        ]
+        self._inputs = [new if n == old else n for n in self._inputs]
+
+    def written(self) -> list[str]:
+        return []
+
+    def write_forward(self, gen: Any, writer: Any, let: Let) -> None:
+        writer(f"{let.target} = {show(let.expr)}")
+
+    def pull_call(self, gen: Any, let: Let) -> None:
+        from tapegrad.transform.lower import is_array, is_real
+
+        if not self.is_differentiated(gen, let):
+            return
+        arguments = []
+        for value in self.values:
+            gen.read(value.build(lambda leaf: leaf) if isinstance(value, Structure) else value)
+            arguments.append(text_of(value))
+        pattern = ast.parse(let.target, mode="eval").body
+        gen.read(pattern)
+        arguments.append(let.target)
+
+        def cotangent(node: ast.expr) -> str:
+            if isinstance(node, ast.Tuple):
+                return f"({', '.join(map(cotangent, node.elts))},)"
+            assert isinstance(node, ast.Name)
+            kind = self.types.get(node.id, types.none)
+            if is_array(kind):
+                return gen.shadow(node.id)
+            return gen.bar(node.id) if is_real(kind) and node.id in gen.has else "0.0"
+
+        found = f"pulled_{gen.number()}"
+        gen.write(f"{found} = {self.vjp}({', '.join([*arguments, cotangent(pattern)])})")
+        for position, value in enumerate(self.values):
+            for path, leaf in _paths(value, f"{found}[{position}]"):
+                if isinstance(leaf, ast.Name) and leaf.id in self._inputs:
+                    if gen.is_active(leaf.id):
+                        if is_array(self.types[leaf.id]):
+                            gen.add_array(leaf.id, name(path))
+                        else:
+                            gen.add(leaf.id, path, ast.Constant(1.0))
+
+    def push_call(self, gen: Any, let: Let) -> None:
+        if self.jvp is None or let.leaves is not None:
+            super().push_call(gen, let)
+            return
+        gen.write(f"{let.target} = {show(let.expr)}")
+        if gen.is_active(let.target):
+            arguments = [text_of(value) for value in self.values]
+            for value in self.values:
+                if isinstance(value, Structure):
+                    arguments.append(show(value.build(lambda leaf: name(gen.tangent(leaf)))))
+                else:
+                    arguments.append(gen.tangent(value))
+            gen.write(f"{gen.dot(let.target)} = {self.jvp}({', '.join(arguments)})")
 
 
 class TransformCall(Rule):
@@ -333,7 +463,7 @@ class TransformCall(Rule):
                 arguments.append(gen.shadow(result))
             elif is_real(self.types[result]):
                 arguments.append(gen.bar(result) if result in gen.has else "0.0")
-        found = f"pulled_{len(gen.writer.lines)}"
+        found = f"pulled_{gen.number()}"
         gen.write(f"{found} = {pulled}({', '.join(arguments)})")
         for number, position in enumerate(positions):
             for path, leaf in _paths(self.values[position], f"{found}[{number}]"):

@@ -353,9 +353,12 @@ class Jacobian(Composed):
     def __init__(self, base: Any, numbers: tuple[int, ...], single: bool) -> None:
         self.numbers = numbers
         self.single = single
+        # the second derivatives of a number are symmetric: columns are rows
+        self.square = isinstance(base, Pullback) and base.numbers == numbers and single
         for number in numbers:
             setattr(self, f"column_{number}", pushforward(base, (number,)))
-            setattr(self, f"row_{number}", pullback(base, (number,), True, "gradient"))
+            if not self.square:
+                setattr(self, f"row_{number}", pullback(base, (number,), True, "gradient"))
         super().__init__(base, "jacobian")
         self.primal = base
 
@@ -366,7 +369,8 @@ class Jacobian(Composed):
         found = {"primal": self.base}
         for number in self.numbers:
             found[f"column_{number}"] = getattr(self, f"column_{number}")
-            found[f"row_{number}"] = getattr(self, f"row_{number}")
+            if not self.square:
+                found[f"row_{number}"] = getattr(self, f"row_{number}")
         return found
 
     def text(self, name: str, kinds: tuple[Any, ...]) -> str:
@@ -400,23 +404,31 @@ class Jacobian(Composed):
                 lines.append(f"    _, column = column_{number}({', '.join(copied)}, 1.0)")
                 lines.append(f"    found_{number} = column")
             else:
-                lines += [
-                    f"    found = np.empty((value.size, {x}.size), value.dtype)",
-                    f"    if {x}.size <= value.size:",
-                    f"        for k in range({x}.size):",
-                    f"            tangent = np.zeros({x}.size, {x}.dtype)",
-                    "            tangent[k] = 1.0",
-                    f"            _, column = column_{number}({', '.join(copied)}, "
-                    f"tangent.reshape({x}.shape))",
-                    "            found[:, k] = column.copy().reshape(-1)",
-                    "    else:",
-                    "        for k in range(value.size):",
-                    "            g = np.zeros(value.size, value.dtype)",
-                    "            g[k] = 1.0",
-                    f"            row = row_{number}({', '.join(copied)}, g.reshape(value.shape))",
-                    "            found[k, :] = row.copy().reshape(-1)",
-                    f"    found_{number} = found.reshape(value.shape + {x}.shape)",
+                shape = f"value.shape + {x}.shape"
+                lines.append(f"    found = np.empty((value.size, {x}.size), value.dtype)")
+                columns = [
+                    f"for k in range({x}.size):",
+                    f"    tangent = np.zeros({x}.size, {x}.dtype)",
+                    "    tangent[k] = 1.0",
+                    f"    tangents = tangent.reshape({x}.shape)",
+                    f"    _, column = column_{number}({', '.join(copied)}, tangents)",
+                    "    found[:, k] = column.copy().reshape(-1)",
                 ]
+                rows = [
+                    "for k in range(value.size):",
+                    "    g = np.zeros(value.size, value.dtype)",
+                    "    g[k] = 1.0",
+                    f"    row = row_{number}({', '.join(copied)}, g.reshape(value.shape))",
+                    "    found[k, :] = row.copy().reshape(-1)",
+                ]
+                if self.square:
+                    lines += [f"    {line}" for line in columns]
+                else:
+                    lines.append(f"    if {x}.size <= value.size:")
+                    lines += [f"        {line}" for line in columns]
+                    lines.append("    else:")
+                    lines += [f"        {line}" for line in rows]
+                lines.append(f"    found_{number} = found.reshape({shape})")
             found.append(f"found_{number}")
         ending = found[0] if self.single else f"({', '.join(found)},)"
         lines.append(f"    return {ending}")

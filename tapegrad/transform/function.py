@@ -11,6 +11,7 @@ from numba.core.registry import CPUDispatcher
 
 from tapegrad.transform import derivatives
 from tapegrad.transform.calls import is_dispatcher
+from tapegrad.transform.functions import register
 
 
 class Function(CPUDispatcher):
@@ -130,6 +131,7 @@ def njit(function: Any = None, **options: Any) -> Any:
             f"tapegrad.njit: expected a function, got {type(function).__name__}; signatures are "
             "not taken, types are those of the first call"
         )
+    register()
     options.pop("nopython", None)
     cache = options.pop("cache", False)
     made = Function(function, targetoptions={"nopython": True, **options})

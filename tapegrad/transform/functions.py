@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import types
 from typing import Any
 
 import numpy as np
@@ -67,8 +68,8 @@ def known_to_numba(op: Elementwise) -> bool:
     return op.name in _NUMPY and isinstance(op.function, np.ufunc)
 
 
-class _Ops:
-    """The ops by name, for generated code: ``ops.sigmoid(x)``."""
+class _Ops(types.ModuleType):
+    """The ops by name, for generated code: ``ops.sigmoid(x)``; for numba it is a module."""
 
     def __getattr__(self, identifier: str) -> Any:
         from tapegrad.ops.op import TABLE
@@ -80,7 +81,42 @@ class _Ops:
         return function
 
 
-ops = _Ops()
+ops = _Ops("tapegrad_ops")
+
+
+@functools.cache
+def register() -> None:
+    """Let numba compile calls of the package's own functions: ``tapegrad.sigmoid(x)``."""
+    from numba.extending import overload
+
+    from tapegrad.ops import elementwise, piecewise, special  # noqa: F401 (declare the ops)
+    from tapegrad.ops.op import TABLE
+
+    for op in TABLE.values():
+        if isinstance(op, Elementwise) and op.formula is not None:
+            overload(op.public, strict=False)(_implementation(op))
+    overload(stop_gradient)(lambda x: lambda x: x)
+
+
+def stop_gradient(x: Any) -> Any:
+    """Return `x`, of which nothing is differentiated, in compiled functions."""
+    return x.detach() if hasattr(x, "detach") else x
+
+
+def _implementation(op: Elementwise) -> Any:
+    """Return what makes the implementation of an op for argument types."""
+    names = ", ".join(op.arguments)
+    text = (
+        f"def implementation({names}, out=None, where=True):\n"
+        f"    def call({names}, out=None, where=True):\n"
+        f"        return ops.{op.name}({names})\n"
+        "    return call\n"
+    )
+    scope: dict[str, Any] = {"ops": ops}
+    key = native.fingerprint(text.encode())
+    made = native.compile_source(key, text, "implementation")
+    made.__globals__.update(scope)
+    return made
 
 
 @functools.cache
@@ -93,6 +129,7 @@ def compiled(op: Elementwise) -> Any:
     formula = native.compile_source(key, text, name)
     function = numba.vectorize(formula)
     function.__name__ = op.name
+    function.tapegrad_op = op
     return function
 
 

@@ -39,6 +39,11 @@ def contains(nodes: Statements, kinds: tuple[type, ...], through_loops: bool) ->
     return False
 
 
+def is_none(node: ast.expr | None) -> bool:
+    """Whether an expression is left out, or None."""
+    return node is None or (isinstance(node, ast.Constant) and node.value is None)
+
+
 def _may_jump(node: ast.stmt) -> bool:
     return contains([node], (ast.Break, ast.Continue), False) or contains(
         [node], (ast.Return,), True
@@ -65,16 +70,22 @@ class Structurer:
         self.fresh = fresh
         self.returned: str | None = None
         self.result = ""
+        self.valued = False
 
     def function(self, body: Statements) -> tuple[Statements, str | None]:
         """Return the body without jumps, and the name of its result (None: it has none)."""
         self.result = self.fresh(RESULT)
+        self.valued = any(
+            isinstance(node, ast.Return) and not is_none(node.value)
+            for statement in body
+            for node in ast.walk(statement)
+        )
         if _returns_in_loop(body):
             self.returned = self.fresh(RETURNED)
         found = self.block(body, None, None)
         if self.returned is not None:
             found = [_set(self.returned, False, body[0]), *found]
-        returns = contains(body, (ast.Return,), True)
+        returns = self.valued
         return found, self.result if returns else None
 
     def block(self, nodes: Statements, broke: str | None, skipped: str | None) -> Statements:
@@ -83,8 +94,9 @@ class Structurer:
         for position, node in enumerate(nodes):
             rest = nodes[position + 1 :]
             if isinstance(node, ast.Return):
-                value = node.value if node.value is not None else ast.Constant(None)
-                found.append(_assign(self.result, value, node))
+                if self.valued:
+                    value = node.value if node.value is not None else ast.Constant(None)
+                    found.append(_assign(self.result, value, node))
                 if self.returned is not None:
                     found.append(_set(self.returned, True, node))
                 return found

@@ -83,6 +83,11 @@ class Lowering:
         self.taken = set(self.types)
         self.statics: dict[str, Any] = {}
         self.line = function.source.tree.lineno
+        self.known: dict[str, str] = {}  # names of values by the expressions that compute them
+        self.writes = any(
+            isinstance(s, Store) or (isinstance(s, Let) and _may_write(s, function.statics))
+            for s in walk(function.body)
+        )
 
     def run(self) -> Function:
         function = self.function
@@ -100,6 +105,9 @@ class Lowering:
                 self.parts[param] = self.take_apart(name(param), kind, param)
         self.statements(function.body)
         result = None if function.result is None else self.value(function.result)
+        for value in (*self.parts.values(), result):
+            if isinstance(value, Structure):
+                self.note_classes(value.type)
         return Function(
             function.name,
             function.params,
@@ -197,7 +205,8 @@ class Lowering:
             statics = self.function.statics
             text = next((text for text, value in statics.items() if value is made), None)
             origin = None if text is None else ("name", self.function.source.function, text)
-            self.program.static(class_text(made), made, origin)
+            if self.program.static(class_text(made), made, origin) != class_text(made):
+                raise self.refuse(f"two named tuples are called {made.__name__}; rename one")
         for item in kind:
             if isinstance(item, types.BaseTuple):
                 self.note_classes(item)
@@ -243,8 +252,10 @@ class Lowering:
 
     def inside(self, block: Block) -> Block:
         outer, self.block = self.block, []
+        known, self.known = self.known, dict(self.known)
         self.statements(block)
         found, self.block = self.block, outer
+        self.known = known
         return found
 
     def branch(self, statement: If) -> None:
@@ -320,7 +331,7 @@ class Lowering:
         )
 
     def store(self, store: Store) -> None:
-        array = self.final(name(store.array))
+        array = self.value(name(store.array))
         assert isinstance(array, ast.Name)
         value = self.value(store.value)
         if isinstance(value, Structure):
@@ -335,6 +346,11 @@ class Lowering:
             items = [self.value(item) for item in expr.elts]
             self.parts[target] = Structure(kind, items)
             return
+        if isinstance(expr, ast.BinOp) and isinstance(kind, types.BaseTuple) and holds_real(kind):
+            ends = [self.parts_of(end) for end in (expr.left, expr.right)]
+            if isinstance(expr.op, ast.Add) and None not in ends:
+                self.parts[target] = Structure(kind, [*ends[0], *ends[1]])
+                return
         if isinstance(expr, (ast.Subscript, ast.Attribute)):
             base = self.value(expr.value)
             if isinstance(base, Structure):
@@ -353,15 +369,13 @@ class Lowering:
                     given += [named[field] for field in value._fields[len(given) :]]
                     self.parts[target] = Structure(kind, given)
                     return
-            if value in (builtins.min, builtins.max) and len(expr.args) > 2:
-                first = expr.args[0]
-                for second in expr.args[1:-1]:
-                    pair = self.fresh("t")
-                    self.types[pair] = kind
-                    self.let(Let(pair, ast.Call(expr.func, [first, second], []), let.line))
-                    first = name(pair)
-                self.let(Let(target, ast.Call(expr.func, [first, expr.args[-1]], []), let.line))
-                return
+            if value in (builtins.min, builtins.max, builtins.sum):
+                arguments: Any = expr.args
+                if len(arguments) == 1:
+                    arguments = self.parts_of(arguments[0])
+                if arguments and (len(arguments) > 2 or arguments is not expr.args):
+                    self.pairwise(let, value, arguments)
+                    return
         self.call_arguments = expr.args if isinstance(expr, ast.Call) else []
         expr = self.resolve(expr)
         found = operations.find(self, expr, kind)
@@ -372,7 +386,49 @@ class Lowering:
             leaves = [leaf.id for leaf in structure.leaves()]
             self.block.append(Let(pattern, expr, let.line, found, leaves))
             return
+        if self.can_repeat(found, kind):
+            key = ast.dump(expr)
+            if key in self.known:
+                self.parts[target] = name(self.known[key])
+                return
+            self.known[key] = target
         self.block.append(Let(target, expr, let.line, found))
+
+    def parts_of(self, atom: Atom) -> list[Any] | None:
+        """Return the items of a tuple, None for anything else."""
+        value = self.value(atom)
+        if isinstance(value, Structure):
+            return value.items
+        kind = self.type_of(value)
+        if isinstance(kind, types.BaseTuple) and isinstance(value, ast.Name):
+            return self.take_apart(value, kind, value.id).items
+        return None
+
+    def pairwise(self, let: Let, function: Any, items: list[Atom]) -> None:
+        """Lower ``sum``, ``min`` or ``max`` of several numbers, two at a time."""
+        kind = self.types[let.target]
+        first = items[0]
+        for position, second in enumerate(items[1:], 2):
+            last = position == len(items)
+            target = let.target if last else self.fresh("t")
+            self.types[target] = kind
+            pair: ast.expr = ast.BinOp(first, ast.Add(), second)
+            if function is not builtins.sum:
+                pair = ast.Call(name(function.__name__), [first, second], [])
+            self.let(Let(target, pair, let.line))
+            first = name(target)
+        if len(items) == 1:
+            self.parts[let.target] = first
+
+    def can_repeat(self, rule: Any, kind: Any) -> bool:
+        """Whether an operation gives the same wherever it stands."""
+        if is_array(kind):
+            return False
+        if isinstance(rule, rules.Load):
+            return not self.writes
+        if isinstance(rule, rules.Elementary):
+            return not rule.whole
+        return False
 
     def part(self, let: Let, base: Structure) -> None:
         """Lower the access to an item of a tuple."""
@@ -444,6 +500,16 @@ class Lowering:
         self.types[result] = types.Array(kind.dtype, kind.ndim, "C")
         self.let(Let(result, ast.BinOp(old, node, value), let.line))
         self.block.append(Store(old.id, index, name(result), "", let.line))
+
+
+def _may_write(let: Let, statics: dict[str, Any]) -> bool:
+    """Whether a call may write an array."""
+    if not isinstance(let.expr, ast.Call):
+        return False
+    if not isinstance(let.expr.func, ast.Name):
+        return True
+    callee = statics.get(let.expr.func.id)
+    return hasattr(callee, "py_func") or callee is None or let.expr.func.id in _INPLACE
 
 
 def _pattern(structure: Structure) -> ast.expr:

@@ -21,7 +21,7 @@ from tapegrad.transform.ir import (
     constant,
     name,
 )
-from tapegrad.transform.jumps import Structurer, always_jumps
+from tapegrad.transform.jumps import Structurer, always_jumps, is_none
 from tapegrad.transform.liveness import assigned, live, used
 from tapegrad.transform.source import Source
 
@@ -66,7 +66,10 @@ class _Normalizer(Expressions):
         if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
             body = body[1:] or [ast.copy_location(ast.Pass(), body[0])]
         statements, result = structurer.function(body)
-        if result is not None and not always_jumps(body):
+        nothing = any(
+            isinstance(node, ast.Return) and is_none(node.value) for node in ast.walk(tree)
+        )
+        if result is not None and (nothing or not always_jumps(body)):
             raise self.source.refuse(
                 f"{self.source.name} returns a value on some of its ways only; end it with a "
                 "return",

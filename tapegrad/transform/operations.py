@@ -29,7 +29,7 @@ from tapegrad.transform.rules import (
 
 _VIEW_ATTRIBUTES = ("T",)
 _SHAPE_ATTRIBUTES = ("shape", "size", "ndim", "itemsize", "nbytes", "strides")
-_VIEW_CALLS = ("transpose", "reshape", "expand_dims", "view")
+_VIEW_CALLS = ("transpose", "reshape", "expand_dims")
 _PURE = {
     len, range, int, float, bool, abs, min, max, round, pow, np.int64, np.int32, np.intp, np.uint64,
     np.float64, np.float32, np.bool_, np.shape, np.isnan, np.isinf, np.isfinite, math.isnan,
@@ -45,6 +45,26 @@ _CHANGING = ("sort", "partition", "fill", "resize", "put", "itemset", "byteswap"
 
 def find(lowering: Any, expr: ast.expr, kind: Any) -> Rule:
     """Return the rule of an expression over atoms, whose value has the given type."""
+    found = _find(lowering, expr, kind)
+    if isinstance(found, Passive) and not _is_plain(kind):
+        # nothing is known of it, and it may hold what reals went into
+        inputs = real_names([expr], lowering)
+        if inputs:
+            return Unknown(inputs, f"{ast.unparse(expr)}, of type {kind}")
+    return found
+
+
+def _is_plain(kind: Any) -> bool:
+    """Whether a value of a type holds nothing that depends on reals smoothly."""
+    if isinstance(kind, types.BaseTuple):
+        return all(map(_is_plain, kind))
+    if isinstance(kind, types.Array):
+        return isinstance(kind.dtype, types.Boolean)
+    plain = (types.Integer, types.Boolean, types.NoneType, types.UnicodeType, types.RangeType)
+    return kind is None or isinstance(kind, plain)
+
+
+def _find(lowering: Any, expr: ast.expr, kind: Any) -> Rule:
     from tapegrad.transform.lower import holds_real, is_array, is_real
 
     real = kind is not None and is_real(kind)
@@ -129,7 +149,7 @@ def _call_rule(lowering: Any, expr: ast.Call, kind: Any) -> Rule:
         return Alloc([])
     arguments = expr.args
     inputs = real_names([*arguments, *(k.value for k in expr.keywords)], lowering)
-    op = _hashed(elementary(), callee)
+    op = getattr(callee, "tapegrad_op", None) or _hashed(elementary(), callee)
     if callee in (builtins.min, builtins.max):
         op = TABLE["minimum" if callee is min else "maximum"]
         if len(arguments) == 1:
@@ -186,7 +206,8 @@ def _numpy(
             return Passive(True)
         own_dtype = len(arguments) > 1 or keywords
         return Alloc([], None if own_dtype else like.id)
-    if text == "array" and real and arguments and isinstance(arguments[0], ast.List):
+    literal = (ast.List, ast.Tuple)
+    if text in ("array", "asarray") and real and arguments and isinstance(arguments[0], literal):
         return Literal(_items(arguments[0], ()), lowering)
     if text in ("copy", "array", "asarray", "ascontiguousarray") and real and is_array(kind):
         if isinstance(arguments[0], ast.Name) and is_array(lowering.type_of(arguments[0])):
@@ -223,11 +244,12 @@ def _keeps_view(lowering: Any, atom: ast.Name) -> bool:
     return lowering.type_of(atom).layout == "C"
 
 
-def _items(node: ast.List, position: tuple[int, ...]) -> list[tuple[tuple[int, ...], ast.expr]]:
+def _items(node: ast.List | ast.Tuple, position: tuple[int, ...]) -> list[tuple[tuple[int, ...], ast.expr]]:
     found: list[tuple[tuple[int, ...], ast.expr]] = []
     for k, item in enumerate(node.elts):
         place = (*position, k)
-        found += _items(item, place) if isinstance(item, ast.List) else [(place, item)]
+        deeper = isinstance(item, (ast.List, ast.Tuple))
+        found += _items(item, place) if deeper else [(place, item)]
     return found
 
 
@@ -253,6 +275,8 @@ def _method(lowering: Any, expr: ast.Call, base: ast.expr, text: str, kind: Any)
         if _keeps_view(lowering, base):
             return View(base.id)
         return _flattened(lowering, base, "flatten")
+    if text == "view":
+        return Unknown(inputs, "a view of another dtype")
     if text in _VIEW_CALLS:
         if text == "transpose" or _keeps_view(lowering, base):
             return View(base.id)

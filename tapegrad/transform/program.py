@@ -114,16 +114,22 @@ class Program:
         for instance in self.instances.values():
             protect(instance)
 
-    def variant(self, instance: Instance, active: tuple[bool, ...], same: bool) -> Variant:
+    def variant(
+        self,
+        instance: Instance,
+        active: tuple[bool, ...],
+        same: bool,
+        kept: tuple[bool, ...],
+    ) -> Variant:
         """Return the forward and reverse functions of an instance, generating them at first use."""
-        key = (id(instance), active, same)
+        key = (id(instance), active, same, kept)
         found = self.variants.get(key)
         if found is not None:
             return found
         stem = instance.function.name
         found = Variant(active, self.fresh(f"{stem}_forward"), self.fresh(f"{stem}_reverse"))
         self.variants[key] = found
-        write_split(self, instance, found, same)
+        write_split(self, instance, found, same, kept)
         return found
 
     def tangent(self, instance: Instance, active: tuple[bool, ...], same: bool) -> str:
@@ -154,8 +160,11 @@ class Program:
         made = getattr(base, kind)(positions)
         if made is None:
             return None
-        origin = next((self.origins.get(t) for t, v in self.statics.items() if v is base), None)
-        return self.static(kind, made, (kind, origin, positions))
+        return self.static(kind, made, (kind, self.origin_of(base), positions))
+
+    def origin_of(self, value: Any) -> Any:
+        """Return how an object of the module is found in another process, None if it is not."""
+        return next((self.origins.get(t) for t, v in self.statics.items() if v is value), None)
 
 
 def known(text: str, value: Any) -> bool:
@@ -298,7 +307,9 @@ class _Types:
         self.types = function.types
 
 
-def write_split(program: Program, instance: Instance, variant: Variant, same: bool) -> None:
+def write_split(
+    program: Program, instance: Instance, variant: Variant, same: bool, kept: tuple[bool, ...]
+) -> None:
     """Write the forward and the reverse function of an instance."""
     function = instance.function
     arrays = Arrays(function)
@@ -312,7 +323,10 @@ def write_split(program: Program, instance: Instance, variant: Variant, same: bo
         leaf for leaf in inputs if is_array(function.types[leaf]) and arrays.is_stored(leaf)
     ]
     outputs = [*instance.results(), *written_inputs]
-    gen = Reverse(program, function, arrays, inputs, outputs, split=True, unstable=True)
+    gen = Reverse(program, function, arrays, inputs, outputs, split=True)
+    gen.unstable = {
+        arrays.of(leaf) for leaf, is_kept in zip(leaves, kept, strict=True) if not is_kept
+    }
     results = instance.results()
     parameters = list(function.params)
     seeds = {}

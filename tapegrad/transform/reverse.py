@@ -50,8 +50,6 @@ class Reverse(Keeping):
         Names of the numbers and arrays to differentiate by, and of what.
     split
         Forward and reverse code become two functions; else they are one.
-    unstable
-        Arguments whose elements may change between the two.
     """
 
     def __init__(
@@ -62,7 +60,6 @@ class Reverse(Keeping):
         inputs: list[str],
         outputs: list[str],
         split: bool,
-        unstable: bool = False,
     ) -> None:
         self.program = program
         self.function = function
@@ -73,12 +70,9 @@ class Reverse(Keeping):
         self.inputs = inputs
         self.split = split
         self.scopes: Scopes = scopes(function, split)
-        self.unstable = (
-            {arrays.of(p) for p in function.params if is_array(self.types.get(p))}
-            if unstable
-            else set()
-        )
+        self.unstable: set[str] = set()  # arrays that may change before the reverse code
         self.uses_tape = False
+        self.count = 0
         self.writer = Writer()
         self.needs: dict[str, None] = {}
         self.has: set[str] = set()
@@ -118,6 +112,11 @@ class Reverse(Keeping):
     def is_active(self, identifier: str) -> bool:
         """Whether a name carries derivatives."""
         return identifier in self.activity
+
+    def number(self) -> int:
+        """Return a number that was not returned before."""
+        self.count += 1
+        return self.count
 
     def bar(self, identifier: str) -> str:
         """Return the cotangent of a number."""

@@ -64,13 +64,14 @@ def _call(function: str, *arguments: ast.expr) -> ast.expr:
 
 
 def real_names(atoms: Atoms, lowering: Any) -> list[str]:
-    """Return the names of real numbers and arrays among atoms."""
+    """Return the names of real numbers and arrays in expressions."""
     from tapegrad.transform.lower import is_real
 
     return [
-        atom.id
+        n
         for atom in atoms
-        if isinstance(atom, ast.Name) and is_real(lowering.types.get(atom.id, types.none))
+        for n in names_in(atom)
+        if is_real(lowering.types.get(n, types.none))
     ]
 
 

@@ -7,6 +7,8 @@ when it is loaded; a line in its head says where each of these is found.
 
 from __future__ import annotations
 
+import importlib.abc
+import importlib.machinery
 import json
 import linecache
 import math
@@ -24,6 +26,25 @@ from tapegrad.transform.fingerprint import Fingerprint
 
 _HEAD = "# tapegrad: "
 _MISSING = object()
+
+
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds generated modules for numba, which asks for them by name.
+
+    Machine code from disk comes with the names of the modules that its parts were compiled in. They
+    need not be filled: what they hold is compiled in.
+    """
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
+        if fullname.startswith(("tapegrad_derivative_", "tapegrad_generated_")):
+            return importlib.machinery.ModuleSpec(fullname, self)
+        return None
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        """Leave the module empty."""
+
+
+sys.meta_path.append(_Finder())
 
 
 class Recipe:
@@ -48,6 +69,8 @@ class Recipe:
         return found
 
     def _steps(self, origin: Any) -> Any:
+        if origin is None:
+            return None
         kind, base, detail = origin
         if kind == "name":
             if base not in self.fingerprint.functions:
@@ -56,7 +79,9 @@ class Recipe:
         if kind == "root":
             return ["root", None, detail]
         inner = self._steps(base)
-        return None if inner is None else [kind, inner, list(detail)]
+        if inner is None:
+            return None
+        return [kind, inner, detail if isinstance(detail, str) else list(detail)]
 
     def read(self, steps: Any, root: Any) -> Any:
         """Return the object that some steps lead to, or MISSING."""
@@ -65,7 +90,10 @@ class Recipe:
             return getattr(root, detail) if detail else root
         if kind == "name":
             return lookup(self.fingerprint.functions[base], detail)
-        return getattr(self.read(base, root), kind)(tuple(detail))
+        found = self.read(base, root)
+        if kind == "attribute":
+            return getattr(found, detail)
+        return getattr(found, kind)(tuple(detail))
 
 
 def lookup(function: types.FunctionType, dotted: str) -> Any:
