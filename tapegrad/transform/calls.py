@@ -346,7 +346,7 @@ class Ruled(Call):
                 return gen.shadow(node.id)
             return gen.bar(node.id) if is_real(kind) and node.id in gen.has else "0.0"
 
-        found = f"pulled_{gen.number()}"
+        found = f"cotangents_{gen.number()}"
         gen.write(f"{found} = {self.vjp}({', '.join([*arguments, cotangent(pattern)])})")
         for position, value in enumerate(self.values):
             for path, leaf in _paths(value, f"{found}[{position}]"):
@@ -463,7 +463,7 @@ class TransformCall(Rule):
                 arguments.append(gen.shadow(result))
             elif is_real(self.types[result]):
                 arguments.append(gen.bar(result) if result in gen.has else "0.0")
-        found = f"pulled_{gen.number()}"
+        found = f"cotangents_{gen.number()}"
         gen.write(f"{found} = {pulled}({', '.join(arguments)})")
         for number, position in enumerate(positions):
             for path, leaf in _paths(self.values[position], f"{found}[{number}]"):

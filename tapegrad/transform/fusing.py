@@ -24,7 +24,9 @@ def last_loop(block: Block) -> int | None:
     return found[-1] if found else None
 
 
-def is_fusible(loop: Loop, types: dict[str, Any], arrays: Arrays, scopes: Scopes, active: Any) -> bool:
+def is_fusible(
+    loop: Loop, types: dict[str, Any], arrays: Arrays, scopes: Scopes, active: Any
+) -> bool:
     """Whether the iterations of a loop can be differentiated one by one."""
     inside = set(_defined_inside(loop))
     for statement in walk(loop.body):

@@ -60,7 +60,9 @@ class Keeping:
         for identifier in own:
             visit(identifier)
         scope.stored = list(stored)
-        self.write_pops(scope.stored, writer)
+        self.write_pops(scope, writer)
+        if self.is_reserved(scope):
+            outer[scope.statement.trips] = None
         for statement in scope.block:
             if id(statement) in again:
                 printer.write_block(writer, [self.unchecked(statement)])
@@ -103,12 +105,44 @@ class Keeping:
     def keeps(self, array: str, root: int) -> bool:
         return self.arrays.of(array) not in self.unstable and self.arrays.keeps(array, root)
 
-    def write_pops(self, stored: list[str], writer: Writer) -> None:
+    def places(self, scope: Scope, numbers: list[str]) -> list[str]:
+        """Return where on the tape the numbers of a block are.
+
+        A loop whose number of iterations is known before has a row of the tape for each of them.
+        """
+        if not self.is_reserved(scope):
+            return [f"tape[top + {k}]" if k else "tape[top]" for k in range(len(numbers))]
+        loop = scope.statement
+        low, _, step = loop.bounds
+        turn = loop.index if show(low) == "0" else f"({loop.index} - {show(low)})"
+        if show(step) != "1":
+            turn = f"{turn} // {show(step)}"
+        rows = [
+            "top",
+            f"top + {loop.trips}",
+            *(f"top + {k} * {loop.trips}" for k in range(2, len(numbers))),
+        ]
+        return [f"tape[{row} + {turn}]" for row in rows[: len(numbers)]]
+
+    def is_reserved(self, scope: Scope) -> bool:
+        """Whether a block is the body of a loop that has its part of the tape as a whole."""
+        loop = scope.statement
+        return (
+            scope.kind == "loop"
+            and loop.counted
+            and bool(scope.stored)
+            and not any(is_array(self.types[n]) for n in scope.stored)
+            and not self.keeps_inside(loop.body)
+        )
+
+    def write_pops(self, scope: Scope, writer: Writer) -> None:
         """Write what takes values from the tape."""
+        stored = scope.stored
         arrays = [n for n in stored if is_array(self.types[n])]
         numbers = [n for n in stored if n not in arrays]
         if stored:
             self.uses_tape = True
+        places = self.places(scope, numbers)
         for identifier in reversed(arrays):
             kind = self.types[identifier]
             if not isinstance(kind.dtype, types.Float) or kind.ndim not in (1, 2, 3, 4):
@@ -122,9 +156,9 @@ class Keeping:
             if kind.dtype != types.float64:
                 writer(f"{identifier} = {identifier}.astype(np.{kind.dtype})")
         if numbers:
-            writer(f"top -= {len(numbers)}")
-            for position, identifier in enumerate(numbers):
-                place = f"tape[top + {position}]" if position else "tape[top]"
+            if not self.is_reserved(scope):
+                writer(f"top -= {len(numbers)}")
+            for place, identifier in zip(places, numbers, strict=True):
                 kind = self.types[identifier]
                 if isinstance(kind, types.Float):
                     text = place if kind == types.float64 else f"np.{kind}({place})"
@@ -145,7 +179,7 @@ class Keeping:
     def write_forward(self, writer: Writer, block: Block) -> None:
         """Write the forward code of a block, which keeps what its reverse needs."""
         self.write_statements(writer, block)
-        self.write_pushes(writer, self.scopes.blocks[id(block)].stored, True)
+        self.write_pushes(writer, self.scopes.blocks[id(block)])
 
     def write_statements(self, writer: Writer, block: Block) -> None:
         """Write the forward code of statements."""
@@ -159,21 +193,23 @@ class Keeping:
             else:
                 printer.write_block(writer, [statement])
 
-    def write_pushes(self, writer: Writer, stored: list[str], check: bool) -> None:
+    def write_pushes(self, writer: Writer, scope: Scope) -> None:
         """Write what puts values onto the tape."""
+        stored = scope.stored
         arrays = [n for n in stored if is_array(self.types[n])]
         numbers = [n for n in stored if n not in arrays]
         if numbers:
-            if check:
+            reserved = self.is_reserved(scope)
+            if not reserved:
                 writer.open(f"if top + {len(numbers)} > tape.size:")
                 writer(f"tape = runtime.grown(tape, top + {len(numbers)})")
                 writer.close()
-            for position, identifier in enumerate(numbers):
-                place = f"tape[top + {position}]" if position else "tape[top]"
+            for place, identifier in zip(self.places(scope, numbers), numbers, strict=True):
                 kind = self.types[identifier]
                 real = isinstance(kind, types.Float)
                 writer(f"{place} = {identifier if real else f'runtime.to_bits({identifier})'}")
-            writer(f"top += {len(numbers)}")
+            if not reserved:
+                writer(f"top += {len(numbers)}")
         for identifier in arrays:
             writer(f"tape, top = runtime.push_array(tape, top, {identifier})")
 
@@ -196,7 +232,9 @@ class Keeping:
     def forward_loop(self, writer: Writer, loop: Loop) -> None:
         scope = self.scopes.blocks[id(loop.body)]
         printer.enter(writer, loop.carried)
-        reserved = self.reserve(writer, loop, scope)
+        reserved = self.is_reserved(scope)
+        if reserved:
+            self.reserve(writer, loop, scope)
         counts = not loop.counted
         if counts:
             writer(f"{loop.trips} = 0")
@@ -205,35 +243,26 @@ class Keeping:
         printer.write_test(writer, loop)
         if counts:
             writer(f"{loop.trips} += 1")
-        stored, scope.stored = scope.stored, []
         self.write_forward(writer, loop.body)
-        scope.stored = stored
-        self.write_pushes(writer, stored, not reserved)
         printer.advance(writer, loop.carried)
         if loop.exit is not None:
             writer.open(f"if {show(loop.exit)}:")
             writer("break")
             writer.close()
         writer.close(start)
+        if reserved:
+            writer(f"top = needed_{loop.trips}")
         printer.leave(writer, loop.carried)
 
-    def reserve(self, writer: Writer, loop: Loop, scope: Scope) -> bool:
-        """Write what makes the tape large enough for a whole loop, where that is known before."""
-        numbers = [n for n in scope.stored if not is_array(self.types[n])]
-        if not loop.counted or not numbers or len(numbers) != len(scope.stored):
-            return False
-        if self.keeps_inside(loop.body):
-            return False
-        assert loop.bounds is not None
-        low, high, step = (show(bound) for bound in loop.bounds)
-        trips = f"len(range({low}, {high}, {step}))"
-        if step == "1":
-            trips = f"max({high} - {low}, 0)" if low != "0" else f"max({high}, 0)"
-        writer(f"needed = top + {len(numbers)} * {trips}")
-        writer.open("if needed > tape.size:")
-        writer("tape = runtime.grown(tape, needed)")
+    def reserve(self, writer: Writer, loop: Loop, scope: Scope) -> None:
+        """Write what makes the tape large enough for a whole loop."""
+        needed = f"needed_{loop.trips}"
+        writer(f"{loop.trips} = {trips_text(loop)}")
+        count = len(scope.stored)
+        writer(f"{needed} = top + {f'{count} * ' if count > 1 else ''}{loop.trips}")
+        writer.open(f"if {needed} > tape.size:")
+        writer(f"tape = runtime.grown(tape, {needed})")
         writer.close()
-        return True
 
     def keeps_inside(self, block: Block) -> bool:
         """Whether anything in inner blocks goes onto the tape."""
@@ -250,6 +279,15 @@ class Keeping:
                 if self.scopes.blocks[id(part)].stored or self.keeps_inside(part):
                     return True
         return False
+
+
+def trips_text(loop: Loop) -> str:
+    """Return the text of the number of iterations of a loop over a range."""
+    assert loop.bounds is not None
+    low, high, step = (show(bound) for bound in loop.bounds)
+    if step != "1":
+        return f"len(range({low}, {high}, {step}))"
+    return f"max({high} - {low}, 0)" if low != "0" else f"max({high}, 0)"
 
 
 _ELEMENT_FREE = ("shape", "size", "ndim", "itemsize", "nbytes", "strides", "T")

@@ -244,7 +244,9 @@ def _keeps_view(lowering: Any, atom: ast.Name) -> bool:
     return lowering.type_of(atom).layout == "C"
 
 
-def _items(node: ast.List | ast.Tuple, position: tuple[int, ...]) -> list[tuple[tuple[int, ...], ast.expr]]:
+def _items(
+    node: ast.List | ast.Tuple, position: tuple[int, ...]
+) -> list[tuple[tuple[int, ...], ast.expr]]:
     found: list[tuple[tuple[int, ...], ast.expr]] = []
     for k, item in enumerate(node.elts):
         place = (*position, k)

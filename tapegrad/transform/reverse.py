@@ -492,7 +492,10 @@ class Reverse(Keeping):
             start = self.bar(c.out) if c.out in self.has else "0.0"
             self.writer(f"{self.bar(c.phi)} = {start}")
         self.prepare(dict.fromkeys(outward))
-        head = self.reverse_head(loop, scope)
+        if self.is_reserved(scope):
+            count = len(scope.stored)
+            self.writer(f"top -= {f'{count} * ' if count > 1 else ''}{loop.trips}")
+        head = self.reverse_head(loop, scope, going)
         self.writer.open(head[0])
         for text in head[1:]:
             self.writer(text)
@@ -501,6 +504,43 @@ class Reverse(Keeping):
         for c in going:
             if isinstance(c.init, ast.Name):
                 self.add(c.init.id, self.bar(c.phi), ast.Constant(1.0))
+
+    def is_independent(self, loop: Loop, scope: Scope) -> bool:
+        """Whether the reverse of the iterations can be done in any order.
+
+        So it is if nothing of an iteration goes to the next, what it keeps has a place of its own,
+        and every array is either only read or only written, at an element for each iteration.
+        """
+        if not loop.counted or (scope.stored and not self.is_reserved(scope)):
+            return False
+        if self.keeps_inside(loop.body):
+            return False
+        read: set[str] = set()
+        stores: set[str] = set()
+        for statement in loop.body:
+            if isinstance(statement, Let):
+                rule = statement.rule
+                if not isinstance(
+                    rule, (rules.Elementary, rules.Load, rules.Linear, rules.Passive)
+                ) or is_array(self.types.get(statement.target)):
+                    return False
+                if isinstance(rule, rules.Load):
+                    read.add(self.arrays.of(rule.array))
+            elif isinstance(statement, Store):
+                if not self.is_active(statement.array):
+                    continue
+                if statement.op:
+                    read.add(self.arrays.of(statement.array))
+                    continue
+                index = statement.index
+                if not (isinstance(index, ast.Name) and index.id == loop.index):
+                    return False
+                if self.arrays.of(statement.array) in stores:
+                    return False
+                stores.add(self.arrays.of(statement.array))
+            else:
+                return False
+        return not read & stores
 
     def is_recurrence(self, loop: Loop, going: list[Any]) -> bool:
         """Whether an iteration is a straight computation of one new value from the last."""
@@ -514,7 +554,8 @@ class Reverse(Keeping):
             and not any(is_array(self.types.get(target)) for target in made)
             and all(isinstance(let.rule, plain) for let in loop.body)
             and any(
-                isinstance(let.rule, rules.Elementary) and let.rule.op.name in ("multiply", "divide")
+                isinstance(let.rule, rules.Elementary)
+                and let.rule.op.name in ("multiply", "divide")
                 for let in loop.body
             )
         )
@@ -541,8 +582,11 @@ class Reverse(Keeping):
 
         return self.region(scope, before, after)
 
-    def reverse_head(self, loop: Loop, scope: Scope) -> list[str]:
-        """Return the first lines of the loop over the iterations from the last to the first."""
+    def reverse_head(self, loop: Loop, scope: Scope, going: list[Any]) -> list[str]:
+        """Return the first lines of the loop over the iterations from the last to the first.
+
+        Where their order does not matter it is the first to the last, which compilers like better.
+        """
         if loop.bounds is None:
             self.needs[loop.trips] = None
             return [f"for _ in range({loop.trips}):"]
@@ -550,6 +594,9 @@ class Reverse(Keeping):
         self.read(low)
         self.read(step)
         index = loop.index
+        if not going and self.is_independent(loop, scope):
+            self.read(high)
+            return [printer.loop_head(loop)]
         if loop.exit is not None:
             self.needs[loop.trips] = None
             last = f"range({loop.trips} - 1, -1, -1)"

@@ -68,10 +68,7 @@ def real_names(atoms: Atoms, lowering: Any) -> list[str]:
     from tapegrad.transform.lower import is_real
 
     return [
-        n
-        for atom in atoms
-        for n in names_in(atom)
-        if is_real(lowering.types.get(n, types.none))
+        n for atom in atoms for n in names_in(atom) if is_real(lowering.types.get(n, types.none))
     ]
 
 

@@ -159,7 +159,8 @@ def grown(tape, needed):
                 "take fewer steps, or split the loop and differentiate its parts"
             )
     larger = np.empty(size)
-    larger[: tape.size] = tape
+    for k in range(tape.size):  # a slice would take seconds to compile, for the text of its error
+        larger[k] = tape[k]
     return larger
 
 
