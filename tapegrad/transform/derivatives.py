@@ -49,6 +49,10 @@ class Derivative(CPUDispatcher):
         )
         self._implementations: dict[Any, Any] = {}
 
+    def _compile_for_args(self, *args: Any, **kws: Any) -> Any:
+        # what numba calls for arguments that it has no compiled code for
+        return choose(self, super()._compile_for_args, args, kws)
+
     def spec(self) -> tuple[Any, ...]:
         """Return what distinguishes it from other derivatives of the same base."""
         raise NotImplementedError
@@ -120,6 +124,15 @@ class Derivative(CPUDispatcher):
     def plain(self, kinds: tuple[Any, ...]) -> Any:
         """Return the generated function if it can be differentiated like one of the user's."""
         return None
+
+
+def choose(function: Any, plainly: Any, args: tuple[Any, ...], kws: dict[str, Any]) -> Any:
+    """Return what is to be called: what `plainly` compiles, or what records tensors."""
+    from tapegrad.transform import recording
+
+    if recording.has_tensors((*args, *kws.values())):
+        return functools.partial(recording.record, function)
+    return plainly(*args, **kws)
 
 
 def options(base: Any) -> dict[str, Any]:

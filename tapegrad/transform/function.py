@@ -20,6 +20,10 @@ class Function(CPUDispatcher):
     rule_vjp: Any = None
     rule_jvp: Any = None
 
+    def _compile_for_args(self, *args: Any, **kws: Any) -> Any:
+        # what numba calls for arguments that it has no compiled code for
+        return derivatives.choose(self, super()._compile_for_args, args, kws)
+
     def defvjp(self, rule: Callable[..., Any]) -> Callable[..., Any]:
         """Declare the reverse rule of this function (a decorator).
 
