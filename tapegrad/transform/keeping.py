@@ -145,7 +145,8 @@ class Keeping:
         places = self.places(scope, numbers)
         for identifier in reversed(arrays):
             kind = self.types[identifier]
-            if not isinstance(kind.dtype, types.Float) or kind.ndim not in (1, 2, 3, 4):
+            known = isinstance(kind.dtype, (types.Float, types.Integer, types.Boolean))
+            if not known or kind.ndim not in (1, 2, 3, 4):
                 maker = self.scopes.makers[identifier]
                 self.refuse(
                     f"cannot keep {identifier}, an array of {kind.dtype} made in a loop, for the "
@@ -153,7 +154,11 @@ class Keeping:
                     maker.line,
                 )
             writer(f"{identifier}, top = runtime.pop_{kind.ndim}(tape, top)")
-            if kind.dtype != types.float64:
+            if isinstance(kind.dtype, types.Boolean):
+                writer(f"{identifier} = {identifier} != 0.0")
+            elif isinstance(kind.dtype, types.Integer):
+                writer(f"{identifier} = {identifier}.view(np.int64).astype(np.{kind.dtype})")
+            elif kind.dtype != types.float64:
                 writer(f"{identifier} = {identifier}.astype(np.{kind.dtype})")
         if numbers:
             if not self.is_reserved(scope):
@@ -211,7 +216,10 @@ class Keeping:
             if not reserved:
                 writer(f"top += {len(numbers)}")
         for identifier in arrays:
-            writer(f"tape, top = runtime.push_array(tape, top, {identifier})")
+            text = identifier
+            if isinstance(self.types[identifier].dtype, types.Integer):
+                text = f"{identifier}.astype(np.int64).view(np.float64)"
+            writer(f"tape, top = runtime.push_array(tape, top, {text})")
 
     def forward_if(self, writer: Writer, statement: If) -> None:
         for head, block, side in (

@@ -259,13 +259,23 @@ class Lowering:
         return found
 
     def branch(self, statement: If) -> None:
+        for block, other, side in (
+            (statement.then, statement.orelse, "orelse"),
+            (statement.orelse, statement.then, "then"),
+        ):
+            if any(isinstance(s, Let) and s.target not in self.types for s in block):
+                # numba found that this branch is never taken, and gave it no types
+                self.statements(other)
+                for phi in statement.phis:
+                    self.parts[phi.target] = self.value(getattr(phi, side))
+                return
         cond = self.resolve(statement.cond)
         then, orelse = self.inside(statement.then), self.inside(statement.orelse)
         phis: list[Phi] = []
+        statement.phis = [phi for phi in statement.phis if phi.target in self.types]
         for phi in statement.phis:
             kind = self.types[phi.target]
-            one = None if phi.then is None else self.value(phi.then)
-            two = None if phi.orelse is None else self.value(phi.orelse)
+            one, two = self.typed(phi.then), self.typed(phi.orelse)
             target: Any = name(phi.target)
             if isinstance(one, Structure) or isinstance(two, Structure):
                 target = self.parts[phi.target] = self.named(kind, phi.target)
@@ -277,6 +287,11 @@ class Lowering:
                 second = self.definite(second, leaf_kind)
                 phis.append(Phi(leaf.id, first, second))
         self.block.append(If(cond, then, orelse, phis, statement.line))
+
+    def typed(self, atom: Atom | None) -> Any:
+        """Return what an atom is now, None if it never has a value."""
+        value = None if atom is None else self.value(atom)
+        return None if isinstance(value, ast.Name) and value.id not in self.types else value
 
     def definite(self, value: Atom | None, kind: Any) -> Atom:
         """Return a value, or something of its type where it is undefined."""
@@ -301,8 +316,10 @@ class Lowering:
         bounds = loop.bounds and tuple(self.resolve(bound) for bound in loop.bounds)
         entries: list[tuple[Carried, Any, Any, Any]] = []
         for entry in loop.carried:
+            if entry.phi not in self.types:
+                continue  # it never has a value
             kind = self.types[entry.phi]
-            init = None if entry.init is None else self.value(entry.init)
+            init = self.typed(entry.init)
             phi: Any = name(entry.phi)
             out: Any = name(entry.out)
             if isinstance(kind, types.BaseTuple) and holds_real(kind):
@@ -316,7 +333,7 @@ class Lowering:
         body = self.inside(loop.body)
         carried = []
         for entry, phi, init, out in entries:
-            following = None if entry.next is None else self.value(entry.next)
+            following = self.typed(entry.next)
             count = len(leaves_of(phi))
             inits = [None] * count if init is None else leaves_of(init)
             nexts = [None] * count if following is None else leaves_of(following)

@@ -75,7 +75,8 @@ def elementary() -> dict[Any, Elementwise]:
         same = TABLE.get(op_name)
         if isinstance(same, Elementwise):
             found[getattr(math, identifier)] = same
-    for function, op_name in ((abs, "absolute"), (pow, "power"), (np.fabs, "absolute")):
+    others = {abs: "absolute", pow: "power", np.fabs: "absolute", np.where: "where"}
+    for function, op_name in others.items():
         found[function] = TABLE[op_name]
     from tapegrad.transform import runtime
 

@@ -20,9 +20,7 @@ from tapegrad.transform.program import Program
 
 def has_tensors(args: tuple[Any, ...]) -> bool:
     """Whether any argument of a call is a tensor, or a tuple with tensors."""
-    return any(
-        isinstance(a, Tensor) or (isinstance(a, tuple) and has_tensors(a)) for a in args
-    )
+    return any(isinstance(a, Tensor) or (isinstance(a, tuple) and has_tensors(a)) for a in args)
 
 
 def record(function: Any, *args: Any, **kwargs: Any) -> Any:

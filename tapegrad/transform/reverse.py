@@ -31,6 +31,8 @@ from tapegrad.transform.ir import (
     defined,
     name,
     names_in,
+    reads,
+    walk,
 )
 from tapegrad.transform.keeping import Keeping
 from tapegrad.transform.lower import is_array, is_real
@@ -81,6 +83,8 @@ class Reverse(Keeping):
         self.set_up: set[str] = set()
         self.scope = self.scopes.blocks[id(function.body)]
         self.handles: dict[str, str] = {}  # shadows that have another name
+        self.turned_starts: dict[int, list[str]] = {}
+        self.turned_needs: dict[int, list[str]] = {}
         self.frozen: set[str] = set()  # sums whose cotangents stay as they are
         self.renamed: dict[str, str] = {}  # cotangents that have another name for a while
         self.scale = ""  # what contributions to the outside are multiplied by
@@ -89,8 +93,6 @@ class Reverse(Keeping):
 
     def _check(self) -> None:
         """Refuse what carries derivatives and is not understood."""
-        from tapegrad.transform.ir import walk
-
         for statement in walk(self.function.body):
             if isinstance(statement, Let) and isinstance(statement.rule, rules.Unknown):
                 if any(
@@ -402,17 +404,21 @@ class Reverse(Keeping):
     def branch(self, statement: If) -> None:
         sides = []
         outward: dict[str, None] = {}
+        chosen = {phi.target for phi in statement.phis if phi.target in self.shadows}
         for block, side in ((statement.then, "then"), (statement.orelse, "orelse")):
             scope = self.scopes.blocks[id(block)]
 
             taken = {phi.target for phi in statement.phis if phi.target in self.has}
 
-            def before(side: str = side, taken: set[str] = taken) -> None:
+            def before(side: str = side, taken: set[str] = taken, block: Block = block) -> None:
                 for phi in statement.phis:
                     value = getattr(phi, side)
-                    if phi.target in taken and isinstance(value, ast.Name):
-                        if not is_array(self.types[phi.target]):
-                            self.add(value.id, self.bar(phi.target), ast.Constant(1.0))
+                    if not isinstance(value, ast.Name):
+                        continue
+                    if phi.target in taken:
+                        self.add(value.id, self.bar(phi.target), ast.Constant(1.0))
+                    elif phi.target in chosen:
+                        self.pass_to(phi, value, block)
 
             code, out = self.region(scope, before, lambda: None)
             sides.append(code)
@@ -446,12 +452,7 @@ class Reverse(Keeping):
             and self.is_active(c.phi)
         ]
         turning = [c for c in loop.carried if is_array(self.types[c.phi]) and self.is_active(c.phi)]
-        if turning:
-            self.refuse(
-                "cannot yet differentiate an array variable that names another array in each "
-                "iteration; write into one array",
-                loop.line,
-            )
+        self.turn_shadows(loop, scope, turning)
 
         def before() -> None:
             seeds = []
@@ -486,8 +487,10 @@ class Reverse(Keeping):
             code, outward = self.recurrence(scope, going[0])
         else:
             code, outward = self.region(scope, before, after)
-        if not code.lines and not going:
+        if not code.lines and not going and not turning:
             return
+        for c in turning:
+            self.writer(f"{self.turned(c)} = {self.shadow(c.out)}")
         for c in going:
             start = self.bar(c.out) if c.out in self.has else "0.0"
             self.writer(f"{self.bar(c.phi)} = {start}")
@@ -500,10 +503,84 @@ class Reverse(Keeping):
         for text in head[1:]:
             self.writer(text)
         self.include(code)
+        printer.assign(self.writer, [(self.turned(c), self.shadow(c.phi)) for c in turning])
         self.writer.close()
+        for c in turning:
+            self.shadows.pop(c.phi, None)
+            if isinstance(c.init, ast.Name):
+                self.add_array(c.init.id, name(self.turned(c)))
         for c in going:
             if isinstance(c.init, ast.Name):
                 self.add(c.init.id, self.bar(c.phi), ast.Constant(1.0))
+
+    def turned(self, c: Any) -> str:
+        """Return the variable for the cotangents of what an array variable names next."""
+        return f"{c.phi}_next{self.suffix}"
+
+    def turn_shadows(self, loop: Loop, scope: Scope, turning: list[Any]) -> None:
+        """Find the cotangents, in an iteration, of variables that name other arrays in each.
+
+        At its end the iteration's arrays have the cotangents that the next one leaves. The arrays
+        that it started with get new ones, unless they are passed on as well.
+        """
+        starts: list[str] = []
+        passed: set[str] = set()
+        phis = {c.phi for c in turning}
+        for c in turning:
+            self.check_owner(loop, c)
+            following = c.next.id
+            maker = self.scopes.makers.get(following)
+            made = following in scope.own and following not in phis
+            fresh = isinstance(maker, Let) and maker.leaves is None and maker.rule.base is None
+            if following in passed or (made and not fresh):
+                self.refuse(
+                    "cannot differentiate array variables that name the same array, or a part of "
+                    "another, in the next iteration; copy it",
+                    loop.line,
+                )
+            if made or following in phis:
+                passed.add(following)
+                self.set_up.add(following)
+                starts.append(f"{following}{self.suffix} = {self.turned(c)}")
+            else:
+                if self.arrays.is_stored(following):
+                    self.refuse(
+                        "cannot differentiate an array variable that comes to name an array from "
+                        "outside of the loop, which is written to; copy it",
+                        loop.line,
+                    )
+                self.shadows[following] = None
+                starts.append(f"arrays.add_to({following}{self.suffix}, {self.turned(c)})")
+        for c in turning:
+            if c.phi not in passed:
+                starts.append(f"{c.phi}{self.suffix} = np.zeros_like({c.phi})")
+                self.turned_needs.setdefault(id(scope), []).append(c.phi)
+        self.turned_starts[id(scope)] = starts
+
+    def check_owner(self, loop: Loop, c: Any) -> None:
+        """Refuse an array that is written under one name and read under another around a loop."""
+        if not self.arrays.is_stored(c.phi):
+            return
+        first = self.arrays.of(c.phi)
+        root = self.scopes.roots[id(loop)]
+        before = set(self.function.params)
+        for statement in walk(self.function.body[:root]):
+            before.update(defined(statement))
+        for statement in walk(self.function.body[root:]):
+            names = reads(statement)
+            if statement is loop:
+                names = [
+                    n
+                    for n in names
+                    if n not in [names_in(d.init)[0] for d in loop.carried if names_in(d.init)]
+                ]
+            for n in names:
+                if n in before and is_array(self.types.get(n)) and self.arrays.of(n) == first:
+                    self.refuse(
+                        f"cannot differentiate {n}, an array that goes round a loop under another "
+                        "name and is written there; use a copy",
+                        loop.line,
+                    )
 
     def is_independent(self, loop: Loop, scope: Scope) -> bool:
         """Whether the reverse of the iterations can be done in any order.
@@ -621,6 +698,8 @@ class Reverse(Keeping):
         """Write what makes the cotangents of arrays that a block defines."""
         outer = {n: None for n in self.shadows if n not in scope.own}
         lines: list[str] = []
+        for identifier in self.turned_needs.get(id(scope), ()):
+            self.note(needs, identifier)
         for statement in reversed(scope.block):
             if isinstance(statement, Let) and statement.leaves is None:
                 target = statement.target
@@ -657,8 +736,13 @@ class Reverse(Keeping):
                 for phi in statement.phis:
                     if phi.target in self.shadows and phi.target not in self.set_up:
                         lines += self.choose_shadow(statement, phi, scope, needs, outer)
+            elif isinstance(statement, Loop):
+                for c in statement.carried:
+                    if c.out in self.shadows and c.out not in self.set_up:
+                        lines.append(f"{c.out}{self.suffix} = np.zeros_like({c.out})")
+                        self.note(needs, c.out)
         result = Writer()
-        result.lines = _reversed_groups(lines)
+        result.lines = self.turned_starts.get(id(scope), []) + lines[::-1]
         return result, outer
 
     def note(self, needs: dict[str, None], identifier: str) -> None:
@@ -669,24 +753,47 @@ class Reverse(Keeping):
         self, statement: If, phi: Any, scope: Scope, needs: dict[str, None], outer: dict[str, None]
     ) -> list[str]:
         """Return the lines that set up the cotangents of an array that is one of two."""
-        names = []
-        for atom in (phi.then, phi.orelse):
-            if not isinstance(atom, ast.Name) or (
-                atom.id not in scope.own
-                and self.scopes.homes.get(atom.id) is not None
-                and self.is_inside(self.scopes.homes[atom.id], scope)
-            ):
+        if not self.arrays.is_stored(phi.target):
+            self.note(needs, phi.target)
+            return [f"{phi.target}{self.suffix} = np.zeros_like({phi.target})"]
+        texts = []
+        for atom, block in ((phi.then, statement.then), (phi.orelse, statement.orelse)):
+            if self.is_made_in(atom, block):
+                texts.append(f"np.zeros_like({phi.target})")
+                self.note(needs, phi.target)
+                continue
+            home = self.scopes.homes.get(atom.id) if isinstance(atom, ast.Name) else None
+            if home is None or self.is_inside(home, scope):
                 self.refuse(
-                    "cannot differentiate an array that is made in one branch and used after it; "
-                    "make it before the branch and write into it",
+                    "cannot differentiate a part of an array that is taken in one branch and "
+                    "written after it; take it before the branch",
                     statement.line,
                 )
-            names.append(self.shadow(atom.id))
+            texts.append(self.shadow(atom.id))
             if atom.id not in scope.own:
                 outer[atom.id] = None
         for identifier in names_in(statement.cond):
             self.note(needs, identifier)
-        return [f"{phi.target}{self.suffix} = {names[0]} if {show(statement.cond)} else {names[1]}"]
+        choice = f"{texts[0]} if {show(statement.cond)} else {texts[1]}"
+        return [f"{phi.target}{self.suffix} = {choice}"]
+
+    def is_made_in(self, atom: Any, block: Block) -> bool:
+        """Whether a value is a new array made by a statement of a block."""
+        maker = self.scopes.makers.get(atom.id) if isinstance(atom, ast.Name) else None
+        return (
+            isinstance(maker, Let)
+            and maker.leaves is None
+            and maker.rule.base is None
+            and self.scopes.homes[atom.id].block is block
+        )
+
+    def pass_to(self, phi: Any, value: ast.Name, block: Block) -> None:
+        """Let an array that a branch chose have the cotangents of the choice."""
+        if self.is_made_in(value, block) and value.id not in self.handles:
+            self.handles[value.id] = self.shadow(phi.target)
+            self.set_up.add(value.id)
+        elif not self.arrays.is_stored(phi.target):
+            self.add_array(value.id, name(self.shadow(phi.target)))
 
     def is_inside(self, inner: Scope, outer: Scope) -> bool:
         scope: Scope | None = inner
@@ -706,7 +813,3 @@ def _replace(expr: ast.expr, new: dict[str, str]) -> ast.expr:
             return name(new.get(node.id, node.id))
 
     return Replace().visit(copy.deepcopy(expr))
-
-
-def _reversed_groups(lines: list[str]) -> list[str]:
-    return lines[::-1]

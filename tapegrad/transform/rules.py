@@ -97,10 +97,34 @@ class Unknown(Rule):
 
 
 _ARITHMETIC = frozenset(
-    """
-    add subtract multiply divide negative positive reciprocal square sqrt absolute where sign
-    maximum minimum fmax fmin at_least at_most floor ceil rint trunc floor_divide mod fmod relu
-    """.split()
+    [
+        "add",
+        "subtract",
+        "multiply",
+        "divide",
+        "negative",
+        "positive",
+        "reciprocal",
+        "square",
+        "sqrt",
+        "absolute",
+        "where",
+        "sign",
+        "maximum",
+        "minimum",
+        "fmax",
+        "fmin",
+        "at_least",
+        "at_most",
+        "floor",
+        "ceil",
+        "rint",
+        "trunc",
+        "floor_divide",
+        "mod",
+        "fmod",
+        "relu",
+    ]
 )
 
 
