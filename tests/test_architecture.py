@@ -19,7 +19,7 @@ FORBIDDEN = {
 }
 # whatever stands above the tensor is above these parts as well
 ABOVE = {"creation", "frames", "func", "inplace", "linalg", "methods", "numeric", "protocols"}
-ABOVE |= {"saved", "testing"}
+ABOVE |= {"saved", "testing", "transform"}
 
 
 def module_name(file):

@@ -306,7 +306,7 @@ class Ruled(Call):
                 f"{callee.__name__}_jvp", callee.rule_jvp, ("attribute", origin, "rule_jvp")
             )
 
-    uses_tape = False  # type: ignore[assignment]
+    uses_tape = False
 
     def contents(self) -> list[str]:
         return [leaf.id for leaf in self.leaves() if isinstance(leaf, ast.Name)]

@@ -8,24 +8,15 @@ from typing import Any
 from numba.core import types
 
 from tapegrad.transform import printer, rules
-from tapegrad.transform.analysis import Arrays, Scope, Scopes
+from tapegrad.transform.analysis import Scope
+from tapegrad.transform.cotangents import Cotangents
 from tapegrad.transform.ir import Block, If, Let, Loop, names_in
 from tapegrad.transform.lower import is_array
 from tapegrad.transform.printer import Writer, show
 
 
-class Keeping:
+class Keeping(Cotangents):
     """The part of the reverse mode that decides between keeping and computing again."""
-
-    types: dict[str, Any]
-    arrays: Arrays
-    scopes: Scopes
-    unstable: set[str]
-    uses_tape: bool
-
-    def refuse(self, what: str, line: int) -> None:
-        """Raise the error for a line of the user's."""
-        raise NotImplementedError
 
     def plan(self, scope: Scope, needs: dict[str, None], writer: Writer) -> dict[str, None]:
         """Write what brings back the values of a block; return those needed from outside."""

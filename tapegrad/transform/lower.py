@@ -263,7 +263,9 @@ class Lowering:
             (statement.then, statement.orelse, "orelse"),
             (statement.orelse, statement.then, "then"),
         ):
-            if any(isinstance(s, Let) and s.target not in self.types for s in block):
+            lets = [s for s in walk(block) if isinstance(s, Let)]
+            untyped = [s for s in lets if s.target not in self.types]
+            if any(s in block for s in untyped) or (lets and len(untyped) == len(lets)):
                 # numba found that this branch is never taken, and gave it no types
                 self.statements(other)
                 for phi in statement.phis:

@@ -80,7 +80,7 @@ def elementary() -> dict[Any, Elementwise]:
         found[function] = TABLE[op_name]
     from tapegrad.transform import runtime
 
-    found[runtime.inverse] = TABLE["reciprocal"]  # type: ignore[assignment]
+    found[runtime.inverse] = TABLE["reciprocal"]
     for composite, op_name in (("expit", "sigmoid"),):
         found[COMPOSITES[composite]] = TABLE[op_name]
     return found

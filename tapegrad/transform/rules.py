@@ -96,36 +96,11 @@ class Unknown(Rule):
         return self._inputs
 
 
-_ARITHMETIC = frozenset(
-    [
-        "add",
-        "subtract",
-        "multiply",
-        "divide",
-        "negative",
-        "positive",
-        "reciprocal",
-        "square",
-        "sqrt",
-        "absolute",
-        "where",
-        "sign",
-        "maximum",
-        "minimum",
-        "fmax",
-        "fmin",
-        "at_least",
-        "at_most",
-        "floor",
-        "ceil",
-        "rint",
-        "trunc",
-        "floor_divide",
-        "mod",
-        "fmod",
-        "relu",
-    ]
-)
+_ARITHMETIC = {
+    "add", "subtract", "multiply", "divide", "negative", "positive", "reciprocal", "square", "sqrt",
+    "absolute", "where", "sign", "maximum", "minimum", "fmax", "fmin", "at_least", "at_most",
+    "floor", "ceil", "rint", "trunc", "floor_divide", "mod", "fmod", "relu",
+}  # fmt: skip
 
 
 def is_arithmetic(op: Elementwise, operands: Atoms) -> bool:

@@ -1,0 +1,163 @@
+"""What the reverse code of a function is made of: cotangents of numbers and of arrays."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from tapegrad.transform import rules
+from tapegrad.transform.analysis import Activity, Arrays, Scopes, scopes, unused_suffix
+from tapegrad.transform.errors import TransformError
+from tapegrad.transform.ir import (
+    Function,
+    Let,
+    name,
+    names_in,
+    walk,
+)
+from tapegrad.transform.printer import Writer, show
+
+BAR = "_bar"
+
+
+class Cotangents:
+    """The state of the reverse mode, and what rules write through it.
+
+    Parameters
+    ----------
+    program
+        The module that the code is written for.
+    function
+        The function, lowered.
+    inputs, outputs
+        Names of the numbers and arrays to differentiate by, and of what.
+    split
+        Forward and reverse code become two functions; else they are one.
+    """
+
+    def __init__(
+        self,
+        program: Any,
+        function: Function,
+        arrays: Arrays,
+        inputs: list[str],
+        outputs: list[str],
+        split: bool,
+    ) -> None:
+        self.program = program
+        self.function = function
+        self.types = function.types
+        self.suffix = unused_suffix(BAR, self.types)
+        self.arrays = arrays
+        self.activity = Activity(function, arrays, inputs, outputs)
+        self.inputs = inputs
+        self.split = split
+        self.scopes: Scopes = scopes(function, split)
+        self.unstable: set[str] = set()  # arrays that may change before the reverse code
+        self.uses_tape = False
+        self.count = 0
+        self.writer = Writer()
+        self.needs: dict[str, None] = {}
+        self.has: set[str] = set()
+        self.outward: dict[str, None] = {}
+        self.shadows: dict[str, None] = {}
+        self.set_up: set[str] = set()
+        self.scope = self.scopes.blocks[id(function.body)]
+        self.handles: dict[str, str] = {}  # shadows that have another name
+        self.turned_starts: dict[int, list[str]] = {}
+        self.turned_needs: dict[int, list[str]] = {}
+        self.frozen: set[str] = set()  # sums whose cotangents stay as they are
+        self.renamed: dict[str, str] = {}  # cotangents that have another name for a while
+        self.scale = ""  # what contributions to the outside are multiplied by
+        self.starts: list[str] = []  # what the reverse code of the function begins with
+        self._check()
+
+    def _check(self) -> None:
+        """Refuse what carries derivatives and is not understood."""
+        for statement in walk(self.function.body):
+            if isinstance(statement, Let) and isinstance(statement.rule, rules.Unknown):
+                if any(
+                    self.activity.node(n) in self.activity.varied for n in statement.rule.inputs()
+                ):
+                    self.refuse(
+                        f"cannot differentiate {statement.rule.what}; use what is understood "
+                        "(docs/njit.md), give it a rule with tg.njit and defvjp, or pass it "
+                        "through tg.stop_gradient",
+                        statement.line,
+                    )
+
+    def refuse(self, what: str, line: int) -> None:
+        """Raise the error for a line of the user's."""
+        raise TransformError(what, self.function.source, line)
+
+    def is_active(self, identifier: str) -> bool:
+        """Whether a name carries derivatives."""
+        return identifier in self.activity
+
+    def number(self) -> int:
+        """Return a number that was not returned before."""
+        self.count += 1
+        return self.count
+
+    def bar(self, identifier: str) -> str:
+        """Return the cotangent of a number."""
+        return self.renamed.get(identifier, identifier + self.suffix)
+
+    def shadow(self, identifier: str) -> str:
+        """Return the array of cotangents of an array."""
+        self.shadows[identifier] = None
+        return self.handles.get(identifier, identifier + self.suffix)
+
+    def read(self, node: Any) -> None:
+        """Note the primal values that an expression reads."""
+        for identifier in names_in(node):
+            if identifier in self.types and identifier in self.scopes.homes:
+                self.needs[identifier] = None
+
+    def write(self, text: str) -> None:
+        """Write a line of reverse code."""
+        self.writer(text)
+
+    def line(self, expr: ast.expr) -> None:
+        """Write an expression for its effect."""
+        self.read(expr)
+        self.writer(show(expr))
+
+    def add(self, target: str, g: str, factor: ast.expr, reads: ast.expr | None = None) -> None:
+        """Add ``g * factor`` to the cotangent of a number."""
+        if not self.is_active(target) or target in self.frozen:
+            return
+        self.read(factor)
+        self.read(reads)
+        sign = "+"
+        if isinstance(factor, ast.Constant) and factor.value in (1, -1):
+            text = g
+            sign = "-" if factor.value == -1 else "+"
+        elif isinstance(factor, ast.UnaryOp) and isinstance(factor.op, ast.USub):
+            text = show(ast.BinOp(name(g), ast.Mult(), factor.operand))
+            sign = "-"
+        else:
+            text = show(ast.BinOp(name(g), ast.Mult(), factor))
+        bar = self.bar(target)
+        if target in self.scope.own and target not in self.has:
+            self.has.add(target)
+            self.writer(f"{bar} = {text}" if sign == "+" else f"{bar} = -({text})")
+            return
+        if target not in self.scope.own and target not in self.has:
+            self.outward[target] = None
+            if self.scale:
+                text = f"{self.scale} * ({text})"
+        self.writer(f"{bar} {sign}= {text}")
+
+    def add_array(self, target: str, g: ast.expr) -> None:
+        """Add an array (or number) to the cotangent of an array that was broadcast."""
+        self.read(g)
+        self.writer(show(ast.Call(name("arrays.add_to"), [name(self.shadow(target)), g], [])))
+
+    def add_element(self, array: str, index: ast.expr, g: str) -> None:
+        """Add to an element of the cotangent of an array."""
+        self.read(index)
+        place = ast.Subscript(name(self.shadow(array)), index, ast.Load())
+        if self.scale:
+            g = f"{self.scale} * {g}"
+        self.writer(f"{show(place)} += {g}")
