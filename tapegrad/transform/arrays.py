@@ -47,6 +47,30 @@ def scatter(bar, chosen, g):
     bar += total.reshape(bar.shape)
 
 
+@jit
+def numbered(x):
+    """Return the numbers from 1 of the elements of an array, in its shape."""
+    return np.arange(1, x.size + 1).reshape(x.shape)
+
+
+@jit
+def unnumbered(x):
+    """Return zeros in the shape of an array, for elements that do not count."""
+    return np.zeros(x.shape, np.int64)
+
+
+@jit
+def scatter_numbered(bar, numbers, g):
+    """Add cotangents to the elements that have some numbers; 0 is none of them."""
+    total = np.zeros(bar.size, bar.dtype)
+    where = numbers.copy().reshape(-1)
+    values = g.copy().reshape(-1)
+    for k in range(where.size):
+        if where[k] > 0:
+            total[where[k] - 1] += values[k]
+    bar += total.reshape(bar.shape)
+
+
 # -- which spec -----------------------------------------------------------------------------------
 
 _ALIASES = {"amax": "max", "amin": "min", "vdot": "dot"}

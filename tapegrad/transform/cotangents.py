@@ -13,6 +13,7 @@ from tapegrad.transform.ir import (
     Let,
     name,
     names_in,
+    replace_names,
     walk,
 )
 from tapegrad.transform.printer import Writer, show
@@ -117,6 +118,10 @@ class Cotangents:
     def write(self, text: str) -> None:
         """Write a line of reverse code."""
         self.writer(text)
+
+    def replaced(self, expr: ast.expr, new: dict[str, str]) -> ast.expr:
+        """Return an expression with names replaced."""
+        return replace_names(expr, new)
 
     def line(self, expr: ast.expr) -> None:
         """Write an expression for its effect."""

@@ -7,7 +7,6 @@ the array have views of it. The code is the primal code with a line for each tan
 from __future__ import annotations
 
 import ast
-import copy
 from typing import Any
 
 from numba.core import types
@@ -15,7 +14,7 @@ from numba.core import types
 from tapegrad.transform import printer, rules
 from tapegrad.transform.analysis import Activity, Arrays, unused_suffix
 from tapegrad.transform.errors import TransformError
-from tapegrad.transform.ir import Block, Function, If, Let, Loop, Store, name, walk
+from tapegrad.transform.ir import Block, Function, If, Let, Loop, Store, name, replace_names, walk
 from tapegrad.transform.lower import is_array, is_real
 from tapegrad.transform.printer import Writer, show
 
@@ -70,12 +69,7 @@ class Forward:
 
     def replaced(self, expr: ast.expr, new: dict[str, str]) -> ast.expr:
         """Return an expression with names replaced."""
-
-        class Replace(ast.NodeTransformer):
-            def visit_Name(self, node: ast.Name) -> ast.expr:
-                return name(new.get(node.id, node.id))
-
-        return Replace().visit(copy.deepcopy(expr))
+        return replace_names(expr, new)
 
     def set_dot(self, let: Let, expr: ast.expr | None, spread: bool = False) -> None:
         """Write the tangent of a new value; `spread` broadcasts it to the value's shape."""

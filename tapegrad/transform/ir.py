@@ -10,6 +10,7 @@ generated code is made of the same pieces.
 from __future__ import annotations
 
 import ast
+import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -151,6 +152,8 @@ class Function:
     source: Any
     statics: dict[str, Any]  # what it names outside of itself, by the text that names it
     types: dict[str, Any] = field(default_factory=dict)  # numba's, of every name
+    # arrays that are changed in place by other arrays, with lines
+    inplace: list[tuple[str, str, int]] = field(default_factory=list)
 
 
 def name(identifier: str) -> ast.Name:
@@ -168,6 +171,16 @@ def names_in(node: ast.AST | None) -> list[str]:
     if node is None:
         return []
     return [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
+
+
+def replace_names(expr: ast.expr, new: dict[str, str]) -> ast.expr:
+    """Return an expression with names replaced."""
+
+    class Replace(ast.NodeTransformer):
+        def visit_Name(self, node: ast.Name) -> ast.expr:
+            return name(new.get(node.id, node.id))
+
+    return Replace().visit(copy.deepcopy(expr))
 
 
 def defined(statement: Statement) -> list[str]:

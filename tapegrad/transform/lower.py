@@ -83,6 +83,8 @@ class Lowering:
         self.taken = set(self.types)
         self.statics: dict[str, Any] = {}
         self.line = function.source.tree.lineno
+        self.inplaces: list[tuple[str, str, int]] = []
+        self.views: dict[str, str] = {}  # parts of arrays, by name, as they were taken
         self.known: dict[str, str] = {}  # names of values by the expressions that compute them
         self.writes = any(
             isinstance(s, Store) or (isinstance(s, Let) and _may_write(s, function.statics))
@@ -116,6 +118,7 @@ class Lowering:
             function.source,
             self.statics,
             self.types,
+            self.inplaces,
         )
 
     def refuse(self, what: str) -> TransformError:
@@ -356,6 +359,12 @@ class Lowering:
         if isinstance(value, Structure):
             raise self.refuse("cannot differentiate the store of a tuple; store its items")
         index = self.resolve(store.index)
+        part = ast.dump(ast.Subscript(array, index, ast.Load()))
+        if isinstance(value, ast.Name) and is_array(self.types.get(value.id)):
+            if self.views.get(value.id) == part:
+                return  # it was changed in place
+            if store.op:
+                self.inplaces.append((array.id, value.id, store.line))
         self.block.append(Store(array.id, index, value, store.op, store.line))
 
     def let(self, let: Let) -> None:
@@ -405,6 +414,8 @@ class Lowering:
             leaves = [leaf.id for leaf in structure.leaves()]
             self.block.append(Let(pattern, expr, let.line, found, leaves))
             return
+        if isinstance(found, rules.View) and isinstance(expr, ast.Subscript):
+            self.views[target] = ast.dump(expr)
         if self.can_repeat(found, kind):
             key = ast.dump(expr)
             if key in self.known:
@@ -511,6 +522,8 @@ class Lowering:
             self.let(Let(let.target, ast.BinOp(old, node, value), let.line))
             return
         index = WHOLE if kind.ndim else ast.Tuple([], ast.Load())
+        if isinstance(value, ast.Name) and is_array(self.types.get(value.id)):
+            self.inplaces.append((old.id, value.id, let.line))
         if isinstance(node, (ast.Add, ast.Sub)):
             op = "+" if isinstance(node, ast.Add) else "-"
             self.block.append(Store(old.id, index, value, op, let.line))

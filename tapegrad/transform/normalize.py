@@ -201,7 +201,10 @@ class _Normalizer(Expressions):
                 self.store(base, index, value, op)
             else:
                 old = self.let(ast.Subscript(base, index, ast.Load()), "t")
-                self.store(base, index, self.let(ast.BinOp(old, node.op, value), "t"), "")
+                text = f"operator.{INPLACE[op]}"
+                self.statics[text] = getattr(operator, INPLACE[op])
+                new = self.let(ast.Call(name(text), [old, value], []), "t")
+                self.store(base, index, new, "")
         else:
             raise self.source.refuse(
                 "cannot differentiate the assignment to an attribute; use arrays or tuples",

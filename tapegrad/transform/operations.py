@@ -21,14 +21,19 @@ from tapegrad.transform.rules import (
     Literal,
     Load,
     Passive,
+    Rearrangement,
     Rule,
     Unknown,
     View,
     real_names,
 )
 
+_REARRANGING = {
+    "append", "column_stack", "concatenate", "delete", "dstack", "flip", "fliplr", "flipud",
+    "hstack", "repeat", "roll", "rot90", "stack", "tril", "triu", "vstack",
+}  # fmt: skip
 _VIEW_ATTRIBUTES = ("T",)
-_SHAPE_ATTRIBUTES = ("shape", "size", "ndim", "itemsize", "nbytes", "strides")
+_SHAPE_ATTRIBUTES = ("shape", "size", "ndim", "itemsize", "nbytes", "strides", "dtype")
 _VIEW_CALLS = ("transpose", "reshape", "expand_dims")
 _PURE = {
     len, range, int, float, bool, abs, min, max, round, pow, np.int64, np.int32, np.intp, np.uint64,
@@ -60,7 +65,14 @@ def _is_plain(kind: Any) -> bool:
         return all(map(_is_plain, kind))
     if isinstance(kind, types.Array):
         return isinstance(kind.dtype, types.Boolean)
-    plain = (types.Integer, types.Boolean, types.NoneType, types.UnicodeType, types.RangeType)
+    plain = (
+        types.Integer,
+        types.Boolean,
+        types.NoneType,
+        types.UnicodeType,
+        types.RangeType,
+        types.DType,
+    )
     return kind is None or isinstance(kind, plain)
 
 
@@ -225,6 +237,8 @@ def _numpy(
             pure = "random" not in (getattr(callee, "__module__", "") or "")
             return Passive(pure)
         return Unknown(inputs, f"np.{text}")
+    if text in _REARRANGING and is_array(kind):
+        return Rearrangement(expr, lowering)
     found = arrays.find(lowering, text, arguments, expr.keywords, kind)
     if found is not None:
         return found

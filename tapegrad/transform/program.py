@@ -10,6 +10,7 @@ from numba.core import types
 
 from tapegrad.transform import rules
 from tapegrad.transform.analysis import Arrays, leaf_names, unused_suffix
+from tapegrad.transform.errors import TransformError
 from tapegrad.transform.forward import Forward
 from tapegrad.transform.inference import infer
 from tapegrad.transform.ir import Block, Function, If, Let, Loop, Structure, name, walk
@@ -112,6 +113,7 @@ class Program:
                     instance.writes = found
                     changed = True
         for instance in self.instances.values():
+            check_overlaps(instance)
             protect(instance)
 
     def variant(
@@ -192,10 +194,25 @@ def write_tangent(
     writer = gen.writer
     parameters = [*function.params, *(gen.dot(leaf) for leaf in inputs)]
     writer.open(f"def {identifier}({', '.join(parameters)}):")
+    for line in inner_arrays(gen, instance, inputs, gen.dot):
+        writer(line)
     gen.block(function.body)
     dots = [gen.tangent(name(result)) for result in results]
     writer(f"return {show_result(function)}, ({', '.join(dots)}{',' if dots else ''})")
     program.texts.append(writer.text())
+
+
+def inner_arrays(gen: Any, instance: Instance, inputs: list[str], name_of: Any) -> list[str]:
+    """Return what makes the derivatives of arguments that only matter inside of a function.
+
+    That are arrays by which nothing is differentiated, but which are written and read again.
+    """
+    kinds = instance.function.types
+    return [
+        f"{name_of(leaf)} = np.zeros_like({leaf})"
+        for leaf in instance.leaves()
+        if leaf not in inputs and is_array(kinds.get(leaf)) and gen.is_active(leaf)
+    ]
 
 
 def write_pushforward(program: Program, instance: Instance, params: list[int]) -> str:
@@ -238,6 +255,22 @@ def paths(value: Any, path: str) -> list[tuple[str, str]]:
     if not isinstance(value, Structure):
         return [(path, value.id)] if isinstance(value, ast.Name) else []
     return [found for k, item in enumerate(value.items) for found in paths(item, f"{path}[{k}]")]
+
+
+def check_overlaps(instance: Instance) -> None:
+    """Refuse in-place operations between parts of one array.
+
+    numba computes them element by element, each with what was written before; NumPy does not.
+    """
+    function = instance.function
+    for array, value, line in function.inplace:
+        if array != value and instance.arrays.of(array) == instance.arrays.of(value):
+            raise TransformError(
+                "cannot differentiate an in-place operation whose operand may overlap with what it "
+                "changes; write a loop, or copy the operand",
+                function.source,
+                line,
+            )
 
 
 def protect(instance: Instance) -> None:
@@ -358,6 +391,8 @@ def write_split(
     writer.open(f"def {variant.reverse_name}({', '.join([*parameters, *tape])}):")
     for leaf in scalars:
         writer(f"{gen.bar(leaf)} = 0.0")
+    for line in inner_arrays(gen, instance, inputs, gen.bar):
+        writer(line)
     writer.extend(code)
     returned = [gen.bar(leaf) for leaf in scalars] + tape[1:]
     writer(f"return {', '.join(returned)}" if returned else "return None")
@@ -427,6 +462,7 @@ def write_pullback(
     for leaf in inputs:
         zero = f"np.zeros_like({leaf})" if is_array(function.types[leaf]) else "0.0"
         gen.starts.append(f"{gen.bar(leaf)} = {zero}")
+    gen.starts += inner_arrays(gen, instance, inputs, gen.bar)
     top = gen.scopes.blocks[id(function.body)]
     code, _ = gen.combined(top, before, lambda: None)
     writer = Writer()

@@ -282,7 +282,8 @@ class Whole(Rule):
         self.fresh = fresh
         self.types = lowering.types
         self.cheap = spec.cheap
-        self._inputs = [n for atom in operands.values() for n in real_names([atom], lowering)]
+        active = [atom for key, atom in operands.items() if key in spec.pull or key in spec.push]
+        self._inputs = real_names(active, lowering)
         self.z = ""
 
     def inputs(self) -> list[str]:
@@ -306,7 +307,9 @@ class Whole(Rule):
     def pull(self, gen: Any, let: Let) -> None:
         g = gen.shadow(let.target) if self.fresh else gen.bar(let.target)
         for argument, atom in self.operands.items():
-            if not isinstance(atom, ast.Name) or not gen.is_active(atom.id):
+            if not isinstance(atom, ast.Name) or atom.id not in self._inputs:
+                continue
+            if not gen.is_active(atom.id):
                 continue
             function = self.spec.pull.get(argument)
             if function is None:
@@ -322,7 +325,9 @@ class Whole(Rule):
     def push(self, gen: Any, let: Let) -> None:
         found: ast.expr | None = None
         for argument, atom in self.operands.items():
-            if not isinstance(atom, ast.Name) or not gen.is_active(atom.id):
+            if not isinstance(atom, ast.Name) or atom.id not in self._inputs:
+                continue
+            if not gen.is_active(atom.id):
                 continue
             function = self.spec.push.get(argument)
             if function is None:
@@ -360,6 +365,37 @@ class Gather(Rule):
 
     def push(self, gen: Any, let: Let) -> None:
         gen.set_dot(let, gen.replaced(let.expr, {self.array: gen.dot(self.array)}))
+
+
+class Rearrangement(Rule):
+    """A function that only puts elements of arrays (and zeros) into another order."""
+
+    fresh = True
+
+    def __init__(self, expr: ast.expr, lowering: Any) -> None:
+        self.expr = expr
+        self._inputs = list(dict.fromkeys(real_names([expr], lowering)))
+
+    def inputs(self) -> list[str]:
+        return self._inputs
+
+    def pull(self, gen: Any, let: Let) -> None:
+        # where the elements go is found by sending their numbers the same way
+        for target in self._inputs:
+            if not gen.is_active(target):
+                continue
+            found = {
+                n: f"arrays.{'numbered' if n == target else 'unnumbered'}({n})"
+                for n in self._inputs
+            }
+            gen.read(self.expr)
+            numbers = gen.replaced(self.expr, found)
+            g = name(gen.shadow(let.target))
+            gen.line(_call("arrays.scatter_numbered", name(gen.shadow(target)), numbers, g))
+
+    def push(self, gen: Any, let: Let) -> None:
+        new = {n: gen.tangent(name(n)) for n in self._inputs}
+        gen.set_handle(let.target, gen.replaced(self.expr, new))
 
 
 class Literal(Rule):

@@ -16,6 +16,7 @@ from tapegrad.transform.ir import (
     name,
     names_in,
     reads,
+    replace_names,
     walk,
 )
 from tapegrad.transform.keeping import Keeping
@@ -47,7 +48,7 @@ class Shadows(Keeping):
                     base = self.shadow(rule.base)
                     if rule.base not in scope.own:
                         outer[rule.base] = None
-                    expr = _replace(statement.expr, {rule.base: base})
+                    expr = replace_names(statement.expr, {rule.base: base})
                     lines.append(f"{bar} = {show(expr)}")
                     for identifier in names_in(statement.expr):
                         if identifier != rule.base:
@@ -205,14 +206,3 @@ class Shadows(Keeping):
                         "name and is written there; use a copy",
                         loop.line,
                     )
-
-
-def _replace(expr: ast.expr, new: dict[str, str]) -> ast.expr:
-    """Return an expression with names replaced."""
-    import copy
-
-    class Replace(ast.NodeTransformer):
-        def visit_Name(self, node: ast.Name) -> ast.expr:
-            return name(new.get(node.id, node.id))
-
-    return Replace().visit(copy.deepcopy(expr))
