@@ -204,24 +204,28 @@ def check_numbers(
 
 
 class Pullback(Derivative):
-    """Value and gradient, or one of the two, perhaps with given cotangents of the value."""
+    """Value and gradient, or one of the two, perhaps with given cotangents of the value.
 
-    def __init__(self, base: Any, numbers: tuple[int, ...], seeded: bool, returns: str) -> None:
+    With `seeds`, that many cotangents of (the real parts of) the value are arguments.
+    """
+
+    def __init__(self, base: Any, numbers: tuple[int, ...], seeds: int, returns: str) -> None:
         self.numbers = numbers
-        self.seeded = seeded
+        self.seeds = seeds
         self.returns = returns
-        super().__init__(base, "pullback" if seeded else "gradient", ("g",) if seeded else ())
+        names = tuple(f"g_{k}" for k in range(seeds))
+        super().__init__(base, "pullback" if seeds else "gradient", names)
 
     def spec(self) -> tuple[Any, ...]:
-        return (self.numbers, self.seeded, self.returns)
+        return (self.numbers, self.seeds, self.returns)
 
     def generate(self, program: Program, kinds: tuple[Any, ...]) -> str:
-        own = kinds[:-1] if self.seeded else kinds
+        own = kinds[: len(kinds) - self.seeds]
         instance = differentiable(program, self.base, own, wrap=True)
         check_numbers(self.base, self.numbers, own, instance)
-        if not self.seeded:
+        if not self.seeds:
             self._check_result(instance)
-        return write_pullback(program, instance, list(self.numbers), self.seeded, self.returns)
+        return write_pullback(program, instance, list(self.numbers), self.seeds, self.returns)
 
     def _check_result(self, instance: Instance) -> None:
         from numba.core.types import Array
@@ -242,7 +246,7 @@ class Pullback(Derivative):
             )
 
     def pulled(self, positions: tuple[int, ...]) -> Derivative | None:
-        if self.seeded:
+        if self.seeds:
             return None
         return Pulled(self, positions)
 
@@ -306,7 +310,7 @@ class Pulled(Composed):
         self.positions = positions
         self.with_value = gradient.returns.startswith("value")
         self.pushed_gradient = pushforward(
-            pullback(gradient.base, positions, False, "gradients"), gradient.numbers
+            pullback(gradient.base, positions, 0, "gradients"), gradient.numbers
         )
         extra = ("g_value",) if self.with_value else ()
         super().__init__(
@@ -342,7 +346,7 @@ class HessianProduct(Composed):
 
     def __init__(self, base: Any, number: int) -> None:
         self.number = number
-        self.pushed_gradient = pushforward(pullback(base, (number,), False, "gradient"), (number,))
+        self.pushed_gradient = pushforward(pullback(base, (number,), 0, "gradient"), (number,))
         super().__init__(base, "hvp", ("vector",))
 
     def spec(self) -> tuple[Any, ...]:
@@ -371,7 +375,7 @@ class Jacobian(Composed):
         for number in numbers:
             setattr(self, f"column_{number}", pushforward(base, (number,)))
             if not self.square:
-                setattr(self, f"row_{number}", pullback(base, (number,), True, "gradient"))
+                setattr(self, f"row_{number}", pullback(base, (number,), 1, "gradient"))
         super().__init__(base, "jacobian")
         self.primal = base
 
@@ -452,9 +456,9 @@ class Jacobian(Composed):
 
 
 @functools.cache
-def pullback(base: Any, numbers: tuple[int, ...], seeded: bool, returns: str) -> Pullback:
+def pullback(base: Any, numbers: tuple[int, ...], seeds: int, returns: str) -> Pullback:
     """Return the gradient of a function by some arguments."""
-    return Pullback(base, numbers, seeded, returns)
+    return Pullback(base, numbers, seeds, returns)
 
 
 @functools.cache

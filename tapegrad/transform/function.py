@@ -78,7 +78,7 @@ class Function(CPUDispatcher):
             Which of them to differentiate by.
         """
         numbers, _ = positions(self, argnums, "adjoint_source")
-        made = derivatives.pullback(self, numbers, False, "value, gradients")
+        made = derivatives.pullback(self, numbers, 0, "value, gradients")
         return made.source(tuple(map(numba.typeof, args)))
 
     def tangent_source(self, *args: Any, argnums: int | tuple[int, ...] = 0) -> str:
@@ -165,7 +165,7 @@ def gradient(function: Any, argnums: int | tuple[int, ...], with_value: bool, wh
     numbers, single = positions(function, argnums, what)
     returns = "gradient" if single else "gradients"
     return derivatives.pullback(
-        function, numbers, False, f"value, {returns}" if with_value else returns
+        function, numbers, 0, f"value, {returns}" if with_value else returns
     )
 
 

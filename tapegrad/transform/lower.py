@@ -11,6 +11,8 @@ import builtins
 import copy
 from typing import Any
 
+import numba
+import numpy as np
 from numba.core import types
 
 from tapegrad.transform import operations, rules
@@ -99,6 +101,8 @@ class Lowering:
             self.statics[found] = value
             if found != text:
                 self.parts[text] = name(found)
+            if isinstance(value, np.ndarray) or hasattr(value, "py_func"):
+                self.types[found] = numba.typeof(value)
         while self._merge(function.body):
             pass
         for param in function.params:
@@ -106,7 +110,9 @@ class Lowering:
             if isinstance(kind, types.BaseTuple) and holds_real(kind):
                 self.parts[param] = self.take_apart(name(param), kind, param)
         self.statements(function.body)
-        result = None if function.result is None else self.value(function.result)
+        result = (
+            None if function.result is None else self.named_numbers(self.value(function.result))
+        )
         for value in (*self.parts.values(), result):
             if isinstance(value, Structure):
                 self.note_classes(value.type)
@@ -120,6 +126,17 @@ class Lowering:
             self.types,
             self.inplaces,
         )
+
+    def named_numbers(self, value: Any) -> Any:
+        """Return a result in which floats that are constants have names."""
+        if isinstance(value, Structure):
+            return Structure(value.type, [self.named_numbers(item) for item in value.items])
+        if isinstance(value, ast.Constant) and isinstance(value.value, float):
+            target = self.fresh("result")
+            self.types[target] = types.float64
+            self.block.append(Let(target, value, self.line, rules.Passive(True)))
+            return name(target)
+        return value
 
     def refuse(self, what: str) -> TransformError:
         return TransformError(what, self.function.source, self.line)

@@ -202,6 +202,28 @@ def write_tangent(
     program.texts.append(writer.text())
 
 
+def overlap_checks(instance: Instance) -> list[str]:
+    """Return the lines that refuse array arguments that overlap, where one of them is written."""
+    kinds = instance.function.types
+    leaves = instance.leaves()
+    found = []
+    for position in sorted(instance.writes):
+        one = leaves[position]
+        if not is_real(kinds[one]):
+            continue
+        for number, other in enumerate(leaves):
+            if not is_array(kinds.get(other)) or not is_real(kinds[other]):
+                continue
+            if number == position or (number in instance.writes and number < position):
+                continue
+            text = (
+                f"{instance.function.name} writes to {one}, which overlaps with {other}; "
+                "pass a copy to differentiate it"
+            )
+            found += [f"if runtime.overlap({one}, {other}):", f"    raise ValueError({text!r})"]
+    return found
+
+
 def inner_arrays(gen: Any, instance: Instance, inputs: list[str], name_of: Any) -> list[str]:
     """Return what makes the derivatives of arguments that only matter inside of a function.
 
@@ -232,6 +254,8 @@ def write_pushforward(program: Program, instance: Instance, params: list[int]) -
     tangents = [f"{function.params[k]}{suffix}" for k in params]
     writer = Writer()
     writer.open(f"def {entry}({', '.join([*function.params, *tangents])}):")
+    for line in overlap_checks(instance):
+        writer(line)
     arguments = list(function.params)
     for text, value in zip(tangents, chosen, strict=True):
         arguments += [path for path, leaf in paths(value, text) if leaf in inputs]
@@ -420,7 +444,7 @@ def show_result(function: Function) -> str:
 
 
 def write_pullback(
-    program: Program, instance: Instance, params: list[int], seeded: bool, returns: str
+    program: Program, instance: Instance, params: list[int], seeds: int, returns: str
 ) -> str:
     """Write the function from arguments to a gradient, and return its name.
 
@@ -430,8 +454,9 @@ def write_pullback(
         Where to write it, and of what.
     params
         Numbers of the arguments to differentiate by.
-    seeded
-        Whether the cotangents of the result are arguments as well; else that of the only one is 1.
+    seeds
+        How many cotangents of the result are arguments as well; with none, that of the only one
+        is 1.
     returns
         ``gradient`` (of the only argument), ``gradients`` (a tuple), with ``value, `` before it.
     """
@@ -444,16 +469,16 @@ def write_pullback(
         if is_real(function.types.get(leaf, types.none))
     ]
     gen = Reverse(program, function, instance.arrays, inputs, results, split=False)
-    entry = program.fresh(f"{function.name}_{'pullback' if seeded else 'gradient'}")
+    entry = program.fresh(f"{function.name}_{'pullback' if seeds else 'gradient'}")
     parameters = list(function.params)
-    if seeded:
+    if seeds:
         parameters += [seed_name(function, k) for k in range(len(results))]
 
     def before() -> None:
         for position, result in enumerate(results):
             if not gen.is_active(result):
                 continue
-            seed = seed_name(function, position) if seeded else "1.0"
+            seed = seed_name(function, position) if seeds else "1.0"
             if is_array(function.types[result]):
                 gen.add_array(result, name(seed))
             else:
@@ -471,6 +496,8 @@ def write_pullback(
     if uses_tape:
         writer("tape = runtime.take_tape()")
         writer("top = 0")
+    for line in overlap_checks(instance):
+        writer(line)
     writer.extend(code)
     grads = [gradient_text(instance.params[k], inputs, function, gen.bar) for k in params]
     if uses_tape:

@@ -17,6 +17,8 @@ from tapegrad.transform import derivatives
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.program import Program
 
+_REAL = (float, np.floating, np.ndarray)
+
 
 def has_tensors(args: tuple[Any, ...]) -> bool:
     """Whether any argument of a call is a tensor, or a tuple with tensors."""
@@ -62,7 +64,9 @@ class Recorded(Function):
         ctx.function, ctx.positions = function, positions
         ctx.constants = [None if k in positions else v for k, v in enumerate(values)]
         ctx.save_for_backward(*(args[k] for k in positions))
-        return _tensors(function(*values))
+        found = function(*values)
+        ctx.real = [isinstance(v, _REAL) for v in (found if isinstance(found, tuple) else (found,))]
+        return _tensors(found)
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> Any:
@@ -71,8 +75,9 @@ class Recorded(Function):
         for position, tensor in zip(ctx.positions, ctx.saved_tensors, strict=True):
             args[position] = tensor
         needed = tuple(k for k in ctx.positions if ctx.needs_input_grad[k + 1])
-        rule = derivatives.pullback(ctx.function, needed, True, "gradients")
-        found = rule(*args, *cotangents)
+        given = [g for g, is_real in zip(cotangents, ctx.real, strict=True) if is_real]
+        rule = derivatives.pullback(ctx.function, needed, len(given), "gradients")
+        found = rule(*args, *given)
         result: list[Any] = [None] * (len(args) + 1)
         for position, cotangent in zip(needed, found, strict=True):
             result[position + 1] = cotangent
@@ -93,7 +98,7 @@ def _tensors(value: Any) -> Any:
 
     if isinstance(value, tuple):
         return tuple(map(_tensors, value))
-    if isinstance(value, (float, np.floating, np.ndarray)):
+    if isinstance(value, _REAL):
         return tensor(np.asarray(value))
     return value
 

@@ -165,6 +165,30 @@ def grown(tape, needed):
 
 
 @jit
+def extent(array):
+    """Return the first address of an array's elements and the one behind the last."""
+    low = array.ctypes.data
+    high = low + array.itemsize
+    for axis in range(array.ndim):
+        span = array.strides[axis] * (array.shape[axis] - 1)
+        if span > 0:
+            high += span
+        else:
+            low += span
+    return low, high
+
+
+@jit
+def overlap(x, y):
+    """Whether two arrays may share elements."""
+    if x.size == 0 or y.size == 0:
+        return False
+    x_low, x_high = extent(x)
+    y_low, y_high = extent(y)
+    return x_low < y_high and y_low < x_high
+
+
+@jit
 def push_array(tape, top, array):
     """Put the elements of an array onto the tape, and its shape on top."""
     needed = top + array.size + array.ndim
