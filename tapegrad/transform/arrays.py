@@ -31,6 +31,45 @@ def add_to(bar, g):
 
 
 @jit
+def add_1_to_1(bar, g):
+    """Add a vector."""
+    step = 0 if bar.size == 1 else 1
+    for i in range(g.size):
+        bar[i * step] += g[i]
+
+
+@jit
+def add_2_to_1(bar, g):
+    """Add a matrix to what was repeated in its rows."""
+    step = 0 if bar.size == 1 else 1
+    for i in range(g.shape[0]):
+        for j in range(g.shape[1]):
+            bar[j * step] += g[i, j]
+
+
+@jit
+def add_2_to_2(bar, g):
+    """Add a matrix."""
+    down = 0 if bar.shape[0] == 1 else 1
+    right = 0 if bar.shape[1] == 1 else 1
+    for i in range(g.shape[0]):
+        for j in range(g.shape[1]):
+            bar[i * down, j * right] += g[i, j]
+
+
+@jit
+def add_3_to_3(bar, g):
+    """Add an array of three dimensions."""
+    first = 0 if bar.shape[0] == 1 else 1
+    second = 0 if bar.shape[1] == 1 else 1
+    third = 0 if bar.shape[2] == 1 else 1
+    for i in range(g.shape[0]):
+        for j in range(g.shape[1]):
+            for k in range(g.shape[2]):
+                bar[i * first, j * second, k * third] += g[i, j, k]
+
+
+@jit
 def places(x):
     """Return the position of every element in row-major order, in an array of the same shape."""
     return np.arange(x.size).reshape(x.shape)
@@ -69,6 +108,10 @@ def scatter_numbered(bar, numbers, g):
         if where[k] > 0:
             total[where[k] - 1] += values[k]
     bar += total.reshape(bar.shape)
+
+
+# linear in what they add, which is their last argument
+ADDITIONS = (add_to, add_1_to_1, add_2_to_1, add_2_to_2, add_3_to_3, scatter, scatter_numbered)
 
 
 # -- which spec -----------------------------------------------------------------------------------

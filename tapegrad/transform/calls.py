@@ -36,7 +36,7 @@ def find(lowering: Any, callee: Any, expr: ast.Call, kind: Any) -> Rule | None:
 
     if callee is stop_gradient:
         return Stopped()
-    if callee in (arrays.add_to, arrays.scatter):
+    if callee in arrays.ADDITIONS:
         return Addition(lowering, expr)
     transform = getattr(callee, "_tapegrad_transform", None)
     if transform is None and not is_dispatcher(callee):
@@ -312,10 +312,7 @@ class Ruled(Call):
         return [leaf.id for leaf in self.leaves() if isinstance(leaf, ast.Name)]
 
     def rename(self, old: str, new: str) -> None:
-        self.values = [
-            name(new) if isinstance(value, ast.Name) and value.id == old else value
-            for value in self.values
-        ]
+        self.values = [_renamed(value, old, new) for value in self.values]
         self._inputs = [new if n == old else n for n in self._inputs]
 
     def written(self) -> list[str]:
@@ -399,6 +396,13 @@ class TransformCall(Rule):
     def results(self, let: Let) -> list[str]:
         return [let.target] if let.leaves is None else let.leaves
 
+    def contents(self) -> list[str]:
+        return self._inputs
+
+    def rename(self, old: str, new: str) -> None:
+        self.values = [_renamed(value, old, new) for value in self.values]
+        self._inputs = [new if n == old else n for n in self._inputs]
+
     def active_positions(self, gen: Any) -> tuple[int, ...]:
         """Return the numbers of the arguments that carry derivatives."""
         return tuple(
@@ -475,6 +479,13 @@ class TransformCall(Rule):
                     gen.add_array(leaf.id, name(path))
                 else:
                     gen.add(leaf.id, path, ast.Constant(1.0))
+
+
+def _renamed(value: Any, old: str, new: str) -> Any:
+    """Return a value that names another array instead of one."""
+    if isinstance(value, Structure):
+        return Structure(value.type, [_renamed(item, old, new) for item in value.items])
+    return name(new) if isinstance(value, ast.Name) and value.id == old else value
 
 
 def text_of(value: Any) -> str:

@@ -21,6 +21,10 @@ from tapegrad.transform.printer import Writer, show
 BAR = "_bar"
 
 
+# those that are written for the dimensions of what they add; numba takes long for the general one
+_ADDITIONS = ("arrays.add_1_to_1", "arrays.add_2_to_1", "arrays.add_2_to_2", "arrays.add_3_to_3")
+
+
 class Cotangents:
     """The state of the reverse mode, and what rules write through it.
 
@@ -154,10 +158,13 @@ class Cotangents:
                 text = f"{self.scale} * ({text})"
         self.writer(f"{bar} {sign}= {text}")
 
-    def add_array(self, target: str, g: ast.expr) -> None:
-        """Add an array (or number) to the cotangent of an array that was broadcast."""
+    def add_array(self, target: str, g: ast.expr, ndim: int = -1) -> None:
+        """Add an array of some dimensions to the cotangent of an array that was broadcast."""
         self.read(g)
-        self.writer(show(ast.Call(name("arrays.add_to"), [name(self.shadow(target)), g], [])))
+        function = f"arrays.add_{ndim}_to_{self.types[target].ndim}"
+        if function not in _ADDITIONS:
+            function = "arrays.add_to"
+        self.writer(show(ast.Call(name(function), [name(self.shadow(target)), g], [])))
 
     def add_element(self, array: str, index: ast.expr, g: str) -> None:
         """Add to an element of the cotangent of an array."""

@@ -246,8 +246,6 @@ class Pullback(Derivative):
             )
 
     def pulled(self, positions: tuple[int, ...]) -> Derivative | None:
-        if self.seeds:
-            return None
         return Pulled(self, positions)
 
 
@@ -266,6 +264,13 @@ class Pushforward(Derivative):
         own = kinds[: len(kinds) - len(self.numbers)]
         instance = differentiable(program, self.base, own, wrap=False)
         check_numbers(self.base, self.numbers, own, instance)
+        names = list(inspect.signature(self.py_func).parameters)[len(own) :]
+        for number, tangent, name in zip(self.numbers, kinds[len(own) :], names, strict=True):
+            if not _is_tangent(own[number], tangent):
+                raise TransformError(
+                    f"{name} is of type {tangent}; a tangent has the type of its argument, here "
+                    f"{own[number]}"
+                )
         return write_pushforward(program, instance, list(self.numbers))
 
     def plain(self, kinds: tuple[Any, ...]) -> Any:
@@ -274,6 +279,23 @@ class Pushforward(Derivative):
         if isinstance(base, Derivative) and base.plain(own) is None:
             return None
         return self.implementation(kinds)
+
+
+def _is_tangent(kind: Any, tangent: Any) -> bool:
+    """Whether a type suits the tangents of another."""
+    if isinstance(kind, types.Array):
+        return (
+            isinstance(tangent, types.Array)
+            and tangent.ndim == kind.ndim
+            and isinstance(tangent.dtype, types.Float)
+        )
+    if isinstance(kind, types.BaseTuple):
+        return (
+            isinstance(tangent, types.BaseTuple)
+            and len(kind) == len(tangent)
+            and all(map(_is_tangent, kind, tangent))
+        )
+    return isinstance(tangent, (types.Float, types.Integer))
 
 
 class Composed(Derivative):
@@ -302,43 +324,68 @@ class Composed(Derivative):
 class Pulled(Composed):
     """Cotangents of the arguments of a gradient, by the symmetry of the Hessian.
 
-    With H the matrix of second derivatives, the cotangent ``g`` of a gradient goes to ``H g``,
-    which is the tangent of the gradient in direction ``g``.
+    A gradient of ``sum(g * f(x))`` with the cotangent ``u``: that of ``x`` is the second
+    derivative times ``u``, which is the tangent of the gradient in direction ``u``; that of ``g`` is the
+    tangent of ``f`` in direction ``u``.
     """
 
     def __init__(self, gradient: Pullback, positions: tuple[int, ...]) -> None:
         self.positions = positions
         self.with_value = gradient.returns.startswith("value")
-        self.pushed_gradient = pushforward(
-            pullback(gradient.base, positions, 0, "gradients"), gradient.numbers
-        )
-        extra = ("g_value",) if self.with_value else ()
+        count = len(inspect.signature(gradient.base.py_func).parameters)
+        self.own = tuple(k for k in positions if k < count)
+        self.count = count
+        if self.own:
+            self.pushed_gradient = pushforward(
+                pullback(gradient.base, self.own, gradient.seeds, "gradients"), gradient.numbers
+            )
+        if len(self.own) < len(positions):
+            self.pushed_value = pushforward(gradient.base, gradient.numbers)
+        extra = ("u_value",) if self.with_value else ()
         super().__init__(
-            gradient, "pulled", (*extra, *(f"g_{k}" for k in range(len(gradient.numbers))))
+            gradient, "pulled", (*extra, *(f"u_{k}" for k in range(len(gradient.numbers))))
         )
 
     def spec(self) -> tuple[Any, ...]:
         return (self.positions,)
 
     def parts(self) -> dict[str, Derivative]:
-        return {"pushed_gradient": self.pushed_gradient}
+        names = ("pushed_gradient", "pushed_value")
+        return {name: getattr(self, name) for name in names if hasattr(self, name)}
 
     def text(self, name: str, kinds: tuple[Any, ...]) -> str:
         names = self._names()
-        count = len(self.base.numbers)
-        own = names[: len(names) - count - self.with_value]
-        tangents = names[len(names) - count :]
-        lines = [
-            f"def {name}({', '.join(names)}):",
-            f"    gradients, pulled = pushed_gradient({', '.join([*own, *tangents])})",
-        ]
-        if self.with_value:
-            scale = names[len(own)]
-            items = [f"gradients[{k}] * {scale} + pulled[{k}]" for k in range(len(self.positions))]
-            lines.append(f"    return ({', '.join(items)},)")
-        else:
-            lines.append("    return pulled")
+        tangents = names[len(names) - len(self.base.numbers) :]
+        given = names[: self.count + self.base.seeds]
+        lines = [f"def {name}({', '.join(names)}):"]
+        if self.own:
+            arguments = ", ".join([*given, *tangents])
+            lines.append(f"    gradients, pulled = pushed_gradient({arguments})")
+        if len(self.own) < len(self.positions):
+            arguments = ", ".join([*given[: self.count], *tangents])
+            lines.append(f"    value, tangent = pushed_value({arguments})")
+        items = []
+        for position in self.positions:
+            if position < self.count:
+                place = self.own.index(position)
+                scaled = f"gradients[{place}] * {names[len(given)]} + " if self.with_value else ""
+                items.append(f"{scaled}pulled[{place}]")
+            else:
+                items.append(self._part(position - self.count, kinds[: self.count]))
+        lines.append(f"    return ({', '.join(items)},)")
         return "\n".join(lines) + "\n"
+
+    def _part(self, number: int, kinds: tuple[Any, ...]) -> str:
+        """Return the text of a real part of the tangent of the value."""
+        from tapegrad.transform.lower import is_real
+
+        base = self.base.base
+        base.compile(kinds)
+        result = base.overloads[kinds].signature.return_type
+        if not isinstance(result, types.BaseTuple):
+            return "tangent"
+        real = [k for k, item in enumerate(result) if is_real(item)]
+        return f"tangent[{real[number]}]"
 
 
 class HessianProduct(Composed):

@@ -149,7 +149,17 @@ def positions(
 ) -> tuple[tuple[int, ...], bool]:
     """Return the numbers of the arguments to differentiate by, and whether it is a single one."""
     single = isinstance(argnums, int)
-    given = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    given = (argnums,) if single else argnums
+    if (
+        not isinstance(given, (tuple, list))
+        or not given
+        or not all(isinstance(number, int) for number in given)
+        or len(set(given)) < len(given)
+    ):
+        raise TypeError(
+            f"{what}: argnums is the number of an argument or a tuple of different ones, got "
+            f"{argnums!r}"
+        )
     count = len(inspect.signature(function.py_func).parameters)
     for number in given:
         if not -count <= number < count:

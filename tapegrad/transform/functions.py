@@ -109,10 +109,10 @@ def _implementation(op: Elementwise) -> Any:
     text = (
         f"def implementation({names}, out=None, where=True):\n"
         f"    def call({names}, out=None, where=True):\n"
-        f"        return ops.{op.name}({names})\n"
+        f"        return {'np' if known_to_numba(op) else 'ops'}.{op.name}({names})\n"
         "    return call\n"
     )
-    scope: dict[str, Any] = {"ops": ops}
+    scope: dict[str, Any] = {"ops": ops, "np": np}
     key = native.fingerprint(text.encode())
     made = native.compile_source(key, text, "implementation")
     made.__globals__.update(scope)

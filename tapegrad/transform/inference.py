@@ -110,8 +110,13 @@ def infer(
         ) from None
     found: dict[str, Any] = {}
     context = target.typing_context
+    parameters = {f"arg.{param}" for param in function.params}
     for identifier, kind in typemap.items():
+        if identifier in parameters:
+            continue
         base = identifier.split(".")[0]
+        if base.startswith("$"):
+            continue  # numba's own names
         kind = types.unliteral(kind)
         if kind == _UNDEFINED:
             continue

@@ -67,7 +67,9 @@ def elementary() -> dict[Any, Elementwise]:
     found: dict[Any, Elementwise] = {}
     for op in TABLE.values():
         if isinstance(op, Elementwise):
-            if isinstance(op.function, np.ufunc) and op.name not in ("at_least", "at_most"):
+            module = getattr(op.function, "__module__", None) or ""
+            numpys = isinstance(op.function, np.ufunc) or module.startswith("numpy")
+            if numpys and op.name not in ("at_least", "at_most"):
                 found[op.function] = op
             found[op.public] = op
     for identifier in dir(math):

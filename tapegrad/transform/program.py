@@ -257,8 +257,14 @@ def write_pushforward(program: Program, instance: Instance, params: list[int]) -
     for line in overlap_checks(instance):
         writer(line)
     arguments = list(function.params)
+    leaves = instance.leaves()
+    changed = {leaves[position] for position in instance.writes}
     for text, value in zip(tangents, chosen, strict=True):
-        arguments += [path for path, leaf in paths(value, text) if leaf in inputs]
+        arguments += [
+            f"{path}.copy()" if leaf in changed else path
+            for path, leaf in paths(value, text)
+            if leaf in inputs
+        ]
     results = instance.results()
     writer(f"value, dots = {inner}({', '.join(arguments)})")
 

@@ -160,16 +160,25 @@ class Elementary(Rule):
             g = name(gen.shadow(let.target))
             product = _product(g, factor)
             if isinstance(self.types[operand], types.Array):
-                gen.add_array(operand, product)
+                gen.add_array(operand, product, self.types[let.target].ndim)
             else:
                 gen.add(operand, ast.unparse(_call("np.sum", product)), ast.Constant(1.0), product)
 
     def push(self, gen: Any, let: Let) -> None:
         found: ast.expr | None = None
+        read = {let.target}
         for operand, factor in self.terms(gen, let):
             term = _product(name(gen.dot(operand)), factor)
+            read.update([operand, *names_in(factor)])
             found = term if found is None else ast.BinOp(found, ast.Add(), term)
-        gen.set_dot(let, found, spread=self.whole)
+        arrays = {
+            n
+            for atom in self.operands
+            for n in names_in(atom)
+            if isinstance(self.types.get(n), types.Array)
+        }
+        full = let.target in {n for n in read if n != let.target} or arrays <= read
+        gen.set_dot(let, found, spread=self.whole and not full)
 
 
 def _product(g: ast.expr, factor: ast.expr) -> ast.expr:
@@ -200,7 +209,8 @@ class Linear(Rule):
         for operand in self._inputs:
             if gen.is_active(operand):
                 if self.whole:
-                    gen.add_array(operand, name(gen.shadow(let.target)))
+                    shadow = name(gen.shadow(let.target))
+                    gen.add_array(operand, shadow, gen.types[let.target].ndim)
                 else:
                     gen.add(operand, gen.bar(let.target), ast.Constant(1.0))
 
