@@ -132,6 +132,8 @@ def find(
         return product(lowering, *arguments)
     if text == "sum" and (len(arguments) > 1 or "axis" in named):
         text = "sum_axis"
+        if lowering.type_of(arguments[0]).ndim == 1:  # there is one axis only
+            return Whole(SPECS["sum"], {"x": arguments[0]}, is_array(kind), lowering)
     if text == "solve" and len(arguments) == 2:
         text = f"solve_{lowering.type_of(arguments[1]).ndim}"
     spec = SPECS.get(text)

@@ -149,6 +149,8 @@ def _stub(function: Callable[..., Any], name: str, extra: tuple[str, ...]) -> An
     names = [parameter.name for parameter in parameters]
     defaults = {f"d_{p.name}": p.default for p in parameters if p.default is not p.empty}
     shown = [f"{p.name}=d_{p.name}" if f"d_{p.name}" in defaults else p.name for p in parameters]
+    if not name.isidentifier():
+        name = "function"  # of a lambda, which is refused when it is differentiated
     while any(other in names for other in extra):
         extra = tuple(f"{other}_" for other in extra)
     text = f"def {name}({', '.join([*shown, *extra])}):\n    return None\n"
@@ -417,11 +419,11 @@ class Jacobian(Composed):
     def __init__(self, base: Any, numbers: tuple[int, ...], single: bool) -> None:
         self.numbers = numbers
         self.single = single
-        # the second derivatives of a number are symmetric: columns are rows
-        self.square = isinstance(base, Pullback) and base.numbers == numbers and single
+        # forward mode is how derivatives are differentiated; of a gradient columns are rows anyway
+        self.columns_only = isinstance(base, Derivative)
         for number in numbers:
             setattr(self, f"column_{number}", pushforward(base, (number,)))
-            if not self.square:
+            if not self.columns_only:
                 setattr(self, f"row_{number}", pullback(base, (number,), 1, "gradient"))
         super().__init__(base, "jacobian")
         self.primal = base
@@ -433,7 +435,7 @@ class Jacobian(Composed):
         found = {"primal": self.base}
         for number in self.numbers:
             found[f"column_{number}"] = getattr(self, f"column_{number}")
-            if not self.square:
+            if not self.columns_only:
                 found[f"row_{number}"] = getattr(self, f"row_{number}")
         return found
 
@@ -485,7 +487,7 @@ class Jacobian(Composed):
                     f"    row = row_{number}({', '.join(copied)}, g.reshape(value.shape))",
                     "    found[k, :] = row.copy().reshape(-1)",
                 ]
-                if self.square:
+                if self.columns_only:
                     lines += [f"    {line}" for line in columns]
                 else:
                     lines.append(f"    if {x}.size <= value.size:")

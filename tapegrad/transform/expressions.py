@@ -35,12 +35,32 @@ _WAY_OUT = {
     ast.With: "a with block; move it out of the function",
     ast.Starred: "a starred expression; write the items out",
     ast.Yield: "a generator; fill an array",
+    ast.YieldFrom: "a generator; fill an array",
     ast.Global: "a global statement; pass the value as an argument",
     ast.Delete: "del; leave it out",
     ast.ClassDef: "a class; define it outside",
     ast.Match: "match; write if and elif",
     ast.JoinedStr: "an f-string; use plain text",
 }
+
+
+# what is refused wherever it stands
+NEVER = (
+    ast.FunctionDef,
+    ast.ClassDef,
+    ast.Global,
+    ast.Try,
+    ast.With,
+    ast.Delete,
+    ast.Match,
+    ast.Lambda,
+    ast.ListComp,
+    ast.SetComp,
+    ast.DictComp,
+    ast.GeneratorExp,
+    ast.Yield,
+    ast.YieldFrom,
+)
 
 
 class Expressions:

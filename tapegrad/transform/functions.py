@@ -89,12 +89,14 @@ def register() -> None:
     """Let numba compile calls of the package's own functions: ``tapegrad.sigmoid(x)``."""
     from numba.extending import overload
 
+    from tapegrad.numeric import PUBLIC
     from tapegrad.ops import elementwise, piecewise, special  # noqa: F401 (declare the ops)
     from tapegrad.ops.op import TABLE
 
     for op in TABLE.values():
         if isinstance(op, Elementwise) and op.formula is not None:
-            overload(op.public, strict=False)(_implementation(op))
+            for function in {op.public, PUBLIC.get(op.name, op.public)}:
+                overload(function, strict=False)(_implementation(op))
     overload(stop_gradient)(lambda x: lambda x: x)
 
 

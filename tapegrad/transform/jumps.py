@@ -127,6 +127,8 @@ class Structurer:
                         test = ast.UnaryOp(ast.Not(), ast.Name(self.returned, ast.Load()))
                         found.append(_if(node, test, guarded, []))
                     return found
+                if any(map(_may_jump, after)):
+                    return found + self.block([*after, *rest], broke, skipped)
                 found += self.block(after, broke, skipped)
             else:
                 found.append(node)

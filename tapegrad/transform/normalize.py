@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.transform.expressions import RESERVED, Env, Expressions
+from tapegrad.transform.expressions import NEVER, RESERVED, Env, Expressions
 from tapegrad.transform.ir import (
     Carried,
     Effect,
@@ -57,10 +57,8 @@ class _Normalizer(Expressions):
         self.local |= set(params)
         named = {p: f"{p}_" if p in RESERVED else p for p in params}
         for node in ast.walk(tree):
-            if node is not tree and type(node) in (ast.FunctionDef, ast.ClassDef, ast.Global):
+            if node is not tree and isinstance(node, NEVER):
                 raise self.refuse_node(node)
-        if any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in ast.walk(tree)):
-            raise self.source.refuse("a generator; fill an array instead", tree)
         structurer = Structurer(self.fresh)
         body = tree.body
         if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):

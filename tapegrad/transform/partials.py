@@ -64,6 +64,8 @@ _CONSTANT_OPERATORS: dict[type, Any] = {
 @functools.cache
 def elementary() -> dict[Any, Elementwise]:
     """Return the elementwise ops by the functions that a numba function may call for them."""
+    from tapegrad.numeric import PUBLIC
+
     found: dict[Any, Elementwise] = {}
     for op in TABLE.values():
         if isinstance(op, Elementwise):
@@ -71,7 +73,7 @@ def elementary() -> dict[Any, Elementwise]:
             numpys = isinstance(op.function, np.ufunc) or module.startswith("numpy")
             if numpys and op.name not in ("at_least", "at_most"):
                 found[op.function] = op
-            found[op.public] = op
+            found[op.public] = found[PUBLIC.get(op.name, op.public)] = op
     for identifier in dir(math):
         op_name = _MATH_NAMES.get(identifier, identifier)
         same = TABLE.get(op_name)
