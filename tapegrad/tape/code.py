@@ -149,5 +149,6 @@ def handler(number: int) -> int:
         layout.KIND_FLAT: "flat",
         layout.KIND_VIEW: "view",
         layout.KIND_CAST: "cast",
+        layout.KIND_PRODUCTS: "products",
     }
     return _address("handlers", names[number], 7)

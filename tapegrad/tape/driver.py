@@ -306,6 +306,15 @@ def sweep_record(st, slot, entry, row):
     info = load(st, S_AVALS) + aval * AVAL_BYTES
     g = load(e, 0)
     items = load(i8_pointer(owner), LIST_ITEMS >> 3)
+    if kind == KIND_PRODUCTS:
+        handler = load(st, S_HANDLERS + kind)
+        if handler == 0:
+            store_words(st, S_EVENT, EVENT_HANDLER, kind, 0, 0)
+            return False
+        store(st, S_EVENT, EVENT_DONE)
+        inputs = load(r, ROW_X)
+        call_kernel(handler, load(st, S_ADDRESS), items, inputs, g, info, slot, op)
+        return load(st, S_EVENT) == EVENT_DONE
     # -- the inputs it writes to
     x = load(r, ROW_X)
     y = load(r, ROW_Y)

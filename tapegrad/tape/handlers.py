@@ -19,7 +19,7 @@ from tapegrad.kernels.intrinsics import (
     store_words,
     u1_pointer,
 )
-from tapegrad.tape.driver import MASK_32, add_block, copy_bytes, jit
+from tapegrad.tape.driver import MASK_32, add_block, copy_bytes, jit, prepare
 from tapegrad.tape.layout import *
 from tapegrad.tape.walk import (
     W_CONTIGUOUS,
@@ -245,3 +245,46 @@ def check(state, slot, op, a, b, c, d):
                 if hit and load(table, 2 * m + 1) > slot:
                     store_words(st, S_EVENT, EVENT_MUTATED, slot, op, load(table, 2 * m + 1))
                     return
+
+
+# -- products with what was saved -----------------------------------------------------------------
+
+
+@jit
+def add_product(entry, info, factor, scale):
+    """Add a number times a contiguous array of the input's shape and type."""
+    i = i8_pointer(info)
+    out = load(i8_pointer(entry), 0)
+    fresh = take_fresh(entry)
+    n = load(i, AVAL_SIZE)
+    if load(i, AVAL_DTYPE) == DTYPE_F8:
+        d8, s8 = f8_pointer(out), f8_pointer(factor)
+        for k in range(n):
+            store(d8, k, scale * load(s8, k) + (0.0 if fresh else load(d8, k)))
+    else:
+        d4, s4 = f4_pointer(out), f4_pointer(factor)
+        for k in range(n):
+            store(d4, k, scale * load(s4, k) + (0.0 if fresh else load(d4, k)))
+
+
+def products(address, items, count, g, info, slot, op):
+    """Sweep a record of one number whose gradient was computed with it: one factor an input."""
+    st = i8_pointer(address)
+    words = i8_pointer(items)
+    if load(words, OWN_FACTORS) == load(st, S_RELEASED):  # by a sweep of another thread, just now
+        store_words(st, S_EVENT, EVENT_FREED, slot, op, 0)
+        return
+    slots = i8_pointer(load(i8_pointer(load(words, OWN_INPUTS)), ARRAY_DATA >> 3))
+    for k in range(count):
+        if prepare(st, load(slots, k)) == 0:
+            return
+    factors = i8_pointer(load(i8_pointer(load(words, OWN_FACTORS)), LIST_ITEMS >> 3))
+    if load(i8_pointer(info), AVAL_DTYPE) == DTYPE_F8:
+        scale = load(f8_pointer(g), 0)
+    else:
+        scale = load(f4_pointer(g), 0) + 0.0
+    for k in range(count):
+        entry = prepare(st, load(slots, k))
+        if entry > 0:
+            factor = load(i8_pointer(load(factors, k)), ARRAY_DATA >> 3)
+            add_product(entry, target_info(st, entry), factor, scale)

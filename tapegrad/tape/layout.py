@@ -45,6 +45,7 @@ NUMBERS = 16  # all it saves is numbers of the program, such as the 2.0 in ``2.0
 
 # the home is the segment, or what is noted of the record beside it, which holds the segment
 OWN_HOME, OWN_SLOT, OWN_AVAL, OWN_INPUTS = 0, 1, 2, 3
+OWN_FACTORS = OWN_INPUTS + 2  # of KIND_PRODUCTS: a list of arrays, one for each input
 
 # -- the op table as compiled code sees it: OP_WORDS int64 words an op ----------------------------
 
@@ -56,7 +57,7 @@ OP_LAYOUT = 6  # index in the owner of the layout array of a view
 OP_TRAITS = 7  # sum of the bits below
 TRAIT_SAVES = 1  # it saves what a sweep without retain_graph sets free
 TRAIT_PASSES_X, TRAIT_PASSES_Y = 2, 4  # the partial is 1: the cotangent passes on unchanged
-KIND_PYTHON, KIND_MAP, KIND_REDUCE, KIND_FLAT, KIND_VIEW, KIND_CAST = range(6)
+KIND_PYTHON, KIND_MAP, KIND_REDUCE, KIND_FLAT, KIND_VIEW, KIND_CAST, KIND_PRODUCTS = range(7)
 
 # -- the aval table: AVAL_WORDS int64 words an aval -----------------------------------------------
 
@@ -129,7 +130,7 @@ S_FREE = 60  # heads of the arena's free lists, one a power of two from 64 bytes
 FREE_CLASSES = 48
 STATE_WORDS = S_FREE + FREE_CLASSES
 
-HANDLER_STRIDED, HANDLER_CHECK = 0, 1  # KIND_FLAT, KIND_VIEW and KIND_CAST follow
+HANDLER_STRIDED, HANDLER_CHECK = 0, 1  # KIND_FLAT and the kinds after it follow
 NO_MASK = -1
 
 # the segment table

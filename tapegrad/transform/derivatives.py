@@ -17,6 +17,7 @@ from numba.core import sigutils, types
 from numba.core.registry import CPUDispatcher
 
 from tapegrad.kernels import native
+from tapegrad.tensor import Tensor
 from tapegrad.transform import store
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.fingerprint import Fingerprint
@@ -25,7 +26,27 @@ from tapegrad.transform.program import Instance, Program, write_pullback, write_
 _OPTIONS = ("error_model", "boundscheck", "nogil")
 
 
-class Derivative(CPUDispatcher):
+class Recording(CPUDispatcher):
+    """A numba function that records itself when it is called with tensors."""
+
+    def typeof_pyval(self, val: Any) -> Any:
+        """Return the numba type of an argument; that of a tensor is found without a search."""
+        if isinstance(val, Tensor):
+            self._types_active_call.add(types.pyobject)
+            return types.pyobject
+        return super().typeof_pyval(val)
+
+    def _compile_for_args(self, *args: Any, **kws: Any) -> Any:
+        # what numba calls for arguments that it has no compiled code for, to get what it calls then
+        from tapegrad.transform import recording
+
+        if recording.has_tensors((*args, *kws.values())):
+            self._types_active_call.clear()
+            return functools.partial(recording.record, self)
+        return super()._compile_for_args(*args, **kws)
+
+
+class Derivative(Recording):
     """Base of the derivatives.
 
     Parameters
@@ -48,10 +69,6 @@ class Derivative(CPUDispatcher):
             targetoptions={"nopython": True, **options(base)},
         )
         self._implementations: dict[Any, Any] = {}
-
-    def _compile_for_args(self, *args: Any, **kws: Any) -> Any:
-        # what numba calls for arguments that it has no compiled code for
-        return choose(self, super()._compile_for_args, args, kws)
 
     def spec(self) -> tuple[Any, ...]:
         """Return what distinguishes it from other derivatives of the same base."""
@@ -124,15 +141,6 @@ class Derivative(CPUDispatcher):
     def plain(self, kinds: tuple[Any, ...]) -> Any:
         """Return the generated function if it can be differentiated like one of the user's."""
         return None
-
-
-def choose(function: Any, plainly: Any, args: tuple[Any, ...], kws: dict[str, Any]) -> Any:
-    """Return what is to be called: what `plainly` compiles, or what records tensors."""
-    from tapegrad.transform import recording
-
-    if recording.has_tensors((*args, *kws.values())):
-        return functools.partial(recording.record, function)
-    return plainly(*args, **kws)
 
 
 def options(base: Any) -> dict[str, Any]:
@@ -327,8 +335,8 @@ class Pulled(Composed):
     """Cotangents of the arguments of a gradient, by the symmetry of the Hessian.
 
     A gradient of ``sum(g * f(x))`` with the cotangent ``u``: that of ``x`` is the second
-    derivative times ``u``, which is the tangent of the gradient in direction ``u``; that of ``g`` is the
-    tangent of ``f`` in direction ``u``.
+    derivative times ``u``, which is the tangent of the gradient in direction ``u``; that of ``g``
+    is the tangent of ``f`` in direction ``u``.
     """
 
     def __init__(self, gradient: Pullback, positions: tuple[int, ...]) -> None:

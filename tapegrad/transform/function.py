@@ -7,22 +7,17 @@ from collections.abc import Callable
 from typing import Any
 
 import numba
-from numba.core.registry import CPUDispatcher
 
 from tapegrad.transform import derivatives
 from tapegrad.transform.calls import is_dispatcher
 from tapegrad.transform.functions import register
 
 
-class Function(CPUDispatcher):
+class Function(derivatives.Recording):
     """What `tapegrad.njit` makes of a function: numba's, with derivatives."""
 
     rule_vjp: Any = None
     rule_jvp: Any = None
-
-    def _compile_for_args(self, *args: Any, **kws: Any) -> Any:
-        # what numba calls for arguments that it has no compiled code for
-        return derivatives.choose(self, super()._compile_for_args, args, kws)
 
     def defvjp(self, rule: Callable[..., Any]) -> Callable[..., Any]:
         """Declare the reverse rule of this function (a decorator).

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import inspect
+from dataclasses import dataclass
 from typing import Any
 
 import numba
@@ -11,8 +13,23 @@ import numpy as np
 from numba.core import types
 
 from tapegrad.autograd.function import Function
-from tapegrad.tape.aval import DTYPE_CODES
-from tapegrad.tensor import Tensor
+from tapegrad.frames import RuleFrame, Wanted
+from tapegrad.modes import MODE
+from tapegrad.saved import restore, save
+from tapegrad.tape.aval import AVALS, DTYPE_CODES
+from tapegrad.tape.code import OPS, PythonOp
+from tapegrad.tape.layout import (
+    KIND_PRODUCTS,
+    NARY,
+    OWN_FACTORS,
+    OWN_INPUTS,
+    OWN_SLOT,
+    TRAIT_SAVES,
+)
+from tapegrad.tape.owner import Owner
+from tapegrad.tape.sweep import Gifts
+from tapegrad.tape.tape import TAPE, reach_of
+from tapegrad.tensor import Tensor, wrap
 from tapegrad.transform import derivatives
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.program import Program
@@ -40,7 +57,89 @@ def record(function: Any, *args: Any, **kwargs: Any) -> Any:
             f"{name}: got a tuple of tensors; pass the tensors as arguments of their own, or one "
             "tensor"
         )
+    if not MODE.special:
+        active = tuple(k for k, a in enumerate(args) if isinstance(a, Tensor) and _is_active(a))
+        values = tuple(map(_plain, args))
+        if active:
+            facts = _facts(function, tuple(map(numba.typeof, values)))
+            if facts.is_number:
+                _check_changed(function, facts, active)
+                return _record_number(function, args, values, active)
     return Recorded.apply(function, *args)
+
+
+def _is_active(tensor: Tensor) -> bool:
+    return tensor._own is not None and tensor.dtype in DTYPE_CODES
+
+
+# -- functions of one number as the result: their gradient comes with the value -------------------
+
+COMPILED = OPS.register(PythonOp("compiled"))
+OPS.describe(COMPILED, KIND_PRODUCTS, 2, (OWN_FACTORS,), traits=TRAIT_SAVES)
+
+
+def _record_number(
+    function: Any, args: tuple[Any, ...], values: tuple[Any, ...], active: tuple[int, ...]
+) -> Tensor:
+    """Compute a number and its gradient, and record both: the sweep only has to multiply."""
+    value, gradients = derivatives.pullback(function, active, 0, "value, gradients")(*values)
+    parents = [args[k]._own for k in active]
+    factors = [
+        np.array(gradient, args[k].dtype, order="C", ndmin=args[k].ndim)
+        for k, gradient in zip(active, gradients, strict=True)
+    ]
+    result = wrap(np.asarray(value))
+    frame = CompiledFrame(function, args, active)
+    segment, slot = TAPE.next_slot()
+    aval = AVALS.of(result._a)
+    inputs = [parent[OWN_SLOT] for parent in parents]
+    owner = [segment, slot, aval, np.array(inputs, np.int64), parents, factors, frame]
+    row = (slot, COMPILED | NARY << 32, aval, len(inputs), reach_of(slot, inputs), id(owner))
+    segment.extend(row)
+    result._own = owner
+    return result
+
+
+class CompiledFrame(RuleFrame):
+    """The Python part of such a record: for hooks, and to differentiate the gradient itself."""
+
+    __slots__ = ("active_", "arguments", "function")
+
+    def __init__(self, function: Any, args: tuple[Any, ...], active: tuple[int, ...]) -> None:
+        self.function = function
+        self.active_ = active
+        self.arguments = [save(a) if isinstance(a, Tensor) else a for a in args]
+
+    @property
+    def op_name(self) -> str:  # type: ignore[override]
+        return str(self.function.py_func.__name__)
+
+    def active(self) -> list[bool]:
+        return [True] * len(self.active_)
+
+    def contributions(self, sweep: Any, owner: Owner, g: Any) -> Gifts:
+        return [
+            (parent, np.asarray(g * factor, factor.dtype))
+            for parent, factor in zip(owner[OWN_INPUTS + 1], owner[OWN_FACTORS], strict=True)
+            if sweep.is_needed(parent[OWN_SLOT])
+        ]
+
+    def cotangents(
+        self, owner: Owner, parents: list[Owner | None], g: Any, wanted: Wanted
+    ) -> list[Any]:
+        slot = owner[OWN_SLOT]
+        args = [restore(a, slot) for a in self.arguments]
+        numbers = tuple(
+            k
+            for k, parent in zip(self.active_, parents, strict=True)
+            if parent is not None and wanted(parent)
+        )
+        gradients = derivatives.pullback(self.function, numbers, 0, "gradients")(*args)
+        found = dict(zip(numbers, gradients, strict=True))
+        return [g * found[k] if k in found else None for k in self.active_]
+
+
+# -- any result: the compiled derivative as a rule ------------------------------------------------
 
 
 class Recorded(Function):
@@ -53,14 +152,8 @@ class Recorded(Function):
         positions = tuple(
             k for k, a in enumerate(args) if isinstance(a, Tensor) and a.dtype in DTYPE_CODES
         )
-        kinds = tuple(map(numba.typeof, values))
-        changed = _changed(function, kinds)
-        for position in positions:
-            if position in changed:
-                raise TransformError(
-                    f"{function.py_func.__name__} writes into argument {position}, which is a "
-                    "tensor; let it work on a copy (x.copy()) and return the result"
-                )
+        facts = _facts(function, tuple(map(numba.typeof, values)))
+        _check_changed(function, facts, positions)
         ctx.function, ctx.positions = function, positions
         ctx.constants = [None if k in positions else v for k, v in enumerate(values)]
         ctx.save_for_backward(*(args[k] for k in positions))
@@ -103,18 +196,40 @@ def _tensors(value: Any) -> Any:
     return value
 
 
+@dataclass(frozen=True)
+class Facts:
+    """What recording has to know of a function for some types of arguments."""
+
+    changed: frozenset[int]  # arguments that it writes into
+    is_number: bool  # whether its result is one real number
+
+
 @functools.cache
-def _changed(function: Any, kinds: tuple[Any, ...]) -> frozenset[int]:
-    """Return which arguments a function writes into."""
+def _facts(function: Any, kinds: tuple[Any, ...]) -> Facts:
     if isinstance(function, derivatives.Derivative):
-        return frozenset()
+        return Facts(frozenset(), False)
     program = Program()
     instance = program.instance(function, tuple(map(types.unliteral, kinds)))
     program.analyse()
     leaves = instance.leaves()
-    found = set()
-    for position in instance.writes:
-        for number, param in enumerate(instance.function.params):
-            if leaves[position] == param:
-                found.add(number)
-    return frozenset(found)
+    changed = {
+        number
+        for position in instance.writes
+        for number, param in enumerate(instance.function.params)
+        if leaves[position] == param
+    }
+    result = instance.function.result
+    is_number = isinstance(result, ast.Name) and isinstance(
+        instance.function.types[result.id], types.Float
+    )
+    return Facts(frozenset(changed), is_number)
+
+
+def _check_changed(function: Any, facts: Facts, positions: tuple[int, ...]) -> None:
+    """Refuse a function that writes into a tensor."""
+    for position in positions:
+        if position in facts.changed:
+            raise TransformError(
+                f"{function.py_func.__name__} writes into argument {position}, which is a "
+                "tensor; let it work on a copy (x.copy()) and return the result"
+            )
