@@ -71,7 +71,7 @@ class Arrays:
         if isinstance(statement, Let) and statement.rule is not None:
             if statement.rule.base is not None:
                 pairs = [(statement.target, ast.Name(statement.rule.base))]
-            elif isinstance(statement.rule, rules.Passive) and is_array(
+            elif type(statement.rule) is rules.Passive and is_array(
                 self.types.get(statement.target)
             ):
                 # a view or a copy of an array without derivative: taken for a view

@@ -123,6 +123,10 @@ class Cotangents:
         """Write a line of reverse code."""
         self.writer(text)
 
+    def result(self, rule: Any, let: Let) -> str:
+        """Return the name of the result as it was, of an array that may be written since."""
+        return rule.z or let.target
+
     def replaced(self, expr: ast.expr, new: dict[str, str]) -> ast.expr:
         """Return an expression with names replaced."""
         return replace_names(expr, new)

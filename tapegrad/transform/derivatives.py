@@ -74,6 +74,10 @@ class Derivative(Recording):
         """Return what distinguishes it from other derivatives of the same base."""
         raise NotImplementedError
 
+    def base_kinds(self, kinds: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the types of the arguments that the base takes."""
+        return kinds[: len(inspect.signature(self.base.py_func).parameters)]
+
     def generate(self, program: Program, kinds: tuple[Any, ...]) -> str:
         """Write it for the types of its arguments; return the name of the function."""
         raise NotImplementedError
@@ -113,7 +117,7 @@ class Derivative(Recording):
         fingerprint = Fingerprint(self)
         fingerprint.complete &= not any(isinstance(kind, types.Dispatcher) for kind in kinds)
         key = fingerprint.key(repr(kinds))
-        recipe = store.Recipe(fingerprint)
+        recipe = store.Recipe(fingerprint, lambda: self.base.implementation(self.base_kinds(kinds)))
         namespace = store.load(key, recipe, self) if fingerprint.complete else None
         if namespace is None:
             program = Program()
@@ -175,7 +179,10 @@ def differentiable(program: Program, base: Any, kinds: tuple[Any, ...], wrap: bo
 
     With `wrap`, a function that calls the derivative, for rules of the call to be used.
     """
-    if not isinstance(base, Derivative):
+    ruled = getattr(base, "rule_vjp" if wrap else "rule_jvp", None)
+    if ruled is not None:
+        instance = program.instance(_caller(base), kinds)
+    elif not isinstance(base, Derivative):
         instance = program.instance(base, kinds)
     elif wrap and base.plain(kinds) is None:
         instance = program.instance(_caller(base), kinds)
@@ -186,8 +193,8 @@ def differentiable(program: Program, base: Any, kinds: tuple[Any, ...], wrap: bo
 
 
 @functools.cache
-def _caller(base: Derivative) -> Any:
-    """Return a numba function that calls a derivative."""
+def _caller(base: Any) -> Any:
+    """Return a numba function that calls another one, for the rule of the call to be used."""
     import numba
 
     names = ", ".join(inspect.signature(base.py_func).parameters)

@@ -67,6 +67,10 @@ class Forward:
         """Write a line."""
         self.writer(text)
 
+    def result(self, rule: Any, let: Let) -> str:
+        """Return the name of the result: it was just computed."""
+        return let.target
+
     def replaced(self, expr: ast.expr, new: dict[str, str]) -> ast.expr:
         """Return an expression with names replaced."""
         return replace_names(expr, new)

@@ -159,8 +159,9 @@ class Loops(Shadows):
             return False
         if self.keeps_inside(loop.body):
             return False
-        read: set[str] = set()
-        stores: set[str] = set()
+        added: set[str] = set()  # arrays whose cotangents are added to ...
+        read: set[str] = set()  # ... only read ...
+        stores: set[str] = set()  # ... and read and cleared
         for statement in loop.body:
             if isinstance(statement, Let):
                 rule = statement.rule
@@ -169,7 +170,7 @@ class Loops(Shadows):
                 ) or is_array(self.types.get(statement.target)):
                     return False
                 if isinstance(rule, rules.Load):
-                    read.add(self.arrays.of(rule.array))
+                    added.add(self.arrays.of(rule.array))
             elif isinstance(statement, Store):
                 if not self.is_active(statement.array):
                     continue
@@ -184,7 +185,7 @@ class Loops(Shadows):
                 stores.add(self.arrays.of(statement.array))
             else:
                 return False
-        return not read & stores
+        return not added & (read | stores) and not read & stores
 
     def is_recurrence(self, loop: Loop, going: list[Any]) -> bool:
         """Whether an iteration is a straight computation of one new value from the last."""

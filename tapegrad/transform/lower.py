@@ -378,9 +378,10 @@ class Lowering:
         index = self.resolve(store.index)
         part = ast.dump(ast.Subscript(array, index, ast.Load()))
         if isinstance(value, ast.Name) and is_array(self.types.get(value.id)):
-            if self.views.get(value.id) == part:
+            same = self.views.get(value.id) == part
+            if same and not store.op:
                 return  # it was changed in place
-            if store.op:
+            if store.op and not same:
                 self.inplaces.append((array.id, value.id, store.line))
         self.block.append(Store(array.id, index, value, store.op, store.line))
 

@@ -23,6 +23,7 @@ from tapegrad.transform.rules import (
     Passive,
     Rearrangement,
     Rule,
+    Step,
     Unknown,
     View,
     real_names,
@@ -51,7 +52,7 @@ _CHANGING = ("sort", "partition", "fill", "resize", "put", "itemset", "byteswap"
 def find(lowering: Any, expr: ast.expr, kind: Any) -> Rule:
     """Return the rule of an expression over atoms, whose value has the given type."""
     found = _find(lowering, expr, kind)
-    if isinstance(found, Passive) and not _is_plain(kind):
+    if type(found) is Passive and not _is_plain(kind):
         # nothing is known of it, and it may hold what reals went into
         inputs = real_names([expr], lowering)
         if inputs:
@@ -170,8 +171,8 @@ def _call_rule(lowering: Any, expr: ast.Call, kind: Any) -> Rule:
             op = None
     if op is not None and real and not expr.keywords and len(arguments) == len(op.arguments):
         return Elementary(op, list(arguments), whole, lowering)
-    if _hashed(dict.fromkeys(_STEPS, True), callee) and not whole:
-        return Passive(True)
+    if _hashed(dict.fromkeys(_STEPS, True), callee):
+        return Step(whole) if real else Passive(True)
     if (
         isinstance(callee, type)
         and issubclass(callee, (float, np.floating))

@@ -79,6 +79,14 @@ class Passive(Rule):
         self.cheap = cheap
 
 
+class Step(Passive):
+    """A function of reals that is constant between jumps: its derivative is zero."""
+
+    def __init__(self, whole: bool) -> None:
+        super().__init__(True)
+        self.fresh = whole
+
+
 class Part(Rule):
     """An item of a tuple that was passed as an argument."""
 
@@ -136,10 +144,10 @@ class Elementary(Rule):
         ]
         self._inputs = [new if n == old else n for n in self._inputs]
 
-    def partial(self, position: int, let: Let) -> ast.expr:
+    def partial(self, position: int, result: str) -> ast.expr:
         """Return the partial derivative by the operand at a position."""
         op = self.op
-        atoms = {"z": name(self.z or let.target)}
+        atoms = {"z": name(result)}
         atoms.update(zip(op.arguments, self.operands, strict=True))
         return partial(op, op.arguments[position], atoms, self.whole)
 
@@ -148,7 +156,7 @@ class Elementary(Rule):
         for position, operand in enumerate(self.operands):
             if isinstance(operand, ast.Name) and gen.is_active(operand.id):
                 if self.op.arguments[position] in self.op.rules:
-                    yield operand.id, self.partial(position, let)
+                    yield operand.id, self.partial(position, gen.result(self, let))
 
     def pull(self, gen: Any, let: Let) -> None:
         for operand, factor in self.terms(gen, let):
@@ -308,8 +316,8 @@ class Whole(Rule):
             if isinstance(atom, ast.Name) and atom.id == old:
                 self.operands[key] = name(new)
 
-    def _call(self, function: Any, special: dict[str, ast.expr], let: Let) -> ast.expr:
-        values = {**self.operands, "z": name(self.z or let.target), **special}
+    def _call(self, function: Any, special: dict[str, ast.expr], let: Let, gen: Any) -> ast.expr:
+        values = {**self.operands, "z": name(gen.result(self, let)), **special}
         code = function.py_func.__code__
         reads = code.co_varnames[: code.co_argcount]
         return _call(f"arrays.{function.py_func.__name__}", *(values[n] for n in reads))
@@ -326,7 +334,7 @@ class Whole(Rule):
                 gen.refuse(f"no derivative of {self.spec.name} by {argument!r} is known", let.line)
             whole = isinstance(self.types[atom.id], types.Array)
             bar = {f"{argument}_bar": name(gen.shadow(atom.id))} if whole else {}
-            call = self._call(function, {"g": name(g), **bar}, let)
+            call = self._call(function, {"g": name(g), **bar}, let, gen)
             if whole:
                 gen.line(call)
             else:
@@ -342,7 +350,7 @@ class Whole(Rule):
             function = self.spec.push.get(argument)
             if function is None:
                 gen.refuse(f"no derivative of {self.spec.name} by {argument!r} is known", let.line)
-            term = self._call(function, {f"{argument}_dot": name(gen.dot(atom.id))}, let)
+            term = self._call(function, {f"{argument}_dot": name(gen.dot(atom.id))}, let, gen)
             found = term if found is None else ast.BinOp(found, ast.Add(), term)
         gen.set_dot(let, found)
 
