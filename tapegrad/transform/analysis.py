@@ -14,6 +14,7 @@ from typing import Any
 from numba.core import types
 
 from tapegrad.transform import rules
+from tapegrad.transform.errors import TransformError
 from tapegrad.transform.ir import (
     Block,
     Function,
@@ -255,3 +256,23 @@ def unused_suffix(suffix: str, names: Iterable[str]) -> str:
         number += 1
         found = f"{suffix}{number}"
     return found
+
+
+def check_known(function: Function, activity: Activity) -> None:
+    """Refuse what depends on differentiated arguments and is not understood."""
+    for statement in walk(function.body):
+        if not isinstance(statement, Let):
+            continue
+        rule = statement.rule
+        error = getattr(rule, "error", None)
+        if error is None and not isinstance(rule, rules.Unknown):
+            continue
+        if any(activity.node(n) in activity.varied for n in rule.inputs()):
+            if error is not None:
+                raise error
+            raise TransformError(
+                f"cannot differentiate {rule.what}; use what is understood (docs/njit.md), give it "
+                "a rule (tg.njit, defvjp and defjvp), or pass it through tg.stop_gradient",
+                function.source,
+                statement.line,
+            )

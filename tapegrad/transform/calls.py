@@ -135,6 +135,11 @@ class Call(Rule):
             if isinstance(leaf, ast.Name) and is_real(self.types.get(leaf.id, types.none))
         ]
 
+    @property
+    def error(self) -> Any:
+        """Why the callee cannot be differentiated, None if it can."""
+        return self.instance.error
+
     def inputs(self) -> list[str]:
         return self._inputs
 
@@ -146,6 +151,10 @@ class Call(Rule):
 
     def written(self) -> list[str]:
         """Return the arrays that the callee writes."""
+        from tapegrad.transform.lower import is_array
+
+        if self.error is not None:
+            return [n for n in self._inputs if is_array(self.types[n])]
         found = []
         leaves = self.leaves()
         for position in self.instance.writes:
@@ -199,7 +208,7 @@ class Call(Rule):
 
     def is_differentiated(self, gen: Any, let: Let) -> bool:
         """Whether any cotangent goes into the call."""
-        if not any(gen.is_active(n) for n in self._inputs):
+        if self.error is not None or not any(gen.is_active(n) for n in self._inputs):
             return False
         outputs = [n for n in self.results(let) if gen.is_active(n)]
         return bool(outputs) or any(gen.is_active(n) for n in self.written())
@@ -264,7 +273,7 @@ class Call(Rule):
 
     def push_call(self, gen: Any, let: Let) -> None:
         """Write the call of the function that computes tangents as well."""
-        if not any(gen.is_active(n) for n in self._inputs):
+        if self.error is not None or not any(map(gen.is_active, self._inputs)):
             gen.write(f"{let.target} = {show(let.expr)}")
             self.zero_results(gen, let)
             return
@@ -307,6 +316,7 @@ class Ruled(Call):
             )
 
     uses_tape = False
+    error = None
 
     def contents(self) -> list[str]:
         return [leaf.id for leaf in self.leaves() if isinstance(leaf, ast.Name)]
@@ -356,6 +366,8 @@ class Ruled(Call):
 
     def push_call(self, gen: Any, let: Let) -> None:
         if self.jvp is None or let.leaves is not None:
+            if self.instance.error is not None and any(map(gen.is_active, self._inputs)):
+                raise self.instance.error
             super().push_call(gen, let)
             return
         gen.write(f"{let.target} = {show(let.expr)}")

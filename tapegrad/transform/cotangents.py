@@ -5,8 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from tapegrad.transform import rules
-from tapegrad.transform.analysis import Activity, Arrays, Scopes, scopes, unused_suffix
+from tapegrad.transform.analysis import Activity, Arrays, Scopes, check_known, scopes, unused_suffix
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.ir import (
     Function,
@@ -14,7 +13,6 @@ from tapegrad.transform.ir import (
     name,
     names_in,
     replace_names,
-    walk,
 )
 from tapegrad.transform.printer import Writer, show
 
@@ -75,21 +73,7 @@ class Cotangents:
         self.renamed: dict[str, str] = {}  # cotangents that have another name for a while
         self.scale = ""  # what contributions to the outside are multiplied by
         self.starts: list[str] = []  # what the reverse code of the function begins with
-        self._check()
-
-    def _check(self) -> None:
-        """Refuse what carries derivatives and is not understood."""
-        for statement in walk(self.function.body):
-            if isinstance(statement, Let) and isinstance(statement.rule, rules.Unknown):
-                if any(
-                    self.activity.node(n) in self.activity.varied for n in statement.rule.inputs()
-                ):
-                    self.refuse(
-                        f"cannot differentiate {statement.rule.what}; use what is understood "
-                        "(docs/njit.md), give it a rule with tg.njit and defvjp, or pass it "
-                        "through tg.stop_gradient",
-                        statement.line,
-                    )
+        check_known(function, self.activity)
 
     def refuse(self, what: str, line: int) -> None:
         """Raise the error for a line of the user's."""

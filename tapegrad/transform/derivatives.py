@@ -10,10 +10,12 @@ from __future__ import annotations
 import functools
 import inspect
 import linecache
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 from numba.core import sigutils, types
+from numba.core.errors import NumbaWarning
 from numba.core.registry import CPUDispatcher
 
 from tapegrad.kernels import native
@@ -93,7 +95,10 @@ class Derivative(Recording):
         if found is not None:
             return found.entry_point
         inner = self.implementation(arguments)
-        inner.compile(arguments)
+        with warnings.catch_warnings():
+            # functions that are passed as arguments keep numba from writing to its cache
+            warnings.filterwarnings("ignore", "Cannot cache compiled function", NumbaWarning)
+            inner.compile(arguments)
         compiled = inner.overloads[arguments]
         if arguments not in self.overloads:
             self.add_overload(compiled)
@@ -477,13 +482,23 @@ class Jacobian(Composed):
         found = []
         for number in self.numbers:
             x, kind = names[number], kinds[number]
-            if not is_array(result):
-                # one row
-                lines.append(f"    row = row_{number}({', '.join(copied)}, 1.0)")
-                lines.append(f"    found_{number} = row")
-            elif not is_array(kind):
+            if not is_array(kind):
                 lines.append(f"    _, column = column_{number}({', '.join(copied)}, 1.0)")
                 lines.append(f"    found_{number} = column")
+            elif not is_array(result) and not self.columns_only:
+                lines.append(f"    row = row_{number}({', '.join(copied)}, 1.0)")
+                lines.append(f"    found_{number} = row")
+            elif not is_array(result):
+                lines += [
+                    f"    found = np.zeros({x}.size)",
+                    f"    for k in range({x}.size):",
+                    f"        tangent = np.zeros({x}.size, {x}.dtype)",
+                    "        tangent[k] = 1.0",
+                    f"        tangents = tangent.reshape({x}.shape)",
+                    f"        _, column = column_{number}({', '.join(copied)}, tangents)",
+                    "        found[k] = column",
+                    f"    found_{number} = found.reshape({x}.shape)",
+                ]
             else:
                 shape = f"value.shape + {x}.shape"
                 lines.append(f"    found = np.empty((value.size, {x}.size), value.dtype)")

@@ -12,9 +12,9 @@ from typing import Any
 from numba.core import types
 
 from tapegrad.transform import printer, rules
-from tapegrad.transform.analysis import Activity, Arrays, unused_suffix
+from tapegrad.transform.analysis import Activity, Arrays, check_known, unused_suffix
 from tapegrad.transform.errors import TransformError
-from tapegrad.transform.ir import Block, Function, If, Let, Loop, Store, name, replace_names, walk
+from tapegrad.transform.ir import Block, Function, If, Let, Loop, Store, name, replace_names
 from tapegrad.transform.lower import is_array, is_real
 from tapegrad.transform.printer import Writer, show
 
@@ -39,15 +39,7 @@ class Forward:
         self.arrays = arrays
         self.activity = Activity(function, arrays, inputs, outputs)
         self.writer = Writer()
-        for statement in walk(function.body):
-            if isinstance(statement, Let) and isinstance(statement.rule, rules.Unknown):
-                inputs_ = statement.rule.inputs()
-                if any(self.activity.node(n) in self.activity.varied for n in inputs_):
-                    self.refuse(
-                        f"cannot differentiate {statement.rule.what}; use what is understood "
-                        "(docs/njit.md), or pass it through tg.stop_gradient",
-                        statement.line,
-                    )
+        check_known(function, self.activity)
 
     def refuse(self, what: str, line: int) -> None:
         """Raise the error for a line of the user's."""

@@ -30,6 +30,7 @@ class Instance:
         self.function: Function
         self.arrays: Arrays
         self.params: list[Any] = []  # atom or structure of every argument
+        self.error: TransformError | None = None  # why it cannot be differentiated
         self.writes: set[int] = set()  # positions of leaves of the arguments
 
     def leaves(self) -> list[str]:
@@ -88,19 +89,17 @@ class Program:
         """Bring all instances into the form that is differentiated."""
         while self._todo:
             instance = self._todo.pop()
-            source = Source(instance.dispatcher.py_func)
-            function = normalize(source)
-            scope = {**source._globals, **source._closure}
-            function.types, _ = infer(function, instance.kinds, scope)
-            for param, kind in zip(function.params, instance.kinds, strict=True):
-                function.types[param] = types.unliteral(kind)
-            lowering = Lowering(function, self)
-            instance.function = lowering.run()
-            instance.params = [lowering.parts.get(param, name(param)) for param in function.params]
+            try:
+                self._lower(instance)
+            except TransformError as error:
+                if not self.instances or instance is next(iter(self.instances.values())):
+                    raise
+                instance.error = error
+        known = [i for i in self.instances.values() if i.error is None]
         changed = True
         while changed:
             changed = False
-            for instance in self.instances.values():
+            for instance in known:
                 instance.arrays = Arrays(instance.function)
                 leaves = instance.leaves()
                 found = {
@@ -112,9 +111,22 @@ class Program:
                 if found != instance.writes:
                     instance.writes = found
                     changed = True
-        for instance in self.instances.values():
+        for instance in known:
             check_overlaps(instance)
             protect(instance)
+            instance.arrays = Arrays(instance.function)  # positions have changed
+
+    def _lower(self, instance: Instance) -> None:
+        """Bring one instance into the form that is differentiated."""
+        source = Source(instance.dispatcher.py_func)
+        function = normalize(source)
+        scope = {**source._globals, **source._closure}
+        function.types, _ = infer(function, instance.kinds, scope)
+        for param, kind in zip(function.params, instance.kinds, strict=True):
+            function.types[param] = types.unliteral(kind)
+        lowering = Lowering(function, self)
+        instance.function = lowering.run()
+        instance.params = [lowering.parts.get(param, name(param)) for param in function.params]
 
     def variant(
         self,
@@ -206,6 +218,9 @@ def overlap_checks(instance: Instance) -> list[str]:
     """Return the lines that refuse array arguments that overlap, where one of them is written."""
     kinds = instance.function.types
     leaves = instance.leaves()
+    texts: dict[str, str] = {}
+    for param, value in zip(instance.function.params, instance.params, strict=True):
+        texts.update((leaf, path) for path, leaf in paths(value, param))
     found = []
     for position in sorted(instance.writes):
         one = leaves[position]
@@ -217,10 +232,11 @@ def overlap_checks(instance: Instance) -> list[str]:
             if number == position or (number in instance.writes and number < position):
                 continue
             text = (
-                f"{instance.function.name} writes to {one}, which overlaps with {other}; "
-                "pass a copy to differentiate it"
+                f"{instance.function.name} writes to {texts[one]}, which overlaps with "
+                f"{texts[other]}; pass a copy to differentiate it"
             )
-            found += [f"if runtime.overlap({one}, {other}):", f"    raise ValueError({text!r})"]
+            found.append(f"if runtime.overlap({texts[one]}, {texts[other]}):")
+            found.append(f"    raise ValueError({text!r})")
     return found
 
 
