@@ -23,6 +23,7 @@ GROUPS = {
     "double": "Double backward",
     "modes": "Modes, forward alone",
     "complex": "Complex numbers",
+    "njit": "Functions of numba",
 }
 """Headings of the report."""
 
@@ -34,6 +35,20 @@ class Size:
     label: str
     draw: Mapping[str, Any]
     constants: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Loops:
+    """A program as loops for numba, which take the arrays of a workload, then its constants."""
+
+    primal: Callable[..., Any]
+    """A plain function in numba's language."""
+    by_hand: Callable[..., Any] | None = None
+    """Value and gradients, written by hand and compiled."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """What the decorators of the primal, numba's and tapegrad's, are given."""
+    nested: Callable[[], Callable[..., Any]] | None = None
+    """Where tapegrad differentiates within the program: makes that from tapegrad's functions."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +67,8 @@ class Workload:
     """Whether gradients are returned, accumulated in leaves, or not asked for."""
     leaf_hooks: bool = False
     """Whether leaves have a hook that runs after their gradients are accumulated."""
+    loops: Loops | None = None
+    """The same program for numba."""
 
     @property
     def name(self) -> str:
@@ -84,6 +101,11 @@ class Case:
     def label(self) -> str:
         """Workload and size, for people."""
         return f"{self.workload.name} {self.size.label}"
+
+    @cached_property
+    def arguments(self) -> tuple[Any, ...]:
+        """What the loops are called with: the arrays, then the constants."""
+        return *self.inputs, *self.size.constants.values()
 
     def loss(self, xp: Any) -> Callable[..., Any]:
         """The loss as a function of its arrays alone."""

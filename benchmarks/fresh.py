@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -70,6 +71,61 @@ def first_gradient_seconds(side_name: str) -> float:
     start = perf_counter()
     program.whole()
     return perf_counter() - start
+
+
+def first_call_seconds(side_name: str, workload_name: str) -> float:
+    """The first call of a function of numba's after the import, compilation and all."""
+    return start(side_name, workload_name)[1]
+
+
+def start_seconds(side_name: str, workload_name: str) -> float:
+    """The same with the import."""
+    return sum(start(side_name, workload_name))
+
+
+def start(side_name: str, workload_name: str) -> tuple[float, float]:
+    """Import numba or tapegrad, make a first call of its function or of its gradient: seconds.
+
+    What is compiled is kept on disk.
+    """
+    begin = perf_counter()
+    importlib.import_module("tapegrad" if side_name == "tapegrad.njit" else "numba")
+    imported = perf_counter()
+    side, case = kept_on_disk(side_name, workload_name)
+    ready = perf_counter()
+    side.prepare(case).whole()
+    return imported - begin, perf_counter() - ready
+
+
+def kept_on_disk(side_name: str, workload_name: str, *, largest: bool = False) -> tuple[Any, Any]:
+    """A side and a case of loops, small or large, whose compiled code is to be kept on disk."""
+    from .cases import Case
+    from .peers import SIDES
+    from .workloads import WORKLOADS
+
+    (side,) = (side for side in SIDES if side.name == side_name)
+    workload = WORKLOADS[workload_name]
+    loops = replace(workload.loops, options={**workload.loops.options, "cache": True})
+    size = workload.sizes[-1] if largest else workload.quick
+    return side, Case(replace(workload, loops=loops), size)
+
+
+def bytes_a_step(steps: str) -> dict[str, float]:
+    """Memory of a gradient through a loop, and how much more a second one takes."""
+    import tapegrad as tg
+
+    from .njit_loops import van_der_pol
+
+    value_and_grad = tg.value_and_grad(tg.njit(van_der_pol), (0, 1, 2, 3))
+
+    def peak(steps: int) -> int:
+        value_and_grad(2.0, 0.0, 1.0, 1.0, steps)
+        return peak_bytes()
+
+    peak(1000)
+    before = resident_bytes()
+    first, second = peak(int(steps)), peak(int(steps))
+    return {"step": (first - before) / int(steps), "second call": (second - first) / int(steps)}
 
 
 def training_bytes(package: str, iterations: str, backward: str) -> dict[str, int]:
@@ -158,7 +214,15 @@ def usage_peak() -> int:
 
 PROGRAMS: dict[str, Callable[..., Any]] = {
     program.__name__: program
-    for program in (import_seconds, first_gradient_seconds, training_bytes, graph_bytes)
+    for program in (
+        import_seconds,
+        first_gradient_seconds,
+        first_call_seconds,
+        start_seconds,
+        bytes_a_step,
+        training_bytes,
+        graph_bytes,
+    )
 }
 
 if __name__ == "__main__":

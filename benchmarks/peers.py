@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from .cases import Case
+from .cases import Case, Loops
 from .features import ignore
 
 
@@ -65,6 +65,8 @@ class Side(ABC):
     package: ClassVar[str]
     largest: ClassVar[float] = float("inf")
     """Elements in the differentiated inputs beyond which this side takes no part."""
+    longest: ClassVar[float] = 10_000
+    """Steps of a loop beyond which this side takes no part."""
 
     def available(self) -> bool:
         """Whether the library is installed."""
@@ -73,6 +75,8 @@ class Side(ABC):
     def suits(self, case: Case) -> bool:
         """Whether this side has what the case needs and is meant for its size."""
         if sum(case.inputs[i].size for i in case.wrt) > self.largest:
+            return False
+        if case.size.constants.get("steps", 0) > self.longest:
             return False
         xp = self.namespace()
         return all(hasattr(xp, name) for name in case.workload.needs)
@@ -119,9 +123,16 @@ class NumPy(Side):
             product=lambda x, y: x * y,
             sine_and_cosine=lambda x: (np.sin(x), np.cos(x)),
             own=np.copy,
+            **self.special(),
             **dict.fromkeys(("watch_tensor", "watch_node", "retain_grad"), ignore),
             **dict.fromkeys(("packed", "no_grad", "inference_mode"), nullcontext),
         )
+
+    @staticmethod
+    def special() -> dict[str, Callable[..., Any]]:
+        """Functions of SciPy, where it is installed."""
+        found = importlib.util.find_spec("scipy")
+        return {"erf": importlib.import_module("scipy.special").erf} if found else {}
 
     @staticmethod
     def logsumexp(x: np.ndarray, axis: int) -> np.ndarray:
@@ -320,6 +331,7 @@ class Autograd(Side):
             product=product,
             sine_and_cosine=sine_and_cosine,
             derivative=self.derivative,
+            erf=special.erf,
         )
 
     def prepare(self, case: Case) -> Program:
@@ -375,6 +387,7 @@ class Jax(Side):
             product=product,
             sine_and_cosine=sine_and_cosine,
             derivative=self.derivative,
+            erf=self.module.scipy.special.erf,
         )
 
     def arrays(self, case: Case) -> list[Any]:
@@ -386,6 +399,7 @@ class JaxJit(Jax):
     """JAX with value and gradient compiled into one program."""
 
     name = "jax.jit"
+    longest = float("inf")
 
     def namespace(self) -> Any:
         """With a scan in the place of long loops, which would take minutes to compile."""
@@ -401,6 +415,18 @@ class JaxJit(Jax):
         value_and_grad = self.module.value_and_grad(case.loss(self.namespace()), argnums=case.wrt)
         compiled, arrays = self.module.jit(value_and_grad), self.arrays(case)
         return Program(total=lambda: self.module.block_until_ready(compiled(*arrays)))
+
+    def second(self, case: Case, v: Any) -> Program:
+        """The second derivative by the first argument times v, forward over reverse."""
+        grad = self.module.grad(case.loss(self.namespace()))
+
+        @self.module.jit
+        def hvp(x, v, *others):
+            return self.module.jvp(lambda x: grad(x, *others), (x,), (v,))[1]
+
+        x, *others = self.arrays(case)
+        v = self.module.device_put(v)
+        return Program(lambda: self.module.block_until_ready(hvp(x, v, *others)))
 
 
 class JaxEager(Jax):
@@ -434,7 +460,85 @@ class JaxEager(Jax):
         return Program(forward, backward, total)
 
 
-SIDES: tuple[Side, ...] = (Tapegrad(), Torch(), JaxJit(), JaxEager(), Autograd(), NumPy())
+class Loop(Side):
+    """A side that runs programs as loops which numba compiles."""
+
+    package = "numba"
+
+    def suits(self, case: Case) -> bool:
+        """Whether there is such a program."""
+        return case.workload.loops is not None
+
+    def namespace(self) -> Any:
+        """None: the loops are complete."""
+        raise NotImplementedError
+
+    def prepare(self, case: Case) -> Program:
+        """The program of the loops, on the arguments as they are."""
+        assert case.workload.loops is not None
+        return self.program(case, case.workload.loops)
+
+    @abstractmethod
+    def program(self, case: Case, loops: Loops) -> Program:
+        """What is to be timed."""
+
+
+class Numba(Loop):
+    """The primal in plain numba, for reference."""
+
+    name = "numba primal"
+
+    def program(self, case: Case, loops: Loops) -> Program:
+        """A forward only."""
+        primal = self.module.njit(**loops.options)(loops.primal)
+        return Program(forward=lambda: primal(*case.arguments))
+
+
+class ByHand(Loop):
+    """Value and gradients written by hand for numba: the floor."""
+
+    name = "numba by hand"
+
+    def suits(self, case: Case) -> bool:
+        """Whether somebody has written them."""
+        return super().suits(case) and case.workload.loops.by_hand is not None
+
+    def program(self, case: Case, loops: Loops) -> Program:
+        """A total only: there is nothing to split."""
+        return Program(total=lambda: loops.by_hand(*case.arguments))
+
+
+class TapegradNjit(Loop):
+    """Value and gradients of a function of numba's, from this library."""
+
+    name = "tapegrad.njit"
+    package = "tapegrad"
+
+    def function(self, loops: Loops) -> Any:
+        """The program, decorated."""
+        return self.module.njit(**loops.options)(loops.nested() if loops.nested else loops.primal)
+
+    def program(self, case: Case, loops: Loops) -> Program:
+        """The forward is a plain call, which records nothing."""
+        function = self.function(loops)
+        value_and_grad = self.module.value_and_grad(function, case.wrt)
+        return Program(
+            forward=lambda: function(*case.arguments),
+            total=lambda: value_and_grad(*case.arguments),
+        )
+
+
+SIDES: tuple[Side, ...] = (
+    Tapegrad(),
+    TapegradNjit(),
+    Torch(),
+    JaxJit(),
+    JaxEager(),
+    Autograd(),
+    ByHand(),
+    Numba(),
+    NumPy(),
+)
 
 
 def installed() -> list[Side]:

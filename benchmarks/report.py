@@ -82,11 +82,13 @@ TIMING_COLUMNS = (
 
 
 def timing_rows(sides: Mapping[str, Seconds]) -> list[tuple[str, ...]]:
-    """A row for every side of a case; the primal is NumPy's.
+    """A row for every side of a case, beside tapegrad and the primal.
 
+    That is tapegrad.njit and numba's primal in a case of loops; tapegrad and NumPy's in others.
     Where tapegrad has a total, it is totals that are compared; else forwards.
     """
-    ours, primal = sides.get("tapegrad"), sides.get("NumPy primal")
+    ours = sides.get("tapegrad.njit") or sides.get("tapegrad")
+    primal = sides.get("numba primal") or sides.get("NumPy primal")
     phase = "total" if ours is None or ours.total else "forward"
     return [
         (
@@ -121,6 +123,34 @@ def summary_rows(measurements: Measurements) -> list[tuple[str, ...]]:
         if len(pair) == 2:
             cells = [duration(t) for s in pair for t in (s.forward, s.backward, s.total)]
             rows.append((" ".join(case), *cells, ratio(*(s.whole for s in pair))))
+    return rows
+
+
+LOOP_COLUMNS = (
+    "",
+    "numba primal",
+    "plain call",
+    "value and gradient",
+    "by hand",
+    "jax.jit",
+    "PyTorch",
+)
+
+
+def loop_rows(measurements: Measurements) -> list[tuple[str, ...]]:
+    """A row for every case of loops: numba's primal, and the others as multiples of it.
+
+    These are: the function that tapegrad.njit decorates, called as it is; its value and gradient;
+    and the value and gradient of others.
+    """
+    rows = []
+    for case, sides in measurements.items():
+        if "numba primal" not in sides or "tapegrad.njit" not in sides:
+            continue
+        primal, ours = sides["numba primal"].whole, sides["tapegrad.njit"]
+        others = [sides.get(name) for name in ("numba by hand", "jax.jit", "PyTorch")]
+        times = (ours.forward, ours.total, *(other and other.total for other in others))
+        rows.append((" ".join(case), duration(primal), *(ratio(t, primal) for t in times)))
     return rows
 
 

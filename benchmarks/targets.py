@@ -1,4 +1,7 @@
-"""How fast tapegrad means to be, as ratios to its peers, and whether a measurement says so."""
+"""How fast tapegrad means to be, as ratios to its peers, and whether a measurement says so.
+
+A peer that cannot do what tapegrad does, a primal, is measured by what it does.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -19,6 +22,7 @@ class Target:
     phase: str
     peer: str
     at_most: float
+    side: str = "tapegrad"
 
     def concerns(self, workload: str, size: str) -> bool:
         """Whether the target is about this case."""
@@ -43,6 +47,16 @@ SMALL_CHAINS = ("n=1", "n=8")
 CUSTOM = ("custom", "custom_in_context", "custom_two_inputs", "custom_two_outputs")
 TWICE = ("chain_twice", "mlp_hvp", "gradient_penalty")
 
+NJIT = (
+    ("logistic", "1000000 steps", 2.5),
+    ("van_der_pol", "100000 steps", 2.5),
+    ("rosenbrock", "n=1000000", 2.5),
+    ("gravity", "n=300", 2.0),
+    ("black_scholes", "n=100000", 2.5),
+    ("polynomial_fit", "n=4096", 3.0),
+    ("cascade", "n=10000 s=100", 3.0),
+)
+
 TARGETS = (
     Target("chain", SMALL_CHAINS, "total", "PyTorch", 1 / 4),
     Target("chain", SMALL_CHAINS, "total", "HIPS autograd", 1 / 10),
@@ -53,6 +67,10 @@ TARGETS = (
     Target("gmm", None, "total", "PyTorch", 1.0),
     *(Target(name, None, "total", "PyTorch", 1 / 3) for name in CUSTOM),
     *(Target(name, None, "total", "PyTorch", 1.0) for name in TWICE),
+    *(
+        Target(name, (size,), "total", "numba primal", at_most, "tapegrad.njit")
+        for name, size, at_most in NJIT
+    ),
 )
 
 
@@ -62,8 +80,8 @@ def verdicts(measurements: Measurements) -> Iterator[Verdict]:
         for (workload, size), sides in measurements.items():
             if not target.concerns(workload, size):
                 continue
-            if "tapegrad" not in sides or target.peer not in sides:
+            if target.side not in sides or target.peer not in sides:
                 continue
-            ours = getattr(sides["tapegrad"], target.phase)
-            theirs = getattr(sides[target.peer], target.phase)
+            ours = getattr(sides[target.side], target.phase)
+            theirs = getattr(sides[target.peer], target.phase) or sides[target.peer].whole
             yield Verdict(target, size, ours / theirs)

@@ -19,6 +19,7 @@ import numpy as np
 
 from . import report
 from .cases import GROUPS, Case
+from .njit_costs import COSTS
 from .peers import Side, disagreement, installed, outcome
 from .processes import PROCESSES
 from .targets import Measurements, verdicts
@@ -26,7 +27,7 @@ from .threads import measure_threads
 from .timing import Seconds, Stopwatch, sample_in_turn
 from .workloads import WORKLOADS
 
-OTHERS = {"threads": measure_threads, **PROCESSES}
+OTHERS = {"threads": measure_threads, **PROCESSES, **COSTS}
 """Measurements that are not of a workload in this thread."""
 
 
@@ -42,7 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         report.show_heading(GROUPS[group])
         measured = measure_group(list(chosen), sides, options.repetitions, problems)
         measurements.update(measured)
-        if rows := report.summary_rows(measured):
+        if rows := report.loop_rows(measured):
+            title = f"{GROUPS[group]}: multiples of the primal"
+            report.show_table(title, report.LOOP_COLUMNS, rows)
+        elif rows := report.summary_rows(measured):
             title = f"{GROUPS[group]}: tapegrad and PyTorch"
             report.show_table(title, report.SUMMARY_COLUMNS, rows)
     others = {
@@ -107,11 +111,11 @@ def compare(
 ) -> dict[str, Seconds]:
     """Time the sides that run the case and agree about it; note why others are left out.
 
-    The first peer that runs it says what is right, so tapegrad comes last here.
+    The first side that has a value or a gradient says what is right: tapegrad comes last here.
     """
     watches: dict[str, Stopwatch] = {}
     expected: dict[str, np.ndarray] = {}
-    for side in sorted(sides, key=lambda side: side.name == "tapegrad"):
+    for side in sorted(sides, key=lambda side: side.package == "tapegrad"):
         if not side.suits(case):
             continue
         try:
@@ -120,7 +124,7 @@ def compare(
         except Exception as error:
             trouble = f"{type(error).__name__}: {error}"
         else:
-            expected = expected or found
+            expected = found | expected
             trouble = disagreement(found, expected)
         if trouble:
             problems.append(f"{side.name} on {case.label}: {trouble}")

@@ -2,6 +2,9 @@
 
 from .cases import Workload
 from .features import FEATURES
+from .njit_workloads import NJIT_PROGRAMS
 from .programs import PROGRAMS
 
-WORKLOADS: dict[str, Workload] = {workload.name: workload for workload in (*PROGRAMS, *FEATURES)}
+WORKLOADS: dict[str, Workload] = {
+    workload.name: workload for workload in (*PROGRAMS, *FEATURES, *NJIT_PROGRAMS)
+}

@@ -1,0 +1,136 @@
+"""What else derivatives of numba's functions cost: compilation, a start, memory, second order."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from .cases import Case
+from .fresh import run_fresh, run_fresh_cold
+from .peers import JaxJit, Numba, Program, Side, TapegradNjit, disagreement
+from .processes import in_turn
+from .report import duration, ratio, show_table, size_in_bytes
+from .timing import Stopwatch, sample_in_turn
+from .workloads import WORKLOADS
+
+SCALAR = ("logistic", "van_der_pol", "rosenbrock", "gravity", "black_scholes")
+ARRAY = ("polynomial_fit", "cascade")
+SECOND = "hvp", "grad of grad"
+"""How products with a second derivative are made: forward over reverse, reverse over reverse."""
+
+
+def measure_compilation(sides: Sequence[Side], repetitions: int, quick: bool) -> dict[str, Any]:
+    """The first call of primal and gradient in new processes with empty caches, without imports."""
+    run = partial(run_fresh_cold, "first_call_seconds")
+    rounds = {name: first_calls(run, name, repetitions) for name in names(quick)}
+    show_pairs("Compilation of numba's functions", rounds, lambda primal: 3 * primal + 1)
+    return rounds
+
+
+def measure_starts(sides: Sequence[Side], repetitions: int, quick: bool) -> dict[str, Any]:
+    """Import and first call in new processes that find what they need on disk.
+
+    The round that is not counted compiles.
+    """
+    rounds = {}
+    for name in names(quick):
+        with TemporaryDirectory() as cache:
+            folders = {"TAPEGRAD_CACHE_DIR": cache, "NUMBA_CACHE_DIR": cache}
+            run = partial(run_fresh, "start_seconds", **folders)
+            rounds[name] = first_calls(run, name, max(repetitions, 2))
+    show_pairs("Start with numba's functions on disk", rounds, lambda primal: primal + 0.3)
+    return rounds
+
+
+def names(quick: bool) -> tuple[str, ...]:
+    """The programs that are compiled."""
+    return SCALAR[:1] if quick else SCALAR + ARRAY
+
+
+def first_calls(run: Callable[..., float], name: str, repetitions: int) -> dict[str, float]:
+    """Primal and gradient of a program in turn."""
+    sides = (Numba.name, TapegradNjit.name)
+    return in_turn({side: partial(run, side, name) for side in sides}, repetitions)
+
+
+def show_pairs(
+    title: str, rounds: dict[str, dict[str, float]], limit: Callable[[float], float]
+) -> None:
+    """Print the primal, value and gradient, and the limit that the first sets for the second."""
+    rows = []
+    for name, seconds in rounds.items():
+        primal, ours = seconds.values()
+        at_most = limit(primal)
+        verdict = "met" if ours <= at_most else "MISSED"
+        cells = (*map(duration, (primal, ours)), ratio(ours, primal), duration(at_most), verdict)
+        rows.append((name, *cells))
+    show_table(title, ("", "primal", "value and gradient", "ratio", "at most", ""), rows)
+
+
+def measure_steps(sides: Sequence[Side], repetitions: int, quick: bool) -> dict[str, Any]:
+    """Memory that a gradient through a long loop takes, and what another call adds."""
+    steps = 100_000 if quick else 10_000_000
+    found = run_fresh("bytes_a_step", steps)
+    rows = [(name, size_in_bytes(count)) for name, count in found.items()]
+    show_table(f"Memory for a step of van_der_pol, {steps} steps", ("", "bytes"), rows)
+    return found
+
+
+def measure_second(sides: Sequence[Side], repetitions: int, quick: bool) -> dict[str, Any]:
+    """Products of second derivatives by the first argument, beside primal and gradient."""
+    found = {}
+    for name in SCALAR:
+        workload = WORKLOADS[name]
+        case = Case(workload, workload.quick if quick else workload.sizes[-1])
+        watches = {what: Stopwatch(program) for what, program in second_programs(case).items()}
+        expected: dict[str, np.ndarray] = {}
+        for what, watch in watches.items():
+            result = watch.first_call()
+            if what not in ("primal", "gradient"):
+                product = {"the product": np.asarray(result)}
+                if trouble := disagreement(product, expected or product):
+                    raise RuntimeError(f"{what} on {case.label}: {trouble}")
+                expected = expected or product
+        sample_in_turn(list(watches.values()), repetitions)
+        found[case.label] = {what: watch.seconds().whole for what, watch in watches.items()}
+    rows = [
+        (label, duration(times["primal"]), *(ratio(times.get(w), times["primal"]) for w in WAYS))
+        for label, times in found.items()
+    ]
+    show_table("Second derivatives: multiples of the primal", ("", "primal", *WAYS), rows)
+    return found
+
+
+WAYS = ("gradient", *SECOND, "jax.jit hvp")
+
+
+def second_programs(case: Case) -> dict[str, Program]:
+    """Primal, gradient and products with the second derivative, in all ways there are."""
+    from . import njit_nested
+
+    v = direction(case)
+    programs = {"primal": Numba().prepare(case)}
+    jax = JaxJit()
+    if jax.available():
+        programs["jax.jit hvp"] = jax.second(case, v)
+    programs["gradient"] = Program(forward=TapegradNjit().prepare(case).total)
+    for what, second in zip(SECOND, njit_nested.second_derivatives(case), strict=True):
+        programs[what] = Program(forward=partial(second, *case.arguments, v))
+    return programs
+
+
+def direction(case: Case) -> Any:
+    """What the second derivative by the first argument is multiplied with."""
+    shape = case.inputs[0].shape
+    return np.random.default_rng(1).standard_normal(shape) if shape else 1.0
+
+
+COSTS: dict[str, Callable[[Sequence[Side], int, bool], Any]] = {
+    "njit-second": measure_second,
+    "njit-compile": measure_compilation,
+    "njit-start": measure_starts,
+    "njit-memory": measure_steps,
+}
+"""Measurements of tapegrad.njit beside those of its workloads."""

@@ -1,0 +1,86 @@
+"""Programs for numba that call derivatives of tapegrad's: within their loops, or to go further."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import tapegrad as tg
+
+from . import njit_loops
+from .cases import Case
+from .njit_workloads import NO_CHECKS
+
+# --------------------------------------------------------------------------------------------------
+# In a loop
+
+
+@tg.njit
+def energy(u, load):
+    """Energy of a displacement under a load."""
+    return math.exp(u) + 0.5 * u * u - load * u
+
+
+slope = tg.grad(energy)
+curvature = tg.grad(slope)
+
+
+def equilibria(load, steps):
+    """Squares of the points of least energy under each load, by Newton's method."""
+    total = 0.0
+    for i in range(load.size):
+        u = 0.0
+        for _ in range(steps):
+            u -= slope(u, load[i]) / curvature(u, load[i])
+        total += u * u
+    return total
+
+
+# --------------------------------------------------------------------------------------------------
+# Second derivatives by the first argument, reverse over reverse: the gradient of a gradient of one
+# number, and of the component of a gradient along v
+
+rosenbrock_slope = tg.grad(tg.njit(njit_loops.rosenbrock))
+gravity_slope = tg.grad(tg.njit(**NO_CHECKS)(njit_loops.gravity))
+black_scholes_slope = tg.grad(tg.njit(**NO_CHECKS)(njit_loops.black_scholes))
+
+
+@tg.njit
+def rosenbrock_along(x, v):
+    """Component of the gradient along v."""
+    return np.sum(rosenbrock_slope(x) * v)
+
+
+@tg.njit(**NO_CHECKS)
+def gravity_along(position, mass, v):
+    """Component of the gradient along v."""
+    return np.sum(gravity_slope(position, mass) * v)
+
+
+@tg.njit(**NO_CHECKS)
+def black_scholes_along(spot, volatility, rate, strike, maturity, v):
+    """Component of the gradient along v."""
+    return np.sum(black_scholes_slope(spot, volatility, rate, strike, maturity) * v)
+
+
+ALONG = {
+    "rosenbrock": rosenbrock_along,
+    "gravity": gravity_along,
+    "black_scholes": black_scholes_along,
+}
+
+
+def second_derivatives(case: Case) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Products with v, which comes last, forward over reverse and reverse over reverse."""
+    loops = case.workload.loops
+    function = tg.njit(**loops.options)(loops.primal)
+    hvp = tg.hvp(function)
+    if case.workload.name in ALONG:
+        return hvp, tg.grad(ALONG[case.workload.name])
+    twice = tg.grad(tg.grad(function))
+
+    def times_one(*arguments):
+        return twice(*arguments[:-1])
+
+    return hvp, times_one
