@@ -15,7 +15,8 @@ from collections.abc import Callable
 from typing import Any
 
 from numba.core import sigutils, types
-from numba.core.errors import NumbaWarning
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.errors import NumbaError, NumbaWarning
 from numba.core.registry import CPUDispatcher
 
 from tapegrad.kernels import native
@@ -94,14 +95,20 @@ class Derivative(Recording):
         found = self.overloads.get(arguments)
         if found is not None:
             return found.entry_point
-        inner = self.implementation(arguments)
-        with warnings.catch_warnings():
+        with global_compiler_lock, warnings.catch_warnings():
             # functions that are passed as arguments keep numba from writing to its cache
             warnings.filterwarnings("ignore", "Cannot cache compiled function", NumbaWarning)
-            inner.compile(arguments)
-        compiled = inner.overloads[arguments]
-        if arguments not in self.overloads:
-            self.add_overload(compiled)
+            inner = self.implementation(arguments)
+            try:
+                inner.compile(arguments)
+            except NumbaError as error:
+                raise TransformError(
+                    f"numba cannot compile {self.py_func.__name__} for "
+                    f"({', '.join(map(str, arguments))}): {error}"
+                ) from None
+            compiled = inner.overloads[arguments]
+            if arguments not in self.overloads:
+                self.add_overload(compiled)
         return compiled.entry_point
 
     def implementation(self, arguments: tuple[Any, ...]) -> Any:
