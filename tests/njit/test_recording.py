@@ -1,0 +1,171 @@
+"""Compiled functions called with tensors: one record, swept without Python."""
+
+import numpy as np
+import pytest
+
+import tapegrad as tg
+from tapegrad.transform import recording
+
+
+@tg.njit
+def wave(x, a):
+    s = 0.0
+    for i in range(a.size):
+        s += np.sin(x * a[i]) * np.exp(-a[i])
+    return s
+
+
+@tg.njit
+def parts(x, a, n):
+    return x * a, (a * a).sum() * n, n
+
+
+@tg.njit
+def scaled(u, b):
+    return u * (b * b).sum()
+
+
+@tg.njit
+def doubling(x, a):
+    a[0] *= 2.0
+    return x * a.sum()
+
+
+def wave_of_tensors(x, a):
+    return tg.sum(tg.sin(x * a) * tg.exp(-a))
+
+
+@pytest.fixture
+def leaves():
+    x = tg.tensor(0.5, requires_grad=True)
+    return x, tg.tensor(np.linspace(0.0, 1.0, 5), requires_grad=True)
+
+
+def test_one_record_without_python_in_the_sweep(leaves, monkeypatch):
+    def refuse(*args):
+        raise AssertionError("the sweep called Python")
+
+    monkeypatch.setattr(recording.CompiledFrame, "contributions", refuse)
+    tape = tg.current_tape()
+    before = len(tape.records)
+    y = wave(*leaves)
+    assert len(tape.records) == before + 1
+    y.backward()
+    expected = tg.grad(wave_of_tensors, (0, 1))(*(leaf.detach() for leaf in leaves))
+    for leaf, gradient in zip(leaves, expected):
+        np.testing.assert_allclose(leaf.grad, gradient, rtol=1e-12)
+
+
+def test_inside_a_graph(leaves):
+    x, a = leaves
+    (wave(x * x, a * 2) * 3 + wave(x, a)).backward()
+    u, b = (leaf.detach().requires_grad_() for leaf in leaves)
+    (wave_of_tensors(u * u, b * 2) * 3 + wave_of_tensors(u, b)).backward()
+    np.testing.assert_allclose(x.grad, u.grad, rtol=1e-12)
+    np.testing.assert_allclose(a.grad, b.grad, rtol=1e-12)
+
+
+def test_second_time(leaves):
+    y = wave(*leaves)
+    y.backward(retain_graph=True)
+    once = leaves[0].grad.clone()
+    y.backward()
+    np.testing.assert_allclose(leaves[0].grad, 2 * once)
+    with pytest.raises(RuntimeError, match="second time"):
+        y.backward()
+
+
+def test_only_what_is_asked_for(leaves):
+    x, a = leaves
+    (found,) = tg.autograd.grad(wave(x, a), a)
+    np.testing.assert_allclose(found, tg.grad(wave, 1)(0.5, a.detach().numpy()))
+    fixed = np.linspace(0.0, 1.0, 5)
+    np.testing.assert_allclose(tg.grad(lambda t: wave(t, fixed))(0.5), tg.grad(wave)(0.5, fixed))
+
+
+def test_the_same_tensor_twice():
+    a = tg.tensor([1.0, 2.0], requires_grad=True)
+
+    def product(p, q):
+        return scaled(p, a) + scaled(q, a)
+
+    x = tg.tensor(2.0, requires_grad=True)
+    product(x, x).backward()
+    np.testing.assert_allclose(x.grad, 10.0)
+    np.testing.assert_allclose(a.grad, [8.0, 16.0])
+
+
+def test_hooks(leaves):
+    x, a = leaves
+    y = wave(x, a)
+    y.register_hook(lambda g: 3 * g)
+    (found,) = tg.autograd.grad(y, x)
+    np.testing.assert_allclose(found, 3 * tg.grad(wave)(0.5, a.detach().numpy()))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_dtypes_and_strides(dtype):
+    u = tg.tensor(np.asarray(0.5, dtype), requires_grad=True)
+    b = tg.tensor(np.arange(12.0).reshape(3, 4)[:, ::2].T, requires_grad=True)
+    scaled(u, b).backward()
+    assert u.grad.dtype == dtype
+    np.testing.assert_allclose(u.grad, (b.detach().numpy() ** 2).sum())
+    np.testing.assert_allclose(b.grad, b.detach().numpy())
+
+
+def test_gradient_of_the_gradient(leaves):
+    x, a = leaves
+    (first,) = tg.autograd.grad(wave(x, a), x, create_graph=True)
+    second = tg.autograd.grad(first, [x, a])
+    u, b = (leaf.detach().requires_grad_() for leaf in leaves)
+    (expected,) = tg.autograd.grad(wave_of_tensors(u, b), u, create_graph=True)
+    for one, other in zip(second, tg.autograd.grad(expected, [u, b])):
+        np.testing.assert_allclose(one, other, rtol=1e-10)
+
+
+def test_several_results(leaves):
+    x, a = leaves
+    u, v, n = parts(x, a, 3)
+    assert n == 3
+    (u.sum() * v).backward()
+    values = a.detach().numpy()
+    np.testing.assert_allclose(x.grad, values.sum() * 3 * (values**2).sum())
+    gradient = 0.5 * 3 * (values**2).sum() + 0.5 * values.sum() * 6 * values
+    np.testing.assert_allclose(a.grad, gradient)
+
+
+def test_gradient_of_the_gradient_of_several_results(leaves):
+    x, a = leaves
+    u, v, _ = parts(x, a, 3)
+    (first,) = tg.autograd.grad((u * u).sum() * v, x, create_graph=True)
+    second = tg.autograd.grad(first, [x, a])
+    p, b = (leaf.detach().requires_grad_() for leaf in leaves)
+    (expected,) = tg.autograd.grad(((p * b) ** 2).sum() * (b * b).sum() * 3, p, create_graph=True)
+    for one, other in zip(second, tg.autograd.grad(expected, [p, b])):
+        np.testing.assert_allclose(one, other, rtol=1e-10)
+
+
+def test_without_recording(leaves):
+    with tg.no_grad():
+        y = wave(*leaves)
+    assert not y.requires_grad
+    np.testing.assert_allclose(y, wave(0.5, leaves[1].detach().numpy()))
+
+
+def test_overwritten_argument_is_noticed(leaves):
+    x, a = leaves
+    b = a * 1.0
+    y = wave(x, b)
+    with tg.no_grad():
+        b[0] = 7.0
+    y.backward(retain_graph=True)  # needs the values of the call only
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        tg.autograd.grad(y, x, create_graph=True)
+
+
+def test_refusals(leaves):
+    x, a = leaves
+    with pytest.raises(tg.TransformError, match="writes into argument 1"):
+        doubling(x, a)
+    with pytest.raises(TypeError, match="tuple of tensors"):
+        scaled(x, (a, a))
