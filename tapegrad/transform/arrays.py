@@ -70,6 +70,21 @@ def add_3_to_3(bar, g):
 
 
 @jit
+def assign_1(x, y):
+    """Give a vector the elements of another."""
+    for i in range(x.size):
+        x[i] = y[i]
+
+
+@jit
+def assign_2(x, y):
+    """Give a matrix the elements of another."""
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            x[i, j] = y[i, j]
+
+
+@jit
 def places(x):
     """Return the position of every element in row-major order, in an array of the same shape."""
     return np.arange(x.size).reshape(x.shape)

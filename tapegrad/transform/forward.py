@@ -129,7 +129,14 @@ class Forward:
             return
         text = self.dot(value.id) if active else "0.0"
         printer.write_store(
-            self.writer, Store(self.dot(store.array), store.index, name(text), store.op)
+            self.writer,
+            Store(
+                self.dot(store.array),
+                store.index,
+                name(text),
+                store.op,
+                ndim=store.ndim if active else 0,
+            ),
         )
 
     def branch(self, statement: If) -> None:

@@ -36,13 +36,17 @@ class Let:
 
 @dataclass
 class Store:
-    """``array[index] = value``; with `op` ``+`` or ``-``, ``array[index] += value``."""
+    """``array[index] = value``; with `op` ``+`` or ``-``, ``array[index] += value``.
+
+    If the value is an array of the array's own shape, `ndim` is that of both.
+    """
 
     array: str
     index: ast.expr
     value: Atom
     op: str = ""
     line: int = 0
+    ndim: int = 0
 
 
 @dataclass

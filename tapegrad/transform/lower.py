@@ -549,7 +549,7 @@ class Lowering:
         result = self.fresh("t")
         self.types[result] = types.Array(kind.dtype, kind.ndim, "C")
         self.let(Let(result, ast.BinOp(old, node, value), let.line))
-        self.block.append(Store(old.id, index, name(result), "", let.line))
+        self.block.append(Store(old.id, index, name(result), "", let.line, kind.ndim))
 
 
 def _may_write(let: Let, statics: dict[str, Any]) -> bool:

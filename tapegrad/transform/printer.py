@@ -18,6 +18,9 @@ from tapegrad.transform.ir import (
 UNDEFINED = "undefined"  # what prints for a value that a name does not have on some way
 
 
+_WHOLE = ast.dump(ast.Slice(None, None, None))
+
+
 class Writer:
     """Lines of Python with indentation."""
 
@@ -79,7 +82,18 @@ def assign(writer: Writer, pairs: list[tuple[str, str]]) -> None:
 
 
 def write_store(writer: Writer, store: Store) -> None:
-    """Write a store."""
+    """Write a store.
+
+    numba takes seconds to compile the assignment of a slice, so a whole array is assigned by a
+    function that is compiled once.
+    """
+    if ast.dump(store.index) == _WHOLE:
+        if store.op:
+            writer(f"{store.array} {store.op}= {show(store.value)}")
+            return
+        if store.ndim in (1, 2):
+            writer(f"arrays.assign_{store.ndim}({store.array}, {show(store.value)})")
+            return
     target = show(ast.Subscript(ast.Name(store.array, ast.Load()), store.index, ast.Load()))
     writer(f"{target} {store.op}= {show(store.value)}")
 
