@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import copy
+import math
 
 from tapegrad.transform.ir import (
     Block,
@@ -55,7 +57,17 @@ def show(node: ast.expr | ast.stmt | None) -> str:
     """Return the text of an expression."""
     if isinstance(node, ast.Constant) and isinstance(node.value, float):
         return show_number(node.value)
-    return ast.unparse(node) if node is not None else "None"
+    return ast.unparse(_Signs().visit(copy.deepcopy(node))) if node is not None else "None"
+
+
+class _Signs(ast.NodeTransformer):
+    """Makes the sign of a negative constant an operation, which prints with its parentheses."""
+
+    def visit_Constant(self, node: ast.Constant) -> ast.expr:
+        if isinstance(node.value, (int, float)) and not isinstance(node.value, bool):
+            if math.copysign(1.0, node.value) < 0:
+                return ast.UnaryOp(ast.USub(), ast.Constant(-node.value))
+        return node
 
 
 def show_value(value: ast.expr | None) -> str:
