@@ -65,6 +65,8 @@ class _Signs(ast.NodeTransformer):
 
     def visit_Constant(self, node: ast.Constant) -> ast.expr:
         if isinstance(node.value, (int, float)) and not isinstance(node.value, bool):
+            if node.value != node.value:
+                return ast.Name("np.nan", ast.Load())
             if math.copysign(1.0, node.value) < 0:
                 return ast.UnaryOp(ast.USub(), ast.Constant(-node.value))
         return node

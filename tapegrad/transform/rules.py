@@ -16,6 +16,7 @@ from numba.core import types
 from tapegrad.ops.kinds import Elementwise
 from tapegrad.transform.ir import Let, name, names_in
 from tapegrad.transform.partials import partial
+from tapegrad.transform.printer import show
 
 Atoms = list[ast.expr]
 
@@ -170,7 +171,7 @@ class Elementary(Rule):
             if isinstance(self.types[operand], types.Array):
                 gen.add_array(operand, product, self.types[let.target].ndim)
             else:
-                gen.add(operand, ast.unparse(_call("np.sum", product)), ast.Constant(1.0), product)
+                gen.add(operand, show(_call("np.sum", product)), ast.Constant(1.0), product)
 
     def push(self, gen: Any, let: Let) -> None:
         found: ast.expr | None = None
@@ -338,7 +339,7 @@ class Whole(Rule):
             if whole:
                 gen.line(call)
             else:
-                gen.add(atom.id, ast.unparse(call), ast.Constant(1.0), call)
+                gen.add(atom.id, show(call), ast.Constant(1.0), call)
 
     def push(self, gen: Any, let: Let) -> None:
         found: ast.expr | None = None

@@ -1,0 +1,353 @@
+"""Calls of other functions, recursion, rules of one's own, and what functions close over."""
+
+import numba
+import numpy as np
+import pytest
+from check import Cases, check, close, directional, module
+
+import tapegrad as tg
+
+A = np.array([0.3, 0.7, -0.4, 0.9])
+M33 = np.array([[1.3, 0.5, 0.1], [0.6, 2.4, 0.3], [0.2, -0.3, 1.7]])
+WEIGHTS = np.array([1.0, 2.0, 3.0, 4.0])
+RATE = 1.7
+COUNT = 3
+case = Cases()
+
+
+@tg.njit
+def square(x):
+    return x * x
+
+
+@numba.njit
+def cube(x):
+    return x * x * x
+
+
+@numba.njit(inline="always")
+def inlined(x):
+    return x * 3
+
+
+@tg.njit
+def scale(a, s):
+    for i in range(a.size):
+        a[i] *= s
+
+
+@tg.njit
+def two(x, y=2.0, n=1):
+    return x * y**n, x + y
+
+
+@tg.njit
+def made(n, x):
+    a = np.zeros(n)
+    a[:] = x
+    return a
+
+
+@tg.njit
+def apply(g, x):
+    return g(x) * 2
+
+
+@tg.njit
+def twice(g, x):
+    return apply(g, apply(g, x))
+
+
+@tg.njit
+def pair_product(a, i):
+    return a[i] * a[i + 1]
+
+
+@case(0.7, hvp=True)
+def of_numbers(x):
+    p, q = two(x)
+    r = two(x, y=q, n=2)
+    a = made(3, x)
+    a[1] *= x
+    s = square(x) + cube(square(x)) * cube(x) + inlined(x) * x
+    return s + p * q + r[0] * r[1] + (a * a).sum()
+
+
+@case(A, 0.7)
+def that_write(a, x):
+    scale(a, x)
+    s = a[1]
+    scale(a[1:3], a[0])
+    for i in range(3):
+        s += pair_product(a, i)
+        a[i] = s
+    scale(a[::-2], s)
+    return (a * a).sum() * s
+
+
+@case(0.7)
+def functions_as_arguments(x):
+    return apply(square, x) + apply(cube, x) + twice(square, x * 2)
+
+
+@case(0.7)
+def surroundings(x):
+    s = x * RATE
+    for i in range(COUNT):
+        s += WEIGHTS[i] * x**i * WEIGHTS.size
+    return s * (made(4, x) @ WEIGHTS) * np.dot(WEIGHTS, made(4, x))
+
+
+def enclosed():
+    factor, weights = 2.5, np.array([1.0, 2.0])
+
+    @tg.njit
+    def inner(x):
+        return x * factor * weights[1] + square(x)
+
+    return inner
+
+
+def composed(g):
+    @tg.njit
+    def outer(x):
+        return g(g(x)) * x
+
+    return outer
+
+
+def test_closures():
+    check(enclosed(), 0.7)
+    check(composed(square), 0.7)
+    check(composed(composed(cube)), 0.7)
+
+
+def test_closures_differ():
+    """Functions of one source with other captured values have derivatives of their own."""
+
+    def power(n):
+        @tg.njit
+        def f(x):
+            return x**n
+
+        return f
+
+    assert [tg.grad(power(n))(1.0) for n in (1, 2, 3)] == [1.0, 2.0, 3.0]
+
+
+# -- recursion -------------------------------------------------------------------------------------
+
+
+@tg.njit
+def power(n, x):
+    if n <= 0:
+        return 1.0
+    return x * power(n - 1, x)
+
+
+@tg.njit
+def bisected(a, low, high):
+    if high - low == 1:
+        return a[low] * a[low]
+    middle = (low + high) // 2
+    return bisected(a, low, middle) * 2.0 + np.sin(bisected(a, middle, high))
+
+
+@tg.njit
+def minor(a, rows, k):
+    """Determinant by expansion along columns; `rows` holds what is left, and is put back."""
+    n = a.shape[0]
+    if k == n:
+        return 1.0
+    s = 0.0
+    sign = 1.0
+    for i in range(n - k):
+        r = rows[i]
+        for j in range(i, n - k - 1):
+            rows[j] = rows[j + 1]
+        s += sign * a[r, k] * minor(a, rows, k + 1)
+        for j in range(n - k - 1, i, -1):
+            rows[j] = rows[j - 1]
+        rows[i] = r
+        sign = -sign
+    return s
+
+
+@tg.njit
+def doubled(a, k):
+    if k == a.size:
+        return 0.0
+    a[k] *= 2.0
+    return a[k] ** 2 + doubled(a, k + 1) * a[0]
+
+
+def test_recursion():
+    check(power, 4, 0.7, hvp=True)
+    check(bisected, A, 0, 4)
+    check(doubled, A, 0)
+
+
+def test_recursive_determinant():
+    (gradient,) = check(minor, M33, np.arange(3), 0, argnums=(0,))
+    np.testing.assert_allclose(gradient, np.linalg.det(M33) * np.linalg.inv(M33).T, 1e-12)
+
+
+# -- defaults --------------------------------------------------------------------------------------
+
+
+@tg.njit
+def with_defaults(x, y=3.0, n=2):
+    return x * y**n
+
+
+def test_default_arguments():
+    assert tg.grad(with_defaults)(0.7) == 9.0
+    assert tg.grad(with_defaults)(0.7, n=1) == 3.0
+    assert tg.grad(with_defaults)(0.7, 2.0) == 4.0
+    assert tg.value_and_grad(with_defaults)(x=1.0, n=1) == (3.0, 3.0)
+    with pytest.raises(tg.TransformError, match=r"argument 1 \(y\)"):
+        tg.grad(with_defaults, 1)(0.7)
+
+
+@tg.njit
+def optional(x, y=None):
+    if y is None:
+        return x * x
+    return x * y
+
+
+@case(0.7)
+def leaves_arguments_out(x):
+    return optional(x) + optional(x, 2.0) * with_defaults(x) + with_defaults(x, n=1)
+
+
+# -- rules -----------------------------------------------------------------------------------------
+
+
+@tg.njit
+def ruled(x):
+    return x * x
+
+
+@ruled.defvjp
+def ruled_vjp(x, z, g):
+    return (g * 100.0,)
+
+
+@ruled.defjvp
+def ruled_jvp(x, x_dot):
+    return 50.0 * x_dot
+
+
+@tg.njit
+def uses_ruled(x):
+    s = x
+    for _ in range(2):
+        s += ruled(x * 2)
+    return s
+
+
+@tg.njit
+def passes_ruled(x):
+    return apply(ruled, x)
+
+
+def test_rules_of_a_callee():
+    assert tg.grad(uses_ruled)(0.7) == 401.0
+    assert tg.jvp(uses_ruled)(0.7, 1.0)[1] == 201.0
+    assert tg.grad(passes_ruled)(0.7) == 200.0
+    assert tg.grad(ruled)(0.7) == 100.0
+    assert tg.jvp(ruled)(0.7, 1.0)[1] == 50.0
+
+
+@tg.njit
+def normalized(a, s):
+    return a / np.sqrt((a * a).sum()) * s
+
+
+@normalized.defvjp
+def normalized_vjp(a, s, z, g):
+    length = np.sqrt((a * a).sum())
+    u = a / length
+    return s / length * (g - u * (u * g).sum()), (u * g).sum()
+
+
+@case(A, 2.0, jvp=False)
+def uses_normalized(a, s):
+    return (normalized(a, s) * WEIGHTS).sum() * normalized(a * a, s)[1]
+
+
+def test_a_function_without_source_of_its_own_needs_a_rule():
+    f = module(
+        "import numpy as np, tapegrad as tg\n@tg.njit\ndef f(a):\n    return np.sort(a)[0] * a[1]\n"
+    )
+    with pytest.raises(tg.TransformError, match=r"np\.sort"):
+        tg.grad(f)(A)
+
+
+# -- stop_gradient, what is not differentiated -----------------------------------------------------
+
+
+@tg.njit
+def stopped(x, a):
+    b = tg.stop_gradient(a) * a
+    return tg.stop_gradient(x) * x + tg.stop_gradient(x * x) + b.sum()
+
+
+def test_stop_gradient():
+    g, h = tg.grad(stopped, (0, 1))(0.7, A)
+    close(g, 0.7, 1e-14)
+    close(h, A, 1e-14)
+    close(tg.jvp(stopped, (0, 1))(0.7, A, 1.0, A)[1], 0.7 + A @ A, 1e-14)
+    assert tg.hvp(stopped, 0)(0.7, A, 1.0) == 0.0
+
+
+@case(0.7)
+def random_numbers(x):
+    np.random.seed(3)  # noqa: NPY002 (what numba has)
+    s = 0.0
+    for _ in range(5):
+        u = np.random.random()  # noqa: NPY002
+        s += np.sin(u * x) * u
+    return s
+
+
+@tg.njit
+def writes_both(a, b):
+    a[0] *= 2
+    return a[0] * b[0] + b[1] * a[1]
+
+
+@case(A)
+def aliased_arguments(a):
+    return writes_both(a, a) + writes_both(a[1:], a[:2]) * writes_both(a[2:], a[:2])
+
+
+@case(A)
+def text_and_none(a):
+    word = "sine"
+    nothing = None
+    s = 0.0
+    if word == "sine" and nothing is None:
+        s = np.sin(a[0])
+    return s * a[1]
+
+
+def test_functions_with_text_arguments():
+    f = module(
+        "import tapegrad as tg\n@tg.njit\ndef f(x, how, y):\n"
+        "    if how == 'twice':\n        return x * 2\n    return x\n"
+    )
+    assert tg.grad(f)(0.7, "twice", None) == 2.0
+    assert tg.grad(f)(0.7, "once", None) == 1.0
+
+
+def test_arguments_after_the_call_in_forward_mode():
+    value, dot = tg.jvp(that_write, (0, 1))(A.copy(), 0.7, A.copy(), 1.0)
+    close(dot, directional(that_write, (A, 0.7), {0: A, 1: 1.0})[0], 1e-8)
+    close(value, that_write(A.copy(), 0.7), 1e-13)
+
+
+@pytest.mark.parametrize("name", case)
+def test_gradient(name):
+    case.check(name)

@@ -1,0 +1,189 @@
+"""What is not understood is refused, with the file, the line and a way out."""
+
+import inspect
+
+import numba
+import numpy as np
+import pytest
+from check import module
+
+import tapegrad as tg
+
+A = np.array([0.3, 0.7, -0.4])
+HEADER = """\
+import contextlib
+import math
+
+import numba
+import numpy as np
+
+import tapegrad as tg
+
+
+@tg.njit
+def f(x, a):
+"""
+FIRST = HEADER.count("\n")  # the line before the body
+
+# name: (body, line of the body that is shown, words of the message)
+REFUSED = {
+    "list": ("values = [x, x * 2]\nreturn values[0]", 1, ["list", "tuple"]),
+    "list of an array": ("values = list(a)\nreturn values[0]", 1, ["list"]),
+    "appended list": ("v = [x]\nv.append(x)\nreturn v[1]", 1, ["list", "array"]),
+    "dict": ("d = {1: x}\nreturn d[1]", 1, ["dict", "named tuples"]),
+    "set": ("d = {x, 2 * x}\nreturn x", 1, ["set", "array"]),
+    "list comprehension": ("v = [e * x for e in a]\nreturn v[0]", 1, ["comprehension", "loop"]),
+    "array of a comprehension": (
+        "b = np.array([e * x for e in a])\nreturn b.sum()",
+        1,
+        ["comprehension", "loop"],
+    ),
+    "dict comprehension": ("d = {k: x for k in range(3)}\nreturn d[0]", 1, ["dict"]),
+    "generator expression": ("s = sum(e * x for e in a)\nreturn s", 1, ["generator", "loop"]),
+    "try": (
+        "try:\n    y = x * 2\nexcept Exception:\n    y = x\nreturn y",
+        1,
+        ["try", "condition"],
+    ),
+    "with": ("with numba.objmode():\n    pass\nreturn x", 1, ["with"]),
+    "inner function": (
+        "def g(y):\n    return y * x\nreturn g(x)",
+        1,
+        ["inner function", "outside"],
+    ),
+    "lambda": ("g = lambda y: y * x\nreturn g(x)", 1, ["lambda", "define"]),
+    "starred": ("first, *rest = (x, x * 2, 3.0)\nreturn first", 1, ["starred"]),
+    "starred call": ("return max(*(x, 2.0))", 1, ["starred"]),
+    "global": ("global COUNT\nCOUNT = 1\nreturn x", 1, ["global", "argument"]),
+    "del": ("y = x\ndel y\nreturn x", 2, ["del"]),
+    "f-string": ("s = f'{x}'\nreturn x", 1, ["f-string"]),
+    "text of a number": ("s = str(x)\nreturn x * len(s)", 1, ["str"]),
+    "match": ("match x:\n    case 1.0:\n        return x\nreturn x * 2", 1, ["match", "if"]),
+    "sorting in place": ("a.sort()\nreturn a[0] * x", 1, ["sort"]),
+    "sorted copy": ("b = np.sort(a)\nreturn b[0] * x", 1, ["np.sort"]),
+    "unknown function of an array": ("b = np.cov(a)\nreturn b.sum() * x", 1, ["np.cov"]),
+    "spectrum": ("w = np.linalg.eigvalsh(np.outer(a, a))\nreturn w[0] * x", 1, ["eigvalsh"]),
+    "gamma": ("return math.gamma(x)", 1, ["gamma"]),
+    "complex numbers": ("z = x + 1j\nreturn z.real", 1, []),
+    "complex arrays": ("z = a * 1j\nreturn np.abs(z).sum()", 1, []),
+    "filled": ("a.fill(x)\nreturn a.sum()", 1, ["fill"]),
+    "chosen elements": ("a[a > 0] = x\nreturn a.sum()", 1, ["array chooses|index"]),
+    "attribute": ("a.flat[0] = x\nreturn a.sum()", 1, []),
+    "other type of the same memory": ("b = a.view(np.int64)\nreturn b[0] * x + a[0]", 1, ["view"]),
+    "some ways only": ("if x > 0:\n    return x", 1, ["ways only", "return"]),
+    "unknown name": ("return x * undefined_name", 1, ["undefined_name"]),
+    "no value": ("y = z * x\nz = y\nreturn y", 1, ["'z'"]),
+}
+
+
+def test_text_made_of_numbers():
+    """Plain numba does not understand it either."""
+    f = module(HEADER + "    s = '%s' % x\n    return x\n")
+    with pytest.raises(tg.TransformError, match="as it would not in a plain call"):
+        tg.grad(f)(0.5, A)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name):
+    """Of a function of a number and an array, by both."""
+    body, line, words = REFUSED[name]
+    text = HEADER + "".join(f"    {part}\n" for part in body.split("\n"))
+    f = module(text)
+    with pytest.raises(tg.TransformError) as caught:
+        tg.grad(f, (0, 1))(0.5, A.copy())
+    message = str(caught.value)
+    path = f.py_func.__code__.co_filename
+    assert f'File "{path}", line {FIRST + line}' in message, message
+    assert body.split("\n")[line - 1].strip() in message
+    for word in words:
+        assert any(part in message for part in word.split("|")), message
+    assert len(message) < 1000
+
+
+@pytest.mark.parametrize(
+    "text, word",
+    [
+        ("def f(*args):\n    return args[0]\n", "args"),
+        ("def f(x, **more):\n    return x\n", "args"),
+        ("def f(x):\n    yield x\n", "generator"),
+    ],
+)
+def test_refused_signatures(text, word):
+    f = module("import tapegrad as tg\n@tg.njit\n" + text)
+    with pytest.raises(
+        (TypeError, numba.NumbaError)
+    ) as caught:  # the call may be numba's to refuse
+        tg.grad(f)(0.5)
+    if isinstance(caught.value, tg.TransformError):
+        assert word in str(caught.value) and "line" in str(caught.value)
+
+
+def test_a_function_without_source():
+    scope = {}
+    exec("def f(x):\n    return x * x\n", scope)
+    f = tg.njit(scope["f"])
+    assert f(3.0) == 9.0
+    with pytest.raises(tg.TransformError, match=r"source of f cannot be read.*file"):
+        tg.grad(f)(3.0)
+
+
+def test_a_lambda():
+    f = tg.njit(lambda x: x * x)
+    assert f(3.0) == 9.0
+    with pytest.raises(tg.TransformError, match="def"):
+        tg.grad(f)(3.0)
+
+
+def test_not_a_function():
+    with pytest.raises(TypeError, match="expected a function"):
+        tg.njit("float64(float64)")
+    with pytest.raises(TypeError, match="expected a function"):
+        tg.njit(np.sin)
+
+
+@tg.njit
+def inner(a):
+    b = a.copy()
+    b.sort()
+    return b[0]
+
+
+@tg.njit
+def outer(a):
+    return inner(a * 2) * a[1]
+
+
+@tg.njit
+def outer_passive(a, x):
+    return inner(a) * x
+
+
+def test_the_line_is_that_of_the_callee():
+    _, first = inspect.getsourcelines(inner.py_func)
+    with pytest.raises(tg.TransformError, match=f"line {first + 3}, in inner"):
+        tg.grad(outer)(A)
+
+
+def test_what_carries_no_derivative_is_not_refused():
+    """The same callee, of what is not differentiated."""
+    assert tg.grad(outer_passive, 1)(A, 2.0) == -0.4
+    assert tg.jvp(outer_passive, 1)(A, 2.0, 1.0) == (-0.8, -0.4)
+
+
+def test_errors_of_types_say_that_they_are_numbas():
+    f = module("import tapegrad as tg\n@tg.njit\ndef f(x, s):\n    return x + s\n")
+    with pytest.raises(tg.TransformError, match="as it would not in a plain call"):
+        tg.grad(f)(0.5, "text")
+
+
+def test_forward_mode_refuses_the_same():
+    with pytest.raises(tg.TransformError, match="sort"):
+        tg.jvp(outer)(A, A)
+
+
+def test_a_refusal_does_not_spoil_what_follows():
+    f = module(
+        "import numpy as np, tapegrad as tg\n@tg.njit\ndef f(x, a):\n    np.sort(a)\n"
+        "    return x * x\n"
+    )
+    assert tg.grad(f)(3.0, A) == 6.0

@@ -1,0 +1,283 @@
+"""Numbers: every elementwise op, in both modes and precisions; operators; mixed kinds."""
+
+import functools
+import math
+
+import numpy as np
+import pytest
+from check import check, module, or_refused, slope
+
+import tapegrad as tg
+from tapegrad.ops.kinds import Elementwise
+from tapegrad.ops.op import TABLE
+
+NAMED = [name for name in ("at_least", "at_most") if name in TABLE]  # spelled maximum and minimum
+OPS = {k: op for k, op in TABLE.items() if isinstance(op, Elementwise) and k not in NAMED}
+# where to look, the default being (0.37, 0.72)
+POINTS = {
+    "arccosh": (1.7, 0.7),
+    "rint": (0.73, 0.7),
+    "floor_divide": (0.9, 0.37),
+    "mod": (-0.9, 0.37),
+    "fmod": (-0.9, 0.37),
+    "gammaln": (1.3, 0.7),
+    "digamma": (1.3, 0.7),
+    "polygamma": (1.3, 0.7),
+}
+# steps, which give integers, and what numba does not have
+NOT_IN_NUMBA = ("floor", "ceil", "trunc", "fmod", "cbrt")
+MATH = {
+    "fabs": "absolute",
+    "asin": "arcsin",
+    "acos": "arccos",
+    "atan": "arctan",
+    "atan2": "arctan2",
+    "asinh": "arcsinh",
+    "acosh": "arccosh",
+    "atanh": "arctanh",
+    "pow": "power",
+    "lgamma": "gammaln",
+    **{name: name for name in OPS if hasattr(math, name) and name not in NOT_IN_NUMBA},
+}
+
+
+def argument_text(op):
+    """The arguments of a call of an op in terms of x and y."""
+    if op.name == "where":
+        return "x > 0.5, x * y, x + y"
+    if op.name == "polygamma":
+        return "1, x"
+    return ", ".join("xy"[: len(op.arguments)])
+
+
+def calls():
+    """Every way to spell an op, with a point: (text, x, y)."""
+    found = []
+    for name, op in OPS.items():
+        for prefix, where in (("np", np), ("tg", tg)):
+            # numba's np.where of numbers is an array
+            if hasattr(where, name) and (prefix, name) != ("np", "where"):
+                found.append((f"{prefix}.{name}({argument_text(op)})", *place(name)))
+    for spelled, name in MATH.items():
+        found.append((f"math.{spelled}({argument_text(OPS[name])})", *place(name)))
+    return found
+
+
+def place(name):
+    return POINTS.get(name, (0.37, 0.72))
+
+
+ALONE = ("np.sinc", "np.angle", "tg.fmod", "tg.power")
+CALLS = {text: (x, y) for text, x, y in calls()}
+
+
+@functools.cache
+def family(prefix):
+    """A function of all calls with a prefix, weighted: a gradient for each call needs one compile.
+
+    It returns the sum of weights times calls.
+    """
+    texts = [text for text in CALLS if group(text) == prefix]
+    lines = [f"    if w[{k}] != 0:\n        s += w[{k}] * {text}" for k, text in enumerate(texts)]
+    source = "import math\nimport numpy as np\nimport tapegrad as tg\n\n@tg.njit\n"
+    source += "def f(w, x, y):\n    s = 0 * x\n" + "\n".join(lines) + "\n    return s\n"
+    return module(source), texts
+
+
+def group(text):
+    """The family of a call: by its module; a few go alone."""
+    return text if text.split("(")[0] in ALONE else text.split(".")[0]
+
+
+def evaluate(text, dtype):
+    """Value, gradient and tangent of one call at its point."""
+    f, texts = family(group(text))
+    w = np.zeros(len(texts), dtype)
+    w[texts.index(text)] = 1
+    x, y = map(dtype, CALLS[text])
+    value, gradient = tg.value_and_grad(f, (1, 2))(w, x, y)
+    tangent = tg.jvp(f, (1, 2))(w, x, y, dtype(0.4), dtype(-0.7))[1]
+    return value, gradient, tangent
+
+
+def differences_of(text):
+    f, texts = family(group(text))
+    w = np.eye(len(texts))[texts.index(text)]
+    x, y = CALLS[text]
+    return [
+        slope(lambda t: f(w, x + t, y), 1.0),
+        slope(lambda t: f(w, x, y + t), 1.0),
+    ]
+
+
+@pytest.mark.parametrize("text", CALLS)
+def test_op(text):
+    _, gradient, tangent = evaluate(text, float)
+    np.testing.assert_allclose(gradient, differences_of(text), 1e-8, 1e-8)
+    np.testing.assert_allclose(tangent, 0.4 * gradient[0] - 0.7 * gradient[1], 1e-12, 1e-12)
+
+
+@pytest.mark.parametrize("text", [text for text in CALLS if not text.startswith("math")])
+def test_op_beside_tensors(text):
+    _, gradient, _ = evaluate(text, float)
+    x, y = (tg.tensor(v, requires_grad=True) for v in CALLS[text])
+    scope = {"np": np, "tg": tg, "x": x, "y": y}
+    value = eval(text, scope) + 0 * (x + y)
+    value.backward()
+    np.testing.assert_allclose(gradient, [float(x.grad), float(y.grad)], 1e-12, 1e-12)
+
+
+@pytest.mark.parametrize("text", [text for text in CALLS if text.startswith("np")])
+def test_op_in_single_precision(text):
+    wide = evaluate(text, np.float64)
+    value, gradient, tangent = evaluate(text, np.float32)
+    np.testing.assert_allclose(value, wide[0], 1e-5, 1e-5)
+    np.testing.assert_allclose(gradient, wide[1], 1e-4, 1e-4)
+    np.testing.assert_allclose(tangent, wide[2], 1e-4, 1e-4)
+
+
+# -- operators -------------------------------------------------------------------------------------
+
+
+@tg.njit
+def operators(x, y):
+    z = x + y * 2 - 3 / y
+    z = z**2 + 2**x + x**y + x**3 + y**-1 + x**0.5
+    return z + (-x) ** 2 + (+y) * x + abs(x - y) + x % 0.26 + (x + y) // 0.3
+
+
+@tg.njit
+def augmented(x, y):
+    z = x
+    z += y
+    z *= x
+    z -= y * x
+    z /= y
+    z **= 2
+    z %= 10.0
+    t = x * 10
+    t //= 2.0
+    return z * t
+
+
+@tg.njit
+def conditional(x, y, z):
+    a = x if x > y else y * z
+    b = (x if x > 2 else (x * x if x > 0.1 else 0.0)) if x > 0 else -x
+    return a * b * (1.0 if (0 < x < y and not z > y) or x > 5 else z)
+
+
+@tg.njit
+def extremes(x, y, z):
+    return min(x, y, z) * max(x, y) + abs(-x) + max(x, 0.5) + min(1, y) * max(z, x, y, 0)
+
+
+@tg.njit
+def rounded(x):
+    s = np.floor(x) * x + np.ceil(x) * x + np.round(x) * x + int(x * 9) * x + round(x) * x
+    return s + math.floor(3 * x) * x + math.ceil(x) + math.trunc(3 * x) * x + bool(x) * x
+
+
+@tg.njit
+def powers(x, n):
+    return x**n + x**-2 + x**0 + n**x + math.pow(x, n) + pow(x, 2) + np.power(x, 3)
+
+
+@tg.njit
+def casts(x, y):
+    return float(x) * np.float64(y) + math.inf * 0 if x > 2 else float(x) * np.float64(y) * np.e
+
+
+@tg.njit
+def assigned(x):
+    y: float = x * 2
+    a = b = y * x
+    (c, d), e = (a, b * x), y
+    c, d = d, c
+    return c * d * e + c
+
+
+@pytest.mark.parametrize(
+    "f, args, tensors",
+    [
+        (operators, (0.3, 0.7), True),
+        (augmented, (0.43, 0.7), False),
+        (conditional, (0.3, 0.7, 0.4), True),
+        (extremes, (0.3, 0.7, 0.4), False),
+        (rounded, (0.7,), False),
+        (powers, (0.7, 3), False),
+        (casts, (0.7, 0.4), False),
+        (assigned, (0.7,), True),
+    ],
+    ids=lambda value: value.py_func.__name__ if hasattr(value, "py_func") else None,
+)
+def test_operators(f, args, tensors):
+    check(f, *args, tensors=tensors, hvp=f is operators)
+
+
+# -- kinds of numbers ------------------------------------------------------------------------------
+
+
+@tg.njit
+def integers(x, n, b):
+    y = n
+    y = y * x
+    k = 0
+    k += n
+    if b:
+        k = k + 1
+    t = 1
+    for _ in range(n):
+        t = t * x
+    s = 0
+    if n > 1:
+        s = x
+    u = 3 if b else x
+    return y * k + n // 2 + t * s + u * x + n / 3 * x + (n & 1) * x
+
+
+@tg.njit
+def mixed(x, y):
+    z = x * y
+    z += np.sin(x)
+    return z * 2 + np.exp(x) / y
+
+
+@tg.njit
+def constant(x):
+    return 2.0 if x > 3 else 1.0
+
+
+@pytest.mark.parametrize("b", [False, True])
+def test_integers_are_passive(b):
+    check(integers, 0.3, 3, b)
+
+
+def test_an_integer_argument_has_no_gradient():
+    with pytest.raises(tg.TransformError, match=r"argument 1 \(n\).*int64"):
+        tg.grad(integers, 1)(0.3, 3, True)
+
+
+def test_mixed_precision():
+    check(mixed, np.float32(0.3), 0.7)
+    check(mixed, np.float32(0.3), np.float32(0.7))
+    assert isinstance(tg.grad(mixed)(np.float32(0.3), 0.7), (float, np.floating))
+
+
+def test_a_constant_has_gradient_zero():
+    assert tg.value_and_grad(constant)(1.0) == (1.0, 0.0)
+
+
+def test_powers_of_zero():
+    f = module(
+        "import tapegrad as tg\n@tg.njit\ndef f(x):\n    return x ** 2 + x ** 1 + x ** 0 + 3 * x\n"
+    )
+    assert tg.value_and_grad(f)(0.0) == (1.0, 4.0)
+    assert tg.hvp(f)(0.0, 1.0) == 2.0
+
+
+def test_what_is_not_in_the_table_is_refused():
+    for text in ("math.gamma(x)", "math.copysign(x, -1.0)", "math.degrees(x)", "divmod(x, 0.3)[1]"):
+        f = module(f"import math, tapegrad as tg\n@tg.njit\ndef f(x):\n    return {text} * x\n")
+        with or_refused("line 4"):
+            check(f, 0.7)
