@@ -14,9 +14,9 @@ from typing import Any
 from numba.core import types
 
 from tapegrad.transform.functions import stop_gradient
-from tapegrad.transform.ir import Let, Structure, constant, leaves_of, name
+from tapegrad.transform.ir import Let, Structure, constant, leaves_of, name, reads, walk
 from tapegrad.transform.printer import show
-from tapegrad.transform.rules import Rule, real_names
+from tapegrad.transform.rules import Passive, Rule, real_names
 
 
 def function_of(kind: Any) -> Any:
@@ -31,11 +31,13 @@ def is_dispatcher(value: Any) -> bool:
 
 def find(lowering: Any, callee: Any, expr: ast.Call, kind: Any) -> Rule | None:
     """Return the rule of the call of a numba function or a transform, None for anything else."""
-    from tapegrad.transform import arrays
+    from tapegrad.transform import arrays, runtime
     from tapegrad.transform.lower import holds_real
 
     if callee is stop_gradient:
         return Stopped()
+    if callee is runtime.overlap:
+        return Passive(False)
     if callee in arrays.ADDITIONS:
         return Addition(lowering, expr)
     transform = getattr(callee, "_tapegrad_transform", None)
@@ -51,10 +53,33 @@ def find(lowering: Any, callee: Any, expr: ast.Call, kind: Any) -> Rule | None:
         inner = callee.plain(kinds)
         if inner is not None:
             return Call(lowering, inner, values, kinds)
+        from tapegrad.transform.derivatives import changed_arguments
+
+        for number in changed_arguments(callee, kinds):
+            if not _is_own_copy(lowering, values[number]):
+                raise lowering.refuse(
+                    f"{callee.py_func.__name__} writes into its argument {number}; pass a copy "
+                    "(x.copy()) to differentiate the call"
+                )
         return TransformCall(lowering, callee, values, kinds)
     if getattr(callee, "rule_vjp", None) is not None:
         return Ruled(lowering, callee, values, kinds)
     return Call(lowering, callee, values, kinds)
+
+
+def _is_own_copy(lowering: Any, value: Any) -> bool:
+    """Whether an argument is a copy that was made for one call."""
+    if not isinstance(value, ast.Name):
+        return False
+    statements = list(walk(lowering.function.body))
+    makers = [s for s in statements if isinstance(s, Let) and s.target == value.id]
+    copied = any(
+        isinstance(s.expr, ast.Call)
+        and isinstance(s.expr.func, ast.Attribute)
+        and s.expr.func.attr == "copy"
+        for s in makers
+    )
+    return copied and sum(reads(s).count(value.id) for s in statements) == 1
 
 
 def bind(lowering: Any, callee: Any, values: list[Any], expr: ast.Call) -> list[Any]:
@@ -410,6 +435,13 @@ class TransformCall(Rule):
 
     def contents(self) -> list[str]:
         return self._inputs
+
+    def written(self) -> list[str]:
+        """Return the arrays that the callee writes: copies of their own."""
+        from tapegrad.transform.derivatives import changed_arguments
+
+        changed = changed_arguments(self.callee, self.kinds)
+        return [self.values[k].id for k in changed]
 
     def rename(self, old: str, new: str) -> None:
         self.values = [_renamed(value, old, new) for value in self.values]

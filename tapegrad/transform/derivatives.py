@@ -22,6 +22,7 @@ from numba.core.registry import CPUDispatcher
 from tapegrad.kernels import native
 from tapegrad.tensor import Tensor
 from tapegrad.transform import store
+from tapegrad.transform.analysis import leaf_names
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.fingerprint import Fingerprint
 from tapegrad.transform.program import Instance, Program, write_pullback, write_pushforward
@@ -191,13 +192,14 @@ def differentiable(program: Program, base: Any, kinds: tuple[Any, ...], wrap: bo
 
     With `wrap`, a function that calls the derivative, for rules of the call to be used.
     """
+    changed = changed_arguments(base, kinds) if isinstance(base, Derivative) else frozenset()
     ruled = getattr(base, "rule_vjp" if wrap else "rule_jvp", None)
     if ruled is not None:
         instance = program.instance(_caller(base), kinds)
     elif not isinstance(base, Derivative):
         instance = program.instance(base, kinds)
     elif wrap and base.plain(kinds) is None:
-        instance = program.instance(_caller(base), kinds)
+        instance = program.instance(_caller(base, tuple(sorted(changed))), kinds)
     else:
         instance = program.instance(base.implementation(kinds), kinds)
     program.analyse()
@@ -205,16 +207,37 @@ def differentiable(program: Program, base: Any, kinds: tuple[Any, ...], wrap: bo
 
 
 @functools.cache
-def _caller(base: Any) -> Any:
+def _caller(base: Any, copied: tuple[int, ...] = ()) -> Any:
     """Return a numba function that calls another one, for the rule of the call to be used."""
     import numba
 
-    names = ", ".join(inspect.signature(base.py_func).parameters)
-    text = f"def {base.py_func.__name__}({names}):\n    return derivative({names})\n"
+    parameters = list(inspect.signature(base.py_func).parameters)
+    names = ", ".join(parameters)
+    given = ", ".join(f"{n}.copy()" if k in copied else n for k, n in enumerate(parameters))
+    text = f"def {base.py_func.__name__}({names}):\n    return derivative({given})\n"
     key = native.fingerprint(text.encode(), repr(id(base)).encode())
     function = native.compile_source(key, text, base.py_func.__name__)
     function.__globals__["derivative"] = base
     return numba.njit(function)
+
+
+@functools.cache
+def changed_arguments(function: Any, kinds: tuple[Any, ...]) -> frozenset[int]:
+    """Return the numbers of the arguments that a function (or what it is made of) writes into."""
+    root = function
+    while isinstance(root, Derivative):
+        root = root.base
+    program = Program()
+    count = len(inspect.signature(root.py_func).parameters)
+    instance = program.instance(root, tuple(types.unliteral(kind) for kind in kinds[:count]))
+    program.analyse()
+    leaves = instance.leaves()
+    written = {leaves[position] for position in instance.writes}
+    return frozenset(
+        number
+        for number, value in enumerate(instance.params)
+        if written.intersection(leaf_names(value))
+    )
 
 
 def check_numbers(

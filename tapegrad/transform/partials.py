@@ -215,5 +215,6 @@ class _Fold(ast.NodeTransformer):
         if op.name == "power":
             return ast.BinOp(arguments[0], ast.Pow(), arguments[1])
         if op.name == "absolute":
-            return ast.Call(ast.Name("abs", ast.Load()), arguments, [])
+            text = "np.abs" if self.whole else "abs"
+            return ast.Call(ast.Name(text, ast.Load()), arguments, [])
         return ast.Call(ast.Name(called(op), ast.Load()), arguments, [])

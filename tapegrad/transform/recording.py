@@ -14,7 +14,7 @@ from numba.core import types
 
 from tapegrad.autograd.function import Function
 from tapegrad.frames import RuleFrame, Wanted
-from tapegrad.modes import MODE
+from tapegrad.modes import MODE, PLAIN
 from tapegrad.saved import restore, save
 from tapegrad.tape.aval import AVALS, DTYPE_CODES
 from tapegrad.tape.code import OPS, PythonOp
@@ -57,7 +57,7 @@ def record(function: Any, *args: Any, **kwargs: Any) -> Any:
             f"{name}: got a tuple of tensors; pass the tensors as arguments of their own, or one "
             "tensor"
         )
-    if not MODE.special:
+    if not MODE.special or MODE.way() == PLAIN:
         active = tuple(k for k, a in enumerate(args) if isinstance(a, Tensor) and _is_active(a))
         values = tuple(map(_plain, args))
         if active:

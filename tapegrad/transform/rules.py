@@ -105,6 +105,11 @@ class Unknown(Rule):
         return self._inputs
 
 
+# ops whose derivative is infinite or nan somewhere
+_SINGULAR = {
+    "divide", "reciprocal", "power", "sqrt", "cbrt", "log", "log2", "log10", "log1p", "arcsin",
+    "arccos", "arccosh", "arctanh", "gammaln", "digamma", "polygamma", "hypot", "arctan2",
+}  # fmt: skip
 _ARITHMETIC = {
     "add", "subtract", "multiply", "divide", "negative", "positive", "reciprocal", "square", "sqrt",
     "absolute", "where", "sign", "maximum", "minimum", "fmax", "fmin", "at_least", "at_most",
@@ -168,12 +173,20 @@ class Elementary(Rule):
                 continue
             g = name(gen.shadow(let.target))
             product = _product(g, factor)
+            if self.op.name in _SINGULAR:
+                # what a choice did not take passes nothing on, whatever its derivative is there
+                nothing = ast.Compare(g, [ast.Eq()], [ast.Constant(0.0)])
+                product = _call("np.where", nothing, ast.Constant(0.0), product)
             if isinstance(self.types[operand], types.Array):
                 gen.add_array(operand, product, self.types[let.target].ndim)
             else:
                 gen.add(operand, show(_call("np.sum", product)), ast.Constant(1.0), product)
 
     def push(self, gen: Any, let: Let) -> None:
+        if self.whole and self.op.name == "where":
+            chosen = [name(gen.tangent(operand)) for operand in self.operands[1:]]
+            gen.set_dot(let, _call("np.where", self.operands[0], *chosen))
+            return
         found: ast.expr | None = None
         read = {let.target}
         for operand, factor in self.terms(gen, let):
