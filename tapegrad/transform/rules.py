@@ -239,7 +239,8 @@ class Linear(Rule):
     def push(self, gen: Any, let: Let) -> None:
         expr = let.expr
         for operand in self._inputs:
-            gen.set_dot(let, gen.replaced(expr, {operand: gen.dot(operand)}))
+            # the copy of an array without tangent may get one when it is written to
+            gen.set_dot(let, gen.replaced(expr, {operand: gen.tangent(name(operand))}))
 
 
 class Load(Rule):
