@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from .cases import Case
 from .fresh import run_fresh, run_fresh_cold
 from .peers import Side, TorchStyle
 from .report import duration, ratio, show_table, size_in_bytes
+from .workloads import WORKLOADS
 
 
 def in_turn(runs: dict[str, Callable[[], float]], repetitions: int) -> dict[str, float]:
@@ -37,7 +39,9 @@ def measure_first_gradients(
     sides: Sequence[Side], repetitions: int, quick: bool
 ) -> dict[str, float]:
     """The first gradient of a ten-op program in a new process."""
-    names = [side.name for side in sides if side.package != "numpy"]
+    ten = WORKLOADS["ten"]
+    case = Case(ten, ten.sizes[0])
+    names = [side.name for side in sides if side.package != "numpy" and side.suits(case)]
     runs = {name: partial(run_fresh, "first_gradient_seconds", name) for name in names}
     if "tapegrad" in runs:
         cold = partial(run_fresh_cold, "first_gradient_seconds", "tapegrad")
