@@ -135,7 +135,7 @@ class Derivative(Recording):
         if namespace is None:
             program = Program()
             entry = self.generate(program, kinds)
-            given = {**options(self.base), "cache": True}
+            given = {**options(self.base), "cache": not fingerprint.recursive}
             shown = ", ".join(f"{name}={value!r}" for name, value in given.items())
             text = "\n\n".join(f"@numba.njit({shown})\n{part}" for part in program.texts)
             about = {"entry": entry, "statics": recipe.write(program.statics, program.origins)}

@@ -23,12 +23,16 @@ class Fingerprint:
         The Python functions reached, in a fixed order.
     complete
         Whether all that was reached has a hash that holds in another process.
+    recursive
+        Whether a function calls itself: numba crashes on the machine code of such on disk.
     """
 
     def __init__(self, root: Any) -> None:
         self.digest = hashlib.sha256()
         self.functions: list[types.FunctionType] = []
         self.complete = True
+        self.recursive = False
+        self._open: list[types.FunctionType] = []  # those that are being looked at
         self._add(root)
 
     def key(self, *parts: Any) -> str:
@@ -68,9 +72,16 @@ class Fingerprint:
 
     def _function(self, function: types.FunctionType) -> None:
         if function in self.functions:
+            self.recursive |= function in self._open
             self._note(str(self.functions.index(function)))
             return
         self.functions.append(function)
+        self._open.append(function)
+        self._content(function)
+        self._open.pop()
+
+    def _content(self, function: types.FunctionType) -> None:
+        """Add the source of a function and what it names."""
         module = function.__module__ or ""
         if module.split(".")[0] in ("numpy", "numba", "math"):
             self._note(f"{module}.{function.__qualname__}")

@@ -39,6 +39,12 @@ PROGRAM = """
             s += weight(x[0]) * x[1]
         return s + own(x[1])
 
+    @tg.njit
+    def power(x, n):
+        if n == 1:
+            return x
+        return x * power(x, n - 1)
+
     slope = tg.grad(own)
 
     @tg.njit
@@ -51,6 +57,7 @@ PROGRAM = """
     print(tg.jacobian(tg.grad(total))(x.copy(), 4).tolist())
     print(tg.grad(tg.grad(weight))(0.5))
     print(tg.grad(nested)(2.0))
+    print(tg.value_and_grad(power)(2.0, 5))
 """
 
 
