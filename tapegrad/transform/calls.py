@@ -103,7 +103,12 @@ def bind(lowering: Any, callee: Any, values: list[Any], expr: ast.Call) -> list[
 
 
 class Stopped(Rule):
-    """``stop_gradient(x)``."""
+    """``stop_gradient(x)``, which is a copy where `x` is an array."""
+
+    fresh = True
+
+    def push(self, gen: Any, let: Let) -> None:
+        gen.set_dot(let, None)
 
 
 class Addition(Rule):
@@ -303,7 +308,7 @@ class Call(Rule):
             self.zero_results(gen, let)
             return
         active = self.active_leaves(gen)
-        function = gen.program.tangent(self.instance, active, self.same_arrays(gen))
+        function = gen.program.tangent(self.instance, active)
         arguments = [text_of(value) for value in self.values]
         for leaf, is_active in zip(self.leaves(), active, strict=True):
             if is_active:

@@ -97,7 +97,20 @@ def register() -> None:
         if isinstance(op, Elementwise) and op.formula is not None:
             for function in {op.public, PUBLIC.get(op.name, op.public)}:
                 overload(function, strict=False)(_implementation(op))
-    overload(stop_gradient)(lambda x: lambda x: x)
+    overload(stop_gradient)(_stopped)
+
+
+def _stopped(x: Any) -> Any:
+    """Return the implementation for a type: an array is copied, lest two names write to it."""
+    from numba.core.types import Array
+
+    def copied(x: Any) -> Any:
+        return x.copy()
+
+    def same(x: Any) -> Any:
+        return x
+
+    return copied if isinstance(x, Array) else same
 
 
 def stop_gradient(x: Any) -> Any:

@@ -56,12 +56,8 @@ class Keeping(Cotangents):
             outer[scope.statement.trips] = None
         for statement in scope.block:
             if id(statement) in again:
-                printer.write_block(writer, [self.unchecked(statement)])
+                printer.write_block(writer, [statement])
         return outer
-
-    def unchecked(self, statement: Any) -> Any:
-        """Return a statement as it is computed again."""
-        return statement
 
     def reads_again(self, maker: Any) -> list[str]:
         """Return what has to be there to compute a statement again."""

@@ -171,7 +171,7 @@ def _call_rule(lowering: Any, expr: ast.Call, kind: Any) -> Rule:
             op = None
     if op is not None and real and not expr.keywords and len(arguments) == len(op.arguments):
         return Elementary(op, list(arguments), whole, lowering)
-    if _hashed(dict.fromkeys(_STEPS, True), callee):
+    if _is_among(_STEPS, callee):
         return Step(whole) if real else Passive(True)
     if (
         isinstance(callee, type)
@@ -185,14 +185,19 @@ def _call_rule(lowering: Any, expr: ast.Call, kind: Any) -> Rule:
     text = getattr(callee, "__name__", "")
     if module.startswith("numpy"):
         return _numpy(lowering, expr, callee, text, kind, list(arguments))
-    if not real and not whole and _hashed(dict.fromkeys(_PURE, True), callee):
+    if not real and not whole and _is_among(_PURE, callee):
         return Passive(True)
     if inputs:
         found = arrays.find(lowering, text, list(arguments), expr.keywords, kind)
         if found is not None and module in ("", "builtins", "numpy"):
             return found
         return Unknown(inputs, f"the call of {expr.func.id}")
-    return Passive(_hashed(dict.fromkeys(_PURE, True), callee) or module == "math")
+    return Passive(_is_among(_PURE, callee) or module == "math")
+
+
+def _is_among(functions: Any, callee: Any) -> bool:
+    """Whether a callee, which need not be hashable, is one of some functions."""
+    return any(function is callee for function in functions)
 
 
 def _hashed(table: dict[Any, Any], key: Any) -> Any:

@@ -146,7 +146,7 @@ class Program:
         write_split(self, instance, found, same, kept)
         return found
 
-    def tangent(self, instance: Instance, active: tuple[bool, ...], same: bool) -> str:
+    def tangent(self, instance: Instance, active: tuple[bool, ...]) -> str:
         """Return the function that computes tangents as well, generating it at first use."""
         key = (id(instance), active)
         if key not in self.tangents:
@@ -264,7 +264,7 @@ def write_pushforward(program: Program, instance: Instance, params: list[int]) -
         if is_real(function.types.get(leaf, types.none))
     ]
     active = tuple(leaf in inputs for leaf in instance.leaves())
-    inner = program.tangent(instance, active, False)
+    inner = program.tangent(instance, active)
     entry = program.fresh(f"{function.name}_pushforward")
     suffix = unused_suffix("_dot", function.types)
     tangents = [f"{function.params[k]}{suffix}" for k in params]

@@ -351,3 +351,19 @@ def test_arguments_after_the_call_in_forward_mode():
 @pytest.mark.parametrize("name", case)
 def test_gradient(name):
     case.check(name)
+
+
+@tg.njit
+def written_after_stop(x, s):
+    y = tg.stop_gradient(x)
+    y[0] = s * s
+    return x[0] * s + y[0] * x[1]
+
+
+def test_stopped_array_is_a_copy():
+    x = np.array([2.0, 3.0])
+    gx, gs = tg.grad(written_after_stop, (0, 1))(x.copy(), 0.5)
+    np.testing.assert_allclose(gx, [0.5, 0.25])
+    np.testing.assert_allclose(gs, 2.0 + 2 * 0.5 * 3.0)
+    _, tangent = tg.jvp(written_after_stop, (0, 1))(x.copy(), 0.5, np.ones(2), 1.0)
+    np.testing.assert_allclose(tangent, gx.sum() + gs)
