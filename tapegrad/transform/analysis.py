@@ -59,7 +59,6 @@ class Arrays:
         self.types = function.types
         self._parent: dict[str, str] = {}
         self.stores: dict[str, list[int]] = {}  # root positions of writes, by class
-        self._returned: set[str] = set()
         for statement in walk(function.body):
             self._join(statement)
         for position, statement in enumerate(function.body):
@@ -68,29 +67,28 @@ class Arrays:
                     self.stores.setdefault(self.of(array), []).append(position)
 
     def _join(self, statement: Any) -> None:
-        pairs: Iterable[tuple[str, Any]] = ()
+        groups: Iterable[list[Any]] = ()
         if isinstance(statement, Let) and statement.rule is not None:
-            if statement.rule.base is not None:
-                pairs = [(statement.target, ast.Name(statement.rule.base))]
-            elif type(statement.rule) is rules.Passive and is_array(
-                self.types.get(statement.target)
-            ):
-                # a view or a copy of an array without derivative: taken for a view
-                arrays = [n for n in names_in(statement.expr) if is_array(self.types.get(n))]
-                pairs = [(statement.target, ast.Name(n)) for n in arrays]
+            groups = self._joined_by(statement)
         elif isinstance(statement, If):
-            pairs = [(p.target, atom) for p in statement.phis for atom in (p.then, p.orelse)]
+            groups = [[p.target, p.then, p.orelse] for p in statement.phis]
         elif isinstance(statement, Loop):
-            pairs = [
-                (c.phi, atom)
-                for c in statement.carried
-                for atom in (c.init, c.next, ast.Name(c.out))
-            ]
-        for one, atom in pairs:
-            if isinstance(atom, ast.Name) and is_array(self.types.get(one)):
-                first, second = self.of(one), self.of(atom.id)
-                if first != second and is_array(self.types.get(atom.id)):
-                    self._parent[first] = second
+            groups = [[c.phi, c.init, c.next, c.out] for c in statement.carried]
+        for group in groups:
+            names = [a.id if isinstance(a, ast.Name) else a for a in group]
+            self.unite([n for n in names if isinstance(n, str) and is_array(self.types.get(n))])
+
+    def _joined_by(self, let: Let) -> list[list[Any]]:
+        """Return the groups of names that an operation makes show the same elements."""
+        rule = let.rule
+        if hasattr(rule, "shared"):
+            return rule.shared(let)
+        if rule.base is not None:
+            return [[let.target, rule.base]]
+        if rule.fresh or (type(rule) is rules.Passive and is_new(let)):
+            return []
+        # of what is unknown, and of arrays without derivative: taken for a view
+        return [[*defined(let), *names_in(let.expr)]]
 
     def of(self, array: str) -> str:
         """Return the name that stands for all names of the same array."""
@@ -108,6 +106,14 @@ class Arrays:
                 if merged:
                     self.stores[first] = merged
 
+    def names(self) -> dict[str, list[str]]:
+        """Return all arrays by the name that stands for their class."""
+        found: dict[str, list[str]] = {}
+        for identifier, kind in self.types.items():
+            if is_array(kind):
+                found.setdefault(self.of(identifier), []).append(identifier)
+        return found
+
     def is_stored(self, array: str) -> bool:
         """Whether an array is written anywhere."""
         return self.of(array) in self.stores
@@ -122,11 +128,18 @@ def written(statement: Any) -> list[str]:
     """Return the arrays that a statement itself writes."""
     if isinstance(statement, Store):
         return [statement.array]
-    if isinstance(statement, Let) and hasattr(statement.rule, "written"):
-        return statement.rule.written()
-    if isinstance(statement, Let) and isinstance(statement.rule, rules.Unknown):
-        return statement.rule.inputs()
-    return []
+    return statement.rule.written() if isinstance(statement, Let) else []
+
+
+_NEW = ("copy", "flatten", "astype", "sum", "cumsum", "argsort", "nonzero")  # methods
+
+
+def is_new(let: Let) -> bool:
+    """Whether an operation on arrays without derivative makes an array of its own."""
+    expr = let.expr
+    if isinstance(expr, ast.Call) and isinstance(expr.func, ast.Attribute):
+        return expr.func.attr in _NEW
+    return isinstance(expr, (ast.BinOp, ast.UnaryOp, ast.Compare))
 
 
 class Activity:

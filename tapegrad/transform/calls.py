@@ -11,10 +11,21 @@ import ast
 import inspect
 from typing import Any
 
+import numba
 from numba.core import types
 
 from tapegrad.transform.functions import stop_gradient
-from tapegrad.transform.ir import Let, Structure, constant, leaves_of, name, reads, walk
+from tapegrad.transform.ir import (
+    Let,
+    Structure,
+    constant,
+    defined,
+    leaves_of,
+    name,
+    names_in,
+    reads,
+    walk,
+)
 from tapegrad.transform.printer import show
 from tapegrad.transform.rules import Passive, Rule, real_names
 
@@ -37,7 +48,9 @@ def find(lowering: Any, callee: Any, expr: ast.Call, kind: Any) -> Rule | None:
     if callee is stop_gradient:
         return Stopped()
     if callee is runtime.overlap:
-        return Passive(False)
+        return Passive(True)
+    if callee in (runtime.push_array, runtime.pop_array):
+        return Keep(lowering, expr)
     if callee in arrays.ADDITIONS:
         return Addition(lowering, expr)
     transform = getattr(callee, "_tapegrad_transform", None)
@@ -47,13 +60,13 @@ def find(lowering: Any, callee: Any, expr: ast.Call, kind: Any) -> Rule | None:
     values = bind(lowering, callee, values, expr)
     kinds = tuple(lowering.type_of(value) for value in values)
     real = any(holds_real(k) for k in kinds)
-    if not real:
+    if not real and (transform is not None or not any(map(holds_array, kinds))):
         return None
     if transform is not None:
         inner = callee.plain(kinds)
         if inner is not None:
             return Call(lowering, inner, values, kinds)
-        from tapegrad.transform.derivatives import changed_arguments
+        from tapegrad.transform.derivatives import changed_arguments, shared_results
 
         for number in changed_arguments(callee, kinds):
             if not _is_own_copy(lowering, values[number]):
@@ -61,8 +74,13 @@ def find(lowering: Any, callee: Any, expr: ast.Call, kind: Any) -> Rule | None:
                     f"{callee.py_func.__name__} writes into its argument {number}; pass a copy "
                     "(x.copy()) to differentiate the call"
                 )
+        if shared_results(callee, kinds):
+            raise lowering.refuse(
+                f"{callee.base.py_func.__name__} returns (a view of) its argument; return a copy "
+                "to differentiate the call of its derivative"
+            )
         return TransformCall(lowering, callee, values, kinds)
-    if getattr(callee, "rule_vjp", None) is not None:
+    if any(getattr(callee, rule, None) is not None for rule in ("rule_vjp", "rule_jvp")):
         return Ruled(lowering, callee, values, kinds)
     return Call(lowering, callee, values, kinds)
 
@@ -94,12 +112,31 @@ def bind(lowering: Any, callee: Any, values: list[Any], expr: ast.Call) -> list[
         if parameter.name in named:
             found.append(named[parameter.name])
         elif parameter.default is not parameter.empty:
-            if not isinstance(parameter.default, (int, float, bool, type(None))):
-                raise lowering.refuse(
-                    f"cannot differentiate a call that leaves out {parameter.name!r}; pass it"
-                )
-            found.append(constant(parameter.default))
+            found.append(_default(lowering, callee, parameter))
     return found
+
+
+def _default(lowering: Any, callee: Any, parameter: inspect.Parameter) -> Any:
+    """Return what stands for an argument that a call leaves out."""
+
+    def value_of(value: Any) -> Any:
+        if isinstance(value, (int, float, bool, str, type(None))):
+            return constant(value)
+        if type(value) is tuple:
+            return Structure(numba.typeof(value), [value_of(item) for item in value])
+        raise lowering.refuse(
+            f"cannot differentiate a call that leaves out {parameter.name!r}, whose default is "
+            f"of type {type(value).__name__}; pass it"
+        )
+
+    return value_of(parameter.default)
+
+
+def holds_array(kind: Any) -> bool:
+    """Whether a numba type is or holds an array."""
+    if isinstance(kind, types.BaseTuple):
+        return any(map(holds_array, kind))
+    return isinstance(kind, types.Array)
 
 
 class Stopped(Rule):
@@ -115,6 +152,7 @@ class Addition(Rule):
     """A call that adds an array to (chosen elements of) another, in generated code."""
 
     cheap = False
+    calls = True
 
     def __init__(self, lowering: Any, expr: ast.Call) -> None:
         self.call = expr
@@ -127,7 +165,7 @@ class Addition(Rule):
         """Return the array that is added to."""
         return [self.call.args[0].id]
 
-    def push_call(self, gen: Any, let: Let) -> None:
+    def push(self, gen: Any, let: Let) -> None:
         """Write the call, and the same one of the tangents."""
         gen.write(show(self.call))
         if not gen.is_active(self.call.args[0].id):
@@ -137,7 +175,52 @@ class Addition(Rule):
             return
         gen.write(show(gen.replaced(self.call, tangents)))
 
-    def pull_call(self, gen: Any, let: Let) -> None:
+    def pull(self, gen: Any, let: Let) -> None:
+        """Refuse: a gradient is differentiated in forward mode."""
+        if gen.is_active(self.call.args[0].id):
+            gen.refuse("cannot differentiate this gradient once more in reverse mode", let.line)
+
+
+class Keep(Rule):
+    """What puts an array onto the tape by reference, or takes it from there, in generated code.
+
+    The tangents of what is on the tape are on a tape of their own, at the same places.
+    """
+
+    cheap = False
+    calls = True
+
+    def __init__(self, lowering: Any, expr: ast.Call) -> None:
+        self.call = expr
+        self.types = lowering.types
+        self._inputs = real_names(expr.args, lowering)
+
+    def inputs(self) -> list[str]:
+        return self._inputs
+
+    def shared(self, let: Let) -> list[list[str]]:
+        """Return what shares elements: what is on the tape may be taken from it."""
+        return [[n for n in (*self._inputs, *defined(let)) if self._is_real_array(n)]]
+
+    def _is_real_array(self, identifier: str) -> bool:
+        kind = self.types.get(identifier)
+        return isinstance(kind, types.Array) and isinstance(kind.dtype, types.Float)
+
+    def written(self) -> list[str]:
+        """Return the tape."""
+        return [self.call.args[0].id]
+
+    def push(self, gen: Any, let: Let) -> None:
+        """Write the call, and the same one of the tape of tangents."""
+        gen.write(f"{let.target} = {show(self.call)}")
+        if not gen.is_active(self.call.args[0].id):
+            return
+        names = [n for n in (*self._inputs, *defined(let)) if self._is_real_array(n)]
+        dots = {n: gen.dot(n) for n in names}
+        pattern = gen.replaced(ast.parse(let.target, mode="eval").body, dots)
+        gen.write(f"{show(pattern)} = {show(gen.replaced(self.call, dots))}")
+
+    def pull(self, gen: Any, let: Let) -> None:
         """Refuse: a gradient is differentiated in forward mode."""
         if gen.is_active(self.call.args[0].id):
             gen.refuse("cannot differentiate this gradient once more in reverse mode", let.line)
@@ -147,6 +230,7 @@ class Call(Rule):
     """The call of a numba function that is differentiated as well."""
 
     cheap = False
+    calls = True
 
     def __init__(
         self, lowering: Any, callee: Any, values: list[Any], kinds: tuple[Any, ...]
@@ -173,24 +257,33 @@ class Call(Rule):
     def inputs(self) -> list[str]:
         return self._inputs
 
-    def contents(self) -> list[str]:
-        return []
-
-    def rename(self, old: str, new: str) -> None:
-        """Keep the arguments: what the callee reads later it keeps itself."""
-
     def written(self) -> list[str]:
         """Return the arrays that the callee writes."""
-        from tapegrad.transform.lower import is_array
-
         if self.error is not None:
-            return [n for n in self._inputs if is_array(self.types[n])]
-        found = []
+            return self.arrays()
         leaves = self.leaves()
-        for position in self.instance.writes:
-            atom = leaves[position]
-            if isinstance(atom, ast.Name):
-                found.append(atom.id)
+        found = [leaves[position] for position in self.instance.writes]
+        return [leaf.id for leaf in found if isinstance(leaf, ast.Name)]
+
+    def arrays(self) -> list[str]:
+        """Return the arrays among the arguments."""
+        return [leaf.id for leaf in self.leaves() if self._is_array(leaf)]
+
+    def _is_array(self, leaf: Any) -> bool:
+        identifier = leaf.id if isinstance(leaf, ast.Name) else leaf
+        return isinstance(identifier, str) and isinstance(self.types.get(identifier), types.Array)
+
+    def shared(self, let: Let) -> list[list[str]]:
+        """Return the groups of arguments and results that may show the same elements."""
+        results = [n for n in self.results(let) if self._is_array(n)]
+        if self.error is not None:
+            return [[*results, *self.arrays()]]
+        leaves = self.leaves()
+        found = []
+        for made, given in self.instance.shared:
+            group = [self.results(let)[k] for k in made]
+            group += [leaves[k].id for k in given if self._is_array(leaves[k])]
+            found.append(group)
         return found
 
     def leaves(self) -> list[ast.expr]:
@@ -199,16 +292,14 @@ class Call(Rule):
     def variant(self, gen: Any, let: Let) -> Any:
         """Return the pair of generated functions for what is known of the arguments here.
 
-        That is which of them are active, and which arrays keep their elements from now on.
+        That is which of them are active, and which arrays (of the results, too) keep their elements
+        from now on.
         """
-        from tapegrad.transform.lower import is_array
-
         root = gen.scopes.roots[id(let)]
         kept = tuple(
-            not isinstance(leaf, ast.Name)
-            or not is_array(self.types.get(leaf.id))
-            or gen.keeps(leaf.id, root)
-            for leaf in self.leaves()
+            not self._is_array(leaf)
+            or gen.keeps(leaf.id if isinstance(leaf, ast.Name) else leaf, root)
+            for leaf in (*self.leaves(), *self.results(let))
         )
         return gen.program.variant(
             self.instance, self.active_leaves(gen), self.same_arrays(gen), kept
@@ -223,13 +314,7 @@ class Call(Rule):
 
     def same_arrays(self, gen: Any) -> bool:
         """Whether two arguments may be parts of one array of which one is written."""
-        from tapegrad.transform.lower import is_array
-
-        arrays = [
-            leaf.id
-            for leaf in self.leaves()
-            if isinstance(leaf, ast.Name) and is_array(self.types.get(leaf.id))
-        ]
+        arrays = self.arrays()
         classes = [gen.arrays.of(array) for array in arrays]
         return bool(self.instance.writes) and len(set(classes)) < len(classes)
 
@@ -243,16 +328,18 @@ class Call(Rule):
         outputs = [n for n in self.results(let) if gen.is_active(n)]
         return bool(outputs) or any(gen.is_active(n) for n in self.written())
 
-    def pull_call(self, gen: Any, let: Let) -> None:
+    def pull(self, gen: Any, let: Let) -> None:
         """Write the call of the reverse function."""
         from tapegrad.transform.lower import is_array, is_real
 
         if not self.is_differentiated(gen, let):
             return
         variant = self.variant(gen, let)
+        for array in self.passed(gen, let):
+            gen.want(array + gen.suffix)
         arguments: list[str] = []
         for value in self.values:
-            gen.read(value.build(lambda leaf: leaf) if isinstance(value, Structure) else value)
+            gen.read(expr_of(value))
             arguments.append(text_of(value))
         scalars: list[str] = []
         leaves = self.leaves()
@@ -266,11 +353,7 @@ class Call(Rule):
                 scalars.append(leaf.id)
         for result in self.results(let):
             kind = self.types.get(result, types.none)
-            if not is_real(kind):
-                continue
-            if is_array(kind):
-                arguments.append(gen.shadow(result))
-            else:
+            if is_real(kind) and not is_array(kind):
                 arguments.append(gen.bar(result) if result in gen.has else "0.0")
         targets = [f"{n}_part" for n in scalars]
         targets = [f"{n}_{k}" for k, n in enumerate(targets)]
@@ -286,22 +369,48 @@ class Call(Rule):
         for scalar, target in zip(scalars, targets, strict=False):
             gen.add(scalar, target, ast.Constant(1.0))
 
-    def write_forward(self, gen: Any, writer: Any, let: Let) -> None:
-        """Write the call of the forward function."""
-        if not self.is_differentiated(gen, let) or not self.variant(gen, let).uses_tape:
-            writer(f"{let.target} = {show(let.expr)}")
-            return
+    def passed(self, gen: Any, let: Let) -> list[str]:
+        """Return the arrays whose shadows go into the forward call, or come out of it."""
+        if not self.is_differentiated(gen, let):
+            return []
         variant = self.variant(gen, let)
-        assert isinstance(let.expr, ast.Call)
-        arguments = [text_of(value) for value in self.values]
-        call = f"{variant.forward_name}({', '.join([*arguments, 'tape', 'top'])})"
-        writer(f"{let.target}, tape, top = {call}")
+        found = self.shadowed_results(variant, let)
+        if variant.takes_shadows:
+            found += [n for n in self.arrays() if n in self._inputs and gen.is_active(n)]
+        return found
 
-    @property
-    def uses_tape(self) -> bool:
-        return True
+    def shadowed_results(self, variant: Any, let: Let) -> list[str]:
+        """Return the arrays of the result whose shadows the callee makes."""
+        results = self.real_results(let)
+        return [n for n, made in zip(results, variant.shadowed, strict=True) if made]
 
-    def push_call(self, gen: Any, let: Let) -> None:
+    def write_forward(self, gen: Any, writer: Any, let: Let) -> None:
+        """Write the call of the forward function, and the shadows of its results."""
+        variant = self.variant(gen, let) if self.is_differentiated(gen, let) else None
+        returned = [] if variant is None else self.shadowed_results(variant, let)
+        if variant is None or not (variant.uses_tape or returned):
+            writer(f"{let.target} = {show(let.expr)}")
+        else:
+            arguments = [text_of(value) for value in self.values]
+            if variant.takes_shadows:
+                active = zip(self.leaves(), variant.active, strict=True)
+                arguments += [
+                    leaf.id + gen.suffix for leaf, on in active if on and self._is_array(leaf)
+                ]
+            targets = [let.target, *(n + gen.suffix for n in returned)]
+            if variant.uses_tape:
+                arguments += ["tape", "top"]
+                targets += ["tape", "top"]
+            writer(f"{', '.join(targets)} = {variant.forward_name}({', '.join(arguments)})")
+        for result in self.results(let):
+            if result not in returned and gen.is_wanted(result):
+                writer(f"{result}{gen.suffix} = np.zeros_like({result})")
+
+    def uses_tape(self, gen: Any, let: Let) -> bool:
+        """Whether the call keeps anything on the tape."""
+        return self.is_differentiated(gen, let) and self.variant(gen, let).uses_tape
+
+    def push(self, gen: Any, let: Let) -> None:
         """Write the call of the function that computes tangents as well."""
         if self.error is not None or not any(map(gen.is_active, self._inputs)):
             gen.write(f"{let.target} = {show(let.expr)}")
@@ -336,43 +445,66 @@ class Ruled(Call):
     ) -> None:
         super().__init__(lowering, callee, values, kinds)
         origin = lowering.program.origin_of(callee)
-        self.vjp = lowering.program.static(
-            f"{callee.__name__}_vjp", callee.rule_vjp, ("attribute", origin, "rule_vjp")
-        )
-        self.jvp = None
-        if callee.rule_jvp is not None:
-            self.jvp = lowering.program.static(
-                f"{callee.__name__}_jvp", callee.rule_jvp, ("attribute", origin, "rule_jvp")
+        self.vjp, self.jvp = (
+            None
+            if getattr(callee, rule) is None
+            else lowering.program.static(
+                f"{callee.__name__}_{rule[-3:]}", getattr(callee, rule), ("attribute", origin, rule)
             )
+            for rule in ("rule_vjp", "rule_jvp")
+        )
 
-    uses_tape = False
-    error = None
+    @property
+    def error(self) -> Any:
+        return None if self.vjp is not None or self.jvp is not None else super().error
 
-    def contents(self) -> list[str]:
-        return [leaf.id for leaf in self.leaves() if isinstance(leaf, ast.Name)]
+    def contents(self, let: Let) -> list[str]:
+        if self.vjp is None:
+            return super().contents(let)
+        leaves = [leaf.id for leaf in self.leaves() if isinstance(leaf, ast.Name)]
+        return [*leaves, *self.results(let)]
 
-    def rename(self, old: str, new: str) -> None:
-        self.values = [_renamed(value, old, new) for value in self.values]
-        self._inputs = [new if n == old else n for n in self._inputs]
+    def is_differentiated(self, gen: Any, let: Let) -> bool:
+        found = super().is_differentiated(gen, let)
+        instance = self.instance
+        if found and instance.error is None and (instance.writes or instance.shared):
+            what = "writes into its argument" if instance.writes else "returns its argument"
+            gen.refuse(
+                f"{self.callee.py_func.__name__} has a rule of its own and {what}; let it work on "
+                "a copy",
+                let.line,
+            )
+        return found
 
-    def written(self) -> list[str]:
-        return []
+    def passed(self, gen: Any, let: Let) -> list[str]:
+        return super().passed(gen, let) if self.vjp is None else []
+
+    def uses_tape(self, gen: Any, let: Let) -> bool:
+        return self.vjp is None and super().uses_tape(gen, let)
 
     def write_forward(self, gen: Any, writer: Any, let: Let) -> None:
+        if self.vjp is None:
+            super().write_forward(gen, writer, let)
+            return
         writer(f"{let.target} = {show(let.expr)}")
+        gen.write_shadows(writer, let)
 
-    def pull_call(self, gen: Any, let: Let) -> None:
+    def pull(self, gen: Any, let: Let) -> None:
         from tapegrad.transform.lower import is_array, is_real
 
+        if self.vjp is None:
+            super().pull(gen, let)
+            return
         if not self.is_differentiated(gen, let):
             return
         arguments = []
         for value in self.values:
-            gen.read(value.build(lambda leaf: leaf) if isinstance(value, Structure) else value)
-            arguments.append(text_of(value))
+            expr = self.read(expr_of(value))
+            gen.read(expr)
+            arguments.append(show(expr))
         pattern = ast.parse(let.target, mode="eval").body
-        gen.read(pattern)
-        arguments.append(let.target)
+        gen.read(self.read(pattern))
+        arguments.append(show(self.read(pattern)))
 
         def cotangent(node: ast.expr) -> str:
             if isinstance(node, ast.Tuple):
@@ -394,11 +526,11 @@ class Ruled(Call):
                         else:
                             gen.add(leaf.id, path, ast.Constant(1.0))
 
-    def push_call(self, gen: Any, let: Let) -> None:
+    def push(self, gen: Any, let: Let) -> None:
         if self.jvp is None or let.leaves is not None:
             if self.instance.error is not None and any(map(gen.is_active, self._inputs)):
                 raise self.instance.error
-            super().push_call(gen, let)
+            super().push(gen, let)
             return
         gen.write(f"{let.target} = {show(let.expr)}")
         if gen.is_active(let.target):
@@ -415,6 +547,8 @@ class TransformCall(Rule):
     """The call of a derivative that was made with `tapegrad.grad` and its siblings."""
 
     cheap = False
+    calls = True
+    fresh = True
 
     def __init__(
         self, lowering: Any, callee: Any, values: list[Any], kinds: tuple[Any, ...]
@@ -438,8 +572,8 @@ class TransformCall(Rule):
     def results(self, let: Let) -> list[str]:
         return [let.target] if let.leaves is None else let.leaves
 
-    def contents(self) -> list[str]:
-        return self._inputs
+    def contents(self, let: Let) -> list[str]:
+        return [leaf.id for value in self.values for leaf in leaves_of(value) if names_in(leaf)]
 
     def written(self) -> list[str]:
         """Return the arrays that the callee writes: copies of their own."""
@@ -447,10 +581,6 @@ class TransformCall(Rule):
 
         changed = changed_arguments(self.callee, self.kinds)
         return [self.values[k].id for k in changed]
-
-    def rename(self, old: str, new: str) -> None:
-        self.values = [_renamed(value, old, new) for value in self.values]
-        self._inputs = [new if n == old else n for n in self._inputs]
 
     def active_positions(self, gen: Any) -> tuple[int, ...]:
         """Return the numbers of the arguments that carry derivatives."""
@@ -467,7 +597,7 @@ class TransformCall(Rule):
             if isinstance(leaf, ast.Name) and leaf.id in self._inputs
         ]
 
-    def push_call(self, gen: Any, let: Let) -> None:
+    def push(self, gen: Any, let: Let) -> None:
         """Write the call of the derivative of the derivative."""
         positions = self.active_positions(gen)
         if not positions:
@@ -488,7 +618,7 @@ class TransformCall(Rule):
         dots = _dotted(let, gen)
         gen.write(f"{pattern}, {dots} = {pushed}({', '.join(arguments)})")
 
-    def pull_call(self, gen: Any, let: Let) -> None:
+    def pull(self, gen: Any, let: Let) -> None:
         """Write the call that gives the cotangents: a Hessian is symmetric."""
         from tapegrad.transform.lower import is_array, is_real
 
@@ -508,7 +638,7 @@ class TransformCall(Rule):
             )
         arguments = []
         for value in self.values:
-            expr = value.build(lambda leaf: leaf) if isinstance(value, Structure) else value
+            expr = self.read(expr_of(value))
             gen.read(expr)
             arguments.append(show(expr))
         for result in self.results(let):
@@ -530,16 +660,14 @@ class TransformCall(Rule):
                     gen.add(leaf.id, path, ast.Constant(1.0))
 
 
-def _renamed(value: Any, old: str, new: str) -> Any:
-    """Return a value that names another array instead of one."""
-    if isinstance(value, Structure):
-        return Structure(value.type, [_renamed(item, old, new) for item in value.items])
-    return name(new) if isinstance(value, ast.Name) and value.id == old else value
+def expr_of(value: Any) -> ast.expr:
+    """Return the expression of an argument."""
+    return value.build(lambda leaf: leaf) if isinstance(value, Structure) else value
 
 
 def text_of(value: Any) -> str:
     """Return the text of an argument."""
-    return show(value.build(lambda leaf: leaf) if isinstance(value, Structure) else value)
+    return show(expr_of(value))
 
 
 def _paths(value: Any, path: str) -> list[tuple[str, Any]]:

@@ -7,13 +7,7 @@ from typing import Any
 
 from tapegrad.transform.analysis import Activity, Arrays, Scopes, check_known, scopes, unused_suffix
 from tapegrad.transform.errors import TransformError
-from tapegrad.transform.ir import (
-    Function,
-    Let,
-    name,
-    names_in,
-    replace_names,
-)
+from tapegrad.transform.ir import Block, Function, name, names_in, replace_names
 from tapegrad.transform.printer import Writer, show
 
 BAR = "_bar"
@@ -49,7 +43,7 @@ class Cotangents:
     ) -> None:
         self.program = program
         self.function = function
-        self.types = function.types
+        self.types = dict(function.types)
         self.suffix = unused_suffix(BAR, self.types)
         self.arrays = arrays
         self.activity = Activity(function, arrays, inputs, outputs)
@@ -64,11 +58,12 @@ class Cotangents:
         self.has: set[str] = set()
         self.outward: dict[str, None] = {}
         self.shadows: dict[str, None] = {}
-        self.set_up: set[str] = set()
+        self.arrays_of: dict[str, str] = {}  # arrays by the names of their shadows
+        self.inner: list[str] = []  # arrays from outside that nothing is differentiated by
+        self.local_classes: set[str] = set()  # arrays whose shadows are made in the reverse code
+        self.wanted: set[str] = set()  # shadows that the forward code makes
+        self.copies: dict[int, tuple[Block, Block]] = {}  # made before and after an operation
         self.scope = self.scopes.blocks[id(function.body)]
-        self.handles: dict[str, str] = {}  # shadows that have another name
-        self.turned_starts: dict[int, list[str]] = {}
-        self.turned_needs: dict[int, list[str]] = {}
         self.frozen: set[str] = set()  # sums whose cotangents stay as they are
         self.renamed: dict[str, str] = {}  # cotangents that have another name for a while
         self.scale = ""  # what contributions to the outside are multiplied by
@@ -92,24 +87,15 @@ class Cotangents:
         """Return the cotangent of a number."""
         return self.renamed.get(identifier, identifier + self.suffix)
 
-    def shadow(self, identifier: str) -> str:
-        """Return the array of cotangents of an array."""
-        self.shadows[identifier] = None
-        return self.handles.get(identifier, identifier + self.suffix)
-
     def read(self, node: Any) -> None:
         """Note the primal values that an expression reads."""
         for identifier in names_in(node):
-            if identifier in self.types and identifier in self.scopes.homes:
+            if identifier in self.scopes.homes and identifier not in self.arrays_of:
                 self.needs[identifier] = None
 
     def write(self, text: str) -> None:
         """Write a line of reverse code."""
         self.writer(text)
-
-    def result(self, rule: Any, let: Let) -> str:
-        """Return the name of the result as it was, of an array that may be written since."""
-        return rule.z or let.target
 
     def replaced(self, expr: ast.expr, new: dict[str, str]) -> ast.expr:
         """Return an expression with names replaced."""

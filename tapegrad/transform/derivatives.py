@@ -222,8 +222,8 @@ def _caller(base: Any, copied: tuple[int, ...] = ()) -> Any:
 
 
 @functools.cache
-def changed_arguments(function: Any, kinds: tuple[Any, ...]) -> frozenset[int]:
-    """Return the numbers of the arguments that a function (or what it is made of) writes into."""
+def _effects(function: Any, kinds: tuple[Any, ...]) -> Instance:
+    """Return what a derivative is made of in the end, with its effects."""
     root = function
     while isinstance(root, Derivative):
         root = root.base
@@ -231,6 +231,12 @@ def changed_arguments(function: Any, kinds: tuple[Any, ...]) -> frozenset[int]:
     count = len(inspect.signature(root.py_func).parameters)
     instance = program.instance(root, tuple(types.unliteral(kind) for kind in kinds[:count]))
     program.analyse()
+    return instance
+
+
+def changed_arguments(function: Any, kinds: tuple[Any, ...]) -> frozenset[int]:
+    """Return the numbers of the arguments that a function (or what it is made of) writes into."""
+    instance = _effects(function, kinds)
     leaves = instance.leaves()
     written = {leaves[position] for position in instance.writes}
     return frozenset(
@@ -238,6 +244,11 @@ def changed_arguments(function: Any, kinds: tuple[Any, ...]) -> frozenset[int]:
         for number, value in enumerate(instance.params)
         if written.intersection(leaf_names(value))
     )
+
+
+def shared_results(function: Any, kinds: tuple[Any, ...]) -> bool:
+    """Whether results of what a derivative is made of may show elements of its arguments."""
+    return bool(_effects(function, kinds).shared)
 
 
 def check_numbers(

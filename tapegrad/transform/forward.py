@@ -9,8 +9,6 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from numba.core import types
-
 from tapegrad.transform import printer, rules
 from tapegrad.transform.analysis import Activity, Arrays, check_known, unused_suffix
 from tapegrad.transform.errors import TransformError
@@ -59,10 +57,6 @@ class Forward:
         """Write a line."""
         self.writer(text)
 
-    def result(self, rule: Any, let: Let) -> str:
-        """Return the name of the result: it was just computed."""
-        return let.target
-
     def replaced(self, expr: ast.expr, new: dict[str, str]) -> ast.expr:
         """Return an expression with names replaced."""
         return replace_names(expr, new)
@@ -73,6 +67,9 @@ class Forward:
         whole = is_array(self.types[target])
         if expr is None:
             self.writer(f"{target}{self.suffix} = {self.zero(target)}")
+        elif whole and isinstance(expr, ast.Name) and let.rule.fresh:
+            # an array of its own, lest two values have one tangent
+            self.writer(f"{target}{self.suffix} = {expr.id}.copy()")
         elif whole and spread:
             self.writer(f"{target}{self.suffix} = np.zeros_like({target})")
             self.writer(f"{target}{self.suffix} += {show(expr)}")
@@ -110,13 +107,15 @@ class Forward:
 
     def let(self, let: Let) -> None:
         rule = let.rule
-        if hasattr(rule, "push_call"):
-            rule.push_call(self, let)
+        if rule.calls:
+            rule.push(self, let)
             return
         printer.write_block(self.writer, [let])
-        if isinstance(rule, (rules.Passive, rules.Part, rules.Unknown)):
+        if isinstance(rule, rules.Part) or not self.is_active(let.target):
             return
-        if is_real(self.types.get(let.target, types.none)) and self.is_active(let.target):
+        if isinstance(rule, (rules.Passive, rules.Unknown)):
+            self.set_dot(let, None)  # it has no tangent, but may get one when it is written to
+        else:
             rule.push(self, let)
 
     def store(self, store: Store) -> None:

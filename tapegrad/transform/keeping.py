@@ -7,10 +7,10 @@ from typing import Any
 
 from numba.core import types
 
-from tapegrad.transform import printer, rules
+from tapegrad.transform import printer, rules, runtime
 from tapegrad.transform.analysis import Scope
 from tapegrad.transform.cotangents import Cotangents
-from tapegrad.transform.ir import Block, If, Let, Loop, names_in
+from tapegrad.transform.ir import Block, If, Let, Loop, defined, name, names_in
 from tapegrad.transform.lower import is_array
 from tapegrad.transform.printer import Writer, show
 
@@ -23,8 +23,11 @@ class Keeping(Cotangents):
         outer = {n: None for n in needs if n not in scope.own}
         own = [n for n in needs if n in scope.own]
         if scope.local:
+            for identifier in own:
+                self.want(identifier)
             return outer
         again: set[int] = set()
+        views: set[str] = set()  # whose shadows are taken again
         stored: dict[str, None] = {}
         seen: set[str] = set()
 
@@ -36,20 +39,28 @@ class Keeping(Cotangents):
                 if identifier in self.scopes.homes:
                     outer[identifier] = None
                 return
-            maker = self.scopes.makers[identifier]
+            maker = self.scopes.makers.get(identifier)
             if isinstance(maker, Loop) and maker.body is scope.block:
                 if identifier != maker.index:
                     stored[identifier] = None
-                return
-            if self.is_cheap(maker, identifier):
+            elif identifier in self.arrays_of:
+                if isinstance(maker, Let) and maker.rule.base is not None:
+                    views.add(identifier)
+                    for read in names_in(self.shadow_of(maker, self.arrays_of[identifier])):
+                        visit(read)
+                else:
+                    stored[identifier] = None
+            elif self.is_cheap(maker, identifier):
                 again.add(id(maker))
                 for read in self.reads_again(maker):
                     visit(read)
-                return
-            stored[identifier] = None
+            else:
+                stored[identifier] = None
 
         for identifier in own:
             visit(identifier)
+        for identifier in stored:
+            self.want(identifier)
         scope.stored = list(stored)
         self.write_pops(scope, writer)
         if self.is_reserved(scope):
@@ -57,6 +68,9 @@ class Keeping(Cotangents):
         for statement in scope.block:
             if id(statement) in again:
                 printer.write_block(writer, [statement])
+            if isinstance(statement, Let) and statement.target + self.suffix in views:
+                bar = statement.target + self.suffix
+                writer(f"{bar} = {show(self.shadow_of(statement, statement.target))}")
         return outer
 
     def reads_again(self, maker: Any) -> list[str]:
@@ -70,17 +84,17 @@ class Keeping(Cotangents):
     def is_cheap(self, maker: Any, identifier: str) -> bool:
         """Whether a value is computed again rather than kept."""
         if isinstance(maker, Let):
-            if not maker.rule.cheap:
-                return False
             rule = maker.rule
-            if isinstance(rule, (rules.Alloc, rules.View)):
+            if not rule.cheap:
+                return False
+            if isinstance(rule, rules.View):
                 return True
+            if any(self.may_change(n) for n in defined(maker)):
+                return False  # it was made with other elements than it has now
             if isinstance(rule, rules.Passive) and not _reads_elements(maker.expr):
                 return True
             root = self.scopes.roots[id(maker)]
-            return all(
-                self.keeps(n, root) for n in names_in(maker.expr) if is_array(self.types.get(n))
-            )
+            return all(self.is_same(n, root) for n in names_in(maker.expr))
         if isinstance(maker, If):
             return all(
                 isinstance(inner, (Let, If)) and self.is_cheap(inner, "")
@@ -88,6 +102,20 @@ class Keeping(Cotangents):
                 for inner in block
             )
         return False
+
+    def may_change(self, identifier: str) -> bool:
+        """Whether a name stands for an array that is written anywhere."""
+        if not is_array(self.types.get(identifier)):
+            return False
+        first = self.arrays.of(identifier)
+        return first in self.unstable or self.arrays.is_stored(first)
+
+    def is_same(self, identifier: str, root: int) -> bool:
+        """Whether what a name stands for stays what it is from a statement of the body on."""
+        kind = self.types.get(identifier)
+        if is_array(kind):
+            return self.keeps(identifier, root)
+        return kind is None or not _may_change(kind) or not self.arrays.stores
 
     def keeps(self, array: str, root: int) -> bool:
         return self.arrays.of(array) not in self.unstable and self.arrays.keeps(array, root)
@@ -132,21 +160,10 @@ class Keeping(Cotangents):
         places = self.places(scope, numbers)
         for identifier in reversed(arrays):
             kind = self.types[identifier]
-            known = isinstance(kind.dtype, (types.Float, types.Integer, types.Boolean))
-            if not known or kind.ndim not in (1, 2, 3, 4):
-                maker = self.scopes.makers[identifier]
-                self.refuse(
-                    f"cannot keep {identifier}, an array of {kind.dtype} made in a loop, for the "
-                    "reverse pass; make it before the loop",
-                    maker.line,
-                )
-            writer(f"{identifier}, top = runtime.pop_{kind.ndim}(tape, top)")
-            if isinstance(kind.dtype, types.Boolean):
-                writer(f"{identifier} = {identifier} != 0.0")
-            elif isinstance(kind.dtype, types.Integer):
-                writer(f"{identifier} = {identifier}.view(np.int64).astype(np.{kind.dtype})")
-            elif kind.dtype != types.float64:
-                writer(f"{identifier} = {identifier}.astype(np.{kind.dtype})")
+            if not isinstance(kind.dtype, (types.Number, types.Boolean)):
+                self.refuse_keeping(identifier, kind)
+            text = f"runtime.pop_array(tape, top, runtime.{runtime.kind_name(kind)})"
+            writer(f"{identifier}, top = {text}")
         if numbers:
             if not self.is_reserved(scope):
                 writer(f"top -= {len(numbers)}")
@@ -159,12 +176,15 @@ class Keeping(Cotangents):
                 elif isinstance(kind, types.Integer):
                     text = f"runtime.from_bits({place})"
                 else:
-                    maker = self.scopes.makers[identifier]
-                    self.refuse(
-                        f"cannot keep {identifier}, of type {kind}, for the reverse pass",
-                        maker.line,
-                    )
+                    self.refuse_keeping(identifier, kind)
                 writer(f"{identifier} = {text}")
+
+    def refuse_keeping(self, identifier: str, kind: Any) -> None:
+        self.refuse(
+            f"cannot keep {identifier}, of type {kind}, for the reverse pass; use arrays of floats "
+            "or integers, or tuples",
+            self.scopes.makers[identifier].line,
+        )
 
     # -- forward code -------------------------------------------------------------------------
 
@@ -180,8 +200,15 @@ class Keeping(Cotangents):
                 self.forward_if(writer, statement)
             elif isinstance(statement, Loop):
                 self.forward_loop(writer, statement)
-            elif isinstance(statement, Let) and hasattr(statement.rule, "write_forward"):
-                statement.rule.write_forward(self, writer, statement)
+            elif isinstance(statement, Let):
+                before, after = self.copies.get(id(statement), ([], []))
+                printer.write_block(writer, before)
+                if hasattr(statement.rule, "write_forward"):
+                    statement.rule.write_forward(self, writer, statement)
+                else:
+                    printer.write_block(writer, [statement])
+                    self.write_shadows(writer, statement)
+                printer.write_block(writer, after)
             else:
                 printer.write_block(writer, [statement])
 
@@ -203,10 +230,7 @@ class Keeping(Cotangents):
             if not reserved:
                 writer(f"top += {len(numbers)}")
         for identifier in arrays:
-            text = identifier
-            if isinstance(self.types[identifier].dtype, types.Integer):
-                text = f"{identifier}.astype(np.int64).view(np.float64)"
-            writer(f"tape, top = runtime.push_array(tape, top, {text})")
+            writer(f"tape, top = runtime.push_array(tape, top, {identifier})")
 
     def forward_if(self, writer: Writer, statement: If) -> None:
         for head, block, side in (
@@ -217,6 +241,8 @@ class Keeping(Cotangents):
             self.write_forward(inner, block)
             for phi in statement.phis:
                 inner(f"{phi.target} = {show(getattr(phi, side))}")
+            chosen = [(phi.target, getattr(phi, side)) for phi in statement.phis]
+            printer.assign(inner, self.shadow_pairs(chosen))
             if side == "orelse" and not inner.lines:
                 continue
             writer.open(head)
@@ -227,6 +253,7 @@ class Keeping(Cotangents):
     def forward_loop(self, writer: Writer, loop: Loop) -> None:
         scope = self.scopes.blocks[id(loop.body)]
         printer.enter(writer, loop.carried)
+        printer.assign(writer, self.shadow_pairs([(c.phi, c.init) for c in loop.carried]))
         reserved = self.is_reserved(scope)
         if reserved:
             self.reserve(writer, loop, scope)
@@ -240,6 +267,7 @@ class Keeping(Cotangents):
             writer(f"{loop.trips} += 1")
         self.write_forward(writer, loop.body)
         printer.advance(writer, loop.carried)
+        printer.assign(writer, self.shadow_pairs([(c.phi, c.next) for c in loop.carried]))
         if loop.exit is not None:
             writer.open(f"if {show(loop.exit)}:")
             writer("break")
@@ -248,6 +276,8 @@ class Keeping(Cotangents):
         if reserved:
             writer(f"top = needed_{loop.trips}")
         printer.leave(writer, loop.carried)
+        left = [(c.out, name(c.phi)) for c in loop.carried]
+        printer.assign(writer, self.shadow_pairs(left))
 
     def reserve(self, writer: Writer, loop: Loop, scope: Scope) -> None:
         """Write what makes the tape large enough for a whole loop."""
@@ -267,8 +297,9 @@ class Keeping(Cotangents):
             elif isinstance(statement, Loop):
                 inner = [statement.body]
             else:
-                if isinstance(statement, Let) and getattr(statement.rule, "uses_tape", False):
-                    return True
+                if isinstance(statement, Let) and hasattr(statement.rule, "uses_tape"):
+                    if statement.rule.uses_tape(self, statement):
+                        return True
                 continue
             for part in inner:
                 if self.scopes.blocks[id(part)].stored or self.keeps_inside(part):
@@ -295,3 +326,23 @@ def _reads_elements(expr: ast.expr) -> bool:
     if isinstance(expr, ast.Call) and isinstance(expr.func, ast.Name):
         return expr.func.id not in ("len", "np.shape", "np.size")
     return True
+
+
+def _may_change(kind: Any) -> bool:
+    """Whether what a value of a type holds may be changed by anyone."""
+    if isinstance(kind, types.BaseTuple):
+        return any(map(_may_change, kind))
+    fixed = (
+        types.Number,
+        types.Boolean,
+        types.NoneType,
+        types.UnicodeType,
+        types.RangeType,
+        types.DType,
+        types.Function,
+        types.Dispatcher,
+        types.Module,
+        types.NumberClass,
+        types.TypeRef,
+    )
+    return not isinstance(kind, fixed)

@@ -27,7 +27,8 @@ class Loops(Shadows):
     def fused(self, loop: Loop, tail: Block) -> Writer | None:
         """Return the code of a loop with its reverse in each iteration, None if it has to wait."""
         late = {n for statement in (loop, *tail) for n in defined(statement)}
-        if any(n in late for n in (*self.needs, *self.shadows)):
+        late |= {n + self.suffix for n in late}
+        if any(n in late for n in (*self.needs, *self.shadows)) or self.keeps_inside(tail):
             return None
         if not is_fusible(loop, self.types, self.arrays, self.scopes, self.activity):
             return None
@@ -87,8 +88,6 @@ class Loops(Shadows):
             and not is_array(self.types[c.phi])
             and self.is_active(c.phi)
         ]
-        turning = [c for c in loop.carried if is_array(self.types[c.phi]) and self.is_active(c.phi)]
-        self.turn_shadows(loop, scope, turning)
 
         def before() -> None:
             seeds = []
@@ -123,10 +122,8 @@ class Loops(Shadows):
             code, outward = self.recurrence(scope, going[0])
         else:
             code, outward = self.region(scope, before, after)
-        if not code.lines and not going and not turning:
+        if not code.lines and not going:
             return
-        for c in turning:
-            self.writer(f"{self.turned(c)} = {self.shadow(c.out)}")
         for c in going:
             start = self.bar(c.out) if c.out in self.has else "0.0"
             self.writer(f"{self.bar(c.phi)} = {start}")
@@ -139,12 +136,7 @@ class Loops(Shadows):
         for text in head[1:]:
             self.writer(text)
         self.include(code)
-        printer.assign(self.writer, [(self.turned(c), self.shadow(c.phi)) for c in turning])
         self.writer.close()
-        for c in turning:
-            self.shadows.pop(c.phi, None)
-            if isinstance(c.init, ast.Name):
-                self.add_array(c.init.id, name(self.turned(c)))
         for c in going:
             if isinstance(c.init, ast.Name):
                 self.add(c.init.id, self.bar(c.phi), ast.Constant(1.0))

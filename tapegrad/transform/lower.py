@@ -192,8 +192,7 @@ class Lowering:
         if isinstance(value, Structure):
             return value.type
         if isinstance(value, ast.Constant):
-            kinds = {bool: types.boolean, int: types.int64, float: types.float64}
-            return kinds.get(type(value.value), types.none)
+            return types.unliteral(numba.typeof(value.value))
         return self.types.get(value.id, types.none)
 
     def fresh(self, stem: str) -> str:

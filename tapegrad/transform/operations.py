@@ -11,6 +11,7 @@ import numpy as np
 from numba.core import types
 
 from tapegrad.ops.op import TABLE
+from tapegrad.transform.ir import names_in
 from tapegrad.transform.partials import BINARY, UNARY, elementary
 from tapegrad.transform.rules import (
     Alloc,
@@ -51,7 +52,12 @@ _CHANGING = ("sort", "partition", "fill", "resize", "put", "itemset", "byteswap"
 
 def find(lowering: Any, expr: ast.expr, kind: Any) -> Rule:
     """Return the rule of an expression over atoms, whose value has the given type."""
+    from tapegrad.transform.lower import is_array
+
     found = _find(lowering, expr, kind)
+    if type(found) is Passive and isinstance(expr, ast.Call):
+        if not found.cheap or isinstance(kind, types.NoneType):
+            found.changed = [n for n in names_in(expr) if is_array(lowering.types.get(n))]
     if type(found) is Passive and not _is_plain(kind):
         # nothing is known of it, and it may hold what reals went into
         inputs = real_names([expr], lowering)

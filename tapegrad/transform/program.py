@@ -8,12 +8,11 @@ from typing import Any
 
 from numba.core import types
 
-from tapegrad.transform import rules
 from tapegrad.transform.analysis import Arrays, leaf_names, unused_suffix
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.forward import Forward
 from tapegrad.transform.inference import infer
-from tapegrad.transform.ir import Block, Function, If, Let, Loop, Structure, name, walk
+from tapegrad.transform.ir import Function, Structure, leaves_of, name
 from tapegrad.transform.lower import Lowering, is_array, is_real
 from tapegrad.transform.normalize import normalize
 from tapegrad.transform.printer import Writer, show
@@ -32,10 +31,33 @@ class Instance:
         self.params: list[Any] = []  # atom or structure of every argument
         self.error: TransformError | None = None  # why it cannot be differentiated
         self.writes: set[int] = set()  # positions of leaves of the arguments
+        # results (by position) that may show elements of each other, or of arguments
+        self.shared: list[tuple[list[int], list[int]]] = []
 
     def leaves(self) -> list[str]:
         """Return the names of all parts of the arguments."""
         return [leaf for value in self.params for leaf in leaf_names(value)]
+
+    def find_effects(self) -> bool:
+        """Find what the function writes and what its results share; whether that is news."""
+        self.arrays = arrays = Arrays(self.function)
+        leaves = self.leaves()
+        writes = {k for k, n in enumerate(leaves) if n in arrays.types and arrays.is_stored(n)}
+        results = [leaf.id if isinstance(leaf, ast.Name) else "" for leaf in self.result_leaves()]
+        groups: dict[str, tuple[list[int], list[int]]] = {}
+        for names, side in ((results, 0), (leaves, 1)):
+            for position, identifier in enumerate(names):
+                if is_array(self.function.types.get(identifier)):
+                    group = groups.setdefault(arrays.of(identifier), ([], []))
+                    group[side].append(position)
+        shared = [g for g in groups.values() if g[0] and len(g[0]) + len(g[1]) > 1]
+        found = (writes, shared) != (self.writes, self.shared)
+        self.writes, self.shared = writes, shared
+        return found
+
+    def result_leaves(self) -> list[ast.expr]:
+        """Return the atoms of the result."""
+        return [] if self.function.result is None else leaves_of(self.function.result)
 
     def results(self) -> list[str]:
         """Return the names of the real parts of the result."""
@@ -52,7 +74,11 @@ class Variant:
         self.active = active
         self.forward_name = forward_name
         self.reverse_name = reverse_name
-        self.uses_tape = True  # until it is known, as for a function that calls itself
+        self.shadowed: list[bool] = []  # real results whose shadows the forward function returns
+        self.written = False
+        # until they are known, as for a function that calls itself
+        self.uses_tape = True  # it keeps values
+        self.takes_shadows = True  # its forward function takes the shadows of its arguments
 
 
 class Program:
@@ -96,25 +122,10 @@ class Program:
                     raise
                 instance.error = error
         known = [i for i in self.instances.values() if i.error is None]
-        changed = True
-        while changed:
-            changed = False
-            for instance in known:
-                instance.arrays = Arrays(instance.function)
-                leaves = instance.leaves()
-                found = {
-                    position
-                    for position, leaf in enumerate(leaves)
-                    if is_array(instance.function.types.get(leaf))
-                    and instance.arrays.is_stored(leaf)
-                }
-                if found != instance.writes:
-                    instance.writes = found
-                    changed = True
+        while any(instance.find_effects() for instance in known):
+            pass
         for instance in known:
             check_overlaps(instance)
-            protect(instance)
-            instance.arrays = Arrays(instance.function)  # positions have changed
 
     def _lower(self, instance: Instance) -> None:
         """Bring one instance into the form that is differentiated."""
@@ -139,6 +150,7 @@ class Program:
         key = (id(instance), active, same, kept)
         found = self.variants.get(key)
         if found is not None:
+            found.written = True  # what was assumed has to stay
             return found
         stem = instance.function.name
         found = Variant(active, self.fresh(f"{stem}_forward"), self.fresh(f"{stem}_reverse"))
@@ -206,7 +218,7 @@ def write_tangent(
     writer = gen.writer
     parameters = [*function.params, *(gen.dot(leaf) for leaf in inputs)]
     writer.open(f"def {identifier}({', '.join(parameters)}):")
-    for line in inner_arrays(gen, instance, inputs, gen.dot):
+    for line in inner_arrays(gen, instance, inputs):
         writer(line)
     gen.block(function.body)
     dots = [gen.tangent(name(result)) for result in results]
@@ -240,16 +252,16 @@ def overlap_checks(instance: Instance) -> list[str]:
     return found
 
 
-def inner_arrays(gen: Any, instance: Instance, inputs: list[str], name_of: Any) -> list[str]:
-    """Return what makes the derivatives of arguments that only matter inside of a function.
+def inner_arrays(gen: Any, instance: Instance, inputs: list[str]) -> list[str]:
+    """Return what makes the tangents of arrays from outside that have none.
 
-    That are arrays by which nothing is differentiated, but which are written and read again.
+    They are written in the function, and read again.
     """
     kinds = instance.function.types
     return [
-        f"{name_of(leaf)} = np.zeros_like({leaf})"
-        for leaf in instance.leaves()
-        if leaf not in inputs and is_array(kinds.get(leaf)) and gen.is_active(leaf)
+        f"{gen.dot(array)} = np.zeros_like({array})"
+        for array in (*instance.leaves(), *instance.function.statics)
+        if array not in inputs and is_array(kinds.get(array)) and gen.is_active(array)
     ]
 
 
@@ -319,73 +331,6 @@ def check_overlaps(instance: Instance) -> None:
             )
 
 
-def protect(instance: Instance) -> None:
-    """Copy arrays whose content a derivative reads, and which are written later."""
-    function, arrays = instance.function, instance.arrays
-    roots = {}
-    for position, statement in enumerate(function.body):
-        for inner in walk([statement]):
-            roots[id(inner)] = position
-    taken = set(function.types)
-
-    def fresh(stem: str) -> str:
-        number, found = 0, f"{stem}_kept"
-        while found in taken:
-            number += 1
-            found = f"{stem}_kept_{number}"
-        taken.add(found)
-        return found
-
-    def visit(block: Block) -> None:
-        position = 0
-        while position < len(block):
-            statement = block[position]
-            if isinstance(statement, If):
-                visit(statement.then)
-                visit(statement.orelse)
-            elif isinstance(statement, Loop):
-                visit(statement.body)
-            elif isinstance(statement, Let) and statement.rule is not None:
-                root = roots[id(statement)]
-                for array in dict.fromkeys(statement.rule.contents()):
-                    kind = function.types.get(array)
-                    if not is_array(kind) or arrays.keeps(array, root):
-                        continue
-                    copy = fresh(array)
-                    function.types[copy] = types.Array(kind.dtype, kind.ndim, "C")
-                    call = ast.Call(name("np.copy"), [name(array)], [])
-                    if is_real(kind):
-                        rule: Any = rules.Linear(name(array), True, _Types(function))
-                    else:
-                        rule = rules.Passive(False)
-                    made = Let(copy, call, statement.line, rule)
-                    roots[id(made)] = root
-                    block.insert(position, made)
-                    position += 1
-                    statement.rule.rename(array, copy)
-                if hasattr(statement.rule, "z") and not arrays.keeps(statement.target, root):
-                    kind = function.types.get(statement.target)
-                    if is_array(kind):
-                        copy = fresh(statement.target)
-                        function.types[copy] = types.Array(kind.dtype, kind.ndim, "C")
-                        call = ast.Call(name("np.copy"), [name(statement.target)], [])
-                        made = Let(copy, call, statement.line, rules.Passive(False))
-                        roots[id(made)] = root
-                        statement.rule.z = copy
-                        block.insert(position + 1, made)
-                        position += 1
-            position += 1
-
-    visit(function.body)
-
-
-class _Types:
-    """What a rule asks of the lowering that it is made in."""
-
-    def __init__(self, function: Function) -> None:
-        self.types = function.types
-
-
 def write_split(
     program: Program, instance: Instance, variant: Variant, same: bool, kept: tuple[bool, ...]
 ) -> None:
@@ -398,57 +343,50 @@ def write_split(
         for dtype in {function.types[leaf].dtype for leaf in whole}:
             arrays.unite([leaf for leaf in whole if function.types[leaf].dtype == dtype])
     inputs = [leaf for leaf, active in zip(leaves, variant.active, strict=True) if active]
-    written_inputs = [
-        leaf for leaf in inputs if is_array(function.types[leaf]) and arrays.is_stored(leaf)
-    ]
-    outputs = [*instance.results(), *written_inputs]
-    gen = Reverse(program, function, arrays, inputs, outputs, split=True)
-    gen.unstable = {
-        arrays.of(leaf) for leaf, is_kept in zip(leaves, kept, strict=True) if not is_kept
-    }
+    given = [leaf for leaf in inputs if is_array(function.types[leaf])]
     results = instance.results()
-    parameters = list(function.params)
-    seeds = {}
-    parameters += [gen.shadow(leaf) for leaf in inputs if is_array(function.types[leaf])]
-    for position, result in enumerate(results):
-        if is_array(function.types[result]):
-            if any(arrays.of(result) == arrays.of(leaf) for leaf in leaves):
-                gen.refuse(
-                    f"{function.name} returns (a view of) an array that it was given; return "
-                    "nothing, and use the array after the call",
-                    function.source.tree.lineno,
-                )
-            gen.set_up.add(result)
-            gen.handles[result] = seed_name(function, position)
-        seeds[result] = seed_name(function, position)
-        parameters.append(seeds[result])
+    outputs = [*results, *(leaf for leaf in given if arrays.is_stored(leaf))]
+    gen = Reverse(program, function, arrays, inputs, outputs, split=True)
+    ends = [*leaves, *(show(leaf) for leaf in instance.result_leaves())]
+    gen.unstable = {arrays.of(n) for n, is_kept in zip(ends, kept, strict=True) if not is_kept}
+    returned = [n for n in results if is_array(function.types[n]) and gen.is_active(n)]
+    variant.shadowed = [n in returned for n in results]
+    gen.begin(given, returned)
+    numbers = [n for n in results if not is_array(function.types[n])]
+    seeds = {n: seed_name(function, k) for k, n in enumerate(results)}
 
     def before() -> None:
-        for result in results:
-            if not is_array(function.types[result]):
-                gen.add(result, seeds[result], ast.Constant(1.0))
+        for result in numbers:
+            gen.add(result, seeds[result], ast.Constant(1.0))
 
     top = gen.scopes.blocks[id(function.body)]
+    for array in returned:
+        gen.want(array + gen.suffix)
     code, _ = gen.region(top, before, lambda: None)
     scalars = [leaf for leaf in inputs if not is_array(function.types[leaf])]
-    variant.uses_tape = gen.uses_tape or gen.keeps_inside(function.body) or bool(top.stored)
+    if not variant.written:
+        variant.uses_tape = gen.uses_tape or gen.keeps_inside(function.body) or bool(top.stored)
+        variant.takes_shadows = any(map(gen.is_wanted, given))
     writer = Writer()
+    shadows = [leaf + gen.suffix for leaf in given]
     tape = ["tape", "top"] if variant.uses_tape else []
-    writer.open(f"def {variant.reverse_name}({', '.join([*parameters, *tape])}):")
+    parameters = [*function.params, *shadows, *(seeds[n] for n in numbers), *tape]
+    writer.open(f"def {variant.reverse_name}({', '.join(parameters)}):")
     for leaf in scalars:
         writer(f"{gen.bar(leaf)} = 0.0")
-    for line in inner_arrays(gen, instance, inputs, gen.bar):
-        writer(line)
     writer.extend(code)
-    returned = [gen.bar(leaf) for leaf in scalars] + tape[1:]
-    writer(f"return {', '.join(returned)}" if returned else "return None")
+    found = [gen.bar(leaf) for leaf in scalars] + tape[1:]
+    writer(f"return {', '.join(found)}" if found else "return None")
     program.texts.append(writer.text())
-    if not variant.uses_tape:
+    if not (variant.uses_tape or returned):
         return
     writer = Writer()
-    writer.open(f"def {variant.forward_name}({', '.join([*function.params, *tape])}):")
+    parameters = [*function.params, *(shadows if variant.takes_shadows else []), *tape]
+    writer.open(f"def {variant.forward_name}({', '.join(parameters)}):")
+    gen.write_inner(writer)
     gen.write_forward(writer, function.body)
-    writer(f"return {show_result(function)}, tape, top")
+    found = [show_result(function), *(n + gen.suffix for n in returned), *tape]
+    writer(f"return {', '.join(found)}")
     program.texts.append(writer.text())
 
 
@@ -491,6 +429,8 @@ def write_pullback(
         if is_real(function.types.get(leaf, types.none))
     ]
     gen = Reverse(program, function, instance.arrays, inputs, results, split=False)
+    given = [leaf for leaf in inputs if is_array(function.types[leaf])]
+    gen.begin(given, [])
     entry = program.fresh(f"{function.name}_{'pullback' if seeds else 'gradient'}")
     parameters = list(function.params)
     if seeds:
@@ -506,10 +446,6 @@ def write_pullback(
             else:
                 gen.add(result, seed, ast.Constant(1.0))
 
-    for leaf in inputs:
-        zero = f"np.zeros_like({leaf})" if is_array(function.types[leaf]) else "0.0"
-        gen.starts.append(f"{gen.bar(leaf)} = {zero}")
-    gen.starts += inner_arrays(gen, instance, inputs, gen.bar)
     top = gen.scopes.blocks[id(function.body)]
     code, _ = gen.combined(top, before, lambda: None)
     writer = Writer()
@@ -520,6 +456,10 @@ def write_pullback(
         writer("top = 0")
     for line in overlap_checks(instance):
         writer(line)
+    for leaf in inputs:
+        zero = f"np.zeros_like({leaf})" if leaf in given else "0.0"
+        writer(f"{gen.bar(leaf)} = {zero}")
+    gen.write_inner(writer)
     writer.extend(code)
     grads = [gradient_text(instance.params[k], inputs, function, gen.bar) for k in params]
     if uses_tape:

@@ -20,12 +20,12 @@ from tapegrad.transform import rules
 from tapegrad.transform.analysis import Scope
 from tapegrad.transform.fusing import last_loop
 from tapegrad.transform.ir import (
-    Block,
     Effect,
     If,
     Let,
     Loop,
     Store,
+    defined,
     name,
 )
 from tapegrad.transform.loops import Loops
@@ -87,15 +87,15 @@ class Reverse(Loops):
         last, needs, outward = self.writer, self.needs, self.outward
         setup, outer_shadows = self.set_up_shadows(scope, needs)
         result = Writer()
+        outer_needs = self.plan(scope, needs, result)
         if fused is None:
             self.write_statements(result, block)
-            result.lines += self.starts + setup.lines + first.lines + last.lines
+            result.lines += setup.lines + first.lines + last.lines
         else:
             self.write_statements(result, block[:position])
-            result.lines += self.starts + setup.lines + first.lines + fused.lines
+            result.lines += setup.lines + first.lines + fused.lines
             self.write_statements(result, block[position + 1 :])
             result.lines += last.lines
-        outer_needs = {n: None for n in needs if n not in scope.own}
         self.writer, self.needs, self.has, self.outward, self.shadows, self.scope = saved
         self.needs.update(outer_needs)
         self.shadows.update(outer_shadows)
@@ -136,16 +136,52 @@ class Reverse(Loops):
         rule = let.rule
         if isinstance(rule, (rules.Passive, rules.Part, rules.Unknown)):
             return
-        if hasattr(rule, "pull_call"):
-            rule.pull_call(self, let)
+        if rule.calls:
+            self.pull(let)
             return
         if let.target not in self.types or not self.is_active(let.target):
             return
         if is_array(self.types[let.target]):
             if rule.base is None:
-                rule.pull(self, let)
+                self.pull(let)
         elif let.target in self.has:
-            rule.pull(self, let)
+            self.pull(let)
+
+    def pull(self, let: Let) -> None:
+        """Write the reverse of an operation, which reads elements as they were at that time.
+
+        Arrays that are written later are copied where the operation stands, if they are read.
+        """
+        rule, root = let.rule, self.scopes.roots[id(let)]
+        names = dict.fromkeys(rule.contents(let))
+        changing = [
+            n for n in names if is_array(self.types.get(n)) and not self.keeps(n, root)
+        ]
+        copies = {n: self.make_copy(n, let) for n in changing}
+        kept = {n: copied.target for n, copied in copies.items()}
+        (rule.reading(kept) if kept else rule).pull(self, let)
+        made = [(n, copied) for n, copied in copies.items() if copied.target in self.needs]
+        results = defined(let)
+        self.copies[id(let)] = (
+            [copied for n, copied in made if n not in results],
+            [copied for n, copied in made if n in results],
+        )
+
+    def make_copy(self, array: str, let: Let) -> Let:
+        """Return the statement that copies an array, with a name that is known from now on."""
+        number, target = 0, f"{array}_kept"
+        while target in self.types:
+            number += 1
+            target = f"{array}_kept_{number}"
+        kind = self.types[array]
+        call = ast.Call(name("np.copy"), [name(array)], [])
+        made = Let(target, call, let.line, rules.Passive(False))
+        self.types[target] = types.Array(kind.dtype, kind.ndim, "C")
+        self.scope.own.add(target)
+        self.scopes.homes[target] = self.scope
+        self.scopes.makers[target] = made
+        self.scopes.roots[id(made)] = self.scopes.roots[id(let)]
+        return made
 
     def store(self, store: Store) -> None:
         if not self.is_active(store.array):
@@ -201,21 +237,16 @@ class Reverse(Loops):
     def branch(self, statement: If) -> None:
         sides = []
         outward: dict[str, None] = {}
-        chosen = {phi.target for phi in statement.phis if phi.target in self.shadows}
         for block, side in ((statement.then, "then"), (statement.orelse, "orelse")):
             scope = self.scopes.blocks[id(block)]
 
             taken = {phi.target for phi in statement.phis if phi.target in self.has}
 
-            def before(side: str = side, taken: set[str] = taken, block: Block = block) -> None:
+            def before(side: str = side, taken: set[str] = taken) -> None:
                 for phi in statement.phis:
                     value = getattr(phi, side)
-                    if not isinstance(value, ast.Name):
-                        continue
-                    if phi.target in taken:
+                    if isinstance(value, ast.Name) and phi.target in taken:
                         self.add(value.id, self.bar(phi.target), ast.Constant(1.0))
-                    elif phi.target in chosen:
-                        self.pass_to(phi, value, block)
 
             code, out = self.region(scope, before, lambda: None)
             sides.append(code)

@@ -9,12 +9,15 @@ of whole arrays from `tapegrad.transform.arrays`.
 from __future__ import annotations
 
 import ast
+import copy
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from numba.core import types
 
 from tapegrad.ops.kinds import Elementwise
-from tapegrad.transform.ir import Let, name, names_in
+from tapegrad.transform.ir import Let, name, names_in, replace_names
 from tapegrad.transform.partials import partial
 from tapegrad.transform.printer import show
 
@@ -32,22 +35,39 @@ class Rule:
         The array that the result shows elements of, for a view.
     fresh
         The result is an array of its own.
+    kept
+        Copies of arrays, as they were at the operation, by the names of the arrays.
+    calls
+        It is a call, whose `pull` and `push` find out what carries derivatives.
     """
 
     cheap = True
     base: str | None = None
     fresh = False
+    kept: Mapping[str, str] = MappingProxyType({})
+    calls = False
 
     def inputs(self) -> list[str]:
         """Return the names of real numbers and arrays that the result depends on."""
         return []
 
-    def contents(self) -> list[str]:
-        """Return the arrays whose elements `pull` or `push` may read."""
+    def contents(self, let: Let) -> list[str]:
+        """Return the names of which `pull` may read elements, that of the result among them."""
         return []
 
-    def rename(self, old: str, new: str) -> None:
-        """Read another name."""
+    def written(self) -> list[str]:
+        """Return the arrays whose elements the operation changes."""
+        return []
+
+    def reading(self, kept: dict[str, str]) -> Rule:
+        """Return the rule that reads the elements of arrays from copies that were kept."""
+        made = copy.copy(self)
+        made.kept = kept
+        return made
+
+    def read(self, node: ast.expr) -> ast.expr:
+        """Return an expression that reads elements as they were at the operation."""
+        return replace_names(node, self.kept) if self.kept else node
 
     def pull(self, gen: Any, let: Let) -> None:
         """Write what adds to the cotangents of the inputs."""
@@ -78,6 +98,10 @@ class Passive(Rule):
 
     def __init__(self, cheap: bool) -> None:
         self.cheap = cheap
+        self.changed: list[str] = []
+
+    def written(self) -> list[str]:
+        return self.changed
 
 
 class Step(Passive):
@@ -102,6 +126,9 @@ class Unknown(Rule):
         self.what = what
 
     def inputs(self) -> list[str]:
+        return self._inputs
+
+    def written(self) -> list[str]:
         return self._inputs
 
 
@@ -136,25 +163,18 @@ class Elementary(Rule):
         self.cheap = whole or is_arithmetic(op, operands)
         self.types = lowering.types
         self._inputs = real_names(operands, lowering)
-        self.z = ""
 
     def inputs(self) -> list[str]:
         return self._inputs
 
-    def contents(self) -> list[str]:
-        return [n for atom in self.operands for n in names_in(atom)] if self.whole else []
-
-    def rename(self, old: str, new: str) -> None:
-        self.operands = [
-            name(new) if isinstance(a, ast.Name) and a.id == old else a for a in self.operands
-        ]
-        self._inputs = [new if n == old else n for n in self._inputs]
+    def contents(self, let: Let) -> list[str]:
+        return [*names_in(let.expr), let.target] if self.whole else []
 
     def partial(self, position: int, result: str) -> ast.expr:
         """Return the partial derivative by the operand at a position."""
         op = self.op
-        atoms = {"z": name(result)}
-        atoms.update(zip(op.arguments, self.operands, strict=True))
+        atoms = {"z": self.read(name(result))}
+        atoms.update(zip(op.arguments, map(self.read, self.operands), strict=True))
         return partial(op, op.arguments[position], atoms, self.whole)
 
     def terms(self, gen: Any, let: Let) -> Any:
@@ -162,7 +182,7 @@ class Elementary(Rule):
         for position, operand in enumerate(self.operands):
             if isinstance(operand, ast.Name) and gen.is_active(operand.id):
                 if self.op.arguments[position] in self.op.rules:
-                    yield operand.id, self.partial(position, gen.result(self, let))
+                    yield operand.id, self.partial(position, let.target)
 
     def pull(self, gen: Any, let: Let) -> None:
         for operand, factor in self.terms(gen, let):
@@ -222,10 +242,6 @@ class Linear(Rule):
 
     def inputs(self) -> list[str]:
         return self._inputs
-
-    def rename(self, old: str, new: str) -> None:
-        self._inputs = [new if n == old else n for n in self._inputs]
-        self.operand = name(new) if names_in(self.operand) == [old] else self.operand
 
     def pull(self, gen: Any, let: Let) -> None:
         for operand in self._inputs:
@@ -317,22 +333,16 @@ class Whole(Rule):
         self.cheap = spec.cheap
         active = [atom for key, atom in operands.items() if key in spec.pull or key in spec.push]
         self._inputs = real_names(active, lowering)
-        self.z = ""
 
     def inputs(self) -> list[str]:
         return self._inputs
 
-    def contents(self) -> list[str]:
-        return [n for atom in self.operands.values() for n in names_in(atom)]
+    def contents(self, let: Let) -> list[str]:
+        return [*names_in(let.expr), let.target]
 
-    def rename(self, old: str, new: str) -> None:
-        self._inputs = [new if n == old else n for n in self._inputs]
-        for key, atom in self.operands.items():
-            if isinstance(atom, ast.Name) and atom.id == old:
-                self.operands[key] = name(new)
-
-    def _call(self, function: Any, special: dict[str, ast.expr], let: Let, gen: Any) -> ast.expr:
-        values = {**self.operands, "z": name(gen.result(self, let)), **special}
+    def _call(self, function: Any, special: dict[str, ast.expr], let: Let) -> ast.expr:
+        values = {key: self.read(atom) for key, atom in self.operands.items()}
+        values = {**values, "z": self.read(name(let.target)), **special}
         code = function.py_func.__code__
         reads = code.co_varnames[: code.co_argcount]
         return _call(f"arrays.{function.py_func.__name__}", *(values[n] for n in reads))
@@ -349,7 +359,7 @@ class Whole(Rule):
                 gen.refuse(f"no derivative of {self.spec.name} by {argument!r} is known", let.line)
             whole = isinstance(self.types[atom.id], types.Array)
             bar = {f"{argument}_bar": name(gen.shadow(atom.id))} if whole else {}
-            call = self._call(function, {"g": name(g), **bar}, let, gen)
+            call = self._call(function, {"g": name(g), **bar}, let)
             if whole:
                 gen.line(call)
             else:
@@ -365,7 +375,7 @@ class Whole(Rule):
             function = self.spec.push.get(argument)
             if function is None:
                 gen.refuse(f"no derivative of {self.spec.name} by {argument!r} is known", let.line)
-            term = self._call(function, {f"{argument}_dot": name(gen.dot(atom.id))}, let, gen)
+            term = self._call(function, {f"{argument}_dot": name(gen.dot(atom.id))}, let)
             found = term if found is None else ast.BinOp(found, ast.Add(), term)
         gen.set_dot(let, found)
 
@@ -382,18 +392,15 @@ class Gather(Rule):
     def inputs(self) -> list[str]:
         return [self.array]
 
-    def contents(self) -> list[str]:
+    def contents(self, let: Let) -> list[str]:
         return names_in(self.index)
-
-    def rename(self, old: str, new: str) -> None:
-        pass
 
     def pull(self, gen: Any, let: Let) -> None:
         if not gen.is_active(self.array):
             return
         shadow = gen.shadow(self.array)
         places = _call("arrays.places", name(shadow))
-        chosen = ast.Subscript(places, self.index, ast.Load())
+        chosen = ast.Subscript(places, self.read(self.index), ast.Load())
         gen.line(_call("arrays.scatter", name(shadow), chosen, name(gen.shadow(let.target))))
 
     def push(self, gen: Any, let: Let) -> None:
@@ -412,6 +419,9 @@ class Rearrangement(Rule):
     def inputs(self) -> list[str]:
         return self._inputs
 
+    def contents(self, let: Let) -> list[str]:
+        return [n for n in names_in(self.expr) if n not in self._inputs]  # of positions, counts
+
     def pull(self, gen: Any, let: Let) -> None:
         # where the elements go is found by sending their numbers the same way
         for target in self._inputs:
@@ -421,8 +431,9 @@ class Rearrangement(Rule):
                 n: f"arrays.{'numbered' if n == target else 'unnumbered'}({n})"
                 for n in self._inputs
             }
-            gen.read(self.expr)
-            numbers = gen.replaced(self.expr, found)
+            expr = self.read(self.expr)
+            gen.read(expr)
+            numbers = gen.replaced(expr, found)
             g = name(gen.shadow(let.target))
             gen.line(_call("arrays.scatter_numbered", name(gen.shadow(target)), numbers, g))
 

@@ -1,7 +1,7 @@
 """What generated code calls: the tape of kept values.
 
 The tape is one growing array of float64. Integers and truth values go onto it by their bits,
-arrays element by element with their shape on top.
+arrays by reference: what is taken from the tape is the very array that was put onto it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ _PAGES, _PAGE_SIZE = 85, 30  # names of sysconf's answers on Linux
 LARGE = 1 << 26  # bytes from which on memory is asked for with care
 FIRST = 64  # numbers
 _POINTER = ir.IntType(8).as_pointer()
+_WORD = ir.IntType(64)
 
 
 @intrinsic
@@ -188,49 +189,86 @@ def overlap(x, y):
     return x_low < y_high and y_low < x_high
 
 
+@intrinsic
+def hold(typingctx, tape, place, array):
+    """Write a reference to an array onto the tape, which owns it from now on."""
+
+    def codegen(context, builder, signature, args):
+        kind = signature.args[2]
+        context.nrt.incref(builder, kind, args[2])
+        held = context.make_array(kind)(context, builder, args[2])
+        words = [builder.ptrtoint(held.meminfo, _WORD), builder.ptrtoint(held.data, _WORD)]
+        words += cgutils.unpack_tuple(builder, held.shape, kind.ndim)
+        words += cgutils.unpack_tuple(builder, held.strides, kind.ndim)
+        first = _words(context, builder, signature.args[0], args[0], args[1])
+        for number, word in enumerate(words):
+            builder.store(word, cgutils.gep_inbounds(builder, first, number))
+        return context.get_dummy_value()
+
+    return types.none(tape, types.int64, array), codegen
+
+
+@intrinsic
+def pop_array(typingctx, tape, top, kind):
+    """Take a reference to an array of a type from the tape; return it with the new top."""
+    array_type = kind.instance_type
+    count = words_of(array_type)
+
+    def codegen(context, builder, signature, args):
+        top = builder.sub(args[1], ir.Constant(_WORD, count))
+        first = _words(context, builder, signature.args[0], args[0], top)
+        words = [
+            builder.load(cgutils.gep_inbounds(builder, first, number)) for number in range(count)
+        ]
+        array = context.make_array(array_type)(context, builder)
+        ndim = array_type.ndim
+        arrayobj.populate_array(
+            array,
+            data=builder.inttoptr(words[1], array.data.type),
+            shape=cgutils.pack_array(builder, words[2 : 2 + ndim]),
+            strides=cgutils.pack_array(builder, words[2 + ndim :]),
+            itemsize=context.get_constant(
+                types.intp, context.get_abi_sizeof(context.get_data_type(array_type.dtype))
+            ),
+            meminfo=builder.inttoptr(words[0], array.meminfo.type),
+        )
+        result = context.make_tuple(builder, signature.return_type, (array._getvalue(), top))
+        return impl_ret_new_ref(context, builder, signature.return_type, result)
+
+    return types.Tuple((array_type, types.int64))(tape, types.int64, kind), codegen
+
+
+def words_of(kind):
+    """Return how many numbers of the tape a reference to an array takes."""
+    return 2 + 2 * kind.ndim
+
+
+def _words(context, builder, kind, tape, place):
+    """Return the address of a place on the tape, as one of integers."""
+    array = context.make_array(kind)(context, builder, tape)
+    data = builder.bitcast(array.data, _WORD.as_pointer())
+    return builder.gep(data, [place], inbounds=True)
+
+
 @jit
 def push_array(tape, top, array):
-    """Put the elements of an array onto the tape, and its shape on top."""
-    needed = top + array.size + array.ndim
+    """Put a reference to an array onto the tape."""
+    needed = top + 2 + 2 * array.ndim
     if needed > tape.size:
         tape = grown(tape, needed)
-    flat = array.copy().reshape(-1)
-    for k in range(flat.size):
-        tape[top] = flat[k]
-        top += 1
-    for size in array.shape:
-        tape[top] = size
-        top += 1
-    return tape, top
+    hold(tape, top, array)
+    return tape, needed
 
 
-@jit
-def pop_1(tape, top):
-    """Take a vector from the tape."""
-    n = int(tape[top - 1])
-    top -= 1 + n
-    return tape[top : top + n].copy(), top
+def kind_name(kind):
+    """Return how generated code names the type of arrays on the tape (see `__getattr__`)."""
+    return f"array_{kind.dtype}_{kind.ndim}_{kind.layout}"
 
 
-@jit
-def pop_2(tape, top):
-    """Take a matrix from the tape."""
-    n, m = int(tape[top - 2]), int(tape[top - 1])
-    top -= 2 + n * m
-    return tape[top : top + n * m].copy().reshape((n, m)), top
-
-
-@jit
-def pop_3(tape, top):
-    """Take an array of three dimensions from the tape."""
-    n, m, k = int(tape[top - 3]), int(tape[top - 2]), int(tape[top - 1])
-    top -= 3 + n * m * k
-    return tape[top : top + n * m * k].copy().reshape((n, m, k)), top
-
-
-@jit
-def pop_4(tape, top):
-    """Take an array of four dimensions from the tape."""
-    n, m, k, p = int(tape[top - 4]), int(tape[top - 3]), int(tape[top - 2]), int(tape[top - 1])
-    top -= 4 + n * m * k * p
-    return tape[top : top + n * m * k * p].copy().reshape((n, m, k, p)), top
+def __getattr__(name):
+    """Return the type of arrays that generated code names: ``runtime.array_float64_1_C``."""
+    if not name.startswith("array_"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    _, dtype, ndim, layout = name.split("_")
+    kind = types.boolean if dtype == "bool" else getattr(types, dtype)
+    return types.Array(kind, int(ndim), layout)

@@ -1,24 +1,24 @@
-"""Arrays of cotangents: what makes them, and how they follow variables that change hands."""
+"""Arrays of cotangents: what makes them, and how they follow the arrays that they belong to.
+
+The shadow of an array is an array of the same shape. It is made where the array is made, in the
+forward code, and goes everywhere the array goes: a view of the array has the same view of the
+shadow, a branch or a loop that chooses among arrays chooses among their shadows as well, and a
+function that is called takes shadows with arrays and returns those of its results. So names for the
+same elements have the same cotangents, whatever way they took.
+
+An array that has names in one block only needs less: its shadow is made in the reverse code.
+"""
 
 from __future__ import annotations
 
 import ast
 from typing import Any
 
+from numba.core import types
+
 from tapegrad.transform import rules
 from tapegrad.transform.analysis import Scope
-from tapegrad.transform.ir import (
-    Block,
-    If,
-    Let,
-    Loop,
-    defined,
-    name,
-    names_in,
-    reads,
-    replace_names,
-    walk,
-)
+from tapegrad.transform.ir import If, Let, Loop, defined, name, names_in, replace_names, walk
 from tapegrad.transform.keeping import Keeping
 from tapegrad.transform.lower import is_array
 from tapegrad.transform.printer import Writer, show
@@ -27,182 +27,147 @@ from tapegrad.transform.printer import Writer, show
 class Shadows(Keeping):
     """The part of the reverse mode that gives every active array its cotangents."""
 
+    def begin(self, given: list[str], returned: list[str]) -> None:
+        """Enter the shadows of all active arrays.
+
+        Parameters
+        ----------
+        given
+            Arrays whose shadows are arguments.
+        returned
+            Arrays whose shadows the forward code returns.
+        """
+        top = self.scopes.blocks[id(self.function.body)]
+        for array, kind in list(self.types.items()):
+            if not is_array(kind) or not self.is_active(array):
+                continue
+            home = self.scopes.homes.get(array)
+            if home is None and array not in self.function.statics:
+                continue
+            bar = array + self.suffix
+            self.types[bar] = types.Array(kind.dtype, kind.ndim, kind.layout)
+            self.arrays_of[bar] = array
+            self.scopes.homes[bar] = home or top
+            maker = self.scopes.makers.get(array)
+            outside = not isinstance(maker, (Let, If, Loop)) or isinstance(
+                getattr(maker, "rule", None), rules.Part
+            )
+            if not outside:
+                assert home is not None
+                self.scopes.makers[bar] = maker
+                home.own.add(bar)
+            elif array not in given:
+                self.inner.append(array)
+                top.own.add(bar)
+        self._find_local(given, returned)
+
+    def _find_local(self, given: list[str], returned: list[str]) -> None:
+        """Find the arrays whose shadows are made in the reverse code."""
+        passed = {self.arrays.of(array) for array in (*given, *returned, *self.inner)}
+        for statement in walk(self.function.body):
+            if isinstance(statement, Let) and hasattr(statement.rule, "passed"):
+                passed.update(map(self.arrays.of, statement.rule.passed(self, statement)))
+        blocks: dict[str, set[int]] = {}
+        for bar, array in self.arrays_of.items():
+            first = self.arrays.of(array)
+            blocks.setdefault(first, set()).add(id(self.scopes.homes[bar].block))
+            if not isinstance(self.scopes.makers.get(bar), Let):
+                passed.add(first)
+        self.local_classes = {c for c, found in blocks.items() if len(found) == 1} - passed
+
+    def shadow(self, identifier: str) -> str:
+        """Return the array of cotangents of an array, for reverse code."""
+        bar = identifier + self.suffix
+        if self.arrays.of(identifier) in self.local_classes:
+            self.shadows[identifier] = None
+        else:
+            self.needs[bar] = None
+        return bar
+
+    # -- shadows made in the reverse code -----------------------------------------------------
+
     def set_up_shadows(
         self, scope: Scope, needs: dict[str, None]
     ) -> tuple[Writer, dict[str, None]]:
-        """Write what makes the cotangents of arrays that a block defines."""
-        outer = {n: None for n in self.shadows if n not in scope.own}
+        """Write what makes the shadows of arrays that have names in one block only."""
         lines: list[str] = []
-        for identifier in self.turned_needs.get(id(scope), ()):
-            self.note(needs, identifier)
         for statement in reversed(scope.block):
-            if isinstance(statement, Let) and statement.leaves is None:
-                target = statement.target
-                if target not in self.shadows or target in self.set_up:
-                    continue
-                rule = statement.rule
-                bar = self.handles.get(target, target + self.suffix)
-                if isinstance(rule, rules.Part):
-                    continue  # an argument's
-                if rule.base is not None:
-                    base = self.shadow(rule.base)
-                    if rule.base not in scope.own:
-                        outer[rule.base] = None
-                    expr = replace_names(statement.expr, {rule.base: base})
-                    lines.append(f"{bar} = {show(expr)}")
-                    for identifier in names_in(statement.expr):
-                        if identifier != rule.base:
-                            self.note(needs, identifier)
-                elif hasattr(rule, "pull_call"):
-                    lines.append(f"{bar} = np.zeros_like({target})")
-                    self.note(needs, target)
-                else:
-                    zeros = rule.zeros(statement)
-                    lines.append(f"{bar} = {show(zeros)}")
-                    for identifier in names_in(zeros):
-                        self.note(needs, identifier)
-            elif isinstance(statement, Let):
-                assert statement.leaves is not None
-                for leaf in statement.leaves:
-                    if leaf in self.shadows and leaf not in self.set_up:
-                        lines.append(f"{leaf}{self.suffix} = np.zeros_like({leaf})")
-                        self.note(needs, leaf)
-            elif isinstance(statement, If):
-                for phi in statement.phis:
-                    if phi.target in self.shadows and phi.target not in self.set_up:
-                        lines += self.choose_shadow(statement, phi, scope, needs, outer)
-            elif isinstance(statement, Loop):
-                for c in statement.carried:
-                    if c.out in self.shadows and c.out not in self.set_up:
-                        lines.append(f"{c.out}{self.suffix} = np.zeros_like({c.out})")
-                        self.note(needs, c.out)
-        result = Writer()
-        result.lines = self.turned_starts.get(id(scope), []) + lines[::-1]
-        return result, outer
-
-    def note(self, needs: dict[str, None], identifier: str) -> None:
-        if identifier in self.types and identifier in self.scopes.homes:
-            needs[identifier] = None
-
-    def choose_shadow(
-        self, statement: If, phi: Any, scope: Scope, needs: dict[str, None], outer: dict[str, None]
-    ) -> list[str]:
-        """Return the lines that set up the cotangents of an array that is one of two."""
-        if not self.arrays.is_stored(phi.target):
-            self.note(needs, phi.target)
-            return [f"{phi.target}{self.suffix} = np.zeros_like({phi.target})"]
-        texts = []
-        for atom, block in ((phi.then, statement.then), (phi.orelse, statement.orelse)):
-            if self.is_made_in(atom, block):
-                texts.append(f"np.zeros_like({phi.target})")
-                self.note(needs, phi.target)
+            if not isinstance(statement, Let):
                 continue
-            home = self.scopes.homes.get(atom.id) if isinstance(atom, ast.Name) else None
-            if home is None or self.is_inside(home, scope):
-                self.refuse(
-                    "cannot differentiate a part of an array that is taken in one branch and "
-                    "written after it; take it before the branch",
-                    statement.line,
-                )
-            texts.append(self.shadow(atom.id))
-            if atom.id not in scope.own:
-                outer[atom.id] = None
-        for identifier in names_in(statement.cond):
-            self.note(needs, identifier)
-        choice = f"{texts[0]} if {show(statement.cond)} else {texts[1]}"
-        return [f"{phi.target}{self.suffix} = {choice}"]
+            for target in defined(statement):
+                if target not in self.shadows:
+                    continue
+                if statement.rule.base is not None:
+                    self.shadows[statement.rule.base] = None
+                expr = self.shadow_of(statement, target)
+                lines.append(f"{target}{self.suffix} = {show(expr)}")
+                for identifier in names_in(expr):
+                    if identifier in self.scopes.homes and identifier not in self.arrays_of:
+                        needs[identifier] = None
+        result = Writer()
+        result.lines = lines[::-1]
+        return result, {n: None for n in self.shadows if n not in scope.own}
 
-    def is_made_in(self, atom: Any, block: Block) -> bool:
-        """Whether a value is a new array made by a statement of a block."""
-        maker = self.scopes.makers.get(atom.id) if isinstance(atom, ast.Name) else None
-        return (
-            isinstance(maker, Let)
-            and maker.leaves is None
-            and maker.rule.base is None
-            and self.scopes.homes[atom.id].block is block
-        )
+    def shadow_of(self, let: Let, target: str) -> ast.expr:
+        """Return the expression of the shadow of an array that an operation makes."""
+        rule = let.rule
+        if rule.base is not None:
+            return replace_names(let.expr, {rule.base: rule.base + self.suffix})
+        if let.leaves is None and not rule.calls:
+            return rule.zeros(let)
+        return ast.Call(name("np.zeros_like"), [name(target)], [])
 
-    def pass_to(self, phi: Any, value: ast.Name, block: Block) -> None:
-        """Let an array that a branch chose have the cotangents of the choice."""
-        if self.is_made_in(value, block) and value.id not in self.handles:
-            self.handles[value.id] = self.shadow(phi.target)
-            self.set_up.add(value.id)
-        elif not self.arrays.is_stored(phi.target):
-            self.add_array(value.id, name(self.shadow(phi.target)))
+    # -- shadows made in the forward code -----------------------------------------------------
 
-    def is_inside(self, inner: Scope, outer: Scope) -> bool:
-        scope: Scope | None = inner
-        while scope is not None:
-            if scope is outer:
-                return inner is not outer
-            scope = scope.parent
-        return False
-
-    def turned(self, c: Any) -> str:
-        """Return the variable for the cotangents of what an array variable names next."""
-        return f"{c.phi}_next{self.suffix}"
-
-    def turn_shadows(self, loop: Loop, scope: Scope, turning: list[Any]) -> None:
-        """Find the cotangents, in an iteration, of variables that name other arrays in each.
-
-        At its end the iteration's arrays have the cotangents that the next one leaves. The arrays
-        that it started with get new ones, unless they are passed on as well.
-        """
-        starts: list[str] = []
-        passed: set[str] = set()
-        phis = {c.phi for c in turning}
-        for c in turning:
-            self.check_owner(loop, c)
-            following = c.next.id
-            maker = self.scopes.makers.get(following)
-            made = following in scope.own and following not in phis
-            fresh = isinstance(maker, Let) and maker.leaves is None and maker.rule.base is None
-            if following in passed or (made and not fresh):
-                self.refuse(
-                    "cannot differentiate array variables that name the same array, or a part of "
-                    "another, in the next iteration; copy it",
-                    loop.line,
-                )
-            if made or following in phis:
-                passed.add(following)
-                self.set_up.add(following)
-                starts.append(f"{following}{self.suffix} = {self.turned(c)}")
-            else:
-                if self.arrays.is_stored(following):
-                    self.refuse(
-                        "cannot differentiate an array variable that comes to name an array from "
-                        "outside of the loop, which is written to; copy it",
-                        loop.line,
-                    )
-                self.shadows[following] = None
-                starts.append(f"arrays.add_to({following}{self.suffix}, {self.turned(c)})")
-        for c in turning:
-            if c.phi not in passed:
-                starts.append(f"{c.phi}{self.suffix} = np.zeros_like({c.phi})")
-                self.turned_needs.setdefault(id(scope), []).append(c.phi)
-        self.turned_starts[id(scope)] = starts
-
-    def check_owner(self, loop: Loop, c: Any) -> None:
-        """Refuse an array that is written under one name and read under another around a loop."""
-        if not self.arrays.is_stored(c.phi):
+    def want(self, bar: str) -> None:
+        """Have the forward code make a shadow, and those that it is made of."""
+        if bar in self.wanted or bar not in self.arrays_of:
             return
-        first = self.arrays.of(c.phi)
-        root = self.scopes.roots[id(loop)]
-        before = set(self.function.params)
-        for statement in walk(self.function.body[:root]):
-            before.update(defined(statement))
-        for statement in walk(self.function.body[root:]):
-            names = reads(statement)
-            if statement is loop:
-                names = [
-                    n
-                    for n in names
-                    if n not in [names_in(d.init)[0] for d in loop.carried if names_in(d.init)]
-                ]
-            for n in names:
-                if n in before and is_array(self.types.get(n)) and self.arrays.of(n) == first:
-                    self.refuse(
-                        f"cannot differentiate {n}, an array that goes round a loop under another "
-                        "name and is written there; use a copy",
-                        loop.line,
-                    )
+        self.wanted.add(bar)
+        array, maker = self.arrays_of[bar], self.scopes.makers.get(bar)
+        sources: list[Any] = []
+        if isinstance(maker, Let):
+            if hasattr(maker.rule, "passed"):
+                sources = maker.rule.passed(self, maker)
+            elif maker.rule.base is not None:
+                sources = [maker.rule.base]
+        elif isinstance(maker, If):
+            sources = [a for p in maker.phis if p.target == array for a in (p.then, p.orelse)]
+        elif isinstance(maker, Loop):
+            for c in maker.carried:
+                if c.phi == array:
+                    sources = [c.init, c.next]
+                elif c.out == array:
+                    sources = [c.phi]
+        for source in sources:
+            identifier = source.id if isinstance(source, ast.Name) else source
+            if isinstance(identifier, str):
+                self.want(identifier + self.suffix)
+
+    def is_wanted(self, array: str) -> bool:
+        """Whether the forward code makes the shadow of an array."""
+        return array + self.suffix in self.wanted
+
+    def write_inner(self, writer: Writer) -> None:
+        """Write the shadows of arrays from outside by which nothing is differentiated.
+
+        They are written in the function, and read again.
+        """
+        for array in self.inner:
+            if self.is_wanted(array):
+                writer(f"{array}{self.suffix} = np.zeros_like({array})")
+
+    def write_shadows(self, writer: Writer, let: Let) -> None:
+        """Write the shadows of what an operation makes."""
+        for target in defined(let):
+            if self.is_wanted(target) and not isinstance(let.rule, rules.Part):
+                writer(f"{target}{self.suffix} = {show(self.shadow_of(let, target))}")
+
+    def shadow_pairs(self, pairs: list[tuple[str, Any]]) -> list[tuple[str, str]]:
+        """Return what is assigned to shadows where names are assigned to arrays."""
+        return [
+            (target + self.suffix, value.id + self.suffix)
+            for target, value in pairs
+            if self.is_wanted(target) and isinstance(value, ast.Name)
+        ]
+
