@@ -159,6 +159,10 @@ class Activity:
         self.varied = varied
         self.nodes = varied & useful
 
+    def is_varied(self, name: str) -> bool:
+        """Whether a name depends on the inputs."""
+        return self.node(name) in self.varied
+
     def node(self, name: str) -> str:
         return self.arrays.of(name) if is_array(self.types.get(name)) else name
 
@@ -280,7 +284,7 @@ def check_known(function: Function, activity: Activity) -> None:
         error = getattr(rule, "error", None)
         if error is None and not isinstance(rule, rules.Unknown):
             continue
-        if any(activity.node(n) in activity.varied for n in rule.inputs()):
+        if any(map(activity.is_varied, rule.inputs())):
             if error is not None:
                 raise error
             raise TransformError(

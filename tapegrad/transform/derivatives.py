@@ -222,8 +222,8 @@ def _caller(base: Any, copied: tuple[int, ...] = ()) -> Any:
 
 
 @functools.cache
-def _effects(function: Any, kinds: tuple[Any, ...]) -> Instance:
-    """Return what a derivative is made of in the end, with its effects."""
+def effects(function: Any, kinds: tuple[Any, ...]) -> Instance:
+    """Return a function, or what a derivative is made of in the end, with its effects."""
     root = function
     while isinstance(root, Derivative):
         root = root.base
@@ -236,7 +236,7 @@ def _effects(function: Any, kinds: tuple[Any, ...]) -> Instance:
 
 def changed_arguments(function: Any, kinds: tuple[Any, ...]) -> frozenset[int]:
     """Return the numbers of the arguments that a function (or what it is made of) writes into."""
-    instance = _effects(function, kinds)
+    instance = effects(function, kinds)
     leaves = instance.leaves()
     written = {leaves[position] for position in instance.writes}
     return frozenset(
@@ -248,7 +248,7 @@ def changed_arguments(function: Any, kinds: tuple[Any, ...]) -> frozenset[int]:
 
 def shared_results(function: Any, kinds: tuple[Any, ...]) -> bool:
     """Whether results of what a derivative is made of may show elements of its arguments."""
-    return bool(_effects(function, kinds).shared)
+    return bool(effects(function, kinds).shared)
 
 
 def check_numbers(

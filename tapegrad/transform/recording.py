@@ -31,8 +31,8 @@ from tapegrad.tape.sweep import Gifts
 from tapegrad.tape.tape import TAPE, reach_of
 from tapegrad.tensor import Tensor, wrap
 from tapegrad.transform import derivatives
+from tapegrad.transform.analysis import Activity, leaf_names
 from tapegrad.transform.errors import TransformError
-from tapegrad.transform.program import Program
 
 _REAL = (float, np.floating, np.ndarray)
 
@@ -61,10 +61,11 @@ def record(function: Any, *args: Any, **kwargs: Any) -> Any:
         active = tuple(k for k, a in enumerate(args) if isinstance(a, Tensor) and _is_active(a))
         values = tuple(map(_plain, args))
         if active:
-            facts = _facts(function, tuple(map(numba.typeof, values)))
+            facts = _facts(function, tuple(map(numba.typeof, values)), active)
             if facts.is_number:
                 _check_changed(function, facts, active)
-                return _record_number(function, args, values, active)
+                args = tuple(_copied(a) if k in facts.changed else a for k, a in enumerate(args))
+                return _record_number(function, args, values, active, facts.changed)
     return Recorded.apply(function, *args)
 
 
@@ -79,9 +80,16 @@ OPS.describe(COMPILED, KIND_PRODUCTS, 2, (OWN_FACTORS,), traits=TRAIT_SAVES)
 
 
 def _record_number(
-    function: Any, args: tuple[Any, ...], values: tuple[Any, ...], active: tuple[int, ...]
+    function: Any,
+    args: tuple[Any, ...],
+    values: tuple[Any, ...],
+    active: tuple[int, ...],
+    changed: frozenset[int],
 ) -> Tensor:
-    """Compute a number and its gradient, and record both: the sweep only has to multiply."""
+    """Compute a number and its gradient, and record both: the sweep only has to multiply.
+
+    Of `args`, those that the call changes are copies.
+    """
     value, gradients = derivatives.pullback(function, active, 0, "value, gradients")(*values)
     parents = [args[k]._own for k in active]
     factors = [
@@ -89,7 +97,7 @@ def _record_number(
         for k, gradient in zip(active, gradients, strict=True)
     ]
     result = wrap(np.asarray(value))
-    frame = CompiledFrame(function, args, active)
+    frame = CompiledFrame(function, args, active, changed)
     segment, slot = TAPE.next_slot()
     aval = AVALS.of(result._a)
     inputs = [parent[OWN_SLOT] for parent in parents]
@@ -103,10 +111,17 @@ def _record_number(
 class CompiledFrame(RuleFrame):
     """The Python part of such a record: for hooks, and to differentiate the gradient itself."""
 
-    __slots__ = ("active_", "arguments", "function")
+    __slots__ = ("active_", "arguments", "changed", "function")
 
-    def __init__(self, function: Any, args: tuple[Any, ...], active: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        function: Any,
+        args: tuple[Any, ...],
+        active: tuple[int, ...],
+        changed: frozenset[int],
+    ) -> None:
         self.function = function
+        self.changed = changed
         self.active_ = active
         self.arguments = [save(a) if isinstance(a, Tensor) else a for a in args]
 
@@ -128,7 +143,10 @@ class CompiledFrame(RuleFrame):
         self, owner: Owner, parents: list[Owner | None], g: Any, wanted: Wanted
     ) -> list[Any]:
         slot = owner[OWN_SLOT]
-        args = [restore(a, slot) for a in self.arguments]
+        args = [
+            _copied(a) if k in self.changed else restore(a, slot)
+            for k, a in enumerate(self.arguments)
+        ]
         numbers = tuple(
             k
             for k, parent in zip(self.active_, parents, strict=True)
@@ -152,10 +170,13 @@ class Recorded(Function):
         positions = tuple(
             k for k, a in enumerate(args) if isinstance(a, Tensor) and a.dtype in DTYPE_CODES
         )
-        facts = _facts(function, tuple(map(numba.typeof, values)))
+        facts = _facts(function, tuple(map(numba.typeof, values)), positions)
         _check_changed(function, facts, positions)
-        ctx.function, ctx.positions = function, positions
-        ctx.constants = [None if k in positions else v for k, v in enumerate(values)]
+        ctx.function, ctx.positions, ctx.changed = function, positions, facts.changed
+        ctx.constants = [
+            None if k in positions else _copied(v) if k in facts.changed else v
+            for k, v in enumerate(values)
+        ]
         ctx.save_for_backward(*(args[k] for k in positions))
         found = function(*values)
         ctx.real = [isinstance(v, _REAL) for v in (found if isinstance(found, tuple) else (found,))]
@@ -164,7 +185,7 @@ class Recorded(Function):
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> Any:
         """Compute the cotangents of the tensors; recorded as well where that is asked for."""
-        args = list(ctx.constants)
+        args = [_copied(v) if k in ctx.changed else v for k, v in enumerate(ctx.constants)]
         for position, tensor in zip(ctx.positions, ctx.saved_tensors, strict=True):
             args[position] = tensor
         needed = tuple(k for k in ctx.positions if ctx.needs_input_grad[k + 1])
@@ -201,35 +222,49 @@ class Facts:
     """What recording has to know of a function for some types of arguments."""
 
     changed: frozenset[int]  # arguments that it writes into
+    receiving: frozenset[int]  # those of them that it writes what depends on tensors into
     is_number: bool  # whether its result is one real number
 
 
 @functools.cache
-def _facts(function: Any, kinds: tuple[Any, ...]) -> Facts:
-    if isinstance(function, derivatives.Derivative):
-        return Facts(frozenset(), False)
-    program = Program()
-    instance = program.instance(function, tuple(map(types.unliteral, kinds)))
-    program.analyse()
+def _facts(function: Any, kinds: tuple[Any, ...], positions: tuple[int, ...]) -> Facts:
+    """Return what is known of a function with tensors at some positions."""
+    instance = derivatives.effects(function, kinds)
+    by_number = [leaf_names(value) for value in instance.params]
     leaves = instance.leaves()
-    changed = {
-        number
-        for position in instance.writes
-        for number, param in enumerate(instance.function.params)
-        if leaves[position] == param
-    }
+    written = {leaves[k] for k in instance.writes}
+    given = [n for k in positions if k < len(by_number) for n in by_number[k]]
+    varied = Activity(instance.function, instance.arrays, given, []).is_varied
+    changed = {k for k, names in enumerate(by_number) if written.intersection(names)}
+    receiving = {k for k in changed if any(n in written and varied(n) for n in by_number[k])}
     result = instance.function.result
-    is_number = isinstance(result, ast.Name) and isinstance(
-        instance.function.types[result.id], types.Float
+    is_number = (
+        not isinstance(function, derivatives.Derivative)
+        and isinstance(result, ast.Name)
+        and isinstance(instance.function.types[result.id], types.Float)
     )
-    return Facts(frozenset(changed), is_number)
+    return Facts(frozenset(changed), frozenset(receiving), is_number)
 
 
 def _check_changed(function: Any, facts: Facts, positions: tuple[int, ...]) -> None:
-    """Refuse a function that writes into a tensor."""
-    for position in positions:
-        if position in facts.changed:
+    """Refuse a function that writes into a tensor, or what depends on one into an array."""
+    name = function.py_func.__name__
+    for position in sorted(facts.changed):
+        if position in positions:
             raise TransformError(
-                f"{function.py_func.__name__} writes into argument {position}, which is a "
-                "tensor; let it work on a copy (x.copy()) and return the result"
+                f"{name} writes into argument {position}, which is a tensor; let it work on a copy "
+                "(x.copy()) and return the result"
             )
+    for position in sorted(facts.receiving):
+        raise TransformError(
+            f"{name} writes what depends on a tensor into argument {position}, a NumPy array, "
+            "where its derivative would be lost; let it make the array itself and return it"
+        )
+
+
+def _copied(value: Any) -> Any:
+    """Return a copy of an argument that will be changed."""
+    if isinstance(value, tuple):
+        items = map(_copied, value)
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    return value.copy() if isinstance(value, np.ndarray) else value
