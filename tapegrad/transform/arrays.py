@@ -102,6 +102,24 @@ def scatter(bar, chosen, g):
 
 
 @jit
+def taken(bar, chosen, clear):
+    """Return the cotangents of values that were stored to chosen positions.
+
+    Of several values for one position, the last counts. With `clear`, what was there before the
+    store had no influence on what came later.
+    """
+    where = chosen.copy().reshape(-1)
+    flat = bar.copy().reshape(-1)
+    found = np.zeros(where.size, bar.dtype)
+    for k in range(where.size - 1, -1, -1):
+        found[k] = flat[where[k]]
+        flat[where[k]] = 0.0
+    if clear:
+        bar[...] = flat.reshape(bar.shape)
+    return found.reshape(chosen.shape)
+
+
+@jit
 def numbered(x):
     """Return the numbers from 1 of the elements of an array, in its shape."""
     return np.arange(1, x.size + 1).reshape(x.shape)

@@ -299,7 +299,10 @@ class Call(Rule):
         kept = tuple(
             not self._is_array(leaf)
             or gen.keeps(leaf.id if isinstance(leaf, ast.Name) else leaf, root)
-            for leaf in (*self.leaves(), *self.results(let))
+            for leaf in (
+                *self.leaves(),
+                *(self.results(let) if self.instance.result_leaves() else ()),
+            )
         )
         return gen.program.variant(
             self.instance, self.active_leaves(gen), self.same_arrays(gen), kept

@@ -200,17 +200,15 @@ class Keeping(Cotangents):
                 self.forward_if(writer, statement)
             elif isinstance(statement, Loop):
                 self.forward_loop(writer, statement)
-            elif isinstance(statement, Let):
+            else:
                 before, after = self.copies.get(id(statement), ([], []))
                 printer.write_block(writer, before)
-                if hasattr(statement.rule, "write_forward"):
+                if isinstance(statement, Let) and hasattr(statement.rule, "write_forward"):
                     statement.rule.write_forward(self, writer, statement)
                 else:
                     printer.write_block(writer, [statement])
                     self.write_shadows(writer, statement)
                 printer.write_block(writer, after)
-            else:
-                printer.write_block(writer, [statement])
 
     def write_pushes(self, writer: Writer, scope: Scope) -> None:
         """Write what puts values onto the tape."""

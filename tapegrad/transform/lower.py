@@ -497,38 +497,43 @@ class Lowering:
                 chosen = slice(*(None if end is None else end.value for end in ends))
                 self.parts[let.target] = Structure(self.types[let.target], base.items[chosen])
                 return
-        if any(isinstance(item, Structure) for item in base.items):
-            raise self.refuse("cannot differentiate a tuple of tuples with a computed index")
         # a computed index is a chain of choices
-        chosen_value: Atom = base.items[-1]
         number = self.resolve(index)
-        kind = self.types[let.target]
-        if is_array(kind):
-            raise self.refuse(
-                "cannot differentiate a tuple of arrays with a computed index; use one array"
-            )
+        chosen_item: Any = base.items[-1]
         for position in range(len(base.items) - 2, -1, -1):
+            hit = self.is_number(number, (position, position - len(base.items)), let.line)
+            chosen_item = self.choose(hit, base.items[position], chosen_item, let)
+        self.parts[let.target] = chosen_item
+
+    def is_number(self, number: Atom, wanted: tuple[int, int], line: int) -> ast.Name:
+        """Append what compares an integer with two others; return the outcome."""
+        found: list[ast.expr] = []
+        for value in wanted:
             test = self.fresh("cond")
             self.types[test] = types.boolean
-            negative = position - len(base.items)
-            either = ast.Compare(number, [ast.Eq()], [constant(position)])
-            self.block.append(Let(test, either, let.line, rules.Passive(True)))
-            below = self.fresh("cond")
-            self.types[below] = types.boolean
-            other = ast.Compare(number, [ast.Eq()], [constant(negative)])
-            self.block.append(Let(below, other, let.line, rules.Passive(True)))
-            both = self.fresh("cond")
-            self.types[both] = types.boolean
-            union = ast.BinOp(name(test), ast.BitOr(), name(below))
-            self.block.append(Let(both, union, let.line, rules.Passive(True)))
-            target = self.fresh(let.target) if position else let.target
-            self.types[target] = kind
-            self.block.append(
-                If(name(both), [], [], [Phi(target, base.items[position], chosen_value)], let.line)
-            )
-            chosen_value = name(target)
-        if len(base.items) == 1:
-            self.parts[let.target] = base.items[0]
+            equal = ast.Compare(number, [ast.Eq()], [constant(value)])
+            self.block.append(Let(test, equal, line, rules.Passive(True)))
+            found.append(name(test))
+        both = self.fresh("cond")
+        self.types[both] = types.boolean
+        union = ast.BinOp(found[0], ast.BitOr(), found[1])
+        self.block.append(Let(both, union, line, rules.Passive(True)))
+        return name(both)
+
+    def choose(self, cond: Atom, one: Any, two: Any, let: Let) -> Any:
+        """Append the choice between two values of a type; return what was chosen."""
+        if isinstance(one, Structure):
+            target: Any = self.named(one.type, let.target)
+        else:
+            kind = self.types[let.target]
+            if isinstance(kind, types.BaseTuple):
+                kind = self.type_of(one)
+            target = name(self.fresh(let.target))
+            self.types[target.id] = kind
+        triples = zip(leaves_of(target), leaves_of(one), leaves_of(two), strict=True)
+        phis = [Phi(leaf.id, first, second) for leaf, first, second in triples]
+        self.block.append(If(cond, [], [], phis, let.line))
+        return target
 
     def inplace(self, let: Let, callee: str, kind: Any) -> None:
         """Lower an augmented assignment of a name."""

@@ -27,6 +27,8 @@ from tapegrad.transform.ir import (
     Store,
     defined,
     name,
+    names_in,
+    replace_names,
 )
 from tapegrad.transform.loops import Loops
 from tapegrad.transform.lower import is_array
@@ -148,43 +150,52 @@ class Reverse(Loops):
             self.pull(let)
 
     def pull(self, let: Let) -> None:
-        """Write the reverse of an operation, which reads elements as they were at that time.
-
-        Arrays that are written later are copied where the operation stands, if they are read.
-        """
-        rule, root = let.rule, self.scopes.roots[id(let)]
-        names = dict.fromkeys(rule.contents(let))
-        changing = [
-            n for n in names if is_array(self.types.get(n)) and not self.keeps(n, root)
-        ]
-        copies = {n: self.make_copy(n, let) for n in changing}
-        kept = {n: copied.target for n, copied in copies.items()}
+        """Write the reverse of an operation, which reads elements as they were at that time."""
+        rule = let.rule
+        kept = self.make_copies(let, rule.contents(let))
         (rule.reading(kept) if kept else rule).pull(self, let)
-        made = [(n, copied) for n, copied in copies.items() if copied.target in self.needs]
-        results = defined(let)
-        self.copies[id(let)] = (
-            [copied for n, copied in made if n not in results],
-            [copied for n, copied in made if n in results],
+        self.keep_copies(let, kept)
+
+    def make_copies(self, statement: Any, names: list[str]) -> dict[str, str]:
+        """Return copies, with names of their own, of those arrays that are written later."""
+        root = self.scopes.roots[id(statement)]
+        changing = [
+            n
+            for n in dict.fromkeys(names)
+            if is_array(self.types.get(n)) and not self.keeps(n, root)
+        ]
+        return {n: self.make_copy(n, statement) for n in changing}
+
+    def keep_copies(self, statement: Any, kept: dict[str, str]) -> None:
+        """Have the forward code make those copies that the reverse code reads."""
+        made = {n: self.scopes.makers[c] for n, c in kept.items() if c in self.needs}
+        results = defined(statement)
+        self.copies[id(statement)] = (
+            [copied for n, copied in made.items() if n not in results],
+            [copied for n, copied in made.items() if n in results],
         )
 
-    def make_copy(self, array: str, let: Let) -> Let:
-        """Return the statement that copies an array, with a name that is known from now on."""
+    def make_copy(self, array: str, statement: Any) -> str:
+        """Return the name of a copy of an array, which is known from now on."""
         number, target = 0, f"{array}_kept"
         while target in self.types:
             number += 1
             target = f"{array}_kept_{number}"
         kind = self.types[array]
         call = ast.Call(name("np.copy"), [name(array)], [])
-        made = Let(target, call, let.line, rules.Passive(False))
+        made = Let(target, call, statement.line, rules.Passive(False))
         self.types[target] = types.Array(kind.dtype, kind.ndim, "C")
         self.scope.own.add(target)
         self.scopes.homes[target] = self.scope
         self.scopes.makers[target] = made
-        self.scopes.roots[id(made)] = self.scopes.roots[id(let)]
-        return made
+        self.scopes.roots[id(made)] = self.scopes.roots[id(statement)]
+        return target
 
     def store(self, store: Store) -> None:
         if not self.is_active(store.array):
+            return
+        if self.is_fancy(store):
+            self.fancy_store(store)
             return
         self.read(store.index)
         shadow = self.shadow(store.array)
@@ -212,6 +223,34 @@ class Reverse(Loops):
             return
         self.writer(f"{place} = 0.0")
 
+    def fancy_store(self, store: Store) -> None:
+        """Write the reverse of a store to elements that an array chooses.
+
+        Where a position is chosen twice, the last value is stored.
+        """
+        kept = self.make_copies(store, names_in(store.index))
+        index = replace_names(store.index, kept)
+        self.read(index)
+        shadow = self.shadow(store.array)
+        places = ast.Call(name("arrays.places"), [name(shadow)], [])
+        chosen = show(ast.Subscript(places, index, ast.Load()))
+        held = f"held{self.suffix}"
+        self.writer(f"{held} = arrays.taken({shadow}, {chosen}, {not store.op})")
+        self.keep_copies(store, kept)
+        value = store.value
+        if not isinstance(value, ast.Name) or not self.is_active(value.id):
+            return
+        if is_array(self.types[value.id]):
+            self.add_array(value.id, name(f"-{held}" if store.op == "-" else held))
+        else:
+            factor = ast.Constant(-1.0 if store.op == "-" else 1.0)
+            self.add(value.id, f"np.sum({held})", factor)
+
+    def is_fancy(self, store: Store) -> bool:
+        """Whether an array chooses the elements that a store writes."""
+        parts = store.index.elts if isinstance(store.index, ast.Tuple) else [store.index]
+        return any(isinstance(p, ast.Name) and is_array(self.types.get(p.id)) for p in parts)
+
     def is_region(self, store: Store) -> bool:
         """Whether a store writes several elements."""
         kind = self.types[store.array]
@@ -222,12 +261,6 @@ class Reverse(Loops):
                 return True
             if isinstance(part, ast.Name):
                 of = self.types.get(part.id)
-                if is_array(of):
-                    self.refuse(
-                        "cannot differentiate a store to elements that an array chooses; write "
-                        "a loop",
-                        store.line,
-                    )
                 if isinstance(of, types.BaseTuple):
                     numbers += len(of)
                     continue

@@ -157,11 +157,11 @@ class Shadows(Keeping):
             if self.is_wanted(array):
                 writer(f"{array}{self.suffix} = np.zeros_like({array})")
 
-    def write_shadows(self, writer: Writer, let: Let) -> None:
+    def write_shadows(self, writer: Writer, statement: Any) -> None:
         """Write the shadows of what an operation makes."""
-        for target in defined(let):
-            if self.is_wanted(target) and not isinstance(let.rule, rules.Part):
-                writer(f"{target}{self.suffix} = {show(self.shadow_of(let, target))}")
+        for target in defined(statement):
+            if self.is_wanted(target) and not isinstance(statement.rule, rules.Part):
+                writer(f"{target}{self.suffix} = {show(self.shadow_of(statement, target))}")
 
     def shadow_pairs(self, pairs: list[tuple[str, Any]]) -> list[tuple[str, str]]:
         """Return what is assigned to shadows where names are assigned to arrays."""
@@ -170,4 +170,3 @@ class Shadows(Keeping):
             for target, value in pairs
             if self.is_wanted(target) and isinstance(value, ast.Name)
         ]
-
