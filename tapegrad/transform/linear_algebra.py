@@ -389,9 +389,10 @@ def det_pull_a(a, a_bar, z, g):
 
 @derivative
 def det_push_a(a, a_dot, z):
+    found = 0.0
     if z != 0.0:
         found = z * np.sum(np.linalg.inv(a).T * a_dot)
-    else:
+    if z == 0.0:
         found = np.sum(cofactors(a) * a_dot)
     return found
 

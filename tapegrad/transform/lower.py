@@ -402,6 +402,17 @@ class Lowering:
             if isinstance(base, Structure):
                 self.part(let, base)
                 return
+            of = self.type_of(base)
+            if isinstance(expr, ast.Attribute) and expr.attr == "flat" and is_array(of):
+                if of.layout == "C":  # the same elements in the same order
+                    method = ast.Attribute(expr.value, "reshape", ast.Load())
+                    expr = ast.Call(method, [constant(-1)], [])
+                    kind = self.types[target] = types.Array(of.dtype, 1, "C")
+        if isinstance(expr, ast.Call) and isinstance(expr.func, ast.Attribute):
+            base = self.value(expr.func.value)
+            if expr.func.attr == "fill" and is_array(self.type_of(base)) and len(expr.args) == 1:
+                self.store(Store(base.id, WHOLE, expr.args[0], "", let.line))
+                return
         if isinstance(expr, ast.Call) and isinstance(expr.func, ast.Name):
             callee = expr.func.id
             value = self.function.statics.get(callee)
