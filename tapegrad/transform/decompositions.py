@@ -24,7 +24,12 @@ from tapegrad.transform.array_specs import (
     understands,
 )
 from tapegrad.transform.ir import Let, name
-from tapegrad.transform.linear_algebra import pinv_tangent, product_of, pull_pinv
+from tapegrad.transform.linear_algebra import (
+    pinv_tangent,
+    product_of,
+    pull_pinv,
+    symmetric_part,
+)
 from tapegrad.transform.printer import show
 from tapegrad.transform.rules import Whole
 
@@ -251,7 +256,7 @@ def eigh_pull_a(a, a_bar, g_0, g_1):
 
 @derivative
 def eigh_push_a(a, a_dot, z_0, z_1):
-    p = product_of(product_of(z_1.T, 0.5 * (a_dot + a_dot.T)), z_1)
+    p = product_of(product_of(z_1.T, symmetric_part(a_dot)), z_1)
     w_dot = np.empty_like(z_0)
     for i in range(z_0.size):
         w_dot[i] = p[i, i]

@@ -489,6 +489,16 @@ def eigvalsh_push_a(a, a_dot):
 
 
 @jit
+def symmetric_part(x):
+    """Return the mean of a matrix and its transpose, of the same precision."""
+    found = np.empty_like(x)
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            found[i, j] = 0.5 * (x[i, j] + x[j, i])
+    return found
+
+
+@jit
 def lower_half(x):
     """Return the lower triangle with half of the diagonal."""
     found = np.zeros_like(x)
@@ -512,6 +522,5 @@ def cholesky_pull_a(a_bar, z, g):
 def cholesky_push_a(a_dot, z):
     c = np.ascontiguousarray(z)
     inverse = np.linalg.inv(c)
-    symmetric = 0.5 * (a_dot + a_dot.T)
-    inner = np.dot(np.dot(inverse, symmetric), np.ascontiguousarray(inverse.T))
+    inner = np.dot(np.dot(inverse, symmetric_part(a_dot)), np.ascontiguousarray(inverse.T))
     return np.dot(c, lower_half(inner))

@@ -9,7 +9,7 @@ import numpy as np
 
 from tapegrad.transform.array_specs import Request, declare, derivative, understands
 from tapegrad.transform.ir import Let
-from tapegrad.transform.rules import Alloc, Literal, Rule
+from tapegrad.transform.rules import Alloc, Literal, Passive, Rule
 
 declare("full", "shape", "fill_value", calls=False)
 declare("full_like", "a", "fill_value", steps=("a",), calls=False)
@@ -26,6 +26,12 @@ class Fixed(Rule):
 
     def push(self, gen: Any, let: Let) -> None:
         gen.set_dot(let, None)
+
+
+class Found(Passive):
+    """Integers or truth values that are found from reals, in a new array."""
+
+    fresh = True
 
 
 @understands("empty", "zeros", "ones")
@@ -57,8 +63,8 @@ def full_pull_fill_value(g):
 
 
 @derivative
-def full_push_fill_value(shape, fill_value_dot):
-    return np.full(shape, fill_value_dot)
+def full_push_fill_value(z, fill_value_dot):
+    return np.full_like(z, fill_value_dot)
 
 
 @derivative

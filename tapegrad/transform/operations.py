@@ -14,7 +14,7 @@ from numba.core import types
 from tapegrad.ops.op import TABLE
 from tapegrad.transform import linear_algebra
 from tapegrad.transform.array_specs import FUNCTIONS, Request
-from tapegrad.transform.makers import Fixed
+from tapegrad.transform.makers import Fixed, Found
 from tapegrad.transform.partials import BINARY, UNARY, elementary
 from tapegrad.transform.rules import (
     Alloc,
@@ -66,7 +66,7 @@ def _is_plain(kind: Any) -> bool:
     if isinstance(kind, types.BaseTuple):
         return all(map(_is_plain, kind))
     if isinstance(kind, types.Array):
-        return isinstance(kind.dtype, types.Boolean)
+        return isinstance(kind.dtype, (types.Boolean, types.Integer))
     plain = (
         types.Integer,
         types.Boolean,
@@ -218,13 +218,22 @@ def _numpy(
     if kind is None or isinstance(kind, types.NoneType):
         return Unknown(inputs, f"{what}, which changes its argument; write a loop")
     if not holds_reals(kind):
-        return Passive(True)
+        return _numbers(inputs, kind)
     found = _asked(lowering, text, expr, arguments, kind)
     if isinstance(found, Rule):
         return found
     if inputs:
         return Unknown(inputs, found or what)
     return Fixed() if is_array(kind) else Passive(True)
+
+
+def _numbers(inputs: list[str], kind: Any) -> Rule:
+    """Return the rule of what has integers or truth values as its result."""
+    from tapegrad.transform.lower import is_array
+
+    if inputs and is_array(kind):
+        return Found(False)
+    return Passive(True)  # it may be a view, of integers
 
 
 def _asked(lowering: Any, text: str, expr: ast.Call, arguments: Atoms, kind: Any) -> Any:
@@ -285,12 +294,12 @@ def _method(lowering: Any, expr: ast.Call, base: ast.expr, text: str, kind: Any)
         if is_real(base_kind):
             return Unknown(inputs, f"the method {text!r}, which changes the array")
         return Passive(False)
-    if not real:
-        return Passive(True)
     assert isinstance(base, ast.Name)
-    if text == "view":
+    if text == "view" and (real or inputs):
         same = base_kind.dtype == kind.dtype
         return View(base.id) if same else Unknown(inputs, "a view of another dtype")
+    if not real:
+        return _numbers(inputs, kind)
     if text == "item" and not expr.args:
         return Load(base.id, ast.Tuple([ast.Constant(0)] * base_kind.ndim, ast.Load()))
     if text in ("copy", "astype"):

@@ -135,16 +135,16 @@ def interp_1_pull_fp(x, xp, fp_bar, g):
 
 
 @derivative
-def interp_1_push_x(x, x_dot, xp, fp):
-    found = np.empty(x.size)
+def interp_1_push_x(x, x_dot, xp, fp, z):
+    found = np.empty_like(z)
     for i in range(x.size):
         found[i] = x_dot[i] * slope_at(x[i], xp, fp)
     return found
 
 
 @derivative
-def interp_1_push_xp(x, xp, xp_dot, fp):
-    found = np.empty(x.size)
+def interp_1_push_xp(x, xp, xp_dot, fp, z):
+    found = np.empty_like(z)
     for i in range(x.size):
         found[i] = tangent_of_knots(x[i], xp, xp_dot, fp)
     return found
@@ -497,8 +497,8 @@ def _(call: Request, x: Any) -> Any:
 
 @jit
 def without_mean(m):
-    """Return the rows of a matrix without their means."""
-    found = np.empty_like(m)
+    """Return the rows of a matrix without their means, as float64."""
+    found = np.empty(m.shape)
     for i in range(m.shape[0]):
         found[i] = m[i] - np.mean(m[i])
     return found
@@ -507,7 +507,7 @@ def without_mean(m):
 @jit
 def scatter_matrix_tangent(m, m_dot):
     """Return the tangent of the covariances of rows."""
-    product = np.dot(without_mean(m), np.ascontiguousarray(m_dot.T))
+    product = np.dot(without_mean(m), np.ascontiguousarray(m_dot.T * 1.0))
     return (product + product.T) / (m.shape[1] - 1)
 
 

@@ -59,6 +59,18 @@ def in_a_loop(a, n):
     return s
 
 
+@case(M33.astype(np.float32), M32.astype(np.float32), jvp=True)
+def single_precision(a, b):
+    u, s, _ = np.linalg.svd(b, False)
+    w, v = np.linalg.eigh(a + a.T)
+    q, r = np.linalg.qr(b)
+    c = np.linalg.cholesky(a @ a.T)
+    x = np.linalg.lstsq(b, a[0])[0]
+    e = np.linalg.eigvalsh(a + a.T)[0] + np.linalg.slogdet(a)[1] + np.linalg.pinv(b)[0, 1]
+    d = np.linalg.det(a) + np.linalg.matrix_power(a, 2)[0, 1] + c[1, 0]
+    return u[0, 0] ** 2 * s[1] + w[1] * v[0, 0] ** 2 + q[0, 1] ** 2 + r[0, 1] ** 2 + x[0] + e * d
+
+
 @pytest.mark.parametrize("name", case)
 def test_gradient(name):
     case.check(name)
