@@ -10,10 +10,12 @@ import numpy as np
 
 from tapegrad.transform.additions import add_to
 from tapegrad.transform.array_specs import Request, declare, derivative, understands
-from tapegrad.transform.ir import Let, name
+from tapegrad.transform.ir import Let, Store, name, walk
 from tapegrad.transform.lower import is_array
 from tapegrad.transform.printer import show
 from tapegrad.transform.rules import Rule, real_names
+
+_DISPATCHER = add_to  # what stands for a callee that is an argument
 
 declare("flatten", "a")
 declare("broadcast", "x", "shape", calls=False)
@@ -86,10 +88,28 @@ def flatten_push_a(a_dot):
     return a_dot.flatten()
 
 
+def _may_write(lowering: Any) -> bool:
+    """Whether any array may be written in the function."""
+    for statement in walk(lowering.function.body):
+        if isinstance(statement, Store):
+            return True
+        if not isinstance(statement, Let) or not isinstance(statement.expr, ast.Call):
+            continue
+        callee = statement.expr.func
+        if isinstance(callee, ast.Attribute):
+            if callee.attr in ("fill", "sort", "partition", "itemset"):
+                return True
+        elif callee.id.startswith("operator.i"):
+            return True
+        elif hasattr(lowering.function.statics.get(callee.id, _DISPATCHER), "py_func"):
+            return True
+    return False
+
+
 @understands("broadcast_to")
 def _(call: Request, array: Any, shape: Any) -> Any:
     # numba's result is a view that cannot be written to: like a copy where nothing is written
-    if not call.ndim(array) or call.lowering.writes:
+    if not call.ndim(array) or _may_write(call.lowering):
         return "np.broadcast_to in a function that writes to arrays; add np.zeros(shape) instead"
     return call.whole("broadcast", x=array, shape=shape)
 

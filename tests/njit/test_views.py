@@ -127,7 +127,7 @@ def chosen(a, m):
     c = np.extract(a > 2.0, a)
     d = np.select((a > 4.0, a > 2.0), (a * a, a), 0.0)
     e = np.diagflat(b) + np.diag(a[:3])
-    f = np.repeat(m, 2) * np.resize(np.append(a, a), 12)[0]
+    f = np.repeat(m, 2)
     g = np.take(m, 4)
     return (b * b).sum() * (c * c).sum() + (d * d).sum() + (e * e).sum() + (f * f).sum() * g
 
