@@ -97,11 +97,11 @@ def _may_write(lowering: Any) -> bool:
             continue
         callee = statement.expr.func
         if isinstance(callee, ast.Attribute):
-            if callee.attr in ("fill", "sort", "partition", "itemset"):
-                return True
-        elif callee.id.startswith("operator.i"):
-            return True
-        elif hasattr(lowering.function.statics.get(callee.id, _DISPATCHER), "py_func"):
+            writes = callee.attr in ("fill", "sort", "partition", "itemset")
+        else:
+            known = lowering.function.statics.get(callee.id, _DISPATCHER)
+            writes = hasattr(known, "py_func") or callee.id.startswith("operator.i")
+        if writes:
             return True
     return False
 
