@@ -27,7 +27,7 @@ from tapegrad.transform.ir import (
     names_in,
     walk,
 )
-from tapegrad.transform.lower import is_array, is_real
+from tapegrad.transform.kinds import is_array, is_real
 
 
 @dataclass

@@ -26,6 +26,7 @@ from tapegrad.transform.ir import (
     reads,
     walk,
 )
+from tapegrad.transform.kinds import holds_array, holds_real, is_array, is_real
 from tapegrad.transform.printer import show
 from tapegrad.transform.rules import Passive, Rule, real_names
 
@@ -43,7 +44,6 @@ def is_dispatcher(value: Any) -> bool:
 def find(lowering: Any, callee: Any, expr: ast.Call, kind: Any) -> Rule | None:
     """Return the rule of the call of a numba function or a transform, None for anything else."""
     from tapegrad.transform import arrays, runtime
-    from tapegrad.transform.lower import holds_real
 
     if callee is stop_gradient:
         return Stopped()
@@ -130,13 +130,6 @@ def _default(lowering: Any, callee: Any, parameter: inspect.Parameter) -> Any:
         )
 
     return value_of(parameter.default)
-
-
-def holds_array(kind: Any) -> bool:
-    """Whether a numba type is or holds an array."""
-    if isinstance(kind, types.BaseTuple):
-        return any(map(holds_array, kind))
-    return isinstance(kind, types.Array)
 
 
 class Stopped(Rule):
@@ -235,8 +228,6 @@ class Call(Rule):
     def __init__(
         self, lowering: Any, callee: Any, values: list[Any], kinds: tuple[Any, ...]
     ) -> None:
-        from tapegrad.transform.lower import is_real
-
         self.callee = callee
         self.values = values
         self.kinds = kinds
@@ -333,8 +324,6 @@ class Call(Rule):
 
     def pull(self, gen: Any, let: Let) -> None:
         """Write the call of the reverse function."""
-        from tapegrad.transform.lower import is_array, is_real
-
         if not self.is_differentiated(gen, let):
             return
         variant = self.variant(gen, let)
@@ -430,8 +419,6 @@ class Call(Rule):
         gen.write(f"{let.target}, {pattern} = {function}({', '.join(arguments)})")
 
     def real_results(self, let: Let) -> list[str]:
-        from tapegrad.transform.lower import is_real
-
         return [n for n in self.results(let) if is_real(self.types.get(n, types.none))]
 
     def zero_results(self, gen: Any, let: Let) -> None:
@@ -493,8 +480,6 @@ class Ruled(Call):
         gen.write_shadows(writer, let)
 
     def pull(self, gen: Any, let: Let) -> None:
-        from tapegrad.transform.lower import is_array, is_real
-
         if self.vjp is None:
             super().pull(gen, let)
             return
@@ -556,8 +541,6 @@ class TransformCall(Rule):
     def __init__(
         self, lowering: Any, callee: Any, values: list[Any], kinds: tuple[Any, ...]
     ) -> None:
-        from tapegrad.transform.lower import is_real
-
         self.callee = callee
         self.values = values
         self.kinds = kinds
@@ -623,8 +606,6 @@ class TransformCall(Rule):
 
     def pull(self, gen: Any, let: Let) -> None:
         """Write the call that gives the cotangents: a Hessian is symmetric."""
-        from tapegrad.transform.lower import is_array, is_real
-
         positions = self.active_positions(gen)
         results = [n for n in self.results(let) if is_real(self.types.get(n, types.none))]
         live = [n for n in results if gen.is_active(n)]

@@ -25,6 +25,7 @@ from tapegrad.transform import store
 from tapegrad.transform.analysis import leaf_names
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.fingerprint import Fingerprint
+from tapegrad.transform.kinds import holds_real, is_array, is_real
 from tapegrad.transform.program import Instance, Program, write_pullback, write_pushforward
 
 _OPTIONS = ("error_model", "boundscheck", "nogil")
@@ -255,8 +256,6 @@ def check_numbers(
     base: Any, numbers: tuple[int, ...], kinds: tuple[Any, ...], instance: Instance
 ) -> None:
     """Refuse to differentiate by an argument that is not real."""
-    from tapegrad.transform.lower import holds_real
-
     for number in numbers:
         if not holds_real(kinds[number]):
             name = instance.function.params[number]
@@ -440,8 +439,6 @@ class Pulled(Composed):
 
     def _part(self, number: int, kinds: tuple[Any, ...]) -> str:
         """Return the text of a real part of the tangent of the value."""
-        from tapegrad.transform.lower import is_real
-
         base = self.base.base
         base.compile(kinds)
         result = base.overloads[kinds].signature.return_type
@@ -501,8 +498,6 @@ class Jacobian(Composed):
         return found
 
     def text(self, name: str, kinds: tuple[Any, ...]) -> str:
-        from tapegrad.transform.lower import holds_real, is_array
-
         names = self._names()
         for number in self.numbers:
             if isinstance(kinds[number], types.BaseTuple) or not holds_real(kinds[number]):

@@ -13,7 +13,7 @@ from tapegrad.transform import printer, rules
 from tapegrad.transform.analysis import Activity, Arrays, check_known, unused_suffix
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.ir import Block, Function, If, Let, Loop, Store, name, replace_names
-from tapegrad.transform.lower import is_array, is_real
+from tapegrad.transform.kinds import is_array, is_real
 from tapegrad.transform.printer import Writer, show
 
 DOT = "_dot"

@@ -15,7 +15,7 @@ from typing import Any
 from tapegrad.transform import rules
 from tapegrad.transform.analysis import Arrays, Scopes, written
 from tapegrad.transform.ir import Block, Carried, If, Let, Loop, defined, reads, walk
-from tapegrad.transform.lower import is_array, is_real
+from tapegrad.transform.kinds import is_array, is_real
 
 
 def last_loop(block: Block) -> int | None:

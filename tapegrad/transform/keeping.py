@@ -11,7 +11,7 @@ from tapegrad.transform import printer, rules, runtime
 from tapegrad.transform.analysis import Scope
 from tapegrad.transform.cotangents import Cotangents
 from tapegrad.transform.ir import Block, If, Let, Loop, defined, name, names_in
-from tapegrad.transform.lower import is_array
+from tapegrad.transform.kinds import is_array
 from tapegrad.transform.printer import Writer, show
 
 

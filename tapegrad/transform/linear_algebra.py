@@ -1,18 +1,57 @@
-"""Derivatives of products and of linear algebra.
+"""Products, and functions of linear algebra with one result.
 
 Formulas: M. B. Giles, "Collected matrix derivative results for forward and reverse mode algorithmic
-differentiation" (2008).
+differentiation" (2008); of the pseudoinverse: G. H. Golub and V. Pereyra, "The differentiation of
+pseudo-inverses and nonlinear least squares problems whose variables separate" (1973).
 """
 
 from __future__ import annotations
 
+import ast
+from typing import Any
+
 import numpy as np
 
-from tapegrad.transform.array_specs import declare, derivative, jit
+from tapegrad.transform.additions import add_to
+from tapegrad.transform.array_specs import Request, declare, derivative, jit, ruled, understands
 
-for _kinds in ("11", "12", "21", "22"):
-    declare(f"dot_{_kinds}", "x", "y")
-declare("outer", "x", "y")
+_RANKS = ("11", "12", "21", "22")
+for _ranks in _RANKS:
+    declare(f"dot_{_ranks}", "x", "y", calls=False)
+declare("outer", "x", "y", calls=False)
+declare("cross", "a", "b")
+declare("kron_1", "a", "b", calls=False)
+declare("kron_2", "a", "b", calls=False)
+
+
+@understands("dot", "matmul", "vdot")
+def _(call: Request, a: Any, b: Any) -> Any:
+    return _product(call, a, b)
+
+
+def _product(call: Request, x: Any, y: Any) -> Any:
+    ranks = f"{call.ndim(x)}{call.ndim(y)}"
+    if "0" in ranks and call.text == "dot":
+        return call.elementary("multiply", x, y)
+    return call.whole(f"dot_{ranks}", x=x, y=y) if ranks in _RANKS else None
+
+
+def product(lowering: Any, expr: ast.BinOp, kind: Any) -> Any:
+    """Return the rule of ``x @ y``."""
+    return _product(
+        Request(lowering, "matmul", ast.Call(expr, [], []), kind), expr.left, expr.right
+    )
+
+
+@understands("outer")
+def _(call: Request, a: Any, b: Any) -> Any:
+    return call.whole("outer", x=a, y=b) if call.ndim(a) == call.ndim(b) == 1 else None
+
+
+@understands("kron")
+def _(call: Request, a: Any, b: Any) -> Any:
+    ranks = call.ndim(a), call.ndim(b)
+    return call.whole(f"kron_{ranks[0]}") if ranks in ((1, 1), (2, 2)) else None
 
 
 @derivative
@@ -135,13 +174,101 @@ def outer_push_y(x, y_dot):
     return np.outer(x, y_dot)
 
 
+@derivative
+def cross_pull_a(a_bar, b, g):
+    add_to(a_bar, np.cross(b, g))
+
+
+@derivative
+def cross_pull_b(a, b_bar, g):
+    add_to(b_bar, np.cross(g, a))
+
+
+@derivative
+def cross_push_a(a_dot, b):
+    return np.cross(a_dot, b)
+
+
+@derivative
+def cross_push_b(a, b_dot):
+    return np.cross(a, b_dot)
+
+
+@derivative
+def kron_1_pull_a(a_bar, b, g):
+    for i in range(a_bar.size):
+        for k in range(b.size):
+            a_bar[i] += g[i * b.size + k] * b[k]
+
+
+@derivative
+def kron_1_pull_b(a, b_bar, g):
+    for i in range(a.size):
+        for k in range(b_bar.size):
+            b_bar[k] += g[i * b_bar.size + k] * a[i]
+
+
+@derivative
+def kron_1_push_a(a_dot, b):
+    return np.kron(a_dot, b)
+
+
+@derivative
+def kron_1_push_b(a, b_dot):
+    return np.kron(a, b_dot)
+
+
+@derivative
+def kron_2_pull_a(a_bar, b, g):
+    rows, columns = b.shape
+    for i in range(a_bar.shape[0]):
+        for j in range(a_bar.shape[1]):
+            for k in range(rows):
+                for m in range(columns):
+                    a_bar[i, j] += g[i * rows + k, j * columns + m] * b[k, m]
+
+
+@derivative
+def kron_2_pull_b(a, b_bar, g):
+    rows, columns = b_bar.shape
+    for i in range(a.shape[0]):
+        for j in range(a.shape[1]):
+            for k in range(rows):
+                for m in range(columns):
+                    b_bar[k, m] += g[i * rows + k, j * columns + m] * a[i, j]
+
+
+@derivative
+def kron_2_push_a(a_dot, b):
+    return np.kron(a_dot, b)
+
+
+@derivative
+def kron_2_push_b(a, b_dot):
+    return np.kron(a, b_dot)
+
+
+@jit
+def product_of(x, y):
+    """Return the product of two matrices."""
+    return np.dot(np.ascontiguousarray(x), np.ascontiguousarray(y))
+
+
 # -- linear algebra -------------------------------------------------------------------------------
 
-declare("solve_1", "a", "b")
-declare("solve_2", "a", "b")
-declare("inv", "x")
-declare("det", "x")
-declare("cholesky", "x")
+declare("solve_1", "a", "b", calls=False)
+declare("solve_2", "a", "b", calls=False)
+declare("inv", "a")
+declare("det", "a")
+declare("cholesky", "a")
+declare("matrix_power", "a", "n")
+declare("pinv", "a")
+declare("eigvalsh", "a")
+
+
+@understands("solve")
+def _(call: Request, a: Any, b: Any) -> Any:
+    return call.whole(f"solve_{call.ndim(b)}", a=a, b=b)
 
 
 @derivative
@@ -186,46 +313,189 @@ def solve_2_push_b(a, b_dot):
 
 
 @derivative
-def inv_pull_x(x_bar, z, g):
+def inv_pull_a(a_bar, z, g):
     t = np.ascontiguousarray(z.T)
-    x_bar -= np.dot(np.dot(t, np.ascontiguousarray(g)), t)
+    a_bar -= np.dot(np.dot(t, np.ascontiguousarray(g)), t)
 
 
 @derivative
-def inv_push_x(x_dot, z):
+def inv_push_a(a_dot, z):
     c = np.ascontiguousarray(z)
-    return -np.dot(np.dot(c, np.ascontiguousarray(x_dot)), c)
+    return -np.dot(np.dot(c, np.ascontiguousarray(a_dot)), c)
 
 
 @jit
-def cofactors(x):
+def products_without(s, i, j):
+    """Return the product of all numbers but two (or one, if these are the same)."""
+    product = 1.0
+    for k in range(s.size):
+        if k != i and k != j:
+            product *= s[k]
+    return product
+
+
+@jit
+def cofactors(a):
     """Return the derivative of the determinant, right for singular matrices as well."""
-    n = x.shape[0]
-    u, s, vt = np.linalg.svd(x)
+    u, s, vt = np.linalg.svd(a)
     sign = np.linalg.det(u) * np.linalg.det(vt)
-    gains = np.empty_like(s)
-    for i in range(n):
-        product = 1.0
-        for j in range(n):
-            if j != i:
-                product *= s[j]
-        gains[i] = sign * product
-    return np.dot(u * gains, vt)
+    scaled = np.empty_like(u)
+    for j in range(s.size):
+        gain = sign * products_without(s, j, j)
+        for i in range(s.size):
+            scaled[i, j] = u[i, j] * gain
+    return np.dot(scaled, vt)
+
+
+@jit
+def cofactors_tangent(a, a_dot):
+    """Return the tangent of the cofactors: minors of second order, in the basis of the SVD."""
+    u, s, vt = np.linalg.svd(a)
+    sign = np.linalg.det(u) * np.linalg.det(vt)
+    f = product_of(product_of(u.T, a_dot), vt.T)
+    middle = np.zeros_like(f)
+    for i in range(s.size):
+        for j in range(s.size):
+            if i != j:
+                minor = sign * products_without(s, i, j)
+                middle[i, i] += minor * f[j, j]
+                middle[i, j] -= minor * f[j, i]
+    return product_of(product_of(u, middle), vt)
+
+
+@jit
+def cofactors_pull(a, z, g):
+    """Return the cotangent of a matrix by that of its cofactors: a Hessian is symmetric."""
+    return (cofactors_tangent(a, g),)
+
+
+@jit
+def beyond(a, a_dot, a_dot_2, a_dot_dot):
+    """Return nan: derivatives of third order at singular matrices are not known."""
+    return np.full_like(a, np.nan)
+
+
+ruled(cofactors, cofactors_pull, cofactors_tangent)
+ruled(cofactors_tangent, cofactors_tangent, beyond)
 
 
 @derivative
-def det_pull_x(x, x_bar, z, g):
+def det_pull_a(a, a_bar, z, g):
     if z != 0.0:
-        x_bar += (g * z) * np.linalg.inv(x).T
+        a_bar += (g * z) * np.linalg.inv(a).T
     else:
-        x_bar += g * cofactors(x)
+        a_bar += g * cofactors(a)
 
 
 @derivative
-def det_push_x(x, x_dot, z):
+def det_push_a(a, a_dot, z):
+    found = 0.0
     if z != 0.0:
-        return z * np.sum(np.linalg.inv(x).T * x_dot)
-    return np.sum(cofactors(x) * x_dot)
+        found = z * np.sum(np.linalg.inv(a).T * a_dot)
+    if z == 0.0:
+        found = np.sum(cofactors(a) * a_dot)
+    return found
+
+
+@derivative
+def matrix_power_pull_a(a, a_bar, n, g):
+    base = np.linalg.inv(a) if n < 0 else a.copy()
+    total = np.zeros_like(base)
+    turned = np.ascontiguousarray(base.T)
+    for k in range(abs(n)):
+        left = np.linalg.matrix_power(turned, k)
+        right = np.linalg.matrix_power(turned, abs(n) - 1 - k)
+        total += np.dot(np.dot(left, np.ascontiguousarray(g)), right)
+    if n < 0:
+        a_bar -= np.dot(np.dot(turned, total), turned)
+    else:
+        a_bar += total
+
+
+@derivative
+def matrix_power_push_a(a, a_dot, n):
+    base = np.linalg.inv(a) if n < 0 else a.copy()
+    tangent = np.ascontiguousarray(a_dot)
+    if n < 0:
+        tangent = -np.dot(np.dot(base, tangent), base)
+    total = np.zeros_like(base)
+    for k in range(abs(n)):
+        left = np.linalg.matrix_power(base, k)
+        right = np.linalg.matrix_power(base, abs(n) - 1 - k)
+        total += np.dot(np.dot(left, tangent), right)
+    return total
+
+
+@jit
+def pull_pinv(a, p, g):
+    """Return the cotangent of a matrix by that of its pseudoinverse p."""
+    pt = np.ascontiguousarray(p.T)
+    gt = np.ascontiguousarray(g.T)
+    found = -product_of(np.dot(pt, np.ascontiguousarray(g)), pt)
+    first = product_of(product_of(gt, p), pt)
+    found += first - product_of(a, product_of(p, first))
+    second = product_of(product_of(pt, p), gt)
+    found += second - product_of(product_of(second, p), a)
+    return found
+
+
+@derivative
+def pinv_pull_a(a, a_bar, z, g):
+    a_bar += pull_pinv(a, z, g)
+
+
+@jit
+def push_pinv(a, a_dot, z):
+    """Return the tangent of the pseudoinverse z of a matrix."""
+    zt = np.ascontiguousarray(z.T)
+    turned = np.ascontiguousarray(a_dot.T)
+    found = -product_of(product_of(z, a_dot), z)
+    first = product_of(product_of(z, zt), turned)
+    found += first - product_of(product_of(first, a), z)
+    second = product_of(turned, product_of(zt, z))
+    found += second - product_of(z, product_of(a, second))
+    return found
+
+
+@jit
+def pinv_tangent(a, a_dot):
+    """Return the tangent of the pseudoinverse of a matrix."""
+    return push_pinv(a, a_dot, np.linalg.pinv(a))
+
+
+@derivative
+def pinv_push_a(a, a_dot, z):
+    return push_pinv(a, a_dot, z)
+
+
+@derivative
+def eigvalsh_pull_a(a, a_bar, g):
+    _, v = np.linalg.eigh(a)
+    scaled = np.empty_like(v)
+    for i in range(g.size):
+        for j in range(g.size):
+            scaled[i, j] = v[i, j] * g[j]
+    a_bar += product_of(scaled, v.T)
+
+
+@derivative
+def eigvalsh_push_a(a, a_dot):
+    _, v = np.linalg.eigh(a)
+    turned = product_of(a_dot + a_dot.T, v)
+    found = np.empty(v.shape[0], v.dtype)
+    for j in range(v.shape[0]):
+        found[j] = 0.5 * np.sum(v[:, j] * turned[:, j])
+    return found
+
+
+@jit
+def symmetric_part(x):
+    """Return the mean of a matrix and its transpose, of the same precision."""
+    found = np.empty_like(x)
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            found[i, j] = 0.5 * (x[i, j] + x[j, i])
+    return found
 
 
 @jit
@@ -240,18 +510,17 @@ def lower_half(x):
 
 
 @derivative
-def cholesky_pull_x(x_bar, z, g):
+def cholesky_pull_a(a_bar, z, g):
     t = np.ascontiguousarray(z.T)
     p = lower_half(np.dot(t, np.ascontiguousarray(g)))
     inverse = np.linalg.inv(t)
     s = np.dot(np.dot(inverse, p), np.ascontiguousarray(inverse.T))
-    x_bar += 0.5 * (s + s.T)
+    a_bar += 0.5 * (s + s.T)
 
 
 @derivative
-def cholesky_push_x(x_dot, z):
+def cholesky_push_a(a_dot, z):
     c = np.ascontiguousarray(z)
     inverse = np.linalg.inv(c)
-    symmetric = 0.5 * (x_dot + x_dot.T)
-    inner = np.dot(np.dot(inverse, symmetric), np.ascontiguousarray(inverse.T))
+    inner = np.dot(np.dot(inverse, symmetric_part(a_dot)), np.ascontiguousarray(inverse.T))
     return np.dot(c, lower_half(inner))

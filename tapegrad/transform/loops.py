@@ -16,7 +16,7 @@ from tapegrad.transform.ir import (
     defined,
     name,
 )
-from tapegrad.transform.lower import is_array, is_real
+from tapegrad.transform.kinds import is_array, is_real
 from tapegrad.transform.printer import Writer, show
 from tapegrad.transform.shadows import Shadows
 

@@ -35,6 +35,7 @@ from tapegrad.transform.ir import (
     name,
     walk,
 )
+from tapegrad.transform.kinds import holds_real, is_array
 
 _INPLACE = {
     "operator.iadd": ast.Add(),
@@ -52,23 +53,6 @@ _INPLACE = {
     "operator.irshift": ast.RShift(),
 }
 WHOLE = ast.Slice(None, None, None)
-
-
-def is_array(kind: Any) -> bool:
-    """Whether a numba type is an array."""
-    return isinstance(kind, types.Array)
-
-
-def is_real(kind: Any) -> bool:
-    """Whether a numba type is a float, or an array of floats: what has a derivative."""
-    return isinstance(kind.dtype if is_array(kind) else kind, types.Float)
-
-
-def holds_real(kind: Any) -> bool:
-    """Whether a numba type is or holds floats."""
-    if isinstance(kind, types.BaseTuple):
-        return any(map(holds_real, kind))
-    return is_real(kind)
 
 
 class Lowering:
@@ -400,6 +384,17 @@ class Lowering:
             base = self.value(expr.value)
             if isinstance(base, Structure):
                 self.part(let, base)
+                return
+            of = self.type_of(base)
+            if isinstance(expr, ast.Attribute) and expr.attr == "flat" and is_array(of):
+                if of.layout == "C":  # the same elements in the same order
+                    method = ast.Attribute(expr.value, "reshape", ast.Load())
+                    expr = ast.Call(method, [constant(-1)], [])
+                    kind = self.types[target] = types.Array(of.dtype, 1, "C")
+        if isinstance(expr, ast.Call) and isinstance(expr.func, ast.Attribute):
+            base = self.value(expr.func.value)
+            if expr.func.attr == "fill" and is_array(self.type_of(base)) and len(expr.args) == 1:
+                self.store(Store(base.id, WHOLE, expr.args[0], "", let.line))
                 return
         if isinstance(expr, ast.Call) and isinstance(expr.func, ast.Name):
             callee = expr.func.id

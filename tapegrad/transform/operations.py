@@ -5,13 +5,19 @@ from __future__ import annotations
 import ast
 import builtins
 import math
+import random
 from typing import Any
 
 import numpy as np
 from numba.core import types
 
 from tapegrad.ops.op import TABLE
+from tapegrad.transform import arrays as arrays  # declares what calls mean
+from tapegrad.transform import linear_algebra
+from tapegrad.transform.array_specs import FUNCTIONS, Request
 from tapegrad.transform.ir import names_in
+from tapegrad.transform.kinds import holds_real, is_array, is_real
+from tapegrad.transform.makers import Fixed, Found
 from tapegrad.transform.partials import BINARY, UNARY, elementary
 from tapegrad.transform.rules import (
     Alloc,
@@ -19,10 +25,8 @@ from tapegrad.transform.rules import (
     Elementary,
     Gather,
     Linear,
-    Literal,
     Load,
     Passive,
-    Rearrangement,
     Rule,
     Step,
     Unknown,
@@ -30,30 +34,27 @@ from tapegrad.transform.rules import (
     real_names,
 )
 
-_REARRANGING = {
-    "append", "column_stack", "concatenate", "delete", "dstack", "flip", "fliplr", "flipud",
-    "hstack", "repeat", "roll", "rot90", "stack", "tril", "triu", "vstack",
-}  # fmt: skip
 _VIEW_ATTRIBUTES = ("T",)
 _SHAPE_ATTRIBUTES = ("shape", "size", "ndim", "itemsize", "nbytes", "strides", "dtype")
-_VIEW_CALLS = ("transpose", "reshape", "expand_dims")
 _PURE = {
     len, range, int, float, bool, abs, min, max, round, pow, np.int64, np.int32, np.intp, np.uint64,
     np.float64, np.float32, np.bool_, np.shape, np.isnan, np.isinf, np.isfinite, math.isnan,
     math.isinf, math.isfinite, np.argmin, np.argmax, np.searchsorted, np.any, np.all, math.floor,
     math.ceil, math.trunc, np.logical_and, np.logical_or, np.logical_not, np.arange, np.size,
 }  # fmt: skip
-_ALLOC = ("empty", "zeros", "ones")
-_ALLOC_LIKE = ("empty_like", "zeros_like", "ones_like")
 _STEPS = (round, np.round, math.floor, math.ceil, math.trunc, int)
+# methods that are NumPy's function of the same name
+_METHODS = {
+    "clip", "conj", "conjugate", "cumprod", "cumsum", "dot", "flatten", "max", "mean", "min",
+    "prod", "ravel", "repeat", "reshape", "round", "std", "sum", "take", "trace", "transpose",
+    "var",
+}  # fmt: skip
 # methods that change an array in place in a way that is not understood
-_CHANGING = ("sort", "partition", "fill", "resize", "put", "itemset", "byteswap")
+_CHANGING = ("sort", "partition", "fill", "resize", "put", "itemset", "byteswap", "setfield")
 
 
 def find(lowering: Any, expr: ast.expr, kind: Any) -> Rule:
     """Return the rule of an expression over atoms, whose value has the given type."""
-    from tapegrad.transform.lower import is_array
-
     found = _find(lowering, expr, kind)
     if type(found) is Passive and isinstance(expr, ast.Call):
         if not found.cheap or isinstance(kind, types.NoneType):
@@ -71,7 +72,7 @@ def _is_plain(kind: Any) -> bool:
     if isinstance(kind, types.BaseTuple):
         return all(map(_is_plain, kind))
     if isinstance(kind, types.Array):
-        return isinstance(kind.dtype, types.Boolean)
+        return isinstance(kind.dtype, (types.Boolean, types.Integer))
     plain = (
         types.Integer,
         types.Boolean,
@@ -84,12 +85,10 @@ def _is_plain(kind: Any) -> bool:
 
 
 def _find(lowering: Any, expr: ast.expr, kind: Any) -> Rule:
-    from tapegrad.transform.lower import holds_real, is_array, is_real
-
     real = kind is not None and is_real(kind)
     whole = is_array(kind)
     if isinstance(expr, ast.BinOp):
-        return _binary(lowering, expr, real, whole)
+        return _binary(lowering, expr, kind, real, whole)
     if isinstance(expr, ast.UnaryOp):
         op = UNARY.get(type(expr.op))
         if real and op:
@@ -120,11 +119,11 @@ def _find(lowering: Any, expr: ast.expr, kind: Any) -> Rule:
     return Passive(True)
 
 
-def _binary(lowering: Any, expr: ast.BinOp, real: bool, whole: bool) -> Rule:
-    from tapegrad.transform import arrays
-
+def _binary(lowering: Any, expr: ast.BinOp, kind: Any, real: bool, whole: bool) -> Rule:
     if isinstance(expr.op, ast.MatMult):
-        return arrays.product(lowering, expr.left, expr.right)
+        return linear_algebra.product(lowering, expr, kind) or Unknown(
+            real_names([expr], lowering), "this product"
+        )
     op = BINARY.get(type(expr.op))
     if real and op:
         return Elementary(TABLE[op], [expr.left, expr.right], whole, lowering)
@@ -132,8 +131,6 @@ def _binary(lowering: Any, expr: ast.BinOp, real: bool, whole: bool) -> Rule:
 
 
 def _subscript(lowering: Any, expr: ast.Subscript, kind: Any) -> Rule:
-    from tapegrad.transform.lower import is_array, is_real
-
     base_kind = lowering.type_of(expr.value)
     if not is_array(base_kind) or not is_real(base_kind):
         return Passive(True)
@@ -147,8 +144,7 @@ def _subscript(lowering: Any, expr: ast.Subscript, kind: Any) -> Rule:
 
 
 def _call_rule(lowering: Any, expr: ast.Call, kind: Any) -> Rule:
-    from tapegrad.transform import arrays, calls, runtime
-    from tapegrad.transform.lower import is_array, is_real
+    from tapegrad.transform import calls, runtime
 
     real = kind is not None and is_real(kind)
     whole = is_array(kind)
@@ -178,7 +174,7 @@ def _call_rule(lowering: Any, expr: ast.Call, kind: Any) -> Rule:
     if op is not None and real and not expr.keywords and len(arguments) == len(op.arguments):
         return Elementary(op, list(arguments), whole, lowering)
     if _is_among(_STEPS, callee):
-        return Step(whole) if real else Passive(True)
+        return Fixed() if real and whole else Step(False) if real else Passive(True)
     if (
         isinstance(callee, type)
         and issubclass(callee, (float, np.floating))
@@ -189,14 +185,13 @@ def _call_rule(lowering: Any, expr: ast.Call, kind: Any) -> Rule:
         return Linear(arguments[0], whole, lowering)
     module = getattr(callee, "__module__", None) or ""
     text = getattr(callee, "__name__", "")
+    if _is_random(callee):
+        return _draw(expr, kind, inputs, f"the call of {expr.func.id}")
     if module.startswith("numpy"):
         return _numpy(lowering, expr, callee, text, kind, list(arguments))
     if not real and not whole and _is_among(_PURE, callee):
         return Passive(True)
     if inputs:
-        found = arrays.find(lowering, text, list(arguments), expr.keywords, kind)
-        if found is not None and module in ("", "builtins", "numpy"):
-            return found
         return Unknown(inputs, f"the call of {expr.func.id}")
     return Passive(_is_among(_PURE, callee) or module == "math")
 
@@ -217,113 +212,88 @@ def _numpy(
     lowering: Any, expr: ast.Call, callee: Any, text: str, kind: Any, arguments: Atoms
 ) -> Rule:
     """Return the rule of a NumPy function."""
-    from tapegrad.transform import arrays
-    from tapegrad.transform.lower import is_array, is_real
-
-    real = kind is not None and is_real(kind)
-    keywords = {k.arg: k.value for k in expr.keywords}
-    inputs = real_names([*arguments, *keywords.values()], lowering)
-    if text in _ALLOC:
-        shape = arguments or [keywords["shape"]]
-        return Alloc(shape) if real else Passive(True)
-    if text in _ALLOC_LIKE:
-        like = arguments[0]
-        if not real:
-            return Passive(True)
-        own_dtype = len(arguments) > 1 or keywords
-        return Alloc([], None if own_dtype else like.id)
-    literal = (ast.List, ast.Tuple)
-    if text in ("array", "asarray") and real and arguments and isinstance(arguments[0], literal):
-        return Literal(_items(arguments[0], ()), lowering)
-    if text in ("copy", "array", "asarray", "ascontiguousarray") and real and is_array(kind):
-        if isinstance(arguments[0], ast.Name) and is_array(lowering.type_of(arguments[0])):
-            same = text == "asarray" or (
-                text == "ascontiguousarray" and lowering.type_of(arguments[0]).layout == "C"
-            )
-            return View(arguments[0].id) if same else Linear(arguments[0], True, lowering)
-    if text in _VIEW_CALLS and real and isinstance(arguments[0], ast.Name):
-        if text == "transpose" or _keeps_view(lowering, arguments[0]):
-            return View(arguments[0].id)
-        lowering_error = f"np.{text} of an array that is not contiguous; make a copy first"
-        raise lowering.refuse(f"cannot differentiate {lowering_error}")
-    if not real:
-        if not holds_reals(kind):
-            pure = "random" not in (getattr(callee, "__module__", "") or "")
-            return Passive(pure)
-        return Unknown(inputs, f"np.{text}")
-    if text in _REARRANGING and is_array(kind):
-        return Rearrangement(expr, lowering)
-    found = arrays.find(lowering, text, arguments, expr.keywords, kind)
-    if found is not None:
+    inputs = real_names([*arguments, *(k.value for k in expr.keywords)], lowering)
+    what = f"{_numpys_name(callee)}"
+    if kind is None or isinstance(kind, types.NoneType):
+        return Unknown(inputs, f"{what}, which changes its argument; write a loop")
+    if not holds_real(kind):
+        return _numbers(inputs, kind)
+    found = _asked(lowering, text, expr, arguments, kind)
+    if isinstance(found, Rule):
         return found
-    if not inputs:
-        return Passive("random" not in (callee.__module__ or ""))
-    return Unknown(inputs, f"np.{text}")
+    if inputs:
+        return Unknown(inputs, found or what)
+    return Fixed() if is_array(kind) else Passive(True)
 
 
-def holds_reals(kind: Any) -> bool:
-    """Whether a type holds floats (None: it does not)."""
-    from tapegrad.transform.lower import holds_real
-
-    return kind is not None and holds_real(kind)
-
-
-def _keeps_view(lowering: Any, atom: ast.Name) -> bool:
-    return lowering.type_of(atom).layout == "C"
+def _numbers(inputs: list[str], kind: Any) -> Rule:
+    """Return the rule of what has integers or truth values as its result."""
+    if inputs and is_array(kind):
+        return Found(False)
+    return Passive(True)  # it may be a view, of integers
 
 
-def _items(
-    node: ast.List | ast.Tuple, position: tuple[int, ...]
-) -> list[tuple[tuple[int, ...], ast.expr]]:
-    found: list[tuple[tuple[int, ...], ast.expr]] = []
-    for k, item in enumerate(node.elts):
-        place = (*position, k)
-        deeper = isinstance(item, (ast.List, ast.Tuple))
-        found += _items(item, place) if deeper else [(place, item)]
-    return found
+def _asked(lowering: Any, text: str, expr: ast.Call, arguments: Atoms, kind: Any) -> Any:
+    """Return what the family of a function says of a call: a rule, a text, or None."""
+    if text not in FUNCTIONS:
+        return None
+    request = Request(lowering, text, expr, kind)
+    return FUNCTIONS[text](request) if request.bind(arguments, expr.keywords) else None
+
+
+def _numpys_name(callee: Any) -> str:
+    """Return the name of a NumPy function as users write it."""
+    module = (getattr(callee, "__module__", None) or "numpy").replace("numpy", "np")
+    return f"{module}.{getattr(callee, '__name__', '')}"
+
+
+def _is_random(callee: Any) -> bool:
+    """Whether a function draws random numbers."""
+    drawn = isinstance(getattr(callee, "__self__", None), (random.Random, np.random.RandomState))
+    return drawn or "random" in (getattr(callee, "__module__", None) or "")
+
+
+def _draw(expr: ast.Call, kind: Any, inputs: list[str], what: str) -> Rule:
+    """Return the rule of a random draw, which is made once."""
+    if inputs:
+        return Unknown(
+            inputs,
+            f"{what} with parameters that are differentiated; draw from the standard distribution "
+            "and scale (mean + scale * np.random.standard_normal())",
+        )
+    return Fixed() if kind is not None and is_array(kind) and is_real(kind) else Passive(False)
 
 
 def _method(lowering: Any, expr: ast.Call, base: ast.expr, text: str, kind: Any) -> Rule:
     """Return the rule of a method of an array (or number)."""
-    from tapegrad.transform import arrays
-    from tapegrad.transform.lower import is_array, is_real
-
     base_kind = lowering.type_of(base)
     real = kind is not None and is_real(kind)
     arguments = [base, *expr.args]
     inputs = real_names([*arguments, *(k.value for k in expr.keywords)], lowering)
     if not is_array(base_kind):
+        if isinstance(base_kind, types.NumPyRandomGeneratorType):
+            return _draw(expr, kind, inputs, f"the method {text!r} of a random generator")
+        if text == "conjugate" and real:
+            return Linear(base, False, lowering)
         return Unknown(inputs, f"the method {text!r}") if inputs else Passive(False)
-    if text in _CHANGING and is_real(base_kind):
-        return Unknown(inputs, f"the method {text!r}, which changes the array")
-    if not real:
-        return Passive(text not in _CHANGING)
+    if text in _CHANGING:
+        if is_real(base_kind):
+            return Unknown(inputs, f"the method {text!r}, which changes the array")
+        return Passive(False)
     assert isinstance(base, ast.Name)
-    if text in ("copy", "flatten", "astype"):
-        return _flattened(lowering, base, text)
-    if text == "ravel":
-        if _keeps_view(lowering, base):
-            return View(base.id)
-        return _flattened(lowering, base, "flatten")
-    if text == "view":
-        return Unknown(inputs, "a view of another dtype")
-    if text in _VIEW_CALLS:
-        if text == "transpose" or _keeps_view(lowering, base):
-            return View(base.id)
-        raise lowering.refuse(
-            f"cannot differentiate .{text} of an array that is not contiguous; make a copy first"
-        )
-    if text == "item":
-        return Load(base.id, ast.Constant(0))
-    if text == "dot":
-        return arrays.product(lowering, base, expr.args[0])
-    found = arrays.find(lowering, text, arguments, expr.keywords, kind)
-    return found if found is not None else Unknown(inputs, f"the method {text!r}")
-
-
-def _flattened(lowering: Any, base: ast.Name, text: str) -> Rule:
-    from tapegrad.transform import arrays
-
-    if text == "flatten" and lowering.type_of(base).ndim > 1:
-        return arrays.flatten(lowering, base)
-    return Linear(base, True, lowering)
+    if text == "view" and (real or inputs):
+        same = base_kind.dtype == kind.dtype
+        return View(base.id) if same else Unknown(inputs, "a view of another dtype")
+    if not real:
+        return _numbers(inputs, kind)
+    if text == "item" and not expr.args:
+        return Load(base.id, ast.Tuple([ast.Constant(0)] * base_kind.ndim, ast.Load()))
+    if text in ("copy", "astype"):
+        return Linear(base, True, lowering) if inputs else Fixed()
+    if text in _METHODS:
+        if text in ("reshape", "transpose") and len(arguments) > 2:
+            arguments = [base, ast.Tuple(expr.args, ast.Load())]
+        found = _asked(lowering, text, expr, arguments, kind)
+        if isinstance(found, Rule):
+            return found
+    return Unknown(inputs, f"the method {text!r}") if inputs else Fixed()

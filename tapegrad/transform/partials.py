@@ -22,6 +22,7 @@ import numpy as np
 from tapegrad.ops import elementwise, piecewise, special  # noqa: F401 (declare the ops)
 from tapegrad.ops.kinds import COMPOSITES, Elementwise
 from tapegrad.ops.op import TABLE, Rule
+from tapegrad.transform.scalars import SCALARS, Scalar
 
 # where Python's math module has another name than the op
 _MATH_NAMES = {
@@ -62,11 +63,11 @@ _CONSTANT_OPERATORS: dict[type, Any] = {
 
 
 @functools.cache
-def elementary() -> dict[Any, Elementwise]:
+def elementary() -> dict[Any, Elementwise | Scalar]:
     """Return the elementwise ops by the functions that a numba function may call for them."""
     from tapegrad.numeric import PUBLIC
 
-    found: dict[Any, Elementwise] = {}
+    found: dict[Any, Elementwise | Scalar] = {}
     for op in TABLE.values():
         if isinstance(op, Elementwise):
             module = getattr(op.function, "__module__", None) or ""
@@ -79,7 +80,13 @@ def elementary() -> dict[Any, Elementwise]:
         same = TABLE.get(op_name)
         if isinstance(same, Elementwise):
             found[getattr(math, identifier)] = same
-    others = {abs: "absolute", pow: "power", np.fabs: "absolute", np.where: "where"}
+    others = {
+        abs: "absolute",
+        pow: "power",
+        np.fabs: "absolute",
+        np.float_power: "power",
+        np.where: "where",
+    }
     for function, op_name in others.items():
         found[function] = TABLE[op_name]
     from tapegrad.transform import runtime
@@ -87,10 +94,12 @@ def elementary() -> dict[Any, Elementwise]:
     found[runtime.inverse] = TABLE["reciprocal"]
     for composite, op_name in (("expit", "sigmoid"),):
         found[COMPOSITES[composite]] = TABLE[op_name]
-    return found
+    return found | SCALARS
 
 
-def partial(op: Elementwise, argument: str, atoms: dict[str, ast.expr], whole: bool) -> ast.expr:
+def partial(
+    op: Elementwise | Scalar, argument: str, atoms: dict[str, ast.expr], whole: bool
+) -> ast.expr:
     """Return a partial derivative as an expression.
 
     Parameters
@@ -131,10 +140,12 @@ def _body(rule: Rule) -> ast.expr:
     raise TypeError(f"the rule {rule} has no return")
 
 
-def called(op: Elementwise) -> str:
-    """Return the text by which generated code calls an op."""
+def called(op: Elementwise | Scalar, whole: bool) -> str:
+    """Return the text by which generated code calls an op, on arrays or on numbers."""
     from tapegrad.transform.functions import known_to_numba
 
+    if isinstance(op, Scalar):
+        return op.texts[whole]
     return f"np.{op.name}" if known_to_numba(op) else f"ops.{op.name}"
 
 
@@ -195,7 +206,7 @@ class _Fold(ast.NodeTransformer):
         arguments = [self.visit(argument) for argument in node.args]
         if isinstance(op, types.FunctionType):
             raise TypeError(f"a rule calls {node.func.id}, which is not an op")
-        assert isinstance(op, Elementwise)
+        assert isinstance(op, (Elementwise, Scalar))
         if op.name == "where":
             condition = arguments[0]
             if isinstance(condition, ast.Constant):
@@ -217,4 +228,4 @@ class _Fold(ast.NodeTransformer):
         if op.name == "absolute":
             text = "np.abs" if self.whole else "abs"
             return ast.Call(ast.Name(text, ast.Load()), arguments, [])
-        return ast.Call(ast.Name(called(op), ast.Load()), arguments, [])
+        return ast.Call(ast.Name(called(op, self.whole), ast.Load()), arguments, [])

@@ -13,7 +13,8 @@ from tapegrad.transform.errors import TransformError
 from tapegrad.transform.forward import Forward
 from tapegrad.transform.inference import infer
 from tapegrad.transform.ir import Function, Structure, leaves_of, name
-from tapegrad.transform.lower import Lowering, is_array, is_real
+from tapegrad.transform.kinds import is_array, is_real
+from tapegrad.transform.lower import Lowering
 from tapegrad.transform.normalize import normalize
 from tapegrad.transform.printer import Writer, show
 from tapegrad.transform.reverse import Reverse

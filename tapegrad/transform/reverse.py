@@ -30,8 +30,8 @@ from tapegrad.transform.ir import (
     names_in,
     replace_names,
 )
+from tapegrad.transform.kinds import is_array
 from tapegrad.transform.loops import Loops
-from tapegrad.transform.lower import is_array
 from tapegrad.transform.printer import Writer, show
 
 

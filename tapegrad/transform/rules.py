@@ -18,6 +18,7 @@ from numba.core import types
 
 from tapegrad.ops.kinds import Elementwise
 from tapegrad.transform.ir import Let, name, names_in, replace_names
+from tapegrad.transform.kinds import is_real
 from tapegrad.transform.partials import partial
 from tapegrad.transform.printer import show
 
@@ -86,8 +87,6 @@ def _call(function: str, *arguments: ast.expr) -> ast.expr:
 
 def real_names(atoms: Atoms, lowering: Any) -> list[str]:
     """Return the names of real numbers and arrays in expressions."""
-    from tapegrad.transform.lower import is_real
-
     return [
         n for atom in atoms for n in names_in(atom) if is_real(lowering.types.get(n, types.none))
     ]
@@ -135,12 +134,14 @@ class Unknown(Rule):
 # ops whose derivative is infinite or nan somewhere
 _SINGULAR = {
     "divide", "reciprocal", "power", "sqrt", "cbrt", "log", "log2", "log10", "log1p", "arcsin",
-    "arccos", "arccosh", "arctanh", "gammaln", "digamma", "polygamma", "hypot", "arctan2",
+    "arccos", "arccosh", "arctanh", "gammaln", "digamma", "polygamma", "arctan2", "gamma",
+    "product",
 }  # fmt: skip
 _ARITHMETIC = {
     "add", "subtract", "multiply", "divide", "negative", "positive", "reciprocal", "square", "sqrt",
     "absolute", "where", "sign", "maximum", "minimum", "fmax", "fmin", "at_least", "at_most",
-    "floor", "ceil", "rint", "trunc", "floor_divide", "mod", "fmod", "relu",
+    "floor", "ceil", "rint", "trunc", "floor_divide", "mod", "fmod", "relu", "product", "radians",
+    "degrees", "copysign", "clip", "finite",
 }  # fmt: skip
 
 
@@ -189,18 +190,35 @@ class Elementary(Rule):
             if isinstance(factor, ast.Constant) and factor.value == 0:
                 continue
             if not self.whole:
-                gen.add(operand, gen.bar(let.target), factor)
+                g = gen.bar(let.target)
+                if self.is_singular(factor):
+                    gen.add(operand, show(self.product(name(g), factor)), _ONE, factor)
+                else:
+                    gen.add(operand, g, factor)
                 continue
-            g = name(gen.shadow(let.target))
-            product = _product(g, factor)
-            if self.op.name in _SINGULAR:
-                # what a choice did not take passes nothing on, whatever its derivative is there
-                nothing = ast.Compare(g, [ast.Eq()], [ast.Constant(0.0)])
-                product = _call("np.where", nothing, ast.Constant(0.0), product)
+            product = self.product(name(gen.shadow(let.target)), factor)
             if isinstance(self.types[operand], types.Array):
                 gen.add_array(operand, product, self.types[let.target].ndim)
             else:
-                gen.add(operand, show(_call("np.sum", product)), ast.Constant(1.0), product)
+                gen.add(operand, show(_call("np.sum", product)), _ONE, product)
+
+    def is_singular(self, factor: ast.expr) -> bool:
+        """Whether a partial may be infinite or nan where the function is not."""
+        if self.op.name not in _SINGULAR or isinstance(factor, ast.Constant):
+            return False
+        if self.op.name == "power" and isinstance(self.operands[1], ast.Constant):
+            return self.operands[1].value < 1
+        return True
+
+    def product(self, g: ast.expr, factor: ast.expr) -> ast.expr:
+        """Return a cotangent or tangent times a partial.
+
+        What was not used passes nothing on, whatever its derivative is there.
+        """
+        if self.is_singular(factor):
+            function = "arrays.product_of_elements" if self.whole else "runtime.product"
+            return _call(function, g, factor)
+        return _product(g, factor)
 
     def push(self, gen: Any, let: Let) -> None:
         if self.whole and self.op.name == "where":
@@ -210,7 +228,7 @@ class Elementary(Rule):
         found: ast.expr | None = None
         read = {let.target}
         for operand, factor in self.terms(gen, let):
-            term = _product(name(gen.dot(operand)), factor)
+            term = self.product(name(gen.dot(operand)), factor)
             read.update([operand, *names_in(factor)])
             found = term if found is None else ast.BinOp(found, ast.Add(), term)
         arrays = {
@@ -221,6 +239,9 @@ class Elementary(Rule):
         }
         full = let.target in {n for n in read if n != let.target} or arrays <= read
         gen.set_dot(let, found, spread=self.whole and not full)
+
+
+_ONE = ast.Constant(1.0)
 
 
 def _product(g: ast.expr, factor: ast.expr) -> ast.expr:
@@ -405,41 +426,6 @@ class Gather(Rule):
 
     def push(self, gen: Any, let: Let) -> None:
         gen.set_dot(let, gen.replaced(let.expr, {self.array: gen.dot(self.array)}))
-
-
-class Rearrangement(Rule):
-    """A function that only puts elements of arrays (and zeros) into another order."""
-
-    fresh = True
-
-    def __init__(self, expr: ast.expr, lowering: Any) -> None:
-        self.expr = expr
-        self._inputs = list(dict.fromkeys(real_names([expr], lowering)))
-
-    def inputs(self) -> list[str]:
-        return self._inputs
-
-    def contents(self, let: Let) -> list[str]:
-        return [n for n in names_in(self.expr) if n not in self._inputs]  # of positions, counts
-
-    def pull(self, gen: Any, let: Let) -> None:
-        # where the elements go is found by sending their numbers the same way
-        for target in self._inputs:
-            if not gen.is_active(target):
-                continue
-            found = {
-                n: f"arrays.{'numbered' if n == target else 'unnumbered'}({n})"
-                for n in self._inputs
-            }
-            expr = self.read(self.expr)
-            gen.read(expr)
-            numbers = gen.replaced(expr, found)
-            g = name(gen.shadow(let.target))
-            gen.line(_call("arrays.scatter_numbered", name(gen.shadow(target)), numbers, g))
-
-    def push(self, gen: Any, let: Let) -> None:
-        new = {n: gen.tangent(name(n)) for n in self._inputs}
-        gen.set_handle(let.target, gen.replaced(self.expr, new))
 
 
 class Literal(Rule):

@@ -57,6 +57,22 @@ def inverse(typingctx, value):
 
 
 @intrinsic
+def product(typingctx, x, y):
+    """Return ``x * y``, 0 where x is 0."""
+
+    def codegen(context, builder, signature, args):
+        one, two = (
+            context.cast(builder, value, kind, types.float64)
+            for value, kind in zip(args, signature.args, strict=True)
+        )
+        zero = ir.Constant(ir.DoubleType(), 0.0)
+        nothing = builder.fcmp_ordered("==", one, zero)
+        return builder.select(nothing, zero, builder.fmul(one, two))
+
+    return types.float64(x, y), codegen
+
+
+@intrinsic
 def system_answer(typingctx, number):
     """Ask the system (``sysconf``)."""
 

@@ -20,7 +20,7 @@ from tapegrad.transform import rules
 from tapegrad.transform.analysis import Scope
 from tapegrad.transform.ir import If, Let, Loop, defined, name, names_in, replace_names, walk
 from tapegrad.transform.keeping import Keeping
-from tapegrad.transform.lower import is_array
+from tapegrad.transform.kinds import is_array
 from tapegrad.transform.printer import Writer, show
 
 

@@ -1,0 +1,191 @@
+"""Elementwise functions that compiled code calls and that are no ops on tensors.
+
+They are declared like the ops of the table (`tapegrad.ops.elementwise`): partials are written with
+ops, ``z`` is the result. Where a function has a jump the derivative is that of one side.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numpy as np
+
+from tapegrad.ops.elementwise import absolute
+from tapegrad.ops.op import Rule
+from tapegrad.ops.piecewise import sign, where
+from tapegrad.ops.special import digamma
+from tapegrad.transform import runtime
+
+INFINITY = math.inf
+DEGREES = 57.29577951308232
+RADIANS = 0.017453292519943295
+
+
+class Scalar:
+    """An elementwise function that is no op on tensors.
+
+    Attributes
+    ----------
+    name, arguments, rules
+        As of an op.
+    text
+        How generated code calls it, on numbers and on arrays.
+    """
+
+    def __init__(self, declaration: Callable[..., Any], texts: tuple[str, str]) -> None:
+        self.name = declaration.__name__
+        self.__doc__ = declaration.__doc__
+        self.arguments = tuple(inspect.signature(declaration).parameters)
+        self.rules: dict[str, Rule] = {}
+        self.texts = texts
+
+    def partial(self, argument: str) -> Callable[[Rule], Rule]:
+        """Declare the partial derivative with respect to an argument (a decorator)."""
+
+        def declare(rule: Rule) -> Rule:
+            self.rules[argument] = rule
+            return rule
+
+        return declare
+
+
+SCALARS: dict[Any, Scalar] = {}  # by the functions that numba code calls for them
+
+
+def scalar(
+    *functions: Any, number: str = "", whole: str = ""
+) -> Callable[[Callable[..., Any]], Scalar]:
+    """Declare a function (a decorator).
+
+    Parameters
+    ----------
+    *functions
+        The functions that users call.
+    number, whole
+        The texts by which partials call it, if they do, on numbers and on arrays.
+    """
+
+    def enter(declaration: Callable[..., Any]) -> Scalar:
+        made = Scalar(declaration, (number, whole or number))
+        for function in functions:
+            SCALARS[function] = made
+        return made
+
+    return enter
+
+
+@numba.vectorize
+def product_of_elements(x, y):
+    """Return x * y, 0 where x is 0."""
+    return 0.0 if x == 0.0 else x * y
+
+
+@scalar(runtime.product, number="runtime.product", whole="arrays.product_of_elements")
+def product(x, y):
+    """X * y, and 0 where x is 0, whatever y is.
+
+    A cotangent or tangent of 0 times a derivative that is infinite or nan: what was not used
+    passes nothing on.
+    """
+
+
+product_of_elements.tapegrad_op = product
+
+
+@product.partial("x")
+def _(y):
+    return y
+
+
+@product.partial("y")
+def _(x):
+    return x
+
+
+@scalar(np.radians, np.deg2rad, math.radians)
+def radians(x):
+    """Degrees in radians."""
+
+
+@radians.partial("x")
+def _():
+    return RADIANS
+
+
+@scalar(np.degrees, np.rad2deg, math.degrees)
+def degrees(x):
+    """Radians in degrees."""
+
+
+@degrees.partial("x")
+def _():
+    return DEGREES
+
+
+@scalar(np.copysign, math.copysign, number="np.copysign")
+def copysign(x, y):
+    """The size of x with the sign of y; the derivative in x at 0 is 0, that in y is 0."""
+
+
+@copysign.partial("x")
+def _(x, y):
+    return sign(x) * copysign(1.0, y)
+
+
+@copysign.partial("y")
+def _():
+    return 0.0
+
+
+@scalar(np.ldexp, math.ldexp, number="np.ldexp")
+def ldexp(x, n):
+    """X times 2 to the power n."""
+
+
+@ldexp.partial("x")
+def _(n):
+    return ldexp(1.0, n)
+
+
+@scalar(math.gamma)
+def gamma(x):
+    """Gamma function."""
+
+
+@gamma.partial("x")
+def _(z, x):
+    return z * digamma(x)
+
+
+@scalar()
+def clip(x, low, high):
+    """Limit to [low, high]; on a bound the cotangent goes to x, beyond it to the bound."""
+
+
+@clip.partial("x")
+def _(x, low, high):
+    return where((x >= low) & (x <= high), 1.0, 0.0)
+
+
+@clip.partial("low")
+def _(x, low, high):
+    return where((x < low) & (low <= high), 1.0, 0.0)
+
+
+@clip.partial("high")
+def _(x, low, high):
+    return where((x > high) | ((x < low) & (low > high)), 1.0, 0.0)
+
+
+@scalar()
+def finite(x):
+    """The value itself where it is finite, else a number."""
+
+
+@finite.partial("x")
+def _(x):
+    return where(absolute(x) < INFINITY, 1.0, 0.0)

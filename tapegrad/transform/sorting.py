@@ -1,0 +1,232 @@
+"""Functions that order the elements of arrays: sorts, medians, quantiles.
+
+Each is, near a point, a fixed linear function of the elements in order. Elements that are equal
+count in the order in which they stand; of the equal elements that `np.unique` puts together, the
+first has the derivative.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tapegrad.transform.additions import scatter
+from tapegrad.transform.array_specs import Request, addition, declare, derivative, jit, understands
+
+declare("sort", "a")
+declare("partition", "a", "kth", calls=False)
+declare("unique", "ar")
+declare("median", "a")
+declare("nanmedian", "a")
+declare("quantile_0", "a", "q", calls=False)
+declare("quantile_1", "a", "q", calls=False)
+declare("percentile_0", "a", "q", calls=False)
+declare("percentile_1", "a", "q", calls=False)
+
+
+@understands("partition")
+def _(call: Request, a: Any, kth: Any) -> Any:
+    return call.whole("partition") if call.ndim(a) == 1 else None
+
+
+@understands("quantile", "percentile", "nanquantile", "nanpercentile")
+def _(call: Request, a: Any, q: Any) -> Any:
+    if not call.ndim(a) or call.ndim(q) > 1:
+        return None
+    name = call.text.removeprefix("nan")
+    return call.whole(f"{name}_{call.ndim(q)}", a=a, q=q)
+
+
+@jit
+def order_of(x):
+    """Return the numbers of the elements in the order of sorting, without those that are nan."""
+    flat = x.flatten()
+    order = np.argsort(flat, kind="mergesort")
+    return order[: np.sum(flat == flat)]
+
+
+@jit
+def order_in_rows(x):
+    """Return the numbers of the elements, sorted along the last axis, in the shape of an array."""
+    flat = x.flatten()
+    size = x.shape[-1]
+    order = np.empty(flat.size, np.int64)
+    for start in range(0, flat.size, max(size, 1)):
+        found = np.argsort(flat[start : start + size], kind="mergesort")
+        for k in range(size):
+            order[start + k] = start + found[k]
+    return order
+
+
+@derivative
+def sort_pull_a(a, a_bar, g):
+    scatter(a_bar, order_in_rows(a), g)
+
+
+@derivative
+def sort_push_a(a, a_dot):
+    return a_dot.flatten()[order_in_rows(a)].reshape(a.shape)
+
+
+@jit
+def partitioned(a, z):
+    """Return the numbers of the elements as a partition has put them."""
+    found = np.empty(a.size, np.int64)
+    order = np.argsort(a, kind="mergesort")
+    places = np.argsort(z, kind="mergesort")
+    for k in range(a.size):
+        found[places[k]] = order[k]
+    return found
+
+
+@derivative
+def partition_pull_a(a, a_bar, z, g):
+    scatter(a_bar, partitioned(a, z), g)
+
+
+@derivative
+def partition_push_a(a, a_dot, z):
+    return a_dot[partitioned(a, z)]
+
+
+@jit
+def firsts(x, size):
+    """Return the numbers of the first of equal elements, in the order of sorting."""
+    flat = x.flatten()
+    order = np.argsort(flat, kind="mergesort")
+    found = np.empty(size, np.int64)
+    count = 0
+    for k in range(flat.size):
+        if k == 0 or flat[order[k]] != flat[order[k - 1]]:
+            if count < size:
+                found[count] = order[k]
+                count += 1
+    return found
+
+
+@derivative
+def unique_pull_ar(ar, ar_bar, z, g):
+    scatter(ar_bar, firsts(ar, z.size), g)
+
+
+@derivative
+def unique_push_ar(ar, ar_dot, z):
+    return ar_dot.flatten()[firsts(ar, z.size)]
+
+
+@jit
+def middle_of(order):
+    """Return the one or two numbers in the middle."""
+    return order[(order.size - 1) // 2 : order.size // 2 + 1].copy()
+
+
+@derivative
+def median_pull_a(a, a_bar, z, g):
+    if z == z:
+        middle = middle_of(order_of(a))
+        scatter(a_bar, middle, np.full(middle.size, g / middle.size))
+
+
+@derivative
+def median_push_a(a, a_dot, z):
+    found = 0.0
+    if z == z:
+        found = np.mean(a_dot.flatten()[middle_of(order_of(a))])
+    return found
+
+
+@derivative
+def nanmedian_pull_a(a, a_bar, z, g):
+    if z == z:
+        middle = middle_of(order_of(a))
+        scatter(a_bar, middle, np.full(middle.size, g / middle.size))
+
+
+@derivative
+def nanmedian_push_a(a, a_dot, z):
+    found = 0.0
+    if z == z:
+        found = np.mean(a_dot.flatten()[middle_of(order_of(a))])
+    return found
+
+
+@addition
+def add_quantile(bar, order, q, z, g):
+    """Add the cotangent of a quantile to the two elements that it lies between."""
+    if z == z:
+        place = q * (order.size - 1)
+        below = min(max(math.floor(place), 0), order.size - 1)
+        above = min(below + 1, order.size - 1)
+        part = place - below
+        total = np.zeros(bar.size, bar.dtype)
+        total[order[below]] += g * (1.0 - part)
+        total[order[above]] += g * part
+        bar += total.reshape(bar.shape)
+
+
+@jit
+def quantile_tangent(a_dot, order, q, z):
+    """Return the tangent of a quantile."""
+    found = 0.0
+    if z == z:
+        place = q * (order.size - 1)
+        below = min(max(math.floor(place), 0), order.size - 1)
+        above = min(below + 1, order.size - 1)
+        part = place - below
+        flat = a_dot.flatten()
+        found = flat[order[below]] * (1.0 - part) + flat[order[above]] * part
+    return found
+
+
+@derivative
+def quantile_0_pull_a(a, a_bar, q, z, g):
+    add_quantile(a_bar, order_of(a), q, z, g)
+
+
+@derivative
+def quantile_0_push_a(a, a_dot, q, z):
+    return quantile_tangent(a_dot, order_of(a), q, z)
+
+
+@derivative
+def quantile_1_pull_a(a, a_bar, q, z, g):
+    order = order_of(a)
+    for k in range(q.size):
+        add_quantile(a_bar, order, q[k], z[k], g[k])
+
+
+@derivative
+def quantile_1_push_a(a, a_dot, q, z):
+    order = order_of(a)
+    found = np.empty_like(z)
+    for k in range(q.size):
+        found[k] = quantile_tangent(a_dot, order, q[k], z[k])
+    return found
+
+
+@derivative
+def percentile_0_pull_a(a, a_bar, q, z, g):
+    add_quantile(a_bar, order_of(a), q / 100.0, z, g)
+
+
+@derivative
+def percentile_0_push_a(a, a_dot, q, z):
+    return quantile_tangent(a_dot, order_of(a), q / 100.0, z)
+
+
+@derivative
+def percentile_1_pull_a(a, a_bar, q, z, g):
+    order = order_of(a)
+    for k in range(q.size):
+        add_quantile(a_bar, order, q[k] / 100.0, z[k], g[k])
+
+
+@derivative
+def percentile_1_push_a(a, a_dot, q, z):
+    order = order_of(a)
+    found = np.empty_like(z)
+    for k in range(q.size):
+        found[k] = quantile_tangent(a_dot, order, q[k] / 100.0, z[k])
+    return found

@@ -1,0 +1,136 @@
+"""Decompositions of matrices, least squares, powers, determinants."""
+
+import numpy as np
+import pytest
+from check import Cases, check, close, module
+
+import tapegrad as tg
+
+M33 = np.array([[1.3, 0.5, 0.1], [0.6, 2.4, 0.3], [0.2, -0.3, 1.7]])
+M32 = np.array([[1.3, 0.5], [0.6, -2.4], [0.2, 0.7]])
+V = np.array([0.5, 0.2, 0.1])
+case = Cases()
+
+
+@case(M32, hvp=True)
+def singular_values(a):
+    u, s, vt = np.linalg.svd(a, full_matrices=False)
+    w, t, _ = np.linalg.svd(a.T, False)
+    return u[0, 0] ** 2 * s[1] + (s * s * s).sum() + vt[0, 1] * vt[0, 0] + (w[0, 1] * t[0]) ** 2
+
+
+@case(M33, hvp=True)
+def eigenvalues(a):
+    b = a + a.T
+    w, v = np.linalg.eigh(b)
+    return (w * w * w).sum() + v[0, 0] * v[1, 0] * w[1] + np.linalg.eigvalsh(b)[2] ** 2
+
+
+@case(M33, M32, hvp=True)
+def orthogonal(a, b):
+    q, r = np.linalg.qr(b)
+    sign, size = np.linalg.slogdet(a)
+    return q[0, 1] ** 2 * r[0, 1] + (r * r)[1, 1] + sign * size**2
+
+
+@case(M32, V, M33, hvp=True)
+def least_squares(a, b, c):
+    x, _, _, _ = np.linalg.lstsq(a, b)
+    y = np.linalg.lstsq(a, c)[0]
+    p = np.linalg.pinv(a)
+    return (x * x).sum() + (y * y * y).sum() + (p * p * p).sum()
+
+
+@case(M33, hvp=True)
+def powers(a):
+    b = np.linalg.matrix_power(a, 3)
+    c = np.linalg.matrix_power(a, -2)
+    return (b * b).sum() + (c * c).sum() + np.linalg.matrix_power(a, 0)[0, 0]
+
+
+@case(M33, 2, hvp=True)
+def in_a_loop(a, n):
+    b = a.copy()
+    s = 0.0
+    for _ in range(n):
+        u, w, vt = np.linalg.svd(b)
+        s += w[0] * u[0, 0] ** 2
+        b = u * w @ vt + np.eye(3) * w[1]
+    return s
+
+
+@case(M33.astype(np.float32), M32.astype(np.float32), jvp=True)
+def single_precision(a, b):
+    u, s, _ = np.linalg.svd(b, False)
+    w, v = np.linalg.eigh(a + a.T)
+    q, r = np.linalg.qr(b)
+    c = np.linalg.cholesky(a @ a.T)
+    x = np.linalg.lstsq(b, a[0])[0]
+    e = np.linalg.eigvalsh(a + a.T)[0] + np.linalg.slogdet(a)[1] + np.linalg.pinv(b)[0, 1]
+    d = np.linalg.det(a) + np.linalg.matrix_power(a, 2)[0, 1] + c[1, 0]
+    return u[0, 0] ** 2 * s[1] + w[1] * v[0, 0] ** 2 + q[0, 1] ** 2 + r[0, 1] ** 2 + x[0] + e * d
+
+
+@pytest.mark.parametrize("name", case)
+def test_gradient(name):
+    case.check(name)
+
+
+@tg.njit
+def determinant(a):
+    return np.linalg.det(a)
+
+
+def test_determinants_twice():
+    vector = np.linspace(-1, 1, 9).reshape(3, 3)
+    singular = M33.copy()
+    singular[2] = singular[0] + singular[1]
+    for a in (M33, singular, np.outer(V, V), np.zeros((3, 3))):
+        expected = np.zeros((3, 3))
+        for i in range(3):
+            for j in range(3):
+                # the determinant is a polynomial of degree three: central differences are exact
+                unit = np.zeros((3, 3))
+                unit[i, j] = 1.0
+                ends = [
+                    np.linalg.det(a + h * unit + k * vector) * h * k
+                    for h in (-1, 1)
+                    for k in (-1, 1)
+                ]
+                expected[i, j] = sum(ends) / 4
+        close(tg.hvp(determinant)(a, vector), expected, 1e-12)
+
+
+@tg.njit
+def full(a, k):
+    u, s, _ = np.linalg.svd(a)
+    return s[0] if k == 0 else u[2, 2] ** 2
+
+
+def test_the_additional_vectors_have_no_derivative():
+    check(full, M32, 0, argnums=(0,), jvp=False)
+    with pytest.raises(ValueError, match="full_matrices=False"):
+        tg.grad(full)(M32, 1)
+
+
+def test_equal_singular_values_have_finite_derivatives():
+    f = module(
+        "import numpy as np, tapegrad as tg\n@tg.njit\ndef f(a):\n"
+        "    u, s, vt = np.linalg.svd(a)\n    return s.sum() + (u @ vt)[0, 1]\n"
+    )
+    close(tg.grad(f)(np.eye(2)), [[1, 0], [0, 1]], 1e-12)
+
+
+REFUSED = {
+    "np.linalg.eig": "w, v = np.linalg.eig(a)\n    return w[0]",
+    "np.linalg.eigvals": "w = np.linalg.eigvals(a)\n    return w[0]",
+    "np.linalg.cond": "w = np.linalg.cond(a)\n    return w",
+    "np.linalg.lstsq": "w = np.linalg.lstsq(a, a)[1]\n    return w[0] * a[0, 0]",
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name):
+    f = module(f"import numpy as np, tapegrad as tg\n@tg.njit\ndef f(a):\n    {REFUSED[name]}\n")
+    with pytest.raises(tg.TransformError, match=rf"line 4[\s\S]*{name}"):
+        tg.grad(f)(M33)
