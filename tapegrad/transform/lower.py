@@ -374,7 +374,14 @@ class Lowering:
         assert isinstance(array, ast.Name)
         value = self.value(store.value)
         if isinstance(value, Structure):
-            raise self.refuse("cannot differentiate the store of a tuple; store its items")
+            value = self.literal(value)
+        if not is_array(self.type_of(array)) and isinstance(value, ast.Name):
+            kind = self.types.get(value.id)
+            if kind is not None and is_real(kind):
+                held = self.fresh("held")
+                self.types[held] = kind
+                what = "the store of a number or array into a list or dict"
+                self.block.append(Let(held, value, store.line, rules.Unknown([value.id], what)))
         index = self.resolve(store.index)
         part = ast.dump(ast.Subscript(array, index, ast.Load()))
         if isinstance(value, ast.Name) and is_array(self.types.get(value.id)):
@@ -384,6 +391,19 @@ class Lowering:
             if store.op and not same:
                 self.inplaces.append((array.id, value.id, store.line))
         self.block.append(Store(array.id, index, value, store.op, store.line))
+
+    def literal(self, value: Structure) -> ast.Name:
+        """Append the array that a tuple of numbers is where it is stored."""
+        if any(isinstance(item, Structure) for item in value.items):
+            raise self.refuse(
+                "cannot differentiate the store of tuples in a tuple; store the items"
+            )
+        target = self.fresh("t")
+        self.types[target] = types.Array(types.float64, 1, "C")
+        call = ast.Call(name("np.array"), [ast.List(value.items, ast.Load())], [])
+        places = [((k,), item) for k, item in enumerate(value.items)]
+        self.block.append(Let(target, call, self.line, rules.Literal(places, self)))
+        return name(target)
 
     def let(self, let: Let) -> None:
         target, expr = let.target, let.expr
@@ -498,13 +518,11 @@ class Lowering:
                 chosen = slice(*(None if end is None else end.value for end in ends))
                 self.parts[let.target] = Structure(self.types[let.target], base.items[chosen])
                 return
-        if any(isinstance(item, Structure) for item in base.items):
-            raise self.refuse("cannot differentiate a tuple of tuples with a computed index")
         # a computed index is a chain of choices
-        chosen_value: Atom = base.items[-1]
         number = self.resolve(index)
         kind = self.types[let.target]
-        if is_array(kind):
+        chosen_value: Any = base.items[-1]
+        if any(is_array(self.type_of(leaf)) for leaf in base.leaves()):
             raise self.refuse(
                 "cannot differentiate a tuple of arrays with a computed index; use one array"
             )
@@ -522,14 +540,19 @@ class Lowering:
             self.types[both] = types.boolean
             union = ast.BinOp(name(test), ast.BitOr(), name(below))
             self.block.append(Let(both, union, let.line, rules.Passive(True)))
-            target = self.fresh(let.target) if position else let.target
-            self.types[target] = kind
-            self.block.append(
-                If(name(both), [], [], [Phi(target, base.items[position], chosen_value)], let.line)
-            )
-            chosen_value = name(target)
-        if len(base.items) == 1:
-            self.parts[let.target] = base.items[0]
+            target = self.named(kind, let.target)
+            phis = [
+                Phi(leaf.id, one, two)
+                for leaf, one, two in zip(
+                    leaves_of(target),
+                    leaves_of(base.items[position]),
+                    leaves_of(chosen_value),
+                    strict=True,
+                )
+            ]
+            self.block.append(If(name(both), [], [], phis, let.line))
+            chosen_value = target
+        self.parts[let.target] = chosen_value
 
     def inplace(self, let: Let, callee: str, kind: Any) -> None:
         """Lower an augmented assignment of a name."""

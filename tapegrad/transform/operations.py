@@ -11,6 +11,7 @@ import numpy as np
 from numba.core import types
 
 from tapegrad.ops.op import TABLE
+from tapegrad.transform.ir import names_in
 from tapegrad.transform.partials import BINARY, UNARY, elementary
 from tapegrad.transform.rules import (
     Alloc,
@@ -36,11 +37,13 @@ _REARRANGING = {
 _VIEW_ATTRIBUTES = ("T",)
 _SHAPE_ATTRIBUTES = ("shape", "size", "ndim", "itemsize", "nbytes", "strides", "dtype")
 _VIEW_CALLS = ("transpose", "reshape", "expand_dims")
+_CONTAINERS = (types.List, types.ListType, types.Set, types.DictType)
 _PURE = {
-    len, range, int, float, bool, abs, min, max, round, pow, np.int64, np.int32, np.intp, np.uint64,
-    np.float64, np.float32, np.bool_, np.shape, np.isnan, np.isinf, np.isfinite, math.isnan,
-    math.isinf, math.isfinite, np.argmin, np.argmax, np.searchsorted, np.any, np.all, math.floor,
-    math.ceil, math.trunc, np.logical_and, np.logical_or, np.logical_not, np.arange, np.size,
+    len, type, range, int, float, bool, abs, min, max, round, pow, np.int64, np.int32, np.intp,
+    np.uint64, np.float64, np.float32, np.bool_, np.shape, np.isnan, np.isinf, np.isfinite,
+    math.isnan, math.isinf, math.isfinite, np.argmin, np.argmax, np.searchsorted, np.any, np.all,
+    math.floor, math.ceil, math.trunc, np.logical_and, np.logical_or, np.logical_not, np.arange,
+    np.size,
 }  # fmt: skip
 _ALLOC = ("empty", "zeros", "ones")
 _ALLOC_LIKE = ("empty_like", "zeros_like", "ones_like")
@@ -51,7 +54,14 @@ _CHANGING = ("sort", "partition", "fill", "resize", "put", "itemset", "byteswap"
 
 def find(lowering: Any, expr: ast.expr, kind: Any) -> Rule:
     """Return the rule of an expression over atoms, whose value has the given type."""
+    from tapegrad.transform.calls import Call
+
     found = _find(lowering, expr, kind)
+    held = [n for n in names_in(expr) if isinstance(lowering.types.get(n), _CONTAINERS)]
+    if held and isinstance(found, Call):
+        return Unknown(found.inputs(), f"a call that is given {held[0]!r}, a list, set or dict")
+    if held and isinstance(found, Passive):
+        found = Passive(False)  # what it holds may have changed when the reverse pass comes
     if type(found) is Passive and not _is_plain(kind):
         # nothing is known of it, and it may hold what reals went into
         inputs = real_names([expr], lowering)
@@ -73,6 +83,7 @@ def _is_plain(kind: Any) -> bool:
         types.UnicodeType,
         types.RangeType,
         types.DType,
+        types.NumberClass,
     )
     return kind is None or isinstance(kind, plain)
 
@@ -179,8 +190,12 @@ def _call_rule(lowering: Any, expr: ast.Call, kind: Any) -> Rule:
         and len(arguments) == 1
     ):
         return Linear(arguments[0], whole, lowering)
-    if isinstance(callee, (types.Float, types.NumberClass)) and real:
+    if isinstance(callee, types.Float) and real:
         return Linear(arguments[0], whole, lowering)
+    if isinstance(lowering.type_of(expr.func), types.NumberClass) and real:
+        return Linear(arguments[0], whole, lowering)
+    if callee is type:
+        return Passive(True)
     module = getattr(callee, "__module__", None) or ""
     text = getattr(callee, "__name__", "")
     if module.startswith("numpy"):
