@@ -11,6 +11,7 @@ from numba.core import types
 from tapegrad.transform import rules
 from tapegrad.transform.analysis import Arrays, leaf_names, unused_suffix
 from tapegrad.transform.errors import TransformError
+from tapegrad.transform.expressions import RESERVED
 from tapegrad.transform.forward import Forward
 from tapegrad.transform.inference import infer
 from tapegrad.transform.ir import Block, Function, If, Let, Loop, Structure, name, walk
@@ -65,7 +66,7 @@ class Program:
         self.texts: list[str] = []
         self.statics: dict[str, Any] = {}
         self.origins: dict[str, Any] = {}  # how each of them is found in another process
-        self.taken: set[str] = {"np", "math", "operator", "runtime", "arrays", "ops"}
+        self.taken: set[str] = set(RESERVED)
         self._todo: list[Instance] = []
 
     def fresh(self, stem: str) -> str:
@@ -119,9 +120,8 @@ class Program:
     def _lower(self, instance: Instance) -> None:
         """Bring one instance into the form that is differentiated."""
         source = Source(instance.dispatcher.py_func)
-        function = normalize(source)
-        scope = {**source._globals, **source._closure}
-        function.types, _ = infer(function, instance.kinds, scope)
+        function, kinds = normalize(source, lambda form: infer(form, instance.kinds)[0])
+        function.types = dict(kinds)
         for param, kind in zip(function.params, instance.kinds, strict=True):
             function.types[param] = types.unliteral(kind)
         lowering = Lowering(function, self)
