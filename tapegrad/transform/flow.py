@@ -73,9 +73,7 @@ class Flow(Lists):
         for parameter, value in values.items():
             env[new[parameter]] = value
         outer = set(env)
-        roomy, self.roomy = self.roomy, set()
         self.statements(statements, env, outer if result is None else outer | {result})
-        self.roomy = roomy
         self.line = line
         found = constant(None) if result is None else env[result]
         for identifier in assigned(statements):

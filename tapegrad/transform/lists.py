@@ -509,7 +509,15 @@ class _Appends:
                 continue
             if not _mentions(node, identifier):
                 continue
-            if isinstance(node, ast.If):
+            call = node.value if isinstance(node, ast.Expr) else None
+            if isinstance(call, Inlined) and identifier in call.definition.captured:
+                if any(_mentions(part, identifier) for part in call.args):
+                    return None
+                before = self.changing
+                self.changing = before | call.definition.bound
+                parts = [self.count(call.definition.body, identifier)]
+                self.changing = before
+            elif isinstance(node, ast.If):
                 if _grows(node.test, identifier):
                     return None
                 parts = [self.count(block, identifier) for block in (node.body, node.orelse)]
@@ -544,14 +552,14 @@ class _Appends:
                 return None
         elif not isinstance(node, ast.Name):
             return None
+        if self.lists.has_effects(node):
+            return None
         for part in ast.walk(node):
             if isinstance(part, ast.Name) and part.id in self.lists.local:
                 if part.id in self.changing or part.id not in self.env:
                     return None
                 if isinstance(self.env[part.id], Items):
                     return None
-            elif isinstance(part, (ast.Call, Inlined)) and part is not node:
-                return None
         length = ast.Name("len", ast.Load())
         return ast.Call(length, [node], []) if "len" not in self.lists.local else None
 

@@ -301,6 +301,8 @@ def _method(lowering: Any, expr: ast.Call, base: ast.expr, text: str, kind: Any)
     real = kind is not None and is_real(kind)
     arguments = [base, *expr.args]
     inputs = real_names([*arguments, *(k.value for k in expr.keywords)], lowering)
+    if isinstance(base_kind, types.DType) and text == "type" and real:
+        return Linear(expr.args[0], False, lowering)
     if not is_array(base_kind):
         return Unknown(inputs, f"the method {text!r}") if inputs else Passive(False)
     if text in _CHANGING and is_real(base_kind):
