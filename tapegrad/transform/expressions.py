@@ -117,8 +117,7 @@ class Expressions:
         return self.source.refuse(f"cannot differentiate {what}" if known else what, node)
 
     def builtin(self, identifier: str) -> ast.expr:
-        self.statics[identifier] = self.source.lookup(identifier)
-        return name(identifier)
+        return self.outside(identifier, getattr(builtins, identifier))
 
     def let(self, expr: ast.expr, stem: str) -> ast.Name:
         self.check_use(expr)
@@ -154,13 +153,16 @@ class Expressions:
             return constant(number)
         if is_plain_tuple(value):
             return self.let_static_tuple(value)
-        text = ast.unparse(node)
-        self.statics[text] = value
-        return name(text)
+        return self.outside(ast.unparse(node), value)
 
-    def static_function(self, text: str, value: Any) -> ast.Name:
-        """Return a function of generated code by the text that names it there."""
-        self.statics[text] = value
+    def outside(self, text: str, value: Any) -> ast.Name:
+        """Return what is not a variable of the function by the text that names it."""
+        if self.statics.setdefault(text, value) is not value:
+            raise self.source.refuse(
+                f"{text} means something of your own here, where generated code needs the usual; "
+                "give it another name",
+                self.line,
+            )
         return name(text)
 
     def let_static_tuple(self, value: tuple[Any, ...]) -> ast.expr:

@@ -133,7 +133,7 @@ class Lists(Expressions):
             return found
         self.sites.append("")
         if isinstance(expr, ast.List) and expr.elts:
-            make = self.static_function("np.array", np.array)
+            make = self.outside("np.array", np.array)
             array: ast.expr = self.let(ast.Call(make, [expr, self.dtype(site)], []), stem)
             return self.entered(site, array, constant(len(expr.elts)), env)
         if isinstance(expr, ast.List):
@@ -168,10 +168,10 @@ class Lists(Expressions):
     def dtype(self, site: int) -> ast.Name:
         """Return the type of the items of a list."""
         kind = str(self.floats[site])
-        return self.static_function(f"np.{kind}", getattr(np, kind))
+        return self.outside(f"np.{kind}", getattr(np, kind))
 
     def new_array(self, site: int, size: ast.expr, stem: str) -> ast.Name:
-        empty = self.static_function("np.empty", np.empty)
+        empty = self.outside("np.empty", np.empty)
         return self.let(ast.Call(empty, [size, self.dtype(site)], []), stem)
 
     def _list(self, node: ast.List, env: Env, stem: str) -> ast.expr:

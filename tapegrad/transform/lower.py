@@ -380,7 +380,7 @@ class Lowering:
             if kind is not None and is_real(kind):
                 held = self.fresh("held")
                 self.types[held] = kind
-                what = "the store of a number or array into a list or dict"
+                what = f"the store of a value, {operations.CONTAINED}"
                 self.block.append(Let(held, value, store.line, rules.Unknown([value.id], what)))
         index = self.resolve(store.index)
         part = ast.dump(ast.Subscript(array, index, ast.Load()))

@@ -204,7 +204,7 @@ class _Normalizer(Flow):
             if isinstance(old, Items) and op == "+":
                 self.extend(old, value, env)
                 return
-            function = self.static_function(text, getattr(operator, INPLACE[op]))
+            function = self.outside(text, getattr(operator, INPLACE[op]))
             env[node.target.id] = self.let(ast.Call(function, [old, value], []), node.target.id)
         elif isinstance(node.target, ast.Subscript):
             base = self.expression(node.target.value, env)
@@ -218,7 +218,7 @@ class _Normalizer(Flow):
                 base = self.array(base, env)
             old = self.let(ast.Subscript(base, index, ast.Load()), "t")
             value = self.expression(node.value, env)
-            function = self.static_function(text, getattr(operator, INPLACE[op]))
+            function = self.outside(text, getattr(operator, INPLACE[op]))
             self.store(base, index, self.let(ast.Call(function, [old, value], []), "t"), "", env)
         else:
             raise self.source.refuse(

@@ -37,6 +37,7 @@ _REARRANGING = {
 _VIEW_ATTRIBUTES = ("T",)
 _SHAPE_ATTRIBUTES = ("shape", "size", "ndim", "itemsize", "nbytes", "strides", "dtype")
 _VIEW_CALLS = ("transpose", "reshape", "expand_dims")
+CONTAINED = "which lists, sets and dicts hold without derivative (arrays and tuples have one)"
 _CONTAINERS = (types.List, types.ListType, types.Set, types.DictType)
 _PURE = {
     len, type, range, int, float, bool, abs, min, max, round, pow, np.int64, np.int32, np.intp,
@@ -66,7 +67,8 @@ def find(lowering: Any, expr: ast.expr, kind: Any) -> Rule:
         # nothing is known of it, and it may hold what reals went into
         inputs = real_names([expr], lowering)
         if inputs:
-            return Unknown(inputs, f"{ast.unparse(expr)}, of type {kind}")
+            what = CONTAINED if isinstance(kind, _CONTAINERS) else f"of type {kind}"
+            return Unknown(inputs, f"{ast.unparse(expr)}, {what}")
     return found
 
 

@@ -159,7 +159,8 @@ class Program:
         if known(text, value):
             return text
         stem = "".join(c if c.isalnum() else "_" for c in text)
-        for found in [stem, *(f"{stem}_{k}" for k in range(1, len(self.statics) + 2))]:
+        # the variables of functions have single underscores before numbers
+        for found in [stem, *(f"{stem}__{k}" for k in range(1, len(self.statics) + 2))]:
             if found not in self.statics and found in self.taken:
                 continue
             if self.statics.get(found, value) is value:
