@@ -11,8 +11,9 @@ import numpy as np
 from tapegrad.transform.expressions import Env, same
 from tapegrad.transform.inner_functions import Inlined, rename
 from tapegrad.transform.ir import Block, Carried, Loop, constant, name, reads, walk
+from tapegrad.transform.items import Items, array_of, length_of
 from tapegrad.transform.jumps import Structurer, always_jumps, is_none
-from tapegrad.transform.lists import Items, Lists, array_of, length_of
+from tapegrad.transform.lists import Lists
 from tapegrad.transform.liveness import assigned, live, used
 
 

@@ -247,6 +247,7 @@ class _Inliner(ast.NodeTransformer):
     # -- comprehensions -----------------------------------------------------------------------
 
     def visit_ListComp(self, node: ast.ListComp) -> ast.expr:
+        self.generic_visit(node)
         found = self.fresh("items")
         empty = ast.List([], ast.Load())
 
@@ -257,6 +258,7 @@ class _Inliner(ast.NodeTransformer):
         return self.comprehension(node, found, empty, [node.elt], add)
 
     def visit_DictComp(self, node: ast.DictComp) -> ast.expr:
+        self.generic_visit(node)
         found = self.fresh("items")
         empty = ast.Dict([], [])
 
@@ -275,7 +277,6 @@ class _Inliner(ast.NodeTransformer):
         add: Callable[[list[ast.expr]], ast.stmt],
     ) -> ast.expr:
         """Return the call of a function that fills a list or dict in loops."""
-        self.generic_visit(node)
         new: Renaming = {}
 
         def own(part: ast.expr) -> ast.expr:

@@ -13,7 +13,7 @@ from tapegrad.transform.expressions import NEVER, RESERVED, Env, is_made
 from tapegrad.transform.flow import Flow
 from tapegrad.transform.inner_functions import inline
 from tapegrad.transform.ir import Effect, Function, constant, name
-from tapegrad.transform.lists import Items
+from tapegrad.transform.items import Items
 from tapegrad.transform.liveness import live
 from tapegrad.transform.source import Source
 

@@ -177,6 +177,12 @@ COMPREHENSIONS = {
         b = [sum([v * w for w in a]) for v in a]
         return b[0] * b[1] * x
     """,
+    "calls of inner functions": """
+        g = lambda t: t * x
+        b = [g(v) for v in a]
+        c = [[g(v * w) for w in a][1] for v in a]
+        return sum(b) * b[0] + c[0] * c[1]
+    """,
     "choices": "b = [v if v > 0 else product(v, x) for v in a]\nreturn b[0] * b[2]",
 }
 INNER = {
