@@ -3,64 +3,78 @@
 from __future__ import annotations
 
 import ast
+import builtins
+import enum
+import inspect
+import keyword
+import re
 import types
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from tapegrad.transform.inner_functions import Inlined
 from tapegrad.transform.ir import Block, If, Let, Phi, constant, name
-from tapegrad.transform.liveness import assigned
 from tapegrad.transform.source import MISSING, Source
 
+# the value of every variable; those whose names hold a space are not the user's
 Env = dict[str, ast.expr]
 
-# names of generated code that a parameter must not have
+# names that mean something else in generated code
 RESERVED = {
     "np", "math", "numba", "operator", "runtime", "arrays", "ops", "tape", "top", "needed", "turn",
-    "held_bar",
+    "undefined", *keyword.kwlist, *dir(builtins),
+}  # fmt: skip
+# what generated code makes of other names
+_MADE = re.compile(
+    r"^(needed|held|class)_|_(part|seed|kept|next|forward|reverse|tangent|gradient|pullback"
+    r"|pushforward|vjp|jvp)(_\d+)?$"
+)
+# methods that change what they are called on
+CHANGING = {
+    "add", "append", "clear", "discard", "extend", "fill", "insert", "itemset", "partition", "pop",
+    "popitem", "put", "remove", "resize", "reverse", "setdefault", "sort", "update",
 }  # fmt: skip
 
 _WAY_OUT = {
-    ast.ListComp: "a list comprehension; allocate an array and fill it in a loop",
-    ast.SetComp: "a set; use an array",
-    ast.DictComp: "a dict; pass arrays or named tuples",
-    ast.GeneratorExp: "a generator expression; write the loop out",
-    ast.Lambda: "a lambda; define a function at the level of the module",
-    ast.FunctionDef: "an inner function; define it outside and pass what it needs",
-    ast.Dict: "a dict; pass arrays or named tuples",
-    ast.Set: "a set; use an array",
-    ast.List: "a list; use a tuple, or an array (np.array([...]) is understood)",
+    ast.SetComp: "a set comprehension; add the items in a loop",
+    ast.GeneratorExp: "a generator expression, which numba does not compile either; use a list, "
+    "sum([...]), or a loop",
+    ast.AsyncFunctionDef: "an inner coroutine; define a function",
     ast.Try: "try/except; test the condition instead",
     ast.With: "a with block; move it out of the function",
     ast.Starred: "a starred expression; write the items out",
     ast.Yield: "a generator; fill an array",
     ast.YieldFrom: "a generator; fill an array",
     ast.Global: "a global statement; pass the value as an argument",
-    ast.Delete: "del; leave it out",
+    ast.Nonlocal: "a nonlocal statement; return the value and assign it",
     ast.ClassDef: "a class; define it outside",
     ast.Match: "match; write if and elif",
-    ast.JoinedStr: "an f-string; use plain text",
+    ast.Import: "an import; put it at the top of the module",
+    ast.ImportFrom: "an import; put it at the top of the module",
 }
 
 
 # what is refused wherever it stands
 NEVER = (
-    ast.FunctionDef,
     ast.ClassDef,
+    ast.AsyncFunctionDef,
     ast.Global,
+    ast.Nonlocal,
     ast.Try,
     ast.With,
-    ast.Delete,
     ast.Match,
-    ast.Lambda,
-    ast.ListComp,
     ast.SetComp,
-    ast.DictComp,
     ast.GeneratorExp,
     ast.Yield,
     ast.YieldFrom,
 )
+
+
+def is_made(identifier: str) -> bool:
+    """Whether generated code may make a name of this form."""
+    return _MADE.search(identifier) is not None
 
 
 class Expressions:
@@ -71,8 +85,8 @@ class Expressions:
         tree = source.tree
         self.taken = {part.id for part in ast.walk(tree) if isinstance(part, ast.Name)}
         self.taken |= {part.arg for part in ast.walk(tree) if isinstance(part, ast.arg)}
-        self.taken |= RESERVED | {f"{word}_" for word in RESERVED}
-        self.local = set(assigned(tree.body))
+        self.taken |= RESERVED
+        self.local: set[str] = set()
         self.statics: dict[str, Any] = {}
         self.block: Block = []
         self.line = tree.lineno
@@ -80,6 +94,8 @@ class Expressions:
     def fresh(self, stem: str) -> str:
         """Return an unused name made from a stem."""
         stem = stem.rstrip("0123456789").rstrip("_") or "t"
+        if is_made(stem):
+            stem = f"v_{stem}"
         number = 0
         found = stem
         while found in self.taken:
@@ -101,10 +117,10 @@ class Expressions:
         return self.source.refuse(f"cannot differentiate {what}" if known else what, node)
 
     def builtin(self, identifier: str) -> ast.expr:
-        self.statics[identifier] = self.source.lookup(identifier)
-        return name(identifier)
+        return self.outside(identifier, getattr(builtins, identifier))
 
     def let(self, expr: ast.expr, stem: str) -> ast.Name:
+        self.check_use(expr)
         target = self.fresh(stem)
         self.block.append(Let(target, expr, self.line))
         return name(target)
@@ -117,6 +133,8 @@ class Expressions:
             base = self.static_value(node.value)
             if isinstance(base, (types.ModuleType, type)):
                 return getattr(base, node.attr, MISSING)
+            if isinstance(base, enum.Enum) and node.attr in ("value", "name"):
+                return getattr(base, node.attr)
             if base is not MISSING and isinstance(base, tuple) and hasattr(base, "_fields"):
                 return getattr(base, node.attr, MISSING)
         return MISSING
@@ -130,27 +148,116 @@ class Expressions:
                     f"the name {node.id!r} is not defined; define it before differentiating", node
                 )
             return None
-        if isinstance(value, (bool, int, float, str, type(None))):
-            return constant(value)
-        if isinstance(value, (np.integer, np.floating, np.bool_)) and not isinstance(
-            value, (np.float32, np.float16)
-        ):
-            return constant(value.item())
-        if isinstance(value, tuple) and not hasattr(value, "_fields"):
+        number = plain(value)
+        if number is not MISSING:
+            return constant(number)
+        if is_plain_tuple(value):
             return self.let_static_tuple(value)
-        text = ast.unparse(node)
-        self.statics[text] = value
+        return self.outside(ast.unparse(node), value)
+
+    def outside(self, text: str, value: Any) -> ast.Name:
+        """Return what is not a variable of the function by the text that names it."""
+        if self.statics.setdefault(text, value) is not value:
+            raise self.source.refuse(
+                f"{text} means something of your own here, where generated code needs the usual; "
+                "give it another name",
+                self.line,
+            )
         return name(text)
 
     def let_static_tuple(self, value: tuple[Any, ...]) -> ast.expr:
         items = [
-            self.let_static_tuple(item) if isinstance(item, tuple) else constant(item)
+            self.let_static_tuple(item) if isinstance(item, tuple) else constant(plain(item))
             for item in value
         ]
         return self.let(ast.Tuple(items, ast.Load()), "t")
 
+    def check_use(self, expr: ast.expr) -> None:
+        """Refuse an operation on what is no value of the normal form."""
+
+    def has_effects(self, node: ast.AST) -> bool:
+        """Whether evaluating an expression may do more than compute a value."""
+        for part in ast.walk(node):
+            if isinstance(part, (ast.NamedExpr, Inlined)):
+                return True
+            if isinstance(part, ast.Call) and not self._is_pure(part.func):
+                return True
+        return False
+
+    def _is_pure(self, function: ast.expr) -> bool:
+        """Whether a call is one of a function that only computes its value."""
+        value = self.static_value(function)
+        if value is MISSING:
+            return isinstance(function, ast.Attribute) and function.attr not in CHANGING
+        if isinstance(value, type):
+            return True
+        module = getattr(value, "__module__", None) or ""
+        if module.startswith("numpy.random"):
+            return False
+        known = isinstance(value, (types.BuiltinFunctionType, np.ufunc))
+        return known or module.split(".")[0] in ("numpy", "math", "tapegrad")
+
     def condition(self, node: ast.expr, env: Env) -> ast.expr:
         return self.expression(node, env, "cond")
+
+    def choose(
+        self,
+        cond: ast.expr,
+        then: Callable[[Env], None],
+        orelse: Callable[[Env], None],
+        env: Env,
+        after: set[str] | None,
+        line: int,
+    ) -> None:
+        """Append an `If` and merge the environments of its blocks.
+
+        `after` names what is read later, None is everything.
+        """
+        env_then, env_else = dict(env), dict(env)
+        block_then = self.inside(lambda: then(env_then))
+        block_else = self.inside(lambda: orelse(env_else))
+        self.align(env_then, env_else, after, line)
+        if after is not None:
+            after = after | self.behind(env_then, after) | self.behind(env_else, after)
+        statement = If(cond, block_then, block_else, [], line)
+        for identifier in dict.fromkeys([*env_then, *env_else]):
+            one, two = env_then.get(identifier), env_else.get(identifier)
+            if same(one, two):
+                if one is not None:
+                    env[identifier] = one
+            elif after is not None and identifier not in after:
+                env.pop(identifier, None)
+            else:
+                target = self.fresh(identifier.split()[0])
+                statement.phis.append(Phi(target, one, two))
+                env[identifier] = name(target)
+        self.block.append(statement)
+
+    def behind(self, env: Env, names: set[str]) -> set[str]:
+        """Return the variables that stand behind some names, which hold no value of their own."""
+        return set()
+
+    def align(self, then: Env, orelse: Env, after: set[str] | None, line: int) -> None:
+        """Bring values that are not atoms into a form in which branches can be merged."""
+
+    def choice(
+        self,
+        cond: ast.expr,
+        then: Callable[[Env], ast.expr],
+        orelse: Callable[[Env], ast.expr],
+        env: Env,
+        stem: str,
+    ) -> ast.expr:
+        """Return the atom of one of two expressions."""
+        key = f"{stem} chosen {self.line}"
+        while key in env:
+            key += "'"
+
+        def into(make: Callable[[Env], ast.expr]) -> Callable[[Env], None]:
+            return lambda inner: inner.update({key: make(inner)})
+
+        self.choose(cond, into(then), into(orelse), env, None, self.line)
+        return env.pop(key)
 
     def expression(self, node: ast.expr, env: Env, stem: str = "t") -> ast.expr:
         """Append what computes an expression; return its atom."""
@@ -190,48 +297,72 @@ class Expressions:
 
     def _compare(self, node: ast.Compare, env: Env, stem: str) -> ast.expr:
         left = self.expression(node.left, env)
-        if len(node.ops) > 1:
-            first = ast.Compare(node.left, node.ops[:1], node.comparators[:1])
-            rest = ast.Compare(node.comparators[0], node.ops[1:], node.comparators[1:])
-            both = ast.copy_location(ast.BoolOp(ast.And(), [first, rest]), node)
-            return self._boolop(both, env, stem)
-        right = self.expression(node.comparators[0], env)
-        return self.let(ast.Compare(left, node.ops, [right]), stem)
+        return self.comparison(left, node.ops, node.comparators, env, stem)
+
+    def comparison(
+        self, left: ast.expr, ops: list[ast.cmpop], others: list[ast.expr], env: Env, stem: str
+    ) -> ast.expr:
+        """Append a comparison, perhaps with more to come: each operand is evaluated once."""
+        right = self.expression(others[0], env)
+        first = self.let(ast.Compare(left, ops[:1], [right]), stem)
+        if len(ops) == 1:
+            return first
+        return self.choice(
+            first,
+            lambda inner: self.comparison(right, ops[1:], others[1:], inner, stem),
+            lambda _: first,
+            env,
+            stem,
+        )
 
     def _boolop(self, node: ast.BoolOp, env: Env, stem: str) -> ast.expr:
         first = self.expression(node.values[0], env)
         if len(node.values) == 1:
             return first
         more = ast.copy_location(ast.BoolOp(node.op, node.values[1:]), node)
-        results: dict[str, ast.expr] = {}
 
-        def evaluate(inner: Env) -> None:
-            results["more"] = self._boolop(more, inner, stem)
+        def rest(inner: Env) -> ast.expr:
+            return self._boolop(more, inner, stem)
 
-        block = self.inside(lambda: evaluate(dict(env)))
-        target = self.fresh(stem)
         if isinstance(node.op, ast.And):
-            statement = If(first, block, [], [Phi(target, results["more"], first)], self.line)
-        else:
-            statement = If(first, [], block, [Phi(target, first, results["more"])], self.line)
-        self.block.append(statement)
-        return name(target)
+            return self.choice(first, rest, lambda _: first, env, stem)
+        return self.choice(first, lambda _: first, rest, env, stem)
 
     def _ifexp(self, node: ast.IfExp, env: Env, stem: str) -> ast.expr:
         cond = self.condition(node.test, env)
-        results: list[ast.expr] = []
-        blocks = [
-            self.inside(lambda part=part: results.append(self.expression(part, dict(env))))
-            for part in (node.body, node.orelse)
-        ]
-        target = self.fresh(stem)
-        self.block.append(If(cond, *blocks, [Phi(target, *results)], self.line))
-        return name(target)
+        return self.choice(
+            cond,
+            lambda inner: self.expression(node.body, inner),
+            lambda inner: self.expression(node.orelse, inner),
+            env,
+            stem,
+        )
 
     def _namedexpr(self, node: ast.NamedExpr, env: Env, stem: str) -> ast.expr:
         value = self.expression(node.value, env, node.target.id)
         env[node.target.id] = value
         return value
+
+    def _joinedstr(self, node: ast.JoinedStr, env: Env, stem: str) -> ast.expr:
+        parts: list[ast.expr] = []
+        for part in node.values:
+            if isinstance(part, ast.FormattedValue):
+                value = self.expression(part.value, env)
+                parts.append(ast.FormattedValue(value, part.conversion, part.format_spec))
+            else:
+                parts.append(part)
+        return self.let(ast.JoinedStr(parts), stem)
+
+    def _dict(self, node: ast.Dict, env: Env, stem: str) -> ast.expr:
+        items: list[tuple[ast.expr, ast.expr]] = []
+        for key, value in zip(node.keys, node.values, strict=True):
+            if key is None:
+                raise self.source.refuse("cannot differentiate ** in a dict; name the items", node)
+            items.append((self.expression(key, env), self.expression(value, env)))
+        return self.let(ast.Dict([k for k, _ in items], [v for _, v in items]), stem)
+
+    def _set(self, node: ast.Set, env: Env, stem: str) -> ast.expr:
+        return self.let(ast.Set([self.expression(item, env) for item in node.elts]), stem)
 
     def _tuple(self, node: ast.Tuple, env: Env, stem: str) -> ast.expr:
         items = [self.expression(item, env) for item in node.elts]
@@ -258,6 +389,9 @@ class Expressions:
         if callee is None:
             if isinstance(node.func, ast.Attribute):
                 base = self.expression(node.func.value, env)
+                found = self.method(base, node, env, stem)
+                if found is not None:
+                    return found
                 callee = ast.Attribute(base, node.func.attr, ast.Load())
             else:
                 callee = self.expression(node.func, env)
@@ -269,11 +403,21 @@ class Expressions:
             else:
                 arguments.append(self.expression(argument, env))
         keywords = []
-        for keyword in node.keywords:
-            if keyword.arg is None:
+        for word in node.keywords:
+            if word.arg is None:
                 raise self.source.refuse("cannot differentiate a call with **; name it", node)
-            keywords.append(ast.keyword(keyword.arg, self.expression(keyword.value, env)))
-        return self.let(ast.Call(callee, arguments, keywords), stem)
+            keywords.append(ast.keyword(word.arg, self.expression(word.value, env)))
+        if keywords and hasattr(value, "py_func"):
+            arguments, keywords = positional(value.py_func, arguments, keywords)
+        return self.called(ast.Call(callee, arguments, keywords), value, env, stem)
+
+    def method(self, base: ast.expr, node: ast.Call, env: Env, stem: str) -> ast.expr | None:
+        """Append the call of a method, if it is one of what is no value of the normal form."""
+        return None
+
+    def called(self, call: ast.Call, value: Any, env: Env, stem: str) -> ast.expr:
+        """Append a call, whose function has some value (None: that is not known)."""
+        return self.let(call, stem)
 
     def nested_list(self, node: ast.List, env: Env) -> ast.List:
         return ast.List(
@@ -285,3 +429,58 @@ class Expressions:
             ],
             ast.Load(),
         )
+
+
+def same(one: ast.expr | None, two: ast.expr | None) -> bool:
+    """Whether two atoms are the same."""
+    if one is None or two is None or type(one) is not type(two):
+        return one is two
+    if hasattr(one, "site"):
+        return one.site == two.site
+    if isinstance(one, ast.Name) and isinstance(two, ast.Name):
+        return one.id == two.id
+    if isinstance(one, ast.Constant) and isinstance(two, ast.Constant):
+        return type(one.value) is type(two.value) and repr(one.value) == repr(two.value)
+    return False
+
+
+def plain(value: Any) -> Any:
+    """Return a value as one that stands in the text of a function, or MISSING."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, (int, float, str)):
+        value = value.value if isinstance(value, enum.Enum) else value
+        return next(kind(value) for kind in (int, float, str) if isinstance(value, kind))
+    if isinstance(value, (np.float32, np.float16)):
+        return MISSING
+    if isinstance(value, (np.integer, np.floating, np.bool_)):
+        return value.item()
+    return MISSING
+
+
+def is_plain_tuple(value: Any) -> bool:
+    """Whether a value is a tuple of what stands in the text of a function."""
+    if not isinstance(value, tuple) or hasattr(value, "_fields"):
+        return False
+    return all(is_plain_tuple(item) or plain(item) is not MISSING for item in value)
+
+
+def positional(
+    function: Any, arguments: list[ast.expr], keywords: list[ast.keyword]
+) -> tuple[list[ast.expr], list[ast.keyword]]:
+    """Return the arguments of a call by position, as far as their names allow.
+
+    What stands between them gets its default where that can be written.
+    """
+    found = list(arguments)
+    named = {word.arg: word.value for word in keywords}
+    for parameter in list(inspect.signature(function).parameters.values())[len(found) :]:
+        if not named:
+            break
+        if parameter.name in named:
+            found.append(named.pop(parameter.name))
+        elif type(parameter.default) in (int, float, bool, type(None)):
+            found.append(constant(parameter.default))
+        else:
+            break
+    return found, [word for word in keywords if word.arg in named]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import linecache
-import operator
 from typing import Any
 
+import numpy as np
 from numba.core import compiler, errors, types
 from numba.core.compiler_machinery import AnalysisPass, PassManager, register_pass
 from numba.core.registry import cpu_target
 from numba.core.typed_passes import NopythonTypeInference
+from numba.core.untyped_passes import InlineClosureLikes
 from numba.extending import intrinsic
 
 from tapegrad.transform.errors import TransformError
@@ -56,16 +58,40 @@ class _TypesOnly(compiler.CompilerBase):
         builder = compiler.DefaultPassBuilder
         untyped = builder.define_untyped_pipeline(self.state)
         manager = PassManager("tapegrad_types")
-        manager.passes.extend(untyped.passes)
+        # there are no closures, and lists must not become arrays unasked
+        manager.passes.extend(p for p in untyped.passes if p[0] is not InlineClosureLikes)
         manager.add_pass(NopythonTypeInference, "types")
         manager.add_pass(_Collect, "collect")
         manager.finalize()
         return [manager]
 
 
-def infer(
-    function: Function, arguments: tuple[Any, ...], scope: dict[str, Any]
-) -> tuple[dict[str, Any], Any]:
+class _Outside(ast.NodeTransformer):
+    """Gives what a function names outside of itself names that mean nothing else."""
+
+    def __init__(self, statics: dict[str, Any]) -> None:
+        self.statics = statics
+        self.namespace: dict[str, Any] = {"np": np, UNDEFINED: _undefined}
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self.outside(node)
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        return self.outside(node)
+
+    def outside(self, node: ast.expr) -> ast.expr:
+        """Return the name of a static, or a node as it is."""
+        text = ast.unparse(node)
+        if text not in self.statics:
+            return self.generic_visit(node)  # type: ignore[return-value]
+        found = f"outside_{''.join(c if c.isalnum() else '_' for c in text)}"
+        while self.namespace.get(found, self.statics[text]) is not self.statics[text]:
+            found += "_"
+        self.namespace[found] = self.statics[text]
+        return ast.copy_location(ast.Name(found, ast.Load()), node)
+
+
+def infer(function: Function, arguments: tuple[Any, ...]) -> tuple[dict[str, Any], Any]:
     """Return the numba type of every name, and that of the result.
 
     Parameters
@@ -74,14 +100,13 @@ def infer(
         A function in normal form.
     arguments
         numba types of its arguments.
-    scope
-        What the names outside of it stand for.
     """
     text = print_function(function, f"{function.name}_normal")
     filename = f"<normal form of {function.name}>"
     linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
-    namespace: dict[str, Any] = {**scope, "operator": operator, UNDEFINED: _undefined}
-    exec(compile(text, filename, "exec"), namespace)
+    outside = _Outside(function.statics)
+    namespace = outside.namespace
+    exec(compile(outside.visit(ast.parse(text)), filename, "exec"), namespace)
     target = cpu_target
     flags = compiler.Flags()
     flags.nrt = True

@@ -8,6 +8,7 @@ gets the condition that leaves it, checked after its body.
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from typing import Any
 
 RETURNED, RESULT = "returned", "result"
@@ -64,10 +65,15 @@ def always_jumps(nodes: Statements) -> bool:
 
 
 class Structurer:
-    """Rewrites the body of one function; `fresh` makes unused names."""
+    """Rewrites the body of one function.
 
-    def __init__(self, fresh: Any) -> None:
+    `fresh` makes unused names, `has_effects` says of an expression whether it may do more than
+    compute a value.
+    """
+
+    def __init__(self, fresh: Any, has_effects: Callable[[ast.expr], bool]) -> None:
         self.fresh = fresh
+        self.has_effects = has_effects
         self.returned: str | None = None
         self.result = ""
         self.valued = False
@@ -195,12 +201,18 @@ class Structurer:
         if returns:
             assert self.returned is not None
             exits.append(ast.Name(self.returned, ast.Load()))
-        body = self.block(node.body, broke, None)
         loop: Any
         if isinstance(node, ast.For):
-            loop = ast.For(node.target, node.iter, body, [])
+            loop = ast.For(node.target, node.iter, self.block(node.body, broke, None), [])
+        elif self.has_effects(node.test):
+            # what the condition does belongs to the body, which then decides about its end
+            done = self.fresh("done")
+            found.append(_set(done, False, node))
+            exits.append(ast.Name(done, ast.Load()))
+            body = [_if(node, node.test, node.body, [_set(done, True, node)])]
+            loop = ast.While(ast.Constant(True), self.block(body, broke, None), [])
         else:
-            loop = ast.While(node.test, body, [])
+            loop = ast.While(node.test, self.block(node.body, broke, None), [])
         ast.copy_location(loop, node)
         loop.exit = exits
         found.append(loop)

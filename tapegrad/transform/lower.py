@@ -35,7 +35,7 @@ from tapegrad.transform.ir import (
     name,
     walk,
 )
-from tapegrad.transform.kinds import holds_real, is_array
+from tapegrad.transform.kinds import holds_real, is_array, is_real
 
 _INPLACE = {
     "operator.iadd": ast.Add(),
@@ -357,7 +357,14 @@ class Lowering:
         assert isinstance(array, ast.Name)
         value = self.value(store.value)
         if isinstance(value, Structure):
-            raise self.refuse("cannot differentiate the store of a tuple; store its items")
+            value = self.literal(value)
+        if not is_array(self.type_of(array)) and isinstance(value, ast.Name):
+            kind = self.types.get(value.id)
+            if kind is not None and is_real(kind):
+                held = self.fresh("held")
+                self.types[held] = kind
+                what = f"the store of a value, {operations.CONTAINED}"
+                self.block.append(Let(held, value, store.line, rules.Unknown([value.id], what)))
         index = self.resolve(store.index)
         part = ast.dump(ast.Subscript(array, index, ast.Load()))
         if isinstance(value, ast.Name) and is_array(self.types.get(value.id)):
@@ -367,6 +374,19 @@ class Lowering:
             if store.op and not same:
                 self.inplaces.append((array.id, value.id, store.line))
         self.block.append(Store(array.id, index, value, store.op, store.line))
+
+    def literal(self, value: Structure) -> ast.Name:
+        """Append the array that a tuple of numbers is where it is stored."""
+        if any(isinstance(item, Structure) for item in value.items):
+            raise self.refuse(
+                "cannot differentiate the store of tuples in a tuple; store the items"
+            )
+        target = self.fresh("t")
+        self.types[target] = types.Array(types.float64, 1, "C")
+        call = ast.Call(name("np.array"), [ast.List(value.items, ast.Load())], [])
+        places = [((k,), item) for k, item in enumerate(value.items)]
+        self.block.append(Let(target, call, self.line, rules.Literal(places, self)))
+        return name(target)
 
     def let(self, let: Let) -> None:
         target, expr = let.target, let.expr

@@ -7,22 +7,14 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
+from numba.core import types
 
-from tapegrad.transform.expressions import NEVER, RESERVED, Env, Expressions
-from tapegrad.transform.ir import (
-    Carried,
-    Effect,
-    Function,
-    If,
-    Loop,
-    Phi,
-    Store,
-    constant,
-    name,
-)
-from tapegrad.transform.jumps import Structurer, always_jumps, is_none
-from tapegrad.transform.liveness import assigned, live, used
+from tapegrad.transform.expressions import NEVER, RESERVED, Env, is_made
+from tapegrad.transform.flow import Flow
+from tapegrad.transform.inner_functions import inline
+from tapegrad.transform.ir import Effect, Function, constant, name
+from tapegrad.transform.items import Items
+from tapegrad.transform.liveness import live
 from tapegrad.transform.source import Source
 
 OPERATORS = {
@@ -38,12 +30,33 @@ INPLACE = {
 }  # fmt: skip
 
 
-def normalize(source: Source) -> Function:
-    """Return the normal form of a function."""
-    return _Normalizer(source).function()
+def normalize(
+    source: Source, infer: Callable[[Function], dict[str, Any]]
+) -> tuple[Function, dict[str, Any]]:
+    """Return the normal form of a function, and the numba types of its names.
+
+    Parameters
+    ----------
+    source
+        The function.
+    infer
+        Returns the types of a normal form. Where it finds lists of floats, there is another one.
+    """
+    first = _Normalizer(source, {})
+    function = first.function()
+    kinds = infer(function)
+    floats = {}
+    for site, target in enumerate(first.sites):
+        kind = kinds.get(target)
+        if isinstance(kind, types.List) and isinstance(kind.dtype, types.Float):
+            floats[site] = kind.dtype
+    if not floats:
+        return function, kinds
+    function = _Normalizer(source, floats).function()
+    return function, infer(function)
 
 
-class _Normalizer(Expressions):
+class _Normalizer(Flow):
     """Builds the normal form of one function."""
 
     def function(self) -> Function:
@@ -54,34 +67,33 @@ class _Normalizer(Expressions):
                 "a function with *args or **kwargs; name its arguments", arguments
             )
         params = [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
-        self.local |= set(params)
-        named = {p: f"{p}_" if p in RESERVED else p for p in params}
+        named = {p: self.parameter(p) for p in params}
         for node in ast.walk(tree):
-            if node is not tree and isinstance(node, NEVER):
+            if isinstance(node, NEVER):
                 raise self.refuse_node(node)
-        structurer = Structurer(self.fresh)
-        body = tree.body
+        self.local |= set(params)
+        body = inline(self.source, tree.body, set(params), self.fresh)
         if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
             body = body[1:] or [ast.copy_location(ast.Pass(), body[0])]
-        statements, result = structurer.function(body)
-        nothing = any(
-            isinstance(node, ast.Return) and is_none(node.value) for node in ast.walk(tree)
-        )
-        if result is not None and (nothing or not always_jumps(body)):
-            raise self.source.refuse(
-                f"{self.source.name} returns a value on some of its ways only; end it with a "
-                "return",
-                body[-1],
-            )
-        for statement in statements:
-            self.local |= set(assigned([statement]))
+        statements, result = self.structured(self.source.name, body)
         env: Env = {param: name(named[param]) for param in params}
-        after = set() if result is None else {result}
-        self.statements(statements, env, after)
+        self.statements(statements, env, set() if result is None else {result})
         returned = None if result is None else env[result]
+        if isinstance(returned, Items):
+            raise self.source.refuse(
+                "cannot differentiate a list of floats as a result; return an array: "
+                "np.array(items)",
+                self.line,
+            )
         return Function(
             self.source.name, list(named.values()), self.block, returned, self.source, self.statics
         )
+
+    def parameter(self, identifier: str) -> str:
+        """Return the name of a parameter in generated code: its own, if that is free there."""
+        if identifier in RESERVED or is_made(identifier):
+            return self.fresh(identifier)
+        return identifier
 
     # -- statements ---------------------------------------------------------------------------
 
@@ -122,6 +134,13 @@ class _Normalizer(Expressions):
             body: list[ast.stmt] = [ast.copy_location(ast.Raise(error, None), node)]
             test = ast.UnaryOp(ast.Not(), node.test)
             self.branch(ast.copy_location(ast.If(test, body, []), node), env, set())
+        elif isinstance(node, ast.Delete):
+            for target in node.targets:
+                if not isinstance(target, ast.Name):
+                    raise self.source.refuse(
+                        "cannot differentiate del of a part; leave it out", node
+                    )
+                env.pop(target.id, None)
         elif not isinstance(node, ast.Pass):
             raise self.refuse_node(node)
 
@@ -166,247 +185,43 @@ class _Normalizer(Expressions):
                     self.assign(part, value[position], env)
                 else:
                     stem = part.id if isinstance(part, ast.Name) else "t"
-                    item = ast.Subscript(value, constant(position), ast.Load())
-                    self.assign(part, self.let(item, stem), env)
+                    self.assign(part, self.item(value, constant(position), env, stem), env)
         elif isinstance(target, ast.Subscript):
             base = self.expression(target.value, env)
             index = self.index(target.slice, env)
-            self.store(base, index, value, "")
+            self.store(base, index, value, "", env)
         else:
             raise self.source.refuse(
                 "cannot differentiate the assignment to an attribute; use arrays or tuples", target
             )
 
-    def store(self, base: ast.expr, index: ast.expr, value: Any, op: str) -> None:
-        if isinstance(value, list):
-            value = self.let(ast.Tuple(value, ast.Load()), "t")
-        assert isinstance(base, ast.Name)
-        self.block.append(Store(base.id, index, value, op, self.line))
-
     def augmented(self, node: ast.AugAssign, env: Env) -> None:
         op = OPERATORS[type(node.op)]
+        text = f"operator.{INPLACE[op]}"
         if isinstance(node.target, ast.Name):
             old = self.expression(ast.Name(node.target.id, ast.Load()), env)
             value = self.expression(node.value, env)
-            text = f"operator.{INPLACE[op]}"
-            self.statics[text] = getattr(operator, INPLACE[op])
-            env[node.target.id] = self.let(ast.Call(name(text), [old, value], []), node.target.id)
+            if isinstance(old, Items) and op == "+":
+                self.extend(old, value, env)
+                return
+            function = self.outside(text, getattr(operator, INPLACE[op]))
+            env[node.target.id] = self.let(ast.Call(function, [old, value], []), node.target.id)
         elif isinstance(node.target, ast.Subscript):
             base = self.expression(node.target.value, env)
             index = self.index(node.target.slice, env)
+            if op in "+-" and not self.has_effects(node.value):
+                self.store(base, index, self.expression(node.value, env), op, env)
+                return
+            # the element is read before the value is computed, which may change it
+            if isinstance(base, Items):
+                index = self.position(base, index, env)
+                base = self.array(base, env)
+            old = self.let(ast.Subscript(base, index, ast.Load()), "t")
             value = self.expression(node.value, env)
-            if op in "+-":
-                self.store(base, index, value, op)
-            else:
-                old = self.let(ast.Subscript(base, index, ast.Load()), "t")
-                text = f"operator.{INPLACE[op]}"
-                self.statics[text] = getattr(operator, INPLACE[op])
-                new = self.let(ast.Call(name(text), [old, value], []), "t")
-                self.store(base, index, new, "")
+            function = self.outside(text, getattr(operator, INPLACE[op]))
+            self.store(base, index, self.let(ast.Call(function, [old, value], []), "t"), "", env)
         else:
             raise self.source.refuse(
                 "cannot differentiate the assignment to an attribute; use arrays or tuples",
                 node.target,
             )
-
-    # -- control flow -------------------------------------------------------------------------
-
-    def branch(self, node: ast.If, env: Env, after: set[str]) -> None:
-        cond = self.condition(node.test, env)
-        line = node.lineno
-        self.choose(
-            cond,
-            lambda inner: self.statements(node.body, inner, after),
-            lambda inner: self.statements(node.orelse, inner, after),
-            env,
-            after,
-            line,
-        )
-
-    def choose(
-        self,
-        cond: ast.expr,
-        then: Callable[[Env], None],
-        orelse: Callable[[Env], None],
-        env: Env,
-        after: set[str],
-        line: int,
-    ) -> None:
-        """Append an `If` and merge the environments of its blocks."""
-        env_then, env_else = dict(env), dict(env)
-        block_then = self.inside(lambda: then(env_then))
-        block_else = self.inside(lambda: orelse(env_else))
-        statement = If(cond, block_then, block_else, [], line)
-        for identifier in dict.fromkeys([*env_then, *env_else]):
-            one, two = env_then.get(identifier), env_else.get(identifier)
-            if _same(one, two):
-                if one is not None:
-                    env[identifier] = one
-                continue
-            if identifier not in after:
-                env.pop(identifier, None)
-                continue
-            target = self.fresh(identifier)
-            statement.phis.append(Phi(target, one, two))
-            env[identifier] = name(target)
-        self.block.append(statement)
-
-    def for_loop(self, node: ast.For, env: Env, after: set[str]) -> None:
-        bounds, bind = self.iteration(node.iter, env)
-        index = self.fresh(node.target.id if isinstance(node.target, ast.Name) else "i")
-
-        def body(inner: Env) -> None:
-            bind(name(index), node.target, inner)
-            self.statements(node.body, inner, around)
-
-        exits = {part.id for part in node.exit}
-        inside = live(node.body, after | exits)
-        targets = set(assigned([ast.Assign([node.target], node.iter)]))
-        around = after | exits | (live(node.body, after | exits | inside) - targets)
-        # a name that the target assigns goes round only if what follows the loop reads it
-        self.loop(node, index, bounds, None, body, around, targets - after, env, after)
-
-    def while_loop(self, node: ast.While, env: Env, after: set[str]) -> None:
-        exits = {part.id for part in node.exit}
-        around = after | exits | used(node.test)
-        around |= live(node.body, around | live(node.body, around))
-
-        def body(inner: Env) -> None:
-            self.statements(node.body, inner, around)
-
-        self.loop(node, None, None, node.test, body, around, set(), env, after)
-
-    def loop(
-        self,
-        node: Any,
-        index: str | None,
-        bounds: tuple[ast.expr, ast.expr, ast.expr] | None,
-        test: ast.expr | None,
-        body: Callable[[Env], None],
-        around: set[str],
-        within: set[str],
-        env: Env,
-        after: set[str],
-    ) -> None:
-        """Append a loop; `around` names what is read in the next iteration or later."""
-        line = node.lineno
-        changed = assigned([node.target, *node.body] if index else node.body)
-        going = [v for v in dict.fromkeys(changed) if v in around and v not in within]
-        inner = {k: v for k, v in env.items() if k not in within}
-        phis = {}
-        for identifier in going:
-            phis[identifier] = self.fresh(identifier)
-            inner[identifier] = name(phis[identifier])
-        at_start = dict(inner)
-        cond: ast.expr | None = None
-
-        def testing() -> None:
-            nonlocal cond
-            if test is not None:
-                cond = self.condition(test, inner)
-
-        test_block = self.inside(testing)
-        body_block = self.inside(lambda: body(inner))
-        exits = [inner[part.id] for part in node.exit]
-        exit_atom: ast.expr | None = None
-        if exits:
-
-            def leaving() -> None:
-                nonlocal exit_atom
-                exit_atom = exits[0]
-                for other in exits[1:]:
-                    either = ast.BinOp(exit_atom, ast.BitOr(), other)
-                    exit_atom = self.let(either, "leave")
-
-            body_block += self.inside(leaving)
-        carried = []
-        for identifier in going:
-            following = inner.get(identifier)
-            if _same(following, at_start[identifier]):
-                # not assigned after all: it keeps its value
-                following = name(phis[identifier])
-            out = self.fresh(identifier)
-            carried.append(Carried(phis[identifier], env.get(identifier), following, out))
-        for identifier in changed:
-            env.pop(identifier, None)
-        for identifier, entry in zip(going, carried, strict=True):
-            env[identifier] = name(entry.out)
-        self.block.append(
-            Loop(
-                index,
-                bounds,
-                test_block,
-                cond,
-                body_block,
-                exit_atom,
-                carried,
-                self.fresh("trips"),
-                line,
-            )
-        )
-
-    def iteration(self, node: ast.expr, env: Env) -> tuple[Any, Callable[..., None]]:
-        """Return the bounds of a ``for``, and what binds its target for an index."""
-        import numba
-
-        if isinstance(node, ast.Call):
-            function = self.static_value(node.func)
-            if function in (range, numba.prange) and not node.keywords:
-                bounds = [self.expression(argument, env) for argument in node.args]
-                if len(bounds) == 1:
-                    bounds = [constant(0), *bounds]
-                if len(bounds) == 2:
-                    bounds.append(constant(1))
-                return tuple(bounds), lambda i, target, inner: self.assign(target, i, inner)
-        length, item = self.sequence(node, env)
-        return (
-            (constant(0), length, constant(1)),
-            lambda i, target, inner: self.assign(target, item(i), inner),
-        )
-
-    def sequence(self, node: ast.expr, env: Env) -> tuple[ast.expr, Callable[[ast.expr], Any]]:
-        """Return the length of what a ``for`` goes over, and what gives its item at an index."""
-        if isinstance(node, ast.Call):
-            function = self.static_value(node.func)
-            if function is enumerate:
-                length, item = self.sequence(node.args[0], env)
-                first = node.args[1] if len(node.args) > 1 else None
-                first = node.keywords[0].value if node.keywords else first
-                start = None if first is None else self.expression(first, env)
-
-                def numbered(i: ast.expr) -> list[Any]:
-                    number = i
-                    if start is not None:
-                        number = self.let(ast.BinOp(i, ast.Add(), start), "t")
-                    return [number, item(i)]
-
-                return length, numbered
-            if function is zip and node.args:
-                parts = [self.sequence(argument, env) for argument in node.args]
-                length = parts[0][0]
-                for other, _ in parts[1:]:
-                    length = self.let(ast.Call(self.builtin("min"), [length, other], []), "t")
-                return length, lambda i: [item(i) for _, item in parts]
-            if function is reversed:
-                length, item = self.sequence(node.args[0], env)
-                last = self.let(ast.BinOp(length, ast.Sub(), constant(1)), "t")
-                return length, lambda i: item(self.let(ast.BinOp(last, ast.Sub(), i), "t"))
-            if function in (np.ndindex, np.ndenumerate):
-                raise self.source.refuse(
-                    f"cannot differentiate a loop over np.{function.__name__}; nest loops over "
-                    "range",
-                    node,
-                )
-        base = self.expression(node, env)
-        length = self.let(ast.Call(self.builtin("len"), [base], []), "t")
-        return length, lambda i: self.let(ast.Subscript(base, i, ast.Load()), "t")
-
-
-def _same(one: ast.expr | None, two: ast.expr | None) -> bool:
-    if one is None or two is None:
-        return one is two
-    if isinstance(one, ast.Name) and isinstance(two, ast.Name):
-        return one.id == two.id
-    if isinstance(one, ast.Constant) and isinstance(two, ast.Constant):
-        return type(one.value) is type(two.value) and repr(one.value) == repr(two.value)
-    return False

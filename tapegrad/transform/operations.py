@@ -36,11 +36,14 @@ from tapegrad.transform.rules import (
 
 _VIEW_ATTRIBUTES = ("T",)
 _SHAPE_ATTRIBUTES = ("shape", "size", "ndim", "itemsize", "nbytes", "strides", "dtype")
+CONTAINED = "which lists, sets and dicts hold without derivative (arrays and tuples have one)"
+_CONTAINERS = (types.List, types.ListType, types.Set, types.DictType)
 _PURE = {
-    len, range, int, float, bool, abs, min, max, round, pow, np.int64, np.int32, np.intp, np.uint64,
-    np.float64, np.float32, np.bool_, np.shape, np.isnan, np.isinf, np.isfinite, math.isnan,
-    math.isinf, math.isfinite, np.argmin, np.argmax, np.searchsorted, np.any, np.all, math.floor,
-    math.ceil, math.trunc, np.logical_and, np.logical_or, np.logical_not, np.arange, np.size,
+    len, type, range, int, float, bool, abs, min, max, round, pow, np.int64, np.int32, np.intp,
+    np.uint64, np.float64, np.float32, np.bool_, np.shape, np.isnan, np.isinf, np.isfinite,
+    math.isnan, math.isinf, math.isfinite, np.argmin, np.argmax, np.searchsorted, np.any, np.all,
+    math.floor, math.ceil, math.trunc, np.logical_and, np.logical_or, np.logical_not, np.arange,
+    np.size,
 }  # fmt: skip
 _STEPS = (round, np.round, math.floor, math.ceil, math.trunc, int)
 # methods that are NumPy's function of the same name
@@ -55,7 +58,14 @@ _CHANGING = ("sort", "partition", "fill", "resize", "put", "itemset", "byteswap"
 
 def find(lowering: Any, expr: ast.expr, kind: Any) -> Rule:
     """Return the rule of an expression over atoms, whose value has the given type."""
+    from tapegrad.transform.calls import Call
+
     found = _find(lowering, expr, kind)
+    held = [n for n in names_in(expr) if isinstance(lowering.types.get(n), _CONTAINERS)]
+    if held and isinstance(found, Call):
+        return Unknown(found.inputs(), f"a call that is given {held[0]!r}, a list, set or dict")
+    if held and isinstance(found, Passive):
+        found = Passive(False)  # what it holds may have changed when the reverse pass comes
     if type(found) is Passive and isinstance(expr, ast.Call):
         if not found.cheap or isinstance(kind, types.NoneType):
             found.changed = [n for n in names_in(expr) if is_array(lowering.types.get(n))]
@@ -63,7 +73,8 @@ def find(lowering: Any, expr: ast.expr, kind: Any) -> Rule:
         # nothing is known of it, and it may hold what reals went into
         inputs = real_names([expr], lowering)
         if inputs:
-            return Unknown(inputs, f"{ast.unparse(expr)}, of type {kind}")
+            what = CONTAINED if isinstance(kind, _CONTAINERS) else f"of type {kind}"
+            return Unknown(inputs, f"{ast.unparse(expr)}, {what}")
     return found
 
 
@@ -80,6 +91,7 @@ def _is_plain(kind: Any) -> bool:
         types.UnicodeType,
         types.RangeType,
         types.DType,
+        types.NumberClass,
     )
     return kind is None or isinstance(kind, plain)
 
@@ -181,8 +193,12 @@ def _call_rule(lowering: Any, expr: ast.Call, kind: Any) -> Rule:
         and len(arguments) == 1
     ):
         return Linear(arguments[0], whole, lowering)
-    if isinstance(callee, (types.Float, types.NumberClass)) and real:
+    if isinstance(callee, types.Float) and real:
         return Linear(arguments[0], whole, lowering)
+    if isinstance(lowering.type_of(expr.func), types.NumberClass) and real:
+        return Linear(arguments[0], whole, lowering)
+    if callee is type:
+        return Passive(True)
     module = getattr(callee, "__module__", None) or ""
     text = getattr(callee, "__name__", "")
     if _is_random(callee):
@@ -270,6 +286,8 @@ def _method(lowering: Any, expr: ast.Call, base: ast.expr, text: str, kind: Any)
     real = kind is not None and is_real(kind)
     arguments = [base, *expr.args]
     inputs = real_names([*arguments, *(k.value for k in expr.keywords)], lowering)
+    if isinstance(base_kind, types.DType) and text == "type" and real:
+        return Linear(expr.args[0], False, lowering)
     if not is_array(base_kind):
         if isinstance(base_kind, types.NumPyRandomGeneratorType):
             return _draw(expr, kind, inputs, f"the method {text!r} of a random generator")

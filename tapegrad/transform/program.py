@@ -10,6 +10,7 @@ from numba.core import types
 
 from tapegrad.transform.analysis import Arrays, leaf_names, unused_suffix
 from tapegrad.transform.errors import TransformError
+from tapegrad.transform.expressions import RESERVED
 from tapegrad.transform.forward import Forward
 from tapegrad.transform.inference import infer
 from tapegrad.transform.ir import Function, Structure, leaves_of, name
@@ -92,7 +93,7 @@ class Program:
         self.texts: list[str] = []
         self.statics: dict[str, Any] = {}
         self.origins: dict[str, Any] = {}  # how each of them is found in another process
-        self.taken: set[str] = {"np", "math", "operator", "runtime", "arrays", "ops"}
+        self.taken: set[str] = set(RESERVED)
         self._todo: list[Instance] = []
 
     def fresh(self, stem: str) -> str:
@@ -131,9 +132,8 @@ class Program:
     def _lower(self, instance: Instance) -> None:
         """Bring one instance into the form that is differentiated."""
         source = Source(instance.dispatcher.py_func)
-        function = normalize(source)
-        scope = {**source._globals, **source._closure}
-        function.types, _ = infer(function, instance.kinds, scope)
+        function, kinds = normalize(source, lambda form: infer(form, instance.kinds)[0])
+        function.types = dict(kinds)
         for param, kind in zip(function.params, instance.kinds, strict=True):
             function.types[param] = types.unliteral(kind)
         lowering = Lowering(function, self)
@@ -172,7 +172,8 @@ class Program:
         if known(text, value):
             return text
         stem = "".join(c if c.isalnum() else "_" for c in text)
-        for found in [stem, *(f"{stem}_{k}" for k in range(1, len(self.statics) + 2))]:
+        # the variables of functions have single underscores before numbers
+        for found in [stem, *(f"{stem}__{k}" for k in range(1, len(self.statics) + 2))]:
             if found not in self.statics and found in self.taken:
                 continue
             if self.statics.get(found, value) is value:

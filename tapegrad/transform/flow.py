@@ -1,0 +1,313 @@
+"""Control flow: branches, loops and the bodies of inner functions, with the values they merge."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tapegrad.transform.expressions import Env, same
+from tapegrad.transform.inner_functions import Inlined, rename
+from tapegrad.transform.ir import Block, Carried, Loop, constant, name, reads, walk
+from tapegrad.transform.items import Items, array_of, length_of
+from tapegrad.transform.jumps import Structurer, always_jumps, is_none
+from tapegrad.transform.lists import Lists
+from tapegrad.transform.liveness import assigned, live, used
+
+
+class Flow(Lists):
+    """Appends statements that choose and repeat."""
+
+    def statements(self, nodes: list[ast.stmt], env: Env, after: set[str]) -> None:
+        """Append the normal form of statements; `after` names what is read later."""
+        raise NotImplementedError
+
+    def assign(self, target: ast.expr, value: Any, env: Env) -> None:
+        """Append an assignment."""
+        raise NotImplementedError
+
+    def structured(self, what: str, body: list[ast.stmt]) -> tuple[list[ast.stmt], str | None]:
+        """Return the body of a function without jumps, and the name of its result."""
+        self.local |= set(assigned(body))
+        statements, result = Structurer(self.fresh, self.has_effects).function(body)
+        returns = [node for part in body for node in ast.walk(part) if isinstance(node, ast.Return)]
+        bare = [node for node in returns if is_none(node.value)]
+        if result is not None and (bare or not always_jumps(body)):
+            raise self.source.refuse(
+                f"cannot differentiate {what}, which returns a value on some of its ways only and "
+                "None on the others; return a value (or raise an error) on all of them",
+                bare[0] if bare else body[-1],
+            )
+        for statement in statements:
+            self.local |= set(assigned([statement]))
+        return statements, result
+
+    def _inlined(self, node: Inlined, env: Env, stem: str) -> ast.expr:
+        """Append the body of an inner function in place of its call."""
+        definition = node.definition
+        line = self.line
+        if node.keywords:
+            raise self.source.refuse(
+                f"cannot differentiate the call of {definition.name}, an inner function, with "
+                "named arguments, which numba does not pass on; pass them by position",
+                node,
+            )
+        given = [self.expression(argument, env) for argument in node.args]
+        values = dict(zip(definition.parameters, given, strict=False))
+        for parameter, default in definition.defaults.items():
+            values.setdefault(parameter, default)
+        if len(given) > len(definition.parameters) or set(values) != set(definition.parameters):
+            raise self.source.refuse(
+                f"{definition.name} takes the arguments ({', '.join(definition.parameters)}); "
+                "pass these",
+                node,
+            )
+        new = {old: self.fresh(old) for old in sorted(definition.bound)}
+        body = rename(definition.body, new)
+        for part in [inner for statement in body for inner in ast.walk(statement)]:
+            if isinstance(part, (ast.stmt, ast.expr)) and not hasattr(part, "lineno"):
+                part.lineno = line
+        statements, result = self.structured(definition.name, body)
+        self.local |= set(new.values())
+        for parameter, value in values.items():
+            env[new[parameter]] = value
+        outer = set(env)
+        self.statements(statements, env, outer if result is None else outer | {result})
+        self.line = line
+        found = constant(None) if result is None else env[result]
+        for identifier in assigned(statements):
+            env.pop(identifier, None)
+        for parameter in values:
+            env.pop(new[parameter], None)
+        return found
+
+    # -- control flow -------------------------------------------------------------------------
+
+    def branch(self, node: ast.If, env: Env, after: set[str]) -> None:
+        cond = self.condition(node.test, env)
+        line = node.lineno
+        self.choose(
+            cond,
+            lambda inner: self.statements(node.body, inner, after),
+            lambda inner: self.statements(node.orelse, inner, after),
+            env,
+            after,
+            line,
+        )
+
+    def for_loop(self, node: ast.For, env: Env, after: set[str]) -> None:
+        over: list[Items] = []
+        bounds, bind = self.iteration(node.iter, env, over)
+        roomy, self.roomy = self.roomy, self.roomy | self.reserve(node, bounds, env)
+        index = self.fresh(node.target.id if isinstance(node.target, ast.Name) else "i")
+
+        def body(inner: Env) -> None:
+            bind(name(index), node.target, inner)
+            self.statements(node.body, inner, around)
+
+        exits = {part.id for part in node.exit}
+        inside = live(node.body, after | exits)
+        targets = set(assigned([ast.Assign([node.target], node.iter)]))
+        around = after | exits | (live(node.body, after | exits | inside) - targets)
+        # a name that the target assigns goes round only if what follows the loop reads it
+        ends = [env[length_of(items)] for items in over]
+        self.loop(node, index, bounds, None, body, around, targets - after, env)
+        self.roomy = roomy
+        if not all(same(env[length_of(items)], n) for items, n in zip(over, ends, strict=True)):
+            raise self.source.refuse(
+                "cannot differentiate a loop over a list that changes its length in the loop; "
+                "loop over a copy: items.copy()",
+                node,
+            )
+
+    def while_loop(self, node: ast.While, env: Env, after: set[str]) -> None:
+        exits = {part.id for part in node.exit}
+        around = after | exits | used(node.test)
+        around |= live(node.body, around | live(node.body, around))
+
+        def body(inner: Env) -> None:
+            self.statements(node.body, inner, around)
+
+        self.loop(node, None, None, node.test, body, around, set(), env)
+
+    def loop(
+        self,
+        node: Any,
+        index: str | None,
+        bounds: tuple[ast.expr, ast.expr, ast.expr] | None,
+        test: ast.expr | None,
+        body: Callable[[Env], None],
+        around: set[str],
+        within: set[str],
+        env: Env,
+    ) -> None:
+        """Append a loop; `around` names what is read in the next iteration or later."""
+        line = node.lineno
+        changed = assigned([node.target, *node.body] if index else node.body)
+        lists = {
+            identifier: value
+            for identifier, value in env.items()
+            if isinstance(value, Items) and identifier in changed
+        }
+        going = [v for v in changed if v in around and v not in within and v not in lists]
+        going += [v for v in self.grown(node.body, env) if v in env]
+        inner = {k: v for k, v in env.items() if k not in within}
+        phis = {}
+        for identifier in going:
+            phis[identifier] = self.fresh(identifier.split()[0])
+            inner[identifier] = name(phis[identifier])
+        at_start = dict(inner)
+        cond: ast.expr | None = None
+
+        def testing() -> None:
+            nonlocal cond
+            if test is not None:
+                cond = self.condition(test, inner)
+
+        self.depth += 1
+        test_block = self.inside(testing)
+        body_block = self.inside(lambda: body(inner))
+        self.depth -= 1
+        exits = [inner[part.id] for part in node.exit]
+        exit_atom: ast.expr | None = None
+        if exits:
+
+            def leaving() -> None:
+                nonlocal exit_atom
+                exit_atom = exits[0]
+                for other in exits[1:]:
+                    either = ast.BinOp(exit_atom, ast.BitOr(), other)
+                    exit_atom = self.let(either, "leave")
+
+            body_block += self.inside(leaving)
+        self.check_lists(env, inner, lists, phis, body_block, line)
+        made = {v: inner[v] for v in going if isinstance(inner.get(v), Items)}
+        going = [v for v in going if v not in made]
+        going += sorted(self.behind(inner, set(made)))
+        carried = []
+        for identifier in going:
+            stem = identifier.split()[0]
+            phi = phis.get(identifier) or self.fresh(stem)
+            following = inner.get(identifier)
+            if identifier in at_start and same(following, at_start[identifier]):
+                # not assigned after all: it keeps its value
+                following = name(phi)
+            carried.append(Carried(phi, env.get(identifier), following, self.fresh(stem)))
+        for identifier in changed:
+            if identifier not in lists:
+                env.pop(identifier, None)
+        env.update(made)
+        for identifier, entry in zip(going, carried, strict=True):
+            env[identifier] = name(entry.out)
+        self.block.append(
+            Loop(
+                index,
+                bounds,
+                test_block,
+                cond,
+                body_block,
+                exit_atom,
+                carried,
+                self.fresh("trips"),
+                line,
+            )
+        )
+
+    def check_lists(
+        self,
+        env: Env,
+        inner: Env,
+        lists: dict[str, ast.expr],
+        phis: dict[str, str],
+        block: Block,
+        line: int,
+    ) -> None:
+        """Refuse lists that are others in each iteration of a loop."""
+        wrong = {v for v, items in lists.items() if not same(inner.get(v), items)}
+        read = {n for statement in walk(block) for n in reads(statement)}
+        for identifier, phi in phis.items():
+            if isinstance(inner.get(identifier), Items):
+                if env.get(identifier) is not None or phi in read:
+                    wrong.add(identifier)
+        for identifier, value in env.items():
+            if isinstance(value, Items):
+                hidden = self.behind(env, {identifier})
+                if any(v not in phis and not same(inner.get(v), env[v]) for v in hidden):
+                    wrong.add(identifier)
+        if wrong:
+            raise self.source.refuse(
+                f"cannot differentiate {min(wrong)!r}, a list that is another one in the "
+                "next iteration; use an array",
+                line,
+            )
+
+    def iteration(
+        self, node: ast.expr, env: Env, over: list[Items]
+    ) -> tuple[Any, Callable[..., None]]:
+        """Return the bounds of a ``for``, and what binds its target for an index.
+
+        The lists that it goes over are added to `over`.
+        """
+        import numba
+
+        if isinstance(node, ast.Call):
+            function = self.static_value(node.func)
+            if function in (range, numba.prange) and not node.keywords:
+                bounds = [self.expression(argument, env) for argument in node.args]
+                if len(bounds) == 1:
+                    bounds = [constant(0), *bounds]
+                if len(bounds) == 2:
+                    bounds.append(constant(1))
+                return tuple(bounds), lambda i, target, inner: self.assign(target, i, inner)
+        length, item = self.sequence(node, env, over)
+        return (
+            (constant(0), length, constant(1)),
+            lambda i, target, inner: self.assign(target, item(i), inner),
+        )
+
+    def sequence(
+        self, node: ast.expr, env: Env, over: list[Items]
+    ) -> tuple[ast.expr, Callable[[ast.expr], Any]]:
+        """Return the length of what a ``for`` goes over, and what gives its item at an index."""
+        if isinstance(node, ast.Call):
+            function = self.static_value(node.func)
+            if function is enumerate:
+                length, item = self.sequence(node.args[0], env, over)
+                first = node.args[1] if len(node.args) > 1 else None
+                first = node.keywords[0].value if node.keywords else first
+                start = None if first is None else self.expression(first, env)
+
+                def numbered(i: ast.expr) -> list[Any]:
+                    number = i
+                    if start is not None:
+                        number = self.let(ast.BinOp(i, ast.Add(), start), "t")
+                    return [number, item(i)]
+
+                return length, numbered
+            if function is zip and node.args:
+                parts = [self.sequence(argument, env, over) for argument in node.args]
+                length = parts[0][0]
+                for other, _ in parts[1:]:
+                    length = self.let(ast.Call(self.builtin("min"), [length, other], []), "t")
+                return length, lambda i: [item(i) for _, item in parts]
+            if function is reversed:
+                length, item = self.sequence(node.args[0], env, over)
+                last = self.let(ast.BinOp(length, ast.Sub(), constant(1)), "t")
+                return length, lambda i: item(self.let(ast.BinOp(last, ast.Sub(), i), "t"))
+            if function in (np.ndindex, np.ndenumerate):
+                raise self.source.refuse(
+                    f"cannot differentiate a loop over np.{function.__name__}; nest loops over "
+                    "range",
+                    node,
+                )
+        base = self.expression(node, env)
+        if isinstance(base, Items):
+            over.append(base)
+            array = env[array_of(base)]
+            return env[length_of(base)], lambda i: self.let(
+                ast.Subscript(array, i, ast.Load()), "t"
+            )
+        length = self.let(ast.Call(self.builtin("len"), [base], []), "t")
+        return length, lambda i: self.let(ast.Subscript(base, i, ast.Load()), "t")
