@@ -137,7 +137,10 @@ class Derivative(Recording):
             cause = cause.__cause__ or cause.__context__
         code = self.root.py_func.__code__
         shown = ", ".join(map(str, arguments))
-        said = str(error).strip().partition("\n")[0]
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        said = " ".join(
+            [line for line in lines if "File " not in line and "derivative_" not in line][:3]
+        )
         return TransformError(
             f"numba does not compile what was generated for {self.py_func.__name__}({shown}): this "
             "is an error of tapegrad, not of your function; please report it with the source of "
@@ -213,14 +216,16 @@ class Derivative(Recording):
         count = len(names) - self.given
         texts: list[str | None] = [*names]
         if any(isinstance(kind, types.Omitted) for kind in kinds[count:]):
-            given = [k for k, kind in enumerate(kinds) if not isinstance(kind, types.Omitted)]
-            own, extra = given[: -self.given], given[-self.given :]
-            texts = [names[k] for k in own]
-            texts += [None] * (count - len(own)) + [names[k] for k in extra]
-            if len(own) < self._required() or len(given) < self.given:
-                missing = ", ".join(names[count:])
+            given = zip(names, kinds, strict=True)
+            texts = _assign(self, [n for n, kind in given if not isinstance(kind, types.Omitted)])
+            required = [f"d_{name}" not in self.py_func.__globals__ for name in names]
+            if len(texts) < len(names) or any(
+                text is None and (needed or place >= count)
+                for place, (text, needed) in enumerate(zip(texts, required, strict=True))
+            ):
                 raise TypeError(
-                    f"{self.py_func.__name__}: missing arguments; the last are {missing}"
+                    f"{self.py_func.__name__}: missing arguments; the last are "
+                    f"{', '.join(names[count:])}"
                 )
         position = dict(zip(names, kinds, strict=True))
         found: list[Any] = []
@@ -235,13 +240,11 @@ class Derivative(Recording):
             if place >= count and isinstance(kind, types.Array) and _is_integral(kind.dtype):
                 kind = types.Array(types.float64, kind.ndim, "C")
                 text = f"np.ascontiguousarray({text}).astype(np.float64)"
+            elif place >= count and isinstance(kind, types.Boolean):
+                kind, text = types.float64, f"(1.0 if {text} else 0.0)"
             found.append(kind)
             calls.append(text)
         return Bound(tuple(found), calls, defaults)
-
-    def _required(self) -> int:
-        parameters = inspect.signature(self.base.py_func).parameters.values()
-        return sum(p.default is p.empty for p in parameters)
 
     def _default(self, name: str) -> Any:
         return self.py_func.__globals__[f"d_{name}"]
@@ -299,6 +302,28 @@ def _is_integral(kind: Any) -> bool:
     return isinstance(kind, (types.Integer, types.Boolean))
 
 
+def _assign(function: Any, given: list[str]) -> list[str | None]:
+    """Return what is passed for each argument of a function, None for a default.
+
+    The last that are given are those that derivatives have added.
+    """
+    count = len(inspect.signature(function.py_func).parameters)
+    if isinstance(function, Derivative) and function.given and len(given) < count:
+        own = _assign(function.base, given[: -function.given])
+        return [*own, *given[-function.given :]]
+    return [*given, *[None] * (count - len(given))]
+
+
+def _complete(function: Any, args: tuple[Any, ...], kws: dict[str, Any]) -> tuple[Any, ...]:
+    """Return all arguments of a call with keywords, in order."""
+    if isinstance(function, Derivative) and not kws.keys() & set(function.extra_names()):
+        own = len(args) - function.given
+        return (*_complete(function.base, args[:own], kws), *args[own:])
+    bound = inspect.signature(function.py_func).bind(*args, **kws)
+    bound.apply_defaults()
+    return bound.args
+
+
 class _Binding:
     """Binds arguments where some with defaults stand before those that a derivative adds.
 
@@ -307,10 +332,7 @@ class _Binding:
 
     def __call__(self: Any, *args: Any, **kws: Any) -> Any:
         if self._binds(kws):
-            own = args[: len(args) - self.given]
-            bound = inspect.signature(self.base.py_func).bind(*own, **kws)
-            bound.apply_defaults()
-            return super().__call__(*bound.args, *args[len(own) :])  # type: ignore[misc]
+            return super().__call__(*_complete(self, args, kws))  # type: ignore[misc]
         return super().__call__(*args, **kws)  # type: ignore[misc]
 
     def get_call_template(self: Any, args: Any, kws: Any) -> Any:

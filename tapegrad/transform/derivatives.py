@@ -15,7 +15,13 @@ from tapegrad.kernels import native
 from tapegrad.transform.analysis import leaf_names
 from tapegrad.transform.base import Derivative
 from tapegrad.transform.errors import TransformError
-from tapegrad.transform.program import Instance, Program, write_pullback, write_pushforward
+from tapegrad.transform.program import (
+    Instance,
+    Program,
+    shape_checks,
+    write_pullback,
+    write_pushforward,
+)
 
 
 def differentiable(program: Program, base: Any, kinds: tuple[Any, ...], wrap: bool) -> Instance:
@@ -286,12 +292,22 @@ class HessianProduct(Composed):
         return {"pushed_gradient": self.pushed_gradient}
 
     def text(self, name: str, kinds: tuple[Any, ...]) -> str:
-        names = ", ".join(self._names())
-        return (
-            f"def {name}({names}):\n"
-            f"    gradient, product = pushed_gradient({names})\n"
-            "    return product\n"
-        )
+        parameters = self._names()
+        names = ", ".join(parameters)
+        number, given = kinds[self.number], kinds[-1]
+        if not _is_tangent(number, given):
+            raise TransformError(
+                f"{parameters[-1]} is of type {given}; it has the type of its argument, here "
+                f"{number}"
+            )
+        checks = shape_checks(parameters[-1], parameters[self.number], number)
+        lines = [
+            f"def {name}({names}):",
+            *(f"    {line}" for line in checks),
+            f"    gradient, product = pushed_gradient({names})",
+            "    return product",
+        ]
+        return "\n".join(lines) + "\n"
 
 
 class Jacobian(Composed):
