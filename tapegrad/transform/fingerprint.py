@@ -215,7 +215,8 @@ class Fingerprint:
 
     def _kind(self, kind: Any) -> None:
         """Add a numba type; names of types do not tell fields and members."""
-        self._note(f"type {type(kind).__name__} {kind}")
+        is_class = isinstance(kind, kinds_of.ClassInstanceType)  # its name has an address
+        self._note(f"type {type(kind).__name__} {kind.classname if is_class else kind}")
         if isinstance(kind, kinds_of.BaseTuple):
             if hasattr(kind, "instance_class"):
                 self._class(kind.instance_class)
@@ -223,7 +224,7 @@ class Fingerprint:
                 self._kind(item)
         elif isinstance(kind, (kinds_of.EnumMember, kinds_of.IntEnumMember)):
             self._class(kind.instance_class)
-        elif isinstance(kind, kinds_of.ClassInstanceType):
+        elif is_class:
             made = kind.class_type
             for name, item in made.struct.items():
                 self._note(name)

@@ -119,7 +119,7 @@ f.mixed = mixed
 def test_missing_arguments():
     with pytest.raises(TypeError, match="missing arguments; the last are x_dot"):
         tg.jvp(scaled)(2.0)
-    with pytest.raises(TypeError, match="vector|argument"):
+    with pytest.raises(TypeError, match="missing"):
         tg.hvp(squares)(np.ones(3))
 
 
