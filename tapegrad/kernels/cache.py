@@ -53,27 +53,30 @@ def folder(*below: str) -> Path | None:
 
 @functools.cache
 def _checked(root: Path, below: tuple[str, ...]) -> Path | None:
-    path = root
-    for name in ("", *below):
-        path = path / name
-        try:
-            if not path.exists():
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.mkdir(mode=0o700, exist_ok=True)
-            reason = distrust(path.stat())
-        except OSError:
-            return None  # it cannot be made, or not be looked at: there is nothing to load
-        if not path.is_dir():
-            return None
-        if reason is not None:
-            warnings.warn(
-                f"tapegrad: the cache folder {path} is not used, for it {reason}; a private folder "
-                "is used in this process (TAPEGRAD_CACHE_DIR names another one)",
-                RuntimeWarning,
-                stacklevel=2,
-            )
-            return _private(below)
-    return path
+    path: Path | None = root
+    if below:
+        parent = _checked(root, below[:-1])
+        path = None if parent is None else parent / below[-1]
+    if path is None:
+        return None
+    try:
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.mkdir(mode=0o700, exist_ok=True)
+        reason = distrust(path.stat())
+    except OSError:
+        return None  # it cannot be made, or not be looked at: there is nothing to load
+    if not path.is_dir():
+        return None
+    if reason is None:
+        return path
+    warnings.warn(
+        f"tapegrad: the cache folder {path} is not used, for it {reason}; a private folder is used "
+        "in this process (TAPEGRAD_CACHE_DIR names another one)",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+    return _private(below)
 
 
 def _private(below: tuple[str, ...]) -> Path | None:

@@ -9,7 +9,6 @@ import sys
 import textwrap
 
 import numba
-import numpy as np
 import pytest
 
 import tapegrad as tg
