@@ -332,8 +332,8 @@ class _Binding:
 
     def __call__(self: Any, *args: Any, **kws: Any) -> Any:
         if self._binds(kws):
-            return super().__call__(*_complete(self, args, kws))  # type: ignore[misc]
-        return super().__call__(*args, **kws)  # type: ignore[misc]
+            return super().__call__(*_complete(self, args, kws))
+        return super().__call__(*args, **kws)
 
     def get_call_template(self: Any, args: Any, kws: Any) -> Any:
         """Return how compiled code calls it."""
@@ -342,7 +342,7 @@ class _Binding:
                 f"{self.py_func.__name__}: with arguments by keyword, pass "
                 f"{', '.join(self.extra_names())} by keyword as well"
             )
-        return super().get_call_template(args, kws)  # type: ignore[misc]
+        return super().get_call_template(args, kws)
 
     def _binds(self: Any, kws: Any) -> bool:
         return bool(kws) and not kws.keys() & set(self.extra_names())
