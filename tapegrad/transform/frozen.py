@@ -34,7 +34,10 @@ class _Listener(event.Listener):
         dispatcher, args = event.data.get("dispatcher"), event.data.get("args")
         if not isinstance(dispatcher, CPUDispatcher) or _is_generated(dispatcher):
             return
-        items = Fingerprint(dispatcher, frozen=True).items
+        try:
+            items = Fingerprint(dispatcher, frozen=True).items
+        except Exception:  # an object that cannot be looked at; it is numba that is at work here
+            return
         _compiled.setdefault(dispatcher, {})[tuple(args)] = items
         settle(dispatcher, plain(args), items)
 
