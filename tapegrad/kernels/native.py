@@ -6,8 +6,8 @@ compiled by numba as a C callback; its object code goes into the cache folder un
 the hash of everything it was made from. A later process loads that object through llvmlite alone,
 which takes a few milliseconds, while importing numba and starting its compiler takes half a second.
 
-The cache folder is ``$TAPEGRAD_CACHE_DIR``, else ``$XDG_CACHE_HOME/tapegrad``, else
-``~/.cache/tapegrad``; where none of them can be written, code is compiled for this process only.
+Where the cache folder (`tapegrad.kernels.cache`) cannot be written, code is compiled for this
+process only.
 """
 
 from __future__ import annotations
@@ -16,28 +16,19 @@ import ctypes
 import functools
 import hashlib
 import linecache
-import os
 import sys
-import tempfile
 import threading
 import types
 from collections.abc import Callable
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
+
+from tapegrad.kernels import cache
 
 # numba's runtime, which a C callback mentions on its (unreachable) error path
 _RUNTIME = ("numba_", "NRT_")
 _lock = threading.RLock()
 _keep: list[Any] = []  # loaded objects live as long as the process: kernels are called by address
-
-
-def cache_dir() -> Path:
-    """Return the folder that holds compiled code (it need not exist yet)."""
-    if chosen := os.environ.get("TAPEGRAD_CACHE_DIR"):
-        return Path(chosen)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "tapegrad"
 
 
 @functools.cache
@@ -106,18 +97,17 @@ def load(key: str, build: Callable[[], Any]) -> int:
         Called on a miss; returns a ``numba.cfunc``.
     """
     with _lock:
-        path = cache_dir() / f"{key}.o"
-        try:
-            blob = path.read_bytes()
-        except OSError:
-            blob = None
-        if blob is not None:
-            address = _load_object(blob)
+        root = cache.folder()
+        path = None if root is None else root / f"{key}.o"
+        content = None if path is None else cache.read(path, key)
+        if content is not None:
+            address = _load_object(content)
             if address:
                 return address
         compiled = build()
         _keep.append(compiled)
-        _store(path, compiled)
+        if path is not None:
+            cache.write(path, key, _object_of(compiled))
         return int(compiled.address)
 
 
@@ -134,14 +124,11 @@ def compile_source(key: str, source: str, name: str) -> Any:
     return module.__dict__[name]
 
 
-def _load_object(blob: bytes) -> int:
-    """Link an object file of the cache; 0 if the blob is not one (a damaged cache file)."""
+def _load_object(content: bytes) -> int:
+    """Link object code of the cache; 0 if its function is not found in it."""
     import llvmlite.binding as llvm
 
-    header, _, rest = blob.partition(b"\0")
-    digest, code = rest[:32], rest[32:]
-    if hashlib.sha256(code).digest() != digest:
-        return 0
+    header, _, code = content.partition(b"\0")
     name, *runtime = header.decode().split()
     engine = _engine()
     for symbol in runtime:
@@ -155,21 +142,13 @@ def _load_object(blob: bytes) -> int:
     return int(engine.get_function_address(name))
 
 
-def _store(path: Path, compiled: Any) -> None:
-    """Write object code after its symbol and those of numba's runtime; readers see all or none."""
+def _object_of(compiled: Any) -> bytes:
+    """Return object code after its symbol and those of numba's runtime."""
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     module = llvm.parse_assembly(compiled.inspect_llvm())
     runtime = [f.name for f in module.functions if f.name.startswith(_RUNTIME)]
-    code = _target_machine().emit_object(module)
-    header = " ".join([compiled.native_name, *runtime]).encode()
-    blob = header + b"\0" + hashlib.sha256(code).digest() + code
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(blob)
-        Path(file.name).replace(path)
-    except OSError:
-        return  # a read-only home is no reason to fail: the compiled function is in memory
+    code: bytes = _target_machine().emit_object(module)
+    return " ".join([compiled.native_name, *runtime]).encode() + b"\0" + code

@@ -1,191 +1,28 @@
 """Derivatives of numba functions, as numba functions.
 
-Each of them is a numba dispatcher whose compilation first writes source: for the types of the
-arguments it generates a module (or finds it on disk) and compiles the function that stands in it.
-So it is called from Python and from compiled code like any other numba function.
+They are called from Python and from compiled code like any other numba function.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-import linecache
-import warnings
-from collections.abc import Callable
 from typing import Any
 
-from numba.core import sigutils, types
-from numba.core.compiler_lock import global_compiler_lock
-from numba.core.errors import NumbaError, NumbaWarning
-from numba.core.registry import CPUDispatcher
+from numba.core import types
 
 from tapegrad.kernels import native
-from tapegrad.tensor import Tensor
-from tapegrad.transform import store
 from tapegrad.transform.analysis import leaf_names
+from tapegrad.transform.base import Derivative
 from tapegrad.transform.errors import TransformError
-from tapegrad.transform.fingerprint import Fingerprint
 from tapegrad.transform.kinds import holds_real, is_array, is_real
-from tapegrad.transform.program import Instance, Program, write_pullback, write_pushforward
-
-_OPTIONS = ("error_model", "boundscheck", "nogil")
-
-
-class Recording(CPUDispatcher):
-    """A numba function that records itself when it is called with tensors."""
-
-    def typeof_pyval(self, val: Any) -> Any:
-        """Return the numba type of an argument; that of a tensor is found without a search."""
-        if isinstance(val, Tensor):
-            self._types_active_call.add(types.pyobject)
-            return types.pyobject
-        return super().typeof_pyval(val)
-
-    def _compile_for_args(self, *args: Any, **kws: Any) -> Any:
-        # what numba calls for arguments that it has no compiled code for, to get what it calls then
-        from tapegrad.transform import recording
-
-        if recording.has_tensors((*args, *kws.values())):
-            self._types_active_call.clear()
-            return functools.partial(recording.record, self)
-        return super()._compile_for_args(*args, **kws)
-
-
-class Derivative(Recording):
-    """Base of the derivatives.
-
-    Parameters
-    ----------
-    base
-        What it is a derivative of: a numba function or another derivative.
-    label
-        Added to the name of the base.
-    extra
-        Names of arguments after those of the base.
-    """
-
-    _tapegrad_transform = True
-
-    def __init__(self, base: Any, label: str, extra: tuple[str, ...] = ()) -> None:
-        self.base = base
-        self.label = label
-        super().__init__(
-            _stub(base.py_func, f"{base.py_func.__name__}_{label}", extra),
-            targetoptions={"nopython": True, **options(base)},
-        )
-        self._implementations: dict[Any, Any] = {}
-
-    def spec(self) -> tuple[Any, ...]:
-        """Return what distinguishes it from other derivatives of the same base."""
-        raise NotImplementedError
-
-    def base_kinds(self, kinds: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the types of the arguments that the base takes."""
-        return kinds[: len(inspect.signature(self.base.py_func).parameters)]
-
-    def generate(self, program: Program, kinds: tuple[Any, ...]) -> str:
-        """Write it for the types of its arguments; return the name of the function."""
-        raise NotImplementedError
-
-    def _tapegrad_recipe(self) -> tuple[Any, ...]:
-        return (type(self).__name__, self.spec(), self.base)
-
-    def compile(self, sig: Any) -> Any:
-        """Compile it for a signature."""
-        arguments, _ = sigutils.normalize_signature(sig)
-        arguments = tuple(arguments)
-        found = self.overloads.get(arguments)
-        if found is not None:
-            return found.entry_point
-        with global_compiler_lock, warnings.catch_warnings():
-            # functions that are passed as arguments keep numba from writing to its cache
-            warnings.filterwarnings("ignore", "Cannot cache compiled function", NumbaWarning)
-            inner = self.implementation(arguments)
-            try:
-                inner.compile(arguments)
-            except NumbaError as error:
-                raise TransformError(
-                    f"numba cannot compile {self.py_func.__name__} for "
-                    f"({', '.join(map(str, arguments))}): {error}"
-                ) from None
-            compiled = inner.overloads[arguments]
-            if arguments not in self.overloads:
-                self.add_overload(compiled)
-        return compiled.entry_point
-
-    def implementation(self, arguments: tuple[Any, ...]) -> Any:
-        """Return the generated numba function for the types of the arguments."""
-        kinds = tuple(types.unliteral(kind) for kind in arguments)
-        found = self._implementations.get(kinds)
-        if found is None:
-            found = self._implementations[kinds] = self._load(kinds)
-        return found
-
-    def source(self, kinds: tuple[Any, ...]) -> str:
-        """Return the generated source for the types of the arguments."""
-        filename = self.implementation(kinds).py_func.__code__.co_filename
-        lines = linecache.getlines(filename)[1:]  # without the line for the machine
-        return "".join(lines).removesuffix("# end\n").strip() + "\n"
-
-    def _load(self, kinds: tuple[Any, ...]) -> Any:
-        fingerprint = Fingerprint(self)
-        fingerprint.complete &= not any(isinstance(kind, types.Dispatcher) for kind in kinds)
-        key = fingerprint.key(repr(kinds))
-        recipe = store.Recipe(fingerprint, lambda: self.base.implementation(self.base_kinds(kinds)))
-        namespace = store.load(key, recipe, self) if fingerprint.complete else None
-        if namespace is None:
-            program = Program()
-            entry = self.generate(program, kinds)
-            given = {**options(self.base), "cache": not fingerprint.recursive}
-            shown = ", ".join(f"{name}={value!r}" for name, value in given.items())
-            text = "\n\n".join(f"@numba.njit({shown})\n{part}" for part in program.texts)
-            about = {"entry": entry, "statics": recipe.write(program.statics, program.origins)}
-            if not fingerprint.complete:
-                key = native.fingerprint(key.encode(), repr(id(self)).encode())
-            namespace = store.save(key, text, about, program.statics)
-            namespace["_about"] = about
-        return namespace[namespace["_about"]["entry"]]
-
-    # -- derivatives of it --------------------------------------------------------------------
-
-    def pushed(self, positions: tuple[int, ...]) -> Derivative:
-        """Return the function from arguments and tangents to the value and its tangent."""
-        return pushforward(self, positions)
-
-    def pulled(self, positions: tuple[int, ...]) -> Derivative | None:
-        """Return the function from arguments and cotangents to cotangents of arguments."""
-        return None
-
-    def plain(self, kinds: tuple[Any, ...]) -> Any:
-        """Return the generated function if it can be differentiated like one of the user's."""
-        return None
-
-
-def options(base: Any) -> dict[str, Any]:
-    """Return the compiler's options that a derivative takes over."""
-    return {name: base.targetoptions[name] for name in _OPTIONS if name in base.targetoptions}
-
-
-def _stub(function: Callable[..., Any], name: str, extra: tuple[str, ...]) -> Any:
-    """Return a function with the signature of a derivative, for numba to bind arguments to."""
-    signature = inspect.signature(function)
-    parameters = list(signature.parameters.values())
-    if extra:
-        parameters = [p.replace(default=inspect.Parameter.empty) for p in parameters]
-    names = [parameter.name for parameter in parameters]
-    defaults = {f"d_{p.name}": p.default for p in parameters if p.default is not p.empty}
-    shown = [f"{p.name}=d_{p.name}" if f"d_{p.name}" in defaults else p.name for p in parameters]
-    if not name.isidentifier():
-        name = "function"  # of a lambda, which is refused when it is differentiated
-    while any(other in names for other in extra):
-        extra = tuple(f"{other}_" for other in extra)
-    text = f"def {name}({', '.join([*shown, *extra])}):\n    return None\n"
-    scope: dict[str, Any] = dict(defaults)
-    exec(text, scope)
-    made = scope[name]
-    made.__doc__ = function.__doc__
-    made.__module__ = function.__module__
-    return made
+from tapegrad.transform.program import (
+    Instance,
+    Program,
+    shape_checks,
+    write_pullback,
+    write_pushforward,
+)
 
 
 def differentiable(program: Program, base: Any, kinds: tuple[Any, ...], wrap: bool) -> Instance:
@@ -218,7 +55,7 @@ def _caller(base: Any, copied: tuple[int, ...] = ()) -> Any:
     text = f"def {base.py_func.__name__}({names}):\n    return derivative({given})\n"
     key = native.fingerprint(text.encode(), repr(id(base)).encode())
     function = native.compile_source(key, text, base.py_func.__name__)
-    function.__globals__["derivative"] = base
+    function.__globals__["derivative"] = function.__globals__["_calls"] = base
     return numba.njit(function)
 
 
@@ -463,12 +300,22 @@ class HessianProduct(Composed):
         return {"pushed_gradient": self.pushed_gradient}
 
     def text(self, name: str, kinds: tuple[Any, ...]) -> str:
-        names = ", ".join(self._names())
-        return (
-            f"def {name}({names}):\n"
-            f"    gradient, product = pushed_gradient({names})\n"
-            "    return product\n"
-        )
+        parameters = self._names()
+        names = ", ".join(parameters)
+        number, given = kinds[self.number], kinds[-1]
+        if not _is_tangent(number, given):
+            raise TransformError(
+                f"{parameters[-1]} is of type {given}; it has the type of its argument, here "
+                f"{number}"
+            )
+        checks = shape_checks(parameters[-1], parameters[self.number], number)
+        lines = [
+            f"def {name}({names}):",
+            *(f"    {line}" for line in checks),
+            f"    gradient, product = pushed_gradient({names})",
+            "    return product",
+        ]
+        return "\n".join(lines) + "\n"
 
 
 class Jacobian(Composed):

@@ -8,12 +8,13 @@ from typing import Any
 
 import numba
 
-from tapegrad.transform import derivatives
+from tapegrad.transform import derivatives, frozen
+from tapegrad.transform.base import Recording
 from tapegrad.transform.calls import is_dispatcher
 from tapegrad.transform.functions import register
 
 
-class Function(derivatives.Recording):
+class Function(Recording):
     """What `tapegrad.njit` makes of a function: numba's, with derivatives."""
 
     rule_vjp: Any = None
@@ -61,6 +62,17 @@ class Function(derivatives.Recording):
         """
         self.rule_jvp = rule if is_dispatcher(rule) else numba.njit(rule)
         return rule
+
+    def recompile(self) -> None:
+        """Compile it anew, with all that it calls, for the present values of what it names.
+
+        Its derivatives are made anew when they are called next.
+        """
+        for function in frozen.below(self):
+            if function is not self:
+                function.recompile()
+        super().recompile()
+        frozen.forget(self)
 
     def adjoint_source(self, *args: Any, argnums: int | tuple[int, ...] = 0) -> str:
         """Return the source that is generated for value and gradient.
@@ -149,7 +161,6 @@ def positions(
         not isinstance(given, (tuple, list))
         or not given
         or not all(isinstance(number, int) for number in given)
-        or len(set(given)) < len(given)
     ):
         raise TypeError(
             f"{what}: argnums is the number of an argument or a tuple of different ones, got "
@@ -162,7 +173,10 @@ def positions(
                 f"{what}: argnums {number} is out of range for the {count} arguments of "
                 f"{function.py_func.__name__}"
             )
-    return tuple(number % count for number in given), single
+    numbers = tuple(number % count for number in given)
+    if len(set(numbers)) < len(numbers):
+        raise ValueError(f"{what}: argnums {argnums!r} names an argument twice")
+    return numbers, single
 
 
 def gradient(function: Any, argnums: int | tuple[int, ...], with_value: bool, what: str) -> Any:

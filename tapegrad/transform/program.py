@@ -289,7 +289,9 @@ def write_pushforward(program: Program, instance: Instance, params: list[int]) -
     arguments = list(function.params)
     leaves = instance.leaves()
     changed = {leaves[position] for position in instance.writes}
-    for text, value in zip(tangents, chosen, strict=True):
+    for number, text, value in zip(params, tangents, chosen, strict=True):
+        for line in shape_checks(text, function.params[number], instance.kinds[number]):
+            writer(line)
         arguments += [
             f"{path}.copy()" if leaf in changed else path
             for path, leaf in paths(value, text)
@@ -308,6 +310,21 @@ def write_pushforward(program: Program, instance: Instance, params: list[int]) -
     writer(f"return value, {show(built)}")
     program.texts.append(writer.text())
     return entry
+
+
+def shape_checks(given: str, like: str, kind: Any) -> list[str]:
+    """Return the lines that refuse a tangent or cotangent of another shape than its argument's."""
+    if isinstance(kind, types.BaseTuple):
+        parts = enumerate(kind)
+        return [c for k, item in parts for c in shape_checks(f"{given}[{k}]", f"{like}[{k}]", item)]
+    if not is_array(kind) or not is_real(kind):
+        return []
+    tests = [f"{given}.shape[{k}] != {like}.shape[{k}]" for k in range(kind.ndim)]
+    text = f"{given} must have the shape of {like}; their shapes are"
+    return [
+        f"if {' or '.join(tests)}:",
+        f"    raise ValueError({text!r}, {given}.shape, {like}.shape)",
+    ]
 
 
 def paths(value: Any, path: str) -> list[tuple[str, str]]:
@@ -444,6 +461,8 @@ def write_pullback(
                 continue
             seed = seed_name(function, position) if seeds else "1.0"
             if is_array(function.types[result]):
+                for line in shape_checks(seed, result, function.types[result]) if seeds else []:
+                    gen.write(line)
                 gen.add_array(result, name(seed))
             else:
                 gen.add(result, seed, ast.Constant(1.0))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
 import inspect
 import linecache
 import textwrap
 import types
+from collections.abc import Iterator
 from typing import Any
 
 from tapegrad.transform.errors import TransformError
@@ -47,6 +49,11 @@ class Source:
                 f"{self.name} is not a function defined by `def`; write it as one, in lines of its "
                 "own"
             )
+        if not _is_current(function.__code__):
+            raise TransformError(
+                f"the source of {self.name} is not what it was compiled from: {self.filename} was "
+                "changed after the function was defined; define it again (reload its module)"
+            )
         ast.increment_lineno(tree, first - 1)
         self.tree = tree
         closure = inspect.getclosurevars(function)
@@ -68,3 +75,49 @@ class Source:
         """Return the error for a construct at a node (or line)."""
         line = node if isinstance(node, int) else getattr(node, "lineno", self.tree.lineno)
         return TransformError(what, self, line)
+
+
+def _is_current(code: types.CodeType) -> bool:
+    """Whether code was compiled from the file as it stands there now.
+
+    Files are edited while processes run, and what is read then may be another function.
+    """
+    if any(name.startswith("@py") for name in code.co_varnames):
+        return True  # pytest writes assert statements anew
+    text = "".join(linecache.getlines(code.co_filename))
+    return any(_same(inner, code) for inner in _compiled(text) if inner.co_name == code.co_name)
+
+
+@functools.lru_cache(maxsize=16)
+def _compiled(text: str) -> list[types.CodeType]:
+    """Return the code of all functions in a file."""
+    try:
+        return list(_codes(compile(text, "<file>", "exec", dont_inherit=True)))
+    except (SyntaxError, ValueError):
+        return []
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    """Yield all code objects inside of one."""
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield constant
+            yield from _codes(constant)
+
+
+def _same(one: types.CodeType, two: types.CodeType) -> bool:
+    """Whether two code objects do the same, wherever they stand."""
+    parts = ("co_name", "co_code", "co_names", "co_varnames", "co_freevars", "co_cellvars")
+    return (
+        all(getattr(one, part) == getattr(two, part) for part in parts)
+        and len(one.co_consts) == len(two.co_consts)
+        and all(map(_same_constant, one.co_consts, two.co_consts))
+    )
+
+
+def _same_constant(one: Any, two: Any) -> bool:
+    if isinstance(one, types.CodeType) and isinstance(two, types.CodeType):
+        return _same(one, two)
+    if isinstance(one, frozenset):
+        return type(one) is type(two) and one == two
+    return type(one) is type(two) and repr(one) == repr(two)

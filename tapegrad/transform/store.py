@@ -7,26 +7,26 @@ when it is loaded; a line in its head says where each of these is found.
 
 from __future__ import annotations
 
+import base64
 import importlib.abc
 import importlib.machinery
 import json
 import linecache
 import math
 import operator
+import pickle
 import sys
-import tempfile
 import types
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tapegrad.kernels import native
+from tapegrad.kernels import cache
+from tapegrad.transform import machine_code
 from tapegrad.transform.fingerprint import Fingerprint
 
 _HEAD = "# tapegrad: "
-_MISSING = object()
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -49,59 +49,101 @@ sys.meta_path.append(_Finder())
 
 
 class Recipe:
-    """Where the objects that a generated module names are found."""
+    """Where the objects that a generated module names are found in another process.
 
-    def __init__(self, fingerprint: Fingerprint, inner: Callable[[], Any]) -> None:
+    Parameters
+    ----------
+    fingerprint
+        Of the derivative that the module is made for.
+    root
+        The derivative.
+    kinds
+        numba types of its arguments.
+    """
+
+    def __init__(self, fingerprint: Fingerprint, root: Any, kinds: tuple[Any, ...]) -> None:
         self.fingerprint = fingerprint
-        self.inner = inner  # returns the generated function that is differentiated once more
+        self.root = root
+        self.classes = _classes(kinds)
 
-    def write(self, statics: dict[str, Any], origins: dict[str, Any]) -> dict[str, Any] | None:
+    def write(self, program: Any) -> dict[str, Any] | None:
         """Return how every object is found again, None if one cannot be."""
         if not self.fingerprint.complete:
             return None
         found: dict[str, Any] = {}
-        for text in statics:
-            origin = origins.get(text)
-            if origin is None:
-                return None
-            steps = self._steps(origin)
+        for text, value in program.statics.items():
+            steps = self._steps(program.origins.get(text), program)
+            if steps is None:
+                steps = next(
+                    (["class", None, k] for k, c in enumerate(self.classes) if c is value), None
+                )
             if steps is None:
                 return None
             found[text] = steps
         return found
 
-    def _steps(self, origin: Any) -> Any:
+    def _steps(self, origin: Any, program: Any) -> Any:
         if origin is None:
             return None
         kind, base, detail = origin
         if kind == "name":
-            if detail == "derivative" and "derivative" in base.__globals__:
-                return ["root", None, "base"]  # called by a function made for that
-            if "_about" in base.__globals__:
-                return ["inner", None, detail]
+            scope = base.__globals__
+            if "_calls" in scope:  # made to call the function that is differentiated
+                return ["root", None, "base"] if scope["_calls"] is self.root.base else None
+            if "_about" in scope:
+                made, kinds = scope["_made_for"]
+                steps = self._steps_to(made, program)
+                types_of = base64.b64encode(pickle.dumps(kinds)).decode()
+                return None if steps is None else ["generated", steps, [types_of, detail]]
             if base not in self.fingerprint.functions:
                 return None
             return ["name", self.fingerprint.functions.index(base), detail]
-        if kind == "root":
-            return ["root", None, detail]
-        inner = self._steps(base)
+        if kind in ("root", "default"):
+            return [kind, None, detail]
+        inner = self._steps(base, program)
         if inner is None:
             return None
         return [kind, inner, detail if isinstance(detail, str) else list(detail)]
 
-    def read(self, steps: Any, root: Any) -> Any:
-        """Return the object that some steps lead to, or MISSING."""
+    def _steps_to(self, made: Any, program: Any) -> Any:
+        """Return how a derivative is found whose code is a part of what is differentiated."""
+        if made is self.root.base:
+            return ["root", None, "base"]
+        for text, value in program.statics.items():
+            if value is made:
+                return self._steps(program.origins.get(text), program)
+        return None
+
+    def read(self, steps: Any) -> Any:
+        """Return the object that some steps lead to."""
         kind, base, detail = steps
         if kind == "root":
-            return getattr(root, detail) if detail else root
-        if kind == "inner":
-            return self.inner().py_func.__globals__[detail]
+            return getattr(self.root, detail) if detail else self.root
+        if kind == "default":
+            return self.root.py_func.__globals__[detail]
+        if kind == "class":
+            return self.classes[detail]
         if kind == "name":
             return lookup(self.fingerprint.functions[base], detail)
-        found = self.read(base, root)
+        found = self.read(base)
+        if kind == "generated":
+            types_of, text = detail
+            kinds = pickle.loads(base64.b64decode(types_of))
+            return found.implementation(kinds).py_func.__globals__[text]
         if kind == "attribute":
             return getattr(found, detail)
         return getattr(found, kind)(tuple(detail))
+
+
+def _classes(kinds: tuple[Any, ...]) -> list[Any]:
+    """Return the classes of named tuples in types."""
+    found = []
+    for kind in kinds:
+        if hasattr(kind, "instance_class"):
+            found.append(kind.instance_class)
+        if hasattr(kind, "types"):
+            found += _classes(tuple(kind.types))
+    return list(dict.fromkeys(found))
 
 
 def lookup(function: types.FunctionType, dotted: str) -> Any:
@@ -135,54 +177,54 @@ def namespace(statics: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def path_of(key: str) -> Path:
-    """Return the file of a generated module."""
-    return native.cache_dir() / "njit" / f"derivative_{key}.py"
-
-
-def load(key: str, recipe: Recipe, root: Any) -> dict[str, Any] | None:
+def load(key: str, recipe: Recipe) -> dict[str, Any] | None:
     """Return the namespace of a module that is on disk, or None."""
-    path = path_of(key)
+    path = _path_of(key)
+    content = None if path is None else cache.read(path, key)
+    if content is None:
+        return None
+    text = content.decode()
+    known = json.loads(text.partition("\n")[0].removeprefix(_HEAD))
     try:
-        text = path.read_text()
-    except OSError:
-        return None
-    head, _, rest = text.partition("\n")
-    if not head.startswith(_HEAD) or not rest.rstrip().endswith("# end"):
-        return None
-    known = json.loads(head[len(_HEAD) :])
-    statics = {name: recipe.read(steps, root) for name, steps in known["statics"].items()}
-    module = execute(key, text, path, statics)
-    module["_about"] = known
-    return module
+        statics = {name: recipe.read(steps) for name, steps in known["statics"].items()}
+    except (AttributeError, IndexError, KeyError):
+        return None  # what it names is found otherwise now
+    return execute(key, text, path, known, statics)
 
 
 def save(key: str, body: str, about: dict[str, Any], statics: dict[str, Any]) -> dict[str, Any]:
     """Write a module to disk where that is possible, and return its namespace."""
     text = f"{_HEAD}{json.dumps(about)}\n{body}\n# end\n"
-    path = path_of(key)
-    if about["statics"] is None:
-        return execute(key, text, None, statics)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
-            file.write(text)
-        Path(file.name).replace(path)
-    except OSError:
-        return execute(key, text, None, statics)
-    return execute(key, text, path, statics)
+    path = None if about["statics"] is None else _path_of(key)
+    if path is not None and not cache.write(path, key, text.encode()):
+        path = None
+    return execute(key, text, path, about, statics)
 
 
-def execute(key: str, text: str, path: Path | None, statics: dict[str, Any]) -> dict[str, Any]:
-    """Execute the text of a module; without a file, its machine code is not kept."""
+def _path_of(key: str) -> Path | None:
+    """Return the file of a generated module, None where there is no folder for it."""
+    folder = cache.folder("njit")
+    return None if folder is None else folder / f"derivative_{key}.py"
+
+
+def execute(
+    key: str, text: str, path: Path | None, about: dict[str, Any], statics: dict[str, Any]
+) -> dict[str, Any]:
+    """Execute the text of a module; without a file, its machine code is not kept.
+
+    The lines of the file come after one with its checksum.
+    """
     name = f"tapegrad_derivative_{key}"
     filename = str(path) if path is not None else f"<{name}>"
-    if path is None:
-        text = text.replace("cache=True", "cache=False")
+    shown = f"\n{text}"
     module = types.ModuleType(name)
     module.__file__ = filename
     module.__dict__.update(namespace(statics))
-    linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
+    module.__dict__["_about"] = about
+    linecache.cache[filename] = (len(shown), None, shown.splitlines(True), filename)
     sys.modules[name] = module
-    exec(compile(text, filename, "exec"), module.__dict__)
+    # not by numba's own cache, which trusts what it finds
+    exec(compile(shown.replace("cache=True", "cache=False"), filename, "exec"), module.__dict__)
+    if path is not None and about["cache"]:
+        machine_code.keep(module.__dict__, path, cache.checksum(key, text.encode()))
     return module.__dict__

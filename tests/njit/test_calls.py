@@ -205,8 +205,7 @@ def test_default_arguments():
     assert tg.grad(with_defaults)(0.7, n=1) == 3.0
     assert tg.grad(with_defaults)(0.7, 2.0) == 4.0
     assert tg.value_and_grad(with_defaults)(x=1.0, n=1) == (3.0, 3.0)
-    with pytest.raises(tg.TransformError, match=r"argument 1 \(y\)"):
-        tg.grad(with_defaults, 1)(0.7)
+    assert tg.grad(with_defaults, 1)(0.7) == pytest.approx(4.2)
 
 
 @tg.njit

@@ -61,18 +61,34 @@ PROGRAM = """
 """
 
 
-def run(path, cache, prelude=""):
-    """What the program prints in a process of its own."""
-    environment = {**os.environ, "TAPEGRAD_CACHE_DIR": str(cache)}
-    made = subprocess.run(
-        [sys.executable, "-c", f"{prelude}\nimport runpy; runpy.run_path({str(path)!r})"],
-        env=environment,
-        capture_output=True,
+def start(path, cache, prelude="", warnings="error"):
+    """A process that runs a program."""
+    code = f"{prelude}\nimport runpy; runpy.run_path({str(path)!r})"
+    return subprocess.Popen(
+        [sys.executable, "-W", warnings, "-c", code],
+        env={**os.environ, "TAPEGRAD_CACHE_DIR": str(cache)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        check=False,
     )
-    assert made.returncode == 0, made.stderr
-    return made.stdout
+
+
+def finish(process):
+    """What a process prints, and what it warns of."""
+    printed, errors = process.communicate()
+    assert process.returncode == 0, errors
+    return printed, errors
+
+
+def run(path, cache, prelude=""):
+    """What a program prints in a process of its own, without a warning."""
+    return finish(start(path, cache, prelude))[0]
+
+
+def written(tmp_path, text):
+    path = tmp_path / "program.py"
+    path.write_text(textwrap.dedent(text))
+    return path
 
 
 def test_second_process_analyses_nothing(tmp_path):
@@ -99,13 +115,201 @@ def test_edited_callee_is_seen(tmp_path):
     assert run(path, tmp_path / "cache") != first
 
 
-def test_damaged_file_is_made_again(tmp_path):
-    path = tmp_path / "program.py"
-    path.write_text(textwrap.dedent(PROGRAM))
-    first = run(path, tmp_path / "cache")
-    for file in (tmp_path / "cache" / "njit").glob("*.py"):
-        file.write_text(file.read_text()[:200])
-    assert run(path, tmp_path / "cache") == first
+SMALL = """
+    import math
+    import numpy as np
+    import tapegrad as tg
+
+    @tg.njit
+    def one(x):
+        return math.sin(x) * x
+
+    @tg.njit
+    def two(x):
+        return math.cos(x) * x
+
+    @tg.njit
+    def swept(v):
+        s = 0.0
+        for i in range(v.size):
+            s += v[i] ** 3
+        return s
+
+    print(tg.grad(one)(0.5), tg.grad(two)(0.5), tg.grad(swept)(np.ones(2)).tolist())
+    x = tg.tensor(0.5, requires_grad=True)
+    (tg.sin(x) * x).backward()
+    print(x.grad)
+"""
+FORBIDDEN = """
+from tapegrad.transform.program import Program
+def refuse(self):
+    raise AssertionError("analysed again")
+Program.analyse = refuse
+"""
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "exchanged"])
+def test_damaged_files_are_made_again(tmp_path, damage):
+    """Modules, the machine code of their functions, and that of kernels."""
+    path, cache = written(tmp_path, SMALL), tmp_path / "cache"
+    first = run(path, cache)
+    files = sorted([*cache.glob("*.o"), *(cache / "njit").iterdir()])
+    assert {file.suffix for file in files} == {".o", ".py", ".nbc"}
+    blobs = [file.read_bytes() for file in files]
+    for k, (file, blob) in enumerate(zip(files, blobs, strict=True)):
+        others = [b for f, b in zip(files, blobs, strict=True) if f.suffix == file.suffix]
+        file.write_bytes(
+            {
+                "cut": blob[: len(blob) * (k + 1) // (len(files) + 1)],
+                "flipped": blob[:-20] + bytes([blob[-20] ^ 4]) + blob[-19:],
+                "exchanged": others[others.index(blob) - 1],
+            }[damage]
+        )
+    printed, warned = finish(start(path, cache, warnings="default"))
+    assert printed == first
+    assert warned.count("it is made again") == len(files)
+    assert run(path, cache, FORBIDDEN) == first
+    assert sorted([*cache.glob("*.o"), *(cache / "njit").iterdir()]) == files
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="modes are POSIX")
+def test_folder_that_others_can_write(tmp_path):
+    path, cache = written(tmp_path, SMALL), tmp_path / "cache"
+    first = run(path, cache)
+    for folder in (cache, cache / "njit"):
+        folder.chmod(0o777)
+        for file in folder.rglob("*.py"):
+            file.write_text("import os; os.abort()\n")
+        printed, warned = finish(start(path, cache, warnings="default"))
+        assert printed == first
+        assert warned.count("RuntimeWarning") == 1 and "can be written by others" in warned
+        private = warned.partition("the cache folder ")[2].partition(" ")[0]
+        assert private == str(folder)
+        folder.chmod(0o700)
+
+
+def test_folder_that_cannot_be_written(tmp_path):
+    path = written(tmp_path, SMALL)
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    assert run(path, blocked) == run(path, tmp_path / "cache")
+
+
+def test_full_disk(tmp_path):
+    path, cache = written(tmp_path, SMALL), tmp_path / "cache"
+    full = """
+import tempfile
+def mkstemp(*args, **options):
+    raise OSError(28, "No space left on device")
+tempfile.mkstemp = mkstemp
+"""
+    assert run(path, cache, full) == run(path, tmp_path / "other")
+    assert [p for p in cache.rglob("*") if p.is_file()] == []
+
+
+def test_processes_at_the_same_time(tmp_path):
+    path, cache = written(tmp_path, SMALL), tmp_path / "cache"
+    found = [finish(process)[0] for process in [start(path, cache) for _ in range(3)]]
+    assert len(set(found)) == 1
+    assert run(path, cache, FORBIDDEN) == found[0]
+
+
+NESTS = """
+    import collections
+    import math
+
+    import numpy as np
+
+    import tapegrad as tg
+
+    Pair = collections.namedtuple("Pair", "a b")
+
+    @tg.njit
+    def cubic(x):
+        return x * x * x * math.sin(x)
+
+    @tg.njit
+    def own(x):
+        return x * x
+
+    @own.defvjp
+    def own_vjp(x, z, g):
+        return (3.0 * x * g,)
+
+    @tg.njit
+    def energy(p, w):
+        return p.a * p.a * p.b * w
+
+    @tg.njit
+    def cubes(v, n):
+        s = 0.0
+        for i in range(n):
+            s += v[i] ** 3
+        return s
+
+    pushed, derivative = tg.jvp(cubic), tg.grad(own)
+    product, pair_slope = tg.hvp(cubes), tg.grad(energy)
+
+    @tg.njit
+    def uses_pushed(x):
+        value, dot = pushed(x, 2.0)
+        return value * dot
+
+    @tg.njit
+    def uses_derivative(x):
+        return derivative(x) * x  # not what a generated caller calls so
+
+    again = tg.jvp(uses_pushed)
+
+    @tg.njit
+    def uses_again(x):
+        value, dot = again(x, 1.0)
+        return value + dot
+
+    @tg.njit
+    def uses_product(v):
+        s = 0.0
+        p = product(v, 3, v * 2.0)
+        for i in range(3):
+            s += p[i]
+        return s
+
+    @tg.njit
+    def uses_pair(a, b):
+        g = pair_slope(Pair(a, b), 2.0)
+        return g.a * g.b
+
+    @tg.njit
+    def applied(f, x):
+        return f(x) * x
+
+    def difference(f, x, h=1e-5):
+        return (f(x + h) - f(x - h)) / (2 * h)
+
+    for f in (uses_pushed, uses_derivative, uses_again):
+        gradient = tg.grad(f)
+        print(f.py_func.__name__, gradient(0.7), tg.jvp(f)(0.7, 1.0), tg.grad(gradient)(0.7))
+        assert abs(gradient(0.7) / difference(f, 0.7) - 1.0) < 1e-7
+        assert abs(tg.grad(gradient)(0.7) / difference(gradient, 0.7) - 1.0) < 1e-7
+    v, ones = np.array([0.3, 0.5, 0.9]), np.ones(3)
+    print(tg.jvp(uses_product)(v, ones))
+    assert abs(tg.jvp(uses_product)(v, ones)[1] / (24.0 * v.sum()) - 1.0) < 1e-12
+    print(tg.jvp(uses_pair, (0, 1))(0.4, 0.6, 1.0, 1.0), tg.grad(energy)(Pair(0.4, 0.6), 2.0))
+    assert abs(tg.grad(applied, 1)(uses_pushed, 0.7) / difference(
+        lambda x: uses_pushed(x) * x, 0.7) - 1.0) < 1e-7
+"""
+
+
+def test_nested_derivatives_in_every_process(tmp_path):
+    path, cache = written(tmp_path, NESTS), tmp_path / "cache"
+    first = run(path, cache)
+    files = sorted(p.name for p in (cache / "njit").glob("*.py"))
+    assert run(path, cache) == first
+    # one of them is lost, and others lead to it
+    for file in sorted((cache / "njit").glob("*.py"))[::3]:
+        file.unlink()
+    assert run(path, cache) == first
+    assert sorted(p.name for p in (cache / "njit").glob("*.py")) == files
 
 
 @tg.njit

@@ -1,0 +1,185 @@
+"""The cache folder: which files in it are trusted, and how they are read and written.
+
+The folder holds code that is executed. It is ``$TAPEGRAD_CACHE_DIR``, else
+``$XDG_CACHE_HOME/tapegrad``, else ``~/.cache/tapegrad``. A folder or file is used if it belongs to
+the user of the process and nobody else can write to it; in place of a folder that is not so, a
+private one is made, which is deleted when the process ends.
+
+The first line of every file is a checksum over its content and the key that it is found by. A file
+that was damaged, cut off, or put in the place of another is reported and made again. The checksum
+is no secret: it tells accidents, while the owner and mode of a file tell who can have written it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import hashlib
+import os
+import shutil
+import stat
+import tempfile
+import threading
+import warnings
+from pathlib import Path
+
+_HEAD = b"# tapegrad "
+_lock = threading.RLock()
+
+
+def chosen() -> Path:
+    """Return the folder that the environment names (it need not exist)."""
+    if given := os.environ.get("TAPEGRAD_CACHE_DIR"):
+        return Path(given)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "tapegrad"
+
+
+def folder(*below: str) -> Path | None:
+    """Return a trusted folder of the cache, None if there can be none.
+
+    Parameters
+    ----------
+    *below
+        Names of the folders on the way to it, from the cache folder on.
+    """
+    with _lock:
+        try:
+            return _checked(chosen(), below)
+        except RuntimeError:  # there is no home
+            return None
+
+
+@functools.cache
+def _checked(root: Path, below: tuple[str, ...]) -> Path | None:
+    path: Path | None = root
+    if below:
+        parent = _checked(root, below[:-1])
+        path = None if parent is None else parent / below[-1]
+    if path is None:
+        return None
+    try:
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.mkdir(mode=0o700, exist_ok=True)
+        reason = distrust(path.stat())
+    except OSError:
+        return None  # it cannot be made, or not be looked at: there is nothing to load
+    if not path.is_dir():
+        return None
+    if reason is None:
+        return path
+    warnings.warn(
+        f"tapegrad: the cache folder {path} is not used, for it {reason}; a private folder is used "
+        "in this process (TAPEGRAD_CACHE_DIR names another one)",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+    return _private(below)
+
+
+def _private(below: tuple[str, ...]) -> Path | None:
+    """Return a folder of this process alone."""
+    root = _temporary()
+    if root is None:
+        return None
+    found = root.joinpath(*below)
+    try:
+        found.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return found
+
+
+@functools.cache
+def _temporary() -> Path | None:
+    try:
+        root = Path(tempfile.mkdtemp(prefix="tapegrad-"))  # of mode 0700
+    except OSError:
+        return None
+    atexit.register(_remove, root, os.getpid())
+    return root
+
+
+def _remove(root: Path, process: int) -> None:
+    if os.getpid() == process:  # a forked process leaves it to its parent
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def distrust(status: os.stat_result) -> str | None:
+    """Return why a folder or file is not trusted, None if it is."""
+    if not hasattr(os, "getuid"):
+        return None  # there the user's own folder is private by its place
+    if status.st_uid != os.getuid():
+        return f"belongs to another user (uid {status.st_uid})"
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return f"can be written by others (mode {stat.S_IMODE(status.st_mode):04o})"
+    return None
+
+
+def sealed(key: str, content: bytes) -> bytes:
+    """Return what is written to a file: content with its checksum."""
+    return _HEAD + checksum(key, content).encode() + b"\n" + content
+
+
+def checksum(key: str, content: bytes) -> str:
+    """Return the checksum over a key and what was written for it."""
+    name = key.encode()
+    return hashlib.sha256(len(name).to_bytes(8, "little") + name + content).hexdigest()
+
+
+def read(path: Path, key: str) -> bytes | None:
+    """Return the content of a file, None if there is none or it is not to be used.
+
+    Parameters
+    ----------
+    path
+        The file.
+    key
+        What it was written for.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    flags |= getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+    try:
+        if path.is_symlink():
+            report(path, "is a link")
+            return None
+        with os.fdopen(os.open(path, flags), "rb") as file:
+            status = os.fstat(file.fileno())
+            reason = distrust(status) if stat.S_ISREG(status.st_mode) else "is no plain file"
+            if reason is not None:
+                report(path, reason)
+                return None
+            blob = file.read()
+    except OSError:
+        return None
+    head, _, content = blob.partition(b"\n")
+    if head != _HEAD + checksum(key, content).encode():
+        report(path, "is damaged or belongs to something else")
+        return None
+    return content
+
+
+def report(path: Path, reason: str) -> None:
+    """Warn of a file that is made again."""
+    warnings.warn(
+        f"tapegrad: the cache file {path} {reason}; it is made again", RuntimeWarning, stacklevel=3
+    )
+
+
+def write(path: Path, key: str, content: bytes) -> bool:
+    """Write a file so that readers see all of it or none; return whether that was possible."""
+    temporary: str | None = None
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # it may have been deleted
+        handle, temporary = tempfile.mkstemp(dir=path.parent)  # of mode 0600
+        with os.fdopen(handle, "wb") as file:
+            file.write(sealed(key, content))
+        Path(temporary).replace(path)
+    except OSError:  # a full disk, a read-only home
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                Path(temporary).unlink()
+        return False
+    return True

@@ -1,0 +1,381 @@
+"""What all derivatives are: numba functions whose compilation first writes source.
+
+For the types of the arguments a module is generated (or found on disk), and the function that
+stands in it is compiled.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import linecache
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numba
+from numba.core import sigutils, types
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.errors import NumbaError, NumbaWarning, TypingError
+from numba.core.registry import CPUDispatcher
+
+from tapegrad.kernels import native
+from tapegrad.tensor import Tensor
+from tapegrad.transform import frozen, store
+from tapegrad.transform.errors import TransformError
+from tapegrad.transform.fingerprint import Fingerprint
+from tapegrad.transform.program import Program
+
+_OPTIONS = ("error_model", "boundscheck", "nogil")
+
+
+class Recording(CPUDispatcher):
+    """A numba function that records itself when it is called with tensors."""
+
+    def typeof_pyval(self, val: Any) -> Any:
+        """Return the numba type of an argument; that of a tensor is found without a search."""
+        if isinstance(val, Tensor):
+            self._types_active_call.add(types.pyobject)
+            return types.pyobject
+        if isinstance(val, (list, set, dict)):
+            _check_items(self.py_func.__name__, val)
+        return super().typeof_pyval(val)
+
+    def _compile_for_args(self, *args: Any, **kws: Any) -> Any:
+        # what numba calls for arguments that it has no compiled code for, to get what it calls then
+        from tapegrad.transform import recording
+
+        if recording.has_tensors((*args, *kws.values())):
+            self._types_active_call.clear()
+            return functools.partial(recording.record, self)
+        return super()._compile_for_args(*args, **kws)
+
+
+def _check_items(name: str, value: Any) -> None:
+    """Refuse a container that holds a tensor."""
+    items = value.values() if isinstance(value, dict) else value
+    if any(isinstance(item, Tensor) for item in items):
+        raise TypeError(
+            f"{name}: got a {type(value).__name__} of tensors; pass the tensors as arguments of "
+            "their own, or one tensor (tg.stack)"
+        )
+
+
+class Derivative(Recording):
+    """Base of the derivatives.
+
+    Parameters
+    ----------
+    base
+        What it is a derivative of: a numba function or another derivative.
+    label
+        Added to the name of the base.
+    extra
+        Names of arguments after those of the base.
+    """
+
+    _tapegrad_transform = True
+
+    def __init__(self, base: Any, label: str, extra: tuple[str, ...] = ()) -> None:
+        self.base = base
+        self.label = label
+        self.given = len(extra)  # arguments after those of the base
+        super().__init__(
+            _stub(base.py_func, f"{base.py_func.__name__}_{label}", extra),
+            targetoptions={"nopython": True, **options(base)},
+        )
+        self._implementations: dict[Any, Any] = {}
+        self._made: dict[Any, Any] = {}  # what the function named when they were made
+        self._dropped: list[Any] = []  # code that may still run
+        if extra and self.py_func.__defaults__:
+            self.__class__ = _binding(type(self))
+        self.root: Any = base.root if isinstance(base, Derivative) else base
+        frozen.enter(self.root, self)
+
+    def extra_names(self) -> list[str]:
+        """Return the names of the arguments after those of the base."""
+        names = list(inspect.signature(self.py_func).parameters)
+        return names[len(names) - self.given :]
+
+    def spec(self) -> tuple[Any, ...]:
+        """Return what distinguishes it from other derivatives of the same base."""
+        raise NotImplementedError
+
+    def generate(self, program: Program, kinds: tuple[Any, ...]) -> str:
+        """Write it for the types of its arguments; return the name of the function."""
+        raise NotImplementedError
+
+    def _tapegrad_recipe(self) -> tuple[Any, ...]:
+        return (type(self).__name__, self.spec(), self.base)
+
+    def compile(self, sig: Any) -> Any:
+        """Compile it for a signature."""
+        arguments, _ = sigutils.normalize_signature(sig)
+        arguments = tuple(arguments)
+        found = self.overloads.get(arguments)
+        if found is not None:
+            return found.entry_point
+        with global_compiler_lock, warnings.catch_warnings():
+            # functions that are passed as arguments keep numba from writing to its cache
+            warnings.filterwarnings("ignore", "Cannot cache compiled function", NumbaWarning)
+            inner = self.implementation(arguments)
+            try:
+                inner.compile(arguments)
+            except NumbaError as error:
+                raise self._internal(arguments, error) from None
+            compiled = inner.overloads[arguments]
+            if arguments not in self.overloads:
+                self.add_overload(compiled)
+        return compiled.entry_point
+
+    def _internal(self, arguments: tuple[Any, ...], error: NumbaError) -> TransformError:
+        """Return the error for generated code that numba does not compile."""
+        cause: BaseException | None = error
+        while cause is not None:  # a derivative that is called was refused, for a reason of its own
+            if isinstance(cause, TransformError):
+                return cause
+            cause = cause.__cause__ or cause.__context__
+        code = self.root.py_func.__code__
+        shown = ", ".join(map(str, arguments))
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        said = " ".join(
+            [line for line in lines if "File " not in line and "derivative_" not in line][:3]
+        )
+        return TransformError(
+            f"numba does not compile what was generated for {self.py_func.__name__}({shown}): this "
+            "is an error of tapegrad, not of your function; please report it with the source of "
+            f"the function, these types, and what numba says: {type(error).__name__}: {said}\n"
+            f'  File "{code.co_filename}", line {code.co_firstlineno}, in {code.co_name}'
+        )
+
+    def implementation(self, arguments: tuple[Any, ...]) -> Any:
+        """Return the generated numba function for the types of the arguments."""
+        kinds = tuple(types.unliteral(kind) for kind in arguments)
+        bound = self._bound(kinds)
+        count = len(inspect.signature(self.root.py_func).parameters)
+        named = frozen.check(self.root, bound.kinds[:count])
+        if kinds not in self._implementations:
+            frozen.settle(self.root, bound.kinds[:count], named)
+            self._implementations[kinds] = self._load(kinds, bound)
+            self._made[bound.kinds] = named
+        return self._implementations[kinds]
+
+    def made(self) -> list[tuple[tuple[Any, ...], Any]]:
+        """Return the types that it was made for, each with what the function named then."""
+        return list(self._made.items())
+
+    def forget(self) -> None:
+        """Make it anew when it is called next."""
+        self._dropped.append(list(self.overloads.values()))
+        self._make_finalizer()()
+        self._reset_overloads()
+        self._implementations.clear()
+        self._made.clear()
+
+    def recompile(self) -> None:
+        """Make it anew when it is called next."""
+        self.forget()
+
+    def source(self, kinds: tuple[Any, ...]) -> str:
+        """Return the generated source for the types of the arguments."""
+        filename = self.implementation(kinds).py_func.__code__.co_filename
+        lines = linecache.getlines(filename)[2:]  # without the lines for the machine
+        return "".join(lines).removesuffix("# end\n").strip() + "\n"
+
+    def _load(self, kinds: tuple[Any, ...], bound: Bound) -> Any:
+        fingerprint = Fingerprint(self)
+        fingerprint.add_kinds(kinds)
+        key = fingerprint.key()
+        recipe = store.Recipe(fingerprint, self, kinds)
+        namespace = store.load(key, recipe) if fingerprint.complete else None
+        if namespace is None:
+            program = Program()
+            entry = self.generate(program, bound.kinds)
+            if bound.kinds != kinds:
+                entry = self._write_call(program, entry, bound)
+            kept = not fingerprint.recursive
+            given = {**options(self.base), "cache": kept}
+            shown = ", ".join(f"{name}={value!r}" for name, value in given.items())
+            text = "\n\n".join(f"@numba.njit({shown})\n{part}" for part in program.texts)
+            about = {"entry": entry, "cache": kept, "statics": recipe.write(program)}
+            if not fingerprint.complete:
+                key = native.fingerprint(key.encode(), repr((id(self), id(program))).encode())
+            namespace = store.save(key, text, about, program.statics)
+        namespace["_made_for"] = (self, kinds)
+        return namespace[namespace["_about"]["entry"]]
+
+    # -- arguments that are left out ----------------------------------------------------------
+
+    def _bound(self, kinds: tuple[Any, ...]) -> Bound:
+        """Return what the function is called with for the types of a call.
+
+        Where defaults are left out, the last arguments that are given are those after the
+        function's own.
+        """
+        names = list(inspect.signature(self.py_func).parameters)
+        count = len(names) - self.given
+        texts: list[str | None] = [*names]
+        if any(isinstance(kind, types.Omitted) for kind in kinds[count:]):
+            given = zip(names, kinds, strict=True)
+            texts = _assign(self, [n for n, kind in given if not isinstance(kind, types.Omitted)])
+            required = [f"d_{name}" not in self.py_func.__globals__ for name in names]
+            if len(texts) < len(names) or any(
+                text is None and (needed or place >= count)
+                for place, (text, needed) in enumerate(zip(texts, required, strict=True))
+            ):
+                raise TypeError(
+                    f"{self.py_func.__name__}: missing arguments; the last are "
+                    f"{', '.join(names[count:])}"
+                )
+        position = dict(zip(names, kinds, strict=True))
+        found: list[Any] = []
+        calls: list[str] = []
+        defaults: dict[str, Any] = {}
+        for place, (name, text) in enumerate(zip(names, texts, strict=True)):
+            kind = position[text] if text is not None else types.Omitted(self._default(name))
+            if isinstance(kind, types.Omitted):
+                defaults[f"d_{name}"] = kind.value
+                kind, text = types.unliteral(numba.typeof(kind.value)), f"d_{name}"
+            assert text is not None
+            if place >= count and isinstance(kind, types.Array) and _is_integral(kind.dtype):
+                kind = types.Array(types.float64, kind.ndim, "C")
+                text = f"np.ascontiguousarray({text}).astype(np.float64)"
+            elif place >= count and isinstance(kind, types.Boolean):
+                kind, text = types.float64, f"(1.0 if {text} else 0.0)"
+            found.append(kind)
+            calls.append(text)
+        return Bound(tuple(found), calls, defaults)
+
+    def _default(self, name: str) -> Any:
+        return self.py_func.__globals__[f"d_{name}"]
+
+    def _write_call(self, program: Program, entry: str, bound: Bound) -> str:
+        """Write the function that completes the arguments; return its name."""
+        for text, value in bound.defaults.items():
+            program.statics[text] = value
+            program.origins[text] = ("default", None, text)
+            program.taken.add(text)
+        caller = program.fresh(f"{entry}_with_defaults")
+        names = ", ".join(inspect.signature(self.py_func).parameters)
+        program.texts.append(
+            f"def {caller}({names}):\n    return {entry}({', '.join(bound.texts)})\n"
+        )
+        return caller
+
+    # -- derivatives of it --------------------------------------------------------------------
+
+    def pushed(self, positions: tuple[int, ...]) -> Derivative:
+        """Return the function from arguments and tangents to the value and its tangent."""
+        from tapegrad.transform.derivatives import pushforward
+
+        return pushforward(self, positions)
+
+    def pulled(self, positions: tuple[int, ...]) -> Derivative | None:
+        """Return the function from arguments and cotangents to cotangents of arguments."""
+        return None
+
+    def plain(self, kinds: tuple[Any, ...]) -> Any:
+        """Return the generated function if it can be differentiated like one of the user's."""
+        return None
+
+
+class Bound:
+    """A complete call.
+
+    Attributes
+    ----------
+    kinds
+        Types of all arguments.
+    texts
+        What is passed for each, in terms of the arguments that were given.
+    defaults
+        The values of those that were not, by the names that stand in the texts.
+    """
+
+    def __init__(self, kinds: tuple[Any, ...], texts: list[str], defaults: dict[str, Any]) -> None:
+        self.kinds = kinds
+        self.texts = texts
+        self.defaults = defaults
+
+
+def _is_integral(kind: Any) -> bool:
+    return isinstance(kind, (types.Integer, types.Boolean))
+
+
+def _assign(function: Any, given: list[str]) -> list[str | None]:
+    """Return what is passed for each argument of a function, None for a default.
+
+    The last that are given are those that derivatives have added.
+    """
+    count = len(inspect.signature(function.py_func).parameters)
+    if isinstance(function, Derivative) and function.given and len(given) < count:
+        own = _assign(function.base, given[: -function.given])
+        return [*own, *given[-function.given :]]
+    return [*given, *[None] * (count - len(given))]
+
+
+def _complete(function: Any, args: tuple[Any, ...], kws: dict[str, Any]) -> tuple[Any, ...]:
+    """Return all arguments of a call with keywords, in order."""
+    if isinstance(function, Derivative) and not kws.keys() & set(function.extra_names()):
+        own = len(args) - function.given
+        return (*_complete(function.base, args[:own], kws), *args[own:])
+    bound = inspect.signature(function.py_func).bind(*args, **kws)
+    bound.apply_defaults()
+    return bound.args
+
+
+class _Binding:
+    """Binds arguments where some with defaults stand before those that a derivative adds.
+
+    numba's binding of keywords does not know that the last positional arguments are those.
+    """
+
+    def __call__(self: Any, *args: Any, **kws: Any) -> Any:
+        if self._binds(kws):
+            return super().__call__(*_complete(self, args, kws))
+        return super().__call__(*args, **kws)
+
+    def get_call_template(self: Any, args: Any, kws: Any) -> Any:
+        """Return how compiled code calls it."""
+        if self._binds(kws):
+            raise TypingError(
+                f"{self.py_func.__name__}: with arguments by keyword, pass "
+                f"{', '.join(self.extra_names())} by keyword as well"
+            )
+        return super().get_call_template(args, kws)
+
+    def _binds(self: Any, kws: Any) -> bool:
+        return bool(kws) and not kws.keys() & set(self.extra_names())
+
+
+@functools.cache
+def _binding(kind: type) -> type:
+    return type(kind.__name__, (_Binding, kind), {})
+
+
+def options(base: Any) -> dict[str, Any]:
+    """Return the compiler's options that a derivative takes over."""
+    return {name: base.targetoptions[name] for name in _OPTIONS if name in base.targetoptions}
+
+
+def _stub(function: Callable[..., Any], name: str, extra: tuple[str, ...]) -> Any:
+    """Return a function with the signature of a derivative, for numba to bind arguments to.
+
+    After arguments with defaults, all others have them too: what is left out is found later.
+    """
+    parameters = list(inspect.signature(function).parameters.values())
+    names = [parameter.name for parameter in parameters]
+    defaults = {f"d_{p.name}": p.default for p in parameters if p.default is not p.empty}
+    shown = [f"{p.name}=d_{p.name}" if f"d_{p.name}" in defaults else p.name for p in parameters]
+    if not name.isidentifier():
+        name = "function"  # of a lambda, which is refused when it is differentiated
+    while any(other in names for other in extra):
+        extra = tuple(f"{other}_" for other in extra)
+    ending = [f"{other}=None" if defaults else other for other in extra]
+    text = f"def {name}({', '.join([*shown, *ending])}):\n    return None\n"
+    scope: dict[str, Any] = dict(defaults)
+    exec(text, scope)
+    made = scope[name]
+    made.__doc__ = function.__doc__
+    made.__module__ = function.__module__
+    return made

@@ -1,0 +1,168 @@
+"""What numba functions were compiled with.
+
+numba compiles the values of globals, of variables of outer functions and of what is called into a
+function, and keeps them when they change later. A derivative made after such a change would be one
+of another function. So what a function names is hashed whenever numba compiles it, and compared
+when a derivative is made.
+"""
+
+from __future__ import annotations
+
+import builtins
+import weakref
+from typing import Any
+
+import numba
+import numpy as np
+from numba.core import event, ir, types
+from numba.core.registry import CPUDispatcher
+
+from tapegrad.transform.errors import TransformError
+from tapegrad.transform.fingerprint import MISSING, Fingerprint, is_library
+
+Items = dict[tuple[int, str, str], bytes]
+
+# of each compiled function, by the types that it was compiled for
+_compiled: weakref.WeakKeyDictionary[Any, dict[Any, Items]] = weakref.WeakKeyDictionary()
+_derivatives: weakref.WeakKeyDictionary[Any, weakref.WeakSet[Any]] = weakref.WeakKeyDictionary()
+
+
+class _Listener(event.Listener):
+    """Notes what every function names at the time that numba compiles it."""
+
+    def on_start(self, event: Any) -> None:
+        dispatcher, args = event.data.get("dispatcher"), event.data.get("args")
+        if not isinstance(dispatcher, CPUDispatcher) or _is_generated(dispatcher):
+            return
+        try:
+            items = Fingerprint(dispatcher, frozen=True).items
+        except Exception:  # an object that cannot be looked at; it is numba that is at work here
+            return
+        _compiled.setdefault(dispatcher, {})[tuple(args)] = items
+        settle(dispatcher, plain(args), items)
+
+    def on_end(self, event: Any) -> None:
+        """Keep what was noted; of a compilation that failed there is no code to compare with."""
+
+
+event.register("numba:compile", _Listener())
+
+
+def _is_generated(dispatcher: Any) -> bool:
+    scope = dispatcher.py_func.__globals__
+    return is_library(scope.get("__name__")) or "_about" in scope or "_calls" in scope
+
+
+def plain(kinds: Any) -> tuple[Any, ...]:
+    """Return types without literal values and omitted defaults."""
+    return tuple(
+        types.unliteral(numba.typeof(k.value) if isinstance(k, types.Omitted) else k) for k in kinds
+    )
+
+
+def enter(root: Any, derivative: Any) -> None:
+    """Note a derivative of a function, which is made again when the function changes."""
+    _derivatives.setdefault(root, weakref.WeakSet()).add(derivative)
+
+
+def settle(root: Any, kinds: tuple[Any, ...], items: Items) -> None:
+    """Forget the derivatives of a function that were made with other values than it now has."""
+    for derivative in list(_derivatives.get(root, ())):
+        if any(known[: len(kinds)] == kinds and made != items for known, made in derivative.made()):
+            derivative.forget()
+
+
+def forget(root: Any) -> None:
+    """Forget all derivatives of a function."""
+    for derivative in list(_derivatives.get(root, ())):
+        derivative.forget()
+
+
+def below(root: Any) -> list[Any]:
+    """Return the user's compiled functions that a function calls, and itself, callees first."""
+    found = Fingerprint(root, frozen=True).dispatchers
+    return [d for d in found if isinstance(d, CPUDispatcher) and not _is_generated(d)]
+
+
+def check(root: Any, kinds: tuple[Any, ...]) -> Items:
+    """Return the hashes of what a function names; refuse if numba compiled it with other values.
+
+    Parameters
+    ----------
+    root
+        A compiled function.
+    kinds
+        Types of its arguments; what it was compiled to for others does not matter.
+
+    Raises
+    ------
+    TransformError
+        If it, or a function that it calls, was compiled before something that it names changed.
+    """
+    now = Fingerprint(root, frozen=True)
+    stale, changed = [], None
+    for dispatcher in below(root):
+        current = now if dispatcher is root else Fingerprint(dispatcher, frozen=True)
+        for args, code in dispatcher.overloads.items():
+            if dispatcher is root and plain(args) != kinds:
+                continue
+            known = _compiled.get(dispatcher, {}).get(args)
+            found = (
+                _first_difference(known, current.items)
+                if known is not None
+                else _first_rebound(dispatcher.py_func, code.type_annotation)
+            )
+            if found is not None:
+                changed = changed or found
+                stale.append(dispatcher)
+                break
+    if changed is None:
+        return now.items
+    raise _refusal(root, stale, *changed)
+
+
+def _refusal(root: Any, stale: list[Any], function: str, dotted: str) -> TransformError:
+    again = [root] if hasattr(root, "defvjp") else [*stale, *([root] if root.overloads else [])]
+    calls = ", then ".join(f"{d.py_func.__name__}.recompile()" for d in dict.fromkeys(again))
+    return TransformError(
+        f"{dotted!r}, which {function} uses, was changed after {stale[0].py_func.__name__} was "
+        "compiled: numba keeps the old value in it, and a derivative would have the new one; pass "
+        f"it as an argument, or call {calls} after the change"
+    )
+
+
+def _first_difference(known: Items, current: Items) -> tuple[str, str] | None:
+    """Return the function and name of the first value that is another one, callees first."""
+    for key in [*known, *current]:
+        if known.get(key) != current.get(key):
+            return key[1], key[2]
+    return None
+
+
+def _first_rebound(function: Any, annotation: Any) -> tuple[str, str] | None:
+    """Return what has another value than in numba's intermediate code.
+
+    For functions that were compiled before this module was there. Those that numba loaded from
+    its cache have no such code any more.
+    """
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    for block in getattr(annotation, "blocks", {}).values():
+        for statement in block.body:
+            value = getattr(statement, "value", None)
+            if isinstance(value, ir.FreeVar) and value.name in cells:
+                current = cells[value.name].cell_contents
+            elif isinstance(value, ir.Global):
+                current = function.__globals__.get(
+                    value.name, getattr(builtins, value.name, MISSING)
+                )
+            else:
+                continue
+            if not _is_same(value.value, current):
+                return function.__qualname__, value.name
+    return None
+
+
+def _is_same(old: Any, new: Any) -> bool:
+    if isinstance(old, (bool, int, float, complex, str, tuple, np.generic)):
+        return type(old) is type(new) and repr(old) == repr(new)
+    return old is new

@@ -1,0 +1,85 @@
+"""Machine code of generated functions on disk.
+
+numba's own cache unpickles whatever stands in its index and data files. Here each compiled function
+has one file, which is read only if it is trusted and its checksum is right
+(`tapegrad.kernels.cache`), and which is written at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from pathlib import Path
+from typing import Any
+
+from numba.core import types
+from numba.core.caching import NullCache
+from numba.core.compiler import CompileResult
+from numba.core.registry import CPUDispatcher
+from numba.core.serialize import dumps
+
+from tapegrad.kernels import cache
+
+
+class MachineCode(NullCache):
+    """What numba asks for the compiled code of one function.
+
+    Parameters
+    ----------
+    stem
+        Path that the names of the files begin with.
+    key
+        Stands for the text of the function and all that it depends on.
+    """
+
+    def __init__(self, stem: Path, key: str) -> None:
+        self.stem = stem
+        self.key = key
+
+    @property
+    def cache_path(self) -> str:
+        return str(self.stem.parent)
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return the code for a signature, None if there is none that can be used."""
+        target_context.refresh()
+        if _has_identity(sig):
+            return None
+        path, key = self._place(sig, target_context.codegen())
+        content = cache.read(path, key)
+        if content is None:
+            return None
+        try:
+            found = CompileResult._rebuild(target_context, *pickle.loads(content))
+        except Exception as error:
+            cache.report(path, f"cannot be loaded ({type(error).__name__})")
+            return None
+        # a class that cannot be imported comes back as another one
+        return found if tuple(found.signature.args) == tuple(sig) else None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Write the code for a signature, if it holds in another process."""
+        if data.library.has_dynamic_globals or any(not part.can_cache for part in data.lifted):
+            return  # addresses of this process
+        if _has_identity(sig):
+            return
+        path, key = self._place(sig, data.codegen)
+        cache.write(path, key, dumps(data._reduce()))
+
+    def _place(self, sig: Any, codegen: Any) -> tuple[Path, str]:
+        """Return the file for a signature, and what its checksum goes over."""
+        key = repr((self.key, sig, codegen.magic_tuple()))
+        short = hashlib.sha256(key.encode()).hexdigest()[:16]
+        return self.stem.with_name(f"{self.stem.name}-{short}.nbc"), key
+
+
+def _has_identity(sig: Any) -> bool:
+    """Whether a type in a signature is only equal to itself."""
+    return any(isinstance(kind, types.Omitted) for kind in sig)
+
+
+def keep(namespace: dict[str, Any], path: Path, key: str) -> None:
+    """Keep the machine code of the functions of a generated module beside it."""
+    for name, value in namespace.items():
+        if isinstance(value, CPUDispatcher) and value.py_func.__globals__ is namespace:
+            value._cache = MachineCode(path.with_name(f"{path.stem}.{name}"), f"{key} {name}")
