@@ -9,6 +9,7 @@ import collections
 import dataclasses
 import faulthandler
 import functools
+import gc
 import os
 import pathlib
 import re
@@ -109,8 +110,10 @@ def warm():
     from .comparison import outcome_of
     from .writer import program_of
 
-    for seed in range(-1, -13, -1):
+    for seed in range(-1, -25, -1):
         outcome_of(program_of(seed), compiled=False)
+    gc.collect()
+    gc.freeze()
 
 
 class Tally:
@@ -158,30 +161,49 @@ class Tally:
             print(f"{len(seeds):8} {name}: seeds {seeds[:12]}")
 
 
+def smaller(options, compiled, wanted, program):
+    """A small program that is wrong in the same way, found in this process."""
+    from .comparison import outcome_of
+    from .shrink import shrunk
+
+    def fails(candidate):
+        outcome, text = outcome_of(candidate, compiled=compiled, sure=False)
+        return outcome in BAD and (outcome == wanted == "wrong" or kind(outcome, text) == wanted)
+
+    return shrunk(program, fails, options.shrink_seconds)
+
+
 def smallest(options, folder, seed):
-    """The failing program of a seed, made smaller, and what it does when compiled."""
-    from .processes import isolated
+    """The failing program of a seed, made smaller, and what it does."""
+    from .processes import Lost, isolated
     from .shrink import shrunk
     from .writer import program_of
 
     program = program_of(seed)
-    run = functools.partial(isolated, judge_text, folder=folder, limit=options.timeout)
     for compiled in (False, True):
-        first = run((program, compiled))
+        first = isolated(judge_text, (program, compiled), folder, options.timeout)
         if first.outcome in BAD:
             break
     else:
         return program, "does not fail alone: " + first.outcome
-    wanted = kind(first.outcome, first.text)
+    if not isinstance(first, Lost):
+        wanted = "wrong" if first.outcome == "wrong" else kind(first.outcome, first.text)
+        work = functools.partial(smaller, options, compiled, wanted)
+        limit = options.shrink_seconds + options.timeout
+        found = isolated(work, program, folder, limit)
+        program = program if isinstance(found, Lost) else found
+    else:
 
-    def fails(candidate):
-        found = run((candidate, compiled))
-        if first.outcome == "wrong":
-            return found.outcome == "wrong"
-        return found.outcome in BAD and kind(found.outcome, found.text) == wanted
+        def fails(candidate):
+            found = isolated(judge_text, (candidate, compiled), folder, options.timeout)
+            return found.outcome == first.outcome
 
-    program = shrunk(program, fails, options.shrink_seconds)
-    shown = [f"{'compiled' if c else 'run by Python'}: {(r := run((program, c))).outcome}: {r.text.strip()[-600:]}" for c in (False, True)]
+        program = shrunk(program, fails, options.shrink_seconds)
+    shown = []
+    for compiled in (False, True):
+        found = isolated(judge_text, (program, compiled), folder, options.timeout)
+        how = "compiled" if compiled else "run by Python"
+        shown.append(f"{how}: {found.outcome}: {found.text.strip()[-600:]}")
     return program, "\n".join(shown)
 
 

@@ -203,22 +203,32 @@ class Comparison:
             same("gradient times tangents beside jvp", total, slope, self.close, scale)
 
 
-def outcome_of(program, second=False, compiled=True, forward=True):
+def outcome_of(program, second=False, compiled=True, forward=True, sure=True):
     """What became of a program, in a word, and in full where it failed.
 
     "right", "refused", "unsmooth" (differences cannot judge it), "different" (numba and Python
     compute different values), "invalid" (numba does not take it), "wrong", "failed" (an exception
-    that is no refusal).
+    that is no refusal). Without `sure` a wrong program may also be one where numba itself computes
+    something else than Python, which takes time to find out.
     """
-    comparison = Comparison(program, compiled)
-    points = comparison.smooth()
+    try:
+        comparison = Comparison(program, compiled)
+        points = comparison.smooth()
+    except Exception:
+        return "invalid", traceback.format_exc()
     if not points:
         return "unsmooth", ""
     try:
         try:
             comparison.check(points, forward, second)
             return "right", ""
+        except tg.TransformError as error:
+            if "numba finds no types" in str(error):
+                comparison.agrees(points[0][0])  # which raises Invalid if the program is to blame
+            raise
         except Exception:
+            if not sure:
+                raise
             # is it our fault? Only now the plain function is compiled
             agreeing = [point for point in points if comparison.agrees(point[0])]
             if not agreeing:

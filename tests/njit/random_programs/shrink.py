@@ -44,8 +44,8 @@ def valid(program):
 def variant(program, position):
     """The program without its part of a number; None if it has fewer parts."""
     tree = ast.parse(program.source)
-    cuts = [*function_cuts(tree), *statement_cuts(tree), *expression_cuts(tree)]
-    cuts += argument_cuts(tree, program)
+    cuts = [*function_cuts(tree), *statement_cuts(tree), *argument_cuts(tree, program)]
+    cuts += expression_cuts(tree)
     if position >= len(cuts):
         return None
     changes = cuts[position]() or {}
