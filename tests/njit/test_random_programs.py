@@ -179,6 +179,8 @@ def test_wrong_is_seen():
     """A derivative that is not the program's is called wrong."""
     program = Program(HALF, ("float", "float", "vector"), 2, (0, 1, 2), 0)
     comparison = Comparison(program, compiled=False)
-    points = [(point, {k: 1.001 * s for k, s in slopes.items()}) for point, slopes in comparison.smooth()]
+    points = [
+        (point, {k: 1.001 * s for k, s in slopes.items()}) for point, slopes in comparison.smooth()
+    ]
     with pytest.raises(AssertionError, match="gradient of argument"):
         comparison.check(points)

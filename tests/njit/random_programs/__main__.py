@@ -13,6 +13,7 @@ import gc
 import os
 import pathlib
 import re
+import resource
 import shutil
 import sys
 import tempfile
@@ -30,14 +31,21 @@ BAD = "wrong", "failed", "crashed", "timeout", "invalid"
 
 
 def parsed():
-    parser = argparse.ArgumentParser(prog="python -m tests.njit.random_programs", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.njit.random_programs", description=__doc__
+    )
     parser.add_argument("--programs", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0, help="of the first program; then count up")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so many")
-    parser.add_argument("--compiled", type=int, default=20, help="of so many programs one is compiled; 0: none")
+    parser.add_argument(
+        "--compiled", type=int, default=20, help="of so many programs one is compiled; 0: none"
+    )
     parser.add_argument("--forward", type=int, default=2, help="of so many, one has forward mode")
     parser.add_argument("--second", type=int, default=12, help="of so many, one has second order")
+    parser.add_argument(
+        "--cross", type=int, default=3, help="of so many that are not smooth, one compares modes"
+    )
     parser.add_argument("--timeout", type=float, default=60.0, help="seconds for one program")
     parser.add_argument("--shrink", type=int, default=10, help="make so many failures smaller")
     parser.add_argument("--shrink-seconds", type=float, default=60.0, help="for each of them")
@@ -77,6 +85,7 @@ def judge(options, seed):
         second=bool(options.second) and seed % options.second == 1,
         compiled=compiled,
         forward=bool(options.forward) and seed % options.forward == 0,
+        cross=bool(options.cross) and seed % options.cross == 0,
     )
     return Result(outcome, text, program.shapes, compiled)
 
@@ -102,7 +111,11 @@ def kind(outcome, text):
     if outcome == "failed":
         lines = text.strip().splitlines()
         return f"{outcome}: {reason(lines[-1])}"
-    return f"{outcome}: {reason(text)}" if outcome != "wrong" else "wrong: " + text.split(" of ")[0][:40]
+    return (
+        f"{outcome}: {reason(text)}"
+        if outcome != "wrong"
+        else "wrong: " + text.split(" of ")[0][:40]
+    )
 
 
 def warm():
@@ -137,6 +150,8 @@ class Tally:
             self.examples.setdefault(why, seed)
         if result.outcome in ("right", "refused", "wrong"):
             self.shapes.update(result.shapes)
+        if result.outcome == "disagree":
+            print(f"seed {seed}: disagree: {result.text}", flush=True)
         if result.outcome in BAD:
             self.failures[kind(result.outcome, result.text)].append(seed)
             print(f"seed {seed}: {result.outcome}: {result.text.strip()[-700:]}", flush=True)
@@ -147,11 +162,14 @@ class Tally:
     def show(self):
         seconds = time.monotonic() - self.start
         total = sum(self.outcomes.values())
-        print(f"\n{total} programs in {seconds:.0f} s: {total / seconds:.2f} per second, {self.compiled} compiled")
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        work = used.ru_utime + used.ru_stime
+        print(f"\n{total} programs, {self.compiled} of them compiled, in {seconds:.0f} seconds")
+        print(f"{total / seconds:.2f} a second; {total / max(work, 1e-9):.2f} a second of a core")
         for outcome, count in self.outcomes.most_common():
             print(f"{count:8} {outcome:10} {100 * count / max(total, 1):6.2f} %")
-        refused = self.outcomes["refused"]
-        print(f"refused: {100 * refused / max(self.judged(), 1):.2f} % of the {self.judged()} that can be judged")
+        share = 100 * self.outcomes["refused"] / max(self.judged(), 1)
+        print(f"refused: {share:.2f} % of the {self.judged()} that can be judged")
         for why, count in self.reasons.most_common():
             print(f"{count:8} {why}  (seed {self.examples[why]})")
         print("\nin judged programs:")

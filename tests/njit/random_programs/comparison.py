@@ -189,7 +189,7 @@ class Comparison:
         same(f"hvp of argument {argnum} at point {point}", got, expected, close, 0.1 * scale)
 
     def modes_agree(self):
-        """Where differences judge nothing, the tangent is still the gradient times a tangent."""
+        """Compare tangent and gradient times a tangent, where differences judge nothing."""
         function = self.function()
         argnums, tangents = self.program.argnums, self.program.tangents(0)
         gradient = self.usable(tg.value_and_grad(function, argnums=argnums))
@@ -200,25 +200,33 @@ class Comparison:
         total = sum(np.sum(t * g) for t, g in zip(tangents.values(), found, strict=True))
         scale = max(1.0, *(float(np.max(np.abs(g), initial=0.0)) for g in found))
         if np.isfinite(total) and np.isfinite(slope):
-            same("gradient times tangents beside jvp", total, slope, self.close, scale)
+            with contextlib.suppress(Wrong):
+                same("gradient times tangents beside jvp", total, slope, self.close, scale)
+                return "unsmooth", ""
+            return "disagree", f"gradient times tangents: {total!r}, jvp: {slope!r}"
+        return "unsmooth", ""
 
 
-def outcome_of(program, second=False, compiled=True, forward=True, sure=True):
+def outcome_of(program, second=False, compiled=True, forward=True, sure=True, cross=False):
     """What became of a program, in a word, and in full where it failed.
 
     "right", "refused", "unsmooth" (differences cannot judge it), "different" (numba and Python
     compute different values), "invalid" (numba does not take it), "wrong", "failed" (an exception
     that is no refusal). Without `sure` a wrong program may also be one where numba itself computes
-    something else than Python, which takes time to find out.
+    something else than Python, which takes time to find out. With `cross`, forward and reverse mode
+    are compared with each other where differences judge nothing: "disagree" may be a kink at which
+    both are right.
     """
     try:
         comparison = Comparison(program, compiled)
         points = comparison.smooth()
     except Exception:
         return "invalid", traceback.format_exc()
-    if not points:
+    if not points and not cross:
         return "unsmooth", ""
     try:
+        if not points:
+            return comparison.modes_agree()
         try:
             comparison.check(points, forward, second)
             return "right", ""

@@ -174,7 +174,7 @@ class Expressions(Chooser):
     def number_call(self, scope):
         """A number that a call makes, perhaps a part of its result."""
         helper = self.pick(self.callable_helpers(*self.with_numbers()))
-        if helper.result not in ("float",):
+        if helper.result != "float":
             self.note("part of the result of a call")
         return self.number_in(scope, self.call(scope, helper), helper.result)
 

@@ -72,12 +72,12 @@ def blocks(tree):
         for field in ("body", "orelse"):
             block = getattr(node, field, None)
             if isinstance(block, list) and block and not isinstance(node, ast.Module):
-                yield node, field, block
+                yield field, block
 
 
 def statement_cuts(tree):
     cuts = []
-    for node, field, block in blocks(tree):
+    for field, block in blocks(tree):
         for k, statement in enumerate(block):
 
             def leave_out(block=block, k=k, field=field):
