@@ -5,49 +5,40 @@ import functools
 import os
 import signal
 
-import hypothesis as hp
 import numpy as np
 import pytest
-from random_programs import Program, Reference, Unsmooth, program_of, programs
+from random_programs import Program, Reference, Unsmooth, program_of
 from random_programs.comparison import Comparison, outcome_of
 from random_programs.processes import Lost, isolated
 from random_programs.shrink import shrunk
 
 
-def compare(examples, **how):
-    """Compare so many programs; few of them may be refused."""
-    counts = collections.Counter()
+def compare(seeds, **how):
+    """Compare the programs of some seeds; few of them may be refused.
 
-    @hp.settings(
-        max_examples=examples,
-        derandomize=True,
-        deadline=None,
-        database=None,
-        suppress_health_check=list(hp.HealthCheck),
-    )
-    @hp.given(programs())
-    def run(program):
+    ``python -m tests.njit.random_programs --programs 1 --seed ...`` makes one that fails smaller.
+    """
+    counts = collections.Counter()
+    for seed in seeds:
+        program = program_of(seed)
         outcome, text = outcome_of(program, **how)
         counts[outcome] += 1
-        assert outcome not in ("wrong", "failed", "invalid"), f"{text}\n{program}"
-        hp.assume(outcome == "right")
-
-    run()
-    assert counts["right"] >= examples
+        assert outcome not in ("wrong", "failed", "invalid"), f"seed {seed}: {text}\n{program}"
+    assert counts["right"] >= 0.5 * len(seeds), counts
     # of so few programs one proves nothing
     assert counts["refused"] <= 1 + 0.15 * counts["right"], counts
 
 
 def test_compiled():
-    compare(6)
+    compare(range(10))
 
 
 def test_second_order():
-    compare(2, second=True)
+    compare(range(10, 14), second=True)
 
 
 def test_run_by_python():
-    compare(40, compiled=False)
+    compare(range(20, 80), compiled=False)
 
 
 KNOWN = """

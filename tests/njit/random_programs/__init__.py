@@ -4,6 +4,6 @@
 """
 
 from .reference import Reference, Unsmooth
-from .writer import Author, Program, program_of, programs
+from .writer import Author, Program, program_of
 
-__all__ = ["Author", "Program", "Reference", "Unsmooth", "program_of", "programs"]
+__all__ = ["Author", "Program", "Reference", "Unsmooth", "program_of"]

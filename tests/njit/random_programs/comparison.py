@@ -10,12 +10,11 @@ import tempfile
 import traceback
 
 import numpy as np
-from numba.core.dispatcher import Dispatcher
 from numba.core.errors import NumbaError
 
 import tapegrad as tg
 
-from .interpret import Interpreter, only_types
+from .interpret import Interpreter, keep_from_compiling
 from .reference import Reference, Unsmooth
 
 NUMBERS = itertools.count()
@@ -100,9 +99,7 @@ class Comparison:
         """The program's function, in a module of its own."""
         module = load(self.program.source)
         if not self.compiled:
-            for value in vars(module).values():
-                if isinstance(value, Dispatcher):
-                    only_types(value)
+            keep_from_compiling(module)
         return module.f
 
     def usable(self, derivative):

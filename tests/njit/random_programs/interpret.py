@@ -44,11 +44,18 @@ class _TypesOnly(compiler.CompilerBase):
         return [manager]
 
 
+def keep_from_compiling(module):
+    """Keep a module's functions from being compiled where numba asks for types of results."""
+    found = [value for value in vars(module).values() if isinstance(value, Dispatcher)]
+    codes = [dispatcher.py_func.__code__ for dispatcher in found]
+    if any(code.co_name in code.co_names for code in codes):
+        return  # numba wants compiled code of a function that calls itself, and of what it calls
+    for dispatcher in found:
+        only_types(dispatcher)
+
+
 def only_types(dispatcher):
-    """Keep a function from being compiled where numba asks for the type of its result."""
-    code = dispatcher.py_func.__code__
-    if code.co_name in code.co_names:
-        return  # numba wants compiled code of a function that calls itself
+    """Keep a function from being compiled."""
     known = {}
 
     def get_call_template(args, kws):

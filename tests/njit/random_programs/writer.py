@@ -7,7 +7,6 @@ construction.
 import dataclasses
 import random
 
-import hypothesis.strategies as st
 import numpy as np
 
 from .helpers import Helpers
@@ -124,9 +123,3 @@ class Author(Helpers):
 def program_of(seed):
     """The program of a seed."""
     return Author(random.Random(seed).randrange).module()
-
-
-@st.composite
-def programs(draw):
-    """Random programs."""
-    return Author(lambda n: draw(st.integers(0, n - 1))).module()
