@@ -35,7 +35,7 @@ class ArrayExpressions(Expressions):
             joined=bool(scope.vectors) and length > 1,
             one=2 * depth,
             two=2 * depth,
-            scaled=depth,
+            scaled=2 * depth,
             where=depth,
             guarded=depth,
         )
@@ -88,6 +88,9 @@ class ArrayExpressions(Expressions):
             return self.pick(WHOLE_TWO).format(group(first), group(second))
         if kind == "where":
             return f"np.where({first} > 0.15, {first}, {group(self.atom(scope))} * {group(first)})"
+        if self.chance(1, 3):
+            # a sum whose tangent is that of the array alone
+            return f"{group(first)} {self.pick(['+', '-'])} {self.pick(['1.0', self.atom(scope)])}"
         return f"{group(self.atom(scope))} * {group(first)}"
 
     def fresh_vector(self, scope, length):
