@@ -242,10 +242,11 @@ def main():
         tally = Tally()
         end = time.monotonic() + options.seconds
         seeds = range(options.seed, options.seed + options.programs)
-        waiting = (seed for seed in seeds if time.monotonic() < end)
         work = functools.partial(judge, options)
-        for seed, result in results(work, waiting, folder, options.processes, options.timeout):
+        for seed, result in results(work, seeds, folder, options.processes, options.timeout):
             tally.add(seed, result)
+            if time.monotonic() > end:
+                break
             if sum(tally.outcomes.values()) % 1000 == 0:
                 print(dict(tally.outcomes), flush=True)
         tally.show()

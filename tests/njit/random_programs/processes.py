@@ -43,7 +43,9 @@ class Worker:
         self.since = time.monotonic()
         self.folder = folder / f"worker_{time.monotonic_ns()}"
         self.connection, other = CONTEXT.Pipe(duplex=False)
-        self.process = CONTEXT.Process(target=_serve, args=(other, work, items, self.folder))
+        self.process = CONTEXT.Process(
+            target=_serve, args=(other, work, items, self.folder), daemon=True
+        )
         self.process.start()
         other.close()
 
@@ -104,30 +106,34 @@ def results(work, items, folder, processes, limit):
                 return
             workers.append(Worker(work, chunk, folder))
 
-    refill()
-    while workers:
-        ready = multiprocessing.connection.wait([w.connection for w in workers], timeout=1.0)
-        for worker in list(workers):
-            lost = None
-            if worker.connection in ready:
-                try:
-                    found = worker.receive()
-                except EOFError:
+    try:
+        refill()
+        while workers:
+            ready = multiprocessing.connection.wait([w.connection for w in workers], timeout=1.0)
+            for worker in list(workers):
+                lost = None
+                if worker.connection in ready:
+                    try:
+                        found = worker.receive()
+                    except EOFError:
+                        workers.remove(worker)
+                        lost = Lost("crashed", worker.end())
+                    else:
+                        if found is not None:
+                            yield found
+                        continue
+                elif worker.late(limit):
                     workers.remove(worker)
-                    lost = Lost("crashed", worker.end())
-                else:
-                    if found is not None:
-                        yield found
-                    continue
-            elif worker.late(limit):
-                workers.remove(worker)
-                worker.end(kill=True)
-                lost = Lost("timeout", f"not done in {limit:g} seconds")
-            if lost is not None:
-                if worker.items:
-                    yield worker.items.popleft(), lost
-                    waiting.extend(worker.items)
-                refill()
+                    worker.end(kill=True)
+                    lost = Lost("timeout", f"not done in {limit:g} seconds")
+                if lost is not None:
+                    if worker.items:
+                        yield worker.items.popleft(), lost
+                        waiting.extend(worker.items)
+                    refill()
+    finally:
+        for worker in workers:
+            worker.end(kill=True)
 
 
 def isolated(work, item, folder, limit):
