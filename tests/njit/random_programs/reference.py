@@ -7,6 +7,7 @@ whose neighbours take other branches raises `Unsmooth`.
 
 import ast
 import builtins
+import collections
 import itertools
 import operator
 import types
@@ -89,19 +90,31 @@ class Recorder:
             raise Unsmooth("near a branch")
         return self.decide(int(pick(array)))
 
+    def order(self, array):
+        """Indices that sort, of elements that stand apart."""
+        if array.size > 1 and np.min(np.diff(np.sort(array))) < MARGIN:
+            raise Unsmooth("near a branch")
+        return self.decide(np.argsort(array))
+
+    def whole_maximum(self, left, right):
+        self.compare(left, "Gt", right)
+        return np.maximum(left, right)
+
     def namespace(self):
         """Names that a program may use."""
         numpy = types.SimpleNamespace(**vars(np))
-        numpy.float64 = LONG
-        numpy.zeros = lambda shape: np.zeros(shape, LONG)
-        numpy.ones = lambda shape: np.ones(shape, LONG)
+        numpy.float64 = numpy.float32 = LONG
+        numpy.zeros = lambda shape, dtype=LONG: np.full(shape, 0, dtype)
+        numpy.ones = lambda shape, dtype=LONG: np.full(shape, 1, dtype)
         # what is read before it is written shows as nan
-        numpy.empty = lambda shape: np.full(shape, np.nan, LONG)
-        numpy.empty_like = lambda like: np.full(like.shape, np.nan, LONG)
-        numpy.full = lambda shape, value: np.full(shape, value, LONG)
+        numpy.empty = lambda shape, dtype=LONG: np.full(shape, nothing(dtype), dtype)
+        numpy.empty_like = lambda like: np.full(like.shape, nothing(like.dtype), like.dtype)
+        numpy.full = lambda shape, value, dtype=LONG: np.full(shape, value, dtype)
         numpy.linspace = lambda *args: np.linspace(*args, dtype=LONG)
         numpy.array = as_long
+        numpy.argsort = self.order
         numpy.abs = self.absolute
+        numpy.maximum = self.whole_maximum
         numpy.argmin = lambda array: self.picked(array, np.argmin)
         numpy.argmax = lambda array: self.picked(array, np.argmax)
         numpy.min = lambda array: array.ravel()[self.picked(array, np.argmin)]
@@ -115,6 +128,7 @@ class Recorder:
             "__builtins__": builtins,
             "__name__": "reference",
             "np": numpy,
+            "collections": collections,
             "math": math,
             "float": lambda value: value if is_real(value) else float(value),
             "int": self.integer,
@@ -123,6 +137,11 @@ class Recorder:
             "min": self.smallest,
             "_compare": self.compare,
         }
+
+
+def nothing(dtype):
+    """What stands in an array that was not written."""
+    return np.nan if np.dtype(dtype).kind == "f" else 0
 
 
 def as_long(values):
@@ -135,6 +154,8 @@ class Instrumented(ast.NodeTransformer):
 
     def visit_Compare(self, node):
         self.generic_visit(node)
+        if isinstance(node.ops[0], ast.Is | ast.IsNot):
+            return node
         arguments = [node.left]
         for op, right in zip(node.ops, node.comparators, strict=True):
             arguments += [ast.Constant(type(op).__name__), right]
@@ -243,9 +264,10 @@ class Reference:
             result[index] = self.difference(self.value_on(trace), args, {argnum: unit})
         return result[()]
 
-    def hessian_vector(self, args, argnum, tangent):
-        """Derivative along a tangent of the gradient with respect to the same argument."""
+    def mixed(self, args, argnum, first, second):
+        """Second derivative along two tangents of one argument."""
         _, _, trace = self.run(args)
+        value = self.value_on(trace)
         return self.difference(
-            lambda moved: self.gradient_on(trace, moved, argnum), args, {argnum: tangent}
+            lambda moved: self.difference(value, moved, {argnum: first}), args, {argnum: second}
         )

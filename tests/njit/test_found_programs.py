@@ -1,0 +1,345 @@
+"""Programs that random ones were made smaller to, after their derivatives had been wrong.
+
+Each of them is right now, or refused with the line and a way out.
+"""
+
+import re
+
+import numpy as np
+import pytest
+from check import check, module
+
+import tapegrad as tg
+
+HEADER = """\
+import collections
+import math
+
+import numpy as np
+from numba import njit
+
+import tapegrad as tg
+
+State = collections.namedtuple("State", "level grid")
+"""
+A = np.array([0.3, -0.4, 0.8])
+B = np.array([-0.5, 0.6, 0.2])
+
+# name: (text, arguments)
+FOUND = {
+    "work array of a callee, made again and not filled": (
+        """
+@tg.njit
+def h(p, q):
+    w = q.copy()
+    w[1] += p
+    return np.sum(w * w)
+
+@tg.njit
+def f(x, a):
+    return h(x, a) + x
+""",
+        (0.8, A),
+    ),
+    "filled by calls, one element read": (
+        """
+@tg.njit
+def g(p, q):
+    w = q.copy()
+    w[1] += p
+    return np.sum(w * w)
+
+@tg.njit
+def h(p, q):
+    w = np.empty_like(q)
+    for i in range(3):
+        w[i] = g(p, q)
+    return w
+
+@tg.njit
+def f(x, a):
+    return h(x, a)[0]
+""",
+        (0.8, A),
+    ),
+    "view of a new array comes back": (
+        """
+@tg.njit
+def h(q):
+    w = np.concatenate((q[2:0:-1], q[1:]))
+    return w[1:]
+
+@tg.njit
+def f(a):
+    a[:] = h(a)
+    return np.sum(a)
+""",
+        (A,),
+    ),
+    "element added to after a call that writes it": (
+        """
+@tg.njit
+def h(p, q):
+    q *= p
+    return p
+
+@tg.njit
+def f(x, a):
+    a[1] *= np.sin(h(x, a))
+    return x + np.sum(a)
+""",
+        (0.8, A),
+    ),
+    "call between two bounds, which writes": (
+        """
+@tg.njit
+def h(p, q):
+    q[1] *= 0.5
+    return p * q[1]
+
+@tg.njit
+def f(x, a):
+    u = x if not -0.5 < h(x, a) < 0.4 else 2.0 * x
+    return u + np.sum(a)
+""",
+        (0.8, A),
+    ),
+    "reshaped new array comes back": (
+        """
+@tg.njit
+def h(p, q):
+    w = np.concatenate((q, np.full(3, p)))
+    return w.reshape((2, 3))
+
+@tg.njit
+def f(x, a):
+    return np.sum(h(x, a))
+""",
+        (0.8, A),
+    ),
+    "one of two arrays by two returns": (
+        """
+@njit
+def h(p, q, r):
+    w = np.empty(2)
+    for i in range(2):
+        w[i] = q.max()
+    z = r[:, -1].copy()
+    if not p < 0.3:
+        return z
+    return w
+
+@tg.njit
+def f(a):
+    y = h(-1.1, a, np.full((2, 2), 0.3))
+    z = y
+    return np.sum(z)
+""",
+        (A,),
+    ),
+    "reversed part of a filled array comes back": (
+        """
+@njit
+def h(p):
+    w = np.empty(4)
+    for i in range(4):
+        w[i] = p
+    v = w[2::-1]
+    return v
+
+@tg.njit
+def f(a):
+    a += h(a[0])
+    return a[1]
+""",
+        (A,),
+    ),
+    "one array twice, the first read": (
+        """
+@tg.njit
+def h(p, q):
+    w = np.concatenate((q[np.array([0])], np.full(2, p)))
+    return w, w
+
+@tg.njit
+def f(a, b):
+    a *= h(a[0], b)[0]
+    return np.sum(a)
+""",
+        (A, B),
+    ),
+    "an array and a slice of all of it": (
+        """
+@tg.njit
+def h(p, q):
+    w = np.empty_like(q)
+    for i in range(3):
+        w[i] = p
+    return w, w[:]
+
+@tg.njit
+def f(x, a):
+    y = a.copy()
+    r, s = h(x, y)
+    return np.sum(s)
+""",
+        (0.8, A),
+    ),
+    "call within a call that leaves out an option, a tuple given": (
+        """
+@njit
+def g(p, q, mode="sin", weight=None, pair=(0.3, 0.8)):
+    u = 1.5
+    if mode == "tanh":
+        u = p * pair[0]
+    if weight is None:
+        return u + q[1] * pair[1]
+    return u * weight
+
+@njit
+def h(p, q):
+    return g(q[0], q, mode="tanh", pair=(0.3, 0.8))
+
+@tg.njit
+def f(x, a):
+    a[0] -= h(1.5, a)
+    return x * a[0]
+""",
+        (0.8, A),
+    ),
+    "greatest element in a callee, of an array that is written later": (
+        """
+@tg.njit
+def h(q):
+    u = q.max()
+    return u
+
+@tg.njit
+def f(a, b):
+    b[:] += h(a)
+    a[2::-1] += b
+    return np.sum(a)
+""",
+        (A, B),
+    ),
+    "view of a filled array, in a loop": (
+        """
+@njit
+def h(q):
+    w = np.zeros_like(q)
+    for i in range(3):
+        w[i] = q[0]
+    v = w[:]
+    return v
+
+@tg.njit
+def f(a):
+    w = np.zeros(3)
+    for i in range(3):
+        w[i] = np.sum(h(a))
+    return np.sum(w)
+""",
+        (A,),
+    ),
+    "copy in a callee, of an array that is written later": (
+        """
+@njit
+def h(q):
+    w = q.copy()
+    return np.sum(w * q)
+
+@tg.njit
+def f(x, a):
+    u = h(a)
+    a[1] -= a[0]
+    return u * x
+""",
+        (0.8, A),
+    ),
+    "transpose of a matrix filled in a callee": (
+        """
+@njit
+def h(p):
+    w = np.empty((4, 2))
+    for i in range(4):
+        for j in range(2):
+            w[i, j] = p
+    return w.T
+
+@tg.njit
+def f(a):
+    r = h(a[2])
+    return np.sum(r)
+""",
+        (A,),
+    ),
+    "column of a matrix filled by calls in a callee": (
+        """
+@njit
+def g(q):
+    w = np.full(4, q[0])
+    return w, w
+
+@njit
+def h(q):
+    w = np.empty((3, 2))
+    for i in range(3):
+        for j in range(2):
+            w[i, j] = np.sum(g(q)[1])
+    return w[:, 1]
+
+@tg.njit
+def f(a):
+    a += h(a)
+    return np.sum(a)
+""",
+        (A,),
+    ),
+    "elements of a copy changed by one of them": (
+        """
+@tg.njit
+def h(q):
+    w = q.copy()
+    for i in range(3):
+        w[i] *= w[1]
+    return np.max(w)
+
+@tg.njit
+def f(x, a):
+    v = a[2:4:2]
+    x += h(np.concatenate((a[np.array([0, 2])], v)))
+    return x
+""",
+        (0.8, A),
+    ),
+    "one number of a new matrix, by a computed position": (
+        """
+@tg.njit
+def h(q):
+    w = np.concatenate((q, q[np.array([1, 2, 2])]))
+    return w.reshape((2, 3))
+
+@tg.njit
+def f(a, n):
+    return h(a)[n % 2, n]
+""",
+        (A, 1),
+    ),
+}
+
+
+def refusal(f, args):
+    """What is said where a program is refused; None where its derivatives are right."""
+    try:
+        check(f, *args)
+    except tg.TransformError as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_right_or_refused(name):
+    text, args = FOUND[name]
+    said = refusal(module(HEADER + text), args)
+    # the user's file and line, and what to do
+    assert said is None or re.search(r'File "[^"]*given_\d+\.py", line \d+', said), said
