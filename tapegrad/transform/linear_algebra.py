@@ -261,7 +261,6 @@ declare("solve_2", "a", "b", calls=False)
 declare("inv", "a")
 declare("det", "a")
 declare("cholesky", "a")
-declare("matrix_power", "a", "n")
 declare("pinv", "a")
 declare("eigvalsh", "a")
 
@@ -395,35 +394,6 @@ def det_push_a(a, a_dot, z):
     if z == 0.0:
         found = np.sum(cofactors(a) * a_dot)
     return found
-
-
-@derivative
-def matrix_power_pull_a(a, a_bar, n, g):
-    base = np.linalg.inv(a) if n < 0 else a.copy()
-    total = np.zeros_like(base)
-    turned = np.ascontiguousarray(base.T)
-    for k in range(abs(n)):
-        left = np.linalg.matrix_power(turned, k)
-        right = np.linalg.matrix_power(turned, abs(n) - 1 - k)
-        total += np.dot(np.dot(left, np.ascontiguousarray(g)), right)
-    if n < 0:
-        a_bar -= np.dot(np.dot(turned, total), turned)
-    else:
-        a_bar += total
-
-
-@derivative
-def matrix_power_push_a(a, a_dot, n):
-    base = np.linalg.inv(a) if n < 0 else a.copy()
-    tangent = np.ascontiguousarray(a_dot)
-    if n < 0:
-        tangent = -np.dot(np.dot(base, tangent), base)
-    total = np.zeros_like(base)
-    for k in range(abs(n)):
-        left = np.linalg.matrix_power(base, k)
-        right = np.linalg.matrix_power(base, abs(n) - 1 - k)
-        total += np.dot(np.dot(left, tangent), right)
-    return total
 
 
 @jit

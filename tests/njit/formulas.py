@@ -81,7 +81,6 @@ TABLE = {
     "det": (np.linalg.det, [{"a": Q}, {"a": Q * np.array([0.0, 1.0, 2.0])}]),
     "pinv": (np.linalg.pinv, [{"a": M}, {"a": HIGH}]),
     "cholesky": (lambda a: np.linalg.cholesky(symmetric(a)), [{"a": Q @ Q.T}]),
-    "matrix_power": (np.linalg.matrix_power, [{"a": Q, "n": n} for n in (0, 1, 3, -2)]),
     "eigvalsh": (lambda a: np.linalg.eigvalsh(symmetric(a)), [{"a": symmetric(Q)}]),
     "svd": (np.linalg.svd, [{"a": M, "full_matrices": False}, {"a": HIGH, "full_matrices": False},
                             {"a": Q, "full_matrices": True}]),
