@@ -378,9 +378,24 @@ ruled(cofactors, cofactors_pull, cofactors_tangent)
 ruled(cofactors_tangent, cofactors_tangent, beyond)
 
 
+@jit
+def is_regular(a, z):
+    """Whether a determinant z is so large that the inverse is accurate.
+
+    Compared with the product of the lengths of the rows, the bound of Hadamard.
+    """
+    bound = 1.0
+    for i in range(a.shape[0]):
+        square = 0.0
+        for j in range(a.shape[1]):
+            square += a[i, j] * a[i, j]
+        bound *= np.sqrt(square)
+    return abs(z) > 1e-3 * bound
+
+
 @derivative
 def det_pull_a(a, a_bar, z, g):
-    if z != 0.0:
+    if is_regular(a, z):
         a_bar += (g * z) * np.linalg.inv(a).T
     else:
         a_bar += g * cofactors(a)
@@ -389,9 +404,9 @@ def det_pull_a(a, a_bar, z, g):
 @derivative
 def det_push_a(a, a_dot, z):
     found = 0.0
-    if z != 0.0:
+    if is_regular(a, z):
         found = z * np.sum(np.linalg.inv(a).T * a_dot)
-    if z == 0.0:
+    else:
         found = np.sum(cofactors(a) * a_dot)
     return found
 
