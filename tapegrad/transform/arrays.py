@@ -3,6 +3,7 @@
 from tapegrad.transform.additions import *
 from tapegrad.transform.array_specs import ADDITIONS as ADDITIONS
 from tapegrad.transform.decompositions import *
+from tapegrad.transform.elementwise import *
 from tapegrad.transform.linear_algebra import *
 from tapegrad.transform.makers import *
 from tapegrad.transform.reductions import *

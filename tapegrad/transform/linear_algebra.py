@@ -261,7 +261,6 @@ declare("solve_2", "a", "b", calls=False)
 declare("inv", "a")
 declare("det", "a")
 declare("cholesky", "a")
-declare("matrix_power", "a", "n")
 declare("pinv", "a")
 declare("eigvalsh", "a")
 
@@ -379,9 +378,24 @@ ruled(cofactors, cofactors_pull, cofactors_tangent)
 ruled(cofactors_tangent, cofactors_tangent, beyond)
 
 
+@jit
+def is_regular(a, z):
+    """Whether a determinant z is so large that the inverse is accurate.
+
+    Compared with the product of the lengths of the rows, the bound of Hadamard.
+    """
+    bound = 1.0
+    for i in range(a.shape[0]):
+        square = 0.0
+        for j in range(a.shape[1]):
+            square += a[i, j] * a[i, j]
+        bound *= np.sqrt(square)
+    return abs(z) > 1e-3 * bound
+
+
 @derivative
 def det_pull_a(a, a_bar, z, g):
-    if z != 0.0:
+    if is_regular(a, z):
         a_bar += (g * z) * np.linalg.inv(a).T
     else:
         a_bar += g * cofactors(a)
@@ -390,40 +404,11 @@ def det_pull_a(a, a_bar, z, g):
 @derivative
 def det_push_a(a, a_dot, z):
     found = 0.0
-    if z != 0.0:
+    if is_regular(a, z):
         found = z * np.sum(np.linalg.inv(a).T * a_dot)
-    if z == 0.0:
+    else:
         found = np.sum(cofactors(a) * a_dot)
     return found
-
-
-@derivative
-def matrix_power_pull_a(a, a_bar, n, g):
-    base = np.linalg.inv(a) if n < 0 else a.copy()
-    total = np.zeros_like(base)
-    turned = np.ascontiguousarray(base.T)
-    for k in range(abs(n)):
-        left = np.linalg.matrix_power(turned, k)
-        right = np.linalg.matrix_power(turned, abs(n) - 1 - k)
-        total += np.dot(np.dot(left, np.ascontiguousarray(g)), right)
-    if n < 0:
-        a_bar -= np.dot(np.dot(turned, total), turned)
-    else:
-        a_bar += total
-
-
-@derivative
-def matrix_power_push_a(a, a_dot, n):
-    base = np.linalg.inv(a) if n < 0 else a.copy()
-    tangent = np.ascontiguousarray(a_dot)
-    if n < 0:
-        tangent = -np.dot(np.dot(base, tangent), base)
-    total = np.zeros_like(base)
-    for k in range(abs(n)):
-        left = np.linalg.matrix_power(base, k)
-        right = np.linalg.matrix_power(base, abs(n) - 1 - k)
-        total += np.dot(np.dot(left, tangent), right)
-    return total
 
 
 @jit

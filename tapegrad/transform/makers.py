@@ -173,7 +173,7 @@ def _items(
     for k, item in enumerate(node.elts):
         place = (*position, k)
         deeper = isinstance(item, (ast.List, ast.Tuple))
-        found += _items(item, place) if deeper else [(place, item)]  # type: ignore[arg-type]
+        found += _items(item, place) if deeper else [(place, item)]
     return found
 
 

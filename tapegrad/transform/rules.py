@@ -144,6 +144,9 @@ _ARITHMETIC = {
     "degrees", "copysign", "clip", "finite",
 }  # fmt: skip
 
+# ops that are constant at infinity, so that an infinite tangent there has no influence
+_VANISHING = {"exp", "exp2"}
+
 
 def is_arithmetic(op: Elementwise, operands: Atoms) -> bool:
     """Whether an op takes a few cycles, less than to keep its result and fetch it again."""
@@ -228,7 +231,12 @@ class Elementary(Rule):
         found: ast.expr | None = None
         read = {let.target}
         for operand, factor in self.terms(gen, let):
-            term = self.product(name(gen.dot(operand)), factor)
+            dot: ast.expr = name(gen.dot(operand))
+            if self.op.name in _VANISHING:
+                function = "arrays.product_of_elements" if self.whole else "runtime.product"
+                term: ast.expr = _call(function, factor, dot)
+            else:
+                term = self.product(dot, factor)
             read.update([operand, *names_in(factor)])
             found = term if found is None else ast.BinOp(found, ast.Add(), term)
         arrays = {

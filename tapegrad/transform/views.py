@@ -158,7 +158,7 @@ class Rearrangement(Rule):
 
         # a copy keeps the atoms themselves, by which they are found
         memo = {id(element): element for element in elements}
-        return Replace().visit(copy.deepcopy(self.expr, memo))  # type: ignore[no-any-return]
+        return Replace().visit(copy.deepcopy(self.expr, memo))
 
     def pull(self, gen: Any, let: Let) -> None:
         for target in self._inputs:

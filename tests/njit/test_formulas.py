@@ -1,0 +1,26 @@
+"""Derivatives of functions of whole arrays, as plain Python: many points in little time."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+FORMULAS = pathlib.Path(__file__).parent / "formulas.py"
+# compared with numba, in tests of their own
+ELSEWHERE = {"flatten", "broadcast", "full", "full_like", "diag"}
+
+
+def test_derivatives_beside_differences():
+    done = subprocess.run(
+        [sys.executable, str(FORMULAS)],
+        env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    *wrong, last = done.stdout.splitlines()
+    assert not wrong
+    count, *left = last.split()
+    assert int(count) > 200
+    assert set(left) <= ELSEWHERE
