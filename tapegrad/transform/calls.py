@@ -56,8 +56,7 @@ def find(lowering: Any, callee: Any, expr: ast.Call, kind: Any) -> Rule | None:
     transform = getattr(callee, "_tapegrad_transform", None)
     if transform is None and not is_dispatcher(callee):
         return None
-    values = [lowering.value(a) if isinstance(a, ast.Name) else a for a in lowering.call_arguments]
-    values = bind(lowering, callee, values, expr)
+    values = bind(lowering, callee)
     kinds = tuple(lowering.type_of(value) for value in values)
     real = any(holds_real(k) for k in kinds)
     if not real and (transform is not None or not any(map(holds_array, kinds))):
@@ -100,13 +99,19 @@ def _is_own_copy(lowering: Any, value: Any) -> bool:
     return copied and sum(reads(s).count(value.id) for s in statements) == 1
 
 
-def bind(lowering: Any, callee: Any, values: list[Any], expr: ast.Call) -> list[Any]:
-    """Return the arguments of a call in order, with defaults."""
+def bind(lowering: Any, callee: Any) -> list[Any]:
+    """Return the arguments of the call that is lowered in order, with defaults."""
+    call = lowering.call
+
+    def value_of(argument: ast.expr) -> Any:
+        return lowering.value(argument) if isinstance(argument, ast.Name) else argument
+
+    values = [value_of(argument) for argument in call.args]
     function = getattr(callee, "py_func", None)
     if function is None:
         return values
     parameters = list(inspect.signature(function).parameters.values())
-    named = {k.arg: lowering.value(k.value) for k in expr.keywords}
+    named = {k.arg: value_of(k.value) for k in call.keywords}
     found = list(values)
     for parameter in parameters[len(values) :]:
         if parameter.name in named:

@@ -61,7 +61,7 @@ class Lowering:
     def __init__(self, function: Function, program: Any) -> None:
         self.function = function
         self.program = program
-        self.call_arguments: list[Atom] = []
+        self.call: ast.Call | None = None  # the call that is lowered, before its names are
         self.types = dict(function.types)
         self.same: dict[str, Atom] = {}
         self.parts: dict[str, Any] = {}  # atom or structure that stands for a name
@@ -436,7 +436,7 @@ class Lowering:
                 if arguments and (len(arguments) > 2 or arguments is not expr.args):
                     self.pairwise(let, value, arguments)
                     return
-        self.call_arguments = expr.args if isinstance(expr, ast.Call) else []
+        self.call = expr if isinstance(expr, ast.Call) else None
         expr = self.resolve(expr)
         found = operations.find(self, expr, kind)
         if kind is not None and isinstance(kind, types.BaseTuple) and holds_real(kind):
