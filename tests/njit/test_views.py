@@ -26,7 +26,7 @@ CALLS = [
     "np.asarray_chkfinite(x)", "np.asarray(x, dtype=np.float64)", "np.ravel(x)", "x.ravel()",
     "x.flatten()", "x.reshape(-1)", "np.reshape(x, (x.size, 1))", "x.reshape(1, x.size)",
     "np.transpose(x)", "x.transpose()", "x.T", "np.swapaxes(x, 0, 1)", "np.moveaxis(x, 0, 1)",
-    "x.transpose(1, 0)", "np.transpose(x, (1, 0))", "x.real", "np.real(x)", "np.atleast_1d(x)",
+    "np.transpose(x, (1, 0))", "x.real", "np.real(x)", "np.atleast_1d(x)",
     "np.atleast_2d(x)", "np.atleast_3d(x)", "np.expand_dims(x, 0)", "np.diag(x)", "np.diagflat(x)",
     "np.split(x, 1)[0]", "np.roll(x, 0)", "np.roll(x, 1)", "np.repeat(x, 1)", "np.delete(x, 0)",
     "np.append(x, x)", "np.concatenate((x,))", "np.stack((x,))", "np.hstack((x,))",
