@@ -144,8 +144,9 @@ _ARITHMETIC = {
     "degrees", "copysign", "clip", "finite",
 }  # fmt: skip
 
-# ops that are constant at infinity, so that an infinite tangent there has no influence
-_VANISHING = {"exp", "exp2"}
+# ops by which an infinite tangent may have no influence: they are constant at infinity, or another
+# value was chosen
+_VANISHING = {"exp", "exp2", "maximum", "minimum", "fmax", "fmin", "at_least", "at_most"}
 
 
 def is_arithmetic(op: Elementwise, operands: Atoms) -> bool:

@@ -29,7 +29,8 @@ TABLE = {
     **{name: (getattr(np, name), [{"x": v} for v in (A, M, F, D3)])
        for name in ["sum", "mean", "prod", "max", "min", "var", "std", "cumsum", "cumprod"]},
     **{name: (getattr(np, name), [{"a": v} for v in (A, NAN, M, A[:5])])
-       for name in ["nansum", "nanmean", "nanvar", "nanstd", "nanprod", "nanmax", "nanmin", "nanmedian"]},
+       for name in ["nansum", "nanmean", "nanvar", "nanstd", "nanprod", "nanmax", "nanmin",
+                    "nanmedian"]},
     "nancumsum": (np.nancumsum, [{"a": v} for v in (A, NAN, M)]),
     "nancumprod": (np.nancumprod, [{"a": v} for v in (A, NAN, M)]),
     "ptp": (np.ptp, [{"a": M}]),

@@ -44,7 +44,7 @@ def without_nan(a):
     return s * np.nanmax(a) + np.nanmin(a) + (b * b).sum() + np.nanmedian(a) ** 2
 
 
-@case(A, M23 + np.array([0.0, 0.03, 0.1]), hvp=True)
+@case(A, M23 + np.array([[0.0, 0.05, 0.1], [0.02, 0.0, 0.0]]), hvp=True)
 def norms(a, m):
     norm = np.linalg.norm
     s = norm(a) * norm(a, 1) + norm(a, np.inf) * norm(a, -np.inf) + norm(a, 3.5)

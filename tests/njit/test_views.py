@@ -26,7 +26,7 @@ CALLS = [
     "np.asarray_chkfinite(x)", "np.asarray(x, dtype=np.float64)", "np.ravel(x)", "x.ravel()",
     "x.flatten()", "x.reshape(-1)", "np.reshape(x, (x.size, 1))", "x.reshape(1, x.size)",
     "np.transpose(x)", "x.transpose()", "x.T", "np.swapaxes(x, 0, 1)", "np.moveaxis(x, 0, 1)",
-    "x.transpose(1, 0)", "np.transpose(x, (1, 0))", "x.real", "np.real(x)", "np.atleast_1d(x)",
+    "np.transpose(x, (1, 0))", "x.real", "np.real(x)", "np.atleast_1d(x)",
     "np.atleast_2d(x)", "np.atleast_3d(x)", "np.expand_dims(x, 0)", "np.diag(x)", "np.diagflat(x)",
     "np.split(x, 1)[0]", "np.roll(x, 0)", "np.roll(x, 1)", "np.repeat(x, 1)", "np.delete(x, 0)",
     "np.append(x, x)", "np.concatenate((x,))", "np.stack((x,))", "np.hstack((x,))",
@@ -56,8 +56,7 @@ def base_of(f, x):
     found = function.result.id
     while found in lets and lets[found].base is not None:
         found = lets[found].base
-    rule = lets.get(found)
-    if rule is not None and type(rule).__name__ == "Unknown":
+    if any(type(rule).__name__ == "Unknown" for rule in lets.values()):
         return "refused"
     return "view" if found == "x" else "own"
 
@@ -75,7 +74,7 @@ def compare(f, x):
         warnings.simplefilter("ignore", numba.NumbaPerformanceWarning)
         try:
             shared = np.shares_memory(f(x), x)
-        except (numba.TypingError, NotImplementedError, ValueError):
+        except (numba.TypingError, NotImplementedError, ValueError, AssertionError):
             return  # not in this numba
     try:
         found = base_of(f, x)

@@ -4,6 +4,7 @@ import contextlib
 import copy
 import importlib.util
 import itertools
+import os
 import pathlib
 import sys
 import tempfile
@@ -45,7 +46,7 @@ FOLDER = Folder()
 
 def load(source):
     """A module of a text, in a file."""
-    name = f"random_program_{next(NUMBERS)}"
+    name = f"random_program_{os.getpid()}_{next(NUMBERS)}"
     file = FOLDER.file(name + ".py")
     file.write_text(source)
     spec = importlib.util.spec_from_file_location(name, file)
