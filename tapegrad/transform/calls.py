@@ -36,7 +36,7 @@ def find(lowering: Any, callee: Any, expr: ast.Call, kind: Any) -> Rule | None:
 
     if callee is stop_gradient:
         return Stopped()
-    if callee is runtime.overlap:
+    if callee is runtime.overlap or getattr(callee, "tapegrad_passive", False):
         return Passive(False)
     if callee in arrays.ADDITIONS:
         return Addition(lowering, expr)
@@ -64,6 +64,8 @@ def find(lowering: Any, callee: Any, expr: ast.Call, kind: Any) -> Rule | None:
         return TransformCall(lowering, callee, values, kinds)
     if getattr(callee, "rule_vjp", None) is not None:
         return Ruled(lowering, callee, values, kinds)
+    if getattr(callee, "rule_jvp", None) is not None:
+        return ForwardRuled(lowering, callee, values, kinds)
     return Call(lowering, callee, values, kinds)
 
 
@@ -328,25 +330,60 @@ class Call(Rule):
                 gen.write(f"{gen.dot(result)} = {gen.zero(result)}")
 
 
-class Ruled(Call):
+class ForwardRuled(Call):
+    """The call of a function with a forward rule of its own; reverse mode is that of its source."""
+
+    error = None  # of the source, which forward mode does not need
+
+    def __init__(
+        self, lowering: Any, callee: Any, values: list[Any], kinds: tuple[Any, ...]
+    ) -> None:
+        super().__init__(lowering, callee, values, kinds)
+        self.jvp = self.static(lowering, "jvp")
+
+    def static(self, lowering: Any, kind: str) -> str | None:
+        """Return the name of a rule in the generated module, None if there is no such rule."""
+        rule = getattr(self.callee, f"rule_{kind}")
+        if rule is None:
+            return None
+        origin = lowering.program.origin_of(self.callee)
+        text = f"{self.callee.__name__}_{kind}"
+        return lowering.program.static(text, rule, ("attribute", origin, f"rule_{kind}"))
+
+    def pull_call(self, gen: Any, let: Let) -> None:
+        if self.instance.error is not None and self.is_differentiated(gen, let):
+            raise self.instance.error
+        super().pull_call(gen, let)
+
+    def push_call(self, gen: Any, let: Let) -> None:
+        if self.jvp is None:
+            if self.instance.error is not None and any(map(gen.is_active, self._inputs)):
+                raise self.instance.error
+            super().push_call(gen, let)
+            return
+        gen.write(f"{let.target} = {show(let.expr)}")
+        if any(map(gen.is_active, self.results(let))):
+            arguments = [text_of(value) for value in self.values]
+            for value in self.values:
+                if isinstance(value, Structure):
+                    arguments.append(show(value.build(lambda leaf: name(gen.tangent(leaf)))))
+                else:
+                    arguments.append(gen.tangent(value))
+            arguments.append(let.target)
+            dots = gen.dot(let.target) if let.leaves is None else _dotted(let, gen)
+            gen.write(f"{dots} = {self.jvp}({', '.join(arguments)})")
+
+
+class Ruled(ForwardRuled):
     """The call of a function with a reverse rule of its own."""
 
     def __init__(
         self, lowering: Any, callee: Any, values: list[Any], kinds: tuple[Any, ...]
     ) -> None:
         super().__init__(lowering, callee, values, kinds)
-        origin = lowering.program.origin_of(callee)
-        self.vjp = lowering.program.static(
-            f"{callee.__name__}_vjp", callee.rule_vjp, ("attribute", origin, "rule_vjp")
-        )
-        self.jvp = None
-        if callee.rule_jvp is not None:
-            self.jvp = lowering.program.static(
-                f"{callee.__name__}_jvp", callee.rule_jvp, ("attribute", origin, "rule_jvp")
-            )
+        self.vjp = self.static(lowering, "vjp")
 
     uses_tape = False
-    error = None
 
     def contents(self) -> list[str]:
         return [leaf.id for leaf in self.leaves() if isinstance(leaf, ast.Name)]
@@ -393,22 +430,6 @@ class Ruled(Call):
                             gen.add_array(leaf.id, name(path))
                         else:
                             gen.add(leaf.id, path, ast.Constant(1.0))
-
-    def push_call(self, gen: Any, let: Let) -> None:
-        if self.jvp is None or let.leaves is not None:
-            if self.instance.error is not None and any(map(gen.is_active, self._inputs)):
-                raise self.instance.error
-            super().push_call(gen, let)
-            return
-        gen.write(f"{let.target} = {show(let.expr)}")
-        if gen.is_active(let.target):
-            arguments = [text_of(value) for value in self.values]
-            for value in self.values:
-                if isinstance(value, Structure):
-                    arguments.append(show(value.build(lambda leaf: name(gen.tangent(leaf)))))
-                else:
-                    arguments.append(gen.tangent(value))
-            gen.write(f"{gen.dot(let.target)} = {self.jvp}({', '.join(arguments)})")
 
 
 class TransformCall(Rule):
