@@ -6,15 +6,29 @@ import ast
 from typing import Any
 
 import numpy as np
+from numba.core import types
+from numba.extending import overload
 
 from tapegrad.transform.array_specs import SPECS, jit
 from tapegrad.transform.linear_algebra import *
 from tapegrad.transform.reductions import *
 
 
+def as_array(g, bar):
+    """Return a cotangent as an array; a number is that of all elements of another array."""
+
+
+@overload(as_array)
+def _as_array(g, bar):
+    if isinstance(g, types.Array):
+        return lambda g, bar: g
+    return lambda g, bar: np.full_like(bar, g)
+
+
 @jit
-def add_to(bar, g):
+def add_to(bar, given):
     """Add a cotangent (an array or number) to one of an input that was broadcast."""
+    g = as_array(given, bar)
     if g.ndim == bar.ndim:
         if g.shape == bar.shape:
             bar += g
