@@ -16,8 +16,10 @@ from typing import Any
 
 from numba.core import sigutils, types
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.dispatcher import OmittedArg
 from numba.core.errors import NumbaError, NumbaWarning
 from numba.core.registry import CPUDispatcher
+from numba.core.typing.typeof import Purpose, typeof
 
 from tapegrad.kernels import native
 from tapegrad.tensor import Tensor
@@ -47,7 +49,16 @@ class Recording(CPUDispatcher):
         if recording.has_tensors((*args, *kws.values())):
             self._types_active_call.clear()
             return functools.partial(recording.record, self)
-        return super()._compile_for_args(*args, **kws)
+        found = super()._compile_for_args(*args, **kws)
+        self.enter(args)
+        return found
+
+    def enter(self, args: tuple[Any, ...]) -> bool:
+        """Take note of the first call from Python with arguments of some types.
+
+        Returns whether numba finds the compiled code itself from now on.
+        """
+        return True
 
 
 class Derivative(Recording):
@@ -68,11 +79,13 @@ class Derivative(Recording):
     def __init__(self, base: Any, label: str, extra: tuple[str, ...] = ()) -> None:
         self.base = base
         self.label = label
+        self.added = len(extra)
         super().__init__(
             _stub(base.py_func, f"{base.py_func.__name__}_{label}", extra),
             targetoptions={"nopython": True, **options(base)},
         )
         self._implementations: dict[Any, Any] = {}
+        self._entered: set[Any] = set()
 
     def spec(self) -> tuple[Any, ...]:
         """Return what distinguishes it from other derivatives of the same base."""
@@ -111,6 +124,27 @@ class Derivative(Recording):
             if arguments not in self.overloads:
                 self.add_overload(compiled)
         return compiled.entry_point
+
+    def add_overload(self, compiled: Any) -> None:
+        """Keep compiled code; calls from Python have it after their first one."""
+        self.overloads[tuple(compiled.signature.args)] = compiled
+
+    def enter(self, args: tuple[Any, ...]) -> bool:
+        """Check the derivative in its first call, if that is asked for."""
+        from tapegrad.transform import checking
+
+        kinds = tuple(
+            types.Omitted(a.value) if isinstance(a, OmittedArg) else typeof(a, Purpose.argument)
+            for a in args
+        )
+        if kinds in self._entered:
+            return True
+        if not checking.passes(self, args):
+            return False
+        self.compile(kinds)
+        super().add_overload(self.overloads[kinds])
+        self._entered.add(kinds)
+        return True
 
     def implementation(self, arguments: tuple[Any, ...]) -> Any:
         """Return the generated numba function for the types of the arguments."""

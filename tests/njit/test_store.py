@@ -63,7 +63,7 @@ PROGRAM = """
 
 def run(path, cache, prelude=""):
     """What the program prints in a process of its own."""
-    environment = {**os.environ, "TAPEGRAD_CACHE_DIR": str(cache)}
+    environment = {**os.environ, "TAPEGRAD_CACHE_DIR": str(cache), "TAPEGRAD_VERIFY": "0"}
     made = subprocess.run(
         [sys.executable, "-c", f"{prelude}\nimport runpy; runpy.run_path({str(path)!r})"],
         env=environment,
