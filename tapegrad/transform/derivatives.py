@@ -11,7 +11,6 @@ import functools
 import inspect
 import linecache
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 from numba.core import sigutils, types
@@ -28,6 +27,7 @@ from tapegrad.transform.analysis import leaf_names
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.fingerprint import Fingerprint
 from tapegrad.transform.program import Instance, Program, write_pullback, write_pushforward
+from tapegrad.transform.stubs import stub
 
 _OPTIONS = ("error_model", "boundscheck", "nogil")
 
@@ -81,7 +81,7 @@ class Derivative(Recording):
         self.label = label
         self.added = len(extra)
         super().__init__(
-            _stub(base.py_func, f"{base.py_func.__name__}_{label}", extra),
+            stub(base.py_func, f"{base.py_func.__name__}_{label}", extra),
             targetoptions={"nopython": True, **options(base)},
         )
         self._implementations: dict[Any, Any] = {}
@@ -197,28 +197,6 @@ class Derivative(Recording):
 def options(base: Any) -> dict[str, Any]:
     """Return the compiler's options that a derivative takes over."""
     return {name: base.targetoptions[name] for name in _OPTIONS if name in base.targetoptions}
-
-
-def _stub(function: Callable[..., Any], name: str, extra: tuple[str, ...]) -> Any:
-    """Return a function with the signature of a derivative, for numba to bind arguments to."""
-    signature = inspect.signature(function)
-    parameters = list(signature.parameters.values())
-    if extra:
-        parameters = [p.replace(default=inspect.Parameter.empty) for p in parameters]
-    names = [parameter.name for parameter in parameters]
-    defaults = {f"d_{p.name}": p.default for p in parameters if p.default is not p.empty}
-    shown = [f"{p.name}=d_{p.name}" if f"d_{p.name}" in defaults else p.name for p in parameters]
-    if not name.isidentifier():
-        name = "function"  # of a lambda, which is refused when it is differentiated
-    while any(other in names for other in extra):
-        extra = tuple(f"{other}_" for other in extra)
-    text = f"def {name}({', '.join([*shown, *extra])}):\n    return None\n"
-    scope: dict[str, Any] = dict(defaults)
-    exec(text, scope)
-    made = scope[name]
-    made.__doc__ = function.__doc__
-    made.__module__ = function.__module__
-    return made
 
 
 def differentiable(program: Program, base: Any, kinds: tuple[Any, ...], wrap: bool) -> Instance:
