@@ -47,7 +47,7 @@ globals().update(_NAMES)
 __all__ = sorted(
     {*_NAMES, "Function", "Tape", "Tensor", "autograd", "current_tape", "enable_grad", "func"}
     | {"grad", "hessian", "hvp", "jacobian", "jvp", "value_and_grad", "vjp"}
-    | {"njit", "stop_gradient", "TransformError"}
+    | {"njit", "stop_gradient", "TransformError", "VerificationError"}
     | {"inference_mode", "is_anomaly_check_nan_enabled", "is_anomaly_enabled"}
     | {"is_inference_mode_enabled"}
     | {"is_grad_enabled", "linalg", "no_grad", "set_grad_enabled", "testing"}
@@ -59,6 +59,7 @@ _LAZY = {
     "njit": "tapegrad.transform.function",
     "stop_gradient": "tapegrad.transform.functions",
     "TransformError": "tapegrad.transform.errors",
+    "VerificationError": "tapegrad.transform.errors",
 }
 
 

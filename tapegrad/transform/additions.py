@@ -6,13 +6,27 @@ Their last argument is what they add to the first one (`tapegrad.transform.array
 from __future__ import annotations
 
 import numpy as np
+from numba.core import types
+from numba.extending import overload
 
 from tapegrad.transform.array_specs import addition, jit
 
 
+def as_array(g, bar):
+    """Return a cotangent as an array; a number is that of all elements of another array."""
+
+
+@overload(as_array)
+def _as_array(g, bar):
+    if isinstance(g, types.Array):
+        return lambda g, bar: g
+    return lambda g, bar: np.full_like(bar, g)
+
+
 @addition
-def add_to(bar, g):
+def add_to(bar, given):
     """Add a cotangent (an array or number) to one of an input that was broadcast."""
+    g = as_array(given, bar)
     if g.ndim == bar.ndim:
         if g.shape == bar.shape:
             bar += g

@@ -10,14 +10,15 @@ import functools
 import inspect
 import linecache
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import numba
 from numba.core import sigutils, types
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.dispatcher import OmittedArg
 from numba.core.errors import NumbaError, NumbaWarning, TypingError
 from numba.core.registry import CPUDispatcher
+from numba.core.typing.typeof import Purpose, typeof
 
 from tapegrad.kernels import native
 from tapegrad.tensor import Tensor
@@ -25,6 +26,7 @@ from tapegrad.transform import frozen, store
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.fingerprint import Fingerprint
 from tapegrad.transform.program import Program
+from tapegrad.transform.stubs import stub
 
 _OPTIONS = ("error_model", "boundscheck", "nogil")
 
@@ -48,7 +50,16 @@ class Recording(CPUDispatcher):
         if recording.has_tensors((*args, *kws.values())):
             self._types_active_call.clear()
             return functools.partial(recording.record, self)
-        return super()._compile_for_args(*args, **kws)
+        found = super()._compile_for_args(*args, **kws)
+        self.enter(args)
+        return found
+
+    def enter(self, args: tuple[Any, ...]) -> bool:
+        """Take note of the first call from Python with arguments of some types.
+
+        Returns whether numba finds the compiled code itself from now on.
+        """
+        return True
 
 
 def _check_items(name: str, value: Any) -> None:
@@ -81,10 +92,11 @@ class Derivative(Recording):
         self.label = label
         self.given = len(extra)  # arguments after those of the base
         super().__init__(
-            _stub(base.py_func, f"{base.py_func.__name__}_{label}", extra),
+            stub(base.py_func, f"{base.py_func.__name__}_{label}", extra),
             targetoptions={"nopython": True, **options(base)},
         )
         self._implementations: dict[Any, Any] = {}
+        self._entered: set[Any] = set()  # types of calls from Python
         self._made: dict[Any, Any] = {}  # what the function named when they were made
         self._dropped: list[Any] = []  # code that may still run
         if extra and self.py_func.__defaults__:
@@ -148,6 +160,27 @@ class Derivative(Recording):
             f'  File "{code.co_filename}", line {code.co_firstlineno}, in {code.co_name}'
         )
 
+    def add_overload(self, compiled: Any) -> None:
+        """Keep compiled code; calls from Python have it after their first one."""
+        self.overloads[tuple(compiled.signature.args)] = compiled
+
+    def enter(self, args: tuple[Any, ...]) -> bool:
+        """Check the derivative in its first call, if that is asked for."""
+        from tapegrad.transform import checking
+
+        kinds = tuple(
+            types.Omitted(a.value) if isinstance(a, OmittedArg) else typeof(a, Purpose.argument)
+            for a in args
+        )
+        if kinds in self._entered:
+            return True
+        if not checking.passes(self, args):
+            return False
+        self.compile(kinds)
+        super().add_overload(self.overloads[kinds])
+        self._entered.add(kinds)
+        return True
+
     def implementation(self, arguments: tuple[Any, ...]) -> Any:
         """Return the generated numba function for the types of the arguments."""
         kinds = tuple(types.unliteral(kind) for kind in arguments)
@@ -170,6 +203,7 @@ class Derivative(Recording):
         self._make_finalizer()()
         self._reset_overloads()
         self._implementations.clear()
+        self._entered.clear()
         self._made.clear()
 
     def recompile(self) -> None:
@@ -356,26 +390,3 @@ def _binding(kind: type) -> type:
 def options(base: Any) -> dict[str, Any]:
     """Return the compiler's options that a derivative takes over."""
     return {name: base.targetoptions[name] for name in _OPTIONS if name in base.targetoptions}
-
-
-def _stub(function: Callable[..., Any], name: str, extra: tuple[str, ...]) -> Any:
-    """Return a function with the signature of a derivative, for numba to bind arguments to.
-
-    After arguments with defaults, all others have them too: what is left out is found later.
-    """
-    parameters = list(inspect.signature(function).parameters.values())
-    names = [parameter.name for parameter in parameters]
-    defaults = {f"d_{p.name}": p.default for p in parameters if p.default is not p.empty}
-    shown = [f"{p.name}=d_{p.name}" if f"d_{p.name}" in defaults else p.name for p in parameters]
-    if not name.isidentifier():
-        name = "function"  # of a lambda, which is refused when it is differentiated
-    while any(other in names for other in extra):
-        extra = tuple(f"{other}_" for other in extra)
-    ending = [f"{other}=None" if defaults else other for other in extra]
-    text = f"def {name}({', '.join([*shown, *ending])}):\n    return None\n"
-    scope: dict[str, Any] = dict(defaults)
-    exec(text, scope)
-    made = scope[name]
-    made.__doc__ = function.__doc__
-    made.__module__ = function.__module__
-    return made

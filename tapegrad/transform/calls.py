@@ -47,7 +47,7 @@ def find(lowering: Any, callee: Any, expr: ast.Call, kind: Any) -> Rule | None:
 
     if callee is stop_gradient:
         return Stopped()
-    if callee is runtime.overlap:
+    if callee is runtime.overlap or getattr(callee, "tapegrad_passive", False):
         return Passive(True)
     if callee in (runtime.push_array, runtime.pop_array):
         return Keep(lowering, expr)
@@ -79,8 +79,10 @@ def find(lowering: Any, callee: Any, expr: ast.Call, kind: Any) -> Rule | None:
                 "to differentiate the call of its derivative"
             )
         return TransformCall(lowering, callee, values, kinds)
-    if any(getattr(callee, rule, None) is not None for rule in ("rule_vjp", "rule_jvp")):
+    if getattr(callee, "rule_vjp", None) is not None:
         return Ruled(lowering, callee, values, kinds)
+    if getattr(callee, "rule_jvp", None) is not None:
+        return ForwardRuled(lowering, callee, values, kinds)
     return Call(lowering, callee, values, kinds)
 
 
@@ -432,30 +434,60 @@ class Call(Rule):
                 gen.write(f"{gen.dot(result)} = {gen.zero(result)}")
 
 
-class Ruled(Call):
+class ForwardRuled(Call):
+    """The call of a function with a forward rule of its own; reverse mode is that of its source."""
+
+    error = None  # of the source, which forward mode does not need
+
+    def __init__(
+        self, lowering: Any, callee: Any, values: list[Any], kinds: tuple[Any, ...]
+    ) -> None:
+        super().__init__(lowering, callee, values, kinds)
+        self.jvp = self.static(lowering, "jvp")
+
+    def static(self, lowering: Any, kind: str) -> str | None:
+        """Return the name of a rule in the generated module, None if there is no such rule."""
+        rule = getattr(self.callee, f"rule_{kind}")
+        if rule is None:
+            return None
+        origin = lowering.program.origin_of(self.callee)
+        text = f"{self.callee.__name__}_{kind}"
+        return lowering.program.static(text, rule, ("attribute", origin, f"rule_{kind}"))
+
+    def pull(self, gen: Any, let: Let) -> None:
+        if self.instance.error is not None and self.is_differentiated(gen, let):
+            raise self.instance.error
+        super().pull(gen, let)
+
+    def push(self, gen: Any, let: Let) -> None:
+        if self.jvp is None:
+            if self.instance.error is not None and any(map(gen.is_active, self._inputs)):
+                raise self.instance.error
+            super().push(gen, let)
+            return
+        gen.write(f"{let.target} = {show(let.expr)}")
+        if any(map(gen.is_active, self.results(let))):
+            arguments = [text_of(value) for value in self.values]
+            for value in self.values:
+                if isinstance(value, Structure):
+                    arguments.append(show(value.build(lambda leaf: name(gen.tangent(leaf)))))
+                else:
+                    arguments.append(gen.tangent(value))
+            arguments.append(let.target)
+            dots = gen.dot(let.target) if let.leaves is None else _dotted(let, gen)
+            gen.write(f"{dots} = {self.jvp}({', '.join(arguments)})")
+
+
+class Ruled(ForwardRuled):
     """The call of a function with a reverse rule of its own."""
 
     def __init__(
         self, lowering: Any, callee: Any, values: list[Any], kinds: tuple[Any, ...]
     ) -> None:
         super().__init__(lowering, callee, values, kinds)
-        origin = lowering.program.origin_of(callee)
-        self.vjp, self.jvp = (
-            None
-            if getattr(callee, rule) is None
-            else lowering.program.static(
-                f"{callee.__name__}_{rule[-3:]}", getattr(callee, rule), ("attribute", origin, rule)
-            )
-            for rule in ("rule_vjp", "rule_jvp")
-        )
-
-    @property
-    def error(self) -> Any:
-        return None if self.vjp is not None or self.jvp is not None else super().error
+        self.vjp = self.static(lowering, "vjp")
 
     def contents(self, let: Let) -> list[str]:
-        if self.vjp is None:
-            return super().contents(let)
         leaves = [leaf.id for leaf in self.leaves() if isinstance(leaf, ast.Name)]
         return [*leaves, *self.results(let)]
 
@@ -472,22 +504,16 @@ class Ruled(Call):
         return found
 
     def passed(self, gen: Any, let: Let) -> list[str]:
-        return super().passed(gen, let) if self.vjp is None else []
+        return []
 
     def uses_tape(self, gen: Any, let: Let) -> bool:
-        return self.vjp is None and super().uses_tape(gen, let)
+        return False
 
     def write_forward(self, gen: Any, writer: Any, let: Let) -> None:
-        if self.vjp is None:
-            super().write_forward(gen, writer, let)
-            return
         writer(f"{let.target} = {show(let.expr)}")
         gen.write_shadows(writer, let)
 
     def pull(self, gen: Any, let: Let) -> None:
-        if self.vjp is None:
-            super().pull(gen, let)
-            return
         if not self.is_differentiated(gen, let):
             return
         arguments = []
@@ -518,22 +544,6 @@ class Ruled(Call):
                             gen.add_array(leaf.id, name(path))
                         else:
                             gen.add(leaf.id, path, ast.Constant(1.0))
-
-    def push(self, gen: Any, let: Let) -> None:
-        if self.jvp is None or let.leaves is not None:
-            if self.instance.error is not None and any(map(gen.is_active, self._inputs)):
-                raise self.instance.error
-            super().push(gen, let)
-            return
-        gen.write(f"{let.target} = {show(let.expr)}")
-        if gen.is_active(let.target):
-            arguments = [text_of(value) for value in self.values]
-            for value in self.values:
-                if isinstance(value, Structure):
-                    arguments.append(show(value.build(lambda leaf: name(gen.tangent(leaf)))))
-                else:
-                    arguments.append(gen.tangent(value))
-            gen.write(f"{gen.dot(let.target)} = {self.jvp}({', '.join(arguments)})")
 
 
 class TransformCall(Rule):

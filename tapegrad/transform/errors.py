@@ -17,3 +17,27 @@ class TransformError(TypeError):
             message = f'{message}\n  File "{source.filename}", line {line}, in {source.name}'
             message += f"\n    {text}" if text else ""
         super().__init__(message)
+
+
+class VerificationError(ArithmeticError):
+    """A derivative is not that of its function.
+
+    Raised by derivatives that check themselves: ``tapegrad.njit(verify=True)``, or the environment
+    variable ``TAPEGRAD_VERIFY=1``. Its text names the argument, the numbers that should be equal,
+    what is wrong (a rule declared with `defvjp` or `defjvp`, or the derivative that was made), and
+    what to do.
+    """
+
+
+class InternalError(RuntimeError):
+    """Generated code that is not right: a defect of the package, found before it could run.
+
+    Its text names the generated function and line.
+    """
+
+    def __init__(self, what: str, function: str, line: int, text: str) -> None:
+        super().__init__(
+            f"{what}\n  in line {line} of the generated function {function}\n    {text}\n"
+            "This is a defect of tapegrad, not of your function; please report it with the "
+            "function that was differentiated."
+        )

@@ -8,7 +8,7 @@ from typing import Any
 
 import numba
 
-from tapegrad.transform import derivatives, frozen
+from tapegrad.transform import derivatives, frozen, user_rules
 from tapegrad.transform.base import Recording
 from tapegrad.transform.calls import is_dispatcher
 from tapegrad.transform.functions import register
@@ -19,6 +19,7 @@ class Function(Recording):
 
     rule_vjp: Any = None
     rule_jvp: Any = None
+    verify: bool | None = None  # whether its derivatives check themselves
 
     def defvjp(self, rule: Callable[..., Any]) -> Callable[..., Any]:
         """Declare the reverse rule of this function (a decorator).
@@ -30,7 +31,19 @@ class Function(Recording):
         ----------
         rule
             Takes the arguments, the result and its cotangent; returns a tuple with a cotangent for
-            each argument, of its type (0.0 where there is none). Compiled by numba.
+            each argument, of its type and shape (0.0 where there is none). Compiled by numba.
+
+        Returns
+        -------
+        function
+            The rule.
+
+        Raises
+        ------
+        TypeError
+            If the rule takes another number of arguments. Derivatives that use it raise
+            TransformError if what it returns has the wrong types, ValueError if it has wrong
+            shapes.
 
         Examples
         --------
@@ -48,7 +61,7 @@ class Function(Recording):
         >>> tg.grad(loss)(0.0)
         1.5
         """
-        self.rule_vjp = rule if is_dispatcher(rule) else numba.njit(rule)
+        self.rule_vjp = user_rules.reverse_rule(self, rule)
         return rule
 
     def defjvp(self, rule: Callable[..., Any]) -> Callable[..., Any]:
@@ -57,10 +70,35 @@ class Function(Recording):
         Parameters
         ----------
         rule
-            Takes the arguments, then a tangent for each of them; returns the tangent of the result.
-            Compiled by numba.
+            Takes the arguments, then a tangent for each of them; returns the tangent of the result,
+            of its type and shape. Compiled by numba.
+
+        Returns
+        -------
+        function
+            The rule.
+
+        Raises
+        ------
+        TypeError
+            If the rule takes another number of arguments. Derivatives that use it raise
+            TransformError if what it returns has the wrong types, ValueError if it has wrong
+            shapes.
+
+        Examples
+        --------
+        >>> import tapegrad as tg
+        >>> @tg.njit
+        ... def smallest(x):
+        ...     return np.sort(x)[0]
+        >>> @smallest.defjvp
+        ... def smallest_jvp(x, x_dot):
+        ...     return x_dot[np.argmin(x)]
+        >>> import numpy as np
+        >>> tg.jvp(smallest)(np.array([3.0, 1.0, 2.0]), np.array([10.0, 20.0, 30.0]))
+        (1.0, 20.0)
         """
-        self.rule_jvp = rule if is_dispatcher(rule) else numba.njit(rule)
+        self.rule_jvp = user_rules.forward_rule(self, rule)
         return rule
 
     def recompile(self) -> None:
@@ -104,7 +142,7 @@ class Function(Recording):
         return made.source((*kinds, *(kinds[k] for k in numbers)))
 
 
-def njit(function: Any = None, **options: Any) -> Any:
+def njit(function: Any = None, *, verify: bool | None = None, **options: Any) -> Any:
     """Compile a function like ``numba.njit``, and make it differentiable.
 
     Calls run at numba's speed; `tapegrad.grad`, `value_and_grad`, `jvp`, `hvp`, `jacobian` and
@@ -114,6 +152,10 @@ def njit(function: Any = None, **options: Any) -> Any:
     ----------
     function
         The function.
+    verify
+        Whether a derivative is compared with the function in its first call from Python, for each
+        tuple of argument types; by default if the environment variable ``TAPEGRAD_VERIFY`` is 1.
+        See "Derivatives that check themselves" in the guide to numba functions.
     **options
         Those of ``numba.njit``. Derivatives take over ``error_model``, ``boundscheck`` and
         ``nogil``.
@@ -133,7 +175,7 @@ def njit(function: Any = None, **options: Any) -> Any:
     108.0
     """
     if function is None:
-        return lambda given: njit(given, **options)
+        return lambda given: njit(given, verify=verify, **options)
     if is_dispatcher(function):
         options = {**function.targetoptions, **options}
         function = function.py_func
@@ -146,6 +188,7 @@ def njit(function: Any = None, **options: Any) -> Any:
     options.pop("nopython", None)
     cache = options.pop("cache", False)
     made = Function(function, targetoptions={"nopython": True, **options})
+    made.verify = verify
     if cache:
         made.enable_caching()
     return made

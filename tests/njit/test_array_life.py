@@ -50,11 +50,8 @@ def transposed(x):
 
 @tg.njit
 def chosen(x, c):
-    if c > 0.5:
-        a = x * 2.0
-    else:
-        a = x * x
-    return a
+    a = x * 2.0 if c > 0.5 else x * x
+    return a  # noqa: RET504 (an array that was chosen)
 
 
 @tg.njit
@@ -251,10 +248,7 @@ def the_best_is_kept(x):
 def views_chosen_in_a_loop_are_written(x):
     y = x.copy()
     for k in range(4):
-        if y[0] * y[0] > 0.2:
-            z = y[1:]
-        else:
-            z = y[:3]
+        z = y[1:] if y[0] * y[0] > 0.2 else y[:3]
         z[0] *= x[k]
         z[1] += z[0] * z[0]
     return (y * y).sum()
@@ -301,7 +295,7 @@ def tuples_of_arrays_by_position(x, i):
     return (a * b).sum() + (t[2][0] * a * (x, x * x)[i - 1]).sum()
 
 
-# -- work arrays in loops, integers, stores ---------------------------------------------------------
+# -- work arrays in loops, integers, stores --------------------------------------------------------
 
 
 @tg.njit

@@ -223,7 +223,7 @@ def leaves_arguments_out(x):
 # -- rules -----------------------------------------------------------------------------------------
 
 
-@tg.njit
+@tg.njit(verify=False)
 def ruled(x):
     return x * x
 
@@ -238,7 +238,7 @@ def ruled_jvp(x, x_dot):
     return 50.0 * x_dot
 
 
-@tg.njit
+@tg.njit(verify=False)
 def uses_ruled(x):
     s = x
     for _ in range(2):
@@ -246,7 +246,7 @@ def uses_ruled(x):
     return s
 
 
-@tg.njit
+@tg.njit(verify=False)
 def passes_ruled(x):
     return apply(ruled, x)
 

@@ -1,0 +1,30 @@
+"""Functions without content, which give derivatives their signatures."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+
+def stub(function: Callable[..., Any], name: str, extra: tuple[str, ...]) -> Any:
+    """Return a function with the signature of a derivative, for numba to bind arguments to.
+
+    After arguments with defaults, all others have them too: what is left out is found later.
+    """
+    parameters = list(inspect.signature(function).parameters.values())
+    names = [parameter.name for parameter in parameters]
+    defaults = {f"d_{p.name}": p.default for p in parameters if p.default is not p.empty}
+    shown = [f"{p.name}=d_{p.name}" if f"d_{p.name}" in defaults else p.name for p in parameters]
+    if not name.isidentifier():
+        name = "function"  # of a lambda, which is refused when it is differentiated
+    while any(other in names for other in extra):
+        extra = tuple(f"{other}_" for other in extra)
+    ending = [f"{other}=None" if defaults else other for other in extra]
+    text = f"def {name}({', '.join([*shown, *ending])}):\n    return None\n"
+    scope: dict[str, Any] = dict(defaults)
+    exec(text, scope)
+    made = scope[name]
+    made.__doc__ = function.__doc__
+    made.__module__ = function.__module__
+    return made

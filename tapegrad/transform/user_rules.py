@@ -1,0 +1,231 @@
+"""Rules that users declare: what they take and return is checked.
+
+A rule is called through a function that compares what it returns with what it is for: their types
+when it is compiled, the shapes of arrays in every call.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import numba
+from numba.core import types
+from numba.extending import overload
+
+from tapegrad.kernels import native
+from tapegrad.transform.calls import is_dispatcher
+from tapegrad.transform.errors import TransformError
+
+
+def reverse_rule(function: Any, rule: Any) -> Any:
+    """Return the reverse rule of a function, for the derivatives of its callers.
+
+    Parameters
+    ----------
+    function
+        The compiled function.
+    rule
+        Takes its arguments, the result and the cotangent of that; returns a tuple with a cotangent
+        for each argument.
+
+    Raises
+    ------
+    TypeError
+        If it takes another number of arguments.
+    """
+    names = _parameters(function)
+    given = _unused(names, "result", "cotangent")
+    return _checked(function, rule, "defvjp", [*names, *given], given=names, extra=[])
+
+
+def forward_rule(function: Any, rule: Any) -> Any:
+    """Return the forward rule of a function. It takes the result as well, as the last argument.
+
+    Parameters
+    ----------
+    function
+        The compiled function.
+    rule
+        Takes its arguments and a tangent for each of them; returns the tangent of the result.
+
+    Raises
+    ------
+    TypeError
+        If it takes another number of arguments.
+    """
+    names = _parameters(function)
+    tangents = _unused(names, *(f"{name}_dot" for name in names))
+    result = _unused([*names, *tangents], "result")
+    return _checked(function, rule, "defjvp", [*names, *tangents], given=result, extra=result)
+
+
+def _parameters(function: Any) -> list[str]:
+    return list(inspect.signature(function.py_func).parameters)
+
+
+def _unused(names: list[str], *wanted: str) -> list[str]:
+    found = list(wanted)
+    while any(name in names for name in found):
+        found = [f"{name}_" for name in found]
+    return found
+
+
+def _checked(
+    function: Any, rule: Any, kind: str, taken: list[str], given: list[str], extra: list[str]
+) -> Any:
+    """Return the function that calls a rule and checks what it returns.
+
+    Parameters
+    ----------
+    taken
+        The arguments of the rule.
+    given
+        Those of the function made that the results belong to.
+    extra
+        Arguments of the function made that the rule does not take.
+    """
+    declared = rule if is_dispatcher(rule) else numba.njit(rule)
+    label = f"{declared.py_func.__name__} ({kind} of {function.py_func.__name__})"
+    parameters = inspect.signature(declared.py_func).parameters.values()
+    counted = all(p.kind is not p.VAR_POSITIONAL for p in parameters)
+    if counted and len(parameters) != len(taken):
+        wanted = (
+            "the arguments of the function, its result and the cotangent of the result"
+            if kind == "defvjp"
+            else "the arguments of the function and a tangent for each of them"
+        )
+        raise TypeError(
+            f"{label} takes {len(parameters)} arguments; such a rule takes {wanted}, here "
+            f"{len(taken)}"
+        )
+    like = f"({', '.join(given)},)" if kind == "defvjp" else given[0]
+    text = (
+        f"def {declared.py_func.__name__}({', '.join([*taken, *extra])}):\n"
+        f"    found = declared({', '.join(taken)})\n"
+        f"    compare(found, {like})\n"
+        "    return found\n"
+    )
+    key = native.fingerprint(text.encode(), repr(id(declared)).encode())
+    made = native.compile_source(key, text, declared.py_func.__name__)
+    made.__globals__["declared"] = declared
+    made.__globals__["compare"] = _comparison(label, kind, given)
+    compiled = numba.njit(made)
+    compiled.declared = declared
+    return compiled
+
+
+def _comparison(label: str, kind: str, names: list[str]) -> Any:
+    """Return a function for compiled code that refuses what a rule must not return."""
+
+    def compare(found: Any, like: Any) -> None:
+        """Compare what a rule returns with what it is for."""
+
+    compare.tapegrad_passive = True
+
+    def implementation(found: Any, like: Any) -> Any:
+        found, like = types.unliteral(found), types.unliteral(like)
+        lines = ["def comparison(found, like):"]
+        if kind == "defjvp":
+            tests = _tests(found, like, "", "the tangent of the result", False)
+        elif not isinstance(found, types.BaseTuple):
+            what = (
+                f"it returns {_words(found)}; a reverse rule returns a tuple with a cotangent for "
+                f"each argument ({', '.join(names)})"
+            )
+            raise _wrong(label, what)
+        elif len(found) != len(like):
+            what = (
+                f"it returns {len(found)} cotangent{'s' * (len(found) != 1)} for {len(like)} "
+                f"argument{'s' * (len(like) != 1)} ({', '.join(names)})"
+            )
+            raise _wrong(label, what)
+        else:
+            tests = (
+                test
+                for k, name in enumerate(names)
+                for test in _tests(
+                    found[k], like[k], f"[{k}]", f"the cotangent of argument {k} ({name})", True
+                )
+            )
+        try:
+            for condition, what in tests:
+                lines += [
+                    f"    if {condition}:",
+                    f"        raise ValueError({_start(label) + what!r})",
+                ]
+        except _TypesDifferError as error:
+            raise _wrong(label, str(error)) from None
+        lines.append("    return None")
+        text = "\n".join(lines) + "\n"
+        return native.compile_source(native.fingerprint(text.encode()), text, "comparison")
+
+    overload(compare, strict=False)(implementation)
+    return compare
+
+
+class _TypesDifferError(Exception):
+    """What a rule returns has a type that suits nothing."""
+
+
+def _wrong(label: str, what: str) -> TransformError:
+    return TransformError(_start(label) + what)
+
+
+def _start(label: str) -> str:
+    return f"the rule {label} is wrong: "
+
+
+def _tests(found: Any, like: Any, path: str, what: str, zero: bool) -> Iterator[tuple[str, str]]:
+    """Yield what must not hold when the rule is called, and the text of the error.
+
+    Parameters
+    ----------
+    found, like
+        Types of what is returned, and of what it belongs to.
+    path
+        How it is taken out of what is returned.
+    what
+        What it is, in words.
+    zero
+        Whether the number 0 stands for an array of zeros.
+    """
+    from tapegrad.transform.lower import holds_real, is_array
+
+    found, like = types.unliteral(found), types.unliteral(like)
+    number = isinstance(found, (types.Float, types.Integer))
+    if not holds_real(like):
+        return
+    if isinstance(like, types.BaseTuple):
+        if not isinstance(found, types.BaseTuple) or len(found) != len(like):
+            raise _TypesDifferError(f"{what} is {_words(found)}, not a tuple of {len(like)}")
+        for k, (one, other) in enumerate(zip(found, like, strict=True)):
+            yield from _tests(one, other, f"{path}[{k}]", f"item {k} of {what}", zero)
+    elif is_array(like):
+        if number and zero:
+            yield f"found{path} != 0", f"it gives a number as {what}, which is an array"
+        elif (
+            not isinstance(found, types.Array)
+            or found.ndim != like.ndim
+            or not isinstance(found.dtype, types.Float)
+        ):
+            raise _TypesDifferError(f"{what} is {_words(found)}; it must be {_words(like)}")
+        else:
+            yield (
+                f"found{path}.shape != like{path}.shape",
+                f"it gives {what} another shape than that has",
+            )
+    elif not number:
+        raise _TypesDifferError(f"{what} is {_words(found)}; it must be a number")
+
+
+def _words(kind: Any) -> str:
+    """Return a type in words."""
+    if isinstance(kind, types.Array):
+        return f"an array of {kind.dtype} with {kind.ndim} dimension{'s' * (kind.ndim != 1)}"
+    if isinstance(kind, types.BaseTuple):
+        return f"a tuple of {len(kind)}"
+    if isinstance(kind, (types.Float, types.Integer)):
+        return f"a number ({kind})"
+    return str(kind)

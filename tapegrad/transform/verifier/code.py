@@ -1,0 +1,171 @@
+"""The language of generated code, as the passes of the verifier read it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tapegrad.transform.errors import InternalError
+
+_SIMPLE = (ast.Assign, ast.AugAssign, ast.Expr, ast.Return, ast.Raise, ast.Pass, ast.Break)
+_SIMPLE += (ast.Assert,)
+_NESTED = (ast.If, ast.For, ast.While)
+_EXPRESSIONS = (
+    ast.Attribute,
+    ast.BinOp,
+    ast.BoolOp,
+    ast.Call,
+    ast.Compare,
+    ast.Constant,
+    ast.FormattedValue,
+    ast.IfExp,
+    ast.JoinedStr,
+    ast.List,
+    ast.Name,
+    ast.Slice,
+    ast.Starred,
+    ast.Subscript,
+    ast.Tuple,
+    ast.UnaryOp,
+)
+
+
+@dataclass
+class Code:
+    """A generated function.
+
+    Attributes
+    ----------
+    name, parameters, body
+        Its parts.
+    locals
+        The names that are assigned somewhere in it, parameters included.
+    """
+
+    name: str
+    parameters: list[str]
+    body: list[ast.stmt]
+    lines: list[str]
+    locals: set[str] = field(default_factory=set)
+
+    def wrong(self, what: str, node: ast.AST) -> InternalError:
+        """Return the error about a node."""
+        line = getattr(node, "lineno", 1)
+        return InternalError(what, self.name, line, self.lines[line - 1].strip())
+
+
+def functions_of(text: str) -> list[Code]:
+    """Return the functions of a generated module.
+
+    Raises
+    ------
+    InternalError
+        If it holds something that is not in the language.
+    """
+    lines = text.splitlines()
+    found = []
+    for node in ast.parse(text).body:
+        if not isinstance(node, ast.FunctionDef):
+            raise InternalError("not a function", "(module)", node.lineno, lines[node.lineno - 1])
+        given = node.args
+        code = Code(node.name, [a.arg for a in given.args], node.body, lines)
+        if given.vararg or given.kwarg or given.kwonlyargs or given.posonlyargs or given.defaults:
+            raise code.wrong("parameters of another kind than positional ones", node)
+        _check(code, node.body)
+        assigned = {n for s in walk(node.body) for n in targets(s)}
+        code.locals = assigned.union(code.parameters)
+        found.append(code)
+    return found
+
+
+def _check(code: Code, body: list[ast.stmt]) -> None:
+    """Refuse what is not in the language."""
+    for statement in walk(body):
+        if not isinstance(statement, (*_SIMPLE, *_NESTED)):
+            raise code.wrong(
+                f"a statement that no pass knows ({type(statement).__name__})", statement
+            )
+        if isinstance(statement, (ast.For, ast.While)) and statement.orelse:
+            raise code.wrong("a loop with an else", statement)
+        for expression in expressions(statement):
+            for node in ast.walk(expression):
+                if isinstance(node, ast.expr) and not isinstance(node, _EXPRESSIONS):
+                    what = f"an expression that no pass knows ({type(node).__name__})"
+                    raise code.wrong(what, node)
+
+
+def walk(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yield all statements of a block, nested ones after the one that holds them."""
+    for statement in body:
+        yield statement
+        if isinstance(statement, ast.If):
+            yield from walk(statement.body)
+            yield from walk(statement.orelse)
+        elif isinstance(statement, (ast.For, ast.While)):
+            yield from walk(statement.body)
+
+
+def expressions(statement: ast.stmt) -> list[ast.expr]:
+    """Return the expressions that a statement itself holds, without those of nested ones."""
+    found: list[ast.expr | None] = []
+    if isinstance(statement, ast.Assign):
+        found = [statement.value, *statement.targets]
+    elif isinstance(statement, ast.AugAssign):
+        found = [statement.value, statement.target]
+    elif isinstance(statement, ast.For):
+        found = [statement.iter, statement.target]
+    elif isinstance(statement, (ast.If, ast.While)):
+        found = [statement.test]
+    elif isinstance(statement, ast.Assert):
+        found = [statement.test, statement.msg]
+    elif isinstance(statement, ast.Raise):
+        found = [statement.exc, statement.cause]
+    elif isinstance(statement, (ast.Expr, ast.Return)):
+        found = [statement.value]
+    return [expression for expression in found if expression is not None]
+
+
+def reads(statement: ast.stmt) -> list[ast.Name]:
+    """Return the names that a statement itself reads, in the order of the text.
+
+    An augmented assignment reads its target; the store of an element reads the array.
+    """
+    found = [
+        node
+        for expression in expressions(statement)
+        for node in ast.walk(expression)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+    ]
+    if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
+        found.append(statement.target)
+    return found
+
+
+def targets(statement: ast.stmt) -> list[str]:
+    """Return the names that a statement itself assigns."""
+    if isinstance(statement, ast.Assign):
+        given: list[ast.expr] = statement.targets
+    elif isinstance(statement, (ast.AugAssign, ast.For)):
+        given = [statement.target]
+    else:
+        return []
+    return [
+        node.id
+        for target in given
+        for node in ast.walk(target)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    ]
+
+
+def is_endless(statement: ast.While) -> bool:
+    """Whether a loop is left by ``break`` alone."""
+    return isinstance(statement.test, ast.Constant) and statement.test.value is True
+
+
+def condition(test: ast.expr) -> tuple[str, bool] | None:
+    """Return what a test says of a variable: its name and truth value."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        found = condition(test.operand)
+        return None if found is None else (found[0], not found[1])
+    return (test.id, True) if isinstance(test, ast.Name) else None
