@@ -583,6 +583,28 @@ class TransformCall(Rule):
         changed = changed_arguments(self.callee, self.kinds)
         return [self.values[k].id for k in changed]
 
+    def cotangents(self, gen: Any, let: Let) -> list[ast.expr]:
+        """Return the cotangents of the value, if it is returned, and of each gradient."""
+
+        def one(node: ast.expr, kind: Any) -> ast.expr:
+            if isinstance(node, ast.Tuple):
+                items = zip(node.elts, kind, strict=True)
+                return Structure(kind, [one(*item) for item in items]).build(lambda leaf: leaf)
+            assert isinstance(node, ast.Name)
+            if is_array(self.types[node.id]):
+                return name(gen.shadow(node.id))
+            return name(gen.bar(node.id) if node.id in gen.has else "0.0")
+
+        returns = self.callee.returns
+        parts = [ast.parse(let.target, mode="eval").body]
+        kinds = [self.kinds[number] for number in self.callee.numbers]
+        if returns.startswith("value"):
+            parts = parts[0].elts
+            kinds.insert(0, types.float64)
+        if returns.endswith("gradients"):
+            parts = [*parts[:-1], *parts[-1].elts]
+        return [one(part, kind) for part, kind in zip(parts, kinds, strict=True)]
+
     def active_positions(self, gen: Any) -> tuple[int, ...]:
         """Return the numbers of the arguments that carry derivatives."""
         return tuple(
@@ -640,11 +662,7 @@ class TransformCall(Rule):
             expr = self.read(expr_of(value))
             gen.read(expr)
             arguments.append(show(expr))
-        for result in self.results(let):
-            if is_array(self.types[result]):
-                arguments.append(gen.shadow(result))
-            elif is_real(self.types[result]):
-                arguments.append(gen.bar(result) if result in gen.has else "0.0")
+        arguments += [show(g) for g in self.cotangents(gen, let)]
         found = f"cotangents_{gen.number()}"
         gen.write(f"{found} = {pulled}({', '.join(arguments)})")
         for number, position in enumerate(positions):

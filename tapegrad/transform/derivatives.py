@@ -15,6 +15,7 @@ from tapegrad.kernels import native
 from tapegrad.transform.analysis import leaf_names
 from tapegrad.transform.base import Derivative
 from tapegrad.transform.errors import TransformError
+from tapegrad.transform.ir import class_text
 from tapegrad.transform.kinds import holds_real, is_array, is_real
 from tapegrad.transform.program import (
     Instance,
@@ -220,6 +221,23 @@ class Composed(Derivative):
         return list(inspect.signature(self.py_func).parameters)
 
 
+def _sum_text(kind: Any, x: str, factor: str, y: str) -> str:
+    """Return the text of ``x * factor + y`` for values of a type."""
+    if isinstance(kind, types.BaseTuple):
+        items = [_sum_text(k, f"{x}[{n}]", factor, f"{y}[{n}]") for n, k in enumerate(kind)]
+        made = class_text(kind.instance_class) if hasattr(kind, "instance_class") else ""
+        return f"{made}({', '.join(items)}{'' if made else ','})"
+    return f"{x} * {factor} + {y}" if holds_real(kind) else y
+
+
+def _classes(kind: Any) -> list[type]:
+    """Return the classes of named tuples in a type."""
+    if not isinstance(kind, types.BaseTuple):
+        return []
+    own = [kind.instance_class] if hasattr(kind, "instance_class") else []
+    return [*own, *(found for item in kind for found in _classes(item))]
+
+
 class Pulled(Composed):
     """Cotangents of the arguments of a gradient, by the symmetry of the Hessian.
 
@@ -252,6 +270,12 @@ class Pulled(Composed):
         names = ("pushed_gradient", "pushed_value")
         return {name: getattr(self, name) for name in names if hasattr(self, name)}
 
+    def generate(self, program: Program, kinds: tuple[Any, ...]) -> str:
+        for kind in kinds if self.with_value else ():
+            for found in _classes(kind):
+                program.static(class_text(found), found, None)
+        return super().generate(program, kinds)
+
     def text(self, name: str, kinds: tuple[Any, ...]) -> str:
         names = self._names()
         tangents = names[len(names) - len(self.base.numbers) :]
@@ -267,8 +291,11 @@ class Pulled(Composed):
         for position in self.positions:
             if position < self.count:
                 place = self.own.index(position)
-                scaled = f"gradients[{place}] * {names[len(given)]} + " if self.with_value else ""
-                items.append(f"{scaled}pulled[{place}]")
+                found = f"pulled[{place}]"
+                if self.with_value:
+                    scaled = (f"gradients[{place}]", names[len(given)])
+                    found = _sum_text(kinds[position], *scaled, found)
+                items.append(found)
             else:
                 items.append(self._part(position - self.count, kinds[: self.count]))
         lines.append(f"    return ({', '.join(items)},)")

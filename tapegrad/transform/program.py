@@ -57,6 +57,13 @@ class Instance:
         self.writes, self.shared = writes, shared
         return found
 
+    def paths(self) -> dict[str, str]:
+        """Return the text of every part of the arguments, by its name."""
+        found: dict[str, str] = {}
+        for param, value in zip(self.function.params, self.params, strict=True):
+            found.update((leaf, path) for path, leaf in paths(value, param))
+        return found
+
     def result_leaves(self) -> list[ast.expr]:
         """Return the atoms of the result."""
         return [] if self.function.result is None else leaves_of(self.function.result)
@@ -232,9 +239,7 @@ def overlap_checks(instance: Instance) -> list[str]:
     """Return the lines that refuse array arguments that overlap, where one of them is written."""
     kinds = instance.function.types
     leaves = instance.leaves()
-    texts: dict[str, str] = {}
-    for param, value in zip(instance.function.params, instance.params, strict=True):
-        texts.update((leaf, path) for path, leaf in paths(value, param))
+    texts = instance.paths()
     found = []
     for position in sorted(instance.writes):
         one = leaves[position]
@@ -259,9 +264,9 @@ def inner_arrays(gen: Any, instance: Instance, inputs: list[str]) -> list[str]:
 
     They are written in the function, and read again.
     """
-    kinds = instance.function.types
+    kinds, texts = instance.function.types, instance.paths()
     return [
-        f"{gen.dot(array)} = np.zeros_like({array})"
+        f"{gen.dot(array)} = np.zeros_like({texts.get(array, array)})"
         for array in (*instance.leaves(), *instance.function.statics)
         if array not in inputs and is_array(kinds.get(array)) and gen.is_active(array)
     ]
@@ -402,7 +407,7 @@ def write_split(
     writer = Writer()
     parameters = [*function.params, *(shadows if variant.takes_shadows else []), *tape]
     writer.open(f"def {variant.forward_name}({', '.join(parameters)}):")
-    gen.write_inner(writer)
+    gen.write_inner(writer, instance.paths())
     gen.write_forward(writer, function.body)
     found = [show_result(function), *(n + gen.suffix for n in returned), *tape]
     writer(f"return {', '.join(found)}")
@@ -477,10 +482,11 @@ def write_pullback(
         writer("top = 0")
     for line in overlap_checks(instance):
         writer(line)
+    texts = instance.paths()
     for leaf in inputs:
-        zero = f"np.zeros_like({leaf})" if leaf in given else "0.0"
+        zero = f"np.zeros_like({texts[leaf]})" if leaf in given else "0.0"
         writer(f"{gen.bar(leaf)} = {zero}")
-    gen.write_inner(writer)
+    gen.write_inner(writer, texts)
     writer.extend(code)
     grads = [gradient_text(instance.params[k], inputs, function, gen.bar) for k in params]
     if uses_tape:

@@ -148,14 +148,14 @@ class Shadows(Keeping):
         """Whether the forward code makes the shadow of an array."""
         return array + self.suffix in self.wanted
 
-    def write_inner(self, writer: Writer) -> None:
+    def write_inner(self, writer: Writer, texts: dict[str, str]) -> None:
         """Write the shadows of arrays from outside by which nothing is differentiated.
 
-        They are written in the function, and read again.
+        They are written in the function, and read again. Those of arguments have `texts`.
         """
         for array in self.inner:
             if self.is_wanted(array):
-                writer(f"{array}{self.suffix} = np.zeros_like({array})")
+                writer(f"{array}{self.suffix} = np.zeros_like({texts.get(array, array)})")
 
     def write_shadows(self, writer: Writer, statement: Any) -> None:
         """Write the shadows of what an operation makes."""
