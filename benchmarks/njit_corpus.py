@@ -53,14 +53,18 @@ def tree() -> str:
 
 
 def entries(only: str) -> list[dict[str, Any]]:
-    """Return the functions of the table whose package and name are asked for."""
+    """Return the functions of the table that are asked for: the first of each package, and so on.
+
+    So a run that is stopped has seen something of every package.
+    """
     package, _, function = only.partition(":")
-    return [
-        {"package": name, "version": about["version"], **entry}
+    ranked = [
+        (rank, {"package": name, "version": about["version"], **entry})
         for name, about in json.loads(TABLE.read_text(encoding="utf-8")).items()
-        for entry in about["taken"]
+        for rank, entry in enumerate(about["taken"])
         if package in (name, "") and function in (entry["function"], "")
     ]
+    return [entry for _, entry in sorted(ranked, key=lambda one: one[0])]
 
 
 def identity(entry: dict[str, Any]) -> str:

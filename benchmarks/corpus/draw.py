@@ -259,6 +259,16 @@ def draw_package(folder: str, package: str, take: int, tries: int) -> dict[str, 
     }
 
 
+def write(path: Path, table: dict[str, Any]) -> None:
+    """Write the table, one function a line."""
+    texts = []
+    for package in sorted(table, key=str.lower):
+        about = json.dumps({k: v for k, v in table[package].items() if k != "taken"})
+        rows = ",\n  ".join(map(json.dumps, table[package]["taken"]))
+        texts.append(f' {json.dumps(package)}: {about[:-1]}, "taken": [\n  {rows}\n ]}}')
+    path.write_text("{\n" + ",\n".join(texts) + "\n}\n", encoding="utf-8")
+
+
 def main() -> None:
     """Draw from each package that is not yet in the table."""
     parser = argparse.ArgumentParser(description=main.__doc__)
@@ -275,7 +285,7 @@ def main() -> None:
     for package in installed(options.packages):
         if package not in table and options.only in package:
             table[package] = draw_package(options.packages, package, options.take, options.tries)
-            path.write_text(json.dumps(dict(sorted(table.items())), indent=1) + "\n")
+            write(path, table)
 
 
 if __name__ == "__main__":

@@ -18,21 +18,27 @@ from numba import types
 from numba.core import sigutils
 from numba.core.dispatcher import Dispatcher
 
+
+def words(text: str) -> frozenset[str]:
+    """Return the words of a text."""
+    return frozenset(text.split())
+
+
 ARRAY_ATTRIBUTES = set(dir(np.ndarray))
-TAKES_ARRAY = """
-sum mean std var max min amax amin argmax argmin sort argsort cumsum cumprod prod diff median
-percentile quantile concatenate interp searchsorted any all zeros_like empty_like ones_like full_like
-ascontiguousarray asarray dot vdot inner outer cross nansum nanmean nanmax nanmin nonzero where unique
-roll flip append vstack hstack convolve correlate ravel
-""".split()
+TAKES_ARRAY = words("""
+sum mean std var max min amax amin argmax argmin sort argsort cumsum cumprod prod diff
+median percentile quantile concatenate interp searchsorted any all zeros_like empty_like ones_like
+full_like ascontiguousarray asarray dot vdot inner outer cross nansum nanmean nanmax nanmin nonzero
+where unique roll flip append vstack hstack convolve correlate ravel
+""")
 TAKES_MATRIX = {"solve", "inv", "det", "cholesky", "eig", "eigh", "eigvals", "svd", "trace", "diag"}
 TAKES_SIZE = {"range", "prange", "zeros", "empty", "ones", "full", "arange", "eye", "identity"}
 SIZES = ("n", "num", "len", "size", "length", "count", "nb", "dim")
-WHOLE = """
-i j order degree window period lag horizon idx index steps iterations iters maxiter max_iter numiter
-nlags seed start stop end width bins lookback step lags id pos col row axis ddof level depth
+WHOLE = words("""
+i j order degree window period lag horizon idx index steps iterations iters maxiter max_iter
+numiter nlags seed start stop end width bins lookback step lags id pos col row axis ddof level depth
 timeperiod minp
-""".split()
+""")
 CHAIN = ["a1", "a2", "i3", "ai", "a3"]
 
 
