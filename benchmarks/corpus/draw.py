@@ -230,8 +230,13 @@ def chosen(module: str, function: str) -> tuple[str, Any]:
     return answer
 
 
-def draw_package(folder: str, package: str, take: int, tries: int) -> dict[str, Any]:
-    """Return the entries of a package, and how many functions were not taken for which reason."""
+def draw_package(
+    folder: str, package: str, take: int, tries: int, before: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the entries of a package, and how many functions were not taken for which reason.
+
+    What was drawn before is kept, and the draw goes on behind it.
+    """
     version, tops = installed(folder)[package]
     names = [
         (module, function)
@@ -240,10 +245,10 @@ def draw_package(folder: str, package: str, take: int, tries: int) -> dict[str, 
         for function in compiled_functions(module)
     ]
     names.sort(key=lambda name: order(package, *name))
-    taken: list[dict[str, Any]] = []
-    aside: Counter[str] = Counter()
-    for module, function in names[:tries]:
-        if len(taken) == take:
+    taken: list[dict[str, Any]] = list(before.get("taken", []))
+    aside = Counter(before.get("set aside", {}))
+    for module, function in names[len(taken) + aside.total() : tries]:
+        if len(taken) >= take:
             break
         how, what = chosen(module, function)
         print(f"{package}: {module}.{function}: {how} {what}", file=sys.stderr, flush=True)
@@ -270,11 +275,11 @@ def write(path: Path, table: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Draw from each package that is not yet in the table."""
+    """Draw from each package as far as its functions are not yet in the table."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--packages", required=True)
     parser.add_argument("--table", required=True)
-    parser.add_argument("--take", type=int, default=6)
+    parser.add_argument("--take", type=int, default=7)
     parser.add_argument("--tries", type=int, default=14)
     parser.add_argument("--only", default="")
     options = parser.parse_args()
@@ -283,8 +288,13 @@ def main() -> None:
     path = Path(options.table)
     table = json.loads(path.read_text()) if path.exists() else {}
     for package in installed(options.packages):
-        if package not in table and options.only in package:
-            table[package] = draw_package(options.packages, package, options.take, options.tries)
+        before = table.get(package, {})
+        tried = len(before.get("taken", [])) + sum(before.get("set aside", {}).values())
+        done = len(before.get("taken", [])) >= options.take or tried >= options.tries
+        if options.only in package and not (before and done):
+            table[package] = draw_package(
+                options.packages, package, options.take, options.tries, before
+            )
             write(path, table)
 
 
