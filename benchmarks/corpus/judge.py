@@ -8,6 +8,7 @@ or was stopped.
 import importlib.util
 import json
 import os
+import re
 import sys
 import tempfile
 import traceback
@@ -208,9 +209,18 @@ class Judge:
         return False
 
     def names_the_user(self, message: str) -> bool:
-        """Whether a refusal names a line of the package's or of the loss, and nothing generated."""
+        """Whether a refusal names a line of the package's or of the loss, and a way out.
+
+        The way out comes behind the construct: a second part of the sentence. A generated file
+        must not be named.
+        """
         generated = ("derivative_", "tapegrad/transform", "<string>")
-        return 'File "' in message and not any(word in message for word in generated)
+        said = message.partition('File "')[0]
+        return (
+            'File "' in message
+            and re.search(r"[;:.(] ?\w", said) is not None
+            and not any(word in message for word in generated)
+        )
 
     def reverse(self, plain: Any, derivative: Any, points: Sequence[Any]) -> str:
         """Check value, gradient, and what is left in the arguments."""

@@ -154,6 +154,13 @@ def compile_lazily() -> None:
                 for one in waiting:
                     compile_now(self, one)
             disable(self)
+        if waiting and sig not in self.overloads:
+            for given, found in self.overloads.items():
+                if all(
+                    self.typingctx.can_convert(*two) is not None
+                    for two in zip(sig, given, strict=True)
+                ):
+                    return found.entry_point  # numba chooses itself from the next call on
         return compile_now(self, sig)
 
     def disable_compile(self: Any, value: bool = True) -> None:

@@ -111,11 +111,13 @@ def package_rows(records: Sequence[Record]) -> list[tuple[str, ...]]:
 
 def tables(records: Iterable[Record]) -> list[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
     """Return title, columns and rows of each table."""
+    records = list(records)
     some = judged(records)
     packages = len({r["package"] for r in some})
+    others = f", {len(records) - len(some)} could not be judged" * (len(records) > len(some))
     return [
         (
-            f"{len(some)} functions of {packages} packages",
+            f"{len(some)} functions of {packages} packages{others}",
             ("", "reverse", "share", "forward", "share"),
             verdict_rows(some),
         ),
