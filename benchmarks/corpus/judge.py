@@ -12,7 +12,7 @@ import re
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 from time import perf_counter, process_time
@@ -39,26 +39,23 @@ BATCH = 256
 REPETITIONS = 9
 
 
-def parts_of(form: str, path: str = "r") -> Iterator[tuple[str, str]]:
-    """Kinds of the parts of a result, and expressions for them."""
-    if not form.startswith("("):
-        if form != "-":
-            yield form, path
-        return
-    depth, start, item = 0, 1, 0
-    for at, sign in enumerate(form):
-        depth += (sign == "(") - (sign == ")")
-        if (sign == "," and depth == 1) or depth == 0:
-            if form[start:at]:
-                yield from parts_of(form[start:at], f"{path}[{item}]")
-            start, item = at + 1, item + 1
+def unpacked(form: str) -> tuple[str, list[tuple[str, str]]]:
+    """Return what a result is assigned to, and kind and name of each part that counts."""
+    parts: list[tuple[str, str]] = []
+
+    def name(match: re.Match[str]) -> str:
+        parts.append((match[0], f"r{len(parts)}"))
+        return parts[-1][1]
+
+    target = re.sub(r"[^(),]+", name, form).replace(")", ",)")
+    return target, [(kind, part) for kind, part in parts if kind != "-"]
 
 
 def loss_text(entry: dict[str, Any], library: str) -> str:
     """Return the text of a function that sums all that the function computes, with weights."""
     names = [f"a{k}" for k in range(len(entry["arguments"]))]
     call = f"function({', '.join(names)})"
-    parts = list(parts_of(entry["result"]))
+    target, parts = unpacked(entry["result"])
     terms: list[tuple[bool, str]] = []
     for kind, path in parts:
         array = kind[0] in "az" and kind[1:] != "0"
@@ -81,7 +78,7 @@ def loss_text(entry: dict[str, Any], library: str) -> str:
         "",
         "@njit",
         f"def loss({', '.join(names + weights)}):",
-        f"    r = {call}" if parts else f"    {call}",
+        f"    {target} = {call}" if parts else f"    {call}",
         "    total = 0.0",
         *sums,
         "    return total",

@@ -154,7 +154,9 @@ def compile_lazily() -> None:
                 for one in waiting:
                     compile_now(self, one)
             disable(self)
-        if waiting and sig not in self.overloads:
+        if waiting:
+            if sig in self.overloads:
+                return self.overloads[sig].entry_point
             for given, found in self.overloads.items():
                 if all(
                     self.typingctx.can_convert(*two) is not None
