@@ -42,6 +42,22 @@ def outcome(
     return Outcome([*leaves_of(result), *(given[place] for place in writes)])
 
 
+def same_in_python(function: Any, arguments: Sequence[Any], writes: Sequence[int]) -> bool:
+    """Whether the function computes the same when Python runs it.
+
+    Where it does not, it reads or writes out of bounds, or slices by fractions: numba does not see
+    that in ``x[:6] += y[:5]``. What it calls is compiled.
+    """
+    compiled = outcome(function, arguments, writes)
+    try:
+        plain = outcome(function.py_func, arguments, writes)
+    except Exception:
+        return False
+    loose = 1e-3 if is_single([*compiled.leaves, *plain.leaves, *arguments]) else 1e-7
+    one, other = compiled.numbers(), plain.numbers()
+    return one.shape == other.shape and np.allclose(one, other, rtol=loose, atol=1e-12)
+
+
 def weights_of(count: int) -> np.ndarray:
     """Return fixed weights for the numbers of an outcome."""
     return np.random.default_rng(31).uniform(0.5, 1.5, count)

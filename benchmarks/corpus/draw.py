@@ -3,9 +3,9 @@
 The rule. A package's functions are those that numba compiles, at the level of a module, outside of
 its tests. They are put in the order of a hash of package, module and name. Going through them, a
 function is taken if arguments are found for which plain numba compiles it and its results are
-finite, the same in two calls, and have derivatives that differences agree on; until so many are
-taken or tried. No derivative of tapegrad's has a part in it. The reasons of those not taken are
-counted.
+finite, the same in two calls and when Python runs it, and have derivatives that differences agree
+on; until so many are taken or tried. No derivative of tapegrad's has a part in it. The reasons of
+those not taken are counted.
 """
 
 import argparse
@@ -24,7 +24,7 @@ import numpy as np
 from numba.core.errors import NumbaError
 
 from . import guess
-from .differences import active_places, leaves_of, outcome, slopes
+from .differences import active_places, leaves_of, outcome, same_in_python, slopes
 from .inputs import SMALL, copied, make
 from .packages import compile_lazily, compiled_functions, installed, module_names, open_packages
 
@@ -118,6 +118,8 @@ def judged(dispatcher: Any, texts: list[str], size: int) -> dict[str, Any]:
             if not points and point >= 1:
                 raise
             continue
+        if not same_in_python(dispatcher, arguments, writes):
+            raise SetAside("not the same in Python")
         if slopes(dispatcher, arguments, active_places(arguments), writes) is not None:
             points.append(point)
             found.setdefault("writes", writes)

@@ -26,6 +26,7 @@ from .differences import (
     active_places,
     is_single,
     outcome,
+    same_in_python,
     slopes,
     weights_of,
 )
@@ -163,6 +164,8 @@ class Judge:
         points = []
         for point in entry["points"]:
             arguments = make(entry["arguments"], point, entry["size"])
+            if not same_in_python(self.function, arguments, self.writes):
+                continue
             found = slopes(self.function, arguments, self.active, self.writes)
             if found is not None:
                 points.append((self.given(point, entry["size"]), found))
