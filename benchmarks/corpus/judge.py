@@ -214,7 +214,7 @@ class Judge:
         The way out comes behind the construct: a second part of the sentence. A generated file
         must not be named.
         """
-        generated = ("derivative_", "tapegrad/transform", "<string>")
+        generated = ("derivative_", "tapegrad/transform", "<string>", "<normal form")
         said = message.partition('File "')[0]
         return (
             'File "' in message
