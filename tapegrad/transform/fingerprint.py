@@ -116,7 +116,10 @@ class Fingerprint:
         elif _is_dispatcher(value):
             self._dispatcher(value)
         elif isinstance(value, types.FunctionType):
-            self._function(value)
+            if self.frozen:  # numba compiles nothing of it but what is declared for it
+                self._note(f"function {id(value)}")
+            else:
+                self._function(value)
             self._overloads(value)
         elif isinstance(value, types.ModuleType):
             self._note(f"module {value.__name__}")
