@@ -62,11 +62,15 @@ def _cpu_features() -> str:
 
 
 @functools.cache
+FORMAT = "2"  # of the files, which begin with a checksum
+
+
 def _environment() -> bytes:
     """Everything beside the source that decides what machine code comes out."""
     import llvmlite.binding as llvm
 
     parts = (
+        FORMAT,
         sys.version,
         version("numba"),
         version("llvmlite"),

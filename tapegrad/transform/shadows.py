@@ -76,7 +76,10 @@ class Shadows(Keeping):
         self.local_classes = {c for c, found in blocks.items() if len(found) == 1} - passed
 
     def shadow(self, identifier: str) -> str:
-        """Return the array of cotangents of an array, for reverse code."""
+        """Return the array of cotangents of an array, for reverse code; zeros if it has none."""
+        if not self.is_active(identifier):
+            self.read(name(identifier))
+            return f"np.zeros_like({identifier})"
         bar = identifier + self.suffix
         if self.arrays.of(identifier) in self.local_classes:
             self.shadows[identifier] = None

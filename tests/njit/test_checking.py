@@ -387,15 +387,15 @@ def test_where_one_mode_is_refused_the_quotient_judges():
         return x_dot[np.argmin(x)]
 
     for rule in (wrong, right):
-        f = made("def f(x):\n    return np.sort(x)[0]")
+        f = made("def f(x):\n    return np.nextafter(np.min(x), 1.0)")
         f.defjvp(rule)
-        with pytest.raises(tg.TransformError, match=r"np\.sort"):
+        with pytest.raises(tg.TransformError, match=r"np\.nextafter"):
             tg.grad(f)(A)
         if rule is wrong:
             with pytest.raises(tg.VerificationError, match="wrong"):
                 tg.jvp(f)(A, A)
         else:
-            assert tg.jvp(f)(A, A) == (-0.4, -0.4)
+            np.testing.assert_allclose(tg.jvp(f)(A, A), (-0.4, -0.4))
 
 
 # -- faults of generated code ----------------------------------------------------------------------
