@@ -61,10 +61,10 @@ def _cpu_features() -> str:
     return str(llvm.get_host_cpu_features().flatten())
 
 
-@functools.cache
 FORMAT = "2"  # of the files, which begin with a checksum
 
 
+@functools.cache
 def _environment() -> bytes:
     """Everything beside the source that decides what machine code comes out."""
     import llvmlite.binding as llvm

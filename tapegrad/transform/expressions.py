@@ -400,6 +400,8 @@ class Expressions:
         for position, argument in enumerate(node.args):
             if position == 0 and isinstance(argument, ast.List) and value in (np.array, np.asarray):
                 arguments.append(self.nested_list(argument, env))
+            elif isinstance(argument, ast.Starred):
+                arguments.append(ast.Starred(self.expression(argument.value, env), ast.Load()))
             else:
                 arguments.append(self.expression(argument, env))
         keywords = []
@@ -407,7 +409,8 @@ class Expressions:
             if word.arg is None:
                 raise self.source.refuse("cannot differentiate a call with **; name it", node)
             keywords.append(ast.keyword(word.arg, self.expression(word.value, env)))
-        if keywords and hasattr(value, "py_func"):
+        starred = any(isinstance(argument, ast.Starred) for argument in arguments)
+        if keywords and hasattr(value, "py_func") and not starred:
             arguments, keywords = positional(value.py_func, arguments, keywords)
         return self.called(ast.Call(callee, arguments, keywords), value, env, stem)
 

@@ -12,7 +12,7 @@ from numba.core.compiler_machinery import AnalysisPass, PassManager, register_pa
 from numba.core.registry import cpu_target
 from numba.core.typed_passes import NopythonTypeInference
 from numba.core.untyped_passes import InlineClosureLikes
-from numba.extending import intrinsic
+from numba.extending import intrinsic, models, register_model
 
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.ir import Function
@@ -30,6 +30,7 @@ class _Undefined(types.Type):
 
 
 _UNDEFINED = _Undefined()
+register_model(_Undefined)(models.OpaqueModel)
 
 
 @intrinsic

@@ -390,6 +390,8 @@ class Lowering:
 
     def let(self, let: Let) -> None:
         target, expr = let.target, let.expr
+        if isinstance(expr, ast.Call) and any(isinstance(a, ast.Starred) for a in expr.args):
+            expr = ast.Call(expr.func, self.unpacked(expr.args), expr.keywords)
         kind = self.types.get(target)
         if isinstance(expr, ast.Tuple) and kind is not None and holds_real(kind):
             items = [self.value(item) for item in expr.elts]
@@ -455,6 +457,24 @@ class Lowering:
                 return
             self.known[key] = target
         self.block.append(Let(target, expr, let.line, found))
+
+    def unpacked(self, arguments: list[Any]) -> list[Atom]:
+        """Return the arguments of a call with the items of those that are starred."""
+        found: list[Atom] = []
+        for argument in arguments:
+            if not isinstance(argument, ast.Starred):
+                found.append(argument)
+                continue
+            items = self.parts_of(argument.value)
+            if items is None:
+                raise self.refuse("cannot differentiate a starred argument that is not a tuple")
+            for item in items:
+                if isinstance(item, Structure):
+                    target = self.fresh("item")
+                    self.types[target], self.parts[target] = item.type, item
+                    item = name(target)
+                found.append(item)
+        return found
 
     def parts_of(self, atom: Atom) -> list[Any] | None:
         """Return the items of a tuple, None for anything else."""
