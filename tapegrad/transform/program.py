@@ -455,6 +455,7 @@ def write_pullback(
     gen = Reverse(program, function, instance.arrays, inputs, results, split=False)
     given = [leaf for leaf in inputs if is_array(function.types[leaf])]
     gen.begin(given, [])
+    gen.starts = [f"{gen.bar(leaf)} = 0.0" for leaf in inputs if leaf not in given]
     entry = program.fresh(f"{function.name}_{'pullback' if seeds else 'gradient'}")
     parameters = list(function.params)
     if seeds:
@@ -483,9 +484,8 @@ def write_pullback(
     for line in overlap_checks(instance):
         writer(line)
     texts = instance.paths()
-    for leaf in inputs:
-        zero = f"np.zeros_like({texts[leaf]})" if leaf in given else "0.0"
-        writer(f"{gen.bar(leaf)} = {zero}")
+    for leaf in given:
+        writer(f"{leaf}{gen.suffix} = np.zeros_like({texts[leaf]})")
     gen.write_inner(writer, texts)
     writer.extend(code)
     grads = [gradient_text(instance.params[k], inputs, function, gen.bar) for k in params]

@@ -92,10 +92,10 @@ class Reverse(Loops):
         outer_needs = self.plan(scope, needs, result)
         if fused is None:
             self.write_statements(result, block)
-            result.lines += setup.lines + first.lines + last.lines
+            result.lines += self.starts + setup.lines + first.lines + last.lines
         else:
             self.write_statements(result, block[:position])
-            result.lines += setup.lines + first.lines + fused.lines
+            result.lines += self.starts + setup.lines + first.lines + fused.lines
             self.write_statements(result, block[position + 1 :])
             result.lines += last.lines
         self.writer, self.needs, self.has, self.outward, self.shadows, self.scope = saved
