@@ -10,7 +10,7 @@ import numba
 
 from tapegrad.transform import derivatives, frozen, user_rules
 from tapegrad.transform.base import Recording
-from tapegrad.transform.calls import is_dispatcher
+from tapegrad.transform.callees import is_dispatcher
 from tapegrad.transform.functions import register
 
 

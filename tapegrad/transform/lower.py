@@ -36,22 +36,9 @@ from tapegrad.transform.ir import (
     walk,
 )
 from tapegrad.transform.kinds import holds_real, is_array, is_real
+from tapegrad.transform.normalize import INPLACE, OPERATORS
 
-_INPLACE = {
-    "operator.iadd": ast.Add(),
-    "operator.isub": ast.Sub(),
-    "operator.imul": ast.Mult(),
-    "operator.itruediv": ast.Div(),
-    "operator.ifloordiv": ast.FloorDiv(),
-    "operator.imod": ast.Mod(),
-    "operator.ipow": ast.Pow(),
-    "operator.imatmul": ast.MatMult(),
-    "operator.iand": ast.BitAnd(),
-    "operator.ior": ast.BitOr(),
-    "operator.ixor": ast.BitXor(),
-    "operator.ilshift": ast.LShift(),
-    "operator.irshift": ast.RShift(),
-}
+_INPLACE = {f"operator.{INPLACE[text]}": kind() for kind, text in OPERATORS.items()}
 WHOLE = ast.Slice(None, None, None)
 
 

@@ -156,7 +156,7 @@ def _subscript(lowering: Any, expr: ast.Subscript, kind: Any) -> Rule:
 
 
 def _call_rule(lowering: Any, expr: ast.Call, kind: Any) -> Rule:
-    from tapegrad.transform import calls, runtime
+    from tapegrad.transform import callees, runtime
 
     real = kind is not None and is_real(kind)
     whole = is_array(kind)
@@ -166,8 +166,8 @@ def _call_rule(lowering: Any, expr: ast.Call, kind: Any) -> Rule:
     assert isinstance(expr.func, ast.Name)
     callee = lowering.statics.get(expr.func.id)
     if callee is None:
-        callee = calls.function_of(lowering.type_of(expr.func))
-    found = calls.find(lowering, callee, expr, kind)
+        callee = callees.function_of(lowering.type_of(expr.func))
+    found = callees.find(lowering, callee, expr, kind)
     if found is not None:
         return found
     if callee in (runtime.to_bits, runtime.from_bits, runtime.give_tape, runtime.system_answer):

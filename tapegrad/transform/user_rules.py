@@ -15,7 +15,7 @@ from numba.core import types
 from numba.extending import overload
 
 from tapegrad.kernels import native
-from tapegrad.transform.calls import is_dispatcher
+from tapegrad.transform.callees import is_dispatcher
 from tapegrad.transform.errors import TransformError
 
 

@@ -1,0 +1,142 @@
+"""What is called: the rule of a call by its callee, and the arguments in order."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from typing import Any
+
+import numba
+from numba.core import types
+
+from tapegrad.transform.calls import Call
+from tapegrad.transform.derivative_calls import TransformCall
+from tapegrad.transform.functions import stop_gradient
+from tapegrad.transform.generated_calls import Addition, Keep
+from tapegrad.transform.ir import (
+    Let,
+    Structure,
+    constant,
+    reads,
+    walk,
+)
+from tapegrad.transform.kinds import holds_array, holds_real
+from tapegrad.transform.ruled_calls import ForwardRuled, Ruled
+from tapegrad.transform.rules import Passive, Rule
+
+
+def function_of(kind: Any) -> Any:
+    """Return the dispatcher that a value of a numba type is, or None."""
+    return kind.dispatcher if isinstance(kind, types.Dispatcher) else None
+
+
+def is_dispatcher(value: Any) -> bool:
+    """Whether a value is a compiled numba function."""
+    return hasattr(value, "py_func") and hasattr(value, "targetoptions")
+
+
+def find(lowering: Any, callee: Any, expr: ast.Call, kind: Any) -> Rule | None:
+    """Return the rule of the call of a numba function or a transform, None for anything else."""
+    from tapegrad.transform import arrays, runtime
+
+    if callee is stop_gradient:
+        return Stopped()
+    if callee is runtime.overlap or getattr(callee, "tapegrad_passive", False):
+        return Passive(True)
+    if callee in (runtime.push_array, runtime.pop_array):
+        return Keep(lowering, expr)
+    if callee in arrays.ADDITIONS:
+        return Addition(lowering, expr)
+    transform = getattr(callee, "_tapegrad_transform", None)
+    if transform is None and not is_dispatcher(callee):
+        return None
+    values = bind(lowering, callee)
+    kinds = tuple(lowering.type_of(value) for value in values)
+    real = any(holds_real(k) for k in kinds)
+    if not real and (transform is not None or not any(map(holds_array, kinds))):
+        return None
+    if transform is not None:
+        inner = callee.plain(kinds)
+        if inner is not None:
+            return Call(lowering, inner, values, kinds)
+        from tapegrad.transform.derivatives import changed_arguments, shared_results
+
+        for number in changed_arguments(callee, kinds):
+            if not _is_own_copy(lowering, values[number]):
+                raise lowering.refuse(
+                    f"{callee.py_func.__name__} writes into its argument {number}; pass a copy "
+                    "(x.copy()) to differentiate the call"
+                )
+        if shared_results(callee, kinds):
+            raise lowering.refuse(
+                f"{callee.base.py_func.__name__} returns (a view of) its argument; return a copy "
+                "to differentiate the call of its derivative"
+            )
+        return TransformCall(lowering, callee, values, kinds)
+    if getattr(callee, "rule_vjp", None) is not None:
+        return Ruled(lowering, callee, values, kinds)
+    if getattr(callee, "rule_jvp", None) is not None:
+        return ForwardRuled(lowering, callee, values, kinds)
+    return Call(lowering, callee, values, kinds)
+
+
+def _is_own_copy(lowering: Any, value: Any) -> bool:
+    """Whether an argument is a copy that was made for one call."""
+    if not isinstance(value, ast.Name):
+        return False
+    statements = list(walk(lowering.function.body))
+    makers = [s for s in statements if isinstance(s, Let) and s.target == value.id]
+    copied = any(
+        isinstance(s.expr, ast.Call)
+        and isinstance(s.expr.func, ast.Attribute)
+        and s.expr.func.attr == "copy"
+        for s in makers
+    )
+    return copied and sum(reads(s).count(value.id) for s in statements) == 1
+
+
+def bind(lowering: Any, callee: Any) -> list[Any]:
+    """Return the arguments of the call that is lowered in order, with defaults."""
+    call = lowering.call
+
+    def value_of(argument: ast.expr) -> Any:
+        return lowering.value(argument) if isinstance(argument, ast.Name) else argument
+
+    values = [value_of(argument) for argument in call.args]
+    function = getattr(callee, "py_func", None)
+    if function is None:
+        return values
+    parameters = list(inspect.signature(function).parameters.values())
+    named = {k.arg: value_of(k.value) for k in call.keywords}
+    found = list(values)
+    for parameter in parameters[len(values) :]:
+        if parameter.name in named:
+            found.append(named[parameter.name])
+        elif parameter.default is not parameter.empty:
+            found.append(_default(lowering, callee, parameter))
+    return found
+
+
+def _default(lowering: Any, callee: Any, parameter: inspect.Parameter) -> Any:
+    """Return what stands for an argument that a call leaves out."""
+
+    def value_of(value: Any) -> Any:
+        if isinstance(value, (int, float, bool, str, type(None))):
+            return constant(value)
+        if type(value) is tuple:
+            return Structure(numba.typeof(value), [value_of(item) for item in value])
+        raise lowering.refuse(
+            f"cannot differentiate a call that leaves out {parameter.name!r}, whose default is "
+            f"of type {type(value).__name__}; pass it"
+        )
+
+    return value_of(parameter.default)
+
+
+class Stopped(Rule):
+    """``stop_gradient(x)``, which is a copy where `x` is an array."""
+
+    fresh = True
+
+    def push(self, gen: Any, let: Let) -> None:
+        gen.set_dot(let, None)
