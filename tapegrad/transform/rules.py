@@ -377,6 +377,14 @@ class Whole(Rule):
         reads = code.co_varnames[: code.co_argcount]
         return _call(f"arrays.{function.py_func.__name__}", *(values[n] for n in reads))
 
+    def refuse_unknown(self, gen: Any, let: Let, argument: str) -> None:
+        """Raise the error for an argument by which no derivative is known."""
+        gen.refuse(
+            f"cannot differentiate {show(let.expr)} with respect to {argument!r}; pass it through "
+            "tg.stop_gradient, or write the function as a loop",
+            let.line,
+        )
+
     def pull(self, gen: Any, let: Let) -> None:
         g = gen.shadow(let.target) if self.fresh else gen.bar(let.target)
         for argument, atom in self.operands.items():
@@ -386,7 +394,7 @@ class Whole(Rule):
                 continue
             function = self.spec.pull.get(argument)
             if function is None:
-                gen.refuse(f"no derivative of {self.spec.name} by {argument!r} is known", let.line)
+                self.refuse_unknown(gen, let, argument)
             whole = isinstance(self.types[atom.id], types.Array)
             bar = {f"{argument}_bar": name(gen.shadow(atom.id))} if whole else {}
             call = self._call(function, {"g": name(g), **bar}, let)
@@ -404,7 +412,7 @@ class Whole(Rule):
                 continue
             function = self.spec.push.get(argument)
             if function is None:
-                gen.refuse(f"no derivative of {self.spec.name} by {argument!r} is known", let.line)
+                self.refuse_unknown(gen, let, argument)
             term = self._call(function, {f"{argument}_dot": name(gen.dot(atom.id))}, let)
             found = term if found is None else ast.BinOp(found, ast.Add(), term)
         gen.set_dot(let, found)

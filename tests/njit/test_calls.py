@@ -98,6 +98,46 @@ def surroundings(x):
     return s * (made(4, x) @ WEIGHTS) * np.dot(WEIGHTS, made(4, x))
 
 
+@tg.njit
+def line(x, a, b):
+    return x * a + b * b
+
+
+@tg.njit
+def secant(g, low, high, args):
+    a, b = low, high
+    fa, fb = g(a, *args), g(b, *args)
+    for _ in range(6):
+        if abs(fb - fa) < 1e-14:
+            break
+        c = b - fb * (b - a) / (fb - fa)
+        a, fa = b, fb
+        b = c
+        fb = g(b, *args)
+    return b
+
+
+@tg.njit
+def cubic(x, p, q):
+    return x * x * x - p * x - q
+
+
+@tg.njit
+def scaled_sum(x, pair):
+    return (x * pair[0]).sum() * pair[1]
+
+
+@case(1.3, 0.4)
+def starred_in_a_helper(p, q):
+    return secant(cubic, 1.0, 2.0, (p, q)) * square(p, *())
+
+
+@case(A, 0.5, hvp=True)
+def starred_tuples(x, w):
+    t, nested = (w, x[1] * x[1]), (x, (w, x[0]))
+    return line(x[0], *t) + scaled_sum(*nested)
+
+
 def enclosed():
     factor, weights = 2.5, np.array([1.0, 2.0])
 

@@ -98,6 +98,6 @@ def test_a_quantile_by_its_place_is_refused():
     f = module(
         "import numpy as np, tapegrad as tg\n@tg.njit\ndef f(a, q):\n    return np.quantile(a, q)\n"
     )
-    with pytest.raises(tg.TransformError, match=r"line 4[\s\S]*'q'"):
+    with pytest.raises(tg.TransformError, match=r"'q'[\s\S]*line 4"):
         tg.grad(f, 1)(A, 0.3)
     check(f, A, 0.3, argnums=(0,), jvp=False)

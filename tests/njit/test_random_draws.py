@@ -64,7 +64,7 @@ def test_parameters_of_draws_are_refused():
         "import numpy as np, tapegrad as tg\n@tg.njit\ndef f(x):\n"
         "    return np.random.normal(x, 1.0) * x\n"
     )
-    with pytest.raises(tg.TransformError, match=r"line 4[\s\S]*standard_normal"):
+    with pytest.raises(tg.TransformError, match=r"standard_normal[\s\S]*line 4"):
         tg.grad(f)(0.3)
     g = module(
         "import numpy as np, tapegrad as tg\n@tg.njit\ndef f(x):\n    np.random.seed(1)\n"

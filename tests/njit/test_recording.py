@@ -169,3 +169,65 @@ def test_refusals(leaves):
         doubling(x, a)
     with pytest.raises(TypeError, match="tuple of tensors"):
         scaled(x, (a, a))
+
+
+# -- NumPy arguments that the function writes into -------------------------------------------------
+
+
+@tg.njit
+def doubled_weights(w, x):
+    for i in range(x.size):
+        w[i] *= 2.0
+    return w * x
+
+
+@tg.njit
+def doubled_weights_of_squares(w, x):
+    s = 0.0
+    for i in range(x.size):
+        w[i] *= 2.0
+        s += w[i] * x[i] * x[i]
+    return s
+
+
+@tg.njit
+def weights_times(w, x):
+    for i in range(x.size):
+        w[i] *= x[i]
+    return w * x
+
+
+def test_the_backward_pass_reads_arrays_as_they_were():
+    x, w = tg.tensor([1.0, 2.0, 3.0], requires_grad=True), np.ones(3)
+    y = doubled_weights(w, x)
+    np.testing.assert_array_equal(w, 2.0)
+    w[:] = 7.0
+    for _ in range(2):
+        x.grad = None
+        y.sum().backward(retain_graph=True)
+        np.testing.assert_array_equal(x.grad, [2.0, 2.0, 2.0])
+
+
+def test_a_recorded_backward_pass_reads_arrays_as_they_were():
+    x, w = tg.tensor([1.0, 2.0, 3.0], requires_grad=True), np.ones(3)
+    (gradient,) = tg.autograd.grad(doubled_weights_of_squares(w, x), x, create_graph=True)
+    np.testing.assert_array_equal(w, 2.0)
+    np.testing.assert_array_equal(gradient, [4.0, 8.0, 12.0])
+    gradient.sum().backward()
+    np.testing.assert_array_equal(x.grad, [4.0, 4.0, 4.0])
+
+
+def test_what_depends_on_tensors_is_not_lost_in_arrays():
+    x = tg.tensor([1.0, 2.0], requires_grad=True)
+    with pytest.raises(tg.TransformError, match=r"argument 0, a NumPy array(.|\n)*return it"):
+        weights_times(np.ones(2), x)
+
+    @tg.njit
+    def returned(x):  # the way out
+        w = np.ones(x.size)
+        for i in range(x.size):
+            w[i] *= x[i]
+        return w * x
+
+    returned(x).sum().backward()
+    np.testing.assert_array_equal(x.grad, [2.0, 4.0])

@@ -2,11 +2,12 @@
 
 import ast
 import contextlib
+from collections import namedtuple
 
 import numba
 import numpy as np
 import pytest
-from check import check, close, directional, module
+from check import Cases, check, close, directional, module
 
 import tapegrad as tg
 
@@ -326,3 +327,54 @@ def test_gradients_of_several_numbers_are_refused():
     integer = module("import tapegrad as tg\n@tg.njit\ndef f(x):\n    return int(x)\n")
     with pytest.raises(tg.TransformError, match="nothing that is real"):
         tg.grad(integer)(0.5)
+
+
+# -- gradients of named tuples, inside functions that are differentiated ---------------------------
+
+Pair = namedtuple("Pair", "a b")
+
+
+@tg.njit
+def energy(p, w):
+    return p.a * p.a * p.b * w + (p.b * w) ** 3
+
+
+@tg.njit
+def energy_of_array(p, w):
+    return (p.a * p.a).sum() * p.b * w + (p.b * w) ** 3
+
+
+force = tg.grad(energy)
+force_of_array = tg.grad(energy_of_array)
+forces = tg.grad(energy, (0, 1))
+energy_and_forces = tg.value_and_grad(energy, (0, 1))
+of_named_tuples = Cases()
+
+
+@of_named_tuples(0.7, 0.3, 1.2, hvp=True)
+def one_gradient(a, b, w):
+    g = force(Pair(a, b), w)
+    return g.a * g.b
+
+
+@of_named_tuples(0.7, 0.3, 1.2)
+def two_gradients(a, b, w):
+    g, h = forces(Pair(a, b), w)
+    return g.a * g.b * h
+
+
+@of_named_tuples(0.7, 0.3, 1.2, hvp=True)
+def value_and_two_gradients(a, b, w):
+    v, (g, h) = energy_and_forces(Pair(a, b), w)
+    return g.a * g.b * h + v * v
+
+
+@of_named_tuples(np.array([0.3, 0.7]), 0.3, 1.2)
+def gradient_with_an_array(a, b, w):
+    g = force_of_array(Pair(a, b), w)
+    return g.a.sum() * g.b
+
+
+@pytest.mark.parametrize("name", of_named_tuples)
+def test_gradients_of_named_tuples(name):
+    of_named_tuples.check(name)
