@@ -96,6 +96,12 @@ def assign_2(x, y):
             x[i, j] = y[i, j]
 
 
+@addition
+def add_element(bar, index, g):
+    """Add to an element, given its position in row-major order."""
+    bar.flat[index] += g
+
+
 @jit
 def places(x):
     """Return the position of every element in row-major order, in an array of the same shape."""

@@ -8,17 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.transform.additions import add_to
-from tapegrad.transform.array_specs import Request, declare, derivative, understands
-from tapegrad.transform.ir import Let, Store, name, names_in, walk
+from tapegrad.transform.additions import add_element, add_to
+from tapegrad.transform.array_specs import SPECS, Request, declare, derivative, understands
+from tapegrad.transform.ir import Let, name, names_in
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.printer import show
-from tapegrad.transform.rules import Rule, real_names
-
-_DISPATCHER = add_to  # what stands for a callee that is an argument
+from tapegrad.transform.rules import Rule, Whole, real_names
 
 declare("flatten", "a")
 declare("broadcast", "x", "shape", calls=False)
+declare("take", "a", "index", steps=("index",), calls=False)
 
 
 @understands("flip", "fliplr", "flipud")
@@ -88,30 +87,39 @@ def flatten_push_a(a_dot):
     return a_dot.flatten()
 
 
-def _may_write(lowering: Any) -> bool:
-    """Whether any array may be written in the function."""
-    for statement in walk(lowering.function.body):
-        if isinstance(statement, Store):
-            return True
-        if not isinstance(statement, Let) or not isinstance(statement.expr, ast.Call):
-            continue
-        callee = statement.expr.func
-        if isinstance(callee, ast.Attribute):
-            writes = callee.attr in ("fill", "sort", "partition", "itemset")
-        else:
-            known = lowering.function.statics.get(callee.id, _DISPATCHER)
-            writes = hasattr(known, "py_func") or callee.id.startswith("operator.i")
-        if writes:
-            return True
-    return False
+class Broadcast(Whole):
+    """``np.broadcast_to``: a view that cannot be written to, with cotangents of its own.
+
+    Several of its elements may be one of the array's, so it has no view of the shadow.
+    """
+
+    def shared(self, let: Let) -> list[list[str]]:
+        """Return what shares elements."""
+        return [[let.target, *names_in(self.operands["x"])]]
+
+    def check(self, gen: Any, let: Let) -> None:
+        """Refuse it where the array is written: the view would show other elements then."""
+        if gen.arrays.is_stored(let.target):
+            gen.refuse(
+                "cannot differentiate np.broadcast_to of an array that is written to; add "
+                "np.zeros(shape) to it instead",
+                let.line,
+            )
+
+    def pull(self, gen: Any, let: Let) -> None:
+        self.check(gen, let)
+        super().pull(gen, let)
+
+    def push(self, gen: Any, let: Let) -> None:
+        self.check(gen, let)
+        super().push(gen, let)
 
 
 @understands("broadcast_to")
 def _(call: Request, array: Any, shape: Any) -> Any:
-    # numba's result is a view that cannot be written to: like a copy where nothing is written
-    if not call.ndim(array) or _may_write(call.lowering):
-        return "np.broadcast_to in a function that writes to arrays; add np.zeros(shape) instead"
-    return call.whole("broadcast", x=array, shape=shape)
+    if not call.ndim(array):
+        return None
+    return Broadcast(SPECS["broadcast"], {"x": array, "shape": shape}, True, call.lowering)
 
 
 @derivative
@@ -244,9 +252,17 @@ def _(call: Request, m: Any, k: Any) -> Any:
 
 @understands("take")
 def _(call: Request, a: Any, indices: Any) -> Any:
-    if not call.is_whole:
-        return None
-    return Rearrangement(call, [a])
+    return Rearrangement(call, [a]) if call.is_whole else call.whole("take", a=a, index=indices)
+
+
+@derivative
+def take_pull_a(a_bar, index, g):
+    add_element(a_bar, index, g)
+
+
+@derivative
+def take_push_a(a_dot, index):
+    return np.take(a_dot, index)
 
 
 @understands("diagflat")

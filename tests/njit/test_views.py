@@ -123,8 +123,8 @@ def put_together(a, x, n):
 @case(A, M, hvp=True)
 def chosen(a, m):
     b = np.take(a, np.array([1, 1, 0]))
-    c = np.extract(a > 2.0, a)
-    d = np.select((a > 4.0, a > 2.0), (a * a, a), 0.0)
+    c = np.extract(a > 2.5, a)
+    d = np.select((a > 4.5, a > 2.5), (a * a, a), 0.0)
     e = np.diagflat(b) + np.diag(a[:3])
     f = np.repeat(m, 2)
     g = np.take(m, 4)
@@ -197,7 +197,7 @@ def test_a_read_only_view_where_something_is_written():
         "import numpy as np, tapegrad as tg\n@tg.njit\ndef f(a):\n"
         "    b = np.broadcast_to(a, (2, 6))\n    a[0] = a[1] * 2.0\n    return (b * b).sum()\n"
     )
-    with pytest.raises(tg.TransformError, match=r"line 4[\s\S]*np.zeros"):
+    with pytest.raises(tg.TransformError, match=r"np.zeros[\s\S]*line 4"):
         tg.grad(f)(A.copy())
     g = module(
         "import numpy as np, tapegrad as tg\n@tg.njit\ndef f(a):\n"
