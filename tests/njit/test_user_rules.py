@@ -217,7 +217,7 @@ def test_a_forward_rule_alone():
 
 @tg.njit
 def smallest(a):
-    return np.sort(a)[0]
+    return np.linalg.eigvals(np.diag(a)).min()
 
 
 @smallest.defjvp
@@ -234,5 +234,5 @@ def test_a_forward_rule_for_what_reverse_mode_refuses():
     value, tangent = tg.jvp(of_smallest)(A, np.arange(5.0))
     assert value == pytest.approx(-0.4 * 0.04)
     assert tangent == pytest.approx(2.0 * 0.04 - 0.4 * 2 * 0.2 * 4.0)
-    with pytest.raises(tg.TransformError, match=r"np\.sort"):
+    with pytest.raises(tg.TransformError, match=r"np\.linalg\.eigvals"):
         tg.grad(of_smallest)(A)
