@@ -212,6 +212,50 @@ class Activity:
         return self.node(name) in self.nodes
 
 
+# ops that pass a cotangent on wherever they are, except by a factor of the program's own
+_PASSING = {
+    "add", "subtract", "multiply", "divide", "negative", "positive", "square", "sqrt", "power",
+}  # fmt: skip
+
+
+def unused_at_times(function: Function, results: Iterable[str]) -> set[str]:
+    """Return the numbers whose cotangent may be zero because nothing uses them.
+
+    That are those that reach a choice, a function with a derivative that may vanish, an array, a
+    call, or one of some results.
+    """
+    found = set(results)
+    sources: dict[str, set[str]] = {}
+
+    def reach(target: str, atoms: Iterable[Any]) -> None:
+        names = {n for atom in atoms for n in names_in(atom)}
+        sources.setdefault(target, set()).update(names)
+
+    for statement in walk(function.body):
+        if isinstance(statement, Let):
+            op = getattr(statement.rule, "op", None)
+            passing = op is not None and op.name in _PASSING
+            if passing or isinstance(statement.rule, rules.Linear):
+                reach(statement.target, [statement.expr])
+            else:
+                found.update(names_in(statement.expr))
+        elif isinstance(statement, Loop):
+            for c in statement.carried:
+                reach(c.phi, [c.init, c.next])
+                reach(c.out, [ast.Name(c.phi)])
+        elif isinstance(statement, If):
+            found.update(n for p in statement.phis for v in (p.then, p.orelse) for n in names_in(v))
+        elif isinstance(statement, Store):
+            found.update(names_in(statement.value))
+    todo = list(found)
+    while todo:
+        for source in sources.get(todo.pop(), ()):
+            if source not in found:
+                found.add(source)
+                todo.append(source)
+    return found
+
+
 @dataclass
 class Scopes:
     """The scope of every block (by its id) and every name, what defines it, and where it stands."""

@@ -74,8 +74,9 @@ class Claim:
         probes.restore(self.state)
         given = [probes.copied(value) for value in [*values, *extra]]
         if self.args.omitted and not extra:
+            left_out = {k for k in self.args.omitted if values[k] is self.args.values[k]}
             named = zip(self.args.names, given, strict=True)
-            kept = {n: v for k, (n, v) in enumerate(named) if k not in self.args.omitted}
+            kept = {n: v for k, (n, v) in enumerate(named) if k not in left_out}
             return function(**kept), given
         return function(*given), given
 

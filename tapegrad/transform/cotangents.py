@@ -5,7 +5,15 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from tapegrad.transform.analysis import Activity, Arrays, Scopes, check_known, scopes, unused_suffix
+from tapegrad.transform.analysis import (
+    Activity,
+    Arrays,
+    Scopes,
+    check_known,
+    scopes,
+    unused_at_times,
+    unused_suffix,
+)
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.ir import Block, Function, name, names_in, replace_names
 from tapegrad.transform.printer import Writer, show
@@ -49,6 +57,8 @@ class Cotangents:
         self.activity = Activity(function, arrays, inputs, outputs)
         self.inputs = inputs
         self.split = split
+        # numbers whose cotangent may be zero where their derivative is infinite
+        self.doubtful = unused_at_times(function, outputs if split or len(outputs) > 1 else ())
         self.scopes: Scopes = scopes(function, split)
         self.unstable: set[str] = set()  # arrays that may change before the reverse code
         self.uses_tape = False

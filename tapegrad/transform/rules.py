@@ -187,39 +187,41 @@ class Elementary(Rule):
         for position, operand in enumerate(self.operands):
             if isinstance(operand, ast.Name) and gen.is_active(operand.id):
                 if self.op.arguments[position] in self.op.rules:
-                    yield operand.id, self.partial(position, let.target)
+                    yield position, operand.id, self.partial(position, let.target)
 
     def pull(self, gen: Any, let: Let) -> None:
-        for operand, factor in self.terms(gen, let):
+        for position, operand, factor in self.terms(gen, let):
             if isinstance(factor, ast.Constant) and factor.value == 0:
                 continue
             if not self.whole:
                 g = gen.bar(let.target)
-                if self.is_singular(factor):
-                    gen.add(operand, show(self.product(name(g), factor)), _ONE, factor)
+                if let.target in gen.doubtful and self.is_singular(position, factor):
+                    gen.add(operand, show(self.product(position, name(g), factor)), _ONE, factor)
                 else:
                     gen.add(operand, g, factor)
                 continue
-            product = self.product(name(gen.shadow(let.target)), factor)
+            product = self.product(position, name(gen.shadow(let.target)), factor)
             if isinstance(self.types[operand], types.Array):
                 gen.add_array(operand, product, self.types[let.target].ndim)
             else:
                 gen.add(operand, show(_call("np.sum", product)), _ONE, product)
 
-    def is_singular(self, factor: ast.expr) -> bool:
-        """Whether a partial may be infinite or nan where the function is not."""
+    def is_singular(self, position: int, factor: ast.expr) -> bool:
+        """Whether the partial by an operand may be infinite or nan where the function is not."""
         if self.op.name not in _SINGULAR or isinstance(factor, ast.Constant):
             return False
+        if self.op.name == "divide" and position == 0:
+            return False  # the quotient is infinite as well
         if self.op.name == "power" and isinstance(self.operands[1], ast.Constant):
             return self.operands[1].value < 1
         return True
 
-    def product(self, g: ast.expr, factor: ast.expr) -> ast.expr:
+    def product(self, position: int, g: ast.expr, factor: ast.expr) -> ast.expr:
         """Return a cotangent or tangent times a partial.
 
         What was not used passes nothing on, whatever its derivative is there.
         """
-        if self.is_singular(factor):
+        if self.is_singular(position, factor):
             function = "arrays.product_of_elements" if self.whole else "runtime.product"
             return _call(function, g, factor)
         return _product(g, factor)
@@ -231,13 +233,13 @@ class Elementary(Rule):
             return
         found: ast.expr | None = None
         read = {let.target}
-        for operand, factor in self.terms(gen, let):
+        for position, operand, factor in self.terms(gen, let):
             dot: ast.expr = name(gen.dot(operand))
             if self.op.name in _VANISHING:
                 function = "arrays.product_of_elements" if self.whole else "runtime.product"
                 term: ast.expr = _call(function, factor, dot)
             else:
-                term = self.product(dot, factor)
+                term = self.product(position, dot, factor)
             read.update([operand, *names_in(factor)])
             found = term if found is None else ast.BinOp(found, ast.Add(), term)
         arrays = {

@@ -318,9 +318,9 @@ def uses_normalized(a, s):
 
 def test_a_function_without_source_of_its_own_needs_a_rule():
     f = module(
-        "import numpy as np, tapegrad as tg\n@tg.njit\ndef f(a):\n    return np.sort(a)[0] * a[1]\n"
+        "import numpy as np, tapegrad as tg\n@tg.njit\ndef f(a):\n    return np.trim_zeros(a)[0]\n"
     )
-    with pytest.raises(tg.TransformError, match=r"np\.sort"):
+    with pytest.raises(tg.TransformError, match=r"np\.trim_zeros"):
         tg.grad(f)(A)
 
 
