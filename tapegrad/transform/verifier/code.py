@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -49,6 +50,33 @@ class Code:
     body: list[ast.stmt]
     lines: list[str]
     locals: set[str] = field(default_factory=set)
+
+    @functools.cached_property
+    def statements(self) -> list[ast.stmt]:
+        """All statements, nested ones after the one that holds them."""
+        return list(walk(self.body))
+
+    @functools.cached_property
+    def uses(self) -> list[ast.Subscript | ast.Attribute | ast.Call]:
+        """What takes parts of values, and calls."""
+        return [
+            node
+            for statement in self.statements
+            for expression in expressions(statement)
+            for node in ast.walk(expression)
+            if isinstance(node, (ast.Subscript, ast.Attribute, ast.Call))
+        ]
+
+    @functools.cached_property
+    def pairs(self) -> list[tuple[str, ast.expr]]:
+        """What is assigned to which name."""
+        return [
+            (target.id, value)
+            for statement in self.statements
+            if isinstance(statement, ast.Assign)
+            for target, value in paired(statement.targets[0], statement.value)
+            if isinstance(target, ast.Name)
+        ]
 
     def wrong(self, what: str, node: ast.AST) -> InternalError:
         """Return the error about a node."""

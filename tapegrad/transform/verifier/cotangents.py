@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Container
 
-from tapegrad.transform.verifier.code import Code, called, module_call, names_in, targets, walk
+from tapegrad.transform.verifier.code import Code, called, module_call, names_in, targets
 
 FORWARD = re.compile(r"_forward(_\d+)?$")
 REVERSE = re.compile(r"_reverse(_\d+)?$")
@@ -42,23 +42,30 @@ class Cotangents:
         self.is_known = len(endings) <= 1
         self.suffix = next(iter(endings), "_bar")
         self.names = {n for n in given if n.endswith(self.suffix) or _SEED.match(n)}
-        assigned = [s for code in codes for s in walk(code.body) if isinstance(s, ast.Assign)]
+        self._known: dict[int, bool] = {}
+        found = [self._sources(s) for code in codes for s in code.statements]
+        todo = [pair for pair in found if pair is not None]
         count = -1
         while count != len(self.names):
             count = len(self.names)
-            for statement in assigned:
-                self._spread(statement)
+            for read, made in todo:
+                if read is None or not self.names.isdisjoint(read):
+                    self.names.update(made)
 
-    def _spread(self, statement: ast.Assign) -> None:
-        """Enter what is computed from cotangents."""
+    def _sources(self, statement: ast.stmt) -> tuple[set[str] | None, list[str]] | None:
+        """Return what names are computed from, None for cotangents at any rate."""
+        if not isinstance(statement, ast.Assign):
+            return None
         value = statement.value
-        function = called(value) or ""
+        function = called(value)
         if self.is_forward(function):
-            return
+            return None
         if isinstance(value, ast.Call) and (module_call(value) or ("", ""))[1] == "push_array":
-            return
-        if self.is_reverse(function) or any(n.id in self.names for n in names_in(value)):
-            self.names.update(n for n in targets(statement) if n not in TAPE)
+            return None
+        made = [n for n in targets(statement) if n not in TAPE]
+        if self.is_reverse(function):
+            return None, made
+        return {n.id for n in names_in(value)}, made
 
     def is_forward(self, function: str | None) -> bool:
         """Whether a function is the forward half of one of the user's."""
@@ -69,7 +76,16 @@ class Cotangents:
         return bool(function) and function in self.functions and bool(REVERSE.search(function))
 
     def is_cotangent(self, node: ast.stmt) -> bool:
-        """Whether a statement computes cotangents."""
+        """Whether a statement computes cotangents, or holds one that does."""
+        found = self._known.get(id(node))
+        if found is None:
+            found = self._known[id(node)] = self._is_cotangent(node)
+        return found
+
+    def _is_cotangent(self, node: ast.stmt) -> bool:
+        if isinstance(node, (ast.If, ast.For, ast.While)):
+            inner = [*node.body, *getattr(node, "orelse", ())]
+            return any(map(self.is_cotangent, inner))
         if isinstance(node, (ast.Assign, ast.Expr)):
             function = called(node.value)
             if self.is_forward(function):

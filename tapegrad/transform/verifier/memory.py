@@ -21,7 +21,6 @@ from tapegrad.transform.verifier.code import (
     module_call,
     names_in,
     paired,
-    walk,
 )
 from tapegrad.transform.verifier.cotangents import Cotangents
 
@@ -211,11 +210,11 @@ class Memory:
         self.bars = cotangents.names
         self.arrays: set[str] = set()
         self._parent: dict[str, str] = {}
-        statements = [s for code in codes for s in walk(code.body)]
-        self._find_arrays(statements)
-        for statement in statements:
-            if isinstance(statement, ast.Assign):
-                self._assign(statement.targets[0], statement.value)
+        self._find_arrays(codes)
+        for code in codes:
+            for statement in code.statements:
+                if isinstance(statement, ast.Assign):
+                    self._assign(statement.targets[0], statement.value)
 
     def of(self, name: str) -> str:
         """Return the name that stands for all names of the same array."""
@@ -234,14 +233,11 @@ class Memory:
                 if one != two:
                     self._parent[two] = one
 
-    def _find_arrays(self, statements: list[ast.stmt]) -> None:
-        pairs: list[tuple[str, ast.expr]] = []
-        for statement in statements:
-            for node in ast.walk(statement):
+    def _find_arrays(self, codes: list[Code]) -> None:
+        for code in codes:
+            for node in code.uses:
                 self._evidence(node)
-            if isinstance(statement, ast.Assign):
-                found = paired(statement.targets[0], statement.value)
-                pairs += [(one.id, two) for one, two in found if isinstance(one, ast.Name)]
+        pairs = [pair for code in codes for pair in code.pairs]
         self.arrays -= MODULES | {"tape", "top"}
         changed = True
         while changed:
@@ -397,12 +393,12 @@ def summaries_of(codes: list[Code]) -> dict[str, Summary]:
 
 def _summary(code: Code, summaries: dict[str, Summary]) -> Summary:
     memory = Memory([code], summaries, Cotangents([code], summaries))
-    writes = {memory.of(n) for s in walk(code.body) for n in memory.written(s)}
+    writes = {memory.of(n) for s in code.statements for n in memory.written(s)}
     position = {name: k for k, name in enumerate(code.parameters)}
     arrays = frozenset(k for name, k in position.items() if name in memory.arrays)
     classes = {k: memory.of(name) for name, k in position.items() if name in memory.arrays}
     results: tuple[str | None, ...] = ()
-    for statement in walk(code.body):
+    for statement in code.statements:
         if isinstance(statement, ast.Return) and statement.value is not None:
             results = tuple(
                 memory.of(leaf.id)

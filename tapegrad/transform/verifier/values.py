@@ -112,13 +112,13 @@ def verify_values(codes: list[Code]) -> None:
     needs: dict[str, Needs] = {}
     pairs = pairs_of(codes)
     for _ in range(2):
-        before = {name: (set(n.params), set(n.results)) for name, n in needs.items()}
+        is_complete = True
         for forward, code in pairs:
             checked = Values(forward, code, summaries, needs)
             if checked.is_known:
                 needs[code.name] = checked.run()
-        after = {name: (n.params, n.results) for name, n in needs.items()}
-        if before == after or len(pairs) == 1:
+                is_complete = is_complete and checked.is_complete
+        if is_complete:
             return
 
 
@@ -150,7 +150,8 @@ class Values:
         self.is_lenient = forward is None and bool(REVERSE.search(code.name))
         self.cotangents = Cotangents(self.codes, summaries)
         self.bars, self.suffix = self.cotangents.names, self.cotangents.suffix
-        self.is_known = self.cotangents.is_known
+        self.is_known = self.cotangents.is_known and bool(self.bars)
+        self.is_complete = True  # the needs of all functions that it calls are known
         self.memory = Memory(self.codes, summaries, self.cotangents)
         self.numbers: dict[Any, int] = {}
         self.joins: dict[int, tuple[int, int | None, int | None]] = {}
@@ -511,6 +512,7 @@ class Values:
 
     def check_call(self, function: str, call: ast.Call, node: ast.stmt) -> None:
         """Check the call of a reverse function."""
+        self.is_complete = self.is_complete and function in self.needs
         needs = self.needs.get(function, Needs())
         for place in needs.params:
             if place < len(call.args) and self.in_reverse:
@@ -565,7 +567,7 @@ class Values:
         if self.is_of_tape(node.test):
             self.make_room(node)
             return True
-        if any(self.cotangents.is_cotangent(s) for s in walk([*node.body, *node.orelse])):
+        if self.cotangents.is_cotangent(node):
             self.check_reads(node.test)
         tested = condition(node.test)
         if tested is None:
@@ -770,11 +772,7 @@ class Values:
             if bounds is not None:
                 found = self.by_count.get(self.value(bounds[1]))
         if found is None:
-            if (
-                name in ("_", "turn")
-                and self.bars
-                and any(map(self.cotangents.is_cotangent, walk(node.body)))
-            ):
+            if name in ("_", "turn") and self.bars and self.cotangents.is_cotangent(node):
                 raise self.wrong("a loop that turns round none of the forward code", node)
             return None
         if found.path != self.path:
