@@ -31,6 +31,7 @@ from tapegrad.transform.verifier.code import (
     targets,
     walk,
 )
+from tapegrad.transform.verifier.contributions import Contributions
 from tapegrad.transform.verifier.cotangents import FORWARD, REVERSE, TAPE, Cotangents
 from tapegrad.transform.verifier.memory import SHAPE, SHAPE_CALLS, Memory, Summary, results_of
 from tapegrad.transform.verifier.tape import (
@@ -117,6 +118,7 @@ def verify_values(codes: list[Code]) -> None:
             checked = Values(forward, code, summaries, needs)
             if checked.is_known:
                 needs[code.name] = checked.run()
+                Contributions(checked.codes, checked.cotangents).run()
                 is_complete = is_complete and checked.is_complete
         if is_complete:
             return
