@@ -78,7 +78,7 @@ class Contributions:
 
     def _find_makers(self) -> None:
         """Find what makes the values, and which are copies of each other."""
-        for code, statement in self.statements:
+        for _, statement in self.statements:
             if not isinstance(statement, ast.Assign) or self.cotangents.is_cotangent(statement):
                 continue
             for target, value in paired(statement.targets[0], statement.value):
@@ -162,7 +162,11 @@ class Contributions:
             return
         for name, count in operands(value).items():
             of = name + self.suffix
-            if of not in self.bars or self._of(name) == self._of(target):
+            if of not in self.bars:
+                continue
+            if self._of(name) == self._of(target):
+                if isinstance(value, ast.Name) and self.reads.get(bar):
+                    self._check_copy(code, statement, name)
                 continue
             maker = self.makers.get(name)
             if maker is not None and not self._depends(maker):
@@ -171,6 +175,21 @@ class Contributions:
             if found < count:
                 what = f"the cotangent of {target} does not go to that of {name}"
                 raise code.wrong(what, statement)
+
+    def _check_copy(self, code: Code, statement: ast.stmt, name: str) -> None:
+        """Check that a name has a part in the cotangents of what is a copy of it."""
+        of, group = name + self.suffix, self._of(name)
+        maker = self.makers.get(name)
+        if maker is not None and not self._depends(maker):
+            return
+        if any(self._of(n.removesuffix("_slope")) == group for n in self.bars - self.primal):
+            return  # a product with the slope of an iteration
+        for names in self.links.get(of, ()):
+            for other in names - {of}:
+                stem = other.removesuffix(self.suffix)
+                if not self._is_bar(other) or self._of(stem) == group:
+                    return
+        raise code.wrong(f"the cotangent of {name} has no part in that of its copy", statement)
 
     def _check_store(
         self, code: Code, statement: ast.Assign, target: ast.Subscript, value: ast.expr

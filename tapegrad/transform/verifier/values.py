@@ -34,6 +34,7 @@ from tapegrad.transform.verifier.code import (
 from tapegrad.transform.verifier.contributions import Contributions
 from tapegrad.transform.verifier.cotangents import FORWARD, REVERSE, TAPE, Cotangents
 from tapegrad.transform.verifier.memory import SHAPE, SHAPE_CALLS, Memory, Summary, results_of
+from tapegrad.transform.verifier.order import Order
 from tapegrad.transform.verifier.tape import (
     Array,
     Branch,
@@ -119,6 +120,7 @@ def verify_values(codes: list[Code]) -> None:
             if checked.is_known:
                 needs[code.name] = checked.run()
                 Contributions(checked.codes, checked.cotangents).run()
+                Order(checked.codes, checked.cotangents, checked.memory).run()
                 is_complete = is_complete and checked.is_complete
         if is_complete:
             return
