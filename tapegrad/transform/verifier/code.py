@@ -207,7 +207,7 @@ def leaves(node: ast.expr) -> list[ast.expr]:
     return [node]
 
 
-def called(node: ast.AST) -> str | None:
+def called(node: ast.AST | None) -> str | None:
     """Return the name of a function that is called by its name."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         return node.func.id

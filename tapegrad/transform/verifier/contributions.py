@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 
 from tapegrad.transform.verifier.code import Code, called, module_call, names_in, paired, targets
-from tapegrad.transform.verifier.cotangents import TAPE, Cotangents
+from tapegrad.transform.verifier.cotangents import FORWARD, TAPE, Cotangents
 from tapegrad.transform.verifier.memory import SHAPE
 
 # whose derivative is zero, or that have none by all or some arguments
@@ -63,6 +63,7 @@ class Contributions:
             self._read(statement)
         self._find_makers()
         self._link()
+        self._check_calls()
         seen: set[str] = set()
         for code, statement in self.statements:
             if self.cotangents.is_cotangent(statement):
@@ -152,6 +153,18 @@ class Contributions:
                     continue  # a view of the cotangents of an array
             raise code.wrong(f"{name} is computed and not used", statement)
 
+    def _check_calls(self) -> None:
+        """Check that the reverse of every call is called."""
+        for code, statement in self.statements:
+            function = called(getattr(statement, "value", None))
+            if function is not None and self.cotangents.is_forward(function):
+                pair = FORWARD.sub(r"_reverse\1", function)
+                if self._count(function) > self._count(pair):
+                    raise code.wrong(f"{pair} is not called", statement)
+
+    def _count(self, function: str) -> int:
+        return sum(called(getattr(s, "value", None)) == function for _, s in self.statements)
+
     def _depends(self, value: ast.expr) -> bool:
         """Whether a value is known to depend on something that has a cotangent."""
         return any(n + self.suffix in self.bars for n in operands(value))
@@ -187,7 +200,7 @@ class Contributions:
         for names in self.links.get(of, ()):
             for other in names - {of}:
                 stem = other.removesuffix(self.suffix)
-                if not self._is_bar(other) or self._of(stem) == group:
+                if self._of(stem) == group:
                     return
         raise code.wrong(f"the cotangent of {name} has no part in that of its copy", statement)
 

@@ -2,8 +2,8 @@
 
 There are no types: a name is taken for an array if it is used as one. Calls between functions of
 the module are followed by summaries; arrays that a function is given are taken for different ones,
-which generated code checks where it matters. Functions of the user's that are called for their
-result are taken to write nothing.
+which generated code checks where it matters. Functions of the user's that are called as they are,
+for their result, are taken to write nothing and to return arrays of their own.
 """
 
 from __future__ import annotations
@@ -161,6 +161,7 @@ _REDUCTIONS = frozenset(
         "vdot",
     ]
 )
+_SAME = frozenset(["tuple", "list", "enumerate", "zip", "reversed"])  # what hands on arrays
 _BAR = re.compile(r"_bar\d*$")
 
 
@@ -341,6 +342,8 @@ class Memory:
             if node.func.attr in _FRESH_METHODS:
                 return []
             return [*self.shared(node.func.value), *(n for a in node.args for n in self.shared(a))]
+        if module is None and called(node) not in _SAME:
+            return []
         return [n for argument in node.args for n in self.shared(argument)]
 
     def written(self, statement: ast.stmt) -> list[str]:

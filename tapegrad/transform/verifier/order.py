@@ -28,12 +28,15 @@ class Event:
         The operation that it reverses.
     reads, writes
         The cotangents that it reads and writes, by what stands for their memory.
+    clears
+        Whether it is the end of the reverse of a store.
     """
 
     statement: ast.stmt
     place: Place
     reads: set[str]
     writes: set[str]
+    clears: bool = False
 
 
 def blocks_of(body: list[ast.stmt]) -> Iterator[list[ast.stmt]]:
@@ -109,7 +112,9 @@ class Order:
             if event is None:
                 continue
             for before in events:
-                if before.place[0] != event.place[0] or before.place[1] >= event.place[1]:
+                if before.place[0] != event.place[0] or before.place[1] > event.place[1]:
+                    continue
+                if before.place == event.place and (event.clears or not before.clears):
                     continue
                 if before.writes & event.reads or before.reads & event.writes:
                     what = "cotangents are used before all that is added to them is there"
@@ -146,7 +151,7 @@ class Order:
             if isinstance(statement, ast.Assign):
                 place = self.stored.get((target.value.id, ast.unparse(target.slice)))
                 both = self._classes(writes)
-                return None if place is None else Event(statement, place, both, both)
+                return None if place is None else Event(statement, place, both, both, True)
         else:
             return None
         taken = [

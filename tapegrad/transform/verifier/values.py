@@ -308,7 +308,10 @@ class Values:
             self.has_tape = code.parameters[-2:] == list(TAPE)
             self.tape = Tape(items)
             self.start = items if self.has_tape else []
+            self.is_given = self.has_tape
             self.block(code.body)
+            if self.has_tape and not self.is_given:
+                raise code.wrong("the tape is not given back", code.body[-1])
             items, contents = self.tape.items, self.state.contents
         if items and (self.forward is not None or not self.is_lenient):
             raise self.code.wrong("what was kept on the tape is left there", self.code.body[-1])
@@ -940,6 +943,7 @@ class Values:
                 raise self.wrong("the tape is taken where values are on it", node)
             return
         if text == "runtime.give_tape(tape)":
+            self.is_given = True
             if self.tape.items:
                 raise self.wrong("what was kept on the tape is left there", node)
             return
