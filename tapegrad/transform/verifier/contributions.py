@@ -146,8 +146,9 @@ class Contributions:
             if name not in self.bars or self.reads.get(name) or name in self.returned:
                 continue
             if self._is_bar(name):
-                maker = self.makers.get(name.removesuffix(self.suffix))
-                if maker is None or not self._depends(maker):
+                stem = name.removesuffix(self.suffix)
+                maker = self.makers.get(stem)
+                if maker is None or not self._depends(maker, self._of(stem)):
                     continue
                 if isinstance(maker, ast.Subscript) and isinstance(statement.value, ast.Subscript):
                     continue  # a view of the cotangents of an array
@@ -165,9 +166,12 @@ class Contributions:
     def _count(self, function: str) -> int:
         return sum(called(getattr(s, "value", None)) == function for _, s in self.statements)
 
-    def _depends(self, value: ast.expr) -> bool:
-        """Whether a value is known to depend on something that has a cotangent."""
-        return any(n + self.suffix in self.bars for n in operands(value))
+    def _depends(self, value: ast.expr, group: str | None = None) -> bool:
+        """Whether a value is known to depend on something, not of a group, with a cotangent."""
+        return any(
+            n + self.suffix in self.bars and (group is None or self._of(n) != group)
+            for n in operands(value)
+        )
 
     def _check(self, code: Code, statement: ast.stmt, target: str, value: ast.expr) -> None:
         bar = target + self.suffix

@@ -315,7 +315,20 @@ class Values:
             items, contents = self.tape.items, self.state.contents
         if items and (self.forward is not None or not self.is_lenient):
             raise self.code.wrong("what was kept on the tape is left there", self.code.body[-1])
+        if self.is_lenient:
+            self._check_clears()
         return self._needs()
+
+    def _check_clears(self) -> None:
+        """Refuse, where there is no forward code to compare with, elements that it wrote."""
+        for statement in self.code.statements:
+            if not isinstance(statement, ast.Assign):
+                continue
+            target = statement.targets[0]
+            if isinstance(target, ast.Subscript) and _is_in(target.value, self.bars):
+                stem = target.value.id.removesuffix(self.suffix)
+                if stem in self.memory.arrays and self.memory.of(stem) in self.read_classes:
+                    raise self.wrong(f"elements of {stem} are read that were written", statement)
 
     def _needs(self) -> Needs:
         found = Needs()
