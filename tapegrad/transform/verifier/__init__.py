@@ -13,6 +13,11 @@ functions in the order in which they run:
     What is pushed is popped, in reverse order, on every path and in every iteration; there is room
     for it.
 
+`contributions`
+    Every cotangent that is computed goes on to those of the operands; stores and calls are reversed.
+`order`
+    Reverse code goes backwards.
+
 What they are built on: `cotangents` finds the names of cotangents, `memory` the names that may show
 elements of the same array.
 
