@@ -14,7 +14,7 @@ functions in the order in which they run:
     for it.
 
 `contributions`
-    Every cotangent that is computed goes on to those of the operands; stores and calls are reversed.
+    Every cotangent goes on to those of the operands; stores and calls are reversed.
 `order`
     Reverse code goes backwards.
 

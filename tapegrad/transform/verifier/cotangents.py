@@ -12,6 +12,7 @@ FORWARD = re.compile(r"_forward(_\d+)?$")
 REVERSE = re.compile(r"_reverse(_\d+)?$")
 _BAR = re.compile(r"_bar\d*$")
 _SEED = re.compile(r"g_seed\d*_\d+$")
+TANGENT = re.compile(r"_tangent(_\d+)?$")  # forward mode, which has no reverse code
 TAPE = ("tape", "top")
 
 
