@@ -27,6 +27,7 @@ from tapegrad.transform.errors import TransformError
 from tapegrad.transform.fingerprint import Fingerprint
 from tapegrad.transform.program import Program
 from tapegrad.transform.stubs import stub
+from tapegrad.transform.verifier import verify
 
 _OPTIONS = ("error_model", "boundscheck", "nogil")
 
@@ -231,6 +232,7 @@ class Derivative(Recording):
             given = {**options(self.base), "cache": kept}
             shown = ", ".join(f"{name}={value!r}" for name, value in given.items())
             text = "\n\n".join(f"@numba.njit({shown})\n{part}" for part in program.texts)
+            verify(text, (*store.namespace({}), *program.statics))
             about = {"entry": entry, "cache": kept, "statics": recipe.write(program)}
             if not fingerprint.complete:
                 key = native.fingerprint(key.encode(), repr((id(self), id(program))).encode())

@@ -5,6 +5,21 @@ functions in the order in which they run:
 
 `definedness`
     Every name that is read is defined on every path to it.
+`values`
+    Every value that reverse code reads is the one that the forward code had: still there, computed
+    again from the same values and elements, or taken from where it was kept; loops of reverse code
+    have the iterations of those of the forward code.
+`tape`
+    What is pushed is popped, in reverse order, on every path and in every iteration; there is room
+    for it.
+
+`contributions`
+    Every cotangent goes on to those of the operands; stores and calls are reversed.
+`order`
+    Reverse code goes backwards.
+
+What they are built on: `cotangents` finds the names of cotangents, `memory` the names that may show
+elements of the same array.
 
 The language is small (`code`): assignments, ``if``, ``for``, ``while``, ``break``, calls,
 ``return`` and ``raise``. Anything else is refused, so that no pass has to guess.

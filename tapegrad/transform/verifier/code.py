@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -10,6 +11,7 @@ from tapegrad.transform.errors import InternalError
 
 _SIMPLE = (ast.Assign, ast.AugAssign, ast.Expr, ast.Return, ast.Raise, ast.Pass, ast.Break)
 _SIMPLE += (ast.Assert,)
+MODULES = frozenset({"np", "math", "numba", "operator", "runtime", "arrays", "ops"})
 _NESTED = (ast.If, ast.For, ast.While)
 _EXPRESSIONS = (
     ast.Attribute,
@@ -48,6 +50,33 @@ class Code:
     body: list[ast.stmt]
     lines: list[str]
     locals: set[str] = field(default_factory=set)
+
+    @functools.cached_property
+    def statements(self) -> list[ast.stmt]:
+        """All statements, nested ones after the one that holds them."""
+        return list(walk(self.body))
+
+    @functools.cached_property
+    def uses(self) -> list[ast.Subscript | ast.Attribute | ast.Call]:
+        """What takes parts of values, and calls."""
+        return [
+            node
+            for statement in self.statements
+            for expression in expressions(statement)
+            for node in ast.walk(expression)
+            if isinstance(node, (ast.Subscript, ast.Attribute, ast.Call))
+        ]
+
+    @functools.cached_property
+    def pairs(self) -> list[tuple[str, ast.expr]]:
+        """What is assigned to which name."""
+        return [
+            (target.id, value)
+            for statement in self.statements
+            if isinstance(statement, ast.Assign)
+            for target, value in paired(statement.targets[0], statement.value)
+            if isinstance(target, ast.Name)
+        ]
 
     def wrong(self, what: str, node: ast.AST) -> InternalError:
         """Return the error about a node."""
@@ -169,3 +198,45 @@ def condition(test: ast.expr) -> tuple[str, bool] | None:
         found = condition(test.operand)
         return None if found is None else (found[0], not found[1])
     return (test.id, True) if isinstance(test, ast.Name) else None
+
+
+def leaves(node: ast.expr) -> list[ast.expr]:
+    """Return the parts of a tuple, nested ones taken apart."""
+    if isinstance(node, ast.Tuple):
+        return [leaf for item in node.elts for leaf in leaves(item)]
+    return [node]
+
+
+def called(node: ast.AST | None) -> str | None:
+    """Return the name of a function that is called by its name."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        return node.func.id
+    return None
+
+
+def module_call(node: ast.Call) -> tuple[str, str] | None:
+    """Return module and name of a function that is called as a module's."""
+    parts: list[str] = []
+    func: ast.expr = node.func
+    while isinstance(func, ast.Attribute):
+        parts.append(func.attr)
+        func = func.value
+    if isinstance(func, ast.Name) and func.id in MODULES and parts:
+        return ".".join([func.id, *parts[:0:-1]]), parts[0]
+    return None
+
+
+def names_in(node: ast.AST) -> Iterator[ast.Name]:
+    """Yield the names that are read in an expression."""
+    for found in ast.walk(node):
+        if isinstance(found, ast.Name) and isinstance(found.ctx, ast.Load):
+            yield found
+
+
+def paired(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
+    """Return what is assigned to what."""
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+        if len(target.elts) == len(value.elts):
+            found = zip(target.elts, value.elts, strict=True)
+            return [pair for one, two in found for pair in paired(one, two)]
+    return [(target, value)]

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from tapegrad.transform.verifier.code import functions_of
 from tapegrad.transform.verifier.definedness import Definedness
+from tapegrad.transform.verifier.values import verify_values
 
 
 def verify(module_text: str, functions: Iterable[str]) -> None:
@@ -42,3 +43,4 @@ def verify(module_text: str, functions: Iterable[str]) -> None:
     known = {*vars(builtins), *functions, *(code.name for code in codes)}
     for code in codes:
         Definedness(code, known).run()
+    verify_values(codes)

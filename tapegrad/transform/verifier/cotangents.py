@@ -1,0 +1,104 @@
+"""Which names of generated code are cotangents."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Container
+
+from tapegrad.transform.verifier.code import Code, called, module_call, names_in, targets
+
+FORWARD = re.compile(r"_forward(_\d+)?$")
+REVERSE = re.compile(r"_reverse(_\d+)?$")
+_BAR = re.compile(r"_bar\d*$")
+_SEED = re.compile(r"g_seed\d*_\d+$")
+TANGENT = re.compile(r"_tangent(_\d+)?$")  # forward mode, which has no reverse code
+TAPE = ("tape", "top")
+
+
+class Cotangents:
+    """The names of some functions that hold cotangents, or what is computed from cotangents.
+
+    Parameters
+    ----------
+    codes
+        The functions.
+    functions
+        All functions of the module.
+
+    Attributes
+    ----------
+    names
+        The names.
+    suffix
+        What is added to a name for that of its cotangent.
+    is_known
+        Whether they can be told from names of the user's.
+    """
+
+    def __init__(self, codes: list[Code], functions: Container[str]) -> None:
+        self.functions = functions
+        given = {n for code in codes for n in code.locals}
+        endings = {found.group() for n in given if (found := _BAR.search(n))}
+        self.is_known = len(endings) <= 1
+        self.suffix = next(iter(endings), "_bar")
+        self.names = {n for n in given if n.endswith(self.suffix) or _SEED.match(n)}
+        self._known: dict[int, bool] = {}
+        found = [self._sources(s) for code in codes for s in code.statements]
+        todo = [pair for pair in found if pair is not None]
+        count = -1
+        while count != len(self.names):
+            count = len(self.names)
+            for read, made in todo:
+                if read is None or not self.names.isdisjoint(read):
+                    self.names.update(made)
+
+    def _sources(self, statement: ast.stmt) -> tuple[set[str] | None, list[str]] | None:
+        """Return what names are computed from, None for cotangents at any rate."""
+        if not isinstance(statement, ast.Assign):
+            return None
+        value = statement.value
+        function = called(value)
+        if self.is_forward(function):
+            return None
+        if isinstance(value, ast.Call) and (module_call(value) or ("", ""))[1] == "push_array":
+            return None
+        made = [n for n in targets(statement) if n not in TAPE]
+        if self.is_reverse(function):
+            return None, made
+        return {n.id for n in names_in(value)}, made
+
+    def is_forward(self, function: str | None) -> bool:
+        """Whether a function is the forward half of one of the user's."""
+        return bool(function) and function in self.functions and bool(FORWARD.search(function))
+
+    def is_reverse(self, function: str | None) -> bool:
+        """Whether a function is the reverse half of one of the user's."""
+        return bool(function) and function in self.functions and bool(REVERSE.search(function))
+
+    def is_cotangent(self, node: ast.stmt) -> bool:
+        """Whether a statement computes cotangents, or holds one that does."""
+        found = self._known.get(id(node))
+        if found is None:
+            found = self._known[id(node)] = self._is_cotangent(node)
+        return found
+
+    def _is_cotangent(self, node: ast.stmt) -> bool:
+        if isinstance(node, (ast.If, ast.For, ast.While)):
+            inner = [*node.body, *getattr(node, "orelse", ())]
+            return any(map(self.is_cotangent, inner))
+        if isinstance(node, (ast.Assign, ast.Expr)):
+            function = called(node.value)
+            if self.is_forward(function):
+                return False
+            if self.is_reverse(function):
+                return True
+            if isinstance(node.value, ast.Call):
+                found = module_call(node.value)
+                if found is not None and found[1] in ("push_array", "pop_array", "give_tape"):
+                    return False
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+            base = node.targets[0].value
+            if isinstance(base, ast.Name) and base.id in TAPE:
+                return False
+        return any(isinstance(n, ast.Name) and n.id in self.names for n in ast.walk(node))

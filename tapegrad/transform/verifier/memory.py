@@ -1,0 +1,427 @@
+"""Which names of generated code may show elements of the same array, and what writes them.
+
+There are no types: a name is taken for an array if it is used as one. Calls between functions of
+the module are followed by summaries; arrays that a function is given are taken for different ones,
+which generated code checks where it matters. Functions of the user's that are called as they are,
+for their result, are taken to write nothing and to return arrays of their own.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tapegrad.transform.verifier.code import (
+    MODULES,
+    Code,
+    called,
+    leaves,
+    module_call,
+    names_in,
+    paired,
+)
+from tapegrad.transform.verifier.cotangents import Cotangents
+
+SHAPE = frozenset(["dtype", "itemsize", "nbytes", "ndim", "shape", "size", "strides"])
+SHAPE_CALLS = frozenset(
+    [
+        "empty_like",
+        "len",
+        "ndim",
+        "numbered",
+        "ones_like",
+        "places",
+        "shape",
+        "size",
+        "unnumbered",
+        "zeros_like",
+    ]
+)
+_FRESH_METHODS = frozenset(
+    [
+        "all",
+        "any",
+        "argmax",
+        "argmin",
+        "argsort",
+        "astype",
+        "conj",
+        "conjugate",
+        "copy",
+        "cumprod",
+        "cumsum",
+        "dot",
+        "flatten",
+        "item",
+        "max",
+        "mean",
+        "min",
+        "nonzero",
+        "prod",
+        "repeat",
+        "round",
+        "std",
+        "sum",
+        "tolist",
+        "trace",
+        "var",
+    ]
+)
+_VIEWS = frozenset(
+    [
+        "array_split",
+        "asanyarray",
+        "asarray",
+        "ascontiguousarray",
+        "asfortranarray",
+        "atleast_1d",
+        "atleast_2d",
+        "atleast_3d",
+        "broadcast_arrays",
+        "broadcast_to",
+        "diag",
+        "diagonal",
+        "dsplit",
+        "expand_dims",
+        "flip",
+        "fliplr",
+        "flipud",
+        "hsplit",
+        "imag",
+        "moveaxis",
+        "nan_to_num",
+        "ravel",
+        "real",
+        "require",
+        "reshape",
+        "rot90",
+        "split",
+        "squeeze",
+        "swapaxes",
+        "transpose",
+        "vsplit",
+    ]
+)
+_MAKERS = frozenset(
+    [
+        "arange",
+        "argsort",
+        "array",
+        "asarray",
+        "concatenate",
+        "copy",
+        "empty",
+        "empty_like",
+        "eye",
+        "full",
+        "full_like",
+        "linspace",
+        "nonzero",
+        "ones",
+        "ones_like",
+        "searchsorted",
+        "where",
+        "zeros",
+        "zeros_like",
+    ]
+)
+_REDUCTIONS = frozenset(
+    [
+        "all",
+        "amax",
+        "amin",
+        "any",
+        "argmax",
+        "argmin",
+        "count_nonzero",
+        "det",
+        "dot",
+        "item",
+        "len",
+        "max",
+        "mean",
+        "median",
+        "min",
+        "nanmax",
+        "nanmean",
+        "nanmin",
+        "nansum",
+        "ndim",
+        "norm",
+        "prod",
+        "ptp",
+        "shape",
+        "size",
+        "std",
+        "sum",
+        "trapz",
+        "var",
+        "vdot",
+    ]
+)
+_SAME = frozenset(["tuple", "list", "enumerate", "zip", "reversed"])  # what hands on arrays
+_BAR = re.compile(r"_bar\d*$")
+
+
+@dataclass
+class Summary:
+    """What a caller has to know of a function.
+
+    Attributes
+    ----------
+    params
+        Its parameters.
+    arrays
+        Positions of parameters that are used as arrays.
+    writes
+        Positions of parameters whose elements it writes.
+    results
+        For every leaf of what it returns its class, if it is an array; None if that is not known.
+    classes
+        The class of every parameter that is an array, by position.
+    """
+
+    params: list[str]
+    arrays: frozenset[int] = frozenset()
+    writes: frozenset[int] = frozenset()
+    results: tuple[str | None, ...] | None = None
+    classes: dict[int, str] = field(default_factory=dict)
+
+
+class Memory:
+    """What is known of the arrays of some functions that share their names.
+
+    Parameters
+    ----------
+    codes
+        The functions.
+    summaries
+        Of the functions that they call.
+    cotangents
+        Their names, which stand for other arrays than all others.
+    """
+
+    def __init__(
+        self, codes: list[Code], summaries: dict[str, Summary], cotangents: Cotangents
+    ) -> None:
+        self.summaries = summaries
+        self.cotangents = cotangents
+        self.bars = cotangents.names
+        self.arrays: set[str] = set()
+        self._parent: dict[str, str] = {}
+        self._find_arrays(codes)
+        for code in codes:
+            for statement in code.statements:
+                if isinstance(statement, ast.Assign):
+                    self._assign(statement.targets[0], statement.value)
+
+    def of(self, name: str) -> str:
+        """Return the name that stands for all names of the same array."""
+        while name in self._parent:
+            name = self._parent[name]
+        return name
+
+    def _unite(self, names: Iterable[str]) -> None:
+        arrays = [n for n in names if n in self.arrays]
+        for group in (
+            [n for n in arrays if n in self.bars],
+            [n for n in arrays if n not in self.bars],
+        ):
+            for other in group[1:]:
+                one, two = self.of(group[0]), self.of(other)
+                if one != two:
+                    self._parent[two] = one
+
+    def _find_arrays(self, codes: list[Code]) -> None:
+        for code in codes:
+            for node in code.uses:
+                self._evidence(node)
+        pairs = [pair for code in codes for pair in code.pairs]
+        self.arrays -= MODULES | {"tape", "top"}
+        changed = True
+        while changed:
+            before = len(self.arrays)
+            self.arrays |= {_BAR.sub("", name) for name in self.arrays}
+            for target, value in pairs:
+                if target not in self.arrays:
+                    if self._is_array(value):
+                        self.arrays.add(target)
+                elif isinstance(value, ast.Name):
+                    self.arrays.add(value.id)
+            changed = len(self.arrays) != before
+
+    def _is_array(self, node: ast.expr) -> bool:
+        """Whether a value is an array, as far as the text tells."""
+        if isinstance(node, ast.Name):
+            return node.id in self.arrays
+        if isinstance(node, ast.Subscript):
+            parts = leaves(node.slice)
+            return any(isinstance(p, ast.Slice) or self._is_array(p) for p in parts)
+        if isinstance(node, ast.BinOp):
+            return self._is_array(node.left) or self._is_array(node.right)
+        if isinstance(node, ast.Compare):
+            return any(map(self._is_array, (node.left, *node.comparators)))
+        if isinstance(node, ast.UnaryOp):
+            return self._is_array(node.operand)
+        if isinstance(node, ast.Call):
+            found = module_call(node)
+            if found is not None and found[0].startswith("np"):
+                if found[1] in _MAKERS and (found[1] != "where" or len(node.args) < 3):
+                    return True
+                return found[1] not in _REDUCTIONS and any(map(self._is_array, node.args))
+        return False
+
+    def _evidence(self, node: ast.AST) -> None:
+        if isinstance(node, (ast.Subscript, ast.Attribute)) and isinstance(node.value, ast.Name):
+            self.arrays.add(node.value.id)
+        elif isinstance(node, ast.Call):
+            summary = self.summaries.get(called(node) or "")
+            module = module_call(node)
+            for position, argument in enumerate(node.args):
+                if isinstance(argument, ast.Name) and (
+                    (summary is not None and position in summary.arrays)
+                    or (module is not None and module[0] == "arrays" and position == 0)
+                    or (module is not None and module[1] == "push_array" and position == 2)
+                ):
+                    self.arrays.add(argument.id)
+
+    def _assign(self, target: ast.expr, value: ast.expr) -> None:
+        summary = self.summaries.get(called(value) or "")
+        if summary is not None and isinstance(value, ast.Call):
+            self._call(leaves(target), value, summary)
+            return
+        for one, two in paired(target, value):
+            names = [n.id for n in leaves(one) if isinstance(n, ast.Name)]
+            if self.arrays.intersection(names):
+                self._unite([*names, *self.shared(two)])
+
+    def _call(self, targets: list[ast.expr], call: ast.Call, summary: Summary) -> None:
+        given = {position: self.shared(argument) for position, argument in enumerate(call.args)}
+        if summary.results is None:
+            return
+        if len(targets) != len(summary.results):
+            names = [n.id for n in targets if isinstance(n, ast.Name)]
+            self._unite([*names, *(n for found in given.values() for n in found)])
+            return
+        groups: dict[str, list[str]] = {}
+        for position, kind in summary.classes.items():
+            groups.setdefault(kind, []).extend(given.get(position, ()))
+        for target, of in zip(targets, summary.results, strict=True):
+            if of is not None and isinstance(target, ast.Name):
+                self.arrays.add(target.id)
+                groups.setdefault(of, []).append(target.id)
+        for group in groups.values():
+            self._unite(group)
+
+    def shared(self, node: ast.expr) -> list[str]:
+        """Return the arrays that a value may show elements of."""
+        if isinstance(node, ast.Name):
+            return [node.id] if node.id in self.arrays else []
+        if isinstance(node, ast.Subscript):
+            # elements that an array chooses are copied
+            chosen = any(map(self._is_array, leaves(node.slice)))
+            return [] if chosen else self.shared(node.value)
+        if isinstance(node, ast.Starred):
+            return self.shared(node.value)
+        if isinstance(node, ast.Attribute):
+            return [] if node.attr in SHAPE else self.shared(node.value)
+        if isinstance(node, ast.IfExp):
+            return [*self.shared(node.body), *self.shared(node.orelse)]
+        if isinstance(node, (ast.Tuple, ast.List)):
+            return [n for item in node.elts for n in self.shared(item)]
+        if isinstance(node, ast.BoolOp):
+            return [n for item in node.values for n in self.shared(item)]
+        if not isinstance(node, ast.Call):
+            return []
+        module = module_call(node)
+        if module is not None and module[1] not in _VIEWS:
+            return []
+        if module is None and isinstance(node.func, ast.Attribute):
+            if node.func.attr in _FRESH_METHODS:
+                return []
+            return [*self.shared(node.func.value), *(n for a in node.args for n in self.shared(a))]
+        if module is None and called(node) not in _SAME:
+            return []
+        return [n for argument in node.args for n in self.shared(argument)]
+
+    def written(self, statement: ast.stmt) -> list[str]:
+        """Return the arrays whose elements a statement itself may write."""
+        found: list[str] = []
+        if isinstance(statement, (ast.Assign, ast.AugAssign)):
+            given = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            for target in given:
+                for leaf in leaves(target):
+                    if isinstance(leaf, ast.Subscript):
+                        found += self.shared(leaf.value)
+            if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
+                found += self.shared(statement.target)
+            found += self._written_by(statement.value)
+        elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+            call = statement.value
+            module = module_call(call)
+            if called(call) in self.summaries:
+                found += self._written_by(call)
+            elif not any(n.id in self.bars for n in names_in(call)):
+                args = call.args[:1] if module is not None and module[0] == "arrays" else call.args
+                found += [n for a in args for n in self.shared(a)]
+                if module is None and isinstance(call.func, ast.Attribute):
+                    found += self.shared(call.func.value)
+        return found
+
+    def _written_by(self, value: ast.expr) -> list[str]:
+        summary = self.summaries.get(called(value) or "")
+        if summary is None or not isinstance(value, ast.Call):
+            return []
+        return [
+            n
+            for position, argument in enumerate(value.args)
+            if position in summary.writes
+            for n in self.shared(argument)
+        ]
+
+
+def summaries_of(codes: list[Code]) -> dict[str, Summary]:
+    """Return the summaries of the functions of a module."""
+    found = {code.name: Summary(code.parameters) for code in codes}
+    for _ in range(len(codes) + 2):
+        before = dict(found)
+        for code in codes:
+            found[code.name] = _summary(code, found)
+        if found == before:
+            break
+    return found
+
+
+def _summary(code: Code, summaries: dict[str, Summary]) -> Summary:
+    memory = Memory([code], summaries, Cotangents([code], summaries))
+    writes = {memory.of(n) for s in code.statements for n in memory.written(s)}
+    position = {name: k for k, name in enumerate(code.parameters)}
+    arrays = frozenset(k for name, k in position.items() if name in memory.arrays)
+    classes = {k: memory.of(name) for name, k in position.items() if name in memory.arrays}
+    results: tuple[str | None, ...] = ()
+    for statement in code.statements:
+        if isinstance(statement, ast.Return) and statement.value is not None:
+            results = tuple(
+                memory.of(leaf.id)
+                if isinstance(leaf, ast.Name) and leaf.id in memory.arrays
+                else None
+                for leaf in results_of(statement.value)
+            )
+    return Summary(
+        code.parameters,
+        arrays,
+        frozenset(k for k in arrays if classes[k] in writes),
+        results,
+        classes,
+    )
+
+
+def results_of(node: ast.expr) -> list[ast.expr]:
+    """Return the parts of what a function returns; named tuples are taken apart as well."""
+    if isinstance(node, ast.Tuple):
+        return [leaf for item in node.elts for leaf in results_of(item)]
+    if (called(node) or "").startswith("class_") and isinstance(node, ast.Call):
+        return [leaf for item in node.args for leaf in results_of(item)]
+    return [node]

@@ -1,0 +1,245 @@
+"""Numbers of values: equal operations on equal values have equal numbers."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from dataclasses import dataclass, field
+from typing import Any
+
+from tapegrad.transform.verifier.code import (
+    Code,
+    called,
+    module_call,
+)
+from tapegrad.transform.verifier.cotangents import REVERSE, Cotangents
+from tapegrad.transform.verifier.memory import SHAPE, SHAPE_CALLS, Memory, Summary
+from tapegrad.transform.verifier.tape import (
+    Item,
+    Kept,
+    Tape,
+)
+
+_PURE = frozenset(vars(builtins)) - {"input", "print", "open", "next", "iter"}
+
+
+@dataclass
+class Needs:
+    """The parameters, and results of the forward function, that a reverse function reads."""
+
+    params: set[int] = field(default_factory=set)
+    results: set[int] = field(default_factory=set)
+
+
+@dataclass
+class Turned:
+    """A loop of the forward code."""
+
+    number: int
+    path: tuple[int, ...]  # the loops around it
+    index: str | None
+    index_value: int
+    bounds: tuple[ast.expr, ast.expr, ast.expr] | None
+    values: tuple[int, int, int] | None  # of the bounds
+    trips: int | None  # the value of the number of iterations, as reservations compute it
+    items: tuple[Item, ...] = ()
+    rows: dict[int, tuple[Kept, int]] = field(default_factory=dict)
+    # what was counted and kept where it is left
+    breaks: list[tuple[set[str], tuple[Item, ...]]] = field(default_factory=list)
+    counted: dict[str, int] = field(default_factory=dict)
+    is_claimed: bool = True
+
+
+@dataclass
+class State:
+    """What is known at a point: the numbers of values and of the contents of arrays."""
+
+    values: dict[str, int]
+    contents: dict[str, int]
+
+    def copy(self) -> State:
+        return State(dict(self.values), dict(self.contents))
+
+
+class Numbering:
+    """The pass over one function, or over a forward function and its reverse.
+
+    Parameters
+    ----------
+    forward
+        The forward function, None if the function holds both halves.
+    code
+        The function.
+    summaries
+        Of all functions of the module.
+    needs
+        Of those that were checked before.
+    """
+
+    def __init__(
+        self,
+        forward: Code | None,
+        code: Code,
+        summaries: dict[str, Summary],
+        needs: dict[str, Needs],
+    ) -> None:
+        self.forward, self.code = forward, code
+        self.codes = [code] if forward is None else [forward, code]
+        self.summaries, self.needs = summaries, needs
+        self.is_lenient = forward is None and bool(REVERSE.search(code.name))
+        self.cotangents = Cotangents(self.codes, summaries)
+        self.bars, self.suffix = self.cotangents.names, self.cotangents.suffix
+        self.is_known = self.cotangents.is_known and bool(self.bars)
+        self.is_complete = True  # the needs of all functions that it calls are known
+        self.memory = Memory(self.codes, summaries, self.cotangents)
+        self.numbers: dict[Any, int] = {}
+        self.joins: dict[int, tuple[int, int | None, int | None]] = {}
+        self.facts: dict[int, bool] = {}
+        self.canon: dict[str, int] = {}
+        self.going: set[str] = set()  # what goes round forward loops
+        self.readings: dict[str, dict[str, int]] = {}
+        self.reading: dict[str, int] = {}
+        self.loops: dict[int, Turned] = {}
+        self.by_index: dict[str, Turned] = {}
+        self.by_count: dict[int, Turned] = {}
+        self.path: tuple[int, ...] = ()
+        self.frames: list[Turned | None] = []  # the loops that are being passed through ...
+        self.tapes: list[Tape] = []  # ... and the tape in each
+        self.calls: dict[Any, list[dict[str, int]]] = {}
+        self.read_classes: set[str] = set()
+        self.in_reverse = False
+        self.state = State({}, {})
+        self.tape = Tape()
+        self.has_tape = False
+
+    # -- numbers ------------------------------------------------------------------------------
+
+    def number(self, *key: Any) -> int:
+        """Return the number of what is known by a key."""
+        return self.numbers.setdefault(key, len(self.numbers))
+
+    def new(self) -> int:
+        """Return a number that nothing else has."""
+        return self.number("new", len(self.numbers))
+
+    def join(self, cond: int, one: int | None, two: int | None) -> int:
+        """Return the number of what has one of two values, by a condition."""
+        if one == two and one is not None:
+            return one
+        found = self.number("join", cond, one, two)
+        self.joins[found] = (cond, one, two)
+        return found
+
+    def resolved(self, value: int | None) -> int | None:
+        """Return the number that a value has where the conditions on the way are known."""
+        while value in self.joins:
+            cond, one, two = self.joins[value]
+            if cond not in self.facts:
+                break
+            side = one if self.facts[cond] else two
+            if side is None:
+                break
+            value = side
+        return value
+
+    def version(self, names: list[str]) -> tuple[Any, ...]:
+        """Return the versions of arrays, and note that they are read."""
+        found = []
+        for of in sorted({self.memory.of(n) for n in names if n not in self.bars}):
+            current = self.state.contents.get(of, -1)
+            found.append((of, current))
+            self.reading[of] = current
+            if self.in_reverse:
+                self.read_classes.add(of)
+        return tuple(found)
+
+    def handle(self, node: ast.expr) -> int:
+        """Return the number of a value without the elements of arrays."""
+        if isinstance(node, ast.Name):
+            return self.named(node.id)
+        if isinstance(node, ast.Subscript):
+            return self.number("view", self.handle(node.value), self.value(node.slice))
+        if isinstance(node, ast.Attribute):
+            return self.number("attribute", node.attr, self.handle(node.value))
+        if isinstance(node, ast.Tuple):
+            return self.number("tuple", *map(self.handle, node.elts))
+        if isinstance(node, ast.IfExp):
+            parts = (self.value(node.test), self.handle(node.body), self.handle(node.orelse))
+            return self.number("choice", *parts)
+        if isinstance(node, ast.Call) and self.is_pure(node):
+            return self.call(node, self.handle)
+        return self.value(node)
+
+    def named(self, name: str) -> int:
+        if name not in self.local:
+            return self.number("global", name)
+        found = self.resolved(self.state.values.get(name))
+        return self.new() if found is None else found
+
+    def value(self, node: ast.expr) -> int:
+        """Return the number of a value, elements of arrays included."""
+        if isinstance(node, ast.Name):
+            found = self.named(node.id)
+            if node.id not in self.memory.arrays:
+                return found
+            return self.number("content", found, self.version([node.id]))
+        if isinstance(node, ast.Constant):
+            return self.number("constant", type(node.value).__name__, repr(node.value))
+        if isinstance(node, ast.Subscript):
+            parts = (self.handle(node.value), self.value(node.slice))
+            return self.number("item", *parts, self.version(self.memory.shared(node.value)))
+        if isinstance(node, ast.Attribute):
+            base = self.handle if node.attr in SHAPE else self.value
+            return self.number("attribute", node.attr, base(node.value))
+        if isinstance(node, ast.Call):
+            if not self.is_pure(node):
+                for argument in node.args:
+                    self.value(argument)
+                return self.new()
+            found = module_call(node)
+            is_shape = called(node) == "len" or (found is not None and found[1] in SHAPE_CALLS)
+            return self.call(node, self.handle if is_shape else self.value)
+        parts = []
+        for name, part in ast.iter_fields(node):
+            if name == "ctx":
+                continue
+            for one in part if isinstance(part, list) else [part]:
+                if isinstance(one, ast.expr):
+                    parts.append(self.value(one))
+                else:
+                    parts.append(type(one).__name__ if isinstance(one, ast.AST) else repr(one))
+        return self.number(type(node).__name__, *parts)
+
+    def is_pure(self, node: ast.Call) -> bool:
+        """Whether a call returns the same for the same arguments."""
+        name = called(node)
+        if name is not None:
+            return name in _PURE and name not in self.local
+        found = module_call(node)
+        return found is None or (
+            "random" not in found[0] and found[1] not in ("pop_array", "take_tape")
+        )
+
+    def call(self, node: ast.Call, of: Any) -> int:
+        found = module_call(node)
+        base: Any = called(node) or found
+        if base is None and isinstance(node.func, ast.Attribute):
+            base = (node.func.attr, of(node.func.value))
+        named = tuple((k.arg, of(k.value)) for k in node.keywords)
+        return self.number("call", base, tuple(map(of, node.args)), named)
+
+    def wrong(self, what: str, node: ast.AST) -> Exception:
+        return self.current.wrong(what, node)
+
+    def assigned(self, name: str, value: int) -> None:
+        """Give a name a value."""
+        if name in self.bars:
+            return
+        self.state.values[name] = value
+        if name not in self.canon or self.is_lenient:
+            self.canon[name] = value
+            self.readings[name] = dict(self.reading)
+
+    def block(self, body: list[ast.stmt]) -> bool:
+        """Pass through a block; return whether its end is reached."""
+        raise NotImplementedError

@@ -1,0 +1,209 @@
+"""What is pushed onto the tape is popped: in reverse order, on every path, in every iteration.
+
+The tape is followed symbolically. What a block pushes is a sequence of items; an item of a branch
+or a loop holds the sequences of its blocks. A block that pops has to take the items from the end,
+each in the way in which it was pushed: the branch under the same condition, the loop in as many
+iterations. Numbers are known by the value that was pushed, so that a pop tells what a name denotes.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tapegrad.transform.verifier.code import walk
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A value on the tape: its name, its value number, and whether it is there by its bits."""
+
+    name: str
+    value: int
+    bits: bool = False
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Numbers that were pushed together."""
+
+    values: tuple[Kept, ...]
+
+
+@dataclass(frozen=True)
+class Array:
+    """A reference to an array."""
+
+    kept: Kept
+
+
+@dataclass(frozen=True)
+class Called:
+    """What a forward function pushed."""
+
+    pair: str
+    arguments: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Branch:
+    """What the sides of a branch pushed."""
+
+    condition: int
+    then: tuple[Item, ...]
+    orelse: tuple[Item, ...]
+
+
+@dataclass(frozen=True)
+class Turns:
+    """What the iterations of a loop pushed."""
+
+    loop: int
+    items: tuple[Item, ...]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A part of the tape with a place for every iteration of a loop."""
+
+    loop: int
+    trips: int
+    rows: tuple[tuple[Kept, int], ...]  # with the number of the iteration in the row
+
+
+Item = Numbers | Array | Called | Branch | Turns | Rows
+
+
+@dataclass
+class Tape:
+    """What is known of the tape at a point of a block.
+
+    Attributes
+    ----------
+    items
+        What was pushed in the block, or what is left of what it has to pop.
+    room
+        How many numbers fit.
+    reserved
+        For variables that hold a future top: how many rows of which length, and if they fit.
+    slots
+        Numbers that are written, but not pushed yet.
+    taken
+        Numbers that were popped last.
+    rows
+        Rows that were popped last.
+    """
+
+    items: list[Item] = field(default_factory=list)
+    room: int = 0
+    reserved: dict[str, tuple[int, int, bool]] = field(default_factory=dict)
+    slots: dict[int, Kept] = field(default_factory=dict)
+    taken: Numbers | None = None
+    rows: Rows | None = None
+
+    def moved(self) -> None:
+        """Forget what holds for one position of the top alone."""
+        self.room, self.reserved, self.taken, self.rows = 0, {}, None, None
+
+    def inside(self, items: list[Item], rows: bool) -> Tape:
+        """Return the state at the start of an inner block; with `rows`, rows are in reach."""
+        found = Tape(items)
+        if rows:
+            found.reserved, found.rows = dict(self.reserved), self.rows
+        return found
+
+    def copy(self) -> Tape:
+        return replace(
+            self, items=list(self.items), reserved=dict(self.reserved), slots=dict(self.slots)
+        )
+
+
+def mentions(node: ast.AST) -> bool:
+    """Whether code uses the tape."""
+    return any(isinstance(n, ast.Name) and n.id in ("tape", "top") for n in ast.walk(node))
+
+
+def pops(body: list[ast.stmt], is_reverse: Callable[[str], bool]) -> bool:
+    """Whether code takes anything from the tape."""
+    for statement in walk(body):
+        if isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Sub):
+            if isinstance(statement.target, ast.Name) and statement.target.id == "top":
+                return True
+        elif isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call):
+            func = statement.value.func
+            if isinstance(func, ast.Attribute) and func.attr == "pop_array":
+                return True
+            if isinstance(func, ast.Name) and is_reverse(func.id) and mentions(statement):
+                return True
+    return False
+
+
+def place(index: ast.expr) -> tuple[int, ast.expr | None, ast.expr | None] | None:
+    """Take the position of a number on the tape apart.
+
+    Returns an offset alone, or the number of a row, the length of a row (None for the first) and
+    the place in the row; None if it is neither.
+    """
+    if isinstance(index, ast.Name) and index.id == "top":
+        return 0, None, None
+    if not isinstance(index, ast.BinOp) or not isinstance(index.op, ast.Add):
+        return None
+    left, turn = index.left, index.right
+    if isinstance(left, ast.Name) and left.id == "top":
+        if isinstance(turn, ast.Constant) and type(turn.value) is int:
+            return turn.value, None, None
+        return 0, None, turn
+    if not isinstance(left, ast.BinOp) or not isinstance(left.op, ast.Add):
+        return None
+    if not isinstance(left.left, ast.Name) or left.left.id != "top":
+        return None
+    count, length = rows_of(left.right)
+    return (count, length, turn) if length is not None else None
+
+
+def rows_of(node: ast.expr) -> tuple[int, ast.expr | None]:
+    """Take ``2 * trips``, or ``trips``, apart."""
+    if isinstance(node, ast.Name):
+        return 1, node
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        if isinstance(node.left, ast.Constant) and isinstance(node.right, ast.Name):
+            return int(node.left.value), node.right
+    return 0, None
+
+
+def kept_value(node: ast.expr) -> tuple[str, bool] | None:
+    """Return the name that is written to the tape, and whether by its bits."""
+    if isinstance(node, ast.Name):
+        return node.id, False
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == "runtime.to_bits":
+        if len(node.args) == 1 and isinstance(node.args[0], ast.Name):
+            return node.args[0].id, True
+    return None
+
+
+def read_value(node: ast.expr) -> tuple[ast.expr, bool] | None:
+    """Return the position that a value is read from, and whether by its bits."""
+    if isinstance(node, ast.Compare) and len(node.ops) == 1:
+        zero = node.comparators[0]
+        if isinstance(node.ops[0], ast.NotEq) and _is_zero(zero):
+            found = read_value(node.left)
+            return found if found is not None and found[1] else None
+        return None
+    bits = False
+    if isinstance(node, ast.Call) and len(node.args) == 1:
+        name = ast.unparse(node.func)
+        if name == "runtime.from_bits":
+            bits = True
+        elif name not in ("np.float32", "np.float16"):
+            return None
+        node = node.args[0]
+    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
+        if node.value.id == "tape":
+            return node.slice, bits
+    return None
+
+
+def _is_zero(node: Any) -> bool:
+    return isinstance(node, ast.Constant) and type(node.value) is int and node.value == 0

@@ -1,0 +1,330 @@
+"""Loops of the forward code, and those of reverse code that turn them round."""
+
+from __future__ import annotations
+
+import ast
+
+from tapegrad.transform.verifier.code import (
+    called,
+    targets,
+    walk,
+)
+from tapegrad.transform.verifier.keeping import Keeping
+from tapegrad.transform.verifier.numbering import State, Turned
+from tapegrad.transform.verifier.tape import (
+    Item,
+    Turns,
+)
+
+
+class Turning(Keeping):
+    """The part of the pass that goes through loops."""
+
+    # -- loops --------------------------------------------------------------------------------
+
+    def loop(self, node: ast.For | ast.While) -> None:
+        turned = self.turned(node) if isinstance(node, ast.For) else None
+        if turned is None:
+            self.forward_loop(node)
+        else:
+            self.reverse_loop(node, turned)
+
+    def changed(self, node: ast.For | ast.While) -> tuple[set[str], set[str]]:
+        """Return the names that a loop assigns, and the classes of arrays that it writes."""
+        names: set[str] = set()
+        classes: set[str] = set()
+        for statement in walk(node.body):
+            if not isinstance(statement, ast.AugAssign) or not (
+                self.memory.arrays.intersection(targets(statement))
+            ):
+                names.update(targets(statement))
+            classes.update(self.memory.of(n) for n in self.memory.written(statement))
+        return names, classes
+
+    def forward_loop(self, node: ast.For | ast.While) -> None:
+        names, classes = self.changed(node)
+        frame = self.entered(node)
+        outer, outer_tape = self.state, self.tape
+        before = dict(outer.values)
+        self.state = state = outer.copy()
+        for of in classes:
+            state.contents[of] = self.new()
+        for name in names:
+            if name in self.bars:
+                continue
+            if name in before:
+                state.values[name] = self.new()
+                if name not in self.going or self.is_lenient:
+                    self.going.add(name)
+                    self.canon[name] = state.values[name]
+            else:
+                state.values.pop(name, None)
+        if frame.index is not None:
+            state.values[frame.index] = frame.index_value
+            self.canon.setdefault(frame.index, frame.index_value)
+        if isinstance(node, ast.While):
+            self.value(node.test)
+        self.tape = outer_tape.inside([], True)
+        path, self.path = self.path, (*self.path, frame.number)
+        self.frames.append(frame)
+        self.tapes.append(self.tape)
+        facts = dict(self.facts)
+        reached = self.block(node.body)
+        self.facts = facts
+        self.frames.pop()
+        self.tapes.pop()
+        self.path = path
+        if reached and self.tape.slots:
+            raise self.wrong("numbers are written to the tape and not kept", node)
+        frame.items = tuple(self.tape.items)
+        self.count(node, frame, before)
+        if frame.rows and frame.items:
+            raise self.wrong("a loop keeps values in two ways", node)
+        self.tape = outer_tape
+        if frame.items:
+            outer_tape.items.append(Turns(frame.number, frame.items))
+            outer_tape.moved()
+        self.state = State(dict(before), dict(outer.contents))
+        for of in classes:
+            self.state.contents[of] = self.new()
+        for name in names:
+            if name in before and name not in self.bars:
+                self.state.values[name] = self.new()
+                if name in frame.counted:
+                    self.canon[name] = self.state.values[name]
+                    if frame.counted[name] == 1:
+                        self.by_count[self.state.values[name]] = frame
+            else:
+                self.state.values.pop(name, None)
+
+    def entered(self, node: ast.For | ast.While) -> Turned:
+        """Return a loop of the forward code, at its start."""
+        index = node.target.id if isinstance(node, ast.For) and _is_name(node.target) else None
+        bounds = bounds_of(node.iter) if isinstance(node, ast.For) else None
+        values = trips = None
+        if bounds is not None:
+            low, high, step = bounds
+            values = (self.value(low), self.value(high), self.value(step))
+            trips = self.value(ast.parse(trips_text(low, high, step), mode="eval").body)
+        elif isinstance(node, ast.For):
+            self.value(node.iter)
+        frame = Turned(len(self.loops), self.path, index, self.new(), bounds, values, trips)
+        self.loops[frame.number] = frame
+        if index is not None and index not in ("_", "turn"):
+            self.by_index[index] = frame
+        return frame
+
+    def count(self, node: ast.For | ast.While, frame: Turned, before: dict[str, int]) -> None:
+        """Find out which variables count the iterations."""
+        zero = self.value(ast.Constant(0))
+        body = {id(s) for s in node.body}
+        for name in list(frame.counted):
+            places = [s for s in walk(node.body) if name in targets(s)]
+            if before.get(name) != zero or len(places) != 1 or id(places[0]) not in body:
+                frame.counted[name] = 2  # it counts something else
+        for counted, kept in frame.breaks:
+            for name in frame.counted:
+                done = frame.items if name in counted else ()
+                if kept != done:
+                    frame.counted[name] = 2
+
+    def leave(self, node: ast.Break) -> None:
+        """Note what was done when a loop is left."""
+        if not self.frames or self.frames[-1] is None:
+            return
+        frame, tape = self.frames[-1], self.tapes[-1]
+        if self.tape.slots or tape.slots or (self.tape is not tape and self.tape.items):
+            raise self.wrong("a loop is left where its values are half kept", node)
+        counted = {name for name, count in frame.counted.items() if count == 1}
+        frame.breaks.append((counted, tuple(tape.items)))
+
+    def turned(self, node: ast.For) -> Turned | None:
+        """Return the loop of the forward code that a loop turns round; None if it is one itself."""
+        if not isinstance(node.target, ast.Name) or self.is_lenient:
+            return None
+        name = node.target.id
+        found = self.by_index.get(name)
+        first = node.body[0]
+        if found is None and name == "turn" and isinstance(first, ast.Assign):
+            target = first.targets[0]
+            found = self.by_index.get(target.id) if isinstance(target, ast.Name) else None
+        if found is None and name == "_":
+            bounds = bounds_of(node.iter)
+            if bounds is not None:
+                found = self.by_count.get(self.value(bounds[1]))
+        if found is None:
+            if name in ("_", "turn") and self.bars and self.cotangents.is_cotangent(node):
+                raise self.wrong("a loop that turns round none of the forward code", node)
+            return None
+        if found.path != self.path:
+            raise self.wrong("a loop stands in another one than that which it turns round", node)
+        self.check_bounds(node, found)
+        return found
+
+    def check_bounds(self, node: ast.For, loop: Turned) -> None:
+        """Check that a loop has the iterations of one of the forward code, the last one first."""
+        name = node.target.id
+        text = ast.unparse(node.iter)
+        error = self.wrong("a loop has other iterations than that which it turns round", node)
+        if name == "_":
+            bounds = bounds_of(node.iter)
+            if bounds is None or text != f"range({ast.unparse(bounds[1])})":
+                raise error
+            return
+        if loop.bounds is None or loop.values is None:
+            raise error
+        low, high, step = loop.bounds
+        known = [self.value(one) == two for one, two in zip(loop.bounds, loop.values, strict=True)]
+        shown = [ast.unparse(part) for part in loop.bounds]
+        if not (known[0] and known[2]):
+            raise error
+        if name == "turn":
+            first = ast.unparse(node.body[0])
+            place = ast.unparse(
+                ast.BinOp(low, ast.Add(), ast.BinOp(ast.Name("turn"), ast.Mult(), step))
+            )
+            if first != f"{loop.index} = {place}":
+                raise error
+            count = bounds_of(node.iter)
+            assert count is not None
+            last = count[0]
+            if text != f"range({ast.unparse(last)}, -1, -1)":
+                raise error
+            if not isinstance(last, ast.BinOp) or ast.unparse(last.right) != "1":
+                raise error
+            if not isinstance(last.op, ast.Sub):
+                raise error
+            if ast.unparse(last.left) == f"len(range({', '.join(shown)}))":
+                if not known[1] or loop.breaks:
+                    raise error
+            elif self.by_count.get(self.value(last.left)) is not loop:
+                raise error
+            return
+        if not known[1] or loop.breaks:
+            raise error
+        same = bounds_of(node.iter)
+        if same is not None and [ast.unparse(part) for part in same] == shown:
+            self.check_independent(node, loop)
+            return
+        first = ast.unparse(ast.BinOp(high, ast.Sub(), ast.Constant(1)))
+        final = ast.unparse(ast.BinOp(low, ast.Sub(), ast.Constant(1)))
+        if isinstance(low, ast.Constant):
+            final = str(low.value - 1)
+        if shown[2] != "1" or text != f"range({first}, {final}, -1)":
+            raise error
+
+    def check_independent(self, node: ast.For, loop: Turned) -> None:
+        """Refuse the order of the forward code where iterations depend on each other."""
+        error = self.wrong("iterations that depend on each other are not turned round", node)
+        if loop.items:
+            raise error
+        made: set[str] = set()
+        sums: set[str] = set()
+        added: set[str] = set()
+        read: set[str] = set()
+        cleared: dict[str, str] = {}
+        elements: set[tuple[str, str]] = set()
+        for statement in node.body:
+            if not isinstance(statement, (ast.Assign, ast.AugAssign)):
+                raise error
+            for inner in ast.walk(statement.value):
+                if isinstance(inner, ast.Subscript) and _is_in(inner.value, self.bars):
+                    read.add(self.memory.of(inner.value.id))
+                    elements.add((self.memory.of(inner.value.id), ast.unparse(inner.slice)))
+                elif isinstance(inner, ast.Name) and inner.id in self.bars:
+                    if inner.id not in made and inner.id in targets_of(node.body):
+                        raise error
+            target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target
+            if isinstance(target, ast.Name):
+                if target.id in self.bars:
+                    if isinstance(statement, ast.Assign):
+                        made.add(target.id)
+                    elif target.id not in made:
+                        sums.add(target.id)
+            elif isinstance(target, ast.Subscript) and _is_in(target.value, self.bars):
+                of = self.memory.of(target.value.id)
+                if isinstance(statement, ast.AugAssign):
+                    added.add(of)
+                elif of in cleared or ast.unparse(target.slice) != loop.index:
+                    raise error
+                else:
+                    cleared[of] = ast.unparse(target.slice)
+        if sums & made or added & (read | set(cleared)):
+            raise error
+        if any(of in cleared and place != cleared[of] for of, place in elements):
+            raise error
+
+    def reverse_loop(self, node: ast.For, loop: Turned) -> None:
+        names, classes = self.changed(node)
+        outer, outer_tape = self.state, self.tape
+        items: list[Item] = []
+        if loop.items:
+            last = outer_tape.items.pop() if outer_tape.items else None
+            if not isinstance(last, Turns) or last.loop != loop.number:
+                raise self.wrong("a loop does not take what its iterations kept", node)
+            items = list(last.items)
+        self.state = outer.copy()
+        for name in names:
+            self.state.values.pop(name, None)
+        for of in classes:
+            self.state.contents[of] = self.new()
+        body = node.body
+        if loop.index is not None:
+            if node.target.id == "turn":
+                body = body[1:]
+            if node.target.id != "_":
+                self.state.values[loop.index] = loop.index_value
+        self.tape = outer_tape.inside(items, True)
+        path, self.path = self.path, (*self.path, loop.number)
+        self.frames.append(None)
+        self.tapes.append(self.tape)
+        facts = dict(self.facts)
+        self.block(body)
+        self.facts = facts
+        self.frames.pop()
+        self.tapes.pop()
+        self.path = path
+        if self.tape.items or self.tape.slots:
+            raise self.wrong("what an iteration kept is not taken", node)
+        self.tape = outer_tape
+        if loop.items:
+            outer_tape.moved()
+        self.state = outer
+        for name in names:
+            if name not in self.bars:
+                self.state.values.pop(name, None)
+        for of in classes:
+            self.state.contents[of] = self.new()
+
+
+def bounds_of(node: ast.expr) -> tuple[ast.expr, ast.expr, ast.expr] | None:
+    """Return the bounds of a range."""
+    if called(node) != "range" or not isinstance(node, ast.Call):
+        return None
+    given = node.args
+    low = given[0] if len(given) > 1 else ast.Constant(0)
+    high = given[1] if len(given) > 1 else given[0]
+    return low, high, given[2] if len(given) > 2 else ast.Constant(1)
+
+
+def trips_text(low: ast.expr, high: ast.expr, step: ast.expr) -> str:
+    """Return how the number of iterations of a loop over a range is computed."""
+    first, last, by = map(ast.unparse, (low, high, step))
+    if by != "1":
+        return f"len(range({first}, {last}, {by}))"
+    return f"max({last} - {first}, 0)" if first != "0" else f"max({last}, 0)"
+
+
+def targets_of(body: list[ast.stmt]) -> set[str]:
+    """Return the names that are set, not only added to, in a block."""
+    return {n for s in body if isinstance(s, ast.Assign) for n in targets(s)} | {
+        n for s in body if isinstance(s, ast.AugAssign) for n in targets(s)
+    }
+
+
+def _is_name(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name)
+
+
+def _is_in(node: ast.expr, names: set[str]) -> bool:
+    return isinstance(node, ast.Name) and node.id in names

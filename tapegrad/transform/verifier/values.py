@@ -1,0 +1,340 @@
+"""Every value that reverse code reads is that of the forward code, and the tape is in order.
+
+The pass numbers values: equal operations on equal values have equal numbers. What reads elements
+of an array depends on the version of the array's contents, which every statement that may write
+them changes. A value that is computed again has the number that it had if it is computed in the
+same way from the same values, and no element that it reads was written since. What is popped has
+the number of what was pushed (`tape`). Loops of reverse code are those of the forward code the
+other way round; inside, numbers are those of the same iteration.
+
+The two halves may be one function, or two that call each other's halves in turn.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from tapegrad.transform.verifier import memory as of_memory
+from tapegrad.transform.verifier import tape as of_tape
+from tapegrad.transform.verifier.code import (
+    Code,
+    called,
+    condition,
+    leaves,
+    module_call,
+    names_in,
+    paired,
+    walk,
+)
+from tapegrad.transform.verifier.contributions import Contributions
+from tapegrad.transform.verifier.cotangents import FORWARD, REVERSE, TANGENT, TAPE
+from tapegrad.transform.verifier.memory import SHAPE, SHAPE_CALLS, results_of
+from tapegrad.transform.verifier.numbering import Needs, State
+from tapegrad.transform.verifier.order import Order
+from tapegrad.transform.verifier.tape import (
+    Branch,
+    Item,
+    Tape,
+)
+from tapegrad.transform.verifier.turning import Turning
+
+
+def pairs_of(codes: list[Code]) -> list[tuple[Code | None, Code]]:
+    """Return the functions, forward functions with their reverse ones."""
+    by_name = {code.name: code for code in codes}
+    found: list[tuple[Code | None, Code]] = []
+    for code in codes:
+        other = by_name.get(FORWARD.sub(r"_reverse\1", code.name))
+        if FORWARD.search(code.name) and other is not None:
+            continue
+        forward = by_name.get(REVERSE.sub(r"_forward\1", code.name))
+        is_pair = REVERSE.search(code.name) and forward is not None
+        found.append((forward if is_pair else None, code))
+    return found
+
+
+def verify_values(codes: list[Code]) -> None:
+    """Check the functions of a module.
+
+    Raises
+    ------
+    InternalError
+        With the function and the line.
+    """
+    summaries = of_memory.summaries_of(codes)
+    needs: dict[str, Needs] = {}
+    pairs = pairs_of([code for code in codes if not TANGENT.search(code.name)])
+    for _ in range(2):
+        is_complete = True
+        for forward, code in pairs:
+            checked = Values(forward, code, summaries, needs)
+            if checked.is_known:
+                needs[code.name] = checked.run()
+                Contributions(checked.codes, checked.cotangents).run()
+                Order(checked.codes, checked.cotangents, checked.memory).run()
+                is_complete = is_complete and checked.is_complete
+        if is_complete:
+            return
+
+
+class Values(Turning):
+    """The pass over one function, or over a forward function and its reverse."""
+
+    # -- functions ----------------------------------------------------------------------------
+
+    def run(self) -> Needs:
+        """Check it; return what its reverse half needs to be unchanged."""
+        items: list[Item] = []
+        contents: dict[str, int] = {}
+        for code in self.codes:
+            self.current = code
+            self.local = code.locals
+            self.in_reverse = code is self.code and (self.forward is not None or self.is_lenient)
+            params = {n: self.number("param", n) for n in code.parameters if n not in self.bars}
+            for name in params:
+                self.canon.setdefault(name, params[name])
+            self.state = State(params, contents)
+            self.has_tape = code.parameters[-2:] == list(TAPE)
+            self.tape = Tape(items)
+            self.start = items if self.has_tape else []
+            self.is_given = self.has_tape
+            self.block(code.body)
+            if self.has_tape and not self.is_given:
+                raise code.wrong("the tape is not given back", code.body[-1])
+            items, contents = self.tape.items, self.state.contents
+        if items and (self.forward is not None or not self.is_lenient):
+            raise self.code.wrong("what was kept on the tape is left there", self.code.body[-1])
+        if self.is_lenient:
+            self._check_clears()
+        return self._needs()
+
+    def _check_clears(self) -> None:
+        """Refuse, where there is no forward code to compare with, elements that it wrote."""
+        for statement in self.code.statements:
+            if not isinstance(statement, ast.Assign):
+                continue
+            target = statement.targets[0]
+            if isinstance(target, ast.Subscript) and _is_in(target.value, self.bars):
+                stem = target.value.id.removesuffix(self.suffix)
+                if stem in self.memory.arrays and self.memory.of(stem) in self.read_classes:
+                    raise self.wrong(f"elements of {stem} are read that were written", statement)
+
+    def _needs(self) -> Needs:
+        found = Needs()
+        for name in dict.fromkeys(self.code.parameters):
+            if name in self.memory.arrays and self.memory.of(name) in self.read_classes:
+                found.params.add(self.code.parameters.index(name))
+        if self.forward is not None:
+            for statement in walk(self.forward.body):
+                if isinstance(statement, ast.Return) and statement.value is not None:
+                    for place, leaf in enumerate(results_of(statement.value)):
+                        if isinstance(leaf, ast.Name) and leaf.id in self.memory.arrays:
+                            if self.memory.of(leaf.id) in self.read_classes:
+                                found.results.add(place)
+        return found
+
+    def block(self, body: list[ast.stmt]) -> bool:
+        """Pass through a block; return whether its end is reached."""
+        return all(map(self.statement, body))
+
+    def statement(self, node: ast.stmt) -> bool:
+        if isinstance(node, ast.If):
+            return self.branch(node)
+        if isinstance(node, (ast.For, ast.While)):
+            self.loop(node)
+            return True
+        if isinstance(node, ast.Break):
+            self.leave(node)
+            return False
+        if isinstance(node, ast.Raise):
+            return False
+        if isinstance(node, ast.Return):
+            self.check_reads(node)
+            return False
+        self.check_cotangents(node)
+        self.note_call(node)
+        if self.is_of_tape(node):
+            self.tape_statement(node)
+        elif isinstance(node, ast.Assign):
+            self.assign(node)
+        elif isinstance(node, ast.AugAssign):
+            self.add(node)
+        self.write(node)
+        return True
+
+    def write(self, node: ast.stmt) -> None:
+        """Give arrays that are written new versions."""
+        for name in self.memory.written(node):
+            self.state.contents[self.memory.of(name)] = self.new()
+        self.note_contents(node)
+
+    def assign(self, node: ast.Assign) -> None:
+        found: list[tuple[str, int]] = []
+        self.reading = {}
+        for target, value in paired(node.targets[0], node.value):
+            if isinstance(target, ast.Subscript):
+                continue
+            if isinstance(target, ast.Name):
+                if target.id not in self.bars:
+                    found.append((target.id, self.made(target.id, value)))
+                continue
+            whole = self.handle(value)
+            for place, leaf in enumerate(leaves(target)):
+                if isinstance(leaf, ast.Name):
+                    found.append((leaf.id, self.number("leaf", whole, place)))
+        for name, number in found:
+            self.assigned(name, number)
+
+    def made(self, target: str, value: ast.expr) -> int:
+        if target in self.memory.arrays:
+            if self.memory.shared(value):
+                return self.handle(value)
+            version = self.state.contents.get(self.memory.of(target), -1)
+            return self.number("made", self.value(value), version)
+        return self.value(value)
+
+    def add(self, node: ast.AugAssign) -> None:
+        if not isinstance(node.target, ast.Name) or node.target.id in self.bars:
+            return
+        name = node.target.id
+        if name in self.memory.arrays:
+            return  # in place
+        value = self.number("add", type(node.op).__name__, self.named(name), self.value(node.value))
+        frame = self.frames[-1] if self.frames else None
+        if frame is not None and ast.unparse(node) == f"{name} += 1":
+            frame.counted[name] = frame.counted.get(name, 0) + 1
+        self.state.values[name] = value
+
+    # -- what reverse code reads --------------------------------------------------------------
+
+    def check_reads(self, node: ast.AST) -> None:
+        """Refuse names that do not have the value that they had in the forward code."""
+        free = set()
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.Attribute) and inner.attr in SHAPE:
+                free.add(id(inner.value))
+            elif isinstance(inner, ast.Call):
+                found = module_call(inner)
+                if called(inner) == "len" or (found is not None and found[1] in SHAPE_CALLS):
+                    free.update(map(id, inner.args))
+        for name in names_in(node):
+            if name.id in self.bars or name.id in TAPE or name.id not in self.local:
+                continue
+            if name.id not in self.canon or id(name) in free:
+                continue
+            current = self.resolved(self.state.values.get(name.id))
+            if current is None or current != self.resolved(self.canon[name.id]):
+                raise self.wrong(f"{name.id} is not what it was in the forward code", node)
+
+    def check_cotangents(self, node: ast.stmt) -> None:
+        """Check what a statement that computes cotangents reads of the primal."""
+        if not self.cotangents.is_cotangent(node):
+            return
+        self.check_reads(node)
+        self.check_elements(node)
+
+    def check_elements(self, node: ast.stmt) -> None:
+        """Refuse elements that were written since the operation that is reversed read them."""
+        value = getattr(node, "value", None)
+        if value is None or self.cotangents.is_reverse(called(value) or ""):
+            return
+        read: list[ast.expr] = [value]
+        if isinstance(value, ast.Call) and isinstance(node, ast.Expr):
+            read = list(value.args)
+        self.reading = {}
+        for part in read:
+            self.value(part)
+        current, self.reading = self.reading, {}
+        sources = [
+            self.readings.get(n.id.removesuffix(self.suffix), {})
+            for part in read
+            for n in names_in(part)
+            if n.id in self.bars
+        ]
+        for of, version in current.items():
+            known = [found[of] for found in sources if of in found]
+            if known and version not in known:
+                what = f"elements of {of} were written since the forward code read them"
+                raise self.wrong(what, node)
+
+    # -- branches -----------------------------------------------------------------------------
+
+    def branch(self, node: ast.If) -> bool:
+        if self.is_of_tape(node.test):
+            self.make_room(node)
+            return True
+        if self.cotangents.is_cotangent(node):
+            self.check_reads(node.test)
+        tested = condition(node.test)
+        if tested is None:
+            cond, positive = self.value(node.test), True
+        else:
+            cond, positive = self.named(tested[0]), tested[1]
+        sides = [(node.body, positive), (node.orelse, not positive)]
+        if not positive:
+            sides.reverse()
+        item = self.popped_branch(node, cond)
+        outer, tape = self.state, self.tape
+        known = set(self.canon)
+        facts = dict(self.facts)
+        ends: list[tuple[State, Tape] | None] = []
+        for place, (body, side) in enumerate(sides):
+            self.state = outer.copy()
+            self.facts = {**facts, cond: side}
+            items = [] if item is None else list((item.then, item.orelse)[place])
+            self.tape = tape.inside(items, False)
+            self.tape.rows = tape.rows
+            if self.block(body):
+                if self.tape.slots:
+                    raise self.wrong("numbers are written to the tape and not kept", node)
+                if item is not None and self.tape.items:
+                    raise self.wrong("what was kept in the branch is not taken", node)
+                ends.append((self.state, self.tape))
+            else:
+                ends.append(None)
+        self.facts = facts
+        self.tape = tape
+        if item is not None:
+            tape.moved()
+        one, two = ends
+        if one is None or two is None:
+            end = one or two
+            if end is None:
+                return False
+            self.state = end[0]
+            if item is None and end[1].items:
+                tape.items += end[1].items
+                tape.moved()
+            return True
+        if item is None and (one[1].items or two[1].items):
+            tape.items.append(Branch(cond, tuple(one[1].items), tuple(two[1].items)))
+            tape.moved()
+        self.state = self.met(cond, one[0], two[0], known)
+        return True
+
+    def met(self, cond: int, one: State, two: State, known: set[str]) -> State:
+        values = {}
+        for name in one.values.keys() | two.values.keys():
+            values[name] = self.join(cond, one.values.get(name), two.values.get(name))
+            if name in one.values and name in two.values and name not in known:
+                self.canon[name] = values[name]
+        contents = {}
+        for of in one.contents.keys() | two.contents.keys():
+            contents[of] = self.join(cond, one.contents.get(of, -1), two.contents.get(of, -1))
+        return State(values, contents)
+
+    def popped_branch(self, node: ast.If, cond: int) -> Branch | None:
+        """Return what the branch of the forward code kept, if the branch takes it."""
+        if not self.has_tape or not of_tape.pops([node], self.cotangents.is_reverse):
+            return None
+        if not self.tape.items:
+            return None
+        item = self.tape.items[-1]
+        if not isinstance(item, Branch) or item.condition != cond:
+            return None
+        self.tape.items.pop()
+        return item
+
+
+def _is_in(node: ast.expr, names: set[str]) -> bool:
+    return isinstance(node, ast.Name) and node.id in names

@@ -1,0 +1,190 @@
+"""Defects put into the generator one at a time: what it makes then is refused."""
+
+import re
+
+import numba
+import numpy as np
+import pytest
+from check import module
+
+import tapegrad as tg
+from tapegrad.transform import analysis, keeping, loops, reverse, shadows, store
+from tapegrad.transform.errors import InternalError
+
+A = np.array([0.3, 0.7, -0.4])
+HEADER = "import math, numpy as np, tapegrad as tg\n@tg.njit\n"
+
+PROGRAMS = {
+    "a work array in a helper": (
+        "def g(x):\n"
+        "    w = np.empty(x.size)\n"
+        "    for i in range(x.size):\n"
+        "        w[i] = x[i] * x[i]\n"
+        "    s = 0.0\n"
+        "    for i in range(x.size):\n"
+        "        s += w[i] * w[i] * x[i]\n"
+        "    return s\n"
+        "@tg.njit\n"
+        "def f(x):\n"
+        "    return g(x) * g(x * 2.0)\n"
+    ),
+    "an array of a helper is written": (
+        "def g(x):\n"
+        "    w = x * 2.0\n"
+        "    w[0] = x[1]\n"
+        "    return (w * w * x).sum()\n"
+        "@tg.njit\n"
+        "def f(x):\n"
+        "    return g(x) * g(x * 2.0)\n"
+    ),
+    "an array that is written later": (
+        "def f(x):\n    y = x * 2.0\n    z = y * y\n    y[0] = z[1]\n    return (z * y).sum()\n"
+    ),
+    "two arrays go round": (
+        "def f(x):\n"
+        "    a, b = x * 1.0, x * 2.0\n"
+        "    for _ in range(3):\n"
+        "        c = a * b\n"
+        "        a = b\n"
+        "        b = c\n"
+        "        b[0] += a[1]\n"
+        "    return (a * b).sum()\n"
+    ),
+    "elements are written in a loop": (
+        "def f(x):\n"
+        "    y = x * 1.0\n"
+        "    for i in range(1, x.size):\n"
+        "        y[i] = y[i] * y[i - 1] * math.sin(x[i])\n"
+        "    return y.sum()\n"
+    ),
+    "two numbers a turn": (
+        "def f(x):\n"
+        "    a, b = x[0], x[1]\n"
+        "    for i in range(x.size):\n"
+        "        a, b = a * b, math.sin(a) * x[i]\n"
+        "    return a * b\n"
+    ),
+    "branches": (
+        "def f(x):\n"
+        "    s = x[0]\n"
+        "    for i in range(x.size):\n"
+        "        if s > 0.2:\n"
+        "            s = math.sin(s) * math.exp(x[i])\n"
+        "        else:\n"
+        "            s = s * math.cos(s * x[i])\n"
+        "    return s\n"
+    ),
+    "each element from the last": (
+        "def f(x):\n"
+        "    y = np.zeros(x.size)\n"
+        "    y[0] = x[0]\n"
+        "    for i in range(1, x.size):\n"
+        "        y[i] = y[i - 1] * 0.5 + x[i]\n"
+        "    return (y * y).sum()\n"
+    ),
+    "a call that writes": (
+        "def g(x, y):\n"
+        "    y[0] = x[0] * x[1]\n"
+        "    y[1] = y[0] * x[2]\n"
+        "@tg.njit\n"
+        "def f(x):\n"
+        "    y = x * 3.0\n"
+        "    z = np.sin(y)\n"
+        "    g(x, y)\n"
+        "    return (y * z * y).sum()\n"
+    ),
+}
+
+
+def generate(name):
+    f = module(HEADER + PROGRAMS[name])
+    tg.value_and_grad(f).implementation((numba.typeof(A),))
+
+
+def changed(method, change):
+    """A method after which the last lines that it wrote are changed."""
+
+    def wrapped(self, *args):
+        writer = next((a for a in args if hasattr(a, "lines")), None) or self.writer
+        start = len(writer.lines)
+        found = method(self, *args)
+        writer.lines[start:] = change(writer.lines[start:])
+        return found
+
+    return wrapped
+
+
+def without(*texts):
+    return lambda lines: [line for line in lines if not any(text in line for text in texts)]
+
+
+def backwards(method):
+    """Pops in the wrong order."""
+
+    def write_pops(self, scope, writer):
+        scope.stored.reverse()
+        method(self, scope, writer)
+        scope.stored.reverse()
+
+    return write_pops
+
+
+Keeping, Reverse = keeping.Keeping, reverse.Reverse
+DEFECTS = {
+    "everything is cheap": (Keeping, "is_cheap", lambda self, maker, n: True),
+    "copies are not made": (Reverse, "keep_copies", lambda self, statement, kept: None),
+    "contents are not copied": (Reverse, "make_copies", lambda self, statement, names: {}),
+    "shadows are not made": (shadows.Shadows, "want", lambda self, bar: None),
+    "arrays keep their elements": (analysis.Arrays, "keeps", lambda self, array, root: True),
+    "arrays are made anew": (Keeping, "may_change", lambda self, array: False),
+    "pops in the order of pushes": (Keeping, "write_pops", backwards(Keeping.write_pops)),
+    "a pop is missing": (
+        *(Keeping, "write_pops"),
+        changed(Keeping.write_pops, lambda lines: lines[:-1]),
+    ),
+    "too few rows": (
+        *(Keeping, "reserve"),
+        changed(Keeping.reserve, lambda lines: [re.sub(r"\d \* ", "", s) for s in lines]),
+    ),
+    "no room": (Keeping, "reserve", changed(Keeping.reserve, lambda lines: lines[:-2])),
+    "pushes without room": (
+        *(Keeping, "write_pushes"),
+        changed(Keeping.write_pushes, without("tape.size", "runtime.grown")),
+    ),
+    "every order of iterations": (loops.Loops, "is_independent", lambda self, loop, scope: True),
+    "what is overwritten is not cleared": (
+        *(Reverse, "store"),
+        changed(Reverse.store, without("= 0.0")),
+    ),
+    "what is stored gets nothing": (
+        *(Reverse, "store"),
+        changed(Reverse.store, lambda lines: lines[-1:]),
+    ),
+    "what is stored gets nothing, cleared first": (
+        *(Reverse, "store"),
+        changed(Reverse.store, lambda lines: lines[::-1]),
+    ),
+    "operands get nothing": (Reverse, "pull", changed(Reverse.pull, lambda lines: lines[:-1])),
+}
+
+
+@pytest.fixture(autouse=True)
+def nothing_on_disk(monkeypatch):
+    monkeypatch.setattr(store, "load", lambda key, recipe: None)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_right(name):
+    generate(name)
+
+
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_refused(defect, monkeypatch):
+    monkeypatch.setattr(*DEFECTS[defect])
+    refused = []
+    for name in PROGRAMS:
+        try:
+            generate(name)
+        except InternalError:
+            refused.append(name)
+    assert refused
