@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numba.core.dispatcher import OmittedArg
 
 from tapegrad.transform import derivatives, probes
 
@@ -23,8 +24,6 @@ class Arguments:
     """Arguments of a call. Those that were left out are left out of every other call as well."""
 
     def __init__(self, function: Any, args: tuple[Any, ...]) -> None:
-        from numba.core.dispatcher import OmittedArg
-
         code = function.py_func.__code__
         self.names = code.co_varnames[: code.co_argcount]
         self.omitted = {k for k, arg in enumerate(args) if isinstance(arg, OmittedArg)}
@@ -251,8 +250,11 @@ _CLAIMS = {
 
 def claim_of(derivative: Any, args: tuple[Any, ...]) -> Any:
     """Return the claim of a derivative; None for one that only generated code calls."""
-    kind = _CLAIMS.get(type(derivative))
-    return None if kind is None else kind(derivative, args)
+    found = [_CLAIMS[kind] for kind in type(derivative).__mro__ if kind in _CLAIMS]
+    own = len(args) - derivative.given
+    if not found or any(isinstance(arg, OmittedArg) for arg in args[own:]):
+        return None  # where defaults are left out, the arguments stand in other places
+    return found[0](derivative, args)
 
 
 def _forward(claim: Any) -> Callable[..., Product]:

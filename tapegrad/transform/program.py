@@ -376,12 +376,16 @@ def write_split(
     returned = [n for n in results if is_array(function.types[n]) and gen.is_active(n)]
     variant.shadowed = [n in returned for n in results]
     gen.begin(given, returned)
-    numbers = [n for n in results if not is_array(function.types[n])]
-    seeds = {n: seed_name(function, k) for k, n in enumerate(results)}
+    # by position: one number may be returned twice
+    seeds = [
+        (n, seed_name(function, k))
+        for k, n in enumerate(results)
+        if not is_array(function.types[n])
+    ]
 
     def before() -> None:
-        for result in numbers:
-            gen.add(result, seeds[result], ast.Constant(1.0))
+        for result, seed in seeds:
+            gen.add(result, seed, ast.Constant(1.0))
 
     top = gen.scopes.blocks[id(function.body)]
     for array in returned:
@@ -394,7 +398,7 @@ def write_split(
     writer = Writer()
     shadows = [leaf + gen.suffix for leaf in given]
     tape = ["tape", "top"] if variant.uses_tape else []
-    parameters = [*function.params, *shadows, *(seeds[n] for n in numbers), *tape]
+    parameters = [*function.params, *shadows, *(seed for _, seed in seeds), *tape]
     writer.open(f"def {variant.reverse_name}({', '.join(parameters)}):")
     for leaf in scalars:
         writer(f"{gen.bar(leaf)} = 0.0")
