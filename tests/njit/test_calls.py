@@ -127,6 +127,17 @@ def scaled_sum(x, pair):
     return (x * pair[0]).sum() * pair[1]
 
 
+@tg.njit
+def one_number_twice(x):
+    return np.sin(x), np.sin(x)
+
+
+@case(1.3)
+def results_that_are_one_number(x):
+    a, b = one_number_twice(x)
+    return a * a * b
+
+
 @case(1.3, 0.4)
 def starred_in_a_helper(p, q):
     return secant(cubic, 1.0, 2.0, (p, q)) * square(p, *())
