@@ -109,7 +109,8 @@ class Check:
         value = claim.value(found)
         if value is not None and not self.close(value, self.value, lambda value, left: value):
             raise VerificationError(self.blame.of_value(value, self.value))
-        self.compare_arguments(left if claim.writes else values, left_behind)
+        if not isinstance(claim.function, derivatives.Derivative):  # those may work on copies
+            self.compare_arguments(left if claim.writes else values, left_behind)
         if not _same(found, second, 1e-3 if self.single else 1e-9):
             raise VerificationError(self.blame.of_chance())
         size = self.result.size
