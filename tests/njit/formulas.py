@@ -34,6 +34,7 @@ TABLE = {
     "nancumsum": (np.nancumsum, [{"a": v} for v in (A, NAN, M)]),
     "nancumprod": (np.nancumprod, [{"a": v} for v in (A, NAN, M)]),
     "ptp": (np.ptp, [{"a": M}]),
+    "take": (lambda a, index: np.take(a, index), [{"a": A, "index": 2}, {"a": M, "index": 4}]),
     "trace": (np.trace, [{"a": M}, {"a": Q}]),
     "sum_axis": (np.sum, [{"x": v, "axis": k} for v in (M, D3) for k in (0, 1, -1)]),
     "cumsum_axis": (np.cumsum, [{"x": v, "axis": k} for v in (M, D3) for k in (0, 1, -1)]),

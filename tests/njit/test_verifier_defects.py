@@ -169,7 +169,8 @@ DEFECTS = {
 
 
 @pytest.fixture(autouse=True)
-def nothing_on_disk(monkeypatch):
+def verified_and_not_on_disk(monkeypatch):
+    monkeypatch.setenv("TAPEGRAD_VERIFY", "1")
     monkeypatch.setattr(store, "load", lambda key, recipe: None)
 
 
