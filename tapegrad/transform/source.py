@@ -43,6 +43,11 @@ class Source:
                 f"the source of {self.name} cannot be read, and its derivative is made from it; "
                 "define it in a file (or a notebook cell)"
             ) from None
+        if not _is_current(function.__code__):
+            raise TransformError(
+                f"the source of {self.name} is not what it was compiled from: {self.filename} was "
+                "changed after the function was defined; define it again (reload its module)"
+            )
         try:
             module = ast.parse(textwrap.dedent("".join(lines)))
         except SyntaxError:
@@ -52,11 +57,6 @@ class Source:
             raise TransformError(
                 f"{self.name} is not a function defined by `def`; write it as one, in lines of its "
                 "own"
-            )
-        if not _is_current(function.__code__):
-            raise TransformError(
-                f"the source of {self.name} is not what it was compiled from: {self.filename} was "
-                "changed after the function was defined; define it again (reload its module)"
             )
         ast.increment_lineno(tree, first - 1)
         self.tree = tree
@@ -92,7 +92,13 @@ def _is_current(code: types.CodeType) -> bool:
     if any(name.startswith("@py") for name in code.co_varnames):
         return True  # pytest writes assert statements anew
     text = "".join(linecache.getlines(code.co_filename))
-    return any(_same(inner, code) for inner in _compiled(text) if inner.co_name == code.co_name)
+    # where it stands now, another function may have stood: lines are what sources are found by
+    where = (code.co_name, code.co_firstlineno)
+    return any(
+        _same(inner, code)
+        for inner in _compiled(text)
+        if (inner.co_name, inner.co_firstlineno) == where
+    )
 
 
 @functools.lru_cache(maxsize=16)
