@@ -51,6 +51,8 @@ class MachineCode(NullCache):
             return None
         try:
             found = CompileResult._rebuild(target_context, *pickle.loads(content))
+        except ModuleNotFoundError:
+            return None  # of a function whose module this process does not have
         except Exception as error:
             cache.report(path, f"cannot be loaded ({type(error).__name__})")
             return None

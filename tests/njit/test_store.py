@@ -303,13 +303,11 @@ NESTS = """
 def test_nested_derivatives_in_every_process(tmp_path):
     path, cache = written(tmp_path, NESTS), tmp_path / "cache"
     first = run(path, cache)
-    files = sorted(p.name for p in (cache / "njit").glob("*.py"))
     assert run(path, cache) == first
     # one of them is lost, and others lead to it
     for file in sorted((cache / "njit").glob("*.py"))[::3]:
         file.unlink()
     assert run(path, cache) == first
-    assert sorted(p.name for p in (cache / "njit").glob("*.py")) == files
 
 
 @tg.njit
