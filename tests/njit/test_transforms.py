@@ -331,11 +331,11 @@ def test_gradients_of_several_numbers_are_refused():
 
 # -- gradients of named tuples, inside functions that are differentiated ---------------------------
 
-Pair = namedtuple("Pair", "a b")
+PairOfReals = namedtuple("PairOfReals", "a b")
 
 
 @tg.njit
-def energy(p, w):
+def energy_of_pair(p, w):
     return p.a * p.a * p.b * w + (p.b * w) ** 3
 
 
@@ -344,34 +344,34 @@ def energy_of_array(p, w):
     return (p.a * p.a).sum() * p.b * w + (p.b * w) ** 3
 
 
-force = tg.grad(energy)
+force_of_pair = tg.grad(energy_of_pair)
 force_of_array = tg.grad(energy_of_array)
-forces = tg.grad(energy, (0, 1))
-energy_and_forces = tg.value_and_grad(energy, (0, 1))
+forces_of_pair = tg.grad(energy_of_pair, (0, 1))
+energy_and_forces = tg.value_and_grad(energy_of_pair, (0, 1))
 of_named_tuples = Cases()
 
 
 @of_named_tuples(0.7, 0.3, 1.2, hvp=True)
 def one_gradient(a, b, w):
-    g = force(Pair(a, b), w)
+    g = force_of_pair(PairOfReals(a, b), w)
     return g.a * g.b
 
 
 @of_named_tuples(0.7, 0.3, 1.2)
 def two_gradients(a, b, w):
-    g, h = forces(Pair(a, b), w)
+    g, h = forces_of_pair(PairOfReals(a, b), w)
     return g.a * g.b * h
 
 
 @of_named_tuples(0.7, 0.3, 1.2, hvp=True)
 def value_and_two_gradients(a, b, w):
-    v, (g, h) = energy_and_forces(Pair(a, b), w)
+    v, (g, h) = energy_and_forces(PairOfReals(a, b), w)
     return g.a * g.b * h + v * v
 
 
 @of_named_tuples(np.array([0.3, 0.7]), 0.3, 1.2)
 def gradient_with_an_array(a, b, w):
-    g = force_of_array(Pair(a, b), w)
+    g = force_of_array(PairOfReals(a, b), w)
     return g.a.sum() * g.b
 
 
