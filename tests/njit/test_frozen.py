@@ -173,6 +173,14 @@ def test_file_edited_while_the_process_runs():
         tg.grad(f)(2.0)
 
 
+def test_file_edited_so_that_functions_stand_at_other_lines():
+    text = SCALAR.format(jit="tg.njit")
+    f = module(text)
+    pathlib.Path(f.py_func.__code__.co_filename).write_text("\n\n" + text)
+    with pytest.raises(tg.TransformError, match="was changed after the function was defined"):
+        tg.grad(f)(2.0)
+
+
 def test_function_compiled_before_the_package_was_there():
     """Then what numba's intermediate code holds is compared."""
     from tapegrad.transform import frozen
