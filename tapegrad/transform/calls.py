@@ -20,7 +20,7 @@ from tapegrad.transform.ir import (
 )
 from tapegrad.transform.kinds import is_array, is_real
 from tapegrad.transform.printer import show
-from tapegrad.transform.rules import Rule
+from tapegrad.transform.rules import Rule, real_names
 
 
 class Call(Rule):
@@ -37,12 +37,8 @@ class Call(Rule):
         self.kinds = kinds
         self.types = lowering.types
         self.instance = lowering.program.instance(callee, kinds)
-        self._inputs = [
-            leaf.id
-            for value in values
-            for leaf in leaves_of(value)
-            if isinstance(leaf, ast.Name) and is_real(self.types.get(leaf.id, types.none))
-        ]
+        leaves = [leaf for value in values for leaf in leaves_of(value)]
+        self._inputs = real_names(leaves, lowering)
 
     @property
     def error(self) -> Any:

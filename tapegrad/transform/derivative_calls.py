@@ -17,7 +17,7 @@ from tapegrad.transform.ir import (
 )
 from tapegrad.transform.kinds import is_array, is_real
 from tapegrad.transform.printer import show
-from tapegrad.transform.rules import Rule
+from tapegrad.transform.rules import Rule, real_names
 
 
 class TransformCall(Rule):
@@ -34,12 +34,8 @@ class TransformCall(Rule):
         self.values = values
         self.kinds = kinds
         self.types = lowering.types
-        self._inputs = [
-            leaf.id
-            for value in values
-            for leaf in leaves_of(value)
-            if isinstance(leaf, ast.Name) and is_real(self.types.get(leaf.id, types.none))
-        ]
+        leaves = [leaf for value in values for leaf in leaves_of(value)]
+        self._inputs = real_names(leaves, lowering)
 
     def inputs(self) -> list[str]:
         return self._inputs
