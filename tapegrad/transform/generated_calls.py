@@ -7,10 +7,7 @@ from typing import Any
 
 from numba.core import types
 
-from tapegrad.transform.ir import (
-    Let,
-    defined,
-)
+from tapegrad.transform.ir import Let, defined, name
 from tapegrad.transform.printer import show
 from tapegrad.transform.rules import Rule, real_names
 
@@ -85,7 +82,10 @@ class Keep(Rule):
         names = [n for n in (*self._inputs, *defined(let)) if self._is_real_array(n)]
         dots = {n: gen.dot(n) for n in names}
         pattern = gen.replaced(ast.parse(let.target, mode="eval").body, dots)
-        gen.write(f"{show(pattern)} = {show(gen.replaced(self.call, dots))}")
+        call = gen.replaced(self.call, dots)
+        if show(call.func) == "runtime.push_array":
+            call.func = name("runtime.push_tangent")
+        gen.write(f"{show(pattern)} = {show(call)}")
 
     def pull(self, gen: Any, let: Let) -> None:
         """Refuse: a gradient is differentiated in forward mode."""

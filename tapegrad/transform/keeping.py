@@ -159,11 +159,7 @@ class Keeping(Cotangents):
             self.uses_tape = True
         places = self.places(scope, numbers)
         for identifier in reversed(arrays):
-            kind = self.types[identifier]
-            if not isinstance(kind.dtype, (types.Number, types.Boolean)):
-                self.refuse_keeping(identifier, kind)
-            text = f"runtime.pop_array(tape, top, runtime.{runtime.kind_name(kind)})"
-            writer(f"{identifier}, top = {text}")
+            writer(f"{identifier}, top = runtime.pop_array(tape, top, {self.kept_as(identifier)})")
         if numbers:
             if not self.is_reserved(scope):
                 writer(f"top -= {len(numbers)}")
@@ -178,6 +174,13 @@ class Keeping(Cotangents):
                 else:
                     self.refuse_keeping(identifier, kind)
                 writer(f"{identifier} = {text}")
+
+    def kept_as(self, identifier: str) -> str:
+        """Return the expression of the type that an array has on the tape."""
+        kind = self.types[identifier]
+        if not isinstance(kind.dtype, (types.Number, types.Boolean)):
+            self.refuse_keeping(identifier, kind)
+        return f"runtime.{runtime.kind_name(kind)}"
 
     def refuse_keeping(self, identifier: str, kind: Any) -> None:
         self.refuse(
@@ -228,7 +231,8 @@ class Keeping(Cotangents):
             if not reserved:
                 writer(f"top += {len(numbers)}")
         for identifier in arrays:
-            writer(f"tape, top = runtime.push_array(tape, top, {identifier})")
+            given = f"{identifier}, {self.kept_as(identifier)}"
+            writer(f"tape, top = runtime.push_array(tape, top, {given})")
 
     def forward_if(self, writer: Writer, statement: If) -> None:
         for head, block, side in (

@@ -369,12 +369,18 @@ def cofactors_pull(a, z, g):
 
 
 @jit
-def beyond(a, a_dot, a_dot_2, a_dot_dot):
+def cofactors_push(a, a_dot, z):
+    """Return the tangent of the cofactors z."""
+    return cofactors_tangent(a, a_dot)
+
+
+@jit
+def beyond(a, a_dot, a_dot_2, a_dot_dot, z):
     """Return nan: derivatives of third order at singular matrices are not known."""
     return np.full_like(a, np.nan)
 
 
-ruled(cofactors, cofactors_pull, cofactors_tangent)
+ruled(cofactors, cofactors_pull, cofactors_push)
 ruled(cofactors_tangent, cofactors_tangent, beyond)
 
 

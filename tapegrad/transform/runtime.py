@@ -11,8 +11,9 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
+from numba.core.errors import TypingError
 from numba.core.imputils import impl_ret_new_ref
-from numba.extending import intrinsic
+from numba.extending import intrinsic, overload
 from numba.np import arrayobj
 
 jit = numba.njit(error_model="numpy", cache=True)
@@ -206,8 +207,10 @@ def overlap(x, y):
 
 
 @intrinsic
-def hold(typingctx, tape, place, array):
+def hold(typingctx, tape, place, array, kind):
     """Write a reference to an array onto the tape, which owns it from now on."""
+    if not _is_taken_as(array, kind.instance_type):
+        raise TypingError(f"{array} on the tape, {kind.instance_type} taken from it")
 
     def codegen(context, builder, signature, args):
         kind = signature.args[2]
@@ -221,7 +224,7 @@ def hold(typingctx, tape, place, array):
             builder.store(word, cgutils.gep_inbounds(builder, first, number))
         return context.get_dummy_value()
 
-    return types.none(tape, types.int64, array), codegen
+    return types.none(tape, types.int64, array, kind), codegen
 
 
 @intrinsic
@@ -266,14 +269,46 @@ def _words(context, builder, kind, tape, place):
     return builder.gep(data, [place], inbounds=True)
 
 
+def _is_taken_as(array, kind):
+    """Whether an array's memory is read rightly as an array of another type."""
+    layouts = (array.layout, "A")
+    return array.dtype == kind.dtype and array.ndim == kind.ndim and kind.layout in layouts
+
+
 @jit
-def push_array(tape, top, array):
-    """Put a reference to an array onto the tape."""
+def push_array(tape, top, array, kind):
+    """Put a reference to an array onto the tape, from which it is taken as one of a type."""
     needed = top + 2 + 2 * array.ndim
     if needed > tape.size:
         tape = grown(tape, needed)
-    hold(tape, top, array)
+    hold(tape, top, array, kind)
     return tape, needed
+
+
+@jit
+def push_tangent(tape, top, array, kind):
+    """Put the tangent of an array onto the tape of tangents, from which it is taken as one of a type.
+
+    What is computed may have another layout than the array it is the tangent of; then it is a copy
+    that is put there. That is as good: what is kept to be read is not written to in between, and
+    tangents of cotangents, which are, are made like these.
+    """
+    return push_array(tape, top, as_kind(array, kind), kind)
+
+
+def as_kind(array, kind):
+    """Return an array, or a copy of it, that has a type (for compiled code)."""
+
+
+@overload(as_kind)
+def _as_kind(array, kind):
+    wanted = kind.instance_type
+    if _is_taken_as(array, wanted):
+        return lambda array, kind: array
+    dtype = wanted.dtype
+    if wanted.layout == "F":
+        return lambda array, kind: np.asfortranarray(array.astype(dtype))
+    return lambda array, kind: np.ascontiguousarray(array.astype(dtype))
 
 
 def kind_name(kind):
