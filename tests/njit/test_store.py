@@ -303,11 +303,16 @@ NESTS = """
 def test_nested_derivatives_in_every_process(tmp_path):
     path, cache = written(tmp_path, NESTS), tmp_path / "cache"
     first = run(path, cache)
+    made = {file.name for file in (cache / "njit").glob("*.py")}
     assert run(path, cache) == first
     # one of them is lost, and others lead to it
     for file in sorted((cache / "njit").glob("*.py"))[::3]:
         file.unlink()
     assert run(path, cache) == first
+    # the same modules have the same keys in every process
+    assert {file.name for file in (cache / "njit").glob("*.py")} <= made
+    assert run(path, tmp_path / "another") == first
+    assert {file.name for file in (tmp_path / "another" / "njit").glob("*.py")} == made
 
 
 @tg.njit
