@@ -247,12 +247,49 @@ def unused_at_times(function: Function, results: Iterable[str]) -> set[str]:
             found.update(n for p in statement.phis for v in (p.then, p.orelse) for n in names_in(v))
         elif isinstance(statement, Store):
             found.update(names_in(statement.value))
+    return _closure(found, sources)
+
+
+def undefined_at_times(function: Function) -> set[str]:
+    """Return the values that may be infinite or nan where they are not used.
+
+    That are results of functions that are not defined everywhere, of calls, and what is computed
+    from them.
+    """
+    found = set()
+    users: dict[str, set[str]] = {}
+
+    def reach(target: str, values: Iterable[Any]) -> None:
+        for source in (n for value in values for n in names_in(value)):
+            users.setdefault(source, set()).add(target)
+
+    for statement in walk(function.body):
+        if isinstance(statement, Let):
+            op = getattr(statement.rule, "op", None)
+            for target in defined(statement):
+                if statement.rule.calls or (op is not None and op.name in rules.SINGULAR):
+                    found.add(target)
+                reach(target, [statement.expr])
+        elif isinstance(statement, Store):
+            reach(statement.array, [statement.value])
+        elif isinstance(statement, Loop):
+            for c in statement.carried:
+                reach(c.phi, [c.init, c.next])
+                reach(c.out, [ast.Name(c.phi)])
+        elif isinstance(statement, If):
+            for p in statement.phis:
+                reach(p.target, [p.then, p.orelse])
+    return _closure(found, users)
+
+
+def _closure(found: set[str], following: dict[str, set[str]]) -> set[str]:
+    """Return names with all that follow from them."""
+    found = set(found)
     todo = list(found)
     while todo:
-        for source in sources.get(todo.pop(), ()):
-            if source not in found:
-                found.add(source)
-                todo.append(source)
+        new = following.get(todo.pop(), set()) - found
+        found |= new
+        todo.extend(new)
     return found
 
 

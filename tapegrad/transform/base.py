@@ -212,7 +212,8 @@ class Derivative(Recording):
         self.forget()
 
     def source(self, kinds: tuple[Any, ...]) -> str:
-        """Return the generated source for the types of the arguments."""
+        """Return the generated source for the types of the arguments; defaults may be left out."""
+        _, kinds = self._compiler.fold_argument_types(kinds, {})
         filename = self.implementation(kinds).py_func.__code__.co_filename
         lines = linecache.getlines(filename)[2:]  # without the lines for the machine
         return "".join(lines).removesuffix("# end\n").strip() + "\n"

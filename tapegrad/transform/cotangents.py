@@ -11,6 +11,7 @@ from tapegrad.transform.analysis import (
     Scopes,
     check_known,
     scopes,
+    undefined_at_times,
     unused_at_times,
     unused_suffix,
 )
@@ -58,6 +59,7 @@ class Cotangents:
         self.inputs = inputs
         self.split = split
         # numbers whose cotangent may be zero where their derivative is infinite
+        self.undefined = undefined_at_times(function)
         self.doubtful = unused_at_times(function, outputs if split or len(outputs) > 1 else ())
         self.scopes: Scopes = scopes(function, split)
         self.unstable: set[str] = set()  # arrays that may change before the reverse code

@@ -255,17 +255,20 @@ class Flow(Lists):
         if isinstance(node, ast.Call):
             function = self.static_value(node.func)
             if function in (range, numba.prange) and not node.keywords:
-                bounds = [self.expression(argument, env) for argument in node.args]
-                if len(bounds) == 1:
-                    bounds = [constant(0), *bounds]
-                if len(bounds) == 2:
-                    bounds.append(constant(1))
+                bounds = self.bounds(node, env)
                 return tuple(bounds), lambda i, target, inner: self.assign(target, i, inner)
         length, item = self.sequence(node, env, over)
         return (
             (constant(0), length, constant(1)),
             lambda i, target, inner: self.assign(target, item(i), inner),
         )
+
+    def bounds(self, node: ast.Call, env: Env) -> list[ast.expr]:
+        """Return where a range begins and ends, and its step."""
+        given = [self.expression(argument, env) for argument in node.args]
+        if len(given) == 1:
+            given = [constant(0), *given]
+        return given if len(given) == 3 else [*given, constant(1)]
 
     def sequence(
         self, node: ast.expr, env: Env, over: list[Items]
@@ -296,6 +299,15 @@ class Flow(Lists):
                 length, item = self.sequence(node.args[0], env, over)
                 last = self.let(ast.BinOp(length, ast.Sub(), constant(1)), "t")
                 return length, lambda i: item(self.let(ast.BinOp(last, ast.Sub(), i), "t"))
+            if function is range and not node.keywords:  # numba takes no element out of it
+                bounds = self.bounds(node, env)
+                whole = self.let(ast.Call(self.builtin("range"), bounds, []), "t")
+
+                def element(i: ast.expr) -> ast.expr:
+                    distance = self.let(ast.BinOp(i, ast.Mult(), bounds[2]), "t")
+                    return self.let(ast.BinOp(bounds[0], ast.Add(), distance), "t")
+
+                return self.let(ast.Call(self.builtin("len"), [whole], []), "t"), element
             if function in (np.ndindex, np.ndenumerate):
                 raise self.source.refuse(
                     f"cannot differentiate a loop over np.{function.__name__}; nest loops over "

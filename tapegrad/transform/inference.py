@@ -7,8 +7,13 @@ import linecache
 from typing import Any
 
 import numpy as np
-from numba.core import compiler, errors, types
-from numba.core.compiler_machinery import AnalysisPass, PassManager, register_pass
+from numba.core import compiler, errors, ir, types
+from numba.core.compiler_machinery import (
+    AnalysisPass,
+    FunctionPass,
+    PassManager,
+    register_pass,
+)
 from numba.core.registry import cpu_target
 from numba.core.typed_passes import NopythonTypeInference
 from numba.core.untyped_passes import InlineClosureLikes
@@ -38,6 +43,54 @@ def _undefined(typingctx: Any) -> Any:
     return _UNDEFINED(), lambda *_: None
 
 
+def _merged(value: Any, calls: set[str]) -> list[str] | None:
+    """Return the names that a value is one of: none for an undefined one, None for a new value."""
+    if isinstance(value, ir.Var):
+        return [value.name]
+    if isinstance(value, ir.Expr) and value.op == "phi":
+        return [v.name for v in value.incoming_values if v is not ir.UNDEFINED]
+    if isinstance(value, ir.Expr) and value.op == "call" and value.func.name in calls:
+        return []
+    return None
+
+
+@register_pass(mutates_CFG=False, analysis_only=False)
+class _Unmerge(FunctionPass):
+    """Takes undefined values out of what numba merges where paths meet.
+
+    It would wait for no other type and take an operation on what is merged for one on no value.
+    """
+
+    _name = "tapegrad_unmerge_undefined"
+
+    def __init__(self) -> None:
+        FunctionPass.__init__(self)
+
+    def run_pass(self, state: Any) -> bool:
+        assigned = [
+            statement
+            for block in state.func_ir.blocks.values()
+            for statement in block.find_insts(ir.Assign)
+        ]
+        calls = {
+            a.target.name
+            for a in assigned
+            if isinstance(a.value, ir.Global) and a.value.value is _undefined
+        }
+        sources = {a.target.name: _merged(a.value, calls) for a in assigned}
+        undefined = {n for n, merged in sources.items() if merged is not None}
+        while given := {n for n in undefined if not undefined.issuperset(sources[n] or ())}:
+            undefined -= given
+        for a in assigned:
+            if isinstance(a.value, ir.Expr) and a.value.op == "phi":
+                if a.target.name not in undefined:
+                    a.value.incoming_values[:] = [
+                        v if v is ir.UNDEFINED or v.name not in undefined else ir.UNDEFINED
+                        for v in a.value.incoming_values
+                    ]
+        return True
+
+
 @register_pass(mutates_CFG=False, analysis_only=True)
 class _Collect(AnalysisPass):
     """Ends the compilation, with the types as its result."""
@@ -61,6 +114,7 @@ class _TypesOnly(compiler.CompilerBase):
         manager = PassManager("tapegrad_types")
         # there are no closures, and lists must not become arrays unasked
         manager.passes.extend(p for p in untyped.passes if p[0] is not InlineClosureLikes)
+        manager.add_pass(_Unmerge, "values of some paths only")
         manager.add_pass(NopythonTypeInference, "types")
         manager.add_pass(_Collect, "collect")
         manager.finalize()

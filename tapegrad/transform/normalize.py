@@ -14,7 +14,8 @@ from tapegrad.transform.flow import Flow
 from tapegrad.transform.inner_functions import inline
 from tapegrad.transform.ir import Effect, Function, constant, name
 from tapegrad.transform.items import Items
-from tapegrad.transform.liveness import live
+from tapegrad.transform.liveness import assigned, live
+from tapegrad.transform.ranges import replace_ranges
 from tapegrad.transform.source import Source
 
 OPERATORS = {
@@ -75,6 +76,8 @@ class _Normalizer(Flow):
         body = inline(self.source, tree.body, set(params), self.fresh)
         if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
             body = body[1:] or [ast.copy_location(ast.Pass(), body[0])]
+        self.local |= set(assigned(body))
+        body = replace_ranges(body, set(params), self.static_value, self.fresh)
         statements, result = self.structured(self.source.name, body)
         env: Env = {param: name(named[param]) for param in params}
         self.statements(statements, env, set() if result is None else {result})

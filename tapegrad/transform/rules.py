@@ -132,7 +132,7 @@ class Unknown(Rule):
 
 
 # ops whose derivative is infinite or nan somewhere
-_SINGULAR = {
+SINGULAR = {
     "divide", "reciprocal", "power", "sqrt", "cbrt", "log", "log2", "log10", "log1p", "arcsin",
     "arccos", "arccosh", "arctanh", "gammaln", "digamma", "polygamma", "arctan2", "gamma",
     "product",
@@ -195,8 +195,9 @@ class Elementary(Rule):
                 continue
             if not self.whole:
                 g = gen.bar(let.target)
-                if let.target in gen.doubtful and self.is_singular(position, factor):
-                    gen.add(operand, show(self.product(position, name(g), factor)), _ONE, factor)
+                if let.target in gen.doubtful and self.is_undefined_at_times(gen, position, factor):
+                    product = _call("runtime.product", name(g), factor)
+                    gen.add(operand, show(product), _ONE, factor)
                 else:
                     gen.add(operand, g, factor)
                 continue
@@ -206,9 +207,17 @@ class Elementary(Rule):
             else:
                 gen.add(operand, show(_call("np.sum", product)), _ONE, product)
 
+    def is_undefined_at_times(self, gen: Any, position: int, factor: ast.expr) -> bool:
+        """Whether a partial may be infinite or nan where nothing uses the result."""
+        if isinstance(factor, ast.Constant):
+            return False
+        quotient = self.op.name == "divide" and not isinstance(self.operands[1], ast.Constant)
+        undefined = not gen.undefined.isdisjoint(names_in(factor))
+        return quotient or undefined or self.is_singular(position, factor)
+
     def is_singular(self, position: int, factor: ast.expr) -> bool:
         """Whether the partial by an operand may be infinite or nan where the function is not."""
-        if self.op.name not in _SINGULAR or isinstance(factor, ast.Constant):
+        if self.op.name not in SINGULAR or isinstance(factor, ast.Constant):
             return False
         if self.op.name == "divide" and position == 0:
             return False  # the quotient is infinite as well

@@ -287,7 +287,7 @@ def push_array(tape, top, array, kind):
 
 @jit
 def push_tangent(tape, top, array, kind):
-    """Put the tangent of an array onto the tape of tangents, from which it is taken as one of a type.
+    """Put the tangent of an array onto the tape of tangents, to be taken as one of a type.
 
     What is computed may have another layout than the array it is the tangent of; then it is a copy
     that is put there. That is as good: what is kept to be read is not written to in between, and
