@@ -11,6 +11,7 @@ from benchmarks.report import duration
 VERDICTS = {
     "right": "right",
     "wrong": "**wrong**",
+    "nan": "nan, by 0 times infinity in the chain rule",
     "refused": "refused, with line and way out",
     "unclear": "refused unclearly",
     "crash": "crash",

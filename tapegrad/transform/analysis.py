@@ -25,6 +25,7 @@ from tapegrad.transform.ir import (
     defined,
     leaves_of,
     names_in,
+    reads,
     walk,
 )
 from tapegrad.transform.kinds import is_array, is_real
@@ -218,36 +219,55 @@ _PASSING = {
 }  # fmt: skip
 
 
-def unused_at_times(function: Function, results: Iterable[str]) -> set[str]:
+# ops that choose: what is not chosen is computed for nothing
+_CHOOSING = {
+    "where", "maximum", "minimum", "fmax", "fmin", "at_least", "at_most", "clip", "relu",
+}  # fmt: skip
+
+
+def unused_at_times(function: Function, results: Iterable[str], vanishing: bool = True) -> set[str]:
     """Return the numbers whose cotangent may be zero because nothing uses them.
 
-    That are those that reach a choice, a function with a derivative that may vanish, an array, a
-    call, or one of some results.
+    That are those that reach a choice, an array, a call that may not use them, or one of some
+    results; with `vanishing`, also a function with a derivative that may vanish.
     """
     found = set(results)
     sources: dict[str, set[str]] = {}
+    known = {n for s in walk(function.body) for n in reads(s)}
+    known.update(n for leaf in leaves_of(function.result) for n in names_in(leaf))
 
-    def reach(target: str, atoms: Iterable[Any]) -> None:
-        names = {n for atom in atoms for n in names_in(atom)}
+    def reach(target: str, names: Iterable[str]) -> None:
+        if target not in known:
+            found.add(target)
         sources.setdefault(target, set()).update(names)
 
     for statement in walk(function.body):
         if isinstance(statement, Let):
-            op = getattr(statement.rule, "op", None)
-            passing = op is not None and op.name in _PASSING
-            if passing or isinstance(statement.rule, rules.Linear):
-                reach(statement.target, [statement.expr])
-            else:
-                found.update(names_in(statement.expr))
+            used = _always_used(statement, vanishing)
+            found.update(n for n in names_in(statement.expr) if n not in used)
+            for target in defined(statement):
+                reach(target, used)
         elif isinstance(statement, Loop):
             for c in statement.carried:
-                reach(c.phi, [c.init, c.next])
-                reach(c.out, [ast.Name(c.phi)])
+                reach(c.phi, [n for atom in (c.init, c.next) for n in names_in(atom)])
+                reach(c.out, [c.phi])
         elif isinstance(statement, If):
             found.update(n for p in statement.phis for v in (p.then, p.orelse) for n in names_in(v))
         elif isinstance(statement, Store):
             found.update(names_in(statement.value))
     return _closure(found, sources)
+
+
+def _always_used(let: Let, vanishing: bool) -> list[str]:
+    """Return what a cotangent is passed on to wherever there is one."""
+    rule = let.rule
+    op = getattr(rule, "op", None)
+    if op is not None:
+        passing = op.name in _PASSING if vanishing else op.name not in _CHOOSING
+        return names_in(let.expr) if passing else []
+    if isinstance(rule, rules.Linear):
+        return names_in(let.expr)
+    return [] if vanishing else rule.always_used()
 
 
 def undefined_at_times(function: Function) -> set[str]:
@@ -266,8 +286,12 @@ def undefined_at_times(function: Function) -> set[str]:
     for statement in walk(function.body):
         if isinstance(statement, Let):
             op = getattr(statement.rule, "op", None)
+            operands = getattr(statement.rule, "operands", ())
+            if op is not None and op.name in ("divide", "power"):
+                operands = operands[1:]
+            singular = op is not None and op.name in rules.SINGULAR
             for target in defined(statement):
-                if statement.rule.calls or (op is not None and op.name in rules.SINGULAR):
+                if (singular and any(map(names_in, operands))) or statement.rule.calls:
                     found.add(target)
                 reach(target, [statement.expr])
         elif isinstance(statement, Store):

@@ -48,6 +48,16 @@ class Call(Rule):
     def inputs(self) -> list[str]:
         return self._inputs
 
+    def always_used(self) -> list[str]:
+        """Return the arguments that the callee uses wherever its results are used."""
+        if self.error is not None:
+            return []
+        return [
+            leaf.id
+            for position, leaf in enumerate(self.leaves())
+            if isinstance(leaf, ast.Name) and position not in self.instance.skips
+        ]
+
     def written(self) -> list[str]:
         """Return the arrays that the callee writes."""
         if self.error is not None:

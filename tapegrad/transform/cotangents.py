@@ -59,8 +59,11 @@ class Cotangents:
         self.inputs = inputs
         self.split = split
         # numbers whose cotangent may be zero where their derivative is infinite
+        uncertain = outputs if split or len(outputs) > 1 else ()
+        self.doubtful = unused_at_times(function, uncertain)
+        # the same because nothing uses them, and numbers that may then be infinite or nan
+        self.skipped = unused_at_times(function, uncertain, vanishing=False)
         self.undefined = undefined_at_times(function)
-        self.doubtful = unused_at_times(function, outputs if split or len(outputs) > 1 else ())
         self.scopes: Scopes = scopes(function, split)
         self.unstable: set[str] = set()  # arrays that may change before the reverse code
         self.uses_tape = False

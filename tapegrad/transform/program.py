@@ -8,7 +8,7 @@ from typing import Any
 
 from numba.core import types
 
-from tapegrad.transform.analysis import Arrays, leaf_names, unused_suffix
+from tapegrad.transform.analysis import Arrays, leaf_names, unused_at_times, unused_suffix
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.expressions import RESERVED
 from tapegrad.transform.forward import Forward
@@ -33,6 +33,7 @@ class Instance:
         self.params: list[Any] = []  # atom or structure of every argument
         self.error: TransformError | None = None  # why it cannot be differentiated
         self.writes: set[int] = set()  # positions of leaves of the arguments
+        self.skips: set[int] = set()  # positions of leaves that are not used at times
         # results (by position) that may show elements of each other, or of arguments
         self.shared: list[tuple[list[int], list[int]]] = []
 
@@ -41,7 +42,10 @@ class Instance:
         return [leaf for value in self.params for leaf in leaf_names(value)]
 
     def find_effects(self) -> bool:
-        """Find what the function writes and what its results share; whether that is news."""
+        """Find what the function writes, what its results share, and what it does not use at times.
+
+        Returns whether that is news.
+        """
         self.arrays = arrays = Arrays(self.function)
         leaves = self.leaves()
         writes = {k for k, n in enumerate(leaves) if n in arrays.types and arrays.is_stored(n)}
@@ -53,8 +57,10 @@ class Instance:
                     group = groups.setdefault(arrays.of(identifier), ([], []))
                     group[side].append(position)
         shared = [g for g in groups.values() if g[0] and len(g[0]) + len(g[1]) > 1]
-        found = (writes, shared) != (self.writes, self.shared)
-        self.writes, self.shared = writes, shared
+        unused = unused_at_times(self.function, (), vanishing=False)
+        skips = {k for k, n in enumerate(leaves) if n in unused}
+        found = (writes, shared, skips) != (self.writes, self.shared, self.skips)
+        self.writes, self.shared, self.skips = writes, shared, skips
         return found
 
     def paths(self) -> dict[str, str]:

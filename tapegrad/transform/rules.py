@@ -56,6 +56,10 @@ class Rule:
         """Return the names of which `pull` may read elements, that of the result among them."""
         return []
 
+    def always_used(self) -> list[str]:
+        """Return the operands that are used wherever the result is, so far as that is known."""
+        return []
+
     def written(self) -> list[str]:
         """Return the arrays whose elements the operation changes."""
         return []
@@ -195,7 +199,7 @@ class Elementary(Rule):
                 continue
             if not self.whole:
                 g = gen.bar(let.target)
-                if let.target in gen.doubtful and self.is_undefined_at_times(gen, position, factor):
+                if self.is_guarded(gen, let.target, position, factor):
                     product = _call("runtime.product", name(g), factor)
                     gen.add(operand, show(product), _ONE, factor)
                 else:
@@ -207,13 +211,14 @@ class Elementary(Rule):
             else:
                 gen.add(operand, show(_call("np.sum", product)), _ONE, product)
 
-    def is_undefined_at_times(self, gen: Any, position: int, factor: ast.expr) -> bool:
-        """Whether a partial may be infinite or nan where nothing uses the result."""
-        if isinstance(factor, ast.Constant):
+    def is_guarded(self, gen: Any, target: str, position: int, factor: ast.expr) -> bool:
+        """Whether a partial may be infinite or nan where the cotangent is zero."""
+        if self.is_singular(position, factor):
+            return target in gen.doubtful
+        if target not in gen.skipped or isinstance(factor, ast.Constant):
             return False
         quotient = self.op.name == "divide" and not isinstance(self.operands[1], ast.Constant)
-        undefined = not gen.undefined.isdisjoint(names_in(factor))
-        return quotient or undefined or self.is_singular(position, factor)
+        return quotient or not gen.undefined.isdisjoint(names_in(factor))
 
     def is_singular(self, position: int, factor: ast.expr) -> bool:
         """Whether the partial by an operand may be infinite or nan where the function is not."""

@@ -376,6 +376,46 @@ def test_a_long_loop_grows_the_buffer():
     np.testing.assert_allclose(value, damped(0.7, n), 1e-14)
 
 
+@case(A, 1)
+def values_of_some_paths(x, k):
+    for first in [True, False]:
+        squares = np.zeros(x.size)
+        for i in range(x.size):
+            squares[i] = x[i] ** 2
+        if first:
+            one = squares
+        else:
+            other = squares * 2.0
+            if k == 1:
+                other = -other
+        if not first:  # an operation on what has no value in the first iteration
+            other = np.sqrt(1.0 + other * other)
+    return (one * other).sum()
+
+
+@case(A, 3)
+def loops_over_ranges(x, k):
+    r = range(1, x.size - 1)
+    s = 0.0
+    for up in (True, False):
+        if up:
+            r = range(x.size - 1, 1, -2)
+        for i in r:
+            s += x[i] ** 2 * (i + 1) * (k + up)
+    for j, i in enumerate(range(x.size - 1, 0, -2)):
+        s += j * x[i] ** 3
+    for a, i in zip(x, range(0, x.size, 2)):
+        s += a * x[i] ** 2
+    for j in range(k):
+        if j % 2 == 0:
+            part = range(j, x.size)
+        else:
+            part = range(0, x.size, 2)
+        for i in part:
+            s = s * 0.9 + x[i] * len(part) * (i in part)
+    return s
+
+
 @pytest.mark.parametrize("name", case)
 def test_gradient(name):
     case.check(name)

@@ -403,3 +403,37 @@ def test_a_cotangent_of_zero_still_has_a_derivative():
         "import tapegrad as tg\n@tg.njit\ndef f(a, y):\n    z = a / y\n    return (z * z).sum()\n"
     )
     np.testing.assert_array_equal(tg.hvp(g)(np.zeros(2), 0.5, np.ones(2)), [8, 8])
+
+
+@tg.njit
+def outflow(level, exponent):
+    return max(0.0, 0.3 * (1.0 - level**exponent))
+
+
+@tg.njit
+def power_and_product(level):
+    root = math.sqrt(level)
+    return root * level, 2.0 * level
+
+
+@tg.njit
+def reservoir(rain, exponent):
+    level, total = 0.1, 0.0
+    for i in range(rain.size):
+        level -= rain[i]  # negative from the second step on: the power is nan
+        flow = outflow(level, exponent) * rain[i]
+        first, second = power_and_product(level)
+        total += flow * flow + second
+        if level > 0.0:
+            total += first
+    return total
+
+
+def test_undefined_values_that_are_not_used():
+    check(reservoir, np.array([0.05, 0.2, 0.1]), 1.5, argnums=(0,))
+
+
+def test_sources_for_arguments_that_are_left_out():
+    f = module("import tapegrad as tg\n@tg.njit\ndef f(x, p=0.5):\n    return p * x * x\n")
+    assert "x_bar" in f.adjoint_source(0.3)
+    assert "x_dot" in f.tangent_source(0.3)
