@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import builtins
 import weakref
+from collections.abc import Iterator
+from types import CodeType
 from typing import Any
 
 import numba
@@ -146,9 +148,12 @@ def _first_rebound(function: Any, annotation: Any) -> tuple[str, str] | None:
     its cache have no such code any more.
     """
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    names = set(_names(function.__code__))
     for block in getattr(annotation, "blocks", {}).values():
-        for statement in block.body:
-            value = getattr(statement, "value", None)
+        for statement in block.find_insts(ir.Assign):
+            value = statement.value
+            if not isinstance(value, (ir.FreeVar, ir.Global)) or value.name not in names:
+                continue  # those that the text does not name are numba's own, of comprehensions
             if isinstance(value, ir.FreeVar) and value.name in cells:
                 current = cells[value.name].cell_contents
             elif isinstance(value, ir.Global):
@@ -160,6 +165,14 @@ def _first_rebound(function: Any, annotation: Any) -> tuple[str, str] | None:
             if not _is_same(value.value, current):
                 return function.__qualname__, value.name
     return None
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    """Yield the names that code reads of its surroundings."""
+    yield from (*code.co_names, *code.co_freevars)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
 
 
 def _is_same(old: Any, new: Any) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import linecache
+import re
 from typing import Any
 
 import numpy as np
@@ -183,8 +185,9 @@ def infer(function: Function, arguments: tuple[Any, ...]) -> tuple[dict[str, Any
     except errors.TypingError as error:
         shown = ", ".join(map(str, arguments))
         raise TransformError(
-            f"numba finds no types for {function.name}({shown}), as it would not in a plain call: "
-            f"{str(error).strip()}",
+            f"numba finds no types for {function.name}({shown}) in the form in which it is "
+            f"differentiated ({_said(str(error))}); let every variable and every condition have "
+            "one type, the same on all paths",
             function.source,
             function.source.tree.lineno,
         ) from None
@@ -205,3 +208,13 @@ def infer(function: Function, arguments: tuple[Any, ...]) -> tuple[dict[str, Any
             kind = unified if unified is not None else found[base]
         found[base] = kind
     return found, result
+
+
+def _said(text: str) -> str:
+    """Return what an error of numba says, without where that is in the normal form."""
+    said = re.sub(r",? (defined )?at <normal form[^>]*> \(\d+\)", "", text)
+    lines = [line.strip() for line in said.splitlines()]
+    lines = [line for line in lines if line and "mode pipeline" not in line]
+    return " ".join(
+        itertools.takewhile(lambda line: not line.startswith(("File", "During")), lines)
+    )
