@@ -72,6 +72,12 @@ def is_single(values: Sequence[Any]) -> bool:
     )
 
 
+def has_single_variables(function: Callable[..., Any]) -> bool:
+    """Whether variables of a compiled function were declared to be of single precision."""
+    declared = getattr(function, "locals", {})
+    return any(str(kind) == "float32" for kind in declared.values())
+
+
 @dataclass
 class Slopes:
     """A gradient by differences, in one vector for each argument."""
@@ -119,6 +125,7 @@ def slopes(
     """
     first = outcome(function, arguments, writes)
     single = is_single([*first.leaves, *(arguments[place] for place in active)])
+    single |= has_single_variables(function)
     count = first.numbers().size
     weights = weights_of(count)
 
