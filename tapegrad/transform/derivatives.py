@@ -75,26 +75,26 @@ def effects(function: Any, kinds: tuple[Any, ...]) -> Instance:
 
 
 def changed_arguments(function: Any, kinds: tuple[Any, ...]) -> frozenset[int]:
-    """Return the numbers of the arguments that a function (or what it is made of) writes into."""
+    """Return the numbers of the arguments that a function or derivative writes into."""
+    written = _written(function, kinds)
+    root = function
+    while isinstance(root, Derivative):
+        if isinstance(root, Composed):  # it works on copies of arrays
+            return frozenset(number for number in written if not is_array(kinds[number]))
+        root = root.base
+    return written
+
+
+def _written(function: Any, kinds: tuple[Any, ...]) -> frozenset[int]:
+    """Return the numbers of the arguments that what a derivative is made of writes into."""
     instance = effects(function, kinds)
     leaves = instance.leaves()
     written = {leaves[position] for position in instance.writes}
-    copies = _makes_copies(function)
     return frozenset(
         number
         for number, value in enumerate(instance.params)
         if written.intersection(leaf_names(value))
-        and not (copies and is_array(instance.kinds[number]))
     )
-
-
-def _makes_copies(function: Any) -> bool:
-    """Whether a derivative is made of one that works on copies of arrays."""
-    while isinstance(function, Derivative):
-        if isinstance(function, Composed):
-            return True
-        function = function.base
-    return False
 
 
 def shared_results(function: Any, kinds: tuple[Any, ...]) -> bool:
@@ -237,7 +237,7 @@ class Composed(Derivative):
 
     def passed(self, names: list[str], kinds: tuple[Any, ...]) -> list[str]:
         """Return what is passed to a part for each argument: a copy of an array that it changes."""
-        changed = changed_arguments(self.base, kinds)
+        changed = _written(self.base, kinds)
         return [
             f"{name}.copy()" if number in changed and is_array(kind) else name
             for number, (name, kind) in enumerate(zip(names, kinds, strict=True))

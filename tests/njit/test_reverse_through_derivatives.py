@@ -4,7 +4,7 @@ from collections import namedtuple
 
 import numpy as np
 import pytest
-from check import Cases
+from check import Cases, check, close, module
 
 import tapegrad as tg
 
@@ -311,3 +311,48 @@ def named_tuples_made_inside(a, b, w):
 @pytest.mark.parametrize("name", CASES)
 def test_against_differences(name):
     CASES.check(name)
+
+
+# -- what functions do with their arguments --------------------------------------------------------
+
+
+def test_functions_that_write_into_arrays_work_on_copies():
+    f = module(
+        "import tapegrad as tg\n@tg.njit\ndef running(a, w):\n    for i in range(1, 3):\n"
+        "        a[i] *= a[i - 1] * w\n    return a[2] * a[2] * a[1]\n"
+        "product = tg.hvp(running)\n@tg.njit\ndef f(a, w):\n"
+        "    h = product(a, w, a)\n    return h[0] * h[1] * a[2]\n"
+    )
+    check(f, T, 0.7, jvp=False)
+
+
+@tg.njit
+def names(k, unit, rows, parts, direction, found):
+    return k * k * unit * rows * parts * direction * found
+
+
+def test_arguments_may_have_names_that_stand_in_generated_code():
+    f = module(
+        "import numpy as np\nimport tapegrad as tg\nrows = None\n@tg.njit\n"
+        "def f(k, unit):\n    return np.sum(rows(k, unit, 1.0, 1.5, 2.0, 1.0) ** 2)\n"
+    )
+    f.py_func.__globals__["rows"] = tg.jacobian(names)
+    by_k, by_unit = tg.grad(f, (0, 1))(X, 0.4)
+    close(by_k, 2 * 6.0**2 * 0.4**2 * X, 1e-12)
+    close(by_unit, 2 * 6.0**2 * 0.4 * np.sum(X * X), 1e-12)
+
+
+def test_they_check_themselves(monkeypatch):
+    """Also the text of the modules that are generated."""
+    monkeypatch.setenv("TAPEGRAD_VERIFY", "1")
+    f = module(
+        "import numpy as np\nimport tapegrad as tg\n@tg.njit(verify=True)\n"
+        "def turned(x, w):\n    return np.array([x[0] * x[1] * w, x[1] ** 3])\n"
+        "@tg.njit(verify=True)\ndef bent(x, w):\n    return x[0] ** 3 * x[1] * w\n"
+        "rows, product = tg.jacobian(turned), tg.hvp(bent)\n@tg.njit(verify=True)\n"
+        "def f(x, w):\n    return rows(x, w)[0, 1] * product(x, w, x)[0]\n"
+    )
+    by_x, by_w = tg.grad(f, (0, 1))(X, 0.8)
+    # f is x[0] w (9 x[0]^2 x[1] w)
+    close(by_x, [27 * 0.8**2 * X[0] ** 2 * X[1], 9 * 0.8**2 * X[0] ** 3], 1e-12)
+    close(by_w, 18 * 0.8 * X[0] ** 3 * X[1], 1e-12)
