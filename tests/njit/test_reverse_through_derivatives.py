@@ -356,3 +356,38 @@ def test_they_check_themselves(monkeypatch):
     # f is x[0] w (9 x[0]^2 x[1] w)
     close(by_x, [27 * 0.8**2 * X[0] ** 2 * X[1], 9 * 0.8**2 * X[0] ** 3], 1e-12)
     close(by_w, 18 * 0.8 * X[0] ** 3 * X[1], 1e-12)
+
+
+OUTER = """
+import numpy as np
+import tapegrad as tg
+
+@tg.njit
+def inner(x, pair):
+    {lines}
+
+derivative = tg.{kind}(inner)
+
+@tg.njit
+def f(x, w):
+    return np.sum(derivative(x, (x, w)) ** 2)
+"""
+REFUSED = {
+    "a view": ("jacobian", "return x", "return x.copy()", "return a copy"),
+    "a tuple": (
+        "grad",
+        "pair[0][0] *= pair[1]; return pair[0][0] * x[1] ** 2",
+        "a = pair[0].copy(); a[0] *= pair[1]; return a[0] * x[1] ** 2",
+        "let it work on a copy of the array",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused_and_the_way_out(name):
+    kind, lines, way_out, message = REFUSED[name]
+    f = module(OUTER.format(kind=kind, lines=lines))
+    with pytest.raises(tg.TransformError, match=message) as caught:
+        tg.grad(f)(X, 0.8)
+    assert "in f\n" in str(caught.value)
+    check(module(OUTER.format(kind=kind, lines=way_out)), X, 0.8, jvp=False)
