@@ -40,22 +40,22 @@ def product_by_all(x, t, u):
     return h[0] * h[0] + 0.4 * h[1]
 
 
-@CASES(X, 0.8)
+@CASES(X, 0.8, jvp=False)
 def one_array_twice(x, t):
     return bowl_product(x, t, x).sum()
 
 
-@CASES(X, 0.8, U, argnums=(2,))
+@CASES(X, 0.8, U, argnums=(2,), jvp=False)
 def only_the_vector(x, t, u):
     return bowl_product(x, t, u)[0] * u[1]
 
 
-@CASES(X, 0.8, U, argnums=(0, 1))
+@CASES(X, 0.8, U, argnums=(0, 1), jvp=False)
 def passive_vector(x, t, u):
     return np.sum(bowl_product(x, t, u) * x)
 
 
-@CASES(X, 0.8, U, argnums=(1,))
+@CASES(X, 0.8, U, argnums=(1,), jvp=False)
 def only_a_parameter(x, t, u):
     return bowl_product(x, t, u)[1] ** 2
 
@@ -64,12 +64,12 @@ quartic_product = tg.hvp(quartic)
 quartic_product_by_a = tg.hvp(quartic, 1)
 
 
-@CASES(0.6, 1.3, 0.7)
+@CASES(0.6, 1.3, 0.7, jvp=False)
 def products_of_numbers(x, a, u):
     return quartic_product(x, a, u * x) * quartic_product_by_a(x, a, u)
 
 
-@CASES(0.6, 1.3, argnums=(0, 1))
+@CASES(0.6, 1.3, argnums=(0, 1), jvp=False)
 def integer_vector(x, a):
     return quartic_product(x, a, 2)
 
@@ -88,7 +88,7 @@ def well(x, k):
 well_product = tg.hvp(well)
 
 
-@CASES(X, np.array([1.1, 0.7]), U, 2)
+@CASES(X, np.array([1.1, 0.7]), U, 2, jvp=False)
 def conjugate_gradients(x, k, b, turns):
     s = np.zeros_like(b)
     r = b.copy()
@@ -148,7 +148,7 @@ bowl_row = tg.jacobian(bowl)
 quartic_jacobian = tg.jacobian(quartic)
 
 
-@CASES(X, T, Y)
+@CASES(X, T, Y, jvp=False)
 def gauss_newton(p, t, y):
     """By columns."""
     for _ in range(2):
@@ -163,31 +163,31 @@ def penalty_by_rows(x, w):
     return np.sum(mixed_jacobian(x, w) ** 2)
 
 
-@CASES(T, 0.8)
+@CASES(T, 0.8, jvp=False)
 def two_jacobians(x, w):
     by_w, by_x = mixed_both(x, w)
     return by_w[0] * by_x[1, 2] + by_x[0, 0]
 
 
-@CASES(0.7, 1.2)
+@CASES(0.7, 1.2, jvp=False)
 def jacobian_by_a_number(s, w):
     j = curve_jacobian(s, w)
     return j[0] * j[1]
 
 
-@CASES(np.array([[0.3, 0.8], [1.1, -0.2]]), 0.6)
+@CASES(np.array([[0.3, 0.8], [1.1, -0.2]]), 0.6, jvp=False)
 def jacobian_of_matrices(m, w):
     j = surface_jacobian(m, w)
     return j[0, 1, 0, 0] * j[1, 1, 1, 1]
 
 
-@CASES(X, 0.8)
+@CASES(X, 0.8, jvp=False)
 def jacobian_of_a_number(x, t):
     j = bowl_row(x, t)
     return j[0] * j[1]
 
 
-@CASES(0.6, 1.3)
+@CASES(0.6, 1.3, jvp=False)
 def jacobian_of_a_number_by_a_number(x, a):
     return quartic_jacobian(x, a) ** 2
 
@@ -195,7 +195,7 @@ def jacobian_of_a_number_by_a_number(x, a):
 # -- Hessians --------------------------------------------------------------------------------------
 
 
-@CASES(X, 0.8)
+@CASES(X, 0.8, jvp=False)
 def newton_with_a_hessian(x, t):
     for _ in range(2):
         x = x - 0.1 * np.linalg.solve(bowl_hessian(x, t) + 3.0 * np.eye(2), bowl_slope(x, t))
@@ -211,7 +211,7 @@ energy_slope = tg.grad(energy)
 energy_hessian = tg.hessian(energy)
 
 
-@CASES(X, np.array([1.2, 0.5]))
+@CASES(X, np.array([1.2, 0.5]), jvp=False)
 def laplace(start, theta):
     """The negative logarithm of an integral, by a second order expansion at the mode."""
     x = start
@@ -237,7 +237,7 @@ def shooting(x, k):
 shooting_jacobian = tg.jacobian(shooting)
 
 
-@CASES(X, 0.5, 2)
+@CASES(X, 0.5, 2, jvp=False)
 def implicit_steps(x, k, n):
     """Newton's iterations in each step, as far as it takes."""
     for _ in range(n):
@@ -262,7 +262,7 @@ def tangent_of_a_gradient(x, t, u):
 bowl_both = tg.jvp(tg.value_and_grad(bowl, (0, 1)), (1, 0))
 
 
-@CASES(X, 0.8, 0.3, U)
+@CASES(X, 0.8, 0.3, U, jvp=False)
 def tangent_of_value_and_gradients(x, t, dt, u):
     (value, (by_x, by_t)), (value_dot, (by_x_dot, by_t_dot)) = bowl_both(x, t, dt, u)
     return value * value_dot + by_x[0] * by_x_dot[1] + by_t * by_t_dot
@@ -272,12 +272,12 @@ slope_of_product = tg.grad(tg.hvp(quartic))
 third = tg.jacobian(tg.hessian(bowl))
 
 
-@CASES(0.6, 1.3, 0.7)
+@CASES(0.6, 1.3, 0.7, jvp=False)
 def gradient_of_a_product(x, a, u):
     return slope_of_product(x, a, u) * u
 
 
-@CASES(X, 0.8)
+@CASES(X, 0.8, jvp=False)
 def third_derivatives(x, t):
     return np.sum(third(x, t)[0] ** 2)
 
@@ -296,13 +296,13 @@ point_product = tg.hvp(of_a_point)
 point_jacobian = tg.jacobian(of_a_point, 1)
 
 
-@CASES(Point(X, 0.4, 2), Point(U, 0.3, 0), 1.2, argnums=(0, 2))
+@CASES(Point(X, 0.4, 2), Point(U, 0.3, 0), 1.2, argnums=(0, 2), jvp=False)
 def product_of_named_tuples(p, v, w):
     h = point_product(p, w, v)
     return h.a[0] * h.b + point_jacobian(p, w) ** 2
 
 
-@CASES(X, 0.4, 1.2)
+@CASES(X, 0.4, 1.2, jvp=False)
 def named_tuples_made_inside(a, b, w):
     h = point_product(Point(a * a, b, 3), w, Point(a, w, 0))
     return h.a[0] * h.b
