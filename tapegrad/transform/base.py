@@ -310,9 +310,11 @@ class Derivative(Recording):
 
         return pushforward(self, positions)
 
-    def pulled(self, positions: tuple[int, ...]) -> Derivative | None:
-        """Return the function from arguments and cotangents to cotangents of arguments."""
-        return None
+    def pulled(self, positions: tuple[int, ...]) -> Derivative:
+        """Return the function from arguments and a cotangent to cotangents of arguments."""
+        from tapegrad.transform.pulled import pulled
+
+        return pulled(self, positions)
 
     def plain(self, kinds: tuple[Any, ...]) -> Any:
         """Return the generated function if it can be differentiated like one of the user's."""

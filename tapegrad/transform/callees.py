@@ -62,6 +62,12 @@ def find(lowering: Any, callee: Any, expr: ast.Call, kind: Any) -> Rule | None:
         from tapegrad.transform.derivatives import changed_arguments, shared_results
 
         for number in changed_arguments(callee, kinds):
+            if isinstance(kinds[number], types.BaseTuple):
+                raise lowering.refuse(
+                    f"{callee.root.py_func.__name__} writes into an array in its argument "
+                    f"{number}, a tuple; let it work on a copy of the array to differentiate the "
+                    "call of its derivative"
+                )
             if not _is_own_copy(lowering, values[number]):
                 raise lowering.refuse(
                     f"{callee.py_func.__name__} writes into its argument {number}; pass a copy "

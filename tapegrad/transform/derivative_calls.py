@@ -53,8 +53,9 @@ class TransformCall(Rule):
         changed = changed_arguments(self.callee, self.kinds)
         return [self.values[k].id for k in changed]
 
-    def cotangents(self, gen: Any, let: Let) -> list[ast.expr]:
-        """Return the cotangents of the value, if it is returned, and of each gradient."""
+    def cotangent(self, gen: Any, let: Let) -> ast.expr:
+        """Return the cotangent of the result, which has its structure."""
+        from tapegrad.transform.derivatives import result_kind
 
         def one(node: ast.expr, kind: Any) -> ast.expr:
             if isinstance(node, ast.Tuple):
@@ -65,15 +66,8 @@ class TransformCall(Rule):
                 return name(gen.shadow(node.id))
             return name(gen.bar(node.id) if node.id in gen.has else "0.0")
 
-        returns = self.callee.returns
-        parts = [ast.parse(let.target, mode="eval").body]
-        kinds = [self.kinds[number] for number in self.callee.numbers]
-        if returns.startswith("value"):
-            parts = parts[0].elts
-            kinds.insert(0, types.float64)
-        if returns.endswith("gradients"):
-            parts = [*parts[:-1], *parts[-1].elts]
-        return [one(part, kind) for part, kind in zip(parts, kinds, strict=True)]
+        pattern = ast.parse(let.target, mode="eval").body
+        return one(pattern, result_kind(self.callee, self.kinds))
 
     def active_positions(self, gen: Any) -> tuple[int, ...]:
         """Return the numbers of the arguments that carry derivatives."""
@@ -121,18 +115,12 @@ class TransformCall(Rule):
         if not any(n in gen.has or is_array(self.types[n]) for n in live):
             return
         pulled = gen.program.derived(self.callee, "pulled", positions)
-        if pulled is None:
-            gen.refuse(
-                f"cannot differentiate {self.callee!r} in reverse mode here; differentiate the "
-                "outer function in forward mode (tg.jvp, or tg.jacobian of few arguments)",
-                let.line,
-            )
         arguments = []
         for value in self.values:
             expr = self.read(expr_of(value))
             gen.read(expr)
             arguments.append(show(expr))
-        arguments += [show(g) for g in self.cotangents(gen, let)]
+        arguments.append(show(self.cotangent(gen, let)))
         found = f"cotangents_{gen.number()}"
         gen.write(f"{found} = {pulled}({', '.join(arguments)})")
         for number, position in enumerate(positions):

@@ -5,6 +5,7 @@ They are called from Python and from compiled code like any other numba function
 
 from __future__ import annotations
 
+import ast
 import functools
 import inspect
 from typing import Any
@@ -15,8 +16,7 @@ from tapegrad.kernels import native
 from tapegrad.transform.analysis import leaf_names
 from tapegrad.transform.base import Derivative
 from tapegrad.transform.errors import TransformError
-from tapegrad.transform.ir import class_text
-from tapegrad.transform.kinds import holds_real, is_array, is_real
+from tapegrad.transform.kinds import holds_real, is_array
 from tapegrad.transform.program import (
     Instance,
     Program,
@@ -53,10 +53,11 @@ def _caller(base: Any, copied: tuple[int, ...] = ()) -> Any:
     parameters = list(inspect.signature(base.py_func).parameters)
     names = ", ".join(parameters)
     given = ", ".join(f"{n}.copy()" if k in copied else n for k, n in enumerate(parameters))
-    text = f"def {base.py_func.__name__}({names}):\n    return derivative({given})\n"
+    called = _unlike("derivative", set(parameters))
+    text = f"def {base.py_func.__name__}({names}):\n    return {called}({given})\n"
     key = native.fingerprint(text.encode(), repr(id(base)).encode())
     function = native.compile_source(key, text, base.py_func.__name__)
-    function.__globals__["derivative"] = function.__globals__["_calls"] = base
+    function.__globals__[called] = function.__globals__["_calls"] = base
     return numba.njit(function)
 
 
@@ -74,7 +75,18 @@ def effects(function: Any, kinds: tuple[Any, ...]) -> Instance:
 
 
 def changed_arguments(function: Any, kinds: tuple[Any, ...]) -> frozenset[int]:
-    """Return the numbers of the arguments that a function (or what it is made of) writes into."""
+    """Return the numbers of the arguments that a function or derivative writes into."""
+    written = _written(function, kinds)
+    root = function
+    while isinstance(root, Derivative):
+        if isinstance(root, Composed):  # it works on copies of arrays
+            return frozenset(number for number in written if not is_array(kinds[number]))
+        root = root.base
+    return written
+
+
+def _written(function: Any, kinds: tuple[Any, ...]) -> frozenset[int]:
+    """Return the numbers of the arguments that what a derivative is made of writes into."""
     instance = effects(function, kinds)
     leaves = instance.leaves()
     written = {leaves[position] for position in instance.writes}
@@ -145,9 +157,6 @@ class Pullback(Derivative):
                 function.source.tree.lineno,
             )
 
-    def pulled(self, positions: tuple[int, ...]) -> Derivative | None:
-        return Pulled(self, positions)
-
 
 class Pushforward(Derivative):
     """Value and tangent, for tangents of some arguments (a Jacobian times a vector)."""
@@ -199,10 +208,13 @@ def _is_tangent(kind: Any, tangent: Any) -> bool:
 
 
 class Composed(Derivative):
-    """A function of other derivatives, written as text."""
+    """A function of other derivatives, written as text.
 
-    def text(self, name: str, kinds: tuple[Any, ...]) -> str:
-        """Return the source of the function."""
+    It writes into none of the arrays that are its arguments: its parts get copies.
+    """
+
+    def text(self, name: str, names: list[str], kinds: tuple[Any, ...]) -> str:
+        """Return the source of the function, for the names and types of its arguments."""
         raise NotImplementedError
 
     def parts(self) -> dict[str, Derivative]:
@@ -214,102 +226,41 @@ class Composed(Derivative):
             program.statics[attribute] = part
             program.origins[attribute] = ("root", None, attribute)
         entry = program.fresh(self.py_func.__name__)
-        program.texts.append(self.text(entry, kinds))
+        names = list(inspect.signature(self.py_func).parameters)
+        text = self.text(entry, names, kinds)
+        own = {*_assigned(text), *self.parts(), "np", "range"}
+        if own.intersection(names):  # arguments of the user's have names that are taken here
+            names = [_unlike(name, {*own, *names}) if name in own else name for name in names]
+            text = self.text(entry, names, kinds)
+        program.texts.append(text)
         return entry
 
-    def _names(self) -> list[str]:
-        return list(inspect.signature(self.py_func).parameters)
+    def passed(self, names: list[str], kinds: tuple[Any, ...]) -> list[str]:
+        """Return what is passed to a part for each argument: a copy of an array that it changes."""
+        changed = _written(self.base, kinds)
+        return [
+            f"{name}.copy()" if number in changed and is_array(kind) else name
+            for number, (name, kind) in enumerate(zip(names, kinds, strict=True))
+        ]
 
 
-def _sum_text(kind: Any, x: str, factor: str, y: str) -> str:
-    """Return the text of ``x * factor + y`` for values of a type."""
-    if isinstance(kind, types.BaseTuple):
-        items = [_sum_text(k, f"{x}[{n}]", factor, f"{y}[{n}]") for n, k in enumerate(kind)]
-        made = class_text(kind.instance_class) if hasattr(kind, "instance_class") else ""
-        return f"{made}({', '.join(items)}{'' if made else ','})"
-    return f"{x} * {factor} + {y}" if holds_real(kind) else y
+def _assigned(text: str) -> set[str]:
+    """Return the names that are assigned in the text of a function."""
+    nodes = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name))
+    return {node.id for node in nodes if isinstance(node.ctx, ast.Store)}
 
 
-def _classes(kind: Any) -> list[type]:
-    """Return the classes of named tuples in a type."""
-    if not isinstance(kind, types.BaseTuple):
-        return []
-    own = [kind.instance_class] if hasattr(kind, "instance_class") else []
-    return [*own, *(found for item in kind for found in _classes(item))]
+def _unlike(name: str, others: set[str]) -> str:
+    """Return a name that is none of some others."""
+    while name in others:
+        name += "_"
+    return name
 
 
-class Pulled(Composed):
-    """Cotangents of the arguments of a gradient, by the symmetry of the Hessian.
-
-    A gradient of ``sum(g * f(x))`` with the cotangent ``u``: that of ``x`` is the second
-    derivative times ``u``, which is the tangent of the gradient in direction ``u``; that of ``g``
-    is the tangent of ``f`` in direction ``u``.
-    """
-
-    def __init__(self, gradient: Pullback, positions: tuple[int, ...]) -> None:
-        self.positions = positions
-        self.with_value = gradient.returns.startswith("value")
-        count = len(inspect.signature(gradient.base.py_func).parameters)
-        self.own = tuple(k for k in positions if k < count)
-        self.count = count
-        if self.own:
-            self.pushed_gradient = pushforward(
-                pullback(gradient.base, self.own, gradient.seeds, "gradients"), gradient.numbers
-            )
-        if len(self.own) < len(positions):
-            self.pushed_value = pushforward(gradient.base, gradient.numbers)
-        extra = ("u_value",) if self.with_value else ()
-        super().__init__(
-            gradient, "pulled", (*extra, *(f"u_{k}" for k in range(len(gradient.numbers))))
-        )
-
-    def spec(self) -> tuple[Any, ...]:
-        return (self.positions,)
-
-    def parts(self) -> dict[str, Derivative]:
-        names = ("pushed_gradient", "pushed_value")
-        return {name: getattr(self, name) for name in names if hasattr(self, name)}
-
-    def generate(self, program: Program, kinds: tuple[Any, ...]) -> str:
-        for kind in kinds if self.with_value else ():
-            for found in _classes(kind):
-                program.static(class_text(found), found, None)
-        return super().generate(program, kinds)
-
-    def text(self, name: str, kinds: tuple[Any, ...]) -> str:
-        names = self._names()
-        tangents = names[len(names) - len(self.base.numbers) :]
-        given = names[: self.count + self.base.seeds]
-        lines = [f"def {name}({', '.join(names)}):"]
-        if self.own:
-            arguments = ", ".join([*given, *tangents])
-            lines.append(f"    gradients, pulled = pushed_gradient({arguments})")
-        if len(self.own) < len(self.positions):
-            arguments = ", ".join([*given[: self.count], *tangents])
-            lines.append(f"    value, tangent = pushed_value({arguments})")
-        items = []
-        for position in self.positions:
-            if position < self.count:
-                place = self.own.index(position)
-                found = f"pulled[{place}]"
-                if self.with_value:
-                    scaled = (f"gradients[{place}]", names[len(given)])
-                    found = _sum_text(kinds[position], *scaled, found)
-                items.append(found)
-            else:
-                items.append(self._part(position - self.count, kinds[: self.count]))
-        lines.append(f"    return ({', '.join(items)},)")
-        return "\n".join(lines) + "\n"
-
-    def _part(self, number: int, kinds: tuple[Any, ...]) -> str:
-        """Return the text of a real part of the tangent of the value."""
-        base = self.base.base
-        base.compile(kinds)
-        result = base.overloads[kinds].signature.return_type
-        if not isinstance(result, types.BaseTuple):
-            return "tangent"
-        real = [k for k, item in enumerate(result) if is_real(item)]
-        return f"tangent[{real[number]}]"
+def result_kind(function: Any, kinds: tuple[Any, ...]) -> Any:
+    """Return the type of the result of a compiled function."""
+    function.compile(kinds)
+    return function.overloads[kinds].signature.return_type
 
 
 class HessianProduct(Composed):
@@ -326,20 +277,18 @@ class HessianProduct(Composed):
     def parts(self) -> dict[str, Derivative]:
         return {"pushed_gradient": self.pushed_gradient}
 
-    def text(self, name: str, kinds: tuple[Any, ...]) -> str:
-        parameters = self._names()
-        names = ", ".join(parameters)
+    def text(self, name: str, names: list[str], kinds: tuple[Any, ...]) -> str:
         number, given = kinds[self.number], kinds[-1]
         if not _is_tangent(number, given):
             raise TransformError(
-                f"{parameters[-1]} is of type {given}; it has the type of its argument, here "
-                f"{number}"
+                f"{names[-1]} is of type {given}; it has the type of its argument, here {number}"
             )
-        checks = shape_checks(parameters[-1], parameters[self.number], number)
+        checks = shape_checks(names[-1], names[self.number], number)
+        arguments = [*self.passed(names[:-1], kinds[:-1]), names[-1]]
         lines = [
-            f"def {name}({names}):",
+            f"def {name}({', '.join(names)}):",
             *(f"    {line}" for line in checks),
-            f"    gradient, product = pushed_gradient({names})",
+            f"    gradient, product = pushed_gradient({', '.join(arguments)})",
             "    return product",
         ]
         return "\n".join(lines) + "\n"
@@ -371,8 +320,7 @@ class Jacobian(Composed):
                 found[f"row_{number}"] = getattr(self, f"row_{number}")
         return found
 
-    def text(self, name: str, kinds: tuple[Any, ...]) -> str:
-        names = self._names()
+    def text(self, name: str, names: list[str], kinds: tuple[Any, ...]) -> str:
         for number in self.numbers:
             if isinstance(kinds[number], types.BaseTuple) or not holds_real(kinds[number]):
                 raise TransformError(
@@ -380,8 +328,7 @@ class Jacobian(Composed):
                     f"({names[number]}) has type {kinds[number]}"
                 )
         base = self.base
-        base.compile(kinds)
-        result = base.overloads[kinds].signature.return_type
+        result = result_kind(base, kinds)
         if isinstance(result, types.BaseTuple) or not holds_real(result):
             raise TransformError(
                 "the Jacobian is of a float or an array of floats; "

@@ -196,11 +196,9 @@ class Program:
         self.origins.setdefault(found, origin)
         return found
 
-    def derived(self, base: Any, kind: str, positions: tuple[int, ...]) -> str | None:
+    def derived(self, base: Any, kind: str, positions: tuple[int, ...]) -> str:
         """Return the name of a derivative of a derivative."""
         made = getattr(base, kind)(positions)
-        if made is None:
-            return None
         return self.static(kind, made, (kind, self.origin_of(base), positions))
 
     def origin_of(self, value: Any) -> Any:
@@ -297,17 +295,15 @@ def write_pushforward(program: Program, instance: Instance, params: list[int]) -
     writer.open(f"def {entry}({', '.join([*function.params, *tangents])}):")
     for line in overlap_checks(instance):
         writer(line)
-    arguments = list(function.params)
     leaves = instance.leaves()
     changed = {leaves[position] for position in instance.writes}
+    given: dict[str, str] = {}  # text of the tangent of each part
     for number, text, value in zip(params, tangents, chosen, strict=True):
         for line in shape_checks(text, function.params[number], instance.kinds[number]):
             writer(line)
-        arguments += [
-            f"{path}.copy()" if leaf in changed else path
-            for path, leaf in paths(value, text)
-            if leaf in inputs
-        ]
+        for path, leaf in paths(value, text):
+            given[leaf] = f"{path}.copy()" if leaf in changed else path
+    arguments = [*function.params, *(given[leaf] for leaf in leaves if leaf in inputs)]
     results = instance.results()
     writer(f"value, dots = {inner}({', '.join(arguments)})")
 

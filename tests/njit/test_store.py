@@ -247,8 +247,13 @@ NESTS = """
             s += v[i] ** 3
         return s
 
+    @tg.njit
+    def bent(v, w):
+        return np.array([v[0] * v[1] * w, math.sin(v[2] * w)])
+
     pushed, derivative = tg.jvp(cubic), tg.grad(own)
     product, pair_slope = tg.hvp(cubes), tg.grad(energy)
+    rows, curve = tg.jacobian(bent), tg.hessian(energy, 1)
 
     @tg.njit
     def uses_pushed(x):
@@ -280,6 +285,10 @@ NESTS = """
         return g.a * g.b
 
     @tg.njit
+    def uses_matrices(v, w):
+        return rows(v, w)[0, 1] ** 2 + curve(Pair(w, v[0]), 2.0) + w
+
+    @tg.njit
     def applied(f, x):
         return f(x) * x
 
@@ -294,6 +303,9 @@ NESTS = """
     v, ones = np.array([0.3, 0.5, 0.9]), np.ones(3)
     print(tg.jvp(uses_product)(v, ones))
     assert abs(tg.jvp(uses_product)(v, ones)[1] / (24.0 * v.sum()) - 1.0) < 1e-12
+    print(tg.grad(uses_product)(v), tg.grad(uses_matrices, 1)(v, 0.7))
+    assert abs(tg.grad(uses_product)(v) / (24.0 * v) - 1.0).max() < 1e-12
+    assert abs(tg.grad(uses_matrices, 1)(v, 0.7) - (2.0 * v[0] ** 2 * 0.7 + 1.0)) < 1e-12
     print(tg.jvp(uses_pair, (0, 1))(0.4, 0.6, 1.0, 1.0), tg.grad(energy)(Pair(0.4, 0.6), 2.0))
     assert abs(tg.grad(applied, 1)(uses_pushed, 0.7) / difference(
         lambda x: uses_pushed(x) * x, 0.7) - 1.0) < 1e-7

@@ -106,6 +106,32 @@ def test_jacobians():
     assert not by_a[1].any()
 
 
+@tg.njit
+def unlike(x, y):
+    return x * x + 10.0 * y
+
+
+def test_tangents_come_in_the_order_of_argnums():
+    assert tg.jvp(unlike, (1, 0))(1.0, 1.0, 1.0, 0.0) == (11.0, 10.0)
+    by_a, by_m = np.ones(3), np.zeros((3, 3))
+    close(tg.jvp(form, (1, 0))(A, M33, by_m, by_a)[1], tg.jvp(form)(A, M33, by_a)[1], 1e-14)
+
+
+@tg.njit
+def scaled_squares(x, k, product):
+    return x * x * k * product
+
+
+@tg.njit
+def sum_of_squares(x, product, gradient):
+    return np.sum(x * x) * product * gradient
+
+
+def test_arguments_may_have_names_that_stand_in_generated_code():
+    close(tg.jacobian(scaled_squares)(A, 5.0, 2.0), np.diag(20.0 * A), 1e-14)
+    close(tg.hvp(sum_of_squares)(A, 5.0, 2.0, np.ones(3)), np.full(3, 20.0), 1e-14)
+
+
 def test_hessian():
     found = tg.hessian(form)(A, M33)
     product = np.array([form_curve(A, M33, e) for e in np.eye(3)])
