@@ -407,10 +407,9 @@ def loops_over_ranges(x, k):
     for a, i in zip(x, range(0, x.size, 2)):
         s += a * x[i] ** 2
     for j in range(k):
+        part = range(0, x.size, 2)
         if j % 2 == 0:
             part = range(j, x.size)
-        else:
-            part = range(0, x.size, 2)
         for i in part:
             s = s * 0.9 + x[i] * len(part) * (i in part)
     return s

@@ -60,7 +60,7 @@ REFUSED = {
 def test_text_made_of_numbers():
     """Plain numba does not understand it either."""
     f = module(HEADER + "    s = '%s' % x\n    return x\n")
-    with pytest.raises(tg.TransformError, match="numba finds no types.*let every variable"):
+    with pytest.raises(tg.TransformError, match=r"numba finds no types.*let every variable"):
         tg.grad(f)(0.5, A)
 
 
@@ -153,7 +153,7 @@ def test_what_carries_no_derivative_is_not_refused():
 
 def test_errors_of_types_say_that_they_are_numbas():
     f = module("import tapegrad as tg\n@tg.njit\ndef f(x, s):\n    return x + s\n")
-    with pytest.raises(tg.TransformError, match="numba finds no types.*let every variable"):
+    with pytest.raises(tg.TransformError, match=r"numba finds no types.*let every variable"):
         tg.grad(f)(0.5, "text")
 
 
