@@ -118,6 +118,14 @@ class Arrays:
         """Whether an array is written anywhere."""
         return self.of(array) in self.stores
 
+    def store_line(self, block: Block, array: str) -> int:
+        """Return the line of the first statement that writes an array."""
+        return next(
+            statement.line
+            for statement in walk(block)
+            if any(self.of(n) == self.of(array) for n in written(statement))
+        )
+
     def keeps(self, array: str, root: int) -> bool:
         """Whether an array keeps its content from a statement of the body on."""
         positions = self.stores.get(self.of(array))

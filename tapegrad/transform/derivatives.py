@@ -214,7 +214,7 @@ class Composed(Derivative):
             program.statics[attribute] = part
             program.origins[attribute] = ("root", None, attribute)
         entry = program.fresh(self.py_func.__name__)
-        program.texts.append(self.text(entry, kinds))
+        program.write(self.text(entry, kinds), self.base)
         return entry
 
     def _names(self) -> list[str]:

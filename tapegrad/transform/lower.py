@@ -37,6 +37,7 @@ from tapegrad.transform.ir import (
 )
 from tapegrad.transform.kinds import holds_real, is_array, is_real
 from tapegrad.transform.normalize import INPLACE, OPERATORS
+from tapegrad.transform.stand_ins import has_stand_in
 
 _INPLACE = {f"operator.{INPLACE[text]}": kind() for kind, text in OPERATORS.items()}
 WHOLE = ast.Slice(None, None, None)
@@ -585,7 +586,8 @@ def _may_write(let: Let, statics: dict[str, Any]) -> bool:
     if not isinstance(let.expr.func, ast.Name):
         return True
     callee = statics.get(let.expr.func.id)
-    return hasattr(callee, "py_func") or callee is None or let.expr.func.id in _INPLACE
+    own = hasattr(callee, "py_func") or has_stand_in(callee)
+    return own or callee is None or let.expr.func.id in _INPLACE
 
 
 def _pattern(structure: Structure) -> ast.expr:

@@ -8,6 +8,7 @@ import contextlib
 import functools
 import inspect
 import linecache
+import re
 import textwrap
 import time
 import types
@@ -59,7 +60,7 @@ class Source:
                 "own"
             )
         ast.increment_lineno(tree, first - 1)
-        self.tree = tree
+        self.tree = _with_private_names(tree, function.__code__)
         closure = inspect.getclosurevars(function)
         self._closure = closure.nonlocals
         self._globals = function.__globals__
@@ -79,6 +80,25 @@ class Source:
         """Return the error for a construct at a node (or line)."""
         line = node if isinstance(node, int) else getattr(node, "lineno", self.tree.lineno)
         return TransformError(what, self, line)
+
+
+def _with_private_names(tree: ast.FunctionDef, code: types.CodeType) -> ast.FunctionDef:
+    """Return the definition of a method with the names that ``self.__x`` has outside the class."""
+    private = {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and re.fullmatch(r"__\w*(?<!__)", node.attr)
+    }
+    meant = {
+        plain: name
+        for plain in private
+        for name in code.co_names
+        if re.fullmatch(f"_\\w+{plain}", name)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            node.attr = meant.get(node.attr, node.attr)
+    return tree
 
 
 def _is_current(code: types.CodeType) -> bool:

@@ -25,6 +25,7 @@ import numpy as np
 from tapegrad.kernels import cache
 from tapegrad.transform import machine_code
 from tapegrad.transform.fingerprint import Fingerprint
+from tapegrad.transform.stand_ins import made_for, stand_in
 
 _HEAD = "# tapegrad: "
 
@@ -96,7 +97,7 @@ class Recipe:
                 types_of = base64.b64encode(pickle.dumps(kinds)).decode()
                 return None if steps is None else ["generated", steps, [types_of, detail]]
             if base not in self.fingerprint.functions:
-                return None
+                return self._steps_of_stand_in(base, detail, program)
             return ["name", self.fingerprint.functions.index(base), detail]
         if kind in ("root", "default"):
             return [kind, None, detail]
@@ -105,8 +106,16 @@ class Recipe:
             return None
         return [kind, inner, detail if isinstance(detail, str) else list(detail)]
 
+    def _steps_of_stand_in(self, function: Any, detail: str, program: Any) -> Any:
+        """Return how a name in the source that takes the place of a callee is found."""
+        made = made_for(function)
+        steps = None if made is None else self._steps_to(made[0], program)
+        if steps is None:
+            return None
+        return ["stand_in", steps, [base64.b64encode(pickle.dumps(made[1:])).decode(), detail]]
+
     def _steps_to(self, made: Any, program: Any) -> Any:
-        """Return how a derivative is found whose code is a part of what is differentiated."""
+        """Return how something is found whose code is a part of what is differentiated."""
         if made is self.root.base:
             return ["root", None, "base"]
         for text, value in program.statics.items():
@@ -126,6 +135,9 @@ class Recipe:
         if kind == "name":
             return lookup(self.fingerprint.functions[base], detail)
         found = self.read(base)
+        if kind == "stand_in":
+            made = stand_in(found, *pickle.loads(base64.b64decode(detail[0])))
+            return lookup(made.py_func, detail[1])
         if kind == "generated":
             types_of, text = detail
             kinds = pickle.loads(base64.b64decode(types_of))
