@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import builtins
 import copy
+import ctypes
 from typing import Any
 
 import numba
@@ -40,6 +41,7 @@ from tapegrad.transform.normalize import INPLACE, OPERATORS
 from tapegrad.transform.stand_ins import has_stand_in
 
 _INPLACE = {f"operator.{INPLACE[text]}": kind() for kind, text in OPERATORS.items()}
+_POINTERS = (ctypes._CFuncPtr,)
 WHOLE = ast.Slice(None, None, None)
 
 
@@ -73,7 +75,7 @@ class Lowering:
             self.statics[found] = value
             if found != text:
                 self.parts[text] = name(found)
-            if isinstance(value, np.ndarray) or hasattr(value, "py_func"):
+            if isinstance(value, (np.ndarray, *_POINTERS)) or hasattr(value, "py_func"):
                 self.types[found] = numba.typeof(value)
         while self._merge(function.body):
             pass

@@ -221,8 +221,24 @@ def _call_rule(lowering: Any, expr: ast.Call, kind: Any) -> Rule:
     if not real and not whole and _is_among(_PURE, callee):
         return Passive(True)
     if inputs:
-        return Unknown(inputs, f"the call of {expr.func.id}")
+        return Unknown(inputs, _what_is_called(lowering, expr.func, callee))
     return Passive(_is_among(_PURE, callee) or module == "math")
+
+
+def _what_is_called(lowering: Any, function: ast.Name, callee: Any) -> str:
+    """Return the words for a call that is not understood."""
+    kind = lowering.type_of(function)
+    if callee is None and isinstance(kind, types.FunctionType):
+        return (
+            "the call of a function that is a value, chosen while the program runs (choose by if "
+            "and elif among calls by name)"
+        )
+    if isinstance(kind, types.ExternalFunctionPointer):
+        return (
+            f"the call of {function.id}, a pointer to compiled code (call it in a function of its "
+            "own, which has a rule)"
+        )
+    return f"the call of {function.id}"
 
 
 def _is_among(functions: Any, callee: Any) -> bool:

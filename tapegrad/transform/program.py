@@ -46,7 +46,8 @@ class Instance:
         """Find what the function writes and what its results share; whether that is news."""
         self.arrays = arrays = Arrays(self.function)
         leaves = self.leaves()
-        writes = {k for k, n in enumerate(leaves) if n in arrays.types and arrays.is_stored(n)}
+        kinds = self.function.types
+        writes = {k for k, n in enumerate(leaves) if is_array(kinds.get(n)) and arrays.is_stored(n)}
         results = [leaf.id if isinstance(leaf, ast.Name) else "" for leaf in self.result_leaves()]
         groups: dict[str, tuple[list[int], list[int]]] = {}
         for names, side in ((results, 0), (leaves, 1)):
@@ -160,7 +161,7 @@ class Program:
             elif isinstance(rule, Held) and instance.arrays.is_stored(statement.target):
                 error = TransformError(
                     "cannot differentiate a function that writes into an array that an instance of "
-                    "a class holds; pass the array as an argument",
+                    "a class holds; write into a copy, or pass the array as an argument",
                     function.source,
                     instance.arrays.store_line(function.body, statement.target),
                 )

@@ -15,6 +15,7 @@ from typing import Any
 import numba
 import numpy as np
 from numba.core import types as kinds_of
+from numba.core.ccallback import CFunc
 from numba.core.errors import NumbaError
 from numba.core.registry import cpu_target
 from numba.np.numpy_support import as_dtype
@@ -35,7 +36,7 @@ def has_stand_in(callee: Any) -> bool:
     """Whether a callee is of a kind for which functions can stand in."""
     if isinstance(callee, DUFunc):
         return not hasattr(callee, "tapegrad_op")
-    if isinstance(callee, GUFunc):
+    if isinstance(callee, (GUFunc, CFunc)):
         return True
     return isinstance(callee, types.FunctionType) and bool(implementations_of(callee))
 
@@ -62,6 +63,8 @@ def stand_in(callee: Any, kinds: tuple[Any, ...], names: tuple[str, ...] = ()) -
         found = _elementwise(callee, kinds)
     elif isinstance(callee, GUFunc):
         found = _generalized(callee, kinds)
+    elif isinstance(callee, CFunc):
+        found = _callback(callee, kinds)
     else:
         found = _implementation(callee, kinds, names)
     _made[found.py_func] = (callee, kinds, names)
@@ -71,6 +74,18 @@ def stand_in(callee: Any, kinds: tuple[Any, ...], names: tuple[str, ...] = ()) -
 def made_for(function: types.FunctionType) -> tuple[Any, ...] | None:
     """Return the arguments of `stand_in` that a Python function was made from, or None."""
     return _made.get(function)
+
+
+def core_of(callee: Any) -> Any:
+    """Return the numba function of a ufunc's or callback's Python function, or None."""
+    if isinstance(callee, CFunc):
+        return _python_function(callee)
+    return _core(callee._dispatcher) if isinstance(callee, (DUFunc, GUFunc)) else None
+
+
+@functools.cache
+def _python_function(callback: CFunc) -> Any:
+    return numba.njit(callback._pyfunc)
 
 
 # -- ufuncs ---------------------------------------------------------------------------------------
@@ -161,6 +176,21 @@ def _generalized(ufunc: GUFunc, kinds: tuple[Any, ...]) -> Any:
     lines += _loops(ndim, layouts.count("F") > layouts.count("C"))
     lines.append(f"{'    ' * (ndim + 1)}core({', '.join(items)})")
     return _compiled(lines, {"core": _core(ufunc._dispatcher)})
+
+
+def _callback(callback: CFunc, kinds: tuple[Any, ...]) -> Any:
+    """Return the function that a C callback was made from, with the types that are declared."""
+    name, declared = callback.__name__, callback._sig
+    if len(kinds) != len(declared.args) or not all(isinstance(k, _NUMBERS) for k in declared.args):
+        raise TransformError(f"a call of {name} for {_shown(kinds)}")
+    operands = [f"x{k}" for k in range(len(kinds))]
+    items = [
+        operand if kind == wanted else f"{_name(wanted)}({operand})"
+        for operand, kind, wanted in zip(operands, kinds, declared.args, strict=True)
+    ]
+    lines = [f"def {name}_converted({', '.join(operands)}):"]
+    lines.append(f"    return {_name(declared.return_type)}(core({', '.join(items)}))")
+    return _compiled(lines, {"core": core_of(callback)})
 
 
 def _matches(kinds: tuple[Any, ...], cores: list[Any]) -> list[str]:

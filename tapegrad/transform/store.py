@@ -25,7 +25,7 @@ import numpy as np
 from tapegrad.kernels import cache
 from tapegrad.transform import machine_code
 from tapegrad.transform.fingerprint import Fingerprint
-from tapegrad.transform.stand_ins import made_for, stand_in
+from tapegrad.transform.stand_ins import core_of, made_for, stand_in
 
 _HEAD = "# tapegrad: "
 
@@ -136,6 +136,9 @@ class Recipe:
             return lookup(self.fingerprint.functions[base], detail)
         found = self.read(base)
         if kind == "stand_in":
+            core = core_of(found)  # all that the loop of a ufunc names
+            if core is not None:
+                return core
             made = stand_in(found, *pickle.loads(base64.b64decode(detail[0])))
             return lookup(made.py_func, detail[1])
         if kind == "generated":
