@@ -57,6 +57,7 @@ def shift(a, by):
 def _shift_numbers(a, by):
     if isinstance(a, numba.types.Float):
         return lambda a, by: a + by
+    return None
 
 
 @overload(shift)
@@ -68,6 +69,7 @@ def _shift_arrays(a, by):
                 a[i] += shift(by, a[i])
 
         return impl
+    return None
 
 
 @case(0.3, hvp=True)
@@ -198,8 +200,7 @@ def test_methods(f, model):
     np.testing.assert_allclose(dot, steps @ wanted, rtol=1e-8)
 
     def gradient(t):
-        found = tg.grad(f, 2)(model, x, a + t * steps[1:])
-        return found
+        return tg.grad(f, 2)(model, x, a + t * steps[1:])
 
     second = tg.hvp(f, 2)(model, x, a.copy(), steps[1:])
     np.testing.assert_allclose(second, slope(gradient), rtol=1e-7)
