@@ -87,6 +87,9 @@ class Arrays:
             return [[let.target, rule.base]]
         if rule.fresh or (type(rule) is rules.Passive and is_new(let)):
             return []
+        numbers = (types.Number, types.Boolean)
+        if all(isinstance(self.types.get(n), numbers) for n in defined(let)):
+            return []
         # of what is unknown, and of arrays without derivative: taken for a view
         return [[*defined(let), *names_in(let.expr)]]
 

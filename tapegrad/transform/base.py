@@ -399,4 +399,5 @@ def _shown(given: dict[str, Any]) -> str:
 
 def options(base: Any) -> dict[str, Any]:
     """Return the compiler's options that a derivative takes over."""
-    return {name: base.targetoptions[name] for name in _OPTIONS if name in base.targetoptions}
+    given = {name: base.targetoptions.get(name) for name in _OPTIONS}
+    return {name: value for name, value in given.items() if value is not None}
