@@ -8,6 +8,8 @@ when it is loaded; a line in its head says where each of these is found.
 from __future__ import annotations
 
 import base64
+import functools
+import importlib
 import importlib.abc
 import importlib.machinery
 import json
@@ -96,6 +98,8 @@ class Recipe:
                 steps = self._steps_to(made, program)
                 types_of = base64.b64encode(pickle.dumps(kinds)).decode()
                 return None if steps is None else ["generated", steps, [types_of, detail]]
+            if scope.get("__name__", "").startswith("tapegrad."):
+                return ["package", None, [scope["__name__"], detail]]
             if base not in self.fingerprint.functions:
                 return self._steps_of_stand_in(base, detail, program)
             return ["name", self.fingerprint.functions.index(base), detail]
@@ -132,6 +136,9 @@ class Recipe:
             return self.root.py_func.__globals__[detail]
         if kind == "class":
             return self.classes[detail]
+        if kind == "package":
+            module: Any = importlib.import_module(detail[0])
+            return functools.reduce(getattr, detail[1].split("."), module)
         if kind == "name":
             return lookup(self.fingerprint.functions[base], detail)
         found = self.read(base)
