@@ -28,7 +28,9 @@ from tapegrad.transform.stand_ins import has_stand_in, stand_in
 
 
 def function_of(kind: Any) -> Any:
-    """Return the dispatcher that a value of a numba type is, or None."""
+    """Return the function that a value of a numba type is, or None."""
+    if isinstance(kind, types.Function):
+        return kind.typing_key if has_stand_in(kind.typing_key) else None
     return kind.dispatcher if isinstance(kind, types.Dispatcher) else None
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import numba
 import numpy as np
 from numba.core import types
+from numba.core.registry import cpu_target
 
 from tapegrad.transform import operations, rules
 from tapegrad.transform.errors import TransformError
@@ -77,6 +78,8 @@ class Lowering:
                 self.parts[text] = name(found)
             if isinstance(value, (np.ndarray, *_POINTERS)) or hasattr(value, "py_func"):
                 self.types[found] = numba.typeof(value)
+            elif has_stand_in(value):
+                self.types[found] = cpu_target.typing_context.resolve_value_type(value)
         while self._merge(function.body):
             pass
         for param in function.params:

@@ -227,7 +227,7 @@ def _call_rule(lowering: Any, expr: ast.Call, kind: Any) -> Rule:
 
 def _what_is_called(lowering: Any, function: ast.Name, callee: Any) -> str:
     """Return the words for a call that is not understood."""
-    kind = lowering.type_of(function)
+    kind, shown = lowering.type_of(function), ast.unparse(lowering.call.func)
     if callee is None and isinstance(kind, types.FunctionType):
         return (
             "the call of a function that is a value, chosen while the program runs (choose by if "
@@ -235,10 +235,10 @@ def _what_is_called(lowering: Any, function: ast.Name, callee: Any) -> str:
         )
     if isinstance(kind, types.ExternalFunctionPointer):
         return (
-            f"the call of {function.id}, a pointer to compiled code (call it in a function of its "
+            f"the call of {shown}, a pointer to compiled code (call it in a function of its "
             "own, which has a rule)"
         )
-    return f"the call of {function.id}"
+    return f"the call of {shown}"
 
 
 def _is_among(functions: Any, callee: Any) -> bool:

@@ -96,8 +96,9 @@ class Recipe:
             if "_about" in scope:
                 made, kinds = scope["_made_for"]
                 steps = self._steps_to(made, program)
-                types_of = base64.b64encode(pickle.dumps(kinds)).decode()
-                return None if steps is None else ["generated", steps, [types_of, detail]]
+                types_of = _pickled(kinds)
+                found = steps is not None and types_of is not None
+                return ["generated", steps, [types_of, detail]] if found else None
             if scope.get("__name__", "").startswith("tapegrad."):
                 return ["package", None, [scope["__name__"], detail]]
             if base not in self.fingerprint.functions:
@@ -113,10 +114,10 @@ class Recipe:
     def _steps_of_stand_in(self, function: Any, detail: str, program: Any) -> Any:
         """Return how a name in the source that takes the place of a callee is found."""
         made = made_for(function)
-        steps = None if made is None else self._steps_to(made[0], program)
-        if steps is None:
+        if made is None:
             return None
-        return ["stand_in", steps, [base64.b64encode(pickle.dumps(made[1:])).decode(), detail]]
+        steps, call = self._steps_to(made[0], program), _pickled(made[1:])
+        return None if steps is None or call is None else ["stand_in", steps, [call, detail]]
 
     def _steps_to(self, made: Any, program: Any) -> Any:
         """Return how something is found whose code is a part of what is differentiated."""
@@ -155,6 +156,14 @@ class Recipe:
         if kind == "attribute":
             return getattr(found, detail)
         return getattr(found, kind)(tuple(detail))
+
+
+def _pickled(kinds: Any) -> str | None:
+    """Return numba types as text, None for types that have none (of ufuncs as arguments)."""
+    try:
+        return base64.b64encode(pickle.dumps(kinds)).decode()
+    except (AttributeError, TypeError, pickle.PicklingError):
+        return None
 
 
 def _classes(kinds: tuple[Any, ...]) -> list[Any]:

@@ -98,6 +98,21 @@ def of_a_jitable_function(a):
     return s
 
 
+@numba.vectorize
+def soft(x):
+    return math.log1p(math.exp(x))
+
+
+@tg.njit
+def applied(g, x):
+    return g(x) * x
+
+
+@case(0.4, V, hvp=True)
+def as_arguments(x, a):
+    return applied(half, x) + np.sum(applied(soft, a)) + applied(sinc, x)
+
+
 # -- instances of classes -----------------------------------------------------------------------
 
 
