@@ -116,18 +116,22 @@ def check(root: Any, kinds: tuple[Any, ...]) -> Items:
                 changed = changed or found
                 stale.append(dispatcher)
                 break
-    if changed is not None:
-        raise _refusal(root, stale, *changed)
     for made in now.lasting:
         found = _change_in(made)
         if found is not None:
-            raise TransformError(
-                f"{found[1]!r}, which {found[0]} uses, was changed after it was compiled: numba "
-                "keeps the old value in what it compiles for @vectorize, @guvectorize and "
-                f"@overload, and a derivative would have the new one; pass {found[1]!r} as an "
-                f"argument, or define {found[0]} after the change"
-            )
+            raise _lasting_refusal(*found)
+    if changed is not None:
+        raise _refusal(root, stale, *changed)
     return now.items
+
+
+def _lasting_refusal(function: str, dotted: str) -> TransformError:
+    name = function.partition(".<locals>")[0]
+    return TransformError(
+        f"{dotted!r}, which {name} uses, was changed after {name} was compiled: numba keeps the "
+        "old value in what it compiles for @vectorize, @guvectorize and @overload, and a "
+        f"derivative would have the new one; pass it as an argument, or define {name} after the change"
+    )
 
 
 def _change_in(made: Any) -> tuple[str, str] | None:

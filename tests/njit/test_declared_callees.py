@@ -113,6 +113,36 @@ def as_arguments(x, a):
     return applied(half, x) + np.sum(applied(soft, a)) + applied(sinc, x)
 
 
+CHANGED = """\
+import tapegrad as tg
+from numba.extending import overload
+K = 2.0
+def g(x):
+    raise NotImplementedError
+@overload(g)
+def over(x):
+    def impl(x):
+        return K * x
+    return impl
+@tg.njit
+def f(x):
+    return g(x)
+"""
+
+
+@pytest.mark.parametrize("first", ["value", "derivative"])
+def test_global_that_was_changed_after_compilation(first):
+    """`recompile` does not help: numba keeps what it compiled of an implementation."""
+    f = module(CHANGED)
+    assert f(1.0) == 2.0 if first == "value" else tg.grad(f)(1.0) == 2.0
+    f.py_func.__globals__["K"] = 3.0
+    f.recompile()
+    assert f(1.0) == 2.0
+    with pytest.raises(tg.TransformError, match=r"'K', which over uses, .* define over after"):
+        tg.grad(f)(1.0)
+    assert tg.grad(module(CHANGED.replace("2.0", "3.0")))(1.0) == 3.0
+
+
 # -- instances of classes -----------------------------------------------------------------------
 
 
