@@ -130,7 +130,8 @@ def _lasting_refusal(function: str, dotted: str) -> TransformError:
     return TransformError(
         f"{dotted!r}, which {name} uses, was changed after {name} was compiled: numba keeps the "
         "old value in what it compiles for @vectorize, @guvectorize and @overload, and a "
-        f"derivative would have the new one; pass it as an argument, or define {name} after the change"
+        "derivative would have the new one; pass it as an argument, or define "
+        f"{name} after the change"
     )
 
 
