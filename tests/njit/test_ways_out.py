@@ -7,17 +7,24 @@ from check import check, module
 import tapegrad as tg
 
 A = np.array([0.3, 0.7, -0.4])
+
+
+@tg.njit
+def power(y, n):
+    return 1.0 if n == 0 else y * power(y, n - 1)
+
+
+@tg.njit
+def at_the_level_of_the_module(x, a):
+    return power(x, 3) * a[0]
+
+
 HEAD = "import contextlib\nimport math\nimport numpy as np\nimport tapegrad as tg\n\nRATE = 2.0\n\n"
 # what stands at the level of the module in ways out
 OUTSIDE = """
 @tg.njit
 def cube(y, k=3):
     return y**k
-
-
-@tg.njit
-def power(y, n):
-    return 1.0 if n == 0 else y * power(y, n - 1)
 
 
 @tg.njit
@@ -101,7 +108,7 @@ WAYS = {
     "inner function that calls itself": (
         "def power(y, n):\n    return 1.0 if n == 0 else y * power(y, n - 1)\nreturn power(x, 3)",
         ["power", "calls itself", "level of the module"],
-        "return power(x, 3)",
+        at_the_level_of_the_module,
     ),
     "inner function that is passed on": (
         "def cube(y):\n    return y**3\nreturn applied(cube, x)",
@@ -184,4 +191,4 @@ def test_ways_out(name):
     message = str(caught.value)
     for word in [*words, f'File "{f.py_func.__code__.co_filename}", line']:
         assert any(part in message for part in word.split("|")), message
-    check(module(written(instead)), 0.5, A)
+    check(module(written(instead)) if isinstance(instead, str) else instead, 0.5, A)
