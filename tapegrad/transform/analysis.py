@@ -88,6 +88,9 @@ class Arrays:
             return [[let.target, rule.base]]
         if rule.fresh or (type(rule) is rules.Passive and is_new(let)):
             return []
+        numbers = (types.Number, types.Boolean)
+        if all(isinstance(self.types.get(n), numbers) for n in defined(let)):
+            return []
         # of what is unknown, and of arrays without derivative: taken for a view
         return [[*defined(let), *names_in(let.expr)]]
 
@@ -118,6 +121,14 @@ class Arrays:
     def is_stored(self, array: str) -> bool:
         """Whether an array is written anywhere."""
         return self.of(array) in self.stores
+
+    def store_line(self, block: Block, array: str) -> int:
+        """Return the line of the first statement that writes an array."""
+        return next(
+            statement.line
+            for statement in walk(block)
+            if any(self.of(n) == self.of(array) for n in written(statement))
+        )
 
     def keeps(self, array: str, root: int) -> bool:
         """Whether an array keeps its content from a statement of the body on."""

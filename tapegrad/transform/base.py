@@ -232,9 +232,10 @@ class Derivative(Recording):
             if bound.kinds != kinds:
                 entry = self._write_call(program, entry, bound)
             kept = not fingerprint.recursive
-            given = {**options(self.base), "cache": kept}
-            shown = ", ".join(f"{name}={value!r}" for name, value in given.items())
-            text = "\n\n".join(f"@numba.njit({shown})\n{part}" for part in program.texts)
+            text = "\n\n".join(
+                f"@numba.njit({_shown({**options(made_from), 'cache': kept})})\n{part}"
+                for part, made_from in program.texts
+            )
             if checking.is_on(self):
                 verify(text, (*store.namespace({}), *program.statics))
             about = {"entry": entry, "cache": kept, "statics": recipe.write(program)}
@@ -297,9 +298,8 @@ class Derivative(Recording):
             program.taken.add(text)
         caller = program.fresh(f"{entry}_with_defaults")
         names = ", ".join(inspect.signature(self.py_func).parameters)
-        program.texts.append(
-            f"def {caller}({names}):\n    return {entry}({', '.join(bound.texts)})\n"
-        )
+        text = f"def {caller}({names}):\n    return {entry}({', '.join(bound.texts)})\n"
+        program.write(text, self.base)
         return caller
 
     # -- derivatives of it --------------------------------------------------------------------
@@ -395,6 +395,12 @@ def _binding(kind: type) -> type:
     return type(kind.__name__, (_Binding, kind), {})
 
 
+def _shown(given: dict[str, Any]) -> str:
+    """Return options as they are written in a call."""
+    return ", ".join(f"{name}={value!r}" for name, value in given.items())
+
+
 def options(base: Any) -> dict[str, Any]:
     """Return the compiler's options that a derivative takes over."""
-    return {name: base.targetoptions[name] for name in _OPTIONS if name in base.targetoptions}
+    given = {name: base.targetoptions.get(name) for name in _OPTIONS}
+    return {name: value for name, value in given.items() if value is not None}

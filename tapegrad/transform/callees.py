@@ -11,6 +11,7 @@ from numba.core import types
 
 from tapegrad.transform.calls import Call
 from tapegrad.transform.derivative_calls import TransformCall
+from tapegrad.transform.errors import TransformError
 from tapegrad.transform.functions import stop_gradient
 from tapegrad.transform.generated_calls import Addition, Keep
 from tapegrad.transform.ir import (
@@ -22,11 +23,14 @@ from tapegrad.transform.ir import (
 )
 from tapegrad.transform.kinds import holds_array, holds_real
 from tapegrad.transform.ruled_calls import ForwardRuled, Ruled
-from tapegrad.transform.rules import Passive, Rule
+from tapegrad.transform.rules import Passive, Rule, Unknown, real_names
+from tapegrad.transform.stand_ins import has_stand_in, stand_in
 
 
 def function_of(kind: Any) -> Any:
-    """Return the dispatcher that a value of a numba type is, or None."""
+    """Return the function that a value of a numba type is, or None."""
+    if isinstance(kind, types.Function):
+        return kind.typing_key if has_stand_in(kind.typing_key) else None
     return kind.dispatcher if isinstance(kind, types.Dispatcher) else None
 
 
@@ -49,9 +53,9 @@ def find(lowering: Any, callee: Any, expr: ast.Call, kind: Any) -> Rule | None:
         return Addition(lowering, expr)
     transform = getattr(callee, "_tapegrad_transform", None)
     if transform is None and not is_dispatcher(callee):
-        return None
+        return _through_stand_in(lowering, callee, expr) if has_stand_in(callee) else None
     values = bind(lowering, callee)
-    kinds = tuple(lowering.type_of(value) for value in values)
+    kinds = _kinds(lowering, values)
     real = any(holds_real(k) for k in kinds)
     if not real and (transform is not None or not any(map(holds_array, kinds))):
         return None
@@ -86,6 +90,27 @@ def find(lowering: Any, callee: Any, expr: ast.Call, kind: Any) -> Rule | None:
     return Call(lowering, callee, values, kinds)
 
 
+def _through_stand_in(lowering: Any, callee: Any, expr: ast.Call) -> Rule | None:
+    """Return the rule of the call of what has its source in another function."""
+    named = {k.arg: k.value for k in expr.keywords}
+    given = [_value_of(lowering, argument) for argument in lowering.call.args]
+    kinds = [lowering.type_of(value) for value in given]
+    kinds += [lowering.type_of(value) for value in named.values()]
+    if not any(holds_real(kind) or holds_array(kind) for kind in kinds):
+        return None
+    try:
+        function = stand_in(callee, tuple(kinds), tuple(map(str, named)))
+    except TransformError as error:
+        return Unknown(real_names([*expr.args, *named.values()], lowering), str(error))
+    values = bind(lowering, function)
+    return Call(lowering, function, values, _kinds(lowering, values))
+
+
+def _value_of(lowering: Any, argument: ast.expr) -> Any:
+    """Return what an argument is now."""
+    return lowering.value(argument) if isinstance(argument, ast.Name) else argument
+
+
 def _is_own_copy(lowering: Any, value: Any) -> bool:
     """Whether an argument is a copy that was made for one call."""
     if not isinstance(value, ast.Name):
@@ -101,19 +126,39 @@ def _is_own_copy(lowering: Any, value: Any) -> bool:
     return copied and sum(reads(s).count(value.id) for s in statements) == 1
 
 
-def bind(lowering: Any, callee: Any) -> list[Any]:
-    """Return the arguments of the call that is lowered in order, with defaults."""
+def of_instance(lowering: Any, base: ast.expr, attribute: str, is_called: bool) -> Rule | None:
+    """Return the rule of what an instance of a class has by a name; None if that is no function.
+
+    A method is a function whose first argument is the instance, and so is a property.
+    """
+    made = lowering.type_of(base).class_type
+    given = [] if attribute in made.jit_static_methods else [lowering.value(base)]
+    if is_called:
+        methods = {**made.jit_methods, **made.jit_static_methods}
+        if attribute not in methods:
+            return None
+        values = bind(lowering, methods[attribute], given)
+        return Call(lowering, methods[attribute], values, _kinds(lowering, values))
+    found = made.jit_props.get(attribute, {}).get("get")
+    return None if found is None else Call(lowering, found, given, _kinds(lowering, given))
+
+
+def _kinds(lowering: Any, values: list[Any]) -> tuple[Any, ...]:
+    return tuple(lowering.type_of(value) for value in values)
+
+
+def bind(lowering: Any, callee: Any, first: list[Any] | None = None) -> list[Any]:
+    """Return the arguments of the call that is lowered in order, with defaults.
+
+    Those in `first` stand before those of the call.
+    """
     call = lowering.call
-
-    def value_of(argument: ast.expr) -> Any:
-        return lowering.value(argument) if isinstance(argument, ast.Name) else argument
-
-    values = [value_of(argument) for argument in call.args]
+    values = [*(first or []), *(_value_of(lowering, argument) for argument in call.args)]
     function = getattr(callee, "py_func", None)
     if function is None:
         return values
     parameters = list(inspect.signature(function).parameters.values())
-    named = {k.arg: value_of(k.value) for k in call.keywords}
+    named = {k.arg: _value_of(lowering, k.value) for k in call.keywords}
     found = list(values)
     for parameter in parameters[len(values) :]:
         if parameter.name in named:

@@ -232,7 +232,7 @@ class Composed(Derivative):
         if own.intersection(names):  # arguments of the user's have names that are taken here
             names = [_unlike(name, {*own, *names}) if name in own else name for name in names]
             text = self.text(entry, names, kinds)
-        program.texts.append(text)
+        program.write(text, self.base)
         return entry
 
     def passed(self, names: list[str], kinds: tuple[Any, ...]) -> list[str]:

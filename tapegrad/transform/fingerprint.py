@@ -60,6 +60,8 @@ class Fingerprint:
         The Python functions reached, in a fixed order.
     dispatchers
         The compiled functions reached, those that are called before their callers.
+    lasting
+        What numba compiled of ufuncs and of implementations of plain functions: it keeps that.
     items
         The hash of what each name of each function stands for, callees before callers.
     complete
@@ -73,6 +75,7 @@ class Fingerprint:
         self.frozen = frozen
         self.functions: list[types.FunctionType] = []
         self.dispatchers: list[Any] = []
+        self.lasting: list[Any] = []
         self.items: dict[tuple[int, str, str], bytes] = {}
         self.complete = True
         self.recursive = False
@@ -136,10 +139,10 @@ class Fingerprint:
             self._note(f"op {value.tapegrad_op.name}")
         elif isinstance(value, DUFunc):
             self._note("vectorized")
-            self._add(value._dispatcher)
+            self._ufunc(value)
         elif isinstance(value, GUFunc):
-            self._note(f"vectorized {value.signature}")
-            self._function(value.gufunc_builder.py_func)
+            self._note(f"vectorized {value.gufunc_builder.signature}")
+            self._ufunc(value)
         elif isinstance(value, CFunc):
             self._note(f"callback {value._sig}")
             self._function(value._pyfunc)
@@ -262,21 +265,29 @@ class Fingerprint:
         if value not in self.dispatchers:
             self.dispatchers.append(value)
 
+    def _ufunc(self, value: Any) -> None:
+        """Add a ufunc, and the types for which it was declared to be compiled."""
+        made = value._dispatcher
+        self._note(repr(sorted(made.targetoptions.items(), key=repr)))
+        self._note(repr(list(made.overloads)) if value._frozen else "")
+        self._function(made.py_func)
+        if made not in self.lasting:
+            self.lasting.append(made)
+
     def _overloads(self, value: Any) -> None:
         """Add what numba compiles for a plain function: the implementations declared for it."""
-        module = _module_of(value) if isinstance(value, types.FunctionType) else None
-        if is_library(module):
-            return
-        context = cpu_target.typing_context
-        if not self.frozen:
-            context.refresh()
-        kind = context._lookup_global(value)
-        for template in getattr(kind, "templates", ()):
+        for template in templates_of(value):
             made = getattr(template, "_overload_func", None)
-            if isinstance(made, types.FunctionType):
-                self._function(made)
-            else:
+            if not isinstance(made, types.FunctionType):
                 self._unknown(template)
+                continue
+            self._function(made)
+            if is_library(_module_of(made)):  # numba's: the function itself is its implementation
+                for cell in made.__closure__ or ():
+                    if isinstance(cell.cell_contents, types.FunctionType):
+                        self._function(cell.cell_contents)
+            found = [made for made, _ in template._impl_cache.values() if made is not None]
+            self.lasting += [made for made in found if made not in self.lasting]
 
     def _function(self, function: types.FunctionType) -> None:
         if function in self.functions:
@@ -317,6 +328,21 @@ class Fingerprint:
                 self._code(constant)
             else:
                 self._add(constant)
+
+
+def templates_of(value: Any) -> list[Any]:
+    """Return numba's typing of a function that is not numba's."""
+    module = _module_of(value) if isinstance(value, types.FunctionType) else None
+    if is_library(module):
+        return []
+    context = cpu_target.typing_context
+    context.refresh()
+    return list(getattr(context._lookup_global(value), "templates", ()))
+
+
+def implementations_of(function: types.FunctionType) -> list[Any]:
+    """Return numba's typing of a plain function for which implementations are declared."""
+    return [t for t in templates_of(function) if hasattr(t, "_overload_func")]
 
 
 def _title(value: Any) -> str:

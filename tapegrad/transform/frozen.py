@@ -118,9 +118,38 @@ def check(root: Any, kinds: tuple[Any, ...]) -> Items:
                 changed = changed or found
                 stale.append(dispatcher)
                 break
-    if changed is None:
-        return now.items
-    raise _refusal(root, stale, *changed)
+    for made in now.lasting:
+        found = _change_in(made)
+        if found is not None:
+            raise _lasting_refusal(*found)
+    if changed is not None:
+        raise _refusal(root, stale, *changed)
+    return now.items
+
+
+def _lasting_refusal(function: str, dotted: str) -> TransformError:
+    name = function.partition(".<locals>")[0]
+    return TransformError(
+        f"{dotted!r}, which {name} uses, was changed after {name} was compiled: numba keeps the "
+        "old value in what it compiles for @vectorize, @guvectorize and @overload, and a "
+        "derivative would have the new one; pass it as an argument, or define "
+        f"{name} after the change"
+    )
+
+
+def _change_in(made: Any) -> tuple[str, str] | None:
+    """Return what has changed since the code of a ufunc or implementation was compiled."""
+    current = None
+    for args, code in made.overloads.items():
+        known = _compiled.get(made, {}).get(args)
+        if known is None:
+            found = _first_rebound(made.py_func, code.type_annotation)
+        else:
+            current = current or Fingerprint(made, frozen=True).items
+            found = _first_difference(known, current)
+        if found is not None:
+            return found
+    return None
 
 
 def _refusal(root: Any, stale: list[Any], function: str, dotted: str) -> TransformError:

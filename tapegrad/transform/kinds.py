@@ -29,3 +29,15 @@ def holds_array(kind: Any) -> bool:
     if isinstance(kind, types.BaseTuple):
         return any(map(holds_array, kind))
     return is_array(kind)
+
+
+def is_instance(kind: Any) -> bool:
+    """Whether a numba type is one of instances of a class, which hold values by name."""
+    return isinstance(kind, (types.ClassInstanceType, types.StructRef))
+
+
+def holds_instance(kind: Any) -> bool:
+    """Whether a numba type is or holds an instance of a class."""
+    if isinstance(kind, types.BaseTuple):
+        return any(map(holds_instance, kind))
+    return is_instance(kind)

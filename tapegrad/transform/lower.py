@@ -9,11 +9,13 @@ from __future__ import annotations
 import ast
 import builtins
 import copy
+import ctypes
 from typing import Any
 
 import numba
 import numpy as np
 from numba.core import types
+from numba.core.registry import cpu_target
 
 from tapegrad.transform import operations, rules
 from tapegrad.transform.errors import TransformError
@@ -37,8 +39,10 @@ from tapegrad.transform.ir import (
 )
 from tapegrad.transform.kinds import holds_real, is_array, is_real
 from tapegrad.transform.normalize import INPLACE, OPERATORS
+from tapegrad.transform.stand_ins import has_stand_in
 
 _INPLACE = {f"operator.{INPLACE[text]}": kind() for kind, text in OPERATORS.items()}
+_POINTERS = (ctypes._CFuncPtr,)
 WHOLE = ast.Slice(None, None, None)
 
 
@@ -72,8 +76,10 @@ class Lowering:
             self.statics[found] = value
             if found != text:
                 self.parts[text] = name(found)
-            if isinstance(value, np.ndarray) or hasattr(value, "py_func"):
+            if isinstance(value, (np.ndarray, *_POINTERS)) or hasattr(value, "py_func"):
                 self.types[found] = numba.typeof(value)
+            elif has_stand_in(value):
+                self.types[found] = cpu_target.typing_context.resolve_value_type(value)
         while self._merge(function.body):
             pass
         for param in function.params:
@@ -585,7 +591,8 @@ def _may_write(let: Let, statics: dict[str, Any]) -> bool:
     if not isinstance(let.expr.func, ast.Name):
         return True
     callee = statics.get(let.expr.func.id)
-    return hasattr(callee, "py_func") or callee is None or let.expr.func.id in _INPLACE
+    own = hasattr(callee, "py_func") or has_stand_in(callee)
+    return own or callee is None or let.expr.func.id in _INPLACE
 
 
 def _pattern(structure: Structure) -> ast.expr:

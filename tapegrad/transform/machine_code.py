@@ -77,7 +77,7 @@ class MachineCode(NullCache):
 
 def _has_identity(sig: Any) -> bool:
     """Whether a type in a signature is only equal to itself."""
-    return any(isinstance(kind, types.Omitted) for kind in sig)
+    return any(isinstance(kind, (types.Omitted, types.Function)) for kind in sig)
 
 
 def keep(namespace: dict[str, Any], path: Path, key: str) -> None:

@@ -29,6 +29,10 @@ INPLACE = {
     "**": "ipow", "@": "imatmul", "&": "iand", "|": "ior", "^": "ixor", "<<": "ilshift",
     ">>": "irshift",
 }  # fmt: skip
+ASSIGNED = (
+    "cannot differentiate the assignment to an attribute; return the value and pass it on as an "
+    "argument, or store it in an array that is an argument"
+)
 
 
 def normalize(
@@ -194,9 +198,7 @@ class _Normalizer(Flow):
             index = self.index(target.slice, env)
             self.store(base, index, value, "", env)
         else:
-            raise self.source.refuse(
-                "cannot differentiate the assignment to an attribute; use arrays or tuples", target
-            )
+            raise self.source.refuse(ASSIGNED, target)
 
     def augmented(self, node: ast.AugAssign, env: Env) -> None:
         op = OPERATORS[type(node.op)]
@@ -225,6 +227,6 @@ class _Normalizer(Flow):
             self.store(base, index, self.let(ast.Call(function, [old, value], []), "t"), "", env)
         else:
             raise self.source.refuse(
-                "cannot differentiate the assignment to an attribute; use arrays or tuples",
+                ASSIGNED,
                 node.target,
             )

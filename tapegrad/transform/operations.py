@@ -16,7 +16,7 @@ from tapegrad.transform import arrays as arrays  # declares what calls mean
 from tapegrad.transform import linear_algebra
 from tapegrad.transform.array_specs import FUNCTIONS, Request
 from tapegrad.transform.ir import names_in
-from tapegrad.transform.kinds import holds_real, is_array, is_real
+from tapegrad.transform.kinds import holds_real, is_array, is_instance, is_real
 from tapegrad.transform.makers import Fixed, Found
 from tapegrad.transform.partials import BINARY, UNARY, elementary
 from tapegrad.transform.rules import (
@@ -24,6 +24,7 @@ from tapegrad.transform.rules import (
     Atoms,
     Elementary,
     Gather,
+    Held,
     Linear,
     Load,
     Passive,
@@ -97,6 +98,8 @@ def _is_plain(kind: Any) -> bool:
 
 
 def _find(lowering: Any, expr: ast.expr, kind: Any) -> Rule:
+    from tapegrad.transform import callees
+
     real = kind is not None and is_real(kind)
     whole = is_array(kind)
     if isinstance(expr, ast.BinOp):
@@ -120,6 +123,12 @@ def _find(lowering: Any, expr: ast.expr, kind: Any) -> Rule:
                 return Passive(True)
             if expr.attr == "real" and is_real(base_kind):
                 return View(base.id)
+        if isinstance(base_kind, types.ClassInstanceType):
+            found = callees.of_instance(lowering, base, expr.attr, False)
+            if found is not None:
+                return found
+        if whole:
+            return Held(True)
         inputs = real_names([base], lowering)
         return Unknown(inputs, f"the attribute {expr.attr!r}") if inputs else Passive(True)
     if isinstance(expr, ast.Name):
@@ -132,6 +141,10 @@ def _find(lowering: Any, expr: ast.expr, kind: Any) -> Rule:
 
 
 def _binary(lowering: Any, expr: ast.BinOp, kind: Any, real: bool, whole: bool) -> Rule:
+    if is_instance(lowering.type_of(expr.left)) or is_instance(lowering.type_of(expr.right)):
+        return Unknown(
+            real_names([expr], lowering), "an operator of a class (a method that is called has one)"
+        )
     if isinstance(expr.op, ast.MatMult):
         return linear_algebra.product(lowering, expr, kind) or Unknown(
             real_names([expr], lowering), "this product"
@@ -208,8 +221,24 @@ def _call_rule(lowering: Any, expr: ast.Call, kind: Any) -> Rule:
     if not real and not whole and _is_among(_PURE, callee):
         return Passive(True)
     if inputs:
-        return Unknown(inputs, f"the call of {expr.func.id}")
+        return Unknown(inputs, _what_is_called(lowering, expr.func, callee))
     return Passive(_is_among(_PURE, callee) or module == "math")
+
+
+def _what_is_called(lowering: Any, function: ast.Name, callee: Any) -> str:
+    """Return the words for a call that is not understood."""
+    kind, shown = lowering.type_of(function), ast.unparse(lowering.call.func)
+    if callee is None and isinstance(kind, types.FunctionType):
+        return (
+            "the call of a function that is a value, chosen while the program runs (choose by if "
+            "and elif among calls by name)"
+        )
+    if isinstance(kind, types.ExternalFunctionPointer):
+        return (
+            f"the call of {shown}, a pointer to compiled code (call it in a function of its "
+            "own, which has a rule)"
+        )
+    return f"the call of {shown}"
 
 
 def _is_among(functions: Any, callee: Any) -> bool:
@@ -281,7 +310,9 @@ def _draw(expr: ast.Call, kind: Any, inputs: list[str], what: str) -> Rule:
 
 
 def _method(lowering: Any, expr: ast.Call, base: ast.expr, text: str, kind: Any) -> Rule:
-    """Return the rule of a method of an array (or number)."""
+    """Return the rule of a method of an array (or number, or instance of a class)."""
+    from tapegrad.transform import callees
+
     base_kind = lowering.type_of(base)
     real = kind is not None and is_real(kind)
     arguments = [base, *expr.args]
@@ -289,6 +320,10 @@ def _method(lowering: Any, expr: ast.Call, base: ast.expr, text: str, kind: Any)
     if isinstance(base_kind, types.DType) and text == "type" and real:
         return Linear(expr.args[0], False, lowering)
     if not is_array(base_kind):
+        if isinstance(base_kind, types.ClassInstanceType):
+            found = callees.of_instance(lowering, base, text, True)
+            if found is not None:
+                return found
         if isinstance(base_kind, types.NumPyRandomGeneratorType):
             return _draw(expr, kind, inputs, f"the method {text!r} of a random generator")
         if text == "conjugate" and real:

@@ -9,16 +9,18 @@ from typing import Any
 from numba.core import types
 
 from tapegrad.transform.analysis import Arrays, leaf_names, unused_at_times, unused_suffix
+from tapegrad.transform.calls import Call
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.expressions import RESERVED
 from tapegrad.transform.forward import Forward
 from tapegrad.transform.inference import infer
-from tapegrad.transform.ir import Function, Structure, leaves_of, name
-from tapegrad.transform.kinds import is_array, is_real
+from tapegrad.transform.ir import Function, Let, Structure, leaves_of, name, walk
+from tapegrad.transform.kinds import holds_instance, is_array, is_real
 from tapegrad.transform.lower import Lowering
 from tapegrad.transform.normalize import normalize
 from tapegrad.transform.printer import Writer, show
 from tapegrad.transform.reverse import Reverse
+from tapegrad.transform.rules import Held
 from tapegrad.transform.source import Source
 
 
@@ -48,7 +50,8 @@ class Instance:
         """
         self.arrays = arrays = Arrays(self.function)
         leaves = self.leaves()
-        writes = {k for k, n in enumerate(leaves) if n in arrays.types and arrays.is_stored(n)}
+        kinds = self.function.types
+        writes = {k for k, n in enumerate(leaves) if is_array(kinds.get(n)) and arrays.is_stored(n)}
         results = [leaf.id if isinstance(leaf, ast.Name) else "" for leaf in self.result_leaves()]
         groups: dict[str, tuple[list[int], list[int]]] = {}
         for names, side in ((results, 0), (leaves, 1)):
@@ -103,7 +106,7 @@ class Program:
         self.instances: dict[Any, Instance] = {}
         self.variants: dict[Any, Variant] = {}
         self.tangents: dict[Any, str] = {}
-        self.texts: list[str] = []
+        self.texts: list[tuple[str, Any]] = []  # each function, with what it was made from
         self.statics: dict[str, Any] = {}
         self.origins: dict[str, Any] = {}  # how each of them is found in another process
         self.taken: set[str] = set(RESERVED)
@@ -117,6 +120,10 @@ class Program:
             found = f"{stem}_{number}"
         self.taken.add(found)
         return found
+
+    def write(self, text: str, dispatcher: Any) -> None:
+        """Add a function that was made from a compiled one, whose options it takes over."""
+        self.texts.append((text, dispatcher))
 
     def instance(self, dispatcher: Any, kinds: tuple[Any, ...]) -> Instance:
         """Return a function for some argument types, which is analysed later."""
@@ -141,6 +148,35 @@ class Program:
             pass
         for instance in known:
             check_overlaps(instance)
+        while any(map(self._find_disturbed, known)):
+            pass
+
+    def _find_disturbed(self, instance: Instance) -> bool:
+        """Refuse a function that changes what an instance of a class holds; whether that is news.
+
+        What is read of instances is taken to stay what it is.
+        """
+        if instance.error is not None:
+            return False
+        function = instance.function
+        for statement in walk(function.body):
+            rule = statement.rule if isinstance(statement, Let) else None
+            error = None
+            if isinstance(rule, Call) and any(map(holds_instance, rule.kinds)):
+                error = rule.error
+            elif isinstance(rule, Held) and instance.arrays.is_stored(statement.target):
+                error = TransformError(
+                    "cannot differentiate a function that writes into an array that an instance of "
+                    "a class holds; write into a copy, or pass the array as an argument",
+                    function.source,
+                    instance.arrays.store_line(function.body, statement.target),
+                )
+            if error is not None:
+                if instance is next(iter(self.instances.values())):
+                    raise error
+                instance.error = error
+                return True
+        return False
 
     def _lower(self, instance: Instance) -> None:
         """Bring one instance into the form that is differentiated."""
@@ -236,7 +272,7 @@ def write_tangent(
     gen.block(function.body)
     dots = [gen.tangent(name(result)) for result in results]
     writer(f"return {show_result(function)}, ({', '.join(dots)}{',' if dots else ''})")
-    program.texts.append(writer.text())
+    program.write(writer.text(), instance.dispatcher)
 
 
 def overlap_checks(instance: Instance) -> list[str]:
@@ -260,7 +296,25 @@ def overlap_checks(instance: Instance) -> list[str]:
             )
             found.append(f"if runtime.overlap({texts[one]}, {texts[other]}):")
             found.append(f"    raise ValueError({text!r})")
+        for held in held_arrays(instance):
+            text = (
+                f"{instance.function.name} writes to {texts[one]}, which overlaps with {held}; "
+                "pass a copy to differentiate it"
+            )
+            found.append(f"if runtime.overlap({texts[one]}, {held}):")
+            found.append(f"    raise ValueError({text!r})")
     return found
+
+
+def held_arrays(instance: Instance) -> list[str]:
+    """Return the texts of the arrays of reals that instances among the arguments hold."""
+    return [
+        f"{param}.{attribute}"
+        for param, kind in zip(instance.function.params, instance.kinds, strict=True)
+        if isinstance(kind, types.ClassInstanceType)
+        for attribute, item in kind.struct.items()
+        if is_array(item) and is_real(item)
+    ]
 
 
 def inner_arrays(gen: Any, instance: Instance, inputs: list[str]) -> list[str]:
@@ -315,7 +369,7 @@ def write_pushforward(program: Program, instance: Instance, params: list[int]) -
     result = function.result
     built = result.build(convert) if isinstance(result, Structure) else convert(result)
     writer(f"return value, {show(built)}")
-    program.texts.append(writer.text())
+    program.write(writer.text(), instance.dispatcher)
     return entry
 
 
@@ -407,7 +461,7 @@ def write_split(
     writer.extend(code)
     found = [gen.bar(leaf) for leaf in scalars] + tape[1:]
     writer(f"return {', '.join(found)}" if found else "return None")
-    program.texts.append(writer.text())
+    program.write(writer.text(), instance.dispatcher)
     if not (variant.uses_tape or returned):
         return
     writer = Writer()
@@ -417,7 +471,7 @@ def write_split(
     gen.write_forward(writer, function.body)
     found = [show_result(function), *(n + gen.suffix for n in returned), *tape]
     writer(f"return {', '.join(found)}")
-    program.texts.append(writer.text())
+    program.write(writer.text(), instance.dispatcher)
 
 
 def seed_name(function: Function, position: int) -> str:
@@ -500,7 +554,7 @@ def write_pullback(
     gradient = grads[0] if returns.endswith("gradient") else f"({', '.join(grads)},)"
     value = f"{show_result(function)}, " if returns.startswith("value") else ""
     writer(f"return {value}{gradient}")
-    program.texts.append(writer.text())
+    program.write(writer.text(), instance.dispatcher)
     return entry
 
 

@@ -107,6 +107,10 @@ class Passive(Rule):
         return self.changed
 
 
+class Held(Passive):
+    """An array that an instance of a class holds, which must not be written."""
+
+
 class Step(Passive):
     """A function of reals that is constant between jumps: its derivative is zero."""
 

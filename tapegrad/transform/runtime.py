@@ -206,6 +206,37 @@ def overlap(x, y):
     return x_low < y_high and y_low < x_high
 
 
+def passive(function):
+    """Compile a function of which nothing is differentiated."""
+    made = jit(function)
+    made.tapegrad_passive = True
+    return made
+
+
+@passive
+def broadcast(m, n):
+    """Return the number of elements that axes of two arrays have together."""
+    if m != n and m != 1 and n != 1:
+        raise ValueError("operands of a vectorized function have shapes that do not broadcast")
+    return n if m == 1 else m
+
+
+@passive
+def stride(m, n):
+    """Return by how many elements an axis of m elements goes on along n of them, 0 or 1."""
+    if m != n and m != 1:
+        raise ValueError("operands of a vectorized function have shapes that do not broadcast")
+    return 1 if m == n else 0
+
+
+@passive
+def check_extent(m, n):
+    """Refuse arguments of a generalized ufunc whose axes differ."""
+    if m != n:
+        raise ValueError("arguments of a generalized ufunc have shapes that do not fit together")
+    return n
+
+
 @intrinsic
 def hold(typingctx, tape, place, array, kind):
     """Write a reference to an array onto the tape, which owns it from now on."""

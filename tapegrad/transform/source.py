@@ -8,6 +8,7 @@ import contextlib
 import functools
 import inspect
 import linecache
+import re
 import textwrap
 import time
 import types
@@ -48,18 +49,18 @@ class Source:
                 f"the source of {self.name} is not what it was compiled from: {self.filename} was "
                 "changed after the function was defined; define it again (reload its module)"
             )
-        try:
-            module = ast.parse(textwrap.dedent("".join(lines)))
-        except SyntaxError:
-            module = ast.Module([], [])
-        tree = module.body[0] if module.body else None
-        if not isinstance(tree, ast.FunctionDef):
+        if self.name == "<lambda>":
+            tree = _lambda(function)
+            self.name = f"lambda_in_line_{first}"
+        else:
+            tree = _definition(lines, first)
+        if tree is None:
             raise TransformError(
                 f"{self.name} is not a function defined by `def`; write it as one, in lines of its "
                 "own"
             )
-        ast.increment_lineno(tree, first - 1)
-        self.tree = tree
+        tree.name = self.name
+        self.tree = _with_private_names(tree, function.__code__)
         closure = inspect.getclosurevars(function)
         self._closure = closure.nonlocals
         self._globals = function.__globals__
@@ -79,6 +80,57 @@ class Source:
         """Return the error for a construct at a node (or line)."""
         line = node if isinstance(node, int) else getattr(node, "lineno", self.tree.lineno)
         return TransformError(what, self, line)
+
+
+def _definition(lines: list[str], first: int) -> ast.FunctionDef | None:
+    """Return the definition that stands in some lines, None if there is none."""
+    try:
+        module = ast.parse(textwrap.dedent("".join(lines)))
+    except SyntaxError:
+        return None
+    tree = module.body[0] if module.body else None
+    if not isinstance(tree, ast.FunctionDef):
+        return None
+    ast.increment_lineno(tree, first - 1)
+    return tree
+
+
+def _lambda(function: types.FunctionType) -> ast.FunctionDef | None:
+    """Return the definition of a lambda, None if several begin in its line."""
+    code = function.__code__
+    try:
+        module = ast.parse("".join(linecache.getlines(code.co_filename, function.__globals__)))
+    except SyntaxError:
+        return None
+    found = [
+        node
+        for node in ast.walk(module)
+        if isinstance(node, ast.Lambda) and node.lineno == code.co_firstlineno
+    ]
+    if len(found) != 1:
+        return None
+    body = ast.copy_location(ast.Return(found[0].body), found[0].body)
+    tree = ast.FunctionDef("", found[0].args, [body], [], None)
+    return ast.fix_missing_locations(ast.copy_location(tree, found[0]))
+
+
+def _with_private_names(tree: ast.FunctionDef, code: types.CodeType) -> ast.FunctionDef:
+    """Return the definition of a method with the names that ``self.__x`` has outside the class."""
+    private = {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and re.fullmatch(r"__\w*(?<!__)", node.attr)
+    }
+    meant = {
+        plain: name
+        for plain in private
+        for name in code.co_names
+        if re.fullmatch(f"_\\w+{plain}", name)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            node.attr = meant.get(node.attr, node.attr)
+    return tree
 
 
 def _is_current(code: types.CodeType) -> bool:

@@ -8,6 +8,8 @@ when it is loaded; a line in its head says where each of these is found.
 from __future__ import annotations
 
 import base64
+import functools
+import importlib
 import importlib.abc
 import importlib.machinery
 import json
@@ -25,6 +27,7 @@ import numpy as np
 from tapegrad.kernels import cache
 from tapegrad.transform import machine_code
 from tapegrad.transform.fingerprint import Fingerprint
+from tapegrad.transform.stand_ins import core_of, made_for, stand_in
 
 _HEAD = "# tapegrad: "
 
@@ -93,10 +96,13 @@ class Recipe:
             if "_about" in scope:
                 made, kinds = scope["_made_for"]
                 steps = self._steps_to(made, program)
-                types_of = base64.b64encode(pickle.dumps(kinds)).decode()
-                return None if steps is None else ["generated", steps, [types_of, detail]]
+                types_of = _pickled(kinds)
+                found = steps is not None and types_of is not None
+                return ["generated", steps, [types_of, detail]] if found else None
+            if scope.get("__name__", "").startswith("tapegrad."):
+                return ["package", None, [scope["__name__"], detail]]
             if base not in self.fingerprint.functions:
-                return None
+                return self._steps_of_stand_in(base, detail, program)
             return ["name", self.fingerprint.functions.index(base), detail]
         if kind in ("root", "default"):
             return [kind, None, detail]
@@ -105,8 +111,16 @@ class Recipe:
             return None
         return [kind, inner, detail if isinstance(detail, str) else list(detail)]
 
+    def _steps_of_stand_in(self, function: Any, detail: str, program: Any) -> Any:
+        """Return how a name in the source that takes the place of a callee is found."""
+        made = made_for(function)
+        if made is None:
+            return None
+        steps, call = self._steps_to(made[0], program), _pickled(made[1:])
+        return None if steps is None or call is None else ["stand_in", steps, [call, detail]]
+
     def _steps_to(self, made: Any, program: Any) -> Any:
-        """Return how a derivative is found whose code is a part of what is differentiated."""
+        """Return how something is found whose code is a part of what is differentiated."""
         if made is self.root.base:
             return ["root", None, "base"]
         for text, value in program.statics.items():
@@ -123,9 +137,18 @@ class Recipe:
             return self.root.py_func.__globals__[detail]
         if kind == "class":
             return self.classes[detail]
+        if kind == "package":
+            module: Any = importlib.import_module(detail[0])
+            return functools.reduce(getattr, detail[1].split("."), module)
         if kind == "name":
             return lookup(self.fingerprint.functions[base], detail)
         found = self.read(base)
+        if kind == "stand_in":
+            core = core_of(found)  # all that the loop of a ufunc names
+            if core is not None:
+                return core
+            made = stand_in(found, *pickle.loads(base64.b64decode(detail[0])))
+            return lookup(made.py_func, detail[1])
         if kind == "generated":
             types_of, text = detail
             kinds = pickle.loads(base64.b64decode(types_of))
@@ -133,6 +156,14 @@ class Recipe:
         if kind == "attribute":
             return getattr(found, detail)
         return getattr(found, kind)(tuple(detail))
+
+
+def _pickled(kinds: Any) -> str | None:
+    """Return numba types as text, None for types that have none (of ufuncs as arguments)."""
+    try:
+        return base64.b64encode(pickle.dumps(kinds)).decode()
+    except (AttributeError, TypeError, pickle.PicklingError):
+        return None
 
 
 def _classes(kinds: tuple[Any, ...]) -> list[Any]:

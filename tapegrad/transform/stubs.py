@@ -17,7 +17,7 @@ def stub(function: Callable[..., Any], name: str, extra: tuple[str, ...]) -> Any
     defaults = {f"d_{p.name}": p.default for p in parameters if p.default is not p.empty}
     shown = [f"{p.name}=d_{p.name}" if f"d_{p.name}" in defaults else p.name for p in parameters]
     if not name.isidentifier():
-        name = "function"  # of a lambda, which is refused when it is differentiated
+        name = "function"  # of a lambda
     while any(other in names for other in extra):
         extra = tuple(f"{other}_" for other in extra)
     ending = [f"{other}=None" if defaults else other for other in extra]

@@ -111,8 +111,10 @@ def test_a_function_without_source():
 def test_a_lambda():
     f = tg.njit(lambda x: x * x)
     assert f(3.0) == 9.0
+    assert tg.grad(f)(3.0) == 6.0
+    both = [tg.njit(lambda x: x * x), tg.njit(lambda x: x)]
     with pytest.raises(tg.TransformError, match="def"):
-        tg.grad(f)(3.0)
+        tg.grad(both[0])(3.0)
 
 
 def test_not_a_function():

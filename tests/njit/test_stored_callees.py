@@ -1,0 +1,76 @@
+"""Generated modules on disk that call ufuncs, implementations and methods."""
+
+from test_store import FORBIDDEN, run, written
+
+PROGRAM = """
+    import math
+    import numba
+    import numpy as np
+    import tapegrad as tg
+    from numba.experimental import jitclass
+    from numba.extending import overload
+
+    @numba.vectorize
+    def wave(x, y):
+        return math.sin(x) * y
+
+    @numba.guvectorize("(n)->()")
+    def total(a, out):
+        out[0] = 0.0
+        for i in range(a.size):
+            out[0] += step(a[i])
+
+    def step(x):
+        raise NotImplementedError
+
+    @overload(step)
+    def _step(x):
+        def number(x):
+            return 2.0 * scaled(x) ** 2
+        return number
+
+    @numba.njit
+    def scaled(x):
+        return 1.5 * x
+
+    @numba.cfunc("float64(float64)")
+    def callback(x):
+        return x * x
+
+    @jitclass([("a", numba.float64)])
+    class Model:
+        def __init__(self, a):
+            self.a = a
+
+        def value(self, x):
+            return self.a * x * 3.0
+
+    @tg.njit
+    def f(m, a):
+        out = np.empty(1)
+        total(wave(a, 0.5), out)
+        return out[0] * step(a[0]) + callback(m.value(a[1])) * wave(a[0], a[1])
+
+    m, a = Model(0.5), np.array([0.3, 0.7])
+    print(tg.grad(f, 1)(m, a).tolist())
+    print(tg.hvp(f, 1)(m, a, np.ones(2)).tolist())
+"""
+
+
+def test_second_process_analyses_nothing(tmp_path):
+    path, cache = written(tmp_path, PROGRAM), tmp_path / "cache"
+    first = run(path, cache)
+    files = sorted(p.name for p in (cache / "njit").glob("*.py"))
+    assert files
+    assert run(path, cache, FORBIDDEN) == first
+    assert sorted(p.name for p in (cache / "njit").glob("*.py")) == files
+
+
+def test_edited_callees_are_seen(tmp_path):
+    """Also where the edit is in what an implementation calls."""
+    text = PROGRAM.replace("    print(tg.hvp(f, 1)(m, a, np.ones(2)).tolist())\n", "")
+    seen = {run(written(tmp_path, text), tmp_path / "cache")}
+    for old, new in [("return math.sin(x) * y", "return math.cos(x) * y"), ("1.5 * x", "1.25 * x")]:
+        text = text.replace(old, new)
+        seen.add(run(written(tmp_path, text), tmp_path / "cache"))
+    assert len(seen) == 3

@@ -1,0 +1,194 @@
+"""What is refused for the way it is written: the text names a way out, and that is right."""
+
+import numpy as np
+import pytest
+from check import check, module
+
+import tapegrad as tg
+
+A = np.array([0.3, 0.7, -0.4])
+
+
+@tg.njit
+def power(y, n):
+    return 1.0 if n == 0 else y * power(y, n - 1)
+
+
+@tg.njit
+def at_the_level_of_the_module(x, a):
+    return power(x, 3) * a[0]
+
+
+HEAD = "import contextlib\nimport math\nimport numpy as np\nimport tapegrad as tg\n\nRATE = 2.0\n\n"
+# what stands at the level of the module in ways out
+OUTSIDE = """
+@tg.njit
+def cube(y, k=3):
+    return y**k
+
+
+@tg.njit
+def applied(g, y):
+    return g(y) * 2
+
+
+@tg.njit
+def values(y, n):
+    found = np.empty(n)
+    for k in range(n):
+        found[k] = y**k
+    return found
+
+
+"""
+# name: (the body that is refused, words of its text, a body that takes the way out)
+WAYS = {
+    "try": (
+        "try:\n    y = math.log(x) / a[0]\nexcept ZeroDivisionError:\n    y = x\nreturn y",
+        ["try/except", "test the condition"],
+        "if a[0] != 0:\n    y = math.log(x) / a[0]\nelse:\n    y = x\nreturn y",
+    ),
+    "finally": (
+        "try:\n    y = x * a[0]\nfinally:\n    a[1] = x\nreturn y * a[1]",
+        ["try/except"],
+        "y = x * a[0]\na[1] = x\nreturn y * a[1]",
+    ),
+    "with": (
+        "with contextlib.nullcontext():\n    y = cube(x) * a[0]\nreturn y * x",
+        ["with block", "out of the function"],
+        "y = cube(x) * a[0]\nreturn y * x",
+    ),
+    "match": (
+        "match a.size:\n    case 2:\n        return x\n    case 3:\n        return x * x\n"
+        "return a[0] * x",
+        ["match", "if and elif"],
+        "if a.size == 2:\n    return x\nelif a.size == 3:\n    return x * x\nreturn a[0] * x",
+    ),
+    "set comprehension": (
+        "found = {k * k for k in range(3)}\nreturn x * len(found)",
+        ["set comprehension", "loop"],
+        "found = set()\nfor k in range(3):\n    found.add(k * k)\nreturn x * len(found)",
+    ),
+    "generator expression": (
+        "return sum(e * x for e in a)",
+        ["generator expression", "sum([...])"],
+        "return sum([e * x for e in a])",
+    ),
+    "generator": (
+        "def values(y):\n    for k in range(3):\n        yield y**k\n"
+        "s = 0.0\nfor y in values(x):\n    s += y\nreturn s",
+        ["generator", "fill an array"],
+        "s = 0.0\nfor y in values(x, 3):\n    s += y\nreturn s",
+    ),
+    "starred": (
+        "first, *rest = (x, x * 2, 3.0)\nreturn first * rest[0]",
+        ["starred", "write the items out"],
+        "first, second, third = (x, x * 2, 3.0)\nreturn first * second",
+    ),
+    "global": (
+        "global RATE\nRATE = 3.0\nreturn x * RATE",
+        ["global", "as an argument"],
+        "rate = a[0]\nreturn x * rate",
+    ),
+    "nonlocal": (
+        "s = 0.0\ndef add(y):\n    nonlocal s\n    s += y\nadd(x)\nadd(x * x)\nreturn s",
+        ["nonlocal", "return the value"],
+        "s = 0.0\ndef add(s, y):\n    return s + y\ns = add(s, x)\ns = add(s, x * x)\nreturn s",
+    ),
+    "import": (
+        "import math\nreturn math.sin(x)",
+        ["import", "top of the module"],
+        "return math.sin(x)",
+    ),
+    "class": (
+        "class Own:\n    y = 2.0\nreturn x * Own.y",
+        ["class", "outside"],
+        "return x * RATE",
+    ),
+    "inner function that calls itself": (
+        "def power(y, n):\n    return 1.0 if n == 0 else y * power(y, n - 1)\nreturn power(x, 3)",
+        ["power", "calls itself", "level of the module"],
+        at_the_level_of_the_module,
+    ),
+    "inner function that is passed on": (
+        "def cube(y):\n    return y**3\nreturn applied(cube, x)",
+        ["cube", "passed on", "level of the module"],
+        "return applied(cube, x)",
+    ),
+    "lambda that is passed on": (
+        "return applied(lambda y: y**3, x)",
+        ["lambda", "passed on", "level of the module"],
+        "return applied(cube, x)",
+    ),
+    "inner function with a decorator": (
+        "@tg.njit\ndef cube(y):\n    return y**3\nreturn cube(x)",
+        ["cube", "decorator", "level of the module"],
+        "return cube(x)",
+    ),
+    "inner function with a computed default": (
+        "def cube(y, k=len(a)):\n    return y**k\nreturn cube(x)",
+        ["cube", "computed default", "pass the argument"],
+        "def cube(y, k):\n    return y**k\nreturn cube(x, len(a))",
+    ),
+    "inner function with any arguments": (
+        "def added(*items):\n    return items[0] + items[1]\nreturn added(x, x * x)",
+        ["added", "*args", "name its arguments"],
+        "def added(first, second):\n    return first + second\nreturn added(x, x * x)",
+    ),
+    "two inner functions of one name": (
+        "if x > 0:\n    def g(y):\n        return y * y\nelse:\n    def g(y):\n        return y\n"
+        "return g(x)",
+        ["'g'|function g", "name of its own"],
+        "def g(y):\n    return y * y\ndef h(y):\n    return y\nreturn g(x) if x > 0 else h(x)",
+    ),
+    "inner function with named arguments": (
+        "def scaled(y, k):\n    return y * k\nreturn scaled(k=2.0, y=x)",
+        ["scaled", "by position"],
+        "def scaled(y, k):\n    return y * k\nreturn scaled(x, 2.0)",
+    ),
+    "inner function with too few arguments": (
+        "def scaled(y, k):\n    return y * k\nreturn scaled(x)",
+        ["scaled", "(y, k)"],
+        "def scaled(y, k):\n    return y * k\nreturn scaled(x, 2.0)",
+    ),
+    "inner function that returns on some ways": (
+        "def g(y):\n    if y > 0:\n        return y * y\nreturn g(x)",
+        ["some of its ways", "on all of them"],
+        "def g(y):\n    if y > 0:\n        return y * y\n    return y\nreturn g(x)",
+    ),
+    "part that is deleted": (
+        "items = [x, x * x]\ndel items[0]\nreturn items[0]",
+        ["del of a part", "leave it out"],
+        "items = [x, x * x]\nreturn items[1]",
+    ),
+    "loop over a list that grows": (
+        "items = [x]\nfor y in items:\n    if len(items) < 3:\n        items.append(y * y)\n"
+        "return items[0]",
+        ["changes its length", "items.copy()"],
+        "items = [x]\nfor y in items.copy():\n    if len(items) < 3:\n        items.append(y * y)\n"
+        "return items[0] * items[1]",
+    ),
+    "loop over indices": (
+        "s = 0.0\nfor k in np.ndindex(a.shape):\n    s += a[k] * x\nreturn s",
+        ["np.ndindex", "range"],
+        "s = 0.0\nfor k in range(a.shape[0]):\n    s += a[k] * x\nreturn s",
+    ),
+}
+
+
+def written(body):
+    """A function of a number and an array with some body."""
+    lines = "".join(f"    {line}\n" for line in body.split("\n"))
+    return f"{HEAD}{OUTSIDE}@tg.njit\ndef f(x, a):\n{lines}"
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_ways_out(name):
+    body, words, instead = WAYS[name]
+    f = module(written(body))
+    with pytest.raises(tg.TransformError) as caught:
+        tg.grad(f, (0, 1))(0.5, A.copy())
+    message = str(caught.value)
+    for word in [*words, f'File "{f.py_func.__code__.co_filename}", line']:
+        assert any(part in message for part in word.split("|")), message
+    check(module(written(instead)) if isinstance(instead, str) else instead, 0.5, A)
