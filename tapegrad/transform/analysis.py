@@ -27,7 +27,7 @@ from tapegrad.transform.ir import (
     names_in,
     walk,
 )
-from tapegrad.transform.kinds import is_array, is_real
+from tapegrad.transform.kinds import holds_complex, is_array, is_real
 
 
 @dataclass
@@ -40,6 +40,8 @@ class Scope:
         Its values are still there, as variables, when the reverse pass comes to it.
     stored
         Names that the forward pass puts onto the tape at the end of the block.
+    pairs
+        The parts that are there of complex numbers, which are put there so.
     """
 
     block: Block
@@ -50,6 +52,7 @@ class Scope:
     root: int  # position, in the function's body, of the statement it is part of
     own: set[str] = field(default_factory=set)
     stored: list[str] = field(default_factory=list)
+    pairs: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class Arrays:
@@ -230,6 +233,9 @@ def unused_at_times(function: Function, results: Iterable[str]) -> set[str]:
     def reach(target: str, atoms: Iterable[Any]) -> None:
         names = {n for atom in atoms for n in names_in(atom)}
         sources.setdefault(target, set()).update(names)
+        if holds_complex(function.types.get(target)):
+            # of the cotangent a real number takes the real part, which may be zero
+            found.update(n for n in names if not holds_complex(function.types.get(n)))
 
     for statement in walk(function.body):
         if isinstance(statement, Let):

@@ -35,7 +35,7 @@ from tapegrad.transform.ir import (
     name,
     walk,
 )
-from tapegrad.transform.kinds import holds_real, is_array, is_real
+from tapegrad.transform.kinds import holds_real, is_array, is_complex, is_real
 from tapegrad.transform.normalize import INPLACE, OPERATORS
 
 _INPLACE = {f"operator.{INPLACE[text]}": kind() for kind, text in OPERATORS.items()}
@@ -102,9 +102,9 @@ class Lowering:
         """Return a result in which floats that are constants have names."""
         if isinstance(value, Structure):
             return Structure(value.type, [self.named_numbers(item) for item in value.items])
-        if isinstance(value, ast.Constant) and isinstance(value.value, float):
+        if isinstance(value, ast.Constant) and isinstance(value.value, (float, complex)):
             target = self.fresh("result")
-            self.types[target] = types.float64
+            self.types[target] = self.type_of(value)
             self.block.append(Let(target, value, self.line, rules.Passive(True)))
             return name(target)
         return value
@@ -291,6 +291,8 @@ class Lowering:
             return value
         if isinstance(kind, types.Float):
             return constant(0.0)
+        if isinstance(kind, types.Complex):
+            return constant(0j)
         if isinstance(kind, types.Boolean):
             return constant(False)
         if isinstance(kind, types.Integer):
@@ -369,11 +371,16 @@ class Lowering:
                 "cannot differentiate the store of tuples in a tuple; store the items"
             )
         target = self.fresh("t")
-        self.types[target] = types.Array(types.float64, 1, "C")
+        dtype = types.complex128 if any(map(self.is_complex, value.items)) else types.float64
+        self.types[target] = types.Array(dtype, 1, "C")
         call = ast.Call(name("np.array"), [ast.List(value.items, ast.Load())], [])
         places = [((k,), item) for k, item in enumerate(value.items)]
         self.block.append(Let(target, call, self.line, rules.Literal(places, self)))
         return name(target)
+
+    def is_complex(self, atom: Atom) -> bool:
+        """Whether an atom is a complex number."""
+        return is_complex(self.type_of(atom))
 
     def let(self, let: Let) -> None:
         target, expr = let.target, let.expr
