@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tapegrad.transform.array_specs import jit
+from tapegrad.transform.array_specs import declare, derivative, jit
+
+declare("complex_det", "a", calls=False)
 
 
 @jit
@@ -45,3 +47,38 @@ def turns(z):
     """Return the directions in which the angles of complex numbers grow, by their growth."""
     square = z.real * z.real + z.imag * z.imag
     return 1j * z / np.where(square == 0.0, 1.0, square)
+
+
+@jit
+def complex_cofactors(a, z):
+    """Return the derivative of the determinant z of a complex matrix.
+
+    Where the inverse is not accurate, as it is if z is small beside the product of the lengths of
+    the rows (the bound of Hadamard), it is computed by its definition, from minors.
+    """
+    size = a.shape[0]
+    bound = 1.0
+    for i in range(size):
+        bound *= np.sqrt(np.sum(np.abs(a[i]) ** 2))
+    if abs(z) > 1e-3 * bound:
+        return z * np.linalg.inv(a).T
+    found = np.ones_like(a)
+    minor = np.empty((size - 1, size - 1), a.dtype)
+    for i in range(size):
+        for j in range(size):
+            for k in range(size - 1):
+                for m in range(size - 1):
+                    minor[k, m] = a[k + (k >= i), m + (m >= j)]
+            if size > 1:
+                found[i, j] = (1.0 - 2.0 * ((i + j) % 2)) * np.linalg.det(minor)
+    return found
+
+
+@derivative
+def complex_det_pull_a(a, a_bar, z, g):
+    a_bar += g * complex_cofactors(a, z)
+
+
+@derivative
+def complex_det_push_a(a, a_dot, z):
+    return np.sum(complex_cofactors(a, z) * a_dot)

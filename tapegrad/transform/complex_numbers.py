@@ -17,6 +17,7 @@ import cmath
 from typing import Any
 
 import numpy as np
+from tapegrad.transform.array_specs import SPECS
 from tapegrad.transform.generated_calls import Addition, Keep
 from tapegrad.transform.ir import Let, name, names_in
 from tapegrad.transform.kinds import holds_complex, holds_real, is_array, is_complex
@@ -51,7 +52,8 @@ _HOLOMORPHIC = {
 _WHOLE = {
     "sum", "sum_axis", "mean", "trace", "cumsum", "cumsum_axis", "prod", "cumprod", "diag",
     "flatten", "take", "broadcast", "full", "full_like", "dot_11", "dot_12", "dot_21", "dot_22",
-    "outer", "cross", "kron_1", "kron_2", "solve_1", "solve_2", "inv", "det",
+    "outer", "cross", "kron_1", "kron_2", "solve_1", "solve_2", "inv",
+    "complex_det",
 }  # fmt: skip
 # functions that only put elements of arrays elsewhere
 _REARRANGING = {
@@ -270,6 +272,8 @@ def _is_right(lowering: Any, expr: ast.expr, kind: Any, found: Rule, inputs: lis
             return False
         if type(found) is Rearrangement:
             return _numpys(lowering, expr) in _REARRANGING
+        if found.spec.name == "det":
+            found.spec = SPECS["complex_det"]
         return found.spec.name in _WHOLE and _numpys(lowering, expr) != "vdot"
     return False
 

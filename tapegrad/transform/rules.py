@@ -200,8 +200,12 @@ class Elementary(Rule):
         nodes = list(ast.walk(expr))
         if any(isinstance(n, ast.Constant) and isinstance(n.value, complex) for n in nodes):
             return True
-        kinds = [self.types.get(n) for n in names_in(expr)]
-        return any(kind is not None and is_complex(kind) for kind in kinds)
+        kinds = {n: self.types.get(n) for n in names_in(expr)}
+        # copies that were kept have names that are not known here
+        return any(
+            is_complex(kind) if kind is not None else n in self.kept.values()
+            for n, kind in kinds.items()
+        )
 
     def terms(self, gen: Any, let: Let) -> Any:
         """Yield every active operand with its partial."""

@@ -161,6 +161,7 @@ _REDUCTIONS = frozenset(
         "vdot",
     ]
 )
+_OF_NUMBERS = frozenset(["conjugate", "imag", "real"])  # complex numbers have them as well
 _SAME = frozenset(["tuple", "list", "enumerate", "zip", "reversed"])  # what hands on arrays
 _BAR = re.compile(r"_bar\d*$")
 
@@ -275,7 +276,8 @@ class Memory:
 
     def _evidence(self, node: ast.AST) -> None:
         if isinstance(node, (ast.Subscript, ast.Attribute)) and isinstance(node.value, ast.Name):
-            self.arrays.add(node.value.id)
+            if not isinstance(node, ast.Attribute) or node.attr not in _OF_NUMBERS:
+                self.arrays.add(node.value.id)
         elif isinstance(node, ast.Call):
             summary = self.summaries.get(called(node) or "")
             module = module_call(node)
