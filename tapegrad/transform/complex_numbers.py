@@ -250,8 +250,10 @@ def _is_right(lowering: Any, expr: ast.expr, kind: Any, found: Rule, inputs: lis
     if isinstance(found, (Projection, Conjugate, FromParts)):
         return True
     if isinstance(found, (Passive, Fixed)):
-        return type(found) in (Passive, Found) and not (kind is not None and holds_real(kind)) or (
-            not inputs
+        return (
+            type(found) in (Passive, Found)
+            and not (kind is not None and holds_real(kind))
+            or (not inputs)
         )
     types_found = [lowering.types[n] for n in inputs]
     if isinstance(found, View):

@@ -198,9 +198,7 @@ class Keeping(Cotangents):
                     self.refuse_keeping(identifier, kind)
                 writer(f"{identifier} = {text}")
         for identifier, (real, imag) in scope.pairs.items():
-            text = f"complex({real}, {imag})"
-            single = self.types[identifier] == types.complex64
-            writer(f"{identifier} = {f'np.complex64({text})' if single else text}")
+            writer(f"{identifier} = complex({real}, {imag})")  # of the precision of the parts
 
     def kept_as(self, identifier: str) -> str:
         """Return the expression of the type that an array has on the tape."""

@@ -249,3 +249,145 @@ def complex_result(z, x):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs(name):
     PROGRAMS.check(name)
+
+
+# -- programs as they are written ------------------------------------------------------------------
+
+USED = Cases()
+
+
+@USED(np.array([0.7, -0.3, 0.1]), 0.4, 0.8)
+def ar_spectrum(coefficients, noise, frequency):
+    """The spectral density of an autoregressive process, and its phase."""
+    response = 1.0 + 0j
+    for k in range(coefficients.size):
+        response -= coefficients[k] * np.exp(-1j * frequency * (k + 1))
+    return noise**2 / np.abs(response) ** 2 + np.angle(response)
+
+
+@tg.njit
+def layer(index, thickness, wavelength, cosine):
+    phase = 2.0 * np.pi * index * thickness * cosine / wavelength
+    admittance = index * cosine
+    m = np.empty((2, 2), np.complex128)
+    m[0, 0] = np.cos(phase)
+    m[0, 1] = 1j * np.sin(phase) / admittance
+    m[1, 0] = 1j * admittance * np.sin(phase)
+    m[1, 1] = np.cos(phase)
+    return m
+
+
+@USED(np.array([100.0, 80.0, 60.0]), np.array([1.4 - 0.1j, 2.3 + 0j, 1.6 - 0.02j]), 500.0, 0.3, hvp=True)
+def reflectance(thicknesses, indices, wavelength, angle):
+    """Thin films, by the characteristic matrices of the layers."""
+    total = np.eye(2).astype(np.complex128)
+    for k in range(thicknesses.size):
+        sine = np.sin(angle) / indices[k]
+        total = total @ layer(indices[k], thicknesses[k], wavelength, np.sqrt(1.0 - sine * sine))
+    b = total[0, 0] + total[0, 1] * 1.52
+    c = total[1, 0] + total[1, 1] * 1.52
+    r = (b - c) / (b + c)
+    return (r * r.conjugate()).real
+
+
+@USED(-0.7, 0.28, 40)
+def escape(a, b, most):
+    """How fast an iteration diverges."""
+    z = 0j
+    c = complex(a, b)
+    n = 0
+    while n < most:
+        z = z**2 + c
+        n += 1
+        if abs(z) > 100.0:
+            break
+    return n + 1.0 - np.log(np.log(abs(z) + 2.0)) / np.log(2.0)
+
+
+@USED(X.copy(), 1.3, hvp=True)
+def transform(x, weight):
+    """A discrete Fourier transform by loops, and the weighted power."""
+    n = x.size
+    spectrum = np.zeros(n, dtype=np.complex128)
+    for k in range(n):
+        for j in range(n):
+            spectrum[k] += x[j] * np.exp(-2j * np.pi * k * j / n)
+    power = 0.0
+    for k in range(n):
+        power += (spectrum[k].real ** 2 + spectrum[k].imag ** 2) * weight**k
+    return power
+
+
+@tg.njit
+def parallel(a, b):
+    return a * b / (a + b)
+
+
+@USED(50.0, 1e-3, 2e-6, 2000.0)
+def network(resistance, inductance, capacity, frequency):
+    """The power that a network of impedances takes."""
+    s = 2j * np.pi * frequency
+    coil = resistance + s * inductance
+    total = 10.0 + parallel(coil, 1.0 / (s * capacity))
+    current = 5.0 / total
+    return 0.5 * abs(current) ** 2 * total.real + cmath.phase(current)
+
+
+@USED(0.4, 3.1, hvp=True)
+def faddeeva(x, y):
+    """A continued fraction of the complex error function."""
+    z = complex(x, y)
+    w = 0j
+    for k in range(12, 0, -1):
+        w = 0.5 * k / (z - w)
+    return (1j / np.sqrt(np.pi) / (z - w)).real
+
+
+@USED(np.array([0.3, -0.5, 0.8]), 0.9, 1.7)
+def two_levels(pulse, detuning, step):
+    """The population of a level after a pulse in pieces."""
+    state = np.array([1.0 + 0j, 0.0 + 0j])
+    for k in range(pulse.size):
+        rabi = math.sqrt(pulse[k] ** 2 + detuning**2)
+        c, s = math.cos(0.5 * rabi * step), math.sin(0.5 * rabi * step)
+        u = np.array(
+            [
+                [c - 1j * s * detuning / rabi, -1j * s * pulse[k] / rabi],
+                [-1j * s * pulse[k] / rabi, c + 1j * s * detuning / rabi],
+            ]
+        )
+        state = np.dot(u, state)
+    return np.abs(state[1]) ** 2 + (state[0] * np.conj(state[1])).imag
+
+
+@USED(2.0, np.array([1.5, 2.4]), np.array([2.0, 2.3]), np.array([0.8, 0.0]), 0.25)
+def dispersion(frequency, speeds, densities, depths, slowness):
+    """A propagator of shear waves through layers, attenuated, as a determinant."""
+    m = np.eye(2, dtype=np.complex128)
+    for k in range(speeds.size):
+        speed = speeds[k] * (1.0 + 0.01j)
+        vertical = np.sqrt(1.0 / speed**2 - slowness**2 + 0j)
+        if vertical.imag < 0.0:
+            vertical = -vertical
+        phase = frequency * vertical * depths[k]
+        stiffness = densities[k] * speed**2 * vertical * frequency
+        step = np.zeros((2, 2), np.complex128)
+        step[0, 0] = step[1, 1] = np.cos(phase)
+        step[0, 1] = np.sin(phase) / stiffness
+        step[1, 0] = -stiffness * np.sin(phase)
+        m = step @ m
+    secular = np.linalg.det(m) * m[1, 0] + 1j * m[0, 0]
+    return np.abs(secular)
+
+
+@USED(np.array([0.9, 0.3]), np.array([0.2, 1.1]), 0.4)
+def structure_factor(amplitudes, positions, q):
+    f = 0j
+    for a, r in zip(amplitudes, positions):
+        f += a * cmath.exp(1j * q * r)
+    return f.real**2 + f.imag**2
+
+
+@pytest.mark.parametrize("name", USED)
+def test_used(name):
+    USED.check(name)

@@ -162,6 +162,7 @@ _REDUCTIONS = frozenset(
     ]
 )
 _OF_NUMBERS = frozenset(["conjugate", "imag", "real"])  # complex numbers have them as well
+_NUMBER_CALLS = frozenset(["complex_inverse", "complex_product", "direction", "turn"])
 _SAME = frozenset(["tuple", "list", "enumerate", "zip", "reversed"])  # what hands on arrays
 _BAR = re.compile(r"_bar\d*$")
 
@@ -284,7 +285,12 @@ class Memory:
             for position, argument in enumerate(node.args):
                 if isinstance(argument, ast.Name) and (
                     (summary is not None and position in summary.arrays)
-                    or (module is not None and module[0] == "arrays" and position == 0)
+                    or (
+                        module is not None
+                        and module[0] == "arrays"
+                        and position == 0
+                        and module[1] not in _NUMBER_CALLS
+                    )
                     or (module is not None and module[1] == "push_array" and position == 2)
                 ):
                     self.arrays.add(argument.id)

@@ -220,8 +220,6 @@ class Numbering:
 
     def joined(self, node: ast.Call) -> int | None:
         """Return the number of the complex number that is put together of its own parts."""
-        if module_call(node) == ("np", "complex64") and isinstance(node.args[0], ast.Call):
-            node = node.args[0]
         if called(node) != "complex" or len(node.args) != 2:
             return None
         (one, real), (two, imag) = (self.parts.get(self.value(a), ("", -1)) for a in node.args)
