@@ -7,6 +7,7 @@ import numpy as np
 from tapegrad.transform.array_specs import declare, derivative, jit
 
 declare("complex_det", "a", calls=False)
+declare("complex_vdot", "x", "y", calls=False)
 
 
 @jit
@@ -82,3 +83,24 @@ def complex_det_pull_a(a, a_bar, z, g):
 @derivative
 def complex_det_push_a(a, a_dot, z):
     return np.sum(complex_cofactors(a, z) * a_dot)
+
+
+@derivative
+def complex_vdot_pull_x(x_bar, y, g):
+    # in reverse mode operands are conjugates
+    x_bar += np.conj(g * y)
+
+
+@derivative
+def complex_vdot_pull_y(x, y_bar, g):
+    y_bar += g * np.conj(x)
+
+
+@derivative
+def complex_vdot_push_x(x_dot, y):
+    return np.vdot(np.ascontiguousarray(x_dot), np.ascontiguousarray(y))
+
+
+@derivative
+def complex_vdot_push_y(x, y_dot):
+    return np.vdot(np.ascontiguousarray(x), np.ascontiguousarray(y_dot))

@@ -1,9 +1,9 @@
 """Complex numbers: which operations on them have a derivative, and which rule.
 
 The convention is that of conjugate Wirtinger derivatives, as for tensors (`tapegrad.ops.complex`):
-the cotangent of ``z = a + ib`` is ``dL/da + i dL/db`` for a real number L. So a holomorphic function
-passes on the cotangent times the conjugate of its derivative; what goes to a real operand is the
-real part of that. Tangents are complex as well, and are multiplied by the derivative itself. What
+the cotangent of ``z = a + ib`` is ``dL/da + i dL/db`` for a real number L. So a holomorphic
+function passes on the cotangent times the conjugate of its derivative; what goes to a real operand
+is the real part of that. Tangents are complex as well, and are multiplied by the derivative itself. What
 leads from complex numbers to real ones has rules of its own here.
 
 Rules that are written for real numbers may be wrong for complex ones. So none is used that is not
@@ -18,6 +18,8 @@ from typing import Any
 
 import numpy as np
 from tapegrad.transform.array_specs import SPECS
+from tapegrad.transform.callees import Stopped
+from tapegrad.transform.calls import Call
 from tapegrad.transform.generated_calls import Addition, Keep
 from tapegrad.transform.ir import Let, name, names_in
 from tapegrad.transform.kinds import holds_complex, holds_real, is_array, is_complex
@@ -53,8 +55,9 @@ _WHOLE = {
     "sum", "sum_axis", "mean", "trace", "cumsum", "cumsum_axis", "prod", "cumprod", "diag",
     "flatten", "take", "broadcast", "full", "full_like", "dot_11", "dot_12", "dot_21", "dot_22",
     "outer", "cross", "kron_1", "kron_2", "solve_1", "solve_2", "inv",
-    "complex_det",
-}  # fmt: skip
+    }  # fmt: skip
+# functions of complex arrays with rules of their own, beside the rule for real ones
+_OWN = {"det": ("det", "complex_det"), "vdot": ("dot_11", "complex_vdot")}
 # functions that only put elements of arrays elsewhere
 _REARRANGING = {
     "concatenate", "stack", "hstack", "vstack", "roll", "repeat", "append", "tril", "triu",
@@ -161,6 +164,11 @@ def part_is_in(part: ast.expr, names: list[str]) -> bool:
     return isinstance(part, ast.Name) and part.id in names
 
 
+_ALWAYS_RIGHT = (
+    Addition, Alloc, Call, Conjugate, FromParts, Gather, Keep, Literal, Load, Part, Projection, Stopped,
+)  # fmt: skip
+
+
 # -- which operation has which rule ----------------------------------------------------------------
 
 
@@ -239,32 +247,23 @@ def checked(lowering: Any, expr: ast.expr, kind: Any, found: Rule) -> Rule:
     inputs = real_names([expr], lowering)
     if isinstance(found, Unknown) or _is_right(lowering, expr, kind, found, inputs):
         return found
-    what = f"{ast.unparse(expr)} of complex numbers; write it with real and imaginary parts"
+    what = f"{ast.unparse(expr)}, with complex numbers; write it with real and imaginary parts, or"
     return Unknown(inputs, what)
 
 
 def _is_right(lowering: Any, expr: ast.expr, kind: Any, found: Rule, inputs: list[str]) -> bool:
     """Whether the rule of an operation with complex numbers is right."""
-    if found.calls or isinstance(found, (Part, Alloc, Literal, Load, Gather, Addition, Keep)):
-        return True
-    if isinstance(found, (Projection, Conjugate, FromParts)):
+    if isinstance(found, _ALWAYS_RIGHT):
         return True
     if isinstance(found, (Passive, Fixed)):
-        return (
-            type(found) in (Passive, Found)
-            and not (kind is not None and holds_real(kind))
-            or (not inputs)
-        )
+        return not inputs or (type(found) in (Passive, Found) and not holds_real(kind))
     types_found = [lowering.types[n] for n in inputs]
     if isinstance(found, View):
-        same = [t for t in types_found if is_array(t)]
-        return all(t.dtype == kind.dtype for t in same) or _named(lowering, expr)[0] in (
-            "real",
-            "imag",
-        )
+        same = all(t.dtype == kind.dtype for t in types_found if is_array(t))
+        return same or _named(lowering, expr)[0] in ("real", "imag")
     if isinstance(found, Linear):
         # to complex numbers, not from them to real ones
-        return is_complex(kind)
+        return is_complex(kind) and "conj" not in _numpys(lowering, expr)
     if isinstance(found, Elementary):
         found.is_complex = True
         return found.op.name in _HOLOMORPHIC and is_complex(kind)
@@ -274,9 +273,11 @@ def _is_right(lowering: Any, expr: ast.expr, kind: Any, found: Rule, inputs: lis
             return False
         if type(found) is Rearrangement:
             return _numpys(lowering, expr) in _REARRANGING
-        if found.spec.name == "det":
-            found.spec = SPECS["complex_det"]
-        return found.spec.name in _WHOLE and _numpys(lowering, expr) != "vdot"
+        own = _OWN.get(_numpys(lowering, expr))
+        if own is not None and found.spec.name in own:
+            found.spec = SPECS[own[-1]]
+            return True
+        return found.spec.name in _WHOLE
     return False
 
 

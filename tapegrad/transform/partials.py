@@ -275,8 +275,8 @@ class _Fold(ast.NodeTransformer):
             if not self.whole:
                 return ast.IfExp(*arguments)
             return ast.Call(ast.Name("np.where", ast.Load()), arguments, [])
-        if op.name == "power" and isinstance(arguments[1], ast.Constant):
-            exponent = arguments[1].value
+        exponent = getattr(arguments[-1], "value", None)
+        if op.name == "power" and isinstance(exponent, (int, float)):
             if exponent == 1:
                 return arguments[0]
             if exponent == 0:

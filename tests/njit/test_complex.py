@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from check import Cases, check, close, differences, flat, module
+from check import Cases, check, close, module
 
 import tapegrad as tg
 
@@ -164,7 +164,7 @@ def views(z):
 def products(a, b, v):
     c = a @ b.T
     d = np.dot(c, v) + v @ a
-    e = np.dot(d, v.conj())
+    e = np.dot(d, v.conj()) + np.vdot(v, d)
     return e.real + np.sum(np.abs(c)) + np.trace(a).imag
 
 
@@ -204,9 +204,9 @@ def chosen(x, z):
     w = z if x > 0.5 else complex(x, x)
     if abs(w) < 1.0:
         w = w * x
+        y = np.where(x > 0.0, w, z)
     else:
-        w = 1.0 / w
-    y = np.where(x > 0.0, w, z)
+        y = 1.0 / w
     t = (w, y, x)
     a, b, c = t
     return (a * b).imag * c
@@ -277,7 +277,13 @@ def layer(index, thickness, wavelength, cosine):
     return m
 
 
-@USED(np.array([100.0, 80.0, 60.0]), np.array([1.4 - 0.1j, 2.3 + 0j, 1.6 - 0.02j]), 500.0, 0.3, hvp=True)
+@USED(
+    np.array([100.0, 80.0, 60.0]),
+    np.array([1.4 - 0.1j, 2.3 + 0j, 1.6 - 0.02j]),
+    500.0,
+    0.3,
+    hvp=True,
+)
 def reflectance(thicknesses, indices, wavelength, angle):
     """Thin films, by the characteristic matrices of the layers."""
     total = np.eye(2).astype(np.complex128)
@@ -290,7 +296,7 @@ def reflectance(thicknesses, indices, wavelength, angle):
     return (r * r.conjugate()).real
 
 
-@USED(-0.7, 0.28, 40)
+@USED(-0.2, 0.1, 12)
 def escape(a, b, most):
     """How fast an iteration diverges."""
     z = 0j
@@ -323,7 +329,7 @@ def parallel(a, b):
     return a * b / (a + b)
 
 
-@USED(50.0, 1e-3, 2e-6, 2000.0)
+@USED(5.0, 1.3, 0.7, 0.4)
 def network(resistance, inductance, capacity, frequency):
     """The power that a network of impedances takes."""
     s = 2j * np.pi * frequency
@@ -391,3 +397,121 @@ def structure_factor(amplitudes, positions, q):
 @pytest.mark.parametrize("name", USED)
 def test_used(name):
     USED.check(name)
+
+
+# -- what is refused -------------------------------------------------------------------------------
+
+REFUSED = {
+    "order": "np.sort(z)[0].real", "largest": "np.max(z).real", "sign": "np.sign(z)[0].real",
+    "norm": "np.linalg.norm(z)", "spread": "np.std(z)", "choice": "np.maximum(z, 2.0 * z)[0].real",
+    "rounding": "np.round(z, 1)[0].real", "spectrum": "np.linalg.eigvals(np.outer(z, z))[0].real",
+    "eigenvalues": "np.linalg.eigvalsh(np.outer(z, z.conj()))[0]",
+    "vectors": "np.linalg.eigh(np.outer(z, z.conj()))[0][0]",
+    "singular": "np.linalg.svd(np.outer(z, z))[1][0]", "factor": "np.linalg.qr(np.outer(z, z))[1][0, 0].real",
+    "pseudoinverse": "np.linalg.pinv(np.outer(z, z))[0, 0].real",
+    "cholesky": "np.linalg.cholesky(np.outer(z, z.conj()))[0, 0].real",
+    "convolution": "np.convolve(z, z)[0].real", "list": "[z[0], z[1]][0].real",
+    "gradient": "slope(z[0]).real",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name):
+    """What has no rule for complex numbers is refused in both modes, by its line."""
+    f = module(
+        "import numpy as np, tapegrad as tg\n\n\n"
+        "@tg.njit\ndef inner(w):\n    return abs(w)\n\n\nslope = tg.grad(inner)\n\n\n"
+        f"@tg.njit\ndef f(z):\n    y = {REFUSED[name]}\n    return y\n"
+    )
+    for derivative in (tg.grad(f), lambda z: tg.jvp(f)(z, z)):
+        with pytest.raises(tg.TransformError, match="line 14") as caught:
+            derivative(Z.copy())
+        assert "tg.stop_gradient" in str(caught.value)
+
+
+@tg.njit
+def turned(z, x):
+    return z * np.exp(1j * x)
+
+
+@tg.njit
+def size(z, x):
+    return abs(turned(z, x)) + x
+
+
+def test_complex_results_have_no_gradient():
+    with pytest.raises(tg.TransformError, match="gradient is of one real number"):
+        tg.grad(turned)(0.3 + 0.1j, 0.2)
+    with pytest.raises(tg.TransformError, match="Jacobian is of real numbers"):
+        tg.jacobian(turned, 1)(0.3 + 0.1j, 0.2)
+    with pytest.raises(tg.TransformError, match="Jacobian is by real numbers"):
+        tg.jacobian(size, 0)(0.3 + 0.1j, 0.2)
+
+
+def test_tangents_have_the_type_of_the_argument():
+    with pytest.raises(tg.TransformError, match="x_dot is of type complex128"):
+        tg.jvp(size, 1)(0.3 + 0.1j, 0.2, 1j)
+    value, dot = tg.jvp(size, 0)(3.0 + 4.0j, 0.2, 1.0)
+    close([value, dot], [5.2, 0.6], 1e-12)
+
+
+def test_convention():
+    """The gradient by z = a + ib is dL/da + i dL/db; of |z|² that is 2z."""
+    close(tg.grad(squared)(1.5 - 2j), 3.0 - 4j, 1e-14)
+    assert tg.grad(size)(0j, 0.3) == 0.0  # where it has no derivative
+
+
+@tg.njit
+def squared(z):
+    return (z * z.conjugate()).real
+
+
+@tg.njit
+def power(x, z):
+    return np.sum(np.abs(x * z + np.exp(1j * x)) ** 2)
+
+
+def test_tensors():
+    """The gradients are those by tensors, and a call with tensors records them."""
+    found = tg.grad(power, (0, 1))(X, Z)
+    for function in (power.py_func, power):
+        x, z = tg.tensor(X, requires_grad=True), tg.tensor(Z, requires_grad=True)
+        function(x, z).backward()
+        for gradient, tensor in zip(found, (x, z), strict=True):
+            close(gradient, np.asarray(tensor.grad.numpy()), 1e-12)
+
+
+@tg.njit(verify=True)
+def cubed(z):
+    return z * z * z
+
+
+@cubed.defvjp
+def cubed_vjp(z, result, cotangent):
+    return (cotangent * np.conj(3.0 * z * z),)
+
+
+@tg.njit(verify=True)
+def wrong(z):
+    return z * z * z
+
+
+@wrong.defvjp
+def wrong_vjp(z, result, cotangent):
+    return (cotangent * 3.0 * z * z,)
+
+
+@tg.njit(verify=True)
+def of_cubed(z, x):
+    return abs(cubed(z) * x + z) + cubed(z).imag
+
+
+@tg.njit(verify=True)
+def of_wrong(z, x):
+    return abs(wrong(z) * x + z) + wrong(z).imag
+
+
+def test_rules_of_users():
+    check(of_cubed, 0.3 + 0.8j, 0.7, jvp=False)
+    with pytest.raises(tg.VerificationError, match="wrong_vjp"):
+        tg.grad(of_wrong)(0.3 + 0.8j, 0.7)
