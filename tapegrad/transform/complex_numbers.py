@@ -3,8 +3,8 @@
 The convention is that of conjugate Wirtinger derivatives, as for tensors (`tapegrad.ops.complex`):
 the cotangent of ``z = a + ib`` is ``dL/da + i dL/db`` for a real number L. So a holomorphic
 function passes on the cotangent times the conjugate of its derivative; what goes to a real operand
-is the real part of that. Tangents are complex as well, and are multiplied by the derivative itself. What
-leads from complex numbers to real ones has rules of its own here.
+is the real part of that. Tangents are complex as well, and are multiplied by the derivative itself.
+What leads from complex numbers to real ones has rules of its own here.
 
 Rules that are written for real numbers may be wrong for complex ones. So none is used that is not
 named here.
@@ -17,6 +17,7 @@ import cmath
 from typing import Any
 
 import numpy as np
+
 from tapegrad.transform.array_specs import SPECS
 from tapegrad.transform.callees import Stopped
 from tapegrad.transform.calls import Call

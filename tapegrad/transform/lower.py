@@ -371,16 +371,13 @@ class Lowering:
                 "cannot differentiate the store of tuples in a tuple; store the items"
             )
         target = self.fresh("t")
-        dtype = types.complex128 if any(map(self.is_complex, value.items)) else types.float64
-        self.types[target] = types.Array(dtype, 1, "C")
+        has_complex = any(is_complex(self.type_of(item)) for item in value.items)
+        kind = types.complex128 if has_complex else types.float64
+        self.types[target] = types.Array(kind, 1, "C")
         call = ast.Call(name("np.array"), [ast.List(value.items, ast.Load())], [])
         places = [((k,), item) for k, item in enumerate(value.items)]
         self.block.append(Let(target, call, self.line, rules.Literal(places, self)))
         return name(target)
-
-    def is_complex(self, atom: Atom) -> bool:
-        """Whether an atom is a complex number."""
-        return is_complex(self.type_of(atom))
 
     def let(self, let: Let) -> None:
         target, expr = let.target, let.expr

@@ -74,23 +74,23 @@ _CONSTANT_OPERATORS: dict[type, Any] = {
 # -- partials of ops that differ from those by real numbers ----------------------------------------
 
 
-def _arcsin(z):
+def _arcsin(z: Any) -> Any:
     return 1.0 / cos(z)
 
 
-def _arccos(z):
+def _arccos(z: Any) -> Any:
     return -1.0 / sin(z)
 
 
-def _arcsinh(z):
+def _arcsinh(z: Any) -> Any:
     return 1.0 / cosh(z)
 
 
-def _arccosh(z):
+def _arccosh(z: Any) -> Any:
     return 1.0 / sinh(z)
 
 
-def _power_by_exponent(z, x):
+def _power_by_exponent(z: Any, x: Any) -> Any:
     return where(x == 0.0, 0.0, z * log(x + 0j))
 
 
