@@ -166,7 +166,8 @@ def part_is_in(part: ast.expr, names: list[str]) -> bool:
 
 
 _ALWAYS_RIGHT = (
-    Addition, Alloc, Call, Conjugate, FromParts, Gather, Keep, Literal, Load, Part, Projection, Stopped,
+    Addition, Alloc, Call, Conjugate, FromParts, Gather, Keep, Literal, Load, Part, Projection,
+    Stopped,
 )  # fmt: skip
 
 

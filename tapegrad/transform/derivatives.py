@@ -129,8 +129,8 @@ class Pullback(Derivative):
         for result, seed in zip(instance.results(), kinds[len(own) :], strict=False):
             if holds_complex(seed) and not is_complex(instance.function.types[result]):
                 raise TransformError(
-                    f"a cotangent of {instance.function.name} is of type {seed}; it has the type of "
-                    f"the result, here {instance.function.types[result]}"
+                    f"a cotangent of {instance.function.name} is of type {seed}; it has the type "
+                    f"of the result, here {instance.function.types[result]}"
                 )
         return write_pullback(program, instance, list(self.numbers), self.seeds, self.returns)
 
@@ -405,8 +405,8 @@ class Jacobian(Composed):
         result = base.overloads[kinds].signature.return_type
         if holds_complex(result):
             raise TransformError(
-                f"the Jacobian is of real numbers; {base.py_func.__name__} returns {result}: return "
-                "real and imaginary parts, or use tg.jvp"
+                f"the Jacobian is of real numbers; {base.py_func.__name__} returns {result}: "
+                "return real and imaginary parts, or use tg.jvp"
             )
         if isinstance(result, types.BaseTuple) or not holds_real(result):
             raise TransformError(

@@ -108,6 +108,15 @@ def of_cmath(x, y, z):
     return total.real + 2.0 * total.imag + cmath.phase(total)
 
 
+@PROGRAMS(np.array([True, False, True, True]), X.copy(), Z.copy(), hvp=True)
+def choices(mask, x, z):
+    y = np.where(mask, z, x * 1j)
+    y[1:3] = x[:2]
+    y[mask] += z[mask] * 2.0
+    y[3] = x[3]
+    return np.sum(y * y).imag + np.sum(np.abs(y)) * x[0]
+
+
 @PROGRAMS(X.copy(), Z.copy(), 0.3, 0.2 - 0.7j, hvp=True)
 def broadcast(x, z, a, c):
     y = x * z + a * z - c * x + z / x + x / z + 1j * x
@@ -204,7 +213,7 @@ def chosen(x, z):
     w = z if x > 0.5 else complex(x, x)
     if abs(w) < 1.0:
         w = w * x
-        y = np.where(x > 0.0, w, z)
+        y = w + z
     else:
         y = 1.0 / w
     t = (w, y, x)
@@ -407,7 +416,8 @@ REFUSED = {
     "rounding": "np.round(z, 1)[0].real", "spectrum": "np.linalg.eigvals(np.outer(z, z))[0].real",
     "eigenvalues": "np.linalg.eigvalsh(np.outer(z, z.conj()))[0]",
     "vectors": "np.linalg.eigh(np.outer(z, z.conj()))[0][0]",
-    "singular": "np.linalg.svd(np.outer(z, z))[1][0]", "factor": "np.linalg.qr(np.outer(z, z))[1][0, 0].real",
+    "singular": "np.linalg.svd(np.outer(z, z))[1][0]",
+    "factor": "np.linalg.qr(np.outer(z, z))[1][0, 0].real",
     "pseudoinverse": "np.linalg.pinv(np.outer(z, z))[0, 0].real",
     "cholesky": "np.linalg.cholesky(np.outer(z, z.conj()))[0, 0].real",
     "convolution": "np.convolve(z, z)[0].real", "list": "[z[0], z[1]][0].real",
