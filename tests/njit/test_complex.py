@@ -256,7 +256,7 @@ def complex_result(z, x):
 @PROGRAMS(0.7, hvp=True)
 def carried(x):
     z = x
-    for k in range(4):
+    for _k in range(4):
         z = z * 1j + x
     return abs(z) + z.imag
 
@@ -272,7 +272,7 @@ def branches(x):
 
 @tg.njit
 def early(z, n):
-    for k in range(n):
+    for _k in range(n):
         z = z * z + 0.3
         if abs(z) > 1.5:
             return z, abs(z)
@@ -306,7 +306,7 @@ def buffers(z, x):
     a = z.copy()
     b = np.zeros_like(a)
     best = a
-    for k in range(3):
+    for _k in range(3):
         for j in range(a.size):
             b[j] = a[j] * a[(j + 1) % a.size] + x
         if abs(b[0]) < 10.0:
@@ -344,7 +344,7 @@ def fancy(i, x, z):
 def kept(x):
     y = np.zeros_like(x, dtype=np.complex128)
     total = 0.0
-    for k in range(3):
+    for _k in range(3):
         y = y * 1j + x
         y[0] = y[1] * x[0]
         w = np.exp(y)
