@@ -28,7 +28,7 @@ from tapegrad.transform.ir import (
     reads,
     walk,
 )
-from tapegrad.transform.kinds import is_array, is_real
+from tapegrad.transform.kinds import holds_complex, is_array, is_real
 
 
 @dataclass
@@ -41,6 +41,8 @@ class Scope:
         Its values are still there, as variables, when the reverse pass comes to it.
     stored
         Names that the forward pass puts onto the tape at the end of the block.
+    pairs
+        The parts that are there of complex numbers, which are put there so.
     """
 
     block: Block
@@ -51,6 +53,7 @@ class Scope:
     root: int  # position, in the function's body, of the statement it is part of
     own: set[str] = field(default_factory=set)
     stored: list[str] = field(default_factory=list)
+    pairs: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class Arrays:
@@ -229,7 +232,6 @@ _PASSING = {
     "add", "subtract", "multiply", "divide", "negative", "positive", "square", "sqrt", "power",
 }  # fmt: skip
 
-
 # ops that choose: what is not chosen is computed for nothing
 _CHOOSING = {
     "where", "maximum", "minimum", "fmax", "fmin", "at_least", "at_most", "clip", "relu",
@@ -251,6 +253,9 @@ def unused_at_times(function: Function, results: Iterable[str], vanishing: bool 
         if target not in known:
             found.add(target)
         sources.setdefault(target, set()).update(names)
+        if vanishing and holds_complex(function.types.get(target)):
+            # of the cotangent a real number takes the real part, which may be zero
+            found.update(n for n in names if not holds_complex(function.types.get(n)))
 
     for statement in walk(function.body):
         if isinstance(statement, Let):

@@ -2,6 +2,7 @@
 
 from tapegrad.transform.additions import *
 from tapegrad.transform.array_specs import ADDITIONS as ADDITIONS
+from tapegrad.transform.complex_functions import *
 from tapegrad.transform.decompositions import *
 from tapegrad.transform.elementwise import *
 from tapegrad.transform.linear_algebra import *

@@ -156,7 +156,7 @@ class Call(Rule):
         for result in self.results(let):
             kind = self.types.get(result, types.none)
             if is_real(kind) and not is_array(kind):
-                arguments.append(gen.bar(result) if result in gen.has else "0.0")
+                arguments.append(gen.bar(result) if result in gen.has else gen.zero(result))
         targets = [f"{n}_part" for n in scalars]
         targets = [f"{n}_{k}" for k, n in enumerate(targets)]
         if variant.uses_tape:

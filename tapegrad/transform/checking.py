@@ -325,7 +325,8 @@ def _whole(value: Any) -> tuple[Any, ...]:
 def _is_single(values: list[Any]) -> bool:
     """Whether any number is of single precision."""
     parts = [part for value in values for part in probes.parts(value)]
-    return any(probes.is_real(part) and np.asarray(part).dtype == np.float32 for part in parts)
+    single = (np.float32, np.complex64)
+    return any(probes.is_real(part) and np.asarray(part).dtype in single for part in parts)
 
 
 def _same(one: Any, other: Any, precision: float) -> bool:

@@ -306,7 +306,7 @@ def _along(
 
 def _seeds(given: list[Any], u: np.ndarray) -> list[Any]:
     """Return cotangents of the types of given ones, with other numbers."""
-    pieces = np.split(u, np.cumsum([np.size(seed) for seed in given])[:-1]) if given else []
+    pieces = np.split(u, np.cumsum([probes.size_of(s) for s in given])[:-1]) if given else []
     return [_numbers(seed, piece) for seed, piece in zip(given, pieces, strict=True)]
 
 
@@ -332,12 +332,23 @@ def _tangent(given: Any, value: Any, step: np.ndarray) -> Any:
 
 
 def _possible(given: Any, value: Any, step: np.ndarray) -> np.ndarray:
-    """Return a direction without fractions where a given tangent is an integer."""
-    whole = [
-        np.full(np.size(part), not probes.is_real(tangent))
+    """Return a direction without fractions where a given tangent is an integer.
+
+    Where one of a complex number is real, it has no imaginary part.
+    """
+    pairs = [
+        (tangent, part)
         for tangent, part in zip(probes.parts(given), probes.parts(value), strict=True)
         if probes.is_real(part)
     ]
+    whole = [np.full(probes.size_of(part), not probes.is_real(tangent)) for tangent, part in pairs]
+    missing = [
+        np.tile([False, not probes.is_complex(tangent)], np.size(part))
+        if probes.is_complex(part)
+        else np.zeros(np.size(part), bool)
+        for tangent, part in pairs
+    ]
+    step = np.where(np.concatenate(missing), 0.0, step)
     return np.where(np.concatenate(whole), np.sign(step) * np.ceil(np.abs(step)), step)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+from numba.core import types
+
 from tapegrad.transform.analysis import (
     Activity,
     Arrays,
@@ -17,9 +19,11 @@ from tapegrad.transform.analysis import (
 )
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.ir import Block, Function, name, names_in, replace_names
+from tapegrad.transform.kinds import holds_complex, is_complex, zero_text
 from tapegrad.transform.printer import Writer, show
 
 BAR = "_bar"
+_MODULES = {"np", "math", "arrays", "runtime", "ops"}
 
 
 # those that are written for the dimensions of what they add; numba takes long for the general one
@@ -83,6 +87,7 @@ class Cotangents:
         self.renamed: dict[str, str] = {}  # cotangents that have another name for a while
         self.scale = ""  # what contributions to the outside are multiplied by
         self.starts: list[str] = []  # what the reverse code of the function begins with
+        self.has_complex = any(map(holds_complex, self.types.values()))
         check_known(function, self.activity)
 
     def refuse(self, what: str, line: int) -> None:
@@ -101,6 +106,33 @@ class Cotangents:
     def bar(self, identifier: str) -> str:
         """Return the cotangent of a number."""
         return self.renamed.get(identifier, identifier + self.suffix)
+
+    def zero(self, identifier: str) -> str:
+        """Return the text of the cotangent zero of a number."""
+        return zero_text(self.types.get(identifier, types.float64))
+
+    def projected(self, target: str, text: str) -> str:
+        """Return what is added to a cotangent: of complex numbers the real part, if that is real.
+
+        The cotangent of a real number is the derivative by it alone (`complex_numbers`).
+        """
+        if not self.has_complex or is_complex(self.types[target]):
+            return text
+        whole = ast.parse(text, mode="eval").body
+        if isinstance(whole, ast.Attribute) and whole.attr in ("real", "imag"):
+            return text
+        nodes = list(ast.walk(whole))
+        parts = [n.value for n in nodes if isinstance(n, ast.Constant)]
+        names = {n.id for n in nodes if isinstance(n, ast.Name)} - _MODULES
+        if not any(map(self._may_be_complex, names)):
+            if not any(isinstance(part, complex) for part in parts):
+                return text
+        return f"{text}.real" if text.isidentifier() else f"({text}).real"
+
+    def _may_be_complex(self, identifier: str) -> bool:
+        """Whether a name of a value or cotangent may stand for a complex number, or for several."""
+        kind = self.types.get(identifier, self.types.get(identifier.removesuffix(self.suffix)))
+        return kind is None or holds_complex(kind)
 
     def read(self, node: Any) -> None:
         """Note the primal values that an expression reads."""
@@ -136,6 +168,7 @@ class Cotangents:
             sign = "-"
         else:
             text = show(ast.BinOp(name(g), ast.Mult(), factor))
+        text = self.projected(target, text)
         bar = self.bar(target)
         if target in self.scope.own and target not in self.has:
             self.has.add(target)
@@ -150,6 +183,8 @@ class Cotangents:
     def add_array(self, target: str, g: ast.expr, ndim: int = -1) -> None:
         """Add an array of some dimensions to the cotangent of an array that was broadcast."""
         self.read(g)
+        projected = self.projected(target, show(g))
+        g = g if projected == show(g) else name(projected)
         function = f"arrays.add_{ndim}_to_{self.types[target].ndim}"
         if function not in _ADDITIONS:
             function = "arrays.add_to"
@@ -159,6 +194,7 @@ class Cotangents:
         """Add to an element of the cotangent of an array."""
         self.read(index)
         place = ast.Subscript(name(self.shadow(array)), index, ast.Load())
+        g = self.projected(array, g)
         if self.scale:
             g = f"{self.scale} * {g}"
         self.writer(f"{show(place)} += {g}")

@@ -16,7 +16,7 @@ from tapegrad.kernels import native
 from tapegrad.transform.analysis import leaf_names
 from tapegrad.transform.base import Derivative
 from tapegrad.transform.errors import TransformError
-from tapegrad.transform.kinds import holds_real, is_array
+from tapegrad.transform.kinds import holds_complex, holds_real, is_array, is_complex, is_real
 from tapegrad.transform.program import (
     Instance,
     Program,
@@ -111,7 +111,8 @@ def check_numbers(
             name = instance.function.params[number]
             raise TransformError(
                 f"argument {number} ({name}) of {base.py_func.__name__} has type {kinds[number]}; "
-                "derivatives are by floats and arrays of floats: pass a float, or astype(float)"
+                "derivatives are by floats and complex numbers, and arrays of them: pass a float, "
+                "or astype(float)"
             )
 
 
@@ -137,6 +138,12 @@ class Pullback(Derivative):
         check_numbers(self.base, self.numbers, own, instance)
         if not self.seeds:
             self._check_result(instance)
+        for result, seed in zip(instance.results(), kinds[len(own) :], strict=False):
+            if holds_complex(seed) and not is_complex(instance.function.types[result]):
+                raise TransformError(
+                    f"a cotangent of {instance.function.name} is of type {seed}; it has the type "
+                    f"of the result, here {instance.function.types[result]}"
+                )
         return write_pullback(program, instance, list(self.numbers), self.seeds, self.returns)
 
     def _check_result(self, instance: Instance) -> None:
@@ -153,6 +160,13 @@ class Pullback(Derivative):
             raise TransformError(
                 f"the gradient is of one number, and {function.name} returns {what}; use "
                 "tg.jacobian or tg.jvp",
+                function.source,
+                function.source.tree.lineno,
+            )
+        if is_complex(function.types[results[0]]):
+            raise TransformError(
+                f"the gradient is of one real number, and {function.name} returns a complex one; "
+                "return its real part, imaginary part or absolute value, or use tg.jvp",
                 function.source,
                 function.source.tree.lineno,
             )
@@ -196,7 +210,7 @@ def _is_tangent(kind: Any, tangent: Any) -> bool:
         return (
             isinstance(tangent, types.Array)
             and tangent.ndim == kind.ndim
-            and isinstance(tangent.dtype, types.Float)
+            and isinstance(tangent.dtype, type(kind.dtype) if is_real(kind) else types.Float)
         )
     if isinstance(kind, types.BaseTuple):
         return (
@@ -204,6 +218,8 @@ def _is_tangent(kind: Any, tangent: Any) -> bool:
             and len(kind) == len(tangent)
             and all(map(_is_tangent, kind, tangent))
         )
+    if isinstance(tangent, types.Complex):
+        return is_complex(kind)
     return isinstance(tangent, (types.Float, types.Integer))
 
 
@@ -321,6 +337,11 @@ class Jacobian(Composed):
         return found
 
     def text(self, name: str, names: list[str], kinds: tuple[Any, ...]) -> str:
+        if any(holds_complex(kinds[number]) for number in self.numbers):
+            raise TransformError(
+                "the Jacobian is by real numbers; write the function with real and imaginary parts "
+                "as two arguments, or use tg.jvp"
+            )
         for number in self.numbers:
             if isinstance(kinds[number], types.BaseTuple) or not holds_real(kinds[number]):
                 raise TransformError(
@@ -329,6 +350,11 @@ class Jacobian(Composed):
                 )
         base = self.base
         result = result_kind(base, kinds)
+        if holds_complex(result):
+            raise TransformError(
+                f"the Jacobian is of real numbers; {base.py_func.__name__} returns {result}: "
+                "return real and imaginary parts, or use tg.jvp"
+            )
         if isinstance(result, types.BaseTuple) or not holds_real(result):
             raise TransformError(
                 "the Jacobian is of a float or an array of floats; "

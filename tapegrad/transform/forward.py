@@ -13,7 +13,7 @@ from tapegrad.transform import printer, rules
 from tapegrad.transform.analysis import Activity, Arrays, check_known, unused_suffix
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.ir import Block, Function, If, Let, Loop, Store, name, replace_names
-from tapegrad.transform.kinds import is_array, is_real
+from tapegrad.transform.kinds import is_array, is_real, zero_text
 from tapegrad.transform.printer import Writer, show
 
 DOT = "_dot"
@@ -81,7 +81,8 @@ class Forward:
         self.writer(f"{target}{self.suffix} = {show(expr)}")
 
     def zero(self, identifier: str) -> str:
-        return f"np.zeros_like({identifier})" if is_array(self.types[identifier]) else "0.0"
+        kind = self.types[identifier]
+        return f"np.zeros_like({identifier})" if is_array(kind) else zero_text(kind)
 
     def tangent(self, atom: ast.expr | None) -> str:
         """Return the tangent of an atom, zero if it has none."""

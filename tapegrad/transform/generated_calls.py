@@ -8,6 +8,7 @@ from typing import Any
 from numba.core import types
 
 from tapegrad.transform.ir import Let, defined, name
+from tapegrad.transform.kinds import is_real
 from tapegrad.transform.printer import show
 from tapegrad.transform.rules import Rule, real_names
 
@@ -68,7 +69,7 @@ class Keep(Rule):
 
     def _is_real_array(self, identifier: str) -> bool:
         kind = self.types.get(identifier)
-        return isinstance(kind, types.Array) and isinstance(kind.dtype, types.Float)
+        return isinstance(kind, types.Array) and is_real(kind)
 
     def written(self) -> list[str]:
         """Return the tape."""

@@ -61,7 +61,7 @@ class Keeping(Cotangents):
             visit(identifier)
         for identifier in stored:
             self.want(identifier)
-        scope.stored = list(stored)
+        scope.stored = self.in_parts(scope, stored)
         self.write_pops(scope, writer)
         if self.is_reserved(scope):
             outer[scope.statement.trips] = None
@@ -72,6 +72,29 @@ class Keeping(Cotangents):
                 bar = statement.target + self.suffix
                 writer(f"{bar} = {show(self.shadow_of(statement, statement.target))}")
         return outer
+
+    def in_parts(self, scope: Scope, stored: dict[str, None]) -> list[str]:
+        """Return what is kept, where complex numbers are kept as their two parts."""
+        found: list[str] = []
+        for identifier in stored:
+            kind = self.types[identifier]
+            if not isinstance(kind, types.Complex):
+                found.append(identifier)
+                continue
+            parts = tuple(self.part(identifier, text) for text in ("real", "imag"))
+            for part in parts:
+                self.types[part] = kind.underlying_float
+            scope.pairs[identifier] = parts
+            found += parts
+        return found
+
+    def part(self, identifier: str, text: str) -> str:
+        """Return an unused name for a part of a complex number."""
+        number, found = 0, f"{identifier}_{text}"
+        while found in self.types:
+            number += 1
+            found = f"{identifier}_{text}_{number}"
+        return found
 
     def reads_again(self, maker: Any) -> list[str]:
         """Return what has to be there to compute a statement again."""
@@ -174,6 +197,8 @@ class Keeping(Cotangents):
                 else:
                     self.refuse_keeping(identifier, kind)
                 writer(f"{identifier} = {text}")
+        for identifier, (real, imag) in scope.pairs.items():
+            writer(f"{identifier} = complex({real}, {imag})")  # of the precision of the parts
 
     def kept_as(self, identifier: str) -> str:
         """Return the expression of the type that an array has on the tape."""
@@ -218,6 +243,9 @@ class Keeping(Cotangents):
         stored = scope.stored
         arrays = [n for n in stored if is_array(self.types[n])]
         numbers = [n for n in stored if n not in arrays]
+        for identifier, (real, imag) in scope.pairs.items():
+            writer(f"{real} = {identifier}.real")
+            writer(f"{imag} = {identifier}.imag")
         if numbers:
             reserved = self.is_reserved(scope)
             if not reserved:

@@ -1,4 +1,8 @@
-"""What numba's types say of derivatives: which values are real, and which are arrays."""
+"""What numba's types say of derivatives: which values have one, and which are arrays.
+
+Real here is what consists of real numbers that change continuously: floats, complex numbers, and
+arrays of these. Integers and truth values are not.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +17,29 @@ def is_array(kind: Any) -> bool:
 
 
 def is_real(kind: Any) -> bool:
-    """Whether a numba type is a float, or an array of floats: what has a derivative."""
-    return isinstance(kind.dtype if is_array(kind) else kind, types.Float)
+    """Whether a numba type is a float or complex number, or an array of these."""
+    return isinstance(kind.dtype if is_array(kind) else kind, (types.Float, types.Complex))
+
+
+def is_complex(kind: Any) -> bool:
+    """Whether a numba type is a complex number, or an array of complex numbers."""
+    return isinstance(kind.dtype if is_array(kind) else kind, types.Complex)
+
+
+def holds_complex(kind: Any) -> bool:
+    """Whether a numba type is or holds complex numbers (None: it does not)."""
+    if isinstance(kind, types.BaseTuple):
+        return any(map(holds_complex, kind))
+    return kind is not None and is_complex(kind)
+
+
+def zero_text(kind: Any) -> str:
+    """Return the text of a zero of a type of numbers."""
+    return "0j" if is_complex(kind) else "0.0"
 
 
 def holds_real(kind: Any) -> bool:
-    """Whether a numba type is or holds floats (None: it does not)."""
+    """Whether a numba type is or holds floats or complex numbers (None: it does not)."""
     if isinstance(kind, types.BaseTuple):
         return any(map(holds_real, kind))
     return kind is not None and is_real(kind)

@@ -16,7 +16,7 @@ from tapegrad.transform.ir import (
     defined,
     name,
 )
-from tapegrad.transform.kinds import is_array, is_real
+from tapegrad.transform.kinds import holds_complex, is_array, is_real
 from tapegrad.transform.printer import Writer, show
 from tapegrad.transform.shadows import Shadows
 
@@ -43,7 +43,8 @@ class Loops(Shadows):
         def before() -> None:
             for c in live:
                 assert isinstance(c.next, ast.Name)
-                self.writer(f"{self.bar(c.next.id)} = {self.bar(c.phi)}")
+                text = self.projected(c.next.id, self.bar(c.phi))
+                self.writer(f"{self.bar(c.next.id)} = {text}")
                 self.has.add(c.next.id)
 
         code, outward = self.combined(scope, before, lambda: None)
@@ -105,7 +106,7 @@ class Loops(Shadows):
                     == 1
                 )
                 seed = self.bar(c.next.id) if direct else f"{c.phi}_next{self.suffix}"
-                self.writer(f"{seed} = {self.bar(c.phi)}")
+                self.writer(f"{seed} = {self.projected(c.next.id, self.bar(c.phi))}")
                 seeds.append((c.next.id, seed, direct))
             for target, seed, direct in seeds:
                 if direct:
@@ -116,7 +117,7 @@ class Loops(Shadows):
         def after() -> None:
             for c in going:
                 if c.phi not in self.has:
-                    self.writer(f"{self.bar(c.phi)} = 0.0")
+                    self.writer(f"{self.bar(c.phi)} = {self.zero(c.phi)}")
 
         if self.is_recurrence(loop, going):
             code, outward = self.recurrence(scope, going[0])
@@ -125,7 +126,7 @@ class Loops(Shadows):
         if not code.lines and not going:
             return
         for c in going:
-            start = self.bar(c.out) if c.out in self.has else "0.0"
+            start = self.bar(c.out) if c.out in self.has else self.zero(c.out)
             self.writer(f"{self.bar(c.phi)} = {start}")
         self.prepare(dict.fromkeys(outward))
         if self.is_reserved(scope):
@@ -189,6 +190,7 @@ class Loops(Shadows):
             going[0].next.id in made
             and len(made) == len(loop.body)
             and not any(is_array(self.types.get(target)) for target in made)
+            and not any(holds_complex(self.types.get(target)) for target in made)
             and all(isinstance(let.rule, plain) for let in loop.body)
             and any(
                 isinstance(let.rule, rules.Elementary)

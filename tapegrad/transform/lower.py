@@ -37,7 +37,7 @@ from tapegrad.transform.ir import (
     name,
     walk,
 )
-from tapegrad.transform.kinds import holds_real, is_array, is_real
+from tapegrad.transform.kinds import holds_real, is_array, is_complex, is_real
 from tapegrad.transform.normalize import INPLACE, OPERATORS
 from tapegrad.transform.stand_ins import has_stand_in
 
@@ -108,9 +108,9 @@ class Lowering:
         """Return a result in which floats that are constants have names."""
         if isinstance(value, Structure):
             return Structure(value.type, [self.named_numbers(item) for item in value.items])
-        if isinstance(value, ast.Constant) and isinstance(value.value, float):
+        if isinstance(value, ast.Constant) and isinstance(value.value, (float, complex)):
             target = self.fresh("result")
-            self.types[target] = types.float64
+            self.types[target] = self.type_of(value)
             self.block.append(Let(target, value, self.line, rules.Passive(True)))
             return name(target)
         return value
@@ -297,6 +297,8 @@ class Lowering:
             return value
         if isinstance(kind, types.Float):
             return constant(0.0)
+        if isinstance(kind, types.Complex):
+            return constant(0j)
         if isinstance(kind, types.Boolean):
             return constant(False)
         if isinstance(kind, types.Integer):
@@ -375,7 +377,9 @@ class Lowering:
                 "cannot differentiate the store of tuples in a tuple; store the items"
             )
         target = self.fresh("t")
-        self.types[target] = types.Array(types.float64, 1, "C")
+        has_complex = any(is_complex(self.type_of(item)) for item in value.items)
+        kind = types.complex128 if has_complex else types.float64
+        self.types[target] = types.Array(kind, 1, "C")
         call = ast.Call(name("np.array"), [ast.List(value.items, ast.Load())], [])
         places = [((k,), item) for k, item in enumerate(value.items)]
         self.block.append(Let(target, call, self.line, rules.Literal(places, self)))

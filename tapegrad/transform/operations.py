@@ -59,9 +59,14 @@ _CHANGING = ("sort", "partition", "fill", "resize", "put", "itemset", "byteswap"
 
 def find(lowering: Any, expr: ast.expr, kind: Any) -> Rule:
     """Return the rule of an expression over atoms, whose value has the given type."""
+    from tapegrad.transform import complex_numbers
     from tapegrad.transform.calls import Call
 
-    found = _find(lowering, expr, kind)
+    if complex_numbers.is_involved(lowering, expr, kind):
+        found = complex_numbers.rule_of(lowering, expr, kind) or _find(lowering, expr, kind)
+        found = complex_numbers.checked(lowering, expr, kind, found)
+    else:
+        found = _find(lowering, expr, kind)
     held = [n for n in names_in(expr) if isinstance(lowering.types.get(n), _CONTAINERS)]
     if held and isinstance(found, Call):
         return Unknown(found.inputs(), f"a call that is given {held[0]!r}, a list, set or dict")
@@ -123,6 +128,8 @@ def _find(lowering: Any, expr: ast.expr, kind: Any) -> Rule:
                 return Passive(True)
             if expr.attr == "real" and is_real(base_kind):
                 return View(base.id)
+        elif isinstance(base_kind, types.Float) and expr.attr in ("real", "imag"):
+            return Linear(base, False, lowering) if expr.attr == "real" else Step(False)
         if isinstance(base_kind, types.ClassInstanceType):
             found = callees.of_instance(lowering, base, expr.attr, False)
             if found is not None:

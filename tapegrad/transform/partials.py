@@ -8,6 +8,7 @@ worked out, so that the partial of ``x ** 2`` is ``2.0 * x``.
 from __future__ import annotations
 
 import ast
+import cmath
 import copy
 import functools
 import inspect
@@ -15,13 +16,16 @@ import math
 import operator
 import textwrap
 import types
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from tapegrad.ops import elementwise, piecewise, special  # noqa: F401 (declare the ops)
+from tapegrad.ops.elementwise import cos, cosh, log, sin, sinh
 from tapegrad.ops.kinds import COMPOSITES, Elementwise
 from tapegrad.ops.op import TABLE, Rule
+from tapegrad.ops.piecewise import where
 from tapegrad.transform.scalars import SCALARS, Scalar
 
 # where Python's math module has another name than the op
@@ -37,6 +41,11 @@ _MATH_NAMES = {
     "pow": "power",
     "lgamma": "gammaln",
 }
+
+_CMATH = (
+    "exp", "log", "log10", "sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
+    "tanh", "asinh", "acosh", "atanh",
+)  # fmt: skip
 
 BINARY = {
     ast.Add: "add",
@@ -62,6 +71,39 @@ _CONSTANT_OPERATORS: dict[type, Any] = {
 }
 
 
+# -- partials of ops that differ from those by real numbers ----------------------------------------
+
+
+def _arcsin(z: Any) -> Any:
+    return 1.0 / cos(z)
+
+
+def _arccos(z: Any) -> Any:
+    return -1.0 / sin(z)
+
+
+def _arcsinh(z: Any) -> Any:
+    return 1.0 / cosh(z)
+
+
+def _arccosh(z: Any) -> Any:
+    return 1.0 / sinh(z)
+
+
+def _power_by_exponent(z: Any, x: Any) -> Any:
+    return where(x == 0.0, 0.0, z * log(x + 0j))
+
+
+# by the result, which tells on which branch of the function it is
+COMPLEX: dict[tuple[str, str], Rule] = {
+    ("arcsin", "x"): _arcsin,
+    ("arccos", "x"): _arccos,
+    ("arcsinh", "x"): _arcsinh,
+    ("arccosh", "x"): _arccosh,
+    ("power", "y"): _power_by_exponent,
+}
+
+
 @functools.cache
 def elementary() -> dict[Any, Elementwise | Scalar]:
     """Return the elementwise ops by the functions that a numba function may call for them."""
@@ -80,6 +122,8 @@ def elementary() -> dict[Any, Elementwise | Scalar]:
         same = TABLE.get(op_name)
         if isinstance(same, Elementwise):
             found[getattr(math, identifier)] = same
+    for identifier in _CMATH:
+        found[getattr(cmath, identifier)] = TABLE[_MATH_NAMES.get(identifier, identifier)]
     others = {
         abs: "absolute",
         pow: "power",
@@ -98,7 +142,11 @@ def elementary() -> dict[Any, Elementwise | Scalar]:
 
 
 def partial(
-    op: Elementwise | Scalar, argument: str, atoms: dict[str, ast.expr], whole: bool
+    op: Elementwise | Scalar,
+    argument: str,
+    atoms: dict[str, ast.expr],
+    whole: bool,
+    is_complex: Callable[[ast.expr], bool] | None = None,
 ) -> ast.expr:
     """Return a partial derivative as an expression.
 
@@ -112,10 +160,14 @@ def partial(
         What stands for the op's arguments and its output ``z``.
     whole
         The expression is of arrays: choices are ``np.where``.
+    is_complex
+        Where operands or the result are complex, what tells which expressions are.
     """
     rule = op.rules[argument]
+    if is_complex is not None:
+        rule = COMPLEX.get((op.name, argument), rule)
     body = copy.deepcopy(_body(rule))
-    return _Fold(rule.__globals__, atoms, whole).visit(body)
+    return _Fold(rule.__globals__, atoms, whole, is_complex).visit(body)
 
 
 @functools.cache
@@ -152,10 +204,17 @@ def called(op: Elementwise | Scalar, whole: bool) -> str:
 class _Fold(ast.NodeTransformer):
     """Replaces names, works out constants, and spells ops for numba."""
 
-    def __init__(self, scope: dict[str, Any], atoms: dict[str, ast.expr], whole: bool) -> None:
+    def __init__(
+        self,
+        scope: dict[str, Any],
+        atoms: dict[str, ast.expr],
+        whole: bool,
+        is_complex: Callable[[ast.expr], bool] | None,
+    ) -> None:
         self.scope = scope
         self.atoms = atoms
         self.whole = whole
+        self.is_complex = is_complex
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         if node.id in self.atoms:
@@ -190,7 +249,9 @@ class _Fold(ast.NodeTransformer):
             one = ast.Constant(1.0)
             inverse: ast.expr = ast.BinOp(one, ast.Div(), right)
             if not self.whole:
-                inverse = ast.Call(ast.Name("runtime.inverse", ast.Load()), [right], [])
+                real = self.is_complex is None or not self.is_complex(right)
+                text = "runtime.inverse" if real else "arrays.complex_inverse"
+                inverse = ast.Call(ast.Name(text, ast.Load()), [right], [])
             if isinstance(left, ast.Constant) and left.value == 1.0:
                 return inverse
             return ast.BinOp(left, ast.Mult(), inverse)
@@ -214,8 +275,8 @@ class _Fold(ast.NodeTransformer):
             if not self.whole:
                 return ast.IfExp(*arguments)
             return ast.Call(ast.Name("np.where", ast.Load()), arguments, [])
-        if op.name == "power" and isinstance(arguments[1], ast.Constant):
-            exponent = arguments[1].value
+        exponent = getattr(arguments[-1], "value", None)
+        if op.name == "power" and isinstance(exponent, (int, float)):
             if exponent == 1:
                 return arguments[0]
             if exponent == 0:

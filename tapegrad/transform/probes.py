@@ -1,7 +1,7 @@
 """Arguments and results as vectors of real numbers: copies, directions and random state of checks.
 
 A value is a number, an array, a (named) tuple of values, or anything else. Its real parts, in
-order, are the elements of one vector of float64.
+order, are the elements of one vector of float64; a complex number is two of them.
 """
 
 from __future__ import annotations
@@ -21,10 +21,27 @@ def parts(value: Any) -> list[Any]:
 
 
 def is_real(part: Any) -> bool:
-    """Whether a part has a derivative: floats and arrays of floats."""
+    """Whether a part has a derivative: floats, complex numbers, and arrays of these."""
     if isinstance(part, np.ndarray):
-        return part.dtype.kind == "f"
-    return isinstance(part, (float, np.floating))
+        return part.dtype.kind in "fc"
+    return isinstance(part, (float, complex, np.inexact))
+
+
+def is_complex(part: Any) -> bool:
+    """Whether a part is a complex number, or an array of them."""
+    return np.asarray(part).dtype.kind == "c"
+
+
+def size_of(part: Any) -> int:
+    """Return how many real numbers a part consists of."""
+    return int(np.size(part)) * (2 if is_complex(part) else 1)
+
+
+def _numbers(part: Any) -> np.ndarray:
+    """Return the real numbers of a part."""
+    if is_complex(part):
+        return np.array(part, np.complex128).ravel().view(np.float64)
+    return np.asarray(part, np.float64).ravel()
 
 
 def rebuilt(value: tuple[Any, ...], items: list[Any]) -> Any:
@@ -58,7 +75,12 @@ def _array(like: np.ndarray) -> np.ndarray:
 def vector(value: Any, like: Any = None) -> np.ndarray:
     """Return the real parts of a value, or those of it that belong to real parts of another."""
     pairs = zip(parts(value), parts(value if like is None else like), strict=True)
-    found = [np.asarray(one, np.float64).ravel() for one, other in pairs if is_real(other)]
+    found = []
+    for one, other in pairs:
+        if is_real(other):
+            # a real tangent of a complex number is one without imaginary part
+            same = is_complex(one) or not is_complex(other)
+            found.append(_numbers(one if same else np.asarray(one) + 0j))
     return np.concatenate([*found, np.zeros(0)])
 
 
@@ -73,7 +95,7 @@ def moved(value: Any, step: np.ndarray) -> Any:
 
 
 def _pieces(value: Any, numbers: np.ndarray) -> list[np.ndarray]:
-    sizes = [np.size(part) for part in parts(value) if is_real(part)]
+    sizes = [size_of(part) for part in parts(value) if is_real(part)]
     return np.split(numbers, np.cumsum(sizes)[:-1]) if sizes else []
 
 
@@ -85,6 +107,8 @@ def _with_numbers(value: Any, pieces: Any, zeros: bool) -> Any:
             return copied(value)
         return np.zeros_like(value) if isinstance(value, np.ndarray) else type(value)(0)
     piece = next(pieces)
+    if is_complex(value):
+        piece = np.ascontiguousarray(piece).view(np.complex128)
     if not isinstance(value, np.ndarray):
         return type(value)(piece[0])
     found = _array(value)
@@ -113,7 +137,7 @@ def direction(value: Any, draw: np.random.Generator) -> np.ndarray:
     found = [np.zeros(0)]
     for part in parts(value):
         if is_real(part):
-            numbers = np.asarray(part, np.float64).ravel()
+            numbers = _numbers(part)
             finite = np.isfinite(numbers)
             sizes = np.abs(np.where(finite, numbers, 0.0))
             largest = sizes.max(initial=0.0) or 1.0

@@ -15,7 +15,7 @@ from tapegrad.transform.expressions import RESERVED
 from tapegrad.transform.forward import Forward
 from tapegrad.transform.inference import infer
 from tapegrad.transform.ir import Function, Let, Structure, leaves_of, name, walk
-from tapegrad.transform.kinds import holds_instance, is_array, is_real
+from tapegrad.transform.kinds import holds_instance, is_array, is_real, zero_text
 from tapegrad.transform.lower import Lowering
 from tapegrad.transform.normalize import normalize
 from tapegrad.transform.printer import Writer, show
@@ -420,8 +420,8 @@ def write_split(
     leaves = instance.leaves()
     if same:
         whole = [leaf for leaf in leaves if is_array(function.types.get(leaf))]
-        for dtype in {function.types[leaf].dtype for leaf in whole}:
-            arrays.unite([leaf for leaf in whole if function.types[leaf].dtype == dtype])
+        for dtype in {elements(function.types[leaf]) for leaf in whole}:
+            arrays.unite([leaf for leaf in whole if elements(function.types[leaf]) == dtype])
     inputs = [leaf for leaf, active in zip(leaves, variant.active, strict=True) if active]
     given = [leaf for leaf in inputs if is_array(function.types[leaf])]
     results = instance.results()
@@ -457,7 +457,7 @@ def write_split(
     parameters = [*function.params, *shadows, *(seed for _, seed in seeds), *tape]
     writer.open(f"def {variant.reverse_name}({', '.join(parameters)}):")
     for leaf in scalars:
-        writer(f"{gen.bar(leaf)} = 0.0")
+        writer(f"{gen.bar(leaf)} = {gen.zero(leaf)}")
     writer.extend(code)
     found = [gen.bar(leaf) for leaf in scalars] + tape[1:]
     writer(f"return {', '.join(found)}" if found else "return None")
@@ -472,6 +472,11 @@ def write_split(
     found = [show_result(function), *(n + gen.suffix for n in returned), *tape]
     writer(f"return {', '.join(found)}")
     program.write(writer.text(), instance.dispatcher)
+
+
+def elements(kind: Any) -> Any:
+    """Return the type of numbers that an array consists of; complex ones have two real parts."""
+    return getattr(kind.dtype, "underlying_float", kind.dtype)
 
 
 def seed_name(function: Function, position: int) -> str:
@@ -515,7 +520,7 @@ def write_pullback(
     gen = Reverse(program, function, instance.arrays, inputs, results, split=False)
     given = [leaf for leaf in inputs if is_array(function.types[leaf])]
     gen.begin(given, [])
-    gen.starts = [f"{gen.bar(leaf)} = 0.0" for leaf in inputs if leaf not in given]
+    gen.starts = [f"{gen.bar(leaf)} = {gen.zero(leaf)}" for leaf in inputs if leaf not in given]
     entry = program.fresh(f"{function.name}_{'pullback' if seeds else 'gradient'}")
     parameters = list(function.params)
     if seeds:
@@ -565,10 +570,10 @@ def gradient_text(value: Any, inputs: list[str], function: Function, bar_of: Any
         assert isinstance(leaf, ast.Name)
         kind = function.types[leaf.id]
         if leaf.id not in inputs:
-            return ast.Constant(0.0) if not is_array(kind) else name(f"np.zeros_like({leaf.id})")
+            return name(f"np.zeros_like({leaf.id})" if is_array(kind) else zero_text(kind))
         bar = name(bar_of(leaf.id))
-        if kind == types.float32:
-            return ast.Call(name("np.float32"), [bar], [])
+        if kind in (types.float32, types.complex64):
+            return ast.Call(name(f"np.{kind}"), [bar], [])
         return bar
 
     return show(value.build(convert) if isinstance(value, Structure) else convert(value))

@@ -16,7 +16,7 @@ from tapegrad.autograd.function import Function
 from tapegrad.frames import RuleFrame, Wanted
 from tapegrad.modes import MODE, PLAIN
 from tapegrad.saved import restore, save
-from tapegrad.tape.aval import AVALS, DTYPE_CODES
+from tapegrad.tape.aval import AVALS, DIFFERENTIABLE, DTYPE_CODES
 from tapegrad.tape.code import OPS, PythonOp
 from tapegrad.tape.layout import (
     KIND_PRODUCTS,
@@ -34,7 +34,7 @@ from tapegrad.transform import derivatives
 from tapegrad.transform.analysis import Activity, leaf_names
 from tapegrad.transform.errors import TransformError
 
-_REAL = (float, np.floating, np.ndarray)
+_REAL = (float, np.floating, complex, np.complexfloating, np.ndarray)
 
 
 def has_tensors(args: tuple[Any, ...]) -> bool:
@@ -57,7 +57,7 @@ def record(function: Any, *args: Any, **kwargs: Any) -> Any:
             f"{name}: got a tuple of tensors; pass the tensors as arguments of their own, or one "
             "tensor"
         )
-    if not MODE.special or MODE.way() == PLAIN:
+    if (not MODE.special or MODE.way() == PLAIN) and not any(map(_is_complex, args)):
         active = tuple(k for k, a in enumerate(args) if isinstance(a, Tensor) and _is_active(a))
         values = tuple(map(_plain, args))
         if active:
@@ -71,6 +71,10 @@ def record(function: Any, *args: Any, **kwargs: Any) -> Any:
 
 def _is_active(tensor: Tensor) -> bool:
     return tensor._own is not None and tensor.dtype in DTYPE_CODES
+
+
+def _is_complex(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.dtype.kind == "c"
 
 
 # -- functions of one number as the result: their gradient comes with the value -------------------
@@ -168,7 +172,7 @@ class Recorded(Function):
         """Compute the values."""
         values = [_plain(a) for a in args]
         positions = tuple(
-            k for k, a in enumerate(args) if isinstance(a, Tensor) and a.dtype in DTYPE_CODES
+            k for k, a in enumerate(args) if isinstance(a, Tensor) and a.dtype in DIFFERENTIABLE
         )
         facts = _facts(function, tuple(map(numba.typeof, values)), positions)
         _check_changed(function, facts, positions)

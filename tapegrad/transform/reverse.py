@@ -116,7 +116,7 @@ class Reverse(Loops):
             if target in self.has:
                 continue
             if target in self.scope.own:
-                self.writer(f"{self.bar(target)} = 0.0")
+                self.writer(f"{self.bar(target)} = {self.zero(target)}")
                 self.has.add(target)
             else:
                 self.outward[target] = None

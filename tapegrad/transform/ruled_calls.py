@@ -115,7 +115,7 @@ class Ruled(ForwardRuled):
             kind = self.types.get(node.id, types.none)
             if is_array(kind):
                 return gen.shadow(node.id)
-            return gen.bar(node.id) if is_real(kind) and node.id in gen.has else "0.0"
+            return gen.bar(node.id) if is_real(kind) and node.id in gen.has else gen.zero(node.id)
 
         found = f"cotangents_{gen.number()}"
         gen.write(f"{found} = {self.vjp}({', '.join([*arguments, cotangent(pattern)])})")

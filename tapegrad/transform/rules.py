@@ -18,7 +18,7 @@ from numba.core import types
 
 from tapegrad.ops.kinds import Elementwise
 from tapegrad.transform.ir import Let, name, names_in, replace_names
-from tapegrad.transform.kinds import is_real
+from tapegrad.transform.kinds import is_complex, is_real
 from tapegrad.transform.partials import partial
 from tapegrad.transform.printer import show
 
@@ -87,6 +87,17 @@ class Rule:
 
 def _call(function: str, *arguments: ast.expr) -> ast.expr:
     return ast.Call(name(function), list(arguments), [])
+
+
+def conjugate(expr: ast.expr, whole: bool) -> ast.expr:
+    """Return the expression of the conjugate of a number or of an array."""
+    if isinstance(expr, ast.UnaryOp) and isinstance(expr.op, ast.USub):
+        return ast.UnaryOp(expr.op, conjugate(expr.operand, whole))
+    if isinstance(expr, ast.Constant):
+        return ast.Constant(expr.value.conjugate())
+    if whole:
+        return ast.Call(name("np.conj"), [expr], [])
+    return ast.Call(ast.Attribute(expr, "conjugate", ast.Load()), [], [])
 
 
 def real_names(atoms: Atoms, lowering: Any) -> list[str]:
@@ -175,6 +186,7 @@ class Elementary(Rule):
         self.fresh = whole
         self.cheap = whole or is_arithmetic(op, operands)
         self.types = lowering.types
+        self.is_complex = False  # whether operands or the result are
         self._inputs = real_names(operands, lowering)
 
     def inputs(self) -> list[str]:
@@ -188,7 +200,20 @@ class Elementary(Rule):
         op = self.op
         atoms = {"z": self.read(name(result))}
         atoms.update(zip(op.arguments, map(self.read, self.operands), strict=True))
-        return partial(op, op.arguments[position], atoms, self.whole)
+        test = self.may_be_complex if self.is_complex else None
+        return partial(op, op.arguments[position], atoms, self.whole, test)
+
+    def may_be_complex(self, expr: ast.expr) -> bool:
+        """Whether an expression of operands and the result may be complex."""
+        nodes = list(ast.walk(expr))
+        if any(isinstance(n, ast.Constant) and isinstance(n.value, complex) for n in nodes):
+            return True
+        kinds = {n: self.types.get(n) for n in names_in(expr)}
+        # copies that were kept have names that are not known here
+        return any(
+            is_complex(kind) if kind is not None else n in self.kept.values()
+            for n, kind in kinds.items()
+        )
 
     def terms(self, gen: Any, let: Let) -> Any:
         """Yield every active operand with its partial."""
@@ -201,10 +226,12 @@ class Elementary(Rule):
         for position, operand, factor in self.terms(gen, let):
             if isinstance(factor, ast.Constant) and factor.value == 0:
                 continue
+            if self.is_complex and self.may_be_complex(factor):
+                factor = conjugate(factor, self.whole)
             if not self.whole:
                 g = gen.bar(let.target)
                 if self.is_guarded(gen, let.target, position, factor):
-                    product = _call("runtime.product", name(g), factor)
+                    product = _call(self.product_name(), name(g), factor)
                     gen.add(operand, show(product), _ONE, factor)
                 else:
                     gen.add(operand, g, factor)
@@ -231,7 +258,8 @@ class Elementary(Rule):
         if self.op.name == "divide" and position == 0:
             return False  # the quotient is infinite as well
         if self.op.name == "power" and isinstance(self.operands[1], ast.Constant):
-            return self.operands[1].value < 1
+            exponent = self.operands[1].value
+            return isinstance(exponent, complex) or exponent < 1
         return True
 
     def product(self, position: int, g: ast.expr, factor: ast.expr) -> ast.expr:
@@ -240,9 +268,14 @@ class Elementary(Rule):
         What was not used passes nothing on, whatever its derivative is there.
         """
         if self.is_singular(position, factor):
-            function = "arrays.product_of_elements" if self.whole else "runtime.product"
-            return _call(function, g, factor)
+            return _call(self.product_name(), g, factor)
         return _product(g, factor)
+
+    def product_name(self) -> str:
+        """Return the function of generated code for a product of which one factor may be 0."""
+        if self.whole:
+            return "arrays.product_of_elements"
+        return "arrays.complex_product" if self.is_complex else "runtime.product"
 
     def push(self, gen: Any, let: Let) -> None:
         if self.whole and self.op.name == "where":
@@ -254,8 +287,7 @@ class Elementary(Rule):
         for position, operand, factor in self.terms(gen, let):
             dot: ast.expr = name(gen.dot(operand))
             if self.op.name in _VANISHING:
-                function = "arrays.product_of_elements" if self.whole else "runtime.product"
-                term: ast.expr = _call(function, factor, dot)
+                term: ast.expr = _call(self.product_name(), factor, dot)
             else:
                 term = self.product(position, dot, factor)
             read.update([operand, *names_in(factor)])
@@ -390,12 +422,22 @@ class Whole(Rule):
     def contents(self, let: Let) -> list[str]:
         return [*names_in(let.expr), let.target]
 
-    def _call(self, function: Any, special: dict[str, ast.expr], let: Let) -> ast.expr:
-        values = {key: self.read(atom) for key, atom in self.operands.items()}
-        values = {**values, "z": self.read(name(let.target)), **special}
+    def _call(
+        self, function: Any, special: dict[str, ast.expr], let: Let, is_pull: bool
+    ) -> ast.expr:
+        values = {**self.operands, "z": name(let.target)}
+        values = {key: self.value(atom, is_pull) for key, atom in values.items()} | special
         code = function.py_func.__code__
         reads = code.co_varnames[: code.co_argcount]
         return _call(f"arrays.{function.py_func.__name__}", *(values[n] for n in reads))
+
+    def value(self, atom: ast.expr, is_pull: bool) -> ast.expr:
+        """Return what a derivative reads for an operand: in reverse mode the conjugate."""
+        found = self.read(atom)
+        kind = self.types.get(atom.id) if isinstance(atom, ast.Name) else None
+        if is_pull and kind is not None and is_complex(kind):
+            return conjugate(found, isinstance(kind, types.Array))
+        return found
 
     def refuse_unknown(self, gen: Any, let: Let, argument: str) -> None:
         """Raise the error for an argument by which no derivative is known."""
@@ -417,7 +459,7 @@ class Whole(Rule):
                 self.refuse_unknown(gen, let, argument)
             whole = isinstance(self.types[atom.id], types.Array)
             bar = {f"{argument}_bar": name(gen.shadow(atom.id))} if whole else {}
-            call = self._call(function, {"g": name(g), **bar}, let)
+            call = self._call(function, {"g": name(g), **bar}, let, True)
             if whole:
                 gen.line(call)
             else:
@@ -433,7 +475,7 @@ class Whole(Rule):
             function = self.spec.push.get(argument)
             if function is None:
                 self.refuse_unknown(gen, let, argument)
-            term = self._call(function, {f"{argument}_dot": name(gen.dot(atom.id))}, let)
+            term = self._call(function, {f"{argument}_dot": name(gen.dot(atom.id))}, let, False)
             found = term if found is None else ast.BinOp(found, ast.Add(), term)
         gen.set_dot(let, found)
 

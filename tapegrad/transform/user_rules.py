@@ -191,10 +191,10 @@ def _tests(found: Any, like: Any, path: str, what: str, zero: bool) -> Iterator[
     zero
         Whether the number 0 stands for an array of zeros.
     """
-    from tapegrad.transform.lower import holds_real, is_array
+    from tapegrad.transform.lower import holds_real, is_array, is_complex
 
     found, like = types.unliteral(found), types.unliteral(like)
-    number = isinstance(found, (types.Float, types.Integer))
+    number = isinstance(found, (types.Float, types.Integer, types.Complex))
     if not holds_real(like):
         return
     if isinstance(like, types.BaseTuple):
@@ -208,7 +208,7 @@ def _tests(found: Any, like: Any, path: str, what: str, zero: bool) -> Iterator[
         elif (
             not isinstance(found, types.Array)
             or found.ndim != like.ndim
-            or not isinstance(found.dtype, types.Float)
+            or not isinstance(found.dtype, types.Complex if is_complex(like) else types.Float)
         ):
             raise _TypesDifferError(f"{what} is {_words(found)}; it must be {_words(like)}")
         else:
@@ -216,7 +216,7 @@ def _tests(found: Any, like: Any, path: str, what: str, zero: bool) -> Iterator[
                 f"found{path}.shape != like{path}.shape",
                 f"it gives {what} another shape than that has",
             )
-    elif not number:
+    elif not number or (isinstance(found, types.Complex) and not is_complex(like)):
         raise _TypesDifferError(f"{what} is {_words(found)}; it must be a number")
 
 
@@ -226,6 +226,6 @@ def _words(kind: Any) -> str:
         return f"an array of {kind.dtype} with {kind.ndim} dimension{'s' * (kind.ndim != 1)}"
     if isinstance(kind, types.BaseTuple):
         return f"a tuple of {len(kind)}"
-    if isinstance(kind, (types.Float, types.Integer)):
+    if isinstance(kind, types.Number):
         return f"a number ({kind})"
     return str(kind)

@@ -20,10 +20,14 @@ TOLERANCE = {np.dtype(np.float64): 2e-8, np.dtype(np.float32): 3e-3}
 
 
 def is_real(value):
-    """Whether an argument has a derivative: floats, arrays of floats, tuples that hold one."""
+    """Whether an argument has a derivative: real and complex numbers, arrays, tuples with one."""
     if isinstance(value, tuple):
         return any(map(is_real, value))
-    return np.asarray(value).dtype.kind == "f"
+    return np.asarray(value).dtype.kind in "fc"
+
+
+def is_complex(value):
+    return np.asarray(value).dtype.kind == "c"
 
 
 def rebuild(value, items):
@@ -45,12 +49,14 @@ def copied(value):
 
 
 def flat(value):
-    """All real numbers of a value, in one vector of doubles."""
+    """All real numbers of a value, in one vector of doubles; complex ones are two."""
     if isinstance(value, tuple):
         parts = [flat(item) for item in value]
         return np.concatenate([*parts, np.zeros(0)])
     if not is_real(value):
         return np.zeros(0)
+    if is_complex(value):
+        return np.array(value, np.complex128).ravel().view(np.float64)
     return np.array(value, np.float64).ravel()
 
 
@@ -73,6 +79,8 @@ def moved(value, step):
         return rebuild(value, items)
     if not is_real(value):
         return value
+    if is_complex(value):
+        step = np.ascontiguousarray(step).view(np.complex128)
     if isinstance(value, np.ndarray):
         found = copied(value)
         found += step.reshape(value.shape).astype(value.dtype)
@@ -99,7 +107,8 @@ def scaled(value, factor):
 def precision(args):
     """The coarsest type of the real arguments."""
     kinds = [np.asarray(item).dtype for value in args for item in leaves(value) if is_real(item)]
-    return np.dtype(np.float32) if np.dtype(np.float32) in kinds else np.dtype(np.float64)
+    single = any(kind in (np.float32, np.complex64) for kind in kinds)
+    return np.dtype(np.float32 if single else np.float64)
 
 
 def leaves(value):
@@ -156,7 +165,8 @@ def same_structure(found, like):
         if is_real(like):
             assert found.shape == like.shape and found.dtype == like.dtype
     elif is_real(like):
-        assert isinstance(found, (float, np.floating))
+        kinds = (complex, np.complexfloating) if is_complex(like) else (float, np.floating)
+        assert isinstance(found, kinds)
 
 
 def check(f, *args, argnums=None, tensors=False, jvp=True, hvp=False, tolerance=None):
@@ -186,7 +196,7 @@ def check(f, *args, argnums=None, tensors=False, jvp=True, hvp=False, tolerance=
     plain = [copied(a) for a in args]
     expected = f(*plain)
     given = [copied(a) for a in args]
-    scalar = not isinstance(expected, (tuple, np.ndarray))
+    scalar = not isinstance(expected, (tuple, np.ndarray)) and not is_complex(expected)
     found = ()
     if scalar:
         value, found = tg.value_and_grad(f, argnums)(*given)

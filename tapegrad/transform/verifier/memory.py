@@ -161,6 +161,8 @@ _REDUCTIONS = frozenset(
         "vdot",
     ]
 )
+_OF_NUMBERS = frozenset(["conjugate", "imag", "real"])  # complex numbers have them as well
+_NUMBER_CALLS = frozenset(["complex_inverse", "complex_product", "direction", "turn"])
 _SAME = frozenset(["tuple", "list", "enumerate", "zip", "reversed"])  # what hands on arrays
 _BAR = re.compile(r"_bar\d*$")
 
@@ -275,14 +277,20 @@ class Memory:
 
     def _evidence(self, node: ast.AST) -> None:
         if isinstance(node, (ast.Subscript, ast.Attribute)) and isinstance(node.value, ast.Name):
-            self.arrays.add(node.value.id)
+            if not isinstance(node, ast.Attribute) or node.attr not in _OF_NUMBERS:
+                self.arrays.add(node.value.id)
         elif isinstance(node, ast.Call):
             summary = self.summaries.get(called(node) or "")
             module = module_call(node)
             for position, argument in enumerate(node.args):
                 if isinstance(argument, ast.Name) and (
                     (summary is not None and position in summary.arrays)
-                    or (module is not None and module[0] == "arrays" and position == 0)
+                    or (
+                        module is not None
+                        and module[0] == "arrays"
+                        and position == 0
+                        and module[1] not in _NUMBER_CALLS
+                    )
                     or (module is not None and module[1] == "push_array" and position == 2)
                 ):
                     self.arrays.add(argument.id)

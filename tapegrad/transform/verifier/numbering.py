@@ -93,6 +93,7 @@ class Numbering:
         self.is_complete = True  # the needs of all functions that it calls are known
         self.memory = Memory(self.codes, summaries, self.cotangents)
         self.numbers: dict[Any, int] = {}
+        self.parts: dict[int, tuple[str, int]] = {}  # of complex numbers: which, and of what
         self.joins: dict[int, tuple[int, int | None, int | None]] = {}
         self.facts: dict[int, bool] = {}
         self.canon: dict[str, int] = {}
@@ -190,8 +191,15 @@ class Numbering:
             return self.number("item", *parts, self.version(self.memory.shared(node.value)))
         if isinstance(node, ast.Attribute):
             base = self.handle if node.attr in SHAPE else self.value
-            return self.number("attribute", node.attr, base(node.value))
+            of = base(node.value)
+            found = self.number("attribute", node.attr, of)
+            if node.attr in ("real", "imag"):
+                self.parts[found] = (node.attr, of)
+            return found
         if isinstance(node, ast.Call):
+            whole = self.joined(node)
+            if whole is not None:
+                return whole
             if not self.is_pure(node):
                 for argument in node.args:
                     self.value(argument)
@@ -209,6 +217,13 @@ class Numbering:
                 else:
                     parts.append(type(one).__name__ if isinstance(one, ast.AST) else repr(one))
         return self.number(type(node).__name__, *parts)
+
+    def joined(self, node: ast.Call) -> int | None:
+        """Return the number of the complex number that is put together of its own parts."""
+        if called(node) != "complex" or len(node.args) != 2:
+            return None
+        (one, real), (two, imag) = (self.parts.get(self.value(a), ("", -1)) for a in node.args)
+        return real if (one, two) == ("real", "imag") and real == imag else None
 
     def is_pure(self, node: ast.Call) -> bool:
         """Whether a call returns the same for the same arguments."""
