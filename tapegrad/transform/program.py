@@ -98,6 +98,7 @@ class Program:
         self.variants: dict[Any, Variant] = {}
         self.tangents: dict[Any, str] = {}
         self.texts: list[str] = []
+        self.unwritten: list[str] = []  # forward functions that nobody calls, for the verifier
         self.statics: dict[str, Any] = {}
         self.origins: dict[str, Any] = {}  # how each of them is found in another process
         self.taken: set[str] = set(RESERVED)
@@ -406,8 +407,6 @@ def write_split(
     found = [gen.bar(leaf) for leaf in scalars] + tape[1:]
     writer(f"return {', '.join(found)}" if found else "return None")
     program.texts.append(writer.text())
-    if not (variant.uses_tape or returned):
-        return
     writer = Writer()
     parameters = [*function.params, *(shadows if variant.takes_shadows else []), *tape]
     writer.open(f"def {variant.forward_name}({', '.join(parameters)}):")
@@ -415,7 +414,8 @@ def write_split(
     gen.write_forward(writer, function.body)
     found = [show_result(function), *(n + gen.suffix for n in returned), *tape]
     writer(f"return {', '.join(found)}")
-    program.texts.append(writer.text())
+    is_called = variant.uses_tape or returned
+    (program.texts if is_called else program.unwritten).append(writer.text())
 
 
 def seed_name(function: Function, position: int) -> str:

@@ -85,8 +85,7 @@ class Keeping(Numbering):
         for place in needs.params:
             if place < len(call.args) and self.in_reverse:
                 self.version(self.memory.shared(call.args[place]))
-        forward = FORWARD.search(REVERSE.sub(r"_forward\1", function))
-        has_forward = forward is not None and REVERSE.sub(r"_forward\1", function) in self.summaries
+        has_forward = self.has_forward(function)
         given = self.primal_arguments(call)
         if has_forward:
             count = self.common(function)
@@ -104,6 +103,11 @@ class Keeping(Numbering):
         wanted = {of: self.state.contents.get(of, -1) for of in classes}
         if found and not any(self.suits(one, wanted, needs) for one in found):
             raise self.wrong("an array was written since the forward code called this", node)
+
+    def has_forward(self, function: str) -> bool:
+        """Whether the forward code calls the forward half of a reverse function."""
+        forward = self.summaries.get(REVERSE.sub(r"_forward\1", function))
+        return forward is not None and forward.is_called
 
     def common(self, function: str) -> int:
         """Return how many arguments the forward and the reverse function have in common."""

@@ -69,7 +69,7 @@ _FRESH_METHODS = frozenset(
         "var",
     ]
 )
-_VIEWS = frozenset(
+VIEWS = frozenset(
     [
         "array_split",
         "asanyarray",
@@ -181,6 +181,8 @@ class Summary:
         For every leaf of what it returns its class, if it is an array; None if that is not known.
     classes
         The class of every parameter that is an array, by position.
+    is_called
+        Whether any function of the module calls it.
     """
 
     params: list[str]
@@ -188,6 +190,7 @@ class Summary:
     writes: frozenset[int] = frozenset()
     results: tuple[str | None, ...] | None = None
     classes: dict[int, str] = field(default_factory=dict)
+    is_called: bool = False
 
 
 class Memory:
@@ -336,7 +339,7 @@ class Memory:
         if not isinstance(node, ast.Call):
             return []
         module = module_call(node)
-        if module is not None and module[1] not in _VIEWS:
+        if module is not None and module[1] not in VIEWS:
             return []
         if module is None and isinstance(node.func, ast.Attribute):
             if node.func.attr in _FRESH_METHODS:
@@ -391,6 +394,11 @@ def summaries_of(codes: list[Code]) -> dict[str, Summary]:
             found[code.name] = _summary(code, found)
         if found == before:
             break
+    for code in codes:
+        for node in code.uses:
+            summary = found.get(called(node) or "")
+            if summary is not None:
+                summary.is_called = True
     return found
 
 

@@ -48,6 +48,7 @@ class Turned:
     breaks: list[tuple[set[str], tuple[Item, ...]]] = field(default_factory=list)
     counted: dict[str, int] = field(default_factory=dict)
     is_claimed: bool = True
+    node: ast.stmt | None = None
 
 
 @dataclass
@@ -102,6 +103,7 @@ class Numbering:
         self.loops: dict[int, Turned] = {}
         self.by_index: dict[str, Turned] = {}
         self.by_count: dict[int, Turned] = {}
+        self.turnings: dict[int, Turned] = {}  # what loops of reverse code turn round
         self.path: tuple[int, ...] = ()
         self.frames: list[Turned | None] = []  # the loops that are being passed through ...
         self.tapes: list[Tape] = []  # ... and the tape in each

@@ -109,6 +109,7 @@ class Turning(Keeping):
         elif isinstance(node, ast.For):
             self.value(node.iter)
         frame = Turned(len(self.loops), self.path, index, self.new(), bounds, values, trips)
+        frame.node = node
         self.loops[frame.number] = frame
         if index is not None and index not in ("_", "turn"):
             self.by_index[index] = frame
@@ -255,6 +256,7 @@ class Turning(Keeping):
             raise error
 
     def reverse_loop(self, node: ast.For, loop: Turned) -> None:
+        self.turnings[id(node)] = loop
         names, classes = self.changed(node)
         outer, outer_tape = self.state, self.tape
         items: list[Item] = []

@@ -16,6 +16,7 @@ import ast
 
 from tapegrad.transform.verifier import memory as of_memory
 from tapegrad.transform.verifier import tape as of_tape
+from tapegrad.transform.verifier.adjoint import compare
 from tapegrad.transform.verifier.code import (
     Code,
     called,
@@ -64,6 +65,7 @@ def verify_values(codes: list[Code]) -> None:
     summaries = of_memory.summaries_of(codes)
     needs: dict[str, Needs] = {}
     pairs = pairs_of([code for code in codes if not TANGENT.search(code.name)])
+    differentiated: set[str] = set()
     for _ in range(2):
         is_complete = True
         for forward, code in pairs:
@@ -72,6 +74,8 @@ def verify_values(codes: list[Code]) -> None:
                 needs[code.name] = checked.run()
                 Contributions(checked.codes, checked.cotangents).run()
                 Order(checked.codes, checked.cotangents, checked.memory).run()
+                if not checked.is_lenient:
+                    compare(checked, differentiated)
                 is_complete = is_complete and checked.is_complete
         if is_complete:
             return
