@@ -235,7 +235,8 @@ class Derivative(Recording):
             shown = ", ".join(f"{name}={value!r}" for name, value in given.items())
             text = "\n\n".join(f"@numba.njit({shown})\n{part}" for part in program.texts)
             if checking.is_on(self):
-                verify(text, (*store.namespace({}), *program.statics), program.unwritten)
+                given = (*store.namespace({}), *program.statics)
+                verify(text, given, program.unwritten, program.primals)
             about = {"entry": entry, "cache": kept, "statics": recipe.write(program)}
             if not fingerprint.complete:
                 key = native.fingerprint(key.encode(), repr((id(self), id(program))).encode())

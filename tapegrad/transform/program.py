@@ -17,7 +17,7 @@ from tapegrad.transform.ir import Function, Structure, leaves_of, name
 from tapegrad.transform.kinds import is_array, is_real
 from tapegrad.transform.lower import Lowering
 from tapegrad.transform.normalize import normalize
-from tapegrad.transform.printer import Writer, show
+from tapegrad.transform.printer import Writer, show, write_block
 from tapegrad.transform.reverse import Reverse
 from tapegrad.transform.source import Source
 
@@ -98,7 +98,10 @@ class Program:
         self.variants: dict[Any, Variant] = {}
         self.tangents: dict[Any, str] = {}
         self.texts: list[str] = []
-        self.unwritten: list[str] = []  # forward functions that nobody calls, for the verifier
+        # for the verifier: forward functions that nobody calls, and, by the names of functions,
+        # the functions that they are made from
+        self.unwritten: list[str] = []
+        self.primals: dict[str, str] = {}
         self.statics: dict[str, Any] = {}
         self.origins: dict[str, Any] = {}  # how each of them is found in another process
         self.taken: set[str] = set(RESERVED)
@@ -414,6 +417,7 @@ def write_split(
     gen.write_forward(writer, function.body)
     found = [show_result(function), *(n + gen.suffix for n in returned), *tape]
     writer(f"return {', '.join(found)}")
+    program.primals[variant.forward_name] = show_primal(function, variant.forward_name)
     is_called = variant.uses_tape or returned
     (program.texts if is_called else program.unwritten).append(writer.text())
 
@@ -429,6 +433,15 @@ def show_result(function: Function) -> str:
     if isinstance(result, Structure):
         return show(result.build(lambda leaf: leaf))
     return show(result)
+
+
+def show_primal(function: Function, identifier: str) -> str:
+    """Return the text of a function in normal form, by another name."""
+    writer = Writer()
+    writer.open(f"def {identifier}({', '.join(function.params)}):")
+    write_block(writer, function.body)
+    writer(f"return {show_result(function)}")
+    return writer.text()
 
 
 def write_pullback(
@@ -495,6 +508,7 @@ def write_pullback(
     grads = [gradient_text(instance.params[k], inputs, function, gen.bar) for k in params]
     if uses_tape:
         writer("runtime.give_tape(tape)")
+    program.primals[entry] = show_primal(function, entry)
     gradient = grads[0] if returns.endswith("gradient") else f"({', '.join(grads)},)"
     value = f"{show_result(function)}, " if returns.startswith("value") else ""
     writer(f"return {value}{gradient}")

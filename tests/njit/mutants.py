@@ -210,9 +210,13 @@ class Subject:
     text: str
     given: tuple
     uncalled: list
+    primals: dict
     namespace: dict
     entry: str
     points: list
+
+    def verify(self, text):
+        verify(text, self.given, self.uncalled, self.primals)
 
 
 class Refused(Exception):
@@ -238,11 +242,11 @@ def subject_of(name, f, argnums, points):
     finally:
         for (module, attribute, _), value in zip(changes, before, strict=True):
             setattr(module, attribute, value)
-    text, given, uncalled = seen[-1]
+    text, given, uncalled, primals = seen[-1]
     namespace = dict(Interpreter().module(inner.py_func.__globals__))
     namespace["runtime"] = Runtime(namespace["runtime"])
     entry = inner.py_func.__name__
-    return Subject(name, text, tuple(given), list(uncalled), namespace, entry, points)
+    return Subject(name, text, tuple(given), list(uncalled), dict(primals), namespace, entry, points)
 
 
 def fixed_subjects(names=PROGRAMS):
@@ -379,12 +383,12 @@ class Judgement:
         right = run(subject, ast.parse(subject.text))
         if right is None or not all(np.isfinite(part).all() for part in right):
             return
-        verify(subject.text, subject.given, subject.uncalled)
+        subject.verify(subject.text)
         self.programs += 1
         for change in mutants(tree, draw, count):
             text = ast.unparse(tree)
             try:
-                verify(text, subject.given, subject.uncalled)
+                subject.verify(text)
                 refused = False
             except InternalError:
                 refused = True

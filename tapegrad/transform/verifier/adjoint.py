@@ -10,7 +10,6 @@ another order or not cleared leads to other cotangents of the arguments.
 from __future__ import annotations
 
 import ast
-import functools
 import re
 from typing import Any
 
@@ -27,7 +26,7 @@ from tapegrad.transform.verifier.events import (
     joined,
 )
 from tapegrad.transform.verifier.linear import ONE, ZERO, Map, negative, product, total
-from tapegrad.transform.verifier.memory import SHAPE, SHAPE_CALLS
+from tapegrad.transform.verifier.memory import SHAPE, SHAPE_CALLS, added_to
 from tapegrad.transform.verifier.walk import Abandoned, Choices, Static, Walk
 
 _SEED = re.compile(r"g_seed\d*_\d+$")
@@ -78,6 +77,8 @@ class Adjoint(Walk):
                     names[param] = Handle(Memory()) if param in self.arrays else Number(param)
                 elif _SEED.match(param):
                     self.numbers[param] = self.maps.of("seed", param)
+        for name in self.facts.outside:
+            names[name] = Handle(Memory())
         results: list[str] = []
         for place, code in enumerate(codes):
             self.code = code
@@ -230,7 +231,8 @@ class Adjoint(Walk):
                 return value
             if isinstance(value, Helper):
                 return self.edge(value.event, [(0, value.value)], target, sign, statement)
-            if is_part or not stem or (stem, target) in self.facts.copies:
+            is_copy = self.facts.is_copy(stem, target)
+            if (is_copy and sign) or is_part or not stem:
                 if not sign:
                     raise self.wrong("a factor where the cotangent goes on as it is", statement)
                 return value if sign > 0 else negative(value)
@@ -251,8 +253,8 @@ class Adjoint(Walk):
         if text in ("0.0", "-0.0"):
             return ZERO
         if text == "1.0":
-            if any((other + "_slope") in self.slopes for other, of in self.facts.copies if of == target):
-                return ONE
+            if self.frame.outer is not None:
+                return ONE  # of a recurrence, whose slope is computed
             self.seeds.append((target, ONE))
             return ONE
         raise self.wrong(f"it adds what is no cotangent to that of {target}", statement)
@@ -265,6 +267,7 @@ class Adjoint(Walk):
         if operand is None:
             what = f"{target} is no operand of what made the value whose cotangent goes to it"
             raise self.wrong(what, statement)
+        event.taken.update(place for place, _ in values)
         count = event.used.get(target, 0)
         event.used[target] = count + 1
         found = ZERO
@@ -436,7 +439,7 @@ class Adjoint(Walk):
             if module is not None and module[1] == "give_tape":
                 return
             raise self.wrong("a call that no pass knows", node)
-        position = _target(module[1])
+        position = added_to(module)
         first = call.args[position]
         handle = self.handle(first)
         if handle is None or not isinstance(first, ast.Name):
@@ -581,18 +584,6 @@ class Adjoint(Walk):
                 self.facts.differentiated.add(event.function)
                 return event
         return None
-
-
-@functools.cache
-def _target(function: str) -> int:
-    """Return which argument of a function is the array that it adds to."""
-    from tapegrad.transform import arrays
-
-    _, is_pull, argument = function.partition("_pull_")
-    if not is_pull:
-        return 0
-    code = getattr(arrays, function).py_func.__code__
-    return list(code.co_varnames[: code.co_argcount]).index(f"{argument}_bar")
 
 
 def _is_tape(node: ast.expr) -> bool:

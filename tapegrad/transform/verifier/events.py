@@ -89,6 +89,8 @@ class Event:
         The elements that a store writes, with whether what was there is lost.
     used
         How often the reverse code added to the cotangents of the operands, by names.
+    taken
+        The places of the results whose cotangents were.
     joined
         Whether the cotangents of all results are first brought together, as calls do.
     passed
@@ -101,6 +103,7 @@ class Event:
     stored: Handle | None = None
     is_lost: bool = True
     used: dict[str, int] = field(default_factory=dict)
+    taken: set[int] = field(default_factory=set)
     joined: bool = False
     function: str = ""
     arguments: tuple[Hashable, ...] = ()
@@ -208,6 +211,8 @@ class Expected:
             elif count < 0:
                 count = event.used.get(name, 0)
             for place, g in enumerate(found):
+                if event.taken and place not in event.taken and not event.joined:
+                    continue  # the derivative by this result is zero
                 for k in range(count):
                     self.add(operand.value, product(weight(self.maps, event, place, name, k), g))
 

@@ -9,6 +9,7 @@ for their result, are taken to write nothing and to return arrays of their own.
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -39,7 +40,7 @@ SHAPE_CALLS = frozenset(
         "zeros_like",
     ]
 )
-_FRESH_METHODS = frozenset(
+FRESH_METHODS = frozenset(
     [
         "all",
         "any",
@@ -165,6 +166,25 @@ _SAME = frozenset(["tuple", "list", "enumerate", "zip", "reversed"])  # what han
 _BAR = re.compile(r"_bar\d*$")
 
 
+@functools.cache
+def added_to(function: tuple[str, str]) -> int:
+    """Return which argument of a function is the array that it adds to; -1 if there is none."""
+    module, name = function
+    if module != "arrays":
+        return -1
+    _, is_pull, argument = name.partition("_pull_")
+    if not is_pull:
+        return 0
+    from tapegrad.transform import arrays
+
+    found = getattr(arrays, name, None)
+    if found is None:
+        return -1
+    code = found.py_func.__code__
+    params = list(code.co_varnames[: code.co_argcount])
+    return params.index(f"{argument}_bar") if f"{argument}_bar" in params else -1
+
+
 @dataclass
 class Summary:
     """What a caller has to know of a function.
@@ -285,7 +305,7 @@ class Memory:
             for position, argument in enumerate(node.args):
                 if isinstance(argument, ast.Name) and (
                     (summary is not None and position in summary.arrays)
-                    or (module is not None and module[0] == "arrays" and position == 0)
+                    or (module is not None and added_to(module) == position)
                     or (module is not None and module[1] == "push_array" and position == 2)
                 ):
                     self.arrays.add(argument.id)
@@ -342,7 +362,7 @@ class Memory:
         if module is not None and module[1] not in VIEWS:
             return []
         if module is None and isinstance(node.func, ast.Attribute):
-            if node.func.attr in _FRESH_METHODS:
+            if node.func.attr in FRESH_METHODS:
                 return []
             return [*self.shared(node.func.value), *(n for a in node.args for n in self.shared(a))]
         if module is None and called(node) not in _SAME:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from tapegrad.transform.errors import InternalError
 from tapegrad.transform.verifier.code import Code, functions_of
 from tapegrad.transform.verifier.definedness import Definedness
+from tapegrad.transform.verifier.primal import check_primal
 from tapegrad.transform.verifier.values import verify_values
 
 
 def verify(
-    module_text: str, functions: Iterable[str], uncalled: Iterable[str] = ()
+    module_text: str,
+    functions: Iterable[str],
+    uncalled: Iterable[str] = (),
+    primals: Mapping[str, str] | None = None,
 ) -> None:
     r"""Refuse a generated module that is not right.
 
@@ -26,6 +30,9 @@ def verify(
     uncalled
         Texts of forward functions that the module does without, because the functions that they
         are made from do the same: what the reverse functions of the module belong to.
+    primals
+        By the names of functions with forward code the texts of the functions that they are made
+        from, in the same language.
 
     Raises
     ------
@@ -50,6 +57,9 @@ def verify(
         codes += functions_of(text)
     try:
         _check(codes, functions)
+        by_name = {code.name: code for code in codes}
+        for name, text in (primals or {}).items():
+            check_primal(by_name[name], functions_of(text)[0])
     except _LOST as error:
         what = f"the verifier cannot follow it ({type(error).__name__}: {error})"
         raise InternalError(what, codes[-1].name, 1, codes[-1].lines[0]) from error

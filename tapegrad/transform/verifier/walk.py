@@ -26,7 +26,7 @@ from tapegrad.transform.verifier.code import (
 from tapegrad.transform.verifier.cotangents import TAPE
 from tapegrad.transform.verifier.events import Event, Handle, Memory, Number, Operand, Value
 from tapegrad.transform.verifier.linear import Maps
-from tapegrad.transform.verifier.memory import SHAPE, VIEWS, results_of
+from tapegrad.transform.verifier.memory import FRESH_METHODS, SHAPE, VIEWS, added_to, results_of
 from tapegrad.transform.verifier.operands import operands
 from tapegrad.transform.verifier.tape import mentions
 
@@ -83,6 +83,10 @@ class Choices:
         """Return how often a loop goes round."""
         return 2 if self.is_first else self.draw.choice((0, 1, 2, 2, 3))
 
+    def last(self, limit: int) -> int:
+        """Return the turn in which a loop is left, if it can be."""
+        return limit if self.is_first else self.draw.randint(0, limit)
+
 
 class Abandoned(Exception):
     """A way that no run of the code takes."""
@@ -115,6 +119,8 @@ class Walk:
         self.trips: dict[Hashable, int] = {}
         self.truths: dict[Hashable, bool] = {}
         self.code: Code = checked.codes[0]
+        self.wish: bool | None = None  # how a test should come out
+        self.leaving: bool | None = None  # whether the present turn should be the last
         self.is_forward = True  # else only what computes cotangents is gone through
 
     def wrong(self, what: str, node: ast.AST) -> Exception:
@@ -184,7 +190,7 @@ class Walk:
                 base, name, more = self.handle(node.args[0]), module[1], node.args[1:]
             elif isinstance(node.func, ast.Attribute):
                 base, name, more = self.handle(node.func.value), node.func.attr, node.args
-                if name == "copy":
+                if name in FRESH_METHODS:
                     return None
             else:
                 return None
@@ -193,10 +199,16 @@ class Walk:
             return base.view((name, *map(self.key, more), *(self.key(k.value) for k in node.keywords)))
         return None
 
+    def side(self, node: ast.AST) -> bool:
+        return self.choices.side(node) if self.wish is None else self.wish
+
     def truth(self, node: ast.AST, test: ast.expr) -> bool:
         """Return the outcome of a test."""
         if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-            return not self.truth(node, test.operand)
+            wish, self.wish = self.wish, None if self.wish is None else not self.wish
+            found = not self.truth(node, test.operand)
+            self.wish = wish
+            return found
         if isinstance(test, ast.Constant):
             return bool(test.value)
         if isinstance(test, ast.BoolOp):
@@ -209,20 +221,22 @@ class Walk:
                 return self.truth_of(node, found)
         key = self.key(test)
         if key not in self.truths:
-            self.truths[key] = self.choices.side(node)
+            self.truths[key] = self.side(node)
         return self.truths[key]
 
     def truth_of(self, node: ast.AST, number: Number) -> bool:
         if number.truth is None:
             kind, parts = self.formulas.get(number, ("", []))
             if kind == "not":
+                wish, self.wish = self.wish, None if self.wish is None else not self.wish
                 number.truth = not self.truth_of(node, parts[0])
+                self.wish = wish
             elif kind == "and":
                 number.truth = all(self.truth_of(node, part) for part in parts)
             elif kind == "or":
                 number.truth = any(self.truth_of(node, part) for part in parts)
             else:
-                number.truth = self.choices.side(node)
+                number.truth = self.side(node)
         return number.truth
 
     def formula(self, number: Number, node: ast.expr) -> None:
@@ -258,7 +272,9 @@ class Walk:
                 return ""  # room is made
             if node.body and isinstance(node.body[-1], ast.Raise):
                 return ""
+            self.wish = self.leaving if node.body and isinstance(node.body[-1], ast.Break) else None
             side = self.truth(node, node.test)
+            self.wish = None
             self.choices.taken.add((id(node), side))
             return self.block(node.body if side else node.orelse)
         if isinstance(node, (ast.For, ast.While)):
@@ -306,7 +322,7 @@ class Walk:
             else:
                 parts = [n.id for n in leaves(target) if isinstance(n, ast.Name)]
                 if not self.frame.own.issuperset(parts):
-                    event = self.event(operands=self.operands(value))
+                    event = self.event(operands=self.operands(value, parts))
                     self.note_call(event, value, parts)
                     found += [(part, self.made(part, event)) for part in parts]
         for name, made in found:
@@ -330,7 +346,7 @@ class Walk:
             return literal
         if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
             return self.item(target, node, node.value.id)
-        event = self.event(operands=self.operands(node))
+        event = self.event(operands=self.operands(node, [target]))
         self.note_call(event, node, [target])
         key = self.key(node) if _is_plain(node) else None
         made = self.made(target, event, key)
@@ -370,12 +386,13 @@ class Walk:
                 event.operands[base] = Operand(handle.view(self.step(node.slice)), 1, 1)
         return self.made(target, event)
 
-    def operands(self, node: ast.expr) -> dict[str, Operand]:
+    def operands(self, node: ast.expr, results: list[str]) -> dict[str, Operand]:
         found = {}
+        has_bars = any(n + self.suffix in self.bars for n in results)
         for name, count, sign in operands(node, self.arrays):
             value = self.frame.get(name)
             if value is not None and name not in found:
-                found[name] = Operand(value, count, sign)
+                found[name] = Operand(value, -1 if count is None and not has_bars else count, sign)
         return found
 
     def note_call(self, event: Event, node: ast.expr, results: list[str]) -> None:
@@ -427,7 +444,7 @@ class Walk:
         if module is not None and module[0] == "arrays" and module[1].startswith("assign_"):
             self.store(call.args[0], self.step(WHOLE), call.args[1], True)
         elif module is None and called(call) is not None:
-            event = self.event(operands=self.operands(call))
+            event = self.event(operands=self.operands(call, []))
             self.note_call(event, call, [])
 
     # -- loops --------------------------------------------------------------------------------
@@ -448,11 +465,14 @@ class Walk:
         if isinstance(node, ast.For):
             key = self.key(node.iter)
             limit = self.trips.setdefault(key, self.choices.turns())
+        last = self.choices.last(limit if isinstance(node, ast.For) else limit - 1)
+        leaving = self.leaving
         current = outer.names
         way, turn = "", 0
         while turn < limit + (isinstance(node, ast.While)):
             if isinstance(node, ast.While) and turn == limit:
                 raise Abandoned
+            self.leaving = turn >= last
             frame = self.frame = Frame(dict(current), outer)
             outer.begun[id(node)].append(frame)
             start = frame.names
@@ -470,7 +490,7 @@ class Walk:
             turn += 1
             if way:
                 break
-        self.frame = outer
+        self.frame, self.leaving = outer, leaving
         for name in going:
             outer.names[name] = current[name]
         return way if way == "return" else ""
@@ -558,6 +578,10 @@ class Static:
                     if isinstance(value, ast.BinOp) and ast.unparse(value.left) == "top":
                         self.needed.add(target.id)
         self._find_arrays(codes, checked, suffix)
+        every = {n.id for code in codes for s in code.statements for n in names_in(s)}
+        self.outside = {n for n in every if n + suffix in cotangents.names} - self.primal
+        self.primal |= self.outside
+        self._copied: dict[str, set[str]] = {}
 
     def _find_arrays(self, codes: list[Code], checked: Any, suffix: str) -> None:
         """Find the arrays that only their cotangents tell from numbers."""
@@ -566,6 +590,11 @@ class Static:
         for code in codes:
             for node in code.uses:
                 function = called(node)
+                module = module_call(node) if isinstance(node, ast.Call) else None
+                if module is not None and 0 <= added_to(module) < len(node.args):
+                    target = node.args[added_to(module)]
+                    if isinstance(target, ast.Name) and target.id.endswith(suffix):
+                        found.add(target.id)
                 summary = checked.summaries.get(function)
                 if summary is None or not isinstance(node, ast.Call):
                     continue
@@ -574,12 +603,41 @@ class Static:
                         if re.search(r"_bar\d*$", param):
                             found.add(argument.id)
         self.arrays.update(n.removesuffix(suffix) for n in found)
+        self._spread(self.arrays)
+        numbers = set()
+        for code in codes:
+            for statement in code.statements:
+                if isinstance(statement, ast.Assign):
+                    is_number = isinstance(statement.value, (ast.BinOp, ast.Constant, ast.UnaryOp))
+                else:
+                    is_number = isinstance(statement, ast.AugAssign)
+                if is_number:
+                    numbers.update(n for n in targets(statement) if n.endswith(suffix))
+        numbers = {n.removesuffix(suffix) for n in numbers}
+        self._spread(numbers)
+        self.arrays -= numbers
+
+    def _spread(self, names: set[str]) -> None:
+        """Add the names that are copies of those of a set, and those that they are copies of."""
         count = -1
-        while count != len(self.arrays):
-            count = len(self.arrays)
+        while count != len(names):
+            count = len(names)
             for one, two in self.copies:
-                if one in self.arrays or two in self.arrays:
-                    self.arrays.update((one, two))
+                if one in names or two in names:
+                    names.update((one, two))
+
+    def is_copy(self, name: str, other: str) -> bool:
+        """Whether a name may be made by copying another one, in steps."""
+        found = self._copied.get(name)
+        if found is None:
+            found, todo = set(), [name]
+            while todo:
+                one = todo.pop()
+                more = {b for a, b in self.copies if a == one} - found
+                found |= more
+                todo += more
+            self._copied[name] = found
+        return other in found
 
     def assigned(self, node: ast.For | ast.While) -> set[str]:
         """Return the names that a loop assigns."""
