@@ -224,19 +224,16 @@ class Derivative(Recording):
         recipe = store.Recipe(fingerprint, self, kinds)
         namespace = store.load(key, recipe) if fingerprint.complete else None
         if namespace is None:
-            from tapegrad.transform import checking
-
             program = Program()
             entry = self.generate(program, bound.kinds)
             if bound.kinds != kinds:
                 entry = self._write_call(program, entry, bound)
             kept = not fingerprint.recursive
-            given = {**options(self.base), "cache": kept}
-            shown = ", ".join(f"{name}={value!r}" for name, value in given.items())
+            flags = {**options(self.base), "cache": kept}
+            shown = ", ".join(f"{name}={value!r}" for name, value in flags.items())
             text = "\n\n".join(f"@numba.njit({shown})\n{part}" for part in program.texts)
-            if checking.is_on(self):
-                given = (*store.namespace({}), *program.statics)
-                verify(text, given, program.unwritten, program.primals)
+            given = (*store.namespace({}), *program.statics)
+            verify(text, given, program.unwritten, program.primals)
             about = {"entry": entry, "cache": kept, "statics": recipe.write(program)}
             if not fingerprint.complete:
                 key = native.fingerprint(key.encode(), repr((id(self), id(program))).encode())

@@ -45,6 +45,8 @@ class Code:
         Its parts.
     locals
         The names that are assigned somewhere in it, parameters included.
+    primal
+        Those of the function that it is made from.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Code:
     body: list[ast.stmt]
     lines: list[str]
     locals: set[str] = field(default_factory=set)
+    primal: set[str] = field(default_factory=set)
 
     @functools.cached_property
     def statements(self) -> list[ast.stmt]:

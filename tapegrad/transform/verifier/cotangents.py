@@ -39,7 +39,8 @@ class Cotangents:
     def __init__(self, codes: list[Code], functions: Container[str]) -> None:
         self.functions = functions
         given = {n for code in codes for n in code.locals}
-        endings = {found.group() for n in given if (found := _BAR.search(n))}
+        known = {n for code in codes for n in code.primal}
+        endings = {found.group() for n in given - known if (found := _BAR.search(n))}
         self.is_known = len(endings) <= 1
         self.suffix = next(iter(endings), "_bar")
         self.names = {n for n in given if n.endswith(self.suffix) or _SEED.match(n)}

@@ -90,7 +90,7 @@ class Keeping(Numbering):
         if has_forward:
             count = self.common(function)
             found = self.calls.get((function, given[:count]), [])
-            if not found and not self.is_lenient:
+            if not found:
                 raise self.wrong("the reverse of a call that the forward code does not make", node)
         else:
             found = [n for k in range(len(given) + 1) for n in self.calls.get(("", given[:k]), [])]

@@ -87,10 +87,11 @@ class Numbering:
         self.forward, self.code = forward, code
         self.codes = [code] if forward is None else [forward, code]
         self.summaries, self.needs = summaries, needs
-        self.is_lenient = forward is None and bool(REVERSE.search(code.name))
         self.cotangents = Cotangents(self.codes, summaries)
         self.bars, self.suffix = self.cotangents.names, self.cotangents.suffix
-        self.is_known = self.cotangents.is_known and bool(self.bars)
+        self.is_known = bool(self.bars)
+        if not self.cotangents.is_known:
+            raise code.wrong("its cotangents cannot be told from other names", code.body[0])
         self.is_complete = True  # the needs of all functions that it calls are known
         self.memory = Memory(self.codes, summaries, self.cotangents)
         self.numbers: dict[Any, int] = {}
@@ -238,7 +239,7 @@ class Numbering:
         if name in self.bars:
             return
         self.state.values[name] = value
-        if name not in self.canon or self.is_lenient:
+        if name not in self.canon:
             self.canon[name] = value
             self.readings[name] = dict(self.reading)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from tapegrad.transform.verifier.code import called, module_call
@@ -20,20 +21,18 @@ FLAT = frozenset(
         *("logical_and", "logical_or", "logical_not", "greater", "less", "equal", "identity"),
     ]
 )
-_FLAT_BUILTINS = frozenset(["int", "bool", "len", "range", "round", "isinstance", "str"])
-# functions of several arguments that have no derivative by some
-_ONLY_FIRST = frozenset(["copysign", "ldexp", "round", "take", "roll", "repeat", "clip"])
-_UNKNOWN = frozenset(["where", "copysign", "ldexp", "mod", "fmod", "remainder", "nan_to_num"])
+_FLAT_NAMES = re.compile(r"(int|bool|len|range|round|isinstance|str|\w*stop_gradient)$")
+# the arguments by which functions have a derivative, where these are not all of them
+_SMOOTH = {"copysign": (0,), "ldexp": (0,), "where": (1, 2), "arange": (0, 2)}
 _SUMS = {"add": 1, "subtract": -1}
 
-Found = tuple[str, int | None, int]  # a name, how often it is added to (see `Operand`), the sign
+Found = tuple[str, int, int]  # a name, how often it is added to (see `Operand`), the sign
 
 
-def operands(node: ast.expr, arrays: set[str]) -> list[Found]:
+def operands(node: ast.expr) -> list[Found]:
     """Return the names that a value depends on smoothly.
 
-    The count is that of what adds to the cotangent; None where it is known to be one at least, and
-    -1 where nothing is known.
+    The count is that of what adds to the cotangent, and -1 where it is not known.
     """
     if isinstance(node, ast.UnaryOp):
         if isinstance(node.operand, ast.Name) and isinstance(node.op, (ast.USub, ast.UAdd)):
@@ -46,7 +45,7 @@ def operands(node: ast.expr, arrays: set[str]) -> list[Found]:
     if isinstance(node, ast.Attribute):
         if node.attr in SHAPE:
             return []
-        return [(name, None, 0) for name in _names([node.value])]
+        return [(name, -1, 0) for name in _names([node.value])]
     if isinstance(node, ast.Call):
         return _of_call(node)
     return [(name, -1, 0) for name in _names([node])]
@@ -63,12 +62,12 @@ def _of_binary(node: ast.BinOp) -> list[Found]:
         return [(n, 1, s) for n, s in zip(names, (1, sign), strict=True) if n]
     if kind in (ast.Mult, ast.Div, ast.MatMult):
         if any(isinstance(n, ast.Constant) and n.value == 0 for _, n in both):
-            return [(n, -1, 0) for n in names if n]
+            return []
         return [(n, names.count(n), 0) for n in dict.fromkeys(names) if n]
     if kind is ast.Pow:
         constant = both[1][1]
         if isinstance(constant, ast.Constant):
-            return [(names[0], -1 if constant.value == 0 else 1, 0)] if names[0] else []
+            return [(names[0], 1, 0)] if names[0] and constant.value != 0 else []
         return [(n, names.count(n), 0) for n in dict.fromkeys(names) if n]
     return [(n, -1, 0) for n in dict.fromkeys(names) if n]
 
@@ -82,10 +81,13 @@ def _of_call(node: ast.Call) -> list[Found]:
             return []
         found = list(_names([node.func.value]))
         more = [n for n in _names([*node.args, *(k.value for k in node.keywords)]) if n not in found]
-        return [(n, None, 0) for n in found] + [(n, -1, 0) for n in more]
-    names = list(_names([*node.args, *(k.value for k in node.keywords)]))
+        return [(n, -1, 0) for n in [*found, *more]]
+    given = node.args
+    if module is not None and module[1] in _SMOOTH:
+        given = [a for k, a in enumerate(given) if k in _SMOOTH[module[1]]]
+    names = list(_names([*given, *(k.value for k in node.keywords)]))
     if name is not None:
-        if name in _FLAT_BUILTINS:
+        if _FLAT_NAMES.match(name):
             return []
         return [(n, -1, 0) for n in dict.fromkeys(names)]
     assert module is not None
@@ -94,13 +96,7 @@ def _of_call(node: ast.Call) -> list[Found]:
     if module[1] in _SUMS and module[0] in ("np", "operator") and len(node.args) == 2:
         sign = ast.Add() if _SUMS[module[1]] > 0 else ast.Sub()
         return _of_binary(ast.BinOp(node.args[0], sign, node.args[1]))
-    if module[0] not in ("np", "math", "np.linalg") or module[1] in _UNKNOWN:
-        return [(n, -1, 0) for n in dict.fromkeys(names)]
-    found = []
-    first = list(_names(node.args[:1]))
-    for n in dict.fromkeys(names):
-        found.append((n, None if n in first else -1, 0))
-    return found
+    return [(n, -1, 0) for n in dict.fromkeys(names)]
 
 
 def _names(nodes: list[ast.expr]) -> Iterator[str]:

@@ -54,7 +54,7 @@ class Turning(Keeping):
                 continue
             if name in before:
                 state.values[name] = self.new()
-                if name not in self.going or self.is_lenient:
+                if name not in self.going:
                     self.going.add(name)
                     self.canon[name] = state.values[name]
             else:
@@ -141,7 +141,7 @@ class Turning(Keeping):
 
     def turned(self, node: ast.For) -> Turned | None:
         """Return the loop of the forward code that a loop turns round; None if it is one itself."""
-        if not isinstance(node.target, ast.Name) or self.is_lenient:
+        if not isinstance(node.target, ast.Name):
             return None
         name = node.target.id
         found = self.by_index.get(name)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from tapegrad.transform.errors import InternalError
 from tapegrad.transform.verifier.code import Code, functions_of
+from tapegrad.transform.verifier.cotangents import FORWARD
 from tapegrad.transform.verifier.definedness import Definedness
 from tapegrad.transform.verifier.primal import check_primal
 from tapegrad.transform.verifier.values import verify_values
@@ -56,10 +57,13 @@ def verify(
     for text in uncalled:
         codes += functions_of(text)
     try:
-        _check(codes, functions)
         by_name = {code.name: code for code in codes}
         for name, text in (primals or {}).items():
-            check_primal(by_name[name], functions_of(text)[0])
+            primal = functions_of(text)[0]
+            check_primal(by_name[name], primal)
+            for half in {name, FORWARD.sub(r"_reverse\1", name)}:
+                by_name[half].primal = primal.locals
+        _check(codes, functions)
     except _LOST as error:
         what = f"the verifier cannot follow it ({type(error).__name__}: {error})"
         raise InternalError(what, codes[-1].name, 1, codes[-1].lines[0]) from error

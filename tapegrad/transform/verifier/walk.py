@@ -389,10 +389,14 @@ class Walk:
     def operands(self, node: ast.expr, results: list[str]) -> dict[str, Operand]:
         found = {}
         has_bars = any(n + self.suffix in self.bars for n in results)
-        for name, count, sign in operands(node, self.arrays):
+        for name, count, sign in operands(node):
             value = self.frame.get(name)
-            if value is not None and name not in found:
-                found[name] = Operand(value, -1 if count is None and not has_bars else count, sign)
+            if value is None or name in found:
+                continue
+            at_least_once: int | None = count
+            if count < 0 and has_bars and name + self.suffix in self.bars:
+                at_least_once = None
+            found[name] = Operand(value, at_least_once, sign)
         return found
 
     def note_call(self, event: Event, node: ast.expr, results: list[str]) -> None:
