@@ -33,7 +33,7 @@ _SEED = re.compile(r"g_seed\d*_\d+$")
 _PART = re.compile(r"_part_\d+$")
 _SUMS = ("sum", "float32", "float64", "float", "sum_numbered")
 _NO_SOURCES = SHAPE_CALLS | {"places"}
-MOST_WALKS = 6
+LEAST_WALKS, MOST_WALKS = 3, 10
 
 
 class Helper:
@@ -380,7 +380,7 @@ class Adjoint(Walk):
             return
         found = self.sources(value)
         if len(found) == 1 and self.sign(value) > 0 and not isinstance(found[0][2], Helper):
-            self.numbers.update({name: found[0][2] for name in names})
+            self.numbers.update(dict.fromkeys(names, found[0][2]))
             return
         event: Event | None = None
         values: dict[int, Map] = {}
@@ -397,7 +397,7 @@ class Adjoint(Walk):
         event.joined = True
         together = [values.get(k, ZERO) for k in range(len(event.results))]
         helper = Helper(event, joined(self.maps, event, together))
-        self.numbers.update({name: helper for name in names})
+        self.numbers.update(dict.fromkeys(names, helper))
 
     def add_cotangent(self, node: ast.AugAssign) -> None:
         target, value = node.target, node.value
@@ -520,9 +520,7 @@ class Adjoint(Walk):
         for param, argument in zip(params, given, strict=False):
             if _SEED.match(param):
                 seeds.append(argument)
-            elif isinstance(argument, ast.Name) and argument.id in self.bars:
-                shadows.append(argument)
-            elif param.endswith(self.suffix) or re.search(r"_bar\d*$", param):
+            elif (isinstance(argument, ast.Name) and argument.id in self.bars) or param.endswith(self.suffix) or re.search(r"_bar\d*$", param):
                 shadows.append(argument)
             else:
                 primal.append(argument)
@@ -606,14 +604,18 @@ def compare(checked: Any, differentiated: set[str]) -> None:
         for side in (True, False)
     }
     done, tries = 0, 0
-    while tries < MOST_WALKS and (done < 2 or branches - taken):
-        before = set(taken)
-        walk = Adjoint(checked, Choices(tries, taken))
+    while tries < MOST_WALKS and (done < LEAST_WALKS or branches - taken):
+        tried = set(taken)
+        walk = Adjoint(checked, Choices(tries, tried))
         tries += 1
         try:
             walk.run()
-            done += 1
         except Abandoned:
             continue
-        if done >= 2 and taken == before:
+        done += 1
+        if done >= LEAST_WALKS and taken == tried:
             break
+        taken |= tried
+    if not done:
+        code = checked.codes[0]
+        raise code.wrong("no way through it was found", code.body[0])

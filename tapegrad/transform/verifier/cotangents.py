@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Container
 
-from tapegrad.transform.verifier.code import Code, called, module_call, names_in, targets
+from tapegrad.transform.verifier.code import Code, called, module_call, names_in, nodes_of, targets
 
 FORWARD = re.compile(r"_forward(_\d+)?$")
 REVERSE = re.compile(r"_reverse(_\d+)?$")
@@ -102,4 +102,4 @@ class Cotangents:
             base = node.targets[0].value
             if isinstance(base, ast.Name) and base.id in TAPE:
                 return False
-        return any(isinstance(n, ast.Name) and n.id in self.names for n in ast.walk(node))
+        return any(isinstance(n, ast.Name) and n.id in self.names for n in nodes_of(node))

@@ -12,7 +12,7 @@ from tapegrad.transform.verifier.code import (
     called,
     module_call,
 )
-from tapegrad.transform.verifier.cotangents import REVERSE, Cotangents
+from tapegrad.transform.verifier.cotangents import Cotangents
 from tapegrad.transform.verifier.memory import SHAPE, SHAPE_CALLS, Memory, Summary
 from tapegrad.transform.verifier.tape import (
     Item,

@@ -6,6 +6,7 @@ import ast
 
 from tapegrad.transform.verifier.code import (
     called,
+    nodes_of,
     targets,
     walk,
 )
@@ -228,7 +229,7 @@ class Turning(Keeping):
         for statement in node.body:
             if not isinstance(statement, (ast.Assign, ast.AugAssign)):
                 raise error
-            for inner in ast.walk(statement.value):
+            for inner in nodes_of(statement.value):
                 if isinstance(inner, ast.Subscript) and _is_in(inner.value, self.bars):
                     read.add(self.memory.of(inner.value.id))
                     elements.add((self.memory.of(inner.value.id), ast.unparse(inner.slice)))

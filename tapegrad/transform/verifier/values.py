@@ -24,6 +24,7 @@ from tapegrad.transform.verifier.code import (
     leaves,
     module_call,
     names_in,
+    nodes_of,
     paired,
     walk,
 )
@@ -196,7 +197,7 @@ class Values(Turning):
     def check_reads(self, node: ast.AST) -> None:
         """Refuse names that do not have the value that they had in the forward code."""
         free = set()
-        for inner in ast.walk(node):
+        for inner in nodes_of(node):
             if isinstance(inner, ast.Attribute) and inner.attr in SHAPE:
                 free.add(id(inner.value))
             elif isinstance(inner, ast.Call):

@@ -19,6 +19,7 @@ from tapegrad.transform.verifier.code import (
     leaves,
     module_call,
     names_in,
+    nodes_of,
     paired,
     targets,
     walk,
@@ -272,7 +273,10 @@ class Walk:
                 return ""  # room is made
             if node.body and isinstance(node.body[-1], ast.Raise):
                 return ""
-            self.wish = self.leaving if node.body and isinstance(node.body[-1], ast.Break) else None
+            is_exit = node.body and isinstance(node.body[-1], ast.Break)
+            self.wish = self.leaving if is_exit else None
+            if self.wish is None:
+                self.wish = self.choices.side(node)
             side = self.truth(node, node.test)
             self.wish = None
             self.choices.taken.add((id(node), side))
@@ -535,7 +539,7 @@ WHOLE = ast.Slice(None, None, None)
 def _is_plain(node: ast.expr) -> bool:
     """Whether a value follows from numbers alone."""
     return isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Constant)) and not any(
-        isinstance(n, (ast.Call, ast.Subscript, ast.Attribute)) for n in ast.walk(node)
+        isinstance(n, (ast.Call, ast.Subscript, ast.Attribute)) for n in nodes_of(node)
     )
 
 
