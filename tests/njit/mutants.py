@@ -1,7 +1,7 @@
 """Mutants of generated code: one statement is left out, or changes places with the next one.
 
-``python -m tests.njit.mutants --programs 200`` makes mutants of the derivatives of so many programs,
-finds out which of them compute something else, and counts how many of these the verifier refuses.
+``python -m tests.njit.mutants --programs 200`` makes mutants of the derivatives of so many
+programs, finds out which of them compute something else, and counts those that the verifier refuses.
 Mutants are run by Python, with a tape that notices what compiled code would not.
 """
 
@@ -33,7 +33,9 @@ HEADER = "import math, numpy as np, tapegrad as tg\n@tg.njit\n"
 
 # sources, and how arguments are made of random numbers
 PROGRAMS = {
-    "scalar loop": "def f(x, a):\n    for _ in range(4):\n        x = 3.1 * x * (1.0 - x)\n    return x\n",
+    "scalar loop": (
+        "def f(x, a):\n    for _ in range(4):\n        x = 3.1 * x * (1.0 - x)\n    return x\n"
+    ),
     "two numbers go round": (
         "def f(x, a):\n"
         "    y = x\n"
@@ -246,7 +248,9 @@ def subject_of(name, f, argnums, points):
     namespace = dict(Interpreter().module(inner.py_func.__globals__))
     namespace["runtime"] = Runtime(namespace["runtime"])
     entry = inner.py_func.__name__
-    return Subject(name, text, tuple(given), list(uncalled), dict(primals), namespace, entry, points)
+    return Subject(
+        name, text, tuple(given), list(uncalled), dict(primals), namespace, entry, points
+    )
 
 
 def fixed_subjects(names=PROGRAMS):
@@ -298,7 +302,7 @@ def numbers(value):
 
 
 def run(subject, tree):
-    """Return value and arguments after the call, and gradients, for all points; None if it fails."""
+    """Return values with arguments after the call, and gradients; None if it fails."""
     namespace = dict(subject.namespace)
     bare = ast.Module([*tree.body], [])
     for function in bare.body:
@@ -398,7 +402,7 @@ class Judgement:
                 self.missed.append((subject.name, found, change))
 
     def rate(self, *outcomes):
-        """Return which part of the mutants with some outcomes was refused, and how many there are."""
+        """Return the part of the mutants with some outcomes that was refused, and their number."""
         refused = sum(self.counts[found, True] for found in outcomes)
         every = refused + sum(self.counts[found, False] for found in outcomes)
         return refused / max(every, 1), every

@@ -22,18 +22,19 @@ from tapegrad.transform.verifier.events import (
     Handle,
     Memory,
     Number,
+    Operand,
     Value,
     joined,
 )
 from tapegrad.transform.verifier.linear import ONE, ZERO, Map, negative, product, total
 from tapegrad.transform.verifier.memory import SHAPE, SHAPE_CALLS, added_to
-from tapegrad.transform.verifier.walk import Abandoned, Choices, Static, Walk
+from tapegrad.transform.verifier.walk import AbandonedError, Choices, Static, Walk
 
 _SEED = re.compile(r"g_seed\d*_\d+$")
 _PART = re.compile(r"_part_\d+$")
 _SUMS = ("sum", "float32", "float64", "float", "sum_numbered")
 _NO_SOURCES = SHAPE_CALLS | {"places"}
-LEAST_WALKS, MOST_WALKS = 3, 10
+LEAST_WALKS, MOST_WALKS = 4, 10
 
 
 class Helper:
@@ -43,7 +44,9 @@ class Helper:
         self.event, self.value = event, value
 
 
-Source = tuple[ast.expr, str, "Map | Helper", bool]  # an expression, its name, its value, if it is a part
+Source = tuple[
+    ast.expr, str, "Map | Helper", bool
+]  # an expression, its name, its value, if it is a part
 
 
 class Adjoint(Walk):
@@ -260,7 +263,12 @@ class Adjoint(Walk):
         raise self.wrong(f"it adds what is no cotangent to that of {target}", statement)
 
     def edge(
-        self, event: Event, values: list[tuple[int, Map]], target: str, sign: int, statement: ast.stmt
+        self,
+        event: Event,
+        values: list[tuple[int, Map]],
+        target: str,
+        sign: int,
+        statement: ast.stmt,
     ) -> Map:
         """Return what goes from the cotangents of results to that of an operand."""
         operand = event.operands.get(target)
@@ -467,8 +475,6 @@ class Adjoint(Walk):
         for name in names_in(call):
             value = self.frame.get(name.id)
             if value is not None and name.id not in self.bars and name.id not in event.operands:
-                from tapegrad.transform.verifier.events import Operand
-
                 event.operands[name.id] = Operand(value, None)
         shadowed: dict[str, Handle | None] = {}
         results = summary.results or ()
@@ -520,7 +526,11 @@ class Adjoint(Walk):
         for param, argument in zip(params, given, strict=False):
             if _SEED.match(param):
                 seeds.append(argument)
-            elif (isinstance(argument, ast.Name) and argument.id in self.bars) or param.endswith(self.suffix) or re.search(r"_bar\d*$", param):
+            elif (
+                (isinstance(argument, ast.Name) and argument.id in self.bars)
+                or param.endswith(self.suffix)
+                or re.search(r"_bar\d*$", param)
+            ):
                 shadows.append(argument)
             else:
                 primal.append(argument)
@@ -610,7 +620,7 @@ def compare(checked: Any, differentiated: set[str]) -> None:
         tries += 1
         try:
             walk.run()
-        except Abandoned:
+        except AbandonedError:
             continue
         done += 1
         if done >= LEAST_WALKS and taken == tried:

@@ -315,14 +315,14 @@ class Keeping(Numbering):
         if found == ("runtime", "push_array"):
             if names != ["tape", "top"] or given[:2] != ["tape", "top"] or self.tape.slots:
                 raise self.wrong("a use of the tape that is neither a push nor a pop", node)
-            self.tape.items.append(Array(self.kept(node, call.args[2])))
+            self.tape.items.append(Array(self.kept(node, call.args[2]), given[3]))
             self.tape.moved()
             return
         if found == ("runtime", "pop_array"):
             item = self.tape.items.pop() if self.tape.items else None
             if names[1:] != ["top"] or given[:2] != ["tape", "top"]:
                 raise self.wrong("a use of the tape that is neither a push nor a pop", node)
-            if not isinstance(item, Array) or item.kept.name != names[0]:
+            if not isinstance(item, Array) or item.kept.name != names[0] or item.kind != given[2]:
                 raise self.wrong(f"{names[0]} is taken from where it was not kept", node)
             if names[0] not in self.bars:
                 self.state.values[names[0]] = item.kept.value

@@ -80,7 +80,9 @@ def _of_call(node: ast.Call) -> list[Found]:
         if node.func.attr in FLAT:
             return []
         found = list(_names([node.func.value]))
-        more = [n for n in _names([*node.args, *(k.value for k in node.keywords)]) if n not in found]
+        more = [
+            n for n in _names([*node.args, *(k.value for k in node.keywords)]) if n not in found
+        ]
         return [(n, -1, 0) for n in [*found, *more]]
     given = node.args
     if module is not None and module[1] in _SMOOTH:

@@ -82,4 +82,6 @@ def _is_call(statement: ast.stmt, wanted: ast.stmt) -> bool:
     first = target.elts[0] if isinstance(target, ast.Tuple) else target
     given = [ast.unparse(a) for a in one.args]
     expected = [ast.unparse(a) for a in two.args]
-    return ast.unparse(first) == ast.unparse(wanted.targets[0]) and given[: len(expected)] == expected
+    return (
+        ast.unparse(first) == ast.unparse(wanted.targets[0]) and given[: len(expected)] == expected
+    )

@@ -34,9 +34,10 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Array:
-    """A reference to an array."""
+    """A reference to an array, and as which type it is taken."""
 
     kept: Kept
+    kind: str
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,8 @@ class Choices:
     def __init__(self, seed: int, taken: set[tuple[int, bool]]) -> None:
         self.draw = random.Random(seed)
         self.taken = taken
-        self.is_first = seed == 0
+        self.is_first = seed < 2
+        self.is_early = seed < 3
 
     def side(self, node: ast.AST) -> bool:
         """Return a side of a branch."""
@@ -82,14 +83,14 @@ class Choices:
 
     def turns(self) -> int:
         """Return how often a loop goes round."""
-        return 2 if self.is_first else self.draw.choice((0, 1, 2, 2, 3))
+        return 2 if self.is_early else self.draw.choice((0, 1, 2, 3))
 
     def last(self, limit: int) -> int:
         """Return the turn in which a loop is left, if it can be."""
         return limit if self.is_first else self.draw.randint(0, limit)
 
 
-class Abandoned(Exception):
+class AbandonedError(Exception):
     """A way that no run of the code takes."""
 
 
@@ -139,9 +140,8 @@ class Walk:
         if isinstance(node, ast.Constant):
             return repr(node.value)
         parts: list[Hashable] = [type(node).__name__]
-        for child in ast.iter_child_nodes(node):
-            if not isinstance(child, ast.expr_context):
-                parts.append(self.key(child))
+        children = ast.iter_child_nodes(node)
+        parts += [self.key(child) for child in children if not isinstance(child, ast.expr_context)]
         if isinstance(node, ast.Attribute):
             parts.append(node.attr)
         whole = tuple(parts)
@@ -197,7 +197,9 @@ class Walk:
                 return None
             if base is None:
                 return None
-            return base.view((name, *map(self.key, more), *(self.key(k.value) for k in node.keywords)))
+            return base.view(
+                (name, *map(self.key, more), *(self.key(k.value) for k in node.keywords))
+            )
         return None
 
     def side(self, node: ast.AST) -> bool:
@@ -269,7 +271,9 @@ class Walk:
 
     def statement(self, node: ast.stmt) -> str:
         if isinstance(node, ast.If):
-            if mentions(node.test) or self.facts.needed.intersection(n.id for n in names_in(node.test)):
+            if mentions(node.test) or self.facts.needed.intersection(
+                n.id for n in names_in(node.test)
+            ):
                 return ""  # room is made
             if node.body and isinstance(node.body[-1], ast.Raise):
                 return ""
@@ -289,7 +293,7 @@ class Walk:
             self.returned = [] if node.value is None else results_of(node.value)
             return "return"
         if isinstance(node, ast.Raise):
-            raise Abandoned
+            raise AbandonedError
         self.simple(node)
         return ""
 
@@ -427,7 +431,9 @@ class Walk:
             return (ast.unparse(node.func), *map(self.identity, node.args))
         return self.key(node)
 
-    def store(self, base: ast.expr, step: Hashable, value: ast.expr, is_lost: bool, sign: int = 1) -> None:
+    def store(
+        self, base: ast.expr, step: Hashable, value: ast.expr, is_lost: bool, sign: int = 1
+    ) -> None:
         handle = self.handle(base)
         if handle is None:
             return
@@ -479,7 +485,7 @@ class Walk:
         way, turn = "", 0
         while turn < limit + (isinstance(node, ast.While)):
             if isinstance(node, ast.While) and turn == limit:
-                raise Abandoned
+                raise AbandonedError
             self.leaving = turn >= last
             frame = self.frame = Frame(dict(current), outer)
             outer.begun[id(node)].append(frame)
@@ -671,4 +677,4 @@ class Static:
         return found
 
 
-__all__ = ["Abandoned", "Choices", "Frame", "Static", "Walk", "condition"]
+__all__ = ["AbandonedError", "Choices", "Frame", "Static", "Walk", "condition"]
