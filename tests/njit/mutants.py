@@ -1,8 +1,8 @@
 """Mutants of generated code: one statement is left out, or changes places with the next one.
 
 ``python -m tests.njit.mutants --programs 200`` makes mutants of the derivatives of so many
-programs, finds out which of them compute something else, and counts those that the verifier refuses.
-Mutants are run by Python, with a tape that notices what compiled code would not.
+programs, finds out which of them compute something else, and counts those that the verifier
+refuses. Mutants are run by Python, with a tape that notices what compiled code would not.
 """
 
 import argparse

@@ -10,60 +10,30 @@ another order or not cleared leads to other cotangents of the arguments.
 from __future__ import annotations
 
 import ast
-import re
 from typing import Any
 
+from tapegrad.transform.verifier.calls import Calls, is_tape
 from tapegrad.transform.verifier.code import called, leaves, module_call, names_in, paired
-from tapegrad.transform.verifier.cotangents import REVERSE, TAPE
+from tapegrad.transform.verifier.cotangents import TAPE
 from tapegrad.transform.verifier.events import (
-    Contents,
     Event,
-    Expected,
     Handle,
     Memory,
     Number,
-    Operand,
     Value,
     joined,
 )
-from tapegrad.transform.verifier.linear import ONE, ZERO, Map, negative, product, total
-from tapegrad.transform.verifier.memory import SHAPE, SHAPE_CALLS, added_to
-from tapegrad.transform.verifier.walk import AbandonedError, Choices, Static, Walk
+from tapegrad.transform.verifier.frames import AbandonedError, Choices
+from tapegrad.transform.verifier.linear import ZERO, Map, product, total
+from tapegrad.transform.verifier.memory import added_to
+from tapegrad.transform.verifier.reading import SEED, Helper
+from tapegrad.transform.verifier.static import Static
 
-_SEED = re.compile(r"g_seed\d*_\d+$")
-_PART = re.compile(r"_part_\d+$")
-_SUMS = ("sum", "float32", "float64", "float", "sum_numbered")
-_NO_SOURCES = SHAPE_CALLS | {"places"}
 LEAST_WALKS, MOST_WALKS = 4, 10
 
 
-class Helper:
-    """What is computed from the cotangents of the results of an operation for those of operands."""
-
-    def __init__(self, event: Event, value: Map) -> None:
-        self.event, self.value = event, value
-
-
-Source = tuple[
-    ast.expr, str, "Map | Helper", bool
-]  # an expression, its name, its value, if it is a part
-
-
-class Adjoint(Walk):
+class Adjoint(Calls):
     """The comparison on one way."""
-
-    def __init__(self, checked: Any, choices: Choices) -> None:
-        super().__init__(checked, choices)
-        self.numbers: dict[str, Map | Helper] = {}
-        self.contents = Contents(self.maps)
-        self.expected = Expected(self.maps)
-        self.seeds: list[tuple[Value | str, Map]] = []
-        self.returned: list[ast.expr] = []
-        self.reversed: set[int] = set()
-        self.frames_of: dict[int, Any] = {}
-        self.inputs: list[tuple[str, str]] = []
-        self.slopes = {n for n in self.bars if n.endswith("_slope")}
-        self.scales = {n.removesuffix("_slope") + self.suffix for n in self.slopes}
 
     # -- the whole ----------------------------------------------------------------------------
 
@@ -78,7 +48,7 @@ class Adjoint(Walk):
                     continue
                 if param not in self.bars:
                     names[param] = Handle(Memory()) if param in self.arrays else Number(param)
-                elif _SEED.match(param):
+                elif SEED.match(param):
                     self.numbers[param] = self.maps.of("seed", param)
         for name in self.facts.outside:
             names[name] = Handle(Memory())
@@ -136,159 +106,6 @@ class Adjoint(Walk):
             if found != self.expected.get(value):
                 raise self.wrong(f"{name} is not what follows from the forward code", end)
 
-    def stem(self, name: str) -> str:
-        """Return the name that a cotangent belongs to; nothing if it is another value."""
-        if name in self.slopes:
-            return name.removesuffix("_slope")
-        stem = name.removesuffix(self.suffix)
-        return stem if stem != name and stem in self.facts.primal else ""
-
-    # -- cotangents that are read -------------------------------------------------------------
-
-    def number(self, name: str, node: ast.AST) -> Map | Helper:
-        found = self.numbers.get(name)
-        if found is None:
-            raise self.wrong(f"{name} is read where it has no value", node)
-        return found
-
-    def sources(self, node: ast.expr) -> list[Source]:
-        """Return the cotangents that an expression reads."""
-        found = self.source(node)
-        if found is not None:
-            return [found]
-        if isinstance(node, ast.Attribute) and node.attr in SHAPE:
-            return []
-        if isinstance(node, ast.Call):
-            module = module_call(node)
-            if module is not None and module[1] in _NO_SOURCES:
-                return []
-        return [
-            source
-            for child in ast.iter_child_nodes(node)
-            if isinstance(child, ast.expr)
-            for source in self.sources(child)
-        ]
-
-    def source(self, node: ast.expr) -> Source | None:
-        inner: ast.expr = node
-        while not isinstance(inner, ast.Name):
-            if isinstance(inner, ast.Subscript):
-                inner = inner.value
-            elif (
-                isinstance(inner, ast.Call)
-                and isinstance(inner.func, ast.Attribute)
-                and inner.func.attr in ("copy", "reshape", "ravel", "flatten", "transpose")
-            ):
-                inner = inner.func.value
-            elif isinstance(inner, ast.Attribute) and inner.attr == "T":
-                inner = inner.value
-            else:
-                return None
-        name = inner.id
-        if name not in self.bars:
-            return None
-        handle = self.frame.get(name)
-        if isinstance(handle, Handle):
-            while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                node = node.func.value
-            shown = self.handle(node)
-            if shown is None:
-                return (node, name, self.contents.read(handle), False)
-            return (node, name, self.contents.read(shown), not isinstance(node, ast.Name))
-        return (node, name, self.number(name, node), False)
-
-    def sign(self, node: ast.expr) -> int:
-        """Return 1 or -1 if an expression is a cotangent or minus a cotangent, else 0."""
-        if self.source(node) is not None:
-            return 1
-        if isinstance(node, ast.UnaryOp):
-            found = self.sign(node.operand)
-            return -found if isinstance(node.op, ast.USub) else found
-        if isinstance(node, ast.Call) and node.args:
-            module = module_call(node)
-            if (called(node) or (module or ("", ""))[1]) in _SUMS:
-                return self.sign(node.args[-1])
-        return 0
-
-    def gain(self, node: ast.expr, target: str, statement: ast.stmt) -> Map:
-        """Return what an expression adds to the cotangent of a name."""
-        if isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.BinOp):
-            inner = node.operand  # the scale of a recurrence stands before the sign
-            if isinstance(inner.left, ast.Name) and inner.left.id in self.scales:
-                node = ast.BinOp(inner.left, inner.op, ast.UnaryOp(node.op, inner.right))
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-            left = node.left
-            if isinstance(left, ast.Name) and left.id in self.scales and self.sources(node.right):
-                scale = self.number(left.id, statement)
-                assert not isinstance(scale, Helper)
-                return product(self.gain(node.right, target, statement), scale)
-        found = self.sources(node)
-        if not found:
-            return self.constant(node, target, statement)
-        sign = self.sign(node)
-        if len(found) == 1:
-            _, name, value, is_part = found[0]
-            stem = self.stem(name)
-            if _SEED.match(name) and sign > 0 and not isinstance(value, Helper):
-                self.seeds.append((target, value))
-                return value
-            if isinstance(value, Helper):
-                return self.edge(value.event, [(0, value.value)], target, sign, statement)
-            is_copy = self.facts.is_copy(stem, target)
-            if (is_copy and sign) or is_part or not stem:
-                if not sign:
-                    raise self.wrong("a factor where the cotangent goes on as it is", statement)
-                return value if sign > 0 else negative(value)
-        events = []
-        values: list[tuple[int, Map]] = []
-        for _, name, value, is_part in found:
-            made = self.frame.get(self.stem(name))
-            if made is None or made.event is None or is_part or isinstance(value, Helper):
-                raise self.wrong(f"{name} is no cotangent of what an operation makes", statement)
-            events.append(made.event)
-            values.append((made.place, value))
-        if any(event is not events[0] for event in events):
-            raise self.wrong("cotangents of the results of several operations in one", statement)
-        return self.edge(events[0], values, target, sign, statement)
-
-    def constant(self, node: ast.expr, target: str, statement: ast.stmt) -> Map:
-        text = ast.unparse(node)
-        if text in ("0.0", "-0.0"):
-            return ZERO
-        if text == "1.0":
-            if self.frame.outer is not None:
-                return ONE  # of a recurrence, whose slope is computed
-            self.seeds.append((target, ONE))
-            return ONE
-        raise self.wrong(f"it adds what is no cotangent to that of {target}", statement)
-
-    def edge(
-        self,
-        event: Event,
-        values: list[tuple[int, Map]],
-        target: str,
-        sign: int,
-        statement: ast.stmt,
-    ) -> Map:
-        """Return what goes from the cotangents of results to that of an operand."""
-        operand = event.operands.get(target)
-        if operand is None:
-            what = f"{target} is no operand of what made the value whose cotangent goes to it"
-            raise self.wrong(what, statement)
-        event.taken.update(place for place, _ in values)
-        count = event.used.get(target, 0)
-        event.used[target] = count + 1
-        found = ZERO
-        for place, value in values:
-            if operand.sign:
-                if not sign:
-                    raise self.wrong("a factor where the cotangent goes on as it is", statement)
-                change = value if sign > 0 else negative(value)
-            else:
-                change = product(self.maps.of(event.number, place, target, count), value)
-            found = total(found, change)
-        return found
-
     # -- statements ---------------------------------------------------------------------------
 
     def cotangent(self, node: ast.stmt) -> None:
@@ -313,7 +130,7 @@ class Adjoint(Walk):
     def assign_cotangents(self, node: ast.Assign) -> None:
         target, value = node.targets[0], node.value
         if isinstance(target, ast.Tuple):
-            if isinstance(value, ast.Call) and any(_is_tape(n) for n in names_in(value)):
+            if isinstance(value, ast.Call) and any(is_tape(n) for n in names_in(value)):
                 return  # taken from the tape: known
             if isinstance(value, ast.Tuple):
                 self.assign_together(node, target.elts, value.elts)
@@ -459,143 +276,6 @@ class Adjoint(Walk):
             others = [a for k, a in enumerate(call.args) if k != position]
             whole = ast.Call(call.func, others, [])
         self.contents.add(handle, self.gain(whole, self.stem(first.id), node))
-
-    # -- calls --------------------------------------------------------------------------------
-
-    def forward_call(self, node: ast.stmt, call: ast.Call, function: str) -> None:
-        assert isinstance(node, ast.Assign)
-        found = [n.id for n in leaves(node.targets[0]) if isinstance(n, ast.Name)]
-        names = [n for n in found if n not in TAPE]
-        if self.frame.own.issuperset(names) and names:
-            return
-        summary = self.checked.summaries[function]
-        event = self.event(operands={})
-        self.note_call(event, call, [])
-        event.function = function
-        for name in names_in(call):
-            value = self.frame.get(name.id)
-            if value is not None and name.id not in self.bars and name.id not in event.operands:
-                event.operands[name.id] = Operand(value, None)
-        shadowed: dict[str, Handle | None] = {}
-        results = summary.results or ()
-        for place, name in enumerate(found):
-            if name in self.bars:
-                shadowed[self.stem(name)] = None
-                kind = results[place] if len(results) == len(found) else None
-                for position, of in summary.classes.items():
-                    given = call.args[position]
-                    if of == kind and isinstance(given, ast.Name) and given.id in self.bars:
-                        base = self.frame.get(given.id)
-                        array = self.frame.get(self.stem(given.id))
-                        if isinstance(base, Handle) and isinstance(array, Handle):
-                            step = ("result", event.number, place)
-                            self.frame.names[name] = base.view(step)
-                            shadowed[self.stem(name)] = array.view(step)
-                            break
-                else:
-                    self.frame.names[name] = Handle(Memory())
-                self.frame.own.add(name)
-        for name in names:
-            if name in self.bars:
-                continue
-            view = shadowed.get(name)
-            if view is not None:
-                self.frame.names[name] = view
-            else:
-                made = Handle(Memory()) if name in shadowed else None
-                if made is not None:
-                    made.event, made.place = event, len(event.results)
-                    event.results.append(made)
-                    self.frame.names[name] = made
-                else:
-                    self.frame.names[name] = self.made(name, event)
-            self.frame.own.add(name)
-        event.seeds = [self.frame.names[n] for n in shadowed if n in self.frame.names]
-        self.frames_of[event.number] = self.frame
-
-    def note_call(self, event: Event, node: ast.expr, results: list[str]) -> None:
-        super().note_call(event, node, results)
-        self.frames_of[event.number] = self.frame
-
-    def reverse_call(self, node: ast.stmt, call: ast.Call, function: str) -> None:
-        params = self.checked.summaries[function].params
-        given = [a for a in call.args if not _is_tape(a)]
-        primal: list[ast.expr] = []
-        shadows: list[ast.expr] = []
-        seeds: list[ast.expr] = []
-        for param, argument in zip(params, given, strict=False):
-            if _SEED.match(param):
-                seeds.append(argument)
-            elif (
-                (isinstance(argument, ast.Name) and argument.id in self.bars)
-                or param.endswith(self.suffix)
-                or re.search(r"_bar\d*$", param)
-            ):
-                shadows.append(argument)
-            else:
-                primal.append(argument)
-        event = self.event_of(function, tuple(map(self.identity, primal)))
-        if event is None:
-            raise self.wrong("the reverse of a call that the forward code does not make", node)
-        self.reversed.add(event.number)
-        shown = [s.id for s in shadows if isinstance(s, ast.Name)]
-        handles = [self.frame.get(n) for n in shown]
-        arrays = [self.frame.get(self.stem(n)) for n in shown]
-        results = list(event.seeds)  # arrays of the result whose cotangents the callee made
-        for value in results:
-            for name, other in self.frame.names.items():
-                if other is value and name + self.suffix in self.frame.names:
-                    handles.append(self.frame.names[name + self.suffix])
-                    arrays.append(value)
-                    break
-        event.passed = [a if isinstance(a, Handle) else Handle(Memory()) for a in arrays]
-        event.seeds = []
-        maps = []
-        for seed in seeds:
-            found = self.sources(seed)
-            if not found:
-                maps.append(ZERO)
-                event.seeds.append(None)
-                continue
-            value = found[0][2]
-            stem = self.stem(found[0][1])
-            if len(found) != 1 or self.sign(seed) != 1 or isinstance(value, Helper) or not stem:
-                raise self.wrong("a cotangent of a call that no pass knows", node)
-            maps.append(value)
-            event.seeds.append(self.frame.get(stem))
-        targets: list[str] = []
-        if isinstance(node, ast.Assign):
-            found_names = [n.id for n in leaves(node.targets[0]) if isinstance(n, ast.Name)]
-            targets = [n for n in found_names if n not in TAPE]
-        event.parts = [_PART.sub("", n) for n in targets]
-        for stem in event.parts:
-            if stem not in event.operands:
-                raise self.wrong(f"{stem} is no argument of the call", node)
-        parts = self.contents.call(event, handles, maps)
-        self.numbers.update(zip(targets, parts, strict=True))
-
-    def event_of(self, function: str, arguments: tuple[Any, ...]) -> Event | None:
-        """Return the last call that is not reversed yet."""
-        forward = REVERSE.sub(r"_forward\1", function)
-        has_forward = self.checked.has_forward(function)
-        for event in reversed(self.events):
-            if not event.function or event.number in self.reversed:
-                continue
-            if self.frames_of.get(event.number) is not self.frame:
-                continue
-            if has_forward:
-                if event.function == forward and event.arguments[: len(arguments)] == arguments:
-                    return event
-            elif event.arguments == arguments[: len(event.arguments)] and not (
-                self.cotangents.is_forward(event.function)
-            ):
-                self.facts.differentiated.add(event.function)
-                return event
-        return None
-
-
-def _is_tape(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name) and node.id in TAPE
 
 
 def _is_in(node: ast.expr, names: set[str]) -> bool:

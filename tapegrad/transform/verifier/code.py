@@ -180,7 +180,7 @@ def targets(statement: ast.stmt) -> list[str]:
     """Return the names that a statement itself assigns."""
     found: list[str] | None = getattr(statement, "_targets", None)
     if found is None:
-        found = statement._targets = _targets(statement)  # type: ignore[attr-defined]
+        found = statement._targets = _targets(statement)
     return found
 
 
@@ -243,7 +243,7 @@ def nodes_of(node: ast.AST) -> list[ast.AST]:
     found: list[ast.AST] | None = getattr(node, "_nodes", None)
     if found is None:
         found = list(ast.walk(node))
-        node._nodes = found  # type: ignore[attr-defined]
+        node._nodes = found
     return found
 
 
@@ -256,7 +256,7 @@ def names_in(node: ast.AST) -> list[ast.Name]:
             for inner in nodes_of(node)
             if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Load)
         ]
-        node._names = found  # type: ignore[attr-defined]
+        node._names = found
     return found
 
 

@@ -1,9 +1,9 @@
 """What the forward code does to numbers and arrays, and what follows for cotangents.
 
 An `Event` is one execution of a statement. The cotangents of all values follow from the events,
-from the last to the first: that of a result goes, by a linear map for each, to the operands; a store
-takes the cotangent of the elements that it writes and leaves zero. No derivative is known here; each
-is a map of its own (`linear`).
+from the last to the first: that of a result goes, by a linear map for each, to the operands; a
+store takes the cotangent of the elements that it writes and leaves zero. No derivative is known
+here; each is a map of its own (`linear`).
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ def mentions(node: ast.AST) -> bool:
     found: bool | None = getattr(node, "_mentions", None)
     if found is None:
         found = any(isinstance(n, ast.Name) and n.id in ("tape", "top") for n in nodes_of(node))
-        node._mentions = found  # type: ignore[attr-defined]
+        node._mentions = found
     return found
 
 

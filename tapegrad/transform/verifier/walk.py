@@ -7,91 +7,26 @@ name is the same `Number`; what shows elements of an array is a `Handle` of the 
 from __future__ import annotations
 
 import ast
-import random
-import re
 from collections.abc import Hashable, Iterator
 from typing import Any
 
 from tapegrad.transform.verifier.code import (
     Code,
     called,
-    condition,
     leaves,
     module_call,
     names_in,
     nodes_of,
     paired,
     targets,
-    walk,
 )
 from tapegrad.transform.verifier.cotangents import TAPE
 from tapegrad.transform.verifier.events import Event, Handle, Memory, Number, Operand, Value
+from tapegrad.transform.verifier.frames import MOST_TURNS, AbandonedError, Choices, Frame
 from tapegrad.transform.verifier.linear import Maps
-from tapegrad.transform.verifier.memory import FRESH_METHODS, SHAPE, VIEWS, added_to, results_of
+from tapegrad.transform.verifier.memory import FRESH_METHODS, SHAPE, VIEWS, results_of
 from tapegrad.transform.verifier.operands import operands
 from tapegrad.transform.verifier.tape import mentions
-
-MOST_TURNS = 3
-
-
-class Frame:
-    """The names of one turn of a loop, or of a function.
-
-    Attributes
-    ----------
-    names
-        Their values: while the forward code runs the present ones, for reverse code those that it
-        reads, which are the ones at the start of the turn for what goes round the loop.
-    own
-        The names that were given values in it.
-    turns
-        The frames of the loops in it, those of whole turns.
-    begun
-        With that of a turn in which the loop is left.
-    """
-
-    def __init__(self, names: dict[str, Value], outer: Frame | None = None) -> None:
-        self.names = names
-        self.outer = outer
-        self.own: set[str] = set()
-        self.turns: dict[int, list[Frame]] = {}
-        self.begun: dict[int, list[Frame]] = {}
-
-    def get(self, name: str) -> Value | None:
-        """Return the value of a name; cotangents may be made outside later than inside."""
-        found = self.names.get(name)
-        if found is None and self.outer is not None:
-            return self.outer.get(name)
-        return found
-
-
-class Choices:
-    """What is drawn: sides that no walk has taken yet come first."""
-
-    def __init__(self, seed: int, taken: set[tuple[int, bool]]) -> None:
-        self.draw = random.Random(seed)
-        self.taken = taken
-        self.is_first = seed < 2
-        self.is_early = seed < 3
-
-    def side(self, node: ast.AST) -> bool:
-        """Return a side of a branch."""
-        for side in (True, False):
-            if (id(node), side) not in self.taken:
-                return side
-        return self.draw.random() < 0.5
-
-    def turns(self) -> int:
-        """Return how often a loop goes round."""
-        return 2 if self.is_early else self.draw.choice((0, 1, 2, 3))
-
-    def last(self, limit: int) -> int:
-        """Return the turn in which a loop is left, if it can be."""
-        return limit if self.is_first else self.draw.randint(0, limit)
-
-
-class AbandonedError(Exception):
-    """A way that no run of the code takes."""
 
 
 class Walk:
@@ -547,134 +482,3 @@ def _is_plain(node: ast.expr) -> bool:
     return isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Constant)) and not any(
         isinstance(n, (ast.Call, ast.Subscript, ast.Attribute)) for n in nodes_of(node)
     )
-
-
-class Static:
-    """What the text of some functions tells of their names.
-
-    Attributes
-    ----------
-    zeros
-        Arrays whose cotangents are made anew, although they may be views of others.
-    copies
-        Pairs of names of which the first is made by copying the second.
-    needed
-        Names for future positions on the tape.
-    differentiated
-        Functions of the user's that have a reverse half in the module.
-    """
-
-    def __init__(self, checked: Any, differentiated: set[str]) -> None:
-        codes, cotangents = checked.codes, checked.cotangents
-        self.differentiated = differentiated
-        self.arrays: set[str] = set(checked.memory.arrays)
-        self.zeros: set[str] = set()
-        self.copies_of_views: set[str] = set()
-        self.copies: set[tuple[str, str]] = set()
-        self.needed: set[str] = set()
-        self.primal = {n for code in codes for n in code.locals} - cotangents.names
-        self._assigned: dict[int, set[str]] = {}
-        self._counted: dict[int, set[str]] = {}
-        suffix = cotangents.suffix
-        for code in codes:
-            for statement in code.statements:
-                if not isinstance(statement, ast.Assign):
-                    continue
-                for target, value in paired(statement.targets[0], statement.value):
-                    if not isinstance(target, ast.Name):
-                        continue
-                    if isinstance(value, ast.Name):
-                        self.copies.add((target.id, value.id))
-                    if target.id in cotangents.names and isinstance(value, ast.Call):
-                        found = module_call(value)
-                        if found is not None and found[1] in ("zeros", "zeros_like"):
-                            self.zeros.add(target.id.removesuffix(suffix))
-                    if isinstance(value, ast.BinOp) and ast.unparse(value.left) == "top":
-                        self.needed.add(target.id)
-        self._find_arrays(codes, checked, suffix)
-        every = {n.id for code in codes for s in code.statements for n in names_in(s)}
-        self.outside = {n for n in every if n + suffix in cotangents.names} - self.primal
-        self.primal |= self.outside
-        self._copied: dict[str, set[str]] = {}
-
-    def _find_arrays(self, codes: list[Code], checked: Any, suffix: str) -> None:
-        """Find the arrays that only their cotangents tell from numbers."""
-        found = {p for code in codes for p in code.parameters if p.endswith(suffix)}
-        found.update(name + suffix for name in self.zeros)
-        for code in codes:
-            for node in code.uses:
-                function = called(node)
-                module = module_call(node) if isinstance(node, ast.Call) else None
-                if module is not None and 0 <= added_to(module) < len(node.args):
-                    target = node.args[added_to(module)]
-                    if isinstance(target, ast.Name) and target.id.endswith(suffix):
-                        found.add(target.id)
-                summary = checked.summaries.get(function)
-                if summary is None or not isinstance(node, ast.Call):
-                    continue
-                for param, argument in zip(summary.params, node.args, strict=False):
-                    if isinstance(argument, ast.Name) and argument.id.endswith(suffix):
-                        if re.search(r"_bar\d*$", param):
-                            found.add(argument.id)
-        self.arrays.update(n.removesuffix(suffix) for n in found)
-        self._spread(self.arrays)
-        numbers = set()
-        for code in codes:
-            for statement in code.statements:
-                if isinstance(statement, ast.Assign):
-                    is_number = isinstance(statement.value, (ast.BinOp, ast.Constant, ast.UnaryOp))
-                else:
-                    is_number = isinstance(statement, ast.AugAssign)
-                if is_number:
-                    numbers.update(n for n in targets(statement) if n.endswith(suffix))
-        numbers = {n.removesuffix(suffix) for n in numbers}
-        self._spread(numbers)
-        self.arrays -= numbers
-
-    def _spread(self, names: set[str]) -> None:
-        """Add the names that are copies of those of a set, and those that they are copies of."""
-        count = -1
-        while count != len(names):
-            count = len(names)
-            for one, two in self.copies:
-                if one in names or two in names:
-                    names.update((one, two))
-
-    def is_copy(self, name: str, other: str) -> bool:
-        """Whether a name may be made by copying another one, in steps."""
-        found = self._copied.get(name)
-        if found is None:
-            found, todo = set(), [name]
-            while todo:
-                one = todo.pop()
-                more = {b for a, b in self.copies if a == one} - found
-                found |= more
-                todo += more
-            self._copied[name] = found
-        return other in found
-
-    def assigned(self, node: ast.For | ast.While) -> set[str]:
-        """Return the names that a loop assigns."""
-        found = self._assigned.get(id(node))
-        if found is None:
-            found = {n for s in walk(node.body) for n in targets(s)}
-            self._assigned[id(node)] = found
-        return found
-
-    def counted(self, node: ast.For | ast.While) -> set[str]:
-        """Return the names that count the turns of a loop."""
-        found = self._counted.get(id(node))
-        if found is None:
-            found = {
-                s.target.id
-                for s in node.body
-                if isinstance(s, ast.AugAssign)
-                and isinstance(s.target, ast.Name)
-                and s.target.id not in TAPE
-                and ast.unparse(s.value) == "1"
-            }
-            self._counted[id(node)] = found
-        return found
-
-
-__all__ = ["AbandonedError", "Choices", "Frame", "Static", "Walk", "condition"]
