@@ -26,13 +26,16 @@ _FLAT_NAMES = re.compile(r"(int|bool|len|range|round|isinstance|str|\w*stop_grad
 _SMOOTH = {"copysign": (0,), "ldexp": (0,), "where": (1, 2), "arange": (0, 2)}
 _SUMS = {"add": 1, "subtract": -1}
 
+SOME, UNKNOWN = -1, -2  # counts that are not known: at least one, or perhaps none
+
 Found = tuple[str, int, int]  # a name, how often it is added to (see `Operand`), the sign
 
 
 def operands(node: ast.expr) -> list[Found]:
     """Return the names that a value depends on smoothly.
 
-    The count is that of what adds to the cotangent, and -1 where it is not known.
+    The count is that of what adds to the cotangent, `SOME` or `UNKNOWN`. Functions that the user
+    names may be anything.
     """
     if isinstance(node, ast.UnaryOp):
         if isinstance(node.operand, ast.Name) and isinstance(node.op, (ast.USub, ast.UAdd)):
@@ -45,10 +48,10 @@ def operands(node: ast.expr) -> list[Found]:
     if isinstance(node, ast.Attribute):
         if node.attr in SHAPE:
             return []
-        return [(name, -1, 0) for name in _names([node.value])]
+        return [(name, SOME, 0) for name in _names([node.value])]
     if isinstance(node, ast.Call):
         return _of_call(node)
-    return [(name, -1, 0) for name in _names([node])]
+    return [(name, SOME, 0) for name in _names([node])]
 
 
 def _of_binary(node: ast.BinOp) -> list[Found]:
@@ -69,7 +72,9 @@ def _of_binary(node: ast.BinOp) -> list[Found]:
         if isinstance(constant, ast.Constant):
             return [(names[0], 1, 0)] if names[0] and constant.value != 0 else []
         return [(n, names.count(n), 0) for n in dict.fromkeys(names) if n]
-    return [(n, -1, 0) for n in dict.fromkeys(names) if n]
+    if kind is not ast.Mod:
+        return []
+    return [(n, SOME, 0) for n in dict.fromkeys(names) if n]
 
 
 def _of_call(node: ast.Call) -> list[Found]:
@@ -83,7 +88,7 @@ def _of_call(node: ast.Call) -> list[Found]:
         more = [
             n for n in _names([*node.args, *(k.value for k in node.keywords)]) if n not in found
         ]
-        return [(n, -1, 0) for n in [*found, *more]]
+        return [(n, SOME, 0) for n in [*found, *more]]
     given = node.args
     if module is not None and module[1] in _SMOOTH:
         given = [a for k, a in enumerate(given) if k in _SMOOTH[module[1]]]
@@ -91,14 +96,14 @@ def _of_call(node: ast.Call) -> list[Found]:
     if name is not None:
         if _FLAT_NAMES.match(name):
             return []
-        return [(n, -1, 0) for n in dict.fromkeys(names)]
+        return [(n, UNKNOWN, 0) for n in dict.fromkeys(names)]
     assert module is not None
     if module[1] in FLAT or "random" in module[0]:
         return []
     if module[1] in _SUMS and module[0] in ("np", "operator") and len(node.args) == 2:
         sign = ast.Add() if _SUMS[module[1]] > 0 else ast.Sub()
         return _of_binary(ast.BinOp(node.args[0], sign, node.args[1]))
-    return [(n, -1, 0) for n in dict.fromkeys(names)]
+    return [(n, SOME, 0) for n in dict.fromkeys(names)]
 
 
 def _names(nodes: list[ast.expr]) -> Iterator[str]:

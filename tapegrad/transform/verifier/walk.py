@@ -25,7 +25,7 @@ from tapegrad.transform.verifier.events import Event, Handle, Memory, Number, Op
 from tapegrad.transform.verifier.frames import MOST_TURNS, AbandonedError, Choices, Frame
 from tapegrad.transform.verifier.linear import Maps
 from tapegrad.transform.verifier.memory import FRESH_METHODS, SHAPE, VIEWS, results_of
-from tapegrad.transform.verifier.operands import operands
+from tapegrad.transform.verifier.operands import SOME, operands
 from tapegrad.transform.verifier.tape import mentions
 
 
@@ -337,7 +337,7 @@ class Walk:
             if value is None or name in found:
                 continue
             at_least_once: int | None = count
-            if count < 0 and has_bars and name + self.suffix in self.bars:
+            if count == SOME and has_bars and name + self.suffix in self.bars:
                 at_least_once = None
             found[name] = Operand(value, at_least_once, sign)
         return found
