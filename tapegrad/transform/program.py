@@ -18,7 +18,7 @@ from tapegrad.transform.ir import Function, Let, Structure, leaves_of, name, wal
 from tapegrad.transform.kinds import holds_instance, is_array, is_real, zero_text
 from tapegrad.transform.lower import Lowering
 from tapegrad.transform.normalize import normalize
-from tapegrad.transform.printer import Writer, show
+from tapegrad.transform.printer import Writer, show, write_block
 from tapegrad.transform.reverse import Reverse
 from tapegrad.transform.rules import Held
 from tapegrad.transform.source import Source
@@ -107,6 +107,10 @@ class Program:
         self.variants: dict[Any, Variant] = {}
         self.tangents: dict[Any, str] = {}
         self.texts: list[tuple[str, Any]] = []  # each function, with what it was made from
+        # for the verifier: forward functions that nobody calls, and, by the names of functions,
+        # the functions that they are made from
+        self.unwritten: list[str] = []
+        self.primals: dict[str, str] = {}
         self.statics: dict[str, Any] = {}
         self.origins: dict[str, Any] = {}  # how each of them is found in another process
         self.taken: set[str] = set(RESERVED)
@@ -462,8 +466,6 @@ def write_split(
     found = [gen.bar(leaf) for leaf in scalars] + tape[1:]
     writer(f"return {', '.join(found)}" if found else "return None")
     program.write(writer.text(), instance.dispatcher)
-    if not (variant.uses_tape or returned):
-        return
     writer = Writer()
     parameters = [*function.params, *(shadows if variant.takes_shadows else []), *tape]
     writer.open(f"def {variant.forward_name}({', '.join(parameters)}):")
@@ -471,7 +473,11 @@ def write_split(
     gen.write_forward(writer, function.body)
     found = [show_result(function), *(n + gen.suffix for n in returned), *tape]
     writer(f"return {', '.join(found)}")
-    program.write(writer.text(), instance.dispatcher)
+    program.primals[variant.forward_name] = show_primal(function, variant.forward_name)
+    if variant.uses_tape or returned:
+        program.write(writer.text(), instance.dispatcher)
+    else:  # nobody calls it
+        program.unwritten.append(writer.text())
 
 
 def elements(kind: Any) -> Any:
@@ -490,6 +496,15 @@ def show_result(function: Function) -> str:
     if isinstance(result, Structure):
         return show(result.build(lambda leaf: leaf))
     return show(result)
+
+
+def show_primal(function: Function, identifier: str) -> str:
+    """Return the text of a function in normal form, by another name."""
+    writer = Writer()
+    writer.open(f"def {identifier}({', '.join(function.params)}):")
+    write_block(writer, function.body)
+    writer(f"return {show_result(function)}")
+    return writer.text()
 
 
 def write_pullback(
@@ -556,6 +571,7 @@ def write_pullback(
     grads = [gradient_text(instance.params[k], inputs, function, gen.bar) for k in params]
     if uses_tape:
         writer("runtime.give_tape(tape)")
+    program.primals[entry] = show_primal(function, entry)
     gradient = grads[0] if returns.endswith("gradient") else f"({', '.join(grads)},)"
     value = f"{show_result(function)}, " if returns.startswith("value") else ""
     writer(f"return {value}{gradient}")

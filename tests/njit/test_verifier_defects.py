@@ -10,6 +10,7 @@ from check import module
 import tapegrad as tg
 from tapegrad.transform import analysis, keeping, loops, reverse, shadows, store
 from tapegrad.transform.errors import InternalError
+from tapegrad.transform.ir import Store
 
 A = np.array([0.3, 0.7, -0.4])
 HEADER = "import math, numpy as np, tapegrad as tg\n@tg.njit\n"
@@ -82,6 +83,18 @@ PROGRAMS = {
         "        y[i] = y[i - 1] * 0.5 + x[i]\n"
         "    return (y * y).sum()\n"
     ),
+    "two returns": (
+        "def g(x):\n"
+        "    if x[0] > 0.2:\n"
+        "        return x[1:]\n"
+        "    y = x * 2.0\n"
+        "    return y[:-1]\n"
+        "@tg.njit\n"
+        "def f(x):\n"
+        "    y = g(x)\n"
+        "    y[0] = y[1] * x[0]\n"
+        "    return (y * y).sum()\n"
+    ),
     "a call that writes": (
         "def g(x, y):\n"
         "    y[0] = x[0] * x[1]\n"
@@ -130,6 +143,7 @@ def backwards(method):
 
 
 Keeping, Reverse = keeping.Keeping, reverse.Reverse
+plain_statements = Reverse.write_statements
 DEFECTS = {
     "everything is cheap": (Keeping, "is_cheap", lambda self, maker, n: True),
     "copies are not made": (Reverse, "keep_copies", lambda self, statement, kept: None),
@@ -164,13 +178,34 @@ DEFECTS = {
         *(Reverse, "store"),
         changed(Reverse.store, lambda lines: lines[::-1]),
     ),
+    "cotangents of branches are not joined": (
+        *(shadows.Shadows, "shadow_pairs"),
+        lambda self, pairs: [],
+    ),
+    "arrays are taken as another type": (
+        *(Keeping, "write_pops"),
+        changed(Keeping.write_pops, lambda lines: [s.replace("_C)", "_A)") for s in lines]),
+    ),
+    "operands get it twice": (
+        *(Reverse, "pull"),
+        changed(Reverse.pull, lambda lines: lines + [s for s in lines[-1:] if "add_" in s]),
+    ),
+    "elements get it twice": (
+        *(Reverse, "pull"),
+        changed(Reverse.pull, lambda lines: lines + [s for s in lines[-1:] if "] +=" in s]),
+    ),
+    "stores are not done": (
+        *(Reverse, "write_statements"),
+        lambda self, writer, block: plain_statements(
+            self, writer, [s for s in block if not isinstance(s, Store)]
+        ),
+    ),
     "operands get nothing": (Reverse, "pull", changed(Reverse.pull, lambda lines: lines[:-1])),
 }
 
 
 @pytest.fixture(autouse=True)
-def verified_and_not_on_disk(monkeypatch):
-    monkeypatch.setenv("TAPEGRAD_VERIFY", "1")
+def not_on_disk(monkeypatch):
     monkeypatch.setattr(store, "load", lambda key, recipe: None)
 
 

@@ -13,13 +13,16 @@ functions in the order in which they run:
     What is pushed is popped, in reverse order, on every path and in every iteration; there is room
     for it.
 
-`contributions`
-    Every cotangent goes on to those of the operands; stores and calls are reversed.
-`order`
-    Reverse code goes backwards.
+`primal`
+    The forward code has all statements of the function, in their order.
+`adjoint`
+    The reverse code computes the cotangents that follow from the forward code: nothing is missing,
+    done twice, in another order, or not cleared.
 
 What they are built on: `cotangents` finds the names of cotangents, `memory` the names that may show
-elements of the same array.
+elements of the same array, `numbering`, `keeping` and `turning` are parts of `values`. `adjoint`
+goes along drawn ways through the code (`walk`), on which `operands` are what operations read,
+`events` what follows for cotangents, and `linear` the maps that stand for derivatives.
 
 The language is small (`code`): assignments, ``if``, ``for``, ``while``, ``break``, calls,
 ``return`` and ``raise``. Anything else is refused, so that no pass has to guess.

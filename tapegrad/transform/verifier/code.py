@@ -20,11 +20,13 @@ _EXPRESSIONS = (
     ast.Call,
     ast.Compare,
     ast.Constant,
+    ast.Dict,
     ast.FormattedValue,
     ast.IfExp,
     ast.JoinedStr,
     ast.List,
     ast.Name,
+    ast.Set,
     ast.Slice,
     ast.Starred,
     ast.Subscript,
@@ -43,6 +45,8 @@ class Code:
         Its parts.
     locals
         The names that are assigned somewhere in it, parameters included.
+    primal
+        Those of the function that it is made from.
     """
 
     name: str
@@ -50,6 +54,7 @@ class Code:
     body: list[ast.stmt]
     lines: list[str]
     locals: set[str] = field(default_factory=set)
+    primal: set[str] = field(default_factory=set)
 
     @functools.cached_property
     def statements(self) -> list[ast.stmt]:
@@ -63,7 +68,7 @@ class Code:
             node
             for statement in self.statements
             for expression in expressions(statement)
-            for node in ast.walk(expression)
+            for node in nodes_of(expression)
             if isinstance(node, (ast.Subscript, ast.Attribute, ast.Call))
         ]
 
@@ -118,7 +123,7 @@ def _check(code: Code, body: list[ast.stmt]) -> None:
         if isinstance(statement, (ast.For, ast.While)) and statement.orelse:
             raise code.wrong("a loop with an else", statement)
         for expression in expressions(statement):
-            for node in ast.walk(expression):
+            for node in nodes_of(expression):
                 if isinstance(node, ast.expr) and not isinstance(node, _EXPRESSIONS):
                     what = f"an expression that no pass knows ({type(node).__name__})"
                     raise code.wrong(what, node)
@@ -163,7 +168,7 @@ def reads(statement: ast.stmt) -> list[ast.Name]:
     found = [
         node
         for expression in expressions(statement)
-        for node in ast.walk(expression)
+        for node in nodes_of(expression)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
     ]
     if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
@@ -173,6 +178,13 @@ def reads(statement: ast.stmt) -> list[ast.Name]:
 
 def targets(statement: ast.stmt) -> list[str]:
     """Return the names that a statement itself assigns."""
+    found: list[str] | None = getattr(statement, "_targets", None)
+    if found is None:
+        found = statement._targets = _targets(statement)
+    return found
+
+
+def _targets(statement: ast.stmt) -> list[str]:
     if isinstance(statement, ast.Assign):
         given: list[ast.expr] = statement.targets
     elif isinstance(statement, (ast.AugAssign, ast.For)):
@@ -182,7 +194,7 @@ def targets(statement: ast.stmt) -> list[str]:
     return [
         node.id
         for target in given
-        for node in ast.walk(target)
+        for node in nodes_of(target)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
     ]
 
@@ -226,11 +238,26 @@ def module_call(node: ast.Call) -> tuple[str, str] | None:
     return None
 
 
-def names_in(node: ast.AST) -> Iterator[ast.Name]:
-    """Yield the names that are read in an expression."""
-    for found in ast.walk(node):
-        if isinstance(found, ast.Name) and isinstance(found.ctx, ast.Load):
-            yield found
+def nodes_of(node: ast.AST) -> list[ast.AST]:
+    """Return a node and all in it, which are looked for once."""
+    found: list[ast.AST] | None = getattr(node, "_nodes", None)
+    if found is None:
+        found = list(ast.walk(node))
+        node._nodes = found
+    return found
+
+
+def names_in(node: ast.AST) -> list[ast.Name]:
+    """Return the names that are read in an expression."""
+    found: list[ast.Name] | None = getattr(node, "_names", None)
+    if found is None:
+        found = [
+            inner
+            for inner in nodes_of(node)
+            if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Load)
+        ]
+        node._names = found
+    return found
 
 
 def paired(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Container
 
-from tapegrad.transform.verifier.code import Code, called, module_call, names_in, targets
+from tapegrad.transform.verifier.code import Code, called, module_call, names_in, nodes_of, targets
 
 FORWARD = re.compile(r"_forward(_\d+)?$")
 REVERSE = re.compile(r"_reverse(_\d+)?$")
@@ -39,7 +39,8 @@ class Cotangents:
     def __init__(self, codes: list[Code], functions: Container[str]) -> None:
         self.functions = functions
         given = {n for code in codes for n in code.locals}
-        endings = {found.group() for n in given if (found := _BAR.search(n))}
+        known = {n for code in codes for n in code.primal}
+        endings = {found.group() for n in given - known if (found := _BAR.search(n))}
         self.is_known = len(endings) <= 1
         self.suffix = next(iter(endings), "_bar")
         self.names = {n for n in given if n.endswith(self.suffix) or _SEED.match(n)}
@@ -101,4 +102,4 @@ class Cotangents:
             base = node.targets[0].value
             if isinstance(base, ast.Name) and base.id in TAPE:
                 return False
-        return any(isinstance(n, ast.Name) and n.id in self.names for n in ast.walk(node))
+        return any(isinstance(n, ast.Name) and n.id in self.names for n in nodes_of(node))

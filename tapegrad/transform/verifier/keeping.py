@@ -85,13 +85,12 @@ class Keeping(Numbering):
         for place in needs.params:
             if place < len(call.args) and self.in_reverse:
                 self.version(self.memory.shared(call.args[place]))
-        forward = FORWARD.search(REVERSE.sub(r"_forward\1", function))
-        has_forward = forward is not None and REVERSE.sub(r"_forward\1", function) in self.summaries
+        has_forward = self.has_forward(function)
         given = self.primal_arguments(call)
         if has_forward:
             count = self.common(function)
             found = self.calls.get((function, given[:count]), [])
-            if not found and not self.is_lenient:
+            if not found:
                 raise self.wrong("the reverse of a call that the forward code does not make", node)
         else:
             found = [n for k in range(len(given) + 1) for n in self.calls.get(("", given[:k]), [])]
@@ -104,6 +103,11 @@ class Keeping(Numbering):
         wanted = {of: self.state.contents.get(of, -1) for of in classes}
         if found and not any(self.suits(one, wanted, needs) for one in found):
             raise self.wrong("an array was written since the forward code called this", node)
+
+    def has_forward(self, function: str) -> bool:
+        """Whether the forward code calls the forward half of a reverse function."""
+        forward = self.summaries.get(REVERSE.sub(r"_forward\1", function))
+        return forward is not None and forward.is_called
 
     def common(self, function: str) -> int:
         """Return how many arguments the forward and the reverse function have in common."""
@@ -311,14 +315,14 @@ class Keeping(Numbering):
         if found == ("runtime", "push_array"):
             if names != ["tape", "top"] or given[:2] != ["tape", "top"] or self.tape.slots:
                 raise self.wrong("a use of the tape that is neither a push nor a pop", node)
-            self.tape.items.append(Array(self.kept(node, call.args[2])))
+            self.tape.items.append(Array(self.kept(node, call.args[2]), given[3]))
             self.tape.moved()
             return
         if found == ("runtime", "pop_array"):
             item = self.tape.items.pop() if self.tape.items else None
             if names[1:] != ["top"] or given[:2] != ["tape", "top"]:
                 raise self.wrong("a use of the tape that is neither a push nor a pop", node)
-            if not isinstance(item, Array) or item.kept.name != names[0]:
+            if not isinstance(item, Array) or item.kept.name != names[0] or item.kind != given[2]:
                 raise self.wrong(f"{names[0]} is taken from where it was not kept", node)
             if names[0] not in self.bars:
                 self.state.values[names[0]] = item.kept.value

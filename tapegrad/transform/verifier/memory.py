@@ -9,6 +9,7 @@ for their result, are taken to write nothing and to return arrays of their own.
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -39,7 +40,7 @@ SHAPE_CALLS = frozenset(
         "zeros_like",
     ]
 )
-_FRESH_METHODS = frozenset(
+FRESH_METHODS = frozenset(
     [
         "all",
         "any",
@@ -69,7 +70,7 @@ _FRESH_METHODS = frozenset(
         "var",
     ]
 )
-_VIEWS = frozenset(
+VIEWS = frozenset(
     [
         "array_split",
         "asanyarray",
@@ -167,6 +168,25 @@ _SAME = frozenset(["tuple", "list", "enumerate", "zip", "reversed"])  # what han
 _BAR = re.compile(r"_bar\d*$")
 
 
+@functools.cache
+def added_to(function: tuple[str, str]) -> int:
+    """Return which argument of a function is the array that it adds to; -1 if there is none."""
+    module, name = function
+    if module != "arrays" or name in _NUMBER_CALLS:
+        return -1
+    _, is_pull, argument = name.partition("_pull_")
+    if not is_pull:
+        return 0
+    from tapegrad.transform import arrays
+
+    found = getattr(arrays, name, None)
+    if found is None:
+        return -1
+    code = found.py_func.__code__
+    params = list(code.co_varnames[: code.co_argcount])
+    return params.index(f"{argument}_bar") if f"{argument}_bar" in params else -1
+
+
 @dataclass
 class Summary:
     """What a caller has to know of a function.
@@ -183,6 +203,8 @@ class Summary:
         For every leaf of what it returns its class, if it is an array; None if that is not known.
     classes
         The class of every parameter that is an array, by position.
+    is_called
+        Whether any function of the module calls it.
     """
 
     params: list[str]
@@ -190,6 +212,7 @@ class Summary:
     writes: frozenset[int] = frozenset()
     results: tuple[str | None, ...] | None = None
     classes: dict[int, str] = field(default_factory=dict)
+    is_called: bool = False
 
 
 class Memory:
@@ -285,12 +308,7 @@ class Memory:
             for position, argument in enumerate(node.args):
                 if isinstance(argument, ast.Name) and (
                     (summary is not None and position in summary.arrays)
-                    or (
-                        module is not None
-                        and module[0] == "arrays"
-                        and position == 0
-                        and module[1] not in _NUMBER_CALLS
-                    )
+                    or (module is not None and added_to(module) == position)
                     or (module is not None and module[1] == "push_array" and position == 2)
                 ):
                     self.arrays.add(argument.id)
@@ -344,10 +362,10 @@ class Memory:
         if not isinstance(node, ast.Call):
             return []
         module = module_call(node)
-        if module is not None and module[1] not in _VIEWS:
+        if module is not None and module[1] not in VIEWS:
             return []
         if module is None and isinstance(node.func, ast.Attribute):
-            if node.func.attr in _FRESH_METHODS:
+            if node.func.attr in FRESH_METHODS:
                 return []
             return [*self.shared(node.func.value), *(n for a in node.args for n in self.shared(a))]
         if module is None and called(node) not in _SAME:
@@ -399,6 +417,11 @@ def summaries_of(codes: list[Code]) -> dict[str, Summary]:
             found[code.name] = _summary(code, found)
         if found == before:
             break
+    for code in codes:
+        for node in code.uses:
+            summary = found.get(called(node) or "")
+            if summary is not None:
+                summary.is_called = True
     return found
 
 

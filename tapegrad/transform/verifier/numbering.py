@@ -12,7 +12,7 @@ from tapegrad.transform.verifier.code import (
     called,
     module_call,
 )
-from tapegrad.transform.verifier.cotangents import REVERSE, Cotangents
+from tapegrad.transform.verifier.cotangents import Cotangents
 from tapegrad.transform.verifier.memory import SHAPE, SHAPE_CALLS, Memory, Summary
 from tapegrad.transform.verifier.tape import (
     Item,
@@ -48,6 +48,7 @@ class Turned:
     breaks: list[tuple[set[str], tuple[Item, ...]]] = field(default_factory=list)
     counted: dict[str, int] = field(default_factory=dict)
     is_claimed: bool = True
+    node: ast.stmt | None = None
 
 
 @dataclass
@@ -86,10 +87,11 @@ class Numbering:
         self.forward, self.code = forward, code
         self.codes = [code] if forward is None else [forward, code]
         self.summaries, self.needs = summaries, needs
-        self.is_lenient = forward is None and bool(REVERSE.search(code.name))
         self.cotangents = Cotangents(self.codes, summaries)
         self.bars, self.suffix = self.cotangents.names, self.cotangents.suffix
-        self.is_known = self.cotangents.is_known and bool(self.bars)
+        self.is_known = bool(self.bars)
+        if not self.cotangents.is_known:
+            raise code.wrong("its cotangents cannot be told from other names", code.body[0])
         self.is_complete = True  # the needs of all functions that it calls are known
         self.memory = Memory(self.codes, summaries, self.cotangents)
         self.numbers: dict[Any, int] = {}
@@ -103,6 +105,7 @@ class Numbering:
         self.loops: dict[int, Turned] = {}
         self.by_index: dict[str, Turned] = {}
         self.by_count: dict[int, Turned] = {}
+        self.turnings: dict[int, Turned] = {}  # what loops of reverse code turn round
         self.path: tuple[int, ...] = ()
         self.frames: list[Turned | None] = []  # the loops that are being passed through ...
         self.tapes: list[Tape] = []  # ... and the tape in each
@@ -251,7 +254,7 @@ class Numbering:
         if name in self.bars:
             return
         self.state.values[name] = value
-        if name not in self.canon or self.is_lenient:
+        if name not in self.canon:
             self.canon[name] = value
             self.readings[name] = dict(self.reading)
 

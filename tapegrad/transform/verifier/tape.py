@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tapegrad.transform.verifier.code import walk
+from tapegrad.transform.verifier.code import nodes_of, walk
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,10 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Array:
-    """A reference to an array."""
+    """A reference to an array, and as which type it is taken."""
 
     kept: Kept
+    kind: str
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,11 @@ class Tape:
 
 def mentions(node: ast.AST) -> bool:
     """Whether code uses the tape."""
-    return any(isinstance(n, ast.Name) and n.id in ("tape", "top") for n in ast.walk(node))
+    found: bool | None = getattr(node, "_mentions", None)
+    if found is None:
+        found = any(isinstance(n, ast.Name) and n.id in ("tape", "top") for n in nodes_of(node))
+        node._mentions = found
+    return found
 
 
 def pops(body: list[ast.stmt], is_reverse: Callable[[str], bool]) -> bool:

@@ -6,6 +6,7 @@ import ast
 
 from tapegrad.transform.verifier.code import (
     called,
+    nodes_of,
     targets,
     walk,
 )
@@ -54,7 +55,7 @@ class Turning(Keeping):
                 continue
             if name in before:
                 state.values[name] = self.new()
-                if name not in self.going or self.is_lenient:
+                if name not in self.going:
                     self.going.add(name)
                     self.canon[name] = state.values[name]
             else:
@@ -109,6 +110,7 @@ class Turning(Keeping):
         elif isinstance(node, ast.For):
             self.value(node.iter)
         frame = Turned(len(self.loops), self.path, index, self.new(), bounds, values, trips)
+        frame.node = node
         self.loops[frame.number] = frame
         if index is not None and index not in ("_", "turn"):
             self.by_index[index] = frame
@@ -140,7 +142,7 @@ class Turning(Keeping):
 
     def turned(self, node: ast.For) -> Turned | None:
         """Return the loop of the forward code that a loop turns round; None if it is one itself."""
-        if not isinstance(node.target, ast.Name) or self.is_lenient:
+        if not isinstance(node.target, ast.Name):
             return None
         name = node.target.id
         found = self.by_index.get(name)
@@ -227,7 +229,7 @@ class Turning(Keeping):
         for statement in node.body:
             if not isinstance(statement, (ast.Assign, ast.AugAssign)):
                 raise error
-            for inner in ast.walk(statement.value):
+            for inner in nodes_of(statement.value):
                 if isinstance(inner, ast.Subscript) and _is_in(inner.value, self.bars):
                     read.add(self.memory.of(inner.value.id))
                     elements.add((self.memory.of(inner.value.id), ast.unparse(inner.slice)))
@@ -255,6 +257,7 @@ class Turning(Keeping):
             raise error
 
     def reverse_loop(self, node: ast.For, loop: Turned) -> None:
+        self.turnings[id(node)] = loop
         names, classes = self.changed(node)
         outer, outer_tape = self.state, self.tape
         items: list[Item] = []

@@ -16,6 +16,7 @@ import ast
 
 from tapegrad.transform.verifier import memory as of_memory
 from tapegrad.transform.verifier import tape as of_tape
+from tapegrad.transform.verifier.adjoint import compare
 from tapegrad.transform.verifier.code import (
     Code,
     called,
@@ -23,14 +24,13 @@ from tapegrad.transform.verifier.code import (
     leaves,
     module_call,
     names_in,
+    nodes_of,
     paired,
     walk,
 )
-from tapegrad.transform.verifier.contributions import Contributions
 from tapegrad.transform.verifier.cotangents import FORWARD, REVERSE, TANGENT, TAPE
 from tapegrad.transform.verifier.memory import SHAPE, SHAPE_CALLS, results_of
 from tapegrad.transform.verifier.numbering import Needs, State
-from tapegrad.transform.verifier.order import Order
 from tapegrad.transform.verifier.tape import (
     Branch,
     Item,
@@ -64,14 +64,14 @@ def verify_values(codes: list[Code]) -> None:
     summaries = of_memory.summaries_of(codes)
     needs: dict[str, Needs] = {}
     pairs = pairs_of([code for code in codes if not TANGENT.search(code.name)])
+    differentiated: set[str] = set()
     for _ in range(2):
         is_complete = True
         for forward, code in pairs:
             checked = Values(forward, code, summaries, needs)
             if checked.is_known:
                 needs[code.name] = checked.run()
-                Contributions(checked.codes, checked.cotangents).run()
-                Order(checked.codes, checked.cotangents, checked.memory).run()
+                compare(checked, differentiated)
                 is_complete = is_complete and checked.is_complete
         if is_complete:
             return
@@ -89,7 +89,7 @@ class Values(Turning):
         for code in self.codes:
             self.current = code
             self.local = code.locals
-            self.in_reverse = code is self.code and (self.forward is not None or self.is_lenient)
+            self.in_reverse = code is self.code and self.forward is not None
             params = {n: self.number("param", n) for n in code.parameters if n not in self.bars}
             for name in params:
                 self.canon.setdefault(name, params[name])
@@ -102,22 +102,9 @@ class Values(Turning):
             if self.has_tape and not self.is_given:
                 raise code.wrong("the tape is not given back", code.body[-1])
             items, contents = self.tape.items, self.state.contents
-        if items and (self.forward is not None or not self.is_lenient):
+        if items:
             raise self.code.wrong("what was kept on the tape is left there", self.code.body[-1])
-        if self.is_lenient:
-            self._check_clears()
         return self._needs()
-
-    def _check_clears(self) -> None:
-        """Refuse, where there is no forward code to compare with, elements that it wrote."""
-        for statement in self.code.statements:
-            if not isinstance(statement, ast.Assign):
-                continue
-            target = statement.targets[0]
-            if isinstance(target, ast.Subscript) and _is_in(target.value, self.bars):
-                stem = target.value.id.removesuffix(self.suffix)
-                if stem in self.memory.arrays and self.memory.of(stem) in self.read_classes:
-                    raise self.wrong(f"elements of {stem} are read that were written", statement)
 
     def _needs(self) -> Needs:
         found = Needs()
@@ -210,7 +197,7 @@ class Values(Turning):
     def check_reads(self, node: ast.AST) -> None:
         """Refuse names that do not have the value that they had in the forward code."""
         free = set()
-        for inner in ast.walk(node):
+        for inner in nodes_of(node):
             if isinstance(inner, ast.Attribute) and inner.attr in SHAPE:
                 free.add(id(inner.value))
             elif isinstance(inner, ast.Call):

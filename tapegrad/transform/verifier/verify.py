@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from tapegrad.transform.verifier.code import functions_of
+from tapegrad.transform.errors import InternalError
+from tapegrad.transform.verifier.code import Code, functions_of
+from tapegrad.transform.verifier.cotangents import FORWARD
 from tapegrad.transform.verifier.definedness import Definedness
+from tapegrad.transform.verifier.primal import check_primal
 from tapegrad.transform.verifier.values import verify_values
 
 
-def verify(module_text: str, functions: Iterable[str]) -> None:
+def verify(
+    module_text: str,
+    functions: Iterable[str],
+    uncalled: Iterable[str] = (),
+    primals: Mapping[str, str] | None = None,
+) -> None:
     r"""Refuse a generated module that is not right.
 
     Parameters
@@ -20,6 +28,12 @@ def verify(module_text: str, functions: Iterable[str]) -> None:
     functions
         Names that stand in its namespace: modules of the package, functions of the user's and
         derivatives that it calls.
+    uncalled
+        Texts of forward functions that the module does without, because the functions that they
+        are made from do the same: what the reverse functions of the module belong to.
+    primals
+        By the names of functions with forward code the texts of the functions that they are made
+        from, in the same language.
 
     Raises
     ------
@@ -40,6 +54,29 @@ def verify(module_text: str, functions: Iterable[str]) -> None:
     differentiated.
     """
     codes = functions_of(module_text)
+    for text in uncalled:
+        codes += functions_of(text)
+    try:
+        by_name = {code.name: code for code in codes}
+        for name, text in (primals or {}).items():
+            primal = functions_of(text)[0]
+            check_primal(by_name[name], primal)
+            for half in {name, FORWARD.sub(r"_reverse\1", name)}:
+                by_name[half].primal = primal.locals
+        _check(codes, functions)
+    except _LOST as error:
+        what = f"the verifier cannot follow it ({type(error).__name__}: {error})"
+        raise InternalError(what, codes[-1].name, 1, codes[-1].lines[0]) from error
+
+
+# what a pass raises where code is so wrong, or so unlike what it knows, that it loses its way
+_LOST = (
+    *(ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError),
+    *(TypeError, ValueError),
+)
+
+
+def _check(codes: list[Code], functions: Iterable[str]) -> None:
     known = {*vars(builtins), *functions, *(code.name for code in codes)}
     for code in codes:
         Definedness(code, known).run()

@@ -1,0 +1,311 @@
+"""The reverse code computes the cotangents that follow from what the forward code does.
+
+Some ways through the code are drawn (`walk`). On each the cotangents are computed twice: as the
+statements of the reverse code say, and as they follow from the operations of the forward code, from
+the last to the first (`events`). Derivatives are random maps (`linear`): the one from the cotangent
+of a result to that of an operand is the same on both sides. What is missing, done twice, done in
+another order or not cleared leads to other cotangents of the arguments.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from tapegrad.transform.verifier.calls import Calls, is_tape
+from tapegrad.transform.verifier.code import called, leaves, module_call, names_in, paired
+from tapegrad.transform.verifier.cotangents import TAPE
+from tapegrad.transform.verifier.events import (
+    Event,
+    Handle,
+    Memory,
+    Number,
+    Value,
+    joined,
+)
+from tapegrad.transform.verifier.frames import AbandonedError, Choices
+from tapegrad.transform.verifier.linear import ZERO, Map, product, total
+from tapegrad.transform.verifier.memory import added_to
+from tapegrad.transform.verifier.reading import SEED, Helper
+from tapegrad.transform.verifier.static import Static
+
+LEAST_WALKS, MOST_WALKS = 4, 10
+
+
+class Adjoint(Calls):
+    """The comparison on one way."""
+
+    # -- the whole ----------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Compare the cotangents of the arguments."""
+        codes = self.checked.codes
+        names = self.frame.names
+        for code in codes:
+            self.code = code
+            for param in code.parameters:
+                if param in TAPE or param in names:
+                    continue
+                if param not in self.bars:
+                    names[param] = Handle(Memory()) if param in self.arrays else Number(param)
+                elif SEED.match(param):
+                    self.numbers[param] = self.maps.of("seed", param)
+        for name in self.facts.outside:
+            names[name] = Handle(Memory())
+        results: list[str] = []
+        for place, code in enumerate(codes):
+            self.code = code
+            for param in code.parameters:
+                stem = self.stem(param)
+                if stem and param not in names:
+                    names[param] = Handle(Memory())
+                    self.inputs.append((param, stem))
+            self.block(code.body)
+            if place + 1 < len(codes):
+                results = [n.id for n in self.returned if isinstance(n, ast.Name)]
+        self.start(results)
+        self.is_forward = False
+        self.block(self.code.body)
+        self.finish()
+
+    def start(self, results: list[str]) -> None:
+        """Give the arrays that a caller knows their cotangents."""
+        if len(self.checked.codes) == 1:
+            return
+        for name in [*(n for n, _ in self.inputs), *results]:
+            stem = self.stem(name)
+            handle, array = self.frame.get(name), self.frame.get(stem)
+            if stem and isinstance(handle, Handle):
+                seed = self.maps.of("array", name)
+                self.contents.add(handle, seed)
+                if isinstance(array, Handle):
+                    self.seeds.append((array, seed))
+
+    def finish(self) -> None:
+        names = self.frame.names
+        for value, seed in self.seeds:
+            self.expected.add(names[value] if isinstance(value, str) else value, seed)
+        self.expected.run(self.events)
+        end = self.code.body[-1]
+        given = [n for n, _ in self.inputs]
+        for node in self.returned:
+            given += [n.id for n in names_in(node) if n.id in self.bars]
+        for name in dict.fromkeys(given):
+            stem = self.stem(name)
+            value = names.get(stem)
+            if value is None or (isinstance(value, Number) and name in names):
+                continue
+            if isinstance(value, Number):
+                found = self.number(name, end)
+                found = found.value if isinstance(found, Helper) else found
+            else:
+                handle = names[name]
+                if not isinstance(handle, Handle) or value.event is not None:
+                    continue
+                found = self.contents.read(handle)
+            if found != self.expected.get(value):
+                raise self.wrong(f"{name} is not what follows from the forward code", end)
+
+    # -- statements ---------------------------------------------------------------------------
+
+    def cotangent(self, node: ast.stmt) -> None:
+        value = getattr(node, "value", None)
+        function = called(value) or ""
+        if isinstance(value, ast.Call) and self.cotangents.is_forward(function):
+            if self.is_forward:
+                self.forward_call(node, value, function)
+        elif self.is_forward:
+            if isinstance(node, ast.Assign):
+                self.make_shadows(node)
+        elif isinstance(value, ast.Call) and self.cotangents.is_reverse(function):
+            self.reverse_call(node, value, function)
+        elif isinstance(node, ast.Expr):
+            if isinstance(value, ast.Call):
+                self.added(node, value)
+        elif isinstance(node, ast.Assign):
+            self.assign_cotangents(node)
+        elif isinstance(node, ast.AugAssign):
+            self.add_cotangent(node)
+
+    def assign_cotangents(self, node: ast.Assign) -> None:
+        target, value = node.targets[0], node.value
+        if isinstance(target, ast.Tuple):
+            if isinstance(value, ast.Call) and any(is_tape(n) for n in names_in(value)):
+                return  # taken from the tape: known
+            if isinstance(value, ast.Tuple):
+                self.assign_together(node, target.elts, value.elts)
+                return
+            self.help(node, [n.id for n in leaves(target) if isinstance(n, ast.Name)], value)
+        elif isinstance(target, ast.Subscript):
+            handle = self.handle(target)
+            if handle is None:
+                raise self.wrong("a store that no pass knows", node)
+            if ast.unparse(value) != "0.0":
+                raise self.wrong("a cotangent is overwritten by something else than zero", node)
+            self.contents.clear(handle)
+        elif isinstance(target, ast.Name):
+            self.assign_together(node, [target], [value])
+
+    def assign_together(
+        self, node: ast.Assign, targets: list[ast.expr], values: list[ast.expr]
+    ) -> None:
+        numbers: list[tuple[str, Map | Helper]] = []
+        self.make_shadows(node)
+        for target, value in zip(targets, values, strict=True):
+            assert isinstance(target, ast.Name)
+            name = target.id
+            if name not in self.bars or isinstance(self.frame.get(name), Handle):
+                continue
+            if isinstance(value, ast.Subscript) and _is_in(value.value, {"tape"}):
+                continue
+            if self.stem(name):
+                numbers.append((name, self.gain(value, self.stem(name), node)))
+            else:
+                self.help(node, [name], value)
+        self.numbers.update(numbers)
+
+    def make_shadows(self, node: ast.Assign) -> None:
+        """Go through what makes arrays of cotangents, and the arrays that go with them."""
+        found: list[tuple[str, Value]] = []
+        for target, value in paired(node.targets[0], node.value):
+            if not isinstance(target, ast.Name) or target.id in self.frame.own:
+                continue
+            if target.id not in self.bars:
+                if self.is_forward:
+                    found.append((target.id, self.value(target.id, value, node)))
+                continue
+            handle = self.shadow(target.id, value)
+            if handle is not None:
+                found.append((target.id, handle))
+        for name, made in found:
+            self.frame.names[name] = made
+            self.frame.own.add(name)
+
+    def shadow(self, name: str, value: ast.expr) -> Handle | None:
+        """Return the array of cotangents that an expression is, None for a number."""
+        stem = self.stem(name)
+        if not stem:
+            return None
+        found = module_call(value) if isinstance(value, ast.Call) else None
+        if found is not None and found[1] in ("zeros", "zeros_like") and found[0] == "np":
+            return Handle(Memory())
+        return self.handle(value) if stem in self.arrays else None
+
+    def help(self, node: ast.stmt, names: list[str], value: ast.expr) -> None:
+        """Note what is computed for several operands."""
+        if isinstance(value, ast.Call) and module_call(value) == ("arrays", "taken"):
+            base, places, clear = value.args
+            handle = self.handle(base)
+            if handle is None or not isinstance(places, ast.Subscript):
+                raise self.wrong("a store that no pass knows", node)
+            handle = handle.view(self.step(places.slice))
+            self.numbers[names[0]] = self.contents.read(handle)
+            if ast.unparse(clear) == "True":
+                self.contents.clear(handle)
+            return
+        found = self.sources(value)
+        if len(found) == 1 and self.sign(value) > 0 and not isinstance(found[0][2], Helper):
+            self.numbers.update(dict.fromkeys(names, found[0][2]))
+            return
+        event: Event | None = None
+        values: dict[int, Map] = {}
+        for _, name, given, is_part in found:
+            made = self.frame.get(self.stem(name))
+            if made is None or made.event is None or is_part or isinstance(given, Helper):
+                raise self.wrong(f"{name} is no cotangent of what an operation makes", node)
+            if event is not None and event is not made.event:
+                raise self.wrong("cotangents of the results of several operations in one", node)
+            event = made.event
+            values[made.place] = total(values.get(made.place, ZERO), given)
+        if event is None:
+            raise self.wrong("it is computed from no cotangent", node)
+        event.joined = True
+        together = [values.get(k, ZERO) for k in range(len(event.results))]
+        helper = Helper(event, joined(self.maps, event, together))
+        self.numbers.update(dict.fromkeys(names, helper))
+
+    def add_cotangent(self, node: ast.AugAssign) -> None:
+        target, value = node.target, node.value
+        if isinstance(node.op, ast.Sub):
+            value = ast.UnaryOp(ast.USub(), value)
+        if isinstance(target, ast.Subscript):
+            base: ast.expr = target
+            while isinstance(base, ast.Subscript):
+                base = base.value
+            handle = self.handle(target)
+            if handle is None or not isinstance(base, ast.Name):
+                raise self.wrong("a store that no pass knows", node)
+            self.contents.add(handle, self.gain(value, self.stem(base.id), node))
+            return
+        assert isinstance(target, ast.Name)
+        name = target.id
+        if isinstance(node.op, ast.Mult):
+            slope = name.removesuffix(self.suffix) + "_slope"
+            if not isinstance(value, ast.Name) or value.id != slope:
+                raise self.wrong("a product that is no slope", node)
+            one, two = self.number(slope, node), self.number(name, node)
+            assert not isinstance(one, Helper)
+            assert not isinstance(two, Helper)
+            self.numbers[name] = product(one, two)
+            return
+        change = self.gain(value, self.stem(name), node)
+        handle = self.frame.get(name)
+        if isinstance(handle, Handle):
+            self.contents.add(handle, change)
+            return
+        before = self.number(name, node)
+        assert not isinstance(before, Helper)
+        self.numbers[name] = total(before, change)
+
+    def added(self, node: ast.Expr, call: ast.Call) -> None:
+        """Go through a call that adds to the cotangent of an array."""
+        module = module_call(call)
+        if module is None or module[0] != "arrays":
+            if module is not None and module[1] == "give_tape":
+                return
+            raise self.wrong("a call that no pass knows", node)
+        position = added_to(module)
+        first = call.args[position]
+        handle = self.handle(first)
+        if handle is None or not isinstance(first, ast.Name):
+            if isinstance(first, ast.Call):
+                return  # cotangents that nobody reads
+            raise self.wrong("a call that no pass knows", node)
+        whole: ast.expr = call.args[-1]
+        if not module[1].startswith("add_"):
+            others = [a for k, a in enumerate(call.args) if k != position]
+            whole = ast.Call(call.func, others, [])
+        self.contents.add(handle, self.gain(whole, self.stem(first.id), node))
+
+
+def _is_in(node: ast.expr, names: set[str]) -> bool:
+    return isinstance(node, ast.Name) and node.id in names
+
+
+def compare(checked: Any, differentiated: set[str]) -> None:
+    """Go some ways through a function, or through a forward function and its reverse."""
+    checked.static = Static(checked, differentiated)
+    taken: set[tuple[int, bool]] = set()
+    branches = {
+        (id(s), side)
+        for code in checked.codes
+        for s in code.statements
+        if isinstance(s, ast.If)
+        for side in (True, False)
+    }
+    done, tries = 0, 0
+    while tries < MOST_WALKS and (done < LEAST_WALKS or branches - taken):
+        tried = set(taken)
+        walk = Adjoint(checked, Choices(tries, tried))
+        tries += 1
+        try:
+            walk.run()
+        except AbandonedError:
+            continue
+        done += 1
+        if done >= LEAST_WALKS and taken == tried:
+            break
+        taken |= tried
+    if not done:
+        code = checked.codes[0]
+        raise code.wrong("no way through it was found", code.body[0])

@@ -1,0 +1,161 @@
+"""Calls of functions that are differentiated, and of their reverse halves."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Any
+
+from tapegrad.transform.verifier.code import leaves, names_in
+from tapegrad.transform.verifier.cotangents import REVERSE, TAPE
+from tapegrad.transform.verifier.events import (
+    Event,
+    Handle,
+    Memory,
+    Operand,
+)
+from tapegrad.transform.verifier.linear import ZERO
+from tapegrad.transform.verifier.reading import SEED, Helper, Reading
+
+_PART = re.compile(r"_part_\d+$")
+
+
+class Calls(Reading):
+    """The part that goes through calls."""
+
+    def forward_call(self, node: ast.stmt, call: ast.Call, function: str) -> None:
+        assert isinstance(node, ast.Assign)
+        found = [n.id for n in leaves(node.targets[0]) if isinstance(n, ast.Name)]
+        names = [n for n in found if n not in TAPE]
+        if self.frame.own.issuperset(names) and names:
+            return
+        summary = self.checked.summaries[function]
+        event = self.event(operands={})
+        self.note_call(event, call, [])
+        event.function = function
+        for node_read in names_in(call):
+            read = node_read.id
+            value = self.frame.get(read)
+            if value is not None and read not in self.bars and read not in event.operands:
+                event.operands[read] = Operand(value, None)
+        shadowed: dict[str, Handle | None] = {}
+        results = summary.results or ()
+        for place, name in enumerate(found):
+            if name in self.bars:
+                shadowed[self.stem(name)] = None
+                kind = results[place] if len(results) == len(found) else None
+                for position, of in summary.classes.items():
+                    given = call.args[position]
+                    if of == kind and isinstance(given, ast.Name) and given.id in self.bars:
+                        base = self.frame.get(given.id)
+                        array = self.frame.get(self.stem(given.id))
+                        if isinstance(base, Handle) and isinstance(array, Handle):
+                            step = ("result", event.number, place)
+                            self.frame.names[name] = base.view(step)
+                            shadowed[self.stem(name)] = array.view(step)
+                            break
+                else:
+                    self.frame.names[name] = Handle(Memory())
+                self.frame.own.add(name)
+        for name in names:
+            if name in self.bars:
+                continue
+            view = shadowed.get(name)
+            if view is not None:
+                self.frame.names[name] = view
+            else:
+                made = Handle(Memory()) if name in shadowed else None
+                if made is not None:
+                    made.event, made.place = event, len(event.results)
+                    event.results.append(made)
+                    self.frame.names[name] = made
+                else:
+                    self.frame.names[name] = self.made(name, event)
+            self.frame.own.add(name)
+        event.seeds = [self.frame.names[n] for n in shadowed if n in self.frame.names]
+        self.frames_of[event.number] = self.frame
+
+    def note_call(self, event: Event, node: ast.expr, results: list[str]) -> None:
+        super().note_call(event, node, results)
+        self.frames_of[event.number] = self.frame
+
+    def reverse_call(self, node: ast.stmt, call: ast.Call, function: str) -> None:
+        params = self.checked.summaries[function].params
+        given = [a for a in call.args if not is_tape(a)]
+        primal: list[ast.expr] = []
+        shadows: list[ast.expr] = []
+        seeds: list[ast.expr] = []
+        for param, argument in zip(params, given, strict=False):
+            if SEED.match(param):
+                seeds.append(argument)
+            elif (
+                (isinstance(argument, ast.Name) and argument.id in self.bars)
+                or param.endswith(self.suffix)
+                or re.search(r"_bar\d*$", param)
+            ):
+                shadows.append(argument)
+            else:
+                primal.append(argument)
+        event = self.event_of(function, tuple(map(self.identity, primal)))
+        if event is None:
+            raise self.wrong("the reverse of a call that the forward code does not make", node)
+        self.reversed.add(event.number)
+        shown = [s.id for s in shadows if isinstance(s, ast.Name)]
+        handles = [self.frame.get(n) for n in shown]
+        arrays = [self.frame.get(self.stem(n)) for n in shown]
+        results = list(event.seeds)  # arrays of the result whose cotangents the callee made
+        for value in results:
+            for name, other in self.frame.names.items():
+                if other is value and name + self.suffix in self.frame.names:
+                    handles.append(self.frame.names[name + self.suffix])
+                    arrays.append(value)
+                    break
+        event.passed = [a if isinstance(a, Handle) else Handle(Memory()) for a in arrays]
+        event.seeds = []
+        maps = []
+        for seed in seeds:
+            found = self.sources(seed)
+            if not found:
+                maps.append(ZERO)
+                event.seeds.append(None)
+                continue
+            value = found[0][2]
+            stem = self.stem(found[0][1])
+            if len(found) != 1 or self.sign(seed) != 1 or isinstance(value, Helper) or not stem:
+                raise self.wrong("a cotangent of a call that no pass knows", node)
+            maps.append(value)
+            event.seeds.append(self.frame.get(stem))
+        targets: list[str] = []
+        if isinstance(node, ast.Assign):
+            found_names = [n.id for n in leaves(node.targets[0]) if isinstance(n, ast.Name)]
+            targets = [n for n in found_names if n not in TAPE]
+        event.parts = [_PART.sub("", n) for n in targets]
+        for stem in event.parts:
+            if stem not in event.operands:
+                raise self.wrong(f"{stem} is no argument of the call", node)
+        parts = self.contents.call(event, handles, maps)
+        self.numbers.update(zip(targets, parts, strict=True))
+
+    def event_of(self, function: str, arguments: tuple[Any, ...]) -> Event | None:
+        """Return the last call that is not reversed yet."""
+        forward = REVERSE.sub(r"_forward\1", function)
+        has_forward = self.checked.has_forward(function)
+        for event in reversed(self.events):
+            if not event.function or event.number in self.reversed:
+                continue
+            if self.frames_of.get(event.number) is not self.frame:
+                continue
+            if has_forward:
+                if event.function == forward and event.arguments[: len(arguments)] == arguments:
+                    return event
+            elif event.arguments == arguments[: len(event.arguments)] and not (
+                self.cotangents.is_forward(event.function)
+            ):
+                self.facts.differentiated.add(event.function)
+                return event
+        return None
+
+
+def is_tape(node: ast.expr) -> bool:
+    """Whether an expression is the tape, or its top."""
+    return isinstance(node, ast.Name) and node.id in TAPE

@@ -1,0 +1,233 @@
+"""What the forward code does to numbers and arrays, and what follows for cotangents.
+
+An `Event` is one execution of a statement. The cotangents of all values follow from the events,
+from the last to the first: that of a result goes, by a linear map for each, to the operands; a
+store takes the cotangent of the elements that it writes and leaves zero. No derivative is known
+here; each is a map of its own (`linear`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+from tapegrad.transform.verifier.linear import ONE, ZERO, Map, Maps, negative, product, total
+
+
+class Number:
+    """A value that is no array.
+
+    Attributes
+    ----------
+    key
+        Equal for values that are computed in the same way.
+    truth
+        Whether it is true, once that is drawn.
+    event, place
+        What made it, and the how-manieth of the results it is.
+    """
+
+    __slots__ = ("event", "key", "place", "truth")
+
+    def __init__(self, key: Hashable, truth: bool | None = None) -> None:
+        self.key, self.truth = key, truth
+        self.event: Event | None = None
+        self.place = 0
+
+
+class Memory:
+    """The elements of an array, of which views show some."""
+
+    __slots__ = ()
+
+
+class Handle:
+    """An array: the elements that some steps lead to from those of a `Memory`."""
+
+    __slots__ = ("event", "memory", "place", "steps")
+
+    def __init__(self, memory: Memory, steps: tuple[Hashable, ...] = ()) -> None:
+        self.memory, self.steps = memory, steps
+        self.event: Event | None = None
+        self.place = 0
+
+    def view(self, step: Hashable) -> Handle:
+        return Handle(self.memory, (*self.steps, step))
+
+
+Value = Number | Handle
+
+
+@dataclass(eq=False)
+class Operand:
+    """What an operation reads.
+
+    Attributes
+    ----------
+    count
+        How often it adds to its cotangent; None if that is not known.
+    sign
+        1 or -1 for a sum, 0 where the derivative is not known.
+    """
+
+    value: Value
+    count: int | None = 1
+    sign: int = 0
+
+
+@dataclass(eq=False)
+class Event:
+    """One execution of a statement.
+
+    Attributes
+    ----------
+    results
+        What it makes.
+    operands
+        What it reads, by names.
+    stored
+        The elements that a store writes, with whether what was there is lost.
+    used
+        How often the reverse code added to the cotangents of the operands, by names.
+    taken
+        The places of the results whose cotangents were.
+    joined
+        Whether the cotangents of all results are first brought together, as calls do.
+    passed
+        Of a call: the arrays whose cotangents its reverse changes.
+    """
+
+    number: int
+    results: list[Value | None] = field(default_factory=list)
+    operands: dict[str, Operand] = field(default_factory=dict)
+    stored: Handle | None = None
+    is_lost: bool = True
+    used: dict[str, int] = field(default_factory=dict)
+    taken: set[int] = field(default_factory=set)
+    joined: bool = False
+    function: str = ""
+    arguments: tuple[Hashable, ...] = ()
+    passed: list[Handle] | None = None
+    seeds: list[Value | None] = field(default_factory=list)
+    parts: list[str] = field(default_factory=list)
+
+
+class Contents:
+    """Cotangents of the elements of arrays."""
+
+    def __init__(self, maps: Maps) -> None:
+        self.maps = maps
+        self.known: dict[Memory, Map] = {}
+
+    def read(self, handle: Handle) -> Map:
+        found = self.known.get(handle.memory, ZERO)
+        return product(self.maps.of("read", *handle.steps), found) if handle.steps else found
+
+    def add(self, handle: Handle, value: Map) -> None:
+        if value is ZERO:
+            return
+        if handle.steps:
+            value = product(self.maps.of("add", *handle.steps), value)
+        self.known[handle.memory] = total(self.known.get(handle.memory, ZERO), value)
+
+    def clear(self, handle: Handle) -> None:
+        found = self.known.get(handle.memory, ZERO)
+        cleared = self.maps.of("clear", *handle.steps)
+        self.known[handle.memory] = product(cleared, found) if handle.steps else ZERO
+
+    def call(self, event: Event, handles: list[Handle], seeds: list[Map]) -> list[Map]:
+        """Change cotangents as the reverse of a call does; return those of its numbers."""
+        given = [*map(self.read, handles), *seeds]
+
+        def mixed(place: Hashable) -> Map:
+            found = ZERO
+            for k, value in enumerate(given):
+                found = total(found, product(self.maps.of(event.number, place, k), value))
+            return found
+
+        parts = [mixed(("part", k)) for k in range(len(event.parts))]
+        changes = [mixed(("array", k)) for k in range(len(handles))]
+        for handle, change in zip(handles, changes, strict=True):
+            self.add(handle, change)
+        return parts
+
+
+class Expected:
+    """The cotangents that follow from events."""
+
+    def __init__(self, maps: Maps) -> None:
+        self.maps = maps
+        self.contents = Contents(maps)
+        self.numbers: dict[Number, Map] = {}
+
+    def get(self, value: Value | None) -> Map:
+        if value is None:
+            return ZERO
+        if isinstance(value, Handle):
+            return self.contents.read(value)
+        return self.numbers.get(value, ZERO)
+
+    def add(self, value: Value, change: Map) -> None:
+        if isinstance(value, Handle):
+            self.contents.add(value, change)
+        elif change is not ZERO:
+            self.numbers[value] = total(self.numbers.get(value, ZERO), change)
+
+    def run(self, events: list[Event]) -> None:
+        """Go backwards through what was done."""
+        for event in reversed(events):
+            if event.stored is not None:
+                self.store(event, event.stored)
+            elif event.passed is not None:
+                self.call(event, event.passed)
+            else:
+                self.operation(event)
+
+    def store(self, event: Event, stored: Handle) -> None:
+        found = self.contents.read(stored)
+        if event.is_lost:
+            self.contents.clear(stored)
+        for operand in event.operands.values():
+            self.add(operand.value, negative(found) if operand.sign < 0 else found)
+
+    def call(self, event: Event, passed: list[Handle]) -> None:
+        parts = self.contents.call(event, passed, list(map(self.get, event.seeds)))
+        for name, part in zip(event.parts, parts, strict=True):
+            self.add(event.operands[name].value, part)
+
+    def operation(self, event: Event) -> None:
+        found = [self.get(result) for result in event.results]
+        if all(g is ZERO for g in found):
+            return
+        for result in event.results:
+            if isinstance(result, Handle) and not result.steps:
+                self.contents.known[result.memory] = ZERO
+        if event.joined:
+            found = [joined(self.maps, event, found)]
+        for name, operand in event.operands.items():
+            count = operand.count
+            if count is None:
+                count = max(event.used.get(name, 0), 1)
+            elif count < 0:
+                count = event.used.get(name, 0)
+            for place, g in enumerate(found):
+                if event.taken and place not in event.taken and not event.joined:
+                    continue  # the derivative by this result is zero
+                for k in range(count):
+                    self.add(operand.value, product(weight(self.maps, event, place, name, k), g))
+
+
+def joined(maps: Maps, event: Event, found: list[Map]) -> Map:
+    """Return what the cotangents of several results come to together."""
+    result = ZERO
+    for place, g in enumerate(found):
+        result = total(result, product(maps.of(event.number, "in", place), g))
+    return result
+
+
+def weight(maps: Maps, event: Event, place: int, name: str, k: int) -> Map:
+    """Return the map from the cotangent of a result to that of an operand."""
+    sign = event.operands[name].sign
+    if sign:
+        return ONE if sign > 0 or k else negative(ONE)
+    return maps.of(event.number, place, name, k)

@@ -1,0 +1,128 @@
+"""What the operations of the forward code read, as far as derivatives go through it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from tapegrad.transform.verifier.code import called, module_call
+from tapegrad.transform.verifier.memory import SHAPE
+
+# whose derivative is zero, or that have none
+FLAT = frozenset(
+    [
+        *("floor", "ceil", "trunc", "fix", "rint", "round", "around", "sign", "heaviside"),
+        *("argmin", "argmax", "argsort", "searchsorted", "digitize", "nonzero", "argpartition"),
+        *("isnan", "isfinite", "isinf", "signbit", "zeros_like", "ones_like", "empty_like"),
+        *("shape", "size", "ndim", "len", "count_nonzero", "any", "all", "argwhere"),
+        *("zeros", "ones", "empty", "eye", "int64", "int32", "bool_", "stop_gradient"),
+        *("allclose", "array_equal", "isclose", "floor_divide", "spacing", "isin", "round_"),
+        *("logical_and", "logical_or", "logical_not", "greater", "less", "equal", "identity"),
+    ]
+)
+_FLAT_NAMES = re.compile(r"(int|bool|len|range|round|isinstance|str|\w*stop_gradient)$")
+# the arguments by which functions have a derivative, where these are not all of them
+_SMOOTH = {"copysign": (0,), "ldexp": (0,), "where": (1, 2), "arange": (0, 2)}
+_SUMS = {"add": 1, "subtract": -1}
+
+SOME, UNKNOWN = -1, -2  # counts that are not known: at least one, or perhaps none
+
+Found = tuple[str, int, int]  # a name, how often it is added to (see `Operand`), the sign
+
+
+def operands(node: ast.expr) -> list[Found]:
+    """Return the names that a value depends on smoothly.
+
+    The count is that of what adds to the cotangent, `SOME` or `UNKNOWN`. Functions that the user
+    names may be anything.
+    """
+    if isinstance(node, ast.UnaryOp):
+        if isinstance(node.operand, ast.Name) and isinstance(node.op, (ast.USub, ast.UAdd)):
+            return [(node.operand.id, 1, -1 if isinstance(node.op, ast.USub) else 1)]
+        return []
+    if isinstance(node, ast.BinOp):
+        return _of_binary(node)
+    if isinstance(node, ast.Compare):
+        return []
+    if isinstance(node, ast.Attribute):
+        if node.attr in SHAPE:
+            return []
+        return [(name, SOME, 0) for name in _names([node.value])]
+    if isinstance(node, ast.Call):
+        return _of_call(node)
+    return [(name, SOME, 0) for name in _names([node])]
+
+
+def _of_binary(node: ast.BinOp) -> list[Found]:
+    kind = type(node.op)
+    both = [(n.id if isinstance(n, ast.Name) else "", n) for n in (node.left, node.right)]
+    names = [name for name, _ in both]
+    if kind in (ast.Add, ast.Sub):
+        sign = 1 if kind is ast.Add else -1
+        if names[0] and names[0] == names[1]:
+            return [(names[0], 2 if sign > 0 else 0, 1)]
+        return [(n, 1, s) for n, s in zip(names, (1, sign), strict=True) if n]
+    if kind in (ast.Mult, ast.Div, ast.MatMult):
+        if any(isinstance(n, ast.Constant) and n.value == 0 for _, n in both):
+            return []
+        return [(n, names.count(n), 0) for n in dict.fromkeys(names) if n]
+    if kind is ast.Pow:
+        constant = both[1][1]
+        if isinstance(constant, ast.Constant):
+            return [(names[0], 1, 0)] if names[0] and constant.value != 0 else []
+        return [(n, names.count(n), 0) for n in dict.fromkeys(names) if n]
+    if kind is not ast.Mod:
+        return []
+    return [(n, SOME, 0) for n in dict.fromkeys(names) if n]
+
+
+def _of_call(node: ast.Call) -> list[Found]:
+    module = module_call(node)
+    name = called(node)
+    if module is None and name is None:
+        assert isinstance(node.func, ast.Attribute)
+        if node.func.attr in FLAT:
+            return []
+        found = list(_names([node.func.value]))
+        more = [
+            n for n in _names([*node.args, *(k.value for k in node.keywords)]) if n not in found
+        ]
+        return [(n, SOME, 0) for n in [*found, *more]]
+    given = node.args
+    if module is not None and module[1] in _SMOOTH:
+        given = [a for k, a in enumerate(given) if k in _SMOOTH[module[1]]]
+    names = list(_names([*given, *(k.value for k in node.keywords)]))
+    if name is not None:
+        if _FLAT_NAMES.match(name):
+            return []
+        return [(n, UNKNOWN, 0) for n in dict.fromkeys(names)]
+    assert module is not None
+    if module[1] in FLAT or "random" in module[0]:
+        return []
+    if module[1] in _SUMS and module[0] in ("np", "operator") and len(node.args) == 2:
+        sign = ast.Add() if _SUMS[module[1]] > 0 else ast.Sub()
+        return _of_binary(ast.BinOp(node.args[0], sign, node.args[1]))
+    return [(n, SOME, 0) for n in dict.fromkeys(names)]
+
+
+def _names(nodes: list[ast.expr]) -> Iterator[str]:
+    """Yield the names of values, not those in subscripts."""
+    for node in nodes:
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, (ast.Tuple, ast.List)):
+            yield from _names(node.elts)
+        elif isinstance(node, ast.Attribute):
+            if node.attr not in SHAPE:
+                yield from _names([node.value])
+        elif isinstance(node, ast.Call):
+            yield from _names([*node.args, *(k.value for k in node.keywords)])
+        elif isinstance(node, ast.IfExp):
+            yield from _names([node.body, node.orelse])
+        elif isinstance(node, ast.BinOp):
+            yield from _names([node.left, node.right])
+        elif isinstance(node, ast.UnaryOp):
+            yield from _names([node.operand])
+        elif isinstance(node, ast.Subscript):
+            yield from _names([node.value])

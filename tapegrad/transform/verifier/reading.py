@@ -1,0 +1,206 @@
+"""What statements of reverse code read of cotangents, and what follows for others."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Any
+
+from tapegrad.transform.verifier.code import called, module_call
+from tapegrad.transform.verifier.events import (
+    Contents,
+    Event,
+    Expected,
+    Handle,
+    Value,
+)
+from tapegrad.transform.verifier.frames import Choices
+from tapegrad.transform.verifier.linear import ONE, ZERO, Map, negative, product, total
+from tapegrad.transform.verifier.memory import SHAPE, SHAPE_CALLS
+from tapegrad.transform.verifier.walk import Walk
+
+SEED = re.compile(r"g_seed\d*_\d+$")
+_SUMS = ("sum", "float32", "float64", "float", "sum_numbered")
+_NO_SOURCES = SHAPE_CALLS | {"places"}
+
+
+class Helper:
+    """What is computed from the cotangents of the results of an operation for those of operands."""
+
+    def __init__(self, event: Event, value: Map) -> None:
+        self.event, self.value = event, value
+
+
+Source = tuple[
+    ast.expr, str, "Map | Helper", bool
+]  # an expression, its name, its value, if it is a part
+
+
+class Reading(Walk):
+    """The part that knows the cotangents at each point."""
+
+    def __init__(self, checked: Any, choices: Choices) -> None:
+        super().__init__(checked, choices)
+        self.numbers: dict[str, Map | Helper] = {}
+        self.contents = Contents(self.maps)
+        self.expected = Expected(self.maps)
+        self.seeds: list[tuple[Value | str, Map]] = []
+        self.returned: list[ast.expr] = []
+        self.reversed: set[int] = set()
+        self.frames_of: dict[int, Any] = {}
+        self.inputs: list[tuple[str, str]] = []
+        self.slopes = {n for n in self.bars if n.endswith("_slope")}
+        self.scales = {n.removesuffix("_slope") + self.suffix for n in self.slopes}
+
+    def stem(self, name: str) -> str:
+        """Return the name that a cotangent belongs to; nothing if it is another value."""
+        if name in self.slopes:
+            return name.removesuffix("_slope")
+        stem = name.removesuffix(self.suffix)
+        return stem if stem != name and stem in self.facts.primal else ""
+
+    # -- cotangents that are read -------------------------------------------------------------
+
+    def number(self, name: str, node: ast.AST) -> Map | Helper:
+        found = self.numbers.get(name)
+        if found is None:
+            raise self.wrong(f"{name} is read where it has no value", node)
+        return found
+
+    def sources(self, node: ast.expr) -> list[Source]:
+        """Return the cotangents that an expression reads."""
+        found = self.source(node)
+        if found is not None:
+            return [found]
+        if isinstance(node, ast.Attribute) and node.attr in SHAPE:
+            return []
+        if isinstance(node, ast.Call):
+            module = module_call(node)
+            if module is not None and module[1] in _NO_SOURCES:
+                return []
+        return [
+            source
+            for child in ast.iter_child_nodes(node)
+            if isinstance(child, ast.expr)
+            for source in self.sources(child)
+        ]
+
+    def source(self, node: ast.expr) -> Source | None:
+        inner: ast.expr = node
+        while not isinstance(inner, ast.Name):
+            if isinstance(inner, ast.Subscript):
+                inner = inner.value
+            elif (
+                isinstance(inner, ast.Call)
+                and isinstance(inner.func, ast.Attribute)
+                and inner.func.attr in ("copy", "reshape", "ravel", "flatten", "transpose")
+            ):
+                inner = inner.func.value
+            elif isinstance(inner, ast.Attribute) and inner.attr == "T":
+                inner = inner.value
+            else:
+                return None
+        name = inner.id
+        if name not in self.bars:
+            return None
+        handle = self.frame.get(name)
+        if isinstance(handle, Handle):
+            while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                node = node.func.value
+            shown = self.handle(node)
+            if shown is None:
+                return (node, name, self.contents.read(handle), False)
+            return (node, name, self.contents.read(shown), not isinstance(node, ast.Name))
+        return (node, name, self.number(name, node), False)
+
+    def sign(self, node: ast.expr) -> int:
+        """Return 1 or -1 if an expression is a cotangent or minus a cotangent, else 0."""
+        if self.source(node) is not None:
+            return 1
+        if isinstance(node, ast.UnaryOp):
+            found = self.sign(node.operand)
+            return -found if isinstance(node.op, ast.USub) else found
+        if isinstance(node, ast.Call) and node.args:
+            module = module_call(node)
+            if (called(node) or (module or ("", ""))[1]) in _SUMS:
+                return self.sign(node.args[-1])
+        return 0
+
+    def gain(self, node: ast.expr, target: str, statement: ast.stmt) -> Map:
+        """Return what an expression adds to the cotangent of a name."""
+        if isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.BinOp):
+            inner = node.operand  # the scale of a recurrence stands before the sign
+            if isinstance(inner.left, ast.Name) and inner.left.id in self.scales:
+                node = ast.BinOp(inner.left, inner.op, ast.UnaryOp(node.op, inner.right))
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+            left = node.left
+            if isinstance(left, ast.Name) and left.id in self.scales and self.sources(node.right):
+                scale = self.number(left.id, statement)
+                assert not isinstance(scale, Helper)
+                return product(self.gain(node.right, target, statement), scale)
+        found = self.sources(node)
+        if not found:
+            return self.constant(node, target, statement)
+        sign = self.sign(node)
+        if len(found) == 1:
+            _, name, value, is_part = found[0]
+            stem = self.stem(name)
+            if SEED.match(name) and sign > 0 and not isinstance(value, Helper):
+                self.seeds.append((target, value))
+                return value
+            if isinstance(value, Helper):
+                return self.edge(value.event, [(0, value.value)], target, sign, statement)
+            is_copy = self.facts.is_copy(stem, target)
+            if (is_copy and sign) or is_part or not stem:
+                if not sign:
+                    raise self.wrong("a factor where the cotangent goes on as it is", statement)
+                return value if sign > 0 else negative(value)
+        events = []
+        values: list[tuple[int, Map]] = []
+        for _, name, value, is_part in found:
+            made = self.frame.get(self.stem(name))
+            if made is None or made.event is None or is_part or isinstance(value, Helper):
+                raise self.wrong(f"{name} is no cotangent of what an operation makes", statement)
+            events.append(made.event)
+            values.append((made.place, value))
+        if any(event is not events[0] for event in events):
+            raise self.wrong("cotangents of the results of several operations in one", statement)
+        return self.edge(events[0], values, target, sign, statement)
+
+    def constant(self, node: ast.expr, target: str, statement: ast.stmt) -> Map:
+        text = ast.unparse(node)
+        if text in ("0.0", "-0.0"):
+            return ZERO
+        if text == "1.0":
+            if self.frame.outer is not None:
+                return ONE  # of a recurrence, whose slope is computed
+            self.seeds.append((target, ONE))
+            return ONE
+        raise self.wrong(f"it adds what is no cotangent to that of {target}", statement)
+
+    def edge(
+        self,
+        event: Event,
+        values: list[tuple[int, Map]],
+        target: str,
+        sign: int,
+        statement: ast.stmt,
+    ) -> Map:
+        """Return what goes from the cotangents of results to that of an operand."""
+        operand = event.operands.get(target)
+        if operand is None:
+            what = f"{target} is no operand of what made the value whose cotangent goes to it"
+            raise self.wrong(what, statement)
+        event.taken.update(place for place, _ in values)
+        count = event.used.get(target, 0)
+        event.used[target] = count + 1
+        found = ZERO
+        for place, value in values:
+            if operand.sign:
+                if not sign:
+                    raise self.wrong("a factor where the cotangent goes on as it is", statement)
+                change = value if sign > 0 else negative(value)
+            else:
+                change = product(self.maps.of(event.number, place, target, count), value)
+            found = total(found, change)
+        return found

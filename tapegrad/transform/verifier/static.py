@@ -1,0 +1,147 @@
+"""What the text of functions tells of their names, for the walks through them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Any
+
+from tapegrad.transform.verifier.code import (
+    Code,
+    called,
+    module_call,
+    names_in,
+    paired,
+    targets,
+    walk,
+)
+from tapegrad.transform.verifier.cotangents import TAPE
+from tapegrad.transform.verifier.memory import added_to
+
+
+class Static:
+    """What the text of some functions tells of their names.
+
+    Attributes
+    ----------
+    zeros
+        Arrays whose cotangents are made anew, although they may be views of others.
+    copies
+        Pairs of names of which the first is made by copying the second.
+    needed
+        Names for future positions on the tape.
+    differentiated
+        Functions of the user's that have a reverse half in the module.
+    """
+
+    def __init__(self, checked: Any, differentiated: set[str]) -> None:
+        codes, cotangents = checked.codes, checked.cotangents
+        self.differentiated = differentiated
+        self.arrays: set[str] = set(checked.memory.arrays)
+        self.zeros: set[str] = set()
+        self.copies_of_views: set[str] = set()
+        self.copies: set[tuple[str, str]] = set()
+        self.needed: set[str] = set()
+        self.primal = {n for code in codes for n in code.locals} - cotangents.names
+        self._assigned: dict[int, set[str]] = {}
+        self._counted: dict[int, set[str]] = {}
+        suffix = cotangents.suffix
+        for code in codes:
+            for statement in code.statements:
+                if not isinstance(statement, ast.Assign):
+                    continue
+                for target, value in paired(statement.targets[0], statement.value):
+                    if not isinstance(target, ast.Name):
+                        continue
+                    if isinstance(value, ast.Name):
+                        self.copies.add((target.id, value.id))
+                    if target.id in cotangents.names and isinstance(value, ast.Call):
+                        found = module_call(value)
+                        if found is not None and found[1] in ("zeros", "zeros_like"):
+                            self.zeros.add(target.id.removesuffix(suffix))
+                    if isinstance(value, ast.BinOp) and ast.unparse(value.left) == "top":
+                        self.needed.add(target.id)
+        self._find_arrays(codes, checked, suffix)
+        every = {n.id for code in codes for s in code.statements for n in names_in(s)}
+        self.outside = {n for n in every if n + suffix in cotangents.names} - self.primal
+        self.primal |= self.outside
+        self._copied: dict[str, set[str]] = {}
+
+    def _find_arrays(self, codes: list[Code], checked: Any, suffix: str) -> None:
+        """Find the arrays that only their cotangents tell from numbers."""
+        found = {p for code in codes for p in code.parameters if p.endswith(suffix)}
+        found.update(name + suffix for name in self.zeros)
+        for code in codes:
+            for node in code.uses:
+                function = called(node)
+                module = module_call(node) if isinstance(node, ast.Call) else None
+                if module is not None and 0 <= added_to(module) < len(node.args):
+                    target = node.args[added_to(module)]
+                    if isinstance(target, ast.Name) and target.id.endswith(suffix):
+                        found.add(target.id)
+                summary = checked.summaries.get(function)
+                if summary is None or not isinstance(node, ast.Call):
+                    continue
+                for param, argument in zip(summary.params, node.args, strict=False):
+                    if isinstance(argument, ast.Name) and argument.id.endswith(suffix):
+                        if re.search(r"_bar\d*$", param):
+                            found.add(argument.id)
+        self.arrays.update(n.removesuffix(suffix) for n in found)
+        self._spread(self.arrays)
+        numbers: set[str] = set()
+        for code in codes:
+            for statement in code.statements:
+                if isinstance(statement, ast.Assign):
+                    is_number = isinstance(statement.value, (ast.BinOp, ast.Constant, ast.UnaryOp))
+                else:
+                    is_number = isinstance(statement, ast.AugAssign)
+                if is_number:
+                    numbers.update(n for n in targets(statement) if n.endswith(suffix))
+        numbers = {n.removesuffix(suffix) for n in numbers}
+        self._spread(numbers)
+        self.arrays -= numbers
+
+    def _spread(self, names: set[str]) -> None:
+        """Add the names that are copies of those of a set, and those that they are copies of."""
+        count = -1
+        while count != len(names):
+            count = len(names)
+            for one, two in self.copies:
+                if one in names or two in names:
+                    names.update((one, two))
+
+    def is_copy(self, name: str, other: str) -> bool:
+        """Whether a name may be made by copying another one, in steps."""
+        found = self._copied.get(name)
+        if found is None:
+            found, todo = set(), [name]
+            while todo:
+                one = todo.pop()
+                more = {b for a, b in self.copies if a == one} - found
+                found |= more
+                todo += more
+            self._copied[name] = found
+        return other in found
+
+    def assigned(self, node: ast.For | ast.While) -> set[str]:
+        """Return the names that a loop assigns."""
+        found = self._assigned.get(id(node))
+        if found is None:
+            found = {n for s in walk(node.body) for n in targets(s)}
+            self._assigned[id(node)] = found
+        return found
+
+    def counted(self, node: ast.For | ast.While) -> set[str]:
+        """Return the names that count the turns of a loop."""
+        found = self._counted.get(id(node))
+        if found is None:
+            found = {
+                s.target.id
+                for s in node.body
+                if isinstance(s, ast.AugAssign)
+                and isinstance(s.target, ast.Name)
+                and s.target.id not in TAPE
+                and ast.unparse(s.value) == "1"
+            }
+            self._counted[id(node)] = found
+        return found

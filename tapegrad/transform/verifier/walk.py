@@ -1,0 +1,484 @@
+"""One way through the forward code: what it does to numbers and arrays.
+
+The outcome of every test and the number of turns of every loop is drawn. What is made by copying a
+name is the same `Number`; what shows elements of an array is a `Handle` of the same memory.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Hashable, Iterator
+from typing import Any
+
+from tapegrad.transform.verifier.code import (
+    Code,
+    called,
+    leaves,
+    module_call,
+    names_in,
+    nodes_of,
+    paired,
+    targets,
+)
+from tapegrad.transform.verifier.cotangents import TAPE
+from tapegrad.transform.verifier.events import Event, Handle, Memory, Number, Operand, Value
+from tapegrad.transform.verifier.frames import MOST_TURNS, AbandonedError, Choices, Frame
+from tapegrad.transform.verifier.linear import Maps
+from tapegrad.transform.verifier.memory import FRESH_METHODS, SHAPE, VIEWS, results_of
+from tapegrad.transform.verifier.operands import SOME, operands
+from tapegrad.transform.verifier.tape import mentions
+
+
+class Walk:
+    """Goes through forward code.
+
+    Parameters
+    ----------
+    checked
+        The pass over values, which knows the arrays, and which loops turn round which.
+    choices
+        What is drawn.
+    """
+
+    def __init__(self, checked: Any, choices: Choices) -> None:
+        self.checked = checked
+        self.cotangents = checked.cotangents
+        self.bars: set[str] = self.cotangents.names
+        self.suffix: str = self.cotangents.suffix
+        self.facts = checked.static
+        self.arrays: set[str] = self.facts.arrays
+        self.choices = choices
+        self.maps = Maps(choices.draw.getrandbits(40))
+        self.frame = Frame({})
+        self.events: list[Event] = []
+        self.keys: dict[Hashable, int] = {}
+        self.formulas: dict[Number, tuple[str, list[Number]]] = {}
+        self.trips: dict[Hashable, int] = {}
+        self.truths: dict[Hashable, bool] = {}
+        self.code: Code = checked.codes[0]
+        self.wish: bool | None = None  # how a test should come out
+        self.leaving: bool | None = None  # whether the present turn should be the last
+        self.is_forward = True  # else only what computes cotangents is gone through
+
+    def wrong(self, what: str, node: ast.AST) -> Exception:
+        return self.code.wrong(what, node)
+
+    # -- values -------------------------------------------------------------------------------
+
+    def key(self, node: ast.AST) -> Hashable:
+        """Return what is equal for expressions of equal values."""
+        if isinstance(node, ast.Name):
+            found = self.frame.get(node.id)
+            if found is None:
+                return node.id
+            return found.key if isinstance(found, Number) else "array"
+        if isinstance(node, ast.Constant):
+            return repr(node.value)
+        parts: list[Hashable] = [type(node).__name__]
+        children = ast.iter_child_nodes(node)
+        parts += [self.key(child) for child in children if not isinstance(child, ast.expr_context)]
+        if isinstance(node, ast.Attribute):
+            parts.append(node.attr)
+        whole = tuple(parts)
+        return self.keys.setdefault(whole, len(self.keys))
+
+    def step(self, index: ast.AST) -> Hashable:
+        """Return the step to the elements that a subscript shows."""
+        return ("item", self.key(index))
+
+    def fresh(self) -> Hashable:
+        return self.keys.setdefault(("fresh", len(self.keys)), len(self.keys))
+
+    def event(self, **given: Any) -> Event:
+        found = Event(len(self.events), **given)
+        self.events.append(found)
+        return found
+
+    def made(self, name: str, event: Event, key: Hashable | None = None) -> Value:
+        """Return a new value that an event makes."""
+        value: Value
+        if name in self.arrays:
+            value = Handle(Memory())
+        else:
+            value = Number(self.fresh() if key is None else key)
+        value.event, value.place = event, len(event.results)
+        event.results.append(value)
+        return value
+
+    def handle(self, node: ast.expr) -> Handle | None:
+        """Return the array whose elements an expression shows, None if there is none."""
+        if isinstance(node, ast.Name):
+            found = self.frame.get(node.id)
+            return found if isinstance(found, Handle) else None
+        if isinstance(node, ast.Subscript):
+            if any(self.handle(part) is not None for part in leaves(node.slice)):
+                return None
+            base = self.handle(node.value)
+            return None if base is None else base.view(self.step(node.slice))
+        if isinstance(node, ast.Attribute):
+            base = None if node.attr in SHAPE else self.handle(node.value)
+            return None if base is None else base.view(("attribute", node.attr))
+        if isinstance(node, ast.Call):
+            module = module_call(node)
+            if module is not None:
+                if module[1] not in VIEWS or not node.args:
+                    return None
+                base, name, more = self.handle(node.args[0]), module[1], node.args[1:]
+            elif isinstance(node.func, ast.Attribute):
+                base, name, more = self.handle(node.func.value), node.func.attr, node.args
+                if name in FRESH_METHODS:
+                    return None
+            else:
+                return None
+            if base is None:
+                return None
+            return base.view(
+                (name, *map(self.key, more), *(self.key(k.value) for k in node.keywords))
+            )
+        return None
+
+    def side(self, node: ast.AST) -> bool:
+        return self.choices.side(node) if self.wish is None else self.wish
+
+    def truth(self, node: ast.AST, test: ast.expr) -> bool:
+        """Return the outcome of a test."""
+        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            wish, self.wish = self.wish, None if self.wish is None else not self.wish
+            found = not self.truth(node, test.operand)
+            self.wish = wish
+            return found
+        if isinstance(test, ast.Constant):
+            return bool(test.value)
+        if isinstance(test, ast.BoolOp):
+            is_and = isinstance(test.op, ast.And)
+            outcomes = (self.truth(node, part) for part in test.values)
+            return all(outcomes) if is_and else any(outcomes)
+        if isinstance(test, ast.Name):
+            found = self.frame.get(test.id)
+            if isinstance(found, Number):
+                return self.truth_of(node, found)
+        key = self.key(test)
+        if key not in self.truths:
+            self.truths[key] = self.side(node)
+        return self.truths[key]
+
+    def truth_of(self, node: ast.AST, number: Number) -> bool:
+        if number.truth is None:
+            kind, parts = self.formulas.get(number, ("", []))
+            if kind == "not":
+                wish, self.wish = self.wish, None if self.wish is None else not self.wish
+                number.truth = not self.truth_of(node, parts[0])
+                self.wish = wish
+            elif kind == "and":
+                number.truth = all(self.truth_of(node, part) for part in parts)
+            elif kind == "or":
+                number.truth = any(self.truth_of(node, part) for part in parts)
+            else:
+                number.truth = self.side(node)
+        return number.truth
+
+    def formula(self, number: Number, node: ast.expr) -> None:
+        """Note what the truth of a number follows from."""
+        kind, parts = "", []
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            kind, parts = "not", [node.operand]
+        elif isinstance(node, ast.BoolOp):
+            kind, parts = "and" if isinstance(node.op, ast.And) else "or", node.values
+        if kind:
+            found = []
+            for part in parts:
+                value = self.frame.get(part.id) if isinstance(part, ast.Name) else None
+                if not isinstance(value, Number):
+                    value = Number(self.key(part))
+                    self.formula(value, part)
+                found.append(value)
+            self.formulas[number] = kind, found
+
+    # -- statements ---------------------------------------------------------------------------
+
+    def block(self, body: list[ast.stmt]) -> str:
+        """Go through a block; return "break" or "return" if it is left, else nothing."""
+        for statement in body:
+            way = self.statement(statement)
+            if way:
+                return way
+        return ""
+
+    def statement(self, node: ast.stmt) -> str:
+        if isinstance(node, ast.If):
+            if mentions(node.test) or self.facts.needed.intersection(
+                n.id for n in names_in(node.test)
+            ):
+                return ""  # room is made
+            if node.body and isinstance(node.body[-1], ast.Raise):
+                return ""
+            is_exit = node.body and isinstance(node.body[-1], ast.Break)
+            self.wish = self.leaving if is_exit else None
+            if self.wish is None:
+                self.wish = self.choices.side(node)
+            side = self.truth(node, node.test)
+            self.wish = None
+            self.choices.taken.add((id(node), side))
+            return self.block(node.body if side else node.orelse)
+        if isinstance(node, (ast.For, ast.While)):
+            return self.loop(node)
+        if isinstance(node, ast.Break):
+            return "break"
+        if isinstance(node, ast.Return):
+            self.returned = [] if node.value is None else results_of(node.value)
+            return "return"
+        if isinstance(node, ast.Raise):
+            raise AbandonedError
+        self.simple(node)
+        return ""
+
+    def simple(self, node: ast.stmt) -> None:
+        if self.cotangents.is_cotangent(node) or self.is_call(node):
+            self.cotangent(node)
+        elif not self.is_forward:
+            return
+        elif isinstance(node, ast.Assign):
+            if not mentions(node):
+                self.assign(node)
+        elif isinstance(node, ast.AugAssign):
+            self.add(node)
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            self.effect(node.value)
+
+    def is_call(self, node: ast.stmt) -> bool:
+        """Whether a statement calls the forward or the reverse half of a function."""
+        function = called(getattr(node, "value", None))
+        return self.cotangents.is_forward(function) or self.cotangents.is_reverse(function)
+
+    def cotangent(self, node: ast.stmt) -> None:
+        """Go through a statement of reverse code."""
+        raise NotImplementedError
+
+    def assign(self, node: ast.Assign) -> None:
+        found: list[tuple[str, Value]] = []
+        for target, value in paired(node.targets[0], node.value):
+            if isinstance(target, ast.Name):
+                if target.id not in self.frame.own:
+                    found.append((target.id, self.value(target.id, value, node)))
+            elif isinstance(target, ast.Subscript):
+                self.store(target.value, self.step(target.slice), value, True)
+            else:
+                parts = [n.id for n in leaves(target) if isinstance(n, ast.Name)]
+                if not self.frame.own.issuperset(parts):
+                    event = self.event(operands=self.operands(value, parts))
+                    self.note_call(event, value, parts)
+                    found += [(part, self.made(part, event)) for part in parts]
+        for name, made in found:
+            self.frame.names[name] = made
+            self.frame.own.add(name)
+
+    def value(self, target: str, node: ast.expr, statement: ast.stmt) -> Value:
+        """Return the value of what is assigned to a name."""
+        if isinstance(node, ast.Name) and node.id in self.frame.names:
+            return self.frame.names[node.id]
+        if isinstance(node, ast.Constant):
+            return Number(self.key(node), bool(node.value))
+        if target in self.arrays:
+            handle = self.handle(node)
+            if handle is not None and target not in self.facts.zeros:
+                return handle
+            if target in self.facts.copies_of_views and handle is not None:
+                return self.made(target, self.event(operands={}))
+        literal = self.literal(node) if target in self.arrays else None
+        if literal is not None:
+            return literal
+        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
+            return self.item(target, node, node.value.id)
+        event = self.event(operands=self.operands(node, [target]))
+        self.note_call(event, node, [target])
+        key = self.key(node) if _is_plain(node) else None
+        made = self.made(target, event, key)
+        if isinstance(made, Number):
+            self.formula(made, node)
+        return made
+
+    def literal(self, node: ast.expr) -> Handle | None:
+        """Return an array whose elements are listed."""
+        if not isinstance(node, ast.Call) or module_call(node) != ("np", "array"):
+            return None
+        if not isinstance(node.args[0], (ast.List, ast.Tuple)):
+            return None
+        handle = Handle(Memory())
+        handle.event = self.event()
+        handle.event.results.append(handle)
+        for place, element in _elements(node.args[0], ()):
+            if isinstance(element, ast.Name) and element.id in self.frame.names:
+                value = self.frame.names[element.id]
+                index = [ast.Constant(k) for k in place]
+                step = self.step(index[0] if len(index) == 1 else ast.Tuple(index, ast.Load()))
+                found = {element.id: Operand(value, 1, 1)}
+                self.event(operands=found, stored=handle.view(step), is_lost=False)
+        return handle
+
+    def item(self, target: str, node: ast.Subscript, base: str) -> Value:
+        """Return the value of an element of an array, or of a part of a tuple."""
+        handle = self.frame.get(base)
+        if target + self.suffix in self.bars and base + self.suffix not in self.bars:
+            return Handle(Memory()) if target in self.arrays else Number(self.fresh())
+        event = self.event()
+        if isinstance(handle, Handle):
+            chosen = any(self.handle(part) is not None for part in leaves(node.slice))
+            if chosen:
+                event.operands[base] = Operand(handle, 1)
+            else:
+                event.operands[base] = Operand(handle.view(self.step(node.slice)), 1, 1)
+        return self.made(target, event)
+
+    def operands(self, node: ast.expr, results: list[str]) -> dict[str, Operand]:
+        found = {}
+        has_bars = any(n + self.suffix in self.bars for n in results)
+        for name, count, sign in operands(node):
+            value = self.frame.get(name)
+            if value is None or name in found:
+                continue
+            at_least_once: int | None = count
+            if count == SOME and has_bars and name + self.suffix in self.bars:
+                at_least_once = None
+            found[name] = Operand(value, at_least_once, sign)
+        return found
+
+    def note_call(self, event: Event, node: ast.expr, results: list[str]) -> None:
+        """Note what a function of the user's is called with."""
+        function = called(node)
+        if isinstance(node, ast.Call) and function is not None:
+            event.function = function
+            event.arguments = tuple(self.identity(a) for a in node.args)
+            has_bars = any(n + self.suffix in self.bars for n in results)
+            if function in self.facts.differentiated and has_bars:
+                for operand in event.operands.values():
+                    operand.count = None
+
+    def identity(self, node: ast.expr) -> Hashable:
+        """Return what tells arguments of calls apart."""
+        if isinstance(node, ast.Name):
+            found = self.frame.get(node.id)
+            if isinstance(found, Handle):
+                return (id(found.memory), found.steps)
+            return node.id if found is None else id(found) if found.truth is None else found.key
+        if isinstance(node, ast.Tuple):
+            return tuple(map(self.identity, node.elts))
+        if isinstance(node, ast.Call):
+            return (ast.unparse(node.func), *map(self.identity, node.args))
+        return self.key(node)
+
+    def store(
+        self, base: ast.expr, step: Hashable, value: ast.expr, is_lost: bool, sign: int = 1
+    ) -> None:
+        handle = self.handle(base)
+        if handle is None:
+            return
+        found = {}
+        if isinstance(value, ast.Name) and value.id in self.frame.names:
+            found[value.id] = Operand(self.frame.names[value.id], 1, sign)
+        self.event(operands=found, stored=handle.view(step), is_lost=is_lost)
+
+    def add(self, node: ast.AugAssign) -> None:
+        sign = -1 if isinstance(node.op, ast.Sub) else 1
+        if isinstance(node.target, ast.Subscript):
+            self.store(node.target.value, self.step(node.target.slice), node.value, False, sign)
+        elif isinstance(node.target, ast.Name) and node.target.id in self.arrays:
+            self.store(node.target, self.step(WHOLE), node.value, False, sign)
+        elif isinstance(node.target, ast.Name) and node.target.id not in TAPE:
+            self.frame.names[node.target.id] = Number(self.fresh())
+            self.frame.own.add(node.target.id)
+
+    def effect(self, call: ast.Call) -> None:
+        """Go through a call for what it does."""
+        module = module_call(call)
+        if module is not None and module[0] == "arrays" and module[1].startswith("assign_"):
+            self.store(call.args[0], self.step(WHOLE), call.args[1], True)
+        elif module is None and called(call) is not None:
+            event = self.event(operands=self.operands(call, []))
+            self.note_call(event, call, [])
+
+    # -- loops --------------------------------------------------------------------------------
+
+    def loop(self, node: ast.For | ast.While) -> str:
+        turned = self.checked.turnings.get(id(node))
+        if turned is not None:
+            return "" if self.is_forward else self.reverse_loop(node, turned)
+        if not self.is_forward:
+            return self.again(node)
+        outer = self.frame
+        going = self.facts.assigned(node) & outer.names.keys()
+        counted = self.facts.counted(node)
+        frames: list[Frame] = []
+        outer.turns[id(node)] = frames
+        outer.begun[id(node)] = []
+        limit = MOST_TURNS
+        if isinstance(node, ast.For):
+            key = self.key(node.iter)
+            limit = self.trips.setdefault(key, self.choices.turns())
+        last = self.choices.last(limit if isinstance(node, ast.For) else limit - 1)
+        leaving = self.leaving
+        current = outer.names
+        way, turn = "", 0
+        while turn < limit + (isinstance(node, ast.While)):
+            if isinstance(node, ast.While) and turn == limit:
+                raise AbandonedError
+            self.leaving = turn >= last
+            frame = self.frame = Frame(dict(current), outer)
+            outer.begun[id(node)].append(frame)
+            start = frame.names
+            frame.names = dict(start)
+            if isinstance(node, ast.For):
+                for name in targets(node):
+                    frame.names[name] = start[name] = Number(self.fresh())
+            if isinstance(node, ast.While) and not self.truth(node, node.test):
+                break
+            way = self.block(node.body)
+            current = dict(frame.names)
+            if not counted or counted & frame.own:
+                frames.append(frame)
+            frame.names.update({name: start[name] for name in going})
+            turn += 1
+            if way:
+                break
+        self.frame, self.leaving = outer, leaving
+        for name in going:
+            outer.names[name] = current[name]
+        return way if way == "return" else ""
+
+    def again(self, node: ast.For | ast.While) -> str:
+        """Go through what a loop of the forward code computes of cotangents."""
+        if self.cotangents.is_cotangent(node):
+            outer = self.frame
+            for frame in outer.begun[id(node)]:
+                self.frame = frame
+                self.block(node.body)
+            self.frame = outer
+        return ""
+
+    def reverse_loop(self, node: ast.For, turned: Any) -> str:
+        outer = self.frame
+        frames = outer.turns.get(id(turned.node))
+        if frames is None:
+            raise self.wrong("a loop stands before the one that it turns round", node)
+        for frame in reversed(frames):
+            self.frame = frame
+            self.block(node.body)
+        self.frame = outer
+        return ""
+
+
+def _elements(node: ast.expr, place: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], ast.expr]]:
+    if isinstance(node, (ast.List, ast.Tuple)):
+        for k, item in enumerate(node.elts):
+            yield from _elements(item, (*place, k))
+    else:
+        yield place, node
+
+
+WHOLE = ast.Slice(None, None, None)
+
+
+def _is_plain(node: ast.expr) -> bool:
+    """Whether a value follows from numbers alone."""
+    return isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Constant)) and not any(
+        isinstance(n, (ast.Call, ast.Subscript, ast.Attribute)) for n in nodes_of(node)
+    )

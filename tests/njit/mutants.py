@@ -1,0 +1,442 @@
+"""Mutants of generated code: one statement is left out, or changes places with the next one.
+
+``python -m tests.njit.mutants --programs 200`` makes mutants of the derivatives of so many
+programs, finds out which of them compute something else, and counts those that the verifier
+refuses. Mutants are run by Python, with a tape that notices what compiled code would not.
+"""
+
+import argparse
+import ast
+import collections
+import contextlib
+import dataclasses
+import pathlib
+import random
+import signal
+import sys
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(pathlib.Path(__file__).parent))
+
+import numba
+import numpy as np
+from random_programs import comparison, program_of
+from random_programs.interpret import Interpreter, keep_from_compiling
+
+import tapegrad as tg
+from tapegrad.transform import base, checking, store
+from tapegrad.transform.errors import InternalError
+from tapegrad.transform.verifier import verify
+
+SECONDS = 2.0
+HEADER = "import math, numpy as np, tapegrad as tg\n@tg.njit\n"
+
+# sources, and how arguments are made of random numbers
+PROGRAMS = {
+    "scalar loop": (
+        "def f(x, a):\n    for _ in range(4):\n        x = 3.1 * x * (1.0 - x)\n    return x\n"
+    ),
+    "two numbers go round": (
+        "def f(x, a):\n"
+        "    y = x\n"
+        "    for i in range(a.size):\n"
+        "        x, y = x * y, math.sin(x) + a[i]\n"
+        "    return x * y\n"
+    ),
+    "fused loop": (
+        "def f(x, a):\n"
+        "    s, q = 0.0, 1.0\n"
+        "    for i in range(a.size):\n"
+        "        d = a[i] * math.exp(-x * i)\n"
+        "        s += d * d\n"
+        "        if d > 0.2:\n"
+        "            q -= d * x\n"
+        "    return s + 2.0 * q\n"
+    ),
+    "early return": (
+        "def f(x, a):\n"
+        "    for i in range(a.size):\n"
+        "        x = math.sin(x) * a[i] + x\n"
+        "        if x > 0.4:\n"
+        "            return x * a[0]\n"
+        "    return x * x\n"
+    ),
+    "while": (
+        "def f(x, a):\n"
+        "    y = x * x\n"
+        "    k = 0\n"
+        "    while y < 3.0:\n"
+        "        y = y * 1.5 + math.exp(x) * a[k % a.size] ** 2\n"
+        "        k += 1\n"
+        "    return y * x\n"
+    ),
+    "views and stores": (
+        "def f(x, a):\n"
+        "    b = a * x\n"
+        "    left, right = b[:2], b[2:]\n"
+        "    left[0] = right[0] * a[1]\n"
+        "    left[1] += left[0] * x\n"
+        "    right[:] = right * left\n"
+        "    return (b * b).sum() + left[1] * right[0]\n"
+    ),
+    "branches over arrays": (
+        "def f(x, a):\n"
+        "    if x > 0.1:\n"
+        "        b = np.sin(a)\n"
+        "        b[0] = b[1] * x\n"
+        "    else:\n"
+        "        b = a * x\n"
+        "    c = b if a[0] > 0.0 else a\n"
+        "    c[1] = c[2] * b[0]\n"
+        "    return (b * a).sum() * c[1]\n"
+    ),
+    "arrays go round": (
+        "def f(x, a):\n"
+        "    b, c = a * x, a + x\n"
+        "    for _ in range(3):\n"
+        "        d = b * c\n"
+        "        d[0] += c[1]\n"
+        "        b, c = c, d\n"
+        "    return (b * c).sum()\n"
+    ),
+    "work array in a callee": (
+        "def g(x, n):\n"
+        "    w = np.empty(n)\n"
+        "    w[0] = x\n"
+        "    for i in range(1, n):\n"
+        "        w[i] = math.sin(w[i - 1]) * x\n"
+        "    return w\n"
+        "@tg.njit\n"
+        "def f(x, a):\n"
+        "    w = g(x, 4)\n"
+        "    v = g(a[0] * w[1], 3)\n"
+        "    return (w[1:] * v).sum() + w[0]\n"
+    ),
+    "a callee that writes": (
+        "def g(y, x):\n"
+        "    y[1] = y[0] * x\n"
+        "    y[0] *= y[2]\n"
+        "    return y[1] * x\n"
+        "@tg.njit\n"
+        "def f(x, a):\n"
+        "    s = g(a, x) * x\n"
+        "    s += g(a[1:], s) if a.size > 3 else 0.0\n"
+        "    return s + a[1] * a[2]\n"
+    ),
+    "two returns of arrays": (
+        "def g(a, x):\n"
+        "    if x > 0.0:\n"
+        "        return a[1:]\n"
+        "    b = a * x\n"
+        "    return b[:-1]\n"
+        "@tg.njit\n"
+        "def f(x, a):\n"
+        "    c = g(a, x)\n"
+        "    c[0] = c[1] * x\n"
+        "    return (c * a[1:]).sum()\n"
+    ),
+    "matrices": (
+        "def f(x, a):\n"
+        "    m = np.outer(a, a + x)\n"
+        "    m[0, :] = m[1, :] * x\n"
+        "    for i in range(1, a.size):\n"
+        "        m[i, 0] += m[i - 1, 1] * a[i]\n"
+        "    return (m @ a).sum() + m[1].max() * x\n"
+    ),
+}
+
+
+def arguments(seed):
+    rng = np.random.default_rng([seed, 7])
+    return [round(rng.uniform(-1, 1), 3), rng.uniform(-1, 1, 4).round(3)]
+
+
+class Tape:
+    """A tape of Python objects, on which wrong places are found."""
+
+    def __init__(self):
+        self.size = 0
+        self.items = []
+        self.arrays = {}
+
+    def __getitem__(self, place):
+        if not 0 <= place < self.size:
+            raise IndexError(place)
+        return self.items[place]
+
+    def __setitem__(self, place, value):
+        if not 0 <= place < self.size:
+            raise IndexError(place)
+        self.items[place] = value
+
+
+class Runtime:
+    """The functions of `tapegrad.transform.runtime` that have to do with the tape."""
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+    take_tape = staticmethod(Tape)
+    to_bits = from_bits = staticmethod(lambda value: value)
+
+    @staticmethod
+    def give_tape(tape):
+        assert isinstance(tape, Tape)
+
+    @staticmethod
+    def grown(tape, needed):
+        tape.items += [np.nan] * (2 * needed - tape.size)
+        tape.size = len(tape.items)
+        return tape
+
+    @staticmethod
+    def push_array(tape, top, array, kind):
+        assert array.ndim == kind.ndim
+        tape.arrays[top] = array
+        return tape, top + 2 + 2 * kind.ndim
+
+    @staticmethod
+    def pop_array(tape, top, kind):
+        top -= 2 + 2 * kind.ndim
+        return tape.arrays.pop(top), top
+
+
+@dataclasses.dataclass
+class Subject:
+    """The module of a derivative, and what it is run on."""
+
+    name: str
+    text: str
+    given: tuple
+    uncalled: list
+    primals: dict
+    namespace: dict
+    entry: str
+    points: list
+
+    def verify(self, text):
+        verify(text, self.given, self.uncalled, self.primals)
+
+
+class Refused(Exception):
+    """The program cannot be differentiated, or not be judged."""
+
+
+def subject_of(name, f, argnums, points):
+    """Return the module that is generated for a function."""
+    seen = []
+    kinds = tuple(map(numba.typeof, points[0]()))
+    changes = (
+        (base, "verify", lambda *found: seen.append(found)),
+        (checking, "is_on", lambda root: True),
+        (store, "load", lambda key, recipe: None),
+    )
+    before = [getattr(module, attribute) for module, attribute, _ in changes]
+    for module, attribute, value in changes:
+        setattr(module, attribute, value)
+    try:
+        inner = tg.value_and_grad(f, argnums).implementation(kinds)
+    except tg.TransformError as error:
+        raise Refused from error
+    finally:
+        for (module, attribute, _), value in zip(changes, before, strict=True):
+            setattr(module, attribute, value)
+    text, given, uncalled, primals = seen[-1]
+    namespace = dict(Interpreter().module(inner.py_func.__globals__))
+    namespace["runtime"] = Runtime(namespace["runtime"])
+    entry = inner.py_func.__name__
+    return Subject(
+        name, text, tuple(given), list(uncalled), dict(primals), namespace, entry, points
+    )
+
+
+def fixed_subjects(names=PROGRAMS):
+    for name in names:
+        module = comparison.load(HEADER + PROGRAMS[name])
+        keep_from_compiling(module)
+        points = [lambda seed=seed: arguments(seed) for seed in range(4)]
+        yield subject_of(name, module.f, (0, 1), points)
+
+
+def random_subjects(seeds):
+    for seed in seeds:
+        program = program_of(seed)
+        if "np.random" in program.source:
+            continue
+        module = comparison.load(program.source)
+        keep_from_compiling(module)
+        points = [lambda k=k, program=program: program.arguments(k) for k in range(4)]
+        with contextlib.suppress(Refused):
+            yield subject_of(f"program {seed}", module.f, program.argnums, points)
+
+
+# -- what mutants compute --------------------------------------------------------------------------
+
+
+class Late(Exception):
+    """A mutant does not end."""
+
+
+@contextlib.contextmanager
+def time_limit(seconds):
+    def stop(*_):
+        raise Late
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def numbers(value):
+    """All numbers of a result."""
+    if isinstance(value, (tuple, list)):
+        return np.concatenate([np.zeros(0), *map(numbers, value)])
+    return np.zeros(0) if value is None else np.array(value, np.float64).ravel()
+
+
+def run(subject, tree):
+    """Return values with arguments after the call, and gradients; None if it fails."""
+    namespace = dict(subject.namespace)
+    bare = ast.Module([*tree.body], [])
+    for function in bare.body:
+        function.decorator_list = []
+    try:
+        exec(compile(ast.fix_missing_locations(bare), "mutant", "exec"), namespace)
+        primal, gradients = [], []
+        with time_limit(SECONDS), np.errstate(all="ignore"):
+            for point in subject.points:
+                given = point()
+                value, gradient = namespace[subject.entry](*given)
+                primal += [numbers(value), numbers(given)]
+                gradients.append(numbers(gradient))
+    except (Exception, Late):
+        return None
+    return np.concatenate(primal), np.concatenate(gradients)
+
+
+def same(one, two):
+    return one.shape == two.shape and np.allclose(one, two, 1e-9, 1e-11, equal_nan=True)
+
+
+def outcome(right, found):
+    """Return what became of a mutant: "equal", "raises", "value" or "gradient"."""
+    if found is None:
+        return "raises"
+    if not same(right[0], found[0]):
+        return "value"
+    return "equal" if same(right[1], found[1]) else "gradient"
+
+
+# -- mutants ---------------------------------------------------------------------------------------
+
+
+def blocks_of(tree):
+    for node in ast.walk(tree):
+        for field in ("body", "orelse"):
+            block = getattr(node, field, None)
+            if isinstance(block, list) and not isinstance(node, ast.Module):
+                yield block
+
+
+def mutants(tree, draw, count):
+    """Yield what was changed; meanwhile the tree is changed so."""
+    places = []
+    for block in blocks_of(tree):
+        for k, statement in enumerate(block):
+            if isinstance(statement, (ast.Return, ast.Raise, ast.Pass)):
+                continue
+            places.append((block, k, "drop"))
+            if k + 1 < len(block) and not isinstance(block[k + 1], (ast.Return, ast.Raise)):
+                places.append((block, k, "swap"))
+    for block, k, how in draw.sample(places, min(count, len(places))):
+        before = list(block)
+        if how == "drop":
+            del block[k]
+            block[:] = block or [ast.Pass()]
+        else:
+            block[k], block[k + 1] = block[k + 1], block[k]
+        yield f"{how} {ast.unparse(before[k]).splitlines()[0]}"
+        block[:] = before
+
+
+@dataclasses.dataclass
+class Judgement:
+    """What became of the mutants of some programs.
+
+    Attributes
+    ----------
+    counts
+        By outcome, and whether they were refused.
+    missed
+        Those that compute something else and were not refused.
+    """
+
+    counts: collections.Counter = dataclasses.field(default_factory=collections.Counter)
+    missed: list = dataclasses.field(default_factory=list)
+    programs: int = 0
+
+    def judge(self, subject, draw, count):
+        tree = ast.parse(subject.text)
+        right = run(subject, ast.parse(subject.text))
+        if right is None or not all(np.isfinite(part).all() for part in right):
+            return
+        subject.verify(subject.text)
+        self.programs += 1
+        for change in mutants(tree, draw, count):
+            text = ast.unparse(tree)
+            try:
+                subject.verify(text)
+                refused = False
+            except InternalError:
+                refused = True
+            found = outcome(right, run(subject, ast.parse(text)))
+            self.counts[found, refused] += 1
+            if not refused and found != "equal":
+                self.missed.append((subject.name, found, change))
+
+    def rate(self, *outcomes):
+        """Return the part of the mutants with some outcomes that was refused, and their number."""
+        refused = sum(self.counts[found, True] for found in outcomes)
+        every = refused + sum(self.counts[found, False] for found in outcomes)
+        return refused / max(every, 1), every
+
+
+WRONG = ("gradient", "value")
+CHANGED = (*WRONG, "raises")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--programs", type=int, default=50, help="random programs")
+    parser.add_argument("--seed", type=int, default=0, help="of the first one")
+    parser.add_argument("--mutants", type=int, default=30, help="of each program")
+    parser.add_argument("--fixed", action="store_true", help="all mutants of the fixed programs")
+    given = parser.parse_args()
+    judgement, draw = Judgement(), random.Random(given.seed)
+    if given.fixed:
+        for subject in fixed_subjects():
+            judgement.judge(subject, draw, 10**6)
+    for subject in random_subjects(range(given.seed, given.seed + given.programs)):
+        try:
+            judgement.judge(subject, draw, given.mutants)
+        except InternalError as error:
+            print(f"{subject.name}: refused as it is: {error}")
+    print(f"{judgement.programs} programs")
+    for (found, refused), count in sorted(judgement.counts.items()):
+        print(f"{found:10} {'refused' if refused else 'accepted':10} {count}")
+    for title, outcomes in (("silently wrong", WRONG), ("not equal", CHANGED)):
+        rate, every = judgement.rate(*outcomes)
+        print(f"{title}: {100 * rate:.2f} % of {every} refused")
+    for line in judgement.missed:
+        print(*line, sep="  |  ")
+
+
+if __name__ == "__main__":
+    main()
