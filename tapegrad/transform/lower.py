@@ -38,10 +38,9 @@ from tapegrad.transform.ir import (
     walk,
 )
 from tapegrad.transform.kinds import holds_real, is_array, is_complex, is_real
-from tapegrad.transform.normalize import INPLACE, OPERATORS
+from tapegrad.transform.same_values import INPLACE_CALLS, SameValues
 from tapegrad.transform.stand_ins import has_stand_in
 
-_INPLACE = {f"operator.{INPLACE[text]}": kind() for kind, text in OPERATORS.items()}
 _POINTERS = (ctypes._CFuncPtr,)
 WHOLE = ast.Slice(None, None, None)
 
@@ -54,7 +53,7 @@ class Lowering:
         self.program = program
         self.call: ast.Call | None = None  # the call that is lowered, before its names are
         self.types = dict(function.types)
-        self.same: dict[str, Atom] = {}
+        self.same = SameValues(self.types)
         self.parts: dict[str, Any] = {}  # atom or structure that stands for a name
         self.block: Block = []
         self.taken = set(self.types)
@@ -80,8 +79,7 @@ class Lowering:
                 self.types[found] = numba.typeof(value)
             elif has_stand_in(value):
                 self.types[found] = cpu_target.typing_context.resolve_value_type(value)
-        while self._merge(function.body):
-            pass
+        self.same.find(function.body)
         for param in function.params:
             kind = self.types.get(f"arg.{param}", self.types[param])
             if isinstance(kind, types.BaseTuple) and holds_real(kind):
@@ -120,46 +118,9 @@ class Lowering:
 
     # -- names --------------------------------------------------------------------------------
 
-    def _merge(self, block: Block) -> bool:
-        """Find names of one array that goes through a loop or branch unchanged."""
-        changed = False
-        for statement in walk(block):
-            if isinstance(statement, Let):
-                target, expr = statement.target, statement.expr
-                if target in self.same or not isinstance(expr, ast.Call):
-                    continue
-                callee = expr.func.id if isinstance(expr.func, ast.Name) else ""
-                if callee in _INPLACE and is_array(self.types.get(target)):
-                    self.same[target] = self.final(expr.args[0])
-                    changed = True
-            elif isinstance(statement, Loop):
-                for entry in list(statement.carried):
-                    if entry.next is None or not isinstance(entry.init, ast.Name):
-                        continue
-                    following = self.final(entry.next)
-                    if isinstance(following, ast.Name) and following.id == entry.phi:
-                        self.same[entry.phi] = self.same[entry.out] = self.final(entry.init)
-                        statement.carried.remove(entry)
-                        changed = True
-            elif isinstance(statement, If):
-                for phi in list(statement.phis):
-                    if phi.then is None or phi.orelse is None:
-                        continue
-                    one, two = self.final(phi.then), self.final(phi.orelse)
-                    if isinstance(one, ast.Name) and ast.dump(one) == ast.dump(two):
-                        self.same[phi.target] = one
-                        statement.phis.remove(phi)
-                        changed = True
-        return changed
-
-    def final(self, atom: Atom) -> Atom:
-        while isinstance(atom, ast.Name) and atom.id in self.same:
-            atom = self.same[atom.id]
-        return atom
-
     def value(self, atom: Atom) -> Any:
         """Return what an atom is now: an atom, or a structure."""
-        atom = self.final(atom)
+        atom = self.same.final(atom)
         if isinstance(atom, ast.Name) and atom.id in self.parts:
             return self.parts[atom.id]
         return atom
@@ -418,7 +379,7 @@ class Lowering:
         if isinstance(expr, ast.Call) and isinstance(expr.func, ast.Name):
             callee = expr.func.id
             value = self.function.statics.get(callee)
-            if callee in _INPLACE:
+            if callee in INPLACE_CALLS:
                 self.inplace(let, callee, kind)
                 return
             if isinstance(value, type) and issubclass(value, tuple) and hasattr(value, "_fields"):
@@ -571,7 +532,7 @@ class Lowering:
         """Lower an augmented assignment of a name."""
         assert isinstance(let.expr, ast.Call)
         old, value = (self.value(argument) for argument in let.expr.args)
-        node = _INPLACE[callee]
+        node = INPLACE_CALLS[callee]
         if not is_array(kind):
             self.let(Let(let.target, ast.BinOp(old, node, value), let.line))
             return
@@ -596,7 +557,7 @@ def _may_write(let: Let, statics: dict[str, Any]) -> bool:
         return True
     callee = statics.get(let.expr.func.id)
     own = hasattr(callee, "py_func") or has_stand_in(callee)
-    return own or callee is None or let.expr.func.id in _INPLACE
+    return own or callee is None or let.expr.func.id in INPLACE_CALLS
 
 
 def _pattern(structure: Structure) -> ast.expr:
