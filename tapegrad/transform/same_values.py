@@ -34,8 +34,11 @@ class SameValues:
 
     def find(self, block: Block) -> None:
         """Find them all; what merges a value with itself goes from loops and branches."""
-        while any([self._look(statement) for statement in walk(block)]):
-            pass
+        found = True
+        while found:
+            found = False
+            for statement in walk(block):
+                found |= self._look(statement)
 
     def _look(self, statement: Any) -> bool:
         """Look at a statement, and return whether something was found."""
