@@ -120,6 +120,8 @@ class Reading(Walk):
         if isinstance(node, ast.UnaryOp):
             found = self.sign(node.operand)
             return -found if isinstance(node.op, ast.USub) else found
+        if isinstance(node, ast.Attribute) and node.attr == "real":
+            return self.sign(node.value)  # that of a real number in a complex one
         if isinstance(node, ast.Call) and node.args:
             module = module_call(node)
             if (called(node) or (module or ("", ""))[1]) in _SUMS:
@@ -169,7 +171,7 @@ class Reading(Walk):
 
     def constant(self, node: ast.expr, target: str, statement: ast.stmt) -> Map:
         text = ast.unparse(node)
-        if text in ("0.0", "-0.0"):
+        if text in ("0.0", "-0.0", "0j"):
             return ZERO
         if text == "1.0":
             if self.frame.outer is not None:
