@@ -220,6 +220,7 @@ class Adjoint(Calls):
         if event is None:
             raise self.wrong("it is computed from no cotangent", node)
         event.joined = True
+        event.silent = {k for k, r in enumerate(event.results) if not self.has_cotangent(r)}
         together = [values.get(k, ZERO) for k in range(len(event.results))]
         helper = Helper(event, joined(self.maps, event, together))
         self.numbers.update(dict.fromkeys(names, helper))
@@ -256,6 +257,11 @@ class Adjoint(Calls):
         before = self.number(name, node)
         assert not isinstance(before, Helper)
         self.numbers[name] = total(before, change)
+
+    def has_cotangent(self, value: Value | None) -> bool:
+        """Whether there is a cotangent of any name of a value."""
+        names = self.frame.names.items()
+        return any(found is value and name + self.suffix in self.bars for name, found in names)
 
     def added(self, node: ast.Expr, call: ast.Call) -> None:
         """Go through a call that adds to the cotangent of an array."""

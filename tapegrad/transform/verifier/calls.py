@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Hashable
 from typing import Any
 
 from tapegrad.transform.verifier.code import leaves, names_in
@@ -148,12 +149,17 @@ class Calls(Reading):
             if has_forward:
                 if event.function == forward and event.arguments[: len(arguments)] == arguments:
                     return event
-            elif event.arguments == arguments[: len(event.arguments)] and not (
-                self.cotangents.is_forward(event.function)
-            ):
+            elif _is_given(event, arguments) and not self.cotangents.is_forward(event.function):
                 self.facts.differentiated.add(event.function)
                 return event
         return None
+
+
+def _is_given(event: Event, arguments: tuple[Hashable, ...]) -> bool:
+    """Whether a call gets some arguments, the instance being the first one of a method."""
+    if event.instance is not None and arguments[:1] == (event.instance,):
+        arguments = arguments[1:]
+    return event.arguments == arguments[: len(event.arguments)]
 
 
 def is_tape(node: ast.expr) -> bool:

@@ -93,6 +93,10 @@ class Event:
         The places of the results whose cotangents were.
     joined
         Whether the cotangents of all results are first brought together, as calls do.
+    silent
+        The places of results that have no cotangents then: whole numbers, for example.
+    instance
+        Of the call of a method: the instance.
     passed
         Of a call: the arrays whose cotangents its reverse changes.
     """
@@ -105,8 +109,10 @@ class Event:
     used: dict[str, int] = field(default_factory=dict)
     taken: set[int] = field(default_factory=set)
     joined: bool = False
+    silent: set[int] = field(default_factory=set)
     function: str = ""
     arguments: tuple[Hashable, ...] = ()
+    instance: Hashable | None = None
     passed: list[Handle] | None = None
     seeds: list[Value | None] = field(default_factory=list)
     parts: list[str] = field(default_factory=list)
@@ -203,7 +209,8 @@ class Expected:
             if isinstance(result, Handle) and not result.steps:
                 self.contents.known[result.memory] = ZERO
         if event.joined:
-            found = [joined(self.maps, event, found)]
+            heard = [ZERO if k in event.silent else g for k, g in enumerate(found)]
+            found = [joined(self.maps, event, heard)]
         for name, operand in event.operands.items():
             count = operand.count
             if count is None:

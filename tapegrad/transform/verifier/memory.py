@@ -290,6 +290,8 @@ class Memory:
             return any(map(self._is_array, (node.left, *node.comparators)))
         if isinstance(node, ast.UnaryOp):
             return self._is_array(node.operand)
+        if isinstance(node, ast.Attribute) and node.attr in _OF_NUMBERS:
+            return self._is_array(node.value)
         if isinstance(node, ast.Call):
             found = module_call(node)
             if found is not None and found[0].startswith("np"):
@@ -302,6 +304,11 @@ class Memory:
         if isinstance(node, (ast.Subscript, ast.Attribute)) and isinstance(node.value, ast.Name):
             if not isinstance(node, ast.Attribute) or node.attr not in _OF_NUMBERS:
                 self.arrays.add(node.value.id)
+        elif isinstance(node, ast.Subscript):
+            inner = node.value
+            if isinstance(inner, ast.Call) and module_call(inner) == ("arrays", "places"):
+                # places are asked for where arrays choose elements
+                self.arrays.update(n.id for n in leaves(node.slice) if isinstance(n, ast.Name))
         elif isinstance(node, ast.Call):
             summary = self.summaries.get(called(node) or "")
             module = module_call(node)

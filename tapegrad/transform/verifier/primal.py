@@ -70,18 +70,27 @@ def _head(node: ast.stmt) -> str:
 
 
 def _is_call(statement: ast.stmt, wanted: ast.stmt) -> bool:
-    """Whether a statement calls the forward half of what another one calls."""
+    """Whether a statement calls the forward half of what another one calls.
+
+    A method gets its instance as the first argument, and named arguments stand in their places.
+    """
     if not isinstance(statement, ast.Assign) or not isinstance(wanted, ast.Assign):
         return False
     one, two = statement.value, wanted.value
-    if not isinstance(one, ast.Call) or not isinstance(two, ast.Call):
-        return False
-    if not FORWARD.search(called(one) or ""):
+    if not isinstance(one, ast.Call) or not FORWARD.search(called(one) or ""):
         return False
     target = statement.targets[0]
     first = target.elts[0] if isinstance(target, ast.Tuple) else target
+    if ast.unparse(first) != ast.unparse(wanted.targets[0]):
+        return False
     given = [ast.unparse(a) for a in one.args]
+    if isinstance(two, ast.Attribute):
+        return given[:1] == [ast.unparse(two.value)]
+    if not isinstance(two, ast.Call):
+        return False
+    if isinstance(two.func, ast.Attribute) and given[:1] == [ast.unparse(two.func.value)]:
+        given = given[1:]
     expected = [ast.unparse(a) for a in two.args]
-    return (
-        ast.unparse(first) == ast.unparse(wanted.targets[0]) and given[: len(expected)] == expected
-    )
+    named = [ast.unparse(k.value) for k in two.keywords]
+    rest = given[len(expected) :]
+    return given[: len(expected)] == expected and all(text in rest for text in named)

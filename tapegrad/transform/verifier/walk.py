@@ -345,6 +345,11 @@ class Walk:
     def note_call(self, event: Event, node: ast.expr, results: list[str]) -> None:
         """Note what a function of the user's is called with."""
         function = called(node)
+        if isinstance(node, ast.Call) and function is None and module_call(node) is None:
+            assert isinstance(node.func, ast.Attribute)  # a method: static, or of the instance
+            event.function = node.func.attr
+            event.arguments = tuple(self.identity(a) for a in node.args)
+            event.instance = self.identity(node.func.value)
         if isinstance(node, ast.Call) and function is not None:
             event.function = function
             event.arguments = tuple(self.identity(a) for a in node.args)
