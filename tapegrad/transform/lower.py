@@ -33,8 +33,10 @@ from tapegrad.transform.ir import (
     Structure,
     class_text,
     constant,
+    defined,
     leaves_of,
     name,
+    reads,
     walk,
 )
 from tapegrad.transform.kinds import holds_real, is_array, is_complex, is_real
@@ -56,7 +58,9 @@ class Lowering:
         self.same = SameValues(self.types)
         self.parts: dict[str, Any] = {}  # atom or structure that stands for a name
         self.block: Block = []
-        self.taken = set(self.types)
+        # numba finds no types in branches that are never taken
+        names = (n for s in walk(function.body) for n in (*defined(s), *reads(s)))
+        self.taken = {*self.types, *names}
         self.statics: dict[str, Any] = {}
         self.line = function.source.tree.lineno
         self.inplaces: list[tuple[str, str, int]] = []

@@ -456,3 +456,18 @@ def test_refused(name):
     with pytest.raises(tg.TransformError, match=what) as caught:
         tg.grad(program(body), (0, 1))(0.7, A.copy())
     assert line in str(caught.value)
+
+
+@tg.njit
+def with_a_branch_that_is_never_taken(x, m, a, b):
+    if x > 0.5:
+        m *= np.sin(x if x > 0.6 else m[0])
+    else:
+        a[0] = np.sin(np.sqrt(1.1) if 1.1 > 0.1 else b[0])
+    return m.sum() + a[0] * a[1]
+
+
+def test_names_in_branches_that_are_never_taken():
+    """numba has no types for them; names that are made must differ from them all the same."""
+    for x in (0.3, 0.55, 0.7):
+        check(with_a_branch_that_is_never_taken, x, A.copy(), A + 1.0, A + 2.0, jvp=x == 0.3)
