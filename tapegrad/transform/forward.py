@@ -67,12 +67,12 @@ class Forward:
         whole = is_array(self.types[target])
         if expr is None:
             self.writer(f"{target}{self.suffix} = {self.zero(target)}")
-        elif whole and isinstance(expr, ast.Name) and let.rule.fresh:
-            # an array of its own, lest two values have one tangent
-            self.writer(f"{target}{self.suffix} = {expr.id}.copy()")
         elif whole and spread:
             self.writer(f"{target}{self.suffix} = np.zeros_like({target})")
             self.writer(f"{target}{self.suffix} += {show(expr)}")
+        elif whole and isinstance(expr, ast.Name) and let.rule.fresh:
+            # an array of its own, lest two values have one tangent
+            self.writer(f"{target}{self.suffix} = {expr.id}.copy()")
         else:
             self.writer(f"{target}{self.suffix} = {show(expr)}")
 
