@@ -359,7 +359,7 @@ def with_while(z, x):
     s = 0.0
     while abs(w) < 50.0 and k < 8:
         w = w * (1.5 + z[k % 4]) + x[k % 4]
-        if w.real > 0.0:
+        if w.real > 0.5:
             s += w.imag
         else:
             s -= abs(w)

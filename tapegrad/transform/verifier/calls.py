@@ -149,16 +149,21 @@ class Calls(Reading):
             if has_forward:
                 if event.function == forward and event.arguments[: len(arguments)] == arguments:
                     return event
-            elif _is_given(event, arguments) and not self.cotangents.is_forward(event.function):
+            elif _is_reversed(event, function, arguments) and not (
+                self.cotangents.is_forward(event.function)
+            ):
                 self.facts.differentiated.add(event.function)
                 return event
         return None
 
 
-def _is_given(event: Event, arguments: tuple[Hashable, ...]) -> bool:
-    """Whether a call gets some arguments, the instance being the first one of a method."""
-    if event.instance is not None and arguments[:1] == (event.instance,):
-        arguments = arguments[1:]
+def _is_reversed(event: Event, function: str, arguments: tuple[Hashable, ...]) -> bool:
+    """Whether a reverse half belongs to a call, by its arguments; methods are told by name."""
+    if event.instance is not None:
+        if REVERSE.sub("", function) != event.function:
+            return False
+        if arguments[:1] == (event.instance,):
+            arguments = arguments[1:]
     return event.arguments == arguments[: len(event.arguments)]
 
 
