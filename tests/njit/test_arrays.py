@@ -431,3 +431,17 @@ def returns_views(a):
 @pytest.mark.parametrize("name", case)
 def test_gradient(name):
     case.check(name)
+
+
+@tg.njit
+def broadcast(matrix, row):
+    y = matrix + row  # has one tangent, of another shape than its own
+    z = np.maximum(row - matrix, -row)
+    w = np.where(matrix > 0.5, row, 1.0)
+    w[0, 0] += row[1]
+    return y.sum() + 2.0 * z.sum() + (w * w).sum() + (matrix[:1].T + row).max()
+
+
+@pytest.mark.parametrize("argnum", [0, 1])
+def test_operands_of_fewer_dimensions_without_a_tangent(argnum):
+    check(broadcast, M23, A3[0, :, 0].copy(), argnums=(argnum,), hvp=True)
