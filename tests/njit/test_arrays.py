@@ -437,7 +437,7 @@ def test_gradient(name):
 def broadcast(matrix, row):
     y = matrix + row  # has one tangent, of another shape than its own
     z = np.maximum(row - matrix, -row)
-    w = np.where(matrix > 0.5, row, 1.0)
+    w = np.where(matrix > 0.4, row, 1.0)
     w[0, 0] += row[1]
     return y.sum() + 2.0 * z.sum() + (w * w).sum() + (matrix[:1].T + row).max()
 
