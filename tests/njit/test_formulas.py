@@ -7,7 +7,9 @@ import sys
 
 FORMULAS = pathlib.Path(__file__).parent / "formulas.py"
 # compared with numba, in tests of their own
-ELSEWHERE = {"flatten", "broadcast", "full", "full_like", "diag"}
+ELSEWHERE = {
+    "flatten", "broadcast", "full", "full_like", "diag", "complex_det", "complex_vdot",
+}  # fmt: skip
 
 
 def test_derivatives_beside_differences():
