@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Hashable
-from typing import Any
 
 from tapegrad.transform.verifier.code import leaves, names_in
 from tapegrad.transform.verifier.cotangents import REVERSE, TAPE
@@ -137,30 +136,42 @@ class Calls(Reading):
         parts = self.contents.call(event, handles, maps)
         self.numbers.update(zip(targets, parts, strict=True))
 
-    def event_of(self, function: str, arguments: tuple[Any, ...]) -> Event | None:
-        """Return the last call that is not reversed yet."""
+    def event_of(self, function: str, arguments: tuple[Hashable, ...]) -> Event | None:
+        """Return the last call that is not reversed yet.
+
+        The function may be called by another name than its own.
+        """
         forward = REVERSE.sub(r"_forward\1", function)
-        has_forward = self.checked.has_forward(function)
-        for event in reversed(self.events):
-            if not event.function or event.number in self.reversed:
-                continue
-            if self.frames_of.get(event.number) is not self.frame:
-                continue
-            if has_forward:
+        open_calls = [
+            event
+            for event in reversed(self.events)
+            if event.function
+            and event.number not in self.reversed
+            and self.frames_of.get(event.number) is self.frame
+        ]
+        if self.checked.has_forward(function):
+            for event in open_calls:
                 if event.function == forward and event.arguments[: len(arguments)] == arguments:
                     return event
-            elif _is_reversed(event, function, arguments) and not (
-                self.cotangents.is_forward(event.function)
-            ):
+            return None
+        plain = [
+            event
+            for event in open_calls
+            if not self.cotangents.is_forward(event.function) and not event.joined
+        ]
+        own = REVERSE.sub("", function)
+        named = [event for event in plain if event.function == own]
+        for event in [*named, *plain]:
+            if _is_given(event, own, arguments):
                 self.facts.differentiated.add(event.function)
                 return event
         return None
 
 
-def _is_reversed(event: Event, function: str, arguments: tuple[Hashable, ...]) -> bool:
-    """Whether a reverse half belongs to a call, by its arguments; methods are told by name."""
+def _is_given(event: Event, own: str, arguments: tuple[Hashable, ...]) -> bool:
+    """Whether a call of a function, by its own name, gets some arguments."""
     if event.instance is not None:
-        if REVERSE.sub("", function) != event.function:
+        if own != event.function:
             return False
         if arguments[:1] == (event.instance,):
             arguments = arguments[1:]
