@@ -17,6 +17,7 @@ from numba.extending import intrinsic, overload
 from numba.np import arrayobj
 
 jit = numba.njit(error_model="numpy", cache=True)
+inlined = numba.njit(error_model="numpy")  # what is kept on disk as a part of its callers only
 
 _PAGES, _PAGE_SIZE = 85, 30  # names of sysconf's answers on Linux
 LARGE = 1 << 26  # bytes from which on memory is asked for with care
@@ -306,7 +307,7 @@ def _is_taken_as(array, kind):
     return array.dtype == kind.dtype and array.ndim == kind.ndim and kind.layout in layouts
 
 
-@jit
+@inlined
 def push_array(tape, top, array, kind):
     """Put a reference to an array onto the tape, from which it is taken as one of a type."""
     needed = top + 2 + 2 * array.ndim
@@ -316,7 +317,7 @@ def push_array(tape, top, array, kind):
     return tape, needed
 
 
-@jit
+@inlined
 def push_tangent(tape, top, array, kind):
     """Put the tangent of an array onto the tape of tangents, to be taken as one of a type.
 
