@@ -4,7 +4,9 @@ import os
 
 import pytest
 
-CHECKED = ("test_array_life", "test_calls", "test_control_flow", "test_recording")
+CHECKED = (
+    "test_array_life", "test_calls", "test_control_flow", "test_recording", "test_verifier_defects",
+)  # fmt: skip
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -100,6 +100,8 @@ def _of_call(node: ast.Call) -> list[Found]:
     assert module is not None
     if module[1] in FLAT or "random" in module[0]:
         return []
+    if module[1] == "angle":  # flat for real numbers only
+        return [(n, UNKNOWN, 0) for n in dict.fromkeys(names)]
     if module[1] in _SUMS and module[0] in ("np", "operator") and len(node.args) == 2:
         sign = ast.Add() if _SUMS[module[1]] > 0 else ast.Sub()
         return _of_binary(ast.BinOp(node.args[0], sign, node.args[1]))
