@@ -377,12 +377,14 @@ class Lists(Expressions):
         for site, (items, counts) in totals.items():
             if made.is_unclear or any(isinstance(c, ast.Constant) and not c.value for c in counts):
                 continue
-            trips = self.trips(bounds)
-            for count in counts:
-                atom = self.expression(count, env)
-                if not (isinstance(atom, ast.Constant) and atom.value == 1):
-                    trips = self.let(ast.BinOp(trips, ast.Mult(), atom), "size")
-                self.make_room(items, trips, env)
+            total = self.expression(counts[0], env)
+            for count in counts[1:]:  # of the other names of the list
+                more = self.expression(count, env)
+                total = self.let(ast.BinOp(total, ast.Add(), more), "size")
+            needed = self.trips(bounds)
+            if not (isinstance(total, ast.Constant) and total.value == 1):
+                needed = self.let(ast.BinOp(needed, ast.Mult(), total), "size")
+            self.make_room(items, needed, env)
             found.add(site)
         return found
 

@@ -92,6 +92,14 @@ LISTS = {
             b.append(c[-1] * 2)
         return b[-1] * b[2]
     """,
+    "two names in a long loop": """
+        b = [x]
+        c = b
+        for i in range(400):
+            c.append(0.9 * b[-1] * x)
+            b.append(np.sin(c[-1]) + a[i % 3])
+        return b[-1] * b[200]
+    """,
     "made in a loop": """
         s = 0.0
         for i in range(3):
