@@ -173,6 +173,8 @@ class Members:
         self.__module = module
 
     def __getattr__(self, name):
+        if name.startswith("array_"):  # types on the tape: Python's arrays may have other layouts
+            name = name[:-1] + "A"
         value = self.__interpreter.value(getattr(self.__module, name))
         setattr(self, name, value)
         return value
