@@ -29,7 +29,7 @@ _LIBRARIES = {
     "numpy", "numba", "llvmlite", "math", "cmath", "operator", "builtins", "random", "tapegrad",
     "tapegrad_ops",
 }  # fmt: skip
-_ROOTS = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"}
+ROOTS = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"}
 _STEPS = {"LOAD_ATTR", "LOAD_METHOD"}
 _PLAIN = (
     kinds_of.Number, kinds_of.Boolean, kinds_of.NoneType, kinds_of.UnicodeType, kinds_of.Record,
@@ -423,7 +423,7 @@ def _chains(code: types.CodeType, cells: set[str]) -> Iterator[tuple[str, ...]]:
         if parts:
             yield tuple(parts)
         parts = []
-        if step.opname in _ROOTS and ("DEREF" not in step.opname or step.argval in cells):
+        if step.opname in ROOTS and ("DEREF" not in step.opname or step.argval in cells):
             parts = [step.argval]
     if parts:
         yield tuple(parts)

@@ -9,6 +9,7 @@ when a derivative is made.
 from __future__ import annotations
 
 import builtins
+import dis
 import weakref
 from collections.abc import Iterator
 from types import CodeType
@@ -20,7 +21,7 @@ from numba.core import event, ir, types
 from numba.core.registry import CPUDispatcher
 
 from tapegrad.transform.errors import TransformError
-from tapegrad.transform.fingerprint import MISSING, Fingerprint, is_library
+from tapegrad.transform.fingerprint import MISSING, ROOTS, Fingerprint, is_library
 
 Items = dict[tuple[int, str, str], bytes]
 
@@ -198,7 +199,7 @@ def _first_rebound(function: Any, annotation: Any) -> tuple[str, str] | None:
 
 def _names(code: CodeType) -> Iterator[str]:
     """Yield the names that code reads of its surroundings."""
-    yield from (*code.co_names, *code.co_freevars)
+    yield from (s.argval for s in dis.get_instructions(code) if s.opname in ROOTS)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _names(constant)
