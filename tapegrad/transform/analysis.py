@@ -212,14 +212,7 @@ class Activity:
                 self._edge(c.phi, c.out)
 
     def _reach(self, names: Iterable[str], edges: dict[str, set[str]]) -> set[str]:
-        found = {self.node(name) for name in names}
-        todo = list(found)
-        while todo:
-            for following in edges.get(todo.pop(), ()):
-                if following not in found:
-                    found.add(following)
-                    todo.append(following)
-        return found
+        return _closure({self.node(name) for name in names}, edges)
 
     def __contains__(self, name: str) -> bool:
         if not is_real(self.types.get(name, types.none)):

@@ -15,6 +15,7 @@ from tapegrad.transform.ir import (
     Let,
     Loop,
     Store,
+    Structure,
 )
 
 UNDEFINED = "undefined"  # what prints for a value that a name does not have on some way
@@ -195,10 +196,18 @@ def leave(writer: Writer, carried: list[Carried]) -> None:
         writer(f"{entry.out} = {entry.phi}")
 
 
+def show_result(function: Function) -> str:
+    """Return the text of a function's result."""
+    result = function.result
+    if isinstance(result, Structure):
+        return show(result.build(lambda leaf: leaf))
+    return show(result)
+
+
 def print_function(function: Function, identifier: str) -> str:
     """Return the text of a function in normal form."""
     writer = Writer()
     writer.open(f"def {identifier}({', '.join(function.params)}):")
     write_block(writer, function.body)
-    writer(f"return {show(function.result)}")
+    writer(f"return {show_result(function)}")
     return writer.text()

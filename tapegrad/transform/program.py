@@ -18,7 +18,7 @@ from tapegrad.transform.ir import Function, Let, Structure, leaves_of, name, wal
 from tapegrad.transform.kinds import holds_instance, is_array, is_real, zero_text
 from tapegrad.transform.lower import Lowering
 from tapegrad.transform.normalize import normalize
-from tapegrad.transform.printer import Writer, show, write_block
+from tapegrad.transform.printer import Writer, print_function, show, show_result
 from tapegrad.transform.reverse import Reverse
 from tapegrad.transform.rules import Held
 from tapegrad.transform.source import Source
@@ -473,7 +473,7 @@ def write_split(
     gen.write_forward(writer, function.body)
     found = [show_result(function), *(n + gen.suffix for n in returned), *tape]
     writer(f"return {', '.join(found)}")
-    program.primals[variant.forward_name] = show_primal(function, variant.forward_name)
+    program.primals[variant.forward_name] = print_function(function, variant.forward_name)
     if variant.uses_tape or returned:
         program.write(writer.text(), instance.dispatcher)
     else:  # nobody calls it
@@ -488,23 +488,6 @@ def elements(kind: Any) -> Any:
 def seed_name(function: Function, position: int) -> str:
     """Return the name of the cotangent of a part of the result."""
     return f"g{unused_suffix('_seed', function.types)}_{position}"
-
-
-def show_result(function: Function) -> str:
-    """Return the text of a function's result."""
-    result = function.result
-    if isinstance(result, Structure):
-        return show(result.build(lambda leaf: leaf))
-    return show(result)
-
-
-def show_primal(function: Function, identifier: str) -> str:
-    """Return the text of a function in normal form, by another name."""
-    writer = Writer()
-    writer.open(f"def {identifier}({', '.join(function.params)}):")
-    write_block(writer, function.body)
-    writer(f"return {show_result(function)}")
-    return writer.text()
 
 
 def write_pullback(
@@ -571,7 +554,7 @@ def write_pullback(
     grads = [gradient_text(instance.params[k], inputs, function, gen.bar) for k in params]
     if uses_tape:
         writer("runtime.give_tape(tape)")
-    program.primals[entry] = show_primal(function, entry)
+    program.primals[entry] = print_function(function, entry)
     gradient = grads[0] if returns.endswith("gradient") else f"({', '.join(grads)},)"
     value = f"{show_result(function)}, " if returns.startswith("value") else ""
     writer(f"return {value}{gradient}")

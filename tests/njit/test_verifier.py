@@ -13,6 +13,7 @@ import numba
 import numpy as np
 import pytest
 from check import module
+from mutants import blocks_of
 from random_programs import program_of
 
 import tapegrad as tg
@@ -256,14 +257,6 @@ def test_random_programs_are_accepted(seed):
 
 
 # -- mutations -------------------------------------------------------------------------------------
-
-
-def blocks_of(tree):
-    for node in ast.walk(tree):
-        for field in ("body", "orelse"):
-            block = getattr(node, field, None)
-            if isinstance(block, list) and not isinstance(node, ast.Module):
-                yield block
 
 
 def mutants(tree, draw, count=40):
