@@ -16,11 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import numba
-
 from tapegrad.transform.kinds import is_array
-
-jit = numba.njit(error_model="numpy", cache=True)
+from tapegrad.transform.machine_code import jit
 
 VARIABLE = object()  # what stands for the value of an argument that is no constant
 

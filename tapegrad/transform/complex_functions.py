@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tapegrad.transform.array_specs import declare, derivative, jit
+from tapegrad.transform.array_specs import declare, derivative
+from tapegrad.transform.machine_code import jit
 
 declare("complex_det", "a", calls=False)
 declare("complex_vdot", "x", "y", calls=False)

@@ -20,7 +20,6 @@ from tapegrad.transform.array_specs import (
     Request,
     declare,
     derivative,
-    jit,
     understands,
 )
 from tapegrad.transform.ir import Let, name, names_in
@@ -30,6 +29,7 @@ from tapegrad.transform.linear_algebra import (
     pull_pinv,
     symmetric_part,
 )
+from tapegrad.transform.machine_code import jit
 from tapegrad.transform.printer import show
 from tapegrad.transform.rules import Whole
 

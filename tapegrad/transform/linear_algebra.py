@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from tapegrad.transform.additions import add_to
-from tapegrad.transform.array_specs import Request, declare, derivative, jit, ruled, understands
+from tapegrad.transform.array_specs import Request, declare, derivative, ruled, understands
+from tapegrad.transform.machine_code import jit
 
 _RANKS = ("11", "12", "21", "22")
 for _ranks in _RANKS:

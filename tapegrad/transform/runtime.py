@@ -16,7 +16,8 @@ from numba.core.imputils import impl_ret_new_ref
 from numba.extending import intrinsic, overload
 from numba.np import arrayobj
 
-jit = numba.njit(error_model="numpy", cache=True)
+from tapegrad.transform.machine_code import jit
+
 inlined = numba.njit(error_model="numpy")  # what is kept on disk as a part of its callers only
 
 _PAGES, _PAGE_SIZE = 85, 30  # names of sysconf's answers on Linux

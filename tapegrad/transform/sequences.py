@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.transform.array_specs import Request, addition, declare, derivative, jit, understands
+from tapegrad.transform.array_specs import Request, addition, declare, derivative, understands
+from tapegrad.transform.machine_code import jit
 
 declare("interp_0", "x", "xp", "fp", calls=False)
 declare("interp_1", "x", "xp", "fp", calls=False)

@@ -203,7 +203,7 @@ def moved(x, z):
     b = np.concatenate((a, np.array([z, z * z])))
     c = np.hstack((b, b))
     d = np.roll(c, 1)[::2]
-    return np.sum(d * d).real + np.sum(c[b.real > 0.0]).imag
+    return np.sum(d * d).real + np.sum(c[c.real > 0.0]).imag
 
 
 @PROGRAMS(0.6, 0.2 + 0.1j)

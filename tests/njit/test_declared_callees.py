@@ -72,12 +72,12 @@ def _shift_arrays(a, by):
     return None
 
 
-@case(0.3, hvp=True)
+@case(0.3, hvp=True, compiled=True)
 def overloaded(x):
     return half(x) * half(x, 3) + half(x, mode="other")
 
 
-@case(V, hvp=True)
+@case(V, hvp=True, compiled=True)
 def overloaded_of_arrays(a):
     return np.sum(half(half(a), n=3))
 
@@ -90,7 +90,7 @@ def overloaded_that_writes(a, x):
     return b * shift(x, 2.0)
 
 
-@case(V)
+@case(V, compiled=True)
 def of_a_jitable_function(a):
     s = 0.0
     for i in range(a.size):
@@ -108,7 +108,7 @@ def applied(g, x):
     return g(x) * x
 
 
-@case(0.4, V, hvp=True)
+@case(0.4, V, hvp=True, compiled=True)
 def as_arguments(x, a):
     return applied(half, x) + np.sum(applied(soft, a)) + applied(sinc, x)
 

@@ -135,7 +135,13 @@ SMALL = """
             s += v[i] ** 3
         return s
 
+    @tg.njit
+    def spread(v, m):
+        return np.sum(v * m)
+
     print(tg.grad(one)(0.5), tg.grad(two)(0.5), tg.grad(swept)(np.ones(2)).tolist())
+    for dtype in (np.float32, np.float64):  # of functions of our own there is code for both
+        print(tg.grad(spread)(np.ones(2, dtype), np.ones((3, 2), dtype)).tolist())
     x = tg.tensor(0.5, requires_grad=True)
     (tg.sin(x) * x).backward()
     print(x.grad)
@@ -316,7 +322,6 @@ def test_nested_derivatives_in_every_process(tmp_path):
     path, cache = written(tmp_path, NESTS), tmp_path / "cache"
     first = run(path, cache)
     made = {file.name for file in (cache / "njit").glob("*.py")}
-    assert run(path, cache) == first
     # one of them is lost, and others lead to it
     for file in sorted((cache / "njit").glob("*.py"))[::3]:
         file.unlink()

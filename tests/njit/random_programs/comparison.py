@@ -15,7 +15,7 @@ from numba.core.errors import NumbaError
 
 import tapegrad as tg
 
-from .interpret import Interpreter, keep_from_compiling
+from .interpret import Interpreter, types_only
 from .reference import Reference, Unsmooth
 
 NUMBERS = itertools.count()
@@ -98,30 +98,32 @@ class Comparison:
 
     def function(self):
         """The program's function, in a module of its own."""
-        module = load(self.program.source)
-        if not self.compiled:
-            keep_from_compiling(module)
-        return module.f
+        return load(self.program.source).f
 
     def usable(self, derivative):
         return derivative if self.compiled else Interpreter().function(derivative)
+
+    def typing(self):
+        """What holds while derivatives are made."""
+        return contextlib.nullcontext() if self.compiled else types_only()
 
     def check(self, points, forward=True, second=False):
         """Compare everything; the caller sees TransformError where the program is refused."""
         function = self.function()
         argnums = self.program.argnums
-        gradient = self.usable(tg.value_and_grad(function, argnums=argnums))
-        for point, slopes in points:
-            self.first_order(gradient, point, slopes)
-        if forward:
-            pushed = self.usable(tg.jvp(function, argnums=argnums))
+        with self.typing():
+            gradient = self.usable(tg.value_and_grad(function, argnums=argnums))
             for point, slopes in points:
-                self.tangent(pushed, point, slopes)
-        if second:
-            argnum = argnums[self.program.seed % len(argnums)]
-            product = self.usable(tg.hvp(function, argnums=argnum))
-            for point, _ in points:
-                self.second_order(product, point, argnum)
+                self.first_order(gradient, point, slopes)
+            if forward:
+                pushed = self.usable(tg.jvp(function, argnums=argnums))
+                for point, slopes in points:
+                    self.tangent(pushed, point, slopes)
+            if second:
+                argnum = argnums[self.program.seed % len(argnums)]
+                product = self.usable(tg.hvp(function, argnums=argnum))
+                for point, _ in points:
+                    self.second_order(product, point, argnum)
 
     def agrees(self, point):
         """Whether numba computes what Python does: not where an array is read while written."""
@@ -190,11 +192,12 @@ class Comparison:
         """Compare tangent and gradient times a tangent, where differences judge nothing."""
         function = self.function()
         argnums, tangents = self.program.argnums, self.program.tangents(0)
-        gradient = self.usable(tg.value_and_grad(function, argnums=argnums))
-        _, found = gradient(*self.program.arguments(0))
-        pushed = self.usable(tg.jvp(function, argnums=argnums))
-        given = copy.deepcopy(list(tangents.values()))
-        _, slope = pushed(*self.program.arguments(0), *given)
+        with self.typing():
+            gradient = self.usable(tg.value_and_grad(function, argnums=argnums))
+            _, found = gradient(*self.program.arguments(0))
+            pushed = self.usable(tg.jvp(function, argnums=argnums))
+            given = copy.deepcopy(list(tangents.values()))
+            _, slope = pushed(*self.program.arguments(0), *given)
         total = sum(np.sum(t * g) for t, g in zip(tangents.values(), found, strict=True))
         scale = max(1.0, *(float(np.max(np.abs(g), initial=0.0)) for g in found))
         if np.isfinite(total) and np.isfinite(slope):

@@ -4,21 +4,27 @@ They are plain Python. That makes programs many times faster to judge than with 
 which only types are needed; an array that was not filled shows as nan, in every run.
 """
 
+import contextlib
 import functools
 import types
+import warnings
+import weakref
+from unittest import mock
 
 import numba
 import numpy as np
 from numba.core import compiler, extending, typing
 from numba.core.compiler_machinery import AnalysisPass, PassManager, register_pass
 from numba.core.dispatcher import Dispatcher
+from numba.core.errors import NumbaWarning
 from numba.core.registry import cpu_target
 from numba.core.typed_passes import NopythonTypeInference
 
+from tapegrad.transform import inference
 from tapegrad.transform.derivatives import Derivative
 
 INTRINSIC = extending._Intrinsic
-OURS = ("random_program_", "tapegrad_derivative_", "tapegrad_generated_")
+COMPILED = "numba.", "tapegrad.kernels.", "tapegrad.transform.runtime"  # these work on addresses
 
 
 @register_pass(mutates_CFG=False, analysis_only=True)
@@ -44,22 +50,27 @@ class _TypesOnly(compiler.CompilerBase):
         return [manager]
 
 
-def keep_from_compiling(module):
-    """Keep a module's functions from being compiled where numba asks for types of results."""
-    found = [value for value in vars(module).values() if isinstance(value, Dispatcher)]
-    codes = [dispatcher.py_func.__code__ for dispatcher in found]
-    if any(code.co_name in code.co_names for code in codes):
-        return  # numba wants compiled code of a function that calls itself, and of what it calls
-    for dispatcher in found:
-        only_types(dispatcher)
+@contextlib.contextmanager
+def types_only():
+    """Let numba find the types of what functions return without compiling them."""
+    compiled, template = compiler.CompilerBase._compile_core, Dispatcher.get_call_template
+    depth = 0  # what compiled code calls must be compiled
 
+    def _compile_core(self):
+        nonlocal depth
+        if isinstance(self, (_TypesOnly, inference._TypesOnly)):
+            return compiled(self)
+        depth += 1
+        try:
+            return compiled(self)
+        finally:
+            depth -= 1
 
-def only_types(dispatcher):
-    """Keep a function from being compiled."""
-    known = {}
-
-    def get_call_template(args, kws):
-        pysig, args = dispatcher._compiler.fold_argument_types(args, kws)
+    def get_call_template(self, args, kws):
+        if depth or isinstance(self, Derivative) or calls_itself(self) or is_of_library(self):
+            return template(self, args, kws)
+        pysig, args = self._compiler.fold_argument_types(args, kws)
+        known = SIGNATURES.setdefault(self, {})
         kinds = tuple(args)
         if kinds not in known:
             flags = compiler.Flags()
@@ -67,7 +78,7 @@ def only_types(dispatcher):
             result = compiler.compile_extra(
                 cpu_target.typing_context,
                 cpu_target.target_context,
-                dispatcher.py_func,
+                self.py_func,
                 kinds,
                 None,
                 flags,
@@ -75,11 +86,45 @@ def only_types(dispatcher):
                 pipeline_class=_TypesOnly,
             )
             known[kinds] = typing.signature(result, *kinds)
-        name = dispatcher.py_func.__name__
-        template = typing.make_concrete_template(name, key=name, signatures=list(known.values()))
-        return template, pysig, args, {}
+        name = self.py_func.__name__
+        signatures = list(known.values())
+        made = typing.make_concrete_template(name, key=name, signatures=signatures)
+        return made, pysig, args, {}
 
-    dispatcher.get_call_template = get_call_template
+    with (
+        mock.patch.object(Dispatcher, "get_call_template", get_call_template),
+        mock.patch.object(compiler.CompilerBase, "_compile_core", _compile_core),
+        warnings.catch_warnings(),
+    ):
+        # with NUMBA_OPT=0 numba does not keep functions that name large arrays or pointers
+        warnings.filterwarnings("ignore", "Cannot cache compiled function", NumbaWarning)
+        yield
+
+
+SIGNATURES = weakref.WeakKeyDictionary()
+
+
+def is_of_library(dispatcher):
+    """Whether a function is one of numba's or ours: not of a user, and not generated."""
+    return module_of(dispatcher).startswith(("numba.", "tapegrad."))
+
+
+def module_of(dispatcher):
+    return str(dispatcher.py_func.__globals__.get("__name__", ""))
+
+
+def calls_itself(dispatcher):
+    """Whether a function may reach itself: then numba wants compiled code of what it reaches."""
+    seen, waiting = set(), [dispatcher]
+    while waiting:
+        function = waiting.pop().py_func
+        found = [function.__globals__.get(name) for name in function.__code__.co_names]
+        called = {f for f in found if isinstance(f, Dispatcher) and not is_of_library(f)}
+        if dispatcher in called:
+            return True
+        waiting += called - seen
+        seen |= called
+    return False
 
 
 def empty(shape, dtype=np.float64):
@@ -125,7 +170,7 @@ class Interpreter:
             made = dispatcher
             if isinstance(dispatcher, Derivative):
                 made = self.derivative(dispatcher)
-            elif str(dispatcher.py_func.__globals__.get("__name__", "")).startswith(OURS):
+            elif not module_of(dispatcher).startswith(COMPILED):
                 made = self.interpreted(dispatcher.py_func)
             self.functions[id(dispatcher)] = dispatcher, made
         return self.functions[id(dispatcher)][1]
