@@ -184,7 +184,7 @@ def check(f, *args, compiled=None, **options):
     """Compare the derivatives of a function with differences.
 
     Generated code is plain Python, and most of it is run by Python here: to compile it takes
-    several times as long as all the rest. ``pytest --compiled`` compiles everything.
+    several times as long as all the rest. With ``TAPEGRAD_TEST_COMPILED=1`` everything is compiled.
 
     Parameters
     ----------

@@ -37,10 +37,8 @@ def test_second_order():
     compare(range(10, 14), second=True)
 
 
-@pytest.mark.filterwarnings("ignore:Cannot cache compiled function")  # with NUMBA_OPT=0
 def test_run_by_python():
-    with np.errstate(all="ignore"):  # Python's numbers warn where compiled ones do not
-        compare(range(20, 80), compiled=False)
+    compare(range(20, 80), compiled=False)
 
 
 KNOWN = """

@@ -20,7 +20,6 @@ from numba.core.errors import NumbaWarning
 from numba.core.registry import cpu_target
 from numba.core.typed_passes import NopythonTypeInference
 
-from tapegrad.transform import inference
 from tapegrad.transform.derivatives import Derivative
 
 INTRINSIC = extending._Intrinsic
@@ -53,21 +52,16 @@ class _TypesOnly(compiler.CompilerBase):
 @contextlib.contextmanager
 def types_only():
     """Let numba find the types of what functions return without compiling them."""
-    compiled, template = compiler.CompilerBase._compile_core, Dispatcher.get_call_template
-    depth = 0  # what compiled code calls must be compiled
+    template, compiled = Dispatcher.get_call_template, Dispatcher.get_overload
 
-    def _compile_core(self):
-        nonlocal depth
-        if isinstance(self, (_TypesOnly, inference._TypesOnly)):
-            return compiled(self)
-        depth += 1
-        try:
-            return compiled(self)
-        finally:
-            depth -= 1
+    def get_overload(self, signature):
+        kinds = tuple(signature.args if isinstance(signature, typing.Signature) else signature)
+        if kinds not in self.overloads:  # what compiled code calls must be compiled after all
+            self.compile(kinds)
+        return compiled(self, signature)
 
     def get_call_template(self, args, kws):
-        if depth or isinstance(self, Derivative) or calls_itself(self) or is_of_library(self):
+        if isinstance(self, Derivative) or calls_itself(self) or is_of_library(self):
             return template(self, args, kws)
         pysig, args = self._compiler.fold_argument_types(args, kws)
         known = SIGNATURES.setdefault(self, {})
@@ -93,8 +87,9 @@ def types_only():
 
     with (
         mock.patch.object(Dispatcher, "get_call_template", get_call_template),
-        mock.patch.object(compiler.CompilerBase, "_compile_core", _compile_core),
+        mock.patch.object(Dispatcher, "get_overload", get_overload),
         warnings.catch_warnings(),
+        np.errstate(all="ignore"),  # Python's numbers warn where compiled ones do not
     ):
         # with NUMBA_OPT=0 numba does not keep functions that name large arrays or pointers
         warnings.filterwarnings("ignore", "Cannot cache compiled function", NumbaWarning)
