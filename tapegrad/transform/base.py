@@ -225,8 +225,6 @@ class Derivative(Recording):
         recipe = store.Recipe(fingerprint, self, kinds)
         namespace = store.load(key, recipe) if fingerprint.complete else None
         if namespace is None:
-            from tapegrad.transform import checking
-
             program = Program()
             entry = self.generate(program, bound.kinds)
             if bound.kinds != kinds:
@@ -236,9 +234,8 @@ class Derivative(Recording):
                 f"@numba.njit({_shown({**options(made_from), 'cache': kept})})\n{part}"
                 for part, made_from in program.texts
             )
-            if checking.is_on(self):
-                given = (*store.namespace({}), *program.statics)
-                verify(text, given, program.unwritten, program.primals)
+            given = (*store.namespace({}), *program.statics)
+            verify(text, given, program.unwritten, program.primals)
             about = {"entry": entry, "cache": kept, "statics": recipe.write(program)}
             if not fingerprint.complete:
                 key = native.fingerprint(key.encode(), repr((id(self), id(program))).encode())

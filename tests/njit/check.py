@@ -154,7 +154,7 @@ def directional(f, args, tangents):
 
 
 def close(found, expected, tolerance):
-    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance, equal_nan=False)
 
 
 def same_structure(found, like):

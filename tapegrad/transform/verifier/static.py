@@ -25,7 +25,7 @@ class Static:
     Attributes
     ----------
     zeros
-        Arrays whose cotangents are made anew, although they may be views of others.
+        Arrays whose cotangents are made anew, or given, although they may be views of others.
     copies
         Pairs of names of which the first is made by copying the second.
     needed
@@ -47,6 +47,8 @@ class Static:
         self._counted: dict[int, set[str]] = {}
         suffix = cotangents.suffix
         for code in codes:
+            given = {p.removesuffix(suffix) for p in code.parameters if p.endswith(suffix)}
+            self.zeros |= given - set(code.parameters)  # a part of an argument has an array itself
             for statement in code.statements:
                 if not isinstance(statement, ast.Assign):
                     continue
