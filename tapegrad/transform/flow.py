@@ -12,7 +12,7 @@ from tapegrad.transform.expressions import Env, same
 from tapegrad.transform.inner_functions import Inlined, rename
 from tapegrad.transform.ir import Block, Carried, Loop, constant, name, reads, walk
 from tapegrad.transform.items import Items, array_of, length_of
-from tapegrad.transform.jumps import Structurer, always_jumps, is_none
+from tapegrad.transform.jumps import Structurer
 from tapegrad.transform.lists import Lists
 from tapegrad.transform.liveness import assigned, live, used
 
@@ -28,18 +28,10 @@ class Flow(Lists):
         """Append an assignment."""
         raise NotImplementedError
 
-    def structured(self, what: str, body: list[ast.stmt]) -> tuple[list[ast.stmt], str | None]:
+    def structured(self, body: list[ast.stmt]) -> tuple[list[ast.stmt], str | None]:
         """Return the body of a function without jumps, and the name of its result."""
         self.local |= set(assigned(body))
         statements, result = Structurer(self.fresh, self.has_effects).function(body)
-        returns = [node for part in body for node in ast.walk(part) if isinstance(node, ast.Return)]
-        bare = [node for node in returns if is_none(node.value)]
-        if result is not None and (bare or not always_jumps(body)):
-            raise self.source.refuse(
-                f"cannot differentiate {what}, which returns a value on some of its ways only and "
-                "None on the others; return a value (or raise an error) on all of them",
-                bare[0] if bare else body[-1],
-            )
         for statement in statements:
             self.local |= set(assigned([statement]))
         return statements, result
@@ -69,7 +61,7 @@ class Flow(Lists):
         for part in [inner for statement in body for inner in ast.walk(statement)]:
             if isinstance(part, (ast.stmt, ast.expr)) and not hasattr(part, "lineno"):
                 part.lineno = line
-        statements, result = self.structured(definition.name, body)
+        statements, result = self.structured(body)
         self.local |= set(new.values())
         for parameter, value in values.items():
             env[new[parameter]] = value

@@ -149,11 +149,10 @@ class Forward:
             self.writer.open(head)
             start = len(self.writer.lines)
             self.block(block)
-            for phi in statement.phis:
-                value = getattr(phi, side)
-                self.writer(f"{phi.target} = {show(value)}")
-                if self.is_active(phi.target) and is_real(self.types[phi.target]):
-                    self.writer(f"{phi.target}{self.suffix} = {self.tangent(value)}")
+            for target, value in statement.merged(side):
+                self.writer(f"{target} = {show(value)}")
+                if self.is_active(target) and is_real(self.types[target]):
+                    self.writer(f"{target}{self.suffix} = {self.tangent(value)}")
             self.writer.close(start)
 
     def loop(self, loop: Loop) -> None:

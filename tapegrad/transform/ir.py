@@ -76,6 +76,12 @@ class If:
     phis: list[Phi] = field(default_factory=list)
     line: int = 0
 
+    def merged(self, side: str) -> list[tuple[str, Any]]:
+        """Return the names that a side (the field of its block) gives values, with these."""
+        if always_raises(getattr(self, side)):
+            return []
+        return [(phi.target, getattr(phi, side)) for phi in self.phis]
+
 
 @dataclass
 class Carried:
@@ -208,6 +214,14 @@ def walk(block: Block) -> Iterator[Statement]:
         elif isinstance(statement, Loop):
             yield from walk(statement.test)
             yield from walk(statement.body)
+
+
+def always_raises(block: Block) -> bool:
+    """Whether a block ends with an error on all of its ways."""
+    last = block[-1] if block else None
+    if isinstance(last, If):
+        return always_raises(last.then) and always_raises(last.orelse)
+    return isinstance(last, Effect) and isinstance(last.statement, ast.Raise)
 
 
 def reads(statement: Statement) -> list[str]:

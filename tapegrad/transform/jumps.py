@@ -86,6 +86,9 @@ class Structurer:
             for statement in body
             for node in ast.walk(statement)
         )
+        if self.valued and not always_jumps(body):
+            # at its end it returns None, which `tapegrad.transform.optionals` tells from a value
+            body = [*body, ast.copy_location(ast.Return(ast.Constant(None)), body[-1])]
         if _returns_in_loop(body):
             self.returned = self.fresh(RETURNED)
         found = self.block(body, None, None)

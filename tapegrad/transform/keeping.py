@@ -269,9 +269,9 @@ class Keeping(Cotangents):
         ):
             inner = Writer()
             self.write_forward(inner, block)
-            for phi in statement.phis:
-                inner(f"{phi.target} = {show(getattr(phi, side))}")
-            chosen = [(phi.target, getattr(phi, side)) for phi in statement.phis]
+            chosen = statement.merged(side)
+            for target, value in chosen:
+                inner(f"{target} = {show(value)}")
             printer.assign(inner, self.shadow_pairs(chosen))
             if side == "orelse" and not inner.lines:
                 continue

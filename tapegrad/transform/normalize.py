@@ -82,7 +82,7 @@ class _Normalizer(Flow):
             body = body[1:] or [ast.copy_location(ast.Pass(), body[0])]
         self.local |= set(assigned(body))
         body = replace_ranges(body, set(params), self.static_value, self.fresh)
-        statements, result = self.structured(self.source.name, body)
+        statements, result = self.structured(body)
         env: Env = {param: name(named[param]) for param in params}
         self.statements(statements, env, set() if result is None else {result})
         returned = None if result is None else env[result]

@@ -137,8 +137,8 @@ def write_if(writer: Writer, statement: If) -> None:
         writer.open(head)
         start = len(writer.lines)
         write_block(writer, block)
-        for phi in statement.phis:
-            writer(f"{phi.target} = {show_value(getattr(phi, side))}")
+        for target, value in statement.merged(side):
+            writer(f"{target} = {show_value(value)}")
         writer.close(start)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from numba.core import types
 
+from tapegrad.transform import optionals
 from tapegrad.transform.analysis import Arrays, leaf_names, unused_at_times, unused_suffix
 from tapegrad.transform.calls import Call
 from tapegrad.transform.errors import TransformError
@@ -189,6 +190,7 @@ class Program:
         function.types = dict(kinds)
         for param, kind in zip(function.params, instance.kinds, strict=True):
             function.types[param] = types.unliteral(kind)
+        optionals.split(function)
         lowering = Lowering(function, self)
         instance.function = lowering.run()
         instance.params = [lowering.parts.get(param, name(param)) for param in function.params]

@@ -256,7 +256,9 @@ class Cases(dict):
     def __call__(self, *args, **options):
         def enter(f):
             compiled = f if hasattr(f, "py_func") else tg.njit(f)
-            self[compiled.py_func.__name__] = (compiled, args, options)
+            name = compiled.py_func.__name__
+            more = sum(key.split()[0] == name for key in self)
+            self[f"{name} {more + 1}" if more else name] = (compiled, args, options)
             return compiled
 
         return enter

@@ -351,11 +351,6 @@ REFUSED = {
         "name of its own",
     ),
     "named argument": ("g = lambda t, k=2: t * k\nreturn g(x, k=3)", "k=3", "by position"),
-    "value on some ways": (
-        "def g(t):\n    if t > 0:\n        return t\ny = g(x)\nreturn x",
-        "if t > 0",
-        "some of its ways",
-    ),
     "nonlocal": (
         "k = x\ndef g():\n    nonlocal k\n    k = 2.0\ng()\nreturn k",
         "nonlocal",

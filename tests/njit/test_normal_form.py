@@ -444,8 +444,6 @@ REFUSED = {
     ),
     "dict of numbers": ("d = {1: x}\nreturn d[1] * x", "d = {1: x}", "lists, sets and dicts"),
     "number into a set": ("s = {1.0}\ns.add(x)\nreturn x", "s.add(x)", "'add'"),
-    "value on some ways": ("if x > 0:\n    return x", "if x > 0:", "some of its ways"),
-    "bare return": ("if x > 0:\n    return x\nelse:\n    return", "return", "some of its ways"),
     "generator": ("return sum(v * x for v in a)", "sum", r"sum\(\[...\]\)"),
 }
 

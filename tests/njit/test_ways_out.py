@@ -33,6 +33,17 @@ def applied(g, y):
 
 
 @tg.njit
+def root(y):
+    if y > 0:
+        return math.sqrt(y)
+
+
+@tg.njit
+def root_and_flag(y):
+    return (math.sqrt(y), True) if y > 0 else (0.0, False)
+
+
+@tg.njit
 def values(y, n):
     found = np.empty(n)
     for k in range(n):
@@ -151,10 +162,10 @@ WAYS = {
         ["scaled", "(y, k)"],
         "def scaled(y, k):\n    return y * k\nreturn scaled(x, 2.0)",
     ),
-    "inner function that returns on some ways": (
-        "def g(y):\n    if y > 0:\n        return y * y\nreturn g(x)",
-        ["some of its ways", "on all of them"],
-        "def g(y):\n    if y > 0:\n        return y * y\n    return y\nreturn g(x)",
+    "value of a call, or None": (
+        "y = root(x)\nif y is None:\n    return x * x\nreturn y",
+        ["y, which is a value or None", "return a flag too"],
+        "y, given = root_and_flag(x)\nif not given:\n    return x * x\nreturn y",
     ),
     "part that is deleted": (
         "items = [x, x * x]\ndel items[0]\nreturn items[0]",

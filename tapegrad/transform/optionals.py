@@ -1,0 +1,216 @@
+"""Variables that hold a value or None: a value, and a flag that says whether there is one.
+
+numba gives ``best = None`` that a branch or an iteration sets to a number the type of an optional
+number. None has no derivative, so that such a name becomes two: one for the value, undefined where
+there is none, and one for the flag, which ``best is None`` asks. Where the value is read, an error
+is raised if there is none, as numba does it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Any
+
+from numba.core import types
+
+from tapegrad.transform.errors import TransformError
+from tapegrad.transform.ir import (
+    Atom,
+    Block,
+    Carried,
+    Effect,
+    Function,
+    If,
+    Let,
+    Loop,
+    Phi,
+    Statement,
+    constant,
+    defined,
+    name,
+    reads,
+    walk,
+)
+from tapegrad.transform.kinds import holds_real
+
+
+def split(function: Function) -> None:
+    """Split the optional values of a function whose names have types."""
+    optional = {
+        identifier
+        for identifier, kind in function.types.items()
+        if isinstance(kind, types.Optional) and holds_real(kind.type)
+    }
+    if optional:
+        _Split(function, optional).run()
+
+
+class _Split:
+    def __init__(self, function: Function, optional: set[str]) -> None:
+        self.function = function
+        self.optional = optional
+        self.taken = {*function.types, *function.params, *function.statics}
+        self.taken.update(n for s in walk(function.body) for n in (*defined(s), *reads(s)))
+        self.flags: dict[str, Atom] = {}  # by the names of the values
+        self.asked: dict[str, tuple[str, bool]] = {}  # outcomes of tests: the flag, what it equals
+        self.line = 0
+
+    def run(self) -> None:
+        function = self.function
+        for param in function.params:
+            if param in self.optional or f"arg.{param}" in self.optional:
+                raise self.refuse(param, "pass a value")
+        function.body[:] = self.block(function.body, set(), [])
+        self.line = function.source.tree.lineno
+        self.check(
+            [n.id for n in _names(function.result)],
+            set(),
+            function.body,
+            f"{function.name} returns None here, which has no derivative; return a value",
+        )
+        for identifier in self.optional:
+            kind = function.types[identifier]
+            function.types[identifier] = getattr(kind, "type", kind)
+
+    def refuse(self, identifier: str, way_out: str) -> TransformError:
+        what = f"cannot differentiate {_shown(identifier)}, which is a value or None; {way_out}"
+        return TransformError(what, self.function.source, self.line)
+
+    # -- flags ----------------------------------------------------------------------------------
+
+    def fresh(self, stem: str) -> str:
+        """Return an unused name for a truth value."""
+        found, number = stem, 0
+        while found in self.taken:
+            number += 1
+            found = f"{stem}_{number}"
+        self.taken.add(found)
+        self.function.types[found] = types.boolean
+        return found
+
+    def new_flag(self, identifier: str) -> str:
+        """Make the name of the flag of a value."""
+        found = self.fresh(f"{identifier}_given")
+        self.flags[identifier] = name(found)
+        return found
+
+    def pair(self, atom: Atom | None) -> tuple[Atom | None, Atom | None]:
+        """Return the value and the flag of an atom; both are None where it is undefined."""
+        if atom is None:
+            return None, None
+        if isinstance(atom, ast.Constant) and atom.value is None:
+            return None, constant(False)
+        if isinstance(atom, ast.Name) and atom.id in self.optional:
+            if atom.id not in self.flags:
+                raise self.refuse(atom.id, "let the function that returns it return a flag too")
+            return atom, self.flags[atom.id]
+        return atom, constant(True)
+
+    # -- statements -----------------------------------------------------------------------------
+
+    def block(self, block: Block, given: set[str], last: list[Any]) -> Block:
+        """Return a block with flags; `given` are the values known to be there.
+
+        `last` is what is read at its end.
+        """
+        found: Block = []
+        for statement in block:
+            self.line = getattr(statement, "line", self.line) or self.line
+            self.statement(statement, given, found)
+        self.check([n.id for value in last for n in _names(value)], given, found)
+        return found
+
+    def statement(self, statement: Statement, given: set[str], found: Block) -> None:
+        if isinstance(statement, Let):
+            self.let(statement, given, found)
+        elif isinstance(statement, If):
+            self.branch(statement, given, found)
+        elif isinstance(statement, Loop):
+            self.loop(statement, given, found)
+        else:
+            self.check(reads(statement), given, found)
+            found.append(statement)
+
+    def check(self, names: list[str], given: set[str], found: Block, what: str = "") -> None:
+        """Append what raises an error where a value that is read is None."""
+        for identifier in dict.fromkeys(names):
+            if identifier not in self.optional or identifier in given:
+                continue
+            given.add(identifier)
+            flag = self.flags.get(identifier)
+            if flag is None:
+                continue  # the result of a call, which raised an error itself
+            text = what or f"{_shown(identifier)} is None here, where a value is needed"
+            error = ast.Call(name("TypeError"), [constant(text)], [])
+            raised = Effect(ast.Raise(error, None), self.line)
+            absent = self.fresh(f"{identifier}_absent")
+            found.append(Let(absent, ast.UnaryOp(ast.Not(), flag), self.line))
+            found.append(If(name(absent), [raised], [], [], self.line))
+
+    def let(self, let: Let, given: set[str], found: Block) -> None:
+        expr = let.expr
+        if isinstance(expr, ast.Compare) and len(expr.ops) == 1:
+            sides = [expr.left, expr.comparators[0]]
+            values = [s for s in sides if isinstance(s, ast.Name) and s.id in self.optional]
+            if isinstance(expr.ops[0], (ast.Is, ast.IsNot)) and values:
+                _, flag = self.pair(values[0])
+                is_given = isinstance(expr.ops[0], ast.IsNot)
+                self.asked[let.target] = values[0].id, is_given
+                let.expr = flag if is_given else ast.UnaryOp(ast.Not(), flag)
+                found.append(let)
+                return
+        self.check(reads(let), given, found)
+        if let.target in self.optional and not isinstance(expr, ast.Call):
+            raise self.refuse(let.target, "have a number, and a flag that says whether it counts")
+        found.append(let)
+
+    def branch(self, statement: If, given: set[str], found: Block) -> None:
+        self.check([n.id for n in _names(statement.cond)], given, found)
+        cond = statement.cond
+        asked = self.asked.get(cond.id) if isinstance(cond, ast.Name) else None
+        for side, truth in (("then", True), ("orelse", False)):
+            known = {asked[0]} if asked is not None and asked[1] == truth else set()
+            inner = given | known
+            values = [getattr(p, side) for p in statement.phis if p.target not in self.optional]
+            setattr(statement, side, self.block(getattr(statement, side), inner, values))
+        phis: list[Phi] = []
+        for phi in statement.phis:
+            if phi.target not in self.optional:
+                phis.append(phi)
+                continue
+            one, one_flag = self.pair(phi.then)
+            two, two_flag = self.pair(phi.orelse)
+            phis.append(Phi(phi.target, one, two))
+            phis.append(Phi(self.new_flag(phi.target), one_flag, two_flag))
+        statement.phis = phis
+        found.append(statement)
+
+    def loop(self, loop: Loop, given: set[str], found: Block) -> None:
+        plain = [c for c in loop.carried if c.phi not in self.optional]
+        before = [*(loop.bounds or ()), *(c.init for c in plain)]
+        self.check([n.id for value in before for n in _names(value)], given, found)
+        starts: list[tuple[Carried, Atom | None, str]] = []
+        for entry in loop.carried:
+            if entry.phi in self.optional:
+                entry.init, flag = self.pair(entry.init)
+                starts.append((entry, flag, self.new_flag(entry.phi)))
+        inner = set(given)
+        loop.test = self.block(loop.test, inner, [loop.cond])
+        loop.body = self.block(loop.body, inner, [loop.exit, *(c.next for c in plain)])
+        for entry, start, phi in starts:
+            entry.next, following = self.pair(entry.next)
+            self.optional.add(entry.out)
+            self.function.types[entry.out] = self.function.types[entry.phi]
+            out = self.new_flag(entry.out)
+            loop.carried.append(Carried(phi, start, following, out))
+        found.append(loop)
+
+
+def _shown(identifier: str) -> str:
+    """Return what the user calls it."""
+    return re.sub(r"_\d+$", "", identifier)
+
+
+def _names(node: Any) -> list[ast.Name]:
+    return [] if node is None else [n for n in ast.walk(node) if isinstance(n, ast.Name)]
