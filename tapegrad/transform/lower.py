@@ -239,6 +239,7 @@ class Lowering:
         for phi in statement.phis:
             kind = self.types[phi.target]
             one, two = self.typed(phi.then), self.typed(phi.orelse)
+            self.check_merge(kind, one, two)
             target: Any = name(phi.target)
             if isinstance(one, Structure) or isinstance(two, Structure):
                 target = self.parts[phi.target] = self.named(kind, phi.target)
@@ -250,6 +251,16 @@ class Lowering:
                 second = self.definite(second, leaf_kind)
                 phis.append(Phi(leaf.id, first, second))
         self.block.append(If(cond, then, orelse, phis, statement.line))
+
+    def check_merge(self, kind: Any, *values: Any) -> None:
+        """Refuse a name that has a value with derivative on one way, and is of a type without."""
+        if not holds_real(kind):
+            for value in values:
+                if value is not None and holds_real(self.type_of(value)):
+                    raise self.refuse(
+                        f"cannot differentiate a variable of type {kind}, which has other types on "
+                        "some ways; give it one type"
+                    )
 
     def typed(self, atom: Atom | None) -> Any:
         """Return what an atom is now, None if it never has a value."""
@@ -299,6 +310,7 @@ class Lowering:
         carried = []
         for entry, phi, init, out in entries:
             following = self.typed(entry.next)
+            self.check_merge(self.types[entry.phi], init, following)
             count = len(leaves_of(phi))
             inits = [None] * count if init is None else leaves_of(init)
             nexts = [None] * count if following is None else leaves_of(following)

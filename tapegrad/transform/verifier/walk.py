@@ -299,7 +299,7 @@ class Walk:
 
     def literal(self, node: ast.expr) -> Handle | None:
         """Return an array whose elements are listed."""
-        if not isinstance(node, ast.Call) or module_call(node) != ("np", "array"):
+        if not isinstance(node, ast.Call) or module_call(node) not in _LITERALS:
             return None
         if not isinstance(node.args[0], (ast.List, ast.Tuple)):
             return None
@@ -480,6 +480,7 @@ def _elements(node: ast.expr, place: tuple[int, ...]) -> Iterator[tuple[tuple[in
 
 
 WHOLE = ast.Slice(None, None, None)
+_LITERALS = ("np", "array"), ("np", "asarray")
 
 
 def _is_plain(node: ast.expr) -> bool:
