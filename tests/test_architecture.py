@@ -105,3 +105,11 @@ def test_file_length(file):
     """No file over 600 lines."""
     count = len(file.read_text().splitlines())
     assert count <= 600, f"{file.relative_to(PACKAGE)} has {count} lines"
+
+
+def test_names_of_test_files_differ():
+    """pytest takes two files of one name, in different folders, for the same."""
+    files = sorted(Path(__file__).parent.rglob("test_*.py"))
+    names = [file.name for file in files]
+    assert len(files) > 50
+    assert [file for file in files if names.count(file.name) > 1] == []
