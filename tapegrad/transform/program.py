@@ -226,6 +226,10 @@ class Program:
         """Return the name, in this module, of something that a function calls `text`."""
         if known(text, value):
             return text
+        own = getattr(value, "__name__", "")  # what was imported from a module, by name
+        for found in [f"{module}.{own}" for module in ("math", "np", "np.linalg")]:
+            if known(found, value):
+                return found
         stem = "".join(c if c.isalnum() else "_" for c in text)
         # the variables of functions have single underscores before numbers
         for found in [stem, *(f"{stem}__{k}" for k in range(1, len(self.statics) + 2))]:

@@ -469,3 +469,29 @@ def test_names_in_branches_that_are_never_taken():
     """numba has no types for them; names that are made must differ from them all the same."""
     for x in (0.3, 0.55, 0.7):
         check(with_a_branch_that_is_never_taken, x, A.copy(), A + 1.0, A + 2.0, jvp=x == 0.3)
+
+
+IMPORTED = """
+import numpy
+import numpy.linalg as la
+from math import log as ln, sqrt
+from numpy import sin, sum as total, zeros
+
+import tapegrad as tg
+
+@tg.njit
+def f(x, a):
+    b = zeros(a.size)
+    for i in range(a.size):
+        b[i] = sqrt(a[i]) * sin(x) + ln(a[i])
+    return total(b) * la.norm(a) * numpy.float64(x)
+"""
+
+
+def test_imported_names_are_those_of_their_modules():
+    """The generated code names what it calls in one way, however the user's file does."""
+    f = module(IMPORTED)
+    check(f, 0.7, A + 1.0)
+    text = f.adjoint_source(0.7, A, argnums=(0, 1))
+    for called in ("np.zeros(", "math.sqrt(", "np.sin(", "math.log(", "np.linalg.norm("):
+        assert called in text
