@@ -15,6 +15,7 @@ from tapegrad.transform.ir import (
     Store,
     defined,
     name,
+    reads,
 )
 from tapegrad.transform.kinds import holds_complex, is_array, is_real
 from tapegrad.transform.printer import Writer, show
@@ -185,9 +186,13 @@ class Loops(Shadows):
         if len(going) != 1 or not isinstance(going[0].next, ast.Name):
             return False
         made = {s.target: s for s in loop.body if isinstance(s, Let)}
+        from_last = {going[0].phi}  # what is computed from it
+        for target, let in made.items():
+            if from_last.intersection(reads(let)) and not isinstance(let.rule, rules.Passive):
+                from_last.add(target)
         plain = (rules.Elementary, rules.Load, rules.Linear, rules.Passive)
         return (
-            going[0].next.id in made
+            going[0].next.id in from_last
             and len(made) == len(loop.body)
             and not any(is_array(self.types.get(target)) for target in made)
             and not any(holds_complex(self.types.get(target)) for target in made)

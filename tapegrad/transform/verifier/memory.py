@@ -163,6 +163,7 @@ _REDUCTIONS = frozenset(
     ]
 )
 _OF_NUMBERS = frozenset(["conjugate", "imag", "real"])  # complex numbers have them as well
+_ARRAY_METHODS = VIEWS | {"astype", "copy", "flatten"}
 _NUMBER_CALLS = frozenset(["complex_inverse", "complex_product", "direction", "turn"])
 _SAME = frozenset(["tuple", "list", "enumerate", "zip", "reversed"])  # what hands on arrays
 _BAR = re.compile(r"_bar\d*$")
@@ -290,7 +291,7 @@ class Memory:
             return any(map(self._is_array, (node.left, *node.comparators)))
         if isinstance(node, ast.UnaryOp):
             return self._is_array(node.operand)
-        if isinstance(node, ast.Attribute) and node.attr in _OF_NUMBERS:
+        if isinstance(node, ast.Attribute) and node.attr in {"T", *_OF_NUMBERS}:
             return self._is_array(node.value)
         if isinstance(node, ast.Call):
             found = module_call(node)
@@ -298,6 +299,8 @@ class Memory:
                 if found[1] in _MAKERS and (found[1] != "where" or len(node.args) < 3):
                     return True
                 return found[1] not in _REDUCTIONS and any(map(self._is_array, node.args))
+            if isinstance(node.func, ast.Attribute) and node.func.attr in _ARRAY_METHODS:
+                return self._is_array(node.func.value)
         return False
 
     def _evidence(self, node: ast.AST) -> None:

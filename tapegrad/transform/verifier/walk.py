@@ -437,7 +437,7 @@ class Walk:
             if isinstance(node, ast.While) and not self.truth(node, node.test):
                 break
             way = self.block(node.body)
-            current = dict(frame.names)
+            current = {**outer.names, **{name: frame.names[name] for name in going}}
             if not counted or counted & frame.own:
                 frames.append(frame)
             frame.names.update({name: start[name] for name in going})
