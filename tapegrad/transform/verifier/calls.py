@@ -80,12 +80,12 @@ class Calls(Reading):
         self.frames_of[event.number] = self.frame
 
     def reverse_call(self, node: ast.stmt, call: ast.Call, function: str) -> None:
-        params = self.checked.summaries[function].params
+        summary = self.checked.summaries[function]
         given = [a for a in call.args if not is_tape(a)]
         primal: list[ast.expr] = []
-        shadows: list[ast.expr] = []
+        shadows: list[tuple[ast.expr, bool]] = []  # whether more is done than adding to it
         seeds: list[ast.expr] = []
-        for param, argument in zip(params, given, strict=False):
+        for position, (param, argument) in enumerate(zip(summary.params, given, strict=False)):
             if SEED.match(param):
                 seeds.append(argument)
             elif (
@@ -93,22 +93,24 @@ class Calls(Reading):
                 or param.endswith(self.suffix)
                 or re.search(r"_bar\d*$", param)
             ):
-                shadows.append(argument)
+                shadows.append((argument, position in summary.reads))
             else:
                 primal.append(argument)
         event = self.event_of(function, tuple(map(self.identity, primal)))
         if event is None:
             raise self.wrong("the reverse of a call that the forward code does not make", node)
         self.reversed.add(event.number)
-        shown = [s.id for s in shadows if isinstance(s, ast.Name)]
-        handles = [self.frame.get(n) for n in shown]
-        arrays = [self.frame.get(self.stem(n)) for n in shown]
+        shown = [(s.id, is_read) for s, is_read in shadows if isinstance(s, ast.Name)]
+        handles = [self.frame.get(n) for n, _ in shown]
+        arrays = [self.frame.get(self.stem(n)) for n, _ in shown]
+        event.read = [is_read for _, is_read in shown]
         results = list(event.seeds)  # arrays of the result whose cotangents the callee made
         for value in results:
             for name, other in self.frame.names.items():
                 if other is value and name + self.suffix in self.frame.names:
                     handles.append(self.frame.names[name + self.suffix])
                     arrays.append(value)
+                    event.read.append(True)
                     break
         event.passed = [a if isinstance(a, Handle) else Handle(Memory()) for a in arrays]
         event.seeds = []

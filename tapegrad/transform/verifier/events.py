@@ -97,8 +97,8 @@ class Event:
         The places of results that have no cotangents then: whole numbers, for example.
     instance
         Of the call of a method: the instance.
-    passed
-        Of a call: the arrays whose cotangents its reverse changes.
+    passed, read
+        Of a call: the arrays whose cotangents its reverse changes; whether it reads them.
     """
 
     number: int
@@ -114,6 +114,7 @@ class Event:
     arguments: tuple[Hashable, ...] = ()
     instance: Hashable | None = None
     passed: list[Handle] | None = None
+    read: list[bool] = field(default_factory=list)
     seeds: list[Value | None] = field(default_factory=list)
     parts: list[str] = field(default_factory=list)
 
@@ -143,7 +144,11 @@ class Contents:
 
     def call(self, event: Event, handles: list[Handle], seeds: list[Map]) -> list[Map]:
         """Change cotangents as the reverse of a call does; return those of its numbers."""
-        given = [*map(self.read, handles), *seeds]
+        read = [
+            self.read(handle) if is_read else ZERO
+            for handle, is_read in zip(handles, event.read, strict=True)
+        ]
+        given = [*read, *seeds]
 
         def mixed(place: Hashable) -> Map:
             found = ZERO

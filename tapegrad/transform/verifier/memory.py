@@ -12,7 +12,7 @@ import ast
 import functools
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from tapegrad.transform.verifier.code import (
     MODULES,
@@ -24,6 +24,9 @@ from tapegrad.transform.verifier.code import (
     paired,
 )
 from tapegrad.transform.verifier.cotangents import Cotangents
+
+if TYPE_CHECKING:
+    from tapegrad.transform.verifier.summaries import Summary
 
 SHAPE = frozenset(["dtype", "itemsize", "nbytes", "ndim", "shape", "size", "strides"])
 SHAPE_CALLS = frozenset(
@@ -186,34 +189,6 @@ def added_to(function: tuple[str, str]) -> int:
     code = found.py_func.__code__
     params = list(code.co_varnames[: code.co_argcount])
     return params.index(f"{argument}_bar") if f"{argument}_bar" in params else -1
-
-
-@dataclass
-class Summary:
-    """What a caller has to know of a function.
-
-    Attributes
-    ----------
-    params
-        Its parameters.
-    arrays
-        Positions of parameters that are used as arrays.
-    writes
-        Positions of parameters whose elements it writes.
-    results
-        For every leaf of what it returns its class, if it is an array; None if that is not known.
-    classes
-        The class of every parameter that is an array, by position.
-    is_called
-        Whether any function of the module calls it.
-    """
-
-    params: list[str]
-    arrays: frozenset[int] = frozenset()
-    writes: frozenset[int] = frozenset()
-    results: tuple[str | None, ...] | None = None
-    classes: dict[int, str] = field(default_factory=dict)
-    is_called: bool = False
 
 
 class Memory:
@@ -416,47 +391,6 @@ class Memory:
             if position in summary.writes
             for n in self.shared(argument)
         ]
-
-
-def summaries_of(codes: list[Code]) -> dict[str, Summary]:
-    """Return the summaries of the functions of a module."""
-    found = {code.name: Summary(code.parameters) for code in codes}
-    for _ in range(len(codes) + 2):
-        before = dict(found)
-        for code in codes:
-            found[code.name] = _summary(code, found)
-        if found == before:
-            break
-    for code in codes:
-        for node in code.uses:
-            summary = found.get(called(node) or "")
-            if summary is not None:
-                summary.is_called = True
-    return found
-
-
-def _summary(code: Code, summaries: dict[str, Summary]) -> Summary:
-    memory = Memory([code], summaries, Cotangents([code], summaries))
-    writes = {memory.of(n) for s in code.statements for n in memory.written(s)}
-    position = {name: k for k, name in enumerate(code.parameters)}
-    arrays = frozenset(k for name, k in position.items() if name in memory.arrays)
-    classes = {k: memory.of(name) for name, k in position.items() if name in memory.arrays}
-    results: tuple[str | None, ...] = ()
-    for statement in code.statements:
-        if isinstance(statement, ast.Return) and statement.value is not None:
-            results = tuple(
-                memory.of(leaf.id)
-                if isinstance(leaf, ast.Name) and leaf.id in memory.arrays
-                else None
-                for leaf in results_of(statement.value)
-            )
-    return Summary(
-        code.parameters,
-        arrays,
-        frozenset(k for k in arrays if classes[k] in writes),
-        results,
-        classes,
-    )
 
 
 def results_of(node: ast.expr) -> list[ast.expr]:

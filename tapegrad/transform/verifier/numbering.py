@@ -13,7 +13,8 @@ from tapegrad.transform.verifier.code import (
     module_call,
 )
 from tapegrad.transform.verifier.cotangents import Cotangents
-from tapegrad.transform.verifier.memory import SHAPE, SHAPE_CALLS, Memory, Summary
+from tapegrad.transform.verifier.memory import SHAPE, SHAPE_CALLS, Memory
+from tapegrad.transform.verifier.summaries import Summary
 from tapegrad.transform.verifier.tape import (
     Item,
     Kept,

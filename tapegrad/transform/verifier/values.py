@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import ast
 
-from tapegrad.transform.verifier import memory as of_memory
 from tapegrad.transform.verifier import tape as of_tape
 from tapegrad.transform.verifier.adjoint import compare
 from tapegrad.transform.verifier.code import (
@@ -31,6 +30,7 @@ from tapegrad.transform.verifier.code import (
 from tapegrad.transform.verifier.cotangents import FORWARD, REVERSE, TANGENT, TAPE
 from tapegrad.transform.verifier.memory import SHAPE, SHAPE_CALLS, results_of
 from tapegrad.transform.verifier.numbering import Needs, State
+from tapegrad.transform.verifier.summaries import summaries_of
 from tapegrad.transform.verifier.tape import (
     Branch,
     Item,
@@ -61,7 +61,7 @@ def verify_values(codes: list[Code]) -> None:
     InternalError
         With the function and the line.
     """
-    summaries = of_memory.summaries_of(codes)
+    summaries = summaries_of(codes)
     needs: dict[str, Needs] = {}
     pairs = pairs_of([code for code in codes if not TANGENT.search(code.name)])
     differentiated: set[str] = set()
@@ -266,6 +266,9 @@ class Values(Turning):
         facts = dict(self.facts)
         ends: list[tuple[State, Tape] | None] = []
         for place, (body, side) in enumerate(sides):
+            if facts.get(cond, side) != side:
+                ends.append(None)  # the same was asked before: no way leads there
+                continue
             self.state = outer.copy()
             self.facts = {**facts, cond: side}
             items = [] if item is None else list((item.then, item.orelse)[place])
