@@ -1,0 +1,120 @@
+"""What a caller has to know of a function."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+
+from tapegrad.transform.verifier.code import Code, called, leaves, module_call, names_in, paired
+from tapegrad.transform.verifier.cotangents import Cotangents
+from tapegrad.transform.verifier.memory import Memory, added_to, results_of
+
+
+@dataclass
+class Summary:
+    """What a caller has to know of a function.
+
+    Attributes
+    ----------
+    params
+        Its parameters.
+    arrays
+        Positions of parameters that are used as arrays.
+    writes
+        Positions of parameters whose elements it writes.
+    reads
+        Positions of cotangents whose elements it reads or clears, and does not only add to.
+    results
+        For every leaf of what it returns its class, if it is an array; None if that is not known.
+    classes
+        The class of every parameter that is an array, by position.
+    is_called
+        Whether any function of the module calls it.
+    """
+
+    params: list[str]
+    arrays: frozenset[int] = frozenset()
+    writes: frozenset[int] = frozenset()
+    reads: frozenset[int] = frozenset()
+    results: tuple[str | None, ...] | None = None
+    classes: dict[int, str] = field(default_factory=dict)
+    is_called: bool = False
+
+
+def summaries_of(codes: list[Code]) -> dict[str, Summary]:
+    """Return the summaries of the functions of a module."""
+    found = {code.name: Summary(code.parameters) for code in codes}
+    for _ in range(len(codes) + 2):
+        before = dict(found)
+        for code in codes:
+            found[code.name] = _summary(code, found)
+        if found == before:
+            break
+    for code in codes:
+        for node in code.uses:
+            summary = found.get(called(node) or "")
+            if summary is not None:
+                summary.is_called = True
+    return found
+
+
+def _summary(code: Code, summaries: dict[str, Summary]) -> Summary:
+    cotangents = Cotangents([code], summaries)
+    memory = Memory([code], summaries, cotangents)
+    writes = {memory.of(n) for s in code.statements for n in memory.written(s)}
+    heard = {memory.of(n) for s in code.statements for n in _reads(s, memory, summaries)}
+    position = {name: k for k, name in enumerate(code.parameters)}
+    arrays = frozenset(k for name, k in position.items() if name in memory.arrays)
+    classes = {k: memory.of(name) for name, k in position.items() if name in memory.arrays}
+    results: tuple[str | None, ...] = ()
+    for statement in code.statements:
+        if isinstance(statement, ast.Return) and statement.value is not None:
+            results = tuple(
+                memory.of(leaf.id)
+                if isinstance(leaf, ast.Name) and leaf.id in memory.arrays
+                else None
+                for leaf in results_of(statement.value)
+            )
+    return Summary(
+        code.parameters,
+        arrays,
+        frozenset(k for k in arrays if classes[k] in writes),
+        frozenset(k for k in arrays if classes[k] in heard),
+        results,
+        classes,
+    )
+
+
+def _reads(statement: ast.stmt, memory: Memory, summaries: dict[str, Summary]) -> list[str]:
+    """Return the arrays of cotangents whose elements a statement itself reads or clears."""
+    bars = memory.bars & memory.arrays
+
+    def read(node: ast.expr) -> list[str]:
+        module = module_call(node) if isinstance(node, ast.Call) else None
+        if module is not None and module[1] in ("zeros_like", "push_array", "shape"):
+            return []
+        return [n.id for n in names_in(node) if n.id in bars]
+
+    if isinstance(statement, ast.AugAssign):
+        adds = isinstance(statement.op, (ast.Add, ast.Sub))
+        return [*read(statement.value), *([] if adds else read(statement.target))]
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        call, module = statement.value, module_call(statement.value)
+        if module is not None and module[0] == "arrays":
+            others = [a for k, a in enumerate(call.args) if k != added_to(module)]
+            return [n for argument in others for n in read(argument)]
+    value = getattr(statement, "value", None)
+    summary = summaries.get(called(value) or "")
+    if summary is not None and isinstance(value, ast.Call):
+        positions = summary.reads
+        return [n for k, a in enumerate(value.args) if k in positions for n in read(a)]
+    if not isinstance(statement, ast.Assign):
+        return []
+    found = []
+    for target, given in paired(statement.targets[0], statement.value):
+        if isinstance(target, ast.Subscript):
+            found += read(target)
+        named = [n.id for n in leaves(target) if isinstance(n, ast.Name)]
+        if not (named and bars.issuperset(named)):  # else views, in names of their own
+            found += read(given)
+    return found
