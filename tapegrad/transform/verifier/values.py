@@ -292,8 +292,14 @@ class Values(Turning):
             if end is None:
                 return False
             self.state = end[0]
-            if item is None and end[1].items:
-                tape.items += end[1].items
+            kept = end[1].items
+            if item is None and kept:
+                if _raises(sides[0 if one is None else 1][0]):
+                    tape.items.append(
+                        Branch(cond, tuple(kept if one else ()), tuple(kept if two else ()))
+                    )
+                else:
+                    tape.items += kept
                 tape.moved()
             return True
         if item is None and (one[1].items or two[1].items):
@@ -324,6 +330,14 @@ class Values(Turning):
             return None
         self.tape.items.pop()
         return item
+
+
+def _raises(body: list[ast.stmt]) -> bool:
+    """Whether a block ends with an error on all of its ways."""
+    last = body[-1] if body else None
+    if isinstance(last, ast.If):
+        return _raises(last.body) and _raises(last.orelse)
+    return isinstance(last, ast.Raise)
 
 
 def _is_in(node: ast.expr, names: set[str]) -> bool:
