@@ -1,0 +1,148 @@
+"""Programs whose generated code is right: the verifier does not refuse it."""
+
+import collections
+import math
+
+import numpy as np
+import pytest
+from check import Cases
+
+import tapegrad as tg
+
+A = np.array([0.3, 0.2, 0.5])
+M = np.linspace(0.1, 0.9, 6).reshape(3, 2)
+State = collections.namedtuple("State", "level grid")
+case = Cases()
+
+
+@tg.njit
+def scaled(x, a):
+    return a[0] * x * a[1]
+
+
+@tg.njit
+def copied(x, a):
+    b = a.copy()
+    return (b, a)
+
+
+@tg.njit
+def same(x, a):
+    return a
+
+
+@tg.njit
+def largest(x, a, unread):
+    b = a.copy()
+    return np.max(b)
+
+
+@tg.njit
+def of_a_state(state):
+    return state.level * state.grid[0]
+
+
+@tg.njit
+def repeated(x, a):
+    y = x
+    for i in range(3):
+        y = math.sin(y) * a[i]
+    return y
+
+
+@case(0.3, A)
+def calls_in_a_sum(x, a):
+    s = 0.0
+    for i in range(4):
+        s += scaled(x * i, a)
+    return s
+
+
+@case(0.3, A)
+def calls_without_use(x, a):
+    b, _ = copied(x, a)
+    end = 1
+    for _i in range(1, end, end):
+        copied(-0.4, b)
+    return np.sum(b) + x
+
+
+@case(0.3, A)
+def sums_without_use(x, a):
+    s = np.sin(0.5)
+    for _ in range(3):
+        s += np.sum(same(x, a))
+    return np.sum(a) * x
+
+
+@case(A, M, argnums=(0,))
+def view_that_is_not_read(a, m):
+    w = np.empty(2)
+    s = 0.0
+    for i in range(3):
+        w[:] = a[:2]
+        m[i, i % 2] = w[0]
+        s += largest(w[-2], w, m.T)
+    return s
+
+
+@case(M, np.linspace(-0.5, 0.7, 4).reshape(2, 2))
+def nearest(points, centres):
+    s = 0.0
+    for i in range(points.shape[0]):
+        d = np.empty(centres.shape[0])
+        for j in range(centres.shape[0]):
+            d[j] = ((points[i] - centres[j]) ** 2).sum()
+        s += d[np.argmin(d)]
+    return s
+
+
+@case(0.4, A)
+def recurrence_without_the_last_value(x, a):
+    for _ in range(3):
+        x = 0.5 * a[0]
+    return x
+
+
+@case(A)
+def asked_twice(a):
+    k = 0
+    k += 1
+    if k % 2 == 0:
+        pass
+    elif k % 2 == 0:
+        a[k + 0] = 0.5
+    return np.sum(a * a)
+
+
+@case(0.3, A)
+def kept_beside_an_error(x, a):
+    s = 0.0
+    for i in range(4):
+        if x > 0:
+            s = s * x + repeated(x * i, a)
+        elif x < -1:
+            s = s * x
+        else:
+            raise ValueError("x is not in the domain")
+        if s > 100:
+            break
+    return s
+
+
+@case(0.3, A)
+def named_tuple_for_a_call(x, a):
+    s = 0.0
+    for i in range(3):
+        s = s * x + of_a_state(State(x * i, a))
+    return s
+
+
+@case((0.3, 0.7), 0.4)
+def array_of_items(t, x):
+    return x * np.asarray(t)[0] + np.array(t).sum()
+
+
+@pytest.mark.parametrize("name", case)
+def test_derivatives(name):
+    case.check(name)
