@@ -282,8 +282,8 @@ def _always_used(let: Let, vanishing: bool) -> list[str]:
 def undefined_at_times(function: Function) -> set[str]:
     """Return the values that may be infinite or nan where they are not used.
 
-    That are results of functions that are not defined everywhere, of calls, and what is computed
-    from them.
+    That are results of functions that are not defined everywhere or overflow, of calls, and what is
+    computed from them.
     """
     found = set()
     users: dict[str, set[str]] = {}
@@ -298,7 +298,7 @@ def undefined_at_times(function: Function) -> set[str]:
             operands = getattr(statement.rule, "operands", ())
             if op is not None and op.name in ("divide", "power"):
                 operands = operands[1:]
-            singular = op is not None and op.name in rules.SINGULAR
+            singular = op is not None and op.name in rules.SINGULAR | rules.OVERFLOWING
             for target in defined(statement):
                 if (singular and any(map(names_in, operands))) or statement.rule.calls:
                     found.add(target)

@@ -154,8 +154,10 @@ class Unknown(Rule):
 SINGULAR = {
     "divide", "reciprocal", "power", "sqrt", "cbrt", "log", "log2", "log10", "log1p", "arcsin",
     "arccos", "arccosh", "arctanh", "gammaln", "digamma", "polygamma", "arctan2", "gamma",
-    "product",
+    "product", "mod", "fmod",
 }  # fmt: skip
+# ops that are infinite at finite numbers, with their derivative
+OVERFLOWING = {"exp", "exp2", "expm1", "sinh", "cosh"}
 _ARITHMETIC = {
     "add", "subtract", "multiply", "divide", "negative", "positive", "reciprocal", "square", "sqrt",
     "absolute", "where", "sign", "maximum", "minimum", "fmax", "fmin", "at_least", "at_most",
@@ -228,15 +230,16 @@ class Elementary(Rule):
                 continue
             if self.is_complex and self.may_be_complex(factor):
                 factor = conjugate(factor, self.whole)
+            guarded = self.is_guarded(gen, let.target, position, factor)
             if not self.whole:
                 g = gen.bar(let.target)
-                if self.is_guarded(gen, let.target, position, factor):
-                    product = _call(self.product_name(), name(g), factor)
+                if guarded:
+                    product: ast.expr = _call(self.product_name(), name(g), factor)
                     gen.add(operand, show(product), _ONE, factor)
                 else:
                     gen.add(operand, g, factor)
                 continue
-            product = self.product(position, name(gen.shadow(let.target)), factor)
+            product = self.product(position, name(gen.shadow(let.target)), factor, guarded)
             if isinstance(self.types[operand], types.Array):
                 gen.add_array(operand, product, self.types[let.target].ndim)
             else:
@@ -259,15 +262,15 @@ class Elementary(Rule):
             return False  # the quotient is infinite as well
         if self.op.name == "power" and isinstance(self.operands[1], ast.Constant):
             exponent = self.operands[1].value
-            return isinstance(exponent, complex) or exponent < 1
+            return isinstance(exponent, complex) or exponent < 1 or exponent % 1 != 0
         return True
 
-    def product(self, position: int, g: ast.expr, factor: ast.expr) -> ast.expr:
+    def product(self, position: int, g: ast.expr, factor: ast.expr, guarded: bool = False) -> Any:
         """Return a cotangent or tangent times a partial.
 
         What was not used passes nothing on, whatever its derivative is there.
         """
-        if self.is_singular(position, factor):
+        if guarded or self.is_singular(position, factor):
             return _call(self.product_name(), g, factor)
         return _product(g, factor)
 
@@ -286,7 +289,8 @@ class Elementary(Rule):
         read = {let.target}
         for position, operand, factor in self.terms(gen, let):
             dot: ast.expr = name(gen.dot(operand))
-            if self.op.name in _VANISHING:
+            # a cotangent of 0 passes nothing on, whatever tangent the partial has
+            if self.op.name in _VANISHING or (self.op.name == "product" and position == 1):
                 term: ast.expr = _call(self.product_name(), factor, dot)
             else:
                 term = self.product(position, dot, factor)

@@ -152,3 +152,31 @@ def test_hessian_of_every_parameter():
     close(hessian, hessian.T, 1e-12)
     columns = [directional(tg.grad(f), args, {0: unit}) for unit in np.eye(4)]
     close(hessian, np.array(columns).T, 1e-6)
+
+
+NOT_CHOSEN = [
+    "np.sqrt(b)",
+    "1.0 / (b + 0.3)",
+    "b**1.5",
+    "np.arcsin(b - 0.9)",
+    "a * np.log(b)",
+    "np.tanh(a / (b + 0.3))",
+    "np.log(b) ** 2",
+    "np.abs(np.log(b)) * a",
+    "np.exp(-8100.0 * b) * a",
+    "np.log1p(np.exp(1e4 * (0.3 - b)))",
+    "np.mod(a, b + 0.3)",
+]
+
+
+@pytest.mark.parametrize("risky", NOT_CHOSEN)
+def test_infinite_or_nan_where_not_chosen(risky):
+    """What `where` does not choose has no derivatives, whatever they would be there."""
+    text = f"""
+import numpy as np
+
+def f(a, b):
+    return np.sum(a * np.where(b > 0.1, {risky}, 0.7 * b))
+"""
+    b = np.array([-0.3, 0.4, 0.6])
+    check(tg.njit(module(text)), np.array([0.45, 0.3, -0.55]), b, hvp=True, tolerance=1e-6)
