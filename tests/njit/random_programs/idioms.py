@@ -1,10 +1,10 @@
 """Arrays as real programs use them: several statements that belong together."""
 
-from .array_statements import ArrayStatements
+from .broadcasts import Broadcasts
 from .scope import group, indented
 
 
-class Idioms(ArrayStatements):
+class Idioms(Broadcasts):
     """Writes the life of an array, in random words."""
 
     def idiom(self, scope):
@@ -19,6 +19,8 @@ class Idioms(ArrayStatements):
             views_across_writes=2,
             history=2,
             shifted_sums=2,
+            broadcast=3,
+            broadcast_write=3,
         )
         self.note(kind.replace("_", " "))
         outside, self.trips = self.trips, self.trips * 3

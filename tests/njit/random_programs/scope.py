@@ -17,6 +17,9 @@ import tapegrad as tg
 
 RATE = 0.7
 TABLE = np.array([0.4, -0.3, 0.8, 0.6, -0.7])
+CUBE = np.sin(np.arange(48)).reshape((2, 3, 8))
+GRID = np.cos(np.arange(24)).reshape((3, 8))
+COUNTS = (np.arange(24) * 7 % 5 - 1).reshape((3, 8))
 State = collections.namedtuple("State", "level grid")
 """
 
@@ -29,6 +32,7 @@ class Scope:
     ints: dict = dataclasses.field(default_factory=dict)  # name: least and greatest value
     vectors: dict = dataclasses.field(default_factory=dict)  # name: length
     matrices: dict = dataclasses.field(default_factory=dict)  # name: shape
+    tables: dict = dataclasses.field(default_factory=dict)  # without derivatives: shape
     tuples: dict = dataclasses.field(default_factory=dict)  # name: kinds of the items
     records: dict = dataclasses.field(default_factory=dict)  # named tuples: length of the grid
     positions: dict = dataclasses.field(default_factory=dict)  # index arrays: length, bound

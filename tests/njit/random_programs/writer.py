@@ -12,6 +12,8 @@ import numpy as np
 from .helpers import Helpers
 from .scope import HEADER, Scope, indented
 
+PASSIVE = "int", "table", "counts"  # arguments that are never differentiated by
+
 
 @dataclasses.dataclass(frozen=True)
 class Program:
@@ -33,6 +35,8 @@ class Program:
             "vector": lambda rng: rng.uniform(-1, 1, size).round(3),
             "strided": lambda rng: np.repeat(rng.uniform(-1, 1, size).round(3), 2)[::2],
             "matrix": lambda rng: rng.uniform(-1, 1, (2, size)).round(3),
+            "table": lambda rng: rng.uniform(-1, 1, (2, size)).round(3),
+            "counts": lambda rng: rng.integers(-2, 4, (2, size)),
             "fortran": lambda rng: np.asfortranarray(rng.uniform(-1, 1, (2, size)).round(3)),
             "single": lambda rng: rng.uniform(-1, 1, size).round(3).astype(np.float32),
         }
@@ -83,13 +87,18 @@ class Author(Helpers):
         if self.chance(1, 4):
             kinds["n"] = "int"
             scope.ints["n"] = (0, 4)
+        if self.chance(1, 6):
+            kinds["t"] = self.pick(["table", "table", "counts"])
+            scope.tables["t"] = (2, self.length)
+            if kinds["t"] == "table":
+                scope.matrices["t"] = (2, self.length)
         if self.chance(1, 12):
             self.note("float32")
             kinds["s"] = "single"
             scope.singles["s"] = self.length
         lines += ["", "", "@tg.njit", f"def f({', '.join(kinds)}):"]
         lines += indented(self.function(scope, 4))
-        real = [k for k, kind in enumerate(kinds.values()) if kind != "int"]
+        real = [k for k, kind in enumerate(kinds.values()) if kind not in PASSIVE]
         chosen = [k for k in real if self.chance(1, 2)] if self.chance(1, 4) else real
         return Program(
             "\n".join(lines) + "\n",
