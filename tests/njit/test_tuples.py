@@ -153,6 +153,39 @@ def test_right_or_refused(text):
         check(f, (0.3, 0.7), 0.5, jvp=False)
 
 
+# What a function does with the array of a named tuple that it is given.
+HANDED_ON = {
+    "written": "s.grid[0] *= s.level * p\n    return s.grid",
+    "read": "return s.grid[1:] * s.grid[0] * np.sin(s.level * p)",
+    "written and read": "w = s.grid\n    w[0] *= s.level * p\n    return w[::-1] * s.grid[0]",
+}
+
+
+@pytest.mark.parametrize("name", HANDED_ON)
+@pytest.mark.parametrize("place", ["before", "in the call"])
+def test_named_tuple_handed_on(name, place):
+    text = f"""
+import collections
+import numpy as np
+import tapegrad as tg
+State = collections.namedtuple("State", "level grid")
+
+@tg.njit
+def h(p, s):
+    {HANDED_ON[name]}
+
+@tg.njit
+def f(x, a):
+    total = 0.0
+    s = State(x, a)
+    for i in range(3):
+        r = h(x + i, {"s" if place == "before" else "State(x * i, np.sin(a))"})
+        total += np.sum(r * r) * s.level
+    return total + np.sum(a * a)
+"""
+    check(module(text), 0.7, np.array([0.3, -0.4, 0.8]), compiled=False)
+
+
 def test_structure_of_gradients():
     gradient, other = tg.grad(arguments, (0, 1))((0.3, 0.7), Point(0.2, 0.5))
     assert isinstance(gradient, tuple) and len(gradient) == 2

@@ -219,6 +219,11 @@ def leaves(node: ast.expr) -> list[ast.expr]:
     return [node]
 
 
+def makes_named_tuple(node: ast.expr) -> bool:
+    """Whether an expression is the call of the class of a named tuple."""
+    return isinstance(node, ast.Call) and (called(node) or "").startswith("class_")
+
+
 def called(node: ast.AST | None) -> str | None:
     """Return the name of a function that is called by its name."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):

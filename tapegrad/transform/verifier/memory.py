@@ -19,6 +19,7 @@ from tapegrad.transform.verifier.code import (
     Code,
     called,
     leaves,
+    makes_named_tuple,
     module_call,
     names_in,
     paired,
@@ -353,7 +354,7 @@ class Memory:
             if node.func.attr in FRESH_METHODS:
                 return []
             return [*self.shared(node.func.value), *(n for a in node.args for n in self.shared(a))]
-        if module is None and called(node) not in _SAME:
+        if module is None and called(node) not in _SAME and not makes_named_tuple(node):
             return []
         return [n for argument in node.args for n in self.shared(argument)]
 
@@ -397,6 +398,6 @@ def results_of(node: ast.expr) -> list[ast.expr]:
     """Return the parts of what a function returns; named tuples are taken apart as well."""
     if isinstance(node, ast.Tuple):
         return [leaf for item in node.elts for leaf in results_of(item)]
-    if (called(node) or "").startswith("class_") and isinstance(node, ast.Call):
+    if isinstance(node, ast.Call) and makes_named_tuple(node):
         return [leaf for item in node.args for leaf in results_of(item)]
     return [node]

@@ -10,6 +10,7 @@ from typing import Any
 from tapegrad.transform.verifier.code import (
     Code,
     called,
+    makes_named_tuple,
     module_call,
 )
 from tapegrad.transform.verifier.cotangents import Cotangents
@@ -232,6 +233,8 @@ class Numbering:
     def is_pure(self, node: ast.Call) -> bool:
         """Whether a call returns the same for the same arguments."""
         name = called(node)
+        if makes_named_tuple(node):
+            return True
         if name is not None:
             return name in _PURE and name not in self.local
         found = module_call(node)
