@@ -109,10 +109,12 @@ class ArrayStatements(Statements):
             scope.matrices[name] = (columns, rows)
             return [f"{name} = {base}.T"]
         if kind == "column":
+            lines = [f"{name} = {base}[:, {self.index(scope, None, columns)}]"]
             scope.vectors[name] = rows
-            return [f"{name} = {base}[:, {self.index(scope, None, columns)}]"]
+            return lines
+        lines = [f"{name} = {base}[{self.index(scope, None, rows)}]"]
         scope.vectors[name] = columns
-        return [f"{name} = {base}[{self.index(scope, None, rows)}]"]
+        return lines
 
     def row_write(self, scope):
         base = self.pick(scope.matrices)

@@ -50,7 +50,7 @@ class Broadcasts(ArrayStatements):
         if kind == "number":
             return self.small(scope, 1)
         if kind == "column":
-            return f"{self.fresh_vector(scope, rows)}.reshape(({rows}, 1))"
+            return f"{self.fresh_vector(scope, rows)}.copy().reshape(({rows}, 1))"
         text = self.vector(scope, columns)
         return f"{group(text)}.copy().reshape((1, {columns}))" if kind == "row" else text
 
@@ -67,7 +67,8 @@ class Broadcasts(ArrayStatements):
         if kind == "part" and scope.vectors:
             name = self.pick(scope.vectors)
             shape = (1 + self.choose(3), scope.vectors[name])
-            text = f"np.broadcast_to({name}, {shape})"
+            whole = self.pick([name, f"np.sin({name})"])
+            text = f"np.broadcast_to({whole}, {shape})"
             if self.chance(1, 2):
                 text = f"{text} * {group(self.vector(scope, shape[1], 0))}"
         else:
@@ -118,9 +119,7 @@ class Broadcasts(ArrayStatements):
         target = self.pick([f"{name}[...]", f"{name}[:]", f"{name}[:, :]", name, name])
         if target == name and (name in scope.kept or self.chance(1, 4)):
             target = f"{name}[{self.part(rows, rows)}]"
-        if target == name:
-            sign = self.pick(["+=", "-=", "*="])
-            value = f"np.tanh({value})" if sign == "*=" else value
-        else:
-            sign = self.pick(["=", "=", "+="])
+        sign = self.pick(["+=", "-=", "*="] if target == name else ["=", "=", "+="])
+        if sign != "=" and (sign == "*=" or not self.chance(1, 4)):
+            value = f"np.tanh({value})"  # an operand that may overlap is refused
         return [*lines, f"{target} {sign} {value}"]

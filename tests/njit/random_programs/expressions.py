@@ -45,6 +45,8 @@ class Expressions(Chooser):
             item=2 * bool(scope.tuples),
             field=2 * bool(scope.records),
             single=bool(scope.singles),
+            listed=2 * bool(scope.lists),
+            complex=2 * bool(scope.complexes or scope.complex_vectors),
         )
         if kind == "float":
             return self.pick(scope.floats)
@@ -63,6 +65,10 @@ class Expressions(Chooser):
             if self.chance(1, 2):
                 return f"{name}.level"
             return f"{name}.grid[{self.index(scope, None, scope.records[name])}]"
+        if kind == "complex":
+            return self.real_part(scope)
+        if kind == "listed":
+            return self.list_item(scope)
         if kind == "single":
             name = self.pick(scope.singles)
             return f"{name}[{self.index(scope, name, scope.singles[name])}]"
@@ -77,6 +83,11 @@ class Expressions(Chooser):
         """A number made of a value of any kind."""
         if kind in ("float", None) or kind[0] == "int":
             return text
+        if kind == "complex":
+            return self.pick([f"{text}.real", f"{text}.imag", f"abs({text})"])
+        if kind[0] == "complex vector":
+            index = self.index(scope, None, kind[1])
+            return self.pick([f"np.sum(np.abs({text}))", f"{text}[{index}].imag"])
         if kind[0] == "vector":
             if self.chance(1, 2):
                 return f"np.sum({text})"
@@ -268,6 +279,8 @@ class Expressions(Chooser):
     def argument(self, scope, kind):
         if kind == "float":
             return self.number(scope, 1)
+        if kind == "complex":
+            return self.complex_number(scope, 1)
         if kind[0] == "int":
             inside = [
                 name
@@ -290,6 +303,8 @@ class Expressions(Chooser):
             names = [name for name, size in scope.records.items() if size == kind[1]]
             made = f"State({group(self.atom(scope))} + 0.0, {self.fresh_vector(scope, kind[1])})"
             return self.pick([*names, made])
+        if kind[0] == "tuple":
+            return self.of_kind(scope, kind)
         raise ValueError(kind)
 
 

@@ -27,6 +27,8 @@ class Helpers(Idioms):
             formula=2,
             matrix_made=2,
             statements=4,
+            complex=2,
+            structure=3,
         )
         self.note(f"helper: {form.replace('_', ' ')}")
         if self.helpers:
@@ -44,7 +46,8 @@ class Helpers(Idioms):
             p.name if p.default is None else f"{p.name}={p.default}" for p in parameters
         )
         decorator = self.pick(["@tg.njit", "@tg.njit", "@njit"])
-        return ["", "", decorator, f"def {name}({shown}):", *indented(body)]
+        before = [line for made, line in self.derived.items() if any(made in b for b in body)]
+        return [*before, "", "", decorator, f"def {name}({shown}):", *indented(body)]
 
     def plain(self, *, matrix=False):
         """Parameters of most helpers, a number and an array, and the scope they make."""
@@ -324,6 +327,61 @@ class Helpers(Idioms):
         if kind == "other":
             body += [f"if {self.condition(scope)}:", "    return r"]
         return parameters, ("matrix", *shape), [*body, "return w"]
+
+    def structure_helper(self, name):
+        """An argument is a tuple with an array, which is written; a part of it comes back."""
+        parameters, scope = self.plain()
+        size = self.length
+        kind = self.weighted(pair=2, record=2, nested=1)
+        if kind == "pair":
+            given, array, level = ("tuple", (("vector", size), "float")), "s[0]", "s[1]"
+        elif kind == "record":
+            given, array, level = ("record", size), "s.grid", "s.level"
+        else:
+            inner = ("tuple", ("float", ("vector", size)))
+            given, array, level = ("tuple", (inner, "float")), "s[0][1]", "s[0][0]"
+        parameters = [parameters[0], Parameter("s", given)]
+        scope.vectors.clear()
+        scope.matrices.clear()
+        scope.add("s", given)
+        body = []
+        if self.chance(1, 2):
+            scope.vectors["w"] = size
+            body.append(f"w = {array}")
+            array = self.pick([array, "w"])
+        index = self.index(scope, None, size)
+        sign = self.pick(["=", "+=", "*="])
+        write = f"{array}[{index}] {sign} {self.small(scope, 1)} * {level}"
+        whole = f"{array}[:] = np.sin({array} * {level}) + p"
+        body += self.pick(
+            [[write], [write], [whole], [f"if {self.condition(scope)}:", f"    {write}"]]
+        )
+        returned = self.weighted(array=3, part=2, level=1, both=2, nothing=1, same=1)
+        results = {
+            "array": (("vector", size), array),
+            "part": (("vector", size), f"{array}[::-1]"),
+            "level": ("float", f"{level} * {array}[0]"),
+            "both": (("tuple", ("float", ("vector", size))), f"{level} + p, {array}"),
+            "nothing": (None, ""),
+            "same": (given, "s"),
+        }
+        result, text = results[returned]
+        return parameters, result, [*body, f"return {text}".strip()]
+
+    def complex_helper(self, name):
+        """Complex arguments and results, numbers and arrays."""
+        parameters, scope = self.plain()
+        if self.chance(2, 3):
+            parameters.append(Parameter("z", "complex"))
+            scope.complexes.append("z")
+        body = getattr(self, self.pick(["complex_numbers", "complex_array"]))(scope)
+        kind = self.weighted(real=1, number=2, array=2 * bool(scope.complex_vectors))
+        if kind == "array":
+            array, size = self.pick(scope.complex_vectors.items())
+            return parameters, ("complex vector", size), [*body, f"return {array}"]
+        if kind == "number":
+            return parameters, "complex", [*body, f"return {self.bounded(scope)}"]
+        return parameters, "float", [*body, f"return {self.real_part(scope)}"]
 
     def statements_helper(self, name):
         """Any statements, any result."""

@@ -1,10 +1,10 @@
 """Arrays as real programs use them: several statements that belong together."""
 
-from .broadcasts import Broadcasts
 from .scope import group, indented
+from .structures import Structures
 
 
-class Idioms(Broadcasts):
+class Idioms(Structures):
     """Writes the life of an array, in random words."""
 
     def idiom(self, scope):
@@ -21,8 +21,17 @@ class Idioms(Broadcasts):
             shifted_sums=2,
             broadcast=3,
             broadcast_write=3,
+            complex_numbers=2,
+            complex_array=3,
+            list_of_floats=4,
+            undefined_not_taken=3,
+            structure_to_helper=3,
+            derivative_call=2,
+            list_in_inner_function=2,
+            list_to_helper=1,
         )
-        self.note(kind.replace("_", " "))
+        if kind not in ("structure_to_helper", "derivative_call"):
+            self.note(kind.replace("_", " "))
         outside, self.trips = self.trips, self.trips * 3
         lines = getattr(self, kind)(scope)
         self.trips = outside
@@ -40,20 +49,6 @@ class Idioms(Broadcasts):
         }[maker]()
         scope.vectors[name] = length
         return [f"{name} = {value}"]
-
-    def turns(self, inner):
-        """The head of a loop of a few turns."""
-        i = self.name("i")
-        count = 2 + self.choose(2)
-        inner.ints[i] = (0, count - 1)
-        return f"for {i} in range({count}):"
-
-    def extra(self, scope):
-        """Perhaps one statement more."""
-        if self.left > 0 and self.chance(1, 3):
-            self.left -= 1
-            return self.statement(scope, False)
-        return []
 
     def leaving(self, inner):
         return [f"if {self.condition(inner)}:", "    break"] if self.chance(1, 2) else []

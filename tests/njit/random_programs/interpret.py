@@ -19,6 +19,7 @@ from numba.core.dispatcher import Dispatcher
 from numba.core.errors import NumbaWarning
 from numba.core.registry import cpu_target
 from numba.core.typed_passes import NopythonTypeInference
+from numba.np.ufunc.dufunc import DUFunc
 
 from tapegrad.transform.derivatives import Derivative
 
@@ -124,7 +125,7 @@ def calls_itself(dispatcher):
 
 def empty(shape, dtype=np.float64):
     found = np.empty(shape, dtype)
-    found.fill(np.nan if found.dtype.kind == "f" else 0)
+    found.fill(np.nan if found.dtype.kind in "fc" else 0)
     return found
 
 
@@ -140,6 +141,21 @@ def compiled_intrinsic(value):
     return numba.njit(lambda *args: value(*args))
 
 
+def of_its_operands(ufunc):
+    """A function made with `numba.vectorize`, with the result type that it has in compiled code.
+
+    Called by Python it computes with complex numbers if it was compiled for nothing else before.
+    """
+
+    def call(*args):
+        found = ufunc(*args)
+        return (
+            found.real if np.iscomplexobj(found) and not any(map(np.iscomplexobj, args)) else found
+        )
+
+    return call
+
+
 class Interpreter:
     """Runs functions of programs and of generated modules without machine code."""
 
@@ -153,6 +169,8 @@ class Interpreter:
             return NUMPY
         if isinstance(found, Dispatcher):
             return self.function(found)
+        if isinstance(found, DUFunc):
+            return of_its_operands(found)
         if isinstance(found, INTRINSIC):
             return compiled_intrinsic(found)
         if isinstance(found, types.ModuleType) and found.__name__.startswith("tapegrad.transform"):

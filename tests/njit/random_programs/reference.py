@@ -14,7 +14,7 @@ import types
 
 import numpy as np
 
-LONG = np.longdouble
+LONG, COMPLEX = np.longdouble, np.clongdouble
 STEP = LONG(2e-4)
 # how near to equal the sides of a comparison may be, and how wild the derivatives
 MARGIN, LARGEST, COMPARISONS = 1e-4, 1e4, 20_000
@@ -54,9 +54,10 @@ class Recorder:
         result = True
         for name, right in zip(rest[::2], rest[1::2], strict=True):
             if is_real(left) or is_real(right):
+                # what is nan is near to nothing: every comparison with it is false, here and near
                 with np.errstate(all="ignore"):
                     distance = np.abs(np.subtract(left, right))
-                if np.size(distance) and not np.min(distance) > MARGIN:
+                if np.any(distance <= MARGIN):
                     raise Unsmooth("near a branch")
             result = result & self.decide(OPERATORS[name](left, right))
             left = right
@@ -68,16 +69,19 @@ class Recorder:
         return self.decide(int(value))
 
     def absolute(self, value):
-        self.compare(value, "Gt", 0)
-        return np.abs(value)
+        size = np.abs(value)
+        self.compare(size if np.iscomplexobj(value) else value, "Gt", 0)
+        return size
 
     def largest(self, *values):
+        values = items_of(values)
         result = values[0]
         for value in values[1:]:
             result = value if self.compare(value, "Gt", result) else result
         return result
 
     def smallest(self, *values):
+        values = items_of(values)
         result = values[0]
         for value in values[1:]:
             result = value if self.compare(value, "Lt", result) else result
@@ -96,14 +100,62 @@ class Recorder:
             raise Unsmooth("near a branch")
         return self.decide(np.argsort(array))
 
-    def whole_maximum(self, left, right):
-        self.compare(left, "Gt", right)
-        return np.maximum(left, right)
+    def whole(self, choose):
+        """A function of whole arrays that chooses the greater or the lesser elements."""
+
+        def function(left, right):
+            self.compare(left, "Gt", right)
+            return choose(left, right)
+
+        return function
+
+    def derivatives(self):
+        """What a program may call to differentiate a function of its own."""
+
+        def grad(function, argnum=0):
+            return lambda *args: self.value_and_gradient(function, argnum, args)[1]
+
+        def value_and_grad(function, argnum=0):
+            return lambda *args: self.value_and_gradient(function, argnum, args)
+
+        def jvp(function):
+            def pushed(*args):
+                *args, tangent = args
+                value, slope = self.value_and_gradient(function, 0, args)
+                return value, slope * tangent
+
+            return pushed
+
+        return {"grad": grad, "value_and_grad": value_and_grad, "jvp": jvp}
+
+    def value_and_gradient(self, function, argnum, args):
+        """Value and gradient by one argument; the call itself may write to its arguments."""
+        outside, self.trace = self.trace, []
+        given = [extended(value) for value in args]
+        function(*[extended(value) for value in given])
+        taken = self.trace
+
+        def evaluate(moved):
+            self.trace = []
+            value = function(*[extended(value) for value in moved])
+            if self.trace != taken:
+                raise Unsmooth("other branches")
+            return value
+
+        shape = np.shape(given[argnum])
+        gradient = np.zeros(shape, LONG)
+        for index in np.ndindex(shape):
+            unit = np.zeros(shape, LONG)
+            unit[index] = 1
+            gradient[index] = difference(evaluate, given, {argnum: unit})
+        self.trace = outside
+        return function(*args), gradient[()]
 
     def namespace(self):
         """Names that a program may use."""
         numpy = types.SimpleNamespace(**vars(np))
         numpy.float64 = numpy.float32 = LONG
+        numpy.complex128 = COMPLEX
         numpy.zeros = lambda shape, dtype=LONG: np.full(shape, 0, dtype)
         numpy.ones = lambda shape, dtype=LONG: np.full(shape, 1, dtype)
         # what is read before it is written shows as nan
@@ -111,10 +163,11 @@ class Recorder:
         numpy.empty_like = lambda like: np.full(like.shape, nothing(like.dtype), like.dtype)
         numpy.full = lambda shape, value, dtype=LONG: np.full(shape, value, dtype)
         numpy.linspace = lambda *args: np.linspace(*args, dtype=LONG)
-        numpy.array = as_long
+        numpy.array = numpy.asarray = as_long
         numpy.argsort = self.order
         numpy.abs = self.absolute
-        numpy.maximum = self.whole_maximum
+        for name in ("maximum", "minimum", "fmax", "fmin"):
+            setattr(numpy, name, self.whole(getattr(np, name)))
         numpy.argmin = lambda array: self.picked(array, np.argmin)
         numpy.argmax = lambda array: self.picked(array, np.argmax)
         numpy.min = lambda array: array.ravel()[self.picked(array, np.argmin)]
@@ -128,8 +181,10 @@ class Recorder:
             "__builtins__": builtins,
             "__name__": "reference",
             "np": numpy,
+            "tg": types.SimpleNamespace(**self.derivatives()),
             "collections": collections,
             "math": math,
+            "complex": complex_of,
             "float": lambda value: value if is_real(value) else float(value),
             "int": self.integer,
             "abs": self.absolute,
@@ -141,12 +196,24 @@ class Recorder:
 
 def nothing(dtype):
     """What stands in an array that was not written."""
-    return np.nan if np.dtype(dtype).kind == "f" else 0
+    return np.nan if np.dtype(dtype).kind in "fc" else 0
 
 
 def as_long(values):
     array = np.array(values)
     return array.astype(LONG) if array.dtype.kind == "f" else array
+
+
+def complex_of(real, imaginary):
+    """A complex number of long doubles; a product with 1j would make nan of infinity."""
+    found = np.empty((), COMPLEX)
+    found.real, found.imag = real, imaginary
+    return found[()]
+
+
+def items_of(values):
+    """What `min` and `max` choose from: their arguments, or the items of the only one."""
+    return values if len(values) > 1 else list(values[0])
 
 
 class Instrumented(ast.NodeTransformer):
@@ -178,6 +245,35 @@ def extended(value):
     return LONG(value) if isinstance(value, float | np.floating) else value
 
 
+def difference(evaluate, args, tangents):
+    """Derivative of `evaluate` at `args` along `tangents`: central, extrapolated."""
+    args = [extended(value) for value in args]
+    size = max(np.max(np.abs(t), initial=0) for t in tangents.values())
+    if size == 0:
+        return 0 * evaluate(args)
+
+    def slope(h):
+        ends = []
+        for step in (h, -h):
+            moved = list(args)
+            for position, tangent in tangents.items():
+                moved[position] = args[position] + step * tangent
+            ends.append(evaluate(moved))
+        return (ends[0] - ends[1]) / (2 * h)
+
+    h = STEP / LONG(size)
+    slopes = [slope(h / 2**k) for k in range(3)]
+    once = [(4 * fine - rough) / 3 for rough, fine in itertools.pairwise(slopes)]
+    best = (16 * once[1] - once[0]) / 15
+    error = np.max(np.abs(best - once[1]), initial=0)
+    # nan is refused too
+    if not error <= 1e-9 * max(1, np.max(np.abs(best), initial=0)):
+        raise Unsmooth("differences do not converge")
+    if np.max(np.abs(best), initial=0) > LARGEST:
+        raise Unsmooth("wild")
+    return best
+
+
 class Reference:
     """A function given by its text, evaluated and differentiated in extended precision.
 
@@ -206,34 +302,6 @@ class Reference:
             raise Unsmooth("not finite")
         return value, args, self.recorder.trace
 
-    def difference(self, evaluate, args, tangents):
-        """Derivative of `evaluate` at `args` along `tangents`: central, extrapolated."""
-        args = [extended(value) for value in args]
-        size = max(np.max(np.abs(t), initial=0) for t in tangents.values())
-        if size == 0:
-            return 0 * evaluate(args)
-
-        def slope(h):
-            ends = []
-            for step in (h, -h):
-                moved = list(args)
-                for position, tangent in tangents.items():
-                    moved[position] = args[position] + step * tangent
-                ends.append(evaluate(moved))
-            return (ends[0] - ends[1]) / (2 * h)
-
-        h = STEP / LONG(size)
-        slopes = [slope(h / 2**k) for k in range(3)]
-        once = [(4 * fine - rough) / 3 for rough, fine in itertools.pairwise(slopes)]
-        best = (16 * once[1] - once[0]) / 15
-        error = np.max(np.abs(best - once[1]), initial=0)
-        # nan is refused too
-        if not error <= 1e-9 * max(1, np.max(np.abs(best), initial=0)):
-            raise Unsmooth("differences do not converge")
-        if np.max(np.abs(best), initial=0) > LARGEST:
-            raise Unsmooth("wild")
-        return best
-
     def value_on(self, trace):
         """The function as one of the arguments, on the branches of one trace."""
 
@@ -248,7 +316,7 @@ class Reference:
     def directional(self, args, tangents):
         """Derivative along tangents, a dict from positions of arguments to their tangents."""
         _, _, trace = self.run(args)
-        return self.difference(self.value_on(trace), args, tangents)
+        return difference(self.value_on(trace), args, tangents)
 
     def gradient(self, args, argnums):
         """Gradients with respect to arguments, a list of scalars and arrays."""
@@ -261,13 +329,13 @@ class Reference:
         for index in np.ndindex(shape):
             unit = np.zeros(shape, LONG)
             unit[index] = 1
-            result[index] = self.difference(self.value_on(trace), args, {argnum: unit})
+            result[index] = difference(self.value_on(trace), args, {argnum: unit})
         return result[()]
 
     def mixed(self, args, argnum, first, second):
         """Second derivative along two tangents of one argument."""
         _, _, trace = self.run(args)
         value = self.value_on(trace)
-        return self.difference(
-            lambda moved: self.difference(value, moved, {argnum: first}), args, {argnum: second}
+        return difference(
+            lambda moved: difference(value, moved, {argnum: first}), args, {argnum: second}
         )

@@ -37,6 +37,9 @@ class Scope:
     records: dict = dataclasses.field(default_factory=dict)  # named tuples: length of the grid
     positions: dict = dataclasses.field(default_factory=dict)  # index arrays: length, bound
     singles: dict = dataclasses.field(default_factory=dict)  # float32 arrays: length
+    lists: list = dataclasses.field(default_factory=list)  # of floats, never empty
+    complexes: list = dataclasses.field(default_factory=list)
+    complex_vectors: dict = dataclasses.field(default_factory=dict)  # name: length
     kept: set = dataclasses.field(default_factory=set)  # names that are only read
     own: set = dataclasses.field(default_factory=set)  # names defined in this block
 
@@ -58,10 +61,14 @@ class Scope:
         return [name for name, size in self.vectors.items() if size == length]
 
     def add(self, name, kind):
-        """Define a name of some kind: "float", ("vector", n), ("matrix", n, m), ..."""
+        """Define a name of some kind: "float", "complex", ("vector", n), ("matrix", n, m), ..."""
         if kind == "float":
             if name not in self.floats:
                 self.floats.append(name)
+        elif kind == "complex":
+            self.complexes.append(name)
+        elif kind[0] == "complex vector":
+            self.complex_vectors[name] = kind[1]
         elif kind[0] == "vector":
             self.vectors[name] = kind[1]
         elif kind[0] == "matrix":
@@ -121,6 +128,7 @@ class Chooser:
         self.numbers = itertools.count(1)
         self.shapes = set()  # what the program has, by name
         self.helpers = []
+        self.derived = {}  # lines that make derivatives of helpers, by the names they define
         self.length = 3
         self.left = 0  # statements that may still be written
         self.trips = 1  # how often the place is run

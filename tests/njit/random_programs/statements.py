@@ -46,7 +46,7 @@ class Statements(ArrayExpressions):
             leave=2 * loop,
             return_early=self.early_return(scope),
             array_statement=12,
-            idiom=8 * deeper,
+            idiom=11 * deeper,
             call_statement=7 * bool(self.callable_helpers(*[h.result for h in self.helpers])),
         )
         if kind in ("if_", "for_", "while_"):
@@ -198,6 +198,20 @@ class Statements(ArrayExpressions):
                 body.append(f"    {name} = ({name} + 2) % 3")
         return [*before, header, *body]
 
+    def turns(self, inner):
+        """The head of a loop of a few turns."""
+        i = self.name("i")
+        count = 2 + self.choose(2)
+        inner.ints[i] = (0, count - 1)
+        return f"for {i} in range({count}):"
+
+    def extra(self, scope):
+        """Perhaps one statement more."""
+        if self.left > 0 and self.chance(1, 3):
+            self.left -= 1
+            return self.statement(scope, False)
+        return []
+
     def header(self, scope, inner):
         """Lines before a loop, its first line, and how often it runs at most."""
         counts = [name for name, (_, high) in scope.ints.items() if 0 <= high <= 5]
@@ -334,6 +348,8 @@ class Statements(ArrayExpressions):
         if kind is None or self.chance(1, 8):
             self.note("result of a call ignored" if kind is not None else "call for its writes")
             return [text]
+        if kind == "complex":
+            self.note("complex result of a call")
         if kind == "float":
             free = scope.free()
             if scope.vectors and self.chance(1, 3):

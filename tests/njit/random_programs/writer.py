@@ -96,8 +96,9 @@ class Author(Helpers):
             self.note("float32")
             kinds["s"] = "single"
             scope.singles["s"] = self.length
-        lines += ["", "", "@tg.njit", f"def f({', '.join(kinds)}):"]
-        lines += indented(self.function(scope, 4))
+        body = self.function(scope, 4)
+        lines += [line for made, line in self.derived.items() if any(made in b for b in body)]
+        lines += ["", "", "@tg.njit", f"def f({', '.join(kinds)}):", *indented(body)]
         real = [k for k, kind in enumerate(kinds.values()) if kind not in PASSIVE]
         chosen = [k for k in real if self.chance(1, 2)] if self.chance(1, 4) else real
         return Program(
