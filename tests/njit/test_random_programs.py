@@ -85,23 +85,37 @@ def test_reference_refuses_a_point_near_a_branch():
 
 
 SHAPES = {
+    "broadcast",
+    "broadcast write",
     "call in a condition",
     "call in a subscript",
     "call in a while test",
     "call as an argument of a call",
+    "complex array",
+    "complex numbers",
+    "derivative call",
     "double buffer",
     "early return in a loop",
     "helper: chosen",
+    "helper: complex",
     "helper: given",
     "helper: out",
+    "helper: structure",
     "helper: twice",
     "helper: view of fresh",
     "helper: work",
     "keep the best",
+    "list changed in a branch",
+    "list in inner function",
+    "list of floats",
+    "list to helper",
+    "list with two names",
     "option: mode",
     "option: weight",
     "rebound in a branch",
     "result of a call ignored",
+    "tuple to helper",
+    "undefined not taken",
     "work array",
     "x[i] += h(x)",
 }
@@ -110,13 +124,13 @@ SHAPES = {
 def test_programs_run():
     """Python runs what is written, differences judge most of it, and it has the shapes of code."""
     judged, shapes = 0, collections.Counter()
-    for seed in range(200):
+    for seed in range(300):
         program = program_of(seed)
         assert program == program_of(seed)
         if Comparison(program).smooth(1):
             judged += 1
             shapes.update(program.shapes)
-    assert judged > 120
+    assert judged > 180
     assert min(shapes[shape] for shape in SHAPES) >= 3, shapes
 
 

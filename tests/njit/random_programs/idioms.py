@@ -8,6 +8,7 @@ class Idioms(Structures):
     """Writes the life of an array, in random words."""
 
     def idiom(self, scope):
+        outside, self.trips = self.trips, self.trips * 3
         kind = self.weighted(
             work_array=3,
             double_buffer=3,
@@ -25,14 +26,13 @@ class Idioms(Structures):
             complex_array=3,
             list_of_floats=4,
             undefined_not_taken=3,
-            structure_to_helper=3,
-            derivative_call=2,
+            array_packed=2 * bool(scope.vectors),
+            tuple_to_helper=8 * bool(scope.vectors and self.takers_of_structures()),
+            derivative_call=6 * bool(self.differentiable_helpers()),
             list_in_inner_function=2,
-            list_to_helper=1,
+            list_to_helper=2,
         )
-        if kind not in ("structure_to_helper", "derivative_call"):
-            self.note(kind.replace("_", " "))
-        outside, self.trips = self.trips, self.trips * 3
+        self.note(kind.replace("_", " "))
         lines = getattr(self, kind)(scope)
         self.trips = outside
         return lines

@@ -129,9 +129,15 @@ def empty(shape, dtype=np.float64):
     return found
 
 
+def full(shape, value, dtype=None):
+    """An array of one number: for compiled code the sum of a float32 and a float is a double."""
+    return np.full(shape, value, dtype or (np.float64 if isinstance(value, np.float32) else None))
+
+
 NUMPY = types.ModuleType("numpy")
 NUMPY.__dict__.update(np.__dict__)
 NUMPY.empty = empty
+NUMPY.full = full
 NUMPY.empty_like = lambda like, dtype=None: empty(like.shape, dtype or like.dtype)
 
 

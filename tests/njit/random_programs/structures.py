@@ -20,16 +20,24 @@ class Structures(Guards):
         same = scope.of_length(kind[1])
         return self.pick(same) if same and self.chance(3, 4) else self.fresh_vector(scope, kind[1])
 
-    def structure_to_helper(self, scope):
-        """A tuple with an array goes to a helper that may write to the array, which is read."""
-        helpers = self.callable_helpers(*[h.result for h in self.helpers])
-        helpers = [
-            h for h in helpers if any(p.kind[0] in ("tuple", "record") for p in h.parameters)
+    def takers_of_structures(self):
+        """Helpers that take a tuple with an array and may be called here."""
+        helpers = self.callable_helpers(*[helper.result for helper in self.helpers])
+        return [h for h in helpers if any(p.kind[0] in ("tuple", "record") for p in h.parameters)]
+
+    def differentiable_helpers(self):
+        """Helpers whose derivative may be called here: of a number, and not many times."""
+        return [
+            helper
+            for helper in self.callable_helpers("float")
+            if helper.steps * self.trips <= 40
+            and helper.parameters[0].kind == "float"
+            and all(parameter.default is None for parameter in helper.parameters)
         ]
-        if not helpers or not scope.vectors:
-            return self.packed_array(scope)
-        self.note("tuple with an array to a helper")
-        helper = self.pick(helpers)
+
+    def tuple_to_helper(self, scope):
+        """A tuple with an array goes to a helper that may write to the array, which is read."""
+        helper = self.pick(self.takers_of_structures())
         lines, given = [], []
         for parameter in helper.parameters:
             if parameter.kind[0] not in ("tuple", "record"):
@@ -49,7 +57,7 @@ class Structures(Guards):
             return [*lines, f"{result} = {text}", f"{result}[{index}] *= {self.small(scope, 1)}"]
         return [*lines, f"{result} = {text}"]
 
-    def packed_array(self, scope):
+    def array_packed(self, scope):
         """An array in a tuple in a tuple, written through it."""
         size, name = self.length, self.name("t")
         kind = ("tuple", ("float", ("tuple", (("vector", size), "float"))))
@@ -60,13 +68,7 @@ class Structures(Guards):
 
     def derivative_call(self, scope):
         """The gradient or the tangent of a helper, as a number of the program."""
-        helpers = [h for h in self.callable_helpers("float") if h.steps * self.trips <= 40]
-        helpers = [h for h in helpers if all(p.default is None for p in h.parameters)]
-        helpers = [h for h in helpers if [p.kind for p in h.parameters][:1] == ["float"]]
-        if not helpers:
-            return self.statement(scope, False) if self.left > 0 else []
-        self.note("derivative called")
-        helper = self.pick(helpers)
+        helper = self.pick(self.differentiable_helpers())
         others, self.helpers = self.helpers, []
         given = []
         for parameter in helper.parameters:
