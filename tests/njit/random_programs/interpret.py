@@ -197,7 +197,9 @@ class Interpreter:
     def derivative(self, dispatcher):
         def call(*args):
             kinds = tuple(map(numba.typeof, args))
-            return self.function(dispatcher.implementation(kinds))(*args)
+            # Python's own floats have complex powers where those of compiled code are nan
+            given = [np.float64(value) if type(value) is float else value for value in args]
+            return self.function(dispatcher.implementation(kinds))(*given)
 
         return call
 
