@@ -143,6 +143,13 @@ def array_of_items(t, x):
     return x * np.asarray(t)[0] + np.array(t).sum()
 
 
+@case(0.3, A)
+def quotient_of_nothing(x, a):
+    u = 0
+    u /= a[0]
+    return u + x * 0 + x
+
+
 @pytest.mark.parametrize("name", case)
 def test_derivatives(name):
     case.check(name)

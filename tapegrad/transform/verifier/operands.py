@@ -65,7 +65,7 @@ def _of_binary(node: ast.BinOp) -> list[Found]:
         return [(n, 1, s) for n, s in zip(names, (1, sign), strict=True) if n]
     if kind in (ast.Mult, ast.Div, ast.MatMult):
         if any(isinstance(n, ast.Constant) and n.value == 0 for _, n in both):
-            return []
+            return [(n, UNKNOWN, 0) for n in dict.fromkeys(names) if n]  # it is zero
         return [(n, names.count(n), 0) for n in dict.fromkeys(names) if n]
     if kind is ast.Pow:
         constant = both[1][1]
