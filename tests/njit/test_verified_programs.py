@@ -144,6 +144,16 @@ def array_of_items(t, x):
 
 
 @case(0.3, A)
+def numbers_of_a_type(x, a):
+    kind = type(x)
+    inverse = kind(1) / x
+    s = kind(0)
+    for v in a:
+        s = s * v + (v - x) * inverse
+    return s * kind(0.5)
+
+
+@case(0.3, A)
 def quotient_of_nothing(x, a):
     u = 0
     u /= a[0]

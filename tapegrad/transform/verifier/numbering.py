@@ -98,6 +98,7 @@ class Numbering:
         self.memory = Memory(self.codes, summaries, self.cotangents)
         self.numbers: dict[Any, int] = {}
         self.parts: dict[int, tuple[str, int]] = {}  # of complex numbers: which, and of what
+        self.classes: set[int] = set()  # what ``type(x)`` returned
         self.joins: dict[int, tuple[int, int | None, int | None]] = {}
         self.facts: dict[int, bool] = {}
         self.canon: dict[str, int] = {}
@@ -210,6 +211,10 @@ class Numbering:
                     self.value(argument)
                 return self.new()
             found = module_call(node)
+            if called(node) == "type":
+                made = self.call(node, self.value)
+                self.classes.add(made)
+                return made
             is_shape = called(node) == "len" or (found is not None and found[1] in SHAPE_CALLS)
             return self.call(node, self.handle if is_shape else self.value)
         parts = []
@@ -236,7 +241,9 @@ class Numbering:
         if makes_named_tuple(node):
             return True
         if name is not None:
-            return name in _PURE and name not in self.local
+            if name in self.local:
+                return self.named(name) in self.classes
+            return name in _PURE
         found = module_call(node)
         return found is None or (
             "random" not in found[0] and found[1] not in ("pop_array", "take_tape")
@@ -245,6 +252,8 @@ class Numbering:
     def call(self, node: ast.Call, of: Any) -> int:
         found = module_call(node)
         base: Any = called(node) or found
+        if base in self.local:
+            base = ("class", self.named(base))
         if base is None and isinstance(node.func, ast.Attribute):
             base = (node.func.attr, of(node.func.value))
         named = tuple((k.arg, of(k.value)) for k in node.keywords)
