@@ -168,6 +168,9 @@ class Loops(Shadows):
             elif isinstance(statement, Store):
                 if not self.is_active(statement.array):
                     continue
+                value = statement.value
+                if isinstance(value, ast.Name) and is_array(self.types.get(value.id)):
+                    added.add(self.arrays.of(value.id))
                 if statement.op:
                     read.add(self.arrays.of(statement.array))
                     continue

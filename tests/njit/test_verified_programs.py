@@ -143,6 +143,13 @@ def array_of_items(t, x):
     return x * np.asarray(t)[0] + np.array(t).sum()
 
 
+@case(A)
+def doubled_in_turns(a):
+    for _ in range(2, -1, -1):
+        a += a
+    return a[0] * a[1]
+
+
 @case(0.3, A)
 def numbers_of_a_type(x, a):
     kind = type(x)
