@@ -8,6 +8,8 @@ import pytest
 from check import Cases
 
 import tapegrad as tg
+from tapegrad.transform.errors import InternalError
+from tapegrad.transform.verifier import verify
 
 A = np.array([0.3, 0.2, 0.5])
 M = np.linspace(0.1, 0.9, 6).reshape(3, 2)
@@ -170,3 +172,24 @@ def quotient_of_nothing(x, a):
 @pytest.mark.parametrize("name", case)
 def test_derivatives(name):
     case.check(name)
+
+
+IDENTITY = (
+    "def f_forward(p, q):\n    return p\n",
+    "def f_reverse(p, q, g_seed_0):\n    p_bar = 0.0\n    p_bar += g_seed_0\n    return p_bar\n",
+    "    p_bar += g_seed_0\n",
+)
+SMALLER = (
+    "def f_forward(p, q):\n    t = min(p, q)\n    return t\n",
+    "def f_reverse(p, q, g_seed_0):\n    p_bar = 0.0\n    q_bar = 0.0\n    t_bar = g_seed_0\n"
+    "    p_bar += t_bar * (p < q)\n    q_bar += t_bar * (q <= p)\n    return p_bar, q_bar\n",
+    "    p_bar += t_bar * (p < q)\n",
+)
+
+
+@pytest.mark.parametrize("forward, reverse, line", [IDENTITY, SMALLER])
+def test_seeds_and_what_is_chosen_are_not_lost(forward, reverse, line):
+    """The result may be an argument itself, or one of two values."""
+    verify(reverse, ("np",), [forward], {"f_forward": forward})
+    with pytest.raises(InternalError, match="p_bar is not what follows"):
+        verify(reverse.replace(line, ""), ("np",), [forward], {"f_forward": forward})

@@ -69,9 +69,17 @@ class Adjoint(Calls):
         self.finish()
 
     def start(self, results: list[str]) -> None:
-        """Give the arrays that a caller knows their cotangents."""
+        """Give what a caller knows its cotangents: arrays, and the numbers that are returned."""
         if len(self.checked.codes) == 1:
             return
+        numbers = [n for n in results if n not in self.bars | self.arrays | set(TAPE)]
+        seeds = [p for p in self.checked.codes[1].parameters if SEED.match(p)]
+        if len(seeds) == len(numbers):  # else whole numbers are among them
+            self.are_seeded = True
+            self.seeds += [
+                (self.frame.names[n], self.maps.of("seed", p))
+                for n, p in zip(numbers, seeds, strict=True)
+            ]
         for name in [*(n for n, _ in self.inputs), *results]:
             stem = self.stem(name)
             handle, array = self.frame.get(name), self.frame.get(stem)

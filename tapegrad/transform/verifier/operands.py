@@ -96,7 +96,8 @@ def _of_call(node: ast.Call) -> list[Found]:
     if name is not None:
         if _FLAT_NAMES.match(name):
             return []
-        return [(n, UNKNOWN, 0) for n in dict.fromkeys(names)]
+        count = SOME if name in ("abs", "float", "max", "min", "pow", "sum") else UNKNOWN
+        return [(n, count, 0) for n in dict.fromkeys(names)]
     assert module is not None
     if module[1] in FLAT or "random" in module[0]:
         return []

@@ -45,6 +45,7 @@ class Reading(Walk):
         self.contents = Contents(self.maps)
         self.expected = Expected(self.maps)
         self.seeds: list[tuple[Value | str, Map]] = []
+        self.are_seeded = False  # else the seeds are of the names that they are first added to
         self.returned: list[ast.expr] = []
         self.reversed: set[int] = set()
         self.frames_of: dict[int, Any] = {}
@@ -148,7 +149,8 @@ class Reading(Walk):
             _, name, value, is_part = found[0]
             stem = self.stem(name)
             if SEED.match(name) and sign > 0 and not isinstance(value, Helper):
-                self.seeds.append((target, value))
+                if not self.are_seeded:
+                    self.seeds.append((target, value))
                 return value
             if isinstance(value, Helper):
                 return self.edge(value.event, [(0, value.value)], target, sign, statement)
