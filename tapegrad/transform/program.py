@@ -282,6 +282,7 @@ def write_tangent(
     gen.block(function.body)
     dots = [gen.tangent(name(result)) for result in results]
     writer(f"return {show_result(function)}, ({', '.join(dots)}{',' if dots else ''})")
+    program.primals[identifier] = print_function(function, identifier)
     program.write(writer.text(), instance.dispatcher)
 
 

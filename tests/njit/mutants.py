@@ -2,7 +2,8 @@
 
 ``python -m tests.njit.mutants --programs 200`` makes mutants of the derivatives of so many
 programs, finds out which of them compute something else, and counts those that the verifier
-refuses. Mutants are run by Python, with a tape that notices what compiled code would not.
+refuses. Mutants are run by Python, with a tape that notices what compiled code would not. With
+``--mode forward`` they are those of tangents, with ``--mode second`` of tangents of gradients.
 """
 
 import argparse
@@ -154,10 +155,16 @@ def arguments(seed):
 class Tape:
     """A tape of Python objects, on which wrong places are found."""
 
-    def __init__(self):
-        self.size = 0
-        self.items = []
+    def __init__(self, size=0):
+        self.size = size
+        self.items = [np.nan] * size
         self.arrays = {}
+
+    def __array_function__(self, function, kinds, args, kws):
+        assert function is np.zeros_like
+        made = Tape(self.size)
+        made.items = [0.0] * self.size
+        return made
 
     def __getitem__(self, place):
         if not 0 <= place < self.size:
@@ -173,13 +180,16 @@ class Tape:
 class Runtime:
     """The functions of `tapegrad.transform.runtime` that have to do with the tape."""
 
-    def __init__(self, inner):
+    def __init__(self, inner, size):
         self.inner = inner
+        self.size = size
 
     def __getattr__(self, name):
         return getattr(self.inner, name)
 
-    take_tape = staticmethod(Tape)
+    def take_tape(self):
+        return Tape(self.size)
+
     to_bits = from_bits = staticmethod(lambda value: value)
 
     @staticmethod
@@ -203,6 +213,8 @@ class Runtime:
         top -= 2 + 2 * kind.ndim
         return tape.arrays.pop(top), top
 
+    push_tangent = push_array
+
 
 @dataclasses.dataclass
 class Subject:
@@ -225,9 +237,33 @@ class Refused(Exception):
     """The program cannot be differentiated, or not be judged."""
 
 
-def subject_of(name, f, argnums, points):
+DERIVATIVES = {
+    "reverse": lambda f, argnums: tg.value_and_grad(f, argnums),
+    "forward": lambda f, argnums: tg.jvp(f, argnums),
+    "second": lambda f, argnums: tg.jvp(tg.grad(f, argnums), argnums),
+}
+LARGE = 4096  # size of a tape that is not made larger, as code for tangents cannot do with this one
+
+
+def with_tangents(point, argnums, mode):
+    """Arguments, followed by tangents where the derivative has them."""
+    if mode == "reverse":
+        return point
+
+    def given():
+        args, draw = point(), np.random.default_rng(11)
+        dots = [draw.uniform(-1, 1, np.shape(args[k])).round(3) for k in argnums]
+        kinds = [np.asarray(args[k]).dtype for k in argnums]
+        found = [d.astype(k) if d.ndim else k.type(d) for d, k in zip(dots, kinds, strict=True)]
+        return [*args, *found]
+
+    return given
+
+
+def subject_of(name, f, argnums, points, mode="reverse"):
     """Return the module that is generated for a function."""
     seen = []
+    points = [with_tangents(point, argnums, mode) for point in points]
     kinds = tuple(map(numba.typeof, points[0]()))
     changes = (
         (base, "verify", lambda *found: seen.append(found)),
@@ -239,7 +275,7 @@ def subject_of(name, f, argnums, points):
         setattr(module, attribute, value)
     try:
         with types_only():
-            inner = tg.value_and_grad(f, argnums).implementation(kinds)
+            inner = DERIVATIVES[mode](f, argnums).implementation(kinds)
     except tg.TransformError as error:
         raise Refused from error
     finally:
@@ -247,21 +283,21 @@ def subject_of(name, f, argnums, points):
             setattr(module, attribute, value)
     text, given, uncalled, primals = seen[-1]
     namespace = dict(Interpreter().module(inner.py_func.__globals__))
-    namespace["runtime"] = Runtime(namespace["runtime"])
+    namespace["runtime"] = Runtime(namespace["runtime"], LARGE if mode == "second" else 0)
     entry = inner.py_func.__name__
     return Subject(
         name, text, tuple(given), list(uncalled), dict(primals), namespace, entry, points
     )
 
 
-def fixed_subjects(names=PROGRAMS):
+def fixed_subjects(names=PROGRAMS, mode="reverse"):
     for name in names:
         module = comparison.load(HEADER + PROGRAMS[name])
         points = [lambda seed=seed: arguments(seed) for seed in range(4)]
-        yield subject_of(name, module.f, (0, 1), points)
+        yield subject_of(name, module.f, (0, 1), points, mode)
 
 
-def random_subjects(seeds):
+def random_subjects(seeds, mode="reverse"):
     for seed in seeds:
         program = program_of(seed)
         if "np.random" in program.source:
@@ -269,7 +305,7 @@ def random_subjects(seeds):
         module = comparison.load(program.source)
         points = [lambda k=k, program=program: program.arguments(k) for k in range(4)]
         with contextlib.suppress(Refused):
-            yield subject_of(f"program {seed}", module.f, program.argnums, points)
+            yield subject_of(f"program {seed}", module.f, program.argnums, points, mode)
 
 
 # -- what mutants compute --------------------------------------------------------------------------
@@ -417,12 +453,14 @@ def main():
     parser.add_argument("--seed", type=int, default=0, help="of the first one")
     parser.add_argument("--mutants", type=int, default=30, help="of each program")
     parser.add_argument("--fixed", action="store_true", help="all mutants of the fixed programs")
+    parser.add_argument("--mode", choices=DERIVATIVES, default="reverse")
     given = parser.parse_args()
     judgement, draw = Judgement(), random.Random(given.seed)
     if given.fixed:
-        for subject in fixed_subjects():
+        for subject in fixed_subjects(mode=given.mode):
             judgement.judge(subject, draw, 10**6)
-    for subject in random_subjects(range(given.seed, given.seed + given.programs)):
+    seeds = range(given.seed, given.seed + given.programs)
+    for subject in random_subjects(seeds, given.mode):
         try:
             judgement.judge(subject, draw, given.mutants)
         except InternalError as error:

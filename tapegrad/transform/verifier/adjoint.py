@@ -23,13 +23,12 @@ from tapegrad.transform.verifier.events import (
     Value,
     joined,
 )
-from tapegrad.transform.verifier.frames import AbandonedError, Choices
+from tapegrad.transform.verifier.frames import go_ways
 from tapegrad.transform.verifier.linear import ZERO, Map, product, total
 from tapegrad.transform.verifier.memory import added_to
-from tapegrad.transform.verifier.reading import SEED, Helper
+from tapegrad.transform.verifier.reading import SEED
+from tapegrad.transform.verifier.sources import Helper
 from tapegrad.transform.verifier.static import Static
-
-LEAST_WALKS, MOST_WALKS = 4, 10
 
 
 class Adjoint(Calls):
@@ -299,27 +298,4 @@ def _is_in(node: ast.expr, names: set[str]) -> bool:
 def compare(checked: Any, differentiated: set[str]) -> None:
     """Go some ways through a function, or through a forward function and its reverse."""
     checked.static = Static(checked, differentiated)
-    taken: set[tuple[int, bool]] = set()
-    branches = {
-        (id(s), side)
-        for code in checked.codes
-        for s in code.statements
-        if isinstance(s, ast.If)
-        for side in (True, False)
-    }
-    done, tries = 0, 0
-    while tries < MOST_WALKS and (done < LEAST_WALKS or branches - taken):
-        tried = set(taken)
-        walk = Adjoint(checked, Choices(tries, tried))
-        tries += 1
-        try:
-            walk.run()
-        except AbandonedError:
-            continue
-        done += 1
-        if done >= LEAST_WALKS and taken == tried:
-            break
-        taken |= tried
-    if not done:
-        code = checked.codes[0]
-        raise code.wrong("no way through it was found", code.body[0])
+    go_ways(checked.codes, lambda choices: Adjoint(checked, choices).run())

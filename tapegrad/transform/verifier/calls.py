@@ -15,7 +15,8 @@ from tapegrad.transform.verifier.events import (
     Operand,
 )
 from tapegrad.transform.verifier.linear import ZERO
-from tapegrad.transform.verifier.reading import SEED, Helper, Reading
+from tapegrad.transform.verifier.reading import SEED, Reading
+from tapegrad.transform.verifier.sources import Helper
 
 _PART = re.compile(r"_part_\d+$")
 

@@ -1,9 +1,9 @@
-"""What the forward code does to numbers and arrays, and what follows for cotangents.
+"""What the forward code does to numbers and arrays, and what follows for cotangents or tangents.
 
 An `Event` is one execution of a statement. The cotangents of all values follow from the events,
 from the last to the first: that of a result goes, by a linear map for each, to the operands; a
-store takes the cotangent of the elements that it writes and leaves zero. No derivative is known
-here; each is a map of its own (`linear`).
+store takes the cotangent of the elements that it writes and leaves zero. Tangents follow from the
+events from the first to the last. No derivative is known here; each is a map of its own (`linear`).
 """
 
 from __future__ import annotations
@@ -88,17 +88,20 @@ class Event:
     stored
         The elements that a store writes, with whether what was there is lost.
     used
-        How often the reverse code added to the cotangents of the operands, by names.
+        How often the reverse code added to the cotangents of the operands, by names; in forward
+        mode how often their tangents were added to those of the results, by places and names.
     taken
         The places of the results whose cotangents were.
     joined
         Whether the cotangents of all results are first brought together, as calls do.
     silent
-        The places of results that have no cotangents then: whole numbers, for example.
+        The places of results that have no cotangents then, or no tangents: whole numbers, for
+        example.
     instance
         Of the call of a method: the instance.
     passed, read
-        Of a call: the arrays whose cotangents its reverse changes; whether it reads them.
+        Of a call: the arrays whose cotangents its reverse changes, in forward mode those whose
+        tangents it changes; whether it reads the cotangents.
     """
 
     number: int
@@ -106,7 +109,7 @@ class Event:
     operands: dict[str, Operand] = field(default_factory=dict)
     stored: Handle | None = None
     is_lost: bool = True
-    used: dict[str, int] = field(default_factory=dict)
+    used: dict[Hashable, int] = field(default_factory=dict)
     taken: set[int] = field(default_factory=set)
     joined: bool = False
     silent: set[int] = field(default_factory=set)
@@ -120,7 +123,7 @@ class Event:
 
 
 class Contents:
-    """Cotangents of the elements of arrays."""
+    """Cotangents, or tangents, of the elements of arrays."""
 
     def __init__(self, maps: Maps) -> None:
         self.maps = maps
@@ -229,6 +232,56 @@ class Expected:
                     self.add(operand.value, product(weight(self.maps, event, place, name, k), g))
 
 
+class ExpectedTangents(Expected):
+    """The tangents that follow from events."""
+
+    def run(self, events: list[Event]) -> None:
+        """Go through what was done."""
+        for event in events:
+            if event.stored is not None:
+                self.store(event, event.stored)
+            else:
+                self.operation(event)
+
+    def store(self, event: Event, stored: Handle) -> None:
+        found = ZERO
+        for operand in event.operands.values():
+            value = self.get(operand.value)
+            found = total(found, negative(value) if operand.sign < 0 else value)
+        if event.is_lost:
+            self.contents.clear(stored)
+        self.contents.add(stored, found)
+
+    def operation(self, event: Event) -> None:
+        values = {name: self.get(operand.value) for name, operand in event.operands.items()}
+        changes = [
+            (array, self.together(event, changed(name), values))
+            for name, array in zip(event.parts, event.passed or (), strict=True)
+        ]
+        for place, result in enumerate(event.results):
+            found = ZERO if place in event.silent else self.together(event, place, values)
+            if isinstance(result, Number):
+                self.numbers[result] = found
+            elif result is not None:
+                self.contents.known[result.memory] = found
+        for array, change in changes:
+            self.contents.add(array, change)
+
+    def together(self, event: Event, place: Hashable, values: dict[str, Map]) -> Map:
+        """Return the tangent of a result, or what is added to that of an array."""
+        found = ZERO
+        for name, value in values.items():
+            count, used = event.operands[name].count, event.used.get((place, name), 0)
+            for k in range(max(used, 1) if count is None else used if count < 0 else count):
+                found = total(found, product(weight(self.maps, event, place, name, k), value))
+        return found
+
+
+def changed(name: str) -> Hashable:
+    """Return the place that stands for the elements of an array that a call changes."""
+    return ("array", name)
+
+
 def joined(maps: Maps, event: Event, found: list[Map]) -> Map:
     """Return what the cotangents of several results come to together."""
     result = ZERO
@@ -237,8 +290,8 @@ def joined(maps: Maps, event: Event, found: list[Map]) -> Map:
     return result
 
 
-def weight(maps: Maps, event: Event, place: int, name: str, k: int) -> Map:
-    """Return the map from the cotangent of a result to that of an operand."""
+def weight(maps: Maps, event: Event, place: Hashable, name: str, k: int) -> Map:
+    """Return the map from the cotangent of a result to that of an operand, or of tangents back."""
     sign = event.operands[name].sign
     if sign:
         return ONE if sign > 0 or k else negative(ONE)

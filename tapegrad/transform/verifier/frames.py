@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import ast
 import random
+from collections.abc import Callable
 
+from tapegrad.transform.verifier.code import Code
 from tapegrad.transform.verifier.events import Value
 
 MOST_TURNS = 3
+LEAST_WALKS, MOST_WALKS = 4, 10
 
 
 class Frame:
@@ -68,3 +71,30 @@ class Choices:
 
 class AbandonedError(Exception):
     """A way that no run of the code takes."""
+
+
+def go_ways(codes: list[Code], go: Callable[[Choices], None]) -> None:
+    """Go some ways through code, both sides of every branch where a way leads there."""
+    taken: set[tuple[int, bool]] = set()
+    branches = {
+        (id(s), side)
+        for code in codes
+        for s in code.statements
+        if isinstance(s, ast.If)
+        for side in (True, False)
+    }
+    done, tries = 0, 0
+    while tries < MOST_WALKS and (done < LEAST_WALKS or branches - taken):
+        tried = set(taken)
+        choices = Choices(tries, tried)
+        tries += 1
+        try:
+            go(choices)
+        except AbandonedError:
+            continue
+        done += 1
+        if done >= LEAST_WALKS and taken == tried:
+            break
+        taken |= tried
+    if not done:
+        raise codes[0].wrong("no way through it was found", codes[0].body[0])

@@ -22,6 +22,7 @@ from tapegrad.transform.verifier.code import (
     makes_named_tuple,
     module_call,
     names_in,
+    nodes_of,
     paired,
 )
 from tapegrad.transform.verifier.cotangents import Cotangents
@@ -109,7 +110,7 @@ VIEWS = frozenset(
         "vsplit",
     ]
 )
-_MAKERS = frozenset(
+MAKERS = frozenset(
     [
         "arange",
         "argsort",
@@ -192,6 +193,19 @@ def added_to(function: tuple[str, str]) -> int:
     return params.index(f"{argument}_bar") if f"{argument}_bar" in params else -1
 
 
+def shape_only(node: ast.AST) -> set[int]:
+    """Return the nodes in an expression of which only the shape is read."""
+    free: set[int] = set()
+    for inner in nodes_of(node):
+        if isinstance(inner, ast.Attribute) and inner.attr in SHAPE:
+            free.add(id(inner.value))
+        elif isinstance(inner, ast.Call):
+            found = module_call(inner)
+            if called(inner) == "len" or (found is not None and found[1] in SHAPE_CALLS):
+                free.update(map(id, inner.args))
+    return free
+
+
 class Memory:
     """What is known of the arrays of some functions that share their names.
 
@@ -272,7 +286,7 @@ class Memory:
         if isinstance(node, ast.Call):
             found = module_call(node)
             if found is not None and found[0].startswith("np"):
-                if found[1] in _MAKERS and (found[1] != "where" or len(node.args) < 3):
+                if found[1] in MAKERS and (found[1] != "where" or len(node.args) < 3):
                     return True
                 return found[1] not in _REDUCTIONS and any(map(self._is_array, node.args))
             if isinstance(node.func, ast.Attribute) and node.func.attr in _ARRAY_METHODS:

@@ -1,65 +1,87 @@
-"""The forward code does what the function does.
+"""Forward code, and code of forward mode, does what the function does.
 
 Beside each derivative stands the function that it is made from, in the same small language. Its
-statements are found in the forward code: all of them, in their order, in the same branches and
-loops. What stands between them keeps values, and makes and computes cotangents.
+statements are found in the code: all of them, in their order, in the same branches and loops. What
+stands between them keeps values, and makes and computes cotangents or tangents.
 """
 
 from __future__ import annotations
 
 import ast
 
-from tapegrad.transform.verifier.code import Code, called
-from tapegrad.transform.verifier.cotangents import FORWARD
+from tapegrad.transform.verifier.code import Code, called, paired
+from tapegrad.transform.verifier.cotangents import FORWARD, TANGENT
 
 
 def check_primal(code: Code, function: Code) -> None:
-    """Refuse forward code without all statements of the function that it belongs to.
+    """Refuse code without all statements of the function that it belongs to.
 
     Raises
     ------
     InternalError
         With the line of the function that has no match.
     """
-    missing = _missing(code.body, function.body)
+    missing = _Match(function).missing(code.body, function.body)
     if missing is not None:
         text = ast.unparse(missing).splitlines()[0]
         raise code.wrong(f"the forward code lacks, or has late: {text}", code.body[0])
 
 
-def _missing(code: list[ast.stmt], function: list[ast.stmt]) -> ast.stmt | None:
-    """Return the first statement of a block that has no match."""
-    place = 0
-    for wanted in function:
-        if isinstance(wanted, (ast.Pass, ast.Return)):
-            continue
-        inner: ast.stmt | None = None
-        while place < len(code):
-            statement = code[place]
-            place += 1
-            matches, lacks = _match(statement, wanted)
-            if matches:
-                break
-            inner = inner or lacks
-        else:
-            return inner or wanted
-    return None
+class _Match:
+    """Finds the statements of a function."""
 
+    def __init__(self, function: Code) -> None:
+        self.names = function.locals
 
-def _match(statement: ast.stmt, wanted: ast.stmt) -> tuple[bool, ast.stmt | None]:
-    """Return whether a statement is the one that is wanted, else what it lacks."""
-    if type(statement) is not type(wanted):
-        return False, None
-    if isinstance(wanted, (ast.If, ast.For, ast.While)):
-        assert isinstance(statement, (ast.If, ast.For, ast.While))
-        if _head(statement) != _head(wanted):
+    def missing(self, code: list[ast.stmt], function: list[ast.stmt]) -> ast.stmt | None:
+        """Return the first statement of a block that has no match."""
+        place = 0
+        for wanted in function:
+            if isinstance(wanted, (ast.Pass, ast.Return)):
+                continue
+            inner: ast.stmt | None = None
+            while place < len(code):
+                statement = code[place]
+                place += 1
+                matches, lacks = self.match(statement, wanted)
+                if matches:
+                    break
+                inner = inner or lacks
+            else:
+                return inner or wanted
+        return None
+
+    def match(self, statement: ast.stmt, wanted: ast.stmt) -> tuple[bool, ast.stmt | None]:
+        """Return whether a statement is the one that is wanted, else what it lacks."""
+        if isinstance(statement, ast.Expr) and isinstance(wanted, ast.Assign):
+            # what is done for its effect, whose result nobody reads
+            return ast.unparse(statement.value) == ast.unparse(wanted.value), None
+        if type(statement) is not type(wanted):
             return False, None
-        lacks = _missing(statement.body, wanted.body)
-        lacks = lacks or _missing(statement.orelse, wanted.orelse)
-        return lacks is None, lacks
-    if ast.unparse(statement) == ast.unparse(wanted):
-        return True, None
-    return _is_call(statement, wanted), None
+        if isinstance(wanted, (ast.If, ast.For, ast.While)):
+            assert isinstance(statement, (ast.If, ast.For, ast.While))
+            if _head(statement) != _head(wanted):
+                return False, None
+            lacks = self.missing(statement.body, wanted.body)
+            lacks = lacks or self.missing(statement.orelse, wanted.orelse)
+            return lacks is None, lacks
+        if ast.unparse(statement) == ast.unparse(wanted):
+            return True, None
+        if not isinstance(statement, ast.Assign) or not isinstance(wanted, ast.Assign):
+            return False, None
+        return _is_call(statement, wanted) or self.is_among(statement, wanted), None
+
+    def is_among(self, statement: ast.Assign, wanted: ast.Assign) -> bool:
+        """Whether what is assigned at once to names of the function is what is wanted."""
+        given = paired(statement.targets[0], statement.value)
+        own = [(t, v) for t, v in given if isinstance(t, ast.Name) and t.id in self.names]
+        if len(given) < 2 or len(own) == len(given):
+            return False
+        return _shown(own) == _shown(paired(wanted.targets[0], wanted.value))
+
+
+def _shown(pairs: list[tuple[ast.expr, ast.expr]]) -> list[tuple[str, str]]:
+    return [(ast.unparse(target), ast.unparse(value)) for target, value in pairs]
 
 
 def _head(node: ast.stmt) -> str:
@@ -69,28 +91,42 @@ def _head(node: ast.stmt) -> str:
     return ast.unparse(node.test)
 
 
-def _is_call(statement: ast.stmt, wanted: ast.stmt) -> bool:
-    """Whether a statement calls the forward half of what another one calls.
+def _is_call(statement: ast.Assign, wanted: ast.Assign) -> bool:
+    """Whether a statement calls what belongs to the function that another one calls.
 
-    A method gets its instance as the first argument, and named arguments stand in their places.
+    That is its forward half, or what computes the tangent as well. A method gets its instance as
+    the first argument, and named arguments stand in their places.
     """
-    if not isinstance(statement, ast.Assign) or not isinstance(wanted, ast.Assign):
-        return False
     one, two = statement.value, wanted.value
-    if not isinstance(one, ast.Call) or not FORWARD.search(called(one) or ""):
-        return False
     target = statement.targets[0]
+    if not isinstance(one, ast.Call) or not (
+        FORWARD.search(called(one) or "") or is_pushed(target, one)
+    ):
+        return False
     first = target.elts[0] if isinstance(target, ast.Tuple) else target
     if ast.unparse(first) != ast.unparse(wanted.targets[0]):
         return False
-    given = [ast.unparse(a) for a in one.args]
+    given = list(map(_text, one.args))
     if isinstance(two, ast.Attribute):
-        return given[:1] == [ast.unparse(two.value)]
+        return given[:1] == [_text(two.value)]
     if not isinstance(two, ast.Call):
         return False
-    if isinstance(two.func, ast.Attribute) and given[:1] == [ast.unparse(two.func.value)]:
+    if isinstance(two.func, ast.Attribute) and given[:1] == [_text(two.func.value)]:
         given = given[1:]
-    expected = [ast.unparse(a) for a in two.args]
-    named = [ast.unparse(k.value) for k in two.keywords]
+    expected = list(map(_text, two.args))
+    named = [_text(k.value) for k in two.keywords]
     rest = given[len(expected) :]
     return given[: len(expected)] == expected and all(text in rest for text in named)
+
+
+def _text(node: ast.expr) -> str:
+    """Return the text of an argument; infinity is written in two ways."""
+    return ast.unparse(node).replace("np.inf", "1e309")
+
+
+def is_pushed(target: ast.expr, value: ast.expr) -> bool:
+    """Whether an assignment calls what returns a value and its tangent."""
+    name = called(value) or ""
+    if not isinstance(target, ast.Tuple) or len(target.elts) != 2:
+        return False
+    return bool(TANGENT.search(name)) or name.startswith("pushed")

@@ -21,16 +21,13 @@ from tapegrad.transform.verifier.code import (
     called,
     condition,
     leaves,
-    module_call,
     names_in,
-    nodes_of,
     paired,
     walk,
 )
 from tapegrad.transform.verifier.cotangents import FORWARD, REVERSE, TANGENT, TAPE
-from tapegrad.transform.verifier.memory import SHAPE, SHAPE_CALLS, results_of
+from tapegrad.transform.verifier.memory import results_of
 from tapegrad.transform.verifier.numbering import Needs, State
-from tapegrad.transform.verifier.summaries import summaries_of
 from tapegrad.transform.verifier.tape import (
     Branch,
     Item,
@@ -53,15 +50,21 @@ def pairs_of(codes: list[Code]) -> list[tuple[Code | None, Code]]:
     return found
 
 
-def verify_values(codes: list[Code]) -> None:
-    """Check the functions of a module.
+def verify_values(codes: list[Code], summaries: dict[str, of_memory.Summary]) -> None:
+    """Check the functions of a module that have reverse code.
+
+    Parameters
+    ----------
+    codes
+        All its functions.
+    summaries
+        Of each of them.
 
     Raises
     ------
     InternalError
         With the function and the line.
     """
-    summaries = summaries_of(codes)
     needs: dict[str, Needs] = {}
     pairs = pairs_of([code for code in codes if not TANGENT.search(code.name)])
     differentiated: set[str] = set()
@@ -196,14 +199,7 @@ class Values(Turning):
 
     def check_reads(self, node: ast.AST) -> None:
         """Refuse names that do not have the value that they had in the forward code."""
-        free = set()
-        for inner in nodes_of(node):
-            if isinstance(inner, ast.Attribute) and inner.attr in SHAPE:
-                free.add(id(inner.value))
-            elif isinstance(inner, ast.Call):
-                found = module_call(inner)
-                if called(inner) == "len" or (found is not None and found[1] in SHAPE_CALLS):
-                    free.update(map(id, inner.args))
+        free = of_memory.shape_only(node)
         for name in names_in(node):
             if name.id in self.bars or name.id in TAPE or name.id not in self.local:
                 continue

@@ -10,6 +10,8 @@ from tapegrad.transform.verifier.code import Code, functions_of
 from tapegrad.transform.verifier.cotangents import FORWARD
 from tapegrad.transform.verifier.definedness import Definedness
 from tapegrad.transform.verifier.primal import check_primal
+from tapegrad.transform.verifier.summaries import summaries_of
+from tapegrad.transform.verifier.tangents import verify_tangents
 from tapegrad.transform.verifier.values import verify_values
 
 
@@ -32,8 +34,8 @@ def verify(
         Texts of forward functions that the module does without, because the functions that they
         are made from do the same: what the reverse functions of the module belong to.
     primals
-        By the names of functions with forward code the texts of the functions that they are made
-        from, in the same language.
+        By the names of functions with forward code, or of forward mode, the texts of the functions
+        that they are made from, in the same language.
 
     Raises
     ------
@@ -80,4 +82,6 @@ def _check(codes: list[Code], functions: Iterable[str]) -> None:
     known = {*vars(builtins), *functions, *(code.name for code in codes)}
     for code in codes:
         Definedness(code, known).run()
-    verify_values(codes)
+    summaries = summaries_of(codes)
+    verify_values(codes, summaries)
+    verify_tangents(codes, summaries)

@@ -1,4 +1,4 @@
-"""One way through the forward code: what it does to numbers and arrays.
+"""One way through forward code, or code of forward mode: what it does to numbers and arrays.
 
 The outcome of every test and the number of turns of every loop is drawn. What is made by copying a
 name is the same `Number`; what shows elements of an array is a `Handle` of the same memory.
@@ -20,16 +20,16 @@ from tapegrad.transform.verifier.code import (
     paired,
     targets,
 )
-from tapegrad.transform.verifier.cotangents import TAPE
 from tapegrad.transform.verifier.events import Event, Handle, Memory, Number, Operand, Value
 from tapegrad.transform.verifier.frames import MOST_TURNS, AbandonedError, Choices, Frame
 from tapegrad.transform.verifier.linear import Maps
 from tapegrad.transform.verifier.memory import FRESH_METHODS, SHAPE, VIEWS, results_of
 from tapegrad.transform.verifier.operands import SOME, operands
+from tapegrad.transform.verifier.outcomes import Outcomes
 from tapegrad.transform.verifier.tape import mentions
 
 
-class Walk:
+class Walk(Outcomes):
     """Goes through forward code.
 
     Parameters
@@ -41,22 +41,17 @@ class Walk:
     """
 
     def __init__(self, checked: Any, choices: Choices) -> None:
+        super().__init__(choices)
         self.checked = checked
         self.cotangents = checked.cotangents
         self.bars: set[str] = self.cotangents.names
         self.suffix: str = self.cotangents.suffix
         self.facts = checked.static
         self.arrays: set[str] = self.facts.arrays
-        self.choices = choices
         self.maps = Maps(choices.draw.getrandbits(40))
-        self.frame = Frame({})
         self.events: list[Event] = []
-        self.keys: dict[Hashable, int] = {}
-        self.formulas: dict[Number, tuple[str, list[Number]]] = {}
         self.trips: dict[Hashable, int] = {}
-        self.truths: dict[Hashable, bool] = {}
         self.code: Code = checked.codes[0]
-        self.wish: bool | None = None  # how a test should come out
         self.leaving: bool | None = None  # whether the present turn should be the last
         self.is_forward = True  # else only what computes cotangents is gone through
 
@@ -64,23 +59,6 @@ class Walk:
         return self.code.wrong(what, node)
 
     # -- values -------------------------------------------------------------------------------
-
-    def key(self, node: ast.AST) -> Hashable:
-        """Return what is equal for expressions of equal values."""
-        if isinstance(node, ast.Name):
-            found = self.frame.get(node.id)
-            if found is None:
-                return node.id
-            return found.key if isinstance(found, Number) else "array"
-        if isinstance(node, ast.Constant):
-            return repr(node.value)
-        parts: list[Hashable] = [type(node).__name__]
-        children = ast.iter_child_nodes(node)
-        parts += [self.key(child) for child in children if not isinstance(child, ast.expr_context)]
-        if isinstance(node, ast.Attribute):
-            parts.append(node.attr)
-        whole = tuple(parts)
-        return self.keys.setdefault(whole, len(self.keys))
 
     def step(self, index: ast.AST) -> Hashable:
         """Return the step to the elements that a subscript shows."""
@@ -137,63 +115,6 @@ class Walk:
             )
         return None
 
-    def side(self, node: ast.AST) -> bool:
-        return self.choices.side(node) if self.wish is None else self.wish
-
-    def truth(self, node: ast.AST, test: ast.expr) -> bool:
-        """Return the outcome of a test."""
-        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-            wish, self.wish = self.wish, None if self.wish is None else not self.wish
-            found = not self.truth(node, test.operand)
-            self.wish = wish
-            return found
-        if isinstance(test, ast.Constant):
-            return bool(test.value)
-        if isinstance(test, ast.BoolOp):
-            is_and = isinstance(test.op, ast.And)
-            outcomes = (self.truth(node, part) for part in test.values)
-            return all(outcomes) if is_and else any(outcomes)
-        if isinstance(test, ast.Name):
-            found = self.frame.get(test.id)
-            if isinstance(found, Number):
-                return self.truth_of(node, found)
-        key = self.key(test)
-        if key not in self.truths:
-            self.truths[key] = self.side(node)
-        return self.truths[key]
-
-    def truth_of(self, node: ast.AST, number: Number) -> bool:
-        if number.truth is None:
-            kind, parts = self.formulas.get(number, ("", []))
-            if kind == "not":
-                wish, self.wish = self.wish, None if self.wish is None else not self.wish
-                number.truth = not self.truth_of(node, parts[0])
-                self.wish = wish
-            elif kind == "and":
-                number.truth = all(self.truth_of(node, part) for part in parts)
-            elif kind == "or":
-                number.truth = any(self.truth_of(node, part) for part in parts)
-            else:
-                number.truth = self.side(node)
-        return number.truth
-
-    def formula(self, number: Number, node: ast.expr) -> None:
-        """Note what the truth of a number follows from."""
-        kind, parts = "", []
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            kind, parts = "not", [node.operand]
-        elif isinstance(node, ast.BoolOp):
-            kind, parts = "and" if isinstance(node.op, ast.And) else "or", node.values
-        if kind:
-            found = []
-            for part in parts:
-                value = self.frame.get(part.id) if isinstance(part, ast.Name) else None
-                if not isinstance(value, Number):
-                    value = Number(self.key(part))
-                    self.formula(value, part)
-                found.append(value)
-            self.formulas[number] = kind, found
-
     # -- statements ---------------------------------------------------------------------------
 
     def block(self, body: list[ast.stmt]) -> str:
@@ -206,10 +127,8 @@ class Walk:
 
     def statement(self, node: ast.stmt) -> str:
         if isinstance(node, ast.If):
-            if mentions(node.test) or self.facts.needed.intersection(
-                n.id for n in names_in(node.test)
-            ):
-                return ""  # room is made
+            if self.is_room(node):
+                return ""
             if node.body and isinstance(node.body[-1], ast.Raise):
                 return ""
             is_exit = node.body and isinstance(node.body[-1], ast.Break)
@@ -232,13 +151,27 @@ class Walk:
         self.simple(node)
         return ""
 
+    def is_of_tape(self, node: ast.AST) -> bool:
+        """Whether code keeps values on the tape, or takes them from there."""
+        return mentions(node)
+
+    def is_room(self, node: ast.If) -> bool:
+        """Whether a branch makes room on the tape."""
+        if self.is_of_tape(node.test):
+            return True
+        return any(n.id in self.facts.needed for n in names_in(node.test))
+
+    def is_done(self, name: str) -> bool:
+        """Whether a value was made before, and is computed again."""
+        return name in self.frame.own
+
     def simple(self, node: ast.stmt) -> None:
         if self.cotangents.is_cotangent(node) or self.is_call(node):
             self.cotangent(node)
         elif not self.is_forward:
             return
         elif isinstance(node, ast.Assign):
-            if not mentions(node):
+            if not self.is_of_tape(node):
                 self.assign(node)
         elif isinstance(node, ast.AugAssign):
             self.add(node)
@@ -258,13 +191,13 @@ class Walk:
         found: list[tuple[str, Value]] = []
         for target, value in paired(node.targets[0], node.value):
             if isinstance(target, ast.Name):
-                if target.id not in self.frame.own:
+                if not self.is_done(target.id):
                     found.append((target.id, self.value(target.id, value, node)))
             elif isinstance(target, ast.Subscript):
                 self.store(target.value, self.step(target.slice), value, True)
             else:
                 parts = [n.id for n in leaves(target) if isinstance(n, ast.Name)]
-                if not self.frame.own.issuperset(parts):
+                if not all(map(self.is_done, parts)):
                     event = self.event(operands=self.operands(value, parts))
                     self.note_call(event, value, parts)
                     found += [(part, self.made(part, event)) for part in parts]
@@ -388,7 +321,7 @@ class Walk:
             self.store(node.target.value, self.step(node.target.slice), node.value, False, sign)
         elif isinstance(node.target, ast.Name) and node.target.id in self.arrays:
             self.store(node.target, self.step(WHOLE), node.value, False, sign)
-        elif isinstance(node.target, ast.Name) and node.target.id not in TAPE:
+        elif isinstance(node.target, ast.Name) and not self.is_of_tape(node.target):
             self.frame.names[node.target.id] = Number(self.fresh())
             self.frame.own.add(node.target.id)
 

@@ -1,0 +1,212 @@
+"""What the text of a function of forward mode tells: which names are tangents, and which arrays."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+import numpy as np
+
+from tapegrad.transform.verifier.code import Code, called, leaves, module_call, names_in, nodes_of
+from tapegrad.transform.verifier.cotangents import Cotangents
+from tapegrad.transform.verifier.memory import MAKERS, SHAPE, VIEWS, Memory, results_of
+from tapegrad.transform.verifier.static import Static
+from tapegrad.transform.verifier.summaries import Summary
+
+_DOT = re.compile(r"_dot\d*$")
+_LIKE = ("where", "clip", "roll", "conj", "concatenate")
+_COPIES = ("copy", "astype", "flatten", "conj", "conjugate")
+
+
+class Tangents(Cotangents):
+    """The names that hold tangents, or what is computed from them: all but the function's own."""
+
+    def __init__(self, code: Code) -> None:
+        self.names = code.locals - code.primal
+        endings = {found.group() for n in self.names if (found := _DOT.search(n))}
+        self.suffix = next(iter(endings), "_dot")
+        self.is_known = len(endings) <= 1
+        self._known: dict[int, bool] = {}
+
+    def is_forward(self, function: str | None) -> bool:
+        return False
+
+    def is_reverse(self, function: str | None) -> bool:
+        return False
+
+    def _is_cotangent(self, node: ast.stmt) -> bool:
+        return any(isinstance(n, ast.Name) and n.id in self.names for n in nodes_of(node))
+
+
+class _Arrays(Memory):
+    """What is known of the arrays of a function of forward mode.
+
+    Less is taken for an array than elsewhere: that a number is taken for one would let its tangent
+    pass for a shared array.
+    """
+
+    def _evidence(self, node: ast.AST) -> None:
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            if node.attr not in _SHAPED:
+                return  # instances of classes have attributes, too
+        super()._evidence(node)
+
+    def _is_array(self, node: ast.expr) -> bool:
+        if isinstance(node, ast.Attribute) and node.attr not in SHAPE:
+            return self._is_array(node.value)
+        if isinstance(node, ast.Call):
+            module = module_call(node)
+            if module is None and isinstance(node.func, ast.Attribute):
+                is_array = node.func.attr in VIEWS or node.func.attr in _COPIES
+                return is_array and self._is_array(node.func.value)
+            if module is None or module[0] != "np":
+                return False
+            if module[1] in MAKERS and (module[1] != "where" or len(node.args) < 3):
+                return True
+            is_like = module[1] in _LIKE or module[1] in VIEWS
+            is_like = is_like or isinstance(getattr(np, module[1], None), np.ufunc)
+            return is_like and any(map(self._is_array, node.args))
+        return super()._is_array(node)
+
+    def spread(self, code: Code, suffix: str) -> None:
+        """Find more arrays, after some were found elsewhere."""
+        before = -1
+        while before != len(self.arrays):
+            before = len(self.arrays)
+            for name in list(self.arrays):
+                if name.endswith(suffix):
+                    self.arrays.add(name.removesuffix(suffix))
+                elif name + suffix in code.locals:
+                    self.arrays.add(name + suffix)
+            for target, value in code.pairs:
+                if target not in self.arrays:
+                    if self._is_array(value):
+                        self.arrays.add(target)
+                elif isinstance(value, ast.Name):
+                    self.arrays.add(value.id)
+
+
+_SHAPED = frozenset(["shape", "ndim", "size", "strides", "T", "flat"])
+
+
+class Pushed:
+    """A function of forward mode, as a walk through it needs it.
+
+    Attributes
+    ----------
+    given
+        The parts of parameters that have tangents: the position of the parameter, and the numbers
+        of the items that lead to the part, in the order of the parameters for tangents.
+    parts
+        Their names.
+    reads
+        The names that are read anywhere in it.
+    """
+
+    def __init__(self, code: Code, summaries: dict[str, Summary]) -> None:
+        self.code, self.codes, self.summaries = code, [code], summaries
+        self.cotangents = Tangents(code)
+        if not self.cotangents.is_known:
+            raise code.wrong("its tangents cannot be told from other names", code.body[0])
+        self.bars, self.suffix = self.cotangents.names, self.cotangents.suffix
+        self.memory = _Arrays(self.codes, summaries, self.cotangents)
+        self.reads = {n.id for s in code.statements for n in names_in(s)}
+        self.turnings: dict[int, object] = {}
+        self.static: Static
+        own = [p for p in code.parameters if p not in self.bars]
+        self.own = own
+        items = {
+            n.id: (i.value.id, i.slice.value)
+            for n, i in (
+                (s.targets[0], s.value) for s in code.statements if isinstance(s, ast.Assign)
+            )
+            if isinstance(n, ast.Name)
+            and isinstance(i, ast.Subscript)
+            and isinstance(i.value, ast.Name)
+            and isinstance(i.slice, ast.Constant)
+        }
+        self.parts = [p.removesuffix(self.suffix) for p in code.parameters if p in self.bars]
+        self.given: list[tuple[int, ...]] = []
+        for part in self.parts:
+            path: list[int] = []
+            while part not in own:
+                part, place = items[part]
+                path.insert(0, place)
+            self.given.append((own.index(part), *path))
+
+    def results(self) -> tuple[ast.expr, list[ast.expr]]:
+        """Return what it returns: the value, and the tangents of its real parts."""
+        end = self.code.body[-1]
+        pair = end.value if isinstance(end, ast.Return) else None
+        if not isinstance(pair, ast.Tuple) or len(pair.elts) != 2:
+            raise self.code.wrong("it does not return a value with its tangent", end)
+        dots = pair.elts[1]
+        return pair.elts[0], dots.elts if isinstance(dots, ast.Tuple) else [dots]
+
+
+def find_arrays(pushed: dict[str, Pushed]) -> None:
+    """Find the arrays of all functions; calls hand them over."""
+    before = -1
+    count = 0
+    for one in pushed.values():
+        for statement in one.code.statements:
+            one.memory.arrays.update(_changed(statement, one.bars))
+    while before != count:
+        before = count
+        for one in pushed.values():
+            one.memory.spread(one.code, one.suffix)
+            for statement in one.code.statements:
+                if isinstance(statement, ast.Assign):
+                    other = pushed.get(called(statement.value) or "")
+                    if other is not None:
+                        _link(one, statement, other)
+        count = sum(len(one.memory.arrays) for one in pushed.values())
+
+
+def _changed(statement: ast.stmt, bars: set[str]) -> list[str]:
+    """Return arrays that are known from what a statement does to them."""
+    value = getattr(statement, "value", None)
+    found: list[ast.expr] = []
+    if isinstance(statement, ast.AugAssign):
+        found = [statement.target]
+    elif not isinstance(value, ast.Call):
+        pass
+    elif (module_call(value) or ("", ""))[1] in ("push_array", "push_tangent", "pop_array"):
+        assert isinstance(statement, ast.Assign)
+        found = [value.args[0], leaves(statement.targets[0])[0]]
+    elif isinstance(statement, ast.Expr):
+        found = [a for a in value.args[:1] if isinstance(a, ast.Name) and a.id in bars]
+    return [node.id for node in found if isinstance(node, ast.Name)]
+
+
+def _link(one: Pushed, statement: ast.Assign, other: Pushed) -> None:
+    assert isinstance(statement.value, ast.Call)
+    pairs = list(zip(statement.value.args, map(_name, other.code.parameters), strict=False))
+    end = other.code.body[-1]
+    if isinstance(end, ast.Return) and end.value is not None:
+        found = results_of(statement.targets[0]), results_of(end.value)
+        pairs += zip(*found, strict=False)
+    for ours, theirs in pairs:
+        if isinstance(ours, ast.Name) and isinstance(theirs, ast.Name):
+            if ours.id in one.memory.arrays:
+                other.memory.arrays.add(theirs.id)
+            elif theirs.id in other.memory.arrays:
+                one.memory.arrays.add(ours.id)
+
+
+def _name(text: str) -> ast.expr:
+    return ast.Name(text, ast.Load())
+
+
+class Facts(Static):
+    """What the text tells of names; arrays are known from calls as well."""
+
+    def _find_arrays(self, codes: list[Code], checked: Pushed, suffix: str) -> None:
+        self.arrays = checked.memory.arrays
+        for name, value in checked.code.pairs:
+            module = module_call(value) if isinstance(value, ast.Call) else None
+            if module is not None and module[1].partition("_push_")[0] in _COPIED:
+                self.zeros.add(name.removesuffix(suffix))
+
+
+_COPIED = ("broadcast", "diag", "flatten", "nan_to_num")  # what looks like a view and may be none

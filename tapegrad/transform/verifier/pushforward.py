@@ -1,0 +1,76 @@
+"""What a user calls hands tangents over, and gives back those of the result.
+
+The function of forward mode has a parameter for the tangent of each part of the arguments and
+returns the tangents of the real parts of its result in a row. The one around it has the structure
+of the arguments and of the result.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from tapegrad.transform.verifier.code import Code, called
+from tapegrad.transform.verifier.forward_names import Pushed
+from tapegrad.transform.verifier.memory import results_of
+
+_SUFFIX = re.compile(r"_dot\d*$")
+
+
+def check_pushforward(code: Code, others: dict[str, Pushed]) -> None:
+    """Refuse a function that mixes up tangents where it calls one of forward mode.
+
+    Raises
+    ------
+    InternalError
+        With the line.
+    """
+    for place, statement in enumerate(code.body):
+        value = getattr(statement, "value", None)
+        other = others.get(called(value) or "")
+        if other is not None and isinstance(value, ast.Call):
+            _check_arguments(code, statement, value, other)
+            _check_results(code, statement, code.body[place + 1 :], other)
+
+
+def _check_arguments(code: Code, statement: ast.stmt, call: ast.Call, other: Pushed) -> None:
+    count = len(other.own)
+    own, given = call.args[:count], call.args[count:]
+    params = code.parameters[:count]
+    if [ast.unparse(a) for a in own] != params or len(given) != len(other.given):
+        raise code.wrong("it does not pass its arguments on", statement)
+    written = other.summaries[other.code.name].writes
+    dots = {}
+    for dot in code.parameters[count:]:
+        found = _SUFFIX.search(dot)
+        dots[dot[: found.start()] if found else ""] = dot
+    for path, argument in zip(other.given, given, strict=True):
+        text = ast.unparse(argument)
+        place = "".join(f"[{k}]" for k in path[1:])
+        wanted = f"{dots.get(params[path[0]], '')}{place}"
+        is_kept = path[0] in written and not place  # the caller's is not changed
+        if text != f"{wanted}.copy()" and (text != wanted or is_kept):
+            raise code.wrong(f"{text} is not what it has to pass on", statement)
+
+
+def _check_results(code: Code, statement: ast.stmt, rest: list[ast.stmt], other: Pushed) -> None:
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    end = rest[0].value if len(rest) == 1 and isinstance(rest[0], ast.Return) else None
+    if not isinstance(target, ast.Tuple) or not isinstance(end, ast.Tuple) or len(end.elts) != 2:
+        raise code.wrong("it does not return the value with its tangent", statement)
+    value, row = map(ast.unparse, target.elts)
+    result, dots = other.results()
+    parts, found = results_of(result), results_of(end.elts[1])
+    if ast.unparse(end.elts[0]) != value or len(parts) != len(found):
+        raise code.wrong("it does not return the value with its tangent", rest[0])
+    stems = [ast.unparse(dot).removesuffix(other.suffix) for dot in dots]
+    for part, tangent in zip(map(ast.unparse, parts), found, strict=True):
+        if isinstance(tangent, ast.Constant):
+            is_right = part not in stems
+        else:
+            places = [f"{row}[{k}]" for k in range(len(dots))]
+            text = ast.unparse(tangent)
+            stem = stems[places.index(text)] if text in places else ""
+            is_right = stem == part or stem.endswith(("0.0", "0j", f"({part})"))
+        if not is_right:
+            raise code.wrong(f"the tangent of {part} is not what it returns for it", rest[0])

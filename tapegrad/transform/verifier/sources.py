@@ -1,0 +1,104 @@
+"""What expressions of derivative code read: cotangents, or tangents."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from tapegrad.transform.verifier.code import called, module_call
+from tapegrad.transform.verifier.events import Contents, Event, Handle
+from tapegrad.transform.verifier.frames import Choices
+from tapegrad.transform.verifier.linear import Map
+from tapegrad.transform.verifier.memory import SHAPE, SHAPE_CALLS
+from tapegrad.transform.verifier.walk import Walk
+
+_SUMS = ("sum", "float32", "float64", "float", "sum_numbered")
+_NO_SOURCES = SHAPE_CALLS | {"places"}
+
+
+class Helper:
+    """What is computed from the cotangents of the results of an operation for those of operands."""
+
+    def __init__(self, event: Event, value: Map) -> None:
+        self.event, self.value = event, value
+
+
+Source = tuple[
+    ast.expr, str, "Map | Helper", bool
+]  # an expression, its name, its value, if it is a part
+
+
+class Sources(Walk):
+    """The part that knows the cotangents, or tangents, at each point."""
+
+    def __init__(self, checked: Any, choices: Choices) -> None:
+        super().__init__(checked, choices)
+        self.numbers: dict[str, Map | Helper] = {}
+        self.contents = Contents(self.maps)
+
+    def number(self, name: str, node: ast.AST) -> Map | Helper:
+        found = self.numbers.get(name)
+        if found is None:
+            raise self.wrong(f"{name} is read where it has no value", node)
+        return found
+
+    def sources(self, node: ast.expr) -> list[Source]:
+        """Return the cotangents or tangents that an expression reads."""
+        found = self.source(node)
+        if found is not None:
+            return [found]
+        if isinstance(node, ast.Attribute) and node.attr in SHAPE:
+            return []
+        if isinstance(node, ast.Call):
+            module = module_call(node)
+            if module is not None and module[1] in _NO_SOURCES:
+                return []
+        return [
+            source
+            for child in ast.iter_child_nodes(node)
+            if isinstance(child, ast.expr)
+            for source in self.sources(child)
+        ]
+
+    def source(self, node: ast.expr) -> Source | None:
+        inner: ast.expr = node
+        while not isinstance(inner, ast.Name):
+            if isinstance(inner, ast.Subscript):
+                inner = inner.value
+            elif (
+                isinstance(inner, ast.Call)
+                and isinstance(inner.func, ast.Attribute)
+                and inner.func.attr in ("copy", "reshape", "ravel", "flatten", "transpose")
+            ):
+                inner = inner.func.value
+            elif isinstance(inner, ast.Attribute) and inner.attr == "T":
+                inner = inner.value
+            else:
+                return None
+        name = inner.id
+        if name not in self.bars:
+            return None
+        handle = self.frame.get(name)
+        if isinstance(handle, Handle):
+            while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                node = node.func.value
+            shown = self.handle(node)
+            if shown is None:
+                return (node, name, self.contents.read(handle), False)
+            return (node, name, self.contents.read(shown), not isinstance(node, ast.Name))
+        return (node, name, self.number(name, node), False)
+
+    def sign(self, node: ast.expr) -> int:
+        """Return 1 or -1 if an expression is a cotangent or minus a cotangent, else 0."""
+        if self.source(node) is not None:
+            return 1
+        if isinstance(node, ast.UnaryOp):
+            found = self.sign(node.operand)
+            return -found if isinstance(node.op, ast.USub) else found
+        if isinstance(node, ast.Attribute) and node.attr == "real":
+            return self.sign(node.value)  # that of a real number in a complex one
+        if isinstance(node, ast.Call) and node.args:
+            module = module_call(node)
+            if (called(node) or (module or ("", ""))[1]) in _SUMS:
+                return self.sign(node.args[-1])
+        return 0

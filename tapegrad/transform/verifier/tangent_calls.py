@@ -1,0 +1,184 @@
+"""Calls in forward mode: of functions that return a value with its tangent, and of rules."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Hashable
+
+from tapegrad.transform.verifier.code import called, leaves, module_call, names_in
+from tapegrad.transform.verifier.events import Event, Handle, Memory, Operand, changed
+from tapegrad.transform.verifier.forward_names import Pushed
+from tapegrad.transform.verifier.frames import Choices
+from tapegrad.transform.verifier.linear import ZERO, Map, total
+from tapegrad.transform.verifier.sources import Helper, Source
+from tapegrad.transform.verifier.summaries import Summary
+from tapegrad.transform.verifier.tangent_stores import TangentStores
+
+
+class TangentCalls(TangentStores):
+    """The part that goes through calls.
+
+    Parameters
+    ----------
+    checked
+        The function.
+    choices
+        What is drawn.
+    others
+        All functions of forward mode, by their names.
+    """
+
+    def __init__(self, checked: Pushed, choices: Choices, others: dict[str, Pushed]) -> None:
+        super().__init__(checked, choices)
+        self.others = others
+
+    def several(self, node: ast.Assign, target: ast.Tuple, call: ast.Call) -> None:
+        """Go through what makes the tangents of several results."""
+        if module_call(call) in _OF_TAPE:
+            self.keep_tangent(node, target, call)
+            return
+        for leaf in leaves(target):
+            assert isinstance(leaf, ast.Name)
+            if leaf.id not in self.bars:
+                raise self.wrong(f"{leaf.id} is assigned where its tangent is", node)
+            value = self.frame.get(self.stem(leaf.id))
+            if value is not None and value.event is not None and leaf.id not in self.checked.reads:
+                value.event.silent.add(value.place)  # a whole number
+            self.take(leaf.id, self.gain(call, self.stem(leaf.id), node), node)
+
+    def take(self, name: str, found: Map, node: ast.AST) -> None:
+        """Give a name the tangent of a result."""
+        value = self.frame.get(self.stem(name))
+        if isinstance(value, Handle):
+            handle = Handle(Memory())
+            self.contents.add(handle, found)
+            self.set_value(name, handle)
+            self.pair(value, handle, name, node)
+        else:
+            self.set_number(name, found, value)
+
+    def call(self, node: ast.Assign, target: ast.Tuple, call: ast.Call) -> None:
+        """Go through a call that returns a value with its tangent."""
+        function = called(call) or ""
+        other = self.others.get(function)
+        if other is None:
+            count = next(k for k, a in enumerate(call.args) if self.reads_tangents(a))
+        else:
+            count = len(other.own)
+        own, dots = call.args[:count], call.args[count:]
+        event = self.event(operands={})
+        reads = self.readings[event.number] = {}
+        for argument in own:
+            reads.update(self.read(argument))
+        for name, (value, _) in reads.items():
+            event.operands[name] = Operand(value, None if name + self.suffix in self.bars else -1)
+        if other is not None:
+            self.check_arguments(node, other, own, dots)
+        given = [source for dot in dots for source in self.sources(dot)]
+        summary = self.checked.summaries.get(function)
+        shown = {} if summary is None else self.shown_by(summary, own, event, target)
+        for leaf in leaves(target.elts[0]):
+            assert isinstance(leaf, ast.Name)
+            view = shown.get(leaf.id)
+            self.set_value(leaf.id, self.made(leaf.id, event) if view is None else view[0])
+        made: list[tuple[str, Map]] = []
+        event.silent = set(range(len(event.results)))
+        for leaf in leaves(target.elts[1]):
+            assert isinstance(leaf, ast.Name)
+            stem = self.stem(leaf.id)
+            view = shown.get(stem)
+            value = self.frame.get(stem)
+            if view is not None:
+                self.set_value(leaf.id, view[1])
+                self.pair(*view, leaf.id, node)
+            elif value is None or value.event is not event:
+                raise self.wrong(f"{leaf.id} is the tangent of no result of the call", node)
+            else:
+                event.silent.remove(value.place)
+                made.append((leaf.id, self.passed(event, value.place, given, node)))
+        if summary is not None:
+            self.change(node, event, summary, own, given)
+        for name, found in made:
+            self.take(name, found, node)
+
+    def passed(self, event: Event, place: Hashable, given: list[Source], node: ast.AST) -> Map:
+        """Return what goes through a call from tangents that it gets to one that it gives."""
+        found = ZERO
+        for _, name, value, _ in given:
+            assert not isinstance(value, Helper)
+            found = total(found, self.through(event, place, name, value, 0, node))
+        return found
+
+    def makes_tangents(self, node: ast.expr) -> bool:
+        return any(isinstance(n, ast.Name) and n.id in self.bars for n in leaves(node))
+
+    def reads_tangents(self, node: ast.expr) -> bool:
+        return any(n.id in self.bars for n in names_in(node))
+
+    def check_arguments(
+        self, node: ast.AST, other: Pushed, own: list[ast.expr], dots: list[ast.expr]
+    ) -> None:
+        """Refuse tangents of other values than those that the function has them for."""
+        if len(dots) != len(other.given):
+            raise self.wrong("it does not get the tangents that it wants", node)
+        for path, dot in zip(other.given, dots, strict=True):
+            part = own[path[0]]
+            for place in path[1:]:
+                items = part.elts if isinstance(part, ast.Tuple) else getattr(part, "args", [])
+                part = items[place]
+            if self.is_zero(dot):
+                continue
+            if not isinstance(dot, ast.Name) or not isinstance(part, ast.Name):
+                raise self.wrong("it gets what is no tangent", node)
+            if self.stem(dot.id) != part.id:
+                raise self.wrong(f"it gets {dot.id} for the tangent of {part.id}", node)
+
+    def shown_by(
+        self, summary: Summary, own: list[ast.expr], event: Event, target: ast.Tuple
+    ) -> dict[str, tuple[Handle, Handle]]:
+        """Return the results that show elements of arguments, with the tangents of these."""
+        found: dict[str, tuple[Handle, Handle]] = {}
+        results = leaves(target.elts[0])
+        for place, leaf in enumerate(results):
+            kind = summary.results[place] if summary.results else None
+            for position, of in summary.classes.items():
+                if of != kind or position >= len(own):
+                    continue
+                array = self.handle(own[position])
+                dot = self.tangent_of(own[position])
+                if array is not None and dot is not None and isinstance(leaf, ast.Name):
+                    step = ("result", event.number, place)
+                    found[leaf.id] = array.view(step), dot.view(step)
+                    break
+        return found
+
+    def tangent_of(self, node: ast.expr) -> Handle | None:
+        found = self.frame.get(node.id + self.suffix) if isinstance(node, ast.Name) else None
+        return found if isinstance(found, Handle) else None
+
+    def change(
+        self,
+        node: ast.AST,
+        event: Event,
+        summary: Summary,
+        own: list[ast.expr],
+        given: list[Source],
+    ) -> None:
+        """Go through what a call does to the elements of its arguments."""
+        changes: list[tuple[Handle, Map]] = []
+        event.passed = []
+        written = [n.id for k in summary.writes if k < len(own) for n in names_in(own[k])]
+        for name in written:
+            value, dot = self.frame.get(name), self.frame.get(name + self.suffix)
+            if not isinstance(value, Handle):
+                continue
+            self.versions[value.memory] = self.versions.get(value.memory, 0) + 1
+            if isinstance(dot, Handle) and any(source[1] == name + self.suffix for source in given):
+                event.parts.append(name)
+                event.passed.append(value)
+                changes.append((dot, self.passed(event, changed(name), given, node)))
+        for dot, found in changes:
+            self.contents.add(dot, found)
+
+
+_OF_TAPE = (("runtime", "push_tangent"), ("runtime", "pop_array"))

@@ -1,0 +1,219 @@
+"""What statements of forward mode read of tangents, and what follows for others."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Hashable, Iterator
+
+from tapegrad.transform.verifier.code import called, module_call, names_in
+from tapegrad.transform.verifier.events import (
+    Event,
+    ExpectedTangents,
+    Handle,
+    Memory,
+    Number,
+    Operand,
+    Value,
+)
+from tapegrad.transform.verifier.forward_names import Pushed
+from tapegrad.transform.verifier.frames import Choices
+from tapegrad.transform.verifier.linear import ZERO, Map, negative, product, total
+from tapegrad.transform.verifier.memory import FRESH_METHODS, shape_only
+from tapegrad.transform.verifier.sources import Helper, Source, Sources
+
+_ZEROS = ("zeros", "zeros_like")
+_NUMBERS = ("float32", "float64", "complex64", "complex128", "complex", "float")
+
+
+class TangentReading(Sources):
+    """The part that knows the tangents at each point."""
+
+    def __init__(self, checked: Pushed, choices: Choices) -> None:
+        super().__init__(checked, choices)
+        self.expected = ExpectedTangents(self.maps)
+        self.of: dict[str, Value] = {}  # the values that tangents of numbers belong to
+        self.helpers: dict[str, list[Source]] = {}
+        self.shadows: dict[Memory, Memory] = {}
+        self.shown: set[Memory] = set()  # arrays of tangents
+        self.constant: set[Memory] = set()  # arrays without tangents, which nothing writes
+        self.versions: dict[Memory, int] = {}
+        self.readings: dict[int, dict[str, tuple[Value, int]]] = {}
+        self.seeds: list[tuple[Handle, Handle]] = []
+        self.stores: list[Event] = []  # those whose tangents were not stored
+        self.wanted: dict[int, str] = {}  # those that need it, with the names of the arrays
+        self.tops: dict[str, Hashable] = {}  # positions on the tape, with how they were found
+        self.now: dict[str, Value] = {}  # values that a statement gives at once
+
+    def stem(self, name: str) -> str:
+        """Return the name that a tangent belongs to; nothing if it is another value."""
+        stem = name.removesuffix(self.suffix)
+        return stem if stem != name and stem in self.facts.primal else ""
+
+    def current(self, name: str) -> Value | None:
+        return self.now.get(name) or self.frame.get(name)
+
+    def number(self, name: str, node: ast.AST) -> Map | Helper:
+        found = super().number(name, node)
+        if self.stem(name) and self.of[name] is not self.frame.get(self.stem(name)):
+            raise self.wrong(f"{name} is read where it is the tangent of another value", node)
+        return found
+
+    def source(self, node: ast.expr) -> Source | None:
+        found = super().source(node)
+        if found is not None:
+            value, handle = self.frame.get(self.stem(found[1])), self.frame.get(found[1])
+            if isinstance(value, Handle) and isinstance(handle, Handle):
+                self.pair(value, handle, found[1], node)
+        return found
+
+    def pair(self, value: Handle, handle: Handle, name: str, node: ast.AST) -> None:
+        """Refuse an array of tangents that is not that of an array, or that of another one."""
+        if value.memory in self.constant:
+            return
+        if value.steps != handle.steps:
+            raise self.wrong(f"{name} does not show what {self.stem(name)} shows", node)
+        known = self.shadows.get(value.memory)
+        if known is None:
+            if handle.memory in self.shown:
+                raise self.wrong(f"{name} is shared with the tangent of another array", node)
+            self.shadows[value.memory] = handle.memory
+            self.shown.add(handle.memory)
+        elif known is not handle.memory:
+            raise self.wrong(f"{name} is not the tangent of all names of the array", node)
+
+    def is_zero(self, node: ast.expr) -> bool:
+        """Whether a tangent is written as zero."""
+        if isinstance(node, ast.Call):
+            module = module_call(node)
+            if module is not None and module[0] == "np" and module[1] in _ZEROS:
+                return True
+            if isinstance(node.func, ast.Attribute) and node.func.attr in FRESH_METHODS:
+                return self.is_zero(node.func.value)
+            name = called(node) or (module or ("", ""))[1]
+            return bool(node.args) and name in _NUMBERS and all(map(self.is_zero, node.args))
+        if isinstance(node, ast.UnaryOp):
+            return self.is_zero(node.operand)
+        return isinstance(node, ast.Constant) and node.value == 0
+
+    def gain(self, node: ast.expr, stem: str, statement: ast.AST) -> Map:
+        """Return the tangent that an expression gives to a name."""
+        value = self.current(stem)
+        found = ZERO
+        for sign, term in _terms(node, 1):
+            sources, plain = self.parts(term, value, statement)
+            if not sources and not self.is_zero(term):
+                raise self.wrong(f"what is added to the tangent of {stem} is no tangent", statement)
+            if sources and isinstance(value, (Number, Handle)) and value.event is not None:
+                self.check_reads(term, value.event, statement)
+            for _, name, given, _ in sources:
+                assert not isinstance(given, Helper)
+                change = self.edge(value, name, given, sign * plain, statement)
+                found = total(found, change)
+        return found
+
+    def parts(self, term: ast.expr, value: Value | None, node: ast.AST) -> tuple[list[Source], int]:
+        """Return the tangents that a term reads, and the sign if it is one of them.
+
+        An item of a helper reads what that does.
+        """
+        base = term.value if isinstance(term, ast.Subscript) else None
+        if not isinstance(base, ast.Name) or base.id not in self.helpers:
+            return self.sources(term), self.sign(term)
+        assert isinstance(term, ast.Subscript)
+        if value is None or ast.unparse(term.slice) != str(value.place):
+            raise self.wrong("the tangent of another result", node)
+        return self.helpers[base.id], 0
+
+    def edge(
+        self, value: Value | None, name: str, given: Map, sign: int, statement: ast.AST
+    ) -> Map:
+        """Return what goes from the tangent of an operand to that of a result."""
+        stem = self.stem(name)
+        source = self.frame.get(stem)
+        if value is None:
+            raise self.wrong("a tangent of what has no value", statement)
+        if same(value, source):
+            if not sign:
+                raise self.wrong("a factor where the tangent goes on as it is", statement)
+            return given if sign > 0 else negative(given)
+        if value.event is None:
+            raise self.wrong(f"{name} is no tangent of what its value is made from", statement)
+        return self.through(value.event, value.place, name, given, sign, statement)
+
+    def through(
+        self, event: Event, place: Hashable, name: str, given: Map, sign: int, node: ast.AST
+    ) -> Map:
+        stem = self.stem(name)
+        source = self.frame.get(stem)
+        operand = event.operands.get(stem)
+        if operand is None:
+            known = self.readings.get(event.number, {}).get(stem)
+            if known is None:
+                what = f"{stem} is no operand of what made the value whose tangent it goes to"
+                raise self.wrong(what, node)
+            operand = event.operands[stem] = Operand(known[0], -1)
+        if not _of_one(operand.value, source):
+            raise self.wrong(f"{stem} is not what it was at the operation", node)
+        count = event.used.get((place, stem), 0)
+        event.used[place, stem] = count + 1
+        if operand.sign:
+            if not sign:
+                raise self.wrong("a factor where the tangent goes on as it is", node)
+            return given if sign > 0 else negative(given)
+        return product(self.maps.of(event.number, place, stem, count), given)
+
+    def check_reads(self, node: ast.expr, event: Event, statement: ast.AST) -> None:
+        """Refuse values that are not those of the operation."""
+        known = self.readings.get(event.number)
+        if known is None:
+            return
+        free = shape_only(node)
+        for read in names_in(node):
+            name = read.id
+            if name in self.bars or name not in self.facts.primal or id(read) in free:
+                continue
+            value = self.frame.get(name)
+            if value is None or known.get(name) == (value, self.version(value)):
+                continue
+            if not any(value is result for result in event.results):
+                what = f"{name} is not what it was at the operation, or no part of it"
+                raise self.wrong(what, statement)
+            if self.version(value):
+                raise self.wrong(f"{name} was written since the operation", statement)
+
+    def version(self, value: Value) -> int:
+        return self.versions.get(value.memory, 0) if isinstance(value, Handle) else 0
+
+    def set_value(self, name: str, value: Value) -> None:
+        self.frame.names[name] = value
+        self.frame.own.add(name)
+
+    def set_number(self, name: str, found: Map | Helper, value: Value | None) -> None:
+        self.numbers[name] = found
+        if value is not None:
+            self.of[name] = value
+
+
+def _terms(node: ast.expr, sign: int) -> Iterator[tuple[int, ast.expr]]:
+    """Yield the terms of a sum."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
+        yield from _terms(node.left, sign)
+        yield from _terms(node.right, -sign if isinstance(node.op, ast.Sub) else sign)
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.UAdd, ast.USub)):
+        yield from _terms(node.operand, -sign if isinstance(node.op, ast.USub) else sign)
+    else:
+        yield sign, node
+
+
+def same(one: Value | None, other: Value | None) -> bool:
+    """Whether two values are one, or show the same elements of an array."""
+    if isinstance(one, Handle) and isinstance(other, Handle):
+        return one.memory is other.memory and one.steps == other.steps
+    return one is other and one is not None
+
+
+def _of_one(one: Value | None, other: Value | None) -> bool:
+    """Whether two values are one, or of one array."""
+    if isinstance(one, Handle) and isinstance(other, Handle):
+        return one.memory is other.memory
+    return one is other
