@@ -3,16 +3,19 @@
 ``python -m tests.njit.mutants --programs 200`` makes mutants of the derivatives of so many
 programs, finds out which of them compute something else, and counts those that the verifier
 refuses. Mutants are run by Python, with a tape that notices what compiled code would not. With
-``--mode forward`` they are those of tangents, with ``--mode second`` of tangents of gradients.
+``--mode forward`` they are those of tangents, with ``--mode second`` of tangents of gradients; some
+of them read another tangent, have a term less, or share an array that was copied.
 """
 
 import argparse
 import ast
 import collections
 import contextlib
+import copy
 import dataclasses
 import pathlib
 import random
+import re
 import signal
 import sys
 
@@ -228,6 +231,7 @@ class Subject:
     namespace: dict
     entry: str
     points: list
+    mode: str
 
     def verify(self, text):
         verify(text, self.given, self.uncalled, self.primals)
@@ -286,7 +290,7 @@ def subject_of(name, f, argnums, points, mode="reverse"):
     namespace["runtime"] = Runtime(namespace["runtime"], LARGE if mode == "second" else 0)
     entry = inner.py_func.__name__
     return Subject(
-        name, text, tuple(given), list(uncalled), dict(primals), namespace, entry, points
+        name, text, tuple(given), list(uncalled), dict(primals), namespace, entry, points, mode
     )
 
 
@@ -380,23 +384,79 @@ def blocks_of(tree):
                 yield block
 
 
-def mutants(tree, draw, count):
-    """Yield what was changed; meanwhile the tree is changed so."""
-    places = []
+def places_of(tree):
+    """Blocks with positions at which a statement is dropped, or changes places with the next."""
     for block in blocks_of(tree):
         for k, statement in enumerate(block):
             if isinstance(statement, (ast.Return, ast.Raise, ast.Pass)):
                 continue
-            places.append((block, k, "drop"))
+            yield block, k, "drop", []
             if k + 1 < len(block) and not isinstance(block[k + 1], (ast.Return, ast.Raise)):
-                places.append((block, k, "swap"))
-    for block, k, how in draw.sample(places, min(count, len(places))):
+                yield block, k, "swap", []
+
+
+TANGENT = re.compile(r"\w+_dot\d*$")
+
+
+def is_tangent(node):
+    return isinstance(node, ast.Name) and bool(TANGENT.match(node.id))
+
+
+def changed_tangents(tree, draw):
+    """Blocks with positions, and other statements: with another tangent, one less, or no copy."""
+    for function in tree.body:
+        names = sorted({n.id for n in ast.walk(function) if is_tangent(n)})
+        for block in blocks_of(ast.Module([function], [])):
+            for k, statement in enumerate(block):
+                if isinstance(statement, (ast.Assign, ast.AugAssign, ast.Expr)):
+                    for how, changed in changes(statement, names, draw):
+                        yield block, k, how, [changed]
+
+
+def changes(statement, names, draw):
+    """One statement of each kind that a statement for tangents may be changed to."""
+    found = {}
+    nodes = list(ast.walk(statement))
+    for place, node in enumerate(nodes):
+        if is_tangent(node) and isinstance(node.ctx, ast.Load):
+            other = ast.Name(draw.choice(names), ast.Load())
+            found.setdefault("rename", []).append((place, other))
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+            if any(map(is_tangent, ast.walk(node.right))):
+                found.setdefault("shorten", []).append(
+                    (place, draw.choice((node.left, node.right)))
+                )
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if node.func.attr == "copy" and is_tangent(node.func.value):
+                found.setdefault("share", []).append((place, node.func.value))
+    for how, chosen in found.items():
+        place, new = draw.choice(chosen)
+        yield how, replaced(statement, nodes[place], new)
+
+
+def replaced(statement, old, new):
+    """A statement with another node in the place of one."""
+
+    class Replace(ast.NodeTransformer):
+        def visit(self, node):
+            return new if node is old else self.generic_visit(node)
+
+    # a copy keeps the nodes themselves, by which they are found
+    return Replace().visit(copy.deepcopy(statement, {id(old): old}))
+
+
+def mutants(tree, draw, count, tangents=False):
+    """Yield what was changed; meanwhile the tree is changed so."""
+    places = list(places_of(tree))
+    if tangents:
+        places += changed_tangents(tree, draw)
+    for block, k, how, new in draw.sample(places, min(count, len(places))):
         before = list(block)
-        if how == "drop":
-            del block[k]
-            block[:] = block or [ast.Pass()]
-        else:
+        if how == "swap":
             block[k], block[k + 1] = block[k + 1], block[k]
+        else:
+            block[k : k + 1] = new
+            block[:] = block or [ast.Pass()]
         yield f"{how} {ast.unparse(before[k]).splitlines()[0]}"
         block[:] = before
 
@@ -424,7 +484,7 @@ class Judgement:
             return
         subject.verify(subject.text)
         self.programs += 1
-        for change in mutants(tree, draw, count):
+        for change in mutants(tree, draw, count, subject.mode != "reverse"):
             text = ast.unparse(tree)
             try:
                 subject.verify(text)

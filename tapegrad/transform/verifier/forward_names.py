@@ -49,6 +49,8 @@ class _Arrays(Memory):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             if node.attr not in _SHAPED:
                 return  # instances of classes have attributes, too
+        if isinstance(node, ast.Call) and (module_call(node) or ("", ""))[0] == "arrays":
+            return  # most of them change nothing
         super()._evidence(node)
 
     def _is_array(self, node: ast.expr) -> bool:
@@ -203,6 +205,7 @@ class Facts(Static):
 
     def _find_arrays(self, codes: list[Code], checked: Pushed, suffix: str) -> None:
         self.arrays = checked.memory.arrays
+        self.zeros = set(checked.parts).difference(checked.own)
         for name, value in checked.code.pairs:
             module = module_call(value) if isinstance(value, ast.Call) else None
             if module is not None and module[1].partition("_push_")[0] in _COPIED:

@@ -59,6 +59,7 @@ class TangentCalls(TangentStores):
 
     def call(self, node: ast.Assign, target: ast.Tuple, call: ast.Call) -> None:
         """Go through a call that returns a value with its tangent."""
+        self.check_stores(node)  # it may read them, also from what is kept on the tape
         function = called(call) or ""
         other = self.others.get(function)
         if other is None:
@@ -168,7 +169,7 @@ class TangentCalls(TangentStores):
         changes: list[tuple[Handle, Map]] = []
         event.passed = []
         written = [n.id for k in summary.writes if k < len(own) for n in names_in(own[k])]
-        for name in written:
+        for name in dict.fromkeys(written):
             value, dot = self.frame.get(name), self.frame.get(name + self.suffix)
             if not isinstance(value, Handle):
                 continue

@@ -190,15 +190,17 @@ class Tangents(TangentCalls):
             self.sources(expr)
             return shown
         if isinstance(expr, ast.Call) and self.is_zero(expr):
-            for copied in names_in(expr):
-                if copied.id + self.suffix in self.bars or value.memory in self.shadows:
-                    continue
-                if same(value, self.frame.get(copied.id)):
-                    self.constant.add(value.memory)
+            if value.memory not in self.shadows and self.is_of_passive(value, expr):
+                self.constant.add(value.memory)
             return Handle(Memory())
         made = Handle(Memory())
         self.contents.add(made, self.gain(expr, stem, node))
         return made
+
+    def is_of_passive(self, value: Handle, zero: ast.expr) -> bool:
+        """Whether an array without tangents is given one: it, or a view of it, has another name."""
+        passive = [n.id for n in names_in(zero) if n.id + self.suffix not in self.bars]
+        return bool(value.steps) or any(same(value, self.frame.get(name)) for name in passive)
 
 
 def verify_tangents(codes: list[Code], summaries: dict[str, Summary]) -> None:
