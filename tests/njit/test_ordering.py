@@ -28,6 +28,13 @@ def middles(a, m):
     return s + t + (u * u).sum() + np.nanpercentile(m, 50.0)
 
 
+@case(np.array([0.2, 0.7, 1.6]), 1.1, argnums=(0, 1))
+def place_of_one_number(a, x):
+    i = np.searchsorted(a, x)
+    y = a[i] + 1.0
+    return y * a[i - 1] * x
+
+
 @case(A + 0.034, np.array([0.0, 0.25, 0.5, 1.0]), argnums=(0,))
 def numbers_of_order(a, edges):
     s = 0.0

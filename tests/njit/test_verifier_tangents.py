@@ -244,6 +244,21 @@ RULES = {
             ),
         },
     ),
+    "several results": (
+        function(
+            "p = x * x\np_dot = x_dot * x + x_dot * x\nreturn (p, x), (p_dot, x_dot)",
+            "x, x_dot",
+            "g_tangent",
+        )
+        + function(
+            "(z, w), (z_dot, w_dot) = g_tangent(x, x_dot)\nt = z * w\n"
+            "t_dot = z_dot * w + w_dot * z\nreturn t, (t_dot,)"
+        ),
+        {
+            "mixed up": ("(z_dot, w_dot)", "(w_dot, z_dot)", "is the tangent of another result"),
+            "more": ("(z_dot, w_dot) =", "(z_dot, w_dot, w_dot) =", "does not take the tangents"),
+        },
+    ),
     "what a user calls": (
         CALLEE
         + function(

@@ -9,12 +9,19 @@ import numpy as np
 
 from tapegrad.transform.verifier.code import Code, called, leaves, module_call, names_in, nodes_of
 from tapegrad.transform.verifier.cotangents import Cotangents
-from tapegrad.transform.verifier.memory import MAKERS, SHAPE, VIEWS, Memory, results_of
+from tapegrad.transform.verifier.memory import (
+    LIKE_ONE,
+    MAKERS,
+    SHAPE,
+    VIEWS,
+    Memory,
+    results_of,
+)
 from tapegrad.transform.verifier.static import Static
 from tapegrad.transform.verifier.summaries import Summary
 
 _DOT = re.compile(r"_dot\d*$")
-_LIKE = ("where", "clip", "roll", "conj", "concatenate")
+_LIKE = ("copy", "where", "clip", "roll", "conj", "concatenate")
 _COPIES = ("copy", "astype", "flatten", "conj", "conjugate")
 
 
@@ -63,11 +70,16 @@ class _Arrays(Memory):
                 return is_array and self._is_array(node.func.value)
             if module is None or module[0] != "np":
                 return False
-            if module[1] in MAKERS and (module[1] != "where" or len(node.args) < 3):
+            if module[1] in LIKE_ONE:
+                return super()._is_array(node)
+            if module[1] in MAKERS and module[1] not in _LIKE:
                 return True
+            found = getattr(np, module[1], None)
             is_like = module[1] in _LIKE or module[1] in VIEWS
-            is_like = is_like or isinstance(getattr(np, module[1], None), np.ufunc)
+            is_like = is_like or (isinstance(found, np.ufunc) and found.signature is None)
             return is_like and any(map(self._is_array, node.args))
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
+            return False  # it may be a number
         return super()._is_array(node)
 
     def spread(self, code: Code, suffix: str) -> None:

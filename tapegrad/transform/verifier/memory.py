@@ -127,12 +127,13 @@ MAKERS = frozenset(
         "nonzero",
         "ones",
         "ones_like",
-        "searchsorted",
         "where",
         "zeros",
         "zeros_like",
     ]
 )
+# functions of several arguments of which one decides whether they return an array
+LIKE_ONE = {"digitize": 0, "interp": 0, "searchsorted": 1}
 _REDUCTIONS = frozenset(
     [
         "all",
@@ -286,6 +287,8 @@ class Memory:
         if isinstance(node, ast.Call):
             found = module_call(node)
             if found is not None and found[0].startswith("np"):
+                if found[1] in LIKE_ONE:
+                    return any(map(self._is_array, node.args[LIKE_ONE[found[1]] :][:1]))
                 if found[1] in MAKERS and (found[1] != "where" or len(node.args) < 3):
                     return True
                 return found[1] not in _REDUCTIONS and any(map(self._is_array, node.args))

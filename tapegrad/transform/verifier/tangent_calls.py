@@ -10,6 +10,7 @@ from tapegrad.transform.verifier.events import Event, Handle, Memory, Operand, c
 from tapegrad.transform.verifier.forward_names import Pushed
 from tapegrad.transform.verifier.frames import Choices
 from tapegrad.transform.verifier.linear import ZERO, Map, total
+from tapegrad.transform.verifier.memory import results_of
 from tapegrad.transform.verifier.sources import Helper, Source
 from tapegrad.transform.verifier.summaries import Summary
 from tapegrad.transform.verifier.tangent_stores import TangentStores
@@ -75,6 +76,7 @@ class TangentCalls(TangentStores):
             event.operands[name] = Operand(value, None if name + self.suffix in self.bars else -1)
         if other is not None:
             self.check_arguments(node, other, own, dots)
+            self.check_results(node, other, target)
         given = [source for dot in dots for source in self.sources(dot)]
         summary = self.checked.summaries.get(function)
         shown = {} if summary is None else self.shown_by(summary, own, event, target)
@@ -133,6 +135,21 @@ class TangentCalls(TangentStores):
                 raise self.wrong("it gets what is no tangent", node)
             if self.stem(dot.id) != part.id:
                 raise self.wrong(f"it gets {dot.id} for the tangent of {part.id}", node)
+
+    def check_results(self, node: ast.AST, other: Pushed, target: ast.Tuple) -> None:
+        """Refuse tangents under names of other results than those that the function gives."""
+        value, given = other.results()
+        parts = [ast.unparse(part) for part in results_of(value)]
+        names = [ast.unparse(leaf) for leaf in leaves(target.elts[0])]
+        dots = [ast.unparse(leaf) for leaf in leaves(target.elts[1])]
+        if len(dots) != len(given):
+            raise self.wrong("it does not take the tangents that it is given", node)
+        for name, dot in zip(dots, given, strict=True):
+            if not isinstance(dot, ast.Name) or len(parts) != len(names):
+                continue
+            place = names.index(self.stem(name)) if self.stem(name) in names else -1
+            if place < 0 or parts[place] + other.suffix != dot.id:
+                raise self.wrong(f"{name} is the tangent of another result", node)
 
     def shown_by(
         self, summary: Summary, own: list[ast.expr], event: Event, target: ast.Tuple
