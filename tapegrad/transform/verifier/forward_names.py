@@ -114,7 +114,7 @@ class Pushed:
     parts
         Their names.
     reads
-        The names that are read anywhere in it.
+        The names that are read anywhere in it, and the tangents of arguments, which a caller reads.
     """
 
     def __init__(self, code: Code, summaries: dict[str, Summary]) -> None:
@@ -124,7 +124,7 @@ class Pushed:
             raise code.wrong("its tangents cannot be told from other names", code.body[0])
         self.bars, self.suffix = self.cotangents.names, self.cotangents.suffix
         self.memory = _Arrays(self.codes, summaries, self.cotangents)
-        self.reads = {n.id for s in code.statements for n in names_in(s)}
+        self.reads = {n.id for s in code.statements for n in names_in(s)}.union(code.parameters)
         self.turnings: dict[int, object] = {}
         self.static: Static
         own = [p for p in code.parameters if p not in self.bars]

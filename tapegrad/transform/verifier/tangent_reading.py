@@ -34,11 +34,12 @@ class TangentReading(Sources):
         self.of: dict[str, Value] = {}  # the values that tangents of numbers belong to
         self.helpers: dict[str, list[Source]] = {}
         self.shadows: dict[Memory, Memory] = {}
+        self.names: dict[Memory, str] = {}  # one of those of each array with tangents
         self.shown: set[Memory] = set()  # arrays of tangents
         self.constant: set[Memory] = set()  # arrays without tangents, which nothing writes
         self.versions: dict[Memory, int] = {}
         self.readings: dict[int, dict[str, tuple[Value, int]]] = {}
-        self.seeds: list[tuple[Handle, Handle]] = []
+        self.given: list[tuple[str, Number, Map]] = []  # all tangents of numbers
         self.stores: list[Event] = []  # those whose tangents were not stored
         self.wanted: dict[int, str] = {}  # those that need it, with the names of the arrays
         self.tops: dict[str, Hashable] = {}  # positions on the tape, with how they were found
@@ -77,6 +78,7 @@ class TangentReading(Sources):
             if handle.memory in self.shown:
                 raise self.wrong(f"{name} is shared with the tangent of another array", node)
             self.shadows[value.memory] = handle.memory
+            self.names[value.memory] = self.stem(name)
             self.shown.add(handle.memory)
         elif known is not handle.memory:
             raise self.wrong(f"{name} is not the tangent of all names of the array", node)
@@ -192,6 +194,9 @@ class TangentReading(Sources):
         self.numbers[name] = found
         if value is not None:
             self.of[name] = value
+        if isinstance(value, Number):
+            assert not isinstance(found, Helper)
+            self.given.append((self.stem(name), value, found))
 
 
 def _terms(node: ast.expr, sign: int) -> Iterator[tuple[int, ast.expr]]:
