@@ -26,8 +26,9 @@ from tapegrad.transform.verifier.code import (
     walk,
 )
 from tapegrad.transform.verifier.cotangents import FORWARD, REVERSE, TANGENT, TAPE
-from tapegrad.transform.verifier.memory import results_of
+from tapegrad.transform.verifier.memory import results_of, shape_only
 from tapegrad.transform.verifier.numbering import Needs, State
+from tapegrad.transform.verifier.summaries import Summary
 from tapegrad.transform.verifier.tape import (
     Branch,
     Item,
@@ -50,7 +51,7 @@ def pairs_of(codes: list[Code]) -> list[tuple[Code | None, Code]]:
     return found
 
 
-def verify_values(codes: list[Code], summaries: dict[str, of_memory.Summary]) -> None:
+def verify_values(codes: list[Code], summaries: dict[str, Summary]) -> None:
     """Check the functions of a module that have reverse code.
 
     Parameters
@@ -199,7 +200,7 @@ class Values(Turning):
 
     def check_reads(self, node: ast.AST) -> None:
         """Refuse names that do not have the value that they had in the forward code."""
-        free = of_memory.shape_only(node)
+        free = shape_only(node)
         for name in names_in(node):
             if name.id in self.bars or name.id in TAPE or name.id not in self.local:
                 continue
