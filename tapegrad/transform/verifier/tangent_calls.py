@@ -6,6 +6,7 @@ import ast
 from collections.abc import Hashable
 
 from tapegrad.transform.verifier.code import called, leaves, module_call, names_in
+from tapegrad.transform.verifier.cotangents import FORWARD, TANGENT
 from tapegrad.transform.verifier.events import Event, Handle, Memory, Operand, changed
 from tapegrad.transform.verifier.forward_names import Pushed
 from tapegrad.transform.verifier.frames import Choices
@@ -101,6 +102,8 @@ class TangentCalls(TangentStores):
                 made.append((leaf.id, self.passed(event, value.place, given, node)))
         if summary is not None:
             self.change(node, event, summary, own, given)
+        if FORWARD.search(TANGENT.sub("", function)):
+            self.kept.update(name for name, _ in made)
         for name, found in made:
             self.take(name, found, node)
 

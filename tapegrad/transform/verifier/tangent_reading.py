@@ -42,6 +42,7 @@ class TangentReading(Sources):
         self.given: list[tuple[str, Number, Map]] = []  # all tangents of numbers
         self.stores: list[Event] = []  # those whose tangents were not stored
         self.wanted: dict[int, str] = {}  # those that need it, with the names of the arrays
+        self.kept: set[str] = set()  # tangents that forward code made, and kept on the tape
         self.tops: dict[str, Hashable] = {}  # positions on the tape, with how they were found
         self.now: dict[str, Value] = {}  # values that a statement gives at once
 

@@ -97,7 +97,8 @@ class TangentStores(TangentReading):
         while isinstance(base, ast.Subscript):
             base = base.value
         name = base.id if isinstance(base, ast.Name) else ""
-        if name + self.suffix in self.checked.reads and (is_lost or has_tangent):
+        is_read = name + self.suffix in self.checked.reads or name + self.suffix in self.kept
+        if is_read and (is_lost or has_tangent):
             self.wanted.update((event.number, name) for event in self.events[first:])
 
     def effect(self, call: ast.Call) -> None:
