@@ -56,8 +56,11 @@ class _Arrays(Memory):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             if node.attr not in _SHAPED:
                 return  # instances of classes have attributes, too
-        if isinstance(node, ast.Call) and (module_call(node) or ("", ""))[0] == "arrays":
-            return  # most of them change nothing
+        if isinstance(node, ast.Call):
+            if (module_call(node) or ("", ""))[0] == "arrays":
+                return  # most of them change nothing
+            if called(node) in self.summaries:
+                return  # `find_arrays` follows calls
         super()._evidence(node)
 
     def _is_array(self, node: ast.expr) -> bool:

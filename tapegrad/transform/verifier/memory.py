@@ -260,7 +260,7 @@ class Memory:
         changed = True
         while changed:
             before = len(self.arrays)
-            self.arrays |= {_BAR.sub("", name) for name in self.arrays}
+            self.arrays |= {_BAR.sub("", name) for name in self.arrays & self.bars}
             for target, value in pairs:
                 if target not in self.arrays:
                     if self._is_array(value):
