@@ -152,6 +152,24 @@ def doubled_in_turns(a):
     return a[0] * a[1]
 
 
+@tg.njit
+def product_of(a, b):
+    return (a - np.mean(a)) @ b
+
+
+@tg.njit
+def ratio_of(a):
+    return np.abs(np.percentile(a, 95)) / np.abs(np.percentile(a, 5))
+
+
+@case(A, A * A, hvp=True)
+def numbers_that_calls_make_of_arrays(a, b):
+    total = 0.0
+    total += 0.3 * product_of(a, b)
+    total += 0.3 * ratio_of(a)
+    return total
+
+
 @case(0.3, A)
 def numbers_of_a_type(x, a):
     kind = type(x)

@@ -63,6 +63,11 @@ class _Arrays(Memory):
                 return  # `find_arrays` follows calls
         super()._evidence(node)
 
+    def _call(self, targets: list[ast.expr], call: ast.Call, summary: Summary) -> None:
+        known = set(self.arrays)
+        super()._call(targets, call, summary)
+        self.arrays = known  # `find_arrays` follows calls
+
     def _is_array(self, node: ast.expr) -> bool:
         if isinstance(node, ast.Attribute) and node.attr not in SHAPE:
             return self._is_array(node.value)
