@@ -200,7 +200,7 @@ def _call_rule(lowering: Any, expr: ast.Call, kind: Any) -> Rule:
     inputs = real_names([*arguments, *(k.value for k in expr.keywords)], lowering)
     op = getattr(callee, "tapegrad_op", None) or _hashed(elementary(), callee)
     if callee in (builtins.min, builtins.max):
-        op = TABLE["minimum" if callee is min else "maximum"]
+        op = TABLE["fmin" if callee is min else "fmax"]  # with nan second, they are the first
         if len(arguments) == 1:
             op = None
     if op is not None and real and not expr.keywords and len(arguments) == len(op.arguments):

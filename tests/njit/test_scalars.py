@@ -437,3 +437,30 @@ def test_sources_for_arguments_that_are_left_out():
     f = module("import tapegrad as tg\n@tg.njit\ndef f(x, p=0.5):\n    return p * x * x\n")
     assert "x_bar" in f.adjoint_source(0.3)
     assert "x_dot" in f.tangent_source(0.3)
+
+
+@tg.njit
+def smallest_logarithm(a):
+    found = np.inf
+    for v in a:
+        found = min(found, np.log(v))
+    return found
+
+
+@tg.njit
+def largest_logarithm(a):
+    found = -np.inf
+    for v in a:
+        found = max(found, np.log(v))
+    return found
+
+
+@pytest.mark.parametrize("f", [smallest_logarithm, largest_logarithm])
+def test_min_and_max_of_a_number_and_nan(f):
+    """Python's are the first where the second is nan, and so is their derivative."""
+    with np.errstate(invalid="ignore"):
+        value, gradient = tg.value_and_grad(f)(np.array([0.4, -0.6]))
+        tangent = tg.jvp(f)(np.array([0.4, -0.6]), np.array([1.0, 1.0]))[1]
+    assert value == np.log(0.4)
+    np.testing.assert_allclose(gradient, [2.5, 0.0])
+    np.testing.assert_allclose(tangent, 2.5)
