@@ -158,6 +158,7 @@ T, Y = np.array([0.0, 1.0, 2.0]), np.array([2.0, 1.0, 0.5])
     ],
 )
 def test_right_derivatives_pass(derivative, args, checked, runs):
+    derivative.recompile()  # another test may have called it already
     first = derivative(*[probes.copied(a) for a in args])
     assert 1 <= len(runs) <= checked
     second = derivative(*[probes.copied(a) for a in args])
