@@ -171,6 +171,12 @@ def numbers_that_calls_make_of_arrays(a, b):
 
 
 @case(0.3, A)
+def steps_put_together(x, a):
+    z = np.concatenate((np.floor(a), np.sign(a)))
+    return np.sum(z) * x + np.sum(a)
+
+
+@case(0.3, A)
 def numbers_of_a_type(x, a):
     kind = type(x)
     inverse = kind(1) / x

@@ -21,6 +21,7 @@ from tapegrad.transform.verifier.linear import ZERO, Map, negative, product, tot
 from tapegrad.transform.verifier.memory import FRESH_METHODS, shape_only
 from tapegrad.transform.verifier.sources import Helper, Source, Sources
 
+_JOINED = ("concatenate", "stack", "hstack", "vstack", "dstack", "column_stack")
 _ZEROS = ("zeros", "zeros_like")
 _NUMBERS = ("float32", "float64", "complex64", "complex128", "complex", "float")
 
@@ -90,6 +91,9 @@ class TangentReading(Sources):
             module = module_call(node)
             if module is not None and module[0] == "np" and module[1] in _ZEROS:
                 return True
+            if module is not None and module[0] == "np" and module[1] in _JOINED:
+                parts = node.args[0]
+                return isinstance(parts, ast.Tuple) and all(map(self.is_zero, parts.elts))
             if isinstance(node.func, ast.Attribute) and node.func.attr in FRESH_METHODS:
                 return self.is_zero(node.func.value)
             name = called(node) or (module or ("", ""))[1]
