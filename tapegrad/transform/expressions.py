@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.transform.inner_functions import Inlined
-from tapegrad.transform.ir import Block, If, Let, Phi, constant, name
+from tapegrad.transform.ir import Block, If, Let, Phi, constant, name, unused
 from tapegrad.transform.source import MISSING, Source
 
 # the value of every variable; those whose names hold a space are not the user's
@@ -96,11 +96,7 @@ class Expressions:
         stem = stem.rstrip("0123456789").rstrip("_") or "t"
         if is_made(stem):
             stem = f"v_{stem}"
-        number = 0
-        found = stem
-        while found in self.taken:
-            number += 1
-            found = f"{stem}_{number}"
+        found = unused(stem, self.taken)
         self.taken.add(found)
         return found
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -176,6 +176,15 @@ def constant(value: Any) -> ast.Constant:
     return ast.Constant(value)
 
 
+def unused(stem: str, taken: Container[str]) -> str:
+    """Return the first of ``stem``, ``stem_1``, ... that is not taken."""
+    number, found = 0, stem
+    while found in taken:
+        number += 1
+        found = f"{stem}_{number}"
+    return found
+
+
 def names_in(node: ast.AST | None) -> list[str]:
     """Return the names that an expression reads, in order."""
     if node is None:
@@ -214,6 +223,12 @@ def walk(block: Block) -> Iterator[Statement]:
         elif isinstance(statement, Loop):
             yield from walk(statement.test)
             yield from walk(statement.body)
+
+
+def names_of(function: Function) -> set[str]:
+    """Return all names of a function; numba finds no types in branches that are never taken."""
+    found = {*function.types, *function.params}
+    return found.union(n for s in walk(function.body) for n in (*defined(s), *reads(s)))
 
 
 def always_raises(block: Block) -> bool:

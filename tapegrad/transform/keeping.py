@@ -10,7 +10,7 @@ from numba.core import types
 from tapegrad.transform import printer, rules, runtime
 from tapegrad.transform.analysis import Scope
 from tapegrad.transform.cotangents import Cotangents
-from tapegrad.transform.ir import Block, If, Let, Loop, defined, name, names_in
+from tapegrad.transform.ir import Block, If, Let, Loop, defined, name, names_in, unused
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.printer import Writer, show
 
@@ -81,19 +81,11 @@ class Keeping(Cotangents):
             if not isinstance(kind, types.Complex):
                 found.append(identifier)
                 continue
-            parts = tuple(self.part(identifier, text) for text in ("real", "imag"))
+            parts = tuple(unused(f"{identifier}_{text}", self.types) for text in ("real", "imag"))
             for part in parts:
                 self.types[part] = kind.underlying_float
             scope.pairs[identifier] = parts
             found += parts
-        return found
-
-    def part(self, identifier: str, text: str) -> str:
-        """Return an unused name for a part of a complex number."""
-        number, found = 0, f"{identifier}_{text}"
-        while found in self.types:
-            number += 1
-            found = f"{identifier}_{text}_{number}"
         return found
 
     def reads_again(self, maker: Any) -> list[str]:

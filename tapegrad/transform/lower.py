@@ -33,10 +33,10 @@ from tapegrad.transform.ir import (
     Structure,
     class_text,
     constant,
-    defined,
     leaves_of,
     name,
-    reads,
+    names_of,
+    unused,
     walk,
 )
 from tapegrad.transform.kinds import holds_real, is_array, is_complex, is_real
@@ -58,9 +58,7 @@ class Lowering:
         self.same = SameValues(self.types)
         self.parts: dict[str, Any] = {}  # atom or structure that stands for a name
         self.block: Block = []
-        # numba finds no types in branches that are never taken
-        names = (n for s in walk(function.body) for n in (*defined(s), *reads(s)))
-        self.taken = {*self.types, *names}
+        self.taken = names_of(function)
         self.statics: dict[str, Any] = {}
         self.line = function.source.tree.lineno
         self.inplaces: list[tuple[str, str, int]] = []
@@ -138,11 +136,7 @@ class Lowering:
         return self.types.get(value.id, types.none)
 
     def fresh(self, stem: str) -> str:
-        number = 0
-        found = stem
-        while found in self.taken:
-            number += 1
-            found = f"{stem}_{number}"
+        found = unused(stem, self.taken)
         self.taken.add(found)
         return found
 

@@ -27,10 +27,11 @@ from tapegrad.transform.ir import (
     Phi,
     Statement,
     constant,
-    defined,
     name,
+    names_in,
+    names_of,
     reads,
-    walk,
+    unused,
 )
 from tapegrad.transform.kinds import holds_real
 
@@ -50,8 +51,7 @@ class _Split:
     def __init__(self, function: Function, optional: set[str]) -> None:
         self.function = function
         self.optional = optional
-        self.taken = {*function.types, *function.params, *function.statics}
-        self.taken.update(n for s in walk(function.body) for n in (*defined(s), *reads(s)))
+        self.taken = names_of(function).union(function.statics)
         self.flags: dict[str, Atom] = {}  # by the names of the values
         self.asked: dict[str, tuple[str, bool]] = {}  # outcomes of tests: the flag, what it equals
         self.line = 0
@@ -64,7 +64,7 @@ class _Split:
         function.body[:] = self.block(function.body, set(), [])
         self.line = function.source.tree.lineno
         self.check(
-            [n.id for n in _names(function.result)],
+            names_in(function.result),
             set(),
             function.body,
             f"{function.name} returns None here, which has no derivative; return a value",
@@ -81,10 +81,7 @@ class _Split:
 
     def fresh(self, stem: str) -> str:
         """Return an unused name for a truth value."""
-        found, number = stem, 0
-        while found in self.taken:
-            number += 1
-            found = f"{stem}_{number}"
+        found = unused(stem, self.taken)
         self.taken.add(found)
         self.function.types[found] = types.boolean
         return found
@@ -107,6 +104,12 @@ class _Split:
             return atom, self.flags[atom.id]
         return atom, constant(True)
 
+    def is_none(self, node: ast.expr) -> bool:
+        """Whether an expression is always None."""
+        if isinstance(node, ast.Name):
+            return self.function.types.get(node.id) == types.none
+        return isinstance(node, ast.Constant) and node.value is None
+
     # -- statements -----------------------------------------------------------------------------
 
     def block(self, block: Block, given: set[str], last: list[Any]) -> Block:
@@ -118,7 +121,7 @@ class _Split:
         for statement in block:
             self.line = getattr(statement, "line", self.line) or self.line
             self.statement(statement, given, found)
-        self.check([n.id for value in last for n in _names(value)], given, found)
+        self.check([n for value in last for n in names_in(value)], given, found)
         return found
 
     def statement(self, statement: Statement, given: set[str], found: Block) -> None:
@@ -154,6 +157,8 @@ class _Split:
             sides = [expr.left, expr.comparators[0]]
             values = [s for s in sides if isinstance(s, ast.Name) and s.id in self.optional]
             if isinstance(expr.ops[0], (ast.Is, ast.IsNot)) and values:
+                if not any(map(self.is_none, sides)):
+                    raise self.refuse(values[0].id, "compare it with None only")
                 _, flag = self.pair(values[0])
                 is_given = isinstance(expr.ops[0], ast.IsNot)
                 self.asked[let.target] = values[0].id, is_given
@@ -166,7 +171,7 @@ class _Split:
         found.append(let)
 
     def branch(self, statement: If, given: set[str], found: Block) -> None:
-        self.check([n.id for n in _names(statement.cond)], given, found)
+        self.check(names_in(statement.cond), given, found)
         cond = statement.cond
         asked = self.asked.get(cond.id) if isinstance(cond, ast.Name) else None
         for side, truth in (("then", True), ("orelse", False)):
@@ -189,7 +194,7 @@ class _Split:
     def loop(self, loop: Loop, given: set[str], found: Block) -> None:
         plain = [c for c in loop.carried if c.phi not in self.optional]
         before = [*(loop.bounds or ()), *(c.init for c in plain)]
-        self.check([n.id for value in before for n in _names(value)], given, found)
+        self.check([n for value in before for n in names_in(value)], given, found)
         starts: list[tuple[Carried, Atom | None, str]] = []
         for entry in loop.carried:
             if entry.phi in self.optional:
@@ -210,7 +215,3 @@ class _Split:
 def _shown(identifier: str) -> str:
     """Return what the user calls it."""
     return re.sub(r"_\d+$", "", identifier)
-
-
-def _names(node: Any) -> list[ast.Name]:
-    return [] if node is None else [n for n in ast.walk(node) if isinstance(n, ast.Name)]

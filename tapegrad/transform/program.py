@@ -15,7 +15,7 @@ from tapegrad.transform.errors import TransformError
 from tapegrad.transform.expressions import RESERVED
 from tapegrad.transform.forward import Forward
 from tapegrad.transform.inference import infer
-from tapegrad.transform.ir import Function, Let, Structure, leaves_of, name, walk
+from tapegrad.transform.ir import Function, Let, Structure, leaves_of, name, unused, walk
 from tapegrad.transform.kinds import holds_instance, is_array, is_real, zero_text
 from tapegrad.transform.lower import Lowering
 from tapegrad.transform.normalize import normalize
@@ -119,10 +119,7 @@ class Program:
 
     def fresh(self, stem: str) -> str:
         """Return an unused name of the module."""
-        number, found = 0, stem
-        while found in self.taken:
-            number += 1
-            found = f"{stem}_{number}"
+        found = unused(stem, self.taken)
         self.taken.add(found)
         return found
 
@@ -224,10 +221,12 @@ class Program:
 
     def static(self, text: str, value: Any, origin: Any) -> str:
         """Return the name, in this module, of something that a function calls `text`."""
-        if known(text, value):
-            return text
-        own = getattr(value, "__name__", "")  # what was imported from a module, by name
-        for found in [f"{module}.{own}" for module in ("math", "np", "np.linalg")]:
+        texts = [text]
+        if own := getattr(
+            value, "__name__", ""
+        ):  # it may have been imported from a module, by name
+            texts += [f"{module}.{own}" for module in ("math", "np", "np.linalg")]
+        for found in texts:
             if known(found, value):
                 return found
         stem = "".join(c if c.isalnum() else "_" for c in text)

@@ -265,7 +265,9 @@ class Elementary(Rule):
             return isinstance(exponent, complex) or exponent < 1 or exponent % 1 != 0
         return True
 
-    def product(self, position: int, g: ast.expr, factor: ast.expr, guarded: bool = False) -> Any:
+    def product(
+        self, position: int, g: ast.expr, factor: ast.expr, guarded: bool = False
+    ) -> ast.expr:
         """Return a cotangent or tangent times a partial.
 
         What was not used passes nothing on, whatever its derivative is there.

@@ -131,3 +131,22 @@ def test_none_has_no_derivative(of):
                 "import tapegrad as tg\n@tg.njit\ndef f(x):\n    if x > 0.5:\n        return x\n"
             )
         )
+
+
+@tg.njit
+def compared(x, y):
+    z = None
+    if x > 0.5:
+        z = x * x
+    w = None
+    if y > 0.5:
+        w = y
+    return x if z is w else x * y
+
+
+def test_values_that_may_be_none_are_compared_with_none_only():
+    """What numba takes for the same object is not what Python takes for it."""
+    with pytest.raises(
+        tg.TransformError, match=r"z, which is a value or None; compare it with None"
+    ):
+        tg.grad(compared)(0.1, 0.1)

@@ -25,7 +25,7 @@ _LIKE = ("copy", "where", "clip", "roll", "conj", "concatenate")
 _COPIES = ("copy", "astype", "flatten", "conj", "conjugate")
 
 
-class Tangents(Cotangents):
+class TangentNames(Cotangents):
     """The names that hold tangents, or what is computed from them: all but the function's own."""
 
     def __init__(self, code: Code) -> None:
@@ -127,7 +127,7 @@ class Pushed:
 
     def __init__(self, code: Code, summaries: dict[str, Summary]) -> None:
         self.code, self.codes, self.summaries = code, [code], summaries
-        self.cotangents = Tangents(code)
+        self.cotangents = TangentNames(code)
         if not self.cotangents.is_known:
             raise code.wrong("its tangents cannot be told from other names", code.body[0])
         self.bars, self.suffix = self.cotangents.names, self.cotangents.suffix
