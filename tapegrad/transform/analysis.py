@@ -295,12 +295,9 @@ def undefined_at_times(function: Function) -> set[str]:
     for statement in walk(function.body):
         if isinstance(statement, Let):
             op = getattr(statement.rule, "op", None)
-            operands = getattr(statement.rule, "operands", ())
-            if op is not None and op.name in ("divide", "power"):
-                operands = operands[1:]
-            singular = op is not None and op.name in rules.SINGULAR | rules.OVERFLOWING
+            undefined = op is not None and rules.may_be_undefined(op, statement.rule.operands)
             for target in defined(statement):
-                if (singular and any(map(names_in, operands))) or statement.rule.calls:
+                if undefined or statement.rule.calls:
                     found.add(target)
                 reach(target, [statement.expr])
         elif isinstance(statement, Store):

@@ -178,6 +178,16 @@ def is_arithmetic(op: Elementwise, operands: Atoms) -> bool:
     return op.name in _ARITHMETIC
 
 
+def may_be_undefined(op: Elementwise, operands: Atoms) -> bool:
+    """Whether an op may be infinite or nan at finite numbers."""
+    if op.name not in SINGULAR | OVERFLOWING:
+        return False
+    if op.name == "power" and isinstance(operands[1], ast.Constant):
+        exponent = operands[1].value
+        return not (isinstance(exponent, int) and exponent >= 0)
+    return any(names_in(operand) for operand in (operands[1:] if op.name == "divide" else operands))
+
+
 class Elementary(Rule):
     """An op of the table, on numbers or with broadcasting on whole arrays."""
 

@@ -464,3 +464,20 @@ def test_min_and_max_of_a_number_and_nan(f):
     assert value == np.log(0.4)
     np.testing.assert_allclose(gradient, [2.5, 0.0])
     np.testing.assert_allclose(tangent, 2.5)
+
+
+@pytest.mark.parametrize("after", ["{} ** 2", "np.sin({})", "x * {}", "{} / x", "np.hypot({}, x)"])
+@pytest.mark.parametrize(
+    "risky", ["np.log(x)", "np.sqrt(x)", "x**1.5", "1.5**(1.0 / np.sqrt(x))", "np.arccosh(x)"]
+)
+def test_what_follows_from_nan_and_is_not_chosen(risky, after):
+    text = f"""
+import numpy as np
+
+def f(x):
+    return max(0.7, {after.format(f"({risky})")})
+"""
+    f = tg.njit(module(text))
+    with np.errstate(invalid="ignore"):
+        assert tg.value_and_grad(f)(-0.6) == (0.7, 0.0)
+        assert tg.jvp(f)(-0.6, 1.0) == (0.7, 0.0)
