@@ -35,6 +35,7 @@ class Forward:
         self.types = function.types
         self.suffix = unused_suffix(DOT, self.types)
         self.arrays = arrays
+        self.inputs = inputs
         self.activity = Activity(function, arrays, inputs, outputs)
         self.writer = Writer()
         check_known(function, self.activity)
@@ -112,9 +113,9 @@ class Forward:
             rule.push(self, let)
             return
         printer.write_block(self.writer, [let])
-        if isinstance(rule, rules.Part) or not self.is_active(let.target):
+        if not self.is_active(let.target) or let.target in self.inputs:
             return
-        if isinstance(rule, (rules.Passive, rules.Unknown)):
+        if isinstance(rule, (rules.Part, rules.Passive, rules.Unknown)):
             self.set_dot(let, None)  # it has no tangent, but may get one when it is written to
         else:
             rule.push(self, let)

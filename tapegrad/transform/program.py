@@ -330,13 +330,13 @@ def held_arrays(instance: Instance) -> list[str]:
 def inner_arrays(gen: Any, instance: Instance, inputs: list[str]) -> list[str]:
     """Return what makes the tangents of arrays from outside that have none.
 
-    They are written in the function, and read again.
+    They are written in the function, and read again. Parts of tuples get theirs with their names.
     """
-    kinds, texts = instance.function.types, instance.paths()
+    function = instance.function
     return [
-        f"{gen.dot(array)} = np.zeros_like({texts.get(array, array)})"
-        for array in (*instance.leaves(), *instance.function.statics)
-        if array not in inputs and is_array(kinds.get(array)) and gen.is_active(array)
+        f"{gen.dot(array)} = np.zeros_like({array})"
+        for array in (*function.params, *function.statics)
+        if array not in inputs and is_array(function.types.get(array)) and gen.is_active(array)
     ]
 
 

@@ -193,6 +193,50 @@ def quotient_of_nothing(x, a):
     return u + x * 0 + x
 
 
+@tg.njit
+def backwards(x, pair):
+    return pair[0][::-1]
+
+
+@case(A)
+def result_of_a_call_that_is_not_used(a):
+    for _ in range(2):
+        u = a[0]
+        u += backwards(a[0], (a, 1.5))[2]
+    return np.sum(a)
+
+
+@tg.njit
+def powers(x, b, n):
+    if n <= 0:
+        return 0.5
+    b[n] *= x
+    return powers(b[0], np.concatenate((np.full(2, b[0]), b[np.array([1])])), n - 1)
+
+
+tangent_of_powers = tg.jvp(powers)
+
+
+@case(0.3, A, argnums=(1,))
+def filled_arrays_in_a_tangent(x, a):
+    u, _ = tangent_of_powers(a[0], a.copy(), 2, x)
+    return u
+
+
+@tg.njit
+def written_part(x, state):
+    if x > 0.1:
+        state.grid[0] = np.sin(x) * state.level
+    return state.level + x, state.grid
+
+
+@case(0.3, A)
+def tuple_with_a_passive_array_that_is_written(x, a):
+    written_part(0.7, State(x, np.cos(a)))
+    u, b = written_part(0.4, State(x, np.ones(4)))
+    return u * np.sum(b) + a[1]
+
+
 @pytest.mark.parametrize("name", case)
 def test_derivatives(name):
     case.check(name)

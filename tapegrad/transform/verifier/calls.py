@@ -105,7 +105,8 @@ class Calls(Reading):
         handles = [self.frame.get(n) for n, _ in shown]
         arrays = [self.frame.get(self.stem(n)) for n, _ in shown]
         event.read = [is_read for _, is_read in shown]
-        results = list(event.seeds)  # arrays of the result whose cotangents the callee made
+        # arrays of the result whose cotangents the callee made, and kept on the tape
+        results = list(event.seeds) if any(map(is_tape, call.args)) else []
         for value in results:
             for name, other in self.frame.names.items():
                 if other is value and name + self.suffix in self.frame.names:

@@ -137,7 +137,7 @@ class Pushed:
         self.static: Static
         own = [p for p in code.parameters if p not in self.bars]
         self.own = own
-        items = {
+        self.items = {
             n.id: (i.value.id, i.slice.value)
             for n, i in (
                 (s.targets[0], s.value) for s in code.statements if isinstance(s, ast.Assign)
@@ -152,9 +152,20 @@ class Pushed:
         for part in self.parts:
             path: list[int] = []
             while part not in own:
-                part, place = items[part]
+                part, place = self.items[part]
                 path.insert(0, place)
             self.given.append((own.index(part), *path))
+
+    def is_part(self, name: str) -> bool:
+        """Whether a name is that of a part of a parameter, which is only taken apart, and once."""
+        if name not in self.items:
+            return False
+        base, _ = self.items[name]
+        places = [place for of, place in self.items.values() if of == base]
+        reads = {id(n) for s in self.code.statements for n in names_in(s) if n.id == base}
+        if len(set(places)) < len(reads):
+            return False
+        return base in self.own or self.is_part(base)
 
     def results(self) -> tuple[ast.expr, list[ast.expr]]:
         """Return what it returns: the value, and the tangents of its real parts."""
@@ -228,8 +239,11 @@ class Facts(Static):
         self.zeros = set(checked.parts).difference(checked.own)
         for name, value in checked.code.pairs:
             module = module_call(value) if isinstance(value, ast.Call) else None
+            stem = name.removesuffix(suffix)
             if module is not None and module[1].partition("_push_")[0] in _COPIED:
-                self.zeros.add(name.removesuffix(suffix))
+                self.zeros.add(stem)
+            elif module == ("np", "zeros_like") and checked.is_part(stem):
+                self.zeros.add(stem)
 
 
 _COPIED = ("broadcast", "diag", "flatten", "nan_to_num")  # what looks like a view and may be none

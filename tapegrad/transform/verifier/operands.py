@@ -23,7 +23,10 @@ FLAT = frozenset(
 )
 _FLAT_NAMES = re.compile(r"(int|bool|len|range|round|isinstance|str|\w*stop_gradient)$")
 # the arguments by which functions have a derivative, where these are not all of them
-_SMOOTH = {"copysign": (0,), "ldexp": (0,), "where": (1, 2), "arange": (0, 2)}
+_SMOOTH = {
+    **{"copysign": (0,), "ldexp": (0,), "where": (1, 2), "arange": (0, 2)},
+    **{"full": (1,), "full_like": (1,)},
+}
 _SUMS = {"add": 1, "subtract": -1}
 
 SOME, UNKNOWN = -1, -2  # counts that are not known: at least one, or perhaps none

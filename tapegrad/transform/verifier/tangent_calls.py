@@ -198,6 +198,8 @@ class TangentCalls(TangentStores):
                 event.parts.append(name)
                 event.passed.append(value)
                 changes.append((dot, self.passed(event, changed(name), given, node)))
+            elif isinstance(dot, Handle) and name + self.suffix in self.checked.reads:
+                raise self.wrong(f"it writes {name} and not its tangent", node)
         for dot, found in changes:
             self.contents.add(dot, found)
 
