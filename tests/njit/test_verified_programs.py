@@ -207,6 +207,20 @@ def result_of_a_call_that_is_not_used(a):
 
 
 @tg.njit
+def clipped_or_itself(x, b):
+    if x <= 0.1:
+        b = np.where(b > 0.15, b, 0.7)
+    return b
+
+
+@case(0.3, A)
+def merged_result_of_a_call_that_is_not_used(x, b):
+    for _ in range(3):
+        clipped_or_itself(x, b)
+    return np.sum(b)
+
+
+@tg.njit
 def powers(x, b, n):
     if n <= 0:
         return 0.5

@@ -40,20 +40,26 @@ class Calls(Reading):
             if value is not None and read not in self.bars and read not in event.operands:
                 event.operands[read] = Operand(value, None)
         shadowed: dict[str, Handle | None] = {}
+        unread: set[str] = set()  # what shows an argument that the call does not write
         results = summary.results or ()
+        written = {summary.classes[position] for position in summary.writes}
         for place, name in enumerate(found):
             if name in self.bars:
                 shadowed[self.stem(name)] = None
                 kind = results[place] if len(results) == len(found) else None
                 for position, of in summary.classes.items():
                     given = call.args[position]
-                    if of == kind and isinstance(given, ast.Name) and given.id in self.bars:
+                    if of != kind or not isinstance(given, ast.Name):
+                        continue
+                    if given.id in self.bars and self.choices.is_view():
                         base = self.frame.get(given.id)
                         array = self.frame.get(self.stem(given.id))
                         if isinstance(base, Handle) and isinstance(array, Handle):
                             step = ("result", event.number, place)
                             self.frame.names[name] = base.view(step)
                             shadowed[self.stem(name)] = array.view(step)
+                            if kind not in written:
+                                unread.add(self.stem(name))
                             break
                 else:
                     self.frame.names[name] = Handle(Memory())
@@ -73,7 +79,8 @@ class Calls(Reading):
                 else:
                     self.frame.names[name] = self.made(name, event)
             self.frame.own.add(name)
-        event.seeds = [self.frame.names[n] for n in shadowed if n in self.frame.names]
+        heard = [n for n in shadowed if n not in unread]
+        event.seeds = [self.frame.names[n] for n in heard if n in self.frame.names]
         self.frames_of[event.number] = self.frame
 
     def note_call(self, event: Event, node: ast.expr, results: list[str]) -> None:
@@ -105,8 +112,7 @@ class Calls(Reading):
         handles = [self.frame.get(n) for n, _ in shown]
         arrays = [self.frame.get(self.stem(n)) for n, _ in shown]
         event.read = [is_read for _, is_read in shown]
-        # arrays of the result whose cotangents the callee made, and kept on the tape
-        results = list(event.seeds) if any(map(is_tape, call.args)) else []
+        results = list(event.seeds)  # arrays of the result whose cotangents the callee has
         for value in results:
             for name, other in self.frame.names.items():
                 if other is value and name + self.suffix in self.frame.names:

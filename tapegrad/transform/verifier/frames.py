@@ -50,6 +50,8 @@ class Choices:
     def __init__(self, seed: int, taken: set[tuple[int, bool]]) -> None:
         self.draw = random.Random(seed)
         self.taken = taken
+        self.walk = seed
+        self.walk = seed
         self.is_first = seed < 2
         self.is_early = seed < 3
 
@@ -63,6 +65,14 @@ class Choices:
     def turns(self) -> int:
         """Return how often a loop goes round."""
         return 2 if self.is_early else self.draw.choice((0, 1, 2, 3))
+
+    def is_view(self) -> bool:
+        """Return whether an array that may show an argument, or be a new one, shows it."""
+        return self.walk == 0 if self.is_first else self.draw.random() < 0.5
+
+    def is_view(self) -> bool:
+        """Return whether an array that may show an argument, or be a new one, shows it."""
+        return self.walk == 0 if self.is_first else self.draw.random() < 0.5
 
     def last(self, limit: int) -> int:
         """Return the turn in which a loop is left, if it can be."""
