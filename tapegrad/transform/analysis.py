@@ -395,7 +395,10 @@ def check_known(function: Function, activity: Activity) -> None:
         error = getattr(rule, "error", None)
         if error is None and not isinstance(rule, rules.Unknown):
             continue
-        if any(map(activity.is_varied, rule.inputs())):
+        arrays = [n for n in defined(statement) if is_array(function.types.get(n))]
+        # several arrays may be one: what is written to the first is read in the second
+        several = sum(n in activity for n in arrays) > 1
+        if several or any(map(activity.is_varied, rule.inputs())):
             if error is not None:
                 raise error
             raise TransformError(

@@ -21,7 +21,7 @@ from tapegrad.transform.ir import (
     reads,
     walk,
 )
-from tapegrad.transform.kinds import holds_array, holds_real
+from tapegrad.transform.kinds import count_arrays, holds_array, holds_real
 from tapegrad.transform.ruled_calls import ForwardRuled, Ruled
 from tapegrad.transform.rules import Passive, Rule, Unknown, real_names
 from tapegrad.transform.stand_ins import has_stand_in, stand_in
@@ -56,9 +56,11 @@ def find(lowering: Any, callee: Any, expr: ast.Call, kind: Any) -> Rule | None:
         return _through_stand_in(lowering, callee, expr) if has_stand_in(callee) else None
     values = bind(lowering, callee)
     kinds = _kinds(lowering, values)
-    real = any(holds_real(k) for k in kinds)
-    if not real and (transform is not None or not any(map(holds_array, kinds))):
-        return None
+    if not any(map(holds_real, kinds)):
+        # arrays may be written, or be shown by the result, of which two parts may be one array
+        effects = any(map(holds_array, kinds)) or count_arrays(kind) > 1
+        if transform is not None or not effects:
+            return None
     if transform is not None:
         inner = callee.plain(kinds)
         if inner is not None:

@@ -127,10 +127,16 @@ class Call(Rule):
 
     def is_differentiated(self, gen: Any, let: Let) -> bool:
         """Whether any cotangent goes into the call."""
-        if self.error is not None or not any(gen.is_active(n) for n in self._inputs):
+        if self.error is not None:
             return False
+        if not any(gen.is_active(n) for n in self._inputs):
+            return self.has_several_arrays(gen, let)
         outputs = [n for n in self.results(let) if gen.is_active(n)]
         return bool(outputs) or any(gen.is_active(n) for n in self.written())
+
+    def has_several_arrays(self, gen: Any, let: Let) -> bool:
+        """Whether several arrays of the result carry derivatives later: they may be one."""
+        return sum(self._is_array(n) and gen.is_active(n) for n in self.results(let)) > 1
 
     def pull(self, gen: Any, let: Let) -> None:
         """Write the call of the reverse function."""
@@ -214,7 +220,8 @@ class Call(Rule):
 
     def push(self, gen: Any, let: Let) -> None:
         """Write the call of the function that computes tangents as well."""
-        if self.error is not None or not any(map(gen.is_active, self._inputs)):
+        is_passive = not any(map(gen.is_active, self._inputs))
+        if self.error is not None or (is_passive and not self.has_several_arrays(gen, let)):
             gen.write(f"{let.target} = {show(let.expr)}")
             self.zero_results(gen, let)
             return

@@ -60,7 +60,6 @@ class Cotangents:
         self.suffix = unused_suffix(BAR, self.types)
         self.arrays = arrays
         self.activity = Activity(function, arrays, inputs, outputs)
-        self.inputs = inputs
         self.split = split
         # numbers whose cotangent may be zero where their derivative is infinite
         uncertain = outputs if split or len(outputs) > 1 else ()

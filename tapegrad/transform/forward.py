@@ -20,13 +20,28 @@ DOT = "_dot"
 
 
 class Forward:
-    """Writes the code of one function that computes tangents as well."""
+    """Writes the code of one function that computes tangents as well.
+
+    Parameters
+    ----------
+    program
+        What it belongs to.
+    function
+        The function, lowered.
+    arrays
+        Its arrays.
+    given
+        The names whose tangents are arguments.
+    inputs, outputs
+        The names to differentiate by, and what.
+    """
 
     def __init__(
         self,
         program: Any,
         function: Function,
         arrays: Arrays,
+        given: list[str],
         inputs: list[str],
         outputs: list[str],
     ) -> None:
@@ -35,7 +50,7 @@ class Forward:
         self.types = function.types
         self.suffix = unused_suffix(DOT, self.types)
         self.arrays = arrays
-        self.inputs = inputs
+        self.given = given
         self.activity = Activity(function, arrays, inputs, outputs)
         self.writer = Writer()
         check_known(function, self.activity)
@@ -113,7 +128,7 @@ class Forward:
             rule.push(self, let)
             return
         printer.write_block(self.writer, [let])
-        if not self.is_active(let.target) or let.target in self.inputs:
+        if not self.is_active(let.target) or let.target in self.given:
             return
         if isinstance(rule, (rules.Part, rules.Passive, rules.Unknown)):
             self.set_dot(let, None)  # it has no tangent, but may get one when it is written to

@@ -45,11 +45,16 @@ def holds_real(kind: Any) -> bool:
     return kind is not None and is_real(kind)
 
 
+def count_arrays(kind: Any) -> int:
+    """Return how many arrays a numba type holds, 1 if it is one."""
+    if isinstance(kind, types.BaseTuple):
+        return sum(map(count_arrays, kind))
+    return int(is_array(kind))
+
+
 def holds_array(kind: Any) -> bool:
     """Whether a numba type is or holds an array."""
-    if isinstance(kind, types.BaseTuple):
-        return any(map(holds_array, kind))
-    return is_array(kind)
+    return count_arrays(kind) > 0
 
 
 def is_instance(kind: Any) -> bool:

@@ -67,6 +67,16 @@ class Instance:
         self.writes, self.shared, self.skips = writes, shared, skips
         return found
 
+    def joined_results(self) -> list[str]:
+        """Return the arrays of the result that may show elements of another part of it.
+
+        What a caller writes to one of them is read in the other.
+        """
+        leaves = self.result_leaves()
+        found = [leaves[k] for made, _ in self.shared for k in made if len(made) > 1]
+        kinds = self.function.types
+        return [n for n in map(show, found) if is_real(kinds.get(n, types.none))]
+
     def paths(self) -> dict[str, str]:
         """Return the text of every part of the arguments, by its name."""
         found: dict[str, str] = {}
@@ -272,7 +282,8 @@ def write_tangent(
     kinds = function.types
     changed = [n for n in inputs if is_array(kinds[n]) and instance.arrays.is_stored(n)]
     results = instance.results()
-    gen = Forward(program, function, instance.arrays, inputs, [*results, *changed])
+    varied = [*inputs, *instance.joined_results()]
+    gen = Forward(program, function, instance.arrays, inputs, varied, [*results, *changed])
     writer = gen.writer
     parameters = [*function.params, *(gen.dot(leaf) for leaf in inputs)]
     writer.open(f"def {identifier}({', '.join(parameters)}):")
@@ -436,7 +447,8 @@ def write_split(
     given = [leaf for leaf in inputs if is_array(function.types[leaf])]
     results = instance.results()
     outputs = [*results, *(leaf for leaf in given if arrays.is_stored(leaf))]
-    gen = Reverse(program, function, arrays, inputs, outputs, split=True)
+    varied = [*inputs, *instance.joined_results()]
+    gen = Reverse(program, function, arrays, varied, outputs, split=True)
     ends = [*leaves, *(show(leaf) for leaf in instance.result_leaves())]
     gen.unstable = {arrays.of(n) for n, is_kept in zip(ends, kept, strict=True) if not is_kept}
     returned = [n for n in results if is_array(function.types[n]) and gen.is_active(n)]

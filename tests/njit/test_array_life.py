@@ -68,6 +68,18 @@ def twice(x):
 
 
 @tg.njit
+def ones_twice(n):
+    y = np.ones(n)
+    return y, y
+
+
+@tg.njit
+def two_and_a_view(n, x):
+    y = np.ones(n)
+    return Parts(y, y[1:]), np.zeros(n)
+
+
+@tg.njit
 def with_view(x):
     a = np.zeros(x.size)
     b = a[::2]
@@ -149,6 +161,24 @@ def one_array_twice(x):
     a, b = twice(x)
     a[0] = x[1]
     return (a * b).sum() + a[0] * b[1]
+
+
+@case(A, hvp=True)
+def one_array_without_derivatives_twice(x):
+    a, b = ones_twice(4)
+    a[0] = x[1]
+    for i in range(1, 4):
+        b[i] *= a[i - 1] * x[i]
+    return (a * b).sum() + a[0] * b[1]
+
+
+@case(A, hvp=True)
+def views_without_derivatives(x):
+    p, c = two_and_a_view(4, 0.3)
+    p.whole[2] = x[0]
+    c[1] = p.tail[1] * x[2]
+    p.tail[0] *= c[1]
+    return (p.whole[1:] * p.tail).sum() * x[1] + c.sum()
 
 
 @case(A, hvp=True)

@@ -8,7 +8,7 @@ import pytest
 from check import module
 
 import tapegrad as tg
-from tapegrad.transform import analysis, keeping, loops, reverse, shadows, store
+from tapegrad.transform import analysis, calls, keeping, loops, program, reverse, shadows, store
 from tapegrad.transform.errors import InternalError
 from tapegrad.transform.ir import Store
 
@@ -106,6 +106,16 @@ PROGRAMS = {
         "    g(x, y)\n"
         "    return (y * z * y).sum()\n"
     ),
+    "one array comes twice": (
+        "def g(n):\n"
+        "    y = np.ones(n)\n"
+        "    return y, y\n"
+        "@tg.njit\n"
+        "def f(x):\n"
+        "    y, z = g(3)\n"
+        "    y[0] = x[0]\n"
+        "    return (y * z * x[1]).sum()\n"
+    ),
 }
 
 
@@ -199,6 +209,14 @@ DEFECTS = {
         lambda self, writer, block: plain_statements(
             self, writer, [s for s in block if not isinstance(s, Store)]
         ),
+    ),
+    "arrays of one call are different": (
+        *(program.Instance, "joined_results"),
+        lambda self: [],
+    ),
+    "what a call without derivatives returns is new": (
+        *(calls.Call, "has_several_arrays"),
+        lambda self, gen, let: False,
     ),
     "operands get nothing": (Reverse, "pull", changed(Reverse.pull, lambda lines: lines[:-1])),
 }

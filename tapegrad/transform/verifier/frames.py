@@ -70,10 +70,6 @@ class Choices:
         """Return whether an array that may show an argument, or be a new one, shows it."""
         return self.walk == 0 if self.is_first else self.draw.random() < 0.5
 
-    def is_view(self) -> bool:
-        """Return whether an array that may show an argument, or be a new one, shows it."""
-        return self.walk == 0 if self.is_first else self.draw.random() < 0.5
-
     def last(self, limit: int) -> int:
         """Return the turn in which a loop is left, if it can be."""
         return limit if self.is_first else self.draw.randint(0, limit)

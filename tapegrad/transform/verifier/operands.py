@@ -24,8 +24,12 @@ FLAT = frozenset(
 _FLAT_NAMES = re.compile(r"(int|bool|len|range|round|isinstance|str|\w*stop_gradient)$")
 # the arguments by which functions have a derivative, where these are not all of them
 _SMOOTH = {
-    **{"copysign": (0,), "ldexp": (0,), "where": (1, 2), "arange": (0, 2)},
-    **{"full": (1,), "full_like": (1,)},
+    "copysign": (0,),
+    "ldexp": (0,),
+    "where": (1, 2),
+    "arange": (0, 2),
+    "full": (1,),
+    "full_like": (1,),
 }
 _SUMS = {"add": 1, "subtract": -1}
 

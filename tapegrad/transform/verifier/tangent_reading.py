@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 
-from tapegrad.transform.verifier.code import called, module_call, names_in
+from tapegrad.transform.verifier.code import called, leaves, module_call, names_in
 from tapegrad.transform.verifier.events import (
     Event,
     ExpectedTangents,
@@ -21,7 +21,15 @@ from tapegrad.transform.verifier.linear import ZERO, Map, negative, product, tot
 from tapegrad.transform.verifier.memory import FRESH_METHODS, shape_only
 from tapegrad.transform.verifier.sources import Helper, Source, Sources
 
-_JOINED = ("concatenate", "stack", "hstack", "vstack", "dstack", "column_stack")
+# functions of which zeros make zeros, with the arguments that do
+_LINEAR: dict[str, Callable[[list[ast.expr]], list[ast.expr]]] = {
+    **dict.fromkeys(
+        ("concatenate", "stack", "hstack", "vstack", "dstack", "column_stack"),
+        lambda args: leaves(args[0]),
+    ),
+    **dict.fromkeys(("copy", "ascontiguousarray", "atleast_1d", "repeat"), lambda args: args[:1]),
+    "where": lambda args: args[1:],
+}
 _ZEROS = ("zeros", "zeros_like")
 _NUMBERS = ("float32", "float64", "complex64", "complex128", "complex", "float")
 
@@ -91,9 +99,9 @@ class TangentReading(Sources):
             module = module_call(node)
             if module is not None and module[0] == "np" and module[1] in _ZEROS:
                 return True
-            if module is not None and module[0] == "np" and module[1] in _JOINED:
-                parts = node.args[0]
-                return isinstance(parts, ast.Tuple) and all(map(self.is_zero, parts.elts))
+            if module is not None and module[0] == "np" and module[1] in _LINEAR:
+                given = _LINEAR[module[1]](node.args)
+                return bool(given) and all(map(self.is_zero, given))
             if isinstance(node.func, ast.Attribute) and node.func.attr in FRESH_METHODS:
                 return self.is_zero(node.func.value)
             name = called(node) or (module or ("", ""))[1]

@@ -10,6 +10,7 @@ from tapegrad.transform.verifier.code import Code, functions_of
 from tapegrad.transform.verifier.cotangents import FORWARD
 from tapegrad.transform.verifier.definedness import Definedness
 from tapegrad.transform.verifier.primal import check_primal
+from tapegrad.transform.verifier.returned import check_returned
 from tapegrad.transform.verifier.summaries import summaries_of
 from tapegrad.transform.verifier.tangents import verify_tangents
 from tapegrad.transform.verifier.values import verify_values
@@ -83,5 +84,6 @@ def _check(codes: list[Code], functions: Iterable[str]) -> None:
     for code in codes:
         Definedness(code, known).run()
     summaries = summaries_of(codes)
+    check_returned(codes, summaries)
     verify_values(codes, summaries)
     verify_tangents(codes, summaries)
