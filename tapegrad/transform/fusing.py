@@ -65,13 +65,8 @@ def is_sum(loop: Loop, entry: Carried) -> bool:
     a partial sum has to make another one.
     """
     sums = {entry.phi}
-    changed = True
-    while changed:
-        before = len(sums)
-        for statement in walk(loop.body):
-            if not _extends(statement, sums):
-                return False
-        changed = len(sums) != before
+    if not _only_adds(loop.body, sums):
+        return False
     if isinstance(loop.exit, ast.Name) and loop.exit.id in sums:
         return False
     others = [c for c in loop.carried if c is not entry]
@@ -80,6 +75,22 @@ def is_sum(loop: Loop, entry: Carried) -> bool:
     if any(n in sums for statement in walk(loop.test) for n in reads(statement)):
         return False
     return isinstance(entry.next, ast.Name) and entry.next.id in sums
+
+
+def _only_adds(block: Block, sums: set[str]) -> bool:
+    """Enter the sums that a block makes; whether it uses sums for nothing else."""
+    for statement in block:
+        if isinstance(statement, If):
+            blocks = (statement.then, statement.orelse)
+        elif isinstance(statement, Loop):
+            if not _extends(statement, sums):  # what goes round it is known before its blocks
+                return False
+            blocks = (statement.test, statement.body)
+        else:
+            blocks = ()
+        if not all(_only_adds(inner, sums) for inner in blocks) or not _extends(statement, sums):
+            return False
+    return True
 
 
 def _extends(statement: Any, sums: set[str]) -> bool:
@@ -106,7 +117,7 @@ def _extends(statement: Any, sums: set[str]) -> bool:
             sides = [isinstance(v, ast.Name) and v.id in sums for v in (phi.then, phi.orelse)]
             if any(sides):
                 if not all(sides):
-                    return _undecided(statement, phi, sums)
+                    return False
                 sums.add(phi.target)
         return True
     if isinstance(statement, Loop):
@@ -121,15 +132,3 @@ def _extends(statement: Any, sums: set[str]) -> bool:
         plain |= {e.next.id for e in statement.carried if e.out in sums}
         return all(n in plain for n in used)
     return False
-
-
-def _undecided(statement: If, phi: Any, sums: set[str]) -> bool:
-    """Whether the other side of a branch may still turn out to be a sum."""
-    for block, value in ((statement.then, phi.then), (statement.orelse, phi.orelse)):
-        made = {n for inner in walk(block) for n in defined(inner)}
-        if isinstance(value, ast.Name) and value.id not in sums and value.id not in made:
-            return False
-        if not isinstance(value, ast.Name):
-            return False
-    # both sides are names; the one that is not known yet is made in its block
-    return True

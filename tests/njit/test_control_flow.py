@@ -195,6 +195,32 @@ def over_arrays(a):
     return s
 
 
+@case(A, 0.37, argnums=(0, 1))
+@case(A, -0.23, argnums=(0, 1))
+def sum_of_itself_in_one_branch(a, x):
+    s = 0.4
+    for v in a:
+        s += v * (a[0] if x > -0.1 else s)
+    for v in a:
+        w = a[1] * v if v > x else s
+        s -= w * x
+    return s
+
+
+@case(A, 0.37, argnums=(0, 1))
+def sums_in_branches_and_loops(a, x):
+    s, t = 0.4, 0.0
+    for v in a:
+        if v > x:
+            for k in range(3):
+                u = s + v * k
+                t = t + u if k == 1 else t
+            s += x * v
+        else:
+            s -= v
+    return s + t
+
+
 @case(M)
 def over_rows(a):
     s = 0.0

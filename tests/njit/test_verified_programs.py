@@ -207,6 +207,23 @@ def result_of_a_call_that_is_not_used(a):
 
 
 @tg.njit
+def chosen_or_itself(x, b):
+    c = np.zeros(3)
+    if b[2] > 0.1:
+        return 1.5, b[np.array([1, 0, 0])]
+    return x * np.prod(c), b
+
+
+@case(A)
+def chosen_result_of_a_call_that_is_not_used(a):
+    s = 0.0
+    for v in a:
+        s += v * chosen_or_itself(v, a)[0]
+        chosen_or_itself(1.0, a)
+    return s + np.sum(a)
+
+
+@tg.njit
 def clipped_or_itself(x, b):
     if x <= 0.1:
         b = np.where(b > 0.15, b, 0.7)
@@ -249,6 +266,13 @@ def tuple_with_a_passive_array_that_is_written(x, a):
     written_part(0.7, State(x, np.cos(a)))
     u, b = written_part(0.4, State(x, np.ones(4)))
     return u * np.sum(b) + a[1]
+
+
+@case(A, hvp=True)
+def zeros_of_zeros(a):
+    kept = np.where(a > 0.25, np.floor(a), np.copy(np.sign(a)))
+    kept[0] += a[1]
+    return np.sum(kept * a)
 
 
 @pytest.mark.parametrize("name", case)

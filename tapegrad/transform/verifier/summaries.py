@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tapegrad.transform.verifier.code import Code, called, leaves, module_call, names_in, paired
 from tapegrad.transform.verifier.cotangents import Cotangents
-from tapegrad.transform.verifier.memory import Memory, added_to, results_of
+from tapegrad.transform.verifier.memory import Memory, added_to, results_of, shape_only
 
 
 @dataclass
@@ -91,9 +91,10 @@ def _reads(statement: ast.stmt, memory: Memory, summaries: dict[str, Summary]) -
 
     def read(node: ast.expr) -> list[str]:
         module = module_call(node) if isinstance(node, ast.Call) else None
-        if module is not None and module[1] in ("zeros_like", "push_array", "shape"):
+        if module is not None and module[1] == "push_array":
             return []
-        return [n.id for n in names_in(node) if n.id in bars]
+        free = shape_only(node)
+        return [n.id for n in names_in(node) if n.id in bars and id(n) not in free]
 
     if isinstance(statement, ast.AugAssign):
         adds = isinstance(statement.op, (ast.Add, ast.Sub))
