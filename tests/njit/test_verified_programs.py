@@ -268,6 +268,20 @@ def tuple_with_a_passive_array_that_is_written(x, a):
     return u * np.sum(b) + a[1]
 
 
+@tg.njit
+def with_another_least(b):
+    w = b.copy()
+    w[np.argmin(w)] += 0.5 * np.cos(0.5 * b.sum())
+    return w
+
+
+@case(A, 0.4 * A[::-1], hvp=True)
+def result_that_is_overwritten(a, b):
+    c = with_another_least(np.concatenate((b[:2], a[1:2])))
+    c[:] = with_another_least(0.5 * b)
+    return 0.7 * np.sum(c) + a[1] * a[0]
+
+
 @case(A, hvp=True)
 def zeros_of_zeros(a):
     kept = np.where(a > 0.25, np.floor(a), np.copy(np.sign(a)))

@@ -167,6 +167,22 @@ class Pushed:
             return False
         return base in self.own or self.is_part(base)
 
+    def is_kept(self, place: int) -> bool:
+        """Whether one of the tangents of the result may be kept on a tape as well."""
+        _, dots = self.results()
+        dot = dots[place]
+        if not isinstance(dot, ast.Name):
+            return False
+        calls = [s.value for s in self.code.statements if isinstance(s, ast.Assign)]
+        given = [
+            n.id
+            for call in calls
+            if isinstance(call, ast.Call)
+            if called(call) or module_call(call) == ("runtime", "push_tangent")
+            for n in names_in(call)
+        ]
+        return any(self.memory.of(n) == self.memory.of(dot.id) for n in given)
+
     def results(self) -> tuple[ast.expr, list[ast.expr]]:
         """Return what it returns: the value, and the tangents of its real parts."""
         end = self.code.body[-1]

@@ -87,7 +87,8 @@ class TangentCalls(TangentStores):
             self.set_value(leaf.id, self.made(leaf.id, event) if view is None else view[0])
         made: list[tuple[str, Map]] = []
         event.silent = set(range(len(event.results)))
-        for leaf in leaves(target.elts[1]):
+        is_forward = bool(FORWARD.search(TANGENT.sub("", function)))
+        for place, leaf in enumerate(leaves(target.elts[1])):
             assert isinstance(leaf, ast.Name)
             stem = self.stem(leaf.id)
             view = shown.get(stem)
@@ -100,10 +101,10 @@ class TangentCalls(TangentStores):
             else:
                 event.silent.remove(value.place)
                 made.append((leaf.id, self.passed(event, value.place, given, node)))
+                if is_forward and (other is None or other.is_kept(place)):
+                    self.kept.add(leaf.id)
         if summary is not None:
             self.change(node, event, summary, own, given)
-        if FORWARD.search(TANGENT.sub("", function)):
-            self.kept.update(name for name, _ in made)
         for name, found in made:
             self.take(name, found, node)
 

@@ -64,8 +64,8 @@ class Recorder:
         return result
 
     def integer(self, value):
-        if is_real(value) and abs(value - round(value)) < MARGIN:
-            raise Unsmooth("near a branch")
+        if is_real(value) and not (np.isfinite(value) and abs(value - round(value)) >= MARGIN):
+            raise Unsmooth("near a branch, or no integer")
         return self.decide(int(value))
 
     def absolute(self, value):
