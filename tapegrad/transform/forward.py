@@ -130,10 +130,16 @@ class Forward:
         printer.write_block(self.writer, [let])
         if not self.is_active(let.target) or let.target in self.given:
             return
-        if isinstance(rule, (rules.Part, rules.Passive, rules.Unknown)):
+        if isinstance(rule, (rules.Part, rules.Passive, rules.Unknown)) or self.is_constant(let):
             self.set_dot(let, None)  # it has no tangent, but may get one when it is written to
         else:
             rule.push(self, let)
+
+    def is_constant(self, let: Let) -> bool:
+        """Whether a new array has no tangent but for what is written to it later."""
+        inputs = let.rule.inputs()
+        is_new = let.leaves is None and let.rule.base is None and bool(inputs)
+        return is_new and not any(map(self.is_active, inputs))
 
     def store(self, store: Store) -> None:
         printer.write_store(self.writer, store)
