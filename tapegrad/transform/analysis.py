@@ -17,6 +17,7 @@ from tapegrad.transform import rules
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.ir import (
     Block,
+    Effect,
     Function,
     If,
     Let,
@@ -28,7 +29,7 @@ from tapegrad.transform.ir import (
     reads,
     walk,
 )
-from tapegrad.transform.kinds import holds_complex, is_array, is_real
+from tapegrad.transform.kinds import holds_complex, is_array, is_container, is_real, may_share
 
 
 @dataclass
@@ -78,9 +79,13 @@ class Arrays:
             groups = [[p.target, p.then, p.orelse] for p in statement.phis]
         elif isinstance(statement, Loop):
             groups = [[c.phi, c.init, c.next, c.out] for c in statement.carried]
+        elif isinstance(statement, Effect):
+            groups = [names_in(statement.statement)]
+        elif isinstance(statement, Store) and not is_real(self.types.get(statement.array)):
+            groups = [[statement.array, statement.value]]
         for group in groups:
             names = [a.id if isinstance(a, ast.Name) else a for a in group]
-            self.unite([n for n in names if isinstance(n, str) and is_array(self.types.get(n))])
+            self.unite([n for n in names if isinstance(n, str) and may_share(self.types.get(n))])
 
     def _joined_by(self, let: Let) -> list[list[Any]]:
         """Return the groups of names that an operation makes show the same elements."""
@@ -89,7 +94,8 @@ class Arrays:
             return rule.shared(let)
         if rule.base is not None:
             return [[let.target, rule.base]]
-        if rule.fresh or (type(rule) is rules.Passive and is_new(let)):
+        is_known_new = rule.fresh or (type(rule) is rules.Passive and is_new(let))
+        if is_known_new and not any(is_container(self.types.get(n)) for n in defined(let)):
             return []
         numbers = (types.Number, types.Boolean)
         if all(isinstance(self.types.get(n), numbers) for n in defined(let)):
@@ -179,16 +185,20 @@ class Activity:
         return self.node(name) in self.varied
 
     def node(self, name: str) -> str:
-        return self.arrays.of(name) if is_array(self.types.get(name)) else name
+        return self.arrays.of(name) if may_share(self.types.get(name)) else name
 
     def _edge(self, source: Any, target: str) -> None:
         if isinstance(source, ast.Name):
             source = source.id
-        if isinstance(source, str) and is_real(self.types.get(source, types.none)):
-            if is_real(self.types.get(target, types.none)):
-                one, two = self.node(source), self.node(target)
-                self.forward.setdefault(one, set()).add(two)
-                self.backward.setdefault(two, set()).add(one)
+        if isinstance(source, str) and self._carries(source) and self._carries(target):
+            one, two = self.node(source), self.node(target)
+            self.forward.setdefault(one, set()).add(two)
+            self.backward.setdefault(two, set()).add(one)
+
+    def _carries(self, name: str) -> bool:
+        """Whether values of a name have derivatives, or hold arrays that may have some."""
+        kind = self.types.get(name, types.none)
+        return is_real(kind) or is_container(kind)
 
     def _edges(self, statement: Any) -> None:
         if isinstance(statement, Let):
@@ -406,4 +416,14 @@ def check_known(function: Function, activity: Activity) -> None:
                 "a rule (tg.njit, defvjp and defjvp), or pass it through tg.stop_gradient",
                 function.source,
                 statement.line,
+            )
+    arrays = activity.arrays
+    for identifier, kind in function.types.items():
+        if is_container(kind) and activity.is_varied(identifier) and arrays.is_stored(identifier):
+            raise TransformError(
+                "cannot differentiate what is written into an array that a list, a dict, a record "
+                "or an instance of a class holds; pass the array as an argument, or use one array "
+                "with an axis more",
+                function.source,
+                arrays.store_line(function.body, identifier),
             )

@@ -21,7 +21,7 @@ from tapegrad.transform.ir import (
     reads,
     walk,
 )
-from tapegrad.transform.kinds import count_arrays, holds_array, holds_real
+from tapegrad.transform.kinds import count_arrays, holds_array, holds_real, may_share
 from tapegrad.transform.ruled_calls import ForwardRuled, Ruled
 from tapegrad.transform.rules import Passive, Rule, Unknown, real_names
 from tapegrad.transform.stand_ins import has_stand_in, stand_in
@@ -58,7 +58,7 @@ def find(lowering: Any, callee: Any, expr: ast.Call, kind: Any) -> Rule | None:
     kinds = _kinds(lowering, values)
     if not any(map(holds_real, kinds)):
         # arrays may be written, or be shown by the result, of which two parts may be one array
-        effects = any(map(holds_array, kinds)) or count_arrays(kind) > 1
+        effects = any(map(may_share, kinds)) or count_arrays(kind) > 1
         if transform is not None or not effects:
             return None
     if transform is not None:

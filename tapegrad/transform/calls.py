@@ -18,7 +18,7 @@ from tapegrad.transform.ir import (
     leaves_of,
     name,
 )
-from tapegrad.transform.kinds import is_array, is_real
+from tapegrad.transform.kinds import is_array, is_real, may_share
 from tapegrad.transform.printer import show
 from tapegrad.transform.rules import Rule, real_names
 
@@ -61,7 +61,7 @@ class Call(Rule):
     def written(self) -> list[str]:
         """Return the arrays that the callee writes."""
         if self.error is not None:
-            return self.arrays()
+            return [leaf.id for leaf in self.leaves() if self._shares(leaf)]
         leaves = self.leaves()
         found = [leaves[position] for position in self.instance.writes]
         return [leaf.id for leaf in found if isinstance(leaf, ast.Name)]
@@ -71,19 +71,25 @@ class Call(Rule):
         return [leaf.id for leaf in self.leaves() if self._is_array(leaf)]
 
     def _is_array(self, leaf: Any) -> bool:
+        return is_array(self._kind(leaf))
+
+    def _shares(self, leaf: Any) -> bool:
+        """Whether an argument or result is an array, or holds arrays."""
+        return may_share(self._kind(leaf))
+
+    def _kind(self, leaf: Any) -> Any:
         identifier = leaf.id if isinstance(leaf, ast.Name) else leaf
-        return isinstance(identifier, str) and isinstance(self.types.get(identifier), types.Array)
+        return self.types.get(identifier) if isinstance(identifier, str) else None
 
     def shared(self, let: Let) -> list[list[str]]:
         """Return the groups of arguments and results that may show the same elements."""
-        results = [n for n in self.results(let) if self._is_array(n)]
         if self.error is not None:
-            return [[*results, *self.arrays()]]
+            return [list(filter(self._shares, [*self.results(let), *self.written()]))]
         leaves = self.leaves()
         found = []
         for made, given in self.instance.shared:
             group = [self.results(let)[k] for k in made]
-            group += [leaves[k].id for k in given if self._is_array(leaves[k])]
+            group += [leaves[k].id for k in given if self._shares(leaves[k])]
             found.append(group)
         return found
 

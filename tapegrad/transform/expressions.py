@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.transform.constants import is_plain_tuple, plain
 from tapegrad.transform.inner_functions import Inlined
 from tapegrad.transform.ir import Block, If, Let, Phi, constant, name, unused
 from tapegrad.transform.source import MISSING, Source
@@ -88,6 +89,7 @@ class Expressions:
         self.taken |= RESERVED
         self.local: set[str] = set()
         self.statics: dict[str, Any] = {}
+        self.iterated: dict[str, ast.expr] = {}  # what loops go over by positions, by its name
         self.block: Block = []
         self.line = tree.lineno
 
@@ -441,27 +443,6 @@ def same(one: ast.expr | None, two: ast.expr | None) -> bool:
     if isinstance(one, ast.Constant) and isinstance(two, ast.Constant):
         return type(one.value) is type(two.value) and repr(one.value) == repr(two.value)
     return False
-
-
-def plain(value: Any) -> Any:
-    """Return a value as one that stands in the text of a function, or MISSING."""
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, (int, float, str)):
-        value = value.value if isinstance(value, enum.Enum) else value
-        return next(kind(value) for kind in (int, float, str) if isinstance(value, kind))
-    if isinstance(value, (np.float32, np.float16)):
-        return MISSING
-    if isinstance(value, (np.integer, np.floating, np.bool_)):
-        return value.item()
-    return MISSING
-
-
-def is_plain_tuple(value: Any) -> bool:
-    """Whether a value is a tuple of what stands in the text of a function."""
-    if not isinstance(value, tuple) or hasattr(value, "_fields"):
-        return False
-    return all(is_plain_tuple(item) or plain(item) is not MISSING for item in value)
 
 
 def positional(

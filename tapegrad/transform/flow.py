@@ -16,6 +16,12 @@ from tapegrad.transform.jumps import Structurer
 from tapegrad.transform.lists import Lists
 from tapegrad.transform.liveness import assigned, live, used
 
+NO_SEQUENCE = (
+    "cannot differentiate a loop over a dict, a set or an iterator; loop over an array or a tuple "
+    "of the keys"
+)
+_OF_DICTS = ("items", "keys", "values")
+
 
 class Flow(Lists):
     """Appends statements that choose and repeat."""
@@ -306,6 +312,8 @@ class Flow(Lists):
                     "range",
                     node,
                 )
+            if isinstance(node.func, ast.Attribute) and node.func.attr in _OF_DICTS:
+                raise self.source.refuse(NO_SEQUENCE, node)
         base = self.expression(node, env)
         if isinstance(base, Items):
             over.append(base)
@@ -313,5 +321,7 @@ class Flow(Lists):
             return env[length_of(base)], lambda i: self.let(
                 ast.Subscript(array, i, ast.Load()), "t"
             )
+        if isinstance(base, ast.Name):
+            self.iterated.setdefault(base.id, node)
         length = self.let(ast.Call(self.builtin("len"), [base], []), "t")
         return length, lambda i: self.let(ast.Subscript(base, i, ast.Load()), "t")

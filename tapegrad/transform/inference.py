@@ -6,6 +6,7 @@ import ast
 import itertools
 import linecache
 import re
+import warnings
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from numba.core.untyped_passes import InlineClosureLikes
 from numba.extending import intrinsic, models, register_model
 
 from tapegrad.transform.errors import TransformError
+from tapegrad.transform.flow import NO_SEQUENCE
 from tapegrad.transform.ir import Function
 from tapegrad.transform.printer import UNDEFINED, print_function
 
@@ -148,6 +150,9 @@ class _Outside(ast.NodeTransformer):
         return ast.copy_location(ast.Name(found, ast.Load()), node)
 
 
+_NO_POSITIONS = re.compile(r"getitem\((set\(|DictType\[)")
+
+
 def infer(function: Function, arguments: tuple[Any, ...]) -> tuple[dict[str, Any], Any]:
     """Return the numba type of every name, and that of the result.
 
@@ -172,17 +177,22 @@ def infer(function: Function, arguments: tuple[Any, ...]) -> tuple[dict[str, Any
     try:
         target.typing_context.refresh()
         target.target_context.refresh()
-        typemap, result = compiler.compile_extra(
-            target.typing_context,
-            target.target_context,
-            namespace[f"{function.name}_normal"],
-            arguments,
-            None,
-            flags,
-            {},
-            pipeline_class=_TypesOnly,
-        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", errors.NumbaTypeSafetyWarning)  # of the normal form
+            typemap, result = compiler.compile_extra(
+                target.typing_context,
+                target.target_context,
+                namespace[f"{function.name}_normal"],
+                arguments,
+                None,
+                flags,
+                {},
+                pipeline_class=_TypesOnly,
+            )
     except errors.TypingError as error:
+        if _NO_POSITIONS.search(str(error)):  # loops go over positions
+            line = function.source.tree.lineno
+            raise TransformError(NO_SEQUENCE, function.source, line) from None
         shown = ", ".join(map(str, arguments))
         raise TransformError(
             f"numba finds no types for {function.name}({shown}) in the form in which it is "

@@ -67,3 +67,22 @@ def holds_instance(kind: Any) -> bool:
     if isinstance(kind, types.BaseTuple):
         return any(map(holds_instance, kind))
     return is_instance(kind)
+
+
+def is_container(kind: Any) -> bool:
+    """Whether values of a numba type hold arrays that are not followed any further.
+
+    Arrays in plain tuples are: these are taken apart.
+    """
+    if isinstance(kind, types.BaseTuple):
+        return any(map(is_container, kind))
+    if isinstance(kind, (types.List, types.ListType)):
+        return may_share(kind.dtype)
+    if isinstance(kind, types.DictType):
+        return may_share(kind.value_type)
+    return is_instance(kind) or isinstance(kind.dtype if is_array(kind) else kind, types.Record)
+
+
+def may_share(kind: Any) -> bool:
+    """Whether two values of a numba type may show the same elements."""
+    return kind is not None and (holds_array(kind) or is_container(kind))

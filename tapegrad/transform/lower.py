@@ -9,15 +9,13 @@ from __future__ import annotations
 import ast
 import builtins
 import copy
-import ctypes
 from typing import Any
 
 import numba
-import numpy as np
 from numba.core import types
-from numba.core.registry import cpu_target
 
 from tapegrad.transform import operations, rules
+from tapegrad.transform.constants import is_followed, parts_of_constant, type_of_constant
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.ir import (
     Atom,
@@ -43,7 +41,6 @@ from tapegrad.transform.kinds import holds_real, is_array, is_complex, is_real
 from tapegrad.transform.same_values import INPLACE_CALLS, SameValues
 from tapegrad.transform.stand_ins import has_stand_in
 
-_POINTERS = (ctypes._CFuncPtr,)
 WHOLE = ast.Slice(None, None, None)
 
 
@@ -77,10 +74,10 @@ class Lowering:
             self.statics[found] = value
             if found != text:
                 self.parts[text] = name(found)
-            if isinstance(value, (np.ndarray, *_POINTERS)) or hasattr(value, "py_func"):
-                self.types[found] = numba.typeof(value)
-            elif has_stand_in(value):
-                self.types[found] = cpu_target.typing_context.resolve_value_type(value)
+            if is_followed(value) or has_stand_in(value):
+                self.types[found] = type_of_constant(self, found)
+            elif isinstance(value, tuple) and holds_real(kind := type_of_constant(self, found)):
+                self.parts[text] = parts_of_constant(self, name(found), value, kind)
         self.same.find(function.body)
         for param in function.params:
             kind = self.types.get(f"arg.{param}", self.types[param])
@@ -133,7 +130,10 @@ class Lowering:
             return value.type
         if isinstance(value, ast.Constant):
             return types.unliteral(numba.typeof(value.value))
-        return self.types.get(value.id, types.none)
+        if not isinstance(value, ast.Name):
+            return types.none  # a list, for example
+        found = self.types.get(value.id)
+        return type_of_constant(self, value.id) if found is None else found
 
     def fresh(self, stem: str) -> str:
         found = unused(stem, self.taken)

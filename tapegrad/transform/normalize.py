@@ -10,7 +10,7 @@ from typing import Any
 from numba.core import types
 
 from tapegrad.transform.expressions import NEVER, RESERVED, Env, is_made
-from tapegrad.transform.flow import Flow
+from tapegrad.transform.flow import NO_SEQUENCE, Flow
 from tapegrad.transform.inner_functions import inline
 from tapegrad.transform.ir import Effect, Function, constant, name
 from tapegrad.transform.items import Items
@@ -50,6 +50,9 @@ def normalize(
     first = _Normalizer(source, {})
     function = first.function()
     kinds = infer(function)
+    for identifier, node in first.iterated.items():
+        if isinstance(kinds.get(identifier), (types.DictType, types.Set, types.IteratorType)):
+            raise source.refuse(NO_SEQUENCE, node)
     floats = {}
     for site, target in enumerate(first.sites):
         kind = kinds.get(target)

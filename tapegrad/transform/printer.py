@@ -58,18 +58,23 @@ def show(node: ast.expr | ast.stmt | None) -> str:
     """Return the text of an expression."""
     if isinstance(node, ast.Constant) and isinstance(node.value, float):
         return show_number(node.value)
-    return ast.unparse(_Signs().visit(copy.deepcopy(node))) if node is not None else "None"
+    return ast.unparse(_Numbers().visit(copy.deepcopy(node))) if node is not None else "None"
 
 
-class _Signs(ast.NodeTransformer):
-    """Makes the sign of a negative constant an operation, which prints with its parentheses."""
+class _Numbers(ast.NodeTransformer):
+    """Makes the sign of a negative constant an operation, which prints with its parentheses.
+
+    What is not finite gets its name.
+    """
 
     def visit_Constant(self, node: ast.Constant) -> ast.expr:
         if isinstance(node.value, (int, float)) and not isinstance(node.value, bool):
             if node.value != node.value:
                 return ast.Name("np.nan", ast.Load())
             if math.copysign(1.0, node.value) < 0:
-                return ast.UnaryOp(ast.USub(), ast.Constant(-node.value))
+                return ast.UnaryOp(ast.USub(), self.visit_Constant(ast.Constant(-node.value)))
+            if math.isinf(node.value):
+                return ast.Name("np.inf", ast.Load())
         return node
 
 

@@ -16,7 +16,7 @@ from tapegrad.transform.expressions import RESERVED
 from tapegrad.transform.forward import Forward
 from tapegrad.transform.inference import infer
 from tapegrad.transform.ir import Function, Let, Structure, leaves_of, name, unused, walk
-from tapegrad.transform.kinds import holds_instance, is_array, is_real, zero_text
+from tapegrad.transform.kinds import holds_instance, is_array, is_real, may_share, zero_text
 from tapegrad.transform.lower import Lowering
 from tapegrad.transform.normalize import normalize
 from tapegrad.transform.printer import Writer, print_function, show, show_result
@@ -52,12 +52,14 @@ class Instance:
         self.arrays = arrays = Arrays(self.function)
         leaves = self.leaves()
         kinds = self.function.types
-        writes = {k for k, n in enumerate(leaves) if is_array(kinds.get(n)) and arrays.is_stored(n)}
+        writes = {
+            k for k, n in enumerate(leaves) if may_share(kinds.get(n)) and arrays.is_stored(n)
+        }
         results = [leaf.id if isinstance(leaf, ast.Name) else "" for leaf in self.result_leaves()]
         groups: dict[str, tuple[list[int], list[int]]] = {}
         for names, side in ((results, 0), (leaves, 1)):
             for position, identifier in enumerate(names):
-                if is_array(self.function.types.get(identifier)):
+                if may_share(self.function.types.get(identifier)):
                     group = groups.setdefault(arrays.of(identifier), ([], []))
                     group[side].append(position)
         shared = [g for g in groups.values() if g[0] and len(g[0]) + len(g[1]) > 1]
@@ -160,7 +162,7 @@ class Program:
             pass
         for instance in known:
             check_overlaps(instance)
-        while any(map(self._find_disturbed, known)):
+        while any(map(self._find_disturbed, reversed(known))):  # callees first
             pass
 
     def _find_disturbed(self, instance: Instance) -> bool:

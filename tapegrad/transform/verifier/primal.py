@@ -106,22 +106,17 @@ def _is_call(statement: ast.Assign, wanted: ast.Assign) -> bool:
     first = target.elts[0] if isinstance(target, ast.Tuple) else target
     if ast.unparse(first) != ast.unparse(wanted.targets[0]):
         return False
-    given = list(map(_text, one.args))
+    given = list(map(ast.unparse, one.args))
     if isinstance(two, ast.Attribute):
-        return given[:1] == [_text(two.value)]
+        return given[:1] == [ast.unparse(two.value)]
     if not isinstance(two, ast.Call):
         return False
-    if isinstance(two.func, ast.Attribute) and given[:1] == [_text(two.func.value)]:
+    if isinstance(two.func, ast.Attribute) and given[:1] == [ast.unparse(two.func.value)]:
         given = given[1:]
-    expected = list(map(_text, two.args))
-    named = [_text(k.value) for k in two.keywords]
+    expected = list(map(ast.unparse, two.args))
+    named = [ast.unparse(k.value) for k in two.keywords]
     rest = given[len(expected) :]
     return given[: len(expected)] == expected and all(text in rest for text in named)
-
-
-def _text(node: ast.expr) -> str:
-    """Return the text of an argument; infinity is written in two ways."""
-    return ast.unparse(node).replace("np.inf", "1e309")
 
 
 def is_pushed(target: ast.expr, value: ast.expr) -> bool:
