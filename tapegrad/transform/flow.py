@@ -232,6 +232,7 @@ class Flow(Lists):
         for identifier, value in env.items():
             if isinstance(value, Items):
                 hidden = self.behind(env, {identifier})
+                hidden &= env.keys()  # of a list that is not used any more nothing is known
                 if any(v not in phis and not same(inner.get(v), env[v]) for v in hidden):
                     wrong.add(identifier)
         if wrong:

@@ -150,7 +150,8 @@ class _Outside(ast.NodeTransformer):
         return ast.copy_location(ast.Name(found, ast.Load()), node)
 
 
-_NO_POSITIONS = re.compile(r"getitem\((set\(|DictType\[)")
+# what numba says where a loop goes over the positions of a set or a dict, whose keys are names
+_NO_POSITIONS = re.compile(r"getitem\((set\(|DictType\[)|Cannot cast int64 to unicode_type")
 
 
 def infer(function: Function, arguments: tuple[Any, ...]) -> tuple[dict[str, Any], Any]:
@@ -190,7 +191,7 @@ def infer(function: Function, arguments: tuple[Any, ...]) -> tuple[dict[str, Any
                 pipeline_class=_TypesOnly,
             )
     except errors.TypingError as error:
-        if _NO_POSITIONS.search(str(error)):  # loops go over positions
+        if _NO_POSITIONS.search(str(error)):
             line = function.source.tree.lineno
             raise TransformError(NO_SEQUENCE, function.source, line) from None
         shown = ", ".join(map(str, arguments))

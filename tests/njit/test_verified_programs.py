@@ -282,6 +282,20 @@ def result_that_is_overwritten(a, b):
     return 0.7 * np.sum(c) + a[1] * a[0]
 
 
+@tg.njit
+def linear_at_the_end(a):
+    return np.sum(a**3) + (a * a).mean() + np.dot(a * a, a) + np.angle(complex(a[0], 0.4))
+
+
+tangent_of_linear = tg.jvp(linear_at_the_end)
+
+
+@case(A)
+def tangents_that_keep_nothing(a):
+    value, slope = tangent_of_linear(a, np.ones(3))
+    return value + slope * slope
+
+
 @case(A, hvp=True)
 def zeros_of_zeros(a):
     kept = np.where(a > 0.25, np.floor(a), np.copy(np.sign(a)))

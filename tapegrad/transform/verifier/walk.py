@@ -276,14 +276,18 @@ class Walk(Outcomes):
         return found
 
     def note_call(self, event: Event, node: ast.expr, results: list[str]) -> None:
-        """Note what a function of the user's is called with."""
-        function = called(node)
-        if isinstance(node, ast.Call) and function is None and module_call(node) is None:
+        """Note what a function of the user's, or one of the package, is called with."""
+        if not isinstance(node, ast.Call):
+            return
+        function, module = called(node), module_call(node)
+        if module is not None and module[0] in ("arrays", "runtime"):
+            function = module[1]
+        elif function is None and module is None:
             assert isinstance(node.func, ast.Attribute)  # a method: static, or of the instance
             event.function = node.func.attr
             event.arguments = tuple(self.identity(a) for a in node.args)
             event.instance = self.identity(node.func.value)
-        if isinstance(node, ast.Call) and function is not None:
+        if function is not None:
             event.function = function
             event.arguments = tuple(self.identity(a) for a in node.args)
             has_bars = any(n + self.suffix in self.bars for n in results)
