@@ -296,6 +296,32 @@ def tangents_that_keep_nothing(a):
     return value + slope * slope
 
 
+@tg.njit
+def nothing_of(x, b, shape):
+    return np.floor(x)
+
+
+@tg.njit
+def scaled_in_place(x, b):
+    b[1] *= x
+    return nothing_of(x, b, (2, 2))
+
+
+@case(0.3, A, argnums=(0,))
+def array_that_is_passed_on_unread(x, b):
+    return x if x > 0.5 else x * x + scaled_in_place(x, b)
+
+
+@case(0.3, A)
+def sums_of_whole_arrays_without_use(x, a):
+    w = np.empty_like(a)
+    for i in range(3):
+        w[i] = x ** np.sum(a)
+    for _ in range(2):
+        a += w
+    return np.sum(w)
+
+
 @case(A, hvp=True)
 def zeros_of_zeros(a):
     kept = np.where(a > 0.25, np.floor(a), np.copy(np.sign(a)))

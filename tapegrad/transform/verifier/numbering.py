@@ -207,8 +207,9 @@ class Numbering:
             if whole is not None:
                 return whole
             if not self.is_pure(node):
-                for argument in node.args:
-                    self.value(argument)
+                if not self.cotangents.is_reverse(called(node)):  # what that reads is known
+                    for argument in node.args:
+                        self.value(argument)
                 return self.new()
             found = module_call(node)
             if called(node) == "type":

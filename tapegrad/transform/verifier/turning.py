@@ -6,11 +6,14 @@ import ast
 
 from tapegrad.transform.verifier.code import (
     called,
+    module_call,
+    names_in,
     nodes_of,
     targets,
     walk,
 )
 from tapegrad.transform.verifier.keeping import Keeping
+from tapegrad.transform.verifier.memory import added_to
 from tapegrad.transform.verifier.numbering import State, Turned
 from tapegrad.transform.verifier.tape import (
     Item,
@@ -227,6 +230,13 @@ class Turning(Keeping):
         cleared: dict[str, str] = {}
         elements: set[tuple[str, str]] = set()
         for statement in node.body:
+            if isinstance(statement, ast.Expr):
+                whole = self.whole_sum(statement.value)
+                if whole is None or (targets_of(node.body) - made) & set(whole[1]):
+                    raise error
+                added.add(whole[0])
+                read |= set(map(self.memory.of, whole[1]))
+                continue
             if not isinstance(statement, (ast.Assign, ast.AugAssign)):
                 raise error
             for inner in nodes_of(statement.value):
@@ -255,6 +265,20 @@ class Turning(Keeping):
             raise error
         if any(of in cleared and place != cleared[of] for of, place in elements):
             raise error
+
+    def whole_sum(self, call: ast.expr) -> tuple[str, list[str]] | None:
+        """Return the array that a call adds to, and what it reads; None for other calls."""
+        module = module_call(call) if isinstance(call, ast.Call) else None
+        if module is None or module[1].startswith("assign_"):
+            return None
+        position = added_to(module)
+        assert isinstance(call, ast.Call)
+        target = call.args[position] if position >= 0 else None
+        if not isinstance(target, ast.Name) or target.id not in self.bars:
+            return None
+        given = [a for k, a in enumerate(call.args) if k != position]
+        names = [n.id for argument in given for n in names_in(argument) if n.id in self.bars]
+        return self.memory.of(target.id), names
 
     def reverse_loop(self, node: ast.For, loop: Turned) -> None:
         self.turnings[id(node)] = loop
