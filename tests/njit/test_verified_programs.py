@@ -117,6 +117,19 @@ def asked_twice(a):
     return np.sum(a * a)
 
 
+@case(0.4, A)
+def asked_twice_around_a_loop(x, a):
+    k = 2
+    if k % 2 == 1:
+        pass
+    elif k % 2 == 1:
+        a[0] = 0.5
+    else:
+        for v in a:
+            a[k] = v * x
+    return np.sum(a)
+
+
 @case(0.3, A)
 def kept_beside_an_error(x, a):
     s = 0.0

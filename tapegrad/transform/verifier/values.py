@@ -257,15 +257,14 @@ class Values(Turning):
         sides = [(node.body, positive), (node.orelse, not positive)]
         if not positive:
             sides.reverse()
+        if cond in self.facts:  # the same was asked before: one way leads there
+            return self.block(next(body for body, side in sides if side == self.facts[cond]))
         item = self.popped_branch(node, cond)
         outer, tape = self.state, self.tape
         known = set(self.canon)
         facts = dict(self.facts)
         ends: list[tuple[State, Tape] | None] = []
         for place, (body, side) in enumerate(sides):
-            if facts.get(cond, side) != side:
-                ends.append(None)  # the same was asked before: no way leads there
-                continue
             self.state = outer.copy()
             self.facts = {**facts, cond: side}
             items = [] if item is None else list((item.then, item.orelse)[place])
