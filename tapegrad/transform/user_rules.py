@@ -12,6 +12,7 @@ from typing import Any
 
 import numba
 from numba.core import types
+from numba.core.errors import NumbaError
 from numba.extending import overload
 
 from tapegrad.kernels import native
@@ -103,6 +104,7 @@ def _checked(
     like = f"({', '.join(given)},)" if kind == "defvjp" else given[0]
     text = (
         f"def {declared.py_func.__name__}({', '.join([*taken, *extra])}):\n"
+        f"    attempt(({', '.join(taken)},))\n"
         f"    found = declared({', '.join(taken)})\n"
         f"    compare(found, {like})\n"
         "    return found\n"
@@ -110,10 +112,34 @@ def _checked(
     key = native.fingerprint(text.encode(), repr(id(declared)).encode())
     made = native.compile_source(key, text, declared.py_func.__name__)
     made.__globals__["declared"] = declared
+    made.__globals__["attempt"] = _attempt(label, declared)
     made.__globals__["compare"] = _comparison(label, kind, given)
     compiled = numba.njit(made)
     compiled.declared = declared
     return compiled
+
+
+def _attempt(label: str, declared: Any) -> Any:
+    """Return a function for compiled code that refuses a rule that numba does not compile."""
+
+    def attempt(given: Any) -> None:
+        """Compile the rule for some arguments."""
+
+    attempt.tapegrad_passive = True
+
+    def implementation(given: Any) -> Any:
+        try:
+            declared.get_call_template(tuple(given), {})
+        except (AttributeError, NumbaError) as error:
+            shown = ", ".join(map(str, given))
+            said = [line.strip() for line in str(error).splitlines() if line.strip()]
+            said = said[1:2] or said  # without that it failed
+            what = f"numba does not compile it for ({shown}): {' '.join(said)}"
+            raise _wrong(label, what) from None
+        return lambda given: None
+
+    overload(attempt, strict=False)(implementation)
+    return attempt
 
 
 def _comparison(label: str, kind: str, names: list[str]) -> Any:

@@ -123,6 +123,24 @@ def test_results_of_forward_rules(rule, error, text):
         tg.jvp(f, (0, 1))(A, 2.0, A, 1.0)
 
 
+def without_method(a, s, z, g):
+    return g * s.unknown(), np.sum(g * a)
+
+
+def without_function(a, s, a_dot, s_dot):
+    return np.unknown(a_dot)
+
+
+def test_rules_that_numba_does_not_compile():
+    where = r"is wrong: numba does not compile it for \(array\(float64, 1d, C\), .*"
+    wanted = rf"rule without_method \(defvjp of scaled\) {where}'unknown' of type float64"
+    with pytest.raises(tg.TransformError, match=wanted):
+        tg.grad(caller(without_method))(A, 2.0)
+    wanted = rf"rule without_function \(defjvp of scaled\) {where}no attribute 'unknown'"
+    with pytest.raises(tg.TransformError, match=wanted):
+        tg.jvp(caller(right, without_function))(A, 2.0, A)
+
+
 def test_right_rules():
     check(caller(right, right_jvp), A, 2.0, hvp=True)
     outer = tg.jvp(tg.jvp(caller(right, right_jvp), 1), 1)
