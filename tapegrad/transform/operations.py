@@ -79,8 +79,8 @@ def find(lowering: Any, expr: ast.expr, kind: Any) -> Rule:
         # nothing is known of it, and it may hold what reals went into
         inputs = real_names([expr], lowering)
         if inputs:
-            what = CONTAINED if isinstance(kind, _CONTAINERS) else f"of type {kind}"
-            return Unknown(inputs, f"{ast.unparse(expr)}, {what}")
+            what = f"what is put in here, {CONTAINED}"
+            return Unknown(inputs, what if isinstance(kind, _CONTAINERS) else f"a {kind}")
     return found
 
 
