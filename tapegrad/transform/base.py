@@ -235,7 +235,8 @@ class Derivative(Recording):
                 for part, made_from in program.texts
             )
             given = (*store.namespace({}), *program.statics)
-            verify(text, given, program.unwritten, program.primals)
+            fresh = {t for t, value in program.statics.items() if isinstance(value, Derivative)}
+            verify(text, given, program.unwritten, program.primals, fresh)
             about = {"entry": entry, "cache": kept, "statics": recipe.write(program)}
             if not fingerprint.complete:
                 key = native.fingerprint(key.encode(), repr((id(self), id(program))).encode())

@@ -51,7 +51,7 @@ def normalize(
     function = first.function()
     kinds = infer(function)
     for identifier, node in first.iterated.items():
-        if isinstance(kinds.get(identifier), (types.DictType, types.Set, types.IteratorType)):
+        if isinstance(kinds.get(identifier), (types.DictType, types.Set)):
             raise source.refuse(NO_SEQUENCE, node)
     floats = {}
     for site, target in enumerate(first.sites):

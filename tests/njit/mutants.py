@@ -225,16 +225,14 @@ class Subject:
 
     name: str
     text: str
-    given: tuple
-    uncalled: list
-    primals: dict
+    known: tuple
     namespace: dict
     entry: str
     points: list
     mode: str
 
     def verify(self, text):
-        verify(text, self.given, self.uncalled, self.primals)
+        verify(text, *self.known)
 
 
 class Refused(Exception):
@@ -284,13 +282,12 @@ def subject_of(name, f, argnums, points, mode="reverse"):
     finally:
         for (module, attribute, _), value in zip(changes, before, strict=True):
             setattr(module, attribute, value)
-    text, given, uncalled, primals = seen[-1]
+    text, *known = seen[-1]
     namespace = dict(Interpreter().module(inner.py_func.__globals__))
     namespace["runtime"] = Runtime(namespace["runtime"], LARGE if mode == "second" else 0)
     entry = inner.py_func.__name__
-    return Subject(
-        name, text, tuple(given), list(uncalled), dict(primals), namespace, entry, points, mode
-    )
+    known = tuple(copy.copy(one) for one in known)
+    return Subject(name, text, known, namespace, entry, points, mode)
 
 
 def fixed_subjects(names=PROGRAMS, mode="reverse"):

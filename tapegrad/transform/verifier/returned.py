@@ -17,7 +17,7 @@ _OWN = re.compile(r"_(bar|dot)\d*$")
 _ZEROS = (("np", "zeros"), ("np", "zeros_like"))
 
 
-def check_returned(codes: list[Code], summaries: dict[str, Summary]) -> None:
+def check_returned(codes: list[Code], summaries: dict[str, Summary], fresh: set[str]) -> None:
     """Refuse new cotangents or tangents for several arrays that one call returns.
 
     Parameters
@@ -26,6 +26,8 @@ def check_returned(codes: list[Code], summaries: dict[str, Summary]) -> None:
         All functions of a module.
     summaries
         Of each of them.
+    fresh
+        Functions whose results are arrays of their own.
 
     Raises
     ------
@@ -40,7 +42,7 @@ def check_returned(codes: list[Code], summaries: dict[str, Summary]) -> None:
             function = called(statement.value)
             names = [n.id for n in leaves(statement.targets[0]) if isinstance(n, ast.Name)]
             places = [place for place, name in enumerate(names) if name in made]
-            if function is None or len(places) < 2:
+            if function is None or function in fresh or len(places) < 2:
                 continue
             known = _known(function, len(names), summaries)
             if not known or not all(_differ(summary, places) for summary in known):

@@ -21,6 +21,7 @@ def verify(
     functions: Iterable[str],
     uncalled: Iterable[str] = (),
     primals: Mapping[str, str] | None = None,
+    fresh: Iterable[str] = (),
 ) -> None:
     r"""Refuse a generated module that is not right.
 
@@ -37,6 +38,8 @@ def verify(
     primals
         By the names of functions with forward code, or of forward mode, the texts of the functions
         that they are made from, in the same language.
+    fresh
+        Functions all of whose results are arrays of their own: derivatives that it calls.
 
     Raises
     ------
@@ -66,7 +69,7 @@ def verify(
             check_primal(by_name[name], primal)
             for half in {name, FORWARD.sub(r"_reverse\1", name)}:
                 by_name[half].primal = primal.locals
-        _check(codes, functions)
+        _check(codes, functions, set(fresh))
     except _LOST as error:
         what = f"the verifier cannot follow it ({type(error).__name__}: {error})"
         raise InternalError(what, codes[-1].name, 1, codes[-1].lines[0]) from error
@@ -79,11 +82,11 @@ _LOST = (
 )
 
 
-def _check(codes: list[Code], functions: Iterable[str]) -> None:
+def _check(codes: list[Code], functions: Iterable[str], fresh: set[str]) -> None:
     known = {*vars(builtins), *functions, *(code.name for code in codes)}
     for code in codes:
         Definedness(code, known).run()
     summaries = summaries_of(codes)
-    check_returned(codes, summaries)
+    check_returned(codes, summaries, fresh)
     verify_values(codes, summaries)
     verify_tangents(codes, summaries)
