@@ -54,6 +54,16 @@ def values(y, n):
 """
 # name: (the body that is refused, words of its text, a body that takes the way out)
 WAYS = {
+    "transpose in place": (
+        "d = np.outer(a, a) * x\nd += d.T\nreturn (d * d).sum()",
+        ["in-place operation", "overlap", "copy the operand"],
+        "d = np.outer(a, a) * x\nd += d.T.copy()\nreturn (d * d).sum()",
+    ),
+    "by the order of a quantile": (
+        "return np.quantile(a, 0.5 * x) * x",
+        ["np.quantile", "'q'", "tg.stop_gradient"],
+        "y = np.sort(a)\nk = int(x)\nreturn (y[k] + (x - k) * (y[k + 1] - y[k])) * x",
+    ),
     "try": (
         "try:\n    y = math.log(x) / a[0]\nexcept ZeroDivisionError:\n    y = x\nreturn y",
         ["try/except", "test the condition"],
