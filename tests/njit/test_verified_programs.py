@@ -335,6 +335,28 @@ def sums_of_whole_arrays_without_use(x, a):
     return np.sum(w)
 
 
+@tg.njit
+def its_last(x, y, out):
+    return out
+
+
+@case(0.3, A, argnums=(0,), hvp=True)
+def array_that_a_call_gives_back(x, a):
+    b = its_last(x, a[0], a[np.array([0, 2])])
+    return np.sum(b) * x * x
+
+
+@case(0.4)
+def list_that_is_dead_after_a_branch(x):
+    items = [1.0, x]
+    part = items[:1]
+    if len(part) > 1:
+        x = part.pop()
+    for _ in range(2):
+        x = np.sin(x)
+    return x
+
+
 @case(A, hvp=True)
 def zeros_of_zeros(a):
     kept = np.where(a > 0.25, np.floor(a), np.copy(np.sign(a)))
