@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+from collections.abc import Iterable
 from typing import Any
 
 import numba
@@ -21,7 +22,7 @@ from tapegrad.transform.ir import (
     reads,
     walk,
 )
-from tapegrad.transform.kinds import count_arrays, holds_array, holds_real, may_share
+from tapegrad.transform.kinds import count_arrays, holds_real, may_share
 from tapegrad.transform.ruled_calls import ForwardRuled, Ruled
 from tapegrad.transform.rules import Passive, Rule, Unknown, real_names
 from tapegrad.transform.stand_ins import has_stand_in, stand_in
@@ -53,14 +54,11 @@ def find(lowering: Any, callee: Any, expr: ast.Call, kind: Any) -> Rule | None:
         return Addition(lowering, expr)
     transform = getattr(callee, "_tapegrad_transform", None)
     if transform is None and not is_dispatcher(callee):
-        return _through_stand_in(lowering, callee, expr) if has_stand_in(callee) else None
+        return _through_stand_in(lowering, callee, expr, kind) if has_stand_in(callee) else None
     values = bind(lowering, callee)
     kinds = _kinds(lowering, values)
-    if not any(map(holds_real, kinds)):
-        # arrays may be written, or be shown by the result, of which two parts may be one array
-        effects = any(map(may_share, kinds)) or count_arrays(kind) > 1
-        if transform is not None or not effects:
-            return None
+    if not _matters(kinds, kind) or (transform is not None and not any(map(holds_real, kinds))):
+        return None
     if transform is not None:
         inner = callee.plain(kinds)
         if inner is not None:
@@ -92,13 +90,21 @@ def find(lowering: Any, callee: Any, expr: ast.Call, kind: Any) -> Rule | None:
     return Call(lowering, callee, values, kinds)
 
 
-def _through_stand_in(lowering: Any, callee: Any, expr: ast.Call) -> Rule | None:
+def _matters(kinds: Iterable[Any], kind: Any) -> bool:
+    """Whether a call may have derivatives, or join arrays that do.
+
+    Arrays may be written, or be shown by the result, of which two parts may be one array.
+    """
+    return any(holds_real(k) or may_share(k) for k in kinds) or count_arrays(kind) > 1
+
+
+def _through_stand_in(lowering: Any, callee: Any, expr: ast.Call, kind: Any) -> Rule | None:
     """Return the rule of the call of what has its source in another function."""
     named = {k.arg: k.value for k in expr.keywords}
     given = [_value_of(lowering, argument) for argument in lowering.call.args]
     kinds = [lowering.type_of(value) for value in given]
     kinds += [lowering.type_of(value) for value in named.values()]
-    if not any(holds_real(kind) or holds_array(kind) for kind in kinds):
+    if not _matters(kinds, kind):
         return None
     try:
         function = stand_in(callee, tuple(kinds), tuple(map(str, named)))
