@@ -72,6 +72,26 @@ def _shift_arrays(a, by):
     return None
 
 
+def ones_twice(n):
+    raise NotImplementedError("compiled code only")
+
+
+@overload(ones_twice)
+def _(n):
+    def implementation(n):
+        w = np.ones(n)
+        return w, w
+
+    return implementation
+
+
+@case(0.3, compiled=True)
+def of_one_array_twice(x):
+    a, b = ones_twice(3)
+    a[0] = x
+    return b[0] * x
+
+
 @case(0.3, hvp=True, compiled=True)
 def overloaded(x):
     return half(x) * half(x, 3) + half(x, mode="other")
