@@ -118,15 +118,16 @@ def kind(outcome, text):
     )
 
 
-def warm():
-    """Compile what all programs need, before there are other processes."""
+def warm(programs):
+    """Compile what many programs need, before there are other processes."""
     from .comparison import outcome_of
     from .writer import program_of
 
-    for seed in range(-1, -25, -1):
-        outcome_of(program_of(seed), compiled=False)
+    for seed in range(-1, -1 - programs, -1):
+        outcome_of(program_of(seed), second=seed % 12 == 1, compiled=False)
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 10, 100)  # types and trees come and go in large numbers
 
 
 class Tally:
@@ -238,7 +239,7 @@ def main():
     try:
         from .processes import results
 
-        warm()
+        warm(programs=max(24, min(options.programs // 50, 240)))
         tally = Tally()
         end = time.monotonic() + options.seconds
         seeds = range(options.seed, options.seed + options.programs)

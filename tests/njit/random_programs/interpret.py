@@ -21,7 +21,9 @@ from numba.core.registry import cpu_target
 from numba.core.typed_passes import NopythonTypeInference
 from numba.np.ufunc.dufunc import DUFunc
 
+from tapegrad.transform import inference, program
 from tapegrad.transform.derivatives import Derivative
+from tapegrad.transform.printer import print_function
 
 INTRINSIC = extending._Intrinsic
 COMPILED = "numba.", "tapegrad.kernels.", "tapegrad.transform.runtime"  # these work on addresses
@@ -86,7 +88,18 @@ def types_only():
         made = typing.make_concrete_template(name, key=name, signatures=signatures)
         return made, pysig, args, {}
 
+    inferred = {}
+
+    def infer(function, arguments):
+        """Find the types of a function once for all its derivatives: no program changes names."""
+        outside = tuple((text, id(value)) for text, value in sorted(function.statics.items()))
+        key = print_function(function, function.name), outside, arguments
+        if key not in inferred:
+            inferred[key] = inference.infer(function, arguments), list(function.statics.values())
+        return inferred[key][0]
+
     with (
+        mock.patch.object(program, "infer", infer),
         mock.patch.object(Dispatcher, "get_call_template", get_call_template),
         mock.patch.object(Dispatcher, "get_overload", get_overload),
         warnings.catch_warnings(),
