@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ast
+import enum
 import inspect
 from collections.abc import Iterable
 from typing import Any
 
 import numba
+import numpy as np
 from numba.core import types
 
 from tapegrad.transform.calls import Call
+from tapegrad.transform.constants import plain
 from tapegrad.transform.derivative_calls import TransformCall
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.functions import stop_gradient
@@ -19,12 +22,14 @@ from tapegrad.transform.ir import (
     Let,
     Structure,
     constant,
+    name,
     reads,
     walk,
 )
 from tapegrad.transform.kinds import count_arrays, holds_real, may_share
 from tapegrad.transform.ruled_calls import ForwardRuled, Ruled
 from tapegrad.transform.rules import Passive, Rule, Unknown, real_names
+from tapegrad.transform.source import MISSING
 from tapegrad.transform.stand_ins import has_stand_in, stand_in
 
 
@@ -180,10 +185,16 @@ def _default(lowering: Any, callee: Any, parameter: inspect.Parameter) -> Any:
     """Return what stands for an argument that a call leaves out."""
 
     def value_of(value: Any) -> Any:
-        if isinstance(value, (int, float, bool, str, type(None))):
-            return constant(value)
+        number = plain(value)
+        if number is not MISSING:
+            return constant(number)
         if type(value) is tuple:
             return Structure(numba.typeof(value), [value_of(item) for item in value])
+        if value is parameter.default and isinstance(value, (enum.Enum, np.generic, complex)):
+            origin = ("parameter", lowering.program.origin_of(callee), parameter.name)
+            text = lowering.program.static(f"{callee.__name__}.{parameter.name}", value, origin)
+            lowering.statics[text] = value
+            return name(text)
         raise lowering.refuse(
             f"cannot differentiate a call that leaves out {parameter.name!r}, whose default is "
             f"of type {type(value).__name__}; pass it"

@@ -25,14 +25,19 @@ def plain(value: Any) -> Any:
     """Return a value as one that stands in the text of a function, or MISSING."""
     if value is None or isinstance(value, bool):
         return value
+    if isinstance(value, enum.Enum):
+        return MISSING  # a member has another type than its value
     if isinstance(value, (int, float, str)):
-        value = value.value if isinstance(value, enum.Enum) else value
         return next(kind(value) for kind in (int, float, str) if isinstance(value, kind))
-    if isinstance(value, (np.float32, np.float16)):
-        return MISSING
-    if isinstance(value, (np.integer, np.floating, np.bool_)):
-        return value.item()
-    return MISSING
+    # numbers of other types compute otherwise: uint64 and int64 are a float64, int8 may wrap
+    return value.item() if isinstance(value, (np.int64, np.bool_)) else MISSING
+
+
+def member_like(kind: Any, statics: dict[str, Any]) -> str | None:
+    """Return what names a member of an enumeration of whole numbers; None if nothing does."""
+    if not isinstance(kind, types.EnumMember) or not isinstance(kind.dtype, types.Integer):
+        return None
+    return next((text for text, v in statics.items() if type(v) is kind.instance_class), None)
 
 
 def is_plain_tuple(value: Any) -> bool:

@@ -9,6 +9,7 @@ from numba.core import types
 
 from tapegrad.transform import printer, rules, runtime
 from tapegrad.transform.analysis import Scope
+from tapegrad.transform.constants import member_like
 from tapegrad.transform.cotangents import Cotangents
 from tapegrad.transform.ir import Block, If, Let, Loop, defined, name, names_in, unused
 from tapegrad.transform.kinds import is_array
@@ -186,6 +187,9 @@ class Keeping(Cotangents):
                     text = f"runtime.from_bits({place}) != 0"
                 elif isinstance(kind, types.Integer):
                     text = f"runtime.from_bits({place})"
+                    text = text if kind == types.int64 else f"np.{kind}({text})"
+                elif like := member_like(kind, self.function.statics):
+                    text = f"runtime.member({like}, runtime.from_bits({place}))"
                 else:
                     self.refuse_keeping(identifier, kind)
                 writer(f"{identifier} = {text}")
@@ -200,9 +204,13 @@ class Keeping(Cotangents):
         return f"runtime.{runtime.kind_name(kind)}"
 
     def refuse_keeping(self, identifier: str, kind: Any) -> None:
+        way_out = "use arrays of floats or integers"
+        if isinstance(kind, types.BaseTuple):
+            way_out = "use a variable for each of its parts"
+        elif isinstance(kind, types.EnumMember):
+            way_out = "use the value of the member"
         self.refuse(
-            f"cannot keep {identifier}, of type {kind}, for the reverse pass; use arrays of floats "
-            "or integers, or tuples",
+            f"cannot keep {identifier}, of type {kind}, for the reverse pass; {way_out}",
             self.scopes.makers[identifier].line,
         )
 

@@ -15,7 +15,12 @@ import numba
 from numba.core import types
 
 from tapegrad.transform import operations, rules
-from tapegrad.transform.constants import is_followed, parts_of_constant, type_of_constant
+from tapegrad.transform.constants import (
+    is_followed,
+    member_like,
+    parts_of_constant,
+    type_of_constant,
+)
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.ir import (
     Atom,
@@ -37,7 +42,7 @@ from tapegrad.transform.ir import (
     unused,
     walk,
 )
-from tapegrad.transform.kinds import holds_real, is_array, is_complex, is_real
+from tapegrad.transform.kinds import holds_real, is_array, is_complex, is_real, is_unsigned
 from tapegrad.transform.same_values import INPLACE_CALLS, SameValues
 from tapegrad.transform.stand_ins import has_stand_in
 
@@ -259,20 +264,18 @@ class Lowering:
     def typed(self, atom: Atom | None) -> Any:
         """Return what an atom is now, None if it never has a value."""
         value = None if atom is None else self.value(atom)
-        return None if isinstance(value, ast.Name) and value.id not in self.types else value
+        never = isinstance(value, ast.Name) and value.id not in {**self.types, **self.statics}
+        return None if never else value
 
     def definite(self, value: Atom | None, kind: Any) -> Atom:
         """Return a value, or something of its type where it is undefined."""
         if value is not None:
             return value
-        if isinstance(kind, types.Float):
-            return constant(0.0)
-        if isinstance(kind, types.Complex):
-            return constant(0j)
-        if isinstance(kind, types.Boolean):
-            return constant(False)
-        if isinstance(kind, types.Integer):
-            return constant(0)
+        zeros = {types.float64: 0.0, types.complex128: 0j, types.boolean: False, types.int64: 0}
+        if kind in zeros:
+            return constant(zeros[kind])
+        if isinstance(kind, types.Number):
+            return self.converted(constant(0), kind)
         if is_array(kind):
             shape = ast.Tuple([constant(0)] * kind.ndim, ast.Load())
             call = ast.Call(name("np.empty"), [shape, name(f"np.{kind.dtype}")], [])
@@ -280,10 +283,24 @@ class Lowering:
             self.types[target] = types.Array(kind.dtype, kind.ndim, "C")
             self.block.append(Let(target, call, self.line, rules.Alloc([shape])))
             return name(target)
+        if like := member_like(kind, self.function.statics):
+            return self.value(name(like))
         raise self.refuse(f"a value of type {kind} is assigned on some ways only; assign it before")
 
+    def converted(self, value: Atom, kind: Any) -> ast.Name:
+        """Append the conversion of a number to a type."""
+        target = self.fresh("t")
+        self.types[target] = kind
+        call = ast.Call(name(f"np.{kind}"), [value], [])
+        self.block.append(Let(target, call, self.line, rules.Passive(True)))
+        return name(target)
+
+    def signed(self, bound: Atom) -> Atom:
+        """Return a bound of a range as a number of which others can be subtracted."""
+        return self.converted(bound, types.int64) if is_unsigned(self.type_of(bound)) else bound
+
     def loop(self, loop: Loop) -> None:
-        bounds = loop.bounds and tuple(self.resolve(bound) for bound in loop.bounds)
+        bounds = loop.bounds and tuple(self.signed(self.resolve(bound)) for bound in loop.bounds)
         entries: list[tuple[Carried, Any, Any, Any]] = []
         for entry in loop.carried:
             if entry.phi not in self.types:
@@ -296,11 +313,16 @@ class Lowering:
                 phi = self.parts[entry.phi] = self.named(kind, entry.phi)
                 out = self.parts[entry.out] = self.named(kind, entry.out)
             entries.append((entry, phi, init, out))
-        if loop.index is not None:
-            self.types.setdefault(loop.index, types.int64)
+        index = loop.index
+        if index is not None and is_unsigned(self.types.setdefault(index, types.int64)):
+            index = self.fresh("index")
+            self.types[index] = types.int64
         test = self.inside(loop.test)
         cond = self.resolve(loop.cond)
         body = self.inside(loop.body)
+        if index != loop.index:
+            call = ast.Call(name(f"np.{self.types[loop.index]}"), [name(index)], [])
+            body.insert(0, Let(loop.index, call, loop.line, rules.Passive(True)))
         carried = []
         for entry, phi, init, out in entries:
             following = self.typed(entry.next)
@@ -315,7 +337,7 @@ class Lowering:
         self.types[loop.trips] = types.int64
         exit_atom = self.resolve(loop.exit)
         self.block.append(
-            Loop(loop.index, bounds, test, cond, body, exit_atom, carried, loop.trips, loop.line)
+            Loop(index, bounds, test, cond, body, exit_atom, carried, loop.trips, loop.line)
         )
 
     def store(self, store: Store) -> None:

@@ -190,7 +190,8 @@ def _call_rule(lowering: Any, expr: ast.Call, kind: Any) -> Rule:
     found = callees.find(lowering, callee, expr, kind)
     if found is not None:
         return found
-    if callee in (runtime.to_bits, runtime.from_bits, runtime.give_tape, runtime.system_answer):
+    bits = runtime.to_bits, runtime.from_bits, runtime.member
+    if callee in (*bits, runtime.give_tape, runtime.system_answer):
         return Passive(False)
     if callee is print:
         return Passive(False)

@@ -32,7 +32,9 @@ def to_bits(typingctx, value):
     """Return an integer as the float64 of the same bits."""
 
     def codegen(context, builder, signature, args):
-        wide = context.cast(builder, args[0], signature.args[0], types.int64)
+        kind = signature.args[0]
+        number = kind.dtype if isinstance(kind, types.EnumMember) else kind
+        wide = context.cast(builder, args[0], number, types.int64)
         return builder.bitcast(wide, ir.DoubleType())
 
     return types.float64(value), codegen
@@ -46,6 +48,16 @@ def from_bits(typingctx, value):
         return builder.bitcast(args[0], ir.IntType(64))
 
     return types.int64(types.float64), codegen
+
+
+@intrinsic
+def member(typingctx, like, value):
+    """Return the member with a value, of the enumeration that has another member."""
+
+    def codegen(context, builder, signature, args):
+        return context.cast(builder, args[1], signature.args[1], signature.return_type.dtype)
+
+    return like(like, value), codegen
 
 
 @intrinsic

@@ -12,6 +12,7 @@ import functools
 import importlib
 import importlib.abc
 import importlib.machinery
+import inspect
 import json
 import linecache
 import math
@@ -155,6 +156,8 @@ class Recipe:
             return found.implementation(kinds).py_func.__globals__[text]
         if kind == "attribute":
             return getattr(found, detail)
+        if kind == "parameter":
+            return inspect.signature(found.py_func).parameters[detail].default
         return getattr(found, kind)(tuple(detail))
 
 

@@ -26,6 +26,21 @@ class Kind(enum.Enum):
     LINE = 2
 
 
+class Step(enum.IntEnum):
+    HOLD = 0
+    GROW = 1
+    BEND = 2
+
+
+@tg.njit
+def stepped(x, step=Step.BEND):
+    if step is Step.GROW:
+        return x * x
+    if step == Step.BEND:
+        return np.sin(x)
+    return x
+
+
 @tg.njit
 def cube_or_line(x, kind=Kind.LINE):
     if kind == Kind.CUBE:
@@ -78,6 +93,38 @@ def of_a_tuple_with_an_array(x):
 @case(0.7, hvp=True)
 def of_members_of_an_enum(x):
     return cube_or_line(x, Kind.CUBE) + 2 * cube_or_line(x, Kind.LINE)
+
+
+@case(0.7, Step.GROW, argnums=(0,), hvp=True)
+def of_members_that_are_integers(x, step):
+    """A member is not the integer that it equals: numba tells them apart by their types."""
+    y = stepped(x, Step.GROW) + 2 * stepped(x) + 3 * stepped(x, 1) + 4 * stepped(x, Step.HOLD)
+    return y * (x if step is Step.GROW else 2.0) + stepped(x, step) ** Step.BEND.value
+
+
+@case(0.7, np.array([0.3, 0.9, 0.5]), hvp=True)
+def of_members_that_loops_keep(x, a):
+    step, kind = Step.GROW, Kind.CUBE
+    for i in range(4):
+        if x > 3.0:
+            return x * a[step]
+        x = stepped(x, step) + cube_or_line(a[i % 3], kind) * x
+        if step is Step.GROW:
+            step = Step.BEND
+        elif i == 2:
+            step, kind = Step.HOLD, Kind.LINE
+    return x * a[step]
+
+
+@case(0.7, np.array([0.3, 0.9]), hvp=True)
+def of_members_of_some_paths(x, a):
+    for v in a:
+        if v * x > 0.6:
+            step = Step.GROW
+            break
+    else:
+        step = Step.BEND
+    return stepped(x, step)
 
 
 @case(0.7, hvp=True)

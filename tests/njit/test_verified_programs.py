@@ -364,6 +364,12 @@ def zeros_of_zeros(a):
     return np.sum(kept * a)
 
 
+@case(np.eye(3) + 0.5, compiled=True)  # NumPy's own is a view that is read only
+def diagonal_that_is_written_and_not_read(a):
+    np.diag(a)[1] = a[0, 0] * a[1, 2]
+    return np.sum(a * a)
+
+
 @pytest.mark.parametrize("name", case)
 def test_derivatives(name):
     case.check(name)

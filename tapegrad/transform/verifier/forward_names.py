@@ -261,4 +261,4 @@ class Facts(Static):
                 self.zeros.add(stem)
 
 
-_COPIED = ("broadcast", "diag", "flatten", "nan_to_num")  # what looks like a view and may be none
+_COPIED = ("broadcast", "flatten", "nan_to_num")  # what looks like a view and may be none

@@ -87,7 +87,6 @@ VIEWS = frozenset(
         "atleast_3d",
         "broadcast_arrays",
         "broadcast_to",
-        "diag",
         "diagonal",
         "dsplit",
         "expand_dims",

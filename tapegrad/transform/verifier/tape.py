@@ -188,6 +188,11 @@ def kept_value(node: ast.expr) -> tuple[str, bool] | None:
     return None
 
 
+# what makes integers of other types, and members of enumerations, of what is read
+_OF_BITS = {f"np.{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+_OF_BITS.add("runtime.member")
+
+
 def read_value(node: ast.expr) -> tuple[ast.expr, bool] | None:
     """Return the position that a value is read from, and whether by its bits."""
     if isinstance(node, ast.Compare) and len(node.ops) == 1:
@@ -197,6 +202,9 @@ def read_value(node: ast.expr) -> tuple[ast.expr, bool] | None:
             return found if found is not None and found[1] else None
         return None
     bits = False
+    if isinstance(node, ast.Call) and ast.unparse(node.func) in _OF_BITS:
+        found = read_value(node.args[-1])
+        return found if found is not None and found[1] else None
     if isinstance(node, ast.Call) and len(node.args) == 1:
         name = ast.unparse(node.func)
         if name == "runtime.from_bits":

@@ -1,0 +1,150 @@
+"""Integers of all types: their operations, and what is kept of them, are those of the function.
+
+numba computes with a type of its own for some pairs of types: ``uint64`` and ``int64`` make a
+``float64``, an array of ``int8`` wraps. Everything is compiled here, since Python's integers have
+one type.
+"""
+
+import numpy as np
+import pytest
+from check import check
+
+import tapegrad as tg
+
+FACTOR, OFFSET = np.uint64(6364136223846793005), np.uint64(1442695040888963407)
+SMALL, LARGE = np.int8(100), np.uint32(4_000_000_000)
+SINGLE = np.float32(0.1)
+PAIR = (np.uint64(3), np.int8(100))
+WEIGHTS = np.array([0.7, 1.2, 0.9])
+TYPES = np.int8, np.uint8, np.int32, np.uint32, np.int64, np.uint64
+
+
+@tg.njit
+def square_of(x, k=SMALL, single=SINGLE):
+    m = np.array([k, k])
+    return x * np.sum(m * m) + x * single
+
+
+@tg.njit
+def constants(x, a):
+    m = np.array([SMALL, SMALL])
+    y = x * np.sum(m) + np.sum(m * m) * x + np.float64(LARGE * LARGE) * x
+    n = np.array([PAIR[1], PAIR[1]])
+    return y * np.sum(n * n) + x * np.float64(PAIR[0] // np.uint64(2)) + square_of(x)
+
+
+def of_an_outer_function():
+    small = np.int8(100)
+
+    @tg.njit
+    def closed_over(x, a):
+        m = np.array([small, small])
+        return x * np.sum(m * m) * a[0]
+
+    return closed_over
+
+
+@tg.njit
+def congruential(x, seed):
+    """A generator of random numbers, whose state is kept."""
+    for _ in range(3):
+        seed = seed * FACTOR + OFFSET
+        x = x * (np.float64(seed >> np.uint64(33)) / 2147483648.0)
+    return x
+
+
+@tg.njit
+def that_wrap(x, a):
+    k = np.uint8(3)
+    for _ in range(4):
+        x = np.sin(x) * k * 0.01
+        k = np.uint8(k + np.uint8(100))
+    return x * np.sum(np.full(2, k) + np.full(2, k)) * a[1]
+
+
+@tg.njit
+def of_some_paths(x, n):
+    for _ in range(3):
+        if x > 0.1:
+            k = n
+            x = np.sin(x)
+        else:
+            x = x + 1.0
+        if x < 5.0:
+            m = np.array([k, k])
+            x = x * (1.0 + 1e-3 * (np.sum(m * m * m) % 101))
+    return x
+
+
+@tg.njit
+def ranges(x, a, n):
+    for i in range(n, n + n):
+        x = np.sin(x) * a[i % 3]
+    for i in range(9, n):
+        x = np.sin(x) * a[i % 3]
+    for i in range(n, 3):
+        x = np.sin(x) * a[i % 3]
+    for _ in range(n, n - n):
+        x = np.sin(x) * a[0]
+    for _ in range(0, n, n):
+        x = np.sin(x) * a[0]
+    for i in range(n):
+        if x > 9.0:
+            break
+        for j in range(i, n):
+            x = np.sin(x) * a[j % 3] + np.sum(np.full(2, j)) * 0.001 * x
+    for i in range(n, 0, -1):
+        x = np.sin(x) + x / (i + 1)
+    return x
+
+
+@tg.njit
+def elements(x, a, n):
+    m = np.array([n, n])
+    for _ in range(3):
+        m[0] = m[0] * m[1] * m[1] * m[0]
+        m[1] += m[0]
+        x = np.sin(x) * (1.0 + 0.01 * (np.sum(m) % 17))
+        n = m[1]
+    return x * a[n % 3] * (np.sum(np.full(2, n)) % 13)
+
+
+@pytest.mark.parametrize("f", [constants, of_an_outer_function(), that_wrap])
+def test_types_of_constants(f):
+    check(f, 0.8, WEIGHTS, compiled=True)
+
+
+def test_types_of_what_is_kept():
+    check(congruential, 0.8, np.uint64(12345), compiled=True, argnums=(0,))
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_types_of_arguments(kind):
+    check(of_some_paths, 0.8, kind(50), compiled=True, argnums=(0,))
+    check(ranges, 0.8, WEIGHTS, kind(5), compiled=True, argnums=(0, 1))
+    check(elements, 0.8, WEIGHTS, kind(5), compiled=True, argnums=(0, 1))
+
+
+def test_a_tuple_that_a_loop_would_keep():
+    """It is refused, and the parts as variables are the way out."""
+
+    @tg.njit
+    def f(x, n):
+        pair = (n, n + 1)
+        for _ in range(3):
+            x = np.sin(x) * pair[0]
+            pair = (pair[1], pair[0] + n)
+        return x
+
+    with pytest.raises(tg.TransformError, match="use a variable for each of its parts"):
+        tg.grad(f)(0.8, 2)
+
+    @tg.njit
+    def way_out(x, n):
+        first, second = n, n + 1
+        for _ in range(3):
+            x = np.sin(x) * first
+            first, second = second, first + n
+        return x
+
+    check(way_out, 0.8, 2)
