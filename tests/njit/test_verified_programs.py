@@ -364,6 +364,20 @@ def zeros_of_zeros(a):
     return np.sum(kept * a)
 
 
+@tg.njit
+def itself(x, a):
+    return x * 1.0
+
+
+@case(0.3, A)
+def calls_whose_arguments_are_equal_on_one_path(x, a):
+    s = itself(x, a)
+    y = s * a[0]
+    if itself((a[1] if a[1] > 5.0 else x), a) < 3.0:
+        y = np.sin(y)
+    return y
+
+
 @case(np.eye(3) + 0.5, compiled=True)  # NumPy's own is a view that is read only
 def diagonal_that_is_written_and_not_read(a):
     np.diag(a)[1] = a[0, 0] * a[1, 2]

@@ -104,7 +104,12 @@ class Calls(Reading):
                 shadows.append((argument, position in summary.reads))
             else:
                 primal.append(argument)
-        event = self.event_of(function, tuple(map(self.identity, primal)))
+        targets: list[str] = []
+        if isinstance(node, ast.Assign):
+            found_names = [n.id for n in leaves(node.targets[0]) if isinstance(n, ast.Name)]
+            targets = [n for n in found_names if n not in TAPE]
+        parts_of = [_PART.sub("", n) for n in targets]
+        event = self.event_of(function, tuple(map(self.identity, primal)), set(parts_of))
         if event is None:
             raise self.wrong("the reverse of a call that the forward code does not make", node)
         self.reversed.add(event.number)
@@ -135,21 +140,20 @@ class Calls(Reading):
                 raise self.wrong("a cotangent of a call that no pass knows", node)
             maps.append(value)
             event.seeds.append(self.frame.get(stem))
-        targets: list[str] = []
-        if isinstance(node, ast.Assign):
-            found_names = [n.id for n in leaves(node.targets[0]) if isinstance(n, ast.Name)]
-            targets = [n for n in found_names if n not in TAPE]
-        event.parts = [_PART.sub("", n) for n in targets]
+        event.parts = parts_of
         for stem in event.parts:
             if stem not in event.operands:
                 raise self.wrong(f"{stem} is no argument of the call", node)
         parts = self.contents.call(event, handles, maps)
         self.numbers.update(zip(targets, parts, strict=True))
 
-    def event_of(self, function: str, arguments: tuple[Hashable, ...]) -> Event | None:
-        """Return the last call that is not reversed yet.
+    def event_of(
+        self, function: str, arguments: tuple[Hashable, ...], operands: set[str]
+    ) -> Event | None:
+        """Return the last call that is not reversed yet, of arguments with some names if there is.
 
-        The function may be called by another name than its own.
+        The function may be called by another name than its own. On some ways names denote equal
+        values, so that calls with other names have the same arguments.
         """
         forward = REVERSE.sub(r"_forward\1", function)
         open_calls = [
@@ -159,6 +163,7 @@ class Calls(Reading):
             and event.number not in self.reversed
             and self.frames_of.get(event.number) is self.frame
         ]
+        open_calls.sort(key=lambda event: not operands.issubset(event.operands))
         if self.checked.has_forward(function):
             for event in open_calls:
                 if event.function == forward and event.arguments[: len(arguments)] == arguments:
