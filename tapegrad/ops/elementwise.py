@@ -15,6 +15,7 @@ from tapegrad.kernels import vmath
 from tapegrad.ops.kinds import elementwise
 from tapegrad.ops.piecewise import sign, where
 
+SMALLEST = 1.1754943508222875e-38  # 2 ** -126, whose inverse is finite as a float32 as well
 LN2 = 0.6931471805599453
 LN10 = 2.302585092994046
 PI = 3.141592653589793
@@ -123,19 +124,23 @@ def _(z):
 def power(x, y):
     """X to the power y.
 
-    The derivative in x at y = 0 is 0, also at 0 ** 0; the derivative in y at x = 0 is 0 for y >= 0.
+    The derivative in x at y = 0 is 0, also at 0 ** 0; the derivative in y at x = 0 is 0 for y >= 0,
+    and -inf for y < 0.
     """
     return vmath.pow(x, y)
 
 
 @power.partial("x")
 def _(x, y):
-    return where(y == 0.0, 0.0, y * power(x, where(y == 0.0, 1.0, y) - 1.0))
+    # 0 times an infinity, or nan, is cut; elsewhere the product depends on y at y = 0 as well
+    flat = (y == 0.0) & ~(absolute(x) > SMALLEST)
+    return where(flat, 0.0, y * power(x, where(flat, 1.0, y) - 1.0))
 
 
 @power.partial("y")
 def _(z, x, y):
-    return where((x == 0.0) & (y >= 0.0), 0.0, z * log(where(x == 0.0, 1.0, x)))
+    flat = (x == 0.0) & (y >= 0.0)
+    return where(flat, 0.0, z * log(where(flat, 1.0, x)))
 
 
 @elementwise(np.square)
@@ -184,18 +189,18 @@ def _(x):
 
 @elementwise(np.hypot)
 def hypot(x, y):
-    """Square root of x² + y²; the derivatives at (0, 0) are 0."""
+    """Square root of x² + y²; at (0, 0) the derivatives of every order are 0."""
     return math.hypot(x, y)
 
 
 @hypot.partial("x")
 def _(z, x):
-    return x / where(z == 0.0, 1.0, z)
+    return where(z == 0.0, 0.0, x / where(z == 0.0, 1.0, z))
 
 
 @hypot.partial("y")
 def _(z, y):
-    return y / where(z == 0.0, 1.0, z)
+    return where(z == 0.0, 0.0, y / where(z == 0.0, 1.0, z))
 
 
 # -- exponentials and logarithms ------------------------------------------------------------------

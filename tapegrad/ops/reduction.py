@@ -12,6 +12,7 @@ from tapegrad.ops.kinds import composite, reduction
 from tapegrad.ops.op import is_complex, normalize_axes, shape_of
 from tapegrad.ops.piecewise import where
 
+INFINITY = math.inf
 NEGATIVE_INFINITY = -math.inf
 
 # -- primitives -----------------------------------------------------------------------------------
@@ -54,8 +55,9 @@ def logsumexp(x, axis=None, *, keepdims=False):
 
 @logsumexp.partial("x")
 def _(z, x):
-    # equal infinities must not be subtracted
-    return where(z == NEGATIVE_INFINITY, 0.0, where(x == z, 1.0, ew.exp(x - where(x == z, 0.0, z))))
+    # equal infinities must not be subtracted; other elements as large as the result depend on it
+    infinite = (x == z) & (ew.absolute(x) == INFINITY)
+    return where(z == NEGATIVE_INFINITY, 0.0, ew.exp(where(infinite, 0.0, x - z)))
 
 
 def _euclidean_norm(x, axis, keepdims):
@@ -67,12 +69,12 @@ def _euclidean_norm(x, axis, keepdims):
 
 @reduction(_euclidean_norm)
 def euclidean_norm(x, axis=None, *, keepdims=False):
-    """Square root of the sum of squares; the derivative at 0 is 0."""
+    """Square root of the sum of squares; at 0 the derivatives of every order are 0."""
 
 
 @euclidean_norm.partial("x")
 def _(z, x):
-    return x / where(z == 0.0, 1.0, z)
+    return where(z == 0.0, 0.0, x / where(z == 0.0, 1.0, z))
 
 
 def ties(x, z, axis):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from tapegrad.kernels import special, vmath
-from tapegrad.ops.elementwise import LN2, exp
+from tapegrad.ops.elementwise import LN2, absolute, exp
 from tapegrad.ops.kinds import composite, elementwise
 from tapegrad.ops.piecewise import where
 
+INFINITY = math.inf
 TWO_OVER_SQRT_PI = 1.1283791670955126
 
 
@@ -20,12 +23,13 @@ def logaddexp(x, y):
 
 @logaddexp.partial("x")
 def _(x, y):
-    return sigmoid(where(x == y, 0.0, x - y))
+    # equal infinities must not be subtracted; the difference of equal numbers still depends on them
+    return sigmoid(where((x == y) & (absolute(x) == INFINITY), 0.0, x - y))
 
 
 @logaddexp.partial("y")
 def _(x, y):
-    return sigmoid(where(x == y, 0.0, y - x))
+    return sigmoid(where((x == y) & (absolute(x) == INFINITY), 0.0, y - x))
 
 
 @elementwise(np.logaddexp2)
@@ -36,12 +40,12 @@ def logaddexp2(x, y):
 
 @logaddexp2.partial("x")
 def _(x, y):
-    return sigmoid(where(x == y, 0.0, x - y) * LN2)
+    return sigmoid(where((x == y) & (absolute(x) == INFINITY), 0.0, x - y) * LN2)
 
 
 @logaddexp2.partial("y")
 def _(x, y):
-    return sigmoid(where(x == y, 0.0, y - x) * LN2)
+    return sigmoid(where((x == y) & (absolute(x) == INFINITY), 0.0, y - x) * LN2)
 
 
 @elementwise(complex_function=lambda x: 1.0 / (1.0 + np.exp(-x)))
