@@ -80,8 +80,8 @@ def _():
 @angle.complex_vjp("x")
 def _(g, x):
     size = ew.absolute(x)
-    unit = x / where(size == 0.0, 1.0, size)
-    return g * (1j * unit / where(size == 0.0, 1.0, size))
+    safe = where(size == 0.0, 1.0, size)
+    return g * where(size == 0.0, 0.0, 1j * (x / safe) / safe)
 
 
 def _along(g, unit):
@@ -108,7 +108,7 @@ def _(g, x):
 
 @euclidean_norm.complex_vjp("x")
 def _(g, z, x):
-    return g * (x / where(z == 0.0, 1.0, z))
+    return g * where(z == 0.0, 0.0, x / where(z == 0.0, 1.0, z))
 
 
 @composite

@@ -12,6 +12,8 @@ import numpy as np
 
 from tapegrad.ops.kinds import composite, elementwise
 
+INFINITY = math.inf
+
 
 @elementwise(np.where, truths=("condition",))
 def where(condition, x, y):
@@ -198,7 +200,10 @@ def _():
 
 @elementwise(np.mod)
 def mod(x, y):
-    """X - y * floor(x / y); at a jump the derivative is that of the side to the right."""
+    """X - y * floor(x / y); at a jump the derivative is that of the side to the right.
+
+    Of an infinite y the remainder is x or, where the signs differ, y itself.
+    """
     return x - y * np.floor(x / y)
 
 
@@ -209,7 +214,9 @@ def _():
 
 @mod.partial("y")
 def _(z, x, y):
-    return -rint((x - z) / y)  # the quotient that goes with this remainder
+    quotient = rint((x - z) / y)  # that goes with this remainder
+    infinite = ((y == INFINITY) | (y == -INFINITY)) & (z == z)
+    return where(infinite, where(z == y, 1.0, 0.0), -quotient)
 
 
 @elementwise(np.fmod)

@@ -266,6 +266,8 @@ SPECIAL = [
     ("power", (0, 0.5), 0, (INF, 0)),
     ("power", (3, 0), 1, (0, math.log(3))),
     ("power", (-2, 3), -8, (12, NAN)),
+    ("power", (0, -1), INF, (-INF, -INF)),
+    ("power", (1e-310, 0), 1, (0, None)),
     ("sqrt", (0,), 0, (INF,)),
     ("sqrt", (INF,), INF, (0,)),
     ("cbrt", (0,), 0, (INF,)),
@@ -318,6 +320,13 @@ SPECIAL = [
     ("mod", (-4, 2), 0, (1, 2)),
     ("mod", (5.5, -2), -0.5, (1, 3)),
     ("mod", (0, 2), 0, (1, 0)),
+    ("mod", (3, INF), 3, (1, 0)),
+    ("mod", (-3, INF), INF, (1, 1)),
+    ("mod", (3, -INF), -INF, (1, 1)),
+    ("mod", (-3, -INF), -3, (1, 0)),
+    ("mod", (INF, INF), NAN, (1, NAN)),
+    ("fmod", (3, INF), 3, (1, 0)),
+    ("fmod", (-3, INF), -3, (1, 0)),
     ("fmod", (4, 2), 0, (1, -2)),
     ("fmod", (-5.5, 2), -1.5, (1, 2)),
     ("fmod", (-4, 2), 0, (1, 2)),
@@ -349,7 +358,51 @@ def test_special_point(name, args, value, expected, dtype, size, recorded):
         gradients = tg.autograd.grad(out, operands, np.ones(size, dtype), create_graph=recorded)
     for gradient, want in zip(gradients, expected, strict=True):
         assert gradient.dtype == dtype
-        close(array_of(gradient), np.full(size, want), dtype)
+        if want is not None:
+            close(array_of(gradient), np.full(size, want), dtype)
+
+
+# op, operands, second derivatives by all pairs of arguments
+SECOND = [
+    ("logaddexp", (1, 1), (0.25, -0.25, -0.25, 0.25)),
+    ("logaddexp", (INF, INF), (0, 0, 0, 0)),
+    ("logaddexp2", (1, 1), tuple(0.25 * math.log(2) * s for s in (1, -1, -1, 1))),
+    ("power", (2, 0), (0, 0.5, 0.5, math.log(2) ** 2)),
+    ("power", (0, 0), (0, 0, 0, 0)),
+    ("power", (0, 2), (2, 0, 0, 0)),
+    ("hypot", (0, 0), (0, 0, 0, 0)),
+    ("hypot", (3, 0), (0, 0, 0, 1 / 3)),
+    ("absolute", (0,), (0,)),
+    ("maximum", (1, 1), (0, 0, 0, 0)),
+    ("sinc", (0,), (-(math.pi**2) / 3,)),
+    ("relu", (0,), (0,)),
+    ("square", (0,), (2,)),
+    ("divide", (0, 1), (0, -1, -1, 0)),
+    ("arctan2", (0, 1), (0, -1, -1, 0)),
+    ("mod", (4, 2), (0, 0, 0, 0)),
+    ("erf", (0,), (0,)),
+    ("softplus", (0,), (0.25,)),
+    ("sigmoid", (-1000,), (0,)),
+]
+
+
+@pytest.mark.parametrize("size", [1, 300])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("name", "args", "expected"), SECOND)
+def test_second_derivatives_at_special_points(name, args, expected, dtype, size):
+    operands = [tg.tensor(np.full(size, a, dtype), requires_grad=True) for a in args]
+    with np.errstate(all="ignore"):
+        out = FUNCTIONS[name](*operands)
+        first = tg.autograd.grad(out, operands, np.ones(size, dtype), create_graph=True)
+        second = [
+            tg.autograd.grad(g, operands, np.ones(size, dtype), True, allow_unused=True)
+            for g in first
+            if g.requires_grad
+        ]
+    found = [0.0 if h is None else array_of(h) for row in second for h in row]
+    found += [0.0] * (len(expected) - len(found))  # a constant gradient has no history
+    for one, want in zip(found, expected, strict=True):
+        close(np.broadcast_to(one, size), np.full(size, want), dtype)
 
 
 POINTS = [NAN, INF, -INF, 0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.0, 1e-40, -1e30]
