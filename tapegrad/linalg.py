@@ -1,6 +1,6 @@
 """Linear algebra, with the names of numpy.linalg."""
 
-from tapegrad.numeric import FUNCTIONS, LINALG
+from tapegrad.numeric import LINALG, LINALG_FUNCTIONS
 
-globals().update({name: FUNCTIONS[name] for name in LINALG})
+globals().update(LINALG_FUNCTIONS)
 __all__ = list(LINALG)

@@ -67,7 +67,8 @@ PASSIVE = [
 
 # Ops that other functions are made of, without a public name of their own.
 INTERNAL = {"getitem", "gather", "spread", "put", "put_view", "contract", "thin_svd", "at_least"}
-INTERNAL |= {"at_most", "euclidean_norm", "cofactor", "imaginary", "product"}
+INTERNAL |= {"at_most", "euclidean_norm", "cofactor", "imaginary", "product", "full_svd"}
+INTERNAL |= {"matrix_diagonal", "matrix_trace"}
 
 LINALG = [
     "cholesky",
@@ -93,6 +94,9 @@ LINALG = [
     "trace",
     "diagonal",
 ]
+
+# those that are other functions than the ones of the same name in NumPy itself
+_OF_MATRICES = {"diagonal": "matrix_diagonal", "trace": "matrix_trace"}
 
 ALIASES = {
     "abs": "absolute",
@@ -198,4 +202,5 @@ FUNCTIONS, REFLECTED = _build()
 FUNCTIONS["round"] = _round
 FUNCTIONS["power"] = functools.wraps(FUNCTIONS["power"])(_power)
 FUNCTIONS |= {alias: FUNCTIONS[name] for alias, name in ALIASES.items()}
+LINALG_FUNCTIONS = {name: FUNCTIONS[_OF_MATRICES.get(name, name)] for name in LINALG}
 PUBLIC = {name: function for name, function in FUNCTIONS.items() if name not in INTERNAL}

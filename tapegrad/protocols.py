@@ -8,7 +8,7 @@ import numpy as np
 
 from tapegrad import inplace
 from tapegrad.dispatch import unwrap
-from tapegrad.numeric import FUNCTIONS, PASSIVE, _wrap_result
+from tapegrad.numeric import FUNCTIONS, LINALG_FUNCTIONS, PASSIVE, _wrap_result
 from tapegrad.ops.kinds import Elementwise
 from tapegrad.ops.op import TABLE
 from tapegrad.tensor import Tensor
@@ -29,6 +29,8 @@ REDUCTIONS: dict[Any, str] = {
 }
 REDUCTIONS |= {np.logaddexp: "logsumexp"}
 ACCUMULATIONS: dict[Any, str] = {np.add: "cumsum", np.multiply: "cumprod"}
+
+_FUNCTIONS_OF = {"numpy": FUNCTIONS, "numpy.linalg": LINALG_FUNCTIONS}
 
 # NumPy functions of which only shape, dtype or passive values are asked
 UNTRACED = {
@@ -146,8 +148,9 @@ def array_function(self: Tensor, func: Any, types: Any, args: Any, kwargs: Any) 
     """Answer a NumPy function with the tapegrad function of the same name."""
     module = getattr(func, "__module__", "") or ""
     name = getattr(func, "__name__", "")
-    if module in ("numpy", "numpy.linalg") and name in FUNCTIONS and func not in UNTRACED:
-        return FUNCTIONS[name](*args, **kwargs)
+    functions = _FUNCTIONS_OF.get(module, {})
+    if name in functions and func not in UNTRACED:
+        return functions[name](*args, **kwargs)
     if func in _DIRECT:
         return _DIRECT[func](*args, **kwargs)
     if func not in UNTRACED and (_requires_grad(args) or _requires_grad(kwargs.values())):

@@ -291,7 +291,7 @@ def thin_svd(x):
 
 
 @thin_svd.vjp("x")
-def _(g, z):
+def _of_thin_svd(g, z):
     u, s, vt = z
     gu, gs, gvt = g
     v, gv = adjoint(vt), adjoint(gvt)
@@ -318,23 +318,47 @@ def _(g, z):
     return found
 
 
-@composite
-def svd(x, full_matrices=False, compute_uv=True):
-    """Thin singular value decomposition: u, s, vt with u @ diag(s) @ vt = x.
+def _full_svd(x):
+    return tuple(np.linalg.svd(x))
 
-    Where singular values coincide, singular vectors have no derivative: it is taken as 0 within
-    their space.
+
+@opaque(_full_svd)
+def full_svd(x):
+    """Singular value decomposition with square u and vt (see `svd`)."""
+
+
+@full_svd.vjp("x")
+def _(g, z):
+    u, s, vt = z
+    gu, gs, gvt = g
+    count = shape_of(s)[-1]
+    if np.any(plain(gu)[..., :, count:]) or np.any(plain(gvt)[..., count:, :]):
+        raise np.linalg.LinAlgError(
+            "svd: the singular vectors that full_matrices=True adds have no derivative, since any "
+            "basis of their space will do; use full_matrices=False, or u[..., :k] and vt[..., :k, "
+            ":] with k = min(x.shape[-2:])"
+        )
+    thin = (u[..., :, :count], s, vt[..., :count, :])
+    return _of_thin_svd((gu[..., :, :count], gs, gvt[..., :count, :]), thin)
+
+
+@composite
+def svd(x, full_matrices=True, compute_uv=True):
+    """Singular value decomposition: u, s, vt with u[..., :k] @ diag(s) @ vt[..., :k, :] = x.
+
+    Here k is the number of singular values; with ``full_matrices=False`` there are no more vectors
+    than these. What is added has no derivative, and a cotangent of it is refused. Where singular
+    values coincide, singular vectors have no derivative: it is taken as 0 within their space.
     """
-    if full_matrices and shape_of(x)[-1] != shape_of(x)[-2] and compute_uv:
-        raise ValueError("svd: full_matrices=True is not differentiable for a non-square matrix")
-    u, s, vt = thin_svd(x)
+    square = shape_of(x)[-1] == shape_of(x)[-2]
+    u, s, vt = full_svd(x) if full_matrices and compute_uv and not square else thin_svd(x)
     return (u, s, vt) if compute_uv else s
 
 
 @composite
 def svdvals(x):
     """Singular values, descending."""
-    return svd(x)[1]
+    return thin_svd(x)[1]
 
 
 # -- norms ----------------------------------------------------------------------------------------

@@ -334,6 +334,18 @@ def trace(x, offset=0, axis1=0, axis2=1):
 
 
 @composite
+def matrix_diagonal(x, *, offset=0):
+    """Diagonals of matrices, the last two axes (``diagonal`` of `tapegrad.linalg`)."""
+    return diagonal(x, offset, -2, -1)
+
+
+@composite
+def matrix_trace(x, *, offset=0):
+    """Sums of the diagonals of matrices, the last two axes (``trace`` of `tapegrad.linalg`)."""
+    return trace(x, offset, -2, -1)
+
+
+@composite
 def diag(x, k=0):
     """Diagonal of a matrix; or a matrix with a given diagonal."""
     if rank(x) == 2:

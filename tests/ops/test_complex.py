@@ -135,6 +135,8 @@ ARRANGING = [
     ("triu", [(3, 3)], (1,)),
     ("tril", [(2, 3, 3)], ()),
     ("trace", [(3, 3)], (1,)),
+    ("matrix_trace", [(2, 3, 3)], (), np.linalg.trace),
+    ("matrix_diagonal", [(2, 3, 3)], (), np.linalg.diagonal),
     ("diag", [(3,)], (1,)),
     ("diag", [(3, 3)], ()),
     ("take", [(2, 3)], (ROWS, 1)),

@@ -1,5 +1,6 @@
 """Linear algebra: values against NumPy, gradients of both orders, degenerate matrices."""
 
+import functools
 import math
 
 import numpy as np
@@ -76,6 +77,7 @@ TESTED = {
     "eigh",
     "eigvalsh",
     "thin_svd",
+    "full_svd",
     "svd",
     "svdvals",
     "vector_norm",
@@ -94,7 +96,8 @@ def test_every_function_is_here():
         == module.__name__
     }
     assert own == TESTED
-    assert all(getattr(tg.linalg, name) is FUNCTIONS[name] for name in LINALG)
+    apart = {"trace": "matrix_trace", "diagonal": "matrix_diagonal"}
+    assert all(getattr(tg.linalg, n) is FUNCTIONS[apart.get(n, n)] for n in LINALG)
 
 
 # -- products --------------------------------------------------------------------------------------
@@ -449,21 +452,51 @@ def test_eigh_with_equal_eigenvalues():
 @pytest.mark.parametrize("shape", [(3, 3), (4, 2), (2, 4), (2, 3, 2), (1, 3), (2, 2, 3)])
 def test_svd(shape):
     x = data(*shape)
-    for found, expected in zip(
-        tg.linalg.svd(x), np.linalg.svd(x, full_matrices=False), strict=True
-    ):
-        agree(found, expected)
+    for full in (False, True):
+        svd = functools.partial(tg.linalg.svd, full_matrices=full)
+        for found, expected in zip(svd(x), np.linalg.svd(x, full_matrices=full), strict=True):
+            agree(found, expected)
+    assert [a.shape for a in tg.linalg.svd(x)] == [a.shape for a in np.linalg.svd(x)]
     agree(tg.linalg.svdvals(x), np.linalg.svdvals(x))
     agree(tg.linalg.svd(x, compute_uv=False), np.linalg.svdvals(x))
     check(tg.linalg.svdvals, x)
     for k in (0, 2):
-        check(lambda v, k=k: tg.linalg.svd(v)[k], x)
+        check(lambda v, k=k: tg.linalg.svd(v, full_matrices=False)[k], x)
 
     def product(v):
-        u, s, vt = tg.linalg.svd(v)
+        u, s, vt = tg.linalg.svd(v, full_matrices=False)
         return u * tg.expand_dims(s**2, -2) @ vt
 
+    def product_of_parts(v):
+        u, s, vt = tg.linalg.svd(v)
+        k = min(v.shape[-2:])
+        return u[..., :k] * tg.expand_dims(s**2, -2) @ vt[..., :k, :]
+
     check(product, x)
+    check(product_of_parts, x)
+
+
+@pytest.mark.parametrize("shape", [(4, 2), (2, 4), (2, 3, 2)])
+def test_singular_vectors_that_are_added(shape):
+    """Any basis will do for them, so that a function of them has no derivative."""
+    t = tg.tensor(data(*shape), requires_grad=True)
+    u, _, vt = tg.linalg.svd(t)
+    added = u if shape[-2] > shape[-1] else vt
+    with pytest.raises(np.linalg.LinAlgError, match="full_matrices=False"):
+        added.sum().backward()
+
+
+def test_traces_and_diagonals_of_stacks():
+    """Those of numpy.linalg take the last two axes, those of numpy the first two."""
+    x = data(2, 3, 4)
+    for name in ("trace", "diagonal"):
+        for offset in (0, 1, -2):
+            f = functools.partial(getattr(tg.linalg, name), offset=offset)
+            agree(f(x), getattr(np.linalg, name)(x, offset=offset))
+            agree(getattr(np.linalg, name)(tg.tensor(x), offset=offset), f(x).numpy())
+            check(f, x)
+        agree(getattr(tg, name)(x), getattr(np, name)(x))
+        agree(getattr(np, name)(tg.tensor(x)), getattr(np, name)(x))
 
 
 def test_svd_with_equal_singular_values():
@@ -592,7 +625,6 @@ def test_float32_by_float64():
         (lambda x: tg.linalg.cholesky(-(x @ x.mT)), np.linalg.LinAlgError, "positive definite"),
         (lambda x: tg.linalg.inv(x[:, :2] * 0.0), np.linalg.LinAlgError, "[Ss]ingular"),
         (lambda x: tg.linalg.qr(x, mode="complete"), ValueError, "qr.*mode"),
-        (lambda x: tg.linalg.svd(x, full_matrices=True), ValueError, "svd.*full_matrices"),
         (lambda x: tg.linalg.norm(x, ord="abc"), ValueError, "ord"),
         (lambda x: tg.linalg.norm(x, ord=7), ValueError, "ord"),
         (lambda x: tg.linalg.norm(x.reshape(1, 2, 3), ord=1), ValueError, "norm"),
