@@ -133,7 +133,7 @@ def power(x, y):
 @power.partial("x")
 def _(x, y):
     # 0 times an infinity, or nan, is cut; elsewhere the product depends on y at y = 0 as well
-    flat = (y == 0.0) & ~(absolute(x) > SMALLEST)
+    flat = (y == 0.0) & ((absolute(x) < SMALLEST) | (x != x))
     return where(flat, 0.0, y * power(x, where(flat, 1.0, y) - 1.0))
 
 

@@ -255,10 +255,13 @@ class _Fold(ast.NodeTransformer):
             if isinstance(left, ast.Constant) and left.value == 1.0:
                 return inverse
             return ast.BinOp(left, ast.Mult(), inverse)
-        if kind is ast.Mult:
-            for end, other in (ends, ends[::-1]):
-                if isinstance(end, ast.Constant) and end.value == 1.0:
-                    return other
+        for end, other in (ends, ends[::-1]):
+            if not isinstance(end, ast.Constant):
+                continue
+            if kind is ast.Mult and end.value in (0.0, 1.0):
+                return other if end.value else ast.Constant(0.0)
+            if kind in (ast.BitAnd, ast.BitOr):  # of conditions
+                return other if end.value == (kind is ast.BitAnd) else end
         return ast.BinOp(left, node.op, right)
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
@@ -272,6 +275,10 @@ class _Fold(ast.NodeTransformer):
             condition = arguments[0]
             if isinstance(condition, ast.Constant):
                 return arguments[1] if condition.value else arguments[2]
+            first, second = arguments[1:]
+            if isinstance(first, ast.Constant) and isinstance(second, ast.Constant):
+                if first.value == second.value:
+                    return first
             if not self.whole:
                 return ast.IfExp(*arguments)
             return ast.Call(ast.Name("np.where", ast.Load()), arguments, [])

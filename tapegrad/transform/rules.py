@@ -167,7 +167,10 @@ _ARITHMETIC = {
 
 # ops by which an infinite tangent may have no influence: they are constant at infinity, or another
 # value was chosen
-_VANISHING = {"exp", "exp2", "maximum", "minimum", "fmax", "fmin", "at_least", "at_most"}
+_VANISHING = {
+    "exp", "exp2", "expm1", "tanh", "arctan", "sigmoid", "softplus", "erf", "erfc", "logaddexp",
+    "logaddexp2", "maximum", "minimum", "fmax", "fmin", "at_least", "at_most",
+}  # fmt: skip
 
 
 def is_arithmetic(op: Elementwise, operands: Atoms) -> bool:
