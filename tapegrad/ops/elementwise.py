@@ -360,12 +360,14 @@ def arctan2(x, y):
 
 @arctan2.partial("x")
 def _(x, y):
-    return y / (x * x + y * y)
+    r = hypot(x, y)  # squares may overflow, and those of integers wrap
+    return y / r / r
 
 
 @arctan2.partial("y")
 def _(x, y):
-    return -x / (x * x + y * y)
+    r = hypot(x, y)
+    return -(x / r / r)
 
 
 @elementwise(np.sinh)

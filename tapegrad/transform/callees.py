@@ -14,6 +14,7 @@ from numba.core import types
 
 from tapegrad.transform.calls import Call
 from tapegrad.transform.constants import plain
+from tapegrad.transform.declared import Declared
 from tapegrad.transform.derivative_calls import TransformCall
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.functions import stop_gradient
@@ -29,6 +30,7 @@ from tapegrad.transform.ir import (
 from tapegrad.transform.kinds import count_arrays, holds_real, may_share
 from tapegrad.transform.ruled_calls import ForwardRuled, Ruled
 from tapegrad.transform.rules import Passive, Rule, Unknown, real_names
+from tapegrad.transform.same_values import INPLACE_CALLS
 from tapegrad.transform.source import MISSING
 from tapegrad.transform.stand_ins import has_stand_in, stand_in
 
@@ -181,6 +183,19 @@ def bind(lowering: Any, callee: Any, first: list[Any] | None = None) -> list[Any
     return found
 
 
+def with_declared_types(lowering: Any, callee: Any, call: ast.Call) -> ast.Call:
+    """Return a call with integers as numbers of the types that a function is compiled for."""
+    if not hasattr(callee, "py_func") or call.keywords:
+        return call
+    declared, count = Declared(callee), len(call.args)
+    given = []
+    for position, argument in enumerate(call.args):
+        kind = lowering.type_of(_value_of(lowering, argument))
+        to = declared.conversion(position, count, kind)
+        given.append(argument if to is None else lowering.converted(argument, to))
+    return ast.Call(call.func, given, [])
+
+
 def _default(lowering: Any, callee: Any, parameter: inspect.Parameter) -> Any:
     """Return what stands for an argument that a call leaves out."""
 
@@ -210,3 +225,14 @@ class Stopped(Rule):
 
     def push(self, gen: Any, let: Let) -> None:
         gen.set_dot(let, None)
+
+
+def may_write(let: Let, statics: dict[str, Any]) -> bool:
+    """Whether a call may write an array."""
+    if not isinstance(let.expr, ast.Call):
+        return False
+    if not isinstance(let.expr.func, ast.Name):
+        return True
+    callee = statics.get(let.expr.func.id)
+    own = hasattr(callee, "py_func") or has_stand_in(callee)
+    return own or callee is None or let.expr.func.id in INPLACE_CALLS

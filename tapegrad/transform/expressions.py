@@ -290,6 +290,12 @@ class Expressions:
     def _unaryop(self, node: ast.UnaryOp, env: Env, stem: str) -> ast.expr:
         operand = self.expression(node.operand, env)
         if isinstance(operand, ast.Constant) and isinstance(node.op, ast.USub):
+            if isinstance(operand.value, int) and operand.value >= 2**63:
+                raise self.source.refuse(
+                    "cannot differentiate minus an integer of 2**63 or more, which is unsigned for "
+                    "numba; write the value that is meant, as np.int64 or np.uint64",
+                    node,
+                )
             return constant(-operand.value)
         return self.let(ast.UnaryOp(node.op, operand), stem)
 

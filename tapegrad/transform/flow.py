@@ -266,7 +266,9 @@ class Flow(Lists):
         """Return where a range begins and ends, and its step."""
         given = [self.expression(argument, env) for argument in node.args]
         if len(given) == 1:
-            given = [constant(0), *given]
+            return [constant(0), *given, constant(1)]
+        for bound in given:
+            bound.is_written = True  # its type counts for numba
         return given if len(given) == 3 else [*given, constant(1)]
 
     def sequence(

@@ -107,7 +107,7 @@ class Keeping(Cotangents):
                 return True
             if any(self.may_change(n) for n in defined(maker)):
                 return False  # it was made with other elements than it has now
-            if isinstance(rule, rules.Passive) and not _reads_elements(maker.expr):
+            if isinstance(rule, rules.Passive) and not self.reads_elements(maker.expr):
                 return True
             root = self.scopes.roots[id(maker)]
             return all(self.is_same(n, root) for n in names_in(maker.expr))
@@ -118,6 +118,16 @@ class Keeping(Cotangents):
                 for inner in block
             )
         return False
+
+    def reads_elements(self, expr: ast.expr) -> bool:
+        """Whether a passive expression may read elements of an array, or fields of a record."""
+        if isinstance(expr, ast.Attribute):
+            base = expr.value
+            is_of_array = isinstance(base, ast.Name) and is_array(self.types.get(base.id))
+            return not is_of_array or expr.attr not in _ELEMENT_FREE
+        if isinstance(expr, ast.Call) and isinstance(expr.func, ast.Name):
+            return expr.func.id not in ("len", "np.shape", "np.size")
+        return True
 
     def may_change(self, identifier: str) -> bool:
         """Whether a name stands for an array that is written anywhere."""
@@ -347,15 +357,6 @@ def trips_text(loop: Loop) -> str:
 
 
 _ELEMENT_FREE = ("shape", "size", "ndim", "itemsize", "nbytes", "strides", "T")
-
-
-def _reads_elements(expr: ast.expr) -> bool:
-    """Whether a passive expression may read elements of an array."""
-    if isinstance(expr, ast.Attribute):
-        return expr.attr not in _ELEMENT_FREE
-    if isinstance(expr, ast.Call) and isinstance(expr.func, ast.Name):
-        return expr.func.id not in ("len", "np.shape", "np.size")
-    return True
 
 
 def _may_change(kind: Any) -> bool:

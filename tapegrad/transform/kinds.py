@@ -69,11 +69,6 @@ def holds_instance(kind: Any) -> bool:
     return is_instance(kind)
 
 
-def is_unsigned(kind: Any) -> bool:
-    """Whether a type is one of integers that are not negative."""
-    return isinstance(kind, types.Integer) and not kind.signed
-
-
 def is_container(kind: Any) -> bool:
     """Whether values of a numba type hold arrays that are not followed any further.
 

@@ -14,7 +14,7 @@ from typing import Any
 import numba
 from numba.core import types
 
-from tapegrad.transform import operations, rules
+from tapegrad.transform import callees, operations, rules
 from tapegrad.transform.constants import (
     is_followed,
     member_like,
@@ -42,7 +42,7 @@ from tapegrad.transform.ir import (
     unused,
     walk,
 )
-from tapegrad.transform.kinds import holds_real, is_array, is_complex, is_real, is_unsigned
+from tapegrad.transform.kinds import holds_real, is_array, is_complex, is_real
 from tapegrad.transform.same_values import INPLACE_CALLS, SameValues
 from tapegrad.transform.stand_ins import has_stand_in
 
@@ -67,7 +67,7 @@ class Lowering:
         self.views: dict[str, str] = {}  # parts of arrays, by name, as they were taken
         self.known: dict[str, str] = {}  # names of values by the expressions that compute them
         self.writes = any(
-            isinstance(s, Store) or (isinstance(s, Let) and _may_write(s, function.statics))
+            isinstance(s, Store) or (isinstance(s, Let) and callees.may_write(s, function.statics))
             for s in walk(function.body)
         )
 
@@ -287,17 +287,19 @@ class Lowering:
             return self.value(name(like))
         raise self.refuse(f"a value of type {kind} is assigned on some ways only; assign it before")
 
-    def converted(self, value: Atom, kind: Any) -> ast.Name:
-        """Append the conversion of a number to a type."""
-        target = self.fresh("t")
+    def conversion(self, value: Atom, kind: Any, target: str) -> Let:
+        """Return the conversion of a number to a type."""
         self.types[target] = kind
         call = ast.Call(name(f"np.{kind}"), [value], [])
-        self.block.append(Let(target, call, self.line, rules.Passive(True)))
-        return name(target)
+        return Let(target, call, self.line, rules.Passive(True))
+
+    def converted(self, value: Atom, kind: Any) -> ast.Name:
+        self.block.append(let := self.conversion(value, kind, self.fresh("t")))
+        return name(let.target)
 
     def signed(self, bound: Atom) -> Atom:
-        """Return a bound of a range as a number of which others can be subtracted."""
-        return self.converted(bound, types.int64) if is_unsigned(self.type_of(bound)) else bound
+        """Return a bound of a range as an int64, which can be subtracted from others."""
+        return bound if self.type_of(bound) == types.int64 else self.converted(bound, types.int64)
 
     def loop(self, loop: Loop) -> None:
         bounds = loop.bounds and tuple(self.signed(self.resolve(bound)) for bound in loop.bounds)
@@ -314,15 +316,14 @@ class Lowering:
                 out = self.parts[entry.out] = self.named(kind, entry.out)
             entries.append((entry, phi, init, out))
         index = loop.index
-        if index is not None and is_unsigned(self.types.setdefault(index, types.int64)):
+        if index is not None and self.types.setdefault(index, types.int64) != types.int64:
             index = self.fresh("index")
             self.types[index] = types.int64
         test = self.inside(loop.test)
         cond = self.resolve(loop.cond)
         body = self.inside(loop.body)
-        if index != loop.index:
-            call = ast.Call(name(f"np.{self.types[loop.index]}"), [name(index)], [])
-            body.insert(0, Let(loop.index, call, loop.line, rules.Passive(True)))
+        if index is not None and index != (own := loop.index):
+            body.insert(0, self.conversion(name(index), self.types[own], own))
         carried = []
         for entry, phi, init, out in entries:
             following = self.typed(entry.next)
@@ -411,6 +412,7 @@ class Lowering:
         if isinstance(expr, ast.Call) and isinstance(expr.func, ast.Name):
             callee = expr.func.id
             value = self.function.statics.get(callee)
+            expr = callees.with_declared_types(self, value, expr)
             if callee in INPLACE_CALLS:
                 self.inplace(let, callee, kind)
                 return
@@ -579,17 +581,6 @@ class Lowering:
         self.types[result] = types.Array(kind.dtype, kind.ndim, "C")
         self.let(Let(result, ast.BinOp(old, node, value), let.line))
         self.block.append(Store(old.id, index, name(result), "", let.line, kind.ndim))
-
-
-def _may_write(let: Let, statics: dict[str, Any]) -> bool:
-    """Whether a call may write an array."""
-    if not isinstance(let.expr, ast.Call):
-        return False
-    if not isinstance(let.expr.func, ast.Name):
-        return True
-    callee = statics.get(let.expr.func.id)
-    own = hasattr(callee, "py_func") or has_stand_in(callee)
-    return own or callee is None or let.expr.func.id in INPLACE_CALLS
 
 
 def _pattern(structure: Structure) -> ast.expr:

@@ -36,9 +36,9 @@ ASSIGNED = (
 
 
 def normalize(
-    source: Source, infer: Callable[[Function], dict[str, Any]]
-) -> tuple[Function, dict[str, Any]]:
-    """Return the normal form of a function, and the numba types of its names.
+    source: Source, infer: Callable[[Function], tuple[dict[str, Any], Any]]
+) -> tuple[Function, dict[str, Any], Any]:
+    """Return the normal form of a function, and the numba types of its names and its result.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def normalize(
     """
     first = _Normalizer(source, {})
     function = first.function()
-    kinds = infer(function)
+    kinds, result = infer(function)
     for identifier, node in first.iterated.items():
         if isinstance(kinds.get(identifier), (types.DictType, types.Set)):
             raise source.refuse(NO_SEQUENCE, node)
@@ -59,9 +59,9 @@ def normalize(
         if isinstance(kind, types.List) and isinstance(kind.dtype, types.Float):
             floats[site] = kind.dtype
     if not floats:
-        return function, kinds
+        return function, kinds, result
     function = _Normalizer(source, floats).function()
-    return function, infer(function)
+    return function, *infer(function)
 
 
 class _Normalizer(Flow):

@@ -152,9 +152,10 @@ def loop_head(loop: Loop) -> str:
     if loop.bounds is None:
         return "while True:"
     low, high, step = (show(bound) for bound in loop.bounds)
-    if step != "1":
+    first_is_written, _, step_is_written = (hasattr(b, "is_written") for b in loop.bounds)
+    if step != "1" or step_is_written:
         return f"for {loop.index} in range({low}, {high}, {step}):"
-    if low != "0":
+    if low != "0" or first_is_written:
         return f"for {loop.index} in range({low}, {high}):"
     return f"for {loop.index} in range({high}):"
 

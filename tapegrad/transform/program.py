@@ -11,6 +11,7 @@ from numba.core import types
 from tapegrad.transform import optionals
 from tapegrad.transform.analysis import Arrays, leaf_names, unused_at_times, unused_suffix
 from tapegrad.transform.calls import Call
+from tapegrad.transform.declared import Declared
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.expressions import RESERVED
 from tapegrad.transform.forward import Forward
@@ -195,7 +196,8 @@ class Program:
     def _lower(self, instance: Instance) -> None:
         """Bring one instance into the form that is differentiated."""
         source = Source(instance.dispatcher.py_func)
-        function, kinds = normalize(source, lambda form: infer(form, instance.kinds)[0])
+        function, kinds, result = normalize(source, lambda form: infer(form, instance.kinds))
+        Declared(instance.dispatcher).check(instance.kinds, result, source)
         function.types = dict(kinds)
         for param, kind in zip(function.params, instance.kinds, strict=True):
             function.types[param] = types.unliteral(kind)

@@ -46,7 +46,8 @@ def slope_at(x, xp, fp):
     k = segment(x, xp)
     found = 0.0
     if k >= 0 and k < xp.size - 1:
-        found = (fp[k + 1] - fp[k]) / (xp[k + 1] - xp[k])
+        # a difference of unsigned integers wraps
+        found = (float(fp[k + 1]) - float(fp[k])) / (xp[k + 1] - xp[k])
     return found
 
 
@@ -55,7 +56,7 @@ def add_to_knots(x, xp, xp_bar, fp, g):
     """Add the cotangent of an interpolated value to those of the knots' places."""
     k = segment(x, xp)
     if k >= 0 and k < xp.size - 1:
-        slope = (fp[k + 1] - fp[k]) / (xp[k + 1] - xp[k])
+        slope = (float(fp[k + 1]) - float(fp[k])) / (xp[k + 1] - xp[k])
         part = (x - xp[k]) / (xp[k + 1] - xp[k])
         xp_bar[k] -= g * slope * (1.0 - part)
         xp_bar[k + 1] -= g * slope * part
@@ -253,8 +254,9 @@ def trapezoid_push_dx(y, dx_dot):
 
 @derivative
 def trapezoid_of_pull_y(y_bar, x, g):
+    steps = np.diff(x)  # of the type that the function itself takes
     for k in range(y_bar.size - 1):
-        half = 0.5 * g * (x[k + 1] - x[k])
+        half = 0.5 * g * steps[k]
         y_bar[k] += half
         y_bar[k + 1] += half
 

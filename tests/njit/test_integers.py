@@ -99,6 +99,28 @@ def ranges(x, a, n):
 
 
 @tg.njit
+def indices(x, a, n):
+    """The products of indices wrap, if these have 32 bits: a range of a literal has 64."""
+    for i in range(n, n + n):
+        m = np.array([i + 70_000])
+        x = np.sin(x) * (1.0 + 1e-3 * ((m * m)[0] % 97))
+    for i in range(n):
+        m = np.array([i * 30_000])
+        x = np.sin(x) * (1.0 + 1e-3 * (np.sum(m * m) % 97))
+    for i in range(1, n, 1):
+        m = np.array([i, 1 - i])
+        x = np.sin(x) * (1.0 + 1e-3 * (np.sum(m * 2_000_000_000 * m) % 97))
+    for i in range(0, n):  # noqa: PIE808 (its type counts)
+        m = np.full(2, i)
+        if i == 3:
+            continue
+        x = np.sin(x) * (1.0 + 1e-3 * (np.sum(m * 2_000_000_000 * m) % 97))
+    for i in range(1, n):
+        x = np.sin(x) * a[i % 3]
+    return x
+
+
+@tg.njit
 def elements(x, a, n):
     m = np.array([n, n])
     for _ in range(3):
@@ -121,8 +143,64 @@ def test_types_of_what_is_kept():
 @pytest.mark.parametrize("kind", TYPES)
 def test_types_of_arguments(kind):
     check(of_some_paths, 0.8, kind(50), compiled=True, argnums=(0,))
+    check(indices, 0.8, WEIGHTS, kind(5), compiled=True, argnums=(0, 1))
     check(ranges, 0.8, WEIGHTS, kind(5), compiled=True, argnums=(0, 1))
     check(elements, 0.8, WEIGHTS, kind(5), compiled=True, argnums=(0, 1))
+
+
+@tg.njit
+def angle(x, n):
+    return np.arctan2(n, x)
+
+
+@tg.njit
+def interpolated(a, values):
+    return np.sum(np.interp(a, np.arange(3.0), values))
+
+
+@tg.njit
+def integral(a, t):
+    return np.trapezoid(a, t)
+
+
+@tg.njit
+def field_of_a_record(x, r):
+    y = x
+    for _ in range(2):
+        k = r.size
+        y = np.sin(y) * k
+        r["size"] = 5
+    r["size"] = 1
+    return y
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.uint64])
+def test_differences_of_unsigned_integers(kind):
+    check(angle, 0.8, kind(3), compiled=True)
+    falling = np.array([200, 150, 5], kind)
+    check(interpolated, WEIGHTS, falling, argnums=(0,), compiled=True)
+    check(integral, WEIGHTS, falling, argnums=(0,), compiled=True)
+
+
+def test_a_field_with_the_name_of_an_attribute_of_arrays():
+    def record():
+        return np.array([(1,)], [("size", np.int64)])[0]
+
+    f, h = field_of_a_record, 1e-6
+    difference = (f(0.8 + h, record()) - f(0.8 - h, record())) / (2 * h)
+    assert tg.grad(f)(0.8, record()) == pytest.approx(difference, rel=1e-8)
+
+
+LIMIT = 2**63
+
+
+def test_minus_an_unsigned_literal():
+    @tg.njit
+    def f(x):
+        return x * (-LIMIT)
+
+    with pytest.raises(tg.TransformError, match="write the value that is meant"):
+        tg.grad(f)(0.8)
 
 
 def test_a_tuple_that_a_loop_would_keep():
