@@ -43,6 +43,7 @@ from tapegrad.transform.ir import (
     walk,
 )
 from tapegrad.transform.kinds import holds_real, is_array, is_complex, is_real
+from tapegrad.transform.narrow import refuse_narrow
 from tapegrad.transform.same_values import INPLACE_CALLS, SameValues
 from tapegrad.transform.stand_ins import has_stand_in
 
@@ -73,6 +74,7 @@ class Lowering:
 
     def run(self) -> Function:
         function = self.function
+        refuse_narrow(function)
         for text, value in function.statics.items():
             origin = ("name", function.source.function, text)
             found = self.program.static(text, value, origin)

@@ -95,9 +95,11 @@ class _Normalizer(Flow):
                 "np.array(items)",
                 self.line,
             )
-        return Function(
+        function = Function(
             self.source.name, list(named.values()), self.block, returned, self.source, self.statics
         )
+        function.named = self.assigned
+        return function
 
     def parameter(self, identifier: str) -> str:
         """Return the name of a parameter in generated code: its own, if that is free there."""
@@ -187,6 +189,8 @@ class _Normalizer(Flow):
             if isinstance(value, list):
                 value = self.let(ast.Tuple(value, ast.Load()), target.id)
             env[target.id] = value
+            if isinstance(value, ast.Name):
+                self.assigned.add(value.id)
         elif isinstance(target, (ast.Tuple, ast.List)):
             for position, part in enumerate(target.elts):
                 if isinstance(part, ast.Starred):

@@ -7,7 +7,7 @@ one type.
 
 import numpy as np
 import pytest
-from check import check
+from check import check, module
 
 import tapegrad as tg
 
@@ -226,3 +226,37 @@ def test_a_tuple_that_a_loop_would_keep():
         return x
 
     check(way_out, 0.8, 2)
+
+
+BYTES, FLAGS = np.array([100, 50, 3], np.int8), np.array([True, False, True])
+# an expression with a part that numba does not make, and the ways out
+PARTS = {
+    "(n + n) * a": ["part = n + n", "np.sum(part * a)", "(n.astype(np.int64) + n) * a"],
+    "(m + m) * a": ["part = m + m", "np.sum(part * a)", "(m.astype(np.int64) + m) * a"],
+    "(n + n > 150) * a": ["part = n + n", "np.sum((part > 150) * a)", "(1 * n + n > 150) * a"],
+    "np.sin(n - n[::-1]) * a": ["part = n - n[::-1]", "np.sum(np.sin(part) * a)", "a * np.sin(n)"],
+}
+
+
+@pytest.mark.parametrize("text", PARTS)
+def test_parts_of_expressions_of_arrays(text):
+    """Part of an expression they have 64 bits, as arrays of their own 8: these are refused."""
+
+    def program(*lines):
+        body = "".join(f"    {line}\n" for line in lines)
+        head = "import numpy as np, tapegrad as tg\n@tg.njit\ndef f(x, a, n, m):\n"
+        return module(head + body)
+
+    arguments = 0.8, WEIGHTS, BYTES, FLAGS
+    with pytest.raises(tg.TransformError, match="give the part a name"):
+        tg.grad(program(f"return np.sum({text}) * x"))(*arguments)
+    first, named, converted = PARTS[text]
+    check(program(first, f"return {named} * x"), *arguments, argnums=(0, 1), compiled=True)
+    check(program(f"return np.sum({converted}) * x"), *arguments, argnums=(0, 1), compiled=True)
+
+
+@pytest.mark.parametrize("text", ["(m * m) * a", "(m & ~m | (a > 0.8)) * a", "(n ^ n[::-1]) * a"])
+def test_parts_with_the_same_bits(text):
+    head = "import numpy as np, tapegrad as tg\n@tg.njit\ndef f(x, a, n, m):\n"
+    f = module(f"{head}    return np.sum({text}) * x\n")
+    check(f, 0.8, WEIGHTS, BYTES, FLAGS, argnums=(0, 1), compiled=True)

@@ -1,0 +1,64 @@
+"""Arrays of narrow integers within expressions, which numba does not make.
+
+numba computes a nested expression of arrays in one loop over their elements, as numbers: the sum
+of two ``int8`` is an ``int64`` there, and an ``int8``, which may wrap, where the sum has a name.
+The normal form gives everything a name. What would wrap is refused.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+import numpy as np
+from numba.core import types
+from numba.np.ufunc.dufunc import DUFunc
+
+from tapegrad.transform.ir import Function, Let, names_in, walk
+
+# operations that have the same bits with more of them
+_BITWISE = (ast.BitAnd, ast.BitOr, ast.BitXor)
+_OF_TRUTHS = (*_BITWISE, ast.Mult, ast.Invert)
+
+
+def refuse_narrow(function: Function) -> None:
+    """Refuse a part of an array expression that has narrow integers, and no name."""
+    kinds = function.types
+    arrays = {n for n, kind in kinds.items() if isinstance(kind, types.Array)}
+    expressions = [
+        s
+        for s in walk(function.body)
+        if isinstance(s, Let) and _is_elementwise(s.expr, function.statics, arrays)
+    ]
+    parts = {
+        s.target: s.line
+        for s in expressions
+        if s.target in arrays - function.named and _is_narrow(kinds[s.target].dtype, s.expr)
+    }
+    for statement in expressions:
+        for part in names_in(statement.expr):
+            if part in parts:
+                raise function.source.refuse(
+                    f"cannot differentiate an expression with a part that is {kinds[part]}: numba "
+                    "computes it with 64 bits there; give the part a name (part = ...; whole = "
+                    "part * x), or convert first: astype(np.int64)",
+                    parts[part],
+                )
+
+
+def _is_elementwise(expr: Any, statics: dict[str, Any], arrays: set[str]) -> bool:
+    """Whether an operation belongs to the array expressions of numba."""
+    if arrays.isdisjoint(names_in(expr)):
+        return False
+    if isinstance(expr, ast.Call) and isinstance(expr.func, ast.Name):
+        return isinstance(statics.get(expr.func.id), (np.ufunc, DUFunc))
+    return isinstance(expr, (ast.BinOp, ast.UnaryOp, ast.Compare))
+
+
+def _is_narrow(kind: Any, expr: Any) -> bool:
+    """Whether an operation has another result in the elements' type than with 64 bits."""
+    op = getattr(expr, "op", None)
+    if isinstance(kind, types.Boolean):
+        return isinstance(expr, (ast.BinOp, ast.UnaryOp)) and not isinstance(op, _OF_TRUTHS)
+    narrow = isinstance(kind, types.Integer) and kind.bitwidth < 64
+    return narrow and not isinstance(op, _BITWISE)
