@@ -44,6 +44,7 @@ from tapegrad.transform.ir import (
 )
 from tapegrad.transform.kinds import holds_real, is_array, is_complex, is_real
 from tapegrad.transform.narrow import refuse_narrow
+from tapegrad.transform.printer import show
 from tapegrad.transform.same_values import INPLACE_CALLS, SameValues
 from tapegrad.transform.stand_ins import has_stand_in
 
@@ -67,6 +68,7 @@ class Lowering:
         self.inplaces: list[tuple[str, str, int]] = []
         self.views: dict[str, str] = {}  # parts of arrays, by name, as they were taken
         self.known: dict[str, str] = {}  # names of values by the expressions that compute them
+        self.taken_ways: set[tuple[str, str]] = set()  # of branches on conditions that are known
         self.writes = any(
             isinstance(s, Store) or (isinstance(s, Let) and callees.may_write(s, function.statics))
             for s in walk(function.body)
@@ -227,8 +229,11 @@ class Lowering:
         ):
             lets = [s for s in walk(block) if isinstance(s, Let)]
             untyped = [s for s in lets if s.target not in self.types]
-            if any(s in block for s in untyped) or (lets and len(untyped) == len(lets)):
+            known = any(s in block for s in untyped) or (lets and len(untyped) == len(lets))
+            way = show(statement.cond), side
+            if known or way in self.taken_ways:
                 # numba found that this branch is never taken, and gave it no types
+                self.taken_ways.add(way)
                 self.statements(other)
                 for phi in statement.phis:
                     self.parts[phi.target] = self.value(getattr(phi, side))

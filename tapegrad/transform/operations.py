@@ -344,7 +344,7 @@ def _method(lowering: Any, expr: ast.Call, base: ast.expr, text: str, kind: Any)
     assert isinstance(base, ast.Name)
     if text == "view" and (real or inputs):
         same = base_kind.dtype == kind.dtype
-        return View(base.id) if same else Unknown(inputs, "a view of another dtype")
+        return View(base.id) if same else Unknown(inputs, "a view of another dtype", shows=True)
     if not real:
         return _numbers(inputs, kind)
     if text == "item" and not expr.args:

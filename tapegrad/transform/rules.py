@@ -139,9 +139,10 @@ class Unknown(Rule):
 
     cheap = False
 
-    def __init__(self, inputs: list[str], what: str) -> None:
+    def __init__(self, inputs: list[str], what: str, shows: bool = False) -> None:
         self._inputs = inputs
         self.what = what
+        self.shows = shows  # the result shows the elements of an array without derivative
 
     def inputs(self) -> list[str]:
         return self._inputs

@@ -72,7 +72,8 @@ def of_some_paths(x, n):
             x = x + 1.0
         if x < 5.0:
             m = np.array([k, k])
-            x = x * (1.0 + 1e-3 * (np.sum(m * m * m) % 101))
+            square = m * m
+            x = x * (1.0 + 1e-3 * (np.sum(square * m) % 101))
     return x
 
 
@@ -260,3 +261,34 @@ def test_parts_with_the_same_bits(text):
     head = "import numpy as np, tapegrad as tg\n@tg.njit\ndef f(x, a, n, m):\n"
     f = module(f"{head}    return np.sum({text}) * x\n")
     check(f, 0.8, WEIGHTS, BYTES, FLAGS, argnums=(0, 1), compiled=True)
+
+
+def test_a_view_of_integers_as_floats():
+    """Nobody knows who else reads what is written to it; reading is fine."""
+
+    @tg.njit
+    def f(x):
+        numbers = np.zeros(3, np.int64)
+        v = numbers.view(np.float64)
+        v[0] = x * x
+        w = numbers.view(np.float64)
+        return w[0] * x
+
+    for derivative in (tg.grad(f), tg.jvp(f)):
+        with pytest.raises(tg.TransformError, match=r"a view of another dtype[\s\S]*line"):
+            derivative(*(0.8, 1.0)[: 2 if derivative is tg.jvp(f) else 1])
+
+    @tg.njit
+    def way_out(x):
+        numbers = np.zeros(3)
+        v = numbers[:]
+        v[0] = x * x
+        w = numbers[:]
+        return w[0] * x
+
+    @tg.njit
+    def read(x, bits):
+        return x * bits.view(np.float64)[0]
+
+    check(way_out, 0.8)
+    check(read, 0.8, np.array([0.25]).view(np.int64), argnums=(0,), compiled=True)

@@ -378,6 +378,14 @@ def calls_whose_arguments_are_equal_on_one_path(x, a):
     return y
 
 
+@case(A, hvp=True, compiled=True)
+def store_on_a_path_that_is_never_taken(a):
+    k = 0
+    if -0.3 < -0.4 < 0.6 and a[1] > 0.1:
+        a[k % 2] = 0.5
+    return a[0] * a[1]
+
+
 @case(np.eye(3) + 0.5, compiled=True)  # NumPy's own is a view that is read only
 def diagonal_that_is_written_and_not_read(a):
     np.diag(a)[1] = a[0, 0] * a[1, 2]
