@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import passive
+from tapegrad.dispatch import passive, stacked
 from tapegrad.tensor import Tensor
 
 
@@ -17,7 +17,8 @@ def tensor(data: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
     Parameters
     ----------
     data
-        A number, nested lists, an array or a tensor (whose history is not copied).
+        A number, nested lists, an array or a tensor (whose history is not copied). Lists that hold
+        recorded tensors become a tensor with their history.
     dtype
         Type of the elements; default: as NumPy chooses, so that float32 stays float32.
     requires_grad
@@ -31,6 +32,9 @@ def tensor(data: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
     >>> tg.tensor([1.0, 2.0], requires_grad=True)
     tensor([1., 2.], requires_grad=True)
     """
+    made = stacked(data)
+    if made is not data:
+        return as_tensor(made, dtype)
     array = np.array(_plain(data), dtype=dtype, order="C", subok=False)
     result = passive(array)
     return result.requires_grad_() if requires_grad else result
@@ -50,6 +54,9 @@ def as_tensor(data: Any, dtype: Any = None) -> Tensor:
     """
     if isinstance(data, Tensor):
         return data if dtype is None or data.dtype == dtype else data.astype(dtype)
+    made = stacked(data)
+    if made is not data:
+        return as_tensor(made, dtype)
     return passive(np.asarray(_plain(data), dtype=dtype))
 
 
@@ -73,10 +80,27 @@ def from_dlpack(source: Any) -> Tensor:
     return passive(np.from_dlpack(source))
 
 
+# what makes arrays of values, with what to write where these are differentiated
+_OF_VALUES = {
+    "full": "value * tg.ones(shape)",
+    "full_like": "value * tg.ones_like(a)",
+    "linspace": "start + (stop - start) * tg.linspace(0.0, 1.0, num)",
+    "logspace": "10.0 ** (start + (stop - start) * tg.linspace(0.0, 1.0, num))",
+    "arange": "start + step * tg.arange(n)",
+}
+
+
 def _maker(name: str) -> Callable[..., Tensor]:
     make = getattr(np, name)
 
     def function(*args: Any, requires_grad: bool = False, **kwargs: Any) -> Tensor:
+        if name in _OF_VALUES:
+            values = (*args[name.startswith("full") :], *kwargs.values())
+            if any(isinstance(v, Tensor) and v._own is not None for v in values):
+                raise TypeError(
+                    f"{name} of a tensor that requires grad would lose its history; write "
+                    f"{_OF_VALUES[name]}, or detach() it"
+                )
         plain = {key: _plain(value) for key, value in kwargs.items()}
         result = passive(np.asarray(make(*map(_plain, args), **plain)))
         return result.requires_grad_() if requires_grad else result

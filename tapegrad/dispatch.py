@@ -15,7 +15,7 @@ from tapegrad.kernels.structs import address_of
 from tapegrad.modes import MODE
 from tapegrad.ops.kinds import Elementwise, Opaque, Reduction, SweptOp, View
 from tapegrad.ops.op import Op, normalize_axes
-from tapegrad.ops.shape import astype
+from tapegrad.ops.shape import astype, stack
 from tapegrad.tape.aval import AVALS, DIFFERENTIABLE, PARTS
 from tapegrad.tape.layout import KIND_CAST, KIND_VIEW, NUMBERS, OWN_AVAL, OWN_SLOT
 from tapegrad.tape.owner import Owner
@@ -33,6 +33,20 @@ def unwrap(value: Any) -> Any:
     if type(value) in (list, tuple):
         return type(value)(unwrap(item) for item in value)
     return value
+
+
+def stacked(value: Any) -> Any:
+    """Return nested lists that hold recorded tensors as one tensor; anything else as it is."""
+    if type(value) not in (list, tuple) or not _holds_recorded(value):
+        return value
+    items = map(stacked, value)
+    return stack([item if isinstance(item, Tensor) else np.asarray(item) for item in items])
+
+
+def _holds_recorded(value: Any) -> bool:
+    if type(value) in (list, tuple):
+        return any(map(_holds_recorded, value))
+    return isinstance(value, Tensor) and value._own is not None
 
 
 def owner_of(value: Any) -> Owner | None:
@@ -65,7 +79,7 @@ def apply_op(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     bound = op.bind(args, kwargs)
     if isinstance(op, Opaque):
         return apply_opaque(op, bound)
-    values = [bound[name] for name in op.arguments]
+    values = [stacked(bound[name]) for name in op.arguments]
     parameters = {name: bound[name] for name in op.parameters}
     if isinstance(op, View):
         return apply_view(op, values[0], parameters)
@@ -75,12 +89,14 @@ def apply_op(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return passive(z)
     check_recordable(op, z)
     if needs_frame(op, z, values):
+        bound.update(zip(op.arguments, values, strict=True))
         return wrap(z, OpFrame(Active(op, bound), bound, z).append(AVALS.of(z)))
     return wrap(z, _record_swept(op, z, [_as_dtype(v, z.dtype) for v in values], parameters))
 
 
 def apply_view(op: View, x: Any, parameters: dict[str, Any]) -> Tensor:
     """Show a tensor (or array) in another way."""
+    x = stacked(x)
     if not isinstance(x, Tensor):
         return passive(as_array(op.function(x, **parameters)))
     z = as_array(op.function(x._a, **parameters))
@@ -239,6 +255,11 @@ def _note_view(result: Tensor, source: Tensor, op: View, parameters: dict[str, A
 
 def apply_opaque(op: Opaque, bound: dict[str, Any]) -> Any:
     """Compute an op that has Python rules, from all its arguments by name."""
+    for name in op.arguments:
+        value = bound[name]
+        if type(value) in (list, tuple):
+            whole = not op.of_list or name != op.arguments[0]
+            bound[name] = stacked(value) if whole else [*map(stacked, value)]
     active = Active(op, bound)
     if op.parameters:
         out = op.function(*active.arrays, **{name: bound[name] for name in op.parameters})

@@ -487,7 +487,7 @@ def jvp(f: Function, argnums: Argnums = 0) -> Function:
     Parameters
     ----------
     f
-        Function of arrays with one array as result; compiled ones may return tuples as well.
+        Function of arrays; its result is an array, or a pytree of them (compiled: a tuple).
     argnums
         Which positional arguments have tangents.
 
@@ -512,28 +512,30 @@ def jvp(f: Function, argnums: Argnums = 0) -> Function:
     def wrapped(*args: Any) -> Any:
         primals, tangents = args[: len(args) - len(numbers)], args[len(args) - len(numbers) :]
         call = _Call(f, primals, argnums, "jvp")
-        output = as_tensor(call.result)
+        results, build = _tree(call.result, "jvp: the result")
+        outputs = [as_tensor(result) for result in results]
         given = [leaf for tangent in tangents for leaf in _tree(tangent, "jvp: a tangent")[0]]
         if len(given) != len(call.inputs):
             raise ValueError(
                 f"jvp: got {len(given)} tangents for {len(call.inputs)} differentiated arguments"
             )
         nested = call.nested()
-        u = wrap(np.zeros(output.shape, output.dtype)).requires_grad_()
-        pulled = _gradients(call, [output], [u], create_graph=True)
+        zeros = [wrap(np.zeros(output.shape, output.dtype)) for output in outputs]
+        seeds = [zero.detach().requires_grad_() for zero in zeros]
+        pulled = _gradients(call, outputs, seeds, create_graph=True)
         pairs = [
             (p, as_tensor(t)) for p, t in zip(pulled, given, strict=True) if p._own is not None
         ]
-        if not pairs:
-            tangent = wrap(np.zeros(output.shape, output.dtype))
-        else:
-            (tangent,) = autograd_grad(  # type: ignore[assignment]
+        found: Sequence[Any] = zeros
+        if pairs:
+            found = autograd_grad(
                 [p for p, _ in pairs],
-                [u],
+                seeds,
                 [t for _, t in pairs],
                 create_graph=nested,
                 materialize_grads=True,
             )
-        return (output if nested else output.detach()), tangent
+        values = outputs if nested else [output.detach() for output in outputs]
+        return build(values), build(list(found))
 
     return wrapped

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from tapegrad.dispatch import apply_op, apply_opaque, apply_view, owner_of, unwrap
+from tapegrad.dispatch import apply_op, apply_opaque, apply_view, owner_of, stacked, unwrap
 from tapegrad.frames import FRAMED, Active, OpFrame, RuleFrame, append_record
 from tapegrad.modes import MODE
 from tapegrad.ops import indexing, piecewise
@@ -266,6 +266,7 @@ def _check_fit(array: np.ndarray, target: np.ndarray, what: str) -> None:
 
 def _overwrite(target: Tensor, value: Any, what: str, keep: bool) -> Tensor:
     """Do what `write` does, where it is known to be allowed."""
+    value = stacked(value)
     array = np.asarray(unwrap(value))
     _check_fit(array, target._a, what)
     own = owner_of(value)
@@ -294,6 +295,7 @@ def assign_item(target: Tensor, index: Any, value: Any) -> None:
     """Do ``target[index] = value``."""
     check_writable(target, "item assignment", value)
     index = unwrap_index(index)
+    value = stacked(value)
     array = np.asarray(unwrap(value))
     recorded = MODE.recording and (target._own is not None or owner_of(value) is not None)
     own = None

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import unwrap
+from tapegrad.dispatch import stacked, unwrap
 from tapegrad.eager import function_of
 from tapegrad.ops import (  # noqa: F401 (importing them fills the table)
     complex,
@@ -133,7 +133,8 @@ def _composite_function(composite: Composite) -> Function:
         if args and not isinstance(args[0], (Tensor, np.ndarray, str)):
             first = args[0]
             if not (isinstance(first, (list, tuple)) and composite.name in _OF_LISTS):
-                args = (wrap(np.asarray(first)), *args[1:])
+                first = stacked(first)
+                args = (first if isinstance(first, Tensor) else wrap(np.asarray(first)), *args[1:])
         result = _wrap_result(body(*args, **kwargs))
         if composite.name in _SEVERAL_VIEWS:
             for k, view in enumerate(result):

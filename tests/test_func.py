@@ -743,3 +743,21 @@ def test_implicit_derivative_of_a_fixed_point():
             return g * da / (1 - dx)
 
     assert grad(Fixed.apply)(2.0).item() == pytest.approx(0.5 / np.sqrt(2.0))
+
+
+def test_jvp_of_several_results():
+    """The tangents have the structure of the result."""
+
+    def f(x):
+        return [x * 2, {"sum": (x * x).sum(), "constant": 3.0}]
+
+    x, t = np.array([1.0, 2.0]), np.array([1.0, 10.0])
+    value, tangent = tg.jvp(f)(x, t)
+    assert value[0].tolist() == [2.0, 4.0]
+    assert tangent[0].tolist() == [2.0, 20.0]
+    assert tangent[1]["sum"].item() == 42.0
+    assert tangent[1]["constant"].item() == 0.0
+    first, second = tg.jvp(lambda x: (x * 2, x * 3))(x, t)[1]
+    assert (first.tolist(), second.tolist()) == ([2.0, 20.0], [3.0, 30.0])
+    nested = tg.grad(lambda y: tg.jvp(lambda x: (x * x * y, x * y))(3.0, 1.0)[1][0])
+    assert nested(2.0).item() == 6.0

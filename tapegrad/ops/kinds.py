@@ -340,9 +340,12 @@ class Opaque(Op):
 
     kind = "opaque"
 
-    def __init__(self, declaration: Formula, arrays: int | None, function: Any) -> None:
+    def __init__(
+        self, declaration: Formula, arrays: int | None, function: Any, of_list: bool
+    ) -> None:
         super().__init__(declaration, arrays)
         self.function = declaration if function is None else function
+        self.of_list = of_list  # its first argument is a list of arrays, not an array
 
     def vjp(self, argument: str) -> Callable[[Rule], Rule]:
         """Declare the cotangent of an argument as a function of `g` (a decorator)."""
@@ -354,7 +357,9 @@ class Opaque(Op):
         return declare
 
 
-def opaque(function: Any = None, *, arrays: int | None = None) -> Callable[[Formula], Opaque]:
+def opaque(
+    function: Any = None, *, arrays: int | None = None, of_list: bool = False
+) -> Callable[[Formula], Opaque]:
     """Declare an op with Python rules (a decorator).
 
     Parameters
@@ -363,8 +368,10 @@ def opaque(function: Any = None, *, arrays: int | None = None) -> Callable[[Form
         What computes it, if not the declaration itself.
     arrays
         How many leading arguments are arrays; default: those without a default value.
+    of_list
+        The first argument is a list of arrays.
     """
-    return lambda declaration: Opaque(declaration, arrays, function)
+    return lambda declaration: Opaque(declaration, arrays, function, of_list)
 
 
 class Composite:

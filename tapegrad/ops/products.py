@@ -143,7 +143,7 @@ def tensordot(x, y, axes=2):
     return reshape(matmul(left, right), out_shape)
 
 
-@opaque(arrays=1)
+@opaque(arrays=1, of_list=True)
 def contract(operands, subscripts):
     """Einstein summation of a list of operands, with explicit subscripts (see `einsum`)."""
     return np.einsum(subscripts, *operands, optimize=len(operands) > 2)

@@ -114,7 +114,7 @@ def _(g, shown, parameters):
     return shown(g, **parameters)
 
 
-@opaque(arrays=1)
+@opaque(arrays=1, of_list=True)
 def concatenate(arrays, axis=0):
     """Join arrays along an existing axis (None: of the flattened arrays)."""
     return np.concatenate(arrays, axis)

@@ -1,0 +1,97 @@
+"""Lists that hold tensors: they are one tensor, with its history."""
+
+import numpy as np
+import pytest
+
+import tapegrad as tg
+
+POINT = np.array([1.2, 0.7])
+
+
+def through(f, *, point=POINT):
+    """Gradient of a function of two numbers, beside differences."""
+
+    def loss(x):
+        return tg.sum(f(x[0], x[1]) * 1.0)
+
+    x = tg.tensor(point, requires_grad=True)
+    loss(x).backward()
+    steps = 1e-6 * np.eye(2)
+    wanted = [
+        (loss(tg.tensor(point + h)) - loss(tg.tensor(point - h))).item() / 2e-6 for h in steps
+    ]
+    np.testing.assert_allclose(x.grad.numpy(), wanted, 1e-8, 1e-8)
+
+
+def stored(a, b):
+    z = tg.zeros(2)
+    z[:] = [a, b * b]
+    return z
+
+
+def copied(a, b):
+    z = tg.zeros((2, 2))
+    z[...] = [[a, b], [1.0, a * b]]
+    return z
+
+
+FUNCTIONS = {
+    "array": lambda a, b: tg.array([a, b * b]),
+    "asarray": lambda a, b: tg.asarray([[a, b], (b * a, 1.0)]),
+    "tensor": lambda a, b: tg.tensor([a, b, 2.0]),
+    "as_tensor": lambda a, b: tg.as_tensor((a, b * b)),
+    "dtype": lambda a, b: tg.array([a, b * b], np.float64),
+    "sum": lambda a, b: tg.sum([a, b * b]),
+    "max": lambda a, b: tg.max([a, b * b]),
+    "min": lambda a, b: tg.min([a, b * b]),
+    "mean": lambda a, b: tg.mean([a, b * b]),
+    "logsumexp": lambda a, b: tg.logsumexp([a, b * b]),
+    "concatenate": lambda a, b: tg.concatenate([[a, 1.0], [b * b]]),
+    "inv": lambda a, b: tg.linalg.inv([[a, 0.5], [0.1, b]]),
+    "det": lambda a, b: tg.linalg.det([[a, 0.5], [a * b, b]]),
+    "matmul": lambda a, b: tg.matmul([a, b * b], np.array([0.3, 0.2])),
+    "reshape": lambda a, b: tg.reshape([a, b * b], (2, 1)),
+    "numpy.stack": lambda a, b: np.stack([a, b * b]),
+    "an assignment": stored,
+    "an assignment of rows": copied,
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_gradient(name):
+    through(FUNCTIONS[name])
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "way_out"),
+    [
+        ("full", lambda x: tg.full((3,), x), lambda x: x * tg.ones((3,))),
+        ("full_like", lambda x: tg.full_like(POINT, x), lambda x: x * tg.ones_like(POINT)),
+        (
+            "linspace",
+            lambda x: tg.linspace(0.5, x, 3),
+            lambda x: 0.5 + (x - 0.5) * tg.linspace(0.0, 1.0, 3),
+        ),
+        (
+            "logspace",
+            lambda x: tg.logspace(0.5, x, 3),
+            lambda x: 10.0 ** (0.5 + (x - 0.5) * tg.linspace(0.0, 1.0, 3)),
+        ),
+        ("arange", lambda x: tg.arange(0.0, 3.0, x), lambda x: 0.0 + x * tg.arange(3)),
+    ],
+)
+def test_makers_of_constants(name, call, way_out):
+    """They would lose the history: refused, and the way out has the same values."""
+    x = tg.tensor(1.2, requires_grad=True)
+    with pytest.raises(TypeError, match=f"{name} of a tensor that requires grad.*write"):
+        call(x)
+    np.testing.assert_allclose(way_out(x).detach().numpy(), call(x.detach()).numpy(), 1e-15)
+    assert tg.grad(lambda v: tg.sum(way_out(v)))(1.2).item() != 0.0
+
+
+def test_what_is_not_recorded_stays_as_it_was():
+    assert not tg.array([tg.tensor(1.0), 2.0]).requires_grad
+    assert not tg.tensor([[1, 2], [3, 4]]).requires_grad
+    x = tg.tensor(POINT, requires_grad=True)
+    with tg.no_grad():
+        assert tg.array([x[0], 1.0]).grad_fn is None
