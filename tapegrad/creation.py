@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import passive, stacked
+from tapegrad.dispatch import as_array, check_unmasked, passive, stacked
 from tapegrad.tensor import Tensor
 
 
@@ -35,7 +35,9 @@ def tensor(data: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
     made = stacked(data)
     if made is not data:
         return as_tensor(made, dtype)
-    array = np.array(_plain(data), dtype=dtype, order="C", subok=False)
+    plain = _plain(data)
+    check_unmasked(plain)
+    array = np.array(plain, dtype=dtype, order="C", subok=False)
     result = passive(array)
     return result.requires_grad_() if requires_grad else result
 
@@ -57,7 +59,7 @@ def as_tensor(data: Any, dtype: Any = None) -> Tensor:
     made = stacked(data)
     if made is not data:
         return as_tensor(made, dtype)
-    return passive(np.asarray(_plain(data), dtype=dtype))
+    return passive(as_array(_plain(data), dtype))
 
 
 def _plain(data: Any) -> Any:

@@ -54,9 +54,29 @@ def owner_of(value: Any) -> Owner | None:
     return value._own if isinstance(value, Tensor) else None
 
 
-def as_array(z: Any) -> np.ndarray:
-    """Return a result as an array (NumPy turns 0-d results into scalars)."""
-    return z if type(z) is np.ndarray else np.asarray(z)
+def as_array(z: Any, dtype: Any = None) -> np.ndarray:
+    """Return a value or result as an array (NumPy turns 0-d results into scalars)."""
+    if type(z) is np.ndarray and dtype is None:
+        return z
+    check_unmasked(z)
+    return np.asarray(z, dtype)
+
+
+def check_unmasked(value: Any) -> None:
+    """Refuse arrays some of whose elements do not count, in a list, too."""
+    if isinstance(value, np.ma.MaskedArray):
+        refuse_masked()
+    if type(value) in (list, tuple):
+        for item in value:
+            check_unmasked(item)
+
+
+def refuse_masked() -> None:
+    """Refuse an array some of whose elements do not count."""
+    raise TypeError(
+        "tensors have no masks, so that the masked elements of a numpy.ma array would count; "
+        "pass x.filled(0.0), x.compressed(), or choose with tg.where(mask, ...)"
+    )
 
 
 def check_recordable(op: Op, z: np.ndarray) -> None:
@@ -257,6 +277,7 @@ def apply_opaque(op: Opaque, bound: dict[str, Any]) -> Any:
     """Compute an op that has Python rules, from all its arguments by name."""
     for name in op.arguments:
         value = bound[name]
+        check_unmasked(value)
         if type(value) in (list, tuple):
             whole = not op.of_list or name != op.arguments[0]
             bound[name] = stacked(value) if whole else [*map(stacked, value)]

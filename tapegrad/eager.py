@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import NUMBER_TYPES, apply_op, apply_opaque, apply_view
+from tapegrad.dispatch import NUMBER_TYPES, apply_op, apply_opaque, apply_view, refuse_masked
 from tapegrad.modes import CAREFUL, MODE, PLAIN, QUIET
 from tapegrad.ops.kinds import COMPILED_FROM, Elementwise, Opaque, Reduction, SweptOp, View
 from tapegrad.ops.op import Op, normalize_axes
@@ -161,6 +161,8 @@ if type({n}) is Tensor:
 else:
     own_{n} = None
     a_{n} = {n}
+    if type({n}) is MaskedArray:
+        refuse_masked()
 """
 
 _CONVERT = """
@@ -274,6 +276,7 @@ def _compile(op: Op, source: str) -> dict[str, Any]:
         "FLOAT32": FLOAT32,
         "FLOAT64": FLOAT64,
         "MODE": MODE,
+        "MaskedArray": np.ma.MaskedArray,
         "NUMBER_TYPES": NUMBER_TYPES,
         "OP": op,
         "PLAIN": PLAIN,
@@ -290,6 +293,7 @@ def _compile(op: Op, source: str) -> dict[str, Any]:
         "axes_mask": axes_mask,
         "forward": op.forward,
         "ndarray": np.ndarray,
+        "refuse_masked": refuse_masked,
         "number": number,
         "wrap": wrap,
     }

@@ -13,7 +13,16 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from tapegrad.dispatch import apply_op, apply_opaque, apply_view, owner_of, stacked, unwrap
+from tapegrad.dispatch import (
+    apply_op,
+    apply_opaque,
+    apply_view,
+    as_array,
+    check_unmasked,
+    owner_of,
+    stacked,
+    unwrap,
+)
 from tapegrad.frames import FRAMED, Active, OpFrame, RuleFrame, append_record
 from tapegrad.modes import MODE
 from tapegrad.ops import indexing, piecewise
@@ -267,7 +276,7 @@ def _check_fit(array: np.ndarray, target: np.ndarray, what: str) -> None:
 def _overwrite(target: Tensor, value: Any, what: str, keep: bool) -> Tensor:
     """Do what `write` does, where it is known to be allowed."""
     value = stacked(value)
-    array = np.asarray(unwrap(value))
+    array = as_array(unwrap(value))
     _check_fit(array, target._a, what)
     own = owner_of(value)
     if own is not None and MODE.recording:
@@ -296,7 +305,7 @@ def assign_item(target: Tensor, index: Any, value: Any) -> None:
     check_writable(target, "item assignment", value)
     index = unwrap_index(index)
     value = stacked(value)
-    array = np.asarray(unwrap(value))
+    array = as_array(unwrap(value))
     recorded = MODE.recording and (target._own is not None or owner_of(value) is not None)
     own = None
     if recorded:
@@ -332,6 +341,7 @@ def _own_index(part: Any) -> Any:
     """Copy what could be changed before the backward pass reads it."""
     if isinstance(part, Tensor):
         return part._a.copy()
+    check_unmasked(part)
     return np.array(part) if isinstance(part, (list, np.ndarray)) else part
 
 

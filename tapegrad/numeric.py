@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import stacked, unwrap
+from tapegrad.dispatch import as_array, check_unmasked, stacked, unwrap
 from tapegrad.eager import function_of
 from tapegrad.ops import (  # noqa: F401 (importing them fills the table)
     complex,
@@ -130,11 +130,12 @@ def _composite_function(composite: Composite) -> Function:
 
     @functools.wraps(body)
     def function(*args: Any, **kwargs: Any) -> Any:
+        check_unmasked(args)
         if args and not isinstance(args[0], (Tensor, np.ndarray, str)):
             first = args[0]
             if not (isinstance(first, (list, tuple)) and composite.name in _OF_LISTS):
                 first = stacked(first)
-                args = (first if isinstance(first, Tensor) else wrap(np.asarray(first)), *args[1:])
+                args = (first if isinstance(first, Tensor) else wrap(as_array(first)), *args[1:])
         result = _wrap_result(body(*args, **kwargs))
         if composite.name in _SEVERAL_VIEWS:
             for k, view in enumerate(result):
