@@ -37,6 +37,8 @@ def prod(x, axis=None, *, keepdims=False):
     kept = tuple(dim for k, dim in enumerate(shape) if k not in axes)
     x = moveaxis(x, axes, tuple(range(len(axes))))
     x = reshape(x, (math.prod(shape[a] for a in axes), *kept))
+    if shape_of(x)[0] == 1:
+        x = ew.positive(x)  # one factor, which must not be a view
     while (n := shape_of(x)[0]) > 1:
         pairs = ew.multiply(getitem(x, slice(0, n - 1, 2)), getitem(x, slice(1, n, 2)))
         x = concatenate([pairs, getitem(x, slice(n - 1, n))], 0) if n % 2 else pairs

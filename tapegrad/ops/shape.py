@@ -10,7 +10,7 @@ import numpy as np
 
 from tapegrad.ops import reduction
 from tapegrad.ops.kinds import cast, composite, flat, opaque, view
-from tapegrad.ops.op import normalize_axes, rank, shape_of
+from tapegrad.ops.op import normalize_axes, plain, rank, shape_of
 from tapegrad.ops.piecewise import where
 
 # -- primitives -----------------------------------------------------------------------------------
@@ -25,6 +25,11 @@ def astype(x, dtype):
 @astype.transposes
 def _(g, x_shape, dtype):
     return g
+
+
+def copied(x: Any) -> Any:
+    """Return the same values in memory of their own."""
+    return astype(x, plain(x).dtype)
 
 
 @flat
@@ -286,6 +291,7 @@ def roll(x, shift, axis=None):
     if axis is None:
         return reshape(roll(ravel(x), shift, 0), shape_of(x))
     shifts, axes = np.broadcast_arrays(shift, axis)
+    given = x
     for step, a in zip(shifts.ravel().tolist(), axes.ravel().tolist(), strict=True):
         (a,) = normalize_axes(a, rank(x))
         length = shape_of(x)[a]
@@ -293,7 +299,7 @@ def roll(x, shift, axis=None):
             at = length - step % length
             head, tail = _cut(x, [at, length - at], a)
             x = concatenate([tail, head], a)
-    return x
+    return copied(x) if x is given else x
 
 
 @composite
@@ -308,7 +314,8 @@ def tile(x, reps):
     wide = broadcast_to(
         spaced, tuple(n for r, dim in zip(reps, shape, strict=True) for n in (r, dim))
     )
-    return reshape(wide, tuple(r * dim for r, dim in zip(reps, shape, strict=True)))
+    found = reshape(wide, tuple(r * dim for r, dim in zip(reps, shape, strict=True)))
+    return copied(found) if all(r == 1 for r in reps) else found
 
 
 @composite
