@@ -421,10 +421,19 @@ def _check_dirty(
 def _outputs(
     args: tuple[Any, ...], given: tuple[Any, ...], dirty: dict[int, Tensor]
 ) -> tuple[Any, ...]:
-    """Return what apply hands out: an argument returned as it is becomes an output of its own."""
+    """Return what apply hands out: an argument returned as it is becomes an output of its own.
+
+    What is returned twice is one tensor, whose gradient comes as that of the last place.
+    """
     taken = {id(arg) for arg in args if isinstance(arg, Tensor)}
     results: list[Any] = []
-    for result in given:
+    places: dict[int, int] = {}
+    for k, result in enumerate(given):
+        if isinstance(result, (np.ndarray, Tensor)):
+            first = places.setdefault(id(result), k)
+            if first != k:
+                results.append(results[first])
+                continue
         if isinstance(result, (np.ndarray, np.generic)):
             result = passive(np.asarray(result))
         elif isinstance(result, Tensor) and id(result) not in dirty:

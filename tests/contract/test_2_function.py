@@ -7,7 +7,7 @@ import pytest
 from functions import CUBES, Cube, double, leaf, make, same, values
 
 import tapegrad as tg
-from tapegrad.autograd import grad
+from tapegrad.autograd import Function, grad
 
 
 class TestForwardAndBackward:
@@ -511,3 +511,61 @@ class TestOutputs:
         y *= 3
         y.sum().backward()
         assert x.grad.tolist() == [6.0, 6.0]
+
+
+class TestOneResultTwice:
+    """What forward returns twice is one tensor: a write to it is seen in both places."""
+
+    class Twice(Function):
+        @staticmethod
+        def forward(ctx, x):
+            y = x * 2
+            return y, y
+
+        @staticmethod
+        def backward(ctx, first, second):
+            return (first + second) * 2
+
+    class TwiceTheArray(Function):
+        @staticmethod
+        def forward(ctx, x):
+            y = x.detach().numpy() * 2
+            return y, x * 3, y
+
+        @staticmethod
+        def backward(ctx, first, second, third):
+            return (first + third) * 2 + second * 3
+
+    @pytest.mark.parametrize("cls", [Twice, TwiceTheArray])
+    def test_gradient(self, cls):
+        x = tg.tensor([1.0, 2.0], requires_grad=True)
+        results = cls.apply(x)
+        first, last = results[0], results[-1]
+        assert first is last
+        (first * 3 + last * 5).sum().backward()
+        assert x.grad.tolist() == [16.0, 16.0]
+
+    @pytest.mark.parametrize("cls", [Twice, TwiceTheArray])
+    def test_a_write_to_one(self, cls):
+        x = tg.tensor([1.0, 2.0], requires_grad=True)
+        results = cls.apply(x)
+        results[0].mul_(3.0)
+        assert results[-1].tolist() == [6.0, 12.0]
+        results[-1].sum().backward()
+        assert x.grad.tolist() == [6.0, 6.0]
+
+    def test_an_argument_twice(self):
+        class Same(Function):
+            @staticmethod
+            def forward(ctx, x):
+                return x, x
+
+            @staticmethod
+            def backward(ctx, first, second):
+                return first + second
+
+        x = tg.tensor([1.0, 2.0], requires_grad=True)
+        first, second = Same.apply(x)
+        assert first is second
+        (first + second * 2).sum().backward()
+        assert x.grad.tolist() == [3.0, 3.0]
