@@ -423,13 +423,14 @@ def _outputs(
 ) -> tuple[Any, ...]:
     """Return what apply hands out: an argument returned as it is becomes an output of its own.
 
-    What is returned twice is one tensor, whose gradient comes as that of the last place.
+    Any other result that is returned twice is one tensor, with the gradient of its last place.
     """
+    inputs = {id(arg) for arg in args}
     taken = {id(arg) for arg in args if isinstance(arg, Tensor)}
     results: list[Any] = []
     places: dict[int, int] = {}
     for k, result in enumerate(given):
-        if isinstance(result, (np.ndarray, Tensor)):
+        if isinstance(result, (np.ndarray, Tensor)) and id(result) not in inputs:
             first = places.setdefault(id(result), k)
             if first != k:
                 results.append(results[first])

@@ -553,19 +553,3 @@ class TestOneResultTwice:
         assert results[-1].tolist() == [6.0, 12.0]
         results[-1].sum().backward()
         assert x.grad.tolist() == [6.0, 6.0]
-
-    def test_an_argument_twice(self):
-        class Same(Function):
-            @staticmethod
-            def forward(ctx, x):
-                return x, x
-
-            @staticmethod
-            def backward(ctx, first, second):
-                return first + second
-
-        x = tg.tensor([1.0, 2.0], requires_grad=True)
-        first, second = Same.apply(x)
-        assert first is second
-        (first + second * 2).sum().backward()
-        assert x.grad.tolist() == [3.0, 3.0]
