@@ -20,6 +20,8 @@ from tapegrad.creation import as_tensor
 from tapegrad.modes import MODE
 from tapegrad.numeric import FUNCTIONS
 from tapegrad.tape.aval import DTYPE_CODES
+from tapegrad.tape.layout import LEAF_CLOCK, OWN_SLOT
+from tapegrad.tape.owner import inputs_of
 from tapegrad.tape.tape import TAPE
 from tapegrad.tensor import Tensor, wrap
 
@@ -115,7 +117,25 @@ class _Call:
             return False
         if any(not tensor.is_leaf for tensor in self.inputs):
             return True
-        return TAPE.reaches_before(self._clock, self._outside_leaf)
+        # records of other threads stand on the tape as well: what is found counts if it is reached
+        return TAPE.reaches_before(self._clock, self._outside_leaf) and self._reaches_outside()
+
+    def _reaches_outside(self) -> bool:
+        """Whether the result depends on a leaf or record that is older than the call."""
+        results = _tree(self.result, f"{self.name}: the result")[0]
+        waiting = [r._own for r in results if isinstance(r, Tensor) and r._own is not None]
+        seen = set()
+        while waiting:
+            own = waiting.pop()
+            slot = own[OWN_SLOT]
+            if slot in seen:
+                continue
+            seen.add(slot)
+            if slot < (self._outside_leaf if slot >= LEAF_CLOCK else self._clock):
+                return True
+            if slot < LEAF_CLOCK:
+                waiting += [parent for parent in inputs_of(own) if parent is not None]
+        return False
 
     def gather(self, values: Sequence[Any]) -> Any:
         """Arrange one value per input like the arguments."""

@@ -2,6 +2,7 @@
 
 import builtins
 import inspect
+import threading
 
 import numpy as np
 import pytest
@@ -761,3 +762,51 @@ def test_jvp_of_several_results():
     assert (first.tolist(), second.tolist()) == ([2.0, 20.0], [3.0, 30.0])
     nested = tg.grad(lambda y: tg.jvp(lambda x: (x * x * y, x * y))(3.0, 1.0)[1][0])
     assert nested(2.0).item() == 6.0
+
+
+def in_thread(work):
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+
+
+@pytest.mark.parametrize("elsewhere", [in_thread, lambda work: work()], ids=["thread", "unused"])
+def test_nesting_belongs_to_the_call(elsewhere):
+    """Only what the result depends on makes a derivative differentiable itself."""
+    w = tg.tensor([1.0, 2.0], requires_grad=True)
+    v = w * 2.0
+
+    def f(x):
+        elsewhere(lambda: (w * v).sum())
+        return (x * x).sum()
+
+    x, t = np.array([1.0, 2.0]), np.array([1.0, 0.0])
+    assert not tg.grad(f)(x).requires_grad
+    assert not tg.hvp(f)(x, t).requires_grad
+    assert not tg.jvp(f)(x, t)[1].requires_grad
+    assert not tg.value_and_grad(f)(x)[0].requires_grad
+    for outside in (w, v):
+        assert tg.grad(lambda x, outside=outside: f(x) + (x * outside).sum())(x).requires_grad
+        jacobian = tg.jacobian(lambda x, outside=outside: x * outside)(x)
+        assert jacobian.requires_grad
+
+
+def test_many_threads():
+    """Four threads that differentiate at once are not taken for one another."""
+    found = []
+
+    def work():
+        for _ in range(100):
+            w = tg.tensor([1.0, 2.0], requires_grad=True)
+            (w * w).sum()
+            x = np.array([1.0, 2.0])
+            inner = tg.grad(lambda x: (tg.sin(x) * x).sum())(x)
+            outer = tg.grad(lambda x, w=w: (x * w).sum())(x)
+            found.append((inner.requires_grad, outer.requires_grad))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [(False, True)] * 400
