@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 from typing import Any
 
+import numpy as np
 from numba.core import types
 
-from tapegrad.transform.source import Source
+from tapegrad.transform.ir import Function, Let, name, unused
 
 
 class Declared:
@@ -30,22 +32,30 @@ class Declared:
         converts = is_whole and isinstance(declared, types.Number) and kind != declared
         return declared if converts else None
 
-    def check(self, kinds: tuple[Any, ...], result: Any, source: Source) -> None:
-        """Refuse variables of declared types, and what a call converts.
+    def apply(self, function: Function, kinds: tuple[Any, ...], result: Any) -> None:
+        """Convert an integer that is the result; refuse other conversions.
 
         Parameters
         ----------
+        function
+            The normal form, which is changed.
         kinds, result
             Types of the arguments, and the one that is found for the result.
-        source
-            The function.
         """
-        if self.variables:
-            names = ", ".join(self.variables)
+        source = function.source
+        line = source.tree.lineno
+        own = {n.id for n in ast.walk(source.tree) if isinstance(n, ast.Name)}
+        # floats are rounded to the declared precision, which makes no other derivative
+        whole = [
+            text
+            for text, kind in self.variables.items()
+            if text.split(".")[0] in own and not isinstance(kind, types.Float)
+        ]
+        if whole:
             raise source.refuse(
-                f"cannot differentiate a function with declared types of variables ({names}); "
-                "leave out locals=, and convert: k = np.int64(k)",
-                source.tree.lineno,
+                f"cannot differentiate a function with declared types of variables "
+                f"({', '.join(whole)}); leave out locals=, and convert: k = np.int64(k)",
+                line,
             )
         if not self.is_closed:
             return
@@ -55,15 +65,24 @@ class Declared:
             raise source.refuse(
                 f"{source.name} is compiled for arguments of the types {shown}, and converts what "
                 f"it is given, here {kinds}; convert before the call",
-                source.tree.lineno,
+                line,
             )
         declared = signature.return_type
-        if not _holds_the_same(types.unliteral(result), declared):
-            raise source.refuse(
-                f"{source.name} is declared to return {declared}, and computes {result}; "
-                "convert what it returns, or leave out the signature",
-                source.tree.lineno,
-            )
+        if _holds_the_same(result, declared):
+            return
+        if isinstance(declared, types.Integer) and isinstance(result, types.Integer):
+            text, target = f"np.{declared}", unused("declared", function.types)
+            function.statics[text] = getattr(np, str(declared))
+            call = ast.Call(name(text), [function.result], [])
+            function.body.append(Let(target, call, line))
+            function.types[target] = declared
+            function.result = name(target)
+            return
+        raise source.refuse(
+            f"{source.name} is declared to return {declared}, and computes {result}; "
+            "convert what it returns, or leave out the signature",
+            line,
+        )
 
     def _signature(self, kinds: tuple[Any, ...]) -> Any:
         """Return the signature for arguments of some types, None if there is none."""

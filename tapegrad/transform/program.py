@@ -197,8 +197,8 @@ class Program:
         """Bring one instance into the form that is differentiated."""
         source = Source(instance.dispatcher.py_func)
         function, kinds, result = normalize(source, lambda form: infer(form, instance.kinds))
-        Declared(instance.dispatcher).check(instance.kinds, result, source)
         function.types = dict(kinds)
+        Declared(instance.dispatcher).apply(function, instance.kinds, result)
         for param, kind in zip(function.params, instance.kinds, strict=True):
             function.types[param] = types.unliteral(kind)
         optionals.split(function)

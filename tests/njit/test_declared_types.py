@@ -31,6 +31,34 @@ def total(a, n):
     return np.sum(a * a) * n
 
 
+@numba.njit("int32(int32, float64[:], float64)")
+def place(n, knots, x):
+    i = 0
+    while i < n - 2 and knots[i + 1] <= x:
+        i += 1
+    return i
+
+
+@numba.njit("int8(int64)")
+def narrowed(n):
+    return n * 100
+
+
+@numba.njit(locals={"result": numba.float64, "unused": numba.int64})
+def inner(x, y):
+    result = 0.0
+    for i in range(x.size):
+        result += x[i] * y[i]
+    return result
+
+
+@case(np.array([0.0, 1.0, 2.0, 4.0]), np.array([0.3, 0.2, 0.9, 0.1]), 1.3, compiled=True)
+def integers_that_are_converted_as_results(knots, values, x):
+    i = place(np.int32(knots.size), knots, x)
+    slope = (values[i + 1] - values[i]) / (knots[i + 1] - knots[i])
+    return (values[i] + (x - knots[i]) * slope) * narrowed(3) + inner(knots, values)
+
+
 @case(0.8, 5, argnums=(0,), compiled=True, hvp=True)
 @case(0.8, 300, argnums=(0,), compiled=True, hvp=True)
 def integers_that_a_call_converts(x, n):
