@@ -300,7 +300,7 @@ class Tape:
             end = self.next_slot()[1]
             if not 0 < mark <= end:
                 raise ValueError(f"rewind: mark {mark} is not a position on this tape (0..{end})")
-            for number, segment in list(self.segments.items()):
+            for number, segment in self.segments.copy().items():
                 if number >= LEAF_CLOCK >> SEGMENT_BITS or segment.base + SEGMENT_ROWS <= mark:
                     continue
                 rows = segment.rows()

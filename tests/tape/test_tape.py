@@ -692,3 +692,24 @@ class TestForeignTypeObjects:
             by_x, by_y = tg.autograd.grad(tg.where(mask, x, y).sum(), [x, y])
             np.testing.assert_array_equal(by_x.numpy(), plain)
             np.testing.assert_array_equal(by_y.numpy(), ~plain)
+
+
+class Shrinking(dict):
+    """A table that loses an entry while it is read, as when the garbage collector runs."""
+
+    def items(self):
+        for k, item in enumerate(super().items()):
+            if k == 0:
+                self.pop(next(reversed(self)))
+            yield item
+
+
+def test_garbage_that_is_collected_while_a_pass_begins(monkeypatch):
+    x = tg.tensor([1.0, 2.0], requires_grad=True)
+    written = [tg.tensor([1.0, 1.0]) for _ in range(3)]
+    for tensor in written:
+        tensor.mul_(2.0)
+    y = (x * x * written[0]).sum()
+    monkeypatch.setattr(TAPE, "mutations", Shrinking(TAPE.mutations))
+    y.backward()
+    assert x.grad.tolist() == [4.0, 8.0]
