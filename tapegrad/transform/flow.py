@@ -302,7 +302,8 @@ class Flow(Lists):
                 return length, lambda i: item(self.let(ast.BinOp(last, ast.Sub(), i), "t"))
             if function is range and not node.keywords:  # numba takes no element out of it
                 bounds = self.bounds(node, env)
-                whole = self.let(ast.Call(self.builtin("range"), bounds, []), "t")
+                written = [b for b in bounds if hasattr(b, "is_written")] or bounds[1:2]
+                whole = self.let(ast.Call(self.builtin("range"), written, []), "t")
 
                 def element(i: ast.expr) -> ast.expr:
                     distance = self.let(ast.BinOp(i, ast.Mult(), bounds[2]), "t")

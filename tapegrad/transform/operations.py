@@ -195,6 +195,11 @@ def _call_rule(lowering: Any, expr: ast.Call, kind: Any) -> Rule:
         return Passive(False)
     if callee is print:
         return Passive(False)
+    if isinstance(kind, types.RangeType) and kind.dtype != types.int64:
+        raise lowering.refuse(
+            f"cannot differentiate a loop over several sequences, one of them a range of "
+            f"{kind.dtype}; make it one of int64: range(np.int64(n))"
+        )
     if callee is runtime.take_tape:
         return Alloc([])
     arguments = expr.args

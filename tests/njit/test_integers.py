@@ -292,3 +292,23 @@ def test_a_view_of_integers_as_floats():
 
     check(way_out, 0.8)
     check(read, 0.8, np.array([0.25]).view(np.int64), argnums=(0,), compiled=True)
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.uint64])
+def test_ranges_beside_other_sequences(kind):
+    @tg.njit
+    def f(x, n):
+        for i, j in zip(range(n), range(2)):
+            x = np.sin(x) * (i + j + 1)
+        return x
+
+    with pytest.raises(tg.TransformError, match=r"range\(np.int64\(n\)\)"):
+        tg.grad(f)(0.8, kind(3))
+
+    @tg.njit
+    def way_out(x, n):
+        for i, j in zip(range(np.int64(n)), range(2)):
+            x = np.sin(x) * (i + j + 1)
+        return x
+
+    check(way_out, 0.8, kind(3), argnums=(0,), compiled=True)
