@@ -162,9 +162,9 @@ class Function:
     source: Any
     statics: dict[str, Any]  # what it names outside of itself, by the text that names it
     types: dict[str, Any] = field(default_factory=dict)  # numba's, of every name
-    named: set[str] = field(default_factory=set)  # values that the source gives a name
     # arrays that are changed in place by other arrays, with lines
     inplace: list[tuple[str, str, int]] = field(default_factory=list)
+    named: set[str] = field(default_factory=set)  # values that the source gives a name
 
 
 def name(identifier: str) -> ast.Name:
