@@ -22,6 +22,7 @@ from numba.np.ufunc.dufunc import DUFunc
 from numba.np.ufunc.gufunc import GUFunc
 
 from tapegrad.kernels import native
+from tapegrad.transform.declared import Declared
 
 MISSING = object()
 # what comes with the versions that are in every key, or is part of the package
@@ -261,6 +262,8 @@ class Fingerprint:
             self._add(getattr(value, "rule_vjp", None))
             self._add(getattr(value, "rule_jvp", None))
         self._note(repr(sorted(value.targetoptions.items(), key=repr)))
+        declared = Declared(value)
+        self._note(repr((declared.is_closed and declared.signatures, declared.variables)))
         self._function(value.py_func)
         if value not in self.dispatchers:
             self.dispatchers.append(value)

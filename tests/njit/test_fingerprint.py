@@ -92,6 +92,18 @@ USED = {
         "# deep\nK = VALUE\n@numba.njit\ndef g(x):\n    return K * x",
         *NUMBER,
     ),
+    "signature of a callee": (
+        "@numba.njit('float64(float64, VALUE)')\ndef g(x, n):\n    return n * x\n"
+        "@tg.njit\ndef f(x):\n    return g(x, 300)",
+        "int64",
+        "int8",
+    ),
+    "types of a callee's variables": (
+        "@numba.njit(locals={'k': VALUE})\ndef g(x):\n    k = x + 0.1\n    return k * x\n"
+        "@tg.njit\ndef f(x):\n    return g(x)",
+        "numba.float64",
+        "numba.float32",
+    ),
     "closure": (
         "def make(k):\n    @tg.njit\n    def f(x):\n        return k * x\n    return f\n"
         "f = make(VALUE)",
