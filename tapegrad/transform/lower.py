@@ -68,7 +68,7 @@ class Lowering:
         self.inplaces: list[tuple[str, str, int]] = []
         self.views: dict[str, str] = {}  # parts of arrays, by name, as they were taken
         self.known: dict[str, str] = {}  # names of values by the expressions that compute them
-        self.taken_ways: set[tuple[str, str]] = set()  # of branches on conditions that are known
+        self.dead_ways: set[tuple[str, str]] = set()  # of branches, never taken
         self.writes = any(
             isinstance(s, Store) or (isinstance(s, Let) and callees.may_write(s, function.statics))
             for s in walk(function.body)
@@ -231,9 +231,9 @@ class Lowering:
             untyped = [s for s in lets if s.target not in self.types]
             known = any(s in block for s in untyped) or (lets and len(untyped) == len(lets))
             way = show(statement.cond), side
-            if known or way in self.taken_ways:
+            if known or way in self.dead_ways:
                 # numba found that this branch is never taken, and gave it no types
-                self.taken_ways.add(way)
+                self.dead_ways.add(way)
                 self.statements(other)
                 for phi in statement.phis:
                     self.parts[phi.target] = self.value(getattr(phi, side))
@@ -271,8 +271,9 @@ class Lowering:
     def typed(self, atom: Atom | None) -> Any:
         """Return what an atom is now, None if it never has a value."""
         value = None if atom is None else self.value(atom)
-        never = isinstance(value, ast.Name) and value.id not in {**self.types, **self.statics}
-        return None if never else value
+        if isinstance(value, ast.Name) and value.id not in self.types:
+            return value if value.id in self.statics else None
+        return value
 
     def definite(self, value: Atom | None, kind: Any) -> Atom:
         """Return a value, or something of its type where it is undefined."""
@@ -301,6 +302,7 @@ class Lowering:
         return Let(target, call, self.line, rules.Passive(True))
 
     def converted(self, value: Atom, kind: Any) -> ast.Name:
+        """Append the conversion of a number to a type."""
         self.block.append(let := self.conversion(value, kind, self.fresh("t")))
         return name(let.target)
 
