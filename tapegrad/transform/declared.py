@@ -21,7 +21,9 @@ class Declared:
         # with explicit signatures a function takes these, and converts what it is given
         self.is_closed = not getattr(dispatcher, "_can_compile", True)
         self.signatures = list(getattr(dispatcher, "nopython_signatures", ()))
-        self.variables = getattr(dispatcher, "locals", None) or {}
+        # numba adds every value of a variable to these, with a number after its name
+        given = getattr(dispatcher, "locals", None) or {}
+        self.variables = {text: kind for text, kind in given.items() if "." not in text}
 
     def conversion(self, position: int, count: int, kind: Any) -> Any:
         """Return the type that an integer in a call is converted to, None if it stays as it is."""
@@ -49,7 +51,7 @@ class Declared:
         whole = [
             text
             for text, kind in self.variables.items()
-            if text.split(".")[0] in own and not isinstance(kind, types.Float)
+            if text in own and not isinstance(kind, types.Float)
         ]
         if whole:
             raise source.refuse(
