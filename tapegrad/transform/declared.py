@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+import numba
 import numpy as np
 from numba.core import types
 
@@ -46,12 +47,12 @@ class Declared:
         """
         source = function.source
         line = source.tree.lineno
-        own = {n.id for n in ast.walk(source.tree) if isinstance(n, ast.Name)}
         # floats are rounded to the declared precision, which makes no other derivative
         whole = [
             text
             for text, kind in self.variables.items()
-            if text in own and not isinstance(kind, types.Float)
+            if not isinstance(kind, types.Float)
+            and any(_type_of(value, function) != kind for value in function.named.get(text, ()))
         ]
         if whole:
             raise source.refuse(
@@ -93,6 +94,13 @@ class Declared:
                 if all(map(_holds_the_same, kinds, signature.args)):
                     return signature
         return None
+
+
+def _type_of(value: ast.expr, function: Function) -> Any:
+    """Return the type of a value of a variable, None if that is not known."""
+    if isinstance(value, ast.Constant):
+        return types.unliteral(numba.typeof(value.value))
+    return function.types.get(value.id) if isinstance(value, ast.Name) else None
 
 
 def _holds_the_same(kind: Any, declared: Any) -> bool:

@@ -89,7 +89,7 @@ class Expressions:
         self.taken |= RESERVED
         self.local: set[str] = set()
         self.statics: dict[str, Any] = {}
-        self.assigned: set[str] = set()  # values that the source gives a name
+        self.assigned: dict[str, list[ast.expr]] = {}  # the values of each variable
         self.iterated: dict[str, ast.expr] = {}  # what loops go over by positions, by its name
         self.block: Block = []
         self.line = tree.lineno

@@ -164,7 +164,7 @@ class Function:
     types: dict[str, Any] = field(default_factory=dict)  # numba's, of every name
     # arrays that are changed in place by other arrays, with lines
     inplace: list[tuple[str, str, int]] = field(default_factory=list)
-    named: set[str] = field(default_factory=set)  # values that the source gives a name
+    named: dict[str, list[Atom]] = field(default_factory=dict)  # the values of each variable
 
 
 def name(identifier: str) -> ast.Name:

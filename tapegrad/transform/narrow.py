@@ -30,10 +30,11 @@ def refuse_narrow(function: Function) -> None:
         for s in walk(function.body)
         if isinstance(s, Let) and _is_elementwise(s.expr, function.statics, arrays)
     ]
+    named = {n for values in function.named.values() for value in values for n in names_in(value)}
     parts = {
         s.target: s.line
         for s in expressions
-        if s.target in arrays - function.named and _is_narrow(kinds[s.target].dtype, s.expr)
+        if s.target in arrays - named and _is_narrow(kinds[s.target].dtype, s.expr)
     }
     for statement in expressions:
         for part in names_in(statement.expr):

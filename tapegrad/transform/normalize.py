@@ -189,8 +189,8 @@ class _Normalizer(Flow):
             if isinstance(value, list):
                 value = self.let(ast.Tuple(value, ast.Load()), target.id)
             env[target.id] = value
-            if isinstance(value, ast.Name):
-                self.assigned.add(value.id)
+            if isinstance(value, ast.expr):  # no list of floats
+                self.assigned.setdefault(target.id, []).append(value)
         elif isinstance(target, (ast.Tuple, ast.List)):
             for position, part in enumerate(target.elts):
                 if isinstance(part, ast.Starred):
@@ -217,7 +217,9 @@ class _Normalizer(Flow):
                 self.extend(old, value, env)
                 return
             function = self.outside(text, getattr(operator, INPLACE[op]))
-            env[node.target.id] = self.let(ast.Call(function, [old, value], []), node.target.id)
+            made = self.let(ast.Call(function, [old, value], []), node.target.id)
+            env[node.target.id] = made
+            self.assigned.setdefault(node.target.id, []).append(made)
         elif isinstance(node.target, ast.Subscript):
             base = self.expression(node.target.value, env)
             index = self.index(node.target.slice, env)

@@ -44,10 +44,11 @@ def narrowed(n):
     return n * 100
 
 
-@numba.njit(locals={"result": numba.float64, "unused": numba.int64})
+@numba.njit(locals={"result": numba.float64, "size": numba.intp, "i": numba.int64})
 def inner(x, y):
     result = 0.0
-    for i in range(x.size):
+    size = x.shape[0]
+    for i in range(size):
         result += x[i] * y[i]
     return result
 
