@@ -360,14 +360,12 @@ def arctan2(x, y):
 
 @arctan2.partial("x")
 def _(x, y):
-    r = hypot(x, y)  # squares may overflow, and those of integers wrap
-    return y / r / r
+    return y / (x * x + y * y)
 
 
 @arctan2.partial("y")
 def _(x, y):
-    r = hypot(x, y)
-    return -(x / r / r)
+    return -x / (x * x + y * y)
 
 
 @elementwise(np.sinh)

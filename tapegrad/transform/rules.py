@@ -215,9 +215,22 @@ class Elementary(Rule):
         """Return the partial derivative by the operand at a position."""
         op = self.op
         atoms = {"z": self.read(name(result))}
-        atoms.update(zip(op.arguments, map(self.read, self.operands), strict=True))
+        atoms.update(zip(op.arguments, map(self.real, self.operands), strict=True))
         test = self.may_be_complex if self.is_complex else None
         return partial(op, op.arguments[position], atoms, self.whole, test)
+
+    def real(self, operand: ast.expr) -> ast.expr:
+        """Return an operand for a formula of reals; an integer is converted, lest it wraps."""
+        found = self.read(operand)
+        kind = self.types.get(operand.id) if isinstance(operand, ast.Name) else None
+        whole = isinstance(kind, types.Array)
+        if self.op.name in _ARITHMETIC or self.op.name == "power":
+            return found  # their partials compute nothing of one operand alone
+        if not isinstance(kind.dtype if whole else kind, types.Integer):
+            return found
+        if whole:
+            return ast.Call(ast.Attribute(found, "astype", ast.Load()), [name("np.float64")], [])
+        return _call("np.float64", found)
 
     def may_be_complex(self, expr: ast.expr) -> bool:
         """Whether an expression of operands and the result may be complex."""
