@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import as_array, check_unmasked, passive, stacked
+from tapegrad.dispatch import holds_recorded, operand, passive, unwrap
 from tapegrad.tensor import Tensor
 
 
@@ -32,13 +32,11 @@ def tensor(data: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
     >>> tg.tensor([1.0, 2.0], requires_grad=True)
     tensor([1., 2.], requires_grad=True)
     """
-    made = stacked(data)
+    made = operand(data)
     if made is not data:
-        return as_tensor(made, dtype)
-    plain = _plain(data)
-    check_unmasked(plain)
-    array = np.array(plain, dtype=dtype, order="C", subok=False)
-    result = passive(array)
+        result = as_tensor(made, dtype)
+    else:
+        result = passive(np.array(unwrap(data), dtype=dtype, order="C", subok=False))
     return result.requires_grad_() if requires_grad else result
 
 
@@ -56,19 +54,10 @@ def as_tensor(data: Any, dtype: Any = None) -> Tensor:
     """
     if isinstance(data, Tensor):
         return data if dtype is None or data.dtype == dtype else data.astype(dtype)
-    made = stacked(data)
+    made = operand(data)
     if made is not data:
         return as_tensor(made, dtype)
-    return passive(as_array(_plain(data), dtype))
-
-
-def _plain(data: Any) -> Any:
-    """Return data with arrays in place of tensors."""
-    if isinstance(data, Tensor):
-        return data._a
-    if type(data) in (list, tuple):
-        return type(data)(_plain(item) for item in data)
-    return data
+    return passive(np.asarray(unwrap(data), dtype=dtype))
 
 
 def from_dlpack(source: Any) -> Tensor:
@@ -98,13 +87,13 @@ def _maker(name: str) -> Callable[..., Tensor]:
     def function(*args: Any, requires_grad: bool = False, **kwargs: Any) -> Tensor:
         if name in _OF_VALUES:
             values = (*args[name.startswith("full") :], *kwargs.values())
-            if any(isinstance(v, Tensor) and v._own is not None for v in values):
+            if any(map(holds_recorded, values)):
                 raise TypeError(
                     f"{name} of a tensor that requires grad would lose its history; write "
                     f"{_OF_VALUES[name]}, or detach() it"
                 )
-        plain = {key: _plain(value) for key, value in kwargs.items()}
-        result = passive(np.asarray(make(*map(_plain, args), **plain)))
+        plain = {key: unwrap(value) for key, value in kwargs.items()}
+        result = passive(np.asarray(make(*map(unwrap, args), **plain)))
         return result.requires_grad_() if requires_grad else result
 
     function.__name__ = function.__qualname__ = name

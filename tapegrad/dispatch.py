@@ -24,6 +24,7 @@ from tapegrad.tensor import Meta, Tensor, wrap
 
 _BOOL = np.dtype(bool)
 NUMBER_TYPES = frozenset([bool, int, float])
+_MASKED = np.ma.MaskedArray
 
 
 def unwrap(value: Any) -> Any:
@@ -35,40 +36,26 @@ def unwrap(value: Any) -> Any:
     return value
 
 
-def stacked(value: Any) -> Any:
-    """Return nested lists that hold recorded tensors as one tensor; anything else as it is."""
-    if type(value) not in (list, tuple) or not _holds_recorded(value):
-        return value
-    items = map(stacked, value)
-    return stack([item if isinstance(item, Tensor) else np.asarray(item) for item in items])
+def operand(value: Any) -> Any:
+    """Return what an op takes for a value: one tensor for nested lists that hold recorded ones.
 
-
-def _holds_recorded(value: Any) -> bool:
-    if type(value) in (list, tuple):
-        return any(map(_holds_recorded, value))
-    return isinstance(value, Tensor) and value._own is not None
-
-
-def owner_of(value: Any) -> Owner | None:
-    """Return the owner of a tensor's record, None for anything else."""
-    return value._own if isinstance(value, Tensor) else None
-
-
-def as_array(z: Any, dtype: Any = None) -> np.ndarray:
-    """Return a value or result as an array (NumPy turns 0-d results into scalars)."""
-    if type(z) is np.ndarray and dtype is None:
-        return z
-    check_unmasked(z)
-    return np.asarray(z, dtype)
-
-
-def check_unmasked(value: Any) -> None:
-    """Refuse arrays some of whose elements do not count, in a list, too."""
-    if isinstance(value, np.ma.MaskedArray):
+    Arrays with masks are refused.
+    """
+    if type(value) in (list, tuple) and holds_recorded(value):
+        items = map(operand, value)
+        return stack([item if isinstance(item, Tensor) else np.asarray(item) for item in items])
+    if isinstance(value, _MASKED):
         refuse_masked()
+    return value
+
+
+def holds_recorded(value: Any) -> bool:
+    """Whether a value is a recorded tensor, or a list that holds one; masks are refused."""
     if type(value) in (list, tuple):
-        for item in value:
-            check_unmasked(item)
+        return any(map(holds_recorded, value))
+    if isinstance(value, _MASKED):
+        refuse_masked()
+    return isinstance(value, Tensor) and value._own is not None
 
 
 def refuse_masked() -> None:
@@ -77,6 +64,16 @@ def refuse_masked() -> None:
         "tensors have no masks, so that the masked elements of a numpy.ma array would count; "
         "pass x.filled(0.0), x.compressed(), or choose with tg.where(mask, ...)"
     )
+
+
+def owner_of(value: Any) -> Owner | None:
+    """Return the owner of a tensor's record, None for anything else."""
+    return value._own if isinstance(value, Tensor) else None
+
+
+def as_array(z: Any) -> np.ndarray:
+    """Return a result as an array (NumPy turns 0-d results into scalars)."""
+    return z if type(z) is np.ndarray else np.asarray(z)
 
 
 def check_recordable(op: Op, z: np.ndarray) -> None:
@@ -99,7 +96,7 @@ def apply_op(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     bound = op.bind(args, kwargs)
     if isinstance(op, Opaque):
         return apply_opaque(op, bound)
-    values = [stacked(bound[name]) for name in op.arguments]
+    values = [operand(bound[name]) for name in op.arguments]
     parameters = {name: bound[name] for name in op.parameters}
     if isinstance(op, View):
         return apply_view(op, values[0], parameters)
@@ -116,9 +113,10 @@ def apply_op(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def apply_view(op: View, x: Any, parameters: dict[str, Any]) -> Tensor:
     """Show a tensor (or array) in another way."""
-    x = stacked(x)
     if not isinstance(x, Tensor):
-        return passive(as_array(op.function(x, **parameters)))
+        x = operand(x)
+        if not isinstance(x, Tensor):
+            return passive(as_array(op.function(x, **parameters)))
     z = as_array(op.function(x._a, **parameters))
     result = Tensor()
     result._a = z
@@ -277,10 +275,9 @@ def apply_opaque(op: Opaque, bound: dict[str, Any]) -> Any:
     """Compute an op that has Python rules, from all its arguments by name."""
     for name in op.arguments:
         value = bound[name]
-        check_unmasked(value)
-        if type(value) in (list, tuple):
-            whole = not op.of_list or name != op.arguments[0]
-            bound[name] = stacked(value) if whole else [*map(stacked, value)]
+        if type(value) is not Tensor:
+            several = op.of_list and type(value) in (list, tuple)
+            bound[name] = [*map(operand, value)] if several else operand(value)
     active = Active(op, bound)
     if op.parameters:
         out = op.function(*active.arrays, **{name: bound[name] for name in op.parameters})

@@ -540,22 +540,26 @@ def jvp(f: Function, argnums: Argnums = 0) -> Function:
                 f"jvp: got {len(given)} tangents for {len(call.inputs)} differentiated arguments"
             )
         nested = call.nested()
-        zeros = [wrap(np.zeros(output.shape, output.dtype)) for output in outputs]
-        seeds = [zero.detach().requires_grad_() for zero in zeros]
-        pulled = _gradients(call, outputs, seeds, create_graph=True)
+        recorded = [output for output in outputs if output._own is not None]
+        seeds = [wrap(np.zeros(o.shape, o.dtype)).requires_grad_() for o in recorded]
+        pulled = _gradients(call, recorded, seeds, create_graph=True)
         pairs = [
             (p, as_tensor(t)) for p, t in zip(pulled, given, strict=True) if p._own is not None
         ]
-        found: Sequence[Any] = zeros
+        found: dict[int, Any] = {}
         if pairs:
-            found = autograd_grad(
+            rows = autograd_grad(
                 [p for p, _ in pairs],
                 seeds,
                 [t for _, t in pairs],
                 create_graph=nested,
                 materialize_grads=True,
             )
+            found = dict(zip(map(id, recorded), rows, strict=True))
+        pushed = [
+            found[id(o)] if id(o) in found else wrap(np.zeros(o.shape, o.dtype)) for o in outputs
+        ]
         values = outputs if nested else [output.detach() for output in outputs]
-        return build(values), build(list(found))
+        return build(values), build(pushed)
 
     return wrapped

@@ -17,10 +17,9 @@ from tapegrad.dispatch import (
     apply_op,
     apply_opaque,
     apply_view,
-    as_array,
-    check_unmasked,
+    operand,
     owner_of,
-    stacked,
+    refuse_masked,
     unwrap,
 )
 from tapegrad.frames import FRAMED, Active, OpFrame, RuleFrame, append_record
@@ -275,8 +274,8 @@ def _check_fit(array: np.ndarray, target: np.ndarray, what: str) -> None:
 
 def _overwrite(target: Tensor, value: Any, what: str, keep: bool) -> Tensor:
     """Do what `write` does, where it is known to be allowed."""
-    value = stacked(value)
-    array = as_array(unwrap(value))
+    value = operand(value)
+    array = np.asarray(unwrap(value))
     _check_fit(array, target._a, what)
     own = owner_of(value)
     if own is not None and MODE.recording:
@@ -304,8 +303,8 @@ def assign_item(target: Tensor, index: Any, value: Any) -> None:
     """Do ``target[index] = value``."""
     check_writable(target, "item assignment", value)
     index = unwrap_index(index)
-    value = stacked(value)
-    array = as_array(unwrap(value))
+    value = operand(value)
+    array = np.asarray(unwrap(value))
     recorded = MODE.recording and (target._own is not None or owner_of(value) is not None)
     own = None
     if recorded:
@@ -341,7 +340,8 @@ def _own_index(part: Any) -> Any:
     """Copy what could be changed before the backward pass reads it."""
     if isinstance(part, Tensor):
         return part._a.copy()
-    check_unmasked(part)
+    if isinstance(part, np.ma.MaskedArray):
+        refuse_masked()
     return np.array(part) if isinstance(part, (list, np.ndarray)) else part
 
 

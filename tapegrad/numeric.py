@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import as_array, check_unmasked, stacked, unwrap
+from tapegrad.dispatch import operand, unwrap
 from tapegrad.eager import function_of
 from tapegrad.ops import (  # noqa: F401 (importing them fills the table)
     complex,
@@ -130,12 +130,13 @@ def _composite_function(composite: Composite) -> Function:
 
     @functools.wraps(body)
     def function(*args: Any, **kwargs: Any) -> Any:
-        check_unmasked(args)
-        if args and not isinstance(args[0], (Tensor, np.ndarray, str)):
+        if args and not isinstance(args[0], (Tensor, str)):
             first = args[0]
             if not (isinstance(first, (list, tuple)) and composite.name in _OF_LISTS):
-                first = stacked(first)
-                args = (first if isinstance(first, Tensor) else wrap(as_array(first)), *args[1:])
+                first = operand(first)
+                if not isinstance(first, (Tensor, np.ndarray)):
+                    first = wrap(np.asarray(first))
+                args = (first, *args[1:])
         result = _wrap_result(body(*args, **kwargs))
         if composite.name in _SEVERAL_VIEWS:
             for k, view in enumerate(result):

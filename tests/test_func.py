@@ -760,6 +760,9 @@ def test_jvp_of_several_results():
     assert tangent[1]["constant"].item() == 0.0
     first, second = tg.jvp(lambda x: (x * 2, x * 3))(x, t)[1]
     assert (first.tolist(), second.tolist()) == ([2.0, 20.0], [3.0, 30.0])
+    value, tangent = tg.jvp(lambda x: (x * 2, 3, x[0] > 0))(x, t)
+    assert (value[1].item(), tangent[1].item(), tangent[1].dtype) == (3, 0, np.int64)
+    assert tangent[2].dtype == bool
     nested = tg.grad(lambda y: tg.jvp(lambda x: (x * x * y, x * y))(3.0, 1.0)[1][0])
     assert nested(2.0).item() == 6.0
 

@@ -89,9 +89,18 @@ def test_makers_of_constants(name, call, way_out):
     assert tg.grad(lambda v: tg.sum(way_out(v)))(1.2).item() != 0.0
 
 
+def test_makers_refuse_lists_of_recorded_tensors():
+    x = tg.tensor(POINT, requires_grad=True)
+    with pytest.raises(TypeError, match="full of a tensor that requires grad"):
+        tg.full(2, [x[0], x[1]])
+
+
 def test_what_is_not_recorded_stays_as_it_was():
     assert not tg.array([tg.tensor(1.0), 2.0]).requires_grad
     assert not tg.tensor([[1, 2], [3, 4]]).requires_grad
     x = tg.tensor(POINT, requires_grad=True)
     with tg.no_grad():
         assert tg.array([x[0], 1.0]).grad_fn is None
+        leaf = tg.tensor([x[0], 1.0], requires_grad=True)
+    assert leaf.requires_grad
+    assert leaf.is_leaf

@@ -36,6 +36,7 @@ CALLS = {
     "matmul": lambda x: x @ SQUARE,
     "inv": lambda x: tg.linalg.inv(SQUARE),
     "einsum": lambda x: tg.einsum("i,i", x, MASKED),
+    "a list": lambda x: tg.array([x, MASKED]),
     "an index": lambda x: x[MASKED > 1.5],
     "an assignment": assigned,
     "in place": added_in_place,

@@ -426,7 +426,6 @@ def _outputs(
     Any other result that is returned twice is one tensor, with the gradient of its last place.
     """
     inputs = {id(arg) for arg in args}
-    taken = {id(arg) for arg in args if isinstance(arg, Tensor)}
     results: list[Any] = []
     places: dict[int, int] = {}
     for k, result in enumerate(given):
@@ -438,10 +437,8 @@ def _outputs(
         if isinstance(result, (np.ndarray, np.generic)):
             result = passive(np.asarray(result))
         elif isinstance(result, Tensor) and id(result) not in dirty:
-            if id(result) in taken or result._own is not None:
+            if id(result) in inputs or result._own is not None:
                 result = wrap(result._a)
-            else:
-                taken.add(id(result))
         results.append(result)
     return tuple(results)
 

@@ -9,7 +9,7 @@ import numpy as np
 from tapegrad.ops import elementwise as ew
 from tapegrad.ops import reduction
 from tapegrad.ops.kinds import composite, opaque
-from tapegrad.ops.op import normalize_axes, plain, rank, shape_of
+from tapegrad.ops.op import copied, normalize_axes, plain, rank, shape_of
 from tapegrad.ops.shape import concatenate, flip, getitem, moveaxis, ravel, reshape
 
 
@@ -38,7 +38,7 @@ def prod(x, axis=None, *, keepdims=False):
     x = moveaxis(x, axes, tuple(range(len(axes))))
     x = reshape(x, (math.prod(shape[a] for a in axes), *kept))
     if shape_of(x)[0] == 1:
-        x = ew.positive(x)  # one factor, which must not be a view
+        x = copied(x)  # one factor, which must not be a view
     while (n := shape_of(x)[0]) > 1:
         pairs = ew.multiply(getitem(x, slice(0, n - 1, 2)), getitem(x, slice(1, n, 2)))
         x = concatenate([pairs, getitem(x, slice(n - 1, n))], 0) if n % 2 else pairs
@@ -68,4 +68,4 @@ def cumprod(x, axis=None):
         earlier = getitem(x, (*before, slice(0, n - step)))
         x = concatenate([head, ew.multiply(later, earlier)], axis)
         step *= 2
-    return ew.positive(x)
+    return copied(x)

@@ -17,7 +17,7 @@ from tapegrad.ops import elementwise as ew
 from tapegrad.ops import reduction
 from tapegrad.ops.complex import adjoint, conjugate, conjugated, imag, real
 from tapegrad.ops.kinds import composite, opaque
-from tapegrad.ops.op import is_complex, normalize_axes, plain, rank, shape_of
+from tapegrad.ops.op import copied, is_complex, normalize_axes, plain, rank, shape_of
 from tapegrad.ops.piecewise import where
 from tapegrad.ops.products import matmul
 from tapegrad.ops.shape import (
@@ -178,7 +178,7 @@ def matrix_power(x, n):
         n >>= 1
         if n:
             x = matmul(x, x)
-    return ew.positive(result)
+    return copied(result)
 
 
 # -- decompositions -------------------------------------------------------------------------------

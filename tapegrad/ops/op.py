@@ -204,3 +204,8 @@ def plain(value: Any) -> np.ndarray:
     """Return the values as an array, for decisions that are not differentiated."""
     array = getattr(value, "_a", value)
     return np.asarray(array)
+
+
+def copied(x: Any) -> Any:
+    """Return the same values in memory of their own."""
+    return TABLE["astype"](x, plain(x).dtype)

@@ -10,10 +10,7 @@ import numpy as np
 from tapegrad.ops import elementwise as ew
 from tapegrad.ops.kinds import composite, reduction
 from tapegrad.ops.op import is_complex, normalize_axes, shape_of
-from tapegrad.ops.piecewise import where
-
-INFINITY = math.inf
-NEGATIVE_INFINITY = -math.inf
+from tapegrad.ops.piecewise import INFINITY, where
 
 # -- primitives -----------------------------------------------------------------------------------
 
@@ -57,7 +54,7 @@ def logsumexp(x, axis=None, *, keepdims=False):
 def _(z, x):
     # equal infinities must not be subtracted; other elements as large as the result depend on it
     infinite = (x == z) & (ew.absolute(x) == INFINITY)
-    return where(z == NEGATIVE_INFINITY, 0.0, ew.exp(where(infinite, 0.0, x - z)))
+    return where(z == -INFINITY, 0.0, ew.exp(where(infinite, 0.0, x - z)))
 
 
 def _euclidean_norm(x, axis, keepdims):

@@ -10,7 +10,7 @@ import numpy as np
 
 from tapegrad.ops import reduction
 from tapegrad.ops.kinds import cast, composite, flat, opaque, view
-from tapegrad.ops.op import normalize_axes, plain, rank, shape_of
+from tapegrad.ops.op import copied, normalize_axes, rank, shape_of
 from tapegrad.ops.piecewise import where
 
 # -- primitives -----------------------------------------------------------------------------------
@@ -25,11 +25,6 @@ def astype(x, dtype):
 @astype.transposes
 def _(g, x_shape, dtype):
     return g
-
-
-def copied(x: Any) -> Any:
-    """Return the same values in memory of their own."""
-    return astype(x, plain(x).dtype)
 
 
 @flat

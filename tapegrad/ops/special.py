@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from tapegrad.kernels import special, vmath
 from tapegrad.ops.elementwise import LN2, absolute, exp
 from tapegrad.ops.kinds import composite, elementwise
-from tapegrad.ops.piecewise import where
+from tapegrad.ops.piecewise import INFINITY, where
 
-INFINITY = math.inf
 TWO_OVER_SQRT_PI = 1.1283791670955126
 
 

@@ -408,7 +408,7 @@ def check_known(function: Function, activity: Activity) -> None:
         arrays = [n for n in defined(statement) if is_array(function.types.get(n))]
         # several arrays may be one: what is written to the first is read in the second
         several = sum(n in activity for n in arrays) > 1
-        # nor does anybody know who else reads what is written to an array of other numbers
+        # the result shows an array that depends on the arguments: who reads it is not known
         shown = getattr(rule, "shows", False) and any(map(activity.is_varied, arrays))
         if several or shown or any(map(activity.is_varied, rule.inputs())):
             if error is not None:

@@ -234,6 +234,10 @@ def test_composites():
         close(array_of(tg.clip(x, *bounds)), np.clip(x, *bounds), np.float64)
         tg.testing.check_grads(lambda v, b=bounds: tg.clip(v, *b), [x], order=2)
     tg.testing.check_grads(tg.clip, [x, np.full(3, -1.0), np.full(3, 2.0)], order=2)
+    for given in (x, np.array([True, False])):
+        unlimited = tg.clip(given, None, None).numpy()
+        assert (unlimited == given).all()
+        assert not np.may_share_memory(unlimited, given)
 
 
 # -- special points --------------------------------------------------------------------------------
