@@ -392,6 +392,22 @@ def diagonal_that_is_written_and_not_read(a):
     return np.sum(a * a)
 
 
+@tg.njit
+def row_that_its_reverse_does_not_name(p, row):
+    ones = np.ones(4)
+    return np.sum(ones) * p
+
+
+@case(np.eye(3) + 0.5, hvp=True)
+def callee_given_a_row_of_an_array_that_is_written_on_another_path(a):
+    for i in range(2):
+        for k, row in enumerate(a):
+            if k == 1:
+                return row_that_its_reverse_does_not_name(a[i, 1] * a[2, 2], row)
+            a[i] = 0.5
+    return a[0, 0]
+
+
 @pytest.mark.parametrize("name", case)
 def test_derivatives(name):
     case.check(name)

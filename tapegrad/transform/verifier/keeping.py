@@ -40,6 +40,20 @@ class Keeping(Numbering):
             found.append(self.handle(argument))
         return tuple(found)
 
+    def unread(self, node: ast.stmt) -> set[int]:
+        """Return the arguments that the reverse function called does not name."""
+        value = getattr(node, "value", None)
+        if not isinstance(value, ast.Call):
+            return set()
+        places = self.needs.get(called(value) or "", Needs()).unread
+        return {id(argument) for k, argument in enumerate(value.args) if k in places}
+
+    def agree(self, one: tuple[int, ...], other: tuple[int, ...], function: str) -> bool:
+        """Whether two calls have the same arguments, as far as a reverse function names them."""
+        unread = self.needs.get(function, Needs()).unread
+        pairs = enumerate(zip(one, other, strict=False))
+        return all(a == b or place in unread for place, (a, b) in pairs)
+
     def note_call(self, node: ast.stmt) -> None:
         """Check, at the call of a reverse function, what the forward call noted."""
         value = getattr(node, "value", None)
@@ -72,8 +86,7 @@ class Keeping(Numbering):
                 noted[f"result {place}"] = self.contents_of(name)
                 noted[f"class {place}"] = self.number("class", self.memory.of(name))
         is_pair = FORWARD.search(function) and function in self.summaries
-        key = (pair if is_pair else "", arguments)
-        self.calls.setdefault(key, []).append(noted)
+        self.calls.setdefault(pair if is_pair else "", []).append((arguments, noted))
 
     def contents_of(self, name: str) -> int:
         return self.state.contents.get(self.memory.of(name), -1)
@@ -88,12 +101,15 @@ class Keeping(Numbering):
         has_forward = self.has_forward(function)
         given = self.primal_arguments(call)
         if has_forward:
-            count = self.common(function)
-            found = self.calls.get((function, given[:count]), [])
-            if not found:
-                raise self.wrong("the reverse of a call that the forward code does not make", node)
-        else:
-            found = [n for k in range(len(given) + 1) for n in self.calls.get(("", given[:k]), [])]
+            given = given[: self.common(function)]
+        found = [
+            noted
+            for arguments, noted in self.calls.get(function if has_forward else "", [])
+            if (len(arguments) == len(given) if has_forward else len(arguments) <= len(given))
+            and self.agree(arguments, given, function)
+        ]
+        if has_forward and not found:
+            raise self.wrong("the reverse of a call that the forward code does not make", node)
         classes = {
             self.memory.of(n)
             for place in needs.params
@@ -348,7 +364,8 @@ class Keeping(Numbering):
             item = self.tape.items.pop() if self.tape.items else None
             if not isinstance(item, Called) or item.pair != function:
                 raise self.wrong("a call takes from the tape what another one kept", node)
-            if self.primal_arguments(call)[: self.common(function)] != item.arguments:
+            now = self.primal_arguments(call)[: self.common(function)]
+            if not self.agree(item.arguments, now, function):
                 raise self.wrong("a call has other arguments than in the forward code", node)
         else:
             raise self.wrong("a use of the tape that is neither a push nor a pop", node)

@@ -30,6 +30,7 @@ class Needs:
     """The parameters, and results of the forward function, that a reverse function reads."""
 
     params: set[int] = field(default_factory=set)
+    unread: set[int] = field(default_factory=set)  # parameters that it does not even name
     results: set[int] = field(default_factory=set)
 
 
@@ -112,7 +113,7 @@ class Numbering:
         self.path: tuple[int, ...] = ()
         self.frames: list[Turned | None] = []  # the loops that are being passed through ...
         self.tapes: list[Tape] = []  # ... and the tape in each
-        self.calls: dict[Any, list[dict[str, int]]] = {}
+        self.calls: dict[str, list[tuple[tuple[int, ...], dict[str, int]]]] = {}
         self.read_classes: set[str] = set()
         self.in_reverse = False
         self.state = State({}, {})

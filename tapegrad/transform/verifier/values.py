@@ -115,6 +115,9 @@ class Values(Turning):
         for name in dict.fromkeys(self.code.parameters):
             if name in self.memory.arrays and self.memory.of(name) in self.read_classes:
                 found.params.add(self.code.parameters.index(name))
+        unread = set[int]().union(*(self.unread(s) for s in walk(self.code.body)))
+        named = {n.id for s in self.code.body for n in names_in(s) if id(n) not in unread}
+        found.unread = {k for k, name in enumerate(self.code.parameters) if name not in named}
         if self.forward is not None:
             for statement in walk(self.forward.body):
                 if isinstance(statement, ast.Return) and statement.value is not None:
@@ -200,7 +203,7 @@ class Values(Turning):
 
     def check_reads(self, node: ast.AST) -> None:
         """Refuse names that do not have the value that they had in the forward code."""
-        free = shape_only(node)
+        free = shape_only(node) | self.unread(node)
         for name in names_in(node):
             if name.id in self.bars or name.id in TAPE or name.id not in self.local:
                 continue
