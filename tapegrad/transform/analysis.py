@@ -284,7 +284,7 @@ def _always_used(let: Let, vanishing: bool) -> list[str]:
     if op is not None:
         passing = op.name in _PASSING if vanishing else op.name not in _CHOOSING
         return names_in(let.expr) if passing else []
-    if isinstance(rule, rules.Linear):
+    if rule.is_passing:
         return names_in(let.expr)
     return [] if vanishing else rule.always_used()
 

@@ -24,12 +24,16 @@ VARIABLE = object()  # what stands for the value of an argument that is no const
 
 @dataclass
 class Spec:
-    """A function of arrays with its derivatives; by its `steps` the derivative is zero."""
+    """A function of arrays with its derivatives; by its `steps` the derivative is zero.
+
+    One that `chooses` may leave elements of its arguments unused.
+    """
 
     name: str
     arguments: tuple[str, ...]
     cheap: bool = False
     steps: tuple[str, ...] = ()
+    chooses: bool = False
     pull: dict[str, Any] = field(default_factory=dict)
     push: dict[str, Any] = field(default_factory=dict)
 
@@ -41,13 +45,18 @@ ADDITIONS: list[Any] = []
 
 
 def declare(
-    name: str, *arguments: str, cheap: bool = False, steps: tuple[str, ...] = (), calls: bool = True
+    name: str,
+    *arguments: str,
+    cheap: bool = False,
+    steps: tuple[str, ...] = (),
+    calls: bool = True,
+    chooses: bool = False,
 ) -> None:
     """Declare a function by the name that its derivatives begin with.
 
     With `calls`, calls of NumPy's function of that name have this rule.
     """
-    SPECS[name] = Spec(name, arguments, cheap, steps)
+    SPECS[name] = Spec(name, arguments, cheap, steps, chooses)
     if calls:
         PARAMETERS[name] = arguments
         FUNCTIONS[name] = lambda request: request.whole(name)

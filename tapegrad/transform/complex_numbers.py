@@ -206,7 +206,7 @@ def rule_of(lowering: Any, expr: ast.expr, kind: Any) -> Rule | None:
         return Conjugate(operand, whole, lowering)
     if text in ("real", "imag"):
         if whole:
-            return View(operand.id)
+            return View(operand.id, part=True)
         return Projection(operand, ast.Constant(1.0 if text == "real" else 1j), False, lowering)
     functions = {"absolute": ("direction", "directions"), "angle": ("turn", "turns")}
     if text in functions and not is_complex(kind):

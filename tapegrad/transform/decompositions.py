@@ -35,7 +35,7 @@ from tapegrad.transform.rules import Whole
 
 declare("svd", "a", "full_matrices", calls=False)
 declare("qr", "a", calls=False)
-declare("eigh", "a", calls=False)
+declare("eigh", "a", calls=False, chooses=True)
 declare("slogdet", "a", calls=False)
 declare("lstsq_1", "a", "b", calls=False)
 declare("lstsq_2", "a", "b", calls=False)

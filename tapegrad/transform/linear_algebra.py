@@ -261,9 +261,9 @@ declare("solve_1", "a", "b", calls=False)
 declare("solve_2", "a", "b", calls=False)
 declare("inv", "a")
 declare("det", "a")
-declare("cholesky", "a")
+declare("cholesky", "a", chooses=True)
 declare("pinv", "a")
-declare("eigvalsh", "a")
+declare("eigvalsh", "a", chooses=True)
 
 
 @understands("solve")

@@ -15,7 +15,7 @@ declare("full", "shape", "fill_value", calls=False)
 declare("full_like", "a", "fill_value", steps=("a",), calls=False)
 declare("linspace", "start", "stop", "num")
 declare("arange", "start", "stop", "step", steps=("stop",), calls=False)
-declare("diag", "v")
+declare("diag", "v", chooses=True)
 
 
 class Fixed(Rule):

@@ -171,7 +171,7 @@ def _subscript(lowering: Any, expr: ast.Subscript, kind: Any) -> Rule:
     if any(is_array(lowering.type_of(p)) for p in parts if isinstance(p, ast.Name)):
         return Gather(expr.value.id, expr.slice)
     if is_array(kind):
-        return View(expr.value.id)
+        return View(expr.value.id, part=True)
     return Load(expr.value.id, expr.slice)
 
 

@@ -19,13 +19,13 @@ declare("sum", "x", calls=False)
 declare("sum_axis", "x", "axis", calls=False)
 declare("mean", "x", calls=False)
 declare("prod", "x", calls=False)
-declare("max", "x", calls=False)
-declare("min", "x", calls=False)
-declare("ptp", "a")
+declare("max", "x", calls=False, chooses=True)
+declare("min", "x", calls=False, chooses=True)
+declare("ptp", "a", chooses=True)
 declare("var", "x", calls=False)
 declare("std", "x", calls=False)
 declare("average", "x", "weights", calls=False)
-declare("trace", "a")
+declare("trace", "a", chooses=True)
 declare("cumsum", "x", calls=False)
 declare("cumsum_axis", "x", "axis", calls=False)
 declare("cumprod", "x", calls=False)
@@ -300,7 +300,7 @@ def cumprod_push_x(x, x_dot):
 
 for _name in ("nansum", "nanmean", "nanvar", "nanstd", "nanprod", "nanmax", "nanmin",
               "nancumsum", "nancumprod"):  # fmt: skip
-    declare(_name, "a")
+    declare(_name, "a", chooses=True)
 
 
 @derivative
@@ -431,7 +431,7 @@ def nancumprod_push_a(a, a_dot):
 declare("norm", "x", calls=False)
 declare("norm_1", "x", calls=False)
 declare("norm_p", "x", "ord", calls=False)
-declare("norm_extreme", "x", "ord", calls=False)
+declare("norm_extreme", "x", "ord", calls=False, chooses=True)
 declare("norm_lines", "x", "ord", calls=False)
 declare("norm_spectral", "x", "ord", calls=False)
 

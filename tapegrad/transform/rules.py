@@ -40,6 +40,9 @@ class Rule:
         Copies of arrays, as they were at the operation, by the names of the arrays.
     calls
         It is a call, whose `pull` and `push` find out what carries derivatives.
+    is_passing
+        Cotangents reach all elements of the operands, but for zeros among the program's own numbers
+        that they are multiplied by. Not known of ops of the table.
     """
 
     cheap = True
@@ -47,6 +50,7 @@ class Rule:
     fresh = False
     kept: Mapping[str, str] = MappingProxyType({})
     calls = False
+    is_passing = False
 
     def inputs(self) -> list[str]:
         """Return the names of real numbers and arrays that the result depends on."""
@@ -266,7 +270,8 @@ class Elementary(Rule):
                 else:
                     gen.add(operand, g, factor)
                 continue
-            product = self.product(position, name(gen.shadow(let.target)), factor, guarded)
+            g = name(gen.shadow(let.target))
+            product = _call(self.product_name(), g, factor) if guarded else _product(g, factor)
             if isinstance(self.types[operand], types.Array):
                 gen.add_array(operand, product, self.types[let.target].ndim)
             else:
@@ -274,9 +279,10 @@ class Elementary(Rule):
 
     def is_guarded(self, gen: Any, target: str, position: int, factor: ast.expr) -> bool:
         """Whether a partial may be infinite or nan where the cotangent is zero."""
+        overwritten = self.whole and gen.arrays.is_stored(target)
         if self.is_singular(position, factor):
-            return target in gen.doubtful
-        if target not in gen.skipped or isinstance(factor, ast.Constant):
+            return overwritten or target in gen.doubtful
+        if isinstance(factor, ast.Constant) or not (overwritten or target in gen.skipped):
             return False
         quotient = self.op.name == "divide" and not isinstance(self.operands[1], ast.Constant)
         return quotient or not gen.undefined.isdisjoint(names_in(factor))
@@ -292,16 +298,11 @@ class Elementary(Rule):
             return isinstance(exponent, complex) or exponent < 1 or exponent % 1 != 0
         return True
 
-    def product(
-        self, position: int, g: ast.expr, factor: ast.expr, guarded: bool = False
-    ) -> ast.expr:
-        """Return a cotangent or tangent times a partial.
-
-        What was not used passes nothing on, whatever its derivative is there.
-        """
-        if guarded or self.is_singular(position, factor):
-            return _call(self.product_name(), g, factor)
-        return _product(g, factor)
+    def product(self, position: int, dot: ast.expr, factor: ast.expr) -> ast.expr:
+        """Return a tangent times a partial: a constant has no tangent, whatever the partial is."""
+        if self.is_singular(position, factor):
+            return _call(self.product_name(), dot, factor)
+        return _product(dot, factor)
 
     def product_name(self) -> str:
         """Return the function of generated code for a product of which one factor may be 0."""
@@ -350,6 +351,8 @@ def _product(g: ast.expr, factor: ast.expr) -> ast.expr:
 class Linear(Rule):
     """A conversion or copy: the derivative is that of its input."""
 
+    is_passing = True
+
     def __init__(self, operand: ast.expr, whole: bool, lowering: Any) -> None:
         self.operand = operand
         self.whole = self.fresh = whole
@@ -393,10 +396,11 @@ class Load(Rule):
 
 
 class View(Rule):
-    """An array that shows elements of another one."""
+    """An array that shows elements of another one, or a part of them."""
 
-    def __init__(self, base: str) -> None:
+    def __init__(self, base: str, part: bool = False) -> None:
         self.base = base
+        self.is_passing = not part
 
     def inputs(self) -> list[str]:
         return [self.base]
@@ -446,6 +450,7 @@ class Whole(Rule):
         self.fresh = fresh
         self.types = lowering.types
         self.cheap = spec.cheap
+        self.is_passing = not spec.chooses
         active = [atom for key, atom in operands.items() if key in spec.pull or key in spec.push]
         self._inputs = real_names(active, lowering)
 

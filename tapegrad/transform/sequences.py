@@ -9,8 +9,8 @@ import numpy as np
 from tapegrad.transform.array_specs import Request, addition, declare, derivative, understands
 from tapegrad.transform.machine_code import jit
 
-declare("interp_0", "x", "xp", "fp", calls=False)
-declare("interp_1", "x", "xp", "fp", calls=False)
+declare("interp_0", "x", "xp", "fp", calls=False, chooses=True)
+declare("interp_1", "x", "xp", "fp", calls=False, chooses=True)
 declare("diff", "a", "n")
 declare("ediff1d", "ary", calls=False)
 declare("trapezoid", "y", "dx", calls=False)

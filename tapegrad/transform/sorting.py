@@ -18,13 +18,13 @@ from tapegrad.transform.machine_code import jit
 
 declare("sort", "a")
 declare("partition", "a", "kth", calls=False)
-declare("unique", "ar")
-declare("median", "a")
-declare("nanmedian", "a")
-declare("quantile_0", "a", "q", calls=False)
-declare("quantile_1", "a", "q", calls=False)
-declare("percentile_0", "a", "q", calls=False)
-declare("percentile_1", "a", "q", calls=False)
+declare("unique", "ar", chooses=True)
+declare("median", "a", chooses=True)
+declare("nanmedian", "a", chooses=True)
+declare("quantile_0", "a", "q", calls=False, chooses=True)
+declare("quantile_1", "a", "q", calls=False, chooses=True)
+declare("percentile_0", "a", "q", calls=False, chooses=True)
+declare("percentile_1", "a", "q", calls=False, chooses=True)
 
 
 @understands("partition")

@@ -17,7 +17,7 @@ from tapegrad.transform.rules import Rule, Whole, real_names
 
 declare("flatten", "a")
 declare("broadcast", "x", "shape", calls=False)
-declare("take", "a", "index", steps=("index",), calls=False)
+declare("take", "a", "index", steps=("index",), calls=False, chooses=True)
 
 
 @understands("flip", "fliplr", "flipud")
@@ -143,8 +143,9 @@ class Rearrangement(Rule):
 
     fresh = True
 
-    def __init__(self, call: Request, elements: list[ast.expr]) -> None:
+    def __init__(self, call: Request, elements: list[ast.expr], part: bool = False) -> None:
         self.expr = call.expr
+        self.is_passing = not part
         self.types = call.lowering.types
         self.elements = elements
         self._inputs = list(dict.fromkeys(real_names(elements, call.lowering)))
@@ -237,22 +238,26 @@ def _(call: Request, a: Any, shift: Any) -> Any:
 
 @understands("repeat")
 def _(call: Request, a: Any, repeats: Any) -> Any:
-    return Rearrangement(call, [a]) if call.ndim(a) else None
+    return Rearrangement(call, [a], part=True) if call.ndim(a) else None
 
 
 @understands("delete")
 def _(call: Request, arr: Any, obj: Any) -> Any:
-    return Rearrangement(call, [arr])
+    return Rearrangement(call, [arr], part=True)
 
 
 @understands("tril", "triu")
 def _(call: Request, m: Any, k: Any) -> Any:
-    return Rearrangement(call, [m])
+    return Rearrangement(call, [m], part=True)
 
 
 @understands("take")
 def _(call: Request, a: Any, indices: Any) -> Any:
-    return Rearrangement(call, [a]) if call.is_whole else call.whole("take", a=a, index=indices)
+    return (
+        Rearrangement(call, [a], part=True)
+        if call.is_whole
+        else call.whole("take", a=a, index=indices)
+    )
 
 
 @derivative
@@ -272,7 +277,7 @@ def _(call: Request, v: Any, k: Any) -> Any:
 
 @understands("extract")
 def _(call: Request, condition: Any, arr: Any) -> Any:
-    return Rearrangement(call, [arr]) if isinstance(condition, ast.Name) else None
+    return Rearrangement(call, [arr], part=True) if isinstance(condition, ast.Name) else None
 
 
 @understands("insert")
@@ -282,11 +287,11 @@ def _(call: Request, arr: Any, obj: Any, values: Any) -> Any:
 
 @understands("take_along_axis")
 def _(call: Request, arr: Any, indices: Any, axis: Any) -> Any:
-    return Rearrangement(call, [arr])
+    return Rearrangement(call, [arr], part=True)
 
 
 @understands("select")
 def _(call: Request, condlist: Any, choicelist: Any, default: Any) -> Any:
     if not isinstance(choicelist, ast.Tuple):
         return None
-    return Rearrangement(call, _elements(choicelist, default))
+    return Rearrangement(call, _elements(choicelist, default), part=True)

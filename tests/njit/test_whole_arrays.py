@@ -254,6 +254,75 @@ def test_right_or_refused(text):
         check(f, A, jvp=False)
 
 
+UNUSED = [
+    "np.where(x > 0.0, np.sqrt(x), 0.0).sum()",
+    "np.maximum(np.sqrt(x), 1.0).sum()",
+    "np.sqrt(x)[1:].sum()",
+    "overwritten(np.sqrt(x))",
+    "np.sum(np.where(x > 0.0, np.log(x) ** 2, 1.0))",
+    "squared(overwritten_logarithm(x))",
+    "np.max(np.sqrt(x))",
+    "np.median(np.sqrt(x))",
+    "np.diag(np.sqrt(np.outer(x, x) + np.outer(1.0 - x, x)))[1]",
+    "np.sum(np.tril(np.sqrt(np.outer(x, np.ones(3))), -1)[1:])",
+    "np.sum(np.delete(np.sqrt(x), 0))",
+]
+USED = [
+    "np.sum(np.sqrt(x) * np.sqrt(x))",
+    "np.sum(np.sqrt(x) ** 2)",
+    "np.mean(np.square(np.sqrt(x)))",
+    "np.linalg.norm(np.sqrt(x))",
+    "np.dot(np.sqrt(x), np.sqrt(x))",
+    "np.sum(np.sqrt(x).reshape(1, 3).ravel() * np.flip(np.flip(np.sqrt(x))))",
+    "np.sum(np.concatenate((np.sqrt(x), x)) ** 2)",
+    "np.sum(np.roll(np.sqrt(x), 1) ** 2)",
+]
+
+
+def at_zero(text):
+    return module(f"""
+import numpy as np, tapegrad as tg
+
+@tg.njit
+def overwritten(y):
+    y[0] = 0.0
+    return np.sum(y)
+
+@tg.njit
+def overwritten_logarithm(x):
+    y = np.log(x)
+    y[0] = 3.0
+    return y
+
+@tg.njit
+def squared(y):
+    return np.sum(y**2)
+
+@tg.njit
+def f(x):
+    return {text}
+""")
+
+
+@pytest.mark.parametrize("text", UNUSED)
+def test_infinite_derivatives_of_what_is_not_used(text):
+    """They do not count: the slope is that of the other elements."""
+    f, x = at_zero(text), np.array([0.0, 0.5, 2.0])
+    found = tg.grad(f)(x)
+    assert found[0] == 0.0
+    for k in (1, 2):
+        step = 1e-6 * np.eye(3)[k]
+        assert found[k] == pytest.approx((f(x + step) - f(x - step)) / 2e-6, abs=1e-8)
+
+
+@pytest.mark.parametrize("text", USED)
+def test_infinite_derivatives_of_what_is_used(text):
+    """Zero times infinity is not known: the true derivative is 1 for most of these, never 0."""
+    found = tg.grad(at_zero(text))(np.array([0.0, 0.5, 2.0]))
+    assert np.isnan(found[0]) or np.isinf(found[0])
+    assert np.isfinite(found[1:]).all()
+
+
 @pytest.mark.parametrize("name", case)
 def test_gradient(name):
     case.check(name)
