@@ -122,6 +122,23 @@ def indices(x, a, n):
 
 
 @tg.njit
+def ranges_in_variables(x, a, n):
+    """Their types follow from the number of arguments as well."""
+    low, high = range(n), range(n, n + n)
+    for i in low:
+        x = np.sin(x) * a[i % 3] * (1.2 if i - np.uint64(3) > 5 else 0.8)
+        m = np.array([i * 30_000])
+        x = np.sin(x) * (1.0 + 1e-3 * (np.sum(m * m) % 97))
+    for i in high:
+        x = np.sin(x) * a[i % 3] * (1.2 if i - np.uint64(7) > 5 else 0.8)
+    literal = range(1, n)
+    for i in literal:
+        m = np.array([i, i * 30_000])
+        x = np.sin(x) * (1.0 + 1e-3 * (np.sum(m * m) % 97))
+    return x
+
+
+@tg.njit
 def elements(x, a, n):
     m = np.array([n, n])
     for _ in range(3):
@@ -146,6 +163,7 @@ def test_types_of_arguments(kind):
     check(of_some_paths, 0.8, kind(50), compiled=True, argnums=(0,))
     check(indices, 0.8, WEIGHTS, kind(5), compiled=True, argnums=(0, 1))
     check(ranges, 0.8, WEIGHTS, kind(5), compiled=True, argnums=(0, 1))
+    check(ranges_in_variables, 0.8, WEIGHTS, kind(5), compiled=True, argnums=(0, 1))
     check(elements, 0.8, WEIGHTS, kind(5), compiled=True, argnums=(0, 1))
 
 
