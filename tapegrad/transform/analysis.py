@@ -42,8 +42,8 @@ class Scope:
         Its values are still there, as variables, when the reverse pass comes to it.
     stored
         Names that the forward pass puts onto the tape at the end of the block.
-    pairs
-        The parts that are there of complex numbers, which are put there so.
+    parts
+        The parts that are there of complex numbers and tuples, which are put there so.
     """
 
     block: Block
@@ -54,7 +54,7 @@ class Scope:
     root: int  # position, in the function's body, of the statement it is part of
     own: set[str] = field(default_factory=set)
     stored: list[str] = field(default_factory=list)
-    pairs: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    parts: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class Arrays:
@@ -81,7 +81,7 @@ class Arrays:
             groups = [[c.phi, c.init, c.next, c.out] for c in statement.carried]
         elif isinstance(statement, Effect):
             groups = [names_in(statement.statement)]
-        elif isinstance(statement, Store) and not is_real(self.types.get(statement.array)):
+        elif isinstance(statement, Store) and not is_array(self.types.get(statement.array)):
             groups = [[statement.array, statement.value]]
         for group in groups:
             names = [a.id if isinstance(a, ast.Name) else a for a in group]

@@ -403,6 +403,8 @@ class Expressions:
         value = self.statics.get(callee.id) if isinstance(callee, ast.Name) else None
         arguments = []
         for position, argument in enumerate(node.args):
+            if isinstance(argument, ast.List) and value is np.select:
+                argument = ast.Tuple(argument.elts, ast.Load())  # does as well, and has derivatives
             if position == 0 and isinstance(argument, ast.List) and value in (np.array, np.asarray):
                 arguments.append(self.nested_list(argument, env))
             elif isinstance(argument, ast.Starred):

@@ -75,18 +75,21 @@ class Keeping(Cotangents):
         return outer
 
     def in_parts(self, scope: Scope, stored: dict[str, None]) -> list[str]:
-        """Return what is kept, where complex numbers are kept as their two parts."""
+        """Return what is kept, where complex numbers and tuples are kept as their parts."""
         found: list[str] = []
-        for identifier in stored:
-            kind = self.types[identifier]
-            if not isinstance(kind, types.Complex):
+        waiting = list(reversed(stored))
+        while waiting:
+            identifier = waiting.pop()
+            kinds = parts_of(self.types[identifier])
+            if not kinds:
                 found.append(identifier)
                 continue
-            parts = tuple(unused(f"{identifier}_{text}", self.types) for text in ("real", "imag"))
-            for part in parts:
-                self.types[part] = kind.underlying_float
-            scope.pairs[identifier] = parts
-            found += parts
+            parts = []
+            for text, kind in kinds.items():
+                parts.append(part := unused(f"{identifier}_{text}", self.types))
+                self.types[part] = kind
+            scope.parts[identifier] = tuple(parts)
+            waiting += reversed(parts)
         return found
 
     def reads_again(self, maker: Any) -> list[str]:
@@ -203,8 +206,10 @@ class Keeping(Cotangents):
                 else:
                     self.refuse_keeping(identifier, kind)
                 writer(f"{identifier} = {text}")
-        for identifier, (real, imag) in scope.pairs.items():
-            writer(f"{identifier} = complex({real}, {imag})")  # of the precision of the parts
+        for identifier, parts in reversed(scope.parts.items()):
+            # a complex number has the precision of the parts
+            joined = "complex" if isinstance(self.types[identifier], types.Complex) else ""
+            writer(f"{identifier} = {joined}({', '.join(parts)}{'' if joined else ','})")
 
     def kept_as(self, identifier: str) -> str:
         """Return the expression of the type that an array has on the tape."""
@@ -253,9 +258,12 @@ class Keeping(Cotangents):
         stored = scope.stored
         arrays = [n for n in stored if is_array(self.types[n])]
         numbers = [n for n in stored if n not in arrays]
-        for identifier, (real, imag) in scope.pairs.items():
-            writer(f"{real} = {identifier}.real")
-            writer(f"{imag} = {identifier}.imag")
+        for identifier, parts in scope.parts.items():
+            if isinstance(self.types[identifier], types.Complex):
+                writer(f"{parts[0]} = {identifier}.real")
+                writer(f"{parts[1]} = {identifier}.imag")
+            else:
+                writer(f"{', '.join(parts)}, = {identifier}")
         if numbers:
             reserved = self.is_reserved(scope)
             if not reserved:
@@ -354,6 +362,15 @@ def trips_text(loop: Loop) -> str:
     if step != "1":
         return f"len(range({low}, {high}, {step}))"
     return f"max({high} - {low}, 0)" if low != "0" else f"max({high}, 0)"
+
+
+def parts_of(kind: Any) -> dict[str, Any]:
+    """Return the types of the parts, by their names, as which a value is kept; none of others."""
+    if isinstance(kind, types.Complex):
+        return dict.fromkeys(("real", "imag"), kind.underlying_float)
+    if isinstance(kind, (types.Tuple, types.UniTuple)):
+        return {f"item_{k}": item for k, item in enumerate(kind)}
+    return {}
 
 
 _ELEMENT_FREE = ("shape", "size", "ndim", "itemsize", "nbytes", "strides", "T")

@@ -49,9 +49,9 @@ _PURE = {
 _STEPS = (round, np.round, math.floor, math.ceil, math.trunc, int)
 # methods that are NumPy's function of the same name
 _METHODS = {
-    "clip", "conj", "conjugate", "cumprod", "cumsum", "dot", "flatten", "max", "mean", "min",
-    "prod", "ravel", "repeat", "reshape", "round", "std", "sum", "take", "trace", "transpose",
-    "var",
+    "clip", "conj", "conjugate", "cumprod", "cumsum", "dot", "flatten", "item", "max", "mean",
+    "min", "prod", "ravel", "repeat", "reshape", "round", "std", "sum", "take", "trace",
+    "transpose", "var",
 }  # fmt: skip
 # methods that change an array in place in a way that is not understood
 _CHANGING = ("sort", "partition", "fill", "resize", "put", "itemset", "byteswap", "setfield")
@@ -352,8 +352,6 @@ def _method(lowering: Any, expr: ast.Call, base: ast.expr, text: str, kind: Any)
         return View(base.id) if same else Unknown(inputs, "a view of another dtype", shows=True)
     if not real:
         return _numbers(inputs, kind)
-    if text == "item" and not expr.args:
-        return Load(base.id, ast.Tuple([ast.Constant(0)] * base_kind.ndim, ast.Load()))
     if text in ("copy", "astype"):
         return Linear(base, True, lowering) if inputs else Fixed()
     if text in _METHODS:

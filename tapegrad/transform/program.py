@@ -403,7 +403,7 @@ def shape_checks(given: str, like: str, kind: Any) -> list[str]:
     if isinstance(kind, types.BaseTuple):
         parts = enumerate(kind)
         return [c for k, item in parts for c in shape_checks(f"{given}[{k}]", f"{like}[{k}]", item)]
-    if not is_array(kind) or not is_real(kind):
+    if not is_array(kind) or not is_real(kind) or not kind.ndim:
         return []
     tests = [f"{given}.shape[{k}] != {like}.shape[{k}]" for k in range(kind.ndim)]
     text = f"{given} must have the shape of {like}; their shapes are"

@@ -16,6 +16,7 @@ from tapegrad.transform.printer import show
 from tapegrad.transform.rules import Rule, Whole, real_names
 
 declare("flatten", "a")
+declare("item", "a")
 declare("broadcast", "x", "shape", calls=False)
 declare("take", "a", "index", steps=("index",), calls=False, chooses=True)
 
@@ -85,6 +86,16 @@ def flatten_pull_a(a_bar, g):
 @derivative
 def flatten_push_a(a_dot):
     return a_dot.flatten()
+
+
+@derivative
+def item_pull_a(a_bar, g):
+    a_bar += g
+
+
+@derivative
+def item_push_a(a_dot):
+    return a_dot.item()
 
 
 class Broadcast(Whole):

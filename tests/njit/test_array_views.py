@@ -125,6 +125,7 @@ def chosen(a, m):
     b = np.take(a, np.array([1, 1, 0]))
     c = np.extract(a > 2.5, a)
     d = np.select((a > 4.5, a > 2.5), (a * a, a), 0.0)
+    d += np.select([a > 4.5, a > 1.5], [a * a * a, 2.0 * a], 0.5)
     e = np.diagflat(b) + np.diag(a[:3])
     f = np.repeat(m, 2)
     g = np.take(m, 4)

@@ -19,6 +19,12 @@ case = Cases()
 # -- elements and slices ---------------------------------------------------------------------------
 
 
+@case(np.array(0.7), np.array(1.3), np.array([0.4]), hvp=True)
+def of_no_axes(a, b, one):
+    a[()] *= b[()] * one.item()
+    return np.sin(a[()]) * b.item() + one.item() ** 2
+
+
 @case(A, B, hvp=True)
 def elements(a, b):
     c = np.zeros(4)

@@ -79,6 +79,52 @@ def in_branches(x, b):
     return p[0] * p[1] * q.x * q.y + r[0] * r[1] * x
 
 
+@tg.njit
+def following(n, z):
+    return n + 1, (n * 2 % 5, n > 2), z * 1j, np.uint8(n * 100)
+
+
+@tg.njit
+def counted(n):
+    return np.arange(n), n
+
+
+@case(0.7, hvp=True, compiled=True)
+def numbers_that_a_callee_returns(x):
+    """Kept for the reverse pass, part by part, whatever types they have."""
+    state = (1, (2, False), 1j, np.uint8(3))
+    for _ in range(4):
+        state = following(state[0], state[2])
+        x = np.sin(x) + state[1][0] * abs(state[2]) * (state[3] % 7 + 1.0) * 0.1 * x
+        if state[1][1]:
+            x *= 1.5
+    return x
+
+
+@case(0.7, hvp=True, compiled=True)
+def numbers_that_are_taken_apart(x):
+    one, two = 1, 2
+    while two < 40:
+        one, two = one + two, one * two + 1
+        pair = (one, two) if one > 4 else (two, one)
+        x = np.sin(x) * pair[0]
+    return x
+
+
+@case(0.7, hvp=True, compiled=True)
+def arrays_of_integers_that_are_written(x):
+    kept = counted(2)
+    for i in range(2, 4):
+        numbers, n = counted(i)
+        x = np.sin(x) * np.sum(numbers + 1) * n * 0.1 + kept[0][0]
+        numbers[0] = 100
+        last = kept
+        kept = counted(i + 1)
+        last[0][1] += 100
+        x = np.sin(x) * np.sum(numbers + 1) * n * last[0][1] * kept[1] * 1e-5
+    return x
+
+
 @pytest.mark.parametrize("b", [False, True])
 def test_branches(b):
     check(in_branches, 0.7, b)

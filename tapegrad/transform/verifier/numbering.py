@@ -98,7 +98,8 @@ class Numbering:
         self.is_complete = True  # the needs of all functions that it calls are known
         self.memory = Memory(self.codes, summaries, self.cotangents)
         self.numbers: dict[Any, int] = {}
-        self.parts: dict[int, tuple[str, int]] = {}  # of complex numbers: which, and of what
+        # of complex numbers and tuples: which of how many, and of what
+        self.parts: dict[int, tuple[int, int, int]] = {}
         self.classes: set[int] = set()  # what ``type(x)`` returned
         self.joins: dict[int, tuple[int, int | None, int | None]] = {}
         self.facts: dict[int, bool] = {}
@@ -170,7 +171,8 @@ class Numbering:
         if isinstance(node, ast.Attribute):
             return self.number("attribute", node.attr, self.handle(node.value))
         if isinstance(node, ast.Tuple):
-            return self.number("tuple", *map(self.handle, node.elts))
+            whole = self.joined_tuple(node)
+            return self.number("tuple", *map(self.handle, node.elts)) if whole is None else whole
         if isinstance(node, ast.IfExp):
             parts = (self.value(node.test), self.handle(node.body), self.handle(node.orelse))
             return self.number("choice", *parts)
@@ -201,12 +203,13 @@ class Numbering:
             of = base(node.value)
             found = self.number("attribute", node.attr, of)
             if node.attr in ("real", "imag"):
-                self.parts[found] = (node.attr, of)
+                self.parts[found] = (int(node.attr == "imag"), 2, of)
             return found
         if isinstance(node, ast.Call):
-            whole = self.joined(node)
-            if whole is not None:
-                return whole
+            if called(node) == "complex":
+                whole = self.joined([self.value(part) for part in node.args])
+                if whole is not None:
+                    return whole
             if not self.is_pure(node):
                 if not self.cotangents.is_reverse(called(node)):  # what that reads is known
                     for argument in node.args:
@@ -219,6 +222,10 @@ class Numbering:
                 return made
             is_shape = called(node) == "len" or (found is not None and found[1] in SHAPE_CALLS)
             return self.call(node, self.handle if is_shape else self.value)
+        if isinstance(node, ast.Tuple):
+            whole = self.joined_tuple(node)
+            if whole is not None:
+                return whole
         parts = []
         for name, part in ast.iter_fields(node):
             if name == "ctx":
@@ -230,12 +237,16 @@ class Numbering:
                     parts.append(type(one).__name__ if isinstance(one, ast.AST) else repr(one))
         return self.number(type(node).__name__, *parts)
 
-    def joined(self, node: ast.Call) -> int | None:
-        """Return the number of the complex number that is put together of its own parts."""
-        if called(node) != "complex" or len(node.args) != 2:
-            return None
-        (one, real), (two, imag) = (self.parts.get(self.value(a), ("", -1)) for a in node.args)
-        return real if (one, two) == ("real", "imag") and real == imag else None
+    def joined(self, parts: list[int]) -> int | None:
+        """Return the number of what is put together of its own parts."""
+        found = [self.parts.get(part) for part in parts]
+        whole = found[0][2] if found and found[0] is not None else -1
+        expected = [(k, len(found), whole) for k in range(len(found))]
+        return whole if whole >= 0 and found == expected else None
+
+    def joined_tuple(self, node: ast.Tuple) -> int | None:
+        """Return the number of a tuple that is put together of its own parts."""
+        return self.joined([self.handle(part) for part in node.elts])
 
     def is_pure(self, node: ast.Call) -> bool:
         """Whether a call returns the same for the same arguments."""

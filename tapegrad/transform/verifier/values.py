@@ -173,15 +173,20 @@ class Values(Turning):
                     found.append((target.id, self.made(target.id, value)))
                 continue
             whole = self.handle(value)
-            for place, leaf in enumerate(leaves(target)):
+            parts = leaves(target)
+            flat = isinstance(target, ast.Tuple) and len(parts) == len(target.elts)
+            for place, leaf in enumerate(parts):
                 if isinstance(leaf, ast.Name):
-                    found.append((leaf.id, self.number("leaf", whole, place)))
+                    found.append((leaf.id, part := self.number("leaf", whole, place)))
+                    if flat:
+                        self.parts[part] = (place, len(parts), whole)
         for name, number in found:
             self.assigned(name, number)
 
     def made(self, target: str, value: ast.expr) -> int:
         if target in self.memory.arrays:
-            if self.memory.shared(value):
+            is_joined = isinstance(value, ast.Tuple) and self.joined_tuple(value) is not None
+            if is_joined or self.memory.shared(value):
                 return self.handle(value)
             version = self.state.contents.get(self.memory.of(target), -1)
             return self.number("made", self.value(value), version)
