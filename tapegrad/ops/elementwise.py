@@ -139,7 +139,7 @@ def _(x, y):
 
 @power.partial("y")
 def _(z, x, y):
-    flat = (x == 0.0) & (y >= 0.0)
+    flat = (x == 0.0) & (absolute(z) <= 1.0)  # y > 0 or y == 0; a complex y has no order
     return where(flat, 0.0, z * log(where(flat, 1.0, x)))
 
 

@@ -90,7 +90,7 @@ class SweptOp(Op):
 
     def cotangent(self, argument: str, g: Any, values: dict[str, Any]) -> Any:
         if any(map(is_complex, values.values())):
-            values = _as_complex(values)
+            values = self._as_complex(values)
         if self.wirtinger:
             rule = self.wirtinger.get(argument)
             if rule is not None and is_complex(values.get(argument, g)):
@@ -101,6 +101,18 @@ class SweptOp(Op):
         if is_complex(partial):
             partial = TABLE["conjugate"](partial)
         return TABLE["multiply"](g, partial)
+
+    def _as_complex(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Make operands complex, of one precision: functions of them are the complex ones."""
+        names = [name for name in ("z", *self.differentiable) if name in values]
+        arrays = {name: values[name] for name in names if hasattr(values[name], "dtype")}
+        dtype = np.result_type(np.complex64, *(array.dtype for array in arrays.values()))
+        numbers = {name: complex(values[name]) for name in names if name not in arrays}
+        arrays = {
+            name: array if array.dtype == dtype else TABLE["astype"](array, dtype)
+            for name, array in arrays.items()
+        }
+        return {**values, **numbers, **arrays}
 
     def describe(self) -> None:
         """Work out what is saved, and tell the sweep."""
@@ -136,17 +148,6 @@ class SweptOp(Op):
     def kernel(self, dtype: int, position: int) -> int:
         rule: Any = self.rules[self.differentiable[position]]
         return codegen.partial_kernel(rule, ("z", *self.arguments, *self.extras), dtype)
-
-
-def _as_complex(values: dict[str, Any]) -> dict[str, Any]:
-    """Make real floats among values complex, so that functions of them are the complex ones."""
-    found = {}
-    for name, value in values.items():
-        dtype = getattr(value, "dtype", None)
-        if dtype is not None and dtype.kind == "f":
-            value = TABLE["astype"](value, np.result_type(dtype, np.complex64))
-        found[name] = value
-    return found
 
 
 class Elementwise(SweptOp):

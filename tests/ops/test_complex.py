@@ -413,6 +413,26 @@ def test_numbers(name, dtype, other):
                 np.testing.assert_allclose(array_of(g).real, expected, 1e-7, 1e-7)
 
 
+@pytest.mark.parametrize("base", [-2, -1.5, np.array(-2), np.float32(-1.5), np.array([-1, 2, 0])])
+def test_powers_of_real_numbers(base):
+    """The logarithm of a negative base is complex."""
+    x = data((3,))
+    e = tg.tensor(x, requires_grad=True)
+    (g,) = tg.autograd.grad((base**e).sum().real, e)
+    z = np.asarray(base, np.complex128)
+    slope = z**x * np.log(np.where(z == 0, 1.0, z))
+    np.testing.assert_allclose(array_of(g), np.conj(np.where(z == 0, 0.0, slope)), 1e-12)
+
+
+def test_powers_of_zero():
+    """A complex exponent has no order: the derivative is 0 where the power is 0 or 1, else nan."""
+    e = tg.tensor(np.array([0.5 + 0.3j, 2.0, 0.0, 1j]), requires_grad=True)
+    with np.errstate(all="ignore"):
+        (g,) = tg.autograd.grad((0.0**e).real.sum(), e)
+    assert g.numpy()[:3].tolist() == [0.0, 0.0, 0.0]
+    assert np.isnan(g.numpy()[3])
+
+
 def test_operators():
     z, w = leaves([data((3,)), data((3,), seed=1)])
     a, b = array_of(z), array_of(w)
