@@ -22,7 +22,6 @@ from tapegrad.ops.piecewise import where
 from tapegrad.ops.products import matmul
 from tapegrad.ops.shape import (
     expand_dims,
-    getitem,
     moveaxis,
     reshape,
     tril,
@@ -117,13 +116,35 @@ def _(g, x):
     return ew.multiply(expand_dims(expand_dims(g, -1), -1), conjugated(cofactor(x)))
 
 
+def _without(s, left_out):
+    """Return products of the singular values that are not left out, along the last axis."""
+    for _ in range(left_out.ndim - 1):
+        s = s[..., None, :]
+    return np.where(left_out, np.ones((), s.dtype), s).prod(-1)
+
+
 def _cofactor(x):
     """det(x) * inv(x).T, by a singular value decomposition, so that x may be singular."""
     u, s, vt = np.linalg.svd(x)
     sign = np.linalg.det(u) * np.linalg.det(vt)
-    n = s.shape[-1]
-    others = np.where(np.eye(n, dtype=bool), np.ones((), s.dtype), s[..., None, :]).prod(-1)
+    others = _without(s, np.eye(s.shape[-1], dtype=bool))
     return sign[..., None, None] * np.matmul(u * others[..., None, :], vt).conj()
+
+
+def _cofactor_slope(x, direction):
+    """Derivative of the cofactors in a direction, in the basis of the singular vectors.
+
+    There it is that of a diagonal matrix, whose minors of second order are products of all
+    diagonal elements but two.
+    """
+    u, s, vt = np.linalg.svd(x)
+    sign = np.linalg.det(u) * np.linalg.det(vt)
+    same = np.eye(s.shape[-1], dtype=bool)
+    minors = np.where(same, 0.0, _without(s, same[:, None] | same))
+    turned = u.conj().mT @ direction @ vt.conj().mT
+    diagonal = np.diagonal(turned, axis1=-2, axis2=-1)
+    slope = np.where(same, minors @ diagonal[..., None], -minors * turned.mT)
+    return sign[..., None, None] * (u.conj() @ slope @ vt.conj())
 
 
 @opaque(_cofactor)
@@ -131,14 +152,28 @@ def cofactor(x):
     """Matrix of cofactors, the derivative of the determinant."""
 
 
+@opaque(_cofactor_slope)
+def cofactor_slope(x, direction):
+    """Derivative of the cofactors in a direction."""
+
+
+@cofactor_slope.vjp("x")
+def _(g, x, direction):
+    raise np.linalg.LinAlgError(
+        "det: the third derivative at a singular matrix is not supported; differentiate at a "
+        "regular matrix"
+    )
+
+
+@cofactor_slope.vjp("direction")
+def _(g, x, direction):
+    return conjugated(cofactor_slope(x, conjugated(g)))
+
+
 @cofactor.vjp("x")
 def _(g, x):
-    # d cof(x)_ij / d x_kl is a minor of second order; by inverses it needs a regular x
     if np.any(np.linalg.matrix_rank(plain(x)) < shape_of(x)[-1]):
-        raise np.linalg.LinAlgError(
-            "det: the second derivative at a singular matrix is not defined by inverses; "
-            "differentiate at a regular matrix"
-        )
+        return conjugated(cofactor_slope(x, conjugated(g)))
     y = adjoint(inv(x))
     d = expand_dims(expand_dims(conjugated(det(x)), -1), -1)
     total = reduction.sum(ew.multiply(g, y), axis=(-2, -1), keepdims=True)
@@ -366,7 +401,10 @@ def svdvals(x):
 
 @composite
 def vector_norm(x, axis=None, keepdims=False, ord=2):
-    """Norm of vectors along axes; the derivative where it is 0 is 0 (for ord >= 1)."""
+    """Norm of vectors along axes.
+
+    The derivative is 0 where the norm is 0, and in elements that are 0, also for ord < 1.
+    """
     if ord == 2:
         return reduction.euclidean_norm(x, axis=axis, keepdims=keepdims)
     if isinstance(ord, str):
@@ -380,9 +418,15 @@ def vector_norm(x, axis=None, keepdims=False, ord=2):
         return reduction.sum(size, axis=axis, keepdims=keepdims)
     if ord == 0:
         return reduction.sum(where(x != 0, 1.0, 0.0), axis=axis, keepdims=keepdims)
-    # scaled by the largest element, so that 0 ** (1 / ord) is not differentiated at 0
-    total = reduction.sum(ew.power(size, ord), axis=axis, keepdims=keepdims)
-    zero = total == 0.0
+    if ord < 1:  # the powers have an infinite slope at 0
+        absent = plain(size) == 0.0
+        powers = ew.power(where(absent, 1.0, size), ord)
+        powers = where(absent, 0.0 if ord > 0 else math.inf, powers)
+    else:
+        powers = ew.power(size, ord)
+    total = reduction.sum(powers, axis=axis, keepdims=keepdims)
+    # 0 ** (1 / ord) is not differentiated at 0
+    zero = total == (0.0 if ord > 0 else math.inf)
     return where(zero, 0.0, ew.power(where(zero, 1.0, total), 1.0 / ord))
 
 
@@ -394,10 +438,8 @@ def matrix_norm(x, ord="fro", axis=(-2, -1), keepdims=False):
         return vector_norm(x, axis=(row, column), keepdims=keepdims)
     x = moveaxis(x, (row, column), (-2, -1))
     if ord in (2, -2, "nuc"):
-        s = svdvals(x)
-        found = (
-            reduction.sum(s, axis=-1) if ord == "nuc" else getitem(s, (..., 0 if ord == 2 else -1))
-        )
+        combine = reduction.sum if ord == "nuc" else reduction.max if ord == 2 else reduction.min
+        found = combine(svdvals(x), axis=-1)
     elif ord in (1, -1, math.inf, -math.inf):
         sums = reduction.sum(ew.absolute(x), axis=-2 if abs(ord) == 1 else -1)
         found = (reduction.max if ord > 0 else reduction.min)(sums, axis=-1)

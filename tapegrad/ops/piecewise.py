@@ -215,8 +215,8 @@ def _():
 
 @mod.partial("y")
 def _(z, x, y):
-    quotient = rint((x - z) / y)  # that goes with this remainder
     infinite = ((y == INFINITY) | (y == -INFINITY)) & (z == z)
+    quotient = rint(where(infinite, 0.0, x - z) / y)  # that goes with this remainder
     return where(infinite, where(z == y, 1.0, 0.0), -quotient)
 
 

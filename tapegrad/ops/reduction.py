@@ -47,14 +47,39 @@ def _logsumexp(x, axis, keepdims):
 
 @reduction(_logsumexp)
 def logsumexp(x, axis=None, *, keepdims=False):
-    """log(sum(exp(x))) without overflow; where all are -inf the derivative is 0."""
+    """log(sum(exp(x))) without overflow; elements infinite as the result is share equally."""
+
+
+def ties(x, z, axis):
+    """Count the elements that equal the reduced value."""
+    if axis is None or x.ndim == 0:
+        kept, axes = np.reshape(z, ()), None
+    else:
+        axes = normalize_axes(axis, x.ndim)
+        kept = np.reshape(z, tuple(1 if k in axes else dim for k, dim in enumerate(x.shape)))
+    chosen = x == kept
+    if np.isnan(kept).any():
+        chosen |= x != x
+    count = np.count_nonzero(chosen, axis=axes)
+    return np.asarray(count, z.dtype).reshape(z.shape)
+
+
+def infinities(x, z, axis):
+    """Count the elements that equal the reduced value where that is infinite."""
+    infinite = np.isinf(z)
+    if not infinite.any():
+        return np.ones_like(z)
+    return np.where(infinite, np.maximum(ties(x, z, axis), 1.0), 1.0)
+
+
+logsumexp.extra(infinities)
 
 
 @logsumexp.partial("x")
-def _(z, x):
+def _(z, x, infinities):
     # equal infinities must not be subtracted; other elements as large as the result depend on it
     infinite = (x == z) & (ew.absolute(x) == INFINITY)
-    return where(z == -INFINITY, 0.0, ew.exp(where(infinite, 0.0, x - z)))
+    return where(infinite, 1.0 / infinities, ew.exp(where(infinite, 0.0, x - z)))
 
 
 def _euclidean_norm(x, axis, keepdims):
@@ -72,20 +97,6 @@ def euclidean_norm(x, axis=None, *, keepdims=False):
 @euclidean_norm.partial("x")
 def _(z, x):
     return where(z == 0.0, 0.0, x / where(z == 0.0, 1.0, z))
-
-
-def ties(x, z, axis):
-    """Count the elements that equal the reduced value."""
-    if axis is None or x.ndim == 0:
-        kept, axes = np.reshape(z, ()), None
-    else:
-        axes = normalize_axes(axis, x.ndim)
-        kept = np.reshape(z, tuple(1 if k in axes else dim for k, dim in enumerate(x.shape)))
-    chosen = x == kept
-    if np.isnan(kept).any():
-        chosen |= x != x
-    count = np.count_nonzero(chosen, axis=axes)
-    return np.asarray(count, z.dtype).reshape(z.shape)
 
 
 def _max(x, axis, keepdims):

@@ -75,7 +75,8 @@ def erf(x):
 
 @erf.partial("x")
 def _(x):
-    return TWO_OVER_SQRT_PI * exp(-x * x)
+    finite = where(absolute(x) > 40.0, 40.0, x)  # exp(-x * x) is 0 there, and its slope
+    return TWO_OVER_SQRT_PI * exp(-finite * finite)
 
 
 @elementwise()
@@ -86,7 +87,8 @@ def erfc(x):
 
 @erfc.partial("x")
 def _(x):
-    return -TWO_OVER_SQRT_PI * exp(-x * x)
+    finite = where(absolute(x) > 40.0, 40.0, x)  # exp(-x * x) is 0 there, and its slope
+    return -TWO_OVER_SQRT_PI * exp(-finite * finite)
 
 
 @elementwise()

@@ -92,7 +92,7 @@ def sum_axis_push_x(x_dot, axis):
 
 @derivative
 def mean_pull_x(x_bar, g):
-    x_bar += g / x_bar.size
+    x_bar += g / max(x_bar.size, 1)
 
 
 @derivative
@@ -184,7 +184,7 @@ def ptp_push_a(a, a_dot):
 
 @derivative
 def var_pull_x(x, x_bar, g):
-    x_bar += (2.0 * g / x.size) * (x - np.mean(x))
+    x_bar += (2.0 * g / max(x.size, 1)) * (x - np.mean(x))
 
 
 @derivative
@@ -195,14 +195,14 @@ def var_push_x(x, x_dot):
 @derivative
 def std_pull_x(x, x_bar, z, g):
     # the mean of equal values is rounded, so that their deviation may be a little above 0
-    if np.max(x) > np.min(x):
+    if x.size and np.max(x) - np.min(x) != 0.0:
         x_bar += (g / (x.size * z)) * (x - np.mean(x))
 
 
 @derivative
 def std_push_x(x, x_dot, z):
     found = 0.0
-    if np.max(x) > np.min(x):
+    if x.size and np.max(x) - np.min(x) != 0.0:
         found = np.mean((x - np.mean(x)) * x_dot) / z
     return found
 
@@ -344,14 +344,14 @@ def nanvar_push_a(a, a_dot):
 
 @derivative
 def nanstd_pull_a(a, a_bar, z, g):
-    if np.nanmax(a) > np.nanmin(a):
+    if np.nanmax(a) - np.nanmin(a) != 0.0:
         a_bar += (g / (np.sum(~np.isnan(a)) * z)) * centred(a)
 
 
 @derivative
 def nanstd_push_a(a, a_dot, z):
     found = 0.0
-    if np.nanmax(a) > np.nanmin(a):
+    if np.nanmax(a) - np.nanmin(a) != 0.0:
         known = np.where(np.isnan(a), 0.0, a_dot)
         found = np.sum(centred(a) * known) / (np.sum(~np.isnan(a)) * z)
     return found
@@ -541,13 +541,15 @@ def norm_lines_push_x(x, x_dot, ord):
 
 @jit
 def gains_of_spectrum(x, ord):
-    """Return the derivative of the largest or smallest singular value."""
+    """Return the derivative of the largest or smallest singular value; equal ones share it."""
     u, s, vt = np.linalg.svd(x, False)
-    k = 0 if ord > 0 else s.size - 1
-    gains = np.empty_like(x)
-    for i in range(x.shape[0]):
-        for j in range(x.shape[1]):
-            gains[i, j] = u[i, k] * vt[k, j]
+    chosen = s == (s[0] if ord > 0 else s[-1])
+    weights = np.where(chosen, 1.0 / np.sum(chosen), 0.0)
+    gains = np.zeros_like(x)
+    for k in range(s.size):
+        for i in range(x.shape[0]):
+            for j in range(x.shape[1]):
+                gains[i, j] += weights[k] * u[i, k] * vt[k, j]
     return gains
 
 

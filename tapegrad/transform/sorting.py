@@ -118,67 +118,63 @@ def unique_push_ar(ar, ar_dot, z):
 
 
 @jit
-def middle_of(order):
-    """Return the one or two numbers in the middle."""
-    return order[(order.size - 1) // 2 : order.size // 2 + 1].copy()
+def middle_of(order, z):
+    """Return the one or two numbers in the middle; of a median that is nan the last, which is."""
+    found = order[(order.size - 1) // 2 : order.size // 2 + 1]
+    if z != z:
+        found = order[-1:]
+    return found.copy()
 
 
 @derivative
 def median_pull_a(a, a_bar, z, g):
-    if z == z:
-        middle = middle_of(order_of(a))
-        scatter(a_bar, middle, np.full(middle.size, g / middle.size))
+    middle = middle_of(order_of(a), z)
+    scatter(a_bar, middle, np.full(middle.size, g / max(middle.size, 1)))
 
 
 @derivative
 def median_push_a(a, a_dot, z):
-    found = 0.0
-    if z == z:
-        found = np.mean(a_dot.flatten()[middle_of(order_of(a))])
-    return found
+    return np.mean(a_dot.flatten()[middle_of(order_of(a), z)])
 
 
 @derivative
 def nanmedian_pull_a(a, a_bar, z, g):
-    if z == z:
-        middle = middle_of(order_of(a))
-        scatter(a_bar, middle, np.full(middle.size, g / middle.size))
+    middle = middle_of(order_of(a), z)
+    scatter(a_bar, middle, np.full(middle.size, g / max(middle.size, 1)))
 
 
 @derivative
 def nanmedian_push_a(a, a_dot, z):
-    found = 0.0
-    if z == z:
-        found = np.mean(a_dot.flatten()[middle_of(order_of(a))])
-    return found
+    return np.mean(a_dot.flatten()[middle_of(order_of(a), z)])
+
+
+@jit
+def between(size, q, z):
+    """Return the places that a quantile lies between; of one that is nan the last, which is."""
+    place = q * (size - 1)
+    below = min(max(math.floor(place), 0), size - 1)
+    if z != z:
+        place = float(size - 1)
+        below = size - 1
+    return below, min(below + 1, size - 1), place - below
 
 
 @addition
 def add_quantile(bar, order, q, z, g):
     """Add the cotangent of a quantile to the two elements that it lies between."""
-    if z == z:
-        place = q * (order.size - 1)
-        below = min(max(math.floor(place), 0), order.size - 1)
-        above = min(below + 1, order.size - 1)
-        part = place - below
-        total = np.zeros(bar.size, bar.dtype)
-        total[order[below]] += g * (1.0 - part)
-        total[order[above]] += g * part
-        bar += total.reshape(bar.shape)
+    below, above, part = between(order.size, q, z)
+    total = np.zeros(bar.size, bar.dtype)
+    total[order[below]] += g * (1.0 - part)
+    total[order[above]] += g * part
+    bar += total.reshape(bar.shape)
 
 
 @jit
 def quantile_tangent(a_dot, order, q, z):
     """Return the tangent of a quantile."""
-    found = 0.0
-    if z == z:
-        place = q * (order.size - 1)
-        below = min(max(math.floor(place), 0), order.size - 1)
-        above = min(below + 1, order.size - 1)
-        part = place - below
-        flat = a_dot.flatten()
-        found = flat[order[below]] * (1.0 - part) + flat[order[above]] * part
-    return found
+    below, above, part = between(order.size, q, z)
+    flat = a_dot.flatten()
+    return flat[order[below]] * (1.0 - part) + flat[order[above]] * part
 
 
 @derivative
