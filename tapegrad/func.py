@@ -77,11 +77,9 @@ class _Call:
             call_args[number] = build(made)
             self.inputs += made
             self._rebuild.append((len(made), build))
-        before = MODE.set_recording(True)
-        try:
-            result = f(*call_args, **(kwargs or {}))
-        finally:
-            MODE.set_recording(before)
+        if kwargs:
+            f = functools.partial(f, **kwargs)
+        result = MODE.with_recording(True, f, *call_args)
         self.aux: Any = None
         self.result = result
         if has_aux:
@@ -100,11 +98,7 @@ class _Call:
                 "expected float32 or float64"
             )
         if tensor._own is not None:
-            before = MODE.set_recording(True)
-            try:
-                fresh: Tensor = FUNCTIONS["positive"](tensor)
-            finally:
-                MODE.set_recording(before)
+            fresh: Tensor = MODE.with_recording(True, FUNCTIONS["positive"], tensor)
             return fresh
         return wrap(tensor._a).requires_grad_()
 

@@ -1,13 +1,21 @@
 """Switches that change what an op does, arranged so that nobody pays for unused ones.
 
-The fast path of every op looks at one list, ``MODE.special``, which is empty while no thread has
-changed anything. Only where it is not does an op ask which *way* its own thread has chosen.
+The fast path of every op looks at ``MODE.special``, which is empty while no thread has changed
+anything. Only where it is not does an op ask which *way* its own thread has chosen.
+
+An interrupt (Ctrl-C) comes where a function is called, and before a loop turns; never between the
+stores of one block. So a thread is listed in ``special`` before it deviates, which alone costs time
+only, its switches are set by stores without calls between them, and they are set back by what is
+no Python function.
 """
 
 from __future__ import annotations
 
 import threading
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 PLAIN, QUIET, CAREFUL = range(3)  # record; compute only; record, and look at every switch
 
@@ -22,6 +30,7 @@ class Switches(threading.local):
         self.saved_hooks: tuple[Any, ...] = ()  # pairs of pack and unpack, innermost last
         self.hooks_forbidden: str | None = None  # why saved-tensor hooks must not be used
         self.node: Any = None  # whose rule runs, while anomalies are looked for
+        self.depth = 0  # contexts that are open
 
 
 class Mode:
@@ -38,7 +47,7 @@ class Mode:
     )
 
     def __init__(self) -> None:
-        self.special: list[None] = []  # one item for every deviation: its length is an atomic count
+        self.special: dict[Any, None] = {}  # threads, by their switches, and what holds for all
         self.thread = Switches()
         self.inference_used: list[None] = []  # not empty once there are tensors of inference mode
         self.complex_used = False
@@ -61,51 +70,116 @@ class Mode:
 
     def set_recording(self, on: bool) -> bool:
         """Switch recording in this thread; return what it was."""
-        before = self.thread.recording
-        if on is not before:
-            self.thread.recording = on
-            self._count(before, on)  # not to record is the deviation
+        before: bool = self._switch("recording", on)
         return before
 
     def set_inference(self, on: bool) -> bool:
         """Switch inference mode in this thread; return what it was."""
-        before: bool = self.thread.inference
-        self.thread.inference = on
         if on and not self.inference_used:
             self.inference_used.append(None)
-        self._count(on, before)
+        before: bool = self._switch("inference", on)
         return before
-
-    def note_complex(self) -> None:
-        """From now on ops have to look whether what they record is complex."""
-        if not self.complex_used:
-            self.complex_used = True
-            self.special.append(None)
 
     def set_saved_hooks(self, pairs: tuple[Any, ...]) -> None:
         """Choose the hooks that values saved in this thread go through."""
-        before, self.thread.saved_hooks = self.thread.saved_hooks, pairs
-        self._count(bool(pairs), bool(before))
+        self._switch("saved_hooks", pairs)
+
+    def _switch(self, name: str, value: Any) -> Any:
+        """Set a switch of this thread, and what follows from all of them; return what it was."""
+        switches = self.thread.__dict__
+        before = switches[name]
+        if value is not before:
+            key = id(switches)
+            self.special[key] = None
+            switches[name] = value
+            recording = switches["recording"]
+            if switches["inference"] or (recording and switches["saved_hooks"]):
+                switches["way"] = CAREFUL
+            else:
+                switches["way"] = PLAIN if recording else QUIET
+            if switches["way"] == PLAIN:
+                self.special.pop(key, None)
+        return before
+
+    def with_recording(self, on: bool, function: Callable[..., T], *args: Any) -> T:
+        """Call a function with recording on or off; all switches are then what they were."""
+        switches = self.thread.__dict__
+        key, before = id(switches), switches.copy()
+        try:
+            self.set_recording(on)
+            return function(*args)
+        finally:
+            self.special[key] = None
+            switches.update(before)
+            if switches["way"] == PLAIN:
+                self.special.pop(key, None)
+
+    def restore(self, switches: dict[str, Any], before: dict[str, Any]) -> None:
+        """Set all switches of a thread to what they were."""
+        key = id(switches)
+        self.special[key] = None
+        switches.update(before)
+        if switches["way"] == PLAIN:
+            self.special.pop(key, None)
+
+    def note_complex(self) -> None:
+        """From now on ops have to look whether what they record is complex."""
+        self.complex_used = True
+        self.special["complex"] = None
 
     def set_anomaly(self, on: bool, check_nan: bool = True) -> tuple[bool, bool]:
         """Switch anomaly mode, for all threads; return what it was."""
         before = self.anomaly, self.check_nan
+        if on:
+            self.special["anomaly"] = None
         self.anomaly, self.check_nan = on, check_nan
-        self._count(on, before[0])
+        if not on:
+            self.special.pop("anomaly", None)
         return before
 
-    def _count(self, on: bool, before: bool) -> None:
-        """Count a deviation that begins or ends, and work out this thread's way."""
-        if on and not before:
-            self.special.append(None)
-        elif before and not on:
-            self.special.pop()
-        switches = self.thread.__dict__  # one look-up of the thread instead of one for each switch
-        recording = switches["recording"]
-        if switches["inference"] or (recording and switches["saved_hooks"]):
-            switches["way"] = CAREFUL
-        else:
-            switches["way"] = PLAIN if recording else QUIET
+
+class ModeContext:
+    """A context of a thread, whose end is made up for where an interrupt prevented it.
+
+    An interrupt that comes as `__exit__` is called ends the contexts around this one; one that is
+    left by an exception sets everything back. If there is none, this is done when the context goes.
+    """
+
+    _before: Any = None  # what was of this context's own
+    _switches: Any = None  # of the thread that it was entered in
+    _all: dict[str, Any] | None = None  # these, as they were, while it is open
+
+    def __enter__(self) -> Any:
+        self._switches = switches = MODE.thread.__dict__
+        self._before = self.now()
+        self._all = switches.copy()
+        switches["depth"] += 1
+        return self.enter()
+
+    def __exit__(self, kind: Any = None, error: Any = None, trace: Any = None) -> None:
+        switches, before = MODE.thread.__dict__, self._all
+        if before is not None and kind is not None:
+            MODE.restore(switches, before)
+        self.leave()
+        if before is not None:
+            switches["depth"] = min(switches["depth"], before["depth"])
+            self._all = None
+
+    def __del__(self) -> None:
+        before, switches = self._all, self._switches
+        if before is not None and switches is MODE.thread.__dict__:
+            if switches["depth"] > before["depth"]:  # no context around it has ended since
+                MODE.restore(switches, before)
+                self.leave()
+
+    def now(self) -> Any:
+        """Return what `leave` has to know of what was before."""
+
+    def enter(self) -> Any:
+        """Switch; return what the context is called."""
+
+    def leave(self) -> None:
+        """Switch back, also where an interrupt left something as it was."""
 
 
 MODE = Mode()

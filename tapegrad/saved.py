@@ -40,12 +40,8 @@ class Packed:
         pack, self.unpack_hook = MODE.thread.saved_hooks[-1]
         self.own = own
         shown = wrap(value._a, value._own)
-        before = MODE.set_recording(False)
         version = TAPE.version(value._a)
-        try:
-            self.content = pack(shown)
-        finally:
-            MODE.set_recording(before)
+        self.content = MODE.with_recording(False, pack, shown)
         if TAPE.version(value._a) != version:
             raise RuntimeError(
                 "A saved tensor pack hook is modifying its input in place. Tensors provided as "

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.frames import node_name
-from tapegrad.modes import MODE
+from tapegrad.modes import MODE, ModeContext
 from tapegrad.tape.owner import Owner, notes_of
 from tapegrad.tensor import Tensor
 
@@ -38,7 +38,7 @@ class set_detect_anomaly:
         MODE.set_anomaly(*self._before)
 
 
-class detect_anomaly:
+class detect_anomaly(ModeContext):
     """Detect anomalies within a context; see `set_detect_anomaly`.
 
     Parameters
@@ -70,10 +70,16 @@ class detect_anomaly:
             stacklevel=2,
         )
 
-    def __enter__(self) -> None:
-        self._before = MODE.set_anomaly(True, self.check_nan)
+    def now(self) -> Any:
+        """Return whether anomalies are looked for, and nan."""
+        return MODE.anomaly, MODE.check_nan
 
-    def __exit__(self, *exc: object) -> None:
+    def enter(self) -> None:
+        """Begin to look for anomalies."""
+        MODE.set_anomaly(True, self.check_nan)
+
+    def leave(self) -> None:
+        """End it, if it was not begun outside."""
         MODE.set_anomaly(*self._before)
 
 

@@ -111,11 +111,7 @@ def _run(
     create_graph: bool,
 ) -> dict[int, tuple[Owner, Tensor]]:
     if create_graph or MODE.anomaly:
-        before = MODE.set_recording(create_graph)
-        try:
-            return sweep_tensors(roots, inputs, retain)
-        finally:
-            MODE.set_recording(before)
+        return MODE.with_recording(create_graph, sweep_tensors, roots, inputs, retain)
     found = sweep_arrays([(own, g._a) for own, g in roots], inputs, retain)
     return {slot: (own, g if g is None else passive(g)) for slot, (own, g) in found.items()}
 
@@ -199,18 +195,24 @@ def backward(
             UserWarning,
             stacklevel=2,
         )
-    with Pass(roots, owners, create_graph):
+
+    def run() -> None:
         found = _run(roots, owners, retain, create_graph)
-        before = MODE.set_recording(create_graph)
-        own_memory = not create_graph and not MODE.anomaly  # the compiled sweep has seen to it
-        try:
-            for slot, (own, g) in found.items():
-                if slot >= LEAF_CLOCK:
-                    accumulate(own, g, create_graph, own_memory)
-                elif slot in targets and not (meta := targets[slot].ensure_meta()).retains_grad:
-                    add_to_grad(meta, g, create_graph, False)
-        finally:
-            MODE.set_recording(before)
+        MODE.with_recording(create_graph, _accumulate_all, found, targets, create_graph)
+
+    Pass(roots, owners, create_graph).run(run)
+
+
+def _accumulate_all(
+    found: dict[int, tuple[Owner, Tensor]], targets: dict[int, Tensor], create_graph: bool
+) -> None:
+    """Add what a pass has found to the `.grad` of leaves, and of the targets asked for."""
+    own_memory = not create_graph and not MODE.anomaly  # the compiled sweep has seen to it
+    for slot, (own, g) in found.items():
+        if slot >= LEAF_CLOCK:
+            accumulate(own, g, create_graph, own_memory)
+        elif slot in targets and not (meta := targets[slot].ensure_meta()).retains_grad:
+            add_to_grad(meta, g, create_graph, False)
 
 
 def _is_retained(own: Owner) -> bool:
@@ -355,9 +357,12 @@ def grad(
             outputs, chosen, grad_outputs, retain, create_graph, allow_unused, materialize_grads
         )
     roots = _roots(outputs, grad_outputs, create_graph)
-    with Pass(roots, owners, create_graph):
+
+    def run() -> list[Tensor | None]:
         found = _run(roots, owners, retain, create_graph)
-        given = [_requested(found.get(own[OWN_SLOT]), create_graph) for own in owners]
+        return [_requested(found.get(own[OWN_SLOT]), create_graph) for own in owners]
+
+    given = Pass(roots, owners, create_graph).run(run)
     result: list[Tensor | None] = []
     for k, (own, g) in enumerate(zip(owners, given, strict=True)):
         if g is not None or (allow_unused and not materialize_grads):
@@ -380,11 +385,7 @@ def _requested(pair: tuple[Owner, Tensor] | None, create_graph: bool) -> Tensor 
     own, g = pair
     notes = notes_of(own) if own[OWN_SLOT] >= LEAF_CLOCK else None
     if notes is not None and notes.hooks:
-        before = MODE.set_recording(create_graph)
-        try:
-            g = run_tensor_hooks(notes.hooks, g)
-        finally:
-            MODE.set_recording(before)
+        g = MODE.with_recording(create_graph, run_tensor_hooks, notes.hooks, g)
     return g
 
 

@@ -215,24 +215,28 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
                 for arg in args
             ]
         switches = MODE.thread.__dict__
-        way, recording = switches["way"], switches["recording"]
-        if way == PLAIN:  # what MODE.set_recording(False) does
-            MODE.special.append(None)
-            switches["recording"], switches["way"] = False, QUIET
-        else:
-            MODE.set_recording(False)
-        try:
+        key, way, recording = id(switches), switches["way"], switches["recording"]
+        before = None if way == PLAIN else switches.copy()
+        try:  # what MODE.with_recording(False, ...) does
+            if before is None:
+                MODE.special[key] = None
+                switches["recording"], switches["way"] = False, QUIET
+            else:
+                MODE.set_recording(False)
             if cls._separate:
                 output = cls.forward(*args)
                 cls.setup_context(ctx, args, output)
             else:
                 output = cls.forward(ctx, *args)
         finally:
-            if way == PLAIN and switches["way"] == QUIET:
+            if before is not None:
+                MODE.special[key] = None
+                switches.update(before)
+            elif switches["way"] == QUIET:
                 switches["recording"], switches["way"] = True, PLAIN
-                MODE.special.pop()
+                MODE.special.pop(key, None)
             else:
-                MODE.set_recording(recording)
+                MODE.set_recording(True)
         several = isinstance(output, tuple)
         recording = recording and not switches["inference"]
         if recording and ACTIVE in kinds and not ctx._marked:

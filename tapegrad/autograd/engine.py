@@ -64,6 +64,21 @@ Wanted = Callable[[Owner], bool]
 # -- compiled -------------------------------------------------------------------------------------
 
 
+def _seed_and_run(
+    sweep: Sweep, roots: Sequence[tuple[Owner, np.ndarray]], inputs: Sequence[Owner] | None
+) -> None:
+    if inputs is not None:
+        sweep.request([own[OWN_SLOT] for own, _ in roots], [own[OWN_SLOT] for own in inputs])
+    for own, cotangent in roots:
+        if sweep.is_needed(own[OWN_SLOT]):
+            sweep.seed(
+                own[OWN_SLOT],
+                own[OWN_AVAL],
+                np.ascontiguousarray(cotangent).reshape(cotangent.shape),
+            )
+    sweep.run()
+
+
 def sweep_arrays(
     roots: Sequence[tuple[Owner, np.ndarray]], inputs: Sequence[Owner] | None, retain: bool
 ) -> dict[int, tuple[Owner, np.ndarray]]:
@@ -85,22 +100,7 @@ def sweep_arrays(
     """
     sweep = Sweep(run_record, run_slot_hooks, retain)
     try:
-        before = MODE.set_recording(False)
-        try:
-            if inputs is not None:
-                sweep.request(
-                    [own[OWN_SLOT] for own, _ in roots], [own[OWN_SLOT] for own in inputs]
-                )
-            for own, cotangent in roots:
-                if sweep.is_needed(own[OWN_SLOT]):
-                    sweep.seed(
-                        own[OWN_SLOT],
-                        own[OWN_AVAL],
-                        np.ascontiguousarray(cotangent).reshape(cotangent.shape),
-                    )
-            sweep.run()
-        finally:
-            MODE.set_recording(before)
+        MODE.with_recording(False, _seed_and_run, sweep, roots, inputs)
     except FreedError:
         raise RuntimeError(SECOND_TIME) from None
     except MutatedError as error:

@@ -50,11 +50,8 @@ def once_differentiable(fn: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(fn)
     def wrapper(ctx: Any, *args: Any) -> Any:
-        before = MODE.set_recording(False)
-        try:
-            outputs = fn(ctx, *args)
-        finally:
-            MODE.set_recording(before)
+        before = MODE.thread.recording
+        outputs = MODE.with_recording(False, fn, ctx, *args)
         if not before or not any(isinstance(arg, Tensor) and arg.requires_grad for arg in args):
             return outputs
         several = isinstance(outputs, tuple)

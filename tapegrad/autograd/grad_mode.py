@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
-from tapegrad.modes import MODE
+from tapegrad.modes import MODE, ModeContext
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -18,7 +18,7 @@ def is_grad_enabled() -> bool:
     return MODE.thread.recording
 
 
-class _GradMode:
+class _GradMode(ModeContext):
     """A context manager and decorator that sets recording in the current thread."""
 
     enabled: bool
@@ -28,10 +28,16 @@ class _GradMode:
         made = super().__new__(cls)
         return made(function) if callable(function) else made
 
-    def __enter__(self) -> None:
-        self._before = MODE.set_recording(self.enabled)
+    def now(self) -> Any:
+        """Return whether ops are recorded."""
+        return MODE.thread.recording
 
-    def __exit__(self, *exc: object) -> None:
+    def enter(self) -> None:
+        """Switch recording."""
+        MODE.set_recording(self.enabled)
+
+    def leave(self) -> None:
+        """Switch it back."""
         MODE.set_recording(self._before)
 
     def __call__(self, function: F) -> F:
@@ -124,13 +130,14 @@ class set_grad_enabled(_GradMode):
                 f"{type(mode).__name__}"
             )
         self.enabled = mode
-        self._before = MODE.set_recording(self.enabled)
+        self._at_first = MODE.set_recording(self.enabled)
 
-    def __enter__(self) -> None:
-        MODE.set_recording(self.enabled)
+    def now(self) -> Any:
+        """Return what was before this was made."""
+        return self._at_first
 
     def __call__(self, function: F) -> F:
-        MODE.set_recording(self._before)  # a decorator does not switch anything by itself
+        MODE.set_recording(self._at_first)  # a decorator does not switch anything by itself
         return super().__call__(function)
 
     def clone(self) -> _GradMode:
@@ -166,13 +173,20 @@ class inference_mode(_GradMode):
         """Make the context, or decorate a function given at once (``@inference_mode``)."""
         return cls()(mode) if callable(mode) else object.__new__(cls)
 
-    def __enter__(self) -> None:
-        self._inference = MODE.set_inference(self.mode)
-        self._before = MODE.set_recording(not self.mode)
+    def now(self) -> Any:
+        """Return whether ops are recorded, and whether the thread is in inference mode."""
+        return MODE.thread.recording, MODE.thread.inference
 
-    def __exit__(self, *exc: object) -> None:
-        MODE.set_recording(self._before)
-        MODE.set_inference(self._inference)
+    def enter(self) -> None:
+        """Switch inference mode."""
+        MODE.set_inference(self.mode)
+        MODE.set_recording(not self.mode)
+
+    def leave(self) -> None:
+        """Switch it back."""
+        recording, inference = self._before
+        MODE.set_recording(recording)
+        MODE.set_inference(inference)
 
     def clone(self) -> _GradMode:
         """Return another context of the same mode."""

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from tapegrad.autograd.engine import marks_between
 from tapegrad.modes import MODE
 from tapegrad.tape.layout import OWN_SLOT
 from tapegrad.tape.owner import Owner
 
+T = TypeVar("T")
+
 
 class Pass:
-    """One backward pass, as a context: from where to where, and what is called at its end."""
+    """One backward pass: from where to where, and what is called at its end."""
 
     __slots__ = ("create_graph", "inputs", "queue", "roots")
 
@@ -28,20 +30,22 @@ class Pass:
         self.create_graph = create_graph
         self.queue: list[Callable[[], None]] | None = None
 
-    def __enter__(self) -> None:
-        RUNNING.passes.append(self)
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+    def run(self, function: Callable[[], T]) -> T:
+        """Call what does the pass, and then what was queued meanwhile."""
+        passes = RUNNING.passes
+        outer = len(passes)
         try:
-            if self.queue and kind is None:
-                before = MODE.set_recording(self.create_graph)
-                try:
-                    while self.queue:
-                        self.queue.pop(0)()
-                finally:
-                    MODE.set_recording(before)
+            passes.append(self)
+            result = function()
+            if self.queue:
+                MODE.with_recording(self.create_graph, self._run_queue)
+            return result
         finally:
-            RUNNING.passes.remove(self)
+            del passes[outer:]
+
+    def _run_queue(self) -> None:
+        while self.queue:
+            self.queue.pop(0)()
 
     def at_end(self, callback: Callable[[], None]) -> None:
         """Call a function when the pass has ended."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.modes import MODE
+from tapegrad.modes import MODE, ModeContext
 from tapegrad.tape.tape import TAPE, buffer_of
 from tapegrad.tensor import Tensor, wrap
 
@@ -17,7 +17,7 @@ Pack = Callable[[Tensor], Any]
 Unpack = Callable[[Any], Tensor]
 
 
-class saved_tensors_hooks:
+class saved_tensors_hooks(ModeContext):
     """Pass every value that is saved for the backward pass through a pair of functions.
 
     Contexts nest; the innermost pair counts.
@@ -51,15 +51,20 @@ class saved_tensors_hooks:
         self.pack_hook = pack_hook
         self.unpack_hook = unpack_hook
 
-    def __enter__(self) -> saved_tensors_hooks:
-        thread = MODE.thread
-        if thread.hooks_forbidden is not None:
-            raise RuntimeError(thread.hooks_forbidden)
-        MODE.set_saved_hooks((*thread.saved_hooks, (self.pack_hook, self.unpack_hook)))
+    def now(self) -> Any:
+        """Return the pairs of the thread."""
+        return MODE.thread.saved_hooks
+
+    def enter(self) -> saved_tensors_hooks:
+        """Put the pair on the stack of the thread."""
+        if MODE.thread.hooks_forbidden is not None:
+            raise RuntimeError(MODE.thread.hooks_forbidden)
+        MODE.set_saved_hooks((*self._before, (self.pack_hook, self.unpack_hook)))
         return self
 
-    def __exit__(self, *exc: object) -> None:
-        MODE.set_saved_hooks(MODE.thread.saved_hooks[:-1])
+    def leave(self) -> None:
+        """Take it from there, with those of contexts inside that were not left."""
+        MODE.set_saved_hooks(self._before)
 
 
 class save_on_cpu(saved_tensors_hooks):
@@ -78,7 +83,7 @@ class save_on_cpu(saved_tensors_hooks):
         super().__init__(lambda tensor: tensor._a.copy(), wrap)
 
 
-class disable_saved_tensors_hooks(contextlib.ContextDecorator):
+class disable_saved_tensors_hooks(ModeContext, contextlib.ContextDecorator):
     """Forbid saved-tensor hooks within a context, or within a function (as decorator).
 
     Parameters
@@ -90,13 +95,18 @@ class disable_saved_tensors_hooks(contextlib.ContextDecorator):
     def __init__(self, error_message: str) -> None:
         self.error_message = error_message
 
-    def __enter__(self) -> None:
-        self._before = MODE.thread.hooks_forbidden
+    def now(self) -> Any:
+        """Return why they are forbidden already."""
+        return MODE.thread.hooks_forbidden
+
+    def enter(self) -> None:
+        """Forbid them."""
         if MODE.thread.saved_hooks:
             raise RuntimeError(self.error_message)
         MODE.thread.hooks_forbidden = self.error_message
 
-    def __exit__(self, *exc: object) -> None:
+    def leave(self) -> None:
+        """Allow them if they were allowed."""
         MODE.thread.hooks_forbidden = self._before
 
 
@@ -148,7 +158,7 @@ class _MutationGuard:
         self.handles.clear()
 
 
-class allow_mutation_on_saved_tensors(contextlib.ContextDecorator):
+class allow_mutation_on_saved_tensors(ModeContext, contextlib.ContextDecorator):
     """Let programs mutate tensors that were saved for the backward pass.
 
     A saved value is copied when its memory is first written, so that the backward pass still sees
@@ -172,18 +182,26 @@ class allow_mutation_on_saved_tensors(contextlib.ContextDecorator):
     tensor([4.])
     """
 
-    def __enter__(self) -> _MutationGuard:
+    def now(self) -> Any:
+        """Return the hooks of the thread."""
+        self._guard = _MutationGuard()
+        return MODE.thread.saved_hooks
+
+    def enter(self) -> _MutationGuard:
+        """Begin to look after values that are saved."""
         if MODE.mutation_guard is not None:
             raise RuntimeError("allow_mutation_on_saved_tensors contexts cannot be nested")
-        self._guard = _MutationGuard()
-        self._hooks = saved_tensors_hooks(self._guard.pack, self._guard.unpack)
-        self._hooks.__enter__()
+        if MODE.thread.hooks_forbidden is not None:
+            raise RuntimeError(MODE.thread.hooks_forbidden)
         MODE.mutation_guard = self._guard
+        MODE.set_saved_hooks((*self._before, (self._guard.pack, self._guard.unpack)))
         return self._guard
 
-    def __exit__(self, *exc: object) -> None:
-        self._hooks.__exit__(*exc)
-        MODE.mutation_guard = None
+    def leave(self) -> None:
+        """Forget them."""
+        if MODE.mutation_guard is self._guard:
+            MODE.set_saved_hooks(self._before)
+            MODE.mutation_guard = None
         self._guard.clear()
 
 

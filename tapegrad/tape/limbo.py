@@ -11,36 +11,30 @@ import threading
 from typing import Any
 
 _lock = threading.Lock()
-_readers = 0  # sweeps that run without the interpreter
+READERS: dict[int, None] = {}  # sweeps that run without the interpreter; each takes itself out
 _kept: list[Any] = []
 
 
-def enter() -> None:
+def enter(key: int) -> None:
     """Begin to read without the interpreter."""
-    global _readers
     with _lock:
-        _readers += 1
+        READERS[key] = None
 
 
-def leave() -> None:
-    """End it; what nobody reads any more goes."""
-    global _readers
+def clear() -> None:
+    """Drop what nobody reads any more."""
+    if not _kept:
+        return
     done: list[Any] = []
     with _lock:
-        _readers -= 1
-        if not _readers:
+        if not READERS:
             done.extend(_kept)
             _kept.clear()
     done.clear()  # what dies here may run any code: not under the lock
 
 
-def has_readers(besides: int = 0) -> bool:
-    """Whether somebody (besides so many) reads without the interpreter."""
-    return _readers > besides
-
-
 def keep(value: Any) -> None:
     """Keep a value that is dropped as long as somebody may read it."""
     with _lock:
-        if _readers:
+        if READERS:
             _kept.append(value)

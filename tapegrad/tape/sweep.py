@@ -128,7 +128,6 @@ class Sweep:
         self.tuples: dict[int, dict[int, np.ndarray]] = {}  # cotangents of several outputs
         self.undefined: list[int] = []  # leaves whose gradient a Function left undefined
         self._gifts: Gifts = []
-        self._releasing = False  # the interpreter, while compiled code runs
         self._mutations_seen = 0
         state = self.state = self.space.state
         for word in (S_NSEGMENTS, S_LAST, S_PENDING, S_NEED_MODE, S_FINISH, S_NSWEPT, S_HOOKED):
@@ -273,15 +272,16 @@ class Sweep:
         Afterwards `arrays` has the adjoints of all leaves reached and `captured` those of other
         requested slots. Slots in `borrowed` share memory with something else.
         """
-        TAPE.begin_sweep()
+        key = id(self)
         try:
+            TAPE.begin_sweep(key)
             self._drive("driver", "sweep")
         finally:
-            TAPE.end_sweep()
+            TAPE.sweeping.pop(key, None)  # at once: an interrupt may come with any other call
+            limbo.READERS.pop(key, None)
             if self.state[S_NSWEPT]:
                 self._release_swept()
-            if self._releasing:
-                limbo.leave()
+            limbo.clear()
 
     # -- events -----------------------------------------------------------------------------------
 
@@ -461,12 +461,11 @@ class Sweep:
     def _release_interpreter(self) -> None:
         """Let other threads run Python while compiled code works."""
         self.state[S_WORK] = -1
-        self._releasing = True
-        limbo.enter()
+        limbo.enter(id(self))
 
     def _release_swept(self) -> None:
         """Drop the saved values of the records swept so far."""
-        if limbo.has_readers(besides=self._releasing):
+        if limbo.READERS.keys() - {id(self)}:
             swept = self.space.swept
             for k in range(self.state[S_NSWEPT]):
                 limbo.keep(owner_at(swept[2 * k])[OWN_INPUTS:])

@@ -161,7 +161,7 @@ class Tape:
         self.leaf_seg = self._new_segment(LEAF_CLOCK >> SEGMENT_BITS)
         self.mutations: dict[int, Mutations] = {}
         self.mutation_count = 0
-        self.sweeping: list[None] = []  # one item for every sweep that runs
+        self.sweeping: dict[int, None] = {}  # the sweeps that run
 
     def _new_segment(self, number: int) -> Segment:
         segment = Segment(number)
@@ -253,14 +253,10 @@ class Tape:
 
     # -- sweeps -----------------------------------------------------------------------------------
 
-    def begin_sweep(self) -> None:
-        """Note that a sweep reads the tape."""
+    def begin_sweep(self, key: int) -> None:
+        """Note that a sweep reads the tape, until its key is taken out of `sweeping`."""
         with _lock:
-            self.sweeping.append(None)
-
-    def end_sweep(self) -> None:
-        """Note that it does not any more."""
-        self.sweeping.pop()
+            self.sweeping[key] = None
 
     # -- mark and rewind --------------------------------------------------------------------------
 

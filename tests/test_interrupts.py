@@ -1,0 +1,166 @@
+"""Interrupts (Ctrl-C) at any time leave switches, running passes and the tape as they were."""
+
+import random
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import tapegrad as tg
+from tapegrad.autograd.passes import RUNNING
+from tapegrad.modes import MODE
+from tapegrad.tape import limbo
+from tapegrad.tape.tape import TAPE
+
+X = np.array([0.3, 0.4])
+GRAPH = tg.autograd.graph
+TIMES = 1500
+
+
+class Interrupt(KeyboardInterrupt):
+    """What the signal raises here."""
+
+
+class Sine(tg.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return tg.sin(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * tg.cos(x)
+
+
+def loss(x):
+    return (tg.sin(x) * x).sum()
+
+
+def backward():
+    x = tg.tensor(X, requires_grad=True)
+    loss(x).backward()
+    return x.grad
+
+
+def twice():
+    x = tg.tensor(X, requires_grad=True)
+    (g,) = tg.autograd.grad(loss(x), x, create_graph=True)
+    return tg.autograd.grad(g.sum(), x)[0]
+
+
+def switches():
+    x = tg.tensor(X, requires_grad=True)
+    with tg.no_grad():
+        y = x * 2
+        with tg.enable_grad():
+            x * y
+    with tg.inference_mode():
+        x * 3
+    return y
+
+
+def hooks():
+    with GRAPH.saved_tensors_hooks(lambda t: t, lambda t: t):
+        x = tg.tensor(X, requires_grad=True)
+        y = loss(x)
+    with GRAPH.disable_saved_tensors_hooks("not here"):
+        y.backward()
+    return x.grad
+
+
+def mutation():
+    with GRAPH.allow_mutation_on_saved_tensors():
+        x = tg.tensor(X, requires_grad=True)
+        y = x * 1
+        z = (y * y).sum()
+        y.zero_()
+        z.backward()
+    return x.grad
+
+
+@pytest.mark.filterwarnings("ignore:Anomaly Detection:UserWarning")
+def anomaly():
+    with tg.autograd.detect_anomaly():
+        return backward()
+
+
+PROGRAMS = {
+    "grad": lambda: tg.grad(loss)(X),
+    "grad in no_grad": lambda: tg.no_grad()(tg.grad(loss))(X),
+    "hvp": lambda: tg.hvp(loss)(X, X),
+    "Function": lambda: tg.grad(lambda x: Sine.apply(x).sum())(X),
+    "backward": backward,
+    "create_graph": twice,
+    "contexts": switches,
+    "hooks": hooks,
+    "mutation": mutation,
+    "anomaly": anomaly,
+}
+
+
+def seconds_of(work):
+    times = []
+    for _ in range(20):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return sorted(times)[10]
+
+
+def interrupted(work, after):
+    """Do the work, interrupt it after some seconds; return whether it was interrupted in time."""
+    armed = True
+
+    def handle(number, frame):
+        if armed:
+            raise Interrupt
+
+    before = signal.signal(signal.SIGALRM, handle)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, after)
+        work()
+        armed = False
+    except Interrupt:
+        armed = False
+        return True
+    finally:
+        armed = False
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    return False
+
+
+def state():
+    """Return what must not change."""
+    thread = MODE.thread
+    return {
+        "recording": (thread.recording, MODE.recording, tg.is_grad_enabled()),
+        "inference": tg.is_inference_mode_enabled(),
+        "hooks": (thread.saved_hooks, thread.hooks_forbidden, thread.node),
+        "way": thread.way,
+        "anomaly": (MODE.anomaly, MODE.check_nan),
+        "guard": MODE.mutation_guard,
+        "passes": list(RUNNING.passes),
+        "sweeps": (dict(TAPE.sweeping), dict(limbo.READERS)),
+    }
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs a timer that sends signals")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # one in a callback
+@pytest.mark.filterwarnings("ignore:Anomaly Detection:UserWarning")
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_interrupts(name):
+    if threading.current_thread() is not threading.main_thread():
+        pytest.skip("signals reach the main thread only")
+    work, choose = PROGRAMS[name], random.Random(name)
+    expected, before = work().tolist(), state()
+    length, hits = seconds_of(work), 0
+    for _ in range(TIMES):
+        hits += interrupted(work, choose.uniform(1e-6, length))
+        assert state() == before
+    assert work().tolist() == expected
+    assert (tg.tensor(1.0, requires_grad=True) * 2).requires_grad
+    assert hits > TIMES // 10
