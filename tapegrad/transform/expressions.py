@@ -16,7 +16,17 @@ import numpy as np
 
 from tapegrad.transform.constants import is_plain_tuple, plain
 from tapegrad.transform.inner_functions import Inlined
-from tapegrad.transform.ir import Block, If, Let, Phi, constant, name, unused
+from tapegrad.transform.ir import (
+    Block,
+    If,
+    Let,
+    Phi,
+    constant,
+    name,
+    names_in,
+    replace_names,
+    unused,
+)
 from tapegrad.transform.source import MISSING, Source
 
 # the value of every variable; those whose names hold a space are not the user's
@@ -91,6 +101,8 @@ class Expressions:
         self.statics: dict[str, Any] = {}
         self.assigned: dict[str, list[ast.expr]] = {}  # the values of each variable
         self.iterated: dict[str, ast.expr] = {}  # what loops go over by positions, by its name
+        self.operations: dict[str, ast.expr] = {}  # that may be those of constants, by their names
+        self.decided: dict[int, bool] = {}  # lines with branches that numba decides, or does not
         self.block: Block = []
         self.line = tree.lineno
 
@@ -121,6 +133,8 @@ class Expressions:
     def let(self, expr: ast.expr, stem: str) -> ast.Name:
         self.check_use(expr)
         target = self.fresh(stem)
+        if isinstance(expr, (ast.Compare, ast.UnaryOp, ast.BinOp, ast.Constant)):
+            self.operations[target] = expr
         self.block.append(Let(target, expr, self.line))
         return name(target)
 
@@ -199,6 +213,26 @@ class Expressions:
     def condition(self, node: ast.expr, env: Env) -> ast.expr:
         return self.expression(node, env, "cond")
 
+    def known(self, atom: ast.expr) -> Any:
+        """Return the value of a condition, or of an operand, that is made of constants."""
+        if isinstance(atom, ast.Constant):
+            return atom.value
+        if not isinstance(atom, ast.Name):
+            return MISSING
+        operation = self.operations.get(atom.id)
+        if operation is None:
+            return self.statics.get(atom.id, MISSING)
+        operands = {f"operand_{k}": n for k, n in enumerate(names_in(operation))}
+        values = {operand: self.known(name(n)) for operand, n in operands.items()}
+        if any(value is MISSING for value in values.values()):
+            return MISSING
+        plain_names = {n: operand for operand, n in operands.items()}
+        try:
+            found = eval(ast.unparse(replace_names(operation, plain_names)), {}, values)
+        except Exception:  # numba decides nothing then either
+            return MISSING
+        return found if isinstance(found, (bool, int, float, np.generic)) else MISSING
+
     def choose(
         self,
         cond: ast.expr,
@@ -212,6 +246,13 @@ class Expressions:
 
         `after` names what is read later, None is everything.
         """
+        value = self.known(cond)
+        decided = self.decided.get(line)
+        if decided is not None and value is not MISSING:
+            if decided:
+                (then if value else orelse)(env)
+                return
+            cond = self.let(ast.Call(self.builtin("bool"), [cond], []), "cond")
         env_then, env_else = dict(env), dict(env)
         block_then = self.inside(lambda: then(env_then))
         block_else = self.inside(lambda: orelse(env_else))
@@ -286,6 +327,9 @@ class Expressions:
     def _binop(self, node: ast.BinOp, env: Env, stem: str) -> ast.expr:
         left = self.expression(node.left, env)
         right = self.expression(node.right, env)
+        if isinstance(left, ast.Constant) and isinstance(right, ast.Constant):
+            if not (_is_literal(node.left) and _is_literal(node.right)):
+                left = self.let(left, "t")  # lest Python computes it in advance
         return self.let(ast.BinOp(left, node.op, right), stem)
 
     def _unaryop(self, node: ast.UnaryOp, env: Env, stem: str) -> ast.expr:
@@ -302,19 +346,22 @@ class Expressions:
 
     def _compare(self, node: ast.Compare, env: Env, stem: str) -> ast.expr:
         left = self.expression(node.left, env)
-        return self.comparison(left, node.ops, node.comparators, env, stem)
+        return self.comparison(left, node.ops, [node.left, *node.comparators], env, stem)
 
     def comparison(
-        self, left: ast.expr, ops: list[ast.cmpop], others: list[ast.expr], env: Env, stem: str
+        self, left: ast.expr, ops: list[ast.cmpop], nodes: list[ast.expr], env: Env, stem: str
     ) -> ast.expr:
-        """Append a comparison, perhaps with more to come: each operand is evaluated once."""
-        right = self.expression(others[0], env)
+        """Append a comparison, perhaps with more to come: each operand is evaluated once.
+
+        `left` is the atom of the first of the operands.
+        """
+        right = self.expression(nodes[1], env)
         first = self.let(ast.Compare(left, ops[:1], [right]), stem)
         if len(ops) == 1:
             return first
         return self.choice(
             first,
-            lambda inner: self.comparison(right, ops[1:], others[1:], inner, stem),
+            lambda inner: self.comparison(right, ops[1:], nodes[1:], inner, stem),
             lambda _: first,
             env,
             stem,
@@ -439,6 +486,15 @@ class Expressions:
             ],
             ast.Load(),
         )
+
+
+def _is_literal(node: ast.expr) -> bool:
+    """Whether Python computes an expression before the program runs."""
+    if isinstance(node, ast.BinOp):
+        return _is_literal(node.left) and _is_literal(node.right)
+    if isinstance(node, ast.UnaryOp):
+        return _is_literal(node.operand)
+    return isinstance(node, ast.Constant)
 
 
 def same(one: ast.expr | None, two: ast.expr | None) -> bool:

@@ -36,7 +36,9 @@ ASSIGNED = (
 
 
 def normalize(
-    source: Source, infer: Callable[[Function], tuple[dict[str, Any], Any]]
+    source: Source,
+    infer: Callable[[Function], tuple[dict[str, Any], Any]],
+    decided: dict[int, bool],
 ) -> tuple[Function, dict[str, Any], Any]:
     """Return the normal form of a function, and the numba types of its names and its result.
 
@@ -46,8 +48,11 @@ def normalize(
         The function.
     infer
         Returns the types of a normal form. Where it finds lists of floats, there is another one.
+    decided
+        Lines with branches that numba decides in advance, or does not.
     """
     first = _Normalizer(source, {})
+    first.decided = decided
     function = first.function()
     kinds, result = infer(function)
     for identifier, node in first.iterated.items():
@@ -60,7 +65,9 @@ def normalize(
             floats[site] = kind.dtype
     if not floats:
         return function, kinds, result
-    function = _Normalizer(source, floats).function()
+    second = _Normalizer(source, floats)
+    second.decided = decided
+    function = second.function()
     return function, *infer(function)
 
 
@@ -213,6 +220,8 @@ class _Normalizer(Flow):
         if isinstance(node.target, ast.Name):
             old = self.expression(ast.Name(node.target.id, ast.Load()), env)
             value = self.expression(node.value, env)
+            if isinstance(old, ast.Constant) and isinstance(value, ast.Constant):
+                old = self.let(old, "t")  # lest Python computes it in advance
             if isinstance(old, Items) and op == "+":
                 self.extend(old, value, env)
                 return

@@ -21,6 +21,7 @@ from tapegrad.transform.kinds import holds_instance, is_array, is_real, may_shar
 from tapegrad.transform.lower import Lowering
 from tapegrad.transform.normalize import normalize
 from tapegrad.transform.printer import Writer, print_function, show, show_result
+from tapegrad.transform.pruning import decided_lines
 from tapegrad.transform.reverse import Reverse
 from tapegrad.transform.rules import Held
 from tapegrad.transform.source import Source
@@ -196,7 +197,8 @@ class Program:
     def _lower(self, instance: Instance) -> None:
         """Bring one instance into the form that is differentiated."""
         source = Source(instance.dispatcher.py_func)
-        function, kinds, result = normalize(source, lambda form: infer(form, instance.kinds))
+        decided = decided_lines(source.function, instance.kinds)
+        function, kinds, result = normalize(source, lambda f: infer(f, instance.kinds), decided)
         function.types = dict(kinds)
         Declared(instance.dispatcher).apply(function, instance.kinds, result)
         for param, kind in zip(function.params, instance.kinds, strict=True):

@@ -299,10 +299,13 @@ def check_second(f, args, run, argnum, tolerance):
     close(flat(product), directional(gradient, args, {argnum: vector}), tolerance)
 
 
-def module(text, name="f"):
-    """A function of a text, which stands in a file so that its source can be read."""
+def module(text, name="f", **names):
+    """A function of a text, which stands in a file so that its source can be read.
+
+    Other names of its module are given.
+    """
     path = pathlib.Path(FOLDER.name, f"given_{next(NUMBERS)}.py")
     path.write_text(text)
-    scope = {"__name__": path.stem}
+    scope = {"__name__": path.stem, **names}
     exec(compile(text, path, "exec"), scope)
     return scope[name]
