@@ -29,6 +29,7 @@ from tapegrad.autograd.grad_mode import set_grad_enabled as set_grad_enabled
 from tapegrad.creation import as_tensor as as_tensor
 from tapegrad.creation import from_dlpack as from_dlpack
 from tapegrad.creation import tensor as tensor
+from tapegrad.detached import DetachedWarning as DetachedWarning
 from tapegrad.func import grad as grad
 from tapegrad.func import hessian as hessian
 from tapegrad.func import hvp as hvp
@@ -45,7 +46,17 @@ __version__ = "0.1.0"
 _NAMES = {**_numeric.PUBLIC, **_creation.CREATION}
 globals().update(_NAMES)
 __all__ = sorted(
-    {*_NAMES, "Function", "Tape", "Tensor", "autograd", "current_tape", "enable_grad", "func"}
+    {
+        *_NAMES,
+        "DetachedWarning",
+        "Function",
+        "Tape",
+        "Tensor",
+        "autograd",
+        "current_tape",
+        "enable_grad",
+        "func",
+    }
     | {"grad", "hessian", "hvp", "jacobian", "jvp", "value_and_grad", "vjp"}
     | {"njit", "stop_gradient", "TransformError", "VerificationError"}
     | {"inference_mode", "is_anomaly_check_nan_enabled", "is_anomaly_enabled"}

@@ -17,11 +17,12 @@ import numpy as np
 
 from tapegrad.autograd.api import grad as autograd_grad
 from tapegrad.creation import as_tensor
+from tapegrad.detached import note_independent
 from tapegrad.modes import MODE
 from tapegrad.numeric import FUNCTIONS
 from tapegrad.tape.aval import DTYPE_CODES
 from tapegrad.tape.layout import LEAF_CLOCK, OWN_SLOT
-from tapegrad.tape.owner import inputs_of
+from tapegrad.tape.owner import Owner, inputs_of
 from tapegrad.tape.tape import TAPE
 from tapegrad.tensor import Tensor, wrap
 
@@ -59,6 +60,7 @@ class _Call:
         kwargs: dict[str, Any] | None = None,
     ) -> None:
         self.name = name
+        self.outer = MODE.thread.transform  # what differentiates the function that calls this
         self.single = isinstance(argnums, int)
         numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
         call_args = list(args)
@@ -77,9 +79,12 @@ class _Call:
             call_args[number] = build(made)
             self.inputs += made
             self._rebuild.append((len(made), build))
-        if kwargs:
-            f = functools.partial(f, **kwargs)
-        result = MODE.with_recording(True, f, *call_args)
+
+        def run() -> Any:
+            MODE.thread.transform = self
+            return f(*call_args, **(kwargs or {}))
+
+        result = MODE.with_recording(True, run)
         self.aux: Any = None
         self.result = result
         if has_aux:
@@ -101,6 +106,11 @@ class _Call:
             fresh: Tensor = MODE.with_recording(True, FUNCTIONS["positive"], tensor)
             return fresh
         return wrap(tensor._a).requires_grad_()
+
+    def has_made(self, own: Owner) -> bool:
+        """Whether a record is one of this call's, and not of what surrounds it."""
+        slot: int = own[OWN_SLOT]
+        return slot >= (self._outside_leaf if slot >= LEAF_CLOCK else self._clock)
 
     def nested(self) -> bool:
         """Whether what was computed depends on differentiable values from outside of the call.
@@ -125,7 +135,7 @@ class _Call:
             if slot in seen:
                 continue
             seen.add(slot)
-            if slot < (self._outside_leaf if slot >= LEAF_CLOCK else self._clock):
+            if not self.has_made(own):
                 return True
             if slot < LEAF_CLOCK:
                 waiting += [parent for parent in inputs_of(own) if parent is not None]
@@ -228,6 +238,8 @@ def _value_and_grad(f: Function, argnums: Argnums, has_aux: bool, name: str) -> 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         call = _Call(f, args, argnums, name, has_aux, kwargs)
         value = _scalar(call.result, name)
+        if value._own is None:
+            note_independent(name)
         nested = call.nested()
         gradients = _gradients(call, [value], create_graph=nested)
         value = value if nested else value.detach()

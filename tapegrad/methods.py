@@ -229,6 +229,11 @@ def _backward(
 
 
 def _array(self: Tensor, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    if self._own is not None:
+        raise RuntimeError(
+            "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead. "
+            "One tensor of several, with its history, is tg.array([t0, t1]) or np.stack([t0, t1])."
+        )
     return np.array(self.numpy(), dtype=dtype, copy=copy)
 
 

@@ -31,6 +31,7 @@ class Switches(threading.local):
         self.hooks_forbidden: str | None = None  # why saved-tensor hooks must not be used
         self.node: Any = None  # whose rule runs, while anomalies are looked for
         self.depth = 0  # contexts that are open
+        self.transform: Any = None  # what differentiates the function that runs
 
 
 class Mode:

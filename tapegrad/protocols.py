@@ -61,8 +61,6 @@ UNTRACED = {
             "array2string",
             "savetxt",
             "save",
-            "unique",
-            "bincount",
             "histogram",
             "digitize",
             "lexsort",
@@ -131,8 +129,8 @@ def array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: A
 
 def _is_passive(ufunc: Any) -> bool:
     """Whether a ufunc answers with booleans or integers only, which have no derivative."""
-    results = {signature.rpartition(">")[2] for signature in ufunc.types}
-    return all(set(result) <= set("?bhilqBHILQO") for result in results)
+    results = {signature.rpartition(">")[2] for signature in ufunc.types}  # none: not known yet
+    return bool(results) and all(set(result) <= set("?bhilqBHILQO") for result in results)
 
 
 def _ufunc_at(ufunc: Any, target: Any, index: Any, *values: Any) -> None:
@@ -153,7 +151,9 @@ def array_function(self: Tensor, func: Any, types: Any, args: Any, kwargs: Any) 
         return functions[name](*args, **kwargs)
     if func in _DIRECT:
         return _DIRECT[func](*args, **kwargs)
-    if func not in UNTRACED and (_requires_grad(args) or _requires_grad(kwargs.values())):
+    if func in _COPIED:
+        _refuse_copied(func, args, kwargs)
+    elif func not in UNTRACED and (_requires_grad(args) or _requires_grad(kwargs.values())):
         raise _refuse(
             f"{module}.{name}",
             "it has no derivative in tapegrad; write it with other functions, or detach() first",
@@ -161,6 +161,14 @@ def array_function(self: Tensor, func: Any, types: Any, args: Any, kwargs: Any) 
     plain_args = _unwrap_deep(args)
     plain_kwargs = {key: _unwrap_deep(value) for key, value in kwargs.items()}
     return _wrap_result(func(*plain_args, **plain_kwargs))
+
+
+def _refuse_copied(func: Any, args: Any, kwargs: Any) -> None:
+    """Refuse a value that a function would copy into its result without a history."""
+    parameter, position, remedy = _COPIED[func]
+    value = args[position] if position < len(args) else kwargs.get(parameter)
+    if _requires_grad((value,)):
+        raise _refuse(f"numpy.{func.__name__} with the `{parameter}`", remedy)
 
 
 def _unwrap_deep(value: Any) -> Any:
@@ -182,7 +190,28 @@ def _copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -
     inplace.write(dst, src, "numpy.copyto")
 
 
+def _bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
+    index = np.asarray(unwrap(x))
+    if not _requires_grad((weights,)):
+        return _wrap_result(np.bincount(index, unwrap(weights), minlength))
+    size = np.bincount(index, None, minlength).size  # which checks the numbers
+    if np.shape(weights) != index.shape:
+        raise ValueError(f"bincount: weights of shape {weights.shape} for shape {index.shape}")
+    return FUNCTIONS["scatter_add"](weights, (size,), index)
+
+
+# functions that keep the values of one argument: its name, its place, and what to write instead
+_COPIED: dict[Any, tuple[str, int, str]] = {
+    np.full_like: ("fill_value", 1, "write np.ones_like(x) * value, or detach() it"),
+    np.histogram: (
+        "weights",
+        4,
+        "use np.bincount(np.digitize(x, edges[1:-1]), weights, edges.size - 1), or detach() them",
+    ),
+}
+
 _DIRECT: dict[Any, Any] = {
+    np.bincount: _bincount,
     np.copy: lambda a, **kwargs: a.clone(),
     np.copyto: _copyto,
     np.take: lambda a, indices, axis=None, mode="raise": FUNCTIONS["take"](a, indices, axis, mode),

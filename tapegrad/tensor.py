@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tapegrad.detached import note_detached
 from tapegrad.modes import MODE
 from tapegrad.tape.aval import AVALS, DIFFERENTIABLE
 from tapegrad.tape.layout import LEAF_CLOCK, OWN_SLOT
@@ -128,15 +129,21 @@ class Tensor:
         return bool(self._a)
 
     def __float__(self) -> float:
+        if self._own is not None:
+            note_detached(self._own, "float()")
         return float(self._a)
 
     def __int__(self) -> int:
+        if self._own is not None:
+            note_detached(self._own, "int()")
         return int(self._a)
 
     def __index__(self) -> int:
         return self._a.__index__()
 
     def __complex__(self) -> complex:
+        if self._own is not None:
+            note_detached(self._own, "complex()")
         return complex(self._a)
 
     __hash__ = object.__hash__

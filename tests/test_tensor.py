@@ -272,9 +272,8 @@ def test_item_and_tolist():
         t.item()
 
 
-@pytest.mark.parametrize("tracked", [True, False])
-def test_conversion_to_numbers(tracked):
-    t = tg.tensor(2.5, requires_grad=tracked)
+def test_conversion_to_numbers():
+    t = tg.tensor(2.5)
     assert float(t) == 2.5
     assert int(t) == 2
     assert bool(t) is True

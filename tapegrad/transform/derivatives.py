@@ -16,14 +16,15 @@ from tapegrad.kernels import native
 from tapegrad.transform.analysis import leaf_names
 from tapegrad.transform.base import Derivative
 from tapegrad.transform.errors import TransformError
-from tapegrad.transform.kinds import holds_complex, holds_real, is_array, is_complex, is_real
-from tapegrad.transform.program import (
-    Instance,
-    Program,
+from tapegrad.transform.kinds import (
+    holds_complex,
+    holds_real,
+    is_array,
+    is_complex,
+    is_real,
     shape_checks,
-    write_pullback,
-    write_pushforward,
 )
+from tapegrad.transform.program import Instance, Program, write_pullback, write_pushforward
 
 
 def differentiable(program: Program, base: Any, kinds: tuple[Any, ...], wrap: bool) -> Instance:

@@ -86,3 +86,18 @@ def is_container(kind: Any) -> bool:
 def may_share(kind: Any) -> bool:
     """Whether two values of a numba type may show the same elements."""
     return kind is not None and (holds_array(kind) or is_container(kind))
+
+
+def shape_checks(given: str, like: str, kind: Any) -> list[str]:
+    """Return the lines that refuse a tangent or cotangent of another shape than its argument's."""
+    if isinstance(kind, types.BaseTuple):
+        parts = enumerate(kind)
+        return [c for k, item in parts for c in shape_checks(f"{given}[{k}]", f"{like}[{k}]", item)]
+    if not is_array(kind) or not is_real(kind) or not kind.ndim:
+        return []
+    tests = [f"{given}.shape[{k}] != {like}.shape[{k}]" for k in range(kind.ndim)]
+    text = f"{given} must have the shape of {like}; their shapes are"
+    return [
+        f"if {' or '.join(tests)}:",
+        f"    raise ValueError({text!r}, {given}.shape, {like}.shape)",
+    ]

@@ -17,7 +17,14 @@ from tapegrad.transform.expressions import RESERVED
 from tapegrad.transform.forward import Forward
 from tapegrad.transform.inference import infer
 from tapegrad.transform.ir import Function, Let, Structure, leaves_of, name, unused, walk
-from tapegrad.transform.kinds import holds_instance, is_array, is_real, may_share, zero_text
+from tapegrad.transform.kinds import (
+    holds_instance,
+    is_array,
+    is_real,
+    may_share,
+    shape_checks,
+    zero_text,
+)
 from tapegrad.transform.lower import Lowering
 from tapegrad.transform.normalize import normalize
 from tapegrad.transform.printer import Writer, print_function, show, show_result
@@ -197,11 +204,12 @@ class Program:
     def _lower(self, instance: Instance) -> None:
         """Bring one instance into the form that is differentiated."""
         source = Source(instance.dispatcher.py_func)
-        decided = decided_lines(source.function, instance.kinds)
-        function, kinds, result = normalize(source, lambda f: infer(f, instance.kinds), decided)
+        given = instance.kinds
+        decided = decided_lines(source.function, given)
+        function, kinds, result = normalize(source, lambda form: infer(form, given), decided)
         function.types = dict(kinds)
-        Declared(instance.dispatcher).apply(function, instance.kinds, result)
-        for param, kind in zip(function.params, instance.kinds, strict=True):
+        Declared(instance.dispatcher).apply(function, given, result)
+        for param, kind in zip(function.params, given, strict=True):
             function.types[param] = types.unliteral(kind)
         optionals.split(function)
         lowering = Lowering(function, self)
@@ -398,21 +406,6 @@ def write_pushforward(program: Program, instance: Instance, params: list[int]) -
     writer(f"return value, {show(built)}")
     program.write(writer.text(), instance.dispatcher)
     return entry
-
-
-def shape_checks(given: str, like: str, kind: Any) -> list[str]:
-    """Return the lines that refuse a tangent or cotangent of another shape than its argument's."""
-    if isinstance(kind, types.BaseTuple):
-        parts = enumerate(kind)
-        return [c for k, item in parts for c in shape_checks(f"{given}[{k}]", f"{like}[{k}]", item)]
-    if not is_array(kind) or not is_real(kind) or not kind.ndim:
-        return []
-    tests = [f"{given}.shape[{k}] != {like}.shape[{k}]" for k in range(kind.ndim)]
-    text = f"{given} must have the shape of {like}; their shapes are"
-    return [
-        f"if {' or '.join(tests)}:",
-        f"    raise ValueError({text!r}, {given}.shape, {like}.shape)",
-    ]
 
 
 def paths(value: Any, path: str) -> list[tuple[str, str]]:

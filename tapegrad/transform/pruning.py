@@ -12,6 +12,7 @@ from typing import Any
 
 from numba.core import compiler, ir
 from numba.core.analysis import dead_branch_prune, rewrite_semantic_constants
+from numba.core.errors import NumbaError, UnsupportedBytecodeError
 
 
 def decided_lines(function: FunctionType, arguments: tuple[Any, ...]) -> dict[int, bool]:
@@ -26,7 +27,10 @@ def decided_lines(function: FunctionType, arguments: tuple[Any, ...]) -> dict[in
     arguments
         numba types of its arguments.
     """
-    form = compiler.run_frontend(function)
+    try:
+        form = compiler.run_frontend(function)
+    except (NumbaError, UnsupportedBytecodeError, NotImplementedError):
+        return {}  # what numba does not take is refused later, by its line
     branches = {
         label: block.body[-1].loc.line
         for label, block in form.blocks.items()

@@ -118,112 +118,120 @@ def unique_push_ar(ar, ar_dot, z):
 
 
 @jit
-def middle_of(order, z):
-    """Return the one or two numbers in the middle; of a median that is nan the last, which is."""
-    found = order[(order.size - 1) // 2 : order.size // 2 + 1]
-    if z != z:
-        found = order[-1:]
-    return found.copy()
+def ranked(x, z):
+    """Return the numbers in the order of sorting; those of nan if what was chosen is nan."""
+    order = order_of(x)
+    if z != z and order.size < x.size:
+        flat = x.flatten()
+        order = np.flatnonzero(flat != flat)
+    return order
+
+
+@jit
+def middle_of(order):
+    """Return the one or two numbers in the middle."""
+    return order[(order.size - 1) // 2 : order.size // 2 + 1].copy()
 
 
 @derivative
 def median_pull_a(a, a_bar, z, g):
-    middle = middle_of(order_of(a), z)
+    middle = middle_of(ranked(a, z))
     scatter(a_bar, middle, np.full(middle.size, g / max(middle.size, 1)))
 
 
 @derivative
 def median_push_a(a, a_dot, z):
-    return np.mean(a_dot.flatten()[middle_of(order_of(a), z)])
+    return np.mean(a_dot.flatten()[middle_of(ranked(a, z))])
 
 
 @derivative
 def nanmedian_pull_a(a, a_bar, z, g):
-    middle = middle_of(order_of(a), z)
+    middle = middle_of(ranked(a, z))
     scatter(a_bar, middle, np.full(middle.size, g / max(middle.size, 1)))
 
 
 @derivative
 def nanmedian_push_a(a, a_dot, z):
-    return np.mean(a_dot.flatten()[middle_of(order_of(a), z)])
+    return np.mean(a_dot.flatten()[middle_of(ranked(a, z))])
 
 
 @jit
-def between(size, q, z):
-    """Return the places that a quantile lies between; of one that is nan the last, which is."""
+def between(size, q):
+    """Return the places that a quantile lies between, and how far it is from the first."""
     place = q * (size - 1)
     below = min(max(math.floor(place), 0), size - 1)
-    if z != z:
-        place = float(size - 1)
-        below = size - 1
     return below, min(below + 1, size - 1), place - below
 
 
 @addition
-def add_quantile(bar, order, q, z, g):
+def add_quantile(bar, order, q, g):
     """Add the cotangent of a quantile to the two elements that it lies between."""
-    below, above, part = between(order.size, q, z)
-    total = np.zeros(bar.size, bar.dtype)
-    total[order[below]] += g * (1.0 - part)
-    total[order[above]] += g * part
-    bar += total.reshape(bar.shape)
+    if order.size:
+        below, above, part = between(order.size, q)
+        total = np.zeros(bar.size, bar.dtype)
+        total[order[below]] += g * (1.0 - part)
+        total[order[above]] += g * part
+        bar += total.reshape(bar.shape)
 
 
 @jit
-def quantile_tangent(a_dot, order, q, z):
+def quantile_tangent(a_dot, order, q):
     """Return the tangent of a quantile."""
-    below, above, part = between(order.size, q, z)
-    flat = a_dot.flatten()
-    return flat[order[below]] * (1.0 - part) + flat[order[above]] * part
+    found = 0.0
+    if order.size:
+        below, above, part = between(order.size, q)
+        flat = a_dot.flatten()
+        found = flat[order[below]] * (1.0 - part) + flat[order[above]] * part
+    return found
 
 
 @derivative
 def quantile_0_pull_a(a, a_bar, q, z, g):
-    add_quantile(a_bar, order_of(a), q, z, g)
+    add_quantile(a_bar, ranked(a, z), q, g)
 
 
 @derivative
 def quantile_0_push_a(a, a_dot, q, z):
-    return quantile_tangent(a_dot, order_of(a), q, z)
+    return quantile_tangent(a_dot, ranked(a, z), q)
 
 
 @derivative
 def quantile_1_pull_a(a, a_bar, q, z, g):
-    order = order_of(a)
+    order = ranked(a, np.sum(z))
     for k in range(q.size):
-        add_quantile(a_bar, order, q[k], z[k], g[k])
+        add_quantile(a_bar, order, q[k], g[k])
 
 
 @derivative
 def quantile_1_push_a(a, a_dot, q, z):
-    order = order_of(a)
+    order = ranked(a, np.sum(z))
     found = np.empty_like(z)
     for k in range(q.size):
-        found[k] = quantile_tangent(a_dot, order, q[k], z[k])
+        found[k] = quantile_tangent(a_dot, order, q[k])
     return found
 
 
 @derivative
 def percentile_0_pull_a(a, a_bar, q, z, g):
-    add_quantile(a_bar, order_of(a), q / 100.0, z, g)
+    add_quantile(a_bar, ranked(a, z), q / 100.0, g)
 
 
 @derivative
 def percentile_0_push_a(a, a_dot, q, z):
-    return quantile_tangent(a_dot, order_of(a), q / 100.0, z)
+    return quantile_tangent(a_dot, ranked(a, z), q / 100.0)
 
 
 @derivative
 def percentile_1_pull_a(a, a_bar, q, z, g):
-    order = order_of(a)
+    order = ranked(a, np.sum(z))
     for k in range(q.size):
-        add_quantile(a_bar, order, q[k] / 100.0, z[k], g[k])
+        add_quantile(a_bar, order, q[k] / 100.0, g[k])
 
 
 @derivative
 def percentile_1_push_a(a, a_dot, q, z):
-    order = order_of(a)
+    order = ranked(a, np.sum(z))
     found = np.empty_like(z)
     for k in range(q.size):
-        found[k] = quantile_tangent(a_dot, order, q[k] / 100.0, z[k])
+        found[k] = quantile_tangent(a_dot, order, q[k] / 100.0)
     return found

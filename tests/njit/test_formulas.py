@@ -8,7 +8,7 @@ import sys
 FORMULAS = pathlib.Path(__file__).parent / "formulas.py"
 # compared with numba, in tests of their own
 ELSEWHERE = {
-    "flatten", "broadcast", "full", "full_like", "diag", "complex_det", "complex_vdot",
+    "flatten", "item", "broadcast", "full", "full_like", "diag", "complex_det", "complex_vdot",
 }  # fmt: skip
 
 
