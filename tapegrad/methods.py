@@ -10,6 +10,7 @@ import numpy as np
 
 from tapegrad import inplace, numeric
 from tapegrad.autograd import api, hooks
+from tapegrad.modes import MODE
 from tapegrad.numeric import FUNCTIONS, REFLECTED
 from tapegrad.ops.kinds import COMPOSITES, Elementwise
 from tapegrad.ops.op import TABLE
@@ -229,7 +230,7 @@ def _backward(
 
 
 def _array(self: Tensor, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-    if self._own is not None:
+    if self._own is not None and MODE.recording:
         raise RuntimeError(
             "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead. "
             "One tensor of several, with its history, is tg.array([t0, t1]) or np.stack([t0, t1])."

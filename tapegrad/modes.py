@@ -146,32 +146,32 @@ class ModeContext:
     left by an exception sets everything back. If there is none, this is done when the context goes.
     """
 
-    _before: Any = None  # what was of this context's own
-    _switches: Any = None  # of the thread that it was entered in
-    _all: dict[str, Any] | None = None  # these, as they were, while it is open
+    # for each time that it is open: the switches of the thread, what was before of its own, and all
+    _open: tuple[tuple[dict[str, Any], Any, dict[str, Any]], ...] = ()
 
     def __enter__(self) -> Any:
-        self._switches = switches = MODE.thread.__dict__
-        self._before = self.now()
-        self._all = switches.copy()
+        switches = MODE.thread.__dict__
+        self._open = (*self._open, (switches, self.now(), switches.copy()))
         switches["depth"] += 1
         return self.enter()
 
     def __exit__(self, kind: Any = None, error: Any = None, trace: Any = None) -> None:
-        switches, before = MODE.thread.__dict__, self._all
-        if before is not None and kind is not None:
-            MODE.restore(switches, before)
-        self.leave()
-        if before is not None:
-            switches["depth"] = min(switches["depth"], before["depth"])
-            self._all = None
+        if not self._open:
+            self.leave(self.not_entered())
+            return
+        switches, own, everything = self._open[-1]
+        if kind is not None:
+            MODE.restore(switches, everything)
+        self.leave(own)
+        switches["depth"] = min(switches["depth"], everything["depth"])
+        self._open = self._open[:-1]
 
     def __del__(self) -> None:
-        before, switches = self._all, self._switches
-        if before is not None and switches is MODE.thread.__dict__:
-            if switches["depth"] > before["depth"]:  # no context around it has ended since
-                MODE.restore(switches, before)
-                self.leave()
+        for switches, own, everything in reversed(self._open):
+            here = switches is MODE.thread.__dict__
+            if here and switches["depth"] > everything["depth"]:  # none around it has ended since
+                MODE.restore(switches, everything)
+                self.leave(own)
 
     def now(self) -> Any:
         """Return what `leave` has to know of what was before."""
@@ -179,8 +179,12 @@ class ModeContext:
     def enter(self) -> Any:
         """Switch; return what the context is called."""
 
-    def leave(self) -> None:
+    def leave(self, before: Any) -> None:
         """Switch back, also where an interrupt left something as it was."""
+
+    def not_entered(self) -> Any:
+        """Return what was before, of a context that is left without being entered."""
+        raise RuntimeError(f"{type(self).__name__} is left without being entered")
 
 
 MODE = Mode()

@@ -255,9 +255,10 @@ class Tensor:
         Raises
         ------
         RuntimeError
-            If the tensor requires gradients: writing to the array would go unnoticed.
+            If the tensor requires gradients, and ops are recorded: writing to the array would go
+            unnoticed.
         """
-        if self._own is not None:
+        if self._own is not None and MODE.recording:
             raise RuntimeError(
                 "Can't call numpy() on Tensor that requires grad. "
                 "Use tensor.detach().numpy() instead."

@@ -78,9 +78,9 @@ class detect_anomaly(ModeContext):
         """Begin to look for anomalies."""
         MODE.set_anomaly(True, self.check_nan)
 
-    def leave(self) -> None:
+    def leave(self, before: Any) -> None:
         """End it, if it was not begun outside."""
-        MODE.set_anomaly(*self._before)
+        MODE.set_anomaly(*before)
 
 
 def is_anomaly_enabled() -> bool:

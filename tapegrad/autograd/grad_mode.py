@@ -36,9 +36,9 @@ class _GradMode(ModeContext):
         """Switch recording."""
         MODE.set_recording(self.enabled)
 
-    def leave(self) -> None:
+    def leave(self, before: Any) -> None:
         """Switch it back."""
-        MODE.set_recording(self._before)
+        MODE.set_recording(before)
 
     def __call__(self, function: F) -> F:
         """Decorate a function or generator function, so that its body runs in this mode."""
@@ -136,6 +136,10 @@ class set_grad_enabled(_GradMode):
         """Return what was before this was made."""
         return self._at_first
 
+    def not_entered(self) -> Any:
+        """Return the same: it has switched when it was made."""
+        return self._at_first
+
     def __call__(self, function: F) -> F:
         MODE.set_recording(self._at_first)  # a decorator does not switch anything by itself
         return super().__call__(function)
@@ -182,9 +186,9 @@ class inference_mode(_GradMode):
         MODE.set_inference(self.mode)
         MODE.set_recording(not self.mode)
 
-    def leave(self) -> None:
+    def leave(self, before: Any) -> None:
         """Switch it back."""
-        recording, inference = self._before
+        recording, inference = before
         MODE.set_recording(recording)
         MODE.set_inference(inference)
 

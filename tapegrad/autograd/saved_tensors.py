@@ -59,12 +59,13 @@ class saved_tensors_hooks(ModeContext):
         """Put the pair on the stack of the thread."""
         if MODE.thread.hooks_forbidden is not None:
             raise RuntimeError(MODE.thread.hooks_forbidden)
-        MODE.set_saved_hooks((*self._before, (self.pack_hook, self.unpack_hook)))
+        pair = self.pack_hook, self.unpack_hook
+        MODE.set_saved_hooks((*MODE.thread.saved_hooks, pair))
         return self
 
-    def leave(self) -> None:
+    def leave(self, before: Any) -> None:
         """Take it from there, with those of contexts inside that were not left."""
-        MODE.set_saved_hooks(self._before)
+        MODE.set_saved_hooks(before)
 
 
 class save_on_cpu(saved_tensors_hooks):
@@ -105,9 +106,9 @@ class disable_saved_tensors_hooks(ModeContext, contextlib.ContextDecorator):
             raise RuntimeError(self.error_message)
         MODE.thread.hooks_forbidden = self.error_message
 
-    def leave(self) -> None:
+    def leave(self, before: Any) -> None:
         """Allow them if they were allowed."""
-        MODE.thread.hooks_forbidden = self._before
+        MODE.thread.hooks_forbidden = before
 
 
 # -- mutation of saved values ----------------------------------------------------------------------
@@ -183,9 +184,8 @@ class allow_mutation_on_saved_tensors(ModeContext, contextlib.ContextDecorator):
     """
 
     def now(self) -> Any:
-        """Return the hooks of the thread."""
-        self._guard = _MutationGuard()
-        return MODE.thread.saved_hooks
+        """Return the hooks of the thread, and the guard of this time."""
+        return MODE.thread.saved_hooks, _MutationGuard()
 
     def enter(self) -> _MutationGuard:
         """Begin to look after values that are saved."""
@@ -193,16 +193,18 @@ class allow_mutation_on_saved_tensors(ModeContext, contextlib.ContextDecorator):
             raise RuntimeError("allow_mutation_on_saved_tensors contexts cannot be nested")
         if MODE.thread.hooks_forbidden is not None:
             raise RuntimeError(MODE.thread.hooks_forbidden)
-        MODE.mutation_guard = self._guard
-        MODE.set_saved_hooks((*self._before, (self._guard.pack, self._guard.unpack)))
-        return self._guard
+        hooks, guard = self._open[-1][1]
+        MODE.mutation_guard = guard
+        MODE.set_saved_hooks((*hooks, (guard.pack, guard.unpack)))
+        return guard
 
-    def leave(self) -> None:
+    def leave(self, before: Any) -> None:
         """Forget them."""
-        if MODE.mutation_guard is self._guard:
-            MODE.set_saved_hooks(self._before)
+        hooks, guard = before
+        if MODE.mutation_guard is guard:
+            MODE.set_saved_hooks(hooks)
             MODE.mutation_guard = None
-        self._guard.clear()
+        guard.clear()
 
 
 def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:

@@ -143,6 +143,72 @@ class TestContexts:
             assert getattr(tg, name) is getattr(grad_mode, name)
 
 
+class TestNotEntered:
+    """A context that is left though it is not open raises, and changes nothing."""
+
+    @pytest.mark.parametrize(
+        "make",
+        [
+            tg.no_grad,
+            tg.enable_grad,
+            tg.inference_mode,
+            lambda: tg.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t),
+            lambda: tg.autograd.graph.disable_saved_tensors_hooks("not here"),
+            tg.autograd.graph.allow_mutation_on_saved_tensors,
+        ],
+    )
+    def test_left(self, make):
+        context = make()
+        with pytest.raises(RuntimeError, match="is left without being entered"):
+            context.__exit__(None, None, None)
+        with context:
+            pass
+        with pytest.raises(RuntimeError, match="is left without being entered"):
+            context.__exit__(None, None, None)
+        assert tg.is_grad_enabled()
+        assert (tg.tensor(1.0, requires_grad=True) * 2).requires_grad
+
+    def test_set_grad_enabled_begins_when_it_is_made(self):
+        context = tg.set_grad_enabled(False)
+        context.__exit__(None, None, None)
+        assert tg.is_grad_enabled()
+
+
+class TestEnteredAgain:
+    """A context that is open may be entered again, as one of a decorated recursion is."""
+
+    @pytest.mark.parametrize("make", [tg.no_grad, tg.inference_mode])
+    def test_nested(self, make):
+        context = make()
+        with context:
+            with context:
+                assert not recorded()
+            assert not recorded()
+        assert recorded()
+        assert not tg.is_inference_mode_enabled()
+
+    def test_recursion(self):
+        @tg.autograd.graph.disable_saved_tensors_hooks("not here")
+        def down(n):
+            return n if n == 0 else down(n - 1)
+
+        assert down(3) == 0
+        with tg.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+            assert recorded()
+
+
+class TestNumpy:
+    def test_under_no_grad(self):
+        """Nothing is recorded there that a write to the array could make wrong."""
+        x = tg.tensor([1.0, 2.0], requires_grad=True)
+        y = x * 2
+        with tg.no_grad():
+            assert y.numpy().tolist() == np.asarray(y).tolist() == [2.0, 4.0]
+        for outside in (y.numpy, lambda: np.asarray(y)):
+            with pytest.raises(RuntimeError, match=r"Can't call numpy\(\)"):
+                outside()
+
+
 class TestSetGradEnabled:
     """`set_grad_enabled` switches at once; as a context it restores, as a decorator it waits."""
 
