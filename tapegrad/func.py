@@ -61,6 +61,9 @@ class _Call:
     ) -> None:
         self.name = name
         self.outer = MODE.thread.transform  # what differentiates the function that calls this
+        self.has_inner = False  # the function calls another transform
+        if self.outer is not None:
+            self.outer.has_inner = True
         self.single = isinstance(argnums, int)
         numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
         call_args = list(args)
@@ -238,7 +241,7 @@ def _value_and_grad(f: Function, argnums: Argnums, has_aux: bool, name: str) -> 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         call = _Call(f, args, argnums, name, has_aux, kwargs)
         value = _scalar(call.result, name)
-        if value._own is None:
+        if value._own is None and not call.has_inner:  # derivatives may well be constant
             note_independent(name)
         nested = call.nested()
         gradients = _gradients(call, [value], create_graph=nested)
