@@ -372,6 +372,8 @@ def jacobian(f: Function, argnums: Argnums = 0, has_aux: bool = False) -> Functi
                 "use vjp"
             )
         output = as_tensor(call.result)
+        if output._own is None and not call.has_inner:
+            note_independent("jacobian")
         if output.dtype.kind == "c":
             raise TypeError(
                 f"jacobian: the function returned numbers of dtype {output.dtype}; the Jacobian is "

@@ -109,7 +109,7 @@ class Mode:
         try:
             self.set_recording(on)
             return function(*args)
-        finally:
+        finally:  # what `restore` does, which could be interrupted before it has begun
             self.special[key] = None
             switches.update(before)
             if switches["way"] == PLAIN:

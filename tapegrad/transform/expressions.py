@@ -346,22 +346,19 @@ class Expressions:
 
     def _compare(self, node: ast.Compare, env: Env, stem: str) -> ast.expr:
         left = self.expression(node.left, env)
-        return self.comparison(left, node.ops, [node.left, *node.comparators], env, stem)
+        return self.comparison(left, node.ops, node.comparators, env, stem)
 
     def comparison(
-        self, left: ast.expr, ops: list[ast.cmpop], nodes: list[ast.expr], env: Env, stem: str
+        self, left: ast.expr, ops: list[ast.cmpop], others: list[ast.expr], env: Env, stem: str
     ) -> ast.expr:
-        """Append a comparison, perhaps with more to come: each operand is evaluated once.
-
-        `left` is the atom of the first of the operands.
-        """
-        right = self.expression(nodes[1], env)
+        """Append a comparison, perhaps with more to come: each operand is evaluated once."""
+        right = self.expression(others[0], env)
         first = self.let(ast.Compare(left, ops[:1], [right]), stem)
         if len(ops) == 1:
             return first
         return self.choice(
             first,
-            lambda inner: self.comparison(right, ops[1:], nodes[1:], inner, stem),
+            lambda inner: self.comparison(right, ops[1:], others[1:], inner, stem),
             lambda _: first,
             env,
             stem,
