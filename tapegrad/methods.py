@@ -16,7 +16,7 @@ from tapegrad.ops.kinds import COMPOSITES, Elementwise
 from tapegrad.ops.op import TABLE
 from tapegrad.tape import inspection
 from tapegrad.tape.tape import TAPE
-from tapegrad.tensor import Tensor, wrap
+from tapegrad.tensor import NO_NUMPY, Tensor, wrap
 
 BINARY = {
     "add": "add",
@@ -232,8 +232,8 @@ def _backward(
 def _array(self: Tensor, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
     if self._own is not None and MODE.recording:
         raise RuntimeError(
-            "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead. "
-            "One tensor of several, with its history, is tg.array([t0, t1]) or np.stack([t0, t1])."
+            f"{NO_NUMPY} One tensor of several, with its history, is tg.array([t0, t1]) or "
+            "np.stack([t0, t1])."
         )
     return np.array(self.numpy(), dtype=dtype, copy=copy)
 

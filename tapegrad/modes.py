@@ -142,8 +142,9 @@ class Mode:
 class ModeContext:
     """A context of a thread, whose end is made up for where an interrupt prevented it.
 
-    An interrupt that comes as `__exit__` is called ends the contexts around this one; one that is
-    left by an exception sets everything back. If there is none, this is done when the context goes.
+    The interrupt may come when `__exit__` is called, before it has done anything. Then the context
+    around this one is left by an exception, and sets back all switches. Where there is none, this
+    context does so when it is dropped.
     """
 
     # for each time that it is open: the switches of the thread, what was before of its own, and all

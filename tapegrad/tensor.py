@@ -16,6 +16,8 @@ from tapegrad.tape.layout import LEAF_CLOCK, OWN_SLOT
 from tapegrad.tape.owner import Notes, Owner, notes_of, take_notes
 from tapegrad.tape.tape import TAPE
 
+NO_NUMPY = "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
+
 
 class Meta:
     """What few tensors have: a gradient, hooks, a base whose memory they show.
@@ -259,10 +261,7 @@ class Tensor:
             unnoticed.
         """
         if self._own is not None and MODE.recording:
-            raise RuntimeError(
-                "Can't call numpy() on Tensor that requires grad. "
-                "Use tensor.detach().numpy() instead."
-            )
+            raise RuntimeError(NO_NUMPY)
         return self._a
 
     @property
