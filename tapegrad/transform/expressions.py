@@ -253,6 +253,12 @@ class Expressions:
                 (then if value else orelse)(env)
                 return
             cond = self.let(ast.Call(self.builtin("bool"), [cond], []), "cond")
+        elif value is not MISSING and isinstance(cond, ast.Name):
+            negation = self.operations.get(cond.id)
+            if isinstance(negation, ast.UnaryOp) and isinstance(negation.op, ast.Not):
+                # what stands in the source is a jump, which numba decides as that of the operand
+                self.choose(negation.operand, orelse, then, env, after, line)
+                return
         env_then, env_else = dict(env), dict(env)
         block_then = self.inside(lambda: then(env_then))
         block_else = self.inside(lambda: orelse(env_else))

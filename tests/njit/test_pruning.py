@@ -77,6 +77,22 @@ def test_types_that_follow(name, form):
     check(f, q, 1, argnums=(0,), compiled=True, jvp=False)
 
 
+def test_a_line_with_branches_of_both_kinds():
+    text = """
+import numpy as np, tapegrad as tg
+
+@tg.njit
+def f(q, k):
+    v = 1
+    r = 1
+    if k > 0: r = 0 if not (v > 2) else q[0]
+    return 2 ** (r - 1) * q[1]
+"""
+    f, q = module(text), np.array([1.5, 0.7])
+    for k in (0, 1):
+        assert tg.value_and_grad(f)(q, k)[0] == f(q, k)
+
+
 def test_what_is_returned():
     """A result of another type than that of the call is no number of the wrong type."""
     text = """
