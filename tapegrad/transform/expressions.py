@@ -23,10 +23,9 @@ from tapegrad.transform.ir import (
     Phi,
     constant,
     name,
-    names_in,
-    replace_names,
     unused,
 )
+from tapegrad.transform.pruning import Uncertain
 from tapegrad.transform.source import MISSING, Source
 
 # the value of every variable; those whose names hold a space are not the user's
@@ -101,8 +100,6 @@ class Expressions:
         self.statics: dict[str, Any] = {}
         self.assigned: dict[str, list[ast.expr]] = {}  # the values of each variable
         self.iterated: dict[str, ast.expr] = {}  # what loops go over by positions, by its name
-        self.operations: dict[str, ast.expr] = {}  # that may be those of constants, by their names
-        self.decided: dict[int, bool] = {}  # lines with branches that numba decides, or does not
         self.block: Block = []
         self.line = tree.lineno
 
@@ -133,8 +130,6 @@ class Expressions:
     def let(self, expr: ast.expr, stem: str) -> ast.Name:
         self.check_use(expr)
         target = self.fresh(stem)
-        if isinstance(expr, (ast.Compare, ast.UnaryOp, ast.BinOp, ast.Constant)):
-            self.operations[target] = expr
         self.block.append(Let(target, expr, self.line))
         return name(target)
 
@@ -211,27 +206,13 @@ class Expressions:
         return known or module.split(".")[0] in ("numpy", "math", "tapegrad")
 
     def condition(self, node: ast.expr, env: Env) -> ast.expr:
-        return self.expression(node, env, "cond")
+        return self.expression(node.value if isinstance(node, Uncertain) else node, env, "cond")
 
-    def known(self, atom: ast.expr) -> Any:
-        """Return the value of a condition, or of an operand, that is made of constants."""
-        if isinstance(atom, ast.Constant):
-            return atom.value
-        if not isinstance(atom, ast.Name):
-            return MISSING
-        operation = self.operations.get(atom.id)
-        if operation is None:
-            return self.statics.get(atom.id, MISSING)
-        operands = {f"operand_{k}": n for k, n in enumerate(names_in(operation))}
-        values = {operand: self.known(name(n)) for operand, n in operands.items()}
-        if any(value is MISSING for value in values.values()):
-            return MISSING
-        plain_names = {n: operand for operand, n in operands.items()}
-        try:
-            found = eval(ast.unparse(replace_names(operation, plain_names)), {}, values)
-        except Exception:  # numba decides nothing then either
-            return MISSING
-        return found if isinstance(found, (bool, int, float, np.generic)) else MISSING
+    def undecided(self, cond: ast.expr) -> ast.expr:
+        """Return a condition for which Python's compiler leaves out no branch: numba does not."""
+        if isinstance(cond, ast.Constant):
+            return self.let(ast.Call(self.builtin("bool"), [cond], []), "cond")
+        return cond
 
     def choose(
         self,
@@ -241,31 +222,20 @@ class Expressions:
         env: Env,
         after: set[str] | None,
         line: int,
+        certain: bool = True,
     ) -> None:
         """Append an `If` and merge the environments of its blocks.
 
         `after` names what is read later, None is everything.
         """
-        value = self.known(cond)
-        decided = self.decided.get(line)
-        if decided is not None and value is not MISSING:
-            if decided:
-                (then if value else orelse)(env)
-                return
-            cond = self.let(ast.Call(self.builtin("bool"), [cond], []), "cond")
-        elif value is not MISSING and isinstance(cond, ast.Name):
-            negation = self.operations.get(cond.id)
-            if isinstance(negation, ast.UnaryOp) and isinstance(negation.op, ast.Not):
-                # what stands in the source is a jump, which numba decides as that of the operand
-                self.choose(negation.operand, orelse, then, env, after, line)
-                return
+        cond = self.undecided(cond)
         env_then, env_else = dict(env), dict(env)
         block_then = self.inside(lambda: then(env_then))
         block_else = self.inside(lambda: orelse(env_else))
         self.align(env_then, env_else, after, line)
         if after is not None:
             after = after | self.behind(env_then, after) | self.behind(env_else, after)
-        statement = If(cond, block_then, block_else, [], line)
+        statement = If(cond, block_then, block_else, [], line, certain)
         for identifier in dict.fromkeys([*env_then, *env_else]):
             one, two = env_then.get(identifier), env_else.get(identifier)
             if same(one, two):
@@ -293,6 +263,7 @@ class Expressions:
         orelse: Callable[[Env], ast.expr],
         env: Env,
         stem: str,
+        certain: bool = True,
     ) -> ast.expr:
         """Return the atom of one of two expressions."""
         key = f"{stem} chosen {self.line}"
@@ -302,7 +273,7 @@ class Expressions:
         def into(make: Callable[[Env], ast.expr]) -> Callable[[Env], None]:
             return lambda inner: inner.update({key: make(inner)})
 
-        self.choose(cond, into(then), into(orelse), env, None, self.line)
+        self.choose(cond, into(then), into(orelse), env, None, self.line, certain)
         return env.pop(key)
 
     def expression(self, node: ast.expr, env: Env, stem: str = "t") -> ast.expr:
@@ -370,18 +341,22 @@ class Expressions:
             stem,
         )
 
-    def _boolop(self, node: ast.BoolOp, env: Env, stem: str) -> ast.expr:
+    def _uncertain(self, node: Uncertain, env: Env, stem: str) -> ast.expr:
+        assert isinstance(node.value, ast.BoolOp)  # others are conditions
+        return self._boolop(node.value, env, stem, False)
+
+    def _boolop(self, node: ast.BoolOp, env: Env, stem: str, certain: bool = True) -> ast.expr:
         first = self.expression(node.values[0], env)
         if len(node.values) == 1:
             return first
         more = ast.copy_location(ast.BoolOp(node.op, node.values[1:]), node)
 
         def rest(inner: Env) -> ast.expr:
-            return self._boolop(more, inner, stem)
+            return self._boolop(more, inner, stem, certain)
 
         if isinstance(node.op, ast.And):
-            return self.choice(first, rest, lambda _: first, env, stem)
-        return self.choice(first, lambda _: first, rest, env, stem)
+            return self.choice(first, rest, lambda _: first, env, stem, certain)
+        return self.choice(first, lambda _: first, rest, env, stem, certain)
 
     def _ifexp(self, node: ast.IfExp, env: Env, stem: str) -> ast.expr:
         cond = self.condition(node.test, env)
@@ -391,6 +366,7 @@ class Expressions:
             lambda inner: self.expression(node.orelse, inner),
             env,
             stem,
+            not isinstance(node.test, Uncertain),
         )
 
     def _namedexpr(self, node: ast.NamedExpr, env: Env, stem: str) -> ast.expr:

@@ -15,6 +15,7 @@ from tapegrad.transform.items import Items, array_of, length_of
 from tapegrad.transform.jumps import Structurer
 from tapegrad.transform.lists import Lists
 from tapegrad.transform.liveness import assigned, live, used
+from tapegrad.transform.pruning import Uncertain
 
 NO_SEQUENCE = (
     "cannot differentiate a loop over a dict, a set or an iterator; loop over an array or a tuple "
@@ -93,6 +94,7 @@ class Flow(Lists):
             env,
             after,
             line,
+            not isinstance(node.test, Uncertain),
         )
 
     def for_loop(self, node: ast.For, env: Env, after: set[str]) -> None:
@@ -163,6 +165,8 @@ class Flow(Lists):
             nonlocal cond
             if test is not None:
                 cond = self.condition(test, inner)
+                if not isinstance(test, ast.Constant):
+                    cond = self.undecided(cond)
 
         self.depth += 1
         test_block = self.inside(testing)
@@ -210,6 +214,7 @@ class Flow(Lists):
                 carried,
                 self.fresh("trips"),
                 line,
+                not isinstance(test, Uncertain),
             )
         )
 

@@ -68,13 +68,17 @@ class Phi:
 
 @dataclass
 class If:
-    """A choice between two blocks."""
+    """A choice between two blocks.
+
+    Where it is not certain that both count for numba, a name has the same type in both.
+    """
 
     cond: Atom
     then: Block
     orelse: Block
     phis: list[Phi] = field(default_factory=list)
     line: int = 0
+    certain: bool = True
 
     def merged(self, side: str) -> list[tuple[str, Any]]:
         """Return the names that a side (the field of its block) gives values, with these."""
@@ -97,7 +101,8 @@ class Carried:
 class Loop:
     """A loop: ``for index in range(*bounds)``, or, without bounds, while `cond` after `test`.
 
-    After the body it is left if `exit` holds. `trips` names the number of iterations.
+    After the body it is left if `exit` holds. `trips` names the number of iterations. Where it is
+    not certain for numba that there may be none, a name has one type before it and after it.
     """
 
     index: str | None
@@ -109,6 +114,7 @@ class Loop:
     carried: list[Carried]
     trips: str
     line: int = 0
+    certain: bool = True
 
     @property
     def counted(self) -> bool:

@@ -34,6 +34,7 @@ from tapegrad.transform.ir import (
     Phi,
     Store,
     Structure,
+    always_raises,
     class_text,
     constant,
     leaves_of,
@@ -43,12 +44,13 @@ from tapegrad.transform.ir import (
     walk,
 )
 from tapegrad.transform.kinds import holds_real, is_array, is_complex, is_real
+from tapegrad.transform.merging import check_merge
 from tapegrad.transform.narrow import refuse_narrow
-from tapegrad.transform.printer import show
 from tapegrad.transform.same_values import INPLACE_CALLS, SameValues
 from tapegrad.transform.stand_ins import has_stand_in
 
 WHOLE = ast.Slice(None, None, None)
+ZEROS = {types.float64: 0.0, types.complex128: 0j, types.boolean: False, types.int64: 0}
 
 
 class Lowering:
@@ -68,7 +70,6 @@ class Lowering:
         self.inplaces: list[tuple[str, str, int]] = []
         self.views: dict[str, str] = {}  # parts of arrays, by name, as they were taken
         self.known: dict[str, str] = {}  # names of values by the expressions that compute them
-        self.dead_ways: set[tuple[str, str]] = set()  # of branches, never taken
         self.writes = any(
             isinstance(s, Store) or (isinstance(s, Let) and callees.may_write(s, function.statics))
             for s in walk(function.body)
@@ -223,21 +224,6 @@ class Lowering:
         return found
 
     def branch(self, statement: If) -> None:
-        for block, other, side in (
-            (statement.then, statement.orelse, "orelse"),
-            (statement.orelse, statement.then, "then"),
-        ):
-            lets = [s for s in walk(block) if isinstance(s, Let)]
-            untyped = [s for s in lets if s.target not in self.types]
-            known = any(s in block for s in untyped) or (lets and len(untyped) == len(lets))
-            way = show(statement.cond), side
-            if known or way in self.dead_ways:
-                # numba found that this branch is never taken, and gave it no types
-                self.dead_ways.add(way)
-                self.statements(other)
-                for phi in statement.phis:
-                    self.parts[phi.target] = self.value(getattr(phi, side))
-                return
         cond = self.resolve(statement.cond)
         then, orelse = self.inside(statement.then), self.inside(statement.orelse)
         phis: list[Phi] = []
@@ -245,7 +231,7 @@ class Lowering:
         for phi in statement.phis:
             kind = self.types[phi.target]
             one, two = self.typed(phi.then), self.typed(phi.orelse)
-            self.check_merge(kind, one, two)
+            check_merge(self, kind, statement.certain, one, two)
             target: Any = name(phi.target)
             if isinstance(one, Structure) or isinstance(two, Structure):
                 target = self.parts[phi.target] = self.named(kind, phi.target)
@@ -253,20 +239,10 @@ class Lowering:
             twos = [None] * len(leaves_of(target)) if two is None else leaves_of(two)
             for leaf, first, second in zip(leaves_of(target), ones, twos, strict=True):
                 leaf_kind = self.types[leaf.id]
-                first = self.definite(first, leaf_kind)
-                second = self.definite(second, leaf_kind)
+                first = self.converted_at_end(then, self.definite(first, leaf_kind), leaf_kind)
+                second = self.converted_at_end(orelse, self.definite(second, leaf_kind), leaf_kind)
                 phis.append(Phi(leaf.id, first, second))
         self.block.append(If(cond, then, orelse, phis, statement.line))
-
-    def check_merge(self, kind: Any, *values: Any) -> None:
-        """Refuse a name that has a value with derivative on one way, and is of a type without."""
-        if not holds_real(kind):
-            for value in values:
-                if value is not None and holds_real(self.type_of(value)):
-                    raise self.refuse(
-                        f"cannot differentiate a variable of type {kind}, which has other types on "
-                        "some ways; give it one type"
-                    )
 
     def typed(self, atom: Atom | None) -> Any:
         """Return what an atom is now, None if it never has a value."""
@@ -279,9 +255,8 @@ class Lowering:
         """Return a value, or something of its type where it is undefined."""
         if value is not None:
             return value
-        zeros = {types.float64: 0.0, types.complex128: 0j, types.boolean: False, types.int64: 0}
-        if kind in zeros:
-            return constant(zeros[kind])
+        if kind in ZEROS:
+            return constant(ZEROS[kind])
         if isinstance(kind, types.Number):
             return self.converted(constant(0), kind)
         if is_array(kind):
@@ -305,6 +280,22 @@ class Lowering:
         """Append the conversion of a number to a type."""
         self.block.append(let := self.conversion(value, kind, self.fresh("t")))
         return name(let.target)
+
+    def converted_at_end(self, block: Block, value: Atom, kind: Any) -> Atom:
+        """Return the value that a block gives a name of another type, after its conversion.
+
+        If numba left out the other blocks, as never reached, it would take the type of this value.
+        """
+        own = self.type_of(value)
+        is_number = isinstance(value, ast.Constant) and isinstance(own, types.Number)
+        if own == kind or not isinstance(kind, types.Number) or always_raises(block):
+            return value
+        if is_number and kind in ZEROS:
+            return constant(type(ZEROS[kind])(value.value))
+        if is_number or isinstance(own, (types.Integer, types.Boolean)):
+            block.append(let := self.conversion(value, kind, self.fresh("t")))
+            return name(let.target)
+        return value
 
     def signed(self, bound: Atom) -> Atom:
         """Return a bound of a range as an int64, which can be subtracted from others."""
@@ -336,14 +327,16 @@ class Lowering:
         carried = []
         for entry, phi, init, out in entries:
             following = self.typed(entry.next)
-            self.check_merge(self.types[entry.phi], init, following)
+            check_merge(self, self.types[entry.phi], loop.certain, init, following)
             count = len(leaves_of(phi))
             inits = [None] * count if init is None else leaves_of(init)
             nexts = [None] * count if following is None else leaves_of(following)
             for p, i, n, o in zip(leaves_of(phi), inits, nexts, leaves_of(out), strict=True):
                 kind = self.types[p.id]
                 self.types[o.id] = kind
-                carried.append(Carried(p.id, self.definite(i, kind), self.definite(n, kind), o.id))
+                i = self.converted_at_end(self.block, self.definite(i, kind), kind)
+                n = self.converted_at_end(body, self.definite(n, kind), kind)
+                carried.append(Carried(p.id, i, n, o.id))
         self.types[loop.trips] = types.int64
         exit_atom = self.resolve(loop.exit)
         self.block.append(

@@ -38,7 +38,6 @@ ASSIGNED = (
 def normalize(
     source: Source,
     infer: Callable[[Function], tuple[dict[str, Any], Any]],
-    decided: dict[int, bool],
 ) -> tuple[Function, dict[str, Any], Any]:
     """Return the normal form of a function, and the numba types of its names and its result.
 
@@ -48,11 +47,8 @@ def normalize(
         The function.
     infer
         Returns the types of a normal form. Where it finds lists of floats, there is another one.
-    decided
-        Lines with branches that numba decides in advance, or does not.
     """
     first = _Normalizer(source, {})
-    first.decided = decided
     function = first.function()
     kinds, result = infer(function)
     for identifier, node in first.iterated.items():
@@ -66,7 +62,6 @@ def normalize(
     if not floats:
         return function, kinds, result
     second = _Normalizer(source, floats)
-    second.decided = decided
     function = second.function()
     return function, *infer(function)
 

@@ -28,7 +28,7 @@ from tapegrad.transform.kinds import (
 from tapegrad.transform.lower import Lowering
 from tapegrad.transform.normalize import normalize
 from tapegrad.transform.printer import Writer, print_function, show, show_result
-from tapegrad.transform.pruning import decided_lines
+from tapegrad.transform.pruning import prune
 from tapegrad.transform.reverse import Reverse
 from tapegrad.transform.rules import Held
 from tapegrad.transform.source import Source
@@ -205,8 +205,8 @@ class Program:
         """Bring one instance into the form that is differentiated."""
         source = Source(instance.dispatcher.py_func)
         given = instance.kinds
-        decided = decided_lines(source.function, given)
-        function, kinds, result = normalize(source, lambda form: infer(form, given), decided)
+        prune(source, given)
+        function, kinds, result = normalize(source, lambda form: infer(form, given))
         function.types = dict(kinds)
         Declared(instance.dispatcher).apply(function, given, result)
         for param, kind in zip(function.params, given, strict=True):

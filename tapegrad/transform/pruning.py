@@ -2,45 +2,577 @@
 
 A condition of constants is decided if it stands in a form that numba recognizes. The normal form is
 another text, in which other conditions would be decided, and variables that branches assign would
-have other types.
+have other types. So numba's own passes say what they decide in the function as the user wrote it,
+and the tree of the function becomes that of what is left.
+
+A copy of the function is compiled in which each condition has a line of its own (and the same
+code). The jumps of a condition then have that line, in the order of its operands.
 """
 
 from __future__ import annotations
 
-from types import FunctionType
+import ast
+import copy
+import operator
+from dataclasses import dataclass, field
+from types import CodeType, FunctionType
 from typing import Any
 
 from numba.core import compiler, ir
-from numba.core.analysis import dead_branch_prune, rewrite_semantic_constants
+from numba.core.compiler_machinery import AnalysisPass, FunctionPass, PassManager, register_pass
 from numba.core.errors import NumbaError, UnsupportedBytecodeError
+from numba.core.registry import cpu_target
+from numba.core.untyped_passes import DeadBranchPrune, InlineClosureLikes
+
+from tapegrad.transform.jumps import always_jumps
+from tapegrad.transform.source import Source
+
+FIRST_LINE = 1_000_000  # of those that conditions are given
+_COPY = "<copy>"  # a name that no body can mean
+_WITHOUT_COLUMNS = 13  # a kind of entry in tables of lines
+UNDECIDED, UNREACHABLE = "undecided", "unreachable"
 
 
-def decided_lines(function: FunctionType, arguments: tuple[Any, ...]) -> dict[int, bool]:
-    """Return the lines in which a function branches: whether numba decides the branches there.
+class Uncertain(ast.expr):
+    """A condition that numba decides in some places or turns only.
 
-    Lines with branches of both kinds are left out.
+    Variables that its branches assign must have one type: it is not known which of two they have.
+    """
+
+    _fields = ("value",)
+    value: ast.expr
+
+
+def prune(source: Source, kinds: tuple[Any, ...]) -> None:
+    """Take out of the tree of a function what numba decides that is never reached.
 
     Parameters
     ----------
-    function
-        The function, as the user wrote it.
-    arguments
+    source
+        The function.
+    kinds
         numba types of its arguments.
     """
+    conditions = _Conditions()
+    for statement in source.tree.body:
+        conditions.visit(statement)
+    if not conditions.found:
+        return
     try:
-        form = compiler.run_frontend(function)
+        jumps = _jumps(_numbered(source, conditions.found), kinds)
     except (NumbaError, UnsupportedBytecodeError, NotImplementedError):
-        return {}  # what numba does not take is refused later, by its line
-    branches = {
-        label: block.body[-1].loc.line
-        for label, block in form.blocks.items()
-        if isinstance(block.body[-1], ir.Branch)
-    }
-    rewrite_semantic_constants(form, arguments)
-    dead_branch_prune(form, arguments)
-    found: dict[int, set[bool]] = {}
-    for label, line in branches.items():
-        block = form.blocks.get(label)
-        if block is not None:
-            found.setdefault(line, set()).add(not isinstance(block.body[-1], ir.Branch))
-    return {line: kinds.pop() for line, kinds in found.items() if len(kinds) == 1}
+        return  # what numba does not take is refused later, by its line
+    decided: dict[int, Any] = {}
+    for number, condition in enumerate(conditions.found):
+        condition.decide(jumps.get(FIRST_LINE + number, []))
+        decided[id(condition.node)] = condition
+    pruner = _Pruner(decided)
+    source.tree.body = pruner.block(source.tree.body)
+
+
+# -- conditions of a function -----------------------------------------------------------------
+
+
+@dataclass
+class _Jump:
+    """A conditional jump in numba's form of a function."""
+
+    negative: bool  # whether it asks if something is not something else
+    decision: Any = UNREACHABLE
+
+
+@dataclass
+class _Condition:
+    """An expression or statement that chooses.
+
+    Attributes
+    ----------
+    node
+        What chooses.
+    operands
+        What is asked in turn, an operand for each jump.
+    parts
+        The nodes whose code jumps, and these operands.
+    decisions
+        What numba decides on the operands, if it can be reached at all.
+    is_certain
+        Whether that holds wherever, and whenever, the condition is evaluated.
+    """
+
+    node: ast.AST
+    operands: list[ast.expr]
+    parts: list[ast.AST]
+    decisions: list[Any] = field(default_factory=list)
+    is_certain: bool = True
+
+    def decide(self, jumps: list[_Jump]) -> None:
+        """Find the decision on each operand.
+
+        There are several jumps for one where an inner function is called several times, and where a
+        loop is tested before it begins and after each iteration.
+        """
+        count = len(self.operands)
+        if count == 0:
+            return
+        if not jumps or len(jumps) % count:
+            self.is_certain = False
+            return
+        turns = [
+            [_decision(*pair) for pair in zip(self.operands, jumps[k : k + count], strict=True)]
+            for k in range(0, len(jumps), count)
+        ]
+        for found in zip(*turns, strict=True):
+            different = set(found) - {UNREACHABLE}
+            self.is_certain &= len(different) < 2
+            self.decisions.append(different.pop() if len(different) == 1 else UNDECIDED)
+        if isinstance(self.node, ast.BoolOp):
+            for k, operand in enumerate(self.operands):
+                # the jump may be that of the last part alone, as others go further
+                if isinstance(self.decisions[k], bool) and _is_compound(operand):
+                    self.decisions[k], self.is_certain = UNDECIDED, False
+
+    def on(self, operand: ast.expr) -> Any:
+        """Return the decision on an operand: True, False or UNDECIDED."""
+        found = [d for o, d in zip(self.operands, self.decisions, strict=False) if o is operand]
+        if False in found:
+            return False
+        return found[0] if len(set(found)) == 1 else UNDECIDED
+
+    def marked(self, test: ast.expr) -> ast.expr:
+        """Return what is left of the condition, marked if it is uncertain."""
+        return test if self.is_certain else ast.copy_location(Uncertain(value=test), test)
+
+
+def _is_compound(node: ast.expr) -> bool:
+    """Whether the code of an expression jumps."""
+    return isinstance(node, (ast.BoolOp, ast.IfExp)) or (
+        isinstance(node, ast.Compare) and len(node.ops) > 1
+    )
+
+
+def _decision(operand: ast.expr, jump: _Jump) -> Any:
+    """Return what a jump says about its operand."""
+    if not isinstance(jump.decision, bool):
+        return jump.decision
+    negated = False
+    while isinstance(operand, ast.UnaryOp) and isinstance(operand.op, ast.Not):
+        operand, negated = operand.operand, not negated
+    asked = operand.ops[0] if isinstance(operand, ast.Compare) and len(operand.ops) == 1 else None
+    if not isinstance(asked, (ast.Is, ast.IsNot, ast.In, ast.NotIn)):
+        return jump.decision
+    # the compiler may ask the opposite
+    return jump.decision ^ jump.negative ^ negated ^ isinstance(asked, (ast.IsNot, ast.NotIn))
+
+
+def _constant(node: ast.expr) -> bool | None:
+    """Return the truth of what Python's compiler knows to be a constant, None for others."""
+    if any(isinstance(part, (ast.Name, ast.Call)) for part in ast.walk(node)):
+        return None
+    code = compile(ast.unparse(node), "<constant>", "eval", dont_inherit=True)
+    # it begins, loads the constant and returns it, or is longer
+    return bool(eval(code, {})) if len(code.co_code) <= 6 else None
+
+
+class _Conditions(ast.NodeVisitor):
+    """Finds all conditions of a function."""
+
+    def __init__(self) -> None:
+        self.found: list[_Condition] = []
+
+    def add(self, node: ast.AST, operands: list[ast.expr], parts: list[ast.AST]) -> None:
+        self.found.append(_Condition(node, operands, [node, *parts]))
+
+    def tested(self, node: ast.AST, test: ast.expr) -> None:
+        """Add what a condition chooses for, and visit what it asks."""
+        operands, parts, _ = _tested(test)
+        self.add(node, operands, parts)
+        self.within(test)
+
+    def within(self, test: ast.expr) -> None:
+        """Visit what a condition asks."""
+        if isinstance(test, ast.BoolOp):
+            parts = test.values
+        elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            parts = [test.operand]
+        elif isinstance(test, ast.IfExp):
+            parts = [test.test, test.body, test.orelse]
+        elif isinstance(test, ast.Compare):
+            self.generic_visit(test)
+            return
+        else:
+            self.visit(test)
+            return
+        for part in parts:
+            self.within(part)
+
+    def visit_If(self, node: ast.If) -> None:
+        self.tested(node, node.test)
+        for statement in [*node.body, *node.orelse]:
+            self.visit(statement)
+
+    def visit_While(self, node: ast.While) -> None:
+        self.tested(node, node.test)
+        for statement in [*node.body, *node.orelse]:
+            self.visit(statement)
+
+    def visit_IfExp(self, node: ast.IfExp) -> None:
+        self.tested(node, node.test)
+        self.visit(node.body)
+        self.visit(node.orelse)
+
+    def visit_Assert(self, node: ast.Assert) -> None:
+        self.within(node.test)  # what fails has no derivative
+
+    def visit_comprehension(self, node: ast.comprehension) -> None:
+        self.visit(node.iter)
+        for test in node.ifs:
+            self.within(test)  # what is left out has no type of its own
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> None:
+        """Visit one that gives a value: that of the last operand, or of the first that decides."""
+        operands = []
+        for value in node.values[:-1]:
+            known = _constant(value)
+            if known is None:
+                operands.append(value)
+            elif known == isinstance(node.op, ast.Or):
+                break
+        self.add(node, operands, [])
+        self.generic_visit(node)
+
+
+def _tested(test: ast.expr) -> tuple[list[ast.expr], list[ast.AST], bool | None]:
+    """Return what a condition asks in turn, the nodes that do, and its value if that is constant.
+
+    What a constant leaves out has no code.
+    """
+    if (known := _constant(test)) is not None:
+        return [], [test], known
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        operands, parts, known = _tested(test.operand)
+        return operands, [test, *parts], None if known is None else not known
+    if isinstance(test, ast.BoolOp):
+        either = isinstance(test.op, ast.Or)
+        operands, parts, values = [], [test], []
+        for value in test.values:
+            more, also, known = _tested(value)
+            operands += more
+            parts += also
+            values.append(known)
+            if known is either:
+                return operands, parts, either
+        return operands, parts, None if None in values else not either
+    if isinstance(test, ast.IfExp):
+        operands, parts, known = _tested(test.test)
+        sides = [_tested(side) for side in (test.body, test.orelse)]
+        if known is not None:
+            sides = [sides[0] if known else sides[1]]
+        for more, also, _ in sides:
+            operands += more
+            parts += also
+        values = [value for _, _, value in sides]
+        return operands, [test, *parts], values[0] if len(set(values)) == 1 else None
+    jumps = len(test.ops) if isinstance(test, ast.Compare) else 1
+    return [test] * jumps, [test], None
+
+
+# -- what numba decides -------------------------------------------------------------------------
+
+
+def _numbered(source: Source, conditions: list[_Condition]) -> FunctionType:
+    """Return a copy of a function in which each condition has a line of its own."""
+    twins: dict[int, Any] = {}
+    tree = copy.deepcopy(source.tree, twins)
+    tree.decorator_list = []
+    tree.name = _COPY  # what the body calls by its own name is the function itself
+    tree.args.defaults = [ast.Constant(None) for _ in tree.args.defaults]
+    tree.args.kw_defaults = [d and ast.Constant(None) for d in tree.args.kw_defaults]
+    for number, condition in enumerate(conditions):
+        for part in condition.parts:
+            twins[id(part)].end_lineno = FIRST_LINE + number  # code depends on where lines begin
+    function = source.function
+    captured = function.__code__.co_freevars
+    around = ast.FunctionDef(
+        "around",
+        ast.arguments([], [ast.arg(found) for found in captured], None, [], [], None, []),
+        [tree],
+        [],
+    )
+    module = ast.fix_missing_locations(ast.Module([around], []))
+    code = compile(module, source.filename, "exec", dont_inherit=True)
+    for name in ("around", _COPY):
+        code = next(c for c in code.co_consts if isinstance(c, CodeType) and c.co_name == name)
+    code = _relocated(code)
+    cells = dict(zip(captured, function.__closure__ or (), strict=True))
+    twin = FunctionType(
+        code,
+        function.__globals__,
+        source.name,
+        function.__defaults__,
+        tuple(cells[found] for found in code.co_freevars),
+    )
+    twin.__kwdefaults__ = function.__kwdefaults__
+    return twin
+
+
+def _relocated(code: CodeType) -> CodeType:
+    """Return code with the numbers of conditions for lines.
+
+    Source: "Source code locations", format of the table, in CPython's notes on code objects.
+    """
+    constants = [_relocated(c) if isinstance(c, CodeType) else c for c in code.co_consts]
+    table = bytearray()
+    before = code.co_firstlineno
+    for line, number, *_ in code.co_positions():
+        line = number if number is not None and number >= FIRST_LINE else line or before
+        table.append(0x80 | _WITHOUT_COLUMNS << 3)
+        step = (before - line) << 1 | 1 if line < before else (line - before) << 1
+        while step >= 64:
+            table.append(64 | step & 63)
+            step >>= 6
+        table.append(step)
+        before = line
+    return code.replace(co_consts=tuple(constants), co_linetable=bytes(table))
+
+
+def _jumps(function: FunctionType, kinds: tuple[Any, ...]) -> dict[int, list[_Jump]]:
+    """Return the conditional jumps of each line, and what numba decides of them."""
+    flags = compiler.Flags()
+    flags.nrt = True
+    flags.error_model = "python"
+    target = cpu_target
+    target.typing_context.refresh()
+    target.target_context.refresh()
+    found: dict[int, list[_Jump]] = compiler.compile_extra(
+        target.typing_context,
+        target.target_context,
+        function,
+        kinds,
+        None,
+        flags,
+        {},
+        pipeline_class=_Untyped,
+    )
+    return found
+
+
+class _Untyped(compiler.CompilerBase):
+    """numba's pipeline up to the last pass that decides branches."""
+
+    def define_pipelines(self) -> list[PassManager]:
+        untyped = compiler.DefaultPassBuilder.define_untyped_pipeline(self.state)
+        last = max(k for k, (found, _) in enumerate(untyped.passes) if found is DeadBranchPrune)
+        manager = PassManager("tapegrad_branches")
+        for found, text in untyped.passes[: last + 1]:
+            manager.add_pass(_Decide if found is DeadBranchPrune else found, text)
+            if found is InlineClosureLikes:
+                manager.add_pass(_Find, "find jumps")
+        manager.add_pass(_Return, "return what was decided")
+        manager.finalize()
+        return [manager]
+
+
+@register_pass(mutates_CFG=False, analysis_only=False)
+class _Find(FunctionPass):
+    """Gives each conditional jump a number, as its line: passes copy what they change."""
+
+    _name = "tapegrad_find_jumps"
+
+    def __init__(self) -> None:
+        FunctionPass.__init__(self)
+
+    def run_pass(self, state: Any) -> bool:
+        found: dict[int, list[_Jump]] = {}
+        numbered: list[_Jump] = []
+        state["numbered"] = numbered
+        for _, block in sorted(state.func_ir.blocks.items()):
+            jump = block.terminator
+            if isinstance(jump, ir.Branch):
+                found.setdefault(jump.loc.line, []).append(new := _Jump(_negative(state, jump)))
+                jump.loc = jump.loc.with_lineno(len(numbered))
+                numbered.append(new)
+        state["found"] = found
+        return True
+
+
+def _negative(state: Any, jump: ir.Branch) -> bool:
+    """Whether what is asked is that something is not something else."""
+    try:
+        value = state.func_ir.get_definition(state.func_ir.get_definition(jump.cond).args[0])
+    except (KeyError, AttributeError, IndexError):
+        return False
+    if not isinstance(value, ir.Expr):
+        return False
+    return value.op in ("unary", "binop") and value.fn in (operator.not_, operator.is_not)
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class _Decide(DeadBranchPrune):
+    """numba's pass, which notes what it decides."""
+
+    _name = "tapegrad_decide_branches"
+
+    def run_pass(self, state: Any) -> bool:
+        blocks = state.func_ir.blocks
+        before = {label: block.terminator for label, block in blocks.items()}
+        changed: bool = super().run_pass(state)
+        for label, jump in before.items():
+            if isinstance(jump, ir.Branch) and label in blocks:
+                after = blocks[label].terminator
+                if isinstance(after, ir.Jump):
+                    state["numbered"][jump.loc.line].decision = after.target == jump.truebr
+        return changed
+
+
+@register_pass(mutates_CFG=False, analysis_only=True)
+class _Return(AnalysisPass):
+    """Ends the compilation, with the jumps as its result."""
+
+    _name = "tapegrad_return_jumps"
+
+    def __init__(self) -> None:
+        AnalysisPass.__init__(self)
+
+    def run_pass(self, state: Any) -> bool:
+        for block in state.func_ir.blocks.values():
+            if isinstance(block.terminator, ir.Branch):
+                state["numbered"][block.terminator.loc.line].decision = UNDECIDED
+        state["cr"] = state["found"]
+        return False
+
+
+# -- what is left -------------------------------------------------------------------------------
+
+
+class _Pruner(ast.NodeTransformer):
+    """Takes out what is decided."""
+
+    def __init__(self, conditions: dict[int, _Condition]) -> None:
+        self.conditions = conditions
+
+    def block(self, nodes: list[ast.stmt]) -> list[ast.stmt]:
+        """Return what is left of some statements."""
+        found: list[ast.stmt] = []
+        for node in nodes:
+            left = self.visit(node)
+            found += left if isinstance(left, list) else [left]
+            if always_jumps(found):
+                break
+        return found or [ast.copy_location(ast.Pass(), nodes[0])]
+
+    def body(self, node: Any, names: tuple[str, ...]) -> Any:
+        for part in names:
+            if nodes := getattr(node, part):
+                setattr(node, part, self.block(nodes))
+        return node
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        return self.body(node, ("body",))
+
+    def visit_For(self, node: ast.For) -> ast.AST:
+        node.iter = self.visit(node.iter)
+        return self.body(node, ("body", "orelse"))
+
+    def visit_If(self, node: ast.If) -> Any:
+        condition = self.conditions[id(node)]
+        test = self.test(condition, node.test)
+        if not isinstance(test, bool):
+            node.test = condition.marked(test)
+            return self.body(node, ("body", "orelse"))
+        left = node.body if test else node.orelse
+        asked = self.effects(node.test, node)
+        return asked + (self.block(left) if left else [])
+
+    def visit_While(self, node: ast.While) -> Any:
+        condition = self.conditions[id(node)]
+        test = self.test(condition, node.test)
+        if test is False:
+            left = self.block(node.orelse) if node.orelse else []
+            return self.effects(node.test, node) + left
+        node.test = ast.copy_location(ast.Constant(True), node.test) if test is True else test
+        node.test = condition.marked(node.test)
+        return self.body(node, ("body", "orelse"))
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
+        condition = self.conditions.get(id(node))
+        if condition is None:
+            return self.generic_visit(node)
+        test = self.test(condition, node.test)
+        if not isinstance(test, bool):
+            node.test = condition.marked(test)
+            node.body, node.orelse = self.visit(node.body), self.visit(node.orelse)
+            return node
+        left: ast.expr = self.visit(node.body if test else node.orelse)
+        if _has_calls(node.test):
+            both = ast.Tuple([node.test, left], ast.Load())
+            left = ast.Subscript(both, ast.Constant(1), ast.Load())
+        return ast.fix_missing_locations(ast.copy_location(left, node))
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
+        condition = self.conditions.get(id(node))
+        if condition is None:
+            return self.generic_visit(node)
+        either = isinstance(node.op, ast.Or)
+        values = []
+        for value in node.values[:-1]:
+            decision = condition.on(value)
+            if (known := _constant(value)) is not None:
+                decision = known
+            if decision is (not either) and not _has_calls(value):
+                continue
+            values.append(self.visit(value))
+            if decision is either:
+                break
+        else:
+            values.append(self.visit(node.values[-1]))
+        node.values = values
+        return condition.marked(node) if len(values) > 1 else values[0]
+
+    def effects(self, test: ast.expr, node: ast.stmt) -> list[ast.stmt]:
+        """Return what evaluates a condition that may do more than compute a value."""
+        if not _has_calls(test):
+            return []
+        return [ast.copy_location(ast.Expr(test), node)]
+
+    def test(self, condition: _Condition, test: ast.expr) -> ast.expr | bool:
+        """Return what is left of a condition, or its value."""
+        if (known := _constant(test)) is not None:
+            return known
+        found: ast.expr | bool
+        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            found = self.test(condition, test.operand)
+            if isinstance(found, bool):
+                return not found
+            return ast.copy_location(ast.UnaryOp(ast.Not(), found), test)
+        if isinstance(test, ast.BoolOp):
+            either = isinstance(test.op, ast.Or)
+            values: list[ast.expr] = []
+            for value in test.values:
+                found = self.test(condition, value)
+                if found is either:
+                    return either
+                if not isinstance(found, bool):
+                    values.append(found)
+                elif _has_calls(value):
+                    values.append(value)
+            if not values:
+                return not either
+            left = ast.BoolOp(test.op, values) if len(values) > 1 else values[0]
+            return ast.copy_location(left, test)
+        if isinstance(test, ast.IfExp):
+            found = self.test(condition, test.test)
+            if isinstance(found, bool) and not _has_calls(test.test):
+                return self.test(condition, test.body if found else test.orelse)
+            sides = [self.test(condition, side) for side in (test.body, test.orelse)]
+            if isinstance(sides[0], bool) and sides[0] is sides[1]:
+                return sides[0]
+            parts = [ast.Constant(p) if isinstance(p, bool) else p for p in (found, *sides)]
+            return ast.fix_missing_locations(ast.copy_location(ast.IfExp(*parts), test))
+        decision = condition.on(test)
+        if isinstance(decision, bool):
+            return decision
+        return self.visit(test)
+
+
+def _has_calls(node: ast.expr) -> bool:
+    return any(isinstance(part, (ast.Call, ast.NamedExpr)) for part in ast.walk(node))
