@@ -42,6 +42,8 @@ class Scope:
         Its values are still there, as variables, when the reverse pass comes to it.
     stored
         Names that the forward pass puts onto the tape at the end of the block.
+    is_read
+        Whether the reverse pass reads values that are still there.
     parts
         The parts that are there of complex numbers and tuples, which are put there so.
     """
@@ -54,6 +56,7 @@ class Scope:
     root: int  # position, in the function's body, of the statement it is part of
     own: set[str] = field(default_factory=set)
     stored: list[str] = field(default_factory=list)
+    is_read: bool = False
     parts: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 

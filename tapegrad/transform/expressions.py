@@ -23,6 +23,7 @@ from tapegrad.transform.ir import (
     Phi,
     constant,
     name,
+    names_in,
     unused,
 )
 from tapegrad.transform.pruning import Uncertain
@@ -100,6 +101,8 @@ class Expressions:
         self.statics: dict[str, Any] = {}
         self.assigned: dict[str, list[ast.expr]] = {}  # the values of each variable
         self.iterated: dict[str, ast.expr] = {}  # what loops go over by positions, by its name
+        self.constants: set[str] = set()  # names of what is computed from constants alone
+        self.left: dict[str, set[str]] = {}  # what nobody reads after a return, by its flag
         self.block: Block = []
         self.line = tree.lineno
 
@@ -130,6 +133,9 @@ class Expressions:
     def let(self, expr: ast.expr, stem: str) -> ast.Name:
         self.check_use(expr)
         target = self.fresh(stem)
+        if isinstance(expr, (ast.Compare, ast.UnaryOp, ast.BinOp, ast.Constant)):
+            if self.constants.issuperset(names_in(expr)):
+                self.constants.add(target)
         self.block.append(Let(target, expr, self.line))
         return name(target)
 
@@ -209,8 +215,13 @@ class Expressions:
         return self.expression(node.value if isinstance(node, Uncertain) else node, env, "cond")
 
     def undecided(self, cond: ast.expr) -> ast.expr:
-        """Return a condition for which Python's compiler leaves out no branch: numba does not."""
-        if isinstance(cond, ast.Constant):
+        """Return a condition for which no branch of generated code is left out as never reached.
+
+        What numba leaves out of the function is not here any more.
+        """
+        if isinstance(cond, ast.Constant) or (
+            isinstance(cond, ast.Name) and cond.id in self.constants
+        ):
             return self.let(ast.Call(self.builtin("bool"), [cond], []), "cond")
         return cond
 
@@ -245,9 +256,15 @@ class Expressions:
                 env.pop(identifier, None)
             else:
                 target = self.fresh(identifier.split()[0])
-                statement.phis.append(Phi(target, one, two))
+                leaves = [self.leaves(identifier, side) for side in (env_then, env_else)]
+                unread = ("then", "orelse")[leaves[1]] if leaves[0] != leaves[1] else ""
+                statement.phis.append(Phi(target, one, two, unread))
                 env[identifier] = name(target)
         self.block.append(statement)
+
+    def leaves(self, identifier: str, env: Env) -> bool:
+        """Whether the function has returned, so that nobody reads a variable."""
+        return any(is_true(env.get(flag)) and identifier in self.left[flag] for flag in self.left)
 
     def behind(self, env: Env, names: set[str]) -> set[str]:
         """Return the variables that stand behind some names, which hold no value of their own."""
@@ -474,6 +491,11 @@ def _is_literal(node: ast.expr) -> bool:
     if isinstance(node, ast.UnaryOp):
         return _is_literal(node.operand)
     return isinstance(node, ast.Constant)
+
+
+def is_true(atom: ast.expr | None) -> bool:
+    """Whether an atom is the constant that a flag is set to."""
+    return isinstance(atom, ast.Constant) and atom.value is True
 
 
 def same(one: ast.expr | None, two: ast.expr | None) -> bool:

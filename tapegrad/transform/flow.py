@@ -38,7 +38,10 @@ class Flow(Lists):
     def structured(self, body: list[ast.stmt]) -> tuple[list[ast.stmt], str | None]:
         """Return the body of a function without jumps, and the name of its result."""
         self.local |= set(assigned(body))
-        statements, result = Structurer(self.fresh, self.has_effects).function(body)
+        structurer = Structurer(self.fresh, self.has_effects)
+        statements, result = structurer.function(body)
+        if structurer.returned is not None:
+            self.left[structurer.returned] = set(assigned(body))
         for statement in statements:
             self.local |= set(assigned([statement]))
         return statements, result
@@ -182,6 +185,7 @@ class Flow(Lists):
                 for other in exits[1:]:
                     either = ast.BinOp(exit_atom, ast.BitOr(), other)
                     exit_atom = self.let(either, "leave")
+                exit_atom = self.undecided(exit_atom)
 
             body_block += self.inside(leaving)
         self.check_lists(env, inner, lists, phis, body_block, line)
@@ -215,6 +219,7 @@ class Flow(Lists):
                 self.fresh("trips"),
                 line,
                 not isinstance(test, Uncertain),
+                isinstance(test, Uncertain) and test.entered,
             )
         )
 

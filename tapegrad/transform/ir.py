@@ -59,18 +59,23 @@ class Effect:
 
 @dataclass
 class Phi:
-    """A name that is one of two values, by the branch taken; None: undefined there."""
+    """A name that is one of two values, by the branch taken; None: undefined there.
+
+    After a return the value of that side (the field's name) is `unread`, and says nothing about the
+    type of the name.
+    """
 
     target: str
     then: Atom | None
     orelse: Atom | None
+    unread: str = ""
 
 
 @dataclass
 class If:
     """A choice between two blocks.
 
-    Where it is not certain that both count for numba, a name has the same type in both.
+    Where it is not certain which of them count for numba, a name has one type in both.
     """
 
     cond: Atom
@@ -84,7 +89,9 @@ class If:
         """Return the names that a side (the field of its block) gives values, with these."""
         if always_raises(getattr(self, side)):
             return []
-        return [(phi.target, getattr(phi, side)) for phi in self.phis]
+        return [
+            (phi.target, None if phi.unread == side else getattr(phi, side)) for phi in self.phis
+        ]
 
 
 @dataclass
@@ -102,7 +109,8 @@ class Loop:
     """A loop: ``for index in range(*bounds)``, or, without bounds, while `cond` after `test`.
 
     After the body it is left if `exit` holds. `trips` names the number of iterations. Where it is
-    not certain for numba that there may be none, a name has one type before it and after it.
+    not certain which paths count for numba, a name has one type on all; in a loop that is `entered`
+    the paths around it do not count.
     """
 
     index: str | None
@@ -115,6 +123,7 @@ class Loop:
     trips: str
     line: int = 0
     certain: bool = True
+    entered: bool = False
 
     @property
     def counted(self) -> bool:

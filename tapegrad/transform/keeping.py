@@ -24,6 +24,7 @@ class Keeping(Cotangents):
         outer = {n: None for n in needs if n not in scope.own}
         own = [n for n in needs if n in scope.own]
         if scope.local:
+            scope.is_read = bool(own)
             for identifier in own:
                 self.want(identifier)
             return outer

@@ -10,12 +10,14 @@ from tapegrad.transform.analysis import Scope
 from tapegrad.transform.fusing import is_fusible
 from tapegrad.transform.ir import (
     Block,
+    If,
     Let,
     Loop,
     Store,
     defined,
     name,
     reads,
+    walk,
 )
 from tapegrad.transform.kinds import holds_complex, is_array, is_real
 from tapegrad.transform.printer import Writer, show
@@ -30,6 +32,11 @@ class Loops(Shadows):
         late = {n for statement in (loop, *tail) for n in defined(statement)}
         late |= {n + self.suffix for n in late}
         if any(n in late for n in (*self.needs, *self.shadows)) or self.keeps_inside(tail):
+            return None
+        branches = [statement for statement in walk(tail) if isinstance(statement, If)]
+        if any(
+            self.scopes.blocks[id(block)].is_read for s in branches for block in (s.then, s.orelse)
+        ):
             return None
         if not is_fusible(loop, self.types, self.arrays, self.scopes, self.activity):
             return None

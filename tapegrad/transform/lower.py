@@ -34,7 +34,6 @@ from tapegrad.transform.ir import (
     Phi,
     Store,
     Structure,
-    always_raises,
     class_text,
     constant,
     leaves_of,
@@ -44,13 +43,12 @@ from tapegrad.transform.ir import (
     walk,
 )
 from tapegrad.transform.kinds import holds_real, is_array, is_complex, is_real
-from tapegrad.transform.merging import check_merge
+from tapegrad.transform.merging import ZEROS, check_merge, check_same, converted_at_end
 from tapegrad.transform.narrow import refuse_narrow
 from tapegrad.transform.same_values import INPLACE_CALLS, SameValues
 from tapegrad.transform.stand_ins import has_stand_in
 
 WHOLE = ast.Slice(None, None, None)
-ZEROS = {types.float64: 0.0, types.complex128: 0j, types.boolean: False, types.int64: 0}
 
 
 class Lowering:
@@ -145,6 +143,10 @@ class Lowering:
         found = self.types.get(value.id)
         return type_of_constant(self, value.id) if found is None else found
 
+    def types_of(self, *values: Any) -> set[Any]:
+        """Return the types of values; None is none."""
+        return {self.type_of(value) for value in values if value is not None}
+
     def fresh(self, stem: str) -> str:
         found = unused(stem, self.taken)
         self.taken.add(found)
@@ -230,8 +232,10 @@ class Lowering:
         statement.phis = [phi for phi in statement.phis if phi.target in self.types]
         for phi in statement.phis:
             kind = self.types[phi.target]
-            one, two = self.typed(phi.then), self.typed(phi.orelse)
-            check_merge(self, kind, statement.certain, one, two)
+            one, two = (self.merged(phi, side, kind) for side in ("then", "orelse"))
+            check_merge(self, kind, one, two)
+            if not statement.certain:
+                check_same(self, self.types_of(one, two))
             target: Any = name(phi.target)
             if isinstance(one, Structure) or isinstance(two, Structure):
                 target = self.parts[phi.target] = self.named(kind, phi.target)
@@ -239,10 +243,17 @@ class Lowering:
             twos = [None] * len(leaves_of(target)) if two is None else leaves_of(two)
             for leaf, first, second in zip(leaves_of(target), ones, twos, strict=True):
                 leaf_kind = self.types[leaf.id]
-                first = self.converted_at_end(then, self.definite(first, leaf_kind), leaf_kind)
-                second = self.converted_at_end(orelse, self.definite(second, leaf_kind), leaf_kind)
+                first = converted_at_end(self, then, self.definite(first, leaf_kind), leaf_kind)
+                second = converted_at_end(self, orelse, self.definite(second, leaf_kind), leaf_kind)
                 phis.append(Phi(leaf.id, first, second))
         self.block.append(If(cond, then, orelse, phis, statement.line))
+
+    def merged(self, phi: Phi, side: str, kind: Any) -> Any:
+        """Return a value of a name, None if it has none, or one of another type that is unread."""
+        found = self.typed(getattr(phi, side))
+        if found is not None and phi.unread == side and self.type_of(found) != kind:
+            return None
+        return found
 
     def typed(self, atom: Atom | None) -> Any:
         """Return what an atom is now, None if it never has a value."""
@@ -281,22 +292,6 @@ class Lowering:
         self.block.append(let := self.conversion(value, kind, self.fresh("t")))
         return name(let.target)
 
-    def converted_at_end(self, block: Block, value: Atom, kind: Any) -> Atom:
-        """Return the value that a block gives a name of another type, after its conversion.
-
-        If numba left out the other blocks, as never reached, it would take the type of this value.
-        """
-        own = self.type_of(value)
-        is_number = isinstance(value, ast.Constant) and isinstance(own, types.Number)
-        if own == kind or not isinstance(kind, types.Number) or always_raises(block):
-            return value
-        if is_number and kind in ZEROS:
-            return constant(type(ZEROS[kind])(value.value))
-        if is_number or isinstance(own, (types.Integer, types.Boolean)):
-            block.append(let := self.conversion(value, kind, self.fresh("t")))
-            return name(let.target)
-        return value
-
     def signed(self, bound: Atom) -> Atom:
         """Return a bound of a range as an int64, which can be subtracted from others."""
         return bound if self.type_of(bound) == types.int64 else self.converted(bound, types.int64)
@@ -327,15 +322,18 @@ class Lowering:
         carried = []
         for entry, phi, init, out in entries:
             following = self.typed(entry.next)
-            check_merge(self, self.types[entry.phi], loop.certain, init, following)
+            check_merge(self, self.types[entry.phi], init, following)
+            if not loop.certain:
+                before = {self.types[entry.phi]} if loop.entered else self.types_of(init)
+                check_same(self, before | self.types_of(following))
             count = len(leaves_of(phi))
             inits = [None] * count if init is None else leaves_of(init)
             nexts = [None] * count if following is None else leaves_of(following)
             for p, i, n, o in zip(leaves_of(phi), inits, nexts, leaves_of(out), strict=True):
                 kind = self.types[p.id]
                 self.types[o.id] = kind
-                i = self.converted_at_end(self.block, self.definite(i, kind), kind)
-                n = self.converted_at_end(body, self.definite(n, kind), kind)
+                i = converted_at_end(self, self.block, self.definite(i, kind), kind)
+                n = converted_at_end(self, body, self.definite(n, kind), kind)
                 carried.append(Carried(p.id, i, n, o.id))
         self.types[loop.trips] = types.int64
         exit_atom = self.resolve(loop.exit)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 from typing import Any
 
+from numba import types
+
+from tapegrad.transform.ir import Atom, Block, always_raises, constant, name
 from tapegrad.transform.kinds import holds_real, is_array
 
+ZEROS = {types.float64: 0.0, types.complex128: 0j, types.boolean: False, types.int64: 0}
 
-def check_merge(lowering: Any, kind: Any, certain: bool, *values: Any) -> None:
+
+def check_merge(lowering: Any, kind: Any, *values: Any) -> None:
     """Refuse a name that has a value with derivative on one way, and is of a type without.
-
-    Where it is not certain which ways count for numba, its type must be the same on all.
 
     Parameters
     ----------
@@ -18,20 +22,38 @@ def check_merge(lowering: Any, kind: Any, certain: bool, *values: Any) -> None:
         Knows the types of values.
     kind
         The type of the name.
-    certain
-        Whether it is certain that all ways count.
     *values
         The values of the name, None where it has none.
     """
-    found = {lowering.type_of(value) for value in values if value is not None}
-    shown = ", ".join(sorted(map(str, found)))
-    if not certain and len({(t.dtype, t.ndim) if is_array(t) else t for t in found}) > 1:
-        raise lowering.refuse(
-            "cannot differentiate a variable whose type depends on a condition that numba decides "
-            f"in advance in some places only ({shown}); give it one type"
-        )
-    if not holds_real(kind) and any(map(holds_real, found)):
+    if not holds_real(kind) and any(map(holds_real, lowering.types_of(*values))):
         raise lowering.refuse(
             f"cannot differentiate a variable of type {kind}, which has other types on some ways; "
             "give it one type"
         )
+
+
+def check_same(lowering: Any, found: set[Any]) -> None:
+    """Refuse a name of several types, of which it is not certain which count for numba."""
+    if len({(t.dtype, t.ndim) if is_array(t) else t for t in found}) > 1:
+        shown = ", ".join(sorted(map(str, found)))
+        raise lowering.refuse(
+            "cannot differentiate a variable whose type depends on a condition that numba decides "
+            f"in advance in some places only ({shown}); give it one type"
+        )
+
+
+def converted_at_end(lowering: Any, block: Block, value: Atom, kind: Any) -> Atom:
+    """Return the value that a block gives a name of another type, after its conversion.
+
+    If numba left out the other blocks, as never reached, it would take the type of this value.
+    """
+    own = lowering.type_of(value)
+    is_number = isinstance(value, ast.Constant) and isinstance(own, types.Number)
+    if own == kind or not isinstance(kind, types.Number) or always_raises(block):
+        return value
+    if isinstance(value, ast.Constant) and is_number and kind in ZEROS:
+        return constant(type(ZEROS[kind])(value.value))
+    if is_number or isinstance(own, (types.Integer, types.Boolean)):
+        block.append(let := lowering.conversion(value, kind, lowering.fresh("t")))
+        return name(let.target)
+    return value

@@ -186,7 +186,7 @@ class _Split:
                 continue
             one, one_flag = self.pair(phi.then)
             two, two_flag = self.pair(phi.orelse)
-            phis.append(Phi(phi.target, one, two))
+            phis.append(Phi(phi.target, one, two, phi.unread))
             phis.append(Phi(self.new_flag(phi.target), one_flag, two_flag))
         statement.phis = phis
         found.append(statement)

@@ -5,8 +5,8 @@ another text, in which other conditions would be decided, and variables that bra
 have other types. So numba's own passes say what they decide in the function as the user wrote it,
 and the tree of the function becomes that of what is left.
 
-A copy of the function is compiled in which each condition has a line of its own (and the same
-code). The jumps of a condition then have that line, in the order of its operands.
+A copy of the function is compiled in which each conditional jump has a line of its own, which numba
+copies with it. The jumps of a condition come in the order of its operands.
 """
 
 from __future__ import annotations
@@ -15,14 +15,20 @@ import ast
 import copy
 import operator
 from dataclasses import dataclass, field
+from dis import opname
 from types import CodeType, FunctionType
 from typing import Any
 
 from numba.core import compiler, ir
-from numba.core.compiler_machinery import AnalysisPass, FunctionPass, PassManager, register_pass
+from numba.core.compiler_machinery import (
+    AnalysisPass,
+    CompilerPass,
+    PassManager,
+    register_pass,
+)
 from numba.core.errors import NumbaError, UnsupportedBytecodeError
 from numba.core.registry import cpu_target
-from numba.core.untyped_passes import DeadBranchPrune, InlineClosureLikes
+from numba.core.untyped_passes import DeadBranchPrune, LiteralPropagationSubPipelinePass
 
 from tapegrad.transform.jumps import always_jumps
 from tapegrad.transform.source import Source
@@ -30,17 +36,19 @@ from tapegrad.transform.source import Source
 FIRST_LINE = 1_000_000  # of those that conditions are given
 _COPY = "<copy>"  # a name that no body can mean
 _WITHOUT_COLUMNS = 13  # a kind of entry in tables of lines
-UNDECIDED, UNREACHABLE = "undecided", "unreachable"
+UNDECIDED = "undecided"
 
 
 class Uncertain(ast.expr):
     """A condition that numba decides in some places or turns only.
 
     Variables that its branches assign must have one type: it is not known which of two they have.
+    Of a loop it may be known that it is `entered`.
     """
 
     _fields = ("value",)
     value: ast.expr
+    entered: bool
 
 
 def prune(source: Source, kinds: tuple[Any, ...]) -> None:
@@ -59,12 +67,14 @@ def prune(source: Source, kinds: tuple[Any, ...]) -> None:
     if not conditions.found:
         return
     try:
-        jumps = _jumps(_numbered(source, conditions.found), kinds)
+        twin, owners = _numbered(source, conditions.found)
+        jumps = _jumps(twin, kinds)
     except (NumbaError, UnsupportedBytecodeError, NotImplementedError):
         return  # what numba does not take is refused later, by its line
     decided: dict[int, Any] = {}
     for number, condition in enumerate(conditions.found):
-        condition.decide(jumps.get(FIRST_LINE + number, []))
+        lines = [FIRST_LINE + k for k, owner in enumerate(owners) if owner == number]
+        condition.decide([jumps.get(line, _Jump(False)) for line in lines])
         decided[id(condition.node)] = condition
     pruner = _Pruner(decided)
     source.tree.body = pruner.block(source.tree.body)
@@ -78,7 +88,7 @@ class _Jump:
     """A conditional jump in numba's form of a function."""
 
     negative: bool  # whether it asks if something is not something else
-    decision: Any = UNREACHABLE
+    decisions: set[Any] = field(default_factory=set)  # True, False, UNDECIDED
 
 
 @dataclass
@@ -97,6 +107,8 @@ class _Condition:
         What numba decides on the operands, if it can be reached at all.
     is_certain
         Whether that holds wherever, and whenever, the condition is evaluated.
+    is_entered
+        Whether numba decides that a loop is entered, and does not decide when it is left.
     """
 
     node: ast.AST
@@ -104,12 +116,13 @@ class _Condition:
     parts: list[ast.AST]
     decisions: list[Any] = field(default_factory=list)
     is_certain: bool = True
+    is_entered: bool = False
 
     def decide(self, jumps: list[_Jump]) -> None:
         """Find the decision on each operand.
 
-        There are several jumps for one where an inner function is called several times, and where a
-        loop is tested before it begins and after each iteration.
+        There are several for one where an inner function is called several times, and where a loop
+        is tested before it begins and after each iteration.
         """
         count = len(self.operands)
         if count == 0:
@@ -117,19 +130,26 @@ class _Condition:
         if not jumps or len(jumps) % count:
             self.is_certain = False
             return
-        turns = [
-            [_decision(*pair) for pair in zip(self.operands, jumps[k : k + count], strict=True)]
-            for k in range(0, len(jumps), count)
-        ]
-        for found in zip(*turns, strict=True):
-            different = set(found) - {UNREACHABLE}
-            self.is_certain &= len(different) < 2
-            self.decisions.append(different.pop() if len(different) == 1 else UNDECIDED)
+        for k, operand in enumerate(self.operands):
+            found = {d for jump in jumps[k::count] for d in _decisions(operand, jump)}
+            self.is_certain &= len(found) < 2
+            self.decisions.append(found.pop() if len(found) == 1 else UNDECIDED)
+        if isinstance(self.node, ast.While) and not self.is_certain and len(jumps) == 2 * count:
+            first, again = (self.truth(self.node.test, jumps[k : k + count]) for k in (0, count))
+            self.is_certain = first is again is None  # what differs are parts of the condition
+            self.is_entered = first is True and again is None
         if isinstance(self.node, ast.BoolOp):
             for k, operand in enumerate(self.operands):
                 # the jump may be that of the last part alone, as others go further
                 if isinstance(self.decisions[k], bool) and _is_compound(operand):
                     self.decisions[k], self.is_certain = UNDECIDED, False
+
+    def truth(self, test: ast.expr, jumps: list[_Jump]) -> bool | None:
+        """Return the value of a condition by what numba decides of some jumps, None if open."""
+        decided = _Condition(self.node, self.operands, [])
+        decided.decide(jumps)
+        found = _Pruner({}).test(decided, test)
+        return found if isinstance(found, bool) else None
 
     def on(self, operand: ast.expr) -> Any:
         """Return the decision on an operand: True, False or UNDECIDED."""
@@ -140,7 +160,9 @@ class _Condition:
 
     def marked(self, test: ast.expr) -> ast.expr:
         """Return what is left of the condition, marked if it is uncertain."""
-        return test if self.is_certain else ast.copy_location(Uncertain(value=test), test)
+        if self.is_certain:
+            return test
+        return ast.copy_location(Uncertain(value=test, entered=self.is_entered), test)
 
 
 def _is_compound(node: ast.expr) -> bool:
@@ -150,18 +172,18 @@ def _is_compound(node: ast.expr) -> bool:
     )
 
 
-def _decision(operand: ast.expr, jump: _Jump) -> Any:
+def _decisions(operand: ast.expr, jump: _Jump) -> set[Any]:
     """Return what a jump says about its operand."""
-    if not isinstance(jump.decision, bool):
-        return jump.decision
     negated = False
     while isinstance(operand, ast.UnaryOp) and isinstance(operand.op, ast.Not):
         operand, negated = operand.operand, not negated
     asked = operand.ops[0] if isinstance(operand, ast.Compare) and len(operand.ops) == 1 else None
     if not isinstance(asked, (ast.Is, ast.IsNot, ast.In, ast.NotIn)):
-        return jump.decision
+        return jump.decisions
     # the compiler may ask the opposite
-    return jump.decision ^ jump.negative ^ negated ^ isinstance(asked, (ast.IsNot, ast.NotIn))
+    if not jump.negative ^ negated ^ isinstance(asked, (ast.IsNot, ast.NotIn)):
+        return jump.decisions
+    return {d if d == UNDECIDED else not d for d in jump.decisions}
 
 
 def _constant(node: ast.expr) -> bool | None:
@@ -279,8 +301,11 @@ def _tested(test: ast.expr) -> tuple[list[ast.expr], list[ast.AST], bool | None]
 # -- what numba decides -------------------------------------------------------------------------
 
 
-def _numbered(source: Source, conditions: list[_Condition]) -> FunctionType:
-    """Return a copy of a function in which each condition has a line of its own."""
+def _numbered(source: Source, conditions: list[_Condition]) -> tuple[FunctionType, list[int]]:
+    """Return a copy of a function in which each conditional jump has a line of its own.
+
+    Also returned are the numbers of the conditions to which these lines belong.
+    """
     twins: dict[int, Any] = {}
     tree = copy.deepcopy(source.tree, twins)
     tree.decorator_list = []
@@ -289,7 +314,8 @@ def _numbered(source: Source, conditions: list[_Condition]) -> FunctionType:
     tree.args.kw_defaults = [d and ast.Constant(None) for d in tree.args.kw_defaults]
     for number, condition in enumerate(conditions):
         for part in condition.parts:
-            twins[id(part)].end_lineno = FIRST_LINE + number  # code depends on where lines begin
+            # where it ends: on where it begins depends which jumps there are
+            twins[id(part)].end_lineno = FIRST_LINE + number
     function = source.function
     captured = function.__code__.co_freevars
     around = ast.FunctionDef(
@@ -302,7 +328,8 @@ def _numbered(source: Source, conditions: list[_Condition]) -> FunctionType:
     code = compile(module, source.filename, "exec", dont_inherit=True)
     for name in ("around", _COPY):
         code = next(c for c in code.co_consts if isinstance(c, CodeType) and c.co_name == name)
-    code = _relocated(code)
+    owners: list[int] = []
+    code = _relocated(code, owners)
     cells = dict(zip(captured, function.__closure__ or (), strict=True))
     twin = FunctionType(
         code,
@@ -312,19 +339,22 @@ def _numbered(source: Source, conditions: list[_Condition]) -> FunctionType:
         tuple(cells[found] for found in code.co_freevars),
     )
     twin.__kwdefaults__ = function.__kwdefaults__
-    return twin
+    return twin, owners
 
 
-def _relocated(code: CodeType) -> CodeType:
-    """Return code with the numbers of conditions for lines.
+def _relocated(code: CodeType, owners: list[int]) -> CodeType:
+    """Return code in which the jumps of conditions have lines of their own.
 
     Source: "Source code locations", format of the table, in CPython's notes on code objects.
     """
-    constants = [_relocated(c) if isinstance(c, CodeType) else c for c in code.co_consts]
+    constants = [_relocated(c, owners) if isinstance(c, CodeType) else c for c in code.co_consts]
     table = bytearray()
     before = code.co_firstlineno
-    for line, number, *_ in code.co_positions():
-        line = number if number is not None and number >= FIRST_LINE else line or before
+    for unit, (start, end, *_) in enumerate(code.co_positions()):
+        line = start or before
+        if end is not None and end >= FIRST_LINE and "_IF_" in opname[code.co_code[2 * unit]]:
+            line = FIRST_LINE + len(owners)
+            owners.append(end - FIRST_LINE)
         table.append(0x80 | _WITHOUT_COLUMNS << 3)
         step = (before - line) << 1 | 1 if line < before else (line - before) << 1
         while step >= 64:
@@ -335,15 +365,15 @@ def _relocated(code: CodeType) -> CodeType:
     return code.replace(co_consts=tuple(constants), co_linetable=bytes(table))
 
 
-def _jumps(function: FunctionType, kinds: tuple[Any, ...]) -> dict[int, list[_Jump]]:
-    """Return the conditional jumps of each line, and what numba decides of them."""
+def _jumps(function: FunctionType, kinds: tuple[Any, ...]) -> dict[int, _Jump]:
+    """Return the conditional jumps by their lines, and what numba decides of them."""
     flags = compiler.Flags()
     flags.nrt = True
     flags.error_model = "python"
     target = cpu_target
     target.typing_context.refresh()
     target.target_context.refresh()
-    found: dict[int, list[_Jump]] = compiler.compile_extra(
+    found: dict[int, _Jump] = compiler.compile_extra(
         target.typing_context,
         target.target_context,
         function,
@@ -357,45 +387,20 @@ def _jumps(function: FunctionType, kinds: tuple[Any, ...]) -> dict[int, list[_Ju
 
 
 class _Untyped(compiler.CompilerBase):
-    """numba's pipeline up to the last pass that decides branches."""
+    """numba's pipeline before it finds types, with notes of what it decides."""
 
     def define_pipelines(self) -> list[PassManager]:
         untyped = compiler.DefaultPassBuilder.define_untyped_pipeline(self.state)
-        last = max(k for k, (found, _) in enumerate(untyped.passes) if found is DeadBranchPrune)
+        noting = {DeadBranchPrune: _Decide, LiteralPropagationSubPipelinePass: _DecideByTypes}
         manager = PassManager("tapegrad_branches")
-        for found, text in untyped.passes[: last + 1]:
-            manager.add_pass(_Decide if found is DeadBranchPrune else found, text)
-            if found is InlineClosureLikes:
-                manager.add_pass(_Find, "find jumps")
+        for found, text in untyped.passes:
+            manager.add_pass(noting.get(found, found), text)
         manager.add_pass(_Return, "return what was decided")
         manager.finalize()
         return [manager]
 
 
-@register_pass(mutates_CFG=False, analysis_only=False)
-class _Find(FunctionPass):
-    """Gives each conditional jump a number, as its line: passes copy what they change."""
-
-    _name = "tapegrad_find_jumps"
-
-    def __init__(self) -> None:
-        FunctionPass.__init__(self)
-
-    def run_pass(self, state: Any) -> bool:
-        found: dict[int, list[_Jump]] = {}
-        numbered: list[_Jump] = []
-        state["numbered"] = numbered
-        for _, block in sorted(state.func_ir.blocks.items()):
-            jump = block.terminator
-            if isinstance(jump, ir.Branch):
-                found.setdefault(jump.loc.line, []).append(new := _Jump(_negative(state, jump)))
-                jump.loc = jump.loc.with_lineno(len(numbered))
-                numbered.append(new)
-        state["found"] = found
-        return True
-
-
-def _negative(state: Any, jump: ir.Branch) -> bool:
+def _is_negative(state: Any, jump: ir.Branch) -> bool:
     """Whether what is asked is that something is not something else."""
     try:
         value = state.func_ir.get_definition(state.func_ir.get_definition(jump.cond).args[0])
@@ -406,22 +411,37 @@ def _negative(state: Any, jump: ir.Branch) -> bool:
     return value.op in ("unary", "binop") and value.fn in (operator.not_, operator.is_not)
 
 
-@register_pass(mutates_CFG=True, analysis_only=False)
-class _Decide(DeadBranchPrune):
-    """numba's pass, which notes what it decides."""
-
-    _name = "tapegrad_decide_branches"
+class _Noting(CompilerPass):
+    """A pass of numba that decides branches, and notes of each what it decides."""
 
     def run_pass(self, state: Any) -> bool:
-        blocks = state.func_ir.blocks
-        before = {label: block.terminator for label, block in blocks.items()}
+        found = state.setdefault("jumps", {})
+        before = {label: block.terminator for label, block in state.func_ir.blocks.items()}
+        for jump in before.values():
+            if isinstance(jump, ir.Branch) and jump.loc.line not in found:
+                found[jump.loc.line] = _Jump(_is_negative(state, jump))
         changed: bool = super().run_pass(state)
+        blocks = state.func_ir.blocks
         for label, jump in before.items():
             if isinstance(jump, ir.Branch) and label in blocks:
                 after = blocks[label].terminator
                 if isinstance(after, ir.Jump):
-                    state["numbered"][jump.loc.line].decision = after.target == jump.truebr
+                    found[jump.loc.line].decisions.add(after.target == jump.truebr)
         return changed
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class _Decide(_Noting, DeadBranchPrune):
+    """Decides conditions of constants."""
+
+    _name = "tapegrad_decide_branches"
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class _DecideByTypes(_Noting, LiteralPropagationSubPipelinePass):
+    """Decides what `isinstance` and `hasattr` say of arguments."""
+
+    _name = "tapegrad_decide_branches_by_types"
 
 
 @register_pass(mutates_CFG=False, analysis_only=True)
@@ -436,8 +456,8 @@ class _Return(AnalysisPass):
     def run_pass(self, state: Any) -> bool:
         for block in state.func_ir.blocks.values():
             if isinstance(block.terminator, ir.Branch):
-                state["numbered"][block.terminator.loc.line].decision = UNDECIDED
-        state["cr"] = state["found"]
+                state["jumps"][block.terminator.loc.line].decisions.add(UNDECIDED)
+        state["cr"] = state["jumps"]
         return False
 
 
