@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.transform.conditions import Uncertain
 from tapegrad.transform.constants import is_plain_tuple, plain
 from tapegrad.transform.inner_functions import Inlined
 from tapegrad.transform.ir import (
@@ -26,7 +27,6 @@ from tapegrad.transform.ir import (
     names_in,
     unused,
 )
-from tapegrad.transform.pruning import Uncertain
 from tapegrad.transform.source import MISSING, Source
 
 # the value of every variable; those whose names hold a space are not the user's

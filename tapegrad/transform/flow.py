@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.transform.conditions import Uncertain
 from tapegrad.transform.expressions import Env, same
 from tapegrad.transform.inner_functions import Inlined, rename
 from tapegrad.transform.ir import Block, Carried, Loop, constant, name, reads, walk
@@ -15,7 +16,6 @@ from tapegrad.transform.items import Items, array_of, length_of
 from tapegrad.transform.jumps import Structurer
 from tapegrad.transform.lists import Lists
 from tapegrad.transform.liveness import assigned, live, used
-from tapegrad.transform.pruning import Uncertain
 
 NO_SEQUENCE = (
     "cannot differentiate a loop over a dict, a set or an iterator; loop over an array or a tuple "

@@ -10,8 +10,19 @@ import types
 import numpy as np
 import pytest
 from check import check, module
+from numba import typeof
+from numba.core.types import unliteral
+from random_programs.conditions import Conditions
+from random_programs.interpret import result_type
 
 import tapegrad as tg
+from tapegrad.transform import conditions
+from tapegrad.transform.branch_decisions import numbered
+from tapegrad.transform.errors import TransformError
+from tapegrad.transform.inference import infer
+from tapegrad.transform.normalize import normalize
+from tapegrad.transform.pruning import prune
+from tapegrad.transform.source import Source
 
 ONE, PAIR = 1, (1, 2)
 POINT = collections.namedtuple("Point", "a b")(1, 2)
@@ -77,20 +88,95 @@ def test_types_that_follow(name, form):
     check(f, q, 1, argnums=(0,), compiled=True, jvp=False)
 
 
-def test_a_line_with_branches_of_both_kinds():
-    text = """
-import numpy as np, tapegrad as tg
+PROGRAMS = {
+    "and with a constant": "if k > 0 and D: r = q[0]",
+    "or with a constant": "if k > 9 or G: r = 0\nelse: r = q[0]",
+    "both kinds in a line": "if k > 0: r = 0 if (v and 1) else q[0]",
+    "not, in a line with both kinds": "if k > 0: r = 0 if not (v > 2) else q[0]",
+    "one of two expressions": "r = q[0] if k > 0 and D else 0",
+    "not and": "r = 0 if not (k > 0 and D) else q[0]",
+    "a choice in a condition": "r = q[0] if (D if k > 0 else D) else 0",
+    "a choice of constants": "if True if k > 0 else True: r = 0\nelse: r = q[0]",
+    "a while that is never entered": "n = 0\nwhile n < 0:\n    r = q[0]\n    n += 1",
+    "a while with a constant": "while k > 5 and D:\n    r = q[0]",
+    "a while with one that changes": "n = 0\nwhile n < 2 and k < 7:\n    r += n\n    n += 1",
+    "break": "n = 0\nwhile True:\n    if n > 3 or G: break\n    r = q[0]\n    n += 1",
+    "break at once": "while True:\n    r = 0\n    break",
+    "a lambda": "g = lambda: 0 if v else q[0]\nr = g()",
+    "a lambda that numba does not decide": "g = lambda: 0 if v**3 > 0 else q[0]\nr = g()",
+    "an inner function": "def g(t, m):\n    if m > 0: return 0\n    else: return t\nr = g(q[0], 1)",
+    "a value of and": "w = 0\nr = w and q[0]",
+    "a value of or": "r = v or q[0]",
+    "isinstance": "r = 0 if isinstance(k, int) else q[0]",
+    "isinstance of another type": "if isinstance(k, float) or D: r = q[0]",
+    "dimensions": "r = 0 if q.ndim == 1 else q[0]",
+    "None": "z = None\nif z is not None and k > 0: r = q[0]",
+    "not None": "z = None\nr = q[0] if not (z is None) else 0",
+    "in and not in": "r = 0\nif 3 not in (1, 2) and D: r = q[0]",
+    "a condition that calls": "if helper(q) > 0 and D: r = q[0]",
+    "an assertion": "assert v > 0\nr = 0 if v else q[0]",
+    "return before": "r = q[0]\nif k > 3: r = 1\nelif k >= 0: r = 0\nelse: return q[1]",
+    "return of what is undecided": "if k > 0 and D: return q[0]",
+    "undecided": "if -G < 0: r = 0\nelse: r = q[0]",
+}
 
-@tg.njit
-def f(q, k):
-    v = 1
-    r = 1
-    if k > 0: r = 0 if not (v > 2) else q[0]
-    return 2 ** (r - 1) * q[1]
-"""
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_values(name):
+    body = "".join(f"    {line}\n" for line in PROGRAMS[name].split("\n"))
+    text = (
+        "import numpy as np, tapegrad as tg\n\nG, D = 1, 0\n\n"
+        "@tg.njit\ndef helper(q):\n    return q[0]\n\n"
+        f"@tg.njit\ndef f(q, k):\n    v = 1\n    r = 0\n{body}"
+        "    return 2 ** (r - 1) * q[1] * q[1]\n"
+    )
     f, q = module(text), np.array([1.5, 0.7])
     for k in (0, 1):
         assert tg.value_and_grad(f)(q, k)[0] == f(q, k)
+        check(f, q, k, argnums=(0,), compiled=True)
+
+
+UNCERTAIN = {
+    "a loop that is entered": "n = 0\nr = 0.5\nwhile n < 2:\n    r = 0\n    n += 1",
+    "an operand that jumps elsewhere": "w = 0\nr = (k > 0 and w) and q[0]",
+    "an inner function with several calls": (
+        "def g(t, m):\n    if m: return 0\n    return t\nr = g(q[0], 0) + g(q[0], 1)"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNCERTAIN)
+def test_what_is_uncertain_is_refused_if_types_differ(name):
+    body = "".join(f"    {line}\n" for line in UNCERTAIN[name].split("\n"))
+    text = (
+        f"import tapegrad as tg\n\n@tg.njit\ndef f(q, k):\n{body}    return 2 ** (r - 1) * q[1]\n"
+    )
+    with pytest.raises(TransformError, match="give it one type"):
+        tg.value_and_grad(module(text))(np.array([1.5, 0.7]), 1)
+    same = module(text.replace("0.5", "5").replace("q[0]", "1"))
+    check(same, np.array([1.5, 0.7]), 1, argnums=(0,), compiled=True)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_types_of_random_conditions(seed):
+    """The normal form has the type that numba finds for the function as it is."""
+    function = module(Conditions(seed).text()).__wrapped__
+    kinds = (typeof(np.ones(2)), typeof(1))
+    source = Source(function)
+    prune(source, kinds)
+    _, _, found = normalize(source, lambda form: infer(form, kinds))
+    assert unliteral(found) == result_type(function, kinds)
+
+
+def test_jumps_are_those_of_the_function():
+    """The copy that numba is asked about has the same code, whatever lines its conditions have."""
+    for seed in range(60):
+        source = Source(module(Conditions(seed).text()).__wrapped__)
+        found = conditions.Conditions()
+        for statement in source.tree.body:
+            found.visit(statement)
+        twin, _ = numbered(source, found.found)
+        assert twin.__code__.co_code == source.function.__code__.co_code
 
 
 def test_what_is_returned():

@@ -408,6 +408,17 @@ def callee_given_a_row_of_an_array_that_is_written_on_another_path(a):
     return a[0, 0]
 
 
+@case(np.array([1.5, 0.7]), 0, hvp=True)
+def loop_without_derivatives_before_a_branch(q, k):
+    n = 0
+    for j in range(2):
+        n += j
+    if k:
+        return 0.0
+    else:
+        return q[1] * q[1] * n
+
+
 @pytest.mark.parametrize("name", case)
 def test_derivatives(name):
     case.check(name)

@@ -52,6 +52,17 @@ class _TypesOnly(compiler.CompilerBase):
         return [manager]
 
 
+def result_type(function, kinds):
+    """The type that numba finds for what a Python function returns."""
+    flags = compiler.Flags()
+    flags.nrt, flags.enable_looplift, flags.error_model = True, False, "python"
+    typing_context, target_context = cpu_target.typing_context, cpu_target.target_context
+    found = compiler.compile_extra(
+        typing_context, target_context, function, kinds, None, flags, {}, pipeline_class=_TypesOnly
+    )
+    return numba.types.unliteral(found)
+
+
 @contextlib.contextmanager
 def types_only():
     """Let numba find the types of what functions return without compiling them."""
@@ -70,18 +81,7 @@ def types_only():
         known = SIGNATURES.setdefault(self, {})
         kinds = tuple(args)
         if kinds not in known:
-            flags = compiler.Flags()
-            flags.nrt, flags.enable_looplift, flags.error_model = True, False, "python"
-            result = compiler.compile_extra(
-                cpu_target.typing_context,
-                cpu_target.target_context,
-                self.py_func,
-                kinds,
-                None,
-                flags,
-                {},
-                pipeline_class=_TypesOnly,
-            )
+            result = result_type(self.py_func, kinds)
             known[kinds] = typing.signature(result, *kinds)
         name = self.py_func.__name__
         signatures = list(known.values())

@@ -1,0 +1,299 @@
+"""Conditions of a function: what chooses, what it asks in turn, and what of that is decided."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+UNDECIDED = "undecided"
+_PURE = ("isinstance", "hasattr", "len", "bool")
+Visit = Callable[[ast.expr], ast.expr]
+
+
+class Uncertain(ast.expr):
+    """A condition that numba decides in some places or turns only.
+
+    Variables that its branches assign must have one type: it is not known which of two they have.
+    Of a loop it may be known that it is `entered`.
+    """
+
+    _fields = ("value",)
+    value: ast.expr
+    entered: bool
+
+
+@dataclass
+class Jump:
+    """A conditional jump in numba's form of a function."""
+
+    negative: bool  # whether it asks if something is not something else
+    decisions: set[Any] = field(default_factory=set)  # True, False, UNDECIDED
+
+
+@dataclass
+class Condition:
+    """An expression or statement that chooses.
+
+    Attributes
+    ----------
+    node
+        What chooses.
+    operands
+        What is asked in turn, an operand for each jump.
+    parts
+        The nodes whose code jumps, and these operands.
+    decisions
+        What numba decides on the operands, if it can be reached at all.
+    is_certain
+        Whether that holds wherever, and whenever, the condition is evaluated.
+    is_entered
+        Whether numba decides that a loop is entered, and does not decide when it is left.
+    """
+
+    node: ast.AST
+    operands: list[ast.expr]
+    parts: list[ast.AST]
+    decisions: list[Any] = field(default_factory=list)
+    is_certain: bool = True
+    is_entered: bool = False
+
+    def decide(self, jumps: list[Jump]) -> None:
+        """Find the decision on each operand.
+
+        There are several for one where an inner function is called several times, and where a loop
+        is tested before it begins and after each iteration.
+        """
+        count = len(self.operands)
+        if count == 0:
+            return
+        if not jumps or len(jumps) % count:
+            self.is_certain = False
+            return
+        for k, operand in enumerate(self.operands):
+            found = {d for jump in jumps[k::count] for d in _decisions(operand, jump)}
+            self.is_certain &= len(found) == 1
+            self.decisions.append(found.pop() if len(found) == 1 else UNDECIDED)
+        if isinstance(self.node, ast.While) and not self.is_certain and len(jumps) == 2 * count:
+            first, again = (self.truth(self.node.test, jumps[k : k + count]) for k in (0, count))
+            self.is_certain = first is again is None  # what differs are parts of the condition
+            self.is_entered = first is True and again is None
+        if isinstance(self.node, ast.BoolOp):
+            for k, operand in enumerate(self.operands):
+                # the jump may be that of the last part alone, as others go further
+                if isinstance(self.decisions[k], bool) and _is_compound(operand):
+                    self.decisions[k], self.is_certain = UNDECIDED, False
+
+    def truth(self, test: ast.expr, jumps: list[Jump]) -> bool | None:
+        """Return the value of a condition by what numba decides of some jumps, None if open."""
+        decided = Condition(self.node, self.operands, [])
+        decided.decide(jumps)
+        found = decided.left(test, lambda operand: operand)
+        return found if isinstance(found, bool) else None
+
+    def on(self, operand: ast.expr) -> Any:
+        """Return the decision on an operand: True, False or UNDECIDED."""
+        found = [d for o, d in zip(self.operands, self.decisions, strict=False) if o is operand]
+        if False in found:
+            return False
+        return found[0] if len(set(found)) == 1 else UNDECIDED
+
+    def marked(self, test: ast.expr) -> ast.expr:
+        """Return what is left of the condition, marked if it is uncertain."""
+        if self.is_certain:
+            return test
+        return ast.copy_location(Uncertain(value=test, entered=self.is_entered), test)
+
+    def left(self, test: ast.expr, visit: Visit) -> ast.expr | bool:
+        """Return what is left of a condition, or its value."""
+        if (known := constant_truth(test)) is not None:
+            return known
+        found: ast.expr | bool
+        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            found = self.left(test.operand, visit)
+            if isinstance(found, bool):
+                return not found
+            return ast.copy_location(ast.UnaryOp(ast.Not(), found), test)
+        if isinstance(test, ast.BoolOp):
+            either = isinstance(test.op, ast.Or)
+            values: list[ast.expr] = []
+            for value in test.values:
+                found = self.left(value, visit)
+                if found is either:
+                    return either
+                if not isinstance(found, bool):
+                    values.append(found)
+                elif has_calls(value):
+                    values.append(value)
+            if not values:
+                return not either
+            left = ast.BoolOp(test.op, values) if len(values) > 1 else values[0]
+            return ast.copy_location(left, test)
+        if isinstance(test, ast.IfExp):
+            found = self.left(test.test, visit)
+            if isinstance(found, bool):
+                side = self.left(test.body if found else test.orelse, visit)
+                return side if isinstance(side, bool) else after(test.test, side)
+            sides = [self.left(side, visit) for side in (test.body, test.orelse)]
+            if isinstance(sides[0], bool) and sides[0] is sides[1]:
+                return sides[0]
+            parts = [ast.Constant(p) if isinstance(p, bool) else p for p in (found, *sides)]
+            return ast.fix_missing_locations(ast.copy_location(ast.IfExp(*parts), test))
+        decision = self.on(test)
+        if isinstance(decision, bool):
+            return decision
+        return visit(test)
+
+
+def _is_compound(node: ast.expr) -> bool:
+    """Whether the code of an expression jumps."""
+    return isinstance(node, (ast.BoolOp, ast.IfExp)) or (
+        isinstance(node, ast.Compare) and len(node.ops) > 1
+    )
+
+
+def _decisions(operand: ast.expr, jump: Jump) -> set[Any]:
+    """Return what a jump says about its operand."""
+    negated = False
+    while isinstance(operand, ast.UnaryOp) and isinstance(operand.op, ast.Not):
+        operand, negated = operand.operand, not negated
+    asked = operand.ops[0] if isinstance(operand, ast.Compare) and len(operand.ops) == 1 else None
+    if not isinstance(asked, (ast.Is, ast.IsNot, ast.In, ast.NotIn)):
+        return jump.decisions
+    # the compiler may ask the opposite
+    if not jump.negative ^ negated ^ isinstance(asked, (ast.IsNot, ast.NotIn)):
+        return jump.decisions
+    return {d if d == UNDECIDED else not d for d in jump.decisions}
+
+
+def constant_truth(node: ast.expr) -> bool | None:
+    """Return the truth of what Python's compiler knows to be a constant, None for others."""
+    if any(isinstance(part, (ast.Name, ast.Call)) for part in ast.walk(node)):
+        return None
+    code = compile(ast.unparse(node), "<constant>", "eval", dont_inherit=True)
+    # it begins, loads the constant and returns it, or is longer
+    return bool(eval(code, {})) if len(code.co_code) <= 6 else None
+
+
+class Conditions(ast.NodeVisitor):
+    """Finds all conditions of a function."""
+
+    def __init__(self) -> None:
+        self.found: list[Condition] = []
+
+    def add(self, node: ast.AST, operands: list[ast.expr], parts: list[ast.AST]) -> None:
+        self.found.append(Condition(node, operands, [node, *parts]))
+
+    def tested(self, node: ast.AST, test: ast.expr) -> None:
+        """Add what a condition chooses for, and visit what it asks."""
+        operands, parts, _ = _tested(test)
+        self.add(node, operands, parts)
+        self.within(test)
+
+    def within(self, test: ast.expr) -> None:
+        """Visit what a condition asks."""
+        if isinstance(test, ast.BoolOp):
+            parts = test.values
+        elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            parts = [test.operand]
+        elif isinstance(test, ast.IfExp):
+            parts = [test.test, test.body, test.orelse]
+        elif isinstance(test, ast.Compare):
+            self.generic_visit(test)
+            return
+        else:
+            self.visit(test)
+            return
+        for part in parts:
+            self.within(part)
+
+    def visit_If(self, node: ast.If) -> None:
+        self.tested(node, node.test)
+        for statement in [*node.body, *node.orelse]:
+            self.visit(statement)
+
+    def visit_While(self, node: ast.While) -> None:
+        self.tested(node, node.test)
+        for statement in [*node.body, *node.orelse]:
+            self.visit(statement)
+
+    def visit_IfExp(self, node: ast.IfExp) -> None:
+        self.tested(node, node.test)
+        self.visit(node.body)
+        self.visit(node.orelse)
+
+    def visit_Assert(self, node: ast.Assert) -> None:
+        self.within(node.test)  # what fails has no derivative
+
+    def visit_comprehension(self, node: ast.comprehension) -> None:
+        self.visit(node.iter)
+        for test in node.ifs:
+            self.within(test)  # what is left out has no type of its own
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> None:
+        """Visit one that gives a value: that of the last operand, or of the first that decides."""
+        operands = []
+        for value in node.values[:-1]:
+            known = constant_truth(value)
+            if known is None:
+                operands.append(value)
+            elif known == isinstance(node.op, ast.Or):
+                break
+        self.add(node, operands, [])
+        self.generic_visit(node)
+
+
+def _tested(test: ast.expr) -> tuple[list[ast.expr], list[ast.AST], bool | None]:
+    """Return what a condition asks in turn, the nodes that do, and its value if that is constant.
+
+    What a constant leaves out has no code.
+    """
+    if (known := constant_truth(test)) is not None:
+        return [], [test], known
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        operands, parts, known = _tested(test.operand)
+        return operands, [test, *parts], None if known is None else not known
+    if isinstance(test, ast.BoolOp):
+        either = isinstance(test.op, ast.Or)
+        operands, parts, values = [], [test], []
+        for value in test.values:
+            more, also, known = _tested(value)
+            operands += more
+            parts += also
+            values.append(known)
+            if known is either:
+                return operands, parts, either
+        return operands, parts, None if None in values else not either
+    if isinstance(test, ast.IfExp):
+        operands, parts, known = _tested(test.test)
+        sides = [_tested(side) for side in (test.body, test.orelse)]
+        if known is not None:
+            sides = [sides[0] if known else sides[1]]
+        for more, also, _ in sides:
+            operands += more
+            parts += also
+        values = [value for _, _, value in sides]
+        return operands, [test, *parts], values[0] if len(set(values)) == 1 else None
+    jumps = len(test.ops) if isinstance(test, ast.Compare) else 1
+    return [test] * jumps, [test], None
+
+
+def after(test: ast.expr, value: ast.expr) -> ast.expr:
+    """Return a value that is computed after a condition, if that may do more."""
+    if not has_calls(test):
+        return value
+    both = ast.Tuple([test, value], ast.Load())
+    found = ast.Subscript(both, ast.Constant(1), ast.Load())
+    return ast.fix_missing_locations(ast.copy_location(found, value))
+
+
+def has_calls(node: ast.expr) -> bool:
+    """Whether evaluating an expression may do more than compute a value."""
+    for part in ast.walk(node):
+        if isinstance(part, ast.Call):
+            if not isinstance(part.func, ast.Name) or part.func.id not in _PURE:
+                return True
+        elif isinstance(part, ast.NamedExpr):
+            return True
+    return False
