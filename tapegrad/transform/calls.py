@@ -102,7 +102,6 @@ class Call(Rule):
         That is which of them are active, and which arrays (of the results, too) keep their elements
         from now on.
         """
-        self.check_result(gen, let)
         root = gen.scopes.roots[id(let)]
         kept = tuple(
             not self._is_array(leaf)
@@ -115,24 +114,6 @@ class Call(Rule):
         return gen.program.variant(
             self.instance, self.active_leaves(gen), self.same_arrays(gen), kept
         )
-
-    def check_result(self, gen: Any, let: Let) -> None:
-        """Refuse a result that has another type where branches that are never taken are left out.
-
-        numba finds some of these in the normal form only.
-        """
-        known = self.instance.function.types
-        for target, leaf in zip(self.results(let), self.instance.result_leaves(), strict=False):
-            kind = self.types.get(target)
-            own = known.get(leaf.id) if isinstance(leaf, ast.Name) else None
-            if isinstance(kind, types.Float) and not is_real(own):
-                name = self.instance.function.name
-                gen.refuse(
-                    f"cannot differentiate {show(let.expr)}: a branch of {name} that is never "
-                    f"taken returns a {kind}, the others do not; convert in {name}: "
-                    "return float(...)",
-                    let.line,
-                )
 
     def active_leaves(self, gen: Any) -> tuple[bool, ...]:
         """Return which parts of the arguments carry derivatives."""

@@ -19,7 +19,11 @@ from numba.core.compiler_machinery import (
 )
 from numba.core.registry import cpu_target
 from numba.core.typed_passes import NopythonTypeInference
-from numba.core.untyped_passes import DeadBranchPrune, InlineClosureLikes
+from numba.core.untyped_passes import (
+    DeadBranchPrune,
+    InlineClosureLikes,
+    LiteralPropagationSubPipelinePass,
+)
 from numba.extending import intrinsic, models, register_model
 
 from tapegrad.transform.errors import TransformError
@@ -117,7 +121,7 @@ class _TypesOnly(compiler.CompilerBase):
         untyped = builder.define_untyped_pipeline(self.state)
         manager = PassManager("tapegrad_types")
         # there are no closures, lists must not become arrays unasked, and branches are decided
-        omitted = (InlineClosureLikes, DeadBranchPrune)
+        omitted = (InlineClosureLikes, DeadBranchPrune, LiteralPropagationSubPipelinePass)
         manager.passes.extend(p for p in untyped.passes if p[0] not in omitted)
         manager.add_pass(_Unmerge, "values of some paths only")
         manager.add_pass(NopythonTypeInference, "types")

@@ -242,7 +242,7 @@ def walk(block: Block) -> Iterator[Statement]:
 
 
 def names_of(function: Function) -> set[str]:
-    """Return all names of a function; numba finds no types in branches that are never taken."""
+    """Return all names of a function, also those that never have a value."""
     found = {*function.types, *function.params}
     return found.union(n for s in walk(function.body) for n in (*defined(s), *reads(s)))
 
