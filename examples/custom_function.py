@@ -97,7 +97,7 @@ def compare() -> None:
         seconds = []
         for _ in range(20):
             began = time.perf_counter()
-            value = float(np.asarray(gradient(np.array(0.75))))
+            value = gradient(0.75)
             seconds.append(time.perf_counter() - began)
         print(f"  {name:23s} {value:.12f}   {1e3 * np.median(seconds):.2f} ms")
 
@@ -142,9 +142,7 @@ def fit_orbit(time, velocity, error):
     # Read off the data: velocity peaks 761 days apart with a rise half-way, so two periods;
     # the peak comes shortly after periastron.  The rest is a plain guess.
     start = [380.5, 100.0, 0.5, 0.0, time[np.argmax(velocity)], 0.0]
-    return least_squares(
-        lambda p: np.asarray(residual(p)), start, lambda p: np.asarray(jacobian(p)), x_scale="jac"
-    )
+    return least_squares(lambda p: np.asarray(residual(p)), start, jacobian, x_scale="jac")
 
 
 def report(solution, velocities: int) -> None:

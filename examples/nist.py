@@ -253,13 +253,10 @@ def correct_digits(estimate, certified) -> np.ndarray:
 
 
 def fit(problem: Problem, start: int) -> Fit:
-    tangent = tg.func.jacobian(problem.model)
+    jacobian = tg.func.jacobian(problem.model)
 
     def residual(b):
         return np.asarray(problem.model(b)) - problem.y
-
-    def jacobian(b):
-        return np.asarray(tangent(b))
 
     # A trial step far out may overflow; the trust region then shrinks, so no warning is due.
     with np.errstate(all="ignore"):

@@ -1,7 +1,9 @@
 """Transforms of functions: gradients, Jacobians, Hessians as functions.
 
 Arguments and results may be arrays, tensors or numbers, and nested containers of them (pytrees),
-for which optree has to be installed.
+for which optree has to be installed. What is called with arrays and numbers returns arrays and
+NumPy's numbers. With a tensor among the arguments, and where the result has a history, as within
+another transform, it returns tensors.
 
 Of a compiled numba function (`tapegrad.njit`, ``numba.njit``) they make compiled functions, by
 transformation of its source: these take and return plain numbers and arrays.
@@ -10,148 +12,17 @@ transformation of its source: these take and return plain numbers and arrays.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from tapegrad.autograd.api import grad as autograd_grad
+from tapegrad.calls import CONTAINERS, Argnums, Call, Function, holds_tensor, plain, tree
 from tapegrad.creation import as_tensor
 from tapegrad.detached import note_independent
 from tapegrad.modes import MODE
 from tapegrad.numeric import FUNCTIONS
-from tapegrad.tape.aval import DTYPE_CODES
-from tapegrad.tape.layout import LEAF_CLOCK, OWN_SLOT
-from tapegrad.tape.owner import Owner, inputs_of
-from tapegrad.tape.tape import TAPE
 from tapegrad.tensor import Tensor, wrap
-
-Function = Callable[..., Any]
-Argnums = int | Sequence[int]
-
-_CONTAINERS = (list, tuple, dict)
-
-
-def _tree(value: Any, what: str) -> tuple[list[Any], Callable[[list[Any]], Any]]:
-    """Return the leaves of a pytree, and what puts such a tree together again."""
-    if not isinstance(value, _CONTAINERS) and value is not None:
-        return [value], lambda leaves: leaves[0]
-    try:
-        import optree
-    except ImportError:
-        raise ImportError(
-            f"{what} is a {type(value).__name__}: nested arguments and results need optree; "
-            "install it with: pip install 'tapegrad[pytree]'"
-        ) from None
-    leaves, spec = optree.tree_flatten(value)
-    return leaves, lambda new: optree.tree_unflatten(spec, new)
-
-
-class _Call:
-    """One call of a function with some arguments made differentiable."""
-
-    def __init__(
-        self,
-        f: Function,
-        args: tuple[Any, ...],
-        argnums: Argnums,
-        name: str,
-        has_aux: bool = False,
-        kwargs: dict[str, Any] | None = None,
-    ) -> None:
-        self.name = name
-        self.outer = MODE.thread.transform  # what differentiates the function that calls this
-        self.has_inner = False  # the function calls another transform
-        if self.outer is not None:
-            self.outer.has_inner = True
-        self.single = isinstance(argnums, int)
-        numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
-        call_args = list(args)
-        self.inputs: list[Tensor] = []
-        self._rebuild: list[tuple[int, Callable[[list[Any]], Any]]] = []
-        # everything recorded from here on is newer than these
-        self._clock = TAPE.next_slot()[1]
-        self._outside_leaf = TAPE.leaf_position()
-        for number in numbers:
-            if not -len(args) <= number < len(args):
-                raise ValueError(
-                    f"{name}: argnums {number} is out of range for {len(args)} positional arguments"
-                )
-            leaves, build = _tree(args[number], f"{name}: argument {number}")
-            made = [self._differentiable(leaf, number) for leaf in leaves]
-            call_args[number] = build(made)
-            self.inputs += made
-            self._rebuild.append((len(made), build))
-
-        def run() -> Any:
-            MODE.thread.transform = self
-            return f(*call_args, **(kwargs or {}))
-
-        result = MODE.with_recording(True, run)
-        self.aux: Any = None
-        self.result = result
-        if has_aux:
-            self.result, self.aux = result
-
-    def _differentiable(self, value: Any, number: int) -> Tensor:
-        tensor = as_tensor(value)
-        if tensor.dtype not in DTYPE_CODES:
-            if tensor.dtype.kind in "biu":
-                raise TypeError(
-                    f"{self.name}: argument {number} has dtype {tensor.dtype}; gradients need "
-                    "floating point: pass float values or astype(float)"
-                )
-            raise TypeError(
-                f"{self.name}: argument {number} has dtype {tensor.dtype}, "
-                "expected float32 or float64"
-            )
-        if tensor._own is not None:
-            fresh: Tensor = MODE.with_recording(True, FUNCTIONS["positive"], tensor)
-            return fresh
-        return wrap(tensor._a).requires_grad_()
-
-    def has_made(self, own: Owner) -> bool:
-        """Whether a record is one of this call's, and not of what surrounds it."""
-        slot: int = own[OWN_SLOT]
-        return slot >= (self._outside_leaf if slot >= LEAF_CLOCK else self._clock)
-
-    def nested(self) -> bool:
-        """Whether what was computed depends on differentiable values from outside of the call.
-
-        Then the derivative must be differentiable as well.
-        """
-        if not MODE.recording:
-            return False
-        if any(not tensor.is_leaf for tensor in self.inputs):
-            return True
-        # records of other threads stand on the tape as well: what is found counts if it is reached
-        return TAPE.reaches_before(self._clock, self._outside_leaf) and self._reaches_outside()
-
-    def _reaches_outside(self) -> bool:
-        """Whether the result depends on a leaf or record that is older than the call."""
-        results = _tree(self.result, f"{self.name}: the result")[0]
-        waiting = [r._own for r in results if isinstance(r, Tensor) and r._own is not None]
-        seen = set()
-        while waiting:
-            own = waiting.pop()
-            slot = own[OWN_SLOT]
-            if slot in seen:
-                continue
-            seen.add(slot)
-            if not self.has_made(own):
-                return True
-            if slot < LEAF_CLOCK:
-                waiting += [parent for parent in inputs_of(own) if parent is not None]
-        return False
-
-    def gather(self, values: Sequence[Any]) -> Any:
-        """Arrange one value per input like the arguments."""
-        parts = []
-        start = 0
-        for count, build in self._rebuild:
-            parts.append(build(list(values[start : start + count])))
-            start += count
-        return parts[0] if self.single else tuple(parts)
 
 
 def _source(f: Any, name: str, has_aux: bool = False) -> Any:
@@ -184,7 +55,7 @@ def _scalar(result: Any, name: str) -> Tensor:
     return result
 
 
-def _gradients(call: _Call, outputs: Any, cotangents: Any = None, **options: Any) -> list[Tensor]:
+def _gradients(call: Call, outputs: Any, cotangents: Any = None, **options: Any) -> list[Tensor]:
     if all(output._own is None for output in outputs):
         return [wrap(np.zeros(t.shape, t.dtype)) for t in call.inputs]
     return list[Any](
@@ -229,7 +100,7 @@ def value_and_grad(f: Function, argnums: Argnums = 0, has_aux: bool = False) -> 
     >>> import tapegrad as tg
     >>> value, gradient = tg.value_and_grad(lambda x: tg.sum(x**2))(np.array([1.0, 2.0]))
     >>> value, gradient
-    (tensor(5.), tensor([2., 4.]))
+    (np.float64(5.0), array([2., 4.]))
     """
     if source := _source(f, "value_and_grad", has_aux):
         return source.gradient(f, argnums, True, "value_and_grad")
@@ -239,14 +110,14 @@ def value_and_grad(f: Function, argnums: Argnums = 0, has_aux: bool = False) -> 
 def _value_and_grad(f: Function, argnums: Argnums, has_aux: bool, name: str) -> Function:
     @functools.wraps(f)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        call = _Call(f, args, argnums, name, has_aux, kwargs)
+        call = Call(f, args, argnums, name, has_aux, kwargs)
         value = _scalar(call.result, name)
         if value._own is None and not call.has_inner:  # derivatives may well be constant
             note_independent(name)
         nested = call.nested()
         gradients = _gradients(call, [value], create_graph=nested)
-        value = value if nested else value.detach()
-        return ((value, call.aux) if has_aux else value), call.gather(gradients)
+        found = call.value(value)
+        return ((found, call.auxiliary()) if has_aux else found), call.gather(gradients)
 
     return wrapped
 
@@ -268,9 +139,9 @@ def grad(f: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function:
     >>> import numpy as np
     >>> import tapegrad as tg
     >>> tg.grad(lambda x: tg.sum(x**3))(np.array([1.0, 2.0]))
-    tensor([ 3., 12.])
+    array([ 3., 12.])
     >>> tg.grad(tg.grad(tg.sin))(0.5) == -np.sin(0.5)
-    tensor(True)
+    np.True_
     """
     if source := _source(f, "grad", has_aux):
         return source.gradient(f, argnums, False, "grad")
@@ -310,24 +181,25 @@ def vjp(f: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
     >>> import tapegrad as tg
     >>> value, pullback = tg.vjp(tg.sin, np.array([0.0, 1.0]))
     >>> pullback(np.array([1.0, 0.0]))
-    (tensor([1., 0.]),)
+    (array([1., 0.]),)
     """
-    call = _Call(f, primals, tuple(range(len(primals))), "vjp", has_aux)
-    leaves, build = _tree(call.result, "vjp: the result")
+    call = Call(f, primals, tuple(range(len(primals))), "vjp", has_aux)
+    leaves, build = tree(call.result, "vjp: the result")
     outputs = [as_tensor(leaf) for leaf in leaves]
     nested = call.nested()
 
     def pullback(cotangent: Any) -> Any:
-        given, _ = _tree(cotangent, "vjp: the cotangent")
+        given, _ = tree(cotangent, "vjp: the cotangent")
         if len(given) != len(outputs):
             raise ValueError(f"vjp: got {len(given)} cotangents for {len(outputs)} results")
         cotangents = [as_tensor(g) for g in given]
         again = nested or (MODE.recording and any(g._own is not None for g in cotangents))
         found = _gradients(call, outputs, cotangents, retain_graph=True, create_graph=again)
-        return call.gather(found)
+        return call.gather(found, is_plain and not holds_tensor(given))
 
-    value = build([o if nested else o.detach() for o in outputs])
-    return (value, pullback, call.aux) if has_aux else (value, pullback)
+    is_plain = call.is_plain
+    value = build([call.value(output) for output in outputs])
+    return (value, pullback, call.auxiliary()) if has_aux else (value, pullback)
 
 
 def jacobian(f: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function:
@@ -357,16 +229,16 @@ def jacobian(f: Function, argnums: Argnums = 0, has_aux: bool = False) -> Functi
     >>> import numpy as np
     >>> import tapegrad as tg
     >>> tg.jacobian(lambda x: x**2)(np.array([1.0, 2.0]))
-    tensor([[2., 0.],
-            [0., 4.]])
+    array([[2., 0.],
+           [0., 4.]])
     """
     if source := _source(f, "jacobian", has_aux):
         return source.jacobian(f, argnums)
 
     @functools.wraps(f)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        call = _Call(f, args, argnums, "jacobian", has_aux, kwargs)
-        if isinstance(call.result, _CONTAINERS):
+        call = Call(f, args, argnums, "jacobian", has_aux, kwargs)
+        if isinstance(call.result, CONTAINERS):
             raise TypeError(
                 "jacobian: the function returned several values; stack them into one array, or "
                 "use vjp"
@@ -387,12 +259,12 @@ def jacobian(f: Function, argnums: Argnums = 0, has_aux: bool = False) -> Functi
         else:
             parts = _rows(call, output, nested)
         found = call.gather(parts)
-        return (found, call.aux) if has_aux else found
+        return (found, call.auxiliary()) if has_aux else found
 
     return wrapped
 
 
-def _rows(call: _Call, output: Tensor, nested: bool) -> list[Tensor]:
+def _rows(call: Call, output: Tensor, nested: bool) -> list[Tensor]:
     """One reverse sweep per element of the output."""
     rows: list[list[Tensor]] = []
     for k in range(output.size):
@@ -411,7 +283,7 @@ def _rows(call: _Call, output: Tensor, nested: bool) -> list[Tensor]:
     return parts
 
 
-def _columns(call: _Call, output: Tensor) -> list[Tensor]:
+def _columns(call: Call, output: Tensor) -> list[Tensor]:
     """One sweep per element of the inputs, over the record of the reverse pass itself."""
     u = wrap(np.zeros(output.shape, output.dtype)).requires_grad_()
     pulled = _gradients(call, [output], [u], create_graph=True)
@@ -457,8 +329,8 @@ def hessian(f: Function, argnums: int = 0, has_aux: bool = False) -> Function:
     >>> import numpy as np
     >>> import tapegrad as tg
     >>> tg.hessian(lambda x: x[0] * x[1] ** 2)(np.array([3.0, 2.0]))
-    tensor([[0., 4.],
-            [4., 6.]])
+    array([[0., 4.],
+           [4., 6.]])
     """
     if not isinstance(argnums, int):
         raise TypeError("hessian: argnums must be one integer; use jacobian(grad(f)) for blocks")
@@ -486,7 +358,7 @@ def hvp(f: Function, argnums: int = 0) -> Function:
     >>> import numpy as np
     >>> import tapegrad as tg
     >>> tg.hvp(lambda x: tg.sum(x**3))(np.array([1.0, 2.0]), np.array([1.0, 1.0]))
-    tensor([ 6., 12.])
+    array([ 6., 12.])
     """
     if source := _source(f, "hvp"):
         return source.hessian_product(f, argnums)
@@ -494,11 +366,12 @@ def hvp(f: Function, argnums: int = 0) -> Function:
     @functools.wraps(f)
     def wrapped(*args: Any) -> Any:
         *primals, vector = args
-        call = _Call(f, tuple(primals), argnums, "hvp")
+        call = Call(f, tuple(primals), argnums, "hvp")
+        call.is_plain &= not holds_tensor(vector)
         value = _scalar(call.result, "hvp")
         nested = call.nested()
         gradients = _gradients(call, [value], create_graph=True)
-        given, _ = _tree(vector, "hvp: the vector")
+        given, _ = tree(vector, "hvp: the vector")
         if len(given) != len(gradients):
             raise ValueError(
                 f"hvp: the vector has {len(given)} parts, the argument {len(gradients)}"
@@ -533,7 +406,7 @@ def jvp(f: Function, argnums: Argnums = 0) -> Function:
     >>> import numpy as np
     >>> import tapegrad as tg
     >>> tg.jvp(lambda x: x**2)(np.array([1.0, 2.0]), np.array([1.0, 10.0]))
-    (tensor([1., 4.]), tensor([ 2., 40.]))
+    (array([1., 4.]), array([ 2., 40.]))
     """
     if source := _source(f, "jvp"):
         return source.pushforward(f, argnums)
@@ -542,10 +415,11 @@ def jvp(f: Function, argnums: Argnums = 0) -> Function:
     @functools.wraps(f)
     def wrapped(*args: Any) -> Any:
         primals, tangents = args[: len(args) - len(numbers)], args[len(args) - len(numbers) :]
-        call = _Call(f, primals, argnums, "jvp")
-        results, build = _tree(call.result, "jvp: the result")
+        call = Call(f, primals, argnums, "jvp")
+        call.is_plain &= not holds_tensor(tangents)
+        results, build = tree(call.result, "jvp: the result")
         outputs = [as_tensor(result) for result in results]
-        given = [leaf for tangent in tangents for leaf in _tree(tangent, "jvp: a tangent")[0]]
+        given = [leaf for tangent in tangents for leaf in tree(tangent, "jvp: a tangent")[0]]
         if len(given) != len(call.inputs):
             raise ValueError(
                 f"jvp: got {len(given)} tangents for {len(call.inputs)} differentiated arguments"
@@ -570,7 +444,7 @@ def jvp(f: Function, argnums: Argnums = 0) -> Function:
         pushed = [
             found[id(o)] if id(o) in found else wrap(np.zeros(o.shape, o.dtype)) for o in outputs
         ]
-        values = outputs if nested else [output.detach() for output in outputs]
-        return build(values), build(pushed)
+        values = [call.value(output) for output in outputs]
+        return build(values), build([plain(p) if call.is_plain else p for p in pushed])
 
     return wrapped

@@ -25,7 +25,7 @@ def leaf(data=Z, dtype=None):
 
 
 def array_of(tensor):
-    return tensor.detach().numpy()
+    return tensor.detach().numpy() if isinstance(tensor, tg.Tensor) else tensor
 
 
 def loss_of(z):

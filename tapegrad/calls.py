@@ -1,0 +1,180 @@
+"""One call of a function that is differentiated, and what its results are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tapegrad.creation import as_tensor
+from tapegrad.modes import MODE
+from tapegrad.numeric import FUNCTIONS
+from tapegrad.tape.aval import DTYPE_CODES
+from tapegrad.tape.layout import LEAF_CLOCK, OWN_SLOT
+from tapegrad.tape.owner import Owner, inputs_of
+from tapegrad.tape.tape import TAPE
+from tapegrad.tensor import Tensor, wrap
+
+Function = Callable[..., Any]
+Argnums = int | Sequence[int]
+
+CONTAINERS = (list, tuple, dict)
+
+
+def tree(value: Any, what: str) -> tuple[list[Any], Callable[[list[Any]], Any]]:
+    """Return the leaves of a pytree, and what puts such a tree together again."""
+    if not isinstance(value, CONTAINERS) and value is not None:
+        return [value], lambda leaves: leaves[0]
+    try:
+        import optree
+    except ImportError:
+        raise ImportError(
+            f"{what} is a {type(value).__name__}: nested arguments and results need optree; "
+            "install it with: pip install 'tapegrad[pytree]'"
+        ) from None
+    leaves, spec = optree.tree_flatten(value)
+    return leaves, lambda new: optree.tree_unflatten(spec, new)
+
+
+def holds_tensor(value: Any) -> bool:
+    """Whether a tensor is among some arguments."""
+    if isinstance(value, dict):
+        return any(map(holds_tensor, value.values()))
+    if isinstance(value, (list, tuple)):
+        return any(map(holds_tensor, value))
+    return isinstance(value, Tensor)
+
+
+def plain(value: Any) -> Any:
+    """Return the array or number of a tensor, and anything else as it is."""
+    return value._a[()] if isinstance(value, Tensor) else value
+
+
+class Call:
+    """One call of a function with some arguments made differentiable."""
+
+    def __init__(
+        self,
+        f: Function,
+        args: tuple[Any, ...],
+        argnums: Argnums,
+        name: str,
+        has_aux: bool = False,
+        kwargs: dict[str, Any] | None = None,
+    ) -> None:
+        self.name = name
+        self.outer = MODE.thread.transform  # what differentiates the function that calls this
+        self.has_inner = False  # the function calls another transform
+        if self.outer is not None:
+            self.outer.has_inner = True
+        self.is_nested = False
+        self.is_plain = not holds_tensor(args) and not (kwargs and holds_tensor(kwargs))
+        self.single = isinstance(argnums, int)
+        numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+        call_args = list(args)
+        self.inputs: list[Tensor] = []
+        self._rebuild: list[tuple[int, Callable[[list[Any]], Any]]] = []
+        # everything recorded from here on is newer than these
+        self._clock = TAPE.next_slot()[1]
+        self._outside_leaf = TAPE.leaf_position()
+        for number in numbers:
+            if not -len(args) <= number < len(args):
+                raise ValueError(
+                    f"{name}: argnums {number} is out of range for {len(args)} positional arguments"
+                )
+            leaves, build = tree(args[number], f"{name}: argument {number}")
+            made = [self._differentiable(leaf, number) for leaf in leaves]
+            call_args[number] = build(made)
+            self.inputs += made
+            self._rebuild.append((len(made), build))
+
+        def run() -> Any:
+            MODE.thread.transform = self
+            return f(*call_args, **(kwargs or {}))
+
+        result = MODE.with_recording(True, run)
+        self.aux: Any = None
+        self.result = result
+        if has_aux:
+            self.result, self.aux = result
+
+    def _differentiable(self, value: Any, number: int) -> Tensor:
+        tensor = as_tensor(value)
+        if tensor.dtype not in DTYPE_CODES:
+            if tensor.dtype.kind in "biu":
+                raise TypeError(
+                    f"{self.name}: argument {number} has dtype {tensor.dtype}; gradients need "
+                    "floating point: pass float values or astype(float)"
+                )
+            raise TypeError(
+                f"{self.name}: argument {number} has dtype {tensor.dtype}, "
+                "expected float32 or float64"
+            )
+        if tensor._own is not None:
+            fresh: Tensor = MODE.with_recording(True, FUNCTIONS["positive"], tensor)
+            return fresh
+        return wrap(tensor._a).requires_grad_()
+
+    def has_made(self, own: Owner) -> bool:
+        """Whether a record is one of this call's, and not of what surrounds it."""
+        slot: int = own[OWN_SLOT]
+        return slot >= (self._outside_leaf if slot >= LEAF_CLOCK else self._clock)
+
+    def nested(self) -> bool:
+        """Whether what was computed depends on differentiable values from outside of the call.
+
+        Then the derivative must be differentiable as well.
+        """
+        self.is_nested = self._depends_on_outside()
+        self.is_plain &= not self.is_nested
+        return self.is_nested
+
+    def _depends_on_outside(self) -> bool:
+        if not MODE.recording:
+            return False
+        if any(not tensor.is_leaf for tensor in self.inputs):
+            return True
+        # records of other threads stand on the tape as well: what is found counts if it is reached
+        return TAPE.reaches_before(self._clock, self._outside_leaf) and self._reaches_outside()
+
+    def _reaches_outside(self) -> bool:
+        """Whether the result depends on a leaf or record that is older than the call."""
+        results = tree(self.result, f"{self.name}: the result")[0]
+        waiting = [r._own for r in results if isinstance(r, Tensor) and r._own is not None]
+        seen = set()
+        while waiting:
+            own = waiting.pop()
+            slot = own[OWN_SLOT]
+            if slot in seen:
+                continue
+            seen.add(slot)
+            if not self.has_made(own):
+                return True
+            if slot < LEAF_CLOCK:
+                waiting += [parent for parent in inputs_of(own) if parent is not None]
+        return False
+
+    def value(self, tensor: Tensor) -> Any:
+        """Return what the function returned, without history if nothing outside needs it."""
+        if not self.is_plain:
+            return tensor if self.is_nested else tensor.detach()
+        found = plain(tensor)
+        # not the memory of an argument
+        is_shared = tensor._a.base is not None or any(tensor is given for given in self.inputs)
+        return found.copy() if is_shared else found
+
+    def auxiliary(self) -> Any:
+        """Return what the function returned besides its result."""
+        if not self.is_plain or not holds_tensor(self.aux):
+            return self.aux
+        leaves, build = tree(self.aux, f"{self.name}: the auxiliary result")
+        return build([plain(leaf) for leaf in leaves])
+
+    def gather(self, values: Sequence[Tensor], is_plain: bool | None = None) -> Any:
+        """Arrange one value per input like the arguments, as arrays where these are plain."""
+        given = plain if (self.is_plain if is_plain is None else is_plain) else lambda value: value
+        parts = []
+        start = 0
+        for count, build in self._rebuild:
+            parts.append(build([given(v) for v in values[start : start + count]]))
+            start += count
+        return parts[0] if self.single else tuple(parts)
