@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -178,3 +180,34 @@ class Call:
             parts.append(build([given(v) for v in values[start : start + count]]))
             start += count
         return parts[0] if self.single else tuple(parts)
+
+
+class Transformed:
+    """What a transform makes of a function. It goes through pickle where the function does.
+
+    Parameters
+    ----------
+    call
+        What it does.
+    transform, *recipe
+        What made it: a transform and its arguments, the first of which is the function.
+    """
+
+    def __init__(self, call: Function, transform: Function, *recipe: Any) -> None:
+        functools.update_wrapper(self, recipe[0])
+        self._call = call
+        self._recipe = transform, recipe
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call it with the arguments of the function."""
+        return self._call(*args, **kwargs)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else types.MethodType(self, instance)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self._recipe
+
+    def __repr__(self) -> str:
+        transform, (function, *_) = self._recipe
+        return f"<{transform.__name__} of {getattr(function, '__qualname__', function)}>"

@@ -11,13 +11,21 @@ transformation of its source: these take and return plain numbers and arrays.
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
 
 from tapegrad.autograd.api import grad as autograd_grad
-from tapegrad.calls import CONTAINERS, Argnums, Call, Function, holds_tensor, plain, tree
+from tapegrad.calls import (
+    CONTAINERS,
+    Argnums,
+    Call,
+    Function,
+    Transformed,
+    holds_tensor,
+    plain,
+    tree,
+)
 from tapegrad.creation import as_tensor
 from tapegrad.detached import note_independent
 from tapegrad.modes import MODE
@@ -104,11 +112,11 @@ def value_and_grad(f: Function, argnums: Argnums = 0, has_aux: bool = False) -> 
     """
     if source := _source(f, "value_and_grad", has_aux):
         return source.gradient(f, argnums, True, "value_and_grad")
-    return _value_and_grad(f, argnums, has_aux, "value_and_grad")
+    both = _value_and_grad(f, argnums, has_aux, "value_and_grad")
+    return Transformed(both, value_and_grad, f, argnums, has_aux)
 
 
 def _value_and_grad(f: Function, argnums: Argnums, has_aux: bool, name: str) -> Function:
-    @functools.wraps(f)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         call = Call(f, args, argnums, name, has_aux, kwargs)
         value = _scalar(call.result, name)
@@ -147,12 +155,11 @@ def grad(f: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function:
         return source.gradient(f, argnums, False, "grad")
     both = _value_and_grad(f, argnums, has_aux, "grad")
 
-    @functools.wraps(f)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         value, gradient = both(*args, **kwargs)
         return (gradient, value[1]) if has_aux else gradient
 
-    return wrapped
+    return Transformed(wrapped, grad, f, argnums, has_aux)
 
 
 def vjp(f: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
@@ -235,7 +242,6 @@ def jacobian(f: Function, argnums: Argnums = 0, has_aux: bool = False) -> Functi
     if source := _source(f, "jacobian", has_aux):
         return source.jacobian(f, argnums)
 
-    @functools.wraps(f)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         call = Call(f, args, argnums, "jacobian", has_aux, kwargs)
         if isinstance(call.result, CONTAINERS):
@@ -261,7 +267,7 @@ def jacobian(f: Function, argnums: Argnums = 0, has_aux: bool = False) -> Functi
         found = call.gather(parts)
         return (found, call.auxiliary()) if has_aux else found
 
-    return wrapped
+    return Transformed(wrapped, jacobian, f, argnums, has_aux)
 
 
 def _rows(call: Call, output: Tensor, nested: bool) -> list[Tensor]:
@@ -363,7 +369,6 @@ def hvp(f: Function, argnums: int = 0) -> Function:
     if source := _source(f, "hvp"):
         return source.hessian_product(f, argnums)
 
-    @functools.wraps(f)
     def wrapped(*args: Any) -> Any:
         *primals, vector = args
         call = Call(f, tuple(primals), argnums, "hvp")
@@ -379,7 +384,7 @@ def hvp(f: Function, argnums: int = 0) -> Function:
         found = _gradients(call, gradients, [as_tensor(v) for v in given], create_graph=nested)
         return call.gather(found)
 
-    return wrapped
+    return Transformed(wrapped, hvp, f, argnums)
 
 
 def jvp(f: Function, argnums: Argnums = 0) -> Function:
@@ -412,7 +417,6 @@ def jvp(f: Function, argnums: Argnums = 0) -> Function:
         return source.pushforward(f, argnums)
     numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
 
-    @functools.wraps(f)
     def wrapped(*args: Any) -> Any:
         primals, tangents = args[: len(args) - len(numbers)], args[len(args) - len(numbers) :]
         call = Call(f, primals, argnums, "jvp")
@@ -447,4 +451,4 @@ def jvp(f: Function, argnums: Argnums = 0) -> Function:
         values = [call.value(output) for output in outputs]
         return build(values), build([plain(p) if call.is_plain else p for p in pushed])
 
-    return wrapped
+    return Transformed(wrapped, jvp, f, argnums)

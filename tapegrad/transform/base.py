@@ -87,6 +87,7 @@ class Derivative(Recording):
     """
 
     _tapegrad_transform = True
+    once: Any  # the function that returns the derivative of a base, from what `spec` gives
 
     def __init__(self, base: Any, label: str, extra: tuple[str, ...] = ()) -> None:
         self.base = base
@@ -113,6 +114,9 @@ class Derivative(Recording):
     def spec(self) -> tuple[Any, ...]:
         """Return what distinguishes it from other derivatives of the same base."""
         raise NotImplementedError
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self).once, (self.base, *self.spec())
 
     def generate(self, program: Program, kinds: tuple[Any, ...]) -> str:
         """Write it for the types of its arguments; return the name of the function."""

@@ -440,3 +440,9 @@ def hessian_product(base: Any, number: int) -> HessianProduct:
 def jacobian(base: Any, numbers: tuple[int, ...], single: bool) -> Jacobian:
     """Return the Jacobian of a function."""
     return Jacobian(base, numbers, single)
+
+
+Pullback.once = staticmethod(pullback)
+Pushforward.once = staticmethod(pushforward)
+HessianProduct.once = staticmethod(hessian_product)
+Jacobian.once = staticmethod(jacobian)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Callable
+import operator
+import sys
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numba
@@ -19,7 +23,28 @@ class Function(Recording):
 
     rule_vjp: Any = None
     rule_jvp: Any = None
+    _rules: Mapping[str, Any] = MappingProxyType({})  # as they were declared
     verify: bool | None = None  # whether its derivatives check themselves
+
+    def __reduce__(self) -> Any:
+        module = sys.modules.get(self.__module__)
+        with contextlib.suppress(AttributeError):
+            if module is not None and self.__module__ != "__main__":
+                if operator.attrgetter(self.__qualname__)(module) is self:
+                    return self.__qualname__  # other processes import it, with its rules
+        return super().__reduce__()
+
+    def _reduce_states(self) -> dict[str, Any]:
+        return {**super()._reduce_states(), "rules": dict(self._rules), "verify": self.verify}
+
+    @classmethod
+    def _rebuild(cls, rules: dict[str, Any], verify: bool | None, **states: Any) -> Function:
+        found: Function = super()._rebuild(**states)
+        for declare, rule in rules.items():
+            if declare not in found._rules:  # it may be the function itself, of this process
+                getattr(found, declare)(rule)
+        found.verify = verify
+        return found
 
     def defvjp(self, rule: Callable[..., Any]) -> Callable[..., Any]:
         """Declare the reverse rule of this function (a decorator).
@@ -62,6 +87,7 @@ class Function(Recording):
         1.5
         """
         self.rule_vjp = user_rules.reverse_rule(self, rule)
+        self._rules = {**self._rules, "defvjp": rule}
         return rule
 
     def defjvp(self, rule: Callable[..., Any]) -> Callable[..., Any]:
@@ -99,6 +125,7 @@ class Function(Recording):
         (1.0, 20.0)
         """
         self.rule_jvp = user_rules.forward_rule(self, rule)
+        self._rules = {**self._rules, "defjvp": rule}
         return rule
 
     def recompile(self) -> None:
