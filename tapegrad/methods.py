@@ -14,6 +14,7 @@ from tapegrad.modes import MODE
 from tapegrad.numeric import FUNCTIONS, REFLECTED
 from tapegrad.ops.kinds import COMPOSITES, Elementwise
 from tapegrad.ops.op import TABLE
+from tapegrad.ops.shape import in_order
 from tapegrad.tape import inspection
 from tapegrad.tape.tape import TAPE
 from tapegrad.tensor import NO_NUMPY, Tensor, wrap
@@ -165,9 +166,12 @@ def _inplace_operator_n(name: str) -> Callable[..., Tensor]:
 # -- methods with a signature of their own --------------------------------------------------------
 
 
-def _reshape(self: Tensor, *shape: Any) -> Tensor:
+def _reshape(self: Tensor, *shape: Any, order: str = "C") -> Tensor:
     """Return the elements in another shape, given as a tuple or as separate integers."""
     wanted = shape[0] if len(shape) == 1 else shape
+    if order != "C":
+        ordered: Tensor = in_order(self, wanted, order, "reshape")
+        return ordered
     result: Tensor = FUNCTIONS["reshape"](self, wanted)
     return result
 
@@ -179,9 +183,9 @@ def _transpose(self: Tensor, *axes: Any) -> Tensor:
     return result
 
 
-def _flatten(self: Tensor) -> Tensor:
+def _flatten(self: Tensor, order: str = "C") -> Tensor:
     """Return the elements as one axis, copied."""
-    result: Tensor = FUNCTIONS["positive"](FUNCTIONS["ravel"](self))
+    result: Tensor = FUNCTIONS["positive"](FUNCTIONS["ravel"](self, order))
     return result
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad import inplace
+from tapegrad import inplace, numpy_calls
 from tapegrad.dispatch import unwrap
 from tapegrad.numeric import FUNCTIONS, LINALG_FUNCTIONS, PASSIVE, _wrap_result
 from tapegrad.ops.kinds import Elementwise
@@ -112,6 +112,8 @@ def array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: A
         return FUNCTIONS[name](spaced, y)
     if tracked and not _is_passive(ufunc):
         what = f"numpy.{ufunc.__name__}"
+        if name is None and ufunc.__name__ in FUNCTIONS and method == "__call__":
+            raise _refuse(what.replace("numpy.", ""), f"use tapegrad.{ufunc.__name__}")
         if method != "__call__":
             what += f".{method}"
         extra = set(kwargs) - {"out", "where"}
@@ -146,7 +148,7 @@ def array_function(self: Tensor, func: Any, types: Any, args: Any, kwargs: Any) 
     name = getattr(func, "__name__", "")
     functions = _FUNCTIONS_OF.get(module, {})
     if name in functions and func not in UNTRACED:
-        return functions[name](*args, **kwargs)
+        return numpy_calls.call(func, functions[name], name, args, kwargs)
     if func in _DIRECT:
         return _DIRECT[func](*args, **kwargs)
     if func in _COPIED:

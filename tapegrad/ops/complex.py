@@ -41,7 +41,7 @@ def _(g):
 @view
 def real(x):
     """Real part, as a view."""
-    return np.real(x)[...]
+    return np.asarray(x).real[...]
 
 
 @real.transposes

@@ -155,12 +155,20 @@ def unbroadcast(g: Any, shape: tuple[int, ...]) -> Any:
 # -- composed -------------------------------------------------------------------------------------
 
 
+def in_order(x: Any, shape: Any, order: str, name: str) -> Any:
+    """Give the elements another shape, in row-major order or, for "F", in column-major order."""
+    if order == "F":
+        sizes = (shape,) if np.ndim(shape) == 0 else tuple(shape)
+        return transpose(reshape(transpose(x), sizes[::-1]))
+    if order not in ("C", "A", "K"):
+        raise ValueError(f"{name}: order {order!r} is none of 'C', 'F', 'A', 'K'")
+    return reshape(x, shape)
+
+
 @composite
 def ravel(x, order="C"):
-    """Return the elements as one row-major axis."""
-    if order not in ("C", "A", "K"):
-        raise ValueError(f"ravel: order {order!r} is not supported; transpose first, then ravel")
-    return reshape(x, (-1,))
+    """Return the elements as one axis, row-major or (``order="F"``) column-major."""
+    return in_order(x, (-1,), order, "ravel")
 
 
 @composite

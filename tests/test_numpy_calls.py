@@ -1,0 +1,121 @@
+"""NumPy's functions with its own names of arguments, and with its options, on tensors."""
+
+import numpy as np
+import pytest
+import scipy.special
+
+import tapegrad as tg
+from tapegrad.testing import check_grads
+
+X = np.array([[0.4, 1.3, -0.7], [2.1, -1.6, 0.9]])
+S = np.array([[2.0, 0.5, 0.1], [0.5, 3.0, 0.2], [0.1, 0.2, 1.0]])
+MASK = np.array([[True, False, True], [True, True, False]])
+
+CALLS = {
+    "clip(a_min, a_max)": lambda x: np.clip(x, a_min=-0.5, a_max=1.0),
+    "clip(a=)": lambda x: np.clip(a=x, a_min=None, a_max=1.0),
+    "sum(a=)": lambda x: np.sum(a=x),
+    "sum(dtype)": lambda x: np.sum(x, dtype=np.float64),
+    "sum by place": lambda x: np.sum(x, 0, np.float64),
+    "sum(where)": lambda x: np.sum(x, where=MASK),
+    "sum(where, axis)": lambda x: np.sum(x, axis=1, where=MASK[0], keepdims=True),
+    "sum(initial)": lambda x: np.sum(x, axis=0, initial=3.0),
+    "prod(where, initial)": lambda x: np.prod(x, where=MASK, initial=2.0),
+    "mean(where)": lambda x: np.mean(x, axis=0, where=MASK),
+    "mean(where, keepdims)": lambda x: np.mean(x, where=MASK, keepdims=True),
+    "mean(dtype)": lambda x: np.mean(x, dtype=float),
+    "max(initial)": lambda x: np.max(x, axis=1, initial=1.5),
+    "max(where)": lambda x: np.max(x, where=MASK, initial=-9.0),
+    "min(where)": lambda x: np.min(x, axis=1, where=MASK, initial=9.0),
+    "amax": lambda x: np.amax(x, axis=0, initial=1.0),
+    "cumsum(dtype)": lambda x: np.cumsum(x, axis=1, dtype=float),
+    "cumprod(dtype)": lambda x: np.cumprod(x, 0, float),
+    "sort(kind)": lambda x: np.sort(x, kind="stable"),
+    "sort(stable)": lambda x: np.sort(x, axis=0, stable=True),
+    "reshape(order=C)": lambda x: np.reshape(x, (3, 2), order="C"),
+    "reshape(order=F)": lambda x: np.reshape(x, (3, 2), order="F"),
+    "reshape(order=F), one number": lambda x: np.reshape(x, -1, "F"),
+    "reshape(copy)": lambda x: np.reshape(x, 6, copy=True),
+    "x.reshape(order=F)": lambda x: x.reshape(3, -1, order="F"),
+    "ravel(order=F)": lambda x: np.ravel(x, order="F"),
+    "x.flatten(F)": lambda x: x.flatten("F"),
+    "transpose(a=)": lambda x: np.transpose(a=x, axes=(1, 0)),
+    "flip(m=)": lambda x: np.flip(m=x, axis=0),
+    "roll(a=)": lambda x: np.roll(a=x, shift=1, axis=1),
+    "tile(A=)": lambda x: np.tile(A=x, reps=2),
+    "squeeze(a=)": lambda x: np.squeeze(a=x[None], axis=0),
+    "swapaxes(a=)": lambda x: np.swapaxes(a=x, axis1=0, axis2=1),
+    "moveaxis(a=)": lambda x: np.moveaxis(a=x, source=0, destination=1),
+    "expand_dims(a=)": lambda x: np.expand_dims(a=x, axis=1),
+    "broadcast_to(array=)": lambda x: np.broadcast_to(array=x, shape=(2, 2, 3)),
+    "outer(a=)": lambda x: np.outer(a=x[0], b=x[1]),
+    "pad(array=)": lambda x: np.pad(array=x, pad_width=1, constant_values=2.0),
+    "stack(dtype)": lambda x: np.stack([x, x], axis=1, dtype=np.float64, casting="same_kind"),
+    "concatenate(dtype)": lambda x: np.concatenate([x, x], axis=1, dtype=np.float64),
+    "einsum with numbers": lambda x: np.einsum(x, [0, 1], x, [2, 1]),
+    "einsum with numbers and a result": lambda x: np.einsum(x, [0, 30], S, [30, 1], [1, 0]),
+    "angle(deg)": lambda x: np.angle(x + 1j * x * x, True),
+    "eigvalsh(UPLO)": lambda x: np.linalg.eigvalsh(S + x.T @ x, UPLO="U"),
+    "cholesky(upper)": lambda x: np.linalg.cholesky(S + x.T @ x, upper=True),
+    "trace by place": lambda x: np.trace(x, 1, 0, 1),
+    "norm": lambda x: np.linalg.norm(x=x, ord="fro", axis=(0, 1), keepdims=True),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_values_and_gradients(name):
+    f = CALLS[name]
+    expected = f(X)
+    found = f(tg.tensor(X, requires_grad=True))
+    assert isinstance(found, tg.Tensor)
+    assert found.requires_grad
+    assert found.shape == np.shape(expected)
+    np.testing.assert_allclose(found.detach(), expected, rtol=1e-13, atol=1e-15)
+    check_grads(f, [X])
+
+
+def test_lower_precision():
+    t = tg.tensor(X, requires_grad=True)
+    found = np.sum(t, dtype=np.float32)
+    assert found.dtype == np.float32
+    found.backward()
+    np.testing.assert_array_equal(t.grad.numpy(), np.ones_like(X))
+
+
+def test_out():
+    t, out = tg.tensor(X, requires_grad=True), tg.zeros(3)
+    assert np.sum(t, axis=0, out=out) is out
+    (out * out).sum().backward()
+    np.testing.assert_allclose(t.grad.numpy(), np.tile(2 * X.sum(0), (2, 1)))
+    with pytest.raises(TypeError, match="`out` is a NumPy array"):
+        np.mean(t, out=np.zeros(()))
+    plain = np.zeros(3)
+    assert np.sum(t.detach(), axis=0, out=plain) is plain
+    np.testing.assert_array_equal(plain, X.sum(0))
+
+
+def test_where_with_a_condition_alone():
+    t = tg.tensor(X, requires_grad=True)
+    for found, expected in zip(np.where(t > 0.5), np.where(X > 0.5), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_parts_of_numbers():
+    assert tg.real(2.0).item() == 2.0
+    assert tg.imag(2.0).item() == 0.0
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda t: np.var(t, where=MASK), "no argument 'where'; choose with np.where before"),
+        (lambda t: np.std(t, mean=0.5), "no argument 'mean'; leave it out"),
+        (lambda t: np.sort(t, order="a"), "no argument 'order'"),
+        (lambda t: np.max(t, where=MASK), "`where` needs `initial`"),
+        (lambda t: np.ravel(t, order="X"), "order 'X' is none of"),
+        (lambda t: scipy.special.erf(t), "erf of a tensor.*use tapegrad.erf"),
+    ],
+)
+def test_what_is_refused_is_named(call, text):
+    with pytest.raises((TypeError, ValueError), match=text):
+        call(tg.tensor(X, requires_grad=True))
