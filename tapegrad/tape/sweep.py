@@ -144,7 +144,7 @@ class Sweep:
     def _load_mutations(self) -> None:
         """Tell compiled code which buffers were mutated, and when last."""
         self._mutations_seen = TAPE.mutation_count
-        pairs = [(key, known.slots[-1]) for key, known in TAPE.mutations.copy().items()]
+        pairs = TAPE.last_mutations()
         self._mutated = np.array(pairs, np.int64)
         self.state[S_NMUTATED] = len(pairs)
         self.state[S_MUTATED] = address_of(self._mutated)

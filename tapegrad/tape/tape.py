@@ -246,6 +246,16 @@ class Tape:
         known.op = op
         self.mutation_count += 1
 
+    def last_mutations(self) -> list[tuple[int, int]]:
+        """Return the buffers that were mutated, each with the slot where it was last."""
+        while True:
+            try:
+                return [(key, known.slots[-1]) for key, known in self.mutations.items()]
+            except RuntimeError:
+                # The collector freed a buffer meanwhile, or another thread noted one. A copy would
+                # be no remedy: the collector may run within `copy`, which then makes a broken one.
+                continue
+
     def version(self, array: np.ndarray) -> int:
         """Return how many times the memory of an array was mutated by ops."""
         known = self.mutations.get(id(buffer_of(array)))

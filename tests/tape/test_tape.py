@@ -15,7 +15,7 @@ import tapegrad as tg
 from tapegrad.kernels import structs
 from tapegrad.tape import layout
 from tapegrad.tape.layout import FREED, LEAF_CLOCK, SEGMENT_ROWS
-from tapegrad.tape.tape import TAPE
+from tapegrad.tape.tape import TAPE, Mutations
 
 SECOND_TIME = "second time"
 
@@ -713,3 +713,20 @@ def test_garbage_that_is_collected_while_a_pass_begins(monkeypatch):
     monkeypatch.setattr(TAPE, "mutations", Shrinking(TAPE.mutations))
     y.backward()
     assert x.grad.tolist() == [4.0, 8.0]
+
+
+def test_buffers_that_are_freed_while_mutations_are_listed(monkeypatch):
+    """The garbage collector may run at any allocation, and then entries vanish."""
+
+    class Collected(dict):
+        def items(self):
+            for key, value in super().items():
+                if len(self) > 2:
+                    self.pop(max(self))
+                yield key, value
+
+    known = Collected({k: Mutations(None) for k in range(5)})
+    for key, value in known.copy().items():
+        value.slots.append(10 + key)
+    monkeypatch.setattr(TAPE, "mutations", known)
+    assert TAPE.last_mutations() == [(0, 10), (1, 11)]
