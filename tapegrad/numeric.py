@@ -17,13 +17,16 @@ from tapegrad.eager import function_of
 from tapegrad.ops import (  # noqa: F401 (importing them fills the table)
     complex,
     cumulative,
+    differences,
     elementwise,
     indexing,
+    joining,
     linalg,
     piecewise,
     reduction,
     shape,
     special,
+    statistics,
 )
 from tapegrad.ops.kinds import COMPOSITES, Composite
 from tapegrad.ops.op import TABLE
@@ -108,7 +111,10 @@ ALIASES = {
     "atan2": "arctan2",
     "atanh": "arctanh",
     "concat": "concatenate",
+    "degrees": "rad2deg",
+    "fabs": "absolute",
     "pow": "power",
+    "radians": "deg2rad",
     "remainder": "mod",
     "true_divide": "divide",
 }
@@ -147,7 +153,7 @@ def _composite_function(composite: Composite) -> Function:
     return function
 
 
-_OF_LISTS = {"stack", "hstack", "vstack"}
+_OF_LISTS = {"stack", "hstack", "vstack", "dstack", "column_stack", "block", "select"}
 _SEVERAL_VIEWS = {"array_split", "split", "unstack"}
 
 

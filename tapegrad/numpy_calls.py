@@ -20,7 +20,7 @@ from tapegrad.tensor import Tensor
 Function = Callable[..., Any]
 
 _RENAMED = {"a_min": "min", "a_max": "max", "UPLO": "uplo"}
-_AS_THEY_ARE = {*PASSIVE, "atleast_1d"}  # functions of which nothing is to be translated
+_AS_THEY_ARE = {*PASSIVE}  # functions of which nothing is to be translated
 _WITHOUT_EFFECT = ("kind", "stable", "casting", "subok", "hermitian")
 # what a reduction starts from: its neutral element, and how more is joined
 _JOINED = {
@@ -69,6 +69,8 @@ def _plan(func: Any, ours: Function, name: str) -> _Plan | None:
     try:
         signature = inspect.signature(func)
     except ValueError:
+        return None
+    if any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values()):
         return None
     op = TABLE.get(name)
     known = [*op.arguments, *op.parameters] if op else list(inspect.signature(ours).parameters)

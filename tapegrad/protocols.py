@@ -8,8 +8,8 @@ import numpy as np
 
 from tapegrad import inplace, numpy_calls
 from tapegrad.dispatch import unwrap
-from tapegrad.numeric import FUNCTIONS, LINALG_FUNCTIONS, PASSIVE, _wrap_result
-from tapegrad.ops.kinds import Elementwise
+from tapegrad.numeric import ALIASES, FUNCTIONS, LINALG_FUNCTIONS, PASSIVE, _wrap_result
+from tapegrad.ops.kinds import COMPOSITES, Elementwise
 from tapegrad.ops.op import TABLE
 from tapegrad.tensor import Tensor
 
@@ -21,6 +21,12 @@ UFUNCS: dict[Any, str] = {
     and not name.startswith("at_")
 }
 UFUNCS |= {np.matmul: "matmul"}
+# composed functions and other names
+UFUNCS |= {
+    getattr(np, name): name
+    for name in (*COMPOSITES, *ALIASES)
+    if isinstance(getattr(np, name, None), np.ufunc) and getattr(np, name) not in UFUNCS
+}
 REDUCTIONS: dict[Any, str] = {
     np.add: "sum",
     np.multiply: "prod",
@@ -96,10 +102,11 @@ def array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: A
             inplace.check_writable(out, f"numpy.{ufunc.__name__} with `out`")
     remedy = "use detach() if the result needs no gradient"
     if method == "__call__" and name is not None and not set(kwargs) - {"out", "where"}:
-        if kwargs:
+        if kwargs and name in TABLE:
             where = kwargs.get("where", True)
             return inplace.apply_with_out(TABLE[name], inputs, outs or None, where)
-        return FUNCTIONS[name](*inputs)
+        if not kwargs:
+            return FUNCTIONS[name](*inputs)
     if method == "reduce" and ufunc in REDUCTIONS and not set(kwargs) - {"axis", "keepdims"}:
         kwargs.setdefault("axis", 0)
         return FUNCTIONS[REDUCTIONS[ufunc]](*inputs, **kwargs)

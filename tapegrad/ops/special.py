@@ -128,3 +128,18 @@ def _(n, x):
 def expit(x):
     """1 / (1 + exp(-x)) (scipy's name of `sigmoid`)."""
     return sigmoid(x)
+
+
+# -- angles ---------------------------------------------------------------------------------------
+
+
+@composite
+def deg2rad(x):
+    """Degrees in radians."""
+    return x * (np.pi / 180.0)
+
+
+@composite
+def rad2deg(x):
+    """Radians in degrees."""
+    return x * (180.0 / np.pi)

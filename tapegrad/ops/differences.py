@@ -1,0 +1,167 @@
+"""Differences, interpolation, sums of neighbours: composed, with NumPy's names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapegrad.ops import reduction
+from tapegrad.ops.kinds import composite
+from tapegrad.ops.op import normalize_axes, plain, rank, shape_of
+from tapegrad.ops.piecewise import where
+from tapegrad.ops.shape import concatenate, flip, moveaxis, ravel
+
+
+def _along(axis: int, part: Any) -> tuple[Any, ...]:
+    return (*(slice(None),) * axis, part)
+
+
+def _array(value: Any) -> Any:
+    return value if hasattr(value, "shape") else np.asarray(value, float)
+
+
+@composite
+def diff(x, n=1, axis=-1, prepend=None, append=None):
+    """Differences of neighbours along an axis, n times."""
+    (axis,) = normalize_axes(axis, rank(x))
+    ends = [prepend, x, append]
+    if prepend is not None or append is not None:
+        shape = [*shape_of(x)]
+        shape[axis] = 1
+        one = np.ones(tuple(shape))
+        parts = [
+            end * one if rank(end) == 0 else end for end in map(_given, ends) if end is not None
+        ]
+        x = concatenate(parts, axis)
+    for _ in range(n):
+        x = x[_along(axis, slice(1, None))] - x[_along(axis, slice(None, -1))]
+    return x
+
+
+def _given(value: Any) -> Any:
+    return None if value is None else _array(value)
+
+
+@composite
+def ediff1d(x, to_end=None, to_begin=None):
+    """Differences of neighbours of all elements, with values before and after them."""
+    parts = [to_begin, diff(ravel(x)), to_end]
+    given = [ravel(_array(part)) for part in parts if part is not None]
+    return concatenate(given, 0) if len(given) > 1 else given[0]
+
+
+@composite
+def gradient(x, *spacing, axis=None, edge_order=1):
+    """Derivatives by central differences, second order accurate inside.
+
+    Source: the formulas of NumPy's reference, for uniform and for given coordinates.
+    """
+    axes = normalize_axes(axis, rank(x))
+    if not spacing:
+        spacing = (1.0,) * len(axes)
+    elif len(spacing) == 1 and np.ndim(plain(spacing[0])) == 0:
+        spacing = spacing * len(axes)
+    if len(spacing) != len(axes):
+        raise TypeError(f"gradient: got {len(spacing)} spacings for {len(axes)} axes")
+    if edge_order not in (1, 2):
+        raise ValueError("gradient: edge_order must be 1 or 2")
+    found = [_slope(x, step, a, edge_order) for step, a in zip(spacing, axes, strict=True)]
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+def _slope(x: Any, spacing: Any, axis: int, edge_order: int) -> Any:
+    count = shape_of(x)[axis]
+    if count < edge_order + 1:
+        raise ValueError(f"gradient: axis {axis} needs {edge_order + 1} elements or more")
+    x = moveaxis(x, axis, -1)
+    spacing = _array(spacing)
+    steps = spacing * np.ones(count - 1) if rank(spacing) == 0 else diff(spacing)
+    slopes = (x[..., 1:] - x[..., :-1]) / steps
+    before, behind = steps[:-1], steps[1:]
+    inside = (behind * slopes[..., :-1] + before * slopes[..., 1:]) / (before + behind)
+    first, last = slopes[..., :1], slopes[..., -1:]
+    if edge_order == 2:
+        first = first + (slopes[..., :1] - slopes[..., 1:2]) * steps[0] / (steps[0] + steps[1])
+        last = last + (slopes[..., -1:] - slopes[..., -2:-1]) * steps[-1] / (steps[-1] + steps[-2])
+    return moveaxis(concatenate([first, inside, last], -1), -1, axis)
+
+
+@composite
+def trapezoid(y, x=None, dx=1.0, axis=-1):
+    """Integral by the trapezoidal rule, over coordinates or with a constant step."""
+    (axis,) = normalize_axes(axis, rank(y))
+    y = moveaxis(y, axis, -1)
+    steps = dx
+    if x is not None:
+        x = _array(x)
+        steps = diff(x) if rank(x) == 1 else diff(moveaxis(x, axis, -1))
+    return reduction.sum(0.5 * steps * (y[..., 1:] + y[..., :-1]), axis=-1)
+
+
+@composite
+def interp(x, xp, fp, left=None, right=None, period=None):
+    """Linear interpolation between points of increasing xp, constant outside of them.
+
+    At a point the derivative is that of the piece to its right.
+    """
+    if period is not None:
+        raise TypeError("interp: periods are not supported; take x % period, and extend xp and fp")
+    xp, fp = _array(xp), _array(fp)
+    points, at = np.asarray(plain(xp)), np.asarray(plain(x))
+    if points.ndim != 1 or points.size != shape_of(fp)[0]:
+        raise ValueError("interp: xp and fp must be 1-d arrays of one length")
+    if points.size == 1:
+        inside = fp[0] + 0.0 * x
+    else:
+        k = np.clip(np.searchsorted(points, at, side="right") - 1, 0, points.size - 2)
+        inside = fp[k] + (fp[k + 1] - fp[k]) / (xp[k + 1] - xp[k]) * (x - xp[k])
+    below = fp[0] if left is None else left
+    above = fp[-1] if right is None else right
+    return where(at < points[0], below, where(at > points[-1], above, inside))
+
+
+@composite
+def convolve(a, v, mode="full"):
+    """Discrete convolution of two 1-d arrays."""
+    v = _array(v)
+    if rank(a) != 1 or rank(v) != 1 or not shape_of(a)[0] or not shape_of(v)[0]:
+        raise ValueError("convolve: expected two 1-d arrays that are not empty")
+    if shape_of(v)[0] > shape_of(a)[0]:
+        a, v = v, a
+    n, m = shape_of(a)[0], shape_of(v)[0]
+    zeros = np.zeros(m - 1)
+    padded = concatenate([zeros, a, zeros], 0) if m > 1 else a
+    windows = np.arange(n + m - 1)[:, None] + np.arange(m)
+    full = reduction.sum(padded[windows] * flip(v), axis=-1)
+    if mode == "full":
+        return full
+    if mode == "same":
+        start = (m - 1) // 2
+        return full[start : start + n]
+    if mode == "valid":
+        return full[m - 1 : n]
+    raise ValueError(f"convolve: mode {mode!r} is none of 'full', 'same', 'valid'")
+
+
+@composite
+def cross(a, b, axisa=-1, axisb=-1, axisc=-1, axis=None):
+    """Cross product of vectors of length 3."""
+    if axis is not None:
+        axisa = axisb = axisc = axis
+    a, b = moveaxis(a, axisa, -1), moveaxis(_array(b), axisb, -1)
+    if shape_of(a)[-1] != 3 or shape_of(b)[-1] != 3:
+        raise ValueError("cross: vectors must have length 3")
+    ahead, behind = [1, 2, 0], [2, 0, 1]
+    found = a[..., ahead] * b[..., behind] - a[..., behind] * b[..., ahead]
+    return moveaxis(found, -1, axisc)
+
+
+@composite
+def polyval(p, x):
+    """Value at x of the polynomial with coefficients p, the highest power first."""
+    x = _array(x)
+    found = 0.0 * x
+    for k in range(shape_of(p)[0]):
+        found = found * x + p[k]
+    return found

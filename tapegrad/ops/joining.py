@@ -1,0 +1,160 @@
+"""Arrays joined, cut and laid out: composed of `tapegrad.ops.shape`, with NumPy's names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapegrad.ops.kinds import composite
+from tapegrad.ops.op import normalize_axes, rank, shape_of
+from tapegrad.ops.piecewise import where
+from tapegrad.ops.shape import (
+    atleast_1d,
+    broadcast_to,
+    concatenate,
+    expand_dims,
+    flip,
+    ravel,
+    reshape,
+    split,
+    swapaxes,
+)
+
+
+@composite
+def append(x, values, axis=None):
+    """Join values at the end, along an axis or (by default) of all elements as one axis."""
+    if axis is None:
+        return concatenate([ravel(x), ravel(_array(values))], 0)
+    return concatenate([x, _array(values)], axis)
+
+
+@composite
+def atleast_2d(x):
+    """Return an array with two axes or more; new ones come first."""
+    return x if rank(x) > 1 else reshape(x, (1, -1))
+
+
+@composite
+def atleast_3d(x):
+    """Return an array with three axes or more, laid out as NumPy does."""
+    if rank(x) > 2:
+        return x
+    return expand_dims(x, 2) if rank(x) == 2 else reshape(x, (1, -1, 1))
+
+
+@composite
+def column_stack(arrays):
+    """Join along the second axis, 1-d arrays as columns."""
+    return concatenate([x if rank(x) > 1 else reshape(x, (-1, 1)) for x in arrays], 1)
+
+
+@composite
+def dstack(arrays):
+    """Join along the third axis."""
+    return concatenate([atleast_3d(_array(x)) for x in arrays], 2)
+
+
+@composite
+def block(arrays):
+    """Join nested lists of arrays: the innermost along the last axis, and so on outwards."""
+    depth = _depth(arrays)
+
+    def joined(part: Any, level: int) -> Any:
+        if level == depth:
+            part = _array(part)
+            return reshape(part, (1,) * max(depth - rank(part), 0) + shape_of(part))
+        parts = [joined(inner, level + 1) for inner in part]
+        ndim = max(map(rank, parts))
+        parts = [reshape(p, (1,) * (ndim - rank(p)) + shape_of(p)) for p in parts]
+        return concatenate(parts, level - depth)
+
+    return joined(arrays, 0)
+
+
+def _depth(value: Any) -> int:
+    return 1 + max(map(_depth, value), default=0) if isinstance(value, (list, tuple)) else 0
+
+
+@composite
+def hsplit(x, indices_or_sections):
+    """Cut along the second axis (the first, of 1-d arrays)."""
+    return split(x, indices_or_sections, min(rank(x), 2) - 1)
+
+
+@composite
+def vsplit(x, indices_or_sections):
+    """Cut along the first axis."""
+    return split(x, indices_or_sections, 0)
+
+
+@composite
+def dsplit(x, indices_or_sections):
+    """Cut along the third axis."""
+    return split(x, indices_or_sections, 2)
+
+
+@composite
+def fliplr(x):
+    """Reverse the order along the second axis."""
+    return flip(x, 1)
+
+
+@composite
+def flipud(x):
+    """Reverse the order along the first axis."""
+    return flip(x, 0)
+
+
+@composite
+def rot90(x, k=1, axes=(0, 1)):
+    """Turn by 90 degrees in the plane of two axes, k times."""
+    first, second = normalize_axes(tuple(axes), rank(x))
+    if first == second:
+        raise ValueError("rot90: axes must be different")
+    if k % 4 == 0:
+        return x
+    if k % 4 == 2:
+        return flip(x, (first, second))
+    if k % 4 == 1:
+        return swapaxes(flip(x, second), first, second)
+    return flip(swapaxes(x, first, second), second)
+
+
+@composite
+def meshgrid(x, *more, indexing="xy", sparse=False, copy=True):
+    """Return the coordinates of a grid, an array for each axis."""
+    axes = [ravel(atleast_1d(_array(a))) for a in (x, *more)]
+    count = len(axes)
+    places = list(range(count))
+    if indexing == "xy" and count > 1:
+        places[:2] = 1, 0
+    elif indexing not in ("xy", "ij"):
+        raise ValueError(f"meshgrid: indexing {indexing!r} is neither 'xy' nor 'ij'")
+    shape = [0] * count
+    for a, place in zip(axes, places, strict=True):
+        shape[place] = shape_of(a)[0]
+    spaced = [
+        reshape(a, tuple(-1 if k == place else 1 for k in range(count)))
+        for a, place in zip(axes, places, strict=True)
+    ]
+    return spaced if sparse else [broadcast_to(a, tuple(shape)) for a in spaced]
+
+
+@composite
+def select(condlist, choicelist, default=0.0):
+    """Return, element by element, the first choice whose condition holds."""
+    if len(condlist) != len(choicelist) or not condlist:
+        raise ValueError(
+            f"select: got {len(condlist)} conditions for {len(choicelist)} choices, expected as "
+            "many, and one at least"
+        )
+    found = default
+    for condition, choice in zip(reversed(condlist), reversed(choicelist), strict=True):
+        found = where(condition, choice, found)
+    return found
+
+
+def _array(value: Any) -> Any:
+    return value if hasattr(value, "shape") else np.asarray(value)

@@ -1,0 +1,192 @@
+"""Averages, order statistics and reductions that leave out nan: composed, with NumPy's names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapegrad.ops import elementwise as ew
+from tapegrad.ops import reduction
+from tapegrad.ops.complex import conj
+from tapegrad.ops.cumulative import prod
+from tapegrad.ops.indexing import sort
+from tapegrad.ops.kinds import composite
+from tapegrad.ops.op import normalize_axes, plain, rank, shape_of
+from tapegrad.ops.piecewise import where
+from tapegrad.ops.products import matmul
+from tapegrad.ops.shape import concatenate, moveaxis, reshape
+
+
+def _array(value: Any) -> Any:
+    return value if hasattr(value, "shape") else np.asarray(value, float)
+
+
+@composite
+def average(x, axis=None, weights=None, *, keepdims=False):
+    """Mean over axes, with weights if these are given."""
+    if weights is None:
+        return reduction.mean(x, axis=axis, keepdims=keepdims)
+    weights = _array(weights)
+    if shape_of(weights) != shape_of(x):
+        axes = normalize_axes(axis, rank(x))
+        if axis is None or rank(weights) != 1 or len(axes) != 1:
+            raise TypeError(
+                "average: weights must have the shape of the array, or that of one axis"
+            )
+        weights = reshape(weights, tuple(-1 if k in axes else 1 for k in range(rank(x))))
+        weights = weights * np.ones(shape_of(x))
+    total = reduction.sum(x * weights, axis=axis, keepdims=keepdims)
+    return total / reduction.sum(weights, axis=axis, keepdims=keepdims)
+
+
+@composite
+def cov(x, y=None, rowvar=True, bias=False, ddof=None):
+    """Covariance matrix of variables that are rows (or, with ``rowvar=False``, columns)."""
+    rows = _rows(x, rowvar)
+    if y is not None:
+        rows = concatenate([rows, _rows(_array(y), rowvar)], 0)
+    count = shape_of(rows)[1] - (ddof if ddof is not None else 0 if bias else 1)
+    if count <= 0:
+        raise ValueError("cov: there are no more observations than degrees of freedom")
+    centred = rows - reduction.mean(rows, axis=1, keepdims=True)
+    found = matmul(centred, conj(centred).T) / count
+    return reshape(found, ()) if shape_of(found) == (1, 1) else found
+
+
+def _rows(x: Any, rowvar: bool) -> Any:
+    if rank(x) < 2:
+        return reshape(x, (1, -1))
+    return x if rowvar or shape_of(x)[0] == 1 else x.T
+
+
+@composite
+def corrcoef(x, y=None, rowvar=True):
+    """Correlation coefficients of variables that are rows (or columns)."""
+    found = cov(x, y, rowvar)
+    if rank(found) == 0:
+        return found / found
+    places = np.arange(shape_of(found)[0])
+    scale = ew.sqrt(found[places, places])
+    return found / scale[:, None] / scale[None, :]
+
+
+# -- order ----------------------------------------------------------------------------------------
+
+
+def _flattened(x: Any, axis: Any) -> tuple[Any, tuple[int, ...]]:
+    """Return the elements of some axes along the last one, and the shape with these of length 1."""
+    axes = normalize_axes(axis, rank(x))
+    shape = shape_of(x)
+    kept = tuple(1 if k in axes else n for k, n in enumerate(shape))
+    lead = tuple(n for k, n in enumerate(shape) if k not in axes)
+    moved = moveaxis(x, axes, tuple(range(-len(axes), 0))) if axes else x
+    return reshape(moved, (*lead, -1)), kept
+
+
+@composite
+def quantile(x, q, axis=None, *, method="linear", keepdims=False):
+    """Quantiles over axes; those of numbers among which there is nan are nan."""
+    places = {
+        "linear": lambda at: at,
+        "lower": np.floor,
+        "higher": np.ceil,
+        "nearest": np.rint,
+        "midpoint": lambda at: 0.5 * (np.floor(at) + np.ceil(at)),
+    }
+    if method not in places:
+        raise ValueError(f"quantile: method {method!r} is none of {', '.join(places)}")
+    q = np.asarray(q, float)
+    if np.any((q < 0) | (q > 1)):
+        raise ValueError("quantile: q must be between 0 and 1")
+    flat, kept = _flattened(x, axis)
+    ordered = sort(flat, -1)
+    at = places[method](q * (shape_of(flat)[-1] - 1))
+    at = at.reshape(-1)
+    low = np.floor(at).astype(int)
+    high, part = np.ceil(at).astype(int), at - low
+    unknown = np.isnan(plain(ordered)[..., -1:])
+    ordered = where(unknown, 0.0, ordered)
+    first, second = ordered[..., low], ordered[..., high]
+    found = where(part == 0.0, first, first + (second - first) * part)
+    found = moveaxis(where(unknown, np.nan, found), -1, 0)
+    inner = kept if keepdims else shape_of(flat)[:-1]
+    return reshape(found, (*q.shape, *inner))
+
+
+@composite
+def percentile(x, q, axis=None, *, method="linear", keepdims=False):
+    """Percentiles over axes: quantiles, counted from 0 to 100."""
+    return quantile(x, np.asarray(q, float) / 100.0, axis, method=method, keepdims=keepdims)
+
+
+@composite
+def median(x, axis=None, *, keepdims=False):
+    """Median over axes; the two in the middle share the cotangent."""
+    return quantile(x, 0.5, axis, keepdims=keepdims)
+
+
+# -- without nan ----------------------------------------------------------------------------------
+
+
+def _counted(x: Any, axis: Any, keepdims: bool) -> np.ndarray:
+    axes = normalize_axes(axis, rank(x))
+    return np.sum(~np.isnan(plain(x)), axis=axes, keepdims=keepdims)
+
+
+@composite
+def nan_to_num(x, copy=True, nan=0.0, posinf=None, neginf=None):
+    """Replace nan and infinities by numbers; they have no derivative."""
+    values = plain(x)
+    if values.dtype.kind == "c":
+        raise TypeError("nan_to_num of complex numbers is that of the real and imaginary parts")
+    limits = np.finfo(values.dtype)
+    x = where(values == np.inf, limits.max if posinf is None else posinf, x)
+    x = where(values == -np.inf, limits.min if neginf is None else neginf, x)
+    return where(np.isnan(values), nan, x)
+
+
+@composite
+def nansum(x, axis=None, *, keepdims=False):
+    """Sum over axes of what is not nan."""
+    return reduction.sum(where(np.isnan(plain(x)), 0.0, x), axis=axis, keepdims=keepdims)
+
+
+@composite
+def nanprod(x, axis=None, *, keepdims=False):
+    """Product over axes of what is not nan."""
+    return prod(where(np.isnan(plain(x)), 1.0, x), axis=axis, keepdims=keepdims)
+
+
+@composite
+def nanmean(x, axis=None, *, keepdims=False):
+    """Mean over axes of what is not nan."""
+    return nansum(x, axis, keepdims=keepdims) / _counted(x, axis, keepdims)
+
+
+@composite
+def nanvar(x, axis=None, *, ddof=0, keepdims=False):
+    """Variance over axes of what is not nan."""
+    centred = where(np.isnan(plain(x)), 0.0, x - nanmean(x, axis, keepdims=True))
+    squares = reduction.sum(centred * centred, axis=axis, keepdims=keepdims)
+    return squares / (_counted(x, axis, keepdims) - ddof)
+
+
+@composite
+def nanstd(x, axis=None, *, ddof=0, keepdims=False):
+    """Standard deviation over axes of what is not nan."""
+    return ew.sqrt(nanvar(x, axis, ddof=ddof, keepdims=keepdims))
+
+
+@composite
+def nanmax(x, axis=None, *, keepdims=False):
+    """Maximum over axes of what is not nan; nan where there is nothing else."""
+    found = reduction.max(where(np.isnan(plain(x)), -np.inf, x), axis=axis, keepdims=keepdims)
+    return where(_counted(x, axis, keepdims) == 0, np.nan, found)
+
+
+@composite
+def nanmin(x, axis=None, *, keepdims=False):
+    """Minimum over axes of what is not nan; nan where there is nothing else."""
+    found = reduction.min(where(np.isnan(plain(x)), np.inf, x), axis=axis, keepdims=keepdims)
+    return where(_counted(x, axis, keepdims) == 0, np.nan, found)

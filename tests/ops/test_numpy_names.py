@@ -1,0 +1,140 @@
+"""Functions composed of others under NumPy's names: values as NumPy's, gradients by differences."""
+
+import numpy as np
+import pytest
+
+import tapegrad as tg
+from tapegrad.testing import check_grads
+
+X = np.array([[0.4, 1.3, -0.7, 0.2], [2.1, -1.6, 0.9, 1.1], [-0.3, 0.8, 1.7, -1.2]])
+Y = np.array([1.0, 2.5, -0.5, 0.7])
+POINTS = np.array([-2.0, -0.5, 0.3, 1.0, 2.5])
+HOLES = np.array([[0.4, np.nan, -0.7], [2.1, -1.6, 0.9]])
+MASK = np.isnan(HOLES)
+
+
+def holes(x):
+    """Put nan into an array."""
+    return np.where(MASK, np.nan, x[:2, :3])
+
+
+CALLS = {
+    "deg2rad": np.deg2rad,
+    "radians": np.radians,
+    "rad2deg": np.rad2deg,
+    "degrees": np.degrees,
+    "fabs": np.fabs,
+    "append": lambda x: np.append(x, Y),
+    "append along an axis": lambda x: np.append(x, Y[None], axis=0),
+    "atleast_2d": lambda x: np.atleast_2d(x[0]),
+    "atleast_3d": lambda x: np.atleast_3d(x),
+    "atleast_3d of one axis": lambda x: np.atleast_3d(x[0]),
+    "column_stack": lambda x: np.column_stack([x[0], Y, x.T]),
+    "dstack": lambda x: np.dstack([x, 2.0 * x]),
+    "block": lambda x: np.block([[x, Y[:3, None]], [np.ones((1, 4)), x[0, :1]]]),
+    "block of one level": lambda x: np.block([x[0], x[1]]),
+    "hsplit": lambda x: np.hsplit(x, 2)[1],
+    "vsplit": lambda x: np.vsplit(x, [1])[1],
+    "dsplit": lambda x: np.dsplit(x[None], [1, 3])[1],
+    "fliplr": np.fliplr,
+    "flipud": np.flipud,
+    "rot90": np.rot90,
+    "rot90 back": lambda x: np.rot90(x, -1, (1, 0)),
+    "rot90 twice": lambda x: np.rot90(x, 2),
+    "meshgrid": lambda x: np.meshgrid(x[0], x[1, :3])[1],
+    "meshgrid, ij": lambda x: np.meshgrid(x[0], x[1, :3], x[2], indexing="ij")[2],
+    "meshgrid, sparse": lambda x: np.meshgrid(x[0], x[1, :3], sparse=True)[0],
+    "select": lambda x: np.select([X > 1.0, X > 0.0], [x * x, 3.0 * x], -x),
+    "diff": lambda x: np.diff(x, axis=0),
+    "diff twice": lambda x: np.diff(x, 2),
+    "diff with ends": lambda x: np.diff(x, prepend=1.0, append=x[:, :2]),
+    "ediff1d": lambda x: np.ediff1d(x, to_end=[1.0, 2.0], to_begin=x[0, 0]),
+    "gradient": lambda x: np.gradient(x)[0],
+    "gradient along an axis": lambda x: np.gradient(x, 0.5, axis=1),
+    "gradient over coordinates": lambda x: np.gradient(x, np.array([0.0, 1.0, 3.0, 3.5]), axis=1),
+    "gradient, edge order 2": lambda x: np.gradient(
+        x, np.array([0.0, 1.0, 3.0, 3.5]), axis=1, edge_order=2
+    ),
+    "trapezoid": lambda x: np.trapezoid(x, dx=0.5),
+    "trapezoid over coordinates": lambda x: np.trapezoid(x, np.array([0.0, 1.0, 3.0]), axis=0),
+    "interp": lambda x: np.interp(x, POINTS, np.sin(POINTS)),
+    "interp of values": lambda x: np.interp([-3.0, 0.1, 0.3, 9.0], POINTS[:4], x[0], right=7.0),
+    "interp of points": lambda x: np.interp(0.1, np.sort(x[0]), Y, left=-1.0),
+    "convolve": lambda x: np.convolve(x[0], Y),
+    "convolve, same": lambda x: np.convolve(Y[:2], x[1], "same"),
+    "convolve, valid": lambda x: np.convolve(x[0], x[1, :3], mode="valid"),
+    "cross": lambda x: np.cross(x[:, :3], x[::-1, 1:]),
+    "cross along an axis": lambda x: np.cross(x, np.ones((3, 4)), axis=0),
+    "polyval": lambda x: np.polyval(x[0], x[1]),
+    "average": lambda x: np.average(x, axis=1),
+    "average with weights": lambda x: np.average(x, axis=1, weights=Y),
+    "average with all weights": lambda x: np.average(x, weights=X * X),
+    "cov": np.cov,
+    "cov of two": lambda x: np.cov(x[0], x[1], bias=True),
+    "cov of columns": lambda x: np.cov(x, rowvar=False, ddof=0),
+    "cov of one": lambda x: np.cov(x[0]),
+    "corrcoef": np.corrcoef,
+    "median": np.median,
+    "median along an axis": lambda x: np.median(x, axis=0, keepdims=True),
+    "quantile": lambda x: np.quantile(x, 0.3, axis=1),
+    "quantiles": lambda x: np.quantile(x, [[0.1, 0.5], [0.9, 1.0]], axis=0),
+    "quantiles of all": lambda x: np.quantile(x, [0.25, 0.8], keepdims=True),
+    "quantile, lower": lambda x: np.quantile(x, 0.4, axis=1, method="lower"),
+    "quantile, midpoint": lambda x: np.quantile(x, 0.4, axis=(0, 1), method="midpoint"),
+    "percentile": lambda x: np.percentile(x, 35.0, axis=1, method="nearest"),
+    "nan_to_num": lambda x: np.nan_to_num(holes(x), nan=3.0),
+    "nansum": lambda x: np.nansum(holes(x), axis=0),
+    "nanprod": lambda x: np.nanprod(holes(x)),
+    "nanmean": lambda x: np.nanmean(holes(x), axis=1),
+    "nanvar": lambda x: np.nanvar(holes(x), axis=1, ddof=1),
+    "nanstd": lambda x: np.nanstd(holes(x)),
+    "nanmax": lambda x: np.nanmax(holes(x), axis=1, keepdims=True),
+    "nanmin": lambda x: np.nanmin(holes(x)),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_values_and_gradients(name):
+    f = CALLS[name]
+    expected = f(X)
+    found = f(tg.tensor(X, requires_grad=True))
+    assert isinstance(found, tg.Tensor)
+    assert found.requires_grad
+    assert found.shape == np.shape(expected)
+    np.testing.assert_allclose(found.detach(), expected, rtol=1e-13, atol=1e-14)
+    assert f(tg.tensor(X.astype(np.float32))).dtype in (np.float32, np.float64)
+    check_grads(f, [X], order=2)
+
+
+def test_infinities_and_nan():
+    x = np.array([1.0, np.inf, np.nan, -np.inf])
+    t = tg.tensor(x, requires_grad=True)
+    np.testing.assert_array_equal(np.nan_to_num(t).detach(), np.nan_to_num(x))
+    np.nan_to_num(t).sum().backward()
+    np.testing.assert_array_equal(t.grad.numpy(), [1.0, 0.0, 0.0, 0.0])
+    x = np.array([1.0, 3.0, np.nan])
+    t = tg.tensor(x, requires_grad=True)
+    for f in (np.median, lambda x: np.quantile(x, [0.1, 0.9]), lambda x: np.percentile(x, 30)):
+        np.testing.assert_array_equal(f(t).detach(), f(x))
+    nothing = tg.tensor([[np.nan, np.nan], [1.0, 2.0]], requires_grad=True)
+    np.testing.assert_array_equal(np.nanmax(nothing, axis=1).detach(), [np.nan, 2.0])
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda t: np.interp(t, POINTS, POINTS, period=1.0), "periods are not supported"),
+        (lambda t: np.quantile(t, 1.5), "q must be between 0 and 1"),
+        (lambda t: np.quantile(t, 0.5, method="hazen"), "method 'hazen' is none of"),
+        (lambda t: np.convolve(t, t), "two 1-d arrays"),
+        (lambda t: np.cross(t, t), "length 3"),
+        (lambda t: np.average(t, weights=Y), "weights must have the shape"),
+        (lambda t: np.gradient(t, 1.0, 2.0, 3.0), "3 spacings for 2 axes"),
+        (lambda t: np.cov(t, aweights=Y), "no argument 'aweights'"),
+        (lambda t: np.nan_to_num(t + 1j), "of the real and imaginary parts"),
+        (lambda t: np.meshgrid(t[0], t[1], indexing="xx"), "neither 'xy' nor 'ij'"),
+    ],
+)
+def test_what_is_refused_is_named(call, text):
+    with pytest.raises((TypeError, ValueError), match=text):
+        call(tg.tensor(X, requires_grad=True))
