@@ -9,6 +9,7 @@ import numpy as np
 from tapegrad import inplace, numpy_calls
 from tapegrad.dispatch import unwrap
 from tapegrad.numeric import ALIASES, FUNCTIONS, LINALG_FUNCTIONS, PASSIVE, _wrap_result
+from tapegrad.ops import differences, statistics
 from tapegrad.ops.kinds import COMPOSITES, Elementwise
 from tapegrad.ops.op import TABLE
 from tapegrad.tensor import Tensor
@@ -35,6 +36,12 @@ REDUCTIONS: dict[Any, str] = {
 }
 REDUCTIONS |= {np.logaddexp: "logsumexp"}
 ACCUMULATIONS: dict[Any, str] = {np.add: "cumsum", np.multiply: "cumprod"}
+
+_OF_REAL_NUMBERS = {
+    name
+    for name, composite in COMPOSITES.items()
+    if composite.function.__module__ in (differences.__name__, statistics.__name__)
+}
 
 _FUNCTIONS_OF = {"numpy": FUNCTIONS, "numpy.linalg": LINALG_FUNCTIONS}
 
@@ -154,7 +161,7 @@ def array_function(self: Tensor, func: Any, types: Any, args: Any, kwargs: Any) 
     module = getattr(func, "__module__", "") or ""
     name = getattr(func, "__name__", "")
     functions = _FUNCTIONS_OF.get(module, {})
-    if name in functions and func not in UNTRACED:
+    if name in functions and func not in UNTRACED and not _is_of_integers(name, args, kwargs):
         return numpy_calls.call(func, functions[name], name, args, kwargs)
     if func in _DIRECT:
         return _DIRECT[func](*args, **kwargs)
@@ -168,6 +175,14 @@ def array_function(self: Tensor, func: Any, types: Any, args: Any, kwargs: Any) 
     plain_args = _unwrap_deep(args)
     plain_kwargs = {key: _unwrap_deep(value) for key, value in kwargs.items()}
     return _wrap_result(func(*plain_args, **plain_kwargs))
+
+
+def _is_of_integers(name: str, args: Any, kwargs: Any) -> bool:
+    """Whether a function of real numbers is given integers only: NumPy has its own results then."""
+    if name not in _OF_REAL_NUMBERS:
+        return False
+    values = _unwrap_deep([*args, *kwargs.values()])
+    return not any(getattr(value, "dtype", np.dtype(int)).kind in "fc" for value in values)
 
 
 def _refuse_copied(func: Any, args: Any, kwargs: Any) -> None:

@@ -8,17 +8,13 @@ import numpy as np
 
 from tapegrad.ops import reduction
 from tapegrad.ops.kinds import composite
-from tapegrad.ops.op import normalize_axes, plain, rank, shape_of
+from tapegrad.ops.op import array_of, in_precision_of, normalize_axes, plain, rank, shape_of
 from tapegrad.ops.piecewise import where
 from tapegrad.ops.shape import concatenate, flip, moveaxis, ravel
 
 
 def _along(axis: int, part: Any) -> tuple[Any, ...]:
     return (*(slice(None),) * axis, part)
-
-
-def _array(value: Any) -> Any:
-    return value if hasattr(value, "shape") else np.asarray(value, float)
 
 
 @composite
@@ -40,14 +36,14 @@ def diff(x, n=1, axis=-1, prepend=None, append=None):
 
 
 def _given(value: Any) -> Any:
-    return None if value is None else _array(value)
+    return None if value is None else array_of(value)
 
 
 @composite
 def ediff1d(x, to_end=None, to_begin=None):
     """Differences of neighbours of all elements, with values before and after them."""
     parts = [to_begin, diff(ravel(x)), to_end]
-    given = [ravel(_array(part)) for part in parts if part is not None]
+    given = [ravel(in_precision_of(x, array_of(part))) for part in parts if part is not None]
     return concatenate(given, 0) if len(given) > 1 else given[0]
 
 
@@ -75,8 +71,9 @@ def _slope(x: Any, spacing: Any, axis: int, edge_order: int) -> Any:
     if count < edge_order + 1:
         raise ValueError(f"gradient: axis {axis} needs {edge_order + 1} elements or more")
     x = moveaxis(x, axis, -1)
-    spacing = _array(spacing)
+    spacing = array_of(spacing)
     steps = spacing * np.ones(count - 1) if rank(spacing) == 0 else diff(spacing)
+    steps = in_precision_of(x, steps)
     slopes = (x[..., 1:] - x[..., :-1]) / steps
     before, behind = steps[:-1], steps[1:]
     inside = (behind * slopes[..., :-1] + before * slopes[..., 1:]) / (before + behind)
@@ -94,7 +91,7 @@ def trapezoid(y, x=None, dx=1.0, axis=-1):
     y = moveaxis(y, axis, -1)
     steps = dx
     if x is not None:
-        x = _array(x)
+        x = array_of(x)
         steps = diff(x) if rank(x) == 1 else diff(moveaxis(x, axis, -1))
     return reduction.sum(0.5 * steps * (y[..., 1:] + y[..., :-1]), axis=-1)
 
@@ -107,7 +104,7 @@ def interp(x, xp, fp, left=None, right=None, period=None):
     """
     if period is not None:
         raise TypeError("interp: periods are not supported; take x % period, and extend xp and fp")
-    xp, fp = _array(xp), _array(fp)
+    xp, fp = array_of(xp), array_of(fp)
     points, at = np.asarray(plain(xp)), np.asarray(plain(x))
     if points.ndim != 1 or points.size != shape_of(fp)[0]:
         raise ValueError("interp: xp and fp must be 1-d arrays of one length")
@@ -124,13 +121,13 @@ def interp(x, xp, fp, left=None, right=None, period=None):
 @composite
 def convolve(a, v, mode="full"):
     """Discrete convolution of two 1-d arrays."""
-    v = _array(v)
+    v = array_of(v)
     if rank(a) != 1 or rank(v) != 1 or not shape_of(a)[0] or not shape_of(v)[0]:
         raise ValueError("convolve: expected two 1-d arrays that are not empty")
     if shape_of(v)[0] > shape_of(a)[0]:
         a, v = v, a
     n, m = shape_of(a)[0], shape_of(v)[0]
-    zeros = np.zeros(m - 1)
+    zeros = np.zeros(m - 1, plain(a).dtype)
     padded = concatenate([zeros, a, zeros], 0) if m > 1 else a
     windows = np.arange(n + m - 1)[:, None] + np.arange(m)
     full = reduction.sum(padded[windows] * flip(v), axis=-1)
@@ -149,7 +146,7 @@ def cross(a, b, axisa=-1, axisb=-1, axisc=-1, axis=None):
     """Cross product of vectors of length 3."""
     if axis is not None:
         axisa = axisb = axisc = axis
-    a, b = moveaxis(a, axisa, -1), moveaxis(_array(b), axisb, -1)
+    a, b = moveaxis(a, axisa, -1), moveaxis(array_of(b), axisb, -1)
     if shape_of(a)[-1] != 3 or shape_of(b)[-1] != 3:
         raise ValueError("cross: vectors must have length 3")
     ahead, behind = [1, 2, 0], [2, 0, 1]
@@ -160,7 +157,7 @@ def cross(a, b, axisa=-1, axisb=-1, axisc=-1, axis=None):
 @composite
 def polyval(p, x):
     """Value at x of the polynomial with coefficients p, the highest power first."""
-    x = _array(x)
+    x = array_of(x)
     found = 0.0 * x
     for k in range(shape_of(p)[0]):
         found = found * x + p[k]

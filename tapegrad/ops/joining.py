@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from tapegrad.ops.kinds import composite
-from tapegrad.ops.op import normalize_axes, rank, shape_of
+from tapegrad.ops.op import array_of, normalize_axes, rank, shape_of
 from tapegrad.ops.piecewise import where
 from tapegrad.ops.shape import (
     atleast_1d,
@@ -26,8 +24,8 @@ from tapegrad.ops.shape import (
 def append(x, values, axis=None):
     """Join values at the end, along an axis or (by default) of all elements as one axis."""
     if axis is None:
-        return concatenate([ravel(x), ravel(_array(values))], 0)
-    return concatenate([x, _array(values)], axis)
+        return concatenate([ravel(x), ravel(array_of(values))], 0)
+    return concatenate([x, array_of(values)], axis)
 
 
 @composite
@@ -53,7 +51,7 @@ def column_stack(arrays):
 @composite
 def dstack(arrays):
     """Join along the third axis."""
-    return concatenate([atleast_3d(_array(x)) for x in arrays], 2)
+    return concatenate([atleast_3d(array_of(x)) for x in arrays], 2)
 
 
 @composite
@@ -63,7 +61,7 @@ def block(arrays):
 
     def joined(part: Any, level: int) -> Any:
         if level == depth:
-            part = _array(part)
+            part = array_of(part)
             return reshape(part, (1,) * max(depth - rank(part), 0) + shape_of(part))
         parts = [joined(inner, level + 1) for inner in part]
         ndim = max(map(rank, parts))
@@ -125,7 +123,7 @@ def rot90(x, k=1, axes=(0, 1)):
 @composite
 def meshgrid(x, *more, indexing="xy", sparse=False, copy=True):
     """Return the coordinates of a grid, an array for each axis."""
-    axes = [ravel(atleast_1d(_array(a))) for a in (x, *more)]
+    axes = [ravel(atleast_1d(array_of(a))) for a in (x, *more)]
     count = len(axes)
     places = list(range(count))
     if indexing == "xy" and count > 1:
@@ -154,7 +152,3 @@ def select(condlist, choicelist, default=0.0):
     for condition, choice in zip(reversed(condlist), reversed(choicelist), strict=True):
         found = where(condition, choice, found)
     return found
-
-
-def _array(value: Any) -> Any:
-    return value if hasattr(value, "shape") else np.asarray(value)

@@ -206,6 +206,17 @@ def plain(value: Any) -> np.ndarray:
     return np.asarray(array)
 
 
+def array_of(value: Any) -> Any:
+    """Return a tensor or array as it is, and numbers and lists of them as an array."""
+    return value if hasattr(value, "shape") else np.asarray(value)
+
+
+def in_precision_of(x: Any, constant: Any) -> Any:
+    """Return a constant array in the precision of x, if that has one."""
+    dtype = plain(x).dtype
+    return constant.astype(dtype) if dtype.kind in "fc" and hasattr(constant, "dtype") else constant
+
+
 def copied(x: Any) -> Any:
     """Return the same values in memory of their own."""
     return TABLE["astype"](x, plain(x).dtype)

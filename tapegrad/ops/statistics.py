@@ -12,14 +12,10 @@ from tapegrad.ops.complex import conj
 from tapegrad.ops.cumulative import prod
 from tapegrad.ops.indexing import sort
 from tapegrad.ops.kinds import composite
-from tapegrad.ops.op import normalize_axes, plain, rank, shape_of
+from tapegrad.ops.op import array_of, in_precision_of, normalize_axes, plain, rank, shape_of
 from tapegrad.ops.piecewise import where
 from tapegrad.ops.products import matmul
 from tapegrad.ops.shape import concatenate, moveaxis, reshape
-
-
-def _array(value: Any) -> Any:
-    return value if hasattr(value, "shape") else np.asarray(value, float)
 
 
 @composite
@@ -27,7 +23,7 @@ def average(x, axis=None, weights=None, *, keepdims=False):
     """Mean over axes, with weights if these are given."""
     if weights is None:
         return reduction.mean(x, axis=axis, keepdims=keepdims)
-    weights = _array(weights)
+    weights = array_of(weights)
     if shape_of(weights) != shape_of(x):
         axes = normalize_axes(axis, rank(x))
         if axis is None or rank(weights) != 1 or len(axes) != 1:
@@ -45,7 +41,7 @@ def cov(x, y=None, rowvar=True, bias=False, ddof=None):
     """Covariance matrix of variables that are rows (or, with ``rowvar=False``, columns)."""
     rows = _rows(x, rowvar)
     if y is not None:
-        rows = concatenate([rows, _rows(_array(y), rowvar)], 0)
+        rows = concatenate([rows, _rows(array_of(y), rowvar)], 0)
     count = shape_of(rows)[1] - (ddof if ddof is not None else 0 if bias else 1)
     if count <= 0:
         raise ValueError("cov: there are no more observations than degrees of freedom")
@@ -104,7 +100,7 @@ def quantile(x, q, axis=None, *, method="linear", keepdims=False):
     at = places[method](q * (shape_of(flat)[-1] - 1))
     at = at.reshape(-1)
     low = np.floor(at).astype(int)
-    high, part = np.ceil(at).astype(int), at - low
+    high, part = np.ceil(at).astype(int), in_precision_of(x, at - low)
     unknown = np.isnan(plain(ordered)[..., -1:])
     ordered = where(unknown, 0.0, ordered)
     first, second = ordered[..., low], ordered[..., high]
@@ -131,7 +127,8 @@ def median(x, axis=None, *, keepdims=False):
 
 def _counted(x: Any, axis: Any, keepdims: bool) -> np.ndarray:
     axes = normalize_axes(axis, rank(x))
-    return np.sum(~np.isnan(plain(x)), axis=axes, keepdims=keepdims)
+    found = np.sum(~np.isnan(plain(x)), axis=axes, keepdims=keepdims)
+    return np.asarray(in_precision_of(x, found))
 
 
 @composite

@@ -102,8 +102,26 @@ def test_values_and_gradients(name):
     assert found.requires_grad
     assert found.shape == np.shape(expected)
     np.testing.assert_allclose(found.detach(), expected, rtol=1e-13, atol=1e-14)
-    assert f(tg.tensor(X.astype(np.float32))).dtype in (np.float32, np.float64)
     check_grads(f, [X], order=2)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_lower_precision_stays(name):
+    x = X.astype(np.float32)
+    expected, found = CALLS[name](x), CALLS[name](tg.tensor(x))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    if np.asarray(expected).dtype == np.float32:
+        assert found.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    "name", ["diff", "median", "quantile, lower", "convolve, valid", "polyval"]
+)
+def test_integers_are_numpys_own(name):
+    x = (10 * X).astype(int)
+    expected, found = CALLS[name](x), CALLS[name](tg.tensor(x))
+    np.testing.assert_array_equal(found, expected)
+    assert found.dtype == expected.dtype
 
 
 def test_infinities_and_nan():
