@@ -8,7 +8,15 @@ import numpy as np
 
 from tapegrad.ops import reduction
 from tapegrad.ops.kinds import composite
-from tapegrad.ops.op import array_of, in_precision_of, normalize_axes, plain, rank, shape_of
+from tapegrad.ops.op import (
+    array_of,
+    in_precision_of,
+    normalize_axes,
+    plain,
+    rank,
+    refuse_complex,
+    shape_of,
+)
 from tapegrad.ops.piecewise import where
 from tapegrad.ops.shape import concatenate, flip, moveaxis, ravel
 
@@ -105,6 +113,7 @@ def interp(x, xp, fp, left=None, right=None, period=None):
     if period is not None:
         raise TypeError("interp: periods are not supported; take x % period, and extend xp and fp")
     xp, fp = array_of(xp), array_of(fp)
+    refuse_complex("interp", x, xp)
     points, at = np.asarray(plain(xp)), np.asarray(plain(x))
     if points.ndim != 1 or points.size != shape_of(fp)[0]:
         raise ValueError("interp: xp and fp must be 1-d arrays of one length")

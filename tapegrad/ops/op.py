@@ -211,10 +211,17 @@ def array_of(value: Any) -> Any:
     return value if hasattr(value, "shape") else np.asarray(value)
 
 
+def refuse_complex(name: str, *values: Any) -> None:
+    """Refuse complex numbers."""
+    if any(plain(value).dtype.kind == "c" for value in values):
+        raise TypeError(f"{name} of complex numbers is not supported; take their real and imag")
+
+
 def in_precision_of(x: Any, constant: Any) -> Any:
-    """Return a constant array in the precision of x, if that has one."""
-    dtype = plain(x).dtype
-    return constant.astype(dtype) if dtype.kind in "fc" and hasattr(constant, "dtype") else constant
+    """Return a constant real array in the precision of x, if that has one."""
+    dtype = plain(x).real.dtype
+    is_real = hasattr(constant, "dtype") and constant.dtype.kind != "c"
+    return constant.astype(dtype) if dtype.kind == "f" and is_real else constant
 
 
 def copied(x: Any) -> Any:

@@ -7,6 +7,7 @@ import numpy as np
 from tapegrad.kernels import special, vmath
 from tapegrad.ops.elementwise import LN2, absolute, exp
 from tapegrad.ops.kinds import composite, elementwise
+from tapegrad.ops.op import refuse_complex
 from tapegrad.ops.piecewise import INFINITY, where
 
 TWO_OVER_SQRT_PI = 1.1283791670955126
@@ -136,10 +137,12 @@ def expit(x):
 @composite
 def deg2rad(x):
     """Degrees in radians."""
+    refuse_complex("deg2rad", x)
     return x * (np.pi / 180.0)
 
 
 @composite
 def rad2deg(x):
     """Radians in degrees."""
+    refuse_complex("rad2deg", x)
     return x * (180.0 / np.pi)

@@ -8,11 +8,19 @@ import numpy as np
 
 from tapegrad.ops import elementwise as ew
 from tapegrad.ops import reduction
-from tapegrad.ops.complex import conj
+from tapegrad.ops.complex import conj, real
 from tapegrad.ops.cumulative import prod
 from tapegrad.ops.indexing import sort
 from tapegrad.ops.kinds import composite
-from tapegrad.ops.op import array_of, in_precision_of, normalize_axes, plain, rank, shape_of
+from tapegrad.ops.op import (
+    array_of,
+    in_precision_of,
+    normalize_axes,
+    plain,
+    rank,
+    refuse_complex,
+    shape_of,
+)
 from tapegrad.ops.piecewise import where
 from tapegrad.ops.products import matmul
 from tapegrad.ops.shape import concatenate, moveaxis, reshape
@@ -51,6 +59,9 @@ def cov(x, y=None, rowvar=True, bias=False, ddof=None):
 
 
 def _rows(x: Any, rowvar: bool) -> Any:
+    """Return variables as rows, in double precision as in NumPy."""
+    dtype = np.result_type(plain(x).dtype, np.float64)
+    x = x if plain(x).dtype == dtype else x.astype(dtype)
     if rank(x) < 2:
         return reshape(x, (1, -1))
     return x if rowvar or shape_of(x)[0] == 1 else x.T
@@ -92,6 +103,7 @@ def quantile(x, q, axis=None, *, method="linear", keepdims=False):
     }
     if method not in places:
         raise ValueError(f"quantile: method {method!r} is none of {', '.join(places)}")
+    refuse_complex("quantile", x)
     q = np.asarray(q, float)
     if np.any((q < 0) | (q > 1)):
         raise ValueError("quantile: q must be between 0 and 1")
@@ -134,9 +146,8 @@ def _counted(x: Any, axis: Any, keepdims: bool) -> np.ndarray:
 @composite
 def nan_to_num(x, copy=True, nan=0.0, posinf=None, neginf=None):
     """Replace nan and infinities by numbers; they have no derivative."""
+    refuse_complex("nan_to_num", x)
     values = plain(x)
-    if values.dtype.kind == "c":
-        raise TypeError("nan_to_num of complex numbers is that of the real and imaginary parts")
     limits = np.finfo(values.dtype)
     x = where(values == np.inf, limits.max if posinf is None else posinf, x)
     x = where(values == -np.inf, limits.min if neginf is None else neginf, x)
@@ -165,14 +176,16 @@ def nanmean(x, axis=None, *, keepdims=False):
 def nanvar(x, axis=None, *, ddof=0, keepdims=False):
     """Variance over axes of what is not nan."""
     centred = where(np.isnan(plain(x)), 0.0, x - nanmean(x, axis, keepdims=True))
-    squares = reduction.sum(centred * centred, axis=axis, keepdims=keepdims)
+    squares = reduction.sum(real(centred * conj(centred)), axis=axis, keepdims=keepdims)
     return squares / (_counted(x, axis, keepdims) - ddof)
 
 
 @composite
 def nanstd(x, axis=None, *, ddof=0, keepdims=False):
-    """Standard deviation over axes of what is not nan."""
-    return ew.sqrt(nanvar(x, axis, ddof=ddof, keepdims=keepdims))
+    """Standard deviation over axes of what is not nan; the derivative where it is 0 is 0."""
+    variance = nanvar(x, axis, ddof=ddof, keepdims=keepdims)
+    is_zero = plain(variance) == 0.0
+    return where(is_zero, 0.0, ew.sqrt(where(is_zero, 1.0, variance)))
 
 
 @composite

@@ -319,7 +319,7 @@ def test_gradient_of_one_piece():
         ("pad", (1, "mean"), ValueError, "pad.*mode"),
         ("pad", (((1, 1), (1, 1)),), ValueError, "pad|broadcast|remapped"),
         ("pad", (-1,), ValueError, "negative"),
-        ("ravel", ("F",), ValueError, "ravel.*order"),
+        ("ravel", ("X",), ValueError, "ravel.*order"),
         ("tile", ((-1,),), ValueError, "negative"),
         ("triu", ("a",), (TypeError, ValueError), "triu|k|str"),
     ],
