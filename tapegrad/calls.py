@@ -7,6 +7,8 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from tapegrad.creation import as_tensor
 from tapegrad.modes import MODE
 from tapegrad.numeric import FUNCTIONS
@@ -38,12 +40,15 @@ def tree(value: Any, what: str) -> tuple[list[Any], Callable[[list[Any]], Any]]:
 
 
 def holds_tensor(value: Any) -> bool:
-    """Whether a tensor is among some arguments."""
-    if isinstance(value, dict):
-        return any(map(holds_tensor, value.values()))
-    if isinstance(value, (list, tuple)):
-        return any(map(holds_tensor, value))
-    return isinstance(value, Tensor)
+    """Whether a tensor is among some arguments, or in one of them."""
+    items = value.values() if isinstance(value, dict) else value
+    for item in items:
+        kind = type(item)
+        if kind is np.ndarray or kind is float:
+            continue
+        if isinstance(item, Tensor) or (isinstance(item, CONTAINERS) and holds_tensor(item)):
+            return True
+    return False
 
 
 def plain(value: Any) -> Any:
@@ -161,12 +166,14 @@ class Call:
             return tensor if self.is_nested else tensor.detach()
         found = plain(tensor)
         # not the memory of an argument
-        is_shared = tensor._a.base is not None or any(tensor is given for given in self.inputs)
-        return found.copy() if is_shared else found
+        for given in self.inputs:
+            if tensor is given:
+                return found.copy()
+        return found if tensor._a.base is None else found.copy()
 
     def auxiliary(self) -> Any:
         """Return what the function returned besides its result."""
-        if not self.is_plain or not holds_tensor(self.aux):
+        if not self.is_plain or not holds_tensor([self.aux]):
             return self.aux
         leaves, build = tree(self.aux, f"{self.name}: the auxiliary result")
         return build([plain(leaf) for leaf in leaves])

@@ -372,7 +372,7 @@ def hvp(f: Function, argnums: int = 0) -> Function:
     def wrapped(*args: Any) -> Any:
         *primals, vector = args
         call = Call(f, tuple(primals), argnums, "hvp")
-        call.is_plain &= not holds_tensor(vector)
+        call.is_plain &= not holds_tensor([vector])
         value = _scalar(call.result, "hvp")
         nested = call.nested()
         gradients = _gradients(call, [value], create_graph=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -55,14 +54,19 @@ class _Plan:
         Our name of each argument; none of options that ours does not have.
     direct
         The number of leading arguments that are the same in both.
+    same
+        The names that are the same in both.
     """
 
     signature: inspect.Signature
     names: dict[str, str]
     direct: int
+    same: frozenset[str]
 
 
-@functools.cache
+PLANS: dict[Any, _Plan | None] = {}  # of the functions that have been called
+
+
 def _plan(func: Any, ours: Function, name: str) -> _Plan | None:
     if name in _AS_THEY_ARE:
         return None
@@ -87,7 +91,8 @@ def _plan(func: Any, ours: Function, name: str) -> _Plan | None:
             direct += place == direct and known[place] == own
     if "kwargs" in signature.parameters:
         names |= {own: own for own in known if own not in names.values()}
-    return _Plan(signature, names, direct)
+    same = frozenset(key for key, own in names.items() if key == own)
+    return _Plan(signature, names, direct, same)
 
 
 def call(func: Any, ours: Function, name: str, args: tuple[Any, ...], kwargs: Any) -> Any:
@@ -113,8 +118,10 @@ def call(func: Any, ours: Function, name: str, args: tuple[Any, ...], kwargs: An
         return FUNCTIONS["nonzero"](*args)
     if name == "einsum":
         return ours(*_with_subscripts(args), **kwargs)
-    plan = _plan(func, ours, name)
-    if plan is None or (not kwargs and len(args) <= plan.direct):
+    if func not in PLANS:
+        PLANS[func] = _plan(func, ours, name)
+    plan = PLANS[func]
+    if plan is None or (len(args) <= plan.direct and plan.same.issuperset(kwargs)):
         return ours(*args, **kwargs)
     given = plan.signature.bind(*args, **kwargs).arguments
     given |= given.pop("kwargs", {})

@@ -9,6 +9,7 @@ import numpy as np
 from tapegrad import inplace, numpy_calls
 from tapegrad.dispatch import unwrap
 from tapegrad.numeric import ALIASES, FUNCTIONS, LINALG_FUNCTIONS, PASSIVE, _wrap_result
+from tapegrad.numpy_calls import PLANS
 from tapegrad.ops import differences, statistics
 from tapegrad.ops.kinds import COMPOSITES, Elementwise
 from tapegrad.ops.op import TABLE
@@ -161,8 +162,13 @@ def array_function(self: Tensor, func: Any, types: Any, args: Any, kwargs: Any) 
     module = getattr(func, "__module__", "") or ""
     name = getattr(func, "__name__", "")
     functions = _FUNCTIONS_OF.get(module, {})
-    if name in functions and func not in UNTRACED and not _is_of_integers(name, args, kwargs):
-        return numpy_calls.call(func, functions[name], name, args, kwargs)
+    if name in functions and func not in UNTRACED:
+        if name not in _OF_REAL_NUMBERS or not _is_of_integers(args, kwargs):
+            plan = PLANS.get(func)
+            if plan is not None and len(args) <= plan.direct and plan.same.issuperset(kwargs):
+                if name != "where" or len(args) > 1:
+                    return functions[name](*args, **kwargs)
+            return numpy_calls.call(func, functions[name], name, args, kwargs)
     if func in _DIRECT:
         return _DIRECT[func](*args, **kwargs)
     if func in _COPIED:
@@ -177,10 +183,8 @@ def array_function(self: Tensor, func: Any, types: Any, args: Any, kwargs: Any) 
     return _wrap_result(func(*plain_args, **plain_kwargs))
 
 
-def _is_of_integers(name: str, args: Any, kwargs: Any) -> bool:
+def _is_of_integers(args: Any, kwargs: Any) -> bool:
     """Whether a function of real numbers is given integers only: NumPy has its own results then."""
-    if name not in _OF_REAL_NUMBERS:
-        return False
     values = _unwrap_deep([*args, *kwargs.values()])
     return not any(getattr(value, "dtype", np.dtype(int)).kind in "fc" for value in values)
 
