@@ -18,7 +18,7 @@ from tapegrad.ops.op import (
     shape_of,
 )
 from tapegrad.ops.piecewise import where
-from tapegrad.ops.shape import concatenate, flip, moveaxis, ravel
+from tapegrad.ops.shape import broadcast_to, concatenate, flip, moveaxis, ravel
 
 
 def _along(axis: int, part: Any) -> tuple[Any, ...]:
@@ -28,23 +28,16 @@ def _along(axis: int, part: Any) -> tuple[Any, ...]:
 @composite
 def diff(x, n=1, axis=-1, prepend=None, append=None):
     """Differences of neighbours along an axis, n times."""
+    if n < 0:
+        raise ValueError(f"diff: n must not be negative, got {n}")
     (axis,) = normalize_axes(axis, rank(x))
-    ends = [prepend, x, append]
-    if prepend is not None or append is not None:
-        shape = [*shape_of(x)]
-        shape[axis] = 1
-        one = np.ones(tuple(shape))
-        parts = [
-            end * one if rank(end) == 0 else end for end in map(_given, ends) if end is not None
-        ]
-        x = concatenate(parts, axis)
+    parts = [array_of(part) for part in (prepend, x, append) if part is not None]
+    if len(parts) > 1:
+        shape = tuple(1 if k == axis else size for k, size in enumerate(shape_of(x)))
+        x = concatenate([p if rank(p) else broadcast_to(p, shape) for p in parts], axis)
     for _ in range(n):
         x = x[_along(axis, slice(1, None))] - x[_along(axis, slice(None, -1))]
     return x
-
-
-def _given(value: Any) -> Any:
-    return None if value is None else array_of(value)
 
 
 @composite

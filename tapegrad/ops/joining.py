@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tapegrad.ops.kinds import composite
-from tapegrad.ops.op import array_of, normalize_axes, rank, shape_of
+from tapegrad.ops.op import array_of, copied, normalize_axes, rank, shape_of
 from tapegrad.ops.piecewise import where
 from tapegrad.ops.shape import (
     atleast_1d,
@@ -137,7 +137,8 @@ def meshgrid(x, *more, indexing="xy", sparse=False, copy=True):
         reshape(a, tuple(-1 if k == place else 1 for k in range(count)))
         for a, place in zip(axes, places, strict=True)
     ]
-    return spaced if sparse else [broadcast_to(a, tuple(shape)) for a in spaced]
+    found = spaced if sparse else [broadcast_to(a, tuple(shape)) for a in spaced]
+    return [copied(a) for a in found] if copy else found
 
 
 @composite

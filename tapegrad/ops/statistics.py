@@ -147,6 +147,8 @@ def _counted(x: Any, axis: Any, keepdims: bool) -> np.ndarray:
 def nan_to_num(x, copy=True, nan=0.0, posinf=None, neginf=None):
     """Replace nan and infinities by numbers; they have no derivative."""
     refuse_complex("nan_to_num", x)
+    if not copy:
+        raise TypeError("nan_to_num: copy=False is not supported; assign the result to x[...]")
     values = plain(x)
     limits = np.finfo(values.dtype)
     x = where(values == np.inf, limits.max if posinf is None else posinf, x)
