@@ -19,7 +19,6 @@ from tapegrad.tensor import Tensor
 Function = Callable[..., Any]
 
 _RENAMED = {"a_min": "min", "a_max": "max", "UPLO": "uplo"}
-_AS_THEY_ARE = {*PASSIVE}  # functions of which nothing is to be translated
 _WITHOUT_EFFECT = ("kind", "stable", "casting", "subok", "hermitian")
 # what a reduction starts from: its neutral element, and how more is joined
 _JOINED = {
@@ -68,8 +67,8 @@ PLANS: dict[Any, _Plan | None] = {}  # of the functions that have been called
 
 
 def _plan(func: Any, ours: Function, name: str) -> _Plan | None:
-    if name in _AS_THEY_ARE:
-        return None
+    if name in PASSIVE:
+        return None  # NumPy itself is called
     try:
         signature = inspect.signature(func)
     except ValueError:

@@ -20,9 +20,9 @@ from numba.core.compiler_machinery import (
     PassManager,
     register_pass,
 )
-from numba.core.registry import cpu_target
 from numba.core.untyped_passes import DeadBranchPrune, LiteralPropagationSubPipelinePass
 
+from tapegrad.transform import pipelines
 from tapegrad.transform.conditions import UNDECIDED, Condition, Jump
 from tapegrad.transform.source import Source
 
@@ -97,22 +97,7 @@ def _relocated(code: CodeType, owners: list[int]) -> CodeType:
 
 def jumps_of(function: FunctionType, kinds: tuple[Any, ...]) -> dict[int, Jump]:
     """Return the conditional jumps by their lines, and what numba decides of them."""
-    flags = compiler.Flags()
-    flags.nrt = True
-    flags.error_model = "python"
-    target = cpu_target
-    target.typing_context.refresh()
-    target.target_context.refresh()
-    found: dict[int, Jump] = compiler.compile_extra(
-        target.typing_context,
-        target.target_context,
-        function,
-        kinds,
-        None,
-        flags,
-        {},
-        pipeline_class=_Untyped,
-    )
+    found: dict[int, Jump] = pipelines.run(_Untyped, function, kinds)
     return found
 
 

@@ -26,6 +26,7 @@ from numba.core.untyped_passes import (
 )
 from numba.extending import intrinsic, models, register_model
 
+from tapegrad.transform import pipelines
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.flow import NO_SEQUENCE
 from tapegrad.transform.ir import Function
@@ -175,26 +176,11 @@ def infer(function: Function, arguments: tuple[Any, ...]) -> tuple[dict[str, Any
     outside = _Outside(function.statics)
     namespace = outside.namespace
     exec(compile(outside.visit(ast.parse(text)), filename, "exec"), namespace)
-    target = cpu_target
-    flags = compiler.Flags()
-    flags.nrt = True
-    flags.enable_looplift = False
-    flags.error_model = "python"
     try:
-        target.typing_context.refresh()
-        target.target_context.refresh()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", errors.NumbaTypeSafetyWarning)  # of the normal form
-            typemap, result = compiler.compile_extra(
-                target.typing_context,
-                target.target_context,
-                namespace[f"{function.name}_normal"],
-                arguments,
-                None,
-                flags,
-                {},
-                pipeline_class=_TypesOnly,
-            )
+            normal = namespace[f"{function.name}_normal"]
+            typemap, result = pipelines.run(_TypesOnly, normal, arguments)
     except errors.TypingError as error:
         if _NO_POSITIONS.search(str(error)):
             line = function.source.tree.lineno
@@ -208,7 +194,7 @@ def infer(function: Function, arguments: tuple[Any, ...]) -> tuple[dict[str, Any
             function.source.tree.lineno,
         ) from None
     found: dict[str, Any] = {}
-    context = target.typing_context
+    context = cpu_target.typing_context
     parameters = {f"arg.{param}" for param in function.params}
     for identifier, kind in typemap.items():
         if identifier in parameters:

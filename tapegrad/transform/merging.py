@@ -48,12 +48,15 @@ def converted_at_end(lowering: Any, block: Block, value: Atom, kind: Any) -> Ato
     If numba left out the other blocks, as never reached, it would take the type of this value.
     """
     own = lowering.type_of(value)
-    is_number = isinstance(value, ast.Constant) and isinstance(own, types.Number)
-    if own == kind or not isinstance(kind, types.Number) or always_raises(block):
+    # a value with a derivative stays as it is: numba converts it
+    passive = (types.Integer, types.Boolean)
+    if isinstance(value, ast.Constant):
+        passive = (types.Number, types.Boolean)
+    if own == kind or not isinstance(kind, types.Number) or not isinstance(own, passive):
         return value
-    if isinstance(value, ast.Constant) and is_number and kind in ZEROS:
+    if always_raises(block):
+        return value
+    if isinstance(value, ast.Constant) and kind in ZEROS:
         return constant(type(ZEROS[kind])(value.value))
-    if is_number or isinstance(own, (types.Integer, types.Boolean)):
-        block.append(let := lowering.conversion(value, kind, lowering.fresh("t")))
-        return name(let.target)
-    return value
+    block.append(let := lowering.conversion(value, kind, lowering.fresh("t")))
+    return name(let.target)
