@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.transform.breaks import Departures
 from tapegrad.transform.conditions import Uncertain
 from tapegrad.transform.constants import is_plain_tuple, plain
 from tapegrad.transform.inner_functions import Inlined
@@ -91,7 +92,7 @@ def is_made(identifier: str) -> bool:
 class Expressions:
     """Appends what computes expressions to the current block."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, departures: Departures) -> None:
         self.source = source
         tree = source.tree
         self.taken = {part.id for part in ast.walk(tree) if isinstance(part, ast.Name)}
@@ -102,7 +103,7 @@ class Expressions:
         self.assigned: dict[str, list[ast.expr]] = {}  # the values of each variable
         self.iterated: dict[str, ast.expr] = {}  # what loops go over by positions, by its name
         self.constants: set[str] = set()  # names of what is computed from constants alone
-        self.left: dict[str, set[str]] = {}  # what nobody reads after a return, by its flag
+        self.departures = departures
         self.block: Block = []
         self.line = tree.lineno
 
@@ -241,8 +242,12 @@ class Expressions:
         """
         cond = self.undecided(cond)
         env_then, env_else = dict(env), dict(env)
+        happened = self.departures.happened
         block_then = self.inside(lambda: then(env_then))
+        after_then, self.departures.happened = self.departures.at(env_then), happened
         block_else = self.inside(lambda: orelse(env_else))
+        after_else = self.departures.at(env_else)
+        self.departures.happened = frozenset(a | b for a in after_then for b in after_else)
         self.align(env_then, env_else, after, line)
         if after is not None:
             after = after | self.behind(env_then, after) | self.behind(env_else, after)
@@ -256,15 +261,12 @@ class Expressions:
                 env.pop(identifier, None)
             else:
                 target = self.fresh(identifier.split()[0])
-                leaves = [self.leaves(identifier, side) for side in (env_then, env_else)]
-                unread = ("then", "orelse")[leaves[1]] if leaves[0] != leaves[1] else ""
+                leaves = self.departures.is_unread(identifier, after_then)
+                other = self.departures.is_unread(identifier, after_else)
+                unread = ("then", "orelse")[other] if leaves != other else ""
                 statement.phis.append(Phi(target, one, two, unread))
                 env[identifier] = name(target)
         self.block.append(statement)
-
-    def leaves(self, identifier: str, env: Env) -> bool:
-        """Whether the function has returned, so that nobody reads a variable."""
-        return any(is_true(env.get(flag)) and identifier in self.left[flag] for flag in self.left)
 
     def behind(self, env: Env, names: set[str]) -> set[str]:
         """Return the variables that stand behind some names, which hold no value of their own."""
@@ -491,11 +493,6 @@ def _is_literal(node: ast.expr) -> bool:
     if isinstance(node, ast.UnaryOp):
         return _is_literal(node.operand)
     return isinstance(node, ast.Constant)
-
-
-def is_true(atom: ast.expr | None) -> bool:
-    """Whether an atom is the constant that a flag is set to."""
-    return isinstance(atom, ast.Constant) and atom.value is True
 
 
 def same(one: ast.expr | None, two: ast.expr | None) -> bool:

@@ -38,10 +38,10 @@ class Flow(Lists):
     def structured(self, body: list[ast.stmt]) -> tuple[list[ast.stmt], str | None]:
         """Return the body of a function without jumps, and the name of its result."""
         self.local |= set(assigned(body))
-        structurer = Structurer(self.fresh, self.has_effects)
+        structurer = Structurer(self.fresh, self.has_effects, self.departures)
         statements, result = structurer.function(body)
         if structurer.returned is not None:
-            self.left[structurer.returned] = set(assigned(body))
+            self.departures.unread[structurer.returned] = set(assigned(body))
         for statement in statements:
             self.local |= set(assigned([statement]))
         return statements, result
@@ -90,10 +90,18 @@ class Flow(Lists):
     def branch(self, node: ast.If, env: Env, after: set[str]) -> None:
         cond = self.condition(node.test, env)
         line = node.lineno
+
+        def side(nodes: list[ast.stmt], outcome: bool) -> Callable[[Env], None]:
+            def append(inner: Env) -> None:
+                self.departures.learn(node.test, outcome)
+                self.statements(nodes, inner, after)
+
+            return append
+
         self.choose(
             cond,
-            lambda inner: self.statements(node.body, inner, after),
-            lambda inner: self.statements(node.orelse, inner, after),
+            side(node.body, True),
+            side(node.orelse, False),
             env,
             after,
             line,
@@ -171,9 +179,12 @@ class Flow(Lists):
                 if not isinstance(test, ast.Constant):
                     cond = self.undecided(cond)
 
+        flags = {part.id for part in node.exit}
         self.depth += 1
-        test_block = self.inside(testing)
-        body_block = self.inside(lambda: body(inner))
+        with self.departures.inside(flags):
+            test_block = self.inside(testing)
+            body_block = self.inside(lambda: body(inner))
+            at_end = self.departures.at(inner)
         self.depth -= 1
         exits = [inner[part.id] for part in node.exit]
         exit_atom: ast.expr | None = None
@@ -200,6 +211,8 @@ class Flow(Lists):
             if identifier in at_start and same(following, at_start[identifier]):
                 # not assigned after all: it keeps its value
                 following = name(phi)
+            elif self.departures.is_unread(identifier, at_end) and env.get(identifier) is not None:
+                following = None  # the loop is never gone round
             carried.append(Carried(phi, env.get(identifier), following, self.fresh(stem)))
         for identifier in changed:
             if identifier not in lists:
@@ -207,6 +220,7 @@ class Flow(Lists):
         env.update(made)
         for identifier, entry in zip(going, carried, strict=True):
             env[identifier] = name(entry.out)
+            self.departures.carry(flags, identifier, entry)
         self.block.append(
             Loop(
                 index,

@@ -11,6 +11,8 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
+from tapegrad.transform.breaks import Departures
+
 RETURNED, RESULT = "returned", "result"
 Statements = list[ast.stmt]
 
@@ -68,12 +70,15 @@ class Structurer:
     """Rewrites the body of one function.
 
     `fresh` makes unused names, `has_effects` says of an expression whether it may do more than
-    compute a value.
+    compute a value. The breaks are added to `departures`.
     """
 
-    def __init__(self, fresh: Any, has_effects: Callable[[ast.expr], bool]) -> None:
+    def __init__(
+        self, fresh: Any, has_effects: Callable[[ast.expr], bool], departures: Departures
+    ) -> None:
         self.fresh = fresh
         self.has_effects = has_effects
+        self.departures = departures
         self.returned: str | None = None
         self.result = ""
         self.valued = False
@@ -111,6 +116,8 @@ class Structurer:
                 return found
             if isinstance(node, ast.Break):
                 assert broke is not None
+                for variable, own in self.departures.by_flag[broke].own.items():
+                    found.append(_assign(own, ast.Name(variable, ast.Load()), node))
                 found.append(_set(broke, True, node))
                 return found
             if isinstance(node, ast.Continue):
@@ -173,6 +180,7 @@ class Structurer:
         if contains([node], (ast.Continue,), False):
             if skipped is None:
                 skipped = self.fresh("skipped")
+                self.departures.skip(skipped, [node])
             found.append(_set(skipped, False, node))
             flags.append(skipped)
         found.append(
@@ -196,9 +204,12 @@ class Structurer:
         returns = contains(node.body, (ast.Return,), True)
         found: Statements = []
         broke = None
+        restored: Statements = []
         exits: list[ast.expr] = []
         if breaks:
             broke = self.fresh("broke")
+            for variable, own in self.departures.add(broke, node.body, self.fresh).own.items():
+                restored.append(_assign(variable, ast.Name(own, ast.Load()), node))
             found.append(_set(broke, False, node))
             exits.append(ast.Name(broke, ast.Load()))
         if returns:
@@ -220,7 +231,9 @@ class Structurer:
         loop.exit = exits
         found.append(loop)
         after = node.orelse
-        if after and breaks:
+        if restored:
+            after = [_if(node, ast.Name(broke, ast.Load()), restored, after)]
+        elif after and breaks:
             test = ast.UnaryOp(ast.Not(), ast.Name(broke, ast.Load()))
             after = [_if(node, test, after, [])]
         return found, after

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.transform.breaks import Departures
 from tapegrad.transform.expressions import Env, Expressions, same
 from tapegrad.transform.inner_functions import Definition, call_of
 from tapegrad.transform.ir import Store, constant
@@ -85,8 +86,8 @@ class Lists(Expressions):
     which places numba found lists of floats, and of which type, when this is done the second time.
     """
 
-    def __init__(self, source: Any, floats: dict[int, Any]) -> None:
-        super().__init__(source)
+    def __init__(self, source: Any, floats: dict[int, Any], departures: Departures) -> None:
+        super().__init__(source, departures)
         self.floats = dict(floats)
         self.sites: list[str] = []
         self.parts = 0  # lists that are parts of lists have negative numbers

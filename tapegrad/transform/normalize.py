@@ -9,6 +9,7 @@ from typing import Any
 
 from numba.core import types
 
+from tapegrad.transform.breaks import Departures, Site
 from tapegrad.transform.expressions import NEVER, RESERVED, Env, is_made
 from tapegrad.transform.flow import NO_SEQUENCE, Flow
 from tapegrad.transform.inner_functions import inline
@@ -46,24 +47,48 @@ def normalize(
     source
         The function.
     infer
-        Returns the types of a normal form. Where it finds lists of floats, there is another one.
+        Returns the types of a normal form. Where it finds lists of floats, or that a variable may
+        have another type where a loop is left, there is another one.
     """
-    first = _Normalizer(source, {})
-    function = first.function()
-    kinds, result = infer(function)
-    for identifier, node in first.iterated.items():
+    apart: set[Site] = set()
+    while True:
+        departures = Departures(apart)
+        normalizer = _Normalizer(source, {}, departures)
+        function = normalizer.function()
+        kinds, result = infer(function)
+        # with other types in a loop there may be others in the loops inside
+        if departures.found(kinds) <= apart:
+            break
+        apart |= departures.found(kinds)
+    if (mixed := departures.mixed(kinds)) and (power := _integer_power(source.tree)):
+        raise source.refuse(
+            f"cannot differentiate a power of integers where {mixed!r} begins as an integer, gets "
+            "another type on a path that leaves its loop, and `continue` leads back; let "
+            f"{mixed!r} begin with a float: 0.0",
+            power,
+        )
+    for identifier, node in normalizer.iterated.items():
         if isinstance(kinds.get(identifier), (types.DictType, types.Set)):
             raise source.refuse(NO_SEQUENCE, node)
     floats = {}
-    for site, target in enumerate(first.sites):
+    for site, target in enumerate(normalizer.sites):
         kind = kinds.get(target)
         if isinstance(kind, types.List) and isinstance(kind.dtype, types.Float):
             floats[site] = kind.dtype
     if not floats:
         return function, kinds, result
-    second = _Normalizer(source, floats)
-    function = second.function()
+    function = _Normalizer(source, floats, Departures(apart)).function()
     return function, *infer(function)
+
+
+def _integer_power(tree: ast.AST) -> ast.AST | None:
+    """Return a power whose value depends on whether its operands are integers."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.BinOp, ast.AugAssign)) and isinstance(node.op, ast.Pow):
+            exponent = node.right if isinstance(node, ast.BinOp) else node.value
+            if not isinstance(exponent, ast.Constant):
+                return node
+    return None
 
 
 class _Normalizer(Flow):

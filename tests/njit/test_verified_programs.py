@@ -419,6 +419,39 @@ def loop_without_derivatives_before_a_branch(q, k):
         return q[1] * q[1] * n
 
 
+@tg.njit
+def two_arrays_without_derivatives(p, q, r):
+    w = np.zeros_like(q)
+    z = np.sin(r[0])
+    return (w, z)
+
+
+@case(0.3, A)
+def arrays_of_a_callee_that_it_does_not_use_as_arrays(x, a):
+    v, w = two_arrays_without_derivatives(x, a, np.full((2, 4), 0.3))
+    return np.sum(v) + np.sum(w) * a[0]
+
+
+@case(A, 0)
+@case(A, 1)
+def condition_asked_twice(a, n):
+    if n % 2 == 1:
+        pass
+    elif n % 2 == 1:
+        w = a
+        for i in range(2, 0, -1):
+            w[i] += w[0]
+    return a[0] * a[1]
+
+
+@case(np.eye(2) + 0.5)
+def lengths_of_rows_of_an_array_that_is_written(a):
+    for row in a:
+        for _ in range(len(row)):
+            a[-2, -2] += a[0][0]
+    return np.sum(a)
+
+
 @pytest.mark.parametrize("name", case)
 def test_derivatives(name):
     case.check(name)

@@ -134,6 +134,7 @@ class Pushed:
         self.memory = _Arrays(self.codes, summaries, self.cotangents)
         self.reads = {n.id for s in code.statements for n in names_in(s)}.union(code.parameters)
         self.turnings: dict[int, object] = {}
+        self.passed: set[tuple[int, bool]] = set()
         self.static: Static
         own = [p for p in code.parameters if p not in self.bars]
         self.own = own

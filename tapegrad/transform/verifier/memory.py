@@ -309,7 +309,8 @@ class Memory:
             module = module_call(node)
             for position, argument in enumerate(node.args):
                 if isinstance(argument, ast.Name) and (
-                    (summary is not None and position in summary.arrays)
+                    called(node) == "len"
+                    or (summary is not None and position in summary.arrays)
                     or (module is not None and added_to(module) == position)
                     or (module is not None and module[1] == "push_array" and position == 2)
                 ):

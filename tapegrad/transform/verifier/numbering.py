@@ -111,6 +111,7 @@ class Numbering:
         self.by_index: dict[str, Turned] = {}
         self.by_count: dict[int, Turned] = {}
         self.turnings: dict[int, Turned] = {}  # what loops of reverse code turn round
+        self.passed: set[tuple[int, bool]] = set()  # branches, and which of their sides
         self.path: tuple[int, ...] = ()
         self.frames: list[Turned | None] = []  # the loops that are being passed through ...
         self.tapes: list[Tape] = []  # ... and the tape in each

@@ -76,5 +76,6 @@ def _known(function: str, count: int, summaries: dict[str, Summary]) -> list[Sum
 
 def _differ(summary: Summary, places: list[int]) -> bool:
     """Whether some results are different arrays."""
-    found = [summary.results[place] for place in places] if summary.results else []
-    return None not in found and len(set(found)) == len(places)
+    shared = [place for place in places if place not in summary.own]
+    found = [summary.results[place] for place in shared] if summary.results else [None]
+    return None not in found and len(set(found)) == len(shared)

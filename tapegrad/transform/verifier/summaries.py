@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tapegrad.transform.verifier.code import Code, called, leaves, module_call, names_in, paired
 from tapegrad.transform.verifier.cotangents import Cotangents
-from tapegrad.transform.verifier.memory import Memory, added_to, results_of, shape_only
+from tapegrad.transform.verifier.memory import VIEWS, Memory, added_to, results_of, shape_only
 
 
 @dataclass
@@ -26,6 +26,8 @@ class Summary:
         Positions of cotangents whose elements it reads or clears, and does not only add to.
     results
         For every leaf of what it returns its class, if it is an array; None if that is not known.
+    own
+        Positions of results, not known to be arrays, that show no elements of other results.
     classes
         The class of every parameter that is an array, by position.
     is_called
@@ -37,6 +39,7 @@ class Summary:
     writes: frozenset[int] = frozenset()
     reads: frozenset[int] = frozenset()
     results: tuple[str | None, ...] | None = None
+    own: frozenset[int] = frozenset()
     classes: dict[int, str] = field(default_factory=dict)
     is_called: bool = False
 
@@ -67,13 +70,23 @@ def _summary(code: Code, summaries: dict[str, Summary]) -> Summary:
     arrays = frozenset(k for name, k in position.items() if name in memory.arrays)
     classes = {k: memory.of(name) for name, k in position.items() if name in memory.arrays}
     results: tuple[str | None, ...] = ()
+    own: frozenset[int] = frozenset()
     for statement in code.statements:
         if isinstance(statement, ast.Return) and statement.value is not None:
+            returned = results_of(statement.value)
             results = tuple(
                 memory.of(leaf.id)
                 if isinstance(leaf, ast.Name) and leaf.id in memory.arrays
                 else None
-                for leaf in results_of(statement.value)
+                for leaf in returned
+            )
+            names = [leaf.id if isinstance(leaf, ast.Name) else "" for leaf in returned]
+            values = {n: [v for target, v in code.pairs if target == n] for n in names}
+            own = frozenset(
+                k
+                for k, n in enumerate(names)
+                if results[k] is None and names.count(n) == 1
+                if values[n] and all(map(_is_made, values[n]))
             )
     return Summary(
         code.parameters,
@@ -81,8 +94,17 @@ def _summary(code: Code, summaries: dict[str, Summary]) -> Summary:
         frozenset(k for k in arrays if classes[k] in writes),
         frozenset(k for k in arrays if classes[k] in heard),
         results,
+        own,
         classes,
     )
+
+
+def _is_made(value: ast.expr) -> bool:
+    """Whether a value is what an operation makes, if it is an array at all."""
+    if isinstance(value, ast.Call):
+        module = module_call(value)
+        return module is not None and module[0].startswith("np") and module[1] not in VIEWS
+    return isinstance(value, (ast.BinOp, ast.UnaryOp))
 
 
 def _reads(statement: ast.stmt, memory: Memory, summaries: dict[str, Summary]) -> list[str]:

@@ -266,7 +266,10 @@ class Values(Turning):
         if not positive:
             sides.reverse()
         if cond in self.facts:  # the same was asked before: one way leads there
-            return self.block(next(body for body, side in sides if side == self.facts[cond]))
+            body = next(body for body, side in sides if side == self.facts[cond])
+            self.passed.add((id(node), body is node.body))
+            return self.block(body)
+        self.passed |= {(id(node), True), (id(node), False)}
         item = self.popped_branch(node, cond)
         outer, tape = self.state, self.tape
         known = set(self.canon)

@@ -133,11 +133,16 @@ class Walk(Outcomes):
                 return ""
             is_exit = node.body and isinstance(node.body[-1], ast.Break)
             self.wish = self.leaving if is_exit else None
+            sides = {side for side in (True, False) if (id(node), side) in self.checked.passed}
             if self.wish is None:
-                self.wish = self.choices.side(node)
+                self.wish = min(sides) if len(sides) == 1 else self.choices.side(node)
             side = self.truth(node, node.test)
             self.wish = None
-            self.choices.taken.add((id(node), side))
+            self.choices.taken |= {
+                (id(node), s) for s in (True, False) if s == side or s not in sides
+            }
+            if sides and side not in sides:
+                raise AbandonedError
             return self.block(node.body if side else node.orelse)
         if isinstance(node, (ast.For, ast.While)):
             return self.loop(node)
