@@ -432,6 +432,18 @@ def arrays_of_a_callee_that_it_does_not_use_as_arrays(x, a):
     return np.sum(v) + np.sum(w) * a[0]
 
 
+@tg.njit
+def its_first_argument(p, q):
+    return p
+
+
+@case(0.3, 0.7, A, 0, argnums=(0, 2))
+def call_that_is_made_again_and_not_read(x, y, a, n):
+    a[n % 2] = x = its_first_argument(y, a)
+    its_first_argument(y, a)
+    return x * a[0]
+
+
 @case(A, 0)
 @case(A, 1)
 def condition_asked_twice(a, n):

@@ -13,6 +13,7 @@ from tapegrad.transform.verifier.events import (
     Handle,
     Memory,
     Operand,
+    Value,
 )
 from tapegrad.transform.verifier.linear import ZERO
 from tapegrad.transform.verifier.reading import SEED, Reading
@@ -109,7 +110,10 @@ class Calls(Reading):
             found_names = [n.id for n in leaves(node.targets[0]) if isinstance(n, ast.Name)]
             targets = [n for n in found_names if n not in TAPE]
         parts_of = [_PART.sub("", n) for n in targets]
-        event = self.event_of(function, tuple(map(self.identity, primal)), set(parts_of))
+        stems = [self.stem(n.id) for seed in seeds for n in names_in(seed)]
+        seeded = [value for value in map(self.frame.get, filter(None, stems)) if value is not None]
+        arguments = tuple(map(self.identity, primal))
+        event = self.event_of(function, arguments, set(parts_of), seeded)
         if event is None:
             raise self.wrong("the reverse of a call that the forward code does not make", node)
         self.reversed.add(event.number)
@@ -148,12 +152,17 @@ class Calls(Reading):
         self.numbers.update(zip(targets, parts, strict=True))
 
     def event_of(
-        self, function: str, arguments: tuple[Hashable, ...], operands: set[str]
+        self,
+        function: str,
+        arguments: tuple[Hashable, ...],
+        operands: set[str],
+        seeded: list[Value],
     ) -> Event | None:
-        """Return the last call that is not reversed yet, of arguments with some names if there is.
+        """Return the last call that is not reversed yet: one that makes what has the seeds.
 
-        The function may be called by another name than its own. On some ways names denote equal
-        values, so that calls with other names have the same arguments.
+        One of arguments with some names comes before others: on some ways names denote equal
+        values, so that calls with other names have the same arguments. The function may be called
+        by another name than its own.
         """
         forward = REVERSE.sub(r"_forward\1", function)
         open_calls = [
@@ -163,7 +172,12 @@ class Calls(Reading):
             and event.number not in self.reversed
             and self.frames_of.get(event.number) is self.frame
         ]
-        open_calls.sort(key=lambda event: not operands.issubset(event.operands))
+        open_calls.sort(
+            key=lambda event: (
+                not operands.issubset(event.operands),
+                not all(any(value is made for made in event.results) for value in seeded),
+            )
+        )
         if self.checked.has_forward(function):
             for event in open_calls:
                 if event.function == forward and event.arguments[: len(arguments)] == arguments:
