@@ -4,9 +4,12 @@ For numba the type counts on the path that leaves only: in the loop an integer s
 shows in negative powers of integers.
 """
 
+import re
+
 import numpy as np
 import pytest
-from check import Cases, check
+from check import Cases, check, module
+from random_programs.departures import Departures
 
 import tapegrad as tg
 
@@ -174,3 +177,19 @@ def test_a_path_that_also_goes_on():
         return s
 
     check(g, 0.7, 3)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_random_functions(seed):
+    """Their values, and those of their gradients, which follow from the types in their loops."""
+    f = module(Departures(seed).text())
+    step = 1e-6
+    for n in (0, 3, 5):
+        try:
+            value, slope = tg.value_and_grad(f)(0.7, n)
+        except tg.TransformError as error:
+            assert re.search("begin with a float", str(error))
+            return
+        np.testing.assert_allclose(value, f(0.7, n), rtol=1e-12)
+        wanted = (f(0.7 + step, n) - f(0.7 - step, n)) / (2 * step)
+        np.testing.assert_allclose(slope, wanted, rtol=1e-5, atol=1e-5)
