@@ -219,7 +219,11 @@ class OpFrame(RuleFrame):
         self.constants: dict[str, Any] = {}  # what is neither checked nor freed
         for name in values:
             if name in op.parameters:
-                self.constants[name] = bound[name]
+                if _holds_arrays(bound[name]):
+                    self.saved[name] = save(bound[name])
+                    self.saves = True
+                else:
+                    self.constants[name] = bound[name]
             elif name in bound:
                 self.saved[name] = save(bound[name])
             elif name == "z":
@@ -285,6 +289,8 @@ class OpFrame(RuleFrame):
         values = dict(self.constants)
         for name, value in self.saved.items():
             values[name] = value if name == "z" else restore(value, slot)
+            if name in self.op.parameters:
+                values[name] = _array(values[name])
         if "z" in values:
             z = values["z"]
             if type(z) is tuple:
@@ -320,6 +326,13 @@ class OpFrame(RuleFrame):
                 what = f"{self.op.name} returned an invalid gradient"
                 gifts.append((parent, fit_array(array, parent[OWN_AVAL], what)))
         return gifts
+
+
+def _holds_arrays(parameter: Any) -> bool:
+    """Whether a parameter, such as an index, is an array or has arrays in it."""
+    if type(parameter) is tuple:
+        return any(type(item) is np.ndarray for item in parameter)
+    return type(parameter) is np.ndarray
 
 
 def _has_history(item: Any) -> bool:

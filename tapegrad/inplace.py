@@ -227,12 +227,17 @@ def apply_inplace(op: Op | Composite, target: Tensor, *others: Any, **named: Any
     """``target[...] = op(target, *others)``; return the target."""
     check_writable(target, op.name, *others)
     source: Any = target
-    if target._own is not None and not (isinstance(op, SweptOp) and op.saves_nothing):
+    if not (isinstance(op, SweptOp) and op.saves_nothing) and _is_recorded(target, *others):
         # the op may save what is about to be overwritten
         source = wrap(target._a.copy(), _old_history(target))
     others = tuple(source if other is target else other for other in others)
     call = op.function if isinstance(op, Composite) else op.public
     return _overwrite(target, call(source, *others, **named), op.name, False)
+
+
+def _is_recorded(*operands: Any) -> bool:
+    """Whether an op of some operands will be on the tape."""
+    return MODE.recording and any(owner_of(value) is not None for value in operands)
 
 
 def _old_history(target: Tensor) -> Owner | None:
@@ -364,7 +369,7 @@ def apply_with_out(op: Op, args: tuple[Any, ...], out: Any, where: Any) -> Tenso
             f"{op.name}: `where` without `out` leaves elements undefined; give `out`, or use "
             "tapegrad.where"
         )
-    if isinstance(out, Tensor) and out._own is not None and any(arg is out for arg in args):
+    if isinstance(out, Tensor) and any(arg is out for arg in args) and _is_recorded(*args):
         source = wrap(out._a.copy(), out._own)  # the op may save what is about to be overwritten
         args = tuple(source if arg is out else arg for arg in args)
     result = apply_op(op, args, {})

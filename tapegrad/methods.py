@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad import inplace, numeric
+from tapegrad import inplace, inplace_views, numeric
 from tapegrad.autograd import api, hooks
 from tapegrad.modes import MODE
 from tapegrad.numeric import FUNCTIONS, REFLECTED
@@ -277,7 +277,7 @@ def _version(self: Tensor) -> int:
     meta = self.meta()
     if meta is not None and meta.inference:
         raise RuntimeError("Inference tensors do not track version counter.")
-    return TAPE.version(self._a)
+    return TAPE.version(self._a) + (0 if meta is None else meta.writes_before)
 
 
 def _iter(self: Tensor) -> Any:
@@ -352,6 +352,7 @@ def _install_protocols() -> None:
         "clone": _clone,
         "copy": _clone,
         "copy_": _copy_,
+        "expand_dims_": inplace_views.expand_dims_,
         "data": property(_data, hooks.set_data, doc="The memory, mutations of which go unnoticed."),
         "detach_": hooks.detach_,
         "fill_": _fill_,
@@ -362,9 +363,15 @@ def _install_protocols() -> None:
         "register_hook": hooks.register_hook,
         "register_post_accumulate_grad_hook": hooks.register_post_accumulate_grad_hook,
         "reshape": _reshape,
+        "resize_": inplace_views.resize_,
         "retain_grad": hooks.retain_grad,
         "retains_grad": property(hooks.retains_grad, doc="Whether `.grad` will be kept."),
+        "squeeze_": inplace_views.squeeze_,
+        "swapaxes_": inplace_views.swap_,
+        "t_": inplace_views.t_,
         "transpose": _transpose,
+        "transpose_": inplace_views.swap_,
+        "unsqueeze_": inplace_views.expand_dims_,
         "zero_": _zero_,
     }
     for name, value in special.items():

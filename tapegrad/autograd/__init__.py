@@ -1,6 +1,7 @@
 """Differentiation with PyTorch's names and meaning."""
 
 from tapegrad.autograd import anomaly_mode as anomaly_mode
+from tapegrad.autograd import calling as calling
 from tapegrad.autograd import function as function
 from tapegrad.autograd import grad_mode as grad_mode
 from tapegrad.autograd import graph as graph
@@ -14,6 +15,7 @@ from tapegrad.autograd.grad_mode import enable_grad as enable_grad
 from tapegrad.autograd.grad_mode import inference_mode as inference_mode
 from tapegrad.autograd.grad_mode import no_grad as no_grad
 from tapegrad.autograd.grad_mode import set_grad_enabled as set_grad_enabled
+from tapegrad.autograd.grad_mode import set_multithreading_enabled as set_multithreading_enabled
 from tapegrad.autograd.gradcheck import gradcheck as gradcheck
 from tapegrad.autograd.gradcheck import gradgradcheck as gradgradcheck
 from tapegrad.autograd.variable import Variable as Variable

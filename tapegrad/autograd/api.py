@@ -262,17 +262,13 @@ def add_to_grad(meta: Meta, g: Tensor, create_graph: bool, own_memory: bool) -> 
             TAPE.note_mutation(old._a)  # what was computed from the gradient may have saved it
 
 
-def _owners(inputs: tuple[Any, ...], materialize: bool = False) -> list[Owner]:
+def _owners(inputs: tuple[Any, ...]) -> list[Owner]:
     owners = []
     for k, value in enumerate(inputs):
         own = _owner(value, k, "inputs")
         if own is None:
             raise RuntimeError(
                 f"One of the differentiated Tensors does not require grad (input {k})"
-            )
-        if materialize and isinstance(value, GradientEdge):
-            raise RuntimeError(
-                "materialize_grads cannot be used when the given input is a GradientEdge"
             )
         owners.append(own)
     return owners
@@ -351,7 +347,7 @@ def grad(
         raise RuntimeError("`inputs` argument to `grad()` cannot be empty.")
     retain = create_graph if retain_graph is None else retain_graph
     outputs = _as_tuple(outputs, "outputs")
-    owners = _owners(chosen, materialize_grads)
+    owners = _owners(chosen)
     if is_grads_batched:
         return _batched(
             outputs, chosen, grad_outputs, retain, create_graph, allow_unused, materialize_grads
@@ -367,9 +363,14 @@ def grad(
     for k, (own, g) in enumerate(zip(owners, given, strict=True)):
         if g is not None or (allow_unused and not materialize_grads):
             result.append(g)
+        elif materialize_grads and isinstance(chosen[k], GradientEdge):
+            raise RuntimeError(
+                "materialize_grads cannot be used when the given input is a GradientEdge"
+            )
         elif materialize_grads:
             aval = own[OWN_AVAL]
-            result.append(wrap(np.zeros(AVALS.shapes[aval], AVALS.dtypes[aval])))
+            zeros = wrap(np.zeros(AVALS.shapes[aval], AVALS.dtypes[aval]))
+            result.append(zeros.requires_grad_(create_graph))
         else:
             raise RuntimeError(
                 f"The differentiated Tensor at index {k} appears to not have been used in the "

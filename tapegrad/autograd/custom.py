@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,16 @@ def _both(ctx: Any, *grad_outputs: Any) -> Any:
     )
 
 
+def _as_method(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function for a rule that is something else, such as a partial or a class method."""
+
+    @functools.wraps(rule, assigned=("__doc__",))
+    def called(ctx: Any, *grad_outputs: Any) -> Any:
+        return rule(ctx, *grad_outputs)
+
+    return called
+
+
 class FunctionMeta(type):
     """The type of Functions: it gives every one a class of nodes of its own."""
 
@@ -90,9 +101,7 @@ class FunctionMeta(type):
             cls._backward_cls._rule = _both
         else:
             rule = getattr(cls, "vjp" if vjp else "backward")
-            if not inspect.isfunction(rule):  # such as a partial: it takes the context all the same
-                rule = functools.partialmethod(rule)
-            cls._backward_cls._rule = rule
+            cls._backward_cls._rule = rule if inspect.isfunction(rule) else _as_method(rule)
 
 
 class Function(FunctionCtx, metaclass=FunctionMeta):

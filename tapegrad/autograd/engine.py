@@ -25,6 +25,7 @@ from tapegrad.autograd.running_hooks import (
     run_prehooks,
     run_tensor_hooks,
 )
+from tapegrad.autograd.saved_values import swept_values
 from tapegrad.dispatch import apply_op
 from tapegrad.frames import (
     RuleFrame,
@@ -33,9 +34,9 @@ from tapegrad.frames import (
 )
 from tapegrad.modes import MODE
 from tapegrad.ops import elementwise as ew
-from tapegrad.ops.kinds import Reduction, View
+from tapegrad.ops.kinds import View
 from tapegrad.ops.shape import astype, unbroadcast
-from tapegrad.saved import SECOND_TIME, check_unmutated
+from tapegrad.saved import SECOND_TIME
 from tapegrad.tape.aval import AVALS
 from tapegrad.tape.code import OPS
 from tapegrad.tape.layout import (
@@ -55,7 +56,6 @@ from tapegrad.tape.owner import (
     segment_of,
 )
 from tapegrad.tape.sweep import FreedError, Gifts, MutatedError, Sweep
-from tapegrad.tape.tape import TAPE
 from tapegrad.tensor import Tensor, wrap
 
 Wanted = Callable[[Owner], bool]
@@ -386,23 +386,9 @@ def pull_back(own: Owner, g: Any, wanted: Wanted) -> list[Any]:
     if isinstance(frame, RuleFrame):
         return frame.cotangents(own, inputs_of(own), g, wanted)
     op = OPS.ops[code]
-    slot = own[OWN_SLOT]
+    values = swept_values(own)
     if isinstance(op, View):
-        parent, parameters = own[OWN_INPUTS], own[OWN_INPUTS + 1]
-        values = {**parameters, "x_shape": AVALS.shapes[parent[OWN_AVAL]]}
         return [op.cotangent("x", g, values)]
-    values = {}
-    for name, index, maker in op.places:
-        array = own[index]
-        if array is not None:
-            if TAPE.mutations:
-                check_unmutated(slot, array)
-            values[name] = wrap(array, own if maker == 0 else own[maker] if maker > 0 else None)
-    if isinstance(op, Reduction):
-        shape = AVALS.shapes[own[OWN_INPUTS][OWN_AVAL]]
-        mask = segment_of(own).cell(slot, 4)
-        values["x_shape"] = shape
-        values["axis"] = tuple(k for k in range(len(shape)) if mask >> k & 1)
     found: list[Any] = []
     for index, name in enumerate(op.differentiable, OWN_INPUTS):
         parent = own[index]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import warnings
@@ -200,3 +201,37 @@ class inference_mode(_GradMode):
 def is_inference_mode_enabled() -> bool:
     """Return whether this thread is in inference mode."""
     return MODE.thread.inference
+
+
+class set_multithreading_enabled(contextlib.ContextDecorator):
+    """Choose whether backward passes may use threads of their own: they never do.
+
+    A pass runs in the thread that asks for it. The name is there for code that has to choose.
+
+    Parameters
+    ----------
+    mode
+        Kept as the attribute of that name.
+
+    Examples
+    --------
+    >>> import tapegrad as tg
+    >>> x = tg.tensor(2.0, requires_grad=True)
+    >>> with tg.autograd.set_multithreading_enabled(False):
+    ...     (x * x).backward()
+    >>> x.grad
+    tensor(4.)
+    """
+
+    def __init__(self, mode: bool) -> None:
+        self.mode = mode
+
+    def __enter__(self) -> None:
+        """Change nothing."""
+
+    def __exit__(self, *exc: object) -> None:
+        """Change nothing."""
+
+    def clone(self) -> set_multithreading_enabled:
+        """Return another one."""
+        return type(self)(self.mode)

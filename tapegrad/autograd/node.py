@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tapegrad.autograd.saved_values import saved_attribute, saved_attributes
 from tapegrad.frames import RuleFrame, SelectFrame, node_name
 from tapegrad.tape.layout import LEAF_CLOCK, OWN_INPUTS, OWN_SLOT
 from tapegrad.tape.owner import Owner, ensure_notes, inputs_of
@@ -129,6 +130,14 @@ class Node:
             Its `remove` ends it.
         """
         return RemovableHandle(ensure_notes(self._own, stop=True).prehooks, fn)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_saved_") and name in saved_attributes(self._own):
+            return saved_attribute(self._own, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __dir__(self) -> list[str]:
+        return [*object.__dir__(self), *saved_attributes(self._own)]
 
     def _sequence_nr(self) -> int:
         """Return the position of the record on the tape's clock."""

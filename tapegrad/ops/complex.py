@@ -17,7 +17,7 @@ from tapegrad.ops.kinds import composite, elementwise, view
 from tapegrad.ops.op import is_complex, shape_of
 from tapegrad.ops.piecewise import sign, where
 from tapegrad.ops.reduction import euclidean_norm
-from tapegrad.ops.shape import astype
+from tapegrad.ops.shape import astype, getitem
 
 COMPLEX_OF = {np.dtype(np.float32): np.complex64, np.dtype(np.float64): np.complex128}
 
@@ -64,6 +64,42 @@ def _(g, x_shape, **parameters):
 def imag(x):
     """Imaginary part: a view; of a real array zeros, without derivative."""
     return imaginary(x) if is_complex(x) else np.zeros(shape_of(x), getattr(x, "dtype", None))
+
+
+@view
+def view_as_real(x):
+    """Real and imaginary parts of a complex array, as a view with one more axis of length 2."""
+    if not is_complex(x):
+        raise RuntimeError("view_as_real is only supported for complex tensors")
+    return x[..., None].view(x.real.dtype)
+
+
+@view_as_real.transposes
+def _(g, x_shape, **parameters):
+    parts = (astype(getitem(g, (..., k)), COMPLEX_OF[g.dtype]) for k in range(2))
+    return ew.add(next(parts), ew.multiply(next(parts), 1j))
+
+
+@view
+def view_as_complex(x):
+    """Complex array whose real and imaginary parts stand side by side in the last axis, a view."""
+    if x.dtype not in COMPLEX_OF:
+        raise RuntimeError(
+            f"view_as_complex is only supported for float32 and float64 tensors, but got {x.dtype}"
+        )
+    if not x.ndim or x.shape[-1] != 2:
+        raise RuntimeError("Tensor must have a last dimension of size 2")
+    if x.strides[-1] != x.itemsize or any(s % (2 * x.itemsize) for s in x.strides[:-1]):
+        raise RuntimeError(
+            "view_as_complex: real and imaginary parts must stand side by side in memory; use a "
+            "copy: x.copy()"
+        )
+    return x.view(COMPLEX_OF[x.dtype])[..., 0]
+
+
+@view_as_complex.transposes
+def _(g, x_shape, **parameters):
+    return view_as_real(g)
 
 
 @elementwise(np.angle)

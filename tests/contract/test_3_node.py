@@ -2,6 +2,7 @@
 
 import gc
 
+import numpy as np
 import pytest
 
 import tapegrad as tg
@@ -341,3 +342,108 @@ class TestChains:
         node.register_prehook(lambda g: seen.append(numbers(g)))
         assert grad(z, x)[0].tolist() == [18.0, 36.0]
         assert seen == [([6.0, 12.0],)]
+
+
+class TestCalls:
+    """A node can be called: its rule alone runs."""
+
+    def test_gradients_of_the_inputs(self):
+        x, y = tg.tensor([1.0, 2.0], requires_grad=True), tg.tensor([3.0, 4.0], requires_grad=True)
+        g = tg.tensor([1.0, 10.0])
+        one, two = (x * y).grad_fn(g)
+        assert (one.tolist(), two.tolist()) == ([3.0, 40.0], [1.0, 20.0])
+        one, two = (x * x).grad_fn(g)
+        assert (one.tolist(), two.tolist()) == ([1.0, 20.0], [1.0, 20.0])
+        one, nothing = (x * 2).grad_fn(g)
+        assert one.tolist() == [2.0, 20.0]
+        assert nothing is None
+        assert x.sum().grad_fn(tg.tensor(3.0)).tolist() == [3.0, 3.0]
+        assert x[np.array([1, 1])].grad_fn(g).tolist() == [0.0, 11.0]
+        assert x.grad is None
+
+    def test_it_can_be_differentiated(self):
+        x = tg.tensor([1.0, 2.0], requires_grad=True)
+        found = x.exp().grad_fn(tg.ones(2))
+        found.sum().backward()
+        np.testing.assert_allclose(x.grad.numpy(), np.exp([1.0, 2.0]))
+        node = x.exp().grad_fn
+        with tg.no_grad():
+            assert not node(tg.ones(2)).requires_grad
+
+    def test_several_outputs(self):
+        m = tg.tensor([[2.0, 0.0], [0.0, 1.0]], requires_grad=True)
+        node = tg.linalg.svd(m)[1].grad_fn
+        found = node(None, tg.tensor([1.0, 5.0]), None)
+        np.testing.assert_allclose(found.detach().numpy(), [[1.0, 0.0], [0.0, 5.0]])
+        with pytest.raises(RuntimeError, match="has 3 outputs and got 1 gradients"):
+            node(tg.ones(2))
+
+    def test_a_leaf_accumulates(self):
+        x = tg.tensor([1.0, 2.0], requires_grad=True)
+        node = (x * 1).grad_fn.next_functions[0][0]
+        assert node(tg.tensor([3.0, 4.0])) == ()
+        node(tg.tensor([1.0, 1.0]))
+        assert x.grad.tolist() == [4.0, 5.0]
+
+    def test_a_function(self):
+        class Twice(tg.Function):
+            @staticmethod
+            def forward(ctx, x, n):
+                return x * n
+
+            @staticmethod
+            def backward(ctx, g):
+                return g * 2, None
+
+        x = tg.tensor([1.0, 2.0], requires_grad=True)
+        assert Twice.apply(x, 2).grad_fn(tg.ones(2)).tolist() == [2.0, 2.0]
+
+    def test_after_a_backward_pass(self):
+        x = tg.tensor([1.0, 2.0], requires_grad=True)
+        y = x * x
+        y.sum().backward()
+        with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+            y.grad_fn(tg.ones(2))
+
+
+class TestSaved:
+    """`_saved_*`: what the record keeps for its rule."""
+
+    def test_operands_and_results(self):
+        x, y = tg.tensor([1.0, 2.0], requires_grad=True), tg.tensor([3.0, 4.0], requires_grad=True)
+        node = (x * y).grad_fn
+        assert node._saved_self is x
+        assert node._saved_other is y
+        assert (x**y).grad_fn._saved_exponent is y
+        assert x.exp().grad_fn._saved_result.tolist() == np.exp([1.0, 2.0]).tolist()
+        assert (x @ y).grad_fn._saved_self is x
+        assert x.sum(axis=0).grad_fn._saved_dim == (0,)
+        assert x[0].grad_fn._saved_index == 0
+        assert x[np.array([0, 0])].grad_fn._saved_index.tolist() == [0, 0]
+
+    def test_what_is_not_needed(self):
+        x = tg.tensor([1.0, 2.0], requires_grad=True)
+        assert (x * 2).grad_fn._saved_self is None
+
+    def test_names(self):
+        x = tg.tensor([1.0, 2.0], requires_grad=True)
+        node = (x * x).grad_fn
+        assert {"_saved_self", "_saved_other"} <= set(dir(node))
+        assert "_saved_result" not in dir(node)
+        with pytest.raises(AttributeError, match="'MultiplyBackward' object has no attribute"):
+            node._saved_result  # noqa: B018
+
+    def test_freed(self):
+        x = tg.tensor([1.0, 2.0], requires_grad=True)
+        for y in (x * x, x @ x, x[np.array([0])]):
+            y.sum().backward()
+            with pytest.raises(RuntimeError, match="directly access saved tensors after they have"):
+                getattr(y.grad_fn, "_saved_index" if y.shape == (1,) else "_saved_self")
+
+    def test_written(self):
+        x = tg.tensor([1.0, 2.0], requires_grad=True)
+        y = x * 1
+        for z in (y * y, y @ y):
+            y += 1
+            with pytest.raises(RuntimeError, match="has been modified by an inplace operation"):
+                z.grad_fn._saved_self  # noqa: B018

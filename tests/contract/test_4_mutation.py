@@ -67,6 +67,35 @@ class TestOperators:
             values(x.grad), numeric_grad(plain, values(x).copy()), rtol=1e-6, atol=1e-8
         )
 
+    @pytest.mark.parametrize("name", ["+=", "*=", "/=", "**=", "-=", "part *="])
+    def test_operator_on_a_passive_tensor(self, name):
+        """The gradient of the other side may need the value that is overwritten."""
+        apply = OPERATORS[name.removeprefix("part ")]
+
+        def plain(a):
+            b = np.array([[1.5, 0.5, 2.5], [0.7, 1.1, 0.3]])
+            part = b[1:] if name.startswith("part") else b
+            part[...] = apply(part.copy(), np.tanh(a[1]) + 2)
+            return (b * b).sum()
+
+        x = matrix()
+        t = tg.tensor([[1.5, 0.5, 2.5], [0.7, 1.1, 0.3]])
+        if name.startswith("part"):
+            t[1:] *= tg.tanh(x[1]) + 2
+        else:
+            apply(t, tg.tanh(x[1]) + 2)
+        (t * t).sum().backward()
+        np.testing.assert_allclose(
+            values(x.grad), numeric_grad(plain, values(x).copy()), rtol=1e-5, atol=1e-6
+        )
+
+    def test_matmul_operator_on_a_passive_tensor(self):
+        x = leaf([[1.0, 2.0], [3.0, 4.0]])
+        t = tg.tensor([[1.0, 5.0], [2.0, 3.0]])
+        t @= x
+        t.sum().backward()
+        np.testing.assert_array_equal(values(x.grad), [[3.0, 3.0], [8.0, 8.0]])
+
     def test_matmul_operator_in_place(self):
         x = leaf(np.eye(2) * 2)
         y = x * 1

@@ -51,6 +51,13 @@ class TestOut:
         e = np.exp([0.5, 1.0])
         np.testing.assert_allclose(values(x.grad), np.cos(e) * e * 0.5)
 
+    @pytest.mark.parametrize("call", [tg.multiply, np.multiply], ids=["tapegrad", "numpy"])
+    def test_out_is_a_passive_operand(self, call):
+        x, t = leaf([1.0, 2.0]), tg.tensor([3.0, 4.0])
+        call(t, x, out=t)
+        t.sum().backward()
+        np.testing.assert_array_equal(values(x.grad), [3.0, 4.0])
+
     @pytest.mark.parametrize("call", [tg.add, np.add], ids=["tapegrad", "numpy"])
     def test_out_is_a_view(self, call):
         x = leaf([1.0, 2.0])

@@ -4,8 +4,6 @@ For numba the type counts on the path that leaves only: in the loop an integer s
 shows in negative powers of integers.
 """
 
-import re
-
 import numpy as np
 import pytest
 from check import Cases, check, module
@@ -188,7 +186,8 @@ def test_random_functions(seed):
         try:
             value, slope = tg.value_and_grad(f)(0.7, n)
         except tg.TransformError as error:
-            assert re.search("begin with a float", str(error))
+            if "begin with a float" not in str(error):
+                raise
             return
         np.testing.assert_allclose(value, f(0.7, n), rtol=1e-12)
         wanted = (f(0.7 + step, n) - f(0.7 - step, n)) / (2 * step)

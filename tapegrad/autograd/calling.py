@@ -1,0 +1,59 @@
+"""Calling a node: its rule alone, for cotangents of its outputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tapegrad.autograd.api import accumulate
+from tapegrad.autograd.engine import fit_tensor, pull_back
+from tapegrad.autograd.node import AccumulateGrad, Node, spread
+from tapegrad.frames import RuleFrame
+from tapegrad.tape.layout import OWN_AVAL
+from tapegrad.tape.owner import inputs_of
+from tapegrad.tensor import Tensor
+
+
+def call_node(self: Node, *grad_outputs: Tensor | None) -> Any:
+    """Return the gradients of a node's inputs, for gradients of its outputs.
+
+    No hook runs, and nothing is freed. What is computed is recorded, where recording is on.
+
+    Parameters
+    ----------
+    *grad_outputs
+        A tensor for every output; None for those without gradient.
+
+    Returns
+    -------
+    Tensor or tuple
+        The gradient of the only input, or of all: None for those that need none.
+    """
+    own = self._own
+    if isinstance(self, AccumulateGrad):
+        (given,) = grad_outputs
+        accumulate(own, None if given is None else fit_tensor(given, own[OWN_AVAL]), False, False)
+        return ()
+    outputs = getattr(own[-1], "outputs", None)
+    if len(grad_outputs) != (1 if outputs is None else len(outputs)):
+        raise RuntimeError(
+            f"{self.name()} has {1 if outputs is None else len(outputs)} outputs and got "
+            f"{len(grad_outputs)} gradients"
+        )
+    g: Any = grad_outputs[0]
+    if outputs is not None:
+        g = {k: value for k, value in enumerate(grad_outputs) if value is not None}
+    elif g is not None:
+        g = fit_tensor(g, own[OWN_AVAL])
+    parents = inputs_of(own)
+    runs = isinstance(own[-1], RuleFrame) and own[-1].runs_undefined
+    found = pull_back(own, g, lambda _: True) if g is not None or runs else [None] * len(parents)
+    fitted = [
+        None if value is None or parent is None else fit_tensor(value, parent[OWN_AVAL])
+        for parent, value in zip(parents, found, strict=False)
+    ]
+    gradients = spread(own[-1], fitted) if isinstance(own[-1], RuleFrame) else fitted
+    return gradients[0] if len(gradients) == 1 else tuple(gradients)
+
+
+# a node knows nothing of the engine that runs its rule
+Node.__call__ = call_node  # type: ignore[method-assign]
