@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextvars
+import ctypes
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -12,6 +14,48 @@ from tapegrad.tape.layout import OWN_SLOT
 from tapegrad.tape.owner import Owner
 
 T = TypeVar("T")
+
+
+# passes inside passes that run in one thread, far fewer than Python's limit of recursion allows
+DEPTH = 40
+
+
+def in_new_thread(function: Callable[[], T]) -> T:
+    """Call a function in another thread, which starts with an empty stack, as in this one.
+
+    Parameters
+    ----------
+    function
+        Called without arguments. What it raises is raised here.
+    """
+    switches, passes = MODE.thread.__dict__.copy(), RUNNING.passes
+    context = contextvars.copy_context()
+    found: list[T] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        own = MODE.thread.__dict__
+        try:
+            MODE.restore(own, switches)
+            RUNNING.passes = passes
+            found.append(context.run(function))
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            MODE.special.pop(id(own), None)
+
+    thread = threading.Thread(target=run, name="tapegrad backward pass")
+    thread.start()
+    while thread.is_alive():
+        try:
+            thread.join()
+        except BaseException as error:  # such as Ctrl-C: the pass ends first, with the same error
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                ctypes.c_ulong(thread.ident or 0), ctypes.py_object(type(error))
+            )
+    if errors:
+        raise errors[0]
+    return found[0]
 
 
 class Pass:
@@ -36,7 +80,7 @@ class Pass:
         outer = len(passes)
         try:
             passes.append(self)
-            result = function()
+            result = function() if outer % DEPTH < DEPTH - 1 else in_new_thread(function)
             if self.queue:
                 MODE.with_recording(self.create_graph, self._run_queue)
             return result

@@ -72,7 +72,7 @@ class Departures:
         self._rounds: dict[Site, Carried] = {}
         self._skips: dict[str, set[str]] = {}  # what is assigned around a `continue`, by its flag
         self._skipped: set[str] = set()
-        self._mixed: dict[str, Carried] = {}
+        self._mixed: list[tuple[str, Carried]] = []
         self._loops = 0
         self._open: set[str] = set()
 
@@ -131,7 +131,7 @@ class Departures:
             if variable in self.by_flag[flag].names:
                 self._rounds[self.by_flag[flag].site(variable)] = entry
         if flags and variable in self._skipped:
-            self._mixed[variable] = entry
+            self._mixed.append((variable, entry))
 
     def mixed(self, kinds: dict[str, Any]) -> str | None:
         """Return a variable that may be an integer in a loop for numba, and is a float here.
@@ -143,7 +143,7 @@ class Departures:
         kinds
             The types of all names.
         """
-        for variable, entry in self._mixed.items():
+        for variable, entry in self._mixed:
             before = _type_of(entry.init, kinds)
             if isinstance(before, types.Integer) and kinds.get(entry.phi, before) != before:
                 return variable

@@ -5,6 +5,7 @@ import pytest
 
 import tapegrad as tg
 from tapegrad.autograd import grad
+from tapegrad.autograd.graph import get_gradient_edge
 
 UNUSED = "appears to not have been used in the graph. Set allow_unused=True"
 
@@ -177,6 +178,19 @@ class TestUnused:
         assert g.dtype == np.float32
         np.testing.assert_array_equal(values(g), [[0.0, 0.0]])
         assert not g.requires_grad
+
+    def test_materialized_zeros_are_part_of_a_graph(self):
+        x, y = leaf(2.0), leaf(3.0)
+        _, g = grad(x * x, [x, y], materialize_grads=True, create_graph=True)
+        assert g.requires_grad
+        assert g.is_leaf
+
+    def test_materialize_grads_with_an_edge(self):
+        x, y = leaf(2.0), leaf(3.0)
+        edges = [get_gradient_edge(x), get_gradient_edge(y)]
+        assert grad(x * x, edges[:1], materialize_grads=True)[0].item() == 4.0
+        with pytest.raises(RuntimeError, match="cannot be used when the given input is a Gradient"):
+            grad(x * x, edges, materialize_grads=True)
 
     def test_materialize_grads_with_allow_unused_false(self):
         x = leaf(2.0)

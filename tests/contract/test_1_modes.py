@@ -512,3 +512,23 @@ class TestThreads:
         for thread in threads:
             thread.join()
         assert wrong == []
+
+
+class TestMultithreading:
+    """`set_multithreading_enabled` is accepted: a pass runs in the thread that asks for it."""
+
+    def test_as_context_and_decorator(self):
+        x = tg.tensor([1.0, 2.0], requires_grad=True)
+        seen = []
+        y = x * x
+        y.register_hook(lambda g: seen.append(threading.get_ident()))
+        with tg.autograd.set_multithreading_enabled(True) as entered:
+            assert entered is None
+            y.sum().backward()
+        assert seen == [threading.get_ident()]
+
+        @tg.autograd.set_multithreading_enabled(False)
+        def gradient(x):
+            return tg.autograd.grad((x * 3).sum(), x)[0]
+
+        assert gradient(x).tolist() == [3.0, 3.0]

@@ -553,3 +553,28 @@ class TestOneResultTwice:
         assert results[-1].tolist() == [6.0, 12.0]
         results[-1].sum().backward()
         assert x.grad.tolist() == [6.0, 6.0]
+
+
+class TestClassMethods:
+    """Rules may be class methods."""
+
+    @pytest.mark.parametrize("rule", ["backward", "vjp"])
+    def test_forward_and_backward(self, rule):
+        class Scaled(Function):
+            factor = 3.0
+
+            @classmethod
+            def forward(cls, ctx, x):
+                ctx.save_for_backward(x)
+                return x * x * cls.factor
+
+        def backward(cls, ctx, g):
+            (x,) = ctx.saved_tensors
+            return g * 2 * x * cls.factor
+
+        setattr(Scaled, rule, classmethod(backward))
+        x = tg.tensor([1.0, 2.0], requires_grad=True)
+        Scaled.apply(x).sum().backward()
+        assert x.grad.tolist() == [6.0, 12.0]
+        (g,) = tg.autograd.grad(Scaled.apply(x).sum(), x, create_graph=True)
+        assert tg.autograd.grad(g.sum(), x)[0].tolist() == [6.0, 6.0]

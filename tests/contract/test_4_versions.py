@@ -75,6 +75,16 @@ class TestCounting:
             tg.zeros(2)._version = 3
 
 
+def test_other_memory_keeps_the_count():
+    t = tg.tensor([1.0, 2.0])
+    t += 1
+    t += 1
+    t.data = tg.tensor([3.0, 4.0])
+    assert t._version == 2
+    t += 1
+    assert t._version == 3
+
+
 class TestSharing:
     """Views and `detach()` share the counter; `.data` shares the memory only."""
 

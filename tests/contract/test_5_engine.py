@@ -1,6 +1,7 @@
 """The engine: backward inside backward, long chains, errors on the way."""
 
 import os
+import threading
 
 import numpy as np
 import pytest
@@ -63,6 +64,50 @@ class TestReentrant:
         (x * 5).backward()
         assert x.grad.item() == 5.0
         assert w.grad.item() == 20.0
+
+    def test_to_any_depth(self):
+        """Far deeper than the limit of recursion, with switches and errors as in one thread."""
+        left = [1500]
+        seen = []
+
+        class Nested(tg.Function):
+            @staticmethod
+            def forward(ctx, x):
+                ctx.x = x.detach()
+                return x * 1.0
+
+            @staticmethod
+            def backward(ctx, g):
+                seen.append(tg.is_grad_enabled())
+                if not left[0]:
+                    return g
+                left[0] -= 1
+                inner = ctx.x.clone().requires_grad_()
+                with tg.enable_grad():
+                    Nested.apply(inner).backward()
+                return g + inner.grad
+
+        x = leaf(1.0)
+        Nested.apply(x).backward()
+        assert x.grad.item() == 1501.0
+        assert seen == [False] * 1501
+        assert tg.is_grad_enabled()
+        left[0] = 100
+
+        class Failing(Nested):
+            @staticmethod
+            def backward(ctx, g):
+                if not left[0]:
+                    raise ValueError("at the bottom")
+                left[0] -= 1
+                with tg.enable_grad():
+                    Failing.apply(leaf(1.0)).backward()
+
+        threads = threading.active_count()
+        with pytest.raises(ValueError, match="at the bottom"):
+            Failing.apply(x).backward()
+        assert threading.active_count() == threads
+        assert tg.is_grad_enabled()
 
     def test_the_same_graph(self):
         x = leaf(2.0)

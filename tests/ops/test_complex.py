@@ -187,6 +187,7 @@ def test_every_function_is_decided():
     decided = list(itertools.chain(*tables))
     elsewhere = {name for name, value in {**TABLE, **COMPOSITES}.items() if in_linalg(value)}
     elsewhere |= {*PASSIVE, *ALIASES, "select"}  # that is `where` several times
+    elsewhere |= {"view_as_real", "view_as_complex"}  # see TestPairsOfNumbers
     assert len(decided) == len(set(decided)), "decided twice"
     assert set(decided) == (PUBLIC.keys() | TABLE.keys() | COMPOSITES.keys()) - elsewhere
 
@@ -781,3 +782,56 @@ def test_nan_and_inf_stay_where_they_are():
             out = f(z)
             (g,) = tg.autograd.grad(out, z, np.ones(4, out.dtype))
         assert np.isfinite(array_of(g)[[0, 3]]).all()
+
+
+class TestPairsOfNumbers:
+    """`view_as_real`, `view_as_complex`: the same memory as pairs of real numbers."""
+
+    @pytest.mark.parametrize("dtype", COMPLEX)
+    @pytest.mark.parametrize("shape", [(), (3,), (2, 3), (0, 2)])
+    def test_values(self, dtype, shape):
+        z = data(shape, dtype)
+        pairs = tg.view_as_real(tg.tensor(z))
+        assert pairs.dtype == REAL_OF[np.dtype(dtype)]
+        np.testing.assert_array_equal(pairs.numpy(), np.stack([z.real, z.imag], -1))
+        back = tg.view_as_complex(pairs)
+        assert back.dtype == dtype
+        np.testing.assert_array_equal(back.numpy(), z)
+        assert np.shares_memory(back.numpy(), pairs.numpy()) == bool(z.size)
+
+    @pytest.mark.parametrize("change", [lambda t: t * 1, lambda t: t.T, lambda t: t[::2, 1:]])
+    def test_derivatives(self, change):
+        z = tg.tensor(data((3, 4), np.complex128), requires_grad=True)
+        r = tg.tensor(data((3, 4, 2), np.float64), requires_grad=True)
+        weights = np.cos(np.arange(24.0))
+
+        def to_real(z):
+            found = tg.view_as_real(change(z * z))
+            return (found**2 * weights[: found.size].reshape(found.shape)).sum()
+
+        def to_complex(r):
+            return tg.view_as_complex((r * r)[1:, ::2]) ** 2
+
+        assert gradcheck(to_real, (z,))
+        assert gradgradcheck(to_real, (z,))
+        assert gradcheck(to_complex, (r,))
+        assert gradgradcheck(to_complex, (r,))
+
+    def test_writes_go_through(self):
+        z = tg.tensor(np.array([1 + 2j, 3 - 1j]), requires_grad=True)
+        w = z * 1
+        tg.view_as_real(w)[:, 0] *= 3.0
+        np.testing.assert_array_equal(w.detach().numpy(), [3 + 2j, 9 - 1j])
+        (w * w.conj()).real.sum().backward()
+        np.testing.assert_array_equal(z.grad.numpy(), [18 + 4j, 54 - 2j])
+
+    def test_refused(self):
+        with pytest.raises(RuntimeError, match="view_as_real is only supported for complex"):
+            tg.view_as_real(tg.ones(2))
+        with pytest.raises(RuntimeError, match="only supported for float32 and float64 tensors"):
+            tg.view_as_complex(tg.tensor([1j, 2j]))
+        with pytest.raises(RuntimeError, match="must have a last dimension of size 2"):
+            tg.view_as_complex(tg.ones((2, 3)))
+        for apart in (tg.ones((2, 2)).T, tg.ones((2, 4))[:, ::2], tg.ones((2, 3))[:, :2]):
+            with pytest.raises(RuntimeError, match=r"must stand side by side .* x.copy\(\)"):
+                tg.view_as_complex(apart)
