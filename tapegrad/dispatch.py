@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.frames import TUPLE_AVAL, Active, OpFrame, needs_frame, note_origin, select
+from tapegrad.frames import TUPLE_AVAL, Active, OpFrame, needs_frame, note_origin, select, title
 from tapegrad.kernels.structs import address_of
 from tapegrad.modes import MODE
 from tapegrad.ops.kinds import Elementwise, Opaque, Reduction, SweptOp, View
@@ -263,7 +263,8 @@ def _note_view(result: Tensor, source: Tensor, op: View, parameters: dict[str, A
     if known is not None:  # what holds for a view holds for views of it
         meta.inference = known.inference
         meta.one_of_several = known.one_of_several
-        meta.unrecorded_view = meta.unrecorded_view or known.unrecorded_view
+        if known.unrecorded_view and not meta.unrecorded_view:
+            meta.unrecorded_view, meta.unrecorded_source = known.unrecorded_view, title(op.name)
         meta.function_view = known.function_view
     base.ensure_meta().add_view(result)
 

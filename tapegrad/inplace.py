@@ -76,6 +76,15 @@ def check_writable(target: Tensor, what: str, *values: Any) -> None:
 
 def _check_view(meta: Meta) -> None:
     """Refuse to write through a view whose base could not follow."""
+    if meta.unrecorded_view:
+        mode = meta.unrecorded_view
+        now = "in normal mode" if mode == "inference" else "with grad mode enabled"
+        what = "A view was created"
+        if meta.unrecorded_source:
+            what = f"Output 0 of {meta.unrecorded_source} is a view of a view which was created"
+        raise RuntimeError(
+            f"{what} in {mode} mode and is being modified inplace {now}. {_clarify(mode)}"
+        )
     if meta.one_of_several:
         name, k = meta.one_of_several
         raise RuntimeError(
@@ -88,13 +97,6 @@ def _check_view(meta: Meta) -> None:
         raise RuntimeError(
             f"Output 0 of {meta.function_view} is a view and is being modified inplace. This view "
             f"{_FUNCTION_VIEW}"
-        )
-    if meta.unrecorded_view:
-        mode = meta.unrecorded_view
-        now = "in normal mode" if mode == "inference" else "with grad mode enabled"
-        raise RuntimeError(
-            f"A view was created in {mode} mode and is being modified inplace {now}. "
-            f"{_clarify(mode)}"
         )
 
 

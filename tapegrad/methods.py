@@ -256,6 +256,10 @@ def _format(self: Tensor, spec: str) -> str:
     return format(self._a.item(), spec) if spec and not self.ndim else format(repr(self), spec)
 
 
+def _keep_data(self: Tensor) -> None:
+    raise RuntimeError("Deleting tensor data is not allowed. Delete tensor instead!")
+
+
 def _data(self: Tensor) -> Tensor:
     # an array of its own on the memory: mutations of one are not noted for the other
     return wrap(np.lib.stride_tricks.as_strided(self._a), None, self.is_inference())
@@ -293,8 +297,7 @@ def _contains(self: Tensor, value: Any) -> bool:
 def _reduce(self: Tensor) -> Any:
     if not self.is_leaf:
         raise RuntimeError(
-            "only leaf tensors can be pickled or deep-copied (the graph stays behind); "
-            "detach() first"
+            "only leaf tensors can be pickled (the graph stays behind); detach() first"
         )
     grad = self.grad
     return _rebuild, (self._a, self.requires_grad, grad)
@@ -317,6 +320,11 @@ def _copy(self: Tensor) -> Tensor:
 
 
 def _deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
+    if not self.is_leaf:
+        raise RuntimeError(
+            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
+            "protocol at the moment; detach() first"
+        )
     rebuild, (array, requires_grad, grad) = _reduce(self)
     result: Tensor = rebuild(array.copy(), requires_grad, copy.deepcopy(grad, memo))
     memo[id(self)] = result
@@ -353,7 +361,9 @@ def _install_protocols() -> None:
         "copy": _clone,
         "copy_": _copy_,
         "expand_dims_": inplace_views.expand_dims_,
-        "data": property(_data, hooks.set_data, doc="The memory, mutations of which go unnoticed."),
+        "data": property(
+            _data, hooks.set_data, _keep_data, "The memory, mutations of which go unnoticed."
+        ),
         "detach_": hooks.detach_,
         "fill_": _fill_,
         "flatten": _flatten,

@@ -35,7 +35,8 @@ class Meta:
     inference = False  # made in inference mode
     base: Tensor | None = None  # whose memory it shows, ...
     steps: tuple[Any, ...] = ()  # ... through which views, ...
-    unrecorded_view = ""  # ... made in this mode, where nothing was recorded
+    unrecorded_view = ""  # ... made in this mode, where nothing was recorded, ...
+    unrecorded_source = ""  # ... or of such a view, by this op
     function_view = ""  # or by this Function, whose record does not know of it
     one_of_several: tuple[str, int] | None = None  # or by this function, as one of several views
     views: list[weakref.ref[Tensor]] | None = None  # tensors that show this one's memory
@@ -197,7 +198,13 @@ class Tensor:
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
+        if not isinstance(value, (bool, np.bool_)):
+            raise RuntimeError("requires_grad must be a bool")
         self.requires_grad_(value)
+
+    @requires_grad.deleter
+    def requires_grad(self) -> None:
+        raise RuntimeError("requires_grad must be a bool")
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         """Start (or stop) recording what is computed from this leaf; return it.
@@ -206,7 +213,14 @@ class Tensor:
         ------
         RuntimeError
             If it is not a leaf, or its dtype is not floating point.
+        TypeError
+            If `requires_grad` is not a bool.
         """
+        if not isinstance(requires_grad, (bool, np.bool_)):
+            raise TypeError(
+                "requires_grad_(): argument 'requires_grad' (position 1) must be bool, not "
+                f"{type(requires_grad).__name__}"
+            )
         if bool(requires_grad) is self.requires_grad:
             return self
         if not self.is_leaf:
@@ -290,8 +304,9 @@ class Tensor:
                 )
             if value.shape != self.shape:
                 raise RuntimeError(
-                    f"assigned grad has data of a different size: expected shape "
-                    f"{list(self.shape)}, got {list(value.shape)}"
+                    f"attempting to assign a gradient of size '{list(value.shape)}' to a tensor of "
+                    f"size '{list(self.shape)}'. Please ensure that the gradient and the tensor "
+                    "are the same size"
                 )
             if value.dtype != self.dtype:
                 raise RuntimeError(

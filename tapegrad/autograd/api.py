@@ -401,11 +401,27 @@ def _batched(
 ) -> tuple[Tensor | None, ...]:
     """Run one sweep for every cotangent of a batch."""
     if cotangents is None:
-        raise RuntimeError("is_grads_batched needs grad_outputs")
+        raise RuntimeError("grad can be implicitly created only for scalar outputs")
     cotangents = _as_tuple(cotangents, "grad_outputs")
+    for k, (output, g) in enumerate(zip(outputs, cotangents, strict=False)):
+        own = _owner(output, k, "tensors")
+        if g is None or own is None:
+            continue
+        shape = AVALS.shapes[own[OWN_AVAL]]
+        if g.shape[1:] != shape:
+            raise RuntimeError(
+                "If `is_grads_batched=True`, we interpret the first dimension of each grad_output "
+                "as the batch dimension. The sizes of the remaining dimensions are expected to "
+                "match the shape of corresponding output, but a mismatch was detected: "
+                f"grad_output[{k}] has a shape of {list(g.shape)} and output[{k}] has a shape of "
+                f"{list(shape)}."
+            )
     sizes = {g.shape[0] for g in cotangents if g is not None}
     if len(sizes) != 1:
-        raise RuntimeError("all grad_outputs must have one leading axis of the same length")
+        raise ValueError(
+            "Expected all grad_outputs to have the same size in the batch dimension, got sizes "
+            f"{[g.shape[0] for g in cotangents if g is not None]}"
+        )
     (count,) = sizes
     rows = [
         grad(

@@ -39,11 +39,13 @@ OTHER, PASSIVE, ACTIVE = range(3)  # what an argument is: no tensor, a tensor, o
 FUNCTION = OPS.register(PythonOp("function"))  # of all Functions; their frames know which one
 
 
-def _check_tensors(values: Sequence[Any], text: str, optional: bool = False) -> None:
+def _check_tensors(
+    values: Sequence[Any], text: str, kind: type[Exception] = TypeError, optional: bool = False
+) -> None:
     """Raise, with the number and type of the first value that is no tensor (or None)."""
     for k, value in enumerate(values):
         if not isinstance(value, Tensor) and not (optional and value is None):
-            raise TypeError(text.format(k, type(value).__name__))
+            raise kind(text.format(k, type(value).__name__))
 
 
 class FunctionCtx:
@@ -112,6 +114,7 @@ class FunctionCtx:
             tensors,
             "save_for_forward expects all arguments to be tensors; you should save non-tensors as "
             "attributes on ctx (argument {} is of type {})",
+            AssertionError,
             optional=True,
         )
         self.saved_for_forward = tensors
@@ -119,14 +122,22 @@ class FunctionCtx:
     def mark_dirty(self, *args: Tensor) -> None:
         """State that forward modified arguments in place; they have to be among its outputs."""
         self._check_open("mark_dirty")
-        _check_tensors(args, "mark_dirty can only accept variables, but argument {} is of type {}")
+        _check_tensors(
+            args,
+            "mark_dirty can only accept variables, but argument {} is of type {}",
+            RuntimeError,
+        )
         self._dirty = args
         self._marked = True
 
     def mark_non_differentiable(self, *args: Tensor) -> None:
         """State that outputs do not require gradients; their cotangents arrive as zeros."""
         self._check_open("mark_non_differentiable")
-        _check_tensors(args, "mark_non_differentiable only accepts variable arguments, but got {1}")
+        _check_tensors(
+            args,
+            "mark_non_differentiable only accepts variable arguments, but got {1}",
+            RuntimeError,
+        )
         self._non_differentiable = args
         self._marked = True
 

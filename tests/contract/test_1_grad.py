@@ -330,6 +330,19 @@ class TestBatches:
         np.testing.assert_array_equal(values(gx), [[3.0, 0.0], [0.0, 3.0], [2.0, 4.0]])
         np.testing.assert_array_equal(values(gw), [1.0, 2.0, 0.0])
 
+    def test_batched_shapes(self):
+        x = leaf([1.0, 2.0])
+        with pytest.raises(
+            RuntimeError, match=r"interpret the first dimension .* shape of \[3, 3\]"
+        ):
+            grad(x * x, x, tg.ones((3, 3)), is_grads_batched=True)
+        with pytest.raises(
+            ValueError, match=r"same size in the batch dimension, got sizes \[3, 4\]"
+        ):
+            grad([x * 2, x * 3], x, [tg.ones((3, 2)), tg.ones((4, 2))], is_grads_batched=True)
+        with pytest.raises(RuntimeError, match="created only for scalar outputs"):
+            grad(x * x, x, is_grads_batched=True)
+
     def test_batched_unused(self):
         x, w = leaf([1.0, 2.0]), leaf(3.0)
         seeds = tg.eye(2)

@@ -333,3 +333,26 @@ class TestGraph:
         y[0] = 9.0
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             z.backward()
+
+
+class TestViewsMadeWithoutRecording:
+    """The text says whether the view itself was made so, or what it is a view of."""
+
+    @pytest.mark.parametrize("mode, now", [("no_grad", "grad mode"), ("inference", "normal")])
+    def test_view_of_a_view(self, mode, now):
+        y = matrix() * 1
+        with tg.no_grad() if mode == "no_grad" else tg.inference_mode():
+            row = y[0]
+        part = row[:1]
+        text = f"Output 0 of Getitem is a view of a view which was created in {mode} mode .* {now}"
+        with pytest.raises(RuntimeError, match=text):
+            part.mul_(2)
+        with pytest.raises(RuntimeError, match=f"^A view was created in {mode} mode"):
+            row.mul_(2)
+
+    def test_one_of_several(self):
+        y = matrix() * 1
+        with tg.no_grad():
+            row, _ = tg.unstack(y)
+        with pytest.raises(RuntimeError, match=r"^A view was created in no_grad mode"):
+            row.mul_(2)

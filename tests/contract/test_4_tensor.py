@@ -1,5 +1,8 @@
 """The autograd attributes of a Tensor: which can be set, and to what."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -90,6 +93,26 @@ class TestRequiresGrad:
         assert not (x * 2).requires_grad
 
 
+class TestNoBool:
+    """`requires_grad` is a bool, not something that counts as one."""
+
+    @pytest.mark.parametrize("value", [None, 1, 0.0, "yes", [True]])
+    def test_refused(self, value):
+        x = tg.tensor([1.0, 2.0], requires_grad=True)
+        with pytest.raises(RuntimeError, match="requires_grad must be a bool"):
+            x.requires_grad = value
+        with pytest.raises(TypeError, match=r"argument 'requires_grad' .* must be bool"):
+            x.requires_grad_(value)
+        with pytest.raises(RuntimeError, match="requires_grad must be a bool"):
+            del x.requires_grad
+        assert x.requires_grad
+
+    def test_of_numpy(self):
+        x = tg.tensor([1.0, 2.0])
+        x.requires_grad = np.bool_(True)
+        assert x.requires_grad is True
+
+
 class TestGrad:
     """`.grad` takes a tensor of the same shape and dtype, on any tensor, or None."""
 
@@ -140,6 +163,28 @@ class TestData:
         assert not (x.data * 2).requires_grad
         assert x.data.is_leaf
         assert x.data is not x.data
+
+
+class TestTexts:
+    """Errors say what PyTorch says."""
+
+    def test_a_gradient_of_another_size(self):
+        x = leaf([1.0, 2.0])
+        with pytest.raises(RuntimeError, match=r"of size '\[3\]' to a tensor of size '\[2"):
+            x.grad = tg.ones(3)
+
+    def test_deep_copy_of_a_result(self):
+        y = leaf([1.0, 2.0]) * 2
+        with pytest.raises(RuntimeError, match="Only Tensors created explicitly by the user"):
+            copy.deepcopy(y)
+        with pytest.raises(RuntimeError, match=r"the graph stays behind\); detach\(\) first"):
+            pickle.dumps(y)
+
+    def test_deleted_data(self):
+        x = leaf([1.0, 2.0])
+        with pytest.raises(RuntimeError, match="Deleting tensor data is not allowed"):
+            del x.data
+        assert x.tolist() == [1.0, 2.0]
 
 
 class TestDetach:
