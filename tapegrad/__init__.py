@@ -9,6 +9,7 @@ from typing import Any as _Any
 
 from tapegrad import autograd as autograd
 from tapegrad import creation as _creation
+from tapegrad import fft as fft
 from tapegrad import func as func
 from tapegrad import linalg as linalg
 from tapegrad import methods as _methods  # noqa: F401 (gives Tensor its operators)
@@ -61,7 +62,7 @@ __all__ = sorted(
     | {"njit", "stop_gradient", "TransformError", "VerificationError"}
     | {"inference_mode", "is_anomaly_check_nan_enabled", "is_anomaly_enabled"}
     | {"is_inference_mode_enabled"}
-    | {"is_grad_enabled", "linalg", "no_grad", "set_grad_enabled", "testing"}
+    | {"fft", "is_grad_enabled", "linalg", "no_grad", "set_grad_enabled", "testing"}
 )
 
 
@@ -82,5 +83,5 @@ def __getattr__(name: str) -> _Any:
         return found
     raise AttributeError(
         f"tapegrad has no {name!r}: numeric functions have NumPy's names "
-        "(linear algebra in tapegrad.linalg)"
+        "(linear algebra in tapegrad.linalg, Fourier transforms in tapegrad.fft)"
     )

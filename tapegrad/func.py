@@ -193,6 +193,8 @@ def vjp(f: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
     call = Call(f, primals, tuple(range(len(primals))), "vjp", has_aux)
     leaves, build = tree(call.result, "vjp: the result")
     outputs = [as_tensor(leaf) for leaf in leaves]
+    if all(output._own is None for output in outputs) and not call.has_inner:
+        note_independent("vjp")
     nested = call.nested()
 
     def pullback(cotangent: Any) -> Any:

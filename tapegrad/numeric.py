@@ -19,6 +19,7 @@ from tapegrad.ops import (  # noqa: F401 (importing them fills the table)
     cumulative,
     differences,
     elementwise,
+    fourier,
     indexing,
     joining,
     linalg,
@@ -98,6 +99,10 @@ LINALG = [
     "diagonal",
 ]
 
+FFT = ["fft", "ifft", "rfft", "irfft", "hfft", "ihfft", "fftshift", "ifftshift"]
+FFT += [f"{name}{axes}" for name in ("fft", "ifft", "rfft", "irfft") for axes in ("2", "n")]
+INTERNAL |= {*FFT, "fourier", "fourier_adjoint", "half_fourier", "real_fourier"}
+
 # those that are other functions than the ones of the same name in NumPy itself
 _OF_MATRICES = {"diagonal": "matrix_diagonal", "trace": "matrix_trace"}
 
@@ -157,8 +162,8 @@ _OF_LISTS = {"stack", "hstack", "vstack", "dstack", "column_stack", "block", "se
 _SEVERAL_VIEWS = {"array_split", "split", "unstack"}
 
 
-def _passive_function(name: str) -> Function:
-    compute = getattr(np, name)
+def _passive_function(name: str, module: Any = np) -> Function:
+    compute = getattr(module, name)
 
     def function(*args: Any, **kwargs: Any) -> Any:
         return _wrap_result(
@@ -166,7 +171,7 @@ def _passive_function(name: str) -> Function:
         )
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"numpy.{name} on tensors; the result is not differentiable."
+    function.__doc__ = f"{module.__name__}.{name} on tensors; the result is not differentiable."
     return function
 
 
@@ -212,4 +217,6 @@ FUNCTIONS["round"] = _round
 FUNCTIONS["power"] = functools.wraps(FUNCTIONS["power"])(_power)
 FUNCTIONS |= {alias: FUNCTIONS[name] for alias, name in ALIASES.items()}
 LINALG_FUNCTIONS = {name: FUNCTIONS[_OF_MATRICES.get(name, name)] for name in LINALG}
+FFT_FUNCTIONS = {name: FUNCTIONS[name] for name in FFT}
+FFT_FUNCTIONS |= {name: _passive_function(name, np.fft) for name in ("fftfreq", "rfftfreq")}
 PUBLIC = {name: function for name, function in FUNCTIONS.items() if name not in INTERNAL}

@@ -8,7 +8,14 @@ import numpy as np
 
 from tapegrad import inplace, numpy_calls
 from tapegrad.dispatch import unwrap
-from tapegrad.numeric import ALIASES, FUNCTIONS, LINALG_FUNCTIONS, PASSIVE, _wrap_result
+from tapegrad.numeric import (
+    ALIASES,
+    FFT_FUNCTIONS,
+    FUNCTIONS,
+    LINALG_FUNCTIONS,
+    PASSIVE,
+    _wrap_result,
+)
 from tapegrad.numpy_calls import PLANS
 from tapegrad.ops import differences, statistics
 from tapegrad.ops.kinds import COMPOSITES, Elementwise
@@ -44,7 +51,11 @@ _OF_REAL_NUMBERS = {
     if composite.function.__module__ in (differences.__name__, statistics.__name__)
 }
 
-_FUNCTIONS_OF = {"numpy": FUNCTIONS, "numpy.linalg": LINALG_FUNCTIONS}
+_FUNCTIONS_OF = {
+    "numpy": FUNCTIONS,
+    "numpy.fft": FFT_FUNCTIONS,
+    "numpy.linalg": LINALG_FUNCTIONS,
+}
 
 # NumPy functions of which only shape, dtype or passive values are asked
 UNTRACED = {

@@ -14,7 +14,7 @@ import pytest
 import tapegrad as tg
 from tapegrad.autograd import gradcheck, gradgradcheck
 from tapegrad.numeric import ALIASES, FUNCTIONS, PASSIVE, PUBLIC
-from tapegrad.ops import linalg, products
+from tapegrad.ops import fourier, linalg, products
 from tapegrad.ops.kinds import COMPILED_FROM, COMPOSITES, Composite, Elementwise
 from tapegrad.ops.op import TABLE, Op
 
@@ -175,17 +175,19 @@ ARRANGING = [
 ]
 
 
-def in_linalg(value):
+def is_tested_elsewhere(value):
     body = getattr(value, "declaration", getattr(value, "function", None))
-    modules = (linalg.__name__, products.__name__)
+    modules = (fourier.__name__, linalg.__name__, products.__name__)
     return isinstance(value, (Op, Composite)) and body.__module__ in modules
 
 
 def test_every_function_is_decided():
-    """A new function needs an entry in one of the tables above (or in `test_complex_linalg`)."""
+    """A new function needs an entry in a table above, or a test file of its own family."""
     tables = (REAL_ONLY, UNARY, BINARY, REDUCTIONS, CUMULATIVE, {case[0] for case in ARRANGING})
     decided = list(itertools.chain(*tables))
-    elsewhere = {name for name, value in {**TABLE, **COMPOSITES}.items() if in_linalg(value)}
+    elsewhere = {
+        name for name, value in {**TABLE, **COMPOSITES}.items() if is_tested_elsewhere(value)
+    }
     elsewhere |= {*PASSIVE, *ALIASES, "select"}  # that is `where` several times
     elsewhere |= {"view_as_real", "view_as_complex"}  # see TestPairsOfNumbers
     assert len(decided) == len(set(decided)), "decided twice"

@@ -1,0 +1,256 @@
+"""Discrete Fourier transforms, with the names and options of numpy.fft.
+
+Four linear maps without scale are primitive; of each, another one is the adjoint. A cotangent is
+the gradient by the real part plus i times that by the imaginary part (`tapegrad.ops.complex`), so
+that of the input of a complex linear map A is the conjugate transpose of A times that of the
+output. The transform of n real numbers has n // 2 + 1 complex ones: where they stand for two terms
+of the sum, of frequencies k and n - k, real and imaginary part count twice. (A. V. Oppenheim,
+R. W. Schafer, "Discrete-Time Signal Processing", chapter 8.)
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tapegrad.ops import elementwise as ew
+from tapegrad.ops.complex import COMPLEX_OF, conjugate
+from tapegrad.ops.kinds import composite, opaque
+from tapegrad.ops.op import array_of, is_complex, normalize_axes, rank, shape_of
+from tapegrad.ops.shape import astype, getitem, roll, spread
+
+# -- primitives -----------------------------------------------------------------------------------
+
+
+@opaque(arrays=1)
+def fourier(x, axis):
+    """Sums of ``x[j] exp(-2 pi i j k / n)``."""
+    return np.fft.fft(x, axis=axis)
+
+
+@fourier.vjp("x")
+def _(g, axis):
+    return fourier_adjoint(g, axis)
+
+
+@opaque(arrays=1)
+def fourier_adjoint(x, axis):
+    """Sums of ``x[j] exp(2 pi i j k / n)``."""
+    return np.fft.ifft(x, axis=axis, norm="forward")
+
+
+@fourier_adjoint.vjp("x")
+def _(g, axis):
+    return fourier(g, axis)
+
+
+@opaque(arrays=1)
+def half_fourier(x, axis):
+    """Sums of ``x[j] exp(-2 pi i j k / n)`` for real x and k up to n / 2."""
+    return np.fft.rfft(x, axis=axis)
+
+
+@half_fourier.vjp("x")
+def _(g, x_shape, axis):
+    n = x_shape[axis]
+    return real_fourier(ew.divide(g, _terms(g, n, axis)), n, axis)
+
+
+@opaque(arrays=1)
+def real_fourier(x, n, axis):
+    """The n real sums of ``x[k] exp(2 pi i j k / n)``, where ``x[n - k]`` is conjugate to x[k]."""
+    return np.fft.irfft(x, n, axis, norm="forward")
+
+
+@real_fourier.vjp("x")
+def _(g, n, axis):
+    found = half_fourier(g, axis)
+    return ew.multiply(found, _terms(found, n, axis))
+
+
+def _terms(x, n, axis):
+    """Return how many terms of a sum over n frequencies each item along an axis stands for."""
+    found = np.full(shape_of(x)[axis], 2.0, np.empty(0, x.dtype).real.dtype)
+    found[0] = 1.0
+    if n % 2 == 0:
+        found[-1] = 1.0
+    after = rank(x) - 1 - axis
+    return found.reshape(found.shape + (1,) * after)
+
+
+# -- with numpy.fft's names -----------------------------------------------------------------------
+
+
+def _transform(name, x, n, axis, norm, is_forward, apply, items=None):
+    """Cut or pad to `items` (by default n) along an axis, transform, and scale."""
+    (axis,) = normalize_axes(axis, rank(x))
+    n = shape_of(x)[axis] if n is None else int(n)
+    if n < 1:
+        raise ValueError(f"{name}: invalid number of data points ({n}); it must be at least 1")
+    if norm not in (None, "backward", "ortho", "forward"):
+        raise ValueError(f"{name}: norm {norm!r} is none of 'backward', 'ortho' and 'forward'")
+    found = apply(_resized(x, n if items is None else items, axis), axis)
+    if norm == "ortho":
+        return ew.multiply(found, 1.0 / math.sqrt(n))
+    return ew.multiply(found, 1.0 / n) if is_forward is (norm == "forward") else found
+
+
+def _resized(x, items, axis):
+    """Cut off what is beyond a length along an axis, or add zeros."""
+    shape = shape_of(x)
+    if shape[axis] == items:
+        return x
+    index = (slice(None),) * axis + (slice(0, min(items, shape[axis])),)
+    if shape[axis] > items:
+        return getitem(x, index)
+    return spread(x, (*shape[:axis], items, *shape[axis + 1 :]), getitem, {"index": index})
+
+
+def _complex(x):
+    x = array_of(x)
+    if is_complex(x):
+        return x
+    return astype(x, COMPLEX_OF.get(x.dtype, np.complex128))
+
+
+def _real(name, x):
+    x = array_of(x)
+    if is_complex(x):
+        raise TypeError(f"{name} is of real numbers, and got {x.dtype}; pass the real part")
+    return x if x.dtype in COMPLEX_OF else astype(x, np.float64)
+
+
+@composite
+def fft(a, n=None, axis=-1, norm=None):
+    """Discrete Fourier transform along an axis."""
+    return _transform("fft", _complex(a), n, axis, norm, True, fourier)
+
+
+@composite
+def ifft(a, n=None, axis=-1, norm=None):
+    """Inverse of `fft`."""
+    return _transform("ifft", _complex(a), n, axis, norm, False, fourier_adjoint)
+
+
+@composite
+def rfft(a, n=None, axis=-1, norm=None):
+    """Discrete Fourier transform of real numbers along an axis: frequencies up to n / 2."""
+    return _transform("rfft", _real("rfft", a), n, axis, norm, True, half_fourier)
+
+
+@composite
+def irfft(a, n=None, axis=-1, norm=None):
+    """Inverse of `rfft`: n real numbers, by default an even number of them."""
+    x = _complex(a)
+    n = 2 * (shape_of(x)[axis] - 1) if n is None else int(n)
+
+    def back(part, along):
+        return real_fourier(part, n, along)
+
+    return _transform("irfft", x, n, axis, norm, False, back, n // 2 + 1)
+
+
+_OPPOSITE = {None: "forward", "backward": "forward", "forward": "backward", "ortho": "ortho"}
+
+
+@composite
+def hfft(a, n=None, axis=-1, norm=None):
+    """Transform of a signal that is conjugate to itself reversed: its spectrum is real."""
+    return irfft(conjugate(_complex(a)), n, axis, _OPPOSITE.get(norm, norm))
+
+
+@composite
+def ihfft(a, n=None, axis=-1, norm=None):
+    """Inverse of `hfft`."""
+    return conjugate(rfft(_real("ihfft", a), n, axis, _OPPOSITE.get(norm, norm)))
+
+
+def _lengths(name, x, s, axes):
+    """Return pairs of axis and length (None: that of the array) for the axes of a transform."""
+    if axes is None:
+        axes = tuple(range(rank(x)) if s is None else range(-len(s), 0))
+    elif not isinstance(axes, (tuple, list)):
+        axes = (axes,)
+    sizes = (None,) * len(axes) if s is None else tuple(s)
+    if len(sizes) != len(axes):
+        raise ValueError(f"{name}: `s` has {len(sizes)} lengths for {len(axes)} axes")
+    shape = shape_of(x)
+    return [(a, shape[a] if size == -1 else size) for a, size in zip(axes, sizes, strict=True)]
+
+
+@composite
+def fftn(a, s=None, axes=None, norm=None):
+    """Discrete Fourier transform along several axes (all of them by default)."""
+    x = _complex(a)
+    for axis, n in reversed(_lengths("fftn", x, s, axes)):
+        x = fft(x, n, axis, norm)
+    return x
+
+
+@composite
+def ifftn(a, s=None, axes=None, norm=None):
+    """Inverse of `fftn`."""
+    x = _complex(a)
+    for axis, n in reversed(_lengths("ifftn", x, s, axes)):
+        x = ifft(x, n, axis, norm)
+    return x
+
+
+@composite
+def rfftn(a, s=None, axes=None, norm=None):
+    """Discrete Fourier transform of real numbers along several axes; the last one is halved."""
+    x = _real("rfftn", a)
+    *others, (last, n) = _lengths("rfftn", x, s, axes)
+    x = rfft(x, n, last, norm)
+    for axis, length in reversed(others):
+        x = fft(x, length, axis, norm)
+    return x
+
+
+@composite
+def irfftn(a, s=None, axes=None, norm=None):
+    """Inverse of `rfftn`."""
+    x = _complex(a)
+    *others, (last, n) = _lengths("irfftn", x, s, axes)
+    for axis, length in others:
+        x = ifft(x, length, axis, norm)
+    return irfft(x, n, last, norm)
+
+
+@composite
+def fft2(a, s=None, axes=(-2, -1), norm=None):
+    """Discrete Fourier transform along two axes."""
+    return fftn(a, s, axes, norm)
+
+
+@composite
+def ifft2(a, s=None, axes=(-2, -1), norm=None):
+    """Inverse of `fft2`."""
+    return ifftn(a, s, axes, norm)
+
+
+@composite
+def rfft2(a, s=None, axes=(-2, -1), norm=None):
+    """Discrete Fourier transform of real numbers along two axes; the last one is halved."""
+    return rfftn(a, s, axes, norm)
+
+
+@composite
+def irfft2(a, s=None, axes=(-2, -1), norm=None):
+    """Inverse of `rfft2`."""
+    return irfftn(a, s, axes, norm)
+
+
+@composite
+def fftshift(x, axes=None):
+    """Shift the frequency 0 to the middle."""
+    chosen = normalize_axes(axes, rank(x))
+    return roll(x, tuple(shape_of(x)[a] // 2 for a in chosen), chosen)
+
+
+@composite
+def ifftshift(x, axes=None):
+    """Inverse of `fftshift`."""
+    chosen = normalize_axes(axes, rank(x))
+    return roll(x, tuple(-(shape_of(x)[a] // 2) for a in chosen), chosen)
