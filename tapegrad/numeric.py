@@ -28,6 +28,7 @@ from tapegrad.ops import (  # noqa: F401 (importing them fills the table)
     shape,
     special,
     statistics,
+    systems,
 )
 from tapegrad.ops.kinds import COMPOSITES, Composite
 from tapegrad.ops.op import TABLE
@@ -76,16 +77,22 @@ INTERNAL |= {"matrix_diagonal", "matrix_trace"}
 
 LINALG = [
     "cholesky",
+    "cond",
     "det",
+    "eig",
     "eigh",
+    "eigvals",
     "eigvalsh",
     "inv",
+    "lstsq",
     "matmul",
     "matrix_norm",
     "matrix_power",
     "matrix_transpose",
+    "multi_dot",
     "norm",
     "outer",
+    "pinv",
     "qr",
     "slogdet",
     "solve",
@@ -158,7 +165,7 @@ def _composite_function(composite: Composite) -> Function:
     return function
 
 
-_OF_LISTS = {"stack", "hstack", "vstack", "dstack", "column_stack", "block", "select"}
+_OF_LISTS = {"multi_dot", "stack", "hstack", "vstack", "dstack", "column_stack", "block", "select"}
 _SEVERAL_VIEWS = {"array_split", "split", "unstack"}
 
 

@@ -43,7 +43,12 @@ REDUCTIONS: dict[Any, str] = {
     np.minimum: "min",
 }
 REDUCTIONS |= {np.logaddexp: "logsumexp"}
-ACCUMULATIONS: dict[Any, str] = {np.add: "cumsum", np.multiply: "cumprod"}
+ACCUMULATIONS: dict[Any, str] = {
+    np.add: "cumsum",
+    np.multiply: "cumprod",
+    np.maximum: "cummax",
+    np.minimum: "cummin",
+}
 
 _OF_REAL_NUMBERS = {
     name

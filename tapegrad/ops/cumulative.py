@@ -8,8 +8,9 @@ import numpy as np
 
 from tapegrad.ops import elementwise as ew
 from tapegrad.ops import reduction
+from tapegrad.ops.indexing import take_along_axis
 from tapegrad.ops.kinds import composite, opaque
-from tapegrad.ops.op import copied, normalize_axes, plain, rank, shape_of
+from tapegrad.ops.op import copied, normalize_axes, plain, rank, refuse_complex, shape_of
 from tapegrad.ops.shape import concatenate, flip, getitem, moveaxis, ravel, reshape
 
 
@@ -69,3 +70,27 @@ def cumprod(x, axis=None):
         x = concatenate([head, ew.multiply(later, earlier)], axis)
         step *= 2
     return copied(x)
+
+
+def _accumulated(name, x, axis, compute, exceeds):
+    """Take for each place the element that is the largest, or smallest, up to there."""
+    refuse_complex(name, x)
+    (axis,) = normalize_axes(axis, rank(x))
+    values = plain(x)
+    reached = compute.accumulate(values, axis=axis)
+    before = np.roll(reached, 1, axis)
+    is_new = exceeds(values, before) | (np.isnan(values) & ~np.isnan(before))
+    along = np.arange(values.shape[axis]).reshape((-1,) + (1,) * (values.ndim - 1 - axis))
+    return take_along_axis(x, np.maximum.accumulate(np.where(is_new, along, 0), axis=axis), axis)
+
+
+@composite
+def cummax(x, axis=0):
+    """Largest element up to each one (numpy.maximum.accumulate); of equal ones, the first."""
+    return _accumulated("cummax", x, axis, np.maximum, np.greater)
+
+
+@composite
+def cummin(x, axis=0):
+    """Smallest element up to each one (numpy.minimum.accumulate); of equal ones, the first."""
+    return _accumulated("cummin", x, axis, np.minimum, np.less)

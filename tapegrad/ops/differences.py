@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.ops import reduction
+from tapegrad.ops.complex import conjugate
 from tapegrad.ops.kinds import composite
 from tapegrad.ops.op import (
     array_of,
@@ -141,6 +142,17 @@ def convolve(a, v, mode="full"):
     if mode == "valid":
         return full[m - 1 : n]
     raise ValueError(f"convolve: mode {mode!r} is none of 'full', 'same', 'valid'")
+
+
+@composite
+def correlate(a, v, mode="valid"):
+    """Correlation of two 1-d arrays: sums of products with v shifted, and conjugated."""
+    v = flip(conjugate(array_of(v)))
+    if shape_of(v)[0] > shape_of(a)[0] and mode == "same":
+        full = convolve(a, v)  # the part in the middle has the length of the longer one
+        start = shape_of(a)[0] // 2
+        return full[start : start + shape_of(v)[0]]
+    return convolve(a, v, mode)
 
 
 @composite

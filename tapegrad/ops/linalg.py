@@ -269,7 +269,7 @@ def _(g, z):
     return adjoint(solve_triangular(r, adjoint(gq + matmul(q, symmetric))))
 
 
-def _refuse_phases(turning: Any, what: str) -> None:
+def refuse_phases(turning: Any, what: str) -> None:
     """Refuse a cotangent of complex vectors that is not the same for vectors of other phases."""
     diagonal = np.diagonal(plain(turning), axis1=-2, axis2=-1)
     if diagonal.dtype.kind == "c" and not np.allclose(diagonal.imag, 0.0, rtol=1e-2, atol=1e-2):
@@ -283,7 +283,7 @@ def _eigh(x, uplo):
     return tuple(np.linalg.eigh(x, UPLO=uplo))
 
 
-def _safe_inverse(differences: Any) -> Any:
+def safe_inverse(differences: Any) -> Any:
     """1 / differences, 0 on the diagonal and where eigenvalues coincide."""
     same = differences == 0.0
     return where(same, 0.0, 1.0 / where(same, 1.0, differences))
@@ -302,8 +302,8 @@ def eigh(x, uplo="L"):
 def _(g, z):
     w, v = z
     gw, gv = g
-    _refuse_phases(matmul(adjoint(v), gv), "eigh: the eigenvectors")
-    gaps = _safe_inverse(expand_dims(w, -2) - expand_dims(w, -1))
+    refuse_phases(matmul(adjoint(v), gv), "eigh: the eigenvectors")
+    gaps = safe_inverse(expand_dims(w, -2) - expand_dims(w, -1))
     middle = ew.multiply(gaps, matmul(adjoint(v), gv))
     middle = middle + ew.multiply(expand_dims(gw, -2), _eye(shape_of(w)[-1], w))
     full = matmul(v, matmul(middle, adjoint(v)))
@@ -331,8 +331,8 @@ def _of_thin_svd(g, z):
     gu, gs, gvt = g
     v, gv = adjoint(vt), adjoint(gvt)
     row, column = expand_dims(s, -2), expand_dims(s, -1)
-    gaps = _safe_inverse((row - column) * (row + column))
-    inverse = _safe_inverse(s)
+    gaps = safe_inverse((row - column) * (row + column))
+    inverse = safe_inverse(s)
     utgu = matmul(adjoint(u), gu)
     vtgv = matmul(adjoint(v), gv)
     eye = _eye(shape_of(s)[-1], s)
@@ -340,7 +340,7 @@ def _of_thin_svd(g, z):
     middle = middle + ew.multiply(column, ew.multiply(gaps, vtgv - adjoint(vtgv)))
     middle = middle + ew.multiply(expand_dims(gs, -2), eye)
     if is_complex(u):  # the phases of u and v turn together: half of each is theirs
-        _refuse_phases(utgu + vtgv, "svd: the singular vectors")
+        refuse_phases(utgu + vtgv, "svd: the singular vectors")
         turn = ew.multiply(imag(utgu) - imag(vtgv), ew.multiply(expand_dims(inverse, -2), eye))
         middle = middle + 0.5j * turn
     found = matmul(u, matmul(middle, vt))

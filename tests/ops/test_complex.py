@@ -14,7 +14,7 @@ import pytest
 import tapegrad as tg
 from tapegrad.autograd import gradcheck, gradgradcheck
 from tapegrad.numeric import ALIASES, FUNCTIONS, PASSIVE, PUBLIC
-from tapegrad.ops import fourier, linalg, products
+from tapegrad.ops import fourier, linalg, products, systems
 from tapegrad.ops.kinds import COMPILED_FROM, COMPOSITES, Composite, Elementwise
 from tapegrad.ops.op import TABLE, Op
 
@@ -33,7 +33,7 @@ REAL_ONLY = {
     **{name: (name,) for name in ("hypot", "arctan2", "logaddexp", "logaddexp2", "softplus")},
     **{name: (name,) for name in ("erf", "erfc", "gammaln", "digamma", "polygamma", "relu")},
     **{name: (name,) for name in ("maximum", "minimum", "fmax", "fmin", "at_least", "at_most")},
-    **{name: (name,) for name in ("max", "min")},
+    **{name: (name,) for name in ("max", "min", "cummax", "cummin")},
     "mod": ("mod", "remainder"),
     "clip": ("clip", "at_least", "at_most"),
     "amax": ("amax", "max"),
@@ -153,6 +153,7 @@ ARRANGING = [
     ("gradient", [(3, 4)], ()),
     ("trapezoid", [(2, 3)], ()),
     ("convolve", [(4,), (3,)], ()),
+    ("correlate", [(4,), (3,)], ()),
     ("cross", [(2, 3), (2, 3)], ()),
     ("polyval", [(3,), (2,)], ()),
     ("average", [(2, 3)], (1,)),
@@ -177,7 +178,7 @@ ARRANGING = [
 
 def is_tested_elsewhere(value):
     body = getattr(value, "declaration", getattr(value, "function", None))
-    modules = (fourier.__name__, linalg.__name__, products.__name__)
+    modules = {module.__name__ for module in (fourier, linalg, products, systems)}
     return isinstance(value, (Op, Composite)) and body.__module__ in modules
 
 

@@ -1,0 +1,177 @@
+"""Pseudo-inverses and least squares, chains of products, eigenvalues of general matrices."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tapegrad.ops import elementwise as ew
+from tapegrad.ops import reduction
+from tapegrad.ops.complex import adjoint, conjugate, real
+from tapegrad.ops.kinds import composite, opaque
+from tapegrad.ops.linalg import (
+    inv,
+    norm,
+    refuse_phases,
+    safe_inverse,
+    solve,
+    svdvals,
+)
+from tapegrad.ops.op import array_of, plain, rank, shape_of
+from tapegrad.ops.products import matmul
+from tapegrad.ops.shape import diagonal, expand_dims
+
+# -- least squares --------------------------------------------------------------------------------
+
+
+@opaque(np.linalg.pinv, arrays=1)
+def pinv(x, rcond=None, hermitian=False):
+    """Pseudo-inverse of matrices, with a derivative where the rank stays what it is.
+
+    Source: G. H. Golub, V. Pereyra, "The differentiation of pseudo-inverses and nonlinear least
+    squares problems whose variables separate", SIAM J. Numer. Anal. 10 (1973), equation 4.12.
+    """
+
+
+@pinv.vjp("x")
+def _(g, z, x):
+    zh, gh = adjoint(z), adjoint(g)
+    found = -matmul(zh, matmul(g, zh))
+    left = matmul(gh, matmul(z, zh))
+    right = matmul(matmul(zh, z), gh)
+    found = found + left - matmul(x, matmul(z, left))
+    return found + right - matmul(matmul(right, z), x)
+
+
+@composite
+def lstsq(a, b, rcond=None):
+    """Least-squares solution x of a @ x = b, sums of squared residuals, rank, singular values.
+
+    As numpy.linalg.lstsq: of the solutions the one of least norm; no sums where the rank is less
+    than the number of unknowns, or the equations are no more than these.
+    """
+    a, b = array_of(a), array_of(b)
+    rows, columns = shape_of(a)
+    if rcond is None:
+        rcond = np.finfo(plain(a).dtype).eps * max(rows, columns)
+    x = matmul(pinv(a, rcond), b)
+    s = svdvals(a)
+    count = int(np.count_nonzero(plain(s) > rcond * np.max(plain(s), initial=0.0)))
+    if count == columns < rows:
+        rest = ew.absolute(b - matmul(a, x))
+        residuals = reduction.sum(rest * rest, axis=0, keepdims=rank(b) == 1)
+    else:
+        residuals = np.empty(0, plain(x).real.dtype)
+    return x, residuals, count, s
+
+
+@composite
+def cond(x, p=None):
+    """Condition number of matrices, in the norms of numpy.linalg.norm."""
+    if p in (None, 2, -2):
+        s = svdvals(x)
+        return s[..., -1] / s[..., 0] if p == -2 else s[..., 0] / s[..., -1]
+    axes = (-2, -1)
+    return norm(x, p, axes) * norm(inv(x), p, axes)
+
+
+# -- chains of products ---------------------------------------------------------------------------
+
+
+@composite
+def multi_dot(arrays):
+    """Product of two or more matrices, in the order of the fewest multiplications.
+
+    The first and the last may be vectors. Source: T. H. Cormen, C. E. Leiserson, R. L. Rivest,
+    C. Stein, "Introduction to Algorithms", section 15.2.
+    """
+    factors = [array_of(x) for x in arrays]
+    if len(factors) < 2:
+        raise ValueError("multi_dot: expected at least two arrays")
+    for k, x in enumerate(factors):
+        if rank(x) != 2 and not (rank(x) == 1 and k in (0, len(factors) - 1)):
+            raise ValueError(
+                f"multi_dot: array {k} has {rank(x)} axes; each has two, the first and the last "
+                "one or two"
+            )
+    shapes = [shape_of(x) for x in factors]
+    sizes = [shapes[0][0] if len(shapes[0]) == 2 else 1, *(shape[-1] for shape in shapes)]
+    if len(shapes[-1]) == 1:
+        sizes[-2:] = [shapes[-1][0], 1]
+    cost: dict[tuple[int, int], tuple[int, int]] = {}
+    for length in range(1, len(factors)):
+        for i in range(len(factors) - length):
+            j = i + length
+            cost[i, j] = min(
+                (
+                    cost.get((i, k), (0, 0))[0]
+                    + cost.get((k + 1, j), (0, 0))[0]
+                    + sizes[i] * sizes[k + 1] * sizes[j + 1],
+                    k,
+                )
+                for k in range(i, j)
+            )
+
+    def product(i, j):
+        if i == j:
+            return factors[i]
+        _, k = cost[i, j]
+        return matmul(product(i, k), product(k + 1, j))
+
+    return product(0, len(factors) - 1)
+
+
+# -- eigenvalues ----------------------------------------------------------------------------------
+
+
+def _eig(x):
+    return tuple(np.linalg.eig(x))
+
+
+@opaque(_eig)
+def eig(x):
+    """Eigenvalues w and eigenvectors v (columns of length 1) of square matrices.
+
+    Where eigenvalues coincide, eigenvectors have no derivative: it is taken as 0 within their
+    space. What depends on the phases of eigenvectors is refused. Source: C. Boeddeker, P.
+    Hanebrink, L. Drude, J. Heymann, R. Haeb-Umbach, "On the computation of complex-valued gradients
+    with application to statistically optimum beamforming", arXiv 1701.00392, section 4.4.
+    """
+
+
+@eig.vjp("x")
+def _(g, z):
+    w, v = z
+    gw, gv = g
+    vh = adjoint(v)
+    inner = matmul(vh, gv)
+    along = diagonal(inner, 0, -2, -1)
+    if plain(v).dtype.kind == "c":
+        refuse_phases(inner, "eig: the eigenvectors")
+    lengths = matmul(vh, v)
+    middle = inner - ew.multiply(lengths, expand_dims(real(along), -2))
+    gaps = expand_dims(w, -2) - expand_dims(w, -1)
+    middle = ew.multiply(middle, safe_inverse(conjugate(gaps)))
+    eye = np.eye(shape_of(w)[-1])
+    middle = ew.multiply(middle, 1.0 - eye) + ew.multiply(expand_dims(gw, -2), eye)
+    return solve(vh, matmul(middle, vh))
+
+
+@composite
+def eigvals(x):
+    """Eigenvalues of square matrices, in no particular order."""
+    return eig(x)[0]
+
+
+# -- products of vectors and matrices -------------------------------------------------------------
+
+
+@composite
+def matvec(x1, x2):
+    """Product of matrices and vectors, in the last axes."""
+    return matmul(x1, expand_dims(array_of(x2), -1))[..., 0]
+
+
+@composite
+def vecmat(x1, x2):
+    """Product of vectors (conjugated) and matrices, in the last axes."""
+    return matmul(conjugate(expand_dims(array_of(x1), -2)), x2)[..., 0, :]
