@@ -15,6 +15,7 @@ from tapegrad import linalg as linalg
 from tapegrad import methods as _methods  # noqa: F401 (gives Tensor its operators)
 from tapegrad import numeric as _numeric
 from tapegrad import protocols as _protocols  # noqa: F401 (and NumPy's protocols)
+from tapegrad import special as special
 from tapegrad import testing as testing
 from tapegrad.autograd.anomaly_mode import (
     is_anomaly_check_nan_enabled as is_anomaly_check_nan_enabled,
@@ -62,7 +63,7 @@ __all__ = sorted(
     | {"njit", "stop_gradient", "TransformError", "VerificationError"}
     | {"inference_mode", "is_anomaly_check_nan_enabled", "is_anomaly_enabled"}
     | {"is_inference_mode_enabled"}
-    | {"fft", "is_grad_enabled", "linalg", "no_grad", "set_grad_enabled", "testing"}
+    | {"fft", "is_grad_enabled", "linalg", "no_grad", "set_grad_enabled", "special", "testing"}
 )
 
 
@@ -83,5 +84,6 @@ def __getattr__(name: str) -> _Any:
         return found
     raise AttributeError(
         f"tapegrad has no {name!r}: numeric functions have NumPy's names "
-        "(linear algebra in tapegrad.linalg, Fourier transforms in tapegrad.fft)"
+        "(linear algebra in tapegrad.linalg, Fourier transforms in tapegrad.fft, special functions "
+        "in tapegrad.special)"
     )

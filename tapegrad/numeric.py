@@ -25,6 +25,7 @@ from tapegrad.ops import (  # noqa: F401 (importing them fills the table)
     linalg,
     piecewise,
     reduction,
+    scipy_special,
     shape,
     special,
     statistics,
@@ -109,6 +110,12 @@ LINALG = [
 FFT = ["fft", "ifft", "rfft", "irfft", "hfft", "ihfft", "fftshift", "ifftshift"]
 FFT += [f"{name}{axes}" for name in ("fft", "ifft", "rfft", "irfft") for axes in ("2", "n")]
 INTERNAL |= {*FFT, "fourier", "fourier_adjoint", "half_fourier", "real_fourier"}
+
+_OF_SCIPY = ["gamma", "betaln", "beta", "gammainc", "gammaincc", "betainc", "erfinv", "erfcinv"]
+_OF_SCIPY += ["ndtr", "log_ndtr", "ndtri", "jv", "j0", "j1", "iv", "i0", "i1", "ive", "i0e", "i1e"]
+_OF_SCIPY += ["xlogy", "xlog1py", "entr", "rel_entr", "logit", "log_softmax", "softmax"]
+INTERNAL |= {*_OF_SCIPY}
+SPECIAL = [*_OF_SCIPY, "erf", "erfc", "gammaln", "digamma", "polygamma", "expit", "logsumexp"]
 
 # those that are other functions than the ones of the same name in NumPy itself
 _OF_MATRICES = {"diagonal": "matrix_diagonal", "trace": "matrix_trace"}
@@ -224,6 +231,7 @@ FUNCTIONS["round"] = _round
 FUNCTIONS["power"] = functools.wraps(FUNCTIONS["power"])(_power)
 FUNCTIONS |= {alias: FUNCTIONS[name] for alias, name in ALIASES.items()}
 LINALG_FUNCTIONS = {name: FUNCTIONS[_OF_MATRICES.get(name, name)] for name in LINALG}
+SPECIAL_FUNCTIONS = {name: FUNCTIONS[name] for name in SPECIAL}
 FFT_FUNCTIONS = {name: FUNCTIONS[name] for name in FFT}
 FFT_FUNCTIONS |= {name: _passive_function(name, np.fft) for name in ("fftfreq", "rfftfreq")}
 PUBLIC = {name: function for name, function in FUNCTIONS.items() if name not in INTERNAL}

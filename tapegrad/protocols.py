@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from tapegrad.numeric import (
     FUNCTIONS,
     LINALG_FUNCTIONS,
     PASSIVE,
+    SPECIAL_FUNCTIONS,
     _wrap_result,
 )
 from tapegrad.numpy_calls import PLANS
@@ -100,6 +102,9 @@ UNTRACED = {
 }
 
 
+_SCIPY_NAMES = {"psi": "digamma"}
+
+
 def _requires_grad(values: Any) -> bool:
     for value in values:
         if isinstance(value, Tensor):
@@ -116,7 +121,7 @@ def _refuse(name: str, remedy: str) -> TypeError:
 
 def array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
     """Answer a NumPy ufunc with the op of the same name."""
-    name = UFUNCS.get(ufunc)
+    name = UFUNCS.get(ufunc) or _of_scipy(ufunc)
     if method == "at":
         return _ufunc_at(ufunc, *inputs)
     outs = kwargs.get("out", ())
@@ -156,6 +161,13 @@ def array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: A
     if outs:
         return outs[0] if len(outs) == 1 else outs
     return _wrap_result(result)
+
+
+def _of_scipy(ufunc: Any) -> str | None:
+    """Return what stands for a ufunc of scipy.special."""
+    name = _SCIPY_NAMES.get(ufunc.__name__, ufunc.__name__)
+    special = sys.modules.get("scipy.special") if name in SPECIAL_FUNCTIONS else None
+    return name if getattr(special, ufunc.__name__, None) is ufunc else None
 
 
 def _is_passive(ufunc: Any) -> bool:

@@ -14,7 +14,7 @@ import pytest
 import tapegrad as tg
 from tapegrad.autograd import gradcheck, gradgradcheck
 from tapegrad.numeric import ALIASES, FUNCTIONS, PASSIVE, PUBLIC
-from tapegrad.ops import fourier, linalg, products, systems
+from tapegrad.ops import fourier, linalg, products, scipy_special, systems
 from tapegrad.ops.kinds import COMPILED_FROM, COMPOSITES, Composite, Elementwise
 from tapegrad.ops.op import TABLE, Op
 
@@ -178,7 +178,7 @@ ARRANGING = [
 
 def is_tested_elsewhere(value):
     body = getattr(value, "declaration", getattr(value, "function", None))
-    modules = {module.__name__ for module in (fourier, linalg, products, systems)}
+    modules = {module.__name__ for module in (fourier, linalg, products, scipy_special, systems)}
     return isinstance(value, (Op, Composite)) and body.__module__ in modules
 
 

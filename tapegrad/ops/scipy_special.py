@@ -1,0 +1,364 @@
+"""Special functions with the names of scipy.special; most of them are computed by SciPy.
+
+Derivatives are those of the NIST Digital Library of Mathematical Functions (https://dlmf.nist.gov),
+whose sections are named.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tapegrad.ops import elementwise as ew
+from tapegrad.ops import reduction
+from tapegrad.ops.kinds import composite, opaque
+from tapegrad.ops.op import array_of, plain, refuse_complex
+from tapegrad.ops.piecewise import sign, where
+from tapegrad.ops.special import digamma, gammaln
+
+HALF_SQRT_PI = math.sqrt(math.pi) / 2.0
+SQRT_2PI = math.sqrt(2.0 * math.pi)
+
+
+def computed(name: str) -> Callable[..., Any]:
+    """Return what computes a function of real numbers with SciPy, imported at the first call."""
+
+    def compute(*values: Any) -> Any:
+        refuse_complex(name, *values)
+        try:
+            from scipy import special
+        except ImportError:
+            raise ImportError(
+                f"{name} is computed by SciPy, which is not installed: "
+                "pip install 'tapegrad[special]'"
+            ) from None
+        return getattr(special, name)(*values)
+
+    return compute
+
+
+def no_slope(name: str, argument: str) -> Callable[..., Any]:
+    """Return the rule of an argument that there is no derivative by."""
+
+    def rule(g: Any) -> Any:
+        raise TypeError(
+            f"{name} has no derivative with respect to {argument!r} in tapegrad; detach() it, or "
+            "write a Function with one"
+        )
+
+    return rule
+
+
+# -- gamma and beta functions (DLMF 5, 8) ---------------------------------------------------------
+
+
+@opaque(computed("gamma"), arrays=1)
+def gamma(x):
+    """Gamma function."""
+
+
+@gamma.vjp("x")
+def _(g, x, z):
+    return g * z * digamma(x)
+
+
+@opaque(computed("betaln"), arrays=2)
+def betaln(a, b):
+    """Logarithm of the absolute value of the beta function."""
+
+
+@betaln.vjp("a")
+def _(g, a, b):
+    return g * (digamma(a) - digamma(a + b))
+
+
+@betaln.vjp("b")
+def _(g, a, b):
+    return g * (digamma(b) - digamma(a + b))
+
+
+@opaque(computed("beta"), arrays=2)
+def beta(a, b):
+    """Beta function."""
+
+
+@beta.vjp("a")
+def _(g, a, b, z):
+    return g * z * (digamma(a) - digamma(a + b))
+
+
+@beta.vjp("b")
+def _(g, a, b, z):
+    return g * z * (digamma(b) - digamma(a + b))
+
+
+@opaque(computed("gammainc"), arrays=2)
+def gammainc(a, x):
+    """Regularized lower incomplete gamma function; no derivative with respect to a."""
+
+
+@opaque(computed("gammaincc"), arrays=2)
+def gammaincc(a, x):
+    """Regularized upper incomplete gamma function; no derivative with respect to a."""
+
+
+def _gamma_density(a, x):
+    return ew.exp(xlogy(a - 1.0, x) - x - gammaln(a))
+
+
+gammainc.vjp("a")(no_slope("gammainc", "a"))
+gammaincc.vjp("a")(no_slope("gammaincc", "a"))
+
+
+@gammainc.vjp("x")
+def _(g, a, x):
+    return g * _gamma_density(a, x)
+
+
+@gammaincc.vjp("x")
+def _(g, a, x):
+    return -g * _gamma_density(a, x)
+
+
+@opaque(computed("betainc"), arrays=3)
+def betainc(a, b, x):
+    """Regularized incomplete beta function; no derivative with respect to a and b."""
+
+
+betainc.vjp("a")(no_slope("betainc", "a"))
+betainc.vjp("b")(no_slope("betainc", "b"))
+
+
+@betainc.vjp("x")
+def _(g, a, b, x):
+    return g * ew.exp(xlogy(a - 1.0, x) + xlog1py(b - 1.0, -x) - betaln(a, b))
+
+
+# -- error functions and the normal distribution (DLMF 7) -----------------------------------------
+
+
+@opaque(computed("erfinv"), arrays=1)
+def erfinv(x):
+    """Inverse of the error function."""
+
+
+@erfinv.vjp("x")
+def _(g, z):
+    return g * HALF_SQRT_PI * ew.exp(z * z)
+
+
+@opaque(computed("erfcinv"), arrays=1)
+def erfcinv(x):
+    """Inverse of the complementary error function."""
+
+
+@erfcinv.vjp("x")
+def _(g, z):
+    return -g * HALF_SQRT_PI * ew.exp(z * z)
+
+
+@opaque(computed("ndtr"), arrays=1)
+def ndtr(x):
+    """Distribution function of the standard normal distribution."""
+
+
+@ndtr.vjp("x")
+def _(g, x):
+    return g * ew.exp(-0.5 * x * x) / SQRT_2PI
+
+
+@opaque(computed("log_ndtr"), arrays=1)
+def log_ndtr(x):
+    """Logarithm of `ndtr`, accurate far below 0."""
+
+
+@log_ndtr.vjp("x")
+def _(g, x, z):
+    return g * ew.exp(-0.5 * x * x - math.log(SQRT_2PI) - z)
+
+
+@opaque(computed("ndtri"), arrays=1)
+def ndtri(p):
+    """Inverse of `ndtr`: quantiles of the standard normal distribution."""
+
+
+@ndtri.vjp("p")
+def _(g, z):
+    return g * SQRT_2PI * ew.exp(0.5 * z * z)
+
+
+# -- Bessel functions (DLMF 10.6, 10.29) ----------------------------------------------------------
+
+
+@opaque(computed("jv"), arrays=2)
+def jv(v, x):
+    """Bessel function of the first kind, of order v; no derivative with respect to v."""
+
+
+jv.vjp("v")(no_slope("jv", "v"))
+
+
+@jv.vjp("x")
+def _(g, v, x):
+    return g * (jv(v - 1.0, x) - jv(v + 1.0, x)) * 0.5
+
+
+@opaque(computed("j0"), arrays=1)
+def j0(x):
+    """Bessel function of the first kind, of order 0."""
+
+
+@j0.vjp("x")
+def _(g, x):
+    return -g * j1(x)
+
+
+@opaque(computed("j1"), arrays=1)
+def j1(x):
+    """Bessel function of the first kind, of order 1."""
+
+
+@j1.vjp("x")
+def _(g, x):
+    return g * (j0(x) - jv(2.0, x)) * 0.5
+
+
+@opaque(computed("iv"), arrays=2)
+def iv(v, x):
+    """Modified Bessel function of order v; no derivative with respect to v."""
+
+
+iv.vjp("v")(no_slope("iv", "v"))
+
+
+@iv.vjp("x")
+def _(g, v, x):
+    return g * (iv(v - 1.0, x) + iv(v + 1.0, x)) * 0.5
+
+
+@opaque(computed("ive"), arrays=2)
+def ive(v, x):
+    """``exp(-abs(x)) * iv(v, x)``."""
+
+
+ive.vjp("v")(no_slope("ive", "v"))
+
+
+@ive.vjp("x")
+def _(g, v, x, z):
+    return g * ((ive(v - 1.0, x) + ive(v + 1.0, x)) * 0.5 - sign(x) * z)
+
+
+@composite
+def i0(x):
+    """Modified Bessel function of order 0."""
+    return iv(0.0, array_of(x))
+
+
+@composite
+def i1(x):
+    """Modified Bessel function of order 1."""
+    return iv(1.0, array_of(x))
+
+
+@composite
+def i0e(x):
+    """``exp(-abs(x)) * i0(x)``."""
+    return ive(0.0, array_of(x))
+
+
+@composite
+def i1e(x):
+    """``exp(-abs(x)) * i1(x)``."""
+    return ive(1.0, array_of(x))
+
+
+# -- logarithms -----------------------------------------------------------------------------------
+
+
+def _times(name, log):
+    """Return what computes ``x * log(y)``, 0 where x is 0 and y a number."""
+
+    def compute(x, y):
+        refuse_complex(name, x, y)
+        x, y = (v if isinstance(v, (int, float)) else np.asarray(v) for v in (x, y))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found = np.where((x == 0.0) & ~np.isnan(y), 0.0, x * log(y))
+        return found.astype(np.result_type(x, y, np.float32))
+
+    return compute
+
+
+@opaque(_times("xlogy", np.log), arrays=2)
+def xlogy(x, y):
+    """``x * log(y)``, 0 where x is 0."""
+
+
+@xlogy.vjp("x")
+def _(g, y):
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return g * ew.log(y)
+
+
+@xlogy.vjp("y")
+def _(g, x, y):
+    none = (plain(x) == 0.0) & (plain(y) == 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return g * (x / where(none, 1.0, y))
+
+
+@opaque(_times("xlog1py", np.log1p), arrays=2)
+def xlog1py(x, y):
+    """``x * log1p(y)``, 0 where x is 0."""
+
+
+@xlog1py.vjp("x")
+def _(g, y):
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return g * ew.log1p(y)
+
+
+@xlog1py.vjp("y")
+def _(g, x, y):
+    none = (plain(x) == 0.0) & (plain(y) == -1.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return g * (x / where(none, 1.0, 1.0 + y))
+
+
+@composite
+def entr(x):
+    """``-x * log(x)``, 0 at 0 and -inf below."""
+    x = array_of(x)
+    return where(plain(x) < 0.0, -math.inf, 0.0 - xlogy(x, where(plain(x) < 0.0, 1.0, x)))
+
+
+@composite
+def rel_entr(x, y):
+    """``x * log(x / y)``, 0 where x is 0."""
+    return xlogy(x, x) - xlogy(x, y)
+
+
+@opaque(computed("logit"), arrays=1)
+def logit(p):
+    """``log(p / (1 - p))``."""
+
+
+@logit.vjp("p")
+def _(g, p):
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return g / (p * (1.0 - p))
+
+
+@composite
+def log_softmax(x, axis=None):
+    """Logarithm of `softmax`, without overflow."""
+    return x - reduction.logsumexp(x, axis=axis, keepdims=True)
+
+
+@composite
+def softmax(x, axis=None):
+    """``exp(x) / sum(exp(x))``, without overflow."""
+    return ew.exp(log_softmax(x, axis))
