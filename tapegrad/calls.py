@@ -7,12 +7,11 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from tapegrad.creation import as_tensor
 from tapegrad.modes import MODE
 from tapegrad.numeric import FUNCTIONS
-from tapegrad.tape.aval import DTYPE_CODES
+from tapegrad.pytrees import holds_tensor, tree
+from tapegrad.tape.aval import DIFFERENTIABLE
 from tapegrad.tape.layout import LEAF_CLOCK, OWN_SLOT
 from tapegrad.tape.owner import Owner, inputs_of
 from tapegrad.tape.tape import TAPE
@@ -20,35 +19,6 @@ from tapegrad.tensor import Tensor, wrap
 
 Function = Callable[..., Any]
 Argnums = int | Sequence[int]
-
-CONTAINERS = (list, tuple, dict)
-
-
-def tree(value: Any, what: str) -> tuple[list[Any], Callable[[list[Any]], Any]]:
-    """Return the leaves of a pytree, and what puts such a tree together again."""
-    if not isinstance(value, CONTAINERS) and value is not None:
-        return [value], lambda leaves: leaves[0]
-    try:
-        import optree
-    except ImportError:
-        raise ImportError(
-            f"{what} is a {type(value).__name__}: nested arguments and results need optree; "
-            "install it with: pip install 'tapegrad[pytree]'"
-        ) from None
-    leaves, spec = optree.tree_flatten(value)
-    return leaves, lambda new: optree.tree_unflatten(spec, new)
-
-
-def holds_tensor(value: Any) -> bool:
-    """Whether a tensor is among some arguments, or in one of them."""
-    items = value.values() if isinstance(value, dict) else value
-    for item in items:
-        kind = type(item)
-        if kind is np.ndarray or kind is float:
-            continue
-        if isinstance(item, Tensor) or (isinstance(item, CONTAINERS) and holds_tensor(item)):
-            return True
-    return False
 
 
 def plain(value: Any) -> Any:
@@ -106,15 +76,15 @@ class Call:
 
     def _differentiable(self, value: Any, number: int) -> Tensor:
         tensor = as_tensor(value)
-        if tensor.dtype not in DTYPE_CODES:
+        if tensor.dtype not in DIFFERENTIABLE:
             if tensor.dtype.kind in "biu":
                 raise TypeError(
                     f"{self.name}: argument {number} has dtype {tensor.dtype}; gradients need "
                     "floating point: pass float values or astype(float)"
                 )
             raise TypeError(
-                f"{self.name}: argument {number} has dtype {tensor.dtype}, "
-                "expected float32 or float64"
+                f"{self.name}: argument {number} has dtype {tensor.dtype}, expected float32, "
+                "float64, complex64 or complex128"
             )
         if tensor._own is not None:
             fresh: Tensor = MODE.with_recording(True, FUNCTIONS["positive"], tensor)

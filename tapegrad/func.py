@@ -16,20 +16,12 @@ from typing import Any
 import numpy as np
 
 from tapegrad.autograd.api import grad as autograd_grad
-from tapegrad.calls import (
-    CONTAINERS,
-    Argnums,
-    Call,
-    Function,
-    Transformed,
-    holds_tensor,
-    plain,
-    tree,
-)
+from tapegrad.calls import Argnums, Call, Function, Transformed, plain
 from tapegrad.creation import as_tensor
 from tapegrad.detached import note_independent
 from tapegrad.modes import MODE
 from tapegrad.numeric import FUNCTIONS
+from tapegrad.pytrees import holds_tensor, tree
 from tapegrad.tensor import Tensor, wrap
 
 
@@ -221,7 +213,7 @@ def jacobian(f: Function, argnums: Argnums = 0, has_aux: bool = False) -> Functi
     Parameters
     ----------
     f
-        Function of arrays with one array as result.
+        Function of arrays or pytrees, whose result is an array or a pytree of real numbers.
     argnums
         Which positional arguments to differentiate by; with a sequence, the result is a tuple.
     has_aux
@@ -231,7 +223,8 @@ def jacobian(f: Function, argnums: Argnums = 0, has_aux: bool = False) -> Functi
     -------
     callable
         Takes the arguments of `f`; its result has the shape of the value followed by that of the
-        argument.
+        argument. Of pytrees it is one in one: a part for each part of the value, with a part for
+        each part of the argument. By complex numbers, each row is the gradient of one element.
 
     Examples
     --------
@@ -246,30 +239,30 @@ def jacobian(f: Function, argnums: Argnums = 0, has_aux: bool = False) -> Functi
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         call = Call(f, args, argnums, "jacobian", has_aux, kwargs)
-        if isinstance(call.result, CONTAINERS):
-            raise TypeError(
-                "jacobian: the function returned several values; stack them into one array, or "
-                "use vjp"
-            )
-        output = as_tensor(call.result)
-        if output._own is None and not call.has_inner:
+        leaves, build = tree(call.result, "jacobian: the result")
+        outputs = [as_tensor(leaf) for leaf in leaves]
+        if all(output._own is None for output in outputs) and not call.has_inner:
             note_independent("jacobian")
-        if output.dtype.kind == "c":
-            raise TypeError(
-                f"jacobian: the function returned numbers of dtype {output.dtype}; the Jacobian is "
-                "of real ones: return their parts (real, imag)"
-            )
         nested = call.nested()
-        if output._own is None:
-            parts = [wrap(np.zeros((*output.shape, *t.shape), t.dtype)) for t in call.inputs]
-        elif not nested and output.size > 2 * sum(t.size for t in call.inputs):
-            parts = _columns(call, output)
-        else:
-            parts = _rows(call, output, nested)
-        found = call.gather(parts)
+        found = build([call.gather(_jacobian(call, output, nested)) for output in outputs])
         return (found, call.auxiliary()) if has_aux else found
 
     return Transformed(wrapped, jacobian, f, argnums, has_aux)
+
+
+def _jacobian(call: Call, output: Tensor, nested: bool) -> list[Tensor]:
+    """Return the Jacobian of one output by every input."""
+    if output.dtype.kind == "c":
+        raise TypeError(
+            f"jacobian: the function returned numbers of dtype {output.dtype}; the Jacobian is of "
+            "real ones: return their parts (real, imag, or tg.view_as_real)"
+        )
+    if output._own is None:
+        return [wrap(np.zeros((*output.shape, *t.shape), t.dtype)) for t in call.inputs]
+    is_real = all(t.dtype.kind == "f" for t in call.inputs)
+    if is_real and not nested and output.size > 2 * sum(t.size for t in call.inputs):
+        return _columns(call, output)
+    return _rows(call, output, nested)
 
 
 def _rows(call: Call, output: Tensor, nested: bool) -> list[Tensor]:

@@ -1,0 +1,177 @@
+"""Pytrees as arguments and results of transforms: containers, dataclasses, registered classes."""
+
+import collections
+import dataclasses
+
+import numpy as np
+import optree
+import pytest
+
+import tapegrad as tg
+
+A = np.array([1.0, 2.0])
+Pair = collections.namedtuple("Pair", "a b")
+
+
+@dataclasses.dataclass
+class Model:
+    a: np.ndarray
+    b: float
+    name: str = "model"
+    steps: int = 3
+    more: object = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Frozen:
+    a: np.ndarray
+    b: float
+    seen: bool = True
+
+
+class Registered:
+    def __init__(self, a, b):
+        self.a, self.b = a, b
+
+
+optree.register_pytree_node(
+    Registered,
+    lambda value: ((value.a, value.b), None, None),
+    lambda _, children: Registered(*children),
+    namespace="tapegrad",
+)
+
+MAKERS = [Model, Frozen, Registered, Pair]
+
+
+def loss(p):
+    return tg.sum(p.a**2) * p.b
+
+
+@pytest.mark.parametrize("make", MAKERS)
+class TestInstances:
+    def test_gradient(self, make):
+        found = tg.grad(loss)(make(A, 2.0))
+        assert type(found) is make
+        np.testing.assert_array_equal(found.a, 4 * A)
+        assert found.b == 5.0
+
+    def test_value_and_gradient_of_tensors(self, make):
+        value, found = tg.value_and_grad(loss)(make(tg.tensor(A), 2.0))
+        assert isinstance(found.a, tg.Tensor)
+        assert value.item() == 10.0
+
+    def test_products(self, make):
+        value, tangent = tg.jvp(loss)(make(A, 2.0), make(np.ones(2), 1.0))
+        assert (value, tangent) == (10.0, 17.0)
+        found = tg.hvp(loss)(make(A, 2.0), make(np.ones(2), 0.0))
+        np.testing.assert_array_equal(found.a, [4.0, 4.0])
+        assert found.b == 6.0
+
+    def test_results(self, make):
+        """A function may return one."""
+        value, pullback = tg.vjp(lambda x: make(x * x, tg.sum(x)), A)
+        np.testing.assert_array_equal(value.a, A * A)
+        (found,) = pullback(make(np.ones(2), 1.0))
+        np.testing.assert_array_equal(found, 2 * A + 1)
+        rows = tg.jacobian(lambda x: make(x * x, tg.sum(x)))(A)
+        np.testing.assert_array_equal(rows.a, np.diag(2 * A))
+        np.testing.assert_array_equal(rows.b, np.ones(2))
+
+    def test_inside_containers(self, make):
+        found = tg.grad(lambda d: loss(d["p"][0]) * d["c"])({"p": [make(A, 2.0)], "c": 3.0})
+        assert type(found["p"][0]) is make
+        np.testing.assert_array_equal(found["p"][0].a, 12 * A)
+        assert found["c"] == 10.0
+
+
+class TestDataclasses:
+    def test_what_is_no_number_stays(self):
+        given = Model(A, 2.0, "mine", 7, {"k": A, "m": [1.0]})
+        found = tg.grad(lambda m: loss(m) + tg.sum(m.more["k"]) * m.more["m"][0] * m.steps)(given)
+        assert (found.name, found.steps) == ("mine", 7)
+        np.testing.assert_array_equal(found.more["k"], [7.0, 7.0])
+        np.testing.assert_array_equal(found.more["m"], [21.0])
+        assert given.a is A
+        assert given.b == 2.0
+
+    def test_nested(self):
+        found = tg.grad(lambda m: loss(m) + loss(m.more))(Model(A, 2.0, more=Frozen(A, 3.0)))
+        np.testing.assert_array_equal(found.more.a, 6 * A)
+        assert found.more.seen is True
+
+    def test_integers_in_them_are_no_parts(self):
+        found = tg.grad(lambda m: tg.sum(m.a) * m.b)(Model(A, 2.0, more=np.arange(3)))
+        np.testing.assert_array_equal(found.more, np.arange(3))
+
+
+class TestHessians:
+    def test_of_a_dict(self):
+        found = tg.hessian(lambda d: tg.sum(d["a"] ** 2) * d["b"])({"a": A, "b": 2.0})
+        np.testing.assert_array_equal(found["a"]["a"], 4 * np.eye(2))
+        np.testing.assert_array_equal(found["a"]["b"], 2 * A)
+        np.testing.assert_array_equal(found["b"]["a"], 2 * A)
+        assert found["b"]["b"] == 0.0
+
+    def test_of_a_dataclass(self):
+        found = tg.hessian(loss)(Model(A, 2.0))
+        np.testing.assert_array_equal(found.a.a, 4 * np.eye(2))
+        np.testing.assert_array_equal(found.a.b, found.b.a)
+
+    def test_some_parts_may_be_independent(self):
+        one, two = tg.jacobian(lambda x: (x * 2, np.ones(2)))(A)
+        np.testing.assert_array_equal(one, 2 * np.eye(2))
+        np.testing.assert_array_equal(two, np.zeros((2, 2)))
+
+
+class TestComplexArguments:
+    """The gradient is that by the real part plus i times that by the imaginary part."""
+
+    Z = np.array([1 + 2j, 3 - 1j])
+
+    @staticmethod
+    def power(z):
+        return tg.sum((z * z.conj()).real ** 2)
+
+    def differences(self, f):
+        step = 1e-6
+        rows = []
+        for k in range(2):
+            e = np.eye(2)[k] * step
+            real = (f(self.Z + e) - f(self.Z - e)) / (2 * step)
+            imaginary = (f(self.Z + 1j * e) - f(self.Z - 1j * e)) / (2 * step)
+            rows.append(real + 1j * imaginary)
+        return np.array(rows)
+
+    def test_gradient(self):
+        found = tg.grad(self.power)(self.Z)
+        np.testing.assert_allclose(found, 4 * np.abs(self.Z) ** 2 * self.Z)
+        expected = self.differences(lambda z: self.power(tg.tensor(z)).item())
+        np.testing.assert_allclose(found, expected, rtol=1e-7)
+
+    def test_products(self):
+        v = np.array([0.3 - 1j, 2j])
+        step = 1e-6
+        for f in (lambda z: tg.sin(z) * z.conj(), lambda z: z.real * z.imag):
+            _, tangent = tg.jvp(f)(self.Z, v)
+            near = [f(tg.tensor(self.Z + s * step * v)).numpy() for s in (1, -1)]
+            np.testing.assert_allclose(tangent, (near[0] - near[1]) / (2 * step), rtol=1e-8)
+        gradient = tg.grad(self.power)
+        expected = (gradient(self.Z + step * v) - gradient(self.Z - step * v)) / (2 * step)
+        np.testing.assert_allclose(tg.hvp(self.power)(self.Z, v), expected, rtol=1e-8)
+        _, pullback = tg.vjp(lambda z: z * z, self.Z)
+        np.testing.assert_allclose(pullback(v)[0], (2 * self.Z).conj() * v)
+
+    @pytest.mark.parametrize("repeats", [1, 5])
+    def test_rows_of_a_jacobian(self, repeats):
+        """Also where columns would be fewer."""
+        found = tg.jacobian(lambda z: tg.tile((z * z.conj()).real, repeats))(self.Z)
+        np.testing.assert_allclose(found, np.tile(np.diag(2 * self.Z), (repeats, 1)))
+
+    def test_jacobians_of_complex_numbers_are_refused(self):
+        with pytest.raises(TypeError, match=r"return their parts \(real, imag, or tg.view_as_real"):
+            tg.jacobian(lambda z: z * z)(self.Z)
+        with pytest.raises(TypeError, match="the Jacobian is of real ones"):
+            tg.hessian(self.power)(self.Z)
+        found = tg.jacobian(lambda z: tg.view_as_real(z * z))(self.Z)
+        assert found.shape == (2, 2, 2)
