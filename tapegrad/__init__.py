@@ -87,3 +87,7 @@ def __getattr__(name: str) -> _Any:
         "(linear algebra in tapegrad.linalg, Fourier transforms in tapegrad.fft, special functions "
         "in tapegrad.special)"
     )
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, "__version__"})

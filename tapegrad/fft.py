@@ -1,6 +1,12 @@
 """Discrete Fourier transforms, with the names of numpy.fft."""
 
+from typing import TYPE_CHECKING, Any
+
 from tapegrad.numeric import FFT_FUNCTIONS
 
 globals().update(FFT_FUNCTIONS)
 __all__ = list(FFT_FUNCTIONS)
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any: ...

@@ -1,6 +1,12 @@
 """Special functions, with the names of scipy.special."""
 
+from typing import TYPE_CHECKING, Any
+
 from tapegrad.numeric import SPECIAL_FUNCTIONS
 
 globals().update(SPECIAL_FUNCTIONS)
 __all__ = list(SPECIAL_FUNCTIONS)
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any: ...
