@@ -78,6 +78,7 @@ class Tensor:
 
     __slots__ = ("__weakref__", "_a", "_meta", "_own")
     __array_priority__ = 1000
+    __pandas_priority__ = 5000  # more than a DataFrame's: operators of pandas leave it to tensors
     _apply_op = True  # ops are applied to it, instead of computing with it as with an array
 
     _a: np.ndarray
