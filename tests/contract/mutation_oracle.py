@@ -76,6 +76,7 @@ class Shown:
 
     def __init__(self, store, memory, history, index):
         self.store, self.memory, self.history, self.index = store, memory, history, index
+        self.turns = 0  # how often it became a view of itself
 
     @property
     def shape(self):

@@ -52,6 +52,12 @@ VIEWS = {
     "diagonal": lambda v: v.diagonal() if v.ndim > 1 else v[:],
     "swapped": lambda v: v.swapaxes(0, -1),
 }
+# views of itself that a tensor becomes in place
+TURNS = {
+    "transposed": (lambda t: t.transpose_(0, -1), lambda v: v.swapaxes(0, -1)),
+    "longer": (lambda t: t.unsqueeze_(0), lambda v: v[None]),
+    "shorter": (lambda t: t.squeeze_(), np.squeeze),
+}
 PICK = {
     "first": 0,
     "ellipsis": ...,
@@ -65,6 +71,7 @@ PICK = {
 OUT_OF_PLACE = [("unary", n) for n in UNARY] + [("binary", n) for n in BINARY] * 2
 OUT_OF_PLACE += [("shaped", n) for n in SHAPED] + [("read", "")] * 3
 SHOWN = [("view", n) for n in VIEWS] + [("detach", "")] * 3 + [("split", ""), ("expand", "")]
+SHOWN += [("turn", n) for n in TURNS] * 2
 MUTATIONS = [("unary_", n) for n in UNARY if n != "positive"] + [("zero_", ""), ("copy_", "")]
 MUTATIONS += [("binary_", n) for n in BINARY] * 2 + [("number_", n) for n in BINARY]
 MUTATIONS += [(kind, n) for kind in ("assign", "assign number", "augment") for n in PICK]
@@ -150,6 +157,12 @@ class Run:
                     self.pairs.append((found, shown.view(VIEWS[name])))
                 else:  # a reshape that has to copy
                     self.keep(found, shown.view(VIEWS[name]).value)
+        elif kind == "turn":
+            if v.ndim and v.ndim < 4:
+                inplace, index = TURNS[name]
+                assert inplace(v) is v
+                shown.index = index(shown.index)
+                shown.turns += 1
         elif kind == "split":
             if v.ndim and v.shape[0] == 2:
                 a, b = tg.split(v, 2)
@@ -230,7 +243,8 @@ class Run:
             self.add(shown.value, weights(t.shape, k))
         versions = {}
         for t, shown in self.pairs:
-            assert versions.setdefault(shown.memory, t._version) == t._version
+            version = t._version - shown.turns
+            assert versions.setdefault(shown.memory, version) == version
 
     def outcome(self, **options):
         """Return the gradients by both leaves, None if they were refused."""
