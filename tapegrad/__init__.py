@@ -16,6 +16,7 @@ from tapegrad import methods as _methods  # noqa: F401 (gives Tensor its operato
 from tapegrad import numeric as _numeric
 from tapegrad import protocols as _protocols  # noqa: F401 (and NumPy's protocols)
 from tapegrad import special as special
+from tapegrad import stats as stats
 from tapegrad import testing as testing
 from tapegrad.autograd.anomaly_mode import (
     is_anomaly_check_nan_enabled as is_anomaly_check_nan_enabled,
@@ -63,7 +64,16 @@ __all__ = sorted(
     | {"njit", "stop_gradient", "TransformError", "VerificationError"}
     | {"inference_mode", "is_anomaly_check_nan_enabled", "is_anomaly_enabled"}
     | {"is_inference_mode_enabled"}
-    | {"fft", "is_grad_enabled", "linalg", "no_grad", "set_grad_enabled", "special", "testing"}
+    | {
+        "fft",
+        "is_grad_enabled",
+        "linalg",
+        "no_grad",
+        "set_grad_enabled",
+        "special",
+        "stats",
+        "testing",
+    }
 )
 
 

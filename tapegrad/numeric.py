@@ -112,7 +112,21 @@ FFT += [f"{name}{axes}" for name in ("fft", "ifft", "rfft", "irfft") for axes in
 INTERNAL |= {*FFT, "fourier", "fourier_adjoint", "half_fourier", "real_fourier"}
 
 _OF_SCIPY = ["gamma", "betaln", "beta", "gammainc", "gammaincc", "betainc", "erfinv", "erfcinv"]
-_OF_SCIPY += ["ndtr", "log_ndtr", "ndtri", "jv", "j0", "j1", "iv", "i0", "i1", "ive", "i0e", "i1e"]
+_OF_SCIPY += [
+    "ndtr",
+    "log_ndtr",
+    "ndtri",
+    "stdtr",
+    "jv",
+    "j0",
+    "j1",
+    "iv",
+    "i0",
+    "i1",
+    "ive",
+    "i0e",
+    "i1e",
+]
 _OF_SCIPY += ["xlogy", "xlog1py", "entr", "rel_entr", "logit", "log_softmax", "softmax"]
 INTERNAL |= {*_OF_SCIPY}
 SPECIAL = [*_OF_SCIPY, "erf", "erfc", "gammaln", "digamma", "polygamma", "expit", "logsumexp"]

@@ -190,6 +190,20 @@ def _(g, z):
     return g * SQRT_2PI * ew.exp(0.5 * z * z)
 
 
+@opaque(computed("stdtr"), arrays=2)
+def stdtr(df, t):
+    """Distribution function of Student's t distribution; no derivative with respect to df."""
+
+
+stdtr.vjp("df")(no_slope("stdtr", "df"))
+
+
+@stdtr.vjp("t")
+def _(g, df, t):
+    scale = gammaln(0.5 * (df + 1.0)) - gammaln(0.5 * df) - 0.5 * ew.log(math.pi * df)
+    return g * ew.exp(scale - 0.5 * (df + 1.0) * ew.log1p(t * t / df))
+
+
 # -- Bessel functions (DLMF 10.6, 10.29) ----------------------------------------------------------
 
 

@@ -1,0 +1,101 @@
+"""Distributions beside scipy.stats, and their derivatives beside differences."""
+
+import numpy as np
+import pytest
+import scipy.stats
+
+import tapegrad as tg
+from tapegrad.autograd import gradcheck, gradgradcheck
+
+X = np.array([0.3, 0.6, 0.9])
+CASES = {
+    ("norm", "logpdf"): (X, 0.2, 1.5),
+    ("norm", "pdf"): (X, 0.2, 1.5),
+    ("norm", "cdf"): (X, 0.2, 1.5),
+    ("norm", "logcdf"): (X - 30.0, 0.2, 1.5),
+    ("norm", "ppf"): (X, 0.2, 1.5),
+    ("t", "logpdf"): (X, 3.5, 0.2, 1.5),
+    ("t", "pdf"): (X, 3.5, 0.2, 1.5),
+    ("t", "cdf"): (X, 3.5, 0.2, 1.5),
+    ("gamma", "logpdf"): (X, 2.5, 0.1, 1.5),
+    ("gamma", "pdf"): (X, 0.7, 0.1, 1.5),
+    ("gamma", "cdf"): (X, 2.5, 0.1, 1.5),
+    ("beta", "logpdf"): (X, 2.5, 0.7, 0.1, 1.5),
+    ("beta", "pdf"): (X, 0.5, 3.0, 0.1, 1.5),
+    ("beta", "cdf"): (X, 2.5, 0.7, 0.1, 1.5),
+    ("poisson", "logpmf"): (np.array([0.0, 2.0, 7.0]), 1.7),
+    ("poisson", "pmf"): (np.array([0.0, 2.0, 7.0]), 1.7),
+    ("poisson", "cdf"): (np.array([0.0, 2.4, 7.0]), 1.7),
+}
+# positions of arguments without a derivative
+FIXED = {("t", "cdf"): {1}, ("gamma", "cdf"): {1}, ("beta", "cdf"): {1, 2}}
+FIXED |= {("poisson", name): {0} for name in ("logpmf", "pmf", "cdf")}
+
+
+def both(case):
+    name, kind = case
+    ours = getattr(getattr(tg.stats, name), kind)
+    return ours, getattr(getattr(scipy.stats, name), kind)
+
+
+def test_every_function_is_tested():
+    found = {
+        (name, kind)
+        for name in tg.stats.__all__
+        for kind in vars(type(getattr(tg.stats, name)))
+        if not kind.startswith("_")
+    }
+    assert found == CASES.keys()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_values_and_derivatives(case):
+    ours, scipys = both(case)
+    args = CASES[case]
+    found = ours(*args)
+    assert isinstance(found, tg.Tensor)
+    np.testing.assert_allclose(found.numpy(), scipys(*args), rtol=1e-11)
+    fixed = FIXED.get(case, set())
+
+    def of_the_rest(*leaves):
+        given = iter(leaves)
+        return ours(*(a if k in fixed else next(given) for k, a in enumerate(args)))
+
+    leaves = [
+        tg.tensor(np.asarray(a, float), requires_grad=True)
+        for k, a in enumerate(args)
+        if k not in fixed
+    ]
+    assert gradcheck(of_the_rest, leaves)
+    assert gradgradcheck(of_the_rest, leaves)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_outside_of_the_support(case):
+    """Values are those of SciPy, derivatives 0."""
+    ours, scipys = both(case)
+    x = np.array([-3.0, -0.5, 0.0, 1.0, 1.7, 2.5, 40.0])
+    rest = CASES[case][1:]
+    if case == ("norm", "ppf"):
+        x = np.array([0.0, 1.0, 0.5])
+    np.testing.assert_allclose(ours(x, *rest).numpy(), scipys(x, *rest), rtol=1e-9, atol=1e-300)
+    if case[0] in ("gamma", "beta"):
+        t = tg.tensor([-3.0, -0.5], requires_grad=True)
+        tg.sum(tg.where(np.array([True, True]), ours(t, *rest), 0.0)).backward()
+        np.testing.assert_array_equal(t.grad.numpy(), [0.0, 0.0])
+
+
+@pytest.mark.parametrize("name", ["logpmf", "pmf", "cdf"])
+def test_counts_are_not_differentiated(name):
+    with pytest.raises(TypeError, match="no derivative with respect to counts"):
+        getattr(tg.stats.poisson, name)(tg.tensor([1.0, 2.0], requires_grad=True), 1.5)
+
+
+def test_a_fit():
+    """At the maximum of the likelihood the gradient is 0."""
+    x = scipy.stats.gamma.rvs(2.0, scale=1.5, size=200, random_state=1)
+    shape, _, scale = scipy.stats.gamma.fit(x, floc=0.0)
+    found = tg.grad(lambda p: tg.sum(tg.stats.gamma.logpdf(x, p[0], 0.0, p[1])))(
+        np.array([shape, scale])
+    )
+    np.testing.assert_allclose(found, [0.0, 0.0], atol=1e-2)
