@@ -386,7 +386,7 @@ def pull_back(own: Owner, g: Any, wanted: Wanted) -> list[Any]:
     if isinstance(frame, RuleFrame):
         return frame.cotangents(own, inputs_of(own), g, wanted)
     op = OPS.ops[code]
-    values = swept_values(own)
+    values = swept_values(own, op)
     if isinstance(op, View):
         return [op.cotangent("x", g, values)]
     found: list[Any] = []

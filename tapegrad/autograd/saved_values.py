@@ -21,15 +21,21 @@ _NAMES = {"self": "x", "other": "y", "exponent": "y", "result": "z", "dim": "axi
 _PREFIX = "_saved_"
 
 
-def swept_values(own: Owner) -> dict[str, Any]:
+def swept_values(own: Owner, op: Any) -> dict[str, Any]:
     """Return what the rules of an op that the compiled sweep knows are given, but the cotangent.
+
+    Parameters
+    ----------
+    own
+        Of the record.
+    op
+        The op.
 
     Raises
     ------
     MutatedError
         If one of them was written since.
     """
-    op = OPS.ops[op_and_flags(own)[0]]
     if isinstance(op, View):
         parent, parameters = own[OWN_INPUTS], own[OWN_INPUTS + 1]
         return {**parameters, "x_shape": AVALS.shapes[parent[OWN_AVAL]]}
@@ -99,4 +105,4 @@ def _saved(own: Owner, name: str) -> Any:
         if name in frame.saved:
             return restore(frame.saved[name], own[OWN_SLOT], own if name == "z" else None)
         return frame.constants.get(name)
-    return swept_values(own).get(name)
+    return swept_values(own, OPS.ops[op_and_flags(own)[0]]).get(name)

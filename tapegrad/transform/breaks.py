@@ -104,6 +104,11 @@ class Departures:
         set_here = (flag for flag in self.unread if _is_set(values.get(flag)))
         return self.happened | {frozenset([flag]) for flag in set_here if self._counts(flag)}
 
+    def meet(self, one: frozenset[Flags], two: frozenset[Flags]) -> None:
+        """Note what is known where two paths meet, of which each knows something."""
+        found = {first | second for first in one for second in two}
+        self.happened = frozenset(f for f in found if not any(less < f for less in found))
+
     def _counts(self, flag: str) -> bool:
         """Whether a flag says what is not read: that of a `break` does so in its loop."""
         return flag in self.unread and (flag not in self.by_flag or flag in self._open)

@@ -247,7 +247,7 @@ class Expressions:
         after_then, self.departures.happened = self.departures.at(env_then), happened
         block_else = self.inside(lambda: orelse(env_else))
         after_else = self.departures.at(env_else)
-        self.departures.happened = frozenset(a | b for a in after_then for b in after_else)
+        self.departures.meet(after_then, after_else)
         self.align(env_then, env_else, after, line)
         if after is not None:
             after = after | self.behind(env_then, after) | self.behind(env_else, after)
