@@ -53,6 +53,9 @@ class Call:
         # everything recorded from here on is newer than these
         self._clock = TAPE.next_slot()[1]
         self._outside_leaf = TAPE.leaf_position()
+        places = [number % max(len(args), 1) for number in numbers]
+        if len(set(places)) != len(places):
+            raise ValueError(f"{name}: argnums {argnums} names an argument twice")
         for number in numbers:
             if not -len(args) <= number < len(args):
                 raise ValueError(

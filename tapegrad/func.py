@@ -21,7 +21,7 @@ from tapegrad.creation import as_tensor
 from tapegrad.detached import note_independent
 from tapegrad.modes import MODE
 from tapegrad.numeric import FUNCTIONS
-from tapegrad.pytrees import holds_tensor, tree
+from tapegrad.pytrees import holds_tensor, structure, tree
 from tapegrad.tensor import Tensor, wrap
 
 
@@ -193,6 +193,8 @@ def vjp(f: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
         given, _ = tree(cotangent, "vjp: the cotangent")
         if len(given) != len(outputs):
             raise ValueError(f"vjp: got {len(given)} cotangents for {len(outputs)} results")
+        if structure(cotangent) != structure(call.result):
+            raise ValueError("vjp: the cotangent has another structure than the result")
         cotangents = [as_tensor(g) for g in given]
         again = nested or (MODE.recording and any(g._own is not None for g in cotangents))
         found = _gradients(call, outputs, cotangents, retain_graph=True, create_graph=again)
@@ -376,6 +378,8 @@ def hvp(f: Function, argnums: int = 0) -> Function:
             raise ValueError(
                 f"hvp: the vector has {len(given)} parts, the argument {len(gradients)}"
             )
+        if structure(vector) != structure(primals[argnums]):
+            raise ValueError("hvp: the vector has another structure than the argument")
         found = _gradients(call, gradients, [as_tensor(v) for v in given], create_graph=nested)
         return call.gather(found)
 
@@ -423,6 +427,9 @@ def jvp(f: Function, argnums: Argnums = 0) -> Function:
             raise ValueError(
                 f"jvp: got {len(given)} tangents for {len(call.inputs)} differentiated arguments"
             )
+        for number, tangent in zip(numbers, tangents, strict=True):
+            if structure(tangent) != structure(primals[number]):
+                raise ValueError("jvp: a tangent has another structure than its argument")
         nested = call.nested()
         recorded = [output for output in outputs if output._own is not None]
         seeds = [wrap(np.zeros(o.shape, o.dtype)).requires_grad_() for o in recorded]

@@ -257,7 +257,8 @@ def _old_history(target: Tensor) -> Owner | None:
 def write(target: Tensor, value: Any, what: str, keep: bool = False) -> Tensor:
     """``target[...] = value``, keeping the target's shape and dtype; return the target.
 
-    With `keep` the target's history stays, with a gradient of zero.
+    With `keep` the write is a record of its own: the target's history stays, with a gradient of
+    zero, and a value that is somebody's does not share its place in the graph.
     """
     check_writable(target, what, value)
     return _overwrite(target, value, what, keep)
@@ -295,7 +296,7 @@ def _overwrite(target: Tensor, value: Any, what: str, keep: bool) -> Tensor:
         if array.shape != target.shape:
             value = apply_op(broadcast_to, (value, target.shape), {})
         own = value._own
-    if keep and target._own is not None and MODE.recording:
+    if keep and MODE.recording and (target._own is not None or own is not None):
         kept = array if own is None else wrap(unwrap(value), own)
         bound = {"x": wrap(target._a, target._own), "value": kept, "index": ...}
         own = record_unrun(indexing.put, target._a, bound)  # the old value gets a zero gradient

@@ -1,7 +1,7 @@
 """Changing which elements a tensor shows, in place: `transpose_`, `squeeze_` and the like.
 
-The memory stays as it is, and so do values that were saved. A tensor whose memory other tensors
-show cannot be their base any more: its place is taken by one that stands for what it was.
+The memory stays as it is, and so do values that were saved. Refused is what a gradient could not
+follow: a tensor that has views, and one that requires grad where nothing is recorded.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from tapegrad.inplace import check_writable, give_history
 from tapegrad.modes import MODE
 from tapegrad.numeric import FUNCTIONS
-from tapegrad.tensor import Tensor, put_array, wrap
+from tapegrad.tensor import Tensor, wrap
 
 
 def show_as(target: Tensor, what: str, view: Callable[[Tensor], Tensor]) -> Tensor:
@@ -29,32 +29,25 @@ def show_as(target: Tensor, what: str, view: Callable[[Tensor], Tensor]) -> Tens
     """
     check_writable(target, what)
     meta = target.meta()
+    if target._own is not None and not MODE.recording:
+        raise RuntimeError(
+            f"{what}: a tensor that requires grad changes its shape in place only where operations "
+            "are recorded; its gradients would have another shape. Use a view"
+        )
+    if meta is not None and any(shown() is not None for shown in meta.views or ()):
+        raise RuntimeError(
+            f"{what}: other tensors are views of this one, and show it as it was; use a view"
+        )
     before = wrap(target._a, target._own)
-    if meta is not None and meta.base is not None:
-        before._meta = meta
-    elif meta is not None:
-        before_meta = before.ensure_meta()
-        before_meta.inference = meta.inference
-        before_meta.views, meta.views = meta.views, None
-        for reference in before_meta.views or ():
-            shown = reference()
-            if shown is not None:
-                shown.ensure_meta().base = before
-    if target._own is not None and target.is_leaf:  # nothing is recorded
-        before._own = None
-        result = view(before)
-        put_array(target, result._a)
-    else:
-        result = MODE.with_recording(True, view, before)  # or it would have another shape
-        target._a = result._a
-        give_history(target, result._own)
+    before._meta = meta if meta is not None and meta.base is not None else None
+    result = view(before)
+    target._a = result._a
+    give_history(target, result._own)
     target.ensure_meta().writes_before += 1  # nothing that was saved has changed
-    if meta is not None and (meta.base is not None or before.ensure_meta().views):
-        known = result.meta()
-        assert known is not None
-        base = before if known.base is None else known.base
-        meta.base, meta.steps = base, known.steps
-        base.ensure_meta().add_view(target)
+    known = result.meta()
+    if meta is not None and meta.base is not None and known is not None and known.base is not None:
+        meta.steps = known.steps
+        meta.base.ensure_meta().add_view(target)
     return target
 
 

@@ -117,6 +117,7 @@ _OF_SCIPY += [
     "log_ndtr",
     "ndtri",
     "stdtr",
+    "erfcx",
     "jv",
     "j0",
     "j1",

@@ -241,7 +241,7 @@ def _copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -
         raise _refuse("numpy.copyto to an array", "copy to a tensor, or detach() the source")
     if where is not True:
         src = FUNCTIONS["where"](where, src, dst.clone())
-    inplace.write(dst, src, "numpy.copyto")
+    inplace.write(dst, src, "numpy.copyto", keep=True)
 
 
 def _bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -53,6 +54,8 @@ def tree(value: Any, what: str) -> tuple[list[Any], Build]:
             "install it with: pip install 'tapegrad[pytree]'"
         ) from None
     items, spec = optree.tree_flatten(value, namespace=NAMESPACE)
+    if len(items) == 1 and items[0] is value:  # of a class of the user's that is not registered
+        return [value], lambda leaves: leaves[0]
     return _joined(items, what, lambda new: optree.tree_unflatten(spec, new))
 
 
@@ -66,6 +69,9 @@ def _of_dataclass(value: Any, what: str) -> tuple[list[Any], Build]:
 
     def build(parts: list[Any]) -> Any:
         made = copy.copy(value)
+        for name in [*getattr(made, "__dict__", ())]:
+            if isinstance(getattr(type(made), name, None), functools.cached_property):
+                del made.__dict__[name]
         for name, part in zip(names, parts, strict=True):
             object.__setattr__(made, name, part)  # the class may be frozen
         return made
@@ -87,6 +93,19 @@ def _joined(items: list[Any], what: str, build: Build) -> tuple[list[Any], Build
         return build(made)
 
     return [leaf for own, _ in parts for leaf in own], rebuild
+
+
+def structure(value: Any) -> Any:
+    """Return what is equal for pytrees of one structure; lists and tuples count as one."""
+    if isinstance(value, dict):
+        return {key: structure(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return tuple(map(structure, value))
+    if _is_inner(value) and not _is_registered(value):
+        fields = dataclasses.fields(value)
+        parts = {f.name: getattr(value, f.name, None) for f in fields}
+        return {name: structure(part) for name, part in parts.items() if _is_part(part)}
+    return (type(value), len(tree(value, "")[0])) if _is_inner(value) else value is None
 
 
 def _is_part(value: Any) -> bool:

@@ -110,7 +110,7 @@ class StudentT:
         y, wide = _standard(x, loc, scale)
         free = as_tensor(df)
         half = 0.5 * (free + 1.0)
-        found = _gammaln(half) - _gammaln(0.5 * free) - 0.5 * _log(math.pi * free)
+        found = -SPECIAL_FUNCTIONS["betaln"](np.full((), 0.5), 0.5 * free) - 0.5 * _log(free)
         return found - half * _log1p(y * y / free) - _log(wide)
 
     @staticmethod

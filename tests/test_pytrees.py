@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import functools
 
 import numpy as np
 import optree
@@ -103,6 +104,46 @@ class TestDataclasses:
     def test_integers_in_them_are_no_parts(self):
         found = tg.grad(lambda m: tg.sum(m.a) * m.b)(Model(A, 2.0, more=np.arange(3)))
         np.testing.assert_array_equal(found.more, np.arange(3))
+
+
+class TestStructures:
+    def test_what_is_cached_is_computed_again(self):
+        @dataclasses.dataclass
+        class Cached:
+            a: np.ndarray
+
+            @functools.cached_property
+            def squares(self):
+                return self.a**2
+
+        given = Cached(A)
+        assert given.squares is not None
+        found = tg.grad(lambda p: tg.sum(p.squares) + tg.sum(p.a))(given)
+        np.testing.assert_array_equal(found.a, 2 * A + 1)
+
+    def test_a_list_of_a_class_of_its_own(self):
+        class Own(list):
+            pass
+
+        found = tg.grad(lambda q: tg.sum(q**2))(Own([1.0, 2.0]))  # it counts as an array
+        np.testing.assert_array_equal(found, [2.0, 4.0])
+
+    def test_others_are_refused(self):
+        """Parts would be taken for others, by their places."""
+        _, pullback = tg.vjp(lambda a: {"p": a * 1, "q": a * 10}, A)
+        with pytest.raises(ValueError, match="the cotangent has another structure"):
+            pullback({"z": np.ones(2), "y": np.zeros(2)})
+        product = tg.hvp(lambda p: tg.sum(p["a"] ** 2) + tg.sum(p["b"] ** 2))
+        with pytest.raises(ValueError, match="the vector has another structure"):
+            product({"a": A, "b": A}, {"b": A, "zz": A})
+        with pytest.raises(ValueError, match="a tangent has another structure"):
+            tg.jvp(lambda p: p["a"] * p["b"])({"a": A, "b": A}, {"b": A, "zz": A})
+
+    @pytest.mark.parametrize("argnums", [(0, 0), (0, -2), (1, 0, 1)])
+    def test_arguments_are_named_once(self, argnums):
+        for transform in (tg.grad, tg.jacobian):
+            with pytest.raises(ValueError, match="names an argument twice"):
+                transform(lambda x, y: tg.sum(x * y), argnums)(A, A)
 
 
 class TestHessians:

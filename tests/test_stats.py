@@ -99,3 +99,14 @@ def test_a_fit():
         np.array([shape, scale])
     )
     np.testing.assert_allclose(found, [0.0, 0.0], atol=1e-2)
+
+
+@pytest.mark.parametrize("df", [1e6, 1e10, 1e15])
+def test_many_degrees_of_freedom(df):
+    for ours, scipys in (
+        (tg.stats.t.logpdf, scipy.stats.t.logpdf),
+        (tg.stats.t.pdf, scipy.stats.t.pdf),
+    ):
+        np.testing.assert_allclose(ours(1.0, df).numpy(), scipys(1.0, df), rtol=1e-9)
+    slope = tg.grad(lambda x: tg.stats.t.cdf(x, df))(1.0)
+    np.testing.assert_allclose(slope, scipy.stats.t.pdf(1.0, df), rtol=1e-9)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from tapegrad.autograd.api import accumulate
+from tapegrad.autograd.api import add_to_grad
 from tapegrad.autograd.engine import fit_tensor, pull_back
+from tapegrad.autograd.mutated import mutated_message
 from tapegrad.autograd.node import AccumulateGrad, Node, spread
 from tapegrad.frames import RuleFrame
-from tapegrad.tape.layout import OWN_AVAL
+from tapegrad.tape.layout import OWN_AVAL, OWN_INPUTS
 from tapegrad.tape.owner import inputs_of
+from tapegrad.tape.sweep import MutatedError
 from tapegrad.tensor import Tensor
 
 
@@ -31,7 +33,8 @@ def call_node(self: Node, *grad_outputs: Tensor | None) -> Any:
     own = self._own
     if isinstance(self, AccumulateGrad):
         (given,) = grad_outputs
-        accumulate(own, None if given is None else fit_tensor(given, own[OWN_AVAL]), False, False)
+        if given is not None:
+            add_to_grad(own[OWN_INPUTS], fit_tensor(given, own[OWN_AVAL]), False, False)
         return ()
     outputs = getattr(own[-1], "outputs", None)
     if len(grad_outputs) != (1 if outputs is None else len(outputs)):
@@ -46,7 +49,12 @@ def call_node(self: Node, *grad_outputs: Tensor | None) -> Any:
         g = fit_tensor(g, own[OWN_AVAL])
     parents = inputs_of(own)
     runs = isinstance(own[-1], RuleFrame) and own[-1].runs_undefined
-    found = pull_back(own, g, lambda _: True) if g is not None or runs else [None] * len(parents)
+    found: list[Any] = [None] * len(parents)
+    if g is not None or runs:
+        try:
+            found = pull_back(own, g, lambda _: True)
+        except MutatedError as error:
+            raise RuntimeError(mutated_message(error.slot, own)) from None
     fitted = [
         None if value is None or parent is None else fit_tensor(value, parent[OWN_AVAL])
         for parent, value in zip(parents, found, strict=False)

@@ -89,7 +89,8 @@ def view_as_complex(x):
         )
     if not x.ndim or x.shape[-1] != 2:
         raise RuntimeError("Tensor must have a last dimension of size 2")
-    if x.strides[-1] != x.itemsize or any(s % (2 * x.itemsize) for s in x.strides[:-1]):
+    apart = x.strides[-1] != x.itemsize or any(s % (2 * x.itemsize) for s in x.strides[:-1])
+    if apart and x.size:
         raise RuntimeError(
             "view_as_complex: real and imaginary parts must stand side by side in memory; use a "
             "copy: x.copy()"

@@ -201,7 +201,9 @@ def ifftn(a, s=None, axes=None, norm=None):
 def rfftn(a, s=None, axes=None, norm=None):
     """Discrete Fourier transform of real numbers along several axes; the last one is halved."""
     x = _real("rfftn", a)
+    shape = shape_of(x)
     *others, (last, n) = _lengths("rfftn", x, s, axes)
+    others = [(axis, shape[axis] if length is None else length) for axis, length in others]
     x = rfft(x, n, last, norm)
     for axis, length in reversed(others):
         x = fft(x, length, axis, norm)

@@ -176,8 +176,18 @@ def log_ndtr(x):
 
 
 @log_ndtr.vjp("x")
+def _(g, x):
+    return g * math.sqrt(2.0 / math.pi) / erfcx(x * -math.sqrt(0.5))
+
+
+@opaque(computed("erfcx"), arrays=1)
+def erfcx(x):
+    """``exp(x**2) * erfc(x)``."""
+
+
+@erfcx.vjp("x")
 def _(g, x, z):
-    return g * ew.exp(-0.5 * x * x - math.log(SQRT_2PI) - z)
+    return g * (2.0 * x * z - 2.0 / math.sqrt(math.pi))
 
 
 @opaque(computed("ndtri"), arrays=1)
@@ -200,7 +210,7 @@ stdtr.vjp("df")(no_slope("stdtr", "df"))
 
 @stdtr.vjp("t")
 def _(g, df, t):
-    scale = gammaln(0.5 * (df + 1.0)) - gammaln(0.5 * df) - 0.5 * ew.log(math.pi * df)
+    scale = -betaln(np.full((), 0.5), 0.5 * df) - 0.5 * ew.log(df)
     return g * ew.exp(scale - 0.5 * (df + 1.0) * ew.log1p(t * t / df))
 
 
@@ -266,28 +276,44 @@ def _(g, v, x, z):
     return g * ((ive(v - 1.0, x) + ive(v + 1.0, x)) * 0.5 - sign(x) * z)
 
 
-@composite
+@opaque(computed("i0"), arrays=1)
 def i0(x):
     """Modified Bessel function of order 0."""
-    return iv(0.0, array_of(x))
 
 
-@composite
+@i0.vjp("x")
+def _(g, x):
+    return g * i1(x)
+
+
+@opaque(computed("i1"), arrays=1)
 def i1(x):
     """Modified Bessel function of order 1."""
-    return iv(1.0, array_of(x))
 
 
-@composite
+@i1.vjp("x")
+def _(g, x):
+    return g * (i0(x) + iv(2.0, x)) * 0.5
+
+
+@opaque(computed("i0e"), arrays=1)
 def i0e(x):
     """``exp(-abs(x)) * i0(x)``."""
-    return ive(0.0, array_of(x))
 
 
-@composite
+@i0e.vjp("x")
+def _(g, x, z):
+    return g * (i1e(x) - sign(x) * z)
+
+
+@opaque(computed("i1e"), arrays=1)
 def i1e(x):
     """``exp(-abs(x)) * i1(x)``."""
-    return ive(1.0, array_of(x))
+
+
+@i1e.vjp("x")
+def _(g, x, z):
+    return g * ((i0e(x) + ive(2.0, x)) * 0.5 - sign(x) * z)
 
 
 # -- logarithms -----------------------------------------------------------------------------------
@@ -349,10 +375,21 @@ def entr(x):
     return where(plain(x) < 0.0, -math.inf, 0.0 - xlogy(x, where(plain(x) < 0.0, 1.0, x)))
 
 
-@composite
+@opaque(computed("rel_entr"), arrays=2)
 def rel_entr(x, y):
     """``x * log(x / y)``, 0 where x is 0."""
-    return xlogy(x, x) - xlogy(x, y)
+
+
+@rel_entr.vjp("x")
+def _(g, x, y):
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return g * (ew.log(x / y) + 1.0)
+
+
+@rel_entr.vjp("y")
+def _(g, x, y):
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return -g * (x / y)
 
 
 @opaque(computed("logit"), arrays=1)

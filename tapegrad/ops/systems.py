@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from tapegrad.ops import elementwise as ew
@@ -17,6 +19,7 @@ from tapegrad.ops.linalg import (
     svdvals,
 )
 from tapegrad.ops.op import array_of, plain, rank, shape_of
+from tapegrad.ops.piecewise import where
 from tapegrad.ops.products import matmul
 from tapegrad.ops.shape import diagonal, expand_dims
 
@@ -49,10 +52,13 @@ def lstsq(a, b, rcond=None):
     As numpy.linalg.lstsq: of the solutions the one of least norm; no sums where the rank is less
     than the number of unknowns, or the equations are no more than these.
     """
-    a, b = array_of(a), array_of(b)
+    a, b = (x if plain(x).dtype.kind in "fc" else plain(x) * 1.0 for x in map(array_of, (a, b)))
     rows, columns = shape_of(a)
+    smallest = np.finfo(plain(a).dtype).eps
     if rcond is None:
-        rcond = np.finfo(plain(a).dtype).eps * max(rows, columns)
+        rcond = smallest * max(rows, columns)
+    elif rcond < 0.0:
+        rcond = smallest
     x = matmul(pinv(a, rcond), b)
     s = svdvals(a)
     count = int(np.count_nonzero(plain(s) > rcond * np.max(plain(s), initial=0.0)))
@@ -69,7 +75,10 @@ def cond(x, p=None):
     """Condition number of matrices, in the norms of numpy.linalg.norm."""
     if p in (None, 2, -2):
         s = svdvals(x)
-        return s[..., -1] / s[..., 0] if p == -2 else s[..., 0] / s[..., -1]
+        none = plain(s)[..., 0] == 0.0  # as NumPy has it
+        one, two = (s[..., -1], s[..., 0]) if p == -2 else (s[..., 0], s[..., -1])
+        with np.errstate(divide="ignore"):
+            return where(none, math.inf, one / where(none, 1.0, two))
     axes = (-2, -1)
     return norm(x, p, axes) * norm(inv(x), p, axes)
 

@@ -385,6 +385,21 @@ class TestCalls:
         node(tg.tensor([1.0, 1.0]))
         assert x.grad.tolist() == [4.0, 5.0]
 
+    def test_no_hook_runs(self):
+        x = tg.tensor([1.0, 2.0], requires_grad=True)
+        y = x * 1
+        x.register_hook(lambda g: g * 100)
+        y.grad_fn.next_functions[0][0](tg.ones(2))
+        assert x.grad.tolist() == [1.0, 1.0]
+
+    def test_after_a_write(self):
+        x = tg.tensor([1.0, 2.0], requires_grad=True)
+        e = x.exp()
+        y = e * tg.tensor([1.0, 2.0], requires_grad=True)
+        e.mul_(2)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.grad_fn(tg.ones(2))
+
     def test_a_function(self):
         class Twice(tg.Function):
             @staticmethod

@@ -78,21 +78,17 @@ class TestValues:
 
 class TestMemoryThatIsShared:
     def test_views_made_before(self):
-        """Writes go both ways, and the gradient knows of them."""
+        """They could not follow: what passes through the tensor would miss their part."""
         x = leaf(X)
         y = x * 1
         row = y[0]
+        with pytest.raises(RuntimeError, match="other tensors are views of this one"):
+            y.t_()
+        assert y.shape == (2, 3)
+        del row
         y.t_()
-        y[0] *= 10.0  # the first column of what it was
-        row *= 2.0
-        factors = np.array([[20.0, 2.0, 2.0], [10.0, 1.0, 1.0]])
-        np.testing.assert_array_equal(values(row), (X * factors)[0])
-        np.testing.assert_array_equal(values(y), (X * factors).T)
-        (y * weights((3, 2))).sum().backward(retain_graph=True)
-        np.testing.assert_allclose(values(x.grad), factors * weights((3, 2)).T)
-        x.grad = None
-        (row * np.array([1.0, 2.0, 3.0])).sum().backward()
-        np.testing.assert_array_equal(values(x.grad), [[20.0, 4.0, 6.0], [0.0, 0.0, 0.0]])
+        (y * weights((3, 2))).sum().backward()
+        np.testing.assert_allclose(values(x.grad), weights((3, 2)).T)
 
     def test_views_made_afterwards(self):
         x = leaf(X)
@@ -113,18 +109,16 @@ class TestMemoryThatIsShared:
         y.sum().backward()
         np.testing.assert_array_equal(values(x.grad), [[1.0, 0.0, 1.0], [1.0, 0.0, 1.0]])
 
-    def test_views_of_a_tensor_that_changes_twice(self):
+    def test_a_view_of_a_view(self):
         x = leaf(X)
         y = x * 1
-        v = y[0]
-        y.squeeze_()
-        y.t_().unsqueeze_(0)
-        y[0, 0, 0] = 7.0
-        v[1] = 5.0
-        np.testing.assert_array_equal(values(v), [7.0, 5.0, 2.0])
-        np.testing.assert_array_equal(values(y)[0].T, [[7.0, 5.0, 2.0], [3.0, 4.0, 5.0]])
-        y.sum().backward()
-        np.testing.assert_array_equal(values(x.grad), [[0.0, 0.0, 1.0], [1.0, 1.0, 1.0]])
+        v = y[:, 1:]
+        w = v[0]
+        v.t_()
+        v[0] = 7.0
+        np.testing.assert_array_equal(values(w), [7.0, 2.0])
+        w.sum().backward()
+        np.testing.assert_array_equal(values(x.grad), [[0.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
 
 
 class TestRefused:
@@ -137,23 +131,36 @@ class TestRefused:
         with pytest.raises(RuntimeError, match="a view of a leaf Variable that requires grad"):
             x[0].unsqueeze_(0)
 
-    def test_a_leaf_without_recording(self):
-        x = leaf(X)
-        with tg.no_grad():
+    @pytest.mark.parametrize(
+        "make", [lambda: leaf(X), lambda: leaf(X) * 2, lambda: (leaf(X) * 2)[:1]]
+    )
+    def test_without_recording(self, make):
+        """Gradients of what was computed before would have another shape."""
+        x = make()
+        with (
+            tg.no_grad(),
+            pytest.raises(RuntimeError, match="changes its shape in place only where"),
+        ):
             x.t_()
-        assert x.is_leaf
         assert x.requires_grad
-        (x * weights((3, 2))).sum().backward()
-        np.testing.assert_array_equal(values(x.grad), weights((3, 2)))
-
-    def test_a_result_without_recording(self):
-        """Its history has to follow: a gradient of another shape would be wrong."""
-        x = leaf(X)
-        y = x * 2
+        t = tg.tensor(X)
         with tg.no_grad():
-            y.t_()
-        (y * weights((3, 2))).sum().backward()
-        np.testing.assert_array_equal(values(x.grad), 2 * weights((3, 2)).T)
+            assert t.t_().shape == (3, 2)
+
+    def test_inside_a_function(self):
+        class Turned(tg.Function):
+            @staticmethod
+            def forward(ctx, a):
+                a.t_()
+                ctx.mark_dirty(a)
+                return a
+
+            @staticmethod
+            def backward(ctx, g):
+                return g.T
+
+        with pytest.raises(RuntimeError, match="changes its shape in place only where"):
+            Turned.apply(leaf(X) * 1)
 
     def test_a_piece_of_several(self):
         pieces = tg.unstack(leaf(X) * 1)

@@ -444,3 +444,32 @@ class TestRefusals:
         y = leaf([1.0, 2.0]) * 1
         with pytest.raises(TypeError):
             y += bad
+
+
+class TestCopies:
+    """A tensor that takes over a value has a place of its own in the graph."""
+
+    @pytest.mark.parametrize(
+        "copy", [lambda b, x: b.copy_(x), lambda b, x: np.copyto(b, x)], ids=["copy_", "copyto"]
+    )
+    @pytest.mark.parametrize("factor", [None, 2.0])
+    def test_hooks_and_gradients(self, copy, factor):
+        x = leaf([1.0, 2.0])
+        source = x if factor is None else x * factor
+        b = tg.zeros(2)
+        copy(b, source)
+        assert not b.is_leaf
+        b.register_hook(lambda g: g * 10)
+        (source * 3 + b).sum().backward(retain_graph=True)
+        scale = 1.0 if factor is None else factor
+        np.testing.assert_array_equal(values(x.grad), np.full(2, 13.0 * scale))
+        assert grad((source * 3).sum(), b, allow_unused=True) == (None,)
+        b.mul_(2.0)
+
+    def test_fill(self):
+        x = leaf(2.0)
+        b = tg.zeros(())
+        b.fill_(x)
+        assert not b.is_leaf
+        (b * 3).backward()
+        assert x.grad.item() == 3.0

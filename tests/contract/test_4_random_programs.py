@@ -78,7 +78,9 @@ MUTATIONS += [(kind, n) for kind in ("assign", "assign number", "augment") for n
 MUTATIONS += [("out", n) for n in BINARY]
 WRITING = {kind for kind, _ in MUTATIONS}
 DOCUMENTED = re.compile(
-    "|".join([LEAF, MULTIPLE, NO_GRAD_VIEW, ONE_LOCATION, MODIFIED, "multiple"])
+    "|".join(
+        [LEAF, MULTIPLE, NO_GRAD_VIEW, ONE_LOCATION, MODIFIED, "multiple", "views of this one"]
+    )
 )
 
 X, W = np.linspace(-0.9, 0.8, 6).reshape(2, 3), np.array([0.7, -0.4, 0.3])

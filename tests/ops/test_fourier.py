@@ -69,6 +69,12 @@ class TestSeveralAxes:
         for found in (ours(tg.tensor(x), **options), numpys(tg.tensor(x), **options)):
             np.testing.assert_allclose(found.numpy(), expected, rtol=1e-13, atol=1e-13)
 
+    def test_one_axis_twice(self, name):
+        ours, numpys = both(name)
+        x = data(name, (3, 4))
+        found = ours(tg.tensor(x), axes=(1, 1)).numpy()
+        np.testing.assert_allclose(found, numpys(x, axes=(1, 1)), atol=1e-12)
+
     def test_derivatives(self, name):
         ours, _ = both(name)
         x = tg.tensor(data(name, (3, 4)), requires_grad=True)

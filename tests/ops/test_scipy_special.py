@@ -35,6 +35,7 @@ CASES = {
     "logit": (SHARE,),
     "erf": (SIGNED,),
     "erfc": (SIGNED,),
+    "erfcx": (SIGNED,),
     "gammaln": (POSITIVE,),
     "digamma": (POSITIVE,),
     "expit": (SIGNED,),
@@ -152,10 +153,17 @@ class TestEdges:
         x = np.array([-1.0, 0.0, 0.5, 2.0])
         np.testing.assert_allclose(tg.special.entr(leaf(x)).detach().numpy(), scipy.special.entr(x))
 
-    def test_far_below_0(self):
-        found = tg.grad(lambda x: tg.special.log_ndtr(x))(-40.0)
-        exact = mpmath.npdf(40) / mpmath.ncdf(-40)
-        np.testing.assert_allclose(found, float(exact), rtol=1e-9)
+    @pytest.mark.parametrize("x", [-1.0, -40.0, -1e4, -1e8, -1e155])
+    def test_far_below_0(self, x):
+        """The slope is about -x - 1 / x."""
+        found = tg.grad(lambda x: tg.special.log_ndtr(x))(x)
+        exact = float(mpmath.npdf(x) / mpmath.ncdf(x)) if x > -100 else -x - 1.0 / x
+        np.testing.assert_allclose(found, exact, rtol=1e-9)
+
+    def test_relative_entropy_of_close_numbers(self):
+        found = tg.special.rel_entr(leaf([1e10, 0.0, -1.0]), np.array([1e10 + 1, -1.0, -1.0]))
+        expected = scipy.special.rel_entr([1e10, 0.0, -1.0], [1e10 + 1, -1.0, -1.0])
+        np.testing.assert_array_equal(found.detach().numpy(), expected)
 
 
 class TestTypes:

@@ -73,6 +73,14 @@ class TestLeastSquares:
         assert found[1].shape == expected[1].shape == (0,)
         assert found[2] == expected[2] == 2
 
+    def test_integers_and_machine_precision(self):
+        a, b = np.outer([1, 2, 3, 4], [1, 2, 3]), np.array([1, 0, 2, 1])
+        for rcond in (None, -1):
+            expected = np.linalg.lstsq(a, b, rcond)
+            found = np.linalg.lstsq(tg.tensor(a), tg.tensor(b), rcond)
+            np.testing.assert_allclose(values(found[0]), expected[0], rtol=1e-9)
+            assert found[2] == expected[2] == 1
+
 
 class TestCondition:
     @pytest.mark.parametrize("p", [None, 2, -2, 1, -1, np.inf, -np.inf, "fro"])
@@ -81,6 +89,11 @@ class TestCondition:
         for call in (tg.linalg.cond, np.linalg.cond):
             np.testing.assert_allclose(values(call(leaf(x), p)), np.linalg.cond(x, p), rtol=1e-12)
         assert gradcheck(lambda x: tg.linalg.cond(x, p), (leaf(x),))
+
+    def test_of_nothing_but_zeros(self):
+        for p in (None, 2, -2):
+            found = np.linalg.cond(tg.zeros((2, 2)), p)
+            np.testing.assert_array_equal(values(found), np.linalg.cond(np.zeros((2, 2)), p))
 
     def test_of_a_stack(self):
         x = data((2, 3, 3))
