@@ -53,14 +53,14 @@ class Call:
         # everything recorded from here on is newer than these
         self._clock = TAPE.next_slot()[1]
         self._outside_leaf = TAPE.leaf_position()
-        places = [number % max(len(args), 1) for number in numbers]
-        if len(set(places)) != len(places):
-            raise ValueError(f"{name}: argnums {argnums} names an argument twice")
         for number in numbers:
             if not -len(args) <= number < len(args):
                 raise ValueError(
                     f"{name}: argnums {number} is out of range for {len(args)} positional arguments"
                 )
+        if len({number % len(args) for number in numbers}) != len(numbers):
+            raise ValueError(f"{name}: argnums {argnums} names an argument twice")
+        for number in numbers:
             leaves, build = tree(args[number], f"{name}: argument {number}")
             made = [self._differentiable(leaf, number) for leaf in leaves]
             call_args[number] = build(made)

@@ -61,22 +61,24 @@ def tree(value: Any, what: str) -> tuple[list[Any], Build]:
 
 def _of_dataclass(value: Any, what: str) -> tuple[list[Any], Build]:
     """Return the leaves of an instance of a dataclass."""
-    names = [
-        field.name
-        for field in dataclasses.fields(value)
-        if _is_part(getattr(value, field.name, None))
-    ]
+    parts_of = _parts(value)
 
     def build(parts: list[Any]) -> Any:
         made = copy.copy(value)
         for name in [*getattr(made, "__dict__", ())]:
             if isinstance(getattr(type(made), name, None), functools.cached_property):
                 del made.__dict__[name]
-        for name, part in zip(names, parts, strict=True):
+        for name, part in zip(parts_of, parts, strict=True):
             object.__setattr__(made, name, part)  # the class may be frozen
         return made
 
-    return _joined([getattr(value, name) for name in names], what, build)
+    return _joined([*parts_of.values()], what, build)
+
+
+def _parts(value: Any) -> dict[str, Any]:
+    """Return the fields of an instance of a dataclass that are its parts, by name."""
+    fields = {f.name: getattr(value, f.name, None) for f in dataclasses.fields(value)}
+    return {name: part for name, part in fields.items() if _is_part(part)}
 
 
 def _joined(items: list[Any], what: str, build: Build) -> tuple[list[Any], Build]:
@@ -102,9 +104,7 @@ def structure(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return tuple(map(structure, value))
     if _is_inner(value) and not _is_registered(value):
-        fields = dataclasses.fields(value)
-        parts = {f.name: getattr(value, f.name, None) for f in fields}
-        return {name: structure(part) for name, part in parts.items() if _is_part(part)}
+        return {name: structure(part) for name, part in _parts(value).items()}
     return (type(value), len(tree(value, "")[0])) if _is_inner(value) else value is None
 
 

@@ -326,19 +326,6 @@ class Tensor:
 AVALS.at_complex = MODE.note_complex
 
 
-def put_array(tensor: Tensor, array: np.ndarray) -> None:
-    """Put another array under a tensor; a leaf that requires gradients may change its shape."""
-    own, meta = tensor._own, tensor.meta()
-    if own is not None and (array.shape != tensor.shape or array.dtype != tensor.dtype):
-        assert tensor.is_leaf
-        tensor._own = TAPE.new_leaf(AVALS.of(array), meta)
-        if (notes := notes_of(own)) is not None:
-            take_notes(tensor._own, notes)
-    tensor._a = array
-    if meta is not None and meta.array is not None:
-        meta.array = array
-
-
 def wrap(array: np.ndarray, own: Owner | None = None, inference: bool = False) -> Tensor:
     """Make a tensor on an array, without copying."""
     tensor = Tensor()

@@ -146,6 +146,11 @@ class TestStructures:
                 transform(lambda x, y: tg.sum(x * y), argnums)(A, A)
 
 
+def test_arguments_out_of_range_are_named_as_such():
+    with pytest.raises(ValueError, match="argnums 2 is out of range for 2 positional arguments"):
+        tg.grad(lambda x, y: tg.sum(x * y), (0, 2))(A, A)
+
+
 class TestHessians:
     def test_of_a_dict(self):
         found = tg.hessian(lambda d: tg.sum(d["a"] ** 2) * d["b"])({"a": A, "b": 2.0})

@@ -10,10 +10,10 @@ import numpy as np
 from tapegrad.autograd.node import Node, RemovableHandle, edge_of
 from tapegrad.frames import SelectFrame
 from tapegrad.inplace import RefusedFrame
-from tapegrad.tape.aval import DIFFERENTIABLE
-from tapegrad.tape.owner import ensure_notes
+from tapegrad.tape.aval import AVALS, DIFFERENTIABLE
+from tapegrad.tape.owner import ensure_notes, notes_of, take_notes
 from tapegrad.tape.tape import TAPE
-from tapegrad.tensor import Tensor, put_array
+from tapegrad.tensor import Tensor
 
 
 def register_hook(self: Tensor, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
@@ -122,7 +122,7 @@ def set_data(self: Tensor, value: Tensor) -> None:
     """Put other memory under a tensor; only a leaf may change its shape or dtype with it."""
     if not isinstance(value, Tensor):
         raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
-    own = self._own
+    own, meta = self._own, self.meta()
     if own is not None and value.dtype not in DIFFERENTIABLE:
         raise RuntimeError(
             "data set to a tensor that requires gradients must be floating point or complex dtype"
@@ -133,7 +133,12 @@ def set_data(self: Tensor, value: Tensor) -> None:
                 f"data: the result of an op, of shape {list(self.shape)} and dtype {self.dtype}, "
                 f"cannot take memory of shape {list(value.shape)} and dtype {value.dtype}"
             )
+        self._own = TAPE.new_leaf(AVALS.of(value._a), meta)
+        if (notes := notes_of(own)) is not None:
+            take_notes(self._own, notes)
     before = TAPE.version(self._a)
-    put_array(self, np.asarray(value._a))
+    self._a = np.asarray(value._a)
+    if meta is not None and meta.array is not None:
+        meta.array = self._a
     if before != TAPE.version(self._a):  # what was written to the tensor stays counted
         self.ensure_meta().writes_before += before - TAPE.version(self._a)

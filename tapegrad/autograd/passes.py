@@ -46,15 +46,19 @@ def in_new_thread(function: Callable[[], T]) -> T:
 
     thread = threading.Thread(target=run, name="tapegrad backward pass")
     thread.start()
+    interrupt: BaseException | None = None
     while thread.is_alive():
         try:
             thread.join()
         except BaseException as error:  # such as Ctrl-C: the pass ends first, with the same error
+            interrupt = error
             ctypes.pythonapi.PyThreadState_SetAsyncExc(
                 ctypes.c_ulong(thread.ident or 0), ctypes.py_object(type(error))
             )
     if errors:
         raise errors[0]
+    if interrupt is not None:  # the pass had ended before it was told
+        raise interrupt
     return found[0]
 
 

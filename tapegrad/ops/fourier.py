@@ -167,47 +167,45 @@ def ihfft(a, n=None, axis=-1, norm=None):
 
 
 def _lengths(name, x, s, axes):
-    """Return pairs of axis and length (None: that of the array) for the axes of a transform."""
+    """Return pairs of axis and length for the axes of a transform."""
     if axes is None:
         axes = tuple(range(rank(x)) if s is None else range(-len(s), 0))
     elif not isinstance(axes, (tuple, list)):
         axes = (axes,)
-    sizes = (None,) * len(axes) if s is None else tuple(s)
+    sizes = (-1,) * len(axes) if s is None else tuple(s)
     if len(sizes) != len(axes):
         raise ValueError(f"{name}: `s` has {len(sizes)} lengths for {len(axes)} axes")
     shape = shape_of(x)
     return [(a, shape[a] if size == -1 else size) for a, size in zip(axes, sizes, strict=True)]
 
 
+def _along(transform, x, lengths, norm):
+    """Apply a transform along several axes, one after the other."""
+    for axis, n in lengths:
+        x = transform(x, n, axis, norm)
+    return x
+
+
 @composite
 def fftn(a, s=None, axes=None, norm=None):
     """Discrete Fourier transform along several axes (all of them by default)."""
     x = _complex(a)
-    for axis, n in reversed(_lengths("fftn", x, s, axes)):
-        x = fft(x, n, axis, norm)
-    return x
+    return _along(fft, x, reversed(_lengths("fftn", x, s, axes)), norm)
 
 
 @composite
 def ifftn(a, s=None, axes=None, norm=None):
     """Inverse of `fftn`."""
     x = _complex(a)
-    for axis, n in reversed(_lengths("ifftn", x, s, axes)):
-        x = ifft(x, n, axis, norm)
-    return x
+    return _along(ifft, x, reversed(_lengths("ifftn", x, s, axes)), norm)
 
 
 @composite
 def rfftn(a, s=None, axes=None, norm=None):
     """Discrete Fourier transform of real numbers along several axes; the last one is halved."""
     x = _real("rfftn", a)
-    shape = shape_of(x)
     *others, (last, n) = _lengths("rfftn", x, s, axes)
-    others = [(axis, shape[axis] if length is None else length) for axis, length in others]
-    x = rfft(x, n, last, norm)
-    for axis, length in reversed(others):
-        x = fft(x, length, axis, norm)
-    return x
+    return _along(fft, rfft(x, n, last, norm), reversed(others), norm)
 
 
 @composite
@@ -215,9 +213,7 @@ def irfftn(a, s=None, axes=None, norm=None):
     """Inverse of `rfftn`."""
     x = _complex(a)
     *others, (last, n) = _lengths("irfftn", x, s, axes)
-    for axis, length in others:
-        x = ifft(x, length, axis, norm)
-    return irfft(x, n, last, norm)
+    return irfft(_along(ifft, x, others, norm), None if s is None else n, last, norm)
 
 
 @composite
