@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.dispatch import holds_recorded, operand, passive, unwrap
+from tapegrad.ops.rearranging import rearranged
 from tapegrad.tensor import Tensor
 
 
@@ -101,7 +102,34 @@ def _maker(name: str) -> Callable[..., Tensor]:
     return function
 
 
-CREATION = {
+class Brackets:
+    """``tg.r_[...]`` and ``tg.c_[...]``: arrays, numbers and ranges joined, as NumPy's.
+
+    Examples
+    --------
+    >>> import tapegrad as tg
+    >>> x = tg.tensor([1.0, 2.0], requires_grad=True)
+    >>> tg.r_[x, 0.0, 3:5]
+    tensor([1., 2., 0., 3., 4.], grad_fn=<GatherBackward>)
+    """
+
+    def __init__(self, numpys: Any) -> None:
+        self._numpys = numpys
+
+    def __getitem__(self, key: Any) -> Tensor:
+        items = key if isinstance(key, tuple) else (key,)
+        plain = [unwrap(item) for item in items]
+        dtype = self._numpys[tuple(plain)].dtype  # of numbers, too, which do not raise a precision
+        words = [item for item in items[:1] if isinstance(item, str)]
+        parts = [np.r_[item] if isinstance(item, slice) else item for item in items[len(words) :]]
+        joined = rearranged(lambda *places: self._numpys[(*words, *places)], parts, dtype)
+        return as_tensor(joined)
+
+    def __repr__(self) -> str:
+        return f"<{'c_' if self._numpys is np.c_ else 'r_'}[...] of tensors>"
+
+
+CREATION: dict[str, Any] = {
     name: _maker(name)
     for name in [
         "arange",
@@ -120,6 +148,7 @@ CREATION = {
         "zeros_like",
     ]
 }
+CREATION |= {"r_": Brackets(np.r_), "c_": Brackets(np.c_)}
 CREATION |= {"tensor": tensor, "as_tensor": as_tensor, "from_dlpack": from_dlpack}
 CREATION["asarray"] = as_tensor
 CREATION["array"] = tensor

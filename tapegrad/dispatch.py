@@ -78,6 +78,11 @@ def as_array(z: Any) -> np.ndarray:
 
 def check_recordable(op: Op, z: np.ndarray) -> None:
     """Refuse to differentiate where there is no rule for the dtype."""
+    if z.dtype == object:
+        raise TypeError(
+            f"{op.name}: an argument is not an array of numbers; a sparse matrix S goes into "
+            "tg.matmul(S, t), or write S.toarray()"
+        )
     if z.dtype not in DIFFERENTIABLE:
         raise TypeError(
             f"{op.name}: cannot differentiate a result of dtype {z.dtype}; tapegrad differentiates "

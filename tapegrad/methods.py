@@ -237,8 +237,9 @@ def _array(self: Tensor, dtype: Any = None, copy: bool | None = None) -> np.ndar
     if self._own is not None and MODE.recording:
         raise RuntimeError(
             f"{NO_NUMPY} One tensor of several, with its history, is tg.array([t0, t1]) or "
-            "np.stack([t0, t1]). Functions of pandas and other libraries do not know tensors: take "
-            "the array, df.to_numpy() @ t."
+            "np.stack([t0, t1]); for np.r_ and np.c_ there are tg.r_ and tg.c_. Functions of "
+            "pandas and other libraries do not know tensors: take the array, df.to_numpy() @ t; "
+            "a sparse matrix S goes into tg.matmul(S, t)."
         )
     return np.array(self.numpy(), dtype=dtype, copy=copy)
 

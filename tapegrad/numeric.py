@@ -23,10 +23,14 @@ from tapegrad.ops import (  # noqa: F401 (importing them fills the table)
     indexing,
     joining,
     linalg,
+    matrix_functions,
     piecewise,
+    polynomials,
+    rearranging,
     reduction,
     scipy_special,
     shape,
+    sparse,
     special,
     statistics,
     systems,
@@ -74,11 +78,12 @@ PASSIVE = [
 # Ops that other functions are made of, without a public name of their own.
 INTERNAL = {"getitem", "gather", "spread", "put", "put_view", "contract", "thin_svd", "at_least"}
 INTERNAL |= {"at_most", "euclidean_norm", "cofactor", "imaginary", "product", "full_svd"}
-INTERNAL |= {"matrix_diagonal", "matrix_trace"}
+INTERNAL |= {"matrix_diagonal", "matrix_trace", "sparse_product"}
 
 LINALG = [
     "cholesky",
     "cond",
+    "cross",
     "det",
     "eig",
     "eigh",
@@ -107,36 +112,30 @@ LINALG = [
     "diagonal",
 ]
 
-FFT = ["fft", "ifft", "rfft", "irfft", "hfft", "ihfft", "fftshift", "ifftshift"]
-FFT += [f"{name}{axes}" for name in ("fft", "ifft", "rfft", "irfft") for axes in ("2", "n")]
-INTERNAL |= {*FFT, "fourier", "fourier_adjoint", "half_fourier", "real_fourier"}
 
-_OF_SCIPY = ["gamma", "betaln", "beta", "gammainc", "gammaincc", "betainc", "erfinv", "erfcinv"]
-_OF_SCIPY += [
-    "ndtr",
-    "log_ndtr",
-    "ndtri",
-    "stdtr",
-    "erfcx",
-    "jv",
-    "j0",
-    "j1",
-    "iv",
-    "i0",
-    "i1",
-    "ive",
-    "i0e",
-    "i1e",
-]
-_OF_SCIPY += ["xlogy", "xlog1py", "entr", "rel_entr", "logit", "log_softmax", "softmax"]
-INTERNAL |= {*_OF_SCIPY}
+def _declared_in(*modules: Any) -> list[str]:
+    """Return the names of the functions that modules declare."""
+    names = {module.__name__ for module in modules}
+    found = {name: op.declaration for name, op in TABLE.items()}
+    found |= {name: composite.function for name, composite in COMPOSITES.items()}
+    return [name for name, declaration in found.items() if declaration.__module__ in names]
+
+
+_FOURIER = {"fourier", "fourier_adjoint", "half_fourier", "real_fourier"}
+_MATRIX_FUNCTIONS = _declared_in(matrix_functions)
+_OF_SCIPY = [name for name in _declared_in(scipy_special) if name != "weighted_logsumexp"]
+LINALG += _MATRIX_FUNCTIONS
+FFT = [name for name in _declared_in(fourier) if name not in _FOURIER]
 SPECIAL = [*_OF_SCIPY, "erf", "erfc", "gammaln", "digamma", "polygamma", "expit", "logsumexp"]
+INTERNAL |= {*_FOURIER, *FFT, *_MATRIX_FUNCTIONS, *_OF_SCIPY, "weighted_logsumexp"}
 
 # those that are other functions than the ones of the same name in NumPy itself
 _OF_MATRICES = {"diagonal": "matrix_diagonal", "trace": "matrix_trace"}
+_OF_WEIGHTS = {"logsumexp": "weighted_logsumexp"}
 
 ALIASES = {
     "abs": "absolute",
+    "around": "round",
     "acos": "arccos",
     "acosh": "arccosh",
     "asin": "arcsin",
@@ -147,6 +146,7 @@ ALIASES = {
     "concat": "concatenate",
     "degrees": "rad2deg",
     "fabs": "absolute",
+    "fix": "trunc",
     "pow": "power",
     "radians": "deg2rad",
     "remainder": "mod",
@@ -170,7 +170,7 @@ def _composite_function(composite: Composite) -> Function:
 
     @functools.wraps(body)
     def function(*args: Any, **kwargs: Any) -> Any:
-        if args and not isinstance(args[0], (Tensor, str)):
+        if args and not (isinstance(args[0], (Tensor, str)) or callable(args[0])):
             first = args[0]
             if not (isinstance(first, (list, tuple)) and composite.name in _OF_LISTS):
                 first = operand(first)
@@ -187,7 +187,17 @@ def _composite_function(composite: Composite) -> Function:
     return function
 
 
-_OF_LISTS = {"multi_dot", "stack", "hstack", "vstack", "dstack", "column_stack", "block", "select"}
+_OF_LISTS = {
+    "cho_solve",
+    "multi_dot",
+    "stack",
+    "hstack",
+    "vstack",
+    "dstack",
+    "column_stack",
+    "block",
+    "select",
+}
 _SEVERAL_VIEWS = {"array_split", "split", "unstack"}
 
 
@@ -225,6 +235,30 @@ def _power(x: Any, y: Any, out: Any = None, where: Any = True) -> Any:
     return TABLE["power"].public(x, y, out, where)
 
 
+def _with_sparse(dense: Function) -> Function:
+    """Return the product of matrices, of which one may be a sparse matrix of SciPy."""
+
+    @functools.wraps(dense)
+    def matmul(x: Any, y: Any) -> Any:
+        if type(x) is not Tensor and hasattr(x, "tocsr"):
+            return _sparse_product(y, x)
+        if type(y) is not Tensor and hasattr(y, "tocsr"):
+            transposed = FUNCTIONS["transpose"]
+            return transposed(_sparse_product(transposed(x), y.T))
+        return dense(x, y)
+
+    return matmul
+
+
+def _sparse_product(x: Any, matrix: Any) -> Any:
+    if x.ndim not in (1, 2):
+        raise ValueError(
+            f"matmul: the product of a sparse matrix and {x.ndim} dimensions is not supported; "
+            "reshape to one or two"
+        )
+    return FUNCTIONS["sparse_product"](x, matrix)
+
+
 def _build() -> tuple[dict[str, Function], dict[str, Function]]:
     """Return the public functions, and by op name the reflected ones of binary operators."""
     functions: dict[str, Function] = {}
@@ -243,10 +277,11 @@ def _build() -> tuple[dict[str, Function], dict[str, Function]]:
 
 FUNCTIONS, REFLECTED = _build()
 FUNCTIONS["round"] = _round
+FUNCTIONS["matmul"] = TABLE["matmul"].public = _with_sparse(FUNCTIONS["matmul"])
 FUNCTIONS["power"] = functools.wraps(FUNCTIONS["power"])(_power)
 FUNCTIONS |= {alias: FUNCTIONS[name] for alias, name in ALIASES.items()}
 LINALG_FUNCTIONS = {name: FUNCTIONS[_OF_MATRICES.get(name, name)] for name in LINALG}
-SPECIAL_FUNCTIONS = {name: FUNCTIONS[name] for name in SPECIAL}
+SPECIAL_FUNCTIONS = {name: FUNCTIONS[_OF_WEIGHTS.get(name, name)] for name in SPECIAL}
 FFT_FUNCTIONS = {name: FUNCTIONS[name] for name in FFT}
 FFT_FUNCTIONS |= {name: _passive_function(name, np.fft) for name in ("fftfreq", "rfftfreq")}
 PUBLIC = {name: function for name, function in FUNCTIONS.items() if name not in INTERNAL}

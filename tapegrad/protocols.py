@@ -19,7 +19,7 @@ from tapegrad.numeric import (
     _wrap_result,
 )
 from tapegrad.numpy_calls import PLANS
-from tapegrad.ops import differences, statistics
+from tapegrad.ops import differences, polynomials, rearranging, statistics
 from tapegrad.ops.kinds import COMPOSITES, Elementwise
 from tapegrad.ops.op import TABLE
 from tapegrad.tensor import Tensor
@@ -52,10 +52,11 @@ ACCUMULATIONS: dict[Any, str] = {
     np.minimum: "cummin",
 }
 
+_MODULES_OF_REALS = {m.__name__ for m in (differences, polynomials, rearranging, statistics)}
 _OF_REAL_NUMBERS = {
     name
     for name, composite in COMPOSITES.items()
-    if composite.function.__module__ in (differences.__name__, statistics.__name__)
+    if composite.function.__module__ in _MODULES_OF_REALS
 }
 
 _FUNCTIONS_OF = {
@@ -213,8 +214,13 @@ def array_function(self: Tensor, func: Any, types: Any, args: Any, kwargs: Any) 
 
 def _is_of_integers(args: Any, kwargs: Any) -> bool:
     """Whether a function of real numbers is given integers only: NumPy has its own results then."""
-    values = _unwrap_deep([*args, *kwargs.values()])
-    return not any(getattr(value, "dtype", np.dtype(int)).kind in "fc" for value in values)
+    return not any(map(_holds_reals, (*args, *kwargs.values())))
+
+
+def _holds_reals(value: Any) -> bool:
+    if type(value) in (list, tuple):
+        return any(map(_holds_reals, value))
+    return getattr(value, "dtype", np.dtype(int)).kind in "fc"
 
 
 def _refuse_copied(func: Any, args: Any, kwargs: Any) -> None:

@@ -221,3 +221,44 @@ def test_all_is_true():
     for name in tg.__all__:
         assert hasattr(tg, name)
     assert {"tensor", "as_tensor", "no_grad", "grad", "sin", "Function"} <= set(tg.__all__)
+
+
+class TestBrackets:
+    """``tg.r_`` and ``tg.c_``, as NumPy's with tensors among what is joined."""
+
+    @pytest.mark.parametrize(
+        "call",
+        [
+            lambda r_, c_, x: r_[x[0], 1.0, 2:5],
+            lambda r_, c_, x: r_[1.0, 2.0],
+            lambda r_, c_, x: r_[x, x * 2.0],
+            lambda r_, c_, x: r_["-1", x, x],
+            lambda r_, c_, x: r_["0,2,1", x[0], [1.0, 2.0, 3.0]],
+            lambda r_, c_, x: r_[0.0:1.0:5j, x[1]],
+            lambda r_, c_, x: r_[x[0, 0], x[1, 2]],
+            lambda r_, c_, x: c_[x[0], [1, 2, 3]],
+            lambda r_, c_, x: c_[x, x[:, :1]],
+            lambda r_, c_, x: r_[x[0]],
+        ],
+    )
+    @pytest.mark.parametrize("dtype", [np.float64, np.float32])
+    def test_values_and_gradients(self, call, dtype):
+        x = np.array([[0.3, 1.2, -0.5], [2.0, 0.1, 0.7]], dtype)
+        t = tg.tensor(x, requires_grad=True)
+        expected, found = call(np.r_, np.c_, x), call(tg.r_, tg.c_, t)
+        assert isinstance(found, tg.Tensor)
+        assert found.dtype == expected.dtype
+        np.testing.assert_array_equal(found.detach(), expected)
+        if found.requires_grad:
+            weights = np.arange(1.0, expected.size + 1).reshape(expected.shape).astype(dtype)
+            (found * weights).sum().backward()
+            ones = tg.grad(lambda x: (call(tg.r_, tg.c_, x) * weights).sum())(x)
+            np.testing.assert_array_equal(t.grad.numpy(), ones)
+            direction = np.cos(np.arange(6.0)).reshape(2, 3)
+            moved = (call(np.r_, np.c_, x + direction) - expected) * weights
+            np.testing.assert_allclose((ones * direction).sum(), moved.sum(), rtol=1e-4)
+
+    def test_numpys_own_names_the_way_out(self):
+        t = tg.tensor([1.0], requires_grad=True)
+        with pytest.raises(RuntimeError, match=r"tg\.r_"):
+            np.r_[t, 1.0]

@@ -169,10 +169,9 @@ def cross(a, b, axisa=-1, axisb=-1, axisc=-1, axis=None):
 
 
 @composite
-def polyval(p, x):
-    """Value at x of the polynomial with coefficients p, the highest power first."""
-    x = array_of(x)
-    found = 0.0 * x
-    for k in range(shape_of(p)[0]):
-        found = found * x + p[k]
-    return found
+def unwrap(p, discont=None, axis=-1, *, period=2.0 * np.pi):
+    """Add multiples of the period, so that neighbours differ by less than half of it."""
+    refuse_complex("unwrap", p)
+    values = plain(p)
+    turns = np.unwrap(values, discont, axis, period=period) - values
+    return p + np.asarray(turns, values.dtype)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from tapegrad.ops.kinds import composite
 from tapegrad.ops.op import array_of, copied, normalize_axes, rank, shape_of
 from tapegrad.ops.piecewise import where
@@ -13,9 +15,11 @@ from tapegrad.ops.shape import (
     concatenate,
     expand_dims,
     flip,
+    moveaxis,
     ravel,
     reshape,
     split,
+    stack,
     swapaxes,
 )
 
@@ -153,3 +157,27 @@ def select(condlist, choicelist, default=0.0):
     for condition, choice in zip(reversed(condlist), reversed(choicelist), strict=True):
         found = where(condition, choice, found)
     return found
+
+
+@composite
+def broadcast_arrays(x, *more):
+    """Show arrays in the shape to which they are broadcast together."""
+    arrays = [array_of(a) for a in (x, *more)]
+    shape = np.broadcast_shapes(*map(shape_of, arrays))
+    return tuple(broadcast_to(a, shape) for a in arrays)
+
+
+@composite
+def apply_along_axis(func1d, axis, x, *args, **kwargs):
+    """Call a function with each 1-d slice along an axis, and join what it returns."""
+    x = array_of(x)
+    (axis,) = normalize_axes(axis, rank(x))
+    rows = moveaxis(x, axis, -1)
+    lead = shape_of(rows)[:-1]
+    if 0 in lead:
+        raise ValueError("apply_along_axis: there is no slice to call the function with")
+    found = [array_of(func1d(rows[k], *args, **kwargs)) for k in np.ndindex(lead)]
+    inner = shape_of(found[0])
+    joined = reshape(stack(found), (*lead, *inner))
+    places = tuple(range(axis, axis + len(inner)))
+    return moveaxis(joined, tuple(range(len(lead), len(lead) + len(inner))), places)

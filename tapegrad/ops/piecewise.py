@@ -139,6 +139,22 @@ def _():
     return 0.0
 
 
+@elementwise(np.heaviside, real=True)
+def heaviside(x, h0):
+    """0 below 0, 1 above, h0 at 0; the derivative with respect to x is 0 everywhere."""
+    return x if x != x else where(x == 0.0, h0, where(x > 0.0, 1.0, 0.0))
+
+
+@heaviside.partial("x")
+def _():
+    return 0.0
+
+
+@heaviside.partial("h0")
+def _(x):
+    return where(x == 0.0, 1.0, 0.0)
+
+
 @elementwise(np.floor)
 def floor(x):
     """Largest integer not above x; the derivative is 0 everywhere."""

@@ -15,8 +15,10 @@ import numpy as np
 from tapegrad.ops import elementwise as ew
 from tapegrad.ops import reduction
 from tapegrad.ops.kinds import composite, opaque
-from tapegrad.ops.op import array_of, plain, refuse_complex
+from tapegrad.ops.op import array_of, plain, refuse_complex, shape_of
 from tapegrad.ops.piecewise import sign, where
+from tapegrad.ops.scipy_functions import scipy_function
+from tapegrad.ops.shape import reshape
 from tapegrad.ops.special import digamma, gammaln
 
 HALF_SQRT_PI = math.sqrt(math.pi) / 2.0
@@ -24,18 +26,11 @@ SQRT_2PI = math.sqrt(2.0 * math.pi)
 
 
 def computed(name: str) -> Callable[..., Any]:
-    """Return what computes a function of real numbers with SciPy, imported at the first call."""
+    """Return what computes a function of real numbers with SciPy."""
 
     def compute(*values: Any) -> Any:
         refuse_complex(name, *values)
-        try:
-            from scipy import special
-        except ImportError:
-            raise ImportError(
-                f"{name} is computed by SciPy, which is not installed: "
-                "pip install 'tapegrad[special]'"
-            ) from None
-        return getattr(special, name)(*values)
+        return scipy_function("special", name)(*values)
 
     return compute
 
@@ -250,6 +245,32 @@ def _(g, x):
     return g * (j0(x) - jv(2.0, x)) * 0.5
 
 
+@opaque(computed("yv"), arrays=2)
+def yv(v, x):
+    """Bessel function of the second kind, of order v; no derivative with respect to v."""
+
+
+yv.vjp("v")(no_slope("yv", "v"))
+
+
+@yv.vjp("x")
+def _(g, v, x):
+    return g * (yv(v - 1.0, x) - yv(v + 1.0, x)) * 0.5
+
+
+@opaque(computed("kv"), arrays=2)
+def kv(v, x):
+    """Modified Bessel function of the second kind, of order v; no derivative with respect to v."""
+
+
+kv.vjp("v")(no_slope("kv", "v"))
+
+
+@kv.vjp("x")
+def _(g, v, x):
+    return -g * (kv(v - 1.0, x) + kv(v + 1.0, x)) * 0.5
+
+
 @opaque(computed("iv"), arrays=2)
 def iv(v, x):
     """Modified Bessel function of order v; no derivative with respect to v."""
@@ -401,6 +422,34 @@ def logit(p):
 def _(g, p):
     with np.errstate(divide="ignore", invalid="ignore"):
         return g / (p * (1.0 - p))
+
+
+@composite
+def weighted_logsumexp(a, axis=None, b=None, keepdims=False, return_sign=False):
+    """``log(sum(b * exp(a)))`` without overflow, as scipy.special.logsumexp.
+
+    With `return_sign` the logarithm of the absolute value, and the sign. Where a weight is 0 and
+    the exponential overflows beside the others, the derivative with respect to the weight is 0.
+    """
+    if b is None and not return_sign:
+        return reduction.logsumexp(a, axis=axis, keepdims=keepdims)
+    refuse_complex("logsumexp with weights", a, 1.0 if b is None else b)
+    a, b = array_of(a), np.ones(()) if b is None else array_of(b)
+    used = np.where(plain(b) == 0.0, -math.inf, plain(a))
+    high = np.max(used, axis=axis, keepdims=True, initial=-math.inf)
+    high = np.where(np.isfinite(high), high, 0.0).astype(plain(a).dtype)
+    limit = math.log(np.finfo(used.dtype).max)
+    away = (plain(b) == 0.0) & ~(plain(a) - high < limit)
+    terms = ew.multiply(b, ew.exp(where(away, -math.inf, a) - high))
+    total = reduction.sum(terms, axis=axis, keepdims=True)
+    signs = np.sign(plain(total))
+    if return_sign:
+        total = ew.multiply(total, np.where(signs < 0.0, signs, np.ones((), signs.dtype)))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = ew.log(total) + high
+    shape = shape_of(reduction.sum(plain(total), axis=axis, keepdims=keepdims))
+    found = found if keepdims else reshape(found, shape)
+    return (found, np.reshape(signs, shape)) if return_sign else found
 
 
 @composite

@@ -10,7 +10,7 @@ from tapegrad.ops import elementwise as ew
 from tapegrad.ops import reduction
 from tapegrad.ops.complex import conj, real
 from tapegrad.ops.cumulative import prod
-from tapegrad.ops.indexing import sort
+from tapegrad.ops.indexing import sort, take_along_axis
 from tapegrad.ops.kinds import composite
 from tapegrad.ops.op import (
     array_of,
@@ -91,35 +91,66 @@ def _flattened(x: Any, axis: Any) -> tuple[Any, tuple[int, ...]]:
     return reshape(moved, (*lead, -1)), kept
 
 
+_METHODS = {
+    "linear": lambda at: at,
+    "lower": np.floor,
+    "higher": np.ceil,
+    "nearest": np.rint,
+    "midpoint": lambda at: 0.5 * (np.floor(at) + np.ceil(at)),
+}
+
+
+_METHODS = {
+    "linear": lambda at: at,
+    "lower": np.floor,
+    "higher": np.ceil,
+    "nearest": np.rint,
+    "midpoint": lambda at: 0.5 * (np.floor(at) + np.ceil(at)),
+}
+
+
 @composite
 def quantile(x, q, axis=None, *, method="linear", keepdims=False):
     """Quantiles over axes; those of numbers among which there is nan are nan."""
-    places = {
-        "linear": lambda at: at,
-        "lower": np.floor,
-        "higher": np.ceil,
-        "nearest": np.rint,
-        "midpoint": lambda at: 0.5 * (np.floor(at) + np.ceil(at)),
-    }
-    if method not in places:
-        raise ValueError(f"quantile: method {method!r} is none of {', '.join(places)}")
     refuse_complex("quantile", x)
+    flat, kept = _flattened(x, axis)
+    ordered = sort(flat, -1)
+    unknown = np.isnan(plain(ordered)[..., -1:])
+    return _quantiles(ordered, shape_of(flat)[-1], unknown, q, method, kept if keepdims else None)
+
+
+def _quantiles(ordered, count, unknown, q, method, kept):
+    """Return quantiles of ordered numbers.
+
+    Parameters
+    ----------
+    ordered
+        The numbers, along the last axis.
+    count
+        How many of them count, the first ones: one integer, or one for each row.
+    unknown
+        The rows whose quantiles are nan.
+    q, method
+        As for `quantile`.
+    kept
+        The shape of one quantile of each row; default: that of the rows.
+    """
+    if method not in _METHODS:
+        raise ValueError(f"quantile: method {method!r} is none of {', '.join(_METHODS)}")
     q = np.asarray(q, float)
     if np.any((q < 0) | (q > 1)):
         raise ValueError("quantile: q must be between 0 and 1")
-    flat, kept = _flattened(x, axis)
-    ordered = sort(flat, -1)
-    at = places[method](q * (shape_of(flat)[-1] - 1))
-    at = at.reshape(-1)
-    low = np.floor(at).astype(int)
-    high, part = np.ceil(at).astype(int), in_precision_of(x, at - low)
-    unknown = np.isnan(plain(ordered)[..., -1:])
+    at = _METHODS[method](q.reshape(-1) * (count - 1))
+    low, high = np.floor(at).astype(int), np.ceil(at).astype(int)
+    part = in_precision_of(ordered, at - low)
     ordered = where(unknown, 0.0, ordered)
-    first, second = ordered[..., low], ordered[..., high]
+    if at.ndim == 1:
+        first, second = ordered[..., low], ordered[..., high]
+    else:
+        first, second = take_along_axis(ordered, low), take_along_axis(ordered, high)
     found = where(part == 0.0, first, first + (second - first) * part)
     found = moveaxis(where(unknown, np.nan, found), -1, 0)
-    inner = kept if keepdims else shape_of(flat)[:-1]
-    return reshape(found, (*q.shape, *inner))
+    return reshape(found, (*q.shape, *(shape_of(ordered)[:-1] if kept is None else kept)))
 
 
 @composite
@@ -188,6 +219,30 @@ def nanstd(x, axis=None, *, ddof=0, keepdims=False):
     variance = nanvar(x, axis, ddof=ddof, keepdims=keepdims)
     is_zero = plain(variance) == 0.0
     return where(is_zero, 0.0, ew.sqrt(where(is_zero, 1.0, variance)))
+
+
+@composite
+def nanquantile(x, q, axis=None, *, method="linear", keepdims=False):
+    """Quantiles over axes of what is not nan; nan where there is nothing else."""
+    refuse_complex("nanquantile", x)
+    flat, kept = _flattened(x, axis)
+    count = np.sum(~np.isnan(plain(flat)), axis=-1, keepdims=True)
+    ordered = sort(flat, -1)  # nan last
+    ordered = where(np.isnan(plain(ordered)), 0.0, ordered)
+    unknown = count == 0
+    return _quantiles(ordered, np.maximum(count, 1), unknown, q, method, kept if keepdims else None)
+
+
+@composite
+def nanpercentile(x, q, axis=None, *, method="linear", keepdims=False):
+    """Percentiles over axes of what is not nan."""
+    return nanquantile(x, np.asarray(q, float) / 100.0, axis, method=method, keepdims=keepdims)
+
+
+@composite
+def nanmedian(x, axis=None, *, keepdims=False):
+    """Median over axes of what is not nan."""
+    return nanquantile(x, 0.5, axis, keepdims=keepdims)
 
 
 @composite

@@ -47,6 +47,8 @@ LAST = {
     "betainc": (POSITIVE, POSITIVE[::-1], SHARE),
     "stdtr": (POSITIVE + 1, SIGNED[:3]),
     "jv": (np.array([0.0, 1.0, 2.5, 3.0]), np.array([0.4, 1.7, 0.9, 2.2])),
+    "yv": (np.array([0.0, 1.0, 2.5, 3.0]), np.array([0.4, 1.7, 0.9, 2.2])),
+    "kv": (np.array([0.0, 1.0, 2.5, 0.5]), np.array([0.4, 1.7, 0.9, 2.2])),
     "iv": (np.array([0.0, 1.0, 2.5, 3.0]), np.array([0.4, 1.7, 0.9, 2.2])),
     "ive": (np.array([0.0, 1.0, 2.5, 3.0]), np.array([0.4, 1.7, 0.9, 2.2])),
     "polygamma": (1, POSITIVE),
@@ -182,7 +184,69 @@ class TestTypes:
             getattr(tg.special, name)(*args)
 
     def test_without_scipy(self, monkeypatch):
-        monkeypatch.setitem(sys.modules, "scipy", None)
+        monkeypatch.setitem(sys.modules, "scipy.special", None)
         with pytest.raises(ImportError, match=r"gamma is computed by SciPy.*tapegrad\[special\]"):
             tg.special.gamma(tg.ones(2))
         assert tg.special.xlogy(tg.ones(2), 2.0).shape == (2,)
+
+
+class TestWeightedLogsumexp:
+    A = np.array([[0.3, -1.2, 2.0], [1.0, 0.4, -0.6]])
+    B = np.array([[0.5, 2.0, 1.5], [1.0, 3.0, 0.2]])
+
+    @pytest.mark.parametrize("axis", [None, 0, 1, (0, 1)])
+    @pytest.mark.parametrize("keepdims", [False, True])
+    def test_values_and_derivatives(self, axis, keepdims):
+        def ours(a, b):
+            return tg.special.logsumexp(a, axis, b, keepdims=keepdims)
+
+        expected = scipy.special.logsumexp(self.A, axis, self.B, keepdims=keepdims)
+        found = ours(*leaves((self.A, self.B)))
+        np.testing.assert_allclose(found.detach().numpy(), expected, rtol=1e-13)
+        assert gradcheck(ours, leaves((self.A, self.B)))
+        assert gradgradcheck(ours, leaves((self.A, self.B)))
+
+    def test_signs(self):
+        b = self.B * [1.0, -1.0, -1.0]
+        expected = scipy.special.logsumexp(self.A, 1, b, return_sign=True)
+        found = tg.special.logsumexp(*leaves((self.A,)), 1, leaf(b), return_sign=True)
+        for one, two in zip(found, expected, strict=True):
+            np.testing.assert_allclose(one.detach().numpy(), two, rtol=1e-13)
+        assert gradcheck(
+            lambda a, b: tg.special.logsumexp(a, 1, b, return_sign=True)[0], leaves((self.A, b))
+        )
+
+    @pytest.mark.parametrize(
+        "a, b",
+        [
+            ([1000.0, 0.0], [1.0, 1.0]),
+            ([1000.0, 0.0], [0.0, 2.0]),
+            ([np.inf, 0.0], [0.0, 2.0]),
+            ([-np.inf, 0.0], [1.0, 2.0]),
+            ([-np.inf, -np.inf], [1.0, 2.0]),
+            ([-1000.0, -1001.0], [1.0, 2.0]),
+            ([0.0, 1.0], [0.0, 1.0]),
+        ],
+    )
+    def test_far_out(self, a, b):
+        expected = scipy.special.logsumexp(a, b=b)
+        t = leaf(a)
+        found = tg.special.logsumexp(t, b=b)
+        np.testing.assert_allclose(found.item(), expected)
+        (slope,) = tg.autograd.grad(found, t)
+        assert not np.isnan(slope.numpy()).any() or np.isinf(expected)
+        used = np.array(b) != 0.0
+        if np.isfinite(expected):
+            exact = np.where(used, b * np.exp(np.where(used, a, 0.0) - expected), 0.0)
+            np.testing.assert_allclose(slope.numpy(), exact, rtol=1e-12)
+
+    def test_slopes_by_weights_that_are_0(self):
+        a, b = leaves(([0.0, 1.0], [0.0, 1.0]))
+        tg.special.logsumexp(a, b=b).backward()
+        np.testing.assert_allclose(b.grad.numpy(), np.exp([-1.0, 0.0]))
+
+    def test_without_weights_it_is_the_plain_one(self):
+        t = leaf(self.A)
+        np.testing.assert_array_equal(
+            tg.special.logsumexp(t, axis=1).detach(), tg.logsumexp(t, axis=1).detach()
+        )

@@ -1,0 +1,69 @@
+"""Polynomials by their coefficients, the highest power first: composed, with NumPy's names."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tapegrad.ops import elementwise as ew
+from tapegrad.ops import reduction
+from tapegrad.ops.kinds import composite
+from tapegrad.ops.op import array_of, plain, rank, shape_of
+from tapegrad.ops.shape import concatenate, expand_dims, reshape
+from tapegrad.ops.systems import eigvals, lstsq
+
+
+@composite
+def polyval(p, x):
+    """Value at x of the polynomial with coefficients p."""
+    x = array_of(x)
+    found = 0.0 * x
+    for k in range(shape_of(p)[0]):
+        found = found * x + p[k]
+    return found
+
+
+@composite
+def vander(x, N=None, increasing=False):  # noqa: N803 (NumPy's name)
+    """Matrix of the powers of numbers, the highest one first (or last)."""
+    if rank(x) != 1:
+        raise ValueError(f"vander: expected one dimension, got {rank(x)}")
+    powers = np.arange(shape_of(x)[0] if N is None else N)
+    return ew.power(expand_dims(x, -1), powers if increasing else powers[::-1])
+
+
+@composite
+def polyfit(x, y, deg, rcond=None, w=None):
+    """Coefficients of the polynomial of a degree that fits points best, in least squares."""
+    x, y = array_of(x) + 0.0, array_of(y) + 0.0
+    if rank(x) != 1 or rank(y) not in (1, 2) or shape_of(x)[0] != shape_of(y)[0] or deg < 0:
+        raise ValueError(
+            f"polyfit: got x of shape {shape_of(x)}, y of shape {shape_of(y)}, degree {deg}; "
+            "expected as many values as points, and a degree of 0 or more"
+        )
+    powers = vander(x, deg + 1)
+    if w is not None:
+        weights = expand_dims(array_of(w) + 0.0, -1)
+        powers, y = powers * weights, y * (weights if rank(y) == 2 else weights[:, 0])
+    scale = ew.sqrt(reduction.sum(powers * powers, axis=0))
+    if rcond is None:
+        rcond = shape_of(x)[0] * np.finfo(plain(x).dtype).eps
+    found = lstsq(powers / scale, y, rcond)[0]
+    return found / (expand_dims(scale, -1) if rank(y) == 2 else scale)
+
+
+@composite
+def roots(p):
+    """Roots of the polynomial with coefficients p: eigenvalues of its companion matrix."""
+    if rank(p) != 1:
+        raise ValueError(f"roots: expected one dimension, got {rank(p)}")
+    (present,) = np.nonzero(plain(p))
+    if not present.size:
+        return np.empty(0)
+    first, last = present[0], present[-1]
+    at_zero = np.zeros(shape_of(p)[0] - 1 - last)
+    size = last - first
+    if not size:
+        return at_zero
+    top = reshape(p[first + 1 : last + 1] / -p[first], (1, -1))
+    companion = concatenate([top, np.eye(size - 1, size, dtype=plain(top).dtype)], 0)
+    return concatenate([eigvals(companion), at_zero], 0)

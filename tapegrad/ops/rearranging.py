@@ -1,0 +1,117 @@
+"""Functions that move elements and nothing else.
+
+Where the elements go is asked of NumPy's own function, which is given the places of the elements
+in their stead. So options and corner cases are NumPy's, and the derivative is that of indexing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tapegrad.ops.indexing import at
+from tapegrad.ops.kinds import composite
+from tapegrad.ops.op import array_of, plain, rank, shape_of
+from tapegrad.ops.shape import astype, broadcast_to, concatenate, ravel
+
+
+def rearranged(move: Callable[..., Any], arrays: list[Any], dtype: Any = None) -> Any:
+    """Return what a function that only moves elements makes of arrays.
+
+    Parameters
+    ----------
+    move
+        The function, called with integer arrays of the same shapes.
+    arrays
+        What it is to be called with.
+    dtype
+        Type of the result; default: that to which the arrays are joined.
+    """
+    arrays = [array_of(x) for x in arrays]
+    places, start = [], 0
+    for x in arrays:
+        shape = shape_of(x)
+        places.append(np.arange(start, start + plain(x).size).reshape(shape))
+        start += plain(x).size
+    source = concatenate([ravel(x) for x in arrays])
+    if dtype is not None and plain(source).dtype != dtype:
+        source = astype(source, dtype)
+    return at(source, np.asarray(move(*places)))
+
+
+@composite
+def insert(x, obj, values, axis=None):
+    """Insert values before given indices of an axis (by default of all elements as one axis)."""
+    dtype = plain(array_of(x)).dtype
+    return rearranged(lambda x, values: np.insert(x, obj, values, axis), [x, values], dtype)
+
+
+@composite
+def delete(x, obj, axis=None):
+    """Leave out given indices of an axis (by default of all elements as one axis)."""
+    return rearranged(lambda x: np.delete(x, obj, axis), [x])
+
+
+@composite
+def compress(condition, x, axis=None):
+    """Keep the slices of an axis (by default all elements as one axis) where a condition holds."""
+    condition = plain(condition)
+    return rearranged(lambda x: np.compress(condition, x, axis), [x])
+
+
+@composite
+def extract(condition, x):
+    """Keep the elements where a condition holds, as one axis."""
+    condition = plain(condition)
+    return rearranged(lambda x: np.extract(condition, x), [x])
+
+
+@composite
+def choose(x, choices, mode="raise"):
+    """Return, element by element, that of several arrays whose number is given."""
+    x = plain(x)
+    dtype = np.result_type(*(plain(c) if hasattr(c, "shape") else c for c in choices))
+    return rearranged(lambda *choices: np.choose(x, choices, mode=mode), list(choices), dtype)
+
+
+@composite
+def resize(x, new_shape):
+    """Return an array of a new shape, with the elements repeated where they do not suffice."""
+    return rearranged(lambda x: np.resize(x, new_shape), [x])
+
+
+@composite
+def piecewise(x, condlist, funclist, *args, **kw):
+    """Call functions with the elements where their conditions hold; numbers stand for themselves.
+
+    The last condition that holds counts. A function more than there are conditions is called with
+    the elements for which none holds; without it these are 0.
+    """
+    x = array_of(x)
+    shape = shape_of(x)
+    if np.ndim(condlist) == 0 or (shape and rank(condlist[0]) == 0):
+        condlist = [condlist]
+    conditions = [np.broadcast_to(plain(c).astype(bool), shape) for c in condlist]
+    if len(funclist) == len(conditions) + 1:
+        conditions.append(~np.any(conditions, axis=0))
+    if len(funclist) != len(conditions):
+        raise ValueError(
+            f"piecewise: got {len(funclist)} functions for {len(conditions)} conditions, expected "
+            "as many, or one more"
+        )
+    parts = [np.zeros(1)]
+    for condition, function in zip(conditions, funclist, strict=True):
+        value = function
+        if callable(function):
+            value = function(at(x, condition), *args, **kw)
+        parts.append(broadcast_to(array_of(value), (np.count_nonzero(condition),)))
+
+    def placed(zero: Any, *places: Any) -> Any:
+        found = np.full(shape, zero[0])
+        for condition, chosen in zip(conditions, places, strict=True):
+            found[condition] = chosen
+        return found
+
+    return rearranged(placed, parts, plain(x).dtype)
