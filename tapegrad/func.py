@@ -371,6 +371,8 @@ def hvp(f: Function, argnums: int = 0) -> Function:
         call = Call(f, tuple(primals), argnums, "hvp")
         call.is_plain &= not holds_tensor([vector])
         value = _scalar(call.result, "hvp")
+        if value._own is None and not call.has_inner:
+            note_independent("hvp")
         nested = call.nested()
         gradients = _gradients(call, [value], create_graph=True)
         given, _ = tree(vector, "hvp: the vector")
