@@ -5,7 +5,7 @@ Numeric functions have NumPy's names and meaning and live here: ``tapegrad.sin``
 functions answer tensors too: ``numpy.sin(t)``.
 """
 
-from typing import Any as _Any
+import typing as _typing
 
 from tapegrad import autograd as autograd
 from tapegrad import creation as _creation
@@ -85,18 +85,25 @@ _LAZY = {
     "VerificationError": "tapegrad.transform.errors",
 }
 
+if _typing.TYPE_CHECKING:
+    from tapegrad.stubs.functions import *  # noqa: F403
+    from tapegrad.transform.errors import TransformError as TransformError
+    from tapegrad.transform.errors import VerificationError as VerificationError
+    from tapegrad.transform.function import njit as njit
+    from tapegrad.transform.functions import stop_gradient as stop_gradient
+else:
 
-def __getattr__(name: str) -> _Any:
-    if name in _LAZY:
-        import importlib
+    def __getattr__(name: str) -> _typing.Any:
+        if name in _LAZY:
+            import importlib
 
-        found = globals()[name] = getattr(importlib.import_module(_LAZY[name]), name)
-        return found
-    raise AttributeError(
-        f"tapegrad has no {name!r}: numeric functions have NumPy's names "
-        "(linear algebra in tapegrad.linalg, Fourier transforms in tapegrad.fft, special functions "
-        "in tapegrad.special)"
-    )
+            found = globals()[name] = getattr(importlib.import_module(_LAZY[name]), name)
+            return found
+        raise AttributeError(
+            f"tapegrad has no {name!r}: numeric functions have NumPy's names "
+            "(linear algebra in tapegrad.linalg, Fourier transforms in tapegrad.fft, special "
+            "functions in tapegrad.special)"
+        )
 
 
 def __dir__() -> list[str]:

@@ -1,6 +1,6 @@
 """Discrete Fourier transforms, with the names of numpy.fft."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tapegrad.numeric import FFT_FUNCTIONS
 
@@ -8,5 +8,4 @@ globals().update(FFT_FUNCTIONS)
 __all__ = list(FFT_FUNCTIONS)
 
 if TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any: ...
+    from tapegrad.stubs.fourier import *  # noqa: F403

@@ -1,6 +1,6 @@
 """Linear algebra, with the names of numpy.linalg."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tapegrad.numeric import LINALG, LINALG_FUNCTIONS
 
@@ -8,5 +8,4 @@ globals().update(LINALG_FUNCTIONS)
 __all__ = list(LINALG)
 
 if TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any: ...
+    from tapegrad.stubs.linear_algebra import *  # noqa: F403

@@ -280,5 +280,5 @@ _DIRECT: dict[Any, Any] = {
     ),
 }
 
-Tensor.__array_ufunc__ = array_ufunc  # type: ignore[attr-defined]
-Tensor.__array_function__ = array_function  # type: ignore[attr-defined]
+Tensor.__array_ufunc__ = array_ufunc  # type: ignore[assignment,method-assign]
+Tensor.__array_function__ = array_function  # type: ignore[assignment,method-assign]

@@ -1,6 +1,6 @@
 """Special functions, with the names of scipy.special."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tapegrad.numeric import SPECIAL_FUNCTIONS
 
@@ -8,5 +8,4 @@ globals().update(SPECIAL_FUNCTIONS)
 __all__ = list(SPECIAL_FUNCTIONS)
 
 if TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any: ...
+    from tapegrad.stubs.special_functions import *  # noqa: F403
