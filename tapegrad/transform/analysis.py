@@ -250,14 +250,12 @@ def unused_at_times(function: Function, results: Iterable[str], vanishing: bool 
     That are those that reach a choice, an array, a call that may not use them, or one of some
     results; with `vanishing`, also a function with a derivative that may vanish.
     """
-    found = set(results)
     sources: dict[str, set[str]] = {}
     known = {n for s in walk(function.body) for n in reads(s)}
     known.update(n for leaf in leaves_of(function.result) for n in names_in(leaf))
+    found = {*results, *function.types.keys() - known}
 
     def reach(target: str, names: Iterable[str]) -> None:
-        if target not in known:
-            found.add(target)
         sources.setdefault(target, set()).update(names)
         if vanishing and holds_complex(function.types.get(target)):
             # of the cotangent a real number takes the real part, which may be zero

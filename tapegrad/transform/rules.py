@@ -285,7 +285,8 @@ class Elementary(Rule):
         if isinstance(factor, ast.Constant) or not (overwritten or target in gen.skipped):
             return False
         quotient = self.op.name == "divide" and not isinstance(self.operands[1], ast.Constant)
-        return quotient or not gen.undefined.isdisjoint(names_in(factor))
+        copied = {copy: array for array, copy in self.kept.items()}
+        return quotient or any(copied.get(n, n) in gen.undefined for n in names_in(factor))
 
     def is_singular(self, position: int, factor: ast.expr) -> bool:
         """Whether the partial by an operand may be infinite or nan where the function is not."""

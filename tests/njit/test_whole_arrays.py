@@ -323,6 +323,34 @@ def test_infinite_derivatives_of_what_is_used(text):
     assert np.isfinite(found[1:]).all()
 
 
+@pytest.mark.parametrize("name, expected", [("of_callee", [2.0, 2.0]), ("of_copy", [1.0, 2.0])])
+def test_undefined_values_that_nothing_uses(name, expected):
+    """A callee that does not read its argument; a copy that was kept of an overwritten array."""
+    text = """
+import numpy as np, tapegrad as tg
+
+@tg.njit
+def second(p, q):
+    return q
+
+@tg.njit
+def of_callee(x):
+    return np.sum(x) + np.sum(second(x * np.arcsin(x[0] + 5.0), x))
+
+@tg.njit
+def of_copy(x):
+    total = 0.0
+    for k in range(2):
+        y = np.zeros(2)
+        y[x > 0.1] = np.arcsin(x[0] + 5.0)
+        row = second(y * x, x[k:])
+        total += np.sum(row)
+    return total
+"""
+    f = module(text, name)
+    np.testing.assert_array_equal(tg.grad(f)(np.array([0.5, 2.0])), expected)
+
+
 @pytest.mark.parametrize("name", case)
 def test_gradient(name):
     case.check(name)
