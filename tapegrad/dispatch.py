@@ -290,7 +290,7 @@ def apply_opaque(op: Opaque, bound: dict[str, Any]) -> Any:
     else:
         out = op.function(*active.arrays)
     record = bool(active.mask) and (not MODE.special or MODE.recording)
-    if type(out) is tuple:
+    if isinstance(out, tuple):
         return _apply_several(active, bound, out, record)
     z = as_array(out)
     if z.base is not None:  # maybe a view, which nobody would know of
@@ -303,14 +303,15 @@ def apply_opaque(op: Opaque, bound: dict[str, Any]) -> Any:
 
 def _apply_several(
     active: Active, bound: dict[str, Any], out: tuple[Any, ...], record: bool
-) -> tuple[Tensor, ...]:
+) -> Any:
     """Record an op with several outputs, and each output as a selection from it."""
     results = tuple(as_array(z) for z in out)
+    made = getattr(out, "_make", tuple)  # a named tuple stays one
     if not record:
-        return tuple(passive(z) for z in results)
+        return made([passive(z) for z in results])
     for z in results:
         check_recordable(active.op, z)
     frame = OpFrame(active, bound, results)
     frame.outputs = [(z.shape, z.dtype) for z in results]
     maker = frame.append(TUPLE_AVAL)
-    return tuple(wrap(z, select(maker, k)) for k, z in enumerate(results))
+    return made([wrap(z, select(maker, k)) for k, z in enumerate(results)])

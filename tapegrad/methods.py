@@ -337,6 +337,25 @@ def _dlpack(self: Tensor, **kwargs: Any) -> Any:
     return self.numpy().__dlpack__(**kwargs)
 
 
+def _array_namespace(self: Tensor, *, api_version: str | None = None) -> Any:
+    """Return the namespace of the array API standard (see `tapegrad.array_api`)."""
+    from tapegrad import array_api
+
+    if api_version not in (None, "2021.12", "2022.12", "2023.12", array_api.__array_api_version__):
+        raise ValueError(
+            f"version {api_version!r} of the array API is not supported; "
+            f"{array_api.__array_api_version__!r} is, and those before it"
+        )
+    return array_api
+
+
+def _to_device(self: Tensor, device: Any, /, *, stream: Any = None) -> Tensor:
+    """Return the tensor: it is on the CPU, the only device."""
+    if device != "cpu" or stream is not None:
+        raise ValueError(f"to_device: got {device!r}; the only device is 'cpu', without streams")
+    return self
+
+
 def _install_protocols() -> None:
     special: dict[str, Any] = {
         "T": property(lambda self: FUNCTIONS["transpose"](self), doc="The transpose."),
@@ -347,6 +366,7 @@ def _install_protocols() -> None:
         "_base": property(lambda self: None if self.meta() is None else self.meta().base),
         "_is_view": lambda self: self.meta() is not None and self.meta().base is not None,
         "__array__": _array,
+        "__array_namespace__": _array_namespace,
         "__contains__": _contains,
         "__copy__": _copy,
         "__deepcopy__": _deepcopy,
@@ -363,6 +383,7 @@ def _install_protocols() -> None:
         "copy": _clone,
         "copy_": _copy_,
         "expand_dims_": inplace_views.expand_dims_,
+        "device": property(lambda self: "cpu", doc="Where the memory is."),
         "data": property(
             _data, hooks.set_data, _keep_data, "The memory, mutations of which go unnoticed."
         ),
@@ -383,6 +404,7 @@ def _install_protocols() -> None:
         "t_": inplace_views.t_,
         "transpose": _transpose,
         "transpose_": inplace_views.swap_,
+        "to_device": _to_device,
         "unsqueeze_": inplace_views.expand_dims_,
         "zero_": _zero_,
     }

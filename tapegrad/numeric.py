@@ -154,13 +154,14 @@ ALIASES = {
 }
 
 
-def _wrap_result(result: Any) -> Any:
+def wrap_result(result: Any) -> Any:
+    """Return a result of NumPy with tensors in the place of its arrays."""
     if isinstance(result, (np.ndarray, np.generic)):
         return wrap(np.asarray(result))
     if type(result) in (list, tuple):
-        return type(result)(_wrap_result(item) for item in result)
+        return type(result)(wrap_result(item) for item in result)
     if hasattr(result, "_fields"):
-        return type(result)(*map(_wrap_result, result))
+        return type(result)(*map(wrap_result, result))
     return result
 
 
@@ -177,7 +178,7 @@ def _composite_function(composite: Composite) -> Function:
                 if not isinstance(first, (Tensor, np.ndarray)):
                     first = wrap(np.asarray(first))
                 args = (first, *args[1:])
-        result = _wrap_result(body(*args, **kwargs))
+        result = wrap_result(body(*args, **kwargs))
         if composite.name in _SEVERAL_VIEWS:
             for k, view in enumerate(result):
                 if view.meta() is not None:
@@ -205,9 +206,7 @@ def _passive_function(name: str, module: Any = np) -> Function:
     compute = getattr(module, name)
 
     def function(*args: Any, **kwargs: Any) -> Any:
-        return _wrap_result(
-            compute(*map(unwrap, args), **{k: unwrap(v) for k, v in kwargs.items()})
-        )
+        return wrap_result(compute(*map(unwrap, args), **{k: unwrap(v) for k, v in kwargs.items()}))
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"{module.__name__}.{name} on tensors; the result is not differentiable."

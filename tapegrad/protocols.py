@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from typing import Any
 
@@ -16,7 +17,7 @@ from tapegrad.numeric import (
     LINALG_FUNCTIONS,
     PASSIVE,
     SPECIAL_FUNCTIONS,
-    _wrap_result,
+    wrap_result,
 )
 from tapegrad.numpy_calls import PLANS
 from tapegrad.ops import differences, polynomials, rearranging, statistics
@@ -100,7 +101,7 @@ UNTRACED = {
         *["argwhere", "flatnonzero", "array_equiv", "broadcast_shapes", "iscomplex", "isreal"],
     )
     if hasattr(np, name)
-}
+} | {np.linalg.matrix_rank}
 
 
 _SCIPY_NAMES = {"psi": "digamma"}
@@ -137,6 +138,9 @@ def array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: A
             return inplace.apply_with_out(TABLE[name], inputs, outs or None, where)
         if not kwargs:
             return FUNCTIONS[name](*inputs)
+    if method == "__call__" and name in COMPOSITES:
+        if {*kwargs} <= {*inspect.signature(FUNCTIONS[name]).parameters}:
+            return FUNCTIONS[name](*inputs, **kwargs)
     if method == "reduce" and ufunc in REDUCTIONS and not set(kwargs) - {"axis", "keepdims"}:
         kwargs.setdefault("axis", 0)
         return FUNCTIONS[REDUCTIONS[ufunc]](*inputs, **kwargs)
@@ -161,7 +165,7 @@ def array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: A
     result = getattr(ufunc, method)(*map(unwrap, inputs), **plain)
     if outs:
         return outs[0] if len(outs) == 1 else outs
-    return _wrap_result(result)
+    return wrap_result(result)
 
 
 def _of_scipy(ufunc: Any) -> str | None:
@@ -209,7 +213,7 @@ def array_function(self: Tensor, func: Any, types: Any, args: Any, kwargs: Any) 
         )
     plain_args = _unwrap_deep(args)
     plain_kwargs = {key: _unwrap_deep(value) for key, value in kwargs.items()}
-    return _wrap_result(func(*plain_args, **plain_kwargs))
+    return wrap_result(func(*plain_args, **plain_kwargs))
 
 
 def _is_of_integers(args: Any, kwargs: Any) -> bool:
@@ -253,7 +257,7 @@ def _copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -
 def _bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
     index = np.asarray(unwrap(x))
     if not _requires_grad((weights,)):
-        return _wrap_result(np.bincount(index, unwrap(weights), minlength))
+        return wrap_result(np.bincount(index, unwrap(weights), minlength))
     size = np.bincount(index, None, minlength).size  # which checks the numbers
     if np.shape(weights) != index.shape:
         raise ValueError(f"bincount: weights of shape {weights.shape} for shape {index.shape}")

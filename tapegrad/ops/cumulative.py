@@ -94,3 +94,29 @@ def cummax(x, axis=0):
 def cummin(x, axis=0):
     """Smallest element up to each one (numpy.minimum.accumulate); of equal ones, the first."""
     return _accumulated("cummin", x, axis, np.minimum, np.less)
+
+
+def _from_initial(accumulate, x, initial, axis, include_initial):
+    if axis is None:
+        if rank(x) > 1:
+            raise ValueError(f"{accumulate.name}: an array of {rank(x)} axes needs `axis`")
+        axis = 0
+    x = reshape(x, (1,)) if rank(x) == 0 else x
+    found = accumulate(x, axis)
+    if not include_initial:
+        return found
+    (axis,) = normalize_axes(axis, rank(x))
+    shape = tuple(1 if k == axis else n for k, n in enumerate(shape_of(x)))
+    return concatenate([np.full(shape, initial, plain(found).dtype), found], axis)
+
+
+@composite
+def cumulative_sum(x, axis=None, include_initial=False):
+    """Sums of the first elements along an axis; with `include_initial`, from that of none."""
+    return _from_initial(cumsum, x, 0, axis, include_initial)
+
+
+@composite
+def cumulative_prod(x, axis=None, include_initial=False):
+    """Products of the first elements along an axis; with `include_initial`, from that of none."""
+    return _from_initial(cumprod, x, 1, axis, include_initial)

@@ -181,7 +181,7 @@ def _(g, x):
 
 
 def _slogdet(x):
-    return tuple(np.linalg.slogdet(x))
+    return np.linalg.slogdet(x)
 
 
 @opaque(_slogdet)
@@ -246,7 +246,7 @@ def _real_diagonal(x: Any) -> Any:
 def _qr(x, mode):
     if mode != "reduced":
         raise ValueError(f"qr: mode {mode!r} is not differentiable; use mode='reduced'")
-    return tuple(np.linalg.qr(x, mode="reduced"))
+    return np.linalg.qr(x, mode="reduced")
 
 
 @opaque(_qr, arrays=1)
@@ -280,7 +280,7 @@ def refuse_phases(turning: Any, what: str) -> None:
 
 
 def _eigh(x, uplo):
-    return tuple(np.linalg.eigh(x, UPLO=uplo))
+    return np.linalg.eigh(x, UPLO=uplo)
 
 
 def safe_inverse(differences: Any) -> Any:
@@ -317,7 +317,7 @@ def eigvalsh(x, uplo="L"):
 
 
 def _svd(x):
-    return tuple(np.linalg.svd(x, full_matrices=False))
+    return np.linalg.svd(x, full_matrices=False)
 
 
 @opaque(_svd)
@@ -354,7 +354,7 @@ def _of_thin_svd(g, z):
 
 
 def _full_svd(x):
-    return tuple(np.linalg.svd(x))
+    return np.linalg.svd(x)
 
 
 @opaque(_full_svd)
@@ -386,8 +386,8 @@ def svd(x, full_matrices=True, compute_uv=True):
     values coincide, singular vectors have no derivative: it is taken as 0 within their space.
     """
     square = shape_of(x)[-1] == shape_of(x)[-2]
-    u, s, vt = full_svd(x) if full_matrices and compute_uv and not square else thin_svd(x)
-    return (u, s, vt) if compute_uv else s
+    found = full_svd(x) if full_matrices and compute_uv and not square else thin_svd(x)
+    return found if compute_uv else found[1]
 
 
 @composite

@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from tapegrad.ops.kinds import composite, elementwise
-from tapegrad.ops.op import copied
+from tapegrad.ops.op import copied, plain, refuse_complex
 
 INFINITY = math.inf
 
@@ -275,3 +275,11 @@ def clip(x, min=None, max=None):
     if max is not None:
         x = at_most(x, max)
     return copied(x) if min is None and max is None else x
+
+
+@composite
+def copysign(x, y):
+    """The size of x with the sign of y; the derivative with respect to y is 0."""
+    refuse_complex("copysign", x, y)
+    x = x if plain(x).dtype.kind == "f" else plain(x) * 1.0
+    return where(np.signbit(plain(x)) == np.signbit(plain(y)), x, -x)

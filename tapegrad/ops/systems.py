@@ -26,8 +26,16 @@ from tapegrad.ops.shape import diagonal, expand_dims
 # -- least squares --------------------------------------------------------------------------------
 
 
-@opaque(np.linalg.pinv, arrays=1)
-def pinv(x, rcond=None, hermitian=False):
+def _pinv(x, rcond, hermitian, rtol):
+    if rtol is not None:
+        if rcond is not None:
+            raise ValueError("pinv: got both rcond and rtol, which are two names of one limit")
+        rcond = rtol
+    return np.linalg.pinv(x, rcond, hermitian)
+
+
+@opaque(_pinv, arrays=1)
+def pinv(x, rcond=None, hermitian=False, *, rtol=None):
     """Pseudo-inverse of matrices, with a derivative where the rank stays what it is.
 
     Source: G. H. Golub, V. Pereyra, "The differentiation of pseudo-inverses and nonlinear least
@@ -133,7 +141,7 @@ def multi_dot(arrays):
 
 
 def _eig(x):
-    return tuple(np.linalg.eig(x))
+    return np.linalg.eig(x)
 
 
 @opaque(_eig)

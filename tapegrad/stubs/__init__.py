@@ -175,6 +175,7 @@ METHODS = {
     "draw": "Any",
 }
 PROPERTIES = {
+    "device": "str",
     "_base": "Tensor | None",
     "_version": "int",
     "grad_fn": "Any",

@@ -51,7 +51,7 @@ REAL_ONLY = {
     **{name: (name,) for name in ("deg2rad", "rad2deg", "interp", "nan_to_num", "quantile")},
     **{name: (name, "quantile") for name in ("median", "percentile")},
     **{name: (name, "nanquantile") for name in ("nanquantile", "nanmedian", "nanpercentile")},
-    **{name: (name,) for name in ("heaviside", "unwrap")},
+    **{name: (name,) for name in ("heaviside", "unwrap", "copysign")},
     "nanmax": ("nanmax", "max"),
     "nanmin": ("nanmin", "min"),
 }
@@ -189,6 +189,8 @@ ARRANGING = [
         }.items()
     ],
     ("delete", [(2, 3)], (1, 1)),
+    ("cumulative_sum", [(3,)], ()),
+    ("cumulative_prod", [(3,)], ()),
     ("resize", [(2, 3)], ((5, 2),)),
     ("broadcast_arrays", [(2, 3), (3,)], ()),
     ("average", [(2, 3)], (1,)),
