@@ -139,22 +139,6 @@ def _():
     return 0.0
 
 
-@elementwise(np.heaviside, real=True)
-def heaviside(x, h0):
-    """0 below 0, 1 above, h0 at 0; the derivative with respect to x is 0 everywhere."""
-    return x if x != x else where(x == 0.0, h0, where(x > 0.0, 1.0, 0.0))
-
-
-@heaviside.partial("x")
-def _():
-    return 0.0
-
-
-@heaviside.partial("h0")
-def _(x):
-    return where(x == 0.0, 1.0, 0.0)
-
-
 @elementwise(np.floor)
 def floor(x):
     """Largest integer not above x; the derivative is 0 everywhere."""
@@ -283,3 +267,12 @@ def copysign(x, y):
     refuse_complex("copysign", x, y)
     x = x if plain(x).dtype.kind == "f" else plain(x) * 1.0
     return where(np.signbit(plain(x)) == np.signbit(plain(y)), x, -x)
+
+
+@composite
+def heaviside(x, y):
+    """0 below 0, 1 above, y at 0; the derivative with respect to x is 0 everywhere."""
+    refuse_complex("heaviside", x, y)
+    values = plain(x)
+    step = where(np.isnan(values), values, where(values > 0.0, 1.0, 0.0))
+    return where(values == 0.0, y, step)

@@ -12,7 +12,7 @@ from tapegrad.transform.verifier.memory import SHAPE
 # whose derivative is zero, or that have none
 FLAT = frozenset(
     [
-        *("floor", "ceil", "trunc", "fix", "rint", "round", "around", "sign", "heaviside"),
+        *("floor", "ceil", "trunc", "fix", "rint", "round", "around", "sign"),
         *("argmin", "argmax", "argsort", "searchsorted", "digitize", "nonzero", "argpartition"),
         *("isnan", "isfinite", "isinf", "signbit", "zeros_like", "ones_like", "empty_like"),
         *("shape", "size", "ndim", "len", "count_nonzero", "any", "all", "argwhere"),
