@@ -1,10 +1,13 @@
 """Tables for a terminal and a plot for a page; rich and matplotlib are used if they are there."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from .cases import GROUPS
 from .targets import Measurements
 from .timing import Seconds
+from .workloads import WORKLOADS
 
 
 def show_heading(text: str) -> None:
@@ -154,33 +157,58 @@ def loop_rows(measurements: Measurements) -> list[tuple[str, ...]]:
     return rows
 
 
-def save_plot(path: str, measurements: Measurements) -> None:
-    """Every peer's total as a multiple of tapegrad's, one line of dots a case."""
+def save_plots(path: str, measurements: Measurements) -> None:
+    """Every peer's total as a multiple of tapegrad's: a page for each group of programs."""
+    pages: dict[str, dict[tuple[str, str], Mapping[str, Any]]] = {}
+    for case, sides in measurements.items():
+        if "tapegrad" in sides or "tapegrad.njit" in sides:
+            pages.setdefault(WORKLOADS[case[0]].group, {})[case] = sides
+    for group, cases in pages.items():
+        page = Path(path).with_stem(f"{Path(path).stem}-{group}")
+        save_plot(page, GROUPS[group], cases)
+        print(f"picture: {page}")
+
+
+def save_plot(path: Path, title: str, cases: Mapping[tuple[str, str], Mapping[str, Any]]) -> None:
+    """One line of dots a case, with the names of the sides beside the first ones."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise SystemExit("the plot needs matplotlib: pip install matplotlib") from error
-    cases = [(case, sides) for case, sides in measurements.items() if "tapegrad" in sides]
-    names = {name: None for _, sides in cases for name in sides if name != "tapegrad"}
-    figure = Figure(figsize=(8, 1.5 + 0.3 * len(cases)), layout="constrained")
+    names = list(dict.fromkeys(n for sides in cases.values() for n in sides if n not in OWN))
+    height = min(9.0, 2.2 + 0.32 * len(cases))
+    figure = Figure(figsize=(12, height), layout="constrained")
     axes = figure.add_subplot()
-    for name in names:
-        dots = [(x, y) for y, (_, sides) in enumerate(cases) if (x := multiple(sides, name))]
+    for name, marker in zip(names, "osD^vPX*", strict=False):
+        dots = [
+            (x, y)
+            for y, sides in enumerate(cases.values())
+            if (x := multiple(sides, name)) is not None
+        ]
         if dots:
-            axes.plot(*zip(*dots, strict=True), "o", label=name, alpha=0.8)
+            axes.plot(*zip(*dots, strict=True), marker, label=name, alpha=0.8)
+    axes.axvspan(axes.get_xlim()[0], 1.0, color="black", alpha=0.04)
     axes.axvline(1.0, color="black", linewidth=1)
     axes.set_xscale("log")
-    axes.set_yticks(range(len(cases)), [" ".join(case) for case, _ in cases])
-    axes.invert_yaxis()
-    axes.set_xlabel("time for value and gradient, as a multiple of tapegrad's (less is faster)")
+    axes.margins(x=0.02)
+    axes.set_yticks(range(len(cases)), [" ".join(case) for case in cases], fontsize=9)
+    axes.set_ylim(len(cases) - 0.4, -0.6)
+    axes.set_title(title)
+    axes.set_xlabel(
+        "time as a multiple of tapegrad's; in the grey part others are faster than tapegrad"
+    )
     axes.grid(axis="x", alpha=0.3)
     if names:
-        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=5, frameon=False)
-    figure.savefig(path, dpi=150)
+        axes.legend(loc="best", frameon=True, fontsize=9)
+    figure.savefig(path, dpi=100)
+
+
+OWN = ("tapegrad", "tapegrad.njit")
 
 
 def multiple(sides: Mapping[str, Any], name: str) -> float | None:
     """A side's time for all that it does with a case, in units of tapegrad's."""
-    if name not in sides:
+    ours = sides.get("tapegrad.njit") or sides["tapegrad"]
+    if name not in sides or not ours.whole or not sides[name].whole:
         return None
-    return sides[name].whole / sides["tapegrad"].whole
+    return sides[name].whole / ours.whole

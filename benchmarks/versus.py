@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not options.quick:
         show_verdicts(measurements)
     if options.output:
-        report.save_plot(options.output, measurements)
+        report.save_plots(options.output, measurements)
     if options.json:
         save_json(options.json, sides, measurements, processes)
     if problems:
@@ -93,7 +93,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--quick", action="store_true", help="tiny sizes, one repetition each")
     parser.add_argument("--repetitions", type=int, help="samples of what is fast (default 21)")
-    parser.add_argument("--output", metavar="PNG", help="save a plot of the ratios")
+    parser.add_argument("--output", metavar="PNG", help="save plots of the ratios, PNG-GROUP each")
     parser.add_argument("--json", metavar="FILE", help="save the measurements")
     options = parser.parse_args(arguments)
     options.repetitions = options.repetitions or (1 if options.quick else 21)

@@ -414,6 +414,8 @@ def draw(results: list[Fit], path: Path) -> None:
         axis.set_title(f"{problem.name}{what}  ({worst:.1f} digits)", fontsize=9)
         axis.tick_params(labelsize=7)
         axis.spines[["top", "right"]].set_visible(False)
+    figure.supxlabel("x: the predictor of the data set, in its units", fontsize=11)
+    figure.supylabel("y: the response, in its units", fontsize=11)
     figure.suptitle(
         "NIST StRD nonlinear regression: data, and curves fitted with tapegrad Jacobians"
     )

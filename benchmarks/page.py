@@ -1,0 +1,287 @@
+"""The tables of docs/performance.md and of the README, from one run of ``benchmarks.versus``.
+
+    python -m benchmarks.versus --json versus.json
+    python -m benchmarks.page versus.json
+
+A table stands between two comments, which name it, and is replaced. Rows are not chosen by hand:
+the page has all of them, the README those of a rule (`representative`).
+"""
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .cases import GROUPS
+from .report import duration, ratio
+from .targets import Measurements, verdicts
+from .timing import Seconds
+from .workloads import WORKLOADS
+
+ROOT = Path(__file__).parent.parent
+PEERS = ("PyTorch", "jax.jit", "JAX eager", "HIPS autograd")
+"""Sides that others have written, and that compute what tapegrad computes."""
+FEATURES = [group for group in GROUPS if group not in ("programs", "njit")]
+
+Case = tuple[str, str]
+Sides = Mapping[str, Seconds]
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Write the tables of one run."""
+    document = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
+    tables = {name: table(document) for name, table in TABLES.items()}
+    for path in (ROOT / "docs" / "performance.md", ROOT / "README.md"):
+        text = path.read_text(encoding="utf-8")
+        path.write_text(filled(text, tables), encoding="utf-8")
+
+
+def filled(text: str, tables: Mapping[str, str]) -> str:
+    """Replace the tables of a page by new ones."""
+
+    def replaced(found: re.Match[str]) -> str:
+        table = tables[found[2]].replace(" us ", " µs ")
+        return f"{found[1]}\n{table}\n{found[3]}"
+
+    inside = r"(?:(?!<!-- end of table).)*"
+    pattern = rf"(<!-- table: ([\w-]+) -->)\n{inside}(<!-- end of table -->)"
+    return re.sub(pattern, replaced, text, flags=re.DOTALL)
+
+
+def measurements(document: Any) -> dict[Case, dict[str, Seconds]]:
+    """Seconds of every side of every case."""
+    return {
+        (case["workload"], case["size"]): {n: Seconds(**s) for n, s in case["sides"].items()}
+        for case in document["cases"]
+    }
+
+
+def of_groups(document: Any, *groups: str) -> dict[Case, dict[str, Seconds]]:
+    """Those of some groups of workloads."""
+    found = measurements(document)
+    return {case: sides for case, sides in found.items() if WORKLOADS[case[0]].group in groups}
+
+
+# -- who is ahead ----------------------------------------------------------------------------------
+
+
+def own(sides: Sides) -> Seconds:
+    """What tapegrad takes: compiled, for loops."""
+    return sides.get("tapegrad.njit") or sides["tapegrad"]
+
+
+def fastest_peer(sides: Sides) -> tuple[str, float] | None:
+    """The fastest of the others, and tapegrad's time as a multiple of its time."""
+    times = {name: sides[name].whole for name in PEERS if name in sides and sides[name].whole}
+    ours = own(sides).whole
+    if not times or ours is None:
+        return None
+    name = min(times, key=lambda peer: times[peer] or 0.0)
+    return name, ours / (times[name] or 1.0)
+
+
+def ahead(sides: Sides) -> str:
+    """Who is the fastest, as a cell of a table."""
+    found = fastest_peer(sides)
+    if found is None:
+        return ""
+    name, multiple = found
+    return f"{name}, {multiple:.2f}" if multiple < 1 else f"**{name}, {multiple:.2f}**"
+
+
+def representative(measured: Mapping[Case, Sides]) -> list[Case]:
+    """The rows of the README: of every group the one in the middle, and the one lost by the most.
+
+    Rows are in the order of tapegrad's time as a multiple of that of the fastest other.
+    """
+    multiples = {
+        case: found[1] for case, sides in measured.items() if (found := fastest_peer(sides))
+    }
+    chosen: list[Case] = []
+    for group in GROUPS:
+        cases = sorted(
+            (case for case in multiples if WORKLOADS[case[0]].group == group), key=multiples.get
+        )  # type: ignore[arg-type]
+        if cases:
+            chosen.append(cases[len(cases) // 2])
+    worst = max(multiples, key=lambda case: multiples[case])
+    return chosen if worst in chosen else [*chosen, worst]
+
+
+# -- tables ----------------------------------------------------------------------------------------
+
+
+def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table: the first column to the left, the others to the right."""
+    lines = [columns, ["---", *["---:"] * (len(columns) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def times(seconds: Seconds | None) -> list[str]:
+    """Forward, backward and total."""
+    if seconds is None:
+        return ["", "", ""]
+    return [duration(seconds.forward), duration(seconds.backward), duration(seconds.total)]
+
+
+def whole(sides: Sides, name: str) -> str:
+    """The time of one side."""
+    return duration(sides[name].whole) if name in sides else "-"
+
+
+def programs_table(document: Any) -> str:
+    """Programs on tensors, beside the others."""
+    columns = ["program", "forward", "backward", "total", "PyTorch", "JAX (jit)", "HIPS autograd"]
+    rows = [
+        [" ".join(case), *times(sides["tapegrad"])]
+        + [whole(sides, name) for name in ("PyTorch", "jax.jit", "HIPS autograd", "NumPy primal")]
+        + [ahead(sides)]
+        for case, sides in of_groups(document, "programs").items()
+    ]
+    return markdown([*columns, "NumPy, value alone", "÷ fastest other"], rows)
+
+
+def loops_table(document: Any) -> str:
+    """Functions of numba: multiples of the value alone."""
+    rows = []
+    for case, sides in of_groups(document, "njit").items():
+        primal = sides["numba primal"].whole
+        ours = sides["tapegrad.njit"]
+        others = ["numba by hand", "jax.jit", "PyTorch", "tapegrad"]
+        cells = [ratio(sides[n].whole, primal) if n in sides else "-" for n in others]
+        found = [duration(primal), ratio(ours.forward, primal), ratio(ours.total, primal), *cells]
+        rows.append([" ".join(case), *found, ahead(sides)])
+    columns = ["program", "value alone", "plain call", "value and gradient", "by hand"]
+    return markdown(
+        [*columns, "JAX (jit)", "PyTorch", "tensors of tapegrad", "÷ fastest other"], rows
+    )
+
+
+def features_table(document: Any) -> str:
+    """What features cost, beside PyTorch."""
+    rows = []
+    for group in FEATURES:
+        for case, sides in of_groups(document, group).items():
+            peer = sides.get("PyTorch")
+            cells = [*times(sides["tapegrad"]), *times(peer)]
+            rows.append([GROUPS[group], " ".join(case), *cells, ahead(sides)])
+    columns = ["what", "program", "forward", "backward", "total"]
+    columns += [f"PyTorch {phase}" for phase in ("forward", "backward", "total")]
+    return markdown([*columns, "÷ fastest other"], rows)
+
+
+def behind_table(document: Any) -> str:
+    """Every row in which another library is ahead, the largest gap first."""
+    rows = []
+    for case, sides in measurements(document).items():
+        found = fastest_peer(sides)
+        if found and found[1] > 1.0:
+            rows.append((found[1], [" ".join(case), found[0], f"{found[1]:.2f}"]))
+    ordered = [row for _, row in sorted(rows, key=lambda row: -row[0])]
+    count = len(measurements(document))
+    return (
+        markdown(["program", "ahead", "tapegrad ÷ it"], ordered)
+        + f"\n\nThese are {len(ordered)} of {count} rows."
+    )
+
+
+def targets_table(document: Any) -> str:
+    """What is aimed at, and what was reached."""
+    found: Measurements = measurements(document)
+    rows = [
+        [
+            f"{v.target.workload} {v.size}, {v.target.phase} ÷ {v.target.peer}",
+            f"{v.target.at_most:.3g}",
+            f"{v.ratio:.3g}",
+            "met" if v.met else "**missed**",
+        ]
+        for v in verdicts(found)
+    ]
+    processes = document["processes"]
+    limits = []
+    if "import" in processes:
+        seconds = processes["import"]
+        beyond = seconds["tapegrad"] - seconds["numba"]
+        limits.append(("import, seconds beyond numba's", 0.1, beyond))
+    if "first-gradient" in processes:
+        seconds = processes["first-gradient"]
+        limits.append(("first gradient of ten ops, warm cache, seconds", 0.5, seconds["tapegrad"]))
+        cold = seconds["tapegrad, empty kernel cache"]
+        limits.append(("the same, empty kernel cache, seconds", 3.0, cold))
+    if "memory" in processes:
+        record = processes["memory"]["tapegrad, the record in it"]["growth"]
+        limits.append(("bytes of a record", 64, record))
+    for name, pair in processes.get("njit-compile", {}).items():
+        primal, ours = pair.values()
+        limits.append((f"{name}, compilation, seconds", 3 * primal + 1, ours))
+    for name, pair in processes.get("njit-start", {}).items():
+        primal, ours = pair.values()
+        limits.append((f"{name}, start with a warm cache, seconds", primal + 0.3, ours))
+    for name, limit, reached in limits:
+        verdict = "met" if reached <= limit else "**missed**"
+        rows.append([name, f"{limit:.3g}", f"{reached:.3g}", verdict])
+    return markdown(["target", "limit", "reached", ""], rows)
+
+
+def readme_table(document: Any) -> str:
+    """A few rows by a rule, with what the programs are."""
+    found = measurements(document)
+    rows = []
+    for case in representative(found):
+        sides = found[case]
+        text = (WORKLOADS[case[0]].loss.__doc__ or "").split(".\n")[0].splitlines()[0].rstrip(".")
+        cells = [duration(own(sides).whole), *(whole(sides, n) for n in PEERS if n != "JAX eager")]
+        rows.append([f"`{' '.join(case)}`: {text[0].lower()}{text[1:]}", *cells, ahead(sides)])
+    columns = ["program", "tapegrad", "PyTorch", "JAX (jit)", "HIPS autograd", "÷ fastest other"]
+    return markdown(columns, rows)
+
+
+def processes_table(document: Any) -> str:
+    """Import and first gradients."""
+    seconds, first = (document["processes"][key] for key in ("import", "first-gradient"))
+    packages = {
+        "tapegrad": "tapegrad",
+        "PyTorch": "torch",
+        "jax.jit": "jax",
+        "HIPS autograd": "autograd",
+    }
+    imports = [duration(seconds.get(package)) or "-" for package in packages.values()]
+    gradients = [duration(first.get(side)) or "-" for side in packages]
+    rows = [
+        [f"import (numba alone: {duration(seconds['numba'])})", *imports],
+        ["first gradient of ten ops, warm kernel cache", *gradients],
+    ]
+    cold = first.get("tapegrad, empty kernel cache")
+    rows.append(["the same, empty kernel cache", duration(cold), "-", "-", "-"])
+    return markdown(["in a new process", "tapegrad", "PyTorch", "JAX (jit)", "HIPS autograd"], rows)
+
+
+def costs_table(document: Any) -> str:
+    """Compilation and start of functions of numba."""
+    processes = document["processes"]
+    rows = []
+    for name in processes["njit-compile"]:
+        cells = []
+        for what in ("njit-compile", "njit-start"):
+            primal, ours = processes[what][name].values()
+            cells += [duration(primal), duration(ours)]
+        rows.append([name, *cells])
+    columns = ["program", "compiling the value", "value and gradient"]
+    return markdown([*columns, "start with a warm cache, value", "value and gradient"], rows)
+
+
+TABLES: dict[str, Callable[[Any], str]] = {
+    "programs": programs_table,
+    "numba": loops_table,
+    "numba-costs": costs_table,
+    "features": features_table,
+    "behind": behind_table,
+    "processes": processes_table,
+    "targets": targets_table,
+    "readme": readme_table,
+}
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
