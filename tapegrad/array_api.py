@@ -26,8 +26,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad import numeric
-from tapegrad.creation import CREATION, as_tensor, from_dlpack
+from tapegrad import creation, numeric
+from tapegrad.creation import CREATION, as_tensor
 from tapegrad.dispatch import holds_recorded, unwrap
 from tapegrad.tensor import Tensor
 
@@ -60,7 +60,7 @@ matrix_rank matrix_transpose outer pinv qr slogdet solve svd svdvals tensordot t
 vector_norm
 """.split()
 _FOURIER = """
-fft ifft fftn ifftn rfft irfft rfftn irfftn hfft ihfft fftfreq rfftfreq fftshift ifftshift
+fft ifft fftn ifftn rfft irfft rfftn irfftn hfft ihfft fftshift ifftshift
 """.split()
 
 
@@ -124,6 +124,23 @@ def argsort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool
     return as_tensor(values.shape[axis] - 1 - np.flip(backwards, axis))
 
 
+def _frequencies(name: str) -> Callable[..., Tensor]:
+    def call(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None) -> Tensor:
+        """Return the frequencies of a transform of n values that are d apart."""
+        _check_device(device)
+        return as_tensor(getattr(np.fft, name)(n, d), dtype)
+
+    call.__name__ = name
+    return call
+
+
+def from_dlpack(x: Any, /, *, device: Any = None, copy: Any = None) -> Tensor:
+    """Return a tensor on the memory of an array of another library; with `copy`, on its own."""
+    _check_device(device)
+    found = creation.from_dlpack(x)
+    return found.clone() if copy else found
+
+
 def _check_device(device: Any) -> None:
     if device not in (None, "cpu"):
         raise ValueError(f"device {device!r}: tensors are on the CPU, device 'cpu'")
@@ -146,6 +163,7 @@ globals().update(
 linalg = _extension("linalg", np.linalg, _LINEAR_ALGEBRA, numeric.LINALG_FUNCTIONS)
 special = SimpleNamespace(__name__=f"{__name__}.special", **numeric.SPECIAL_FUNCTIONS)  # for SciPy
 fft = _extension("fft", np.fft, _FOURIER, numeric.FFT_FUNCTIONS)
+fft.fftfreq, fft.rfftfreq = _frequencies("fftfreq"), _frequencies("rfftfreq")
 
 __all__ = [
     *_CONSTANTS,

@@ -283,7 +283,9 @@ def apply_opaque(op: Opaque, bound: dict[str, Any]) -> Any:
         value = bound[name]
         if type(value) is not Tensor:
             several = op.of_list and type(value) in (list, tuple)
-            bound[name] = [*map(operand, value)] if several else operand(value)
+            value = [*map(operand, value)] if several else operand(value)
+            is_list = type(value) in (list, tuple) and not several
+            bound[name] = np.asarray(value) if is_list else value
     active = Active(op, bound)
     if op.parameters:
         out = op.function(*active.arrays, **{name: bound[name] for name in op.parameters})

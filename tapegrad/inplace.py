@@ -285,6 +285,11 @@ def _overwrite(target: Tensor, value: Any, what: str, keep: bool) -> Tensor:
     value = operand(value)
     array = np.asarray(unwrap(value))
     _check_fit(array, target._a, what)
+    if not target._a.flags.writeable:  # NumPy does not look at it if source and target are one
+        raise ValueError(
+            f"{what}: assignment destination is read-only: more than one of its elements may be at "
+            "one place in memory; write to a clone()"
+        )
     own = owner_of(value)
     if own is not None and MODE.recording:
         if target.dtype not in DIFFERENTIABLE:

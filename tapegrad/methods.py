@@ -39,7 +39,10 @@ PASSIVE_BINARY = {
     "and": "bitwise_and",
     "or": "bitwise_or",
     "xor": "bitwise_xor",
+    "lshift": "left_shift",
+    "rshift": "right_shift",
 }
+REFLECTED_PASSIVE = {"and", "or", "xor", "lshift", "rshift"}  # these have in-place forms as well
 UNARY = {"neg": "negative", "pos": "positive", "abs": "absolute", "invert": "invert"}
 METHODS = [
     "all",
@@ -47,7 +50,6 @@ METHODS = [
     "argmax",
     "argmin",
     "argsort",
-    "astype",
     "clip",
     "cumprod",
     "cumsum",
@@ -96,8 +98,9 @@ def _install_operators() -> None:
     for operator, name in PASSIVE_BINARY.items():
         compare = FUNCTIONS[name]
         setattr(Tensor, f"__{operator}__", _equality(compare) if operator in "eqne" else compare)
-        if operator in ("and", "or", "xor"):
+        if operator in REFLECTED_PASSIVE:
             setattr(Tensor, f"__r{operator}__", _swapped(FUNCTIONS[name]))
+            setattr(Tensor, f"__i{operator}__", _inplace_passive(operator, FUNCTIONS[name]))
     for operator, name in UNARY.items():
         setattr(Tensor, f"__{operator}__", FUNCTIONS[name])
 
@@ -121,6 +124,13 @@ def _inplace_operator(name: str) -> Callable[..., Tensor]:
         return inplace.apply_inplace(op, self, other)
 
     return operator
+
+
+def _inplace_passive(operator: str, compute: Callable[..., Any]) -> Callable[..., Tensor]:
+    def inplace_operator(self: Tensor, other: Any) -> Tensor:
+        return inplace.write(self, compute(self, other), f"__i{operator}__")
+
+    return inplace_operator
 
 
 # PyTorch's names of in-place methods where they differ from NumPy's of the op
@@ -173,6 +183,20 @@ def _reshape(self: Tensor, *shape: Any, order: str = "C") -> Tensor:
         ordered: Tensor = in_order(self, wanted, order, "reshape")
         return ordered
     result: Tensor = FUNCTIONS["reshape"](self, wanted)
+    return result
+
+
+def _astype(
+    self: Tensor,
+    dtype: Any,
+    order: str = "K",
+    casting: str = "unsafe",
+    subok: bool = True,
+    copy: bool = True,
+) -> Tensor:
+    """Return the elements as another type, with NumPy's options; those of memory have no effect."""
+    np.empty(0, self.dtype).astype(dtype, casting=casting)  # type: ignore[call-overload]
+    result: Tensor = FUNCTIONS["astype"](self, dtype)
     return result
 
 
@@ -378,6 +402,7 @@ def _install_protocols() -> None:
         "__reduce__": _reduce,
         "__repr__": _repr,
         "__setitem__": inplace.assign_item,
+        "astype": _astype,
         "backward": _backward,
         "clone": _clone,
         "copy": _clone,

@@ -58,6 +58,8 @@ PASSIVE = [
     "greater",
     "greater_equal",
     "invert",
+    "left_shift",
+    "right_shift",
     "isclose",
     "allclose",
     "isfinite",
@@ -78,7 +80,7 @@ PASSIVE = [
 # Ops that other functions are made of, without a public name of their own.
 INTERNAL = {"getitem", "gather", "spread", "put", "put_view", "contract", "thin_svd", "at_least"}
 INTERNAL |= {"at_most", "euclidean_norm", "cofactor", "imaginary", "product", "full_svd"}
-INTERNAL |= {"matrix_diagonal", "matrix_trace", "sparse_product"}
+INTERNAL |= {"matrix_diagonal", "matrix_trace", "rounded", "sparse_product"}
 
 LINALG = [
     "cholesky",
@@ -215,10 +217,7 @@ def _passive_function(name: str, module: Any = np) -> Function:
 
 def _round(x: Any, decimals: int = 0) -> Any:
     """Round to a number of decimals; the derivative is 0 everywhere."""
-    if decimals == 0:
-        return FUNCTIONS["rint"](x)
-    scale = 10.0**decimals
-    return FUNCTIONS["rint"](x * scale) / scale
+    return FUNCTIONS["rounded"](x, decimals)
 
 
 # x ** n as cheaper functions, which also have cheaper derivatives
@@ -250,10 +249,12 @@ def _with_sparse(dense: Function) -> Function:
 
 
 def _sparse_product(x: Any, matrix: Any) -> Any:
-    if x.ndim not in (1, 2):
+    if hasattr(x, "tocsr"):
+        raise TypeError("matmul: of two sparse matrices, S @ T is SciPy's own product")
+    if np.ndim(x) not in (1, 2) or matrix.ndim != 2:
         raise ValueError(
-            f"matmul: the product of a sparse matrix and {x.ndim} dimensions is not supported; "
-            "reshape to one or two"
+            f"matmul: the product of {matrix.ndim} sparse dimensions and {np.ndim(x)} others is "
+            "not supported; expected a sparse matrix, and one or two dimensions"
         )
     return FUNCTIONS["sparse_product"](x, matrix)
 

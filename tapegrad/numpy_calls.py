@@ -33,6 +33,7 @@ _LAST_STEPS: dict[tuple[str, str], Function] = {
     ("angle", "deg"): lambda result: result * (180.0 / np.pi),
     ("cholesky", "upper"): lambda result: FUNCTIONS["conj"](FUNCTIONS["matrix_transpose"](result)),
     ("reshape", "copy"): lambda result: result.clone(),
+    ("astype", "copy"): lambda result: result.clone(),
 }
 _WAYS_OUT = {
     "where": "; choose with np.where before",

@@ -95,6 +95,7 @@ UNTRACED = {
             "savetxt",
             "save",
             "digitize",
+            "isin",
             "lexsort",
             "argpartition",
         ],
@@ -141,6 +142,8 @@ def array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: A
     if method == "__call__" and name in COMPOSITES:
         if {*kwargs} <= {*inspect.signature(FUNCTIONS[name]).parameters}:
             return FUNCTIONS[name](*inputs, **kwargs)
+        if {*kwargs} == {"out"} and len(outs) == 1 and isinstance(outs[0], Tensor):
+            return inplace.write(outs[0], FUNCTIONS[name](*inputs), f"numpy.{name} with `out`")
     if method == "reduce" and ufunc in REDUCTIONS and not set(kwargs) - {"axis", "keepdims"}:
         kwargs.setdefault("axis", 0)
         return FUNCTIONS[REDUCTIONS[ufunc]](*inputs, **kwargs)

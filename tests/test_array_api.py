@@ -109,6 +109,16 @@ class TestFunctionsOfItsOwn:
         with pytest.raises(ValueError, match="a copy is needed"):
             xp.asarray(t, dtype=xp.float32, copy=False)
 
+    def test_makers(self, xp):
+        found = xp.fft.fftfreq(4, d=0.5, dtype=xp.float32)
+        np.testing.assert_array_equal(found, np.fft.fftfreq(4, 0.5).astype(np.float32))
+        array = np.ones(2)
+        assert np.shares_memory(xp.from_dlpack(array, device="cpu").numpy(), array)
+        assert not np.shares_memory(xp.from_dlpack(array, copy=True).numpy(), array)
+
+    def test_passive_functions(self, xp):
+        np.testing.assert_array_equal(xp.isin(leaf(), xp.asarray([1.2])), np.isin(X, 1.2))
+
     def test_devices(self, xp):
         t = leaf()
         assert t.device == "cpu"

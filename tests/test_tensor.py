@@ -832,3 +832,38 @@ def test_functions_take_arrays_lists_and_numbers():
 )
 def test_autograd_attributes_exist(name):
     assert hasattr(tg.Tensor, name)
+
+
+class TestBits:
+    """Operators of integers and booleans, in place as well."""
+
+    def test_aliases_and_views_see_a_write(self):
+        a = tg.tensor([True, False])
+        b = a
+        a |= np.array([False, True])
+        np.testing.assert_array_equal(b, [True, True])
+        m = tg.tensor([[True, False], [False, False]])
+        row = m[0]
+        row ^= True
+        np.testing.assert_array_equal(m, [[False, True], [False, False]])
+        row &= False
+        np.testing.assert_array_equal(m, np.zeros((2, 2), bool))
+
+    def test_shifts(self):
+        t = tg.tensor([1, 2])
+        np.testing.assert_array_equal(t << 2, [4, 8])
+        np.testing.assert_array_equal(8 >> t, [4, 2])
+        np.testing.assert_array_equal(1 << t, [2, 4])
+        t <<= 1
+        np.testing.assert_array_equal(t, [2, 4])
+
+
+class TestConversion:
+    def test_options_of_numpy(self):
+        t = tg.tensor([1.5, 2.0], requires_grad=True)
+        found = t.astype(np.float32, copy=False, casting="same_kind")
+        assert found.dtype == np.float32
+        assert found.requires_grad
+        assert np.astype(t, np.float32, copy=False).requires_grad
+        with pytest.raises(TypeError, match="Cannot cast"):
+            t.astype(int, casting="safe")

@@ -26,6 +26,7 @@ USER_CODE = """
     b = tg.fft.rfft(x)
     c = tg.special.gammaln(x)
     w, v = tg.linalg.eigh(tg.eye(2))
+    assert_type(tg.linalg.slogdet(tg.eye(2)).logabsdet, tg.Tensor)
     assert_type(a, tg.Tensor)
     assert_type(b, tg.Tensor)
     assert_type(c, tg.Tensor)
@@ -113,7 +114,7 @@ def without_layout(text):
 def test_stubs_are_up_to_date():
     found = stubs()
     folder = next(iter(found)).parent
-    assert {*found} == {*folder.glob("*.pyi")}
+    assert {*found} == {*folder.glob("*.pyi")} - {folder / "results.pyi"}
     for path, text in found.items():
         assert without_layout(path.read_text()) == without_layout(text), (
             f"{path.name}: run python -m tapegrad.stubs"
@@ -147,6 +148,8 @@ def kind_of(value):
     """The type of a result as the stubs write it."""
     if isinstance(value, list):
         return f"list[{kind_of(value[0])}]"
+    if hasattr(value, "_fields"):
+        return type(value).__name__
     if isinstance(value, tuple):
         return f"tuple[{', '.join(map(kind_of, value))}]"
     return type(value).__name__
@@ -161,7 +164,7 @@ def test_results_that_are_not_one_tensor():
         else:
             assert found == RESULTS[name], name
     assert kind_of(tg.linalg.svd(SQUARE, compute_uv=False)) == "Tensor"
-    assert kind_of(tg.linalg.svd(SQUARE)) == "tuple[Tensor, Tensor, Tensor]"
+    assert kind_of(tg.linalg.svd(SQUARE)) == "SVDResult"
 
 
 def test_the_package_says_that_it_is_typed():

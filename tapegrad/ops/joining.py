@@ -168,11 +168,11 @@ def broadcast_arrays(x, *more):
 
 
 @composite
-def apply_along_axis(func1d, axis, x, *args, **kwargs):
+def apply_along_axis(func1d, axis, arr, *args, **kwargs):
     """Call a function with each 1-d slice along an axis, and join what it returns."""
-    x = array_of(x)
-    (axis,) = normalize_axes(axis, rank(x))
-    rows = moveaxis(x, axis, -1)
+    arr = array_of(arr)
+    (axis,) = normalize_axes(axis, rank(arr))
+    rows = moveaxis(arr, axis, -1)
     lead = shape_of(rows)[:-1]
     if 0 in lead:
         raise ValueError("apply_along_axis: there is no slice to call the function with")

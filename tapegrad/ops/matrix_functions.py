@@ -23,9 +23,9 @@ def _computed(name: str) -> Callable[[Any], Any]:
         if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
             raise ValueError(f"{name}: expected square matrices, got shape {x.shape}")
         function = scipy_function("linalg", name)
+        if not x.size:
+            return x.astype(x.dtype if x.dtype.kind in "fc" else float)
         precise = x.astype(np.result_type(x.dtype, float)).reshape(-1, *x.shape[-2:])
-        if not precise.size:
-            return x.copy()
         found = np.stack([function(matrix) for matrix in precise]).reshape(x.shape)
         single = x.dtype in (np.float32, np.complex64)
         return (
@@ -53,9 +53,13 @@ def _differentiated(function: Opaque, *, on_negative_axis: bool) -> None:
         if not on_negative_axis:
             _refuse_negative(function.name, plain(x))
         n = shape_of(x)[-1]
+        # the map is linear in g, but how it is computed depends on the size of the block matrix
+        scale = np.abs(plain(g)).max(axis=(-2, -1), keepdims=True, initial=0.0)
+        scale = np.where((scale > 0.0) & np.isfinite(scale), scale, np.ones((), scale.dtype))
         zeros = np.zeros(shape_of(x), plain(x).dtype)
-        above, below = concatenate([x, adjoint(g)], -1), concatenate([zeros, x], -1)
-        return adjoint(function(concatenate([above, below], -2))[..., :n, n:])
+        above = concatenate([x, adjoint(g / scale)], -1)
+        block = concatenate([above, concatenate([zeros, x], -1)], -2)
+        return adjoint(function(block)[..., :n, n:]) * scale
 
     function.vjp("x")(rule)
 

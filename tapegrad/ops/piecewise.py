@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from tapegrad.ops.kinds import composite, elementwise
+from tapegrad.ops.kinds import composite, elementwise, opaque
 from tapegrad.ops.op import copied, plain, refuse_complex
 
 INFINITY = math.inf
@@ -251,6 +251,16 @@ def _(z):
     return where(z > 0.0, 1.0, 0.0)
 
 
+@opaque(np.round, arrays=1)
+def rounded(x, decimals=0):
+    """Round to a number of decimals; the derivative is 0 everywhere."""
+
+
+@rounded.vjp("x")
+def _(x_shape):
+    return np.zeros(x_shape)
+
+
 @composite
 def clip(x, min=None, max=None):
     """Limit to [min, max]; on a bound the cotangent goes to x, beyond it to the bound."""
@@ -265,8 +275,14 @@ def clip(x, min=None, max=None):
 def copysign(x, y):
     """The size of x with the sign of y; the derivative with respect to y is 0."""
     refuse_complex("copysign", x, y)
-    x = x if plain(x).dtype.kind == "f" else plain(x) * 1.0
+    x = where(True, x, np.zeros((), _float_type(x, y)))
     return where(np.signbit(plain(x)) == np.signbit(plain(y)), x, -x)
+
+
+def _float_type(*values):
+    """Return the type of floats that numbers, arrays and tensors are joined to."""
+    dtype = np.result_type(*(plain(v) if hasattr(v, "dtype") else v for v in values))
+    return dtype if dtype.kind == "f" else np.dtype(float)
 
 
 @composite
@@ -274,5 +290,5 @@ def heaviside(x, y):
     """0 below 0, 1 above, y at 0; the derivative with respect to x is 0 everywhere."""
     refuse_complex("heaviside", x, y)
     values = plain(x)
-    step = where(np.isnan(values), values, where(values > 0.0, 1.0, 0.0))
+    step = np.where(np.isnan(values), values, values > 0.0).astype(_float_type(x, y))
     return where(values == 0.0, y, step)

@@ -6,10 +6,12 @@ import numpy as np
 
 from tapegrad.ops import elementwise as ew
 from tapegrad.ops import reduction
-from tapegrad.ops.kinds import composite
+from tapegrad.ops.complex import conjugate
+from tapegrad.ops.kinds import composite, opaque
 from tapegrad.ops.op import array_of, plain, rank, shape_of
-from tapegrad.ops.shape import concatenate, expand_dims, reshape
-from tapegrad.ops.systems import eigvals, lstsq
+from tapegrad.ops.products import matmul
+from tapegrad.ops.shape import expand_dims
+from tapegrad.ops.systems import lstsq
 
 
 @composite
@@ -40,8 +42,14 @@ def polyfit(x, y, deg, rcond=None, w=None):
             f"polyfit: got x of shape {shape_of(x)}, y of shape {shape_of(y)}, degree {deg}; "
             "expected as many values as points, and a degree of 0 or more"
         )
+    if not shape_of(x)[0]:
+        raise ValueError("polyfit: there are no points")
     powers = vander(x, deg + 1)
     if w is not None:
+        if shape_of(w) != shape_of(x):
+            raise ValueError(
+                f"polyfit: w has shape {shape_of(w)}, expected that of x, {shape_of(x)}"
+            )
         weights = expand_dims(array_of(w) + 0.0, -1)
         powers, y = powers * weights, y * (weights if rank(y) == 2 else weights[:, 0])
     scale = ew.sqrt(reduction.sum(powers * powers, axis=0))
@@ -51,19 +59,19 @@ def polyfit(x, y, deg, rcond=None, w=None):
     return found / (expand_dims(scale, -1) if rank(y) == 2 else scale)
 
 
-@composite
+@opaque(np.roots)
 def roots(p):
-    """Roots of the polynomial with coefficients p: eigenvalues of its companion matrix."""
-    if rank(p) != 1:
-        raise ValueError(f"roots: expected one dimension, got {rank(p)}")
-    (present,) = np.nonzero(plain(p))
-    if not present.size:
-        return np.empty(0)
-    first, last = present[0], present[-1]
-    at_zero = np.zeros(shape_of(p)[0] - 1 - last)
-    size = last - first
-    if not size:
-        return at_zero
-    top = reshape(p[first + 1 : last + 1] / -p[first], (1, -1))
-    companion = concatenate([top, np.eye(size - 1, size, dtype=plain(top).dtype)], 0)
-    return concatenate([eigvals(companion), at_zero], 0)
+    """Roots of the polynomial with coefficients p.
+
+    Where a root is multiple, its derivative is infinite or nan.
+    """
+
+
+@roots.vjp("p")
+def _(g, z, p):
+    n = shape_of(p)[0]
+    if n < 2:
+        return np.zeros(n, plain(p).dtype)
+    slope = polyval(p[:-1] * np.arange(n - 1.0, 0.0, -1.0), z)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return -matmul(g / conjugate(slope), conjugate(vander(z, n)))

@@ -72,6 +72,7 @@ def extract(condition, x):
 def choose(x, choices, mode="raise"):
     """Return, element by element, that of several arrays whose number is given."""
     x = plain(x)
+    choices = [np.asarray(c) if isinstance(c, (list, tuple)) else c for c in choices]
     dtype = np.result_type(*(plain(c) if hasattr(c, "shape") else c for c in choices))
     return rearranged(lambda *choices: np.choose(x, choices, mode=mode), list(choices), dtype)
 
@@ -79,6 +80,8 @@ def choose(x, choices, mode="raise"):
 @composite
 def resize(x, new_shape):
     """Return an array of a new shape, with the elements repeated where they do not suffice."""
+    if not plain(x).size:
+        return np.zeros(new_shape, plain(x).dtype)
     return rearranged(lambda x: np.resize(x, new_shape), [x])
 
 
@@ -104,9 +107,10 @@ def piecewise(x, condlist, funclist, *args, **kw):
     parts = [np.zeros(1)]
     for condition, function in zip(conditions, funclist, strict=True):
         value = function
-        if callable(function):
-            value = function(at(x, condition), *args, **kw)
-        parts.append(broadcast_to(array_of(value), (np.count_nonzero(condition),)))
+        count = np.count_nonzero(condition)
+        if callable(function):  # not with no elements, as in NumPy
+            value = function(at(x, condition), *args, **kw) if count else np.zeros(0)
+        parts.append(broadcast_to(array_of(value), (count,)))
 
     def placed(zero: Any, *places: Any) -> Any:
         found = np.full(shape, zero[0])

@@ -429,24 +429,34 @@ def weighted_logsumexp(a, axis=None, b=None, keepdims=False, return_sign=False):
     """``log(sum(b * exp(a)))`` without overflow, as scipy.special.logsumexp.
 
     With `return_sign` the logarithm of the absolute value, and the sign. Where a weight is 0 and
-    the exponential overflows beside the others, the derivative with respect to the weight is 0.
+    the exponential overflows beside the others, the derivative with respect to the weight is 0;
+    where the sum is 0, all derivatives are; infinite elements share that of an infinite sum.
     """
     if b is None and not return_sign:
         return reduction.logsumexp(a, axis=axis, keepdims=keepdims)
     refuse_complex("logsumexp with weights", a, 1.0 if b is None else b)
-    a, b = array_of(a), np.ones(()) if b is None else array_of(b)
+    a = array_of(a)
+    if b is None or not isinstance(b, (int, float)):
+        b = 1.0 if b is None else array_of(b)
+    is_infinite = (plain(a) == math.inf) & (plain(b) > 0.0)
+    shares = np.sum(is_infinite, axis=axis, keepdims=True)
+    count = np.maximum(shares, 1).astype(plain(a).dtype)
+    infinite = reduction.sum(where(is_infinite, a / count, 0.0), axis, keepdims=True)
+    a = where(shares > 0, 0.0, a)
     used = np.where(plain(b) == 0.0, -math.inf, plain(a))
     high = np.max(used, axis=axis, keepdims=True, initial=-math.inf)
     high = np.where(np.isfinite(high), high, 0.0).astype(plain(a).dtype)
-    limit = math.log(np.finfo(used.dtype).max)
+    limit = math.log(np.finfo(plain(a).dtype).max)
     away = (plain(b) == 0.0) & ~(plain(a) - high < limit)
     terms = ew.multiply(b, ew.exp(where(away, -math.inf, a) - high))
     total = reduction.sum(terms, axis=axis, keepdims=True)
     signs = np.sign(plain(total))
     if return_sign:
         total = ew.multiply(total, np.where(signs < 0.0, signs, np.ones((), signs.dtype)))
+    none = plain(total) == 0.0
     with np.errstate(divide="ignore", invalid="ignore"):
-        found = ew.log(total) + high
+        found = where(none, -math.inf, ew.log(where(none, 1.0, total)) + high)
+    found = where(shares > 0, infinite, found)
     shape = shape_of(reduction.sum(plain(total), axis=axis, keepdims=keepdims))
     found = found if keepdims else reshape(found, shape)
     return (found, np.reshape(signs, shape)) if return_sign else found

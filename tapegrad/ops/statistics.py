@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -88,7 +89,8 @@ def _flattened(x: Any, axis: Any) -> tuple[Any, tuple[int, ...]]:
     kept = tuple(1 if k in axes else n for k, n in enumerate(shape))
     lead = tuple(n for k, n in enumerate(shape) if k not in axes)
     moved = moveaxis(x, axes, tuple(range(-len(axes), 0))) if axes else x
-    return reshape(moved, (*lead, -1)), kept
+    count = math.prod(shape[k] for k in axes)
+    return reshape(moved, (*lead, count)), kept
 
 
 _METHODS = {
@@ -138,8 +140,11 @@ def _quantiles(ordered, count, unknown, q, method, kept):
     if method not in _METHODS:
         raise ValueError(f"quantile: method {method!r} is none of {', '.join(_METHODS)}")
     q = np.asarray(q, float)
-    if np.any((q < 0) | (q > 1)):
+    if not np.all((q >= 0) & (q <= 1)):
         raise ValueError("quantile: q must be between 0 and 1")
+    shape = (*q.shape, *(shape_of(ordered)[:-1] if kept is None else kept))
+    if not shape_of(ordered)[-1]:
+        return np.full(shape, np.nan, plain(ordered).dtype)
     at = _METHODS[method](q.reshape(-1) * (count - 1))
     low, high = np.floor(at).astype(int), np.ceil(at).astype(int)
     part = in_precision_of(ordered, at - low)
@@ -148,9 +153,13 @@ def _quantiles(ordered, count, unknown, q, method, kept):
         first, second = ordered[..., low], ordered[..., high]
     else:
         first, second = take_along_axis(ordered, low), take_along_axis(ordered, high)
-    found = where(part == 0.0, first, first + (second - first) * part)
+    infinite = np.isinf(plain(first)) | np.isinf(plain(second))
+    with np.errstate(invalid="ignore"):
+        weighted = first * (1.0 - part) + second * part
+        between = where(infinite, weighted, first + (second - first) * part)
+    found = where(part == 0.0, first, between)
     found = moveaxis(where(unknown, np.nan, found), -1, 0)
-    return reshape(found, (*q.shape, *(shape_of(ordered)[:-1] if kept is None else kept)))
+    return reshape(found, shape)
 
 
 @composite

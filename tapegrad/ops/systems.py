@@ -44,13 +44,28 @@ def pinv(x, rcond=None, hermitian=False, *, rtol=None):
 
 
 @pinv.vjp("x")
-def _(g, z, x):
+def _(g, z, x, rcond, hermitian, rtol):
+    _refuse_truncation(plain(x), rcond if rtol is None else rtol)
     zh, gh = adjoint(z), adjoint(g)
     found = -matmul(zh, matmul(g, zh))
     left = matmul(gh, matmul(z, zh))
     right = matmul(matmul(zh, z), gh)
     found = found + left - matmul(x, matmul(z, left))
     return found + right - matmul(matmul(right, z), x)
+
+
+def _refuse_truncation(x, limit):
+    """Refuse the derivative where a limit leaves out singular values that are no round-off."""
+    if limit is None:
+        return
+    s = np.linalg.svd(x, compute_uv=False)
+    largest = s.max(axis=-1, keepdims=True, initial=0.0)
+    noise = 10.0 * max(x.shape[-2:]) * np.finfo(x.dtype).eps
+    if np.any((s <= np.asarray(limit)[..., None] * largest) & (s > noise * largest)):
+        raise np.linalg.LinAlgError(
+            "pinv, lstsq, polyfit: there is no derivative where the limit leaves out singular "
+            "values that are not 0; write the solution with svd, or take a smaller rcond (rtol)"
+        )
 
 
 @composite

@@ -31,6 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tapegrad.autograd.node import RemovableHandle
+from tapegrad.stubs.results import EighResult, EigResult, QRResult, SlogdetResult
 from tapegrad.tensor import Tensor
 
 _Array: TypeAlias = Tensor | npt.ArrayLike | Sequence[Any]
@@ -39,7 +40,8 @@ _Axis: TypeAlias = int | Sequence[int] | None
 
 # what parameters are, by their names; others are arrays if they are required
 PARAMETERS = {
-    **dict.fromkeys(("axis", "axes"), "_Axis"),
+    "axis": "_Axis",
+    "axes": "Any",
     **dict.fromkeys(("axis1", "axis2", "axisa", "axisb", "axisc", "offset", "deg"), "int"),
     **dict.fromkeys(("keepdims", "rowvar", "bias", "lower", "sparse", "increasing"), "bool"),
     **dict.fromkeys(("full_matrices", "compute_uv", "unit_diagonal", "return_sign"), "bool"),
@@ -56,7 +58,10 @@ PARAMETERS = {
 }
 # what is returned, where it is not one tensor
 RESULTS = {
-    **dict.fromkeys(("slogdet", "qr", "eigh", "eig"), "tuple[Tensor, Tensor]"),
+    "eig": "EigResult",
+    "eigh": "EighResult",
+    "qr": "QRResult",
+    "slogdet": "SlogdetResult",
     **dict.fromkeys(("split", "array_split", "hsplit", "vsplit", "dsplit"), "list[Tensor]"),
     **dict.fromkeys(("unstack", "broadcast_arrays", "nonzero"), "tuple[Tensor, ...]"),
     **dict.fromkeys(("allclose", "array_equal"), "bool"),
@@ -162,7 +167,7 @@ def _member(name: str, value: Any) -> str:
 
 
 OPERATORS = {f"__{sign}{name}__" for name in BINARY for sign in ("", "r", "i")}
-OPERATORS |= {f"__{sign}{name}__" for name in PASSIVE_BINARY for sign in ("", "r")}
+OPERATORS |= {f"__{sign}{name}__" for name in PASSIVE_BINARY for sign in ("", "r", "i")}
 OPERATORS |= {f"__{name}__" for name in UNARY}
 METHODS = {
     "__array_function__": "Any",

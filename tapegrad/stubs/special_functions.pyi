@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tapegrad.autograd.node import RemovableHandle
+from tapegrad.stubs.results import EighResult, EigResult, QRResult, SlogdetResult
 from tapegrad.tensor import Tensor
 
 _Array: TypeAlias = Tensor | npt.ArrayLike | Sequence[Any]

@@ -356,3 +356,13 @@ class TestViewsMadeWithoutRecording:
             row, _ = tg.unstack(y)
         with pytest.raises(RuntimeError, match=r"^A view was created in no_grad mode"):
             row.mul_(2)
+
+
+def test_a_broadcast_view_copied_to_itself():
+    """NumPy does not look whether a target is read-only if the source is the same array."""
+    x = tg.tensor([1.0, 2.0], requires_grad=True)
+    wide = tg.broadcast_to(x * 1.0, (2, 2))
+    with pytest.raises(ValueError, match="copy_: assignment destination is read-only"):
+        wide.copy_(wide)
+    wide.sum().backward()
+    np.testing.assert_array_equal(x.grad.numpy(), [2.0, 2.0])

@@ -189,6 +189,7 @@ ARRANGING = [
         }.items()
     ],
     ("delete", [(2, 3)], (1, 1)),
+    ("rounded", [(2, 3)], (1,), np.round),
     ("cumulative_sum", [(3,)], ()),
     ("cumulative_prod", [(3,)], ()),
     ("resize", [(2, 3)], ((5, 2),)),

@@ -123,7 +123,38 @@ class TestSparseMatrices:
         matrix, x = scipy.sparse.csr_array(np.eye(2)), leaf(np.ones(2))
         with pytest.raises(RuntimeError, match=r"tg\.matmul\(S, t\)"):
             matrix @ x
-        with pytest.raises(ValueError, match="3 dimensions"):
+        with pytest.raises(ValueError, match="2 sparse dimensions and 3 others"):
             tg.matmul(matrix, np.ones((2, 2, 2)))
         with pytest.raises(TypeError, match="sparse"):
             x * matrix
+
+    def test_shapes_that_are_refused(self):
+        matrix = scipy.sparse.csr_array(np.eye(2))
+        with pytest.raises(TypeError, match="two sparse matrices"):
+            tg.matmul(matrix, matrix)
+        with pytest.raises(ValueError, match="1 sparse dimensions"):
+            tg.matmul(scipy.sparse.coo_array(np.ones(2)), leaf(np.ones(2)))
+        np.testing.assert_array_equal(tg.matmul(matrix, [1.0, 2.0]), [1.0, 2.0])
+
+
+class TestSizesOfCotangents:
+    """The derivative is linear in the cotangent, whatever its size."""
+
+    @pytest.mark.parametrize("name", ["expm", "logm", "sqrtm"])
+    @pytest.mark.parametrize("scale", [1e-100, 1e8, 1e30, 1e150])
+    def test_gradients(self, name, scale):
+        function, x = getattr(tg.linalg, name), regular((3, 3))
+        plain = tg.grad(lambda x: tg.sum(function(x)))(x)
+        found = tg.grad(lambda x: tg.sum(function(x)) * scale)(x)
+        np.testing.assert_allclose(found / scale, plain, rtol=1e-9, atol=1e-12)
+
+    @pytest.mark.parametrize("scale", [1e-10, 1e10])
+    def test_second_derivatives(self, scale):
+        x = data((3, 3))
+        plain = tg.hessian(lambda x: tg.sum(tg.linalg.expm(x)))(x)
+        found = tg.hessian(lambda x: tg.sum(tg.linalg.expm(x)) * scale)(x)
+        np.testing.assert_allclose(found / scale, plain, rtol=1e-9, atol=1e-9)
+
+    def test_lists_and_nothing(self):
+        np.testing.assert_allclose(tg.linalg.expm([[0.0, 0.0], [0.0, 0.0]]), np.eye(2))
+        assert tg.linalg.sqrtm(np.zeros((0, 0))).shape == (0, 0)

@@ -197,3 +197,99 @@ def test_infinities_and_nan():
 def test_what_is_refused_is_named(call, text):
     with pytest.raises((TypeError, ValueError), match=text):
         call(tg.tensor(X, requires_grad=True))
+
+
+class TestRoots:
+    """Derivatives by the coefficients, also by those that are 0."""
+
+    @pytest.mark.parametrize("p", [[1.0, -3.0, 2.0, 0.0], [0.0, 1.0, -3.0, 2.0], [2.0, 1.0, 3.0]])
+    def test_coefficients_of_0(self, p):
+        p = np.array(p)
+        found = tg.jacobian(lambda p: tg.view_as_real(np.roots(p) + 0j))(p)
+        z = np.roots(p).astype(complex)
+        n = p.size
+        slope = np.polyval(np.arange(n - 1, 0, -1) * p[:-1], z)
+        exact = -(z[:, None] ** np.arange(n - 1, -1, -1)) / slope[:, None]
+        np.testing.assert_allclose(found[:, 0] + 1j * found[:, 1], exact, rtol=1e-12, atol=1e-12)
+
+    def test_moments_of_roots(self):
+        def cubes(c):
+            return (np.roots(tg.r_[1.0, -3.0, 2.0, c]) ** 3).sum().real
+
+        step = 1e-6
+        numbers = [np.sum(np.roots([1.0, -3.0, 2.0, c]) ** 3).real for c in (step, -step)]
+        slope = (numbers[0] - numbers[1]) / (2 * step)
+        assert tg.grad(cubes)(0.0) == pytest.approx(slope, rel=1e-6)
+        assert tg.grad(tg.grad(cubes))(0.1) == pytest.approx(0.0, abs=1e-9)
+
+
+class TestEdgesOfQuantiles:
+    @pytest.mark.parametrize("x", [[-np.inf, 1.0], [-np.inf, -np.inf, 1.0, 2.0], [1.0, np.inf]])
+    @pytest.mark.parametrize("f", [np.median, np.nanmedian])
+    def test_infinities(self, f, x):
+        t = tg.tensor(x, requires_grad=True)
+        np.testing.assert_array_equal(f(t).detach(), f(x))
+
+    @pytest.mark.parametrize("shape, axis", [((0,), None), ((0, 3), 0), ((3, 0), 0)])
+    def test_nothing(self, shape, axis):
+        found = np.nanmedian(tg.tensor(np.zeros(shape), requires_grad=True), axis=axis)
+        expected = np.full(np.zeros(shape).sum(axis).shape, np.nan)
+        np.testing.assert_array_equal(found.detach(), expected)
+
+    def test_shares_must_be_numbers(self):
+        with pytest.raises(ValueError, match="q must be between 0 and 1"):
+            np.quantile(tg.ones(2), np.nan)
+
+
+class TestRounding:
+    @pytest.mark.parametrize("decimals", [-3, 0, 2])
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
+    def test_values(self, decimals, dtype):
+        x = np.array([8388500, 12345678, -1234, 7, 2**20 + 1], dtype)
+        found = np.around(tg.tensor(x), decimals)
+        expected = np.around(x, decimals)
+        assert found.dtype == expected.dtype
+        np.testing.assert_array_equal(found, expected)
+
+    def test_slopes_are_0(self):
+        t = tg.tensor([1.26, 2.0], requires_grad=True)
+        (np.round(t, 1) * t).sum().backward()
+        np.testing.assert_array_equal(t.grad.numpy(), [1.3, 2.0])
+
+
+class TestTypesOfSignsAndSteps:
+    @pytest.mark.parametrize("y", [0.7, np.float32(0.5), np.ones(2, np.float32), np.ones(2)])
+    @pytest.mark.parametrize("f", [np.copysign, np.heaviside])
+    def test_joined(self, f, y):
+        x = np.array([0.0, -1.0], np.float32)
+        found = f(tg.tensor(x, requires_grad=True), y)
+        assert found.dtype == f(x, y).dtype
+        np.testing.assert_array_equal(found.detach(), f(x, y))
+
+    def test_out(self):
+        t, out = tg.tensor([1.0, -2.0], requires_grad=True), tg.zeros(2)
+        assert np.copysign(t, 1.0, out=out) is out
+        out.sum().backward()
+        np.testing.assert_array_equal(t.grad.numpy(), [1.0, -1.0])
+
+
+class TestPieces:
+    def test_functions_are_not_called_with_nothing(self):
+        t = tg.tensor([1.0, 2.0], requires_grad=True)
+        found = np.piecewise(t, [np.array([False, False])], [lambda t: t - t.max(), np.sin])
+        np.testing.assert_allclose(found.detach(), np.sin([1.0, 2.0]))
+
+    def test_lists_among_choices(self):
+        t = tg.tensor([1.0, 2.0, 3.0], requires_grad=True)
+        np.choose([0, 1, 1], [[5, 6, 7], t]).sum().backward()
+        np.testing.assert_array_equal(t.grad.numpy(), [0.0, 1.0, 1.0])
+
+    def test_names_of_arguments(self):
+        t = tg.tensor([[1.0, 2.0]], requires_grad=True)
+        found = np.apply_along_axis(func1d=np.sum, axis=1, arr=t)
+        np.testing.assert_array_equal(found.detach(), [3.0])
+
+    def test_weights_of_fits(self):
+        t = tg.tensor([1.0, 2.0, 3.0], requires_grad=True)
+        with pytest.raises(ValueError, match="w has shape"):
+            np.polyfit(t, t, 1, w=np.ones(1))

@@ -250,3 +250,23 @@ class TestWeightedLogsumexp:
         np.testing.assert_array_equal(
             tg.special.logsumexp(t, axis=1).detach(), tg.logsumexp(t, axis=1).detach()
         )
+
+    @pytest.mark.parametrize(
+        "a, slopes", [([-np.inf, -np.inf], [0.0, 0.0]), ([np.inf, 2.0], [1.0, 0.0])]
+    )
+    def test_infinite_sums(self, a, slopes):
+        t = leaf(a)
+        tg.special.logsumexp(t, b=[1.0, 1.0]).backward()
+        np.testing.assert_array_equal(t.grad.numpy(), slopes)
+
+    @pytest.mark.parametrize("options", [{"b": 2.0}, {"return_sign": True}])
+    def test_precision_stays(self, options):
+        found = tg.special.logsumexp(tg.tensor(self.A.astype(np.float32)), axis=1, **options)
+        assert (found[0] if "return_sign" in options else found).dtype == np.float32
+
+
+def test_lists_of_orders():
+    t = leaf([1.0, 2.0])
+    tg.special.kv([0, 1], t).sum().backward()
+    exact = -scipy.special.kv([1, 0], [1.0, 2.0]) - [0.0, scipy.special.kv(1, 2.0) / 2.0]
+    np.testing.assert_allclose(t.grad.numpy(), exact)

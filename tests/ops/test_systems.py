@@ -220,3 +220,25 @@ class TestAccumulatedExtremes:
         np.testing.assert_array_equal(values(found), [1.0, np.nan, np.nan, np.nan])
         found.sum().backward()
         np.testing.assert_array_equal(values(y.grad), [1.0, 3.0, 0.0, 0.0])
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda a: np.linalg.pinv(a, rtol=0.6),
+        lambda a: np.linalg.pinv(a, rcond=0.6),
+        lambda a: np.linalg.lstsq(a, np.ones(2), rcond=0.6)[0],
+    ],
+)
+def test_singular_values_that_are_left_out(call):
+    """The value is NumPy's; the rule holds for matrices of that rank only."""
+    t = leaf(np.diag([2.0, 1.0]))
+    found = call(t)
+    np.testing.assert_allclose(values(found), call(np.diag([2.0, 1.0])))
+    with pytest.raises(np.linalg.LinAlgError, match="leaves out singular values that are not 0"):
+        found.sum().backward()
+
+
+def test_two_names_of_one_limit():
+    with pytest.raises(ValueError, match="both rcond and rtol"):
+        tg.linalg.pinv(leaf(np.eye(2)), 0.1, rtol=0.1)
