@@ -47,6 +47,8 @@ class Loops:
     """Value and gradients, written by hand and compiled."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """What the decorators of the primal, numba's and tapegrad's, are given."""
+    alike: bool = True
+    """Whether they compute in the way in which the loss does."""
     nested: Callable[[], Callable[..., Any]] | None = None
     """Where tapegrad differentiates within the program: makes that from tapegrad's functions."""
 

@@ -240,7 +240,9 @@ NJIT_PROGRAMS = (
         quick=vector_size(3),
         sizes=(vector_size(8),),
         group="njit",
-        loops=Loops(njit_loops.determinant),
+        loops=Loops(
+            njit_loops.determinant, alike=False
+        ),  # by minors, the others by a factorization
     ),
     Workload(
         clusters,

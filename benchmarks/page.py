@@ -67,24 +67,26 @@ def of_groups(document: Any, *groups: str) -> dict[Case, dict[str, Seconds]]:
 # -- who is ahead ----------------------------------------------------------------------------------
 
 
-def own(sides: Sides) -> Seconds:
-    """What tapegrad takes: compiled, for loops."""
-    return sides.get("tapegrad.njit") or sides["tapegrad"]
+def own(case: Case, sides: Sides) -> Seconds:
+    """What tapegrad takes: compiled, for loops, if these compute what the others compute."""
+    loops = WORKLOADS[case[0]].loops
+    compiled = sides.get("tapegrad.njit") if loops is None or loops.alike else None
+    return compiled or sides["tapegrad"]
 
 
-def fastest_peer(sides: Sides) -> tuple[str, float] | None:
+def fastest_peer(case: Case, sides: Sides) -> tuple[str, float] | None:
     """The fastest of the others, and tapegrad's time as a multiple of its time."""
     times = {name: sides[name].whole for name in PEERS if name in sides and sides[name].whole}
-    ours = own(sides).whole
+    ours = own(case, sides).whole
     if not times or ours is None:
         return None
     name = min(times, key=lambda peer: times[peer] or 0.0)
     return name, ours / (times[name] or 1.0)
 
 
-def ahead(sides: Sides) -> str:
+def ahead(case: Case, sides: Sides) -> str:
     """Who is the fastest, as a cell of a table."""
-    found = fastest_peer(sides)
+    found = fastest_peer(case, sides)
     if found is None:
         return ""
     name, multiple = found
@@ -92,22 +94,18 @@ def ahead(sides: Sides) -> str:
 
 
 def representative(measured: Mapping[Case, Sides]) -> list[Case]:
-    """The rows of the README: of every group the one in the middle, and the one lost by the most.
+    """The rows of the README: every program at its largest size, and the row lost by the most.
 
-    Rows are in the order of tapegrad's time as a multiple of that of the fastest other.
+    Programs are those on tensors and those of loops; what features cost is on the page.
     """
     multiples = {
-        case: found[1] for case, sides in measured.items() if (found := fastest_peer(sides))
+        case: found[1] for case, sides in measured.items() if (found := fastest_peer(case, sides))
     }
-    chosen: list[Case] = []
-    for group in GROUPS:
-        cases = sorted(
-            (case for case in multiples if WORKLOADS[case[0]].group == group), key=multiples.get
-        )  # type: ignore[arg-type]
-        if cases:
-            chosen.append(cases[len(cases) // 2])
+    largest = {
+        case[0]: case for case in multiples if WORKLOADS[case[0]].group in ("programs", "njit")
+    }
     worst = max(multiples, key=lambda case: multiples[case])
-    return chosen if worst in chosen else [*chosen, worst]
+    return list(dict.fromkeys([*largest.values(), worst]))
 
 
 # -- tables ----------------------------------------------------------------------------------------
@@ -137,7 +135,7 @@ def programs_table(document: Any) -> str:
     rows = [
         [" ".join(case), *times(sides["tapegrad"])]
         + [whole(sides, name) for name in ("PyTorch", "jax.jit", "HIPS autograd", "NumPy primal")]
-        + [ahead(sides)]
+        + [ahead(case, sides)]
         for case, sides in of_groups(document, "programs").items()
     ]
     return markdown([*columns, "NumPy, value alone", "÷ fastest other"], rows)
@@ -152,7 +150,7 @@ def loops_table(document: Any) -> str:
         others = ["numba by hand", "jax.jit", "PyTorch", "tapegrad"]
         cells = [ratio(sides[n].whole, primal) if n in sides else "-" for n in others]
         found = [duration(primal), ratio(ours.forward, primal), ratio(ours.total, primal), *cells]
-        rows.append([" ".join(case), *found, ahead(sides)])
+        rows.append([" ".join(case), *found, ahead(case, sides)])
     columns = ["program", "value alone", "plain call", "value and gradient", "by hand"]
     return markdown(
         [*columns, "JAX (jit)", "PyTorch", "tensors of tapegrad", "÷ fastest other"], rows
@@ -166,7 +164,7 @@ def features_table(document: Any) -> str:
         for case, sides in of_groups(document, group).items():
             peer = sides.get("PyTorch")
             cells = [*times(sides["tapegrad"]), *times(peer)]
-            rows.append([GROUPS[group], " ".join(case), *cells, ahead(sides)])
+            rows.append([GROUPS[group], " ".join(case), *cells, ahead(case, sides)])
     columns = ["what", "program", "forward", "backward", "total"]
     columns += [f"PyTorch {phase}" for phase in ("forward", "backward", "total")]
     return markdown([*columns, "÷ fastest other"], rows)
@@ -176,7 +174,7 @@ def behind_table(document: Any) -> str:
     """Every row in which another library is ahead, the largest gap first."""
     rows = []
     for case, sides in measurements(document).items():
-        found = fastest_peer(sides)
+        found = fastest_peer(case, sides)
         if found and found[1] > 1.0:
             rows.append((found[1], [" ".join(case), found[0], f"{found[1]:.2f}"]))
     ordered = [row for _, row in sorted(rows, key=lambda row: -row[0])]
@@ -232,8 +230,13 @@ def readme_table(document: Any) -> str:
     for case in representative(found):
         sides = found[case]
         text = (WORKLOADS[case[0]].loss.__doc__ or "").split(".\n")[0].splitlines()[0].rstrip(".")
-        cells = [duration(own(sides).whole), *(whole(sides, n) for n in PEERS if n != "JAX eager")]
-        rows.append([f"`{' '.join(case)}`: {text[0].lower()}{text[1:]}", *cells, ahead(sides)])
+        cells = [
+            duration(own(case, sides).whole),
+            *(whole(sides, n) for n in PEERS if n != "JAX eager"),
+        ]
+        rows.append(
+            [f"`{' '.join(case)}`: {text[0].lower()}{text[1:]}", *cells, ahead(case, sides)]
+        )
     columns = ["program", "tapegrad", "PyTorch", "JAX (jit)", "HIPS autograd", "÷ fastest other"]
     return markdown(columns, rows)
 
