@@ -262,13 +262,21 @@ def _takes_sines(function: types.FunctionType) -> bool:
     return found
 
 
+# a partial of 0 says that the value was not chosen: nothing is passed on, not even nan
+_CHOSEN = ["", "", _HELPER, "def chosen(g, partial):", "    return g * partial if partial else 0.0"]
+
+
 def _pointer(dtype: str) -> str:
     return "f8_pointer" if dtype == "float64" else "f4_pointer"
 
 
-def partial_source(rule: types.FunctionType, values: tuple[str, ...], dtype: str) -> str:
+def partial_source(
+    rule: types.FunctionType, values: tuple[str, ...], dtype: str, chooses: bool
+) -> str:
     """Return the module of a reverse kernel: ``out[i] = g[i] * partial(values[i]...)``."""
     module = _Module(dtype)
+    if chooses:
+        module.lines += _CHOSEN
     module.add_formula(rule)
     place = dict(zip(values, ("z", "a0", "a1", "a2"), strict=False))
     read = {name: f"{place[name]}_" for name in _arguments(rule)}
@@ -276,7 +284,7 @@ def partial_source(rule: types.FunctionType, values: tuple[str, ...], dtype: str
     module.lines.append("def kernel(count, g, z, a0, a1, a2, out):")
     for name in ("g", "out", *(place[name] for name in read)):
         module.lines.append(f"    {name}_ = {_pointer(dtype)}({name})")
-    module.add_loop(rule, read, "load(g_, i) * {}")
+    module.add_loop(rule, read, "chosen(load(g_, i), {})" if chooses else "load(g_, i) * {}")
     return module.text()
 
 
@@ -302,7 +310,9 @@ def _build(key: str, source: Callable[[], str]) -> int:
     return native.load(key, lambda: native.compile_source(key, source(), "kernel"))
 
 
-def partial_kernel(rule: types.FunctionType, values: tuple[str, ...], dtype: int) -> int:
+def partial_kernel(
+    rule: types.FunctionType, values: tuple[str, ...], dtype: int, chooses: bool
+) -> int:
     """Return the address of the compiled loop over a partial derivative.
 
     Parameters
@@ -313,12 +323,14 @@ def partial_kernel(rule: types.FunctionType, values: tuple[str, ...], dtype: int
         Names of what the kernel's operands z, a0, a1, a2 hold.
     dtype
         Code of the float type (`tapegrad.tape.layout`).
+    chooses
+        Where the partial is 0, so is the product, whatever the cotangent is.
     """
     read = _arguments(rule)
     places = repr([values.index(name) for name in read])
-    identity = (formula_key(rule), places.encode(), bytes([dtype]))
+    identity = (formula_key(rule), places.encode(), bytes([dtype, chooses]))
     key = native.fingerprint(_generator(), b"partial", *identity)
-    return _build(key, lambda: partial_source(rule, values, TYPES[dtype]))
+    return _build(key, lambda: partial_source(rule, values, TYPES[dtype], chooses))
 
 
 def map_kernel(formula: types.FunctionType, dtype: int) -> int:

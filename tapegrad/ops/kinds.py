@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.kernels import codegen
-from tapegrad.ops.op import TABLE, Op, Rule, call_rule, is_complex, normalize_axes
+from tapegrad.ops.op import TABLE, Op, Rule, call_rule, is_complex, normalize_axes, plain
 from tapegrad.tape.aval import DTYPE_CODES, FLOAT64
 from tapegrad.tape.code import OPS
 from tapegrad.tape.layout import (
@@ -49,6 +49,8 @@ class SweptOp(Op):
     """
 
     sweep_kind = KIND_PYTHON
+
+    chooses = False  # where a partial is 0, the argument was not chosen: its cotangent is 0
 
     def __init__(self, declaration: Formula, arrays: int | None = None, real: bool = False) -> None:
         super().__init__(declaration, arrays)
@@ -96,6 +98,8 @@ class SweptOp(Op):
             if rule is not None and is_complex(values.get(argument, g)):
                 return call_rule(rule, {**values, "g": g})
         partial = call_rule(self.rules[argument], values)
+        if self.chooses:
+            g = TABLE["where"](plain(partial) != 0.0, g, 0.0)
         if type(partial) is float:
             return g if partial == 1.0 else TABLE["multiply"](g, partial)
         if is_complex(partial):
@@ -147,7 +151,8 @@ class SweptOp(Op):
 
     def kernel(self, dtype: int, position: int) -> int:
         rule: Any = self.rules[self.differentiable[position]]
-        return codegen.partial_kernel(rule, ("z", *self.arguments, *self.extras), dtype)
+        values = ("z", *self.arguments, *self.extras)
+        return codegen.partial_kernel(rule, values, dtype, self.chooses)
 
 
 class Elementwise(SweptOp):
@@ -164,8 +169,10 @@ class Elementwise(SweptOp):
         truths: tuple[str, ...],
         real: bool,
         complex_function: Any,
+        chooses: bool,
     ) -> None:
         super().__init__(declaration, real=real)
+        self.chooses = chooses
         self.complex_function = function if complex_function is None else complex_function
         self.formula = declaration
         self.truths = truths  # arguments of which only the truth counts
@@ -230,6 +237,7 @@ def elementwise(
     truths: tuple[str, ...] = (),
     real: bool = False,
     complex_function: Any = None,
+    chooses: bool = False,
 ) -> Callable[[Formula], Elementwise]:
     """Declare an elementwise op from its scalar formula (a decorator).
 
@@ -245,9 +253,11 @@ def elementwise(
         It has no derivative for complex arguments.
     complex_function
         What computes it for complex arguments, if not `function`.
+    chooses
+        Where a partial is 0, the argument was not chosen: it gets nothing, not even nan.
     """
     return lambda declaration: Elementwise(
-        declaration, function, compiled, truths, real, complex_function
+        declaration, function, compiled, truths, real, complex_function, chooses
     )
 
 
@@ -257,9 +267,10 @@ class Reduction(SweptOp):
     kind = "reduction"
     sweep_kind = KIND_REDUCE
 
-    def __init__(self, declaration: Formula, function: Any, real: bool) -> None:
+    def __init__(self, declaration: Formula, function: Any, real: bool, chooses: bool) -> None:
         super().__init__(declaration, arrays=1, real=real)
         self.function = function
+        self.chooses = chooses
 
     def needs(self, argument: str) -> set[str]:
         return super().needs(argument) | {"axis", "x_shape"}
@@ -285,7 +296,9 @@ class Reduction(SweptOp):
         return function
 
 
-def reduction(function: Any, *, real: bool = False) -> Callable[[Formula], Reduction]:
+def reduction(
+    function: Any, *, real: bool = False, chooses: bool = False
+) -> Callable[[Formula], Reduction]:
     """Declare a reduction ``f(x, axis=None, keepdims=False)`` (a decorator).
 
     Parameters
@@ -294,8 +307,10 @@ def reduction(function: Any, *, real: bool = False) -> Callable[[Formula], Reduc
         What computes it.
     real
         It has no derivative for complex arguments.
+    chooses
+        Where the partial is 0, the element was not chosen: it gets nothing, not even nan.
     """
-    return lambda declaration: Reduction(declaration, function, real)
+    return lambda declaration: Reduction(declaration, function, real, chooses)
 
 
 class View(SweptOp):

@@ -16,7 +16,7 @@ from tapegrad.ops.op import copied, plain, refuse_complex
 INFINITY = math.inf
 
 
-@elementwise(np.where, truths=("condition",))
+@elementwise(np.where, truths=("condition",), chooses=True)
 def where(condition, x, y):
     """X where the condition holds, else y; the condition is not differentiable."""
     return x if condition else y
@@ -32,7 +32,7 @@ def _(condition):
     return where(condition, 0.0, 1.0)
 
 
-@elementwise(np.maximum, real=True)
+@elementwise(np.maximum, real=True, chooses=True)
 def maximum(x, y):
     """The larger value, nan if either is; equal values share the cotangent."""
     return x if x >= y or x != x else y
@@ -48,7 +48,7 @@ def _(x, y):
     return where(y > x, 1.0, where(x == y, 0.5, 0.0))
 
 
-@elementwise(np.minimum, real=True)
+@elementwise(np.minimum, real=True, chooses=True)
 def minimum(x, y):
     """The smaller value, nan if either is; equal values share the cotangent."""
     return x if x <= y or x != x else y
@@ -64,7 +64,7 @@ def _(x, y):
     return where(y < x, 1.0, where(x == y, 0.5, 0.0))
 
 
-@elementwise(np.fmax, real=True)
+@elementwise(np.fmax, real=True, chooses=True)
 def fmax(x, y):
     """The larger value that is not nan; equal values share the cotangent."""
     return x if x >= y or y != y else y
@@ -80,7 +80,7 @@ def _(x, y):
     return where((y > x) | ((x != x) & (y == y)), 1.0, where(x == y, 0.5, 0.0))
 
 
-@elementwise(np.fmin, real=True)
+@elementwise(np.fmin, real=True, chooses=True)
 def fmin(x, y):
     """The smaller value that is not nan; equal values share the cotangent."""
     return x if x <= y or y != y else y
@@ -96,7 +96,7 @@ def _(x, y):
     return where((y < x) | ((x != x) & (y == y)), 1.0, where(x == y, 0.5, 0.0))
 
 
-@elementwise(np.maximum, real=True)
+@elementwise(np.maximum, real=True, chooses=True)
 def at_least(x, y):
     """`maximum` of x and a bound y; on the bound, x alone gets the cotangent."""
     return x if x >= y or x != x else y
@@ -112,7 +112,7 @@ def _(x, y):
     return where(x < y, 1.0, 0.0)
 
 
-@elementwise(np.minimum, real=True)
+@elementwise(np.minimum, real=True, chooses=True)
 def at_most(x, y):
     """`minimum` of x and a bound y; on the bound, x alone gets the cotangent."""
     return x if x <= y or x != x else y
@@ -128,7 +128,7 @@ def _(x, y):
     return where(x > y, 1.0, 0.0)
 
 
-@elementwise(np.sign)
+@elementwise(np.sign, chooses=True)
 def sign(x):
     """-1, 0 or 1; the derivative is 0 everywhere."""
     return x if x != x else (1.0 if x > 0.0 else (-1.0 if x < 0.0 else 0.0))
@@ -139,7 +139,7 @@ def _():
     return 0.0
 
 
-@elementwise(np.floor)
+@elementwise(np.floor, chooses=True)
 def floor(x):
     """Largest integer not above x; the derivative is 0 everywhere."""
     return np.floor(x)
@@ -150,7 +150,7 @@ def _():
     return 0.0
 
 
-@elementwise(np.ceil)
+@elementwise(np.ceil, chooses=True)
 def ceil(x):
     """Smallest integer not below x; the derivative is 0 everywhere."""
     return np.ceil(x)
@@ -161,7 +161,7 @@ def _():
     return 0.0
 
 
-@elementwise(np.rint)
+@elementwise(np.rint, chooses=True)
 def rint(x):
     """Nearest integer, halves to even; the derivative is 0 everywhere."""
     return np.rint(x)
@@ -172,7 +172,7 @@ def _():
     return 0.0
 
 
-@elementwise(np.trunc)
+@elementwise(np.trunc, chooses=True)
 def trunc(x):
     """X without its fraction; the derivative is 0 everywhere."""
     return np.trunc(x)
@@ -183,7 +183,7 @@ def _():
     return 0.0
 
 
-@elementwise(np.floor_divide)
+@elementwise(np.floor_divide, chooses=True)
 def floor_divide(x, y):
     """Largest integer not above x / y; the derivatives are 0 everywhere."""
     return np.floor(x / y)
@@ -240,7 +240,7 @@ def _relu(x):
     return np.maximum(x, np.zeros((), x.dtype) if isinstance(x, np.ndarray) else 0.0)
 
 
-@elementwise(_relu, real=True)
+@elementwise(_relu, real=True, chooses=True)
 def relu(x):
     """max(x, 0); the derivative at 0 is 0."""
     return x if x > 0.0 or x != x else 0.0

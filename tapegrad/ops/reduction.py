@@ -103,7 +103,7 @@ def _max(x, axis, keepdims):
     return np.maximum.reduce(x, axis=axis, keepdims=keepdims)
 
 
-@reduction(_max, real=True)
+@reduction(_max, real=True, chooses=True)
 def max(x, axis=None, *, keepdims=False):
     """Largest element; equal ones share the cotangent."""
 
@@ -112,7 +112,7 @@ def _min(x, axis, keepdims):
     return np.minimum.reduce(x, axis=axis, keepdims=keepdims)
 
 
-@reduction(_min, real=True)
+@reduction(_min, real=True, chooses=True)
 def min(x, axis=None, *, keepdims=False):
     """Smallest element; equal ones share the cotangent."""
 

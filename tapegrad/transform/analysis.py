@@ -238,11 +238,6 @@ _PASSING = {
     "add", "subtract", "multiply", "divide", "negative", "positive", "square", "sqrt", "power",
 }  # fmt: skip
 
-# ops that choose: what is not chosen is computed for nothing
-_CHOOSING = {
-    "where", "maximum", "minimum", "fmax", "fmin", "at_least", "at_most", "clip", "relu",
-}  # fmt: skip
-
 
 def unused_at_times(function: Function, results: Iterable[str], vanishing: bool = True) -> set[str]:
     """Return the numbers whose cotangent may be zero because nothing uses them.
@@ -283,7 +278,7 @@ def _always_used(let: Let, vanishing: bool) -> list[str]:
     rule = let.rule
     op = getattr(rule, "op", None)
     if op is not None:
-        passing = op.name in _PASSING if vanishing else op.name not in _CHOOSING
+        passing = op.name in _PASSING if vanishing else not op.chooses
         return names_in(let.expr) if passing else []
     if rule.is_passing:
         return names_in(let.expr)

@@ -272,6 +272,9 @@ class Elementary(Rule):
                 continue
             g = name(gen.shadow(let.target))
             product = _call(self.product_name(), g, factor) if guarded else _product(g, factor)
+            if self.op.chooses and not isinstance(factor, ast.Constant):
+                # what was not chosen gets nothing, not even nan
+                product = _call(self.product_name(), factor, g)
             if isinstance(self.types[operand], types.Array):
                 gen.add_array(operand, product, self.types[let.target].ndim)
             else:

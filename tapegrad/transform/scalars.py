@@ -33,14 +33,19 @@ class Scalar:
         As of an op.
     text
         How generated code calls it, on numbers and on arrays.
+    chooses
+        As of an elementwise op.
     """
 
-    def __init__(self, declaration: Callable[..., Any], texts: tuple[str, str]) -> None:
+    def __init__(
+        self, declaration: Callable[..., Any], texts: tuple[str, str], chooses: bool
+    ) -> None:
         self.name = declaration.__name__
         self.__doc__ = declaration.__doc__
         self.arguments = tuple(inspect.signature(declaration).parameters)
         self.rules: dict[str, Rule] = {}
         self.texts = texts
+        self.chooses = chooses
 
     def partial(self, argument: str) -> Callable[[Rule], Rule]:
         """Declare the partial derivative with respect to an argument (a decorator)."""
@@ -56,7 +61,7 @@ SCALARS: dict[Any, Scalar] = {}  # by the functions that numba code calls for th
 
 
 def scalar(
-    *functions: Any, number: str = "", whole: str = ""
+    *functions: Any, number: str = "", whole: str = "", chooses: bool = False
 ) -> Callable[[Callable[..., Any]], Scalar]:
     """Declare a function (a decorator).
 
@@ -66,10 +71,12 @@ def scalar(
         The functions that users call.
     number, whole
         The texts by which partials call it, if they do, on numbers and on arrays.
+    chooses
+        Where a partial is 0, the argument was not chosen.
     """
 
     def enter(declaration: Callable[..., Any]) -> Scalar:
-        made = Scalar(declaration, (number, whole or number))
+        made = Scalar(declaration, (number, whole or number), chooses)
         for function in functions:
             SCALARS[function] = made
         return made
@@ -160,7 +167,7 @@ def _(z, x):
     return z * digamma(x)
 
 
-@scalar()
+@scalar(chooses=True)
 def clip(x, low, high):
     """Limit to [low, high]; on a bound the cotangent goes to x, beyond it to the bound."""
 
@@ -180,7 +187,7 @@ def _(x, low, high):
     return where((x > high) | ((x < low) & (low > high)), 1.0, 0.0)
 
 
-@scalar()
+@scalar(chooses=True)
 def finite(x):
     """The value itself where it is finite, else a number."""
 
