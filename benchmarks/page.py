@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .cases import GROUPS
-from .report import duration, ratio
+from .report import duration, own, ratio
 from .targets import Measurements, verdicts
 from .timing import Seconds
 from .workloads import WORKLOADS
@@ -65,13 +65,6 @@ def of_groups(document: Any, *groups: str) -> dict[Case, dict[str, Seconds]]:
 
 
 # -- who is ahead ----------------------------------------------------------------------------------
-
-
-def own(case: Case, sides: Sides) -> Seconds:
-    """What tapegrad takes: compiled, for loops, if these compute what the others compute."""
-    loops = WORKLOADS[case[0]].loops
-    compiled = sides.get("tapegrad.njit") if loops is None or loops.alike else None
-    return compiled or sides["tapegrad"]
 
 
 def fastest_peer(case: Case, sides: Sides) -> tuple[str, float] | None:

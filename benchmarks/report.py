@@ -182,8 +182,8 @@ def save_plot(path: Path, title: str, cases: Mapping[tuple[str, str], Mapping[st
     for name, marker in zip(names, "osD^vPX*", strict=False):
         dots = [
             (x, y)
-            for y, sides in enumerate(cases.values())
-            if (x := multiple(sides, name)) is not None
+            for y, (case, sides) in enumerate(cases.items())
+            if (x := multiple(case, sides, name)) is not None
         ]
         if dots:
             axes.plot(*zip(*dots, strict=True), marker, label=name, alpha=0.8)
@@ -206,9 +206,15 @@ def save_plot(path: Path, title: str, cases: Mapping[tuple[str, str], Mapping[st
 OWN = ("tapegrad", "tapegrad.njit")
 
 
-def multiple(sides: Mapping[str, Any], name: str) -> float | None:
+def own(case: tuple[str, str], sides: Mapping[str, Seconds]) -> Seconds:
+    """What tapegrad takes: compiled, for loops, if these compute what the others compute."""
+    loops = WORKLOADS[case[0]].loops
+    compiled = sides.get("tapegrad.njit") if loops is None or loops.alike else None
+    return compiled or sides["tapegrad"]
+
+
+def multiple(case: tuple[str, str], sides: Mapping[str, Seconds], name: str) -> float | None:
     """A side's time for all that it does with a case, in units of tapegrad's."""
-    ours = sides.get("tapegrad.njit") or sides["tapegrad"]
-    if name not in sides or not ours.whole or not sides[name].whole:
-        return None
-    return sides[name].whole / ours.whole
+    ours = own(case, sides).whole
+    theirs = sides[name].whole if name in sides else None
+    return theirs / ours if ours and theirs else None
