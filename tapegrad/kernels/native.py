@@ -16,6 +16,7 @@ import ctypes
 import functools
 import hashlib
 import linecache
+import os
 import sys
 import threading
 import types
@@ -64,12 +65,19 @@ def _cpu_features() -> str:
 FORMAT = "2"  # of the files, which begin with a checksum
 
 
+# settings of numba's compiler that change what it makes of the same source
+_SETTINGS = ("BOUNDSCHECK", "CPU_FEATURES", "CPU_NAME", "DEBUGINFO", "ENABLE_AVX", "LOOP_VECTORIZE")
+_SETTINGS += ("OPT", "SLP_VECTORIZE")
+
+
 @functools.cache
 def _environment() -> bytes:
     """Everything beside the source that decides what machine code comes out."""
     import llvmlite.binding as llvm
 
+    settings = (f"{name}={os.environ.get(f'NUMBA_{name}', '')}" for name in _SETTINGS)
     parts = (
+        *settings,
         FORMAT,
         sys.version,
         version("numba"),

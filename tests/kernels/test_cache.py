@@ -2,6 +2,8 @@
 
 import os
 import stat
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -197,3 +199,24 @@ def test_readers_see_all_or_nothing(place):
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+@pytest.mark.parametrize("name", ["NUMBA_OPT", "NUMBA_CPU_NAME", "NUMBA_BOUNDSCHECK"])
+def test_code_of_other_settings_of_the_compiler_is_not_used(name):
+    """Code that was compiled without optimization, for tests, would slow everything down."""
+    program = "from tapegrad.kernels import native; print(native.fingerprint(b'x'))"
+
+    def key(value):
+        environment = {k: v for k, v in os.environ.items() if k != name}
+        environment |= {} if value is None else {name: value}
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            check=True,
+            capture_output=True,
+            text=True,
+            env=environment,
+        )
+        return done.stdout
+
+    assert key(None) == key(None)
+    assert key(None) != key("0")
