@@ -66,8 +66,9 @@ FORMAT = "2"  # of the files, which begin with a checksum
 
 
 # settings of numba's compiler that change what it makes of the same source
-_SETTINGS = ("BOUNDSCHECK", "CPU_FEATURES", "CPU_NAME", "DEBUGINFO", "ENABLE_AVX", "LOOP_VECTORIZE")
-_SETTINGS += ("OPT", "SLP_VECTORIZE")
+_SETTINGS = """
+BOUNDSCHECK CPU_FEATURES CPU_NAME DEBUGINFO ENABLE_AVX LOOP_VECTORIZE OPT SLP_VECTORIZE
+"""
 
 
 @functools.cache
@@ -75,7 +76,7 @@ def _environment() -> bytes:
     """Everything beside the source that decides what machine code comes out."""
     import llvmlite.binding as llvm
 
-    settings = (f"{name}={os.environ.get(f'NUMBA_{name}', '')}" for name in _SETTINGS)
+    settings = (f"{name}={os.environ.get(f'NUMBA_{name}', '')}" for name in _SETTINGS.split())
     parts = (
         *settings,
         FORMAT,
