@@ -161,7 +161,10 @@ globals().update(
     {name: _of_tensors(name, np, numeric.FUNCTIONS | CREATION) for name in (*_MAKERS, *_FUNCTIONS)}
 )
 linalg = _extension("linalg", np.linalg, _LINEAR_ALGEBRA, numeric.LINALG_FUNCTIONS)
-special = SimpleNamespace(__name__=f"{__name__}.special", **numeric.SPECIAL_FUNCTIONS)  # for SciPy
+# SciPy looks for its special functions here
+special = SimpleNamespace(
+    __name__=f"{__name__}.special", psi=numeric.FUNCTIONS["digamma"], **numeric.SPECIAL_FUNCTIONS
+)
 fft = _extension("fft", np.fft, _FOURIER, numeric.FFT_FUNCTIONS)
 fft.fftfreq, fft.rfftfreq = _frequencies("fftfreq"), _frequencies("rfftfreq")
 

@@ -129,6 +129,7 @@ _OF_SCIPY = [name for name in _declared_in(scipy_special) if name != "weighted_l
 LINALG += _MATRIX_FUNCTIONS
 FFT = [name for name in _declared_in(fourier) if name not in _FOURIER]
 SPECIAL = [*_OF_SCIPY, "erf", "erfc", "gammaln", "digamma", "polygamma", "expit", "logsumexp"]
+SPECIAL += ["cbrt", "exp2", "expm1", "log1p", "sinc"]
 INTERNAL |= {*_FOURIER, *FFT, *_MATRIX_FUNCTIONS, *_OF_SCIPY, "weighted_logsumexp"}
 
 # those that are other functions than the ones of the same name in NumPy itself
