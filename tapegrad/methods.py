@@ -316,6 +316,10 @@ def _iter(self: Tensor) -> Any:
     return iter([self[k] for k in range(len(self._a))])
 
 
+def _divmod(x: Any, y: Any) -> tuple[Tensor, Tensor]:
+    return FUNCTIONS["floor_divide"](x, y), FUNCTIONS["mod"](x, y)
+
+
 def _contains(self: Tensor, value: Any) -> bool:
     return value in self._a if not isinstance(value, Tensor) else value._a in self._a
 
@@ -376,7 +380,10 @@ def _array_namespace(self: Tensor, *, api_version: str | None = None) -> Any:
 def _to_device(self: Tensor, device: Any, /, *, stream: Any = None) -> Tensor:
     """Return the tensor: it is on the CPU, the only device."""
     if device != "cpu" or stream is not None:
-        raise ValueError(f"to_device: got {device!r}; the only device is 'cpu', without streams")
+        raise ValueError(
+            f"to_device: got device {device!r} and stream {stream!r}; the only device is 'cpu', "
+            "which has no streams"
+        )
     return self
 
 
@@ -392,6 +399,9 @@ def _install_protocols() -> None:
         "__array__": _array,
         "__array_namespace__": _array_namespace,
         "__contains__": _contains,
+        "__divmod__": _divmod,
+        "__rdivmod__": lambda self, other: _divmod(other, self),
+        "__round__": lambda self, ndigits=None: FUNCTIONS["round"](self, ndigits or 0),
         "__copy__": _copy,
         "__deepcopy__": _deepcopy,
         "__dlpack__": _dlpack,

@@ -610,8 +610,8 @@ def test_logical_operators(op, other, side):
     np.testing.assert_array_equal((~t).numpy(), ~a)
 
 
-@pytest.mark.parametrize("op", [operator.lshift, operator.rshift, divmod])
-def test_operators_that_do_not_exist_say_so(op):
+@pytest.mark.parametrize("op", [operator.lshift, operator.rshift])
+def test_operators_of_integers_refuse_floats(op):
     with pytest.raises(TypeError):
         op(leaf([1.0]), 1)
 
@@ -867,3 +867,14 @@ class TestConversion:
         assert np.astype(t, np.float32, copy=False).requires_grad
         with pytest.raises(TypeError, match="Cannot cast"):
             t.astype(int, casting="safe")
+
+
+def test_functions_of_python():
+    t = tg.tensor([5.5, -3.25], requires_grad=True)
+    for found, expected in zip(divmod(t, 2.0), divmod(t.detach().numpy(), 2.0), strict=True):
+        np.testing.assert_array_equal(found.detach(), expected)
+    for found, expected in zip(divmod(7.0, t), divmod(7.0, t.detach().numpy()), strict=True):
+        np.testing.assert_array_equal(found.detach(), expected)
+    assert divmod(t, 2.0)[1].requires_grad
+    np.testing.assert_array_equal(round(t, 1).detach(), np.round(t.detach().numpy(), 1))
+    assert round(tg.tensor(2.6)).item() == 3.0

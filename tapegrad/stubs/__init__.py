@@ -172,6 +172,8 @@ OPERATORS |= {f"__{name}__" for name in UNARY}
 METHODS = {
     "__array_function__": "Any",
     "__array_ufunc__": "Any",
+    "__divmod__": "tuple[Tensor, Tensor]",
+    "__rdivmod__": "tuple[Tensor, Tensor]",
     "__dlpack__": "Any",
     "__dlpack_device__": "tuple[int, int]",
     "__iter__": "Iterator[Tensor]",
