@@ -195,7 +195,8 @@ def _astype(
     copy: bool = True,
 ) -> Tensor:
     """Return the elements as another type, with NumPy's options; those of memory have no effect."""
-    np.empty(0, self.dtype).astype(dtype, casting=casting)  # type: ignore[call-overload]
+    if casting != "unsafe":  # NumPy's own error, if it does not allow it
+        np.empty(0, self.dtype).astype(dtype, casting=casting)  # type: ignore[call-overload]
     result: Tensor = FUNCTIONS["astype"](self, dtype)
     return result
 

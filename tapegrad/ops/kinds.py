@@ -49,7 +49,6 @@ class SweptOp(Op):
     """
 
     sweep_kind = KIND_PYTHON
-
     chooses = False  # where a partial is 0, the argument was not chosen: its cotangent is 0
 
     def __init__(self, declaration: Formula, arrays: int | None = None, real: bool = False) -> None:

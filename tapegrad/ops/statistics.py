@@ -102,15 +102,6 @@ _METHODS = {
 }
 
 
-_METHODS = {
-    "linear": lambda at: at,
-    "lower": np.floor,
-    "higher": np.ceil,
-    "nearest": np.rint,
-    "midpoint": lambda at: 0.5 * (np.floor(at) + np.ceil(at)),
-}
-
-
 @composite
 def quantile(x, q, axis=None, *, method="linear", keepdims=False):
     """Quantiles over axes; those of numbers among which there is nan are nan."""

@@ -56,11 +56,11 @@ def _(g, z, x, rcond, hermitian, rtol):
 
 def _refuse_truncation(x, limit):
     """Refuse the derivative where a limit leaves out singular values that are no round-off."""
-    if limit is None:
+    noise = 10.0 * max(x.shape[-2:]) * np.finfo(x.dtype).eps
+    if limit is None or np.all(np.asarray(limit) <= noise):
         return
     s = np.linalg.svd(x, compute_uv=False)
     largest = s.max(axis=-1, keepdims=True, initial=0.0)
-    noise = 10.0 * max(x.shape[-2:]) * np.finfo(x.dtype).eps
     if np.any((s <= np.asarray(limit)[..., None] * largest) & (s > noise * largest)):
         raise np.linalg.LinAlgError(
             "pinv, lstsq, polyfit: there is no derivative where the limit leaves out singular "

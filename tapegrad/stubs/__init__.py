@@ -14,7 +14,7 @@ from types import FunctionType
 from typing import Any
 
 from tapegrad.creation import CREATION
-from tapegrad.methods import BINARY, PASSIVE_BINARY, UNARY
+from tapegrad.methods import BINARY, PASSIVE_BINARY, REFLECTED_PASSIVE, UNARY
 from tapegrad.numeric import FFT_FUNCTIONS, LINALG_FUNCTIONS, PUBLIC, SPECIAL_FUNCTIONS
 from tapegrad.ops.op import TABLE
 from tapegrad.tensor import Tensor
@@ -167,7 +167,8 @@ def _member(name: str, value: Any) -> str:
 
 
 OPERATORS = {f"__{sign}{name}__" for name in BINARY for sign in ("", "r", "i")}
-OPERATORS |= {f"__{sign}{name}__" for name in PASSIVE_BINARY for sign in ("", "r", "i")}
+OPERATORS |= {f"__{name}__" for name in PASSIVE_BINARY}
+OPERATORS |= {f"__{sign}{name}__" for name in REFLECTED_PASSIVE for sign in "ri"}
 OPERATORS |= {f"__{name}__" for name in UNARY}
 METHODS = {
     "__array_function__": "Any",
