@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.autograd.edge import GradientEdge, owner_of_edge
-from tapegrad.autograd.engine import sweep_arrays, sweep_tensors
+from tapegrad.autograd.engine import FinishLeaf, sweep_arrays, sweep_tensors
 from tapegrad.autograd.passes import Pass
 from tapegrad.autograd.running_hooks import (
     run_posthooks,
@@ -109,10 +109,11 @@ def _run(
     inputs: Sequence[Owner] | None,
     retain: bool,
     create_graph: bool,
+    finish_leaf: FinishLeaf,
 ) -> dict[int, tuple[Owner, Tensor]]:
     if create_graph or MODE.anomaly:
-        return MODE.with_recording(create_graph, sweep_tensors, roots, inputs, retain)
-    found = sweep_arrays([(own, g._a) for own, g in roots], inputs, retain)
+        return MODE.with_recording(create_graph, sweep_tensors, roots, inputs, retain, finish_leaf)
+    found = sweep_arrays([(own, g._a) for own, g in roots], inputs, retain, finish_leaf)
     return {slot: (own, g if g is None else passive(g)) for slot, (own, g) in found.items()}
 
 
@@ -197,8 +198,11 @@ def backward(
         )
 
     def run() -> None:
-        found = _run(roots, owners, retain, create_graph)
+        found = _run(roots, owners, retain, create_graph, finish_leaf)
         MODE.with_recording(create_graph, _accumulate_all, found, targets, create_graph)
+
+    def finish_leaf(own: Owner, g: Tensor | None) -> None:
+        accumulate(own, g, create_graph, False)
 
     Pass(roots, owners, create_graph).run(run)
 
@@ -355,8 +359,20 @@ def grad(
     roots = _roots(outputs, grad_outputs, create_graph)
 
     def run() -> list[Tensor | None]:
-        found = _run(roots, owners, retain, create_graph)
-        return [_requested(found.get(own[OWN_SLOT]), create_graph) for own in owners]
+        for slot, (own, g) in _run(roots, owners, retain, create_graph, finish_leaf).items():
+            if slot >= LEAF_CLOCK and notes_of(own) is not None:
+                MODE.with_recording(create_graph, finish_leaf, own, g)
+            else:
+                found[slot] = g
+        return [found.get(own[OWN_SLOT]) for own in owners]
+
+    found: dict[int, Tensor | None] = {}
+
+    def finish_leaf(own: Owner, g: Tensor | None) -> None:
+        notes = notes_of(own)
+        if notes is not None:
+            g = run_tensor_hooks(notes.hooks, g)
+        found[own[OWN_SLOT]] = g
 
     given = Pass(roots, owners, create_graph).run(run)
     result: list[Tensor | None] = []
@@ -377,17 +393,6 @@ def grad(
                 "graph. Set allow_unused=True if this is the desired behavior."
             )
     return tuple(result)
-
-
-def _requested(pair: tuple[Owner, Tensor] | None, create_graph: bool) -> Tensor | None:
-    """Return what was computed for one input, through its hooks if it is a leaf."""
-    if pair is None or pair[1] is None:
-        return None
-    own, g = pair
-    notes = notes_of(own) if own[OWN_SLOT] >= LEAF_CLOCK else None
-    if notes is not None and notes.hooks:
-        g = MODE.with_recording(create_graph, run_tensor_hooks, notes.hooks, g)
-    return g
 
 
 def _batched(

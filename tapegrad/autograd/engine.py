@@ -4,29 +4,33 @@ Two engines share the graph. `sweep_arrays` runs the compiled sweep and calls Py
 needs it; `sweep_tensors` walks the same records in Python and computes with tensors, so that the
 result can be differentiated again, or every step be watched.
 
-At a record both do the same, in this order: the hooks of its output's gradient, the gradient that
-is retained or was requested, the prehooks of the node, its rule, its posthooks.
+At a record both do the same, in this order: the leaves with hooks that are complete, the hooks of
+its output's gradient, the gradient that is retained or was requested, the prehooks of the node, its
+rule, its posthooks. Leaves without hooks are left to the caller.
 """
 
 from __future__ import annotations
 
+import functools
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from tapegrad.autograd.anomaly_mode import check_nan, warn_of_origin
+from tapegrad.autograd.marks import completed_leaves, marks_between
 from tapegrad.autograd.mutated import mutated_message
 from tapegrad.autograd.node import gather, node_of, spread
 from tapegrad.autograd.running_hooks import (
     finish_gradient,
+    run_hooks_of_unused,
     run_posthooks,
     run_prehooks,
     run_tensor_hooks,
 )
 from tapegrad.autograd.saved_values import swept_values
-from tapegrad.dispatch import apply_op
+from tapegrad.dispatch import apply_op, passive
 from tapegrad.frames import (
     RuleFrame,
     fit_array,
@@ -59,16 +63,25 @@ from tapegrad.tape.sweep import FreedError, Gifts, MutatedError, Sweep
 from tapegrad.tensor import Tensor, wrap
 
 Wanted = Callable[[Owner], bool]
+FinishLeaf = Callable[[Owner, Tensor | None], None]  # called with a leaf and its gradient
 
 
 # -- compiled -------------------------------------------------------------------------------------
 
 
 def _seed_and_run(
-    sweep: Sweep, roots: Sequence[tuple[Owner, np.ndarray]], inputs: Sequence[Owner] | None
+    sweep: Sweep,
+    roots: Sequence[tuple[Owner, np.ndarray]],
+    inputs: Sequence[Owner] | None,
+    finish_leaf: FinishLeaf,
 ) -> None:
+    slots = [own[OWN_SLOT] for own, _ in roots]
     if inputs is not None:
-        sweep.request([own[OWN_SLOT] for own, _ in roots], [own[OWN_SLOT] for own in inputs])
+        sweep.request(slots, [own[OWN_SLOT] for own in inputs])
+    leaves = completed_leaves(slots, inputs)
+    last = leaves.pop(0, ())
+    for slot, complete in leaves.items():
+        sweep.stop_before(slot, functools.partial(_finish_leaves, sweep, complete, finish_leaf))
     for own, cotangent in roots:
         if sweep.is_needed(own[OWN_SLOT]):
             sweep.seed(
@@ -76,11 +89,24 @@ def _seed_and_run(
                 own[OWN_AVAL],
                 np.ascontiguousarray(cotangent).reshape(cotangent.shape),
             )
+        elif type(own[0]) is Notes:  # nothing below is needed, but its gradient is known
+            finish_gradient(own[0], passive(cotangent))
     sweep.run()
+    _finish_leaves(sweep, last, finish_leaf)
+
+
+def _finish_leaves(sweep: Sweep, leaves: Sequence[Owner], finish_leaf: FinishLeaf) -> None:
+    for own in leaves:
+        if own[OWN_SLOT] in sweep.arrays or own[OWN_SLOT] in sweep.undefined:
+            g = sweep.take(own[OWN_SLOT])
+            finish_leaf(own, None if g is None else passive(g))
 
 
 def sweep_arrays(
-    roots: Sequence[tuple[Owner, np.ndarray]], inputs: Sequence[Owner] | None, retain: bool
+    roots: Sequence[tuple[Owner, np.ndarray]],
+    inputs: Sequence[Owner] | None,
+    retain: bool,
+    finish_leaf: FinishLeaf,
 ) -> dict[int, tuple[Owner, np.ndarray]]:
     """Run the compiled sweep.
 
@@ -92,15 +118,18 @@ def sweep_arrays(
         Owners of the requested inputs; None for all leaves.
     retain
         Keep saved values.
+    finish_leaf
+        Called with each leaf that has hooks, and its cotangent, as soon as this is complete.
 
     Returns
     -------
     dict
-        By slot, the owners and cotangents of the inputs that were reached, or of all leaves.
+        By slot, the owners and cotangents of the inputs that were reached, or of all leaves, but
+        of those that were finished.
     """
     sweep = Sweep(run_record, run_slot_hooks, retain)
     try:
-        MODE.with_recording(False, _seed_and_run, sweep, roots, inputs)
+        MODE.with_recording(False, _seed_and_run, sweep, roots, inputs, finish_leaf)
     except FreedError:
         raise RuntimeError(SECOND_TIME) from None
     except MutatedError as error:
@@ -117,7 +146,8 @@ def sweep_arrays(
                 found[slot] = (owner_of_leaf(slot), array)
     else:
         owners = {own[OWN_SLOT]: own for own in inputs}
-        found = {slot: (own, arrays[slot]) for slot, own in owners.items() if slot in arrays}
+        reached = arrays.keys() | sweep.undefined
+        found = {slot: (own, arrays.get(slot)) for slot, own in owners.items() if slot in reached}
     sweep.finish()
     return found
 
@@ -151,6 +181,8 @@ def _run_noted_record(
     """Run a record that has hooks."""
     if slot not in sweep.hooked:
         g = _run_slot_hooks(sweep, slot, notes, g)
+    if notes.outputs:
+        run_hooks_of_unused(notes, sweep.tuples[slot])
     frame = owner[-1] if isinstance(owner[-1], RuleFrame) else None
     if not notes.prehooks and not notes.posthooks:
         return None if frame is None else frame.contributions(sweep, owner, g)
@@ -203,7 +235,10 @@ def _run_slot_hooks(sweep: Sweep, slot: int, notes: Notes, g: np.ndarray) -> np.
 
 
 def sweep_tensors(
-    roots: Sequence[tuple[Owner, Tensor]], inputs: Sequence[Owner] | None, retain: bool
+    roots: Sequence[tuple[Owner, Tensor]],
+    inputs: Sequence[Owner] | None,
+    retain: bool,
+    finish_leaf: FinishLeaf,
 ) -> dict[int, tuple[Owner, Tensor]]:
     """Run the reverse pass on tensors. Same meaning as `sweep_arrays`."""
     requested: set[int] = set()
@@ -214,18 +249,10 @@ def sweep_tensors(
         needed, passing = marks_between([own[OWN_SLOT] for own, _ in roots], requested)
     try:
         with np.errstate(all="ignore"):  # as in compiled code
-            return _sweep_tensors(roots, requested, needed, passing, retain)
+            leaves = completed_leaves([own[OWN_SLOT] for own, _ in roots], inputs)
+            return _sweep_tensors(roots, requested, needed, passing, retain, leaves, finish_leaf)
     except MutatedError as error:
         raise RuntimeError(mutated_message(error.slot, record_owner(error.slot))) from None
-
-
-def marks_between(roots: Sequence[int], slots: Iterable[int]) -> tuple[set[int], set[int]]:
-    """Return what lies on a path from a root to some slots: these too, and all but these."""
-    marks = Sweep(run_record, run_slot_hooks, True)
-    marks.request(roots, slots)
-    found = marks.marked()
-    marks.finish()
-    return found
 
 
 def _sweep_tensors(
@@ -234,6 +261,8 @@ def _sweep_tensors(
     needed: set[int] | None,
     passing: set[int],
     retain: bool,
+    leaves: dict[int, list[Owner]],
+    finish_leaf: FinishLeaf,
 ) -> dict[int, tuple[Owner, Tensor]]:
     cotangents: dict[int, Any] = {}
     waiting: dict[int, Owner] = {}
@@ -260,11 +289,19 @@ def _sweep_tensors(
             if slot < LEAF_CLOCK:
                 heapq.heappush(heap, -slot)
 
+    def finish(leaves: Sequence[Owner]) -> None:
+        for leaf in leaves:
+            if waiting.pop(leaf[OWN_SLOT], None) is not None:
+                finish_leaf(leaf, cotangents.pop(leaf[OWN_SLOT]))
+
     for own, g in roots:
         if wanted(own):
             contribute(own, g)
+        elif type(own[0]) is Notes:
+            finish_gradient(own[0], g)
     while heap:
         slot = -heapq.heappop(heap)
+        finish(leaves.get(slot, ()))
         own = waiting.pop(slot)
         g = cotangents.pop(slot)
         notes = own[0] if type(own[0]) is Notes else None
@@ -288,6 +325,7 @@ def _sweep_tensors(
                 contribute(parent, cotangent)
         if not retain:
             free(own)
+    finish(leaves.get(0, ()))
     for slot, own in waiting.items():
         found[slot] = own, cotangents[slot]
     return found
@@ -301,6 +339,8 @@ def _finish(own: Owner, notes: Notes, g: Any) -> Any:
         if MODE.anomaly:
             return _watched(own, lambda: finish_gradient(notes, g))
         return finish_gradient(notes, g)
+    elif notes.outputs:
+        run_hooks_of_unused(notes, g)
     return g
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tapegrad.autograd.node import Node, RemovableHandle, edge_of
-from tapegrad.frames import SelectFrame
+from tapegrad.frames import SelectFrame, maker_of
 from tapegrad.inplace import RefusedFrame
 from tapegrad.tape.aval import AVALS, DIFFERENTIABLE
 from tapegrad.tape.owner import ensure_notes, notes_of, take_notes
@@ -36,7 +36,11 @@ def register_hook(self: Tensor, hook: Callable[[Tensor], Tensor | None]) -> Remo
     """
     if self._own is None:
         raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
-    return RemovableHandle(ensure_notes(self._own, stop=True).hooks, hook)
+    notes = ensure_notes(self._own, stop=True)
+    maker, k = maker_of(self._own)
+    if maker is not None and maker is not self._own:
+        ensure_notes(maker, stop=True).outputs[k] = notes
+    return RemovableHandle(notes.hooks, hook)
 
 
 def retain_grad(self: Tensor) -> None:

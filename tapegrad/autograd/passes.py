@@ -8,7 +8,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from tapegrad.autograd.engine import marks_between
+from tapegrad.autograd.marks import marks_between
+from tapegrad.frames import maker_of
 from tapegrad.modes import MODE
 from tapegrad.tape.layout import OWN_SLOT
 from tapegrad.tape.owner import Owner
@@ -103,7 +104,11 @@ class Pass:
 
     def computes(self, owners: Sequence[Owner]) -> list[bool]:
         """Return for each record whether this pass computes the gradient of its output."""
-        slots = [own[OWN_SLOT] for own in owners]
+        slots = []
+        for own in owners:  # of one output among several: whether the op is swept
+            maker, _ = maker_of(own)
+            assert maker is not None
+            slots.append(maker[OWN_SLOT])
         roots = [own[OWN_SLOT] for own, _ in self.roots]
         found, _ = marks_between(roots, slots)
         if self.inputs is not None:

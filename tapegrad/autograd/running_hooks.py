@@ -74,6 +74,13 @@ def _replaced(result: Any, grads: Grads, hook: Any) -> Grads:
     )
 
 
+def run_hooks_of_unused(notes: Notes, given: dict[int, Any]) -> None:
+    """Run the hooks of those outputs of an op that nothing used: their gradient is undefined."""
+    for k, output in notes.outputs.items():
+        if k not in given:
+            run_tensor_hooks(output.hooks, None)
+
+
 def finish_gradient(notes: Notes, g: Tensor) -> Tensor:
     """Run the hooks of an op's output on its gradient, and keep it where the tensor retains it."""
     if notes.hooks:

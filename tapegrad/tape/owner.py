@@ -18,6 +18,7 @@ from tapegrad.tape import limbo
 from tapegrad.tape.code import OPS
 from tapegrad.tape.layout import (
     FREED,
+    LEAF_CLOCK,
     NARY,
     NUMBERS,
     OP_VALUES,
@@ -57,6 +58,11 @@ class Notes:
         self.posthooks: dict[int, Hook] = {}  # ... and after its rule
         self.accumulated: dict[int, Hook] = {}  # of a leaf, after its `.grad` was added to
         self.metadata: dict[Any, Any] = {}
+        self.outputs: dict[int, Notes] = {}  # notes of its outputs, if it has several
+
+
+# by slot, the notes of leaves: a pass looks here for the leaves that have hooks
+LEAF_NOTES: dict[int, weakref.ref[Notes]] = {}
 
 
 class Frame:
@@ -93,15 +99,23 @@ def ensure_notes(owner: Owner, stop: bool = False) -> Notes:
     home = owner[OWN_HOME]
     if type(home) is not Notes:
         home = owner[OWN_HOME] = Notes(home)
+        _note_leaf(owner, home)
     if stop:
         home.segment.set_flags(owner[OWN_SLOT], PYTHON)
     return home
+
+
+def _note_leaf(owner: Owner, notes: Notes) -> None:
+    slot = owner[OWN_SLOT]
+    if slot >= LEAF_CLOCK:
+        LEAF_NOTES[slot] = weakref.ref(notes, lambda _: LEAF_NOTES.pop(slot, None))
 
 
 def take_notes(owner: Owner, notes: Notes) -> None:
     """Give a new record the notes of an older one."""
     notes.segment = owner[OWN_HOME]
     owner[OWN_HOME] = notes
+    _note_leaf(owner, notes)
     notes.segment.set_flags(owner[OWN_SLOT], PYTHON)
 
 

@@ -126,7 +126,9 @@ class Sweep:
         self.hooked: set[int] = set()  # slots whose hooks have run
         self.captured: dict[int, np.ndarray] = {}
         self.tuples: dict[int, dict[int, np.ndarray]] = {}  # cotangents of several outputs
-        self.undefined: list[int] = []  # leaves whose gradient a Function left undefined
+        self.undefined: set[int] = set()  # leaves whose gradient a Function left undefined
+        self.requested: set[int] = set()
+        self.stops: dict[int, Callable[[], None]] = {}
         self._gifts: Gifts = []
         self._mutations_seen = 0
         state = self.state = self.space.state
@@ -218,7 +220,7 @@ class Sweep:
     def touch(self, slot: int) -> None:
         """Let a record with a frame run although its cotangent is undefined, if nothing comes."""
         if slot >= LEAF_CLOCK:
-            self.undefined.append(slot)
+            self.undefined.add(slot)
             return
         window, index, k = self._entry(slot)
         if not window[index + 1] & TOUCHED and self.is_needed(slot):
@@ -227,8 +229,8 @@ class Sweep:
 
     def request(self, roots: Sequence[int], slots: Iterable[int]) -> None:
         """Compute only what these slots need; call before `seed`, with the roots' slots."""
-        requested = set(slots)
-        for slot in requested:
+        self.requested = set(slots)
+        for slot in self.requested:
             window, index, k = self._entry(slot)
             window[index + 1] |= NEEDED | CAPTURE
             self._count(slot, k, waiting=False)
@@ -242,6 +244,13 @@ class Sweep:
         self.state[S_CURRENT] = -1
         self.state[S_LAST] = 0
 
+    def stop_before(self, slot: int, function: Callable[[], None]) -> None:
+        """Call a function when this record is next; call after `request`, before `run`."""
+        self.stops[slot] = function
+        window, index, k = self._entry(slot)
+        window[index + 1] |= CAPTURE
+        self._count(slot, k, waiting=False)
+
     def is_needed(self, slot: int) -> bool:
         """Whether a slot's adjoint is wanted."""
         if not self.state[S_NEED_MODE]:
@@ -249,18 +258,28 @@ class Sweep:
         window, index, _ = self._entry(slot)
         return bool(window[index + 1] & NEEDED)
 
-    def marked(self) -> tuple[set[int], set[int]]:
-        """Return what `request` has marked: all that is needed, and what of it passes on."""
-        needed: set[int] = set()
-        passing: set[int] = set()
+    def marked(self, wanted: int) -> np.ndarray:
+        """Return, in order, the slots that `request` has marked with all bits wanted."""
+        found = [np.empty(0, np.int64)]
         table = self.space.table
-        for number, k in self.segments.items():
+        for number, k in sorted(self.segments.items()):
             low, high = table[k * SEG_WORDS + SEG_LOW], table[k * SEG_WORDS + SEG_HIGH]
             flags = self.space.window_flags(k)[low : high + 1]
-            for wanted, found in ((NEEDED | REACHED, needed), (PASSES, passing)):
-                rows = np.flatnonzero(flags & wanted == wanted)
-                found.update((rows + (low + (number << SEGMENT_BITS))).tolist())
-        return needed, passing
+            rows = np.flatnonzero(flags & wanted == wanted)
+            found.append(rows + (low + (number << SEGMENT_BITS)))
+        return np.concatenate(found)
+
+    def take(self, slot: int) -> np.ndarray | None:
+        """Take away the adjoint of a leaf that is complete; None if it is undefined."""
+        found = self.arrays.pop(slot, None)
+        window, index, _ = self._entry(slot)
+        window[index] = 0  # what came later would be a gradient of its own
+        window[index + 1] &= NEEDED
+        self.undefined.discard(slot)
+        if found is not None and slot in self.borrowed:
+            self.borrowed.remove(slot)
+            found = found.copy()
+        return found
 
     def wants(self, owner: Owner) -> bool:
         """Whether the adjoint of a record's output is wanted."""
@@ -344,11 +363,14 @@ class Sweep:
         window[index + 1] = (window[index + 1] | FOREIGN) & ~BORROWED
 
     def _capture(self, slot: int) -> None:
-        """Keep the finished adjoint of a requested slot that has inputs of its own."""
-        self.hooks(self, slot)
-        if slot in self.arrays:  # else it is undefined
-            self.captured[slot] = self.arrays[slot]
-            self.borrowed.add(slot)
+        """Do what was to be done before a record; keep its finished adjoint if it was requested."""
+        if slot in self.stops:
+            self.stops.pop(slot)()
+        if slot in self.requested:
+            self.hooks(self, slot)
+            if slot in self.arrays:  # else it is undefined
+                self.captured[slot] = self.arrays[slot]
+                self.borrowed.add(slot)
         window, index, _ = self._entry(slot)
         window[index + 1] &= ~CAPTURE
         if TAPE.mutation_count != self._mutations_seen:

@@ -1,9 +1,13 @@
 """Item 19 of section 5: the order in which the hooks of all kinds run."""
 
+import math
 import warnings
 
+import numpy as np
+import pytest
+
 import tapegrad as tg
-from tapegrad.autograd import grad
+from tapegrad.autograd import Function, grad
 from tapegrad.autograd.graph import register_multi_grad_hook
 
 
@@ -145,3 +149,224 @@ class TestValues:
         y.grad_fn.register_prehook(lambda go: (go[0] * 5,))
         y.register_hook(lambda g: g * 2)
         assert grad(y.sum(), y)[0].tolist() == [2.0, 2.0]
+
+
+class TestLeaves:
+    """A leaf with hooks gets its gradient as soon as it is complete."""
+
+    def ordered(self, sweep):
+        """w * sin(x), with hooks everywhere; what ran, and which gradients there were."""
+        x, w = (tg.tensor(v, requires_grad=True) for v in (1.0, 2.0))
+        y = np.sin(x)
+        z = w * y
+        order = []
+
+        def note(name):
+            return lambda _: order.append((name, x.grad is not None, w.grad is not None))
+
+        for name, tensor in {"x": x, "y": y, "w": w, "z": z}.items():
+            tensor.register_hook(note(name))
+        for name, leaf in {"x after": x, "w after": w}.items():
+            leaf.register_post_accumulate_grad_hook(note(name))
+        sweep(z, x, w)
+        x.grad = w.grad = None
+        return order
+
+    @pytest.mark.parametrize(
+        "sweep",
+        [
+            lambda z, x, w: z.backward(),
+            lambda z, x, w: z.backward(inputs=[x, w]),
+            lambda z, x, w: z.backward(create_graph=True),
+        ],
+        ids=["backward", "inputs", "create_graph"],
+    )
+    @pytest.mark.filterwarnings("ignore:Using backward")
+    def test_backward(self, sweep):
+        none, one, both = (False, False), (False, True), (True, True)
+        assert self.ordered(sweep) == [
+            ("z", *none), ("w", *none), ("w after", *one), ("y", *one), ("x", *one),
+            ("x after", *both),
+        ]  # fmt: skip
+
+    def test_grad(self):
+        order = self.ordered(lambda z, x, w: grad(z, [x, w]))
+        assert [name for name, *_ in order] == ["z", "w", "y", "x"]
+
+    def test_only_what_was_asked_for(self):
+        order = self.ordered(lambda z, x, w: z.backward(inputs=[x]))
+        assert [name for name, *_ in order] == ["z", "y", "x", "x after"]
+
+    def test_complete_leaves_give_their_memory_back(self):
+        w = tg.tensor([2.0], requires_grad=True)
+        x = tg.tensor([1.0], requires_grad=True)
+        y = np.exp(x)
+
+        def step(leaf):
+            leaf.data -= 0.5 * leaf.grad.data
+            leaf.grad = None
+
+        w.register_post_accumulate_grad_hook(step)
+        seen = []
+        y.register_hook(lambda g: seen.append((w.tolist(), w.grad)))
+        (w * y).sum().backward()
+        assert seen == [([2.0 - 0.5 * math.e], None)]
+        assert x.grad.tolist() == [2.0 * math.e]
+
+    def test_if_a_later_hook_raises(self):
+        x, w = (tg.tensor(v, requires_grad=True) for v in (1.0, 2.0))
+        w.register_hook(lambda g: g)
+        y = np.sin(x)
+
+        def failing(g):
+            raise ValueError("of the program")
+
+        y.register_hook(failing)
+        with pytest.raises(ValueError, match="of the program"):
+            (w * y).backward()
+        assert w.grad.item() == math.sin(1.0)
+        assert x.grad is None
+
+    def test_read_again_through_many_records(self):
+        """The oldest of the records that read a leaf decides, wherever it is on the tape."""
+        w = tg.tensor(1.0, requires_grad=True)
+        start = tg.tensor(1.0, requires_grad=True)
+        hooked = start * 1.0
+        value = hooked
+        for _ in range(5000):  # more than a segment
+            value = value * w
+        order = []
+        w.register_hook(lambda g: order.append(("w", g.item())))
+        hooked.register_hook(lambda g: order.append(("hooked", g.item())))
+        value.backward()
+        assert order == [("w", 5000.0), ("hooked", 1.0)]
+        assert w.grad.item() == 5000.0
+
+    @pytest.mark.parametrize("create_graph", [False, True])
+    def test_a_gradient_that_a_function_leaves_undefined(self, create_graph):
+        class Nothing(Function):
+            @staticmethod
+            def forward(ctx, x, y):
+                return x * y
+
+            @staticmethod
+            def backward(ctx, g):
+                return None, g
+
+        x, y = (tg.tensor(v, requires_grad=True) for v in (1.0, 2.0))
+        order = []
+        x.register_hook(lambda g: order.append(("x", g)))
+        z = np.sin(y)
+        z.register_hook(lambda g: order.append(("z", g.item())))
+        with warnings.catch_warnings(action="ignore"):
+            Nothing.apply(x, z).backward(retain_graph=True, create_graph=create_graph)
+        assert order == [("x", None), ("z", 1.0)]
+        assert x.grad is None
+        order.clear()
+        found = grad(Nothing.apply(x, z), x, allow_unused=True, create_graph=create_graph)
+        assert found == (None,)
+        assert order == [("x", None)]
+        y.grad = None
+
+    def test_hooks_of_a_leaf_that_is_dropped_and_made_again(self):
+        x = tg.tensor(1.0, requires_grad=True)
+        order = []
+        x.register_hook(lambda g: order.append(g.item()))
+        x.requires_grad_(False)
+        x.requires_grad_(True)
+        (x * 3.0).backward()
+        assert order == [3.0]
+
+    def test_a_root(self):
+        x = tg.tensor(1.0, requires_grad=True)
+        order = []
+        x.register_hook(lambda g: order.append(g.item()))
+        tg.autograd.backward([x, x * 2.0])
+        assert order == [3.0]
+        assert x.grad.item() == 3.0
+
+
+class TestRoots:
+    @pytest.mark.parametrize("create_graph", [False, True])
+    def test_of_which_nothing_is_needed(self, create_graph):
+        x, w = (tg.tensor(v, requires_grad=True) for v in (1.0, 2.0))
+        z = w * 3.0
+        order = []
+        z.register_hook(lambda g: order.append(g.item()))
+        found = grad(z, x, allow_unused=True, create_graph=create_graph)
+        assert found == (None,)
+        assert order == [1.0]
+
+
+class TestUnusedOutputs:
+    """Of an op with several outputs, those that nobody used get None."""
+
+    class Pair(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2, x * 3
+
+        @staticmethod
+        def backward(ctx, g, h):
+            return g * 2 + h * 3
+
+    def test_a_function(self):
+        x = tg.tensor(1.0, requires_grad=True)
+        a, b = self.Pair.apply(x)
+        order = []
+        b.register_hook(lambda g: order.append(("b", g)))
+        a.register_hook(lambda g: order.append(("a", g.item())))
+        a.grad_fn.register_prehook(lambda grads: order.append(("node", grads[1])))
+        a.backward()
+        assert order == [("a", 1.0), ("b", None), ("node", None)]
+        assert x.grad.item() == 2.0
+
+    def test_create_graph(self):
+        x = tg.tensor(1.0, requires_grad=True)
+        a, b = self.Pair.apply(x)
+        order = []
+        b.register_hook(order.append)
+        assert grad(a, x, create_graph=True)[0].item() == 2.0
+        assert order == [None]
+
+    def test_an_op_of_the_table(self):
+        x = tg.tensor([[2.0, 0.5], [0.5, 1.0]], requires_grad=True)
+        values, vectors = np.linalg.eigh(x)
+        order = []
+        vectors.register_hook(order.append)
+        values.sum().backward()
+        assert order == [None]
+        np.testing.assert_allclose(x.grad.numpy(), np.eye(2), atol=1e-15)
+
+    def test_though_the_tensor_is_gone(self):
+        x = tg.tensor(1.0, requires_grad=True)
+        a, b = self.Pair.apply(x)
+        order = []
+        b.register_hook(order.append)
+        del b
+        a.backward()
+        assert order == [None]
+
+    def test_what_is_used_gets_its_gradient_only(self):
+        x = tg.tensor(1.0, requires_grad=True)
+        a, b = self.Pair.apply(x)
+        order = []
+        b.register_hook(lambda g: order.append(g.item()))
+        (a + b).backward()
+        assert order == [1.0]
+
+    def test_not_where_the_op_is_not_needed(self):
+        x, w = (tg.tensor(v, requires_grad=True) for v in (1.0, 2.0))
+        a, b = self.Pair.apply(x)
+        order = []
+        b.register_hook(order.append)
+        grad(a * w, w)
+        assert order == []
+
+    def test_multi_grad_hook(self):
+        x = tg.tensor(1.0, requires_grad=True)
+        a, b = self.Pair.apply(x)
+        seen = []
+        register_multi_grad_hook((a, b), seen.append)
+        a.backward()
+        assert seen == [[1.0, None]]
