@@ -317,10 +317,6 @@ def _iter(self: Tensor) -> Any:
     return iter([self[k] for k in range(len(self._a))])
 
 
-def _divmod(x: Any, y: Any) -> tuple[Tensor, Tensor]:
-    return FUNCTIONS["floor_divide"](x, y), FUNCTIONS["mod"](x, y)
-
-
 def _contains(self: Tensor, value: Any) -> bool:
     return value in self._a if not isinstance(value, Tensor) else value._a in self._a
 
@@ -400,8 +396,8 @@ def _install_protocols() -> None:
         "__array__": _array,
         "__array_namespace__": _array_namespace,
         "__contains__": _contains,
-        "__divmod__": _divmod,
-        "__rdivmod__": lambda self, other: _divmod(other, self),
+        "__divmod__": FUNCTIONS["divmod"],
+        "__rdivmod__": lambda self, other: FUNCTIONS["divmod"](other, self),
         "__round__": lambda self, ndigits=None: FUNCTIONS["round"](self, ndigits or 0),
         "__copy__": _copy,
         "__deepcopy__": _deepcopy,

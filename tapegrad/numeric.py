@@ -171,12 +171,16 @@ def wrap_result(result: Any) -> Any:
 def _composite_function(composite: Composite) -> Function:
     """Return the public form of a composed function: array-likes in, tensors out."""
     body = composite.function
+    # a Python number has no dtype of its own beside arrays that have one
+    is_ufunc = isinstance(getattr(np, composite.name, None), np.ufunc)
 
     @functools.wraps(body)
     def function(*args: Any, **kwargs: Any) -> Any:
         if args and not (isinstance(args[0], (Tensor, str)) or callable(args[0])):
             first = args[0]
-            if not (isinstance(first, (list, tuple)) and composite.name in _OF_LISTS):
+            is_weak = is_ufunc and type(first) in (bool, int, float)
+            is_list = composite.name in _OF_LISTS and isinstance(first, (list, tuple))
+            if not is_weak and not is_list:
                 first = operand(first)
                 if not isinstance(first, (Tensor, np.ndarray)):
                     first = wrap(np.asarray(first))

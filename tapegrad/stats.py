@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.creation import as_tensor
-from tapegrad.numeric import FUNCTIONS, SPECIAL_FUNCTIONS
+from tapegrad.numeric import FUNCTIONS, SPECIAL_FUNCTIONS, Function
 from tapegrad.tensor import Tensor
 
 __all__ = ["beta", "gamma", "norm", "poisson", "t"]
@@ -43,6 +43,19 @@ def _inside(y: Tensor, is_inside: np.ndarray) -> Tensor:
     """Return a number in the place of those that a logarithm must not see."""
     safe: Tensor = _where(is_inside, y, 0.5)
     return safe
+
+
+def _density(
+    y: Tensor, is_edge: np.ndarray, inside: float, powers: Function, log_density: Function
+) -> Tensor:
+    """Return a density at `y` from its logarithm, but on the edge of the support from its powers.
+
+    There the logarithm may be infinite, and the slope would be 0 times infinity. Each function sees
+    a number from `inside` the support in the place of what is not for it.
+    """
+    on_edge = powers(_where(is_edge, y, inside))
+    found: Tensor = _where(is_edge, on_edge, _exp(log_density(_where(is_edge, inside, y))))
+    return found
 
 
 class Normal:
@@ -150,7 +163,13 @@ class Gamma:
     @staticmethod
     def pdf(x: Any, a: Any, loc: Any = 0.0, scale: Any = 1.0) -> Tensor:
         """Density; see `logpdf`."""
-        return _exp(Gamma.logpdf(x, a, loc, scale))
+        y, wide = _standard(x, loc, scale)
+        shape = as_tensor(a)
+
+        def powers(y: Tensor) -> Tensor:
+            return y ** (shape - 1.0) * _exp(-y - _gammaln(shape))
+
+        return _density(y, y._a == 0.0, 1.0, powers, lambda y: Gamma.logpdf(y, shape)) / wide
 
     @staticmethod
     def cdf(x: Any, a: Any, loc: Any = 0.0, scale: Any = 1.0) -> Tensor:
@@ -188,7 +207,15 @@ class Beta:
     @staticmethod
     def pdf(x: Any, a: Any, b: Any, loc: Any = 0.0, scale: Any = 1.0) -> Tensor:
         """Density; see `logpdf`."""
-        return _exp(Beta.logpdf(x, a, b, loc, scale))
+        y, wide = _standard(x, loc, scale)
+        one, two = as_tensor(a), as_tensor(b)
+        is_edge = (y._a == 0.0) | (y._a == 1.0)
+
+        def powers(y: Tensor) -> Tensor:
+            factor = _exp(-SPECIAL_FUNCTIONS["betaln"](one, two))
+            return y ** (one - 1.0) * (1.0 - y) ** (two - 1.0) * factor
+
+        return _density(y, is_edge, 0.5, powers, lambda y: Beta.logpdf(y, one, two)) / wide
 
     @staticmethod
     def cdf(x: Any, a: Any, b: Any, loc: Any = 0.0, scale: Any = 1.0) -> Tensor:
@@ -222,7 +249,14 @@ class Poisson:
     @staticmethod
     def pmf(k: Any, mu: Any, loc: Any = 0.0) -> Tensor:
         """Probability; see `logpmf`."""
-        return _exp(Poisson.logpmf(k, mu, loc))
+        count, is_count = _count("poisson.pmf", k, loc)
+        mean = as_tensor(mu)
+
+        def powers(mean: Tensor) -> Tensor:
+            return _where(is_count, mean**count * _exp(-mean - _gammaln(count + 1.0)), 0.0)
+
+        is_edge = mean._a == 0.0
+        return _density(mean, is_edge, 1.0, powers, lambda mean: Poisson.logpmf(k, mean, loc))
 
     @staticmethod
     def cdf(k: Any, mu: Any, loc: Any = 0.0) -> Tensor:

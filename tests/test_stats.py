@@ -110,3 +110,38 @@ def test_many_degrees_of_freedom(df):
         np.testing.assert_allclose(ours(1.0, df).numpy(), scipys(1.0, df), rtol=1e-9)
     slope = tg.grad(lambda x: tg.stats.t.cdf(x, df))(1.0)
     np.testing.assert_allclose(slope, scipy.stats.t.pdf(1.0, df), rtol=1e-9)
+
+
+class TestEdges:
+    """On the edge of the support the slope is the limit from inside."""
+
+    @pytest.mark.parametrize(
+        ("density", "at", "value", "slope"),
+        [
+            (lambda x: tg.stats.gamma.pdf(x, 1.0), 0.0, 1.0, -1.0),
+            (lambda x: tg.stats.gamma.pdf(x, 2.0), 0.0, 0.0, 1.0),
+            (lambda x: tg.stats.gamma.pdf(x, 3.0), 0.0, 0.0, 0.0),
+            (lambda x: tg.stats.gamma.pdf(x, 1.5), 0.0, 0.0, np.inf),
+            (lambda x: tg.stats.gamma.pdf(x, 2.0, 1.0, 2.0), 1.0, 0.0, 0.25),
+            (lambda x: tg.stats.beta.pdf(x, 1.0, 1.0), 0.0, 1.0, 0.0),
+            (lambda x: tg.stats.beta.pdf(x, 2.0, 2.0), 0.0, 0.0, 6.0),
+            (lambda x: tg.stats.beta.pdf(x, 2.0, 2.0), 1.0, 0.0, -6.0),
+            (lambda x: tg.stats.beta.pdf(x, 1.0, 3.0), 0.0, 3.0, -6.0),
+            (lambda mu: tg.stats.poisson.pmf(0, mu), 0.0, 1.0, -1.0),
+            (lambda mu: tg.stats.poisson.pmf(1, mu), 0.0, 0.0, 1.0),
+            (lambda mu: tg.stats.poisson.pmf(2, mu), 0.0, 0.0, 0.0),
+        ],
+    )
+    def test_slope(self, density, at, value, slope):
+        np.testing.assert_allclose(tg.value_and_grad(density)(at), (value, slope), rtol=1e-14)
+
+    def test_by_the_parameters(self):
+        """A density that is 0 on the edge for all parameters nearby has the slope 0 by them."""
+        assert tg.grad(lambda a: tg.stats.gamma.pdf(0.0, a))(3.0) == 0.0
+        assert tg.grad(lambda b: tg.stats.beta.pdf(1.0, 2.0, b))(3.0) == 0.0
+
+    def test_beside_the_edge_nothing_overflows(self):
+        x = np.array([1000.0, 0.0])
+        value, slope = tg.value_and_grad(lambda x: tg.sum(tg.stats.gamma.pdf(x, 500.0)))(x)
+        np.testing.assert_allclose(value, scipy.stats.gamma.pdf(1000.0, 500.0), rtol=1e-10)
+        np.testing.assert_allclose(slope, [value * (499.0 / 1000.0 - 1.0), 0.0], rtol=1e-10)

@@ -220,6 +220,12 @@ def _(z, x, y):
     return where(infinite, where(z == y, 1.0, 0.0), -quotient)
 
 
+@composite
+def divmod(x, y):
+    """The quotient rounded down, and what remains."""
+    return floor_divide(x, y), mod(x, y)
+
+
 @elementwise(np.fmod)
 def fmod(x, y):
     """X - y * trunc(x / y); at a jump the derivative is that of the side away from 0."""

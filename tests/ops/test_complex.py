@@ -51,7 +51,7 @@ REAL_ONLY = {
     **{name: (name,) for name in ("deg2rad", "rad2deg", "interp", "nan_to_num", "quantile")},
     **{name: (name, "quantile") for name in ("median", "percentile")},
     **{name: (name, "nanquantile") for name in ("nanquantile", "nanmedian", "nanpercentile")},
-    **{name: (name,) for name in ("heaviside", "unwrap", "copysign")},
+    **{name: (name,) for name in ("heaviside", "unwrap", "copysign", "divmod")},
     "nanmax": ("nanmax", "max"),
     "nanmin": ("nanmin", "min"),
 }

@@ -94,6 +94,7 @@ CALLS = {
     "cumulative_prod with none": lambda x: np.cumulative_prod(x[0], include_initial=True),
     "copysign": lambda x: np.copysign(x, -X),
     "copysign of a number": lambda x: np.copysign(x, 1.0),
+    "divmod": lambda x: np.divmod(x, 0.713)[0] + np.divmod(23.1, x + 3.0)[1],
     "vecdot along an axis": lambda x: np.vecdot(x, X, axis=0),
     "heaviside": lambda x: np.heaviside(X - 0.9, x),
     "tensorinv": lambda x: np.linalg.tensorinv(x[:, 1:].reshape(3, 3, 1) + np.eye(3)[..., None], 1),
@@ -265,6 +266,14 @@ class TestTypesOfSignsAndSteps:
         found = f(tg.tensor(x, requires_grad=True), y)
         assert found.dtype == f(x, y).dtype
         np.testing.assert_array_equal(found.detach(), f(x, y))
+
+    @pytest.mark.parametrize("number", [2.0, 2, True])
+    @pytest.mark.parametrize("f", [np.copysign, np.heaviside])
+    def test_a_number_first(self, f, number):
+        y = np.array([0.5, -1.0], np.float32)
+        found = f(number, tg.tensor(y, requires_grad=True))
+        assert found.dtype == np.float32
+        np.testing.assert_array_equal(found.detach(), f(number, y))
 
     def test_out(self):
         t, out = tg.tensor([1.0, -2.0], requires_grad=True), tg.zeros(2)

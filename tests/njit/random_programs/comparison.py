@@ -79,7 +79,7 @@ class Comparison:
         self.program = program
         self.compiled = compiled
         self.reference = Reference(program.source)
-        self.exact, self.close = (1e-5, 1e-3) if program.single else (1e-12, 1e-6)
+        self.exact, self.close = (1e-5, 1e-3) if program.single else (1e-9, 1e-6)
 
     def smooth(self, most=2):
         """Points at which differences are good, with the slope along each argument's tangent."""
