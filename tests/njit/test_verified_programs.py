@@ -488,3 +488,23 @@ def test_seeds_and_what_is_chosen_are_not_lost(forward, reverse, line):
     verify(reverse, ("np",), [forward], {"f_forward": forward})
     with pytest.raises(InternalError, match="p_bar is not what follows"):
         verify(reverse.replace(line, ""), ("np",), [forward], {"f_forward": forward})
+
+
+@tg.njit
+def two_arrays(x, a):
+    b = np.empty_like(a)
+    for i in range(3):
+        b[i] = a[0]
+    return b, np.concatenate((a[1:], a[:2]))
+
+
+@tg.njit
+def one_is_written(x, a):
+    first, second = two_arrays(x, a)
+    first[1], first[0] = first[0], np.prod(second)
+    return np.sum(first)
+
+
+def test_one_of_two_results_is_written_and_the_other_read():
+    """The callee does what its forward half would, so that its results are known to be two."""
+    assert tg.grad(one_is_written)(0.3, A) == 0.0

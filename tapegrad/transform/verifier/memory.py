@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import itertools
 import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -25,7 +26,7 @@ from tapegrad.transform.verifier.code import (
     nodes_of,
     paired,
 )
-from tapegrad.transform.verifier.cotangents import Cotangents
+from tapegrad.transform.verifier.cotangents import FORWARD, Cotangents
 
 if TYPE_CHECKING:
     from tapegrad.transform.verifier.summaries import Summary
@@ -323,7 +324,12 @@ class Memory:
             return
         for one, two in paired(target, value):
             names = [n.id for n in leaves(one) if isinstance(n, ast.Name)]
-            if self.arrays.intersection(names):
+            function = called(two)
+            if len(names) > 1 and function and not self.shared(two):
+                for places in itertools.combinations(range(len(names)), 2):
+                    if not differ(function, len(names), list(places), self.summaries):
+                        self._unite([names[place] for place in places])
+            elif self.arrays.intersection(names):
                 self._unite([*names, *self.shared(two)])
 
     def _call(self, targets: list[ast.expr], call: ast.Call, summary: Summary) -> None:
@@ -409,6 +415,33 @@ class Memory:
             if position in summary.writes
             for n in self.shared(argument)
         ]
+
+
+def differ(function: str, count: int, places: list[int], summaries: dict[str, Summary]) -> bool:
+    """Whether some of the results of a function, of so many, are known to be different arrays.
+
+    A function without a summary is one that has no forward half, because it does the same itself,
+    or whose forward half has another name: then it is one of those that nothing calls.
+    """
+    known = [summaries[function]] if function in summaries else _of_forward(function, summaries)
+    if not known:
+        forward = [s for name, s in summaries.items() if FORWARD.search(name) and not s.is_called]
+        known = [s for s in forward if s.results and len(s.results) == count]
+    return bool(known) and all(_differ(summary, places) for summary in known)
+
+
+def _of_forward(function: str, summaries: dict[str, Summary]) -> list[Summary]:
+    return [
+        summary
+        for name, summary in summaries.items()
+        if FORWARD.search(name) and FORWARD.sub("", name) == function and not summary.is_called
+    ]
+
+
+def _differ(summary: Summary, places: list[int]) -> bool:
+    shared = [place for place in places if place not in summary.own]
+    found = [summary.results[place] for place in shared] if summary.results else [None]
+    return None not in found and len(set(found)) == len(shared)
 
 
 def results_of(node: ast.expr) -> list[ast.expr]:

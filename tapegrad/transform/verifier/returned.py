@@ -10,7 +10,7 @@ import ast
 import re
 
 from tapegrad.transform.verifier.code import Code, called, leaves, module_call, paired
-from tapegrad.transform.verifier.cotangents import FORWARD
+from tapegrad.transform.verifier.memory import differ
 from tapegrad.transform.verifier.summaries import Summary
 
 _OWN = re.compile(r"_(bar|dot)\d*$")
@@ -44,8 +44,7 @@ def check_returned(codes: list[Code], summaries: dict[str, Summary], fresh: set[
             places = [place for place, name in enumerate(names) if name in made]
             if function is None or function in fresh or len(places) < 2:
                 continue
-            known = _known(function, len(names), summaries)
-            if not known or not all(_differ(summary, places) for summary in known):
+            if not differ(function, len(names), places, summaries):
                 found = " and ".join(names[place] for place in places)
                 raise code.wrong(f"{found} may show the same elements", statement)
 
@@ -60,22 +59,3 @@ def _made(code: Code) -> set[str]:
         if isinstance(target, ast.Name) and _OWN.search(target.id)
         if isinstance(value, ast.Call) and module_call(value) in _ZEROS
     }
-
-
-def _known(function: str, count: int, summaries: dict[str, Summary]) -> list[Summary]:
-    """Return what is known of a function with so many results, by its forward half.
-
-    That may have another name: then it is one of those that nothing calls.
-    """
-    if function in summaries:
-        return [summaries[function]]
-    forward = {name: s for name, s in summaries.items() if FORWARD.search(name) and not s.is_called}
-    named = [s for name, s in forward.items() if FORWARD.sub("", name) == function]
-    return named or [s for s in forward.values() if s.results and len(s.results) == count]
-
-
-def _differ(summary: Summary, places: list[int]) -> bool:
-    """Whether some results are different arrays."""
-    shared = [place for place in places if place not in summary.own]
-    found = [summary.results[place] for place in shared] if summary.results else [None]
-    return None not in found and len(set(found)) == len(shared)
