@@ -19,6 +19,7 @@ STEP = LONG(2e-4)
 # how near to equal the sides of a comparison may be, and how wild the derivatives
 MARGIN, LARGEST, COMPARISONS = 1e-4, 1e4, 20_000
 
+CHOOSING = ("max", "min", "argmax", "argmin")  # methods of arrays that decide something
 OPERATORS = {
     "Lt": operator.lt,
     "LtE": operator.le,
@@ -217,7 +218,7 @@ def items_of(values):
 
 
 class Instrumented(ast.NodeTransformer):
-    """Comparisons become calls; imports and decorators go."""
+    """Comparisons become calls, methods that choose functions; imports and decorators go."""
 
     def visit_Compare(self, node):
         self.generic_visit(node)
@@ -227,6 +228,14 @@ class Instrumented(ast.NodeTransformer):
         for op, right in zip(node.ops, node.comparators, strict=True):
             arguments += [ast.Constant(type(op).__name__), right]
         return ast.Call(ast.Name("_compare", ast.Load()), arguments, [])
+
+    def visit_Call(self, node):
+        self.generic_visit(node)
+        function = node.func
+        if isinstance(function, ast.Attribute) and function.attr in CHOOSING and not node.args:
+            module = ast.Attribute(ast.Name("np", ast.Load()), function.attr, ast.Load())
+            return ast.Call(module, [function.value], node.keywords)
+        return node
 
     def visit_FunctionDef(self, node):
         node.decorator_list = []
