@@ -13,7 +13,7 @@ import numpy as np
 from tapegrad.frames import TUPLE_AVAL, Active, OpFrame, needs_frame, note_origin, select, title
 from tapegrad.kernels.structs import address_of
 from tapegrad.modes import MODE
-from tapegrad.ops.kinds import Elementwise, Opaque, Reduction, SweptOp, View
+from tapegrad.ops.kinds import ArrayOp, Elementwise, Reduction, SweptOp, View
 from tapegrad.ops.op import Op, normalize_axes
 from tapegrad.ops.shape import astype, stack
 from tapegrad.tape.aval import AVALS, DIFFERENTIABLE, PARTS
@@ -99,7 +99,7 @@ def passive(z: np.ndarray) -> Tensor:
 def apply_op(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Compute an op on tensors, arrays and numbers, and record it if an input needs it."""
     bound = op.bind(args, kwargs)
-    if isinstance(op, Opaque):
+    if isinstance(op, ArrayOp):
         return apply_opaque(op, bound)
     values = [operand(bound[name]) for name in op.arguments]
     parameters = {name: bound[name] for name in op.parameters}
@@ -277,7 +277,7 @@ def _note_view(result: Tensor, source: Tensor, op: View, parameters: dict[str, A
 # -- ops with Python rules ------------------------------------------------------------------------
 
 
-def apply_opaque(op: Opaque, bound: dict[str, Any]) -> Any:
+def apply_opaque(op: ArrayOp, bound: dict[str, Any]) -> Any:
     """Compute an op that has Python rules, from all its arguments by name."""
     for name in op.arguments:
         value = bound[name]

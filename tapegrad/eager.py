@@ -17,7 +17,7 @@ import numpy as np
 
 from tapegrad.dispatch import NUMBER_TYPES, apply_op, apply_opaque, apply_view, refuse_masked
 from tapegrad.modes import CAREFUL, MODE, PLAIN, QUIET
-from tapegrad.ops.kinds import COMPILED_FROM, Elementwise, Opaque, Reduction, SweptOp, View
+from tapegrad.ops.kinds import COMPILED_FROM, ArrayOp, Elementwise, Reduction, SweptOp, View
 from tapegrad.ops.op import Op, normalize_axes
 from tapegrad.tape.aval import AVALS, DTYPE_CODES, FLOAT32, FLOAT64
 from tapegrad.tape.layout import NUMBERS
@@ -231,7 +231,7 @@ def function_of(op: Op) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
 
     if isinstance(op, View):
         return _dress(op, _view_function(op)), None
-    assert isinstance(op, Opaque)
+    assert isinstance(op, ArrayOp)
     return _dress(op, _opaque_function(op)), None
 
 
@@ -248,7 +248,7 @@ def _view_function(op: View) -> Callable[..., Any]:
     return function
 
 
-def _opaque_function(op: Opaque) -> Callable[..., Any]:
+def _opaque_function(op: ArrayOp) -> Callable[..., Any]:
     names, count, defaults = op.positional, len(op.arguments), op.parameters
 
     def function(*args: Any, **kwargs: Any) -> Any:

@@ -26,7 +26,7 @@ from tapegrad.frames import FRAMED, Active, OpFrame, RuleFrame, append_record
 from tapegrad.modes import MODE
 from tapegrad.ops import indexing, piecewise
 from tapegrad.ops.indexing import put_view, show
-from tapegrad.ops.kinds import Composite, Opaque, SweptOp
+from tapegrad.ops.kinds import ArrayOp, Composite, SweptOp
 from tapegrad.ops.op import Op
 from tapegrad.ops.shape import astype, broadcast_to, getitem, reshape
 from tapegrad.tape.aval import AVALS, DIFFERENTIABLE
@@ -216,7 +216,7 @@ def note_mutation(target: Tensor, what: str) -> None:
         TAPE.note_mutation(target._a, what)
 
 
-def record_unrun(op: Opaque, z: np.ndarray, bound: dict[str, Any]) -> Owner | None:
+def record_unrun(op: ArrayOp, z: np.ndarray, bound: dict[str, Any]) -> Owner | None:
     """Record an opaque op whose result is in memory already and whose rules read no values."""
     active = Active(op, bound)
     return OpFrame(active, bound, z).append(AVALS.of(z)) if active.mask else None

@@ -412,7 +412,7 @@ def _(x):
     return 1.0 / hypot(x, 1.0)
 
 
-@elementwise(np.arccosh)
+@elementwise(np.arccosh, domains={"x": (1.3, 2.5)})
 def arccosh(x):
     """Inverse hyperbolic cosine; the derivative at 1 is infinite."""
     return math.acosh(x)

@@ -16,54 +16,54 @@ import numpy as np
 
 from tapegrad.ops import elementwise as ew
 from tapegrad.ops.complex import COMPLEX_OF, conjugate
-from tapegrad.ops.kinds import composite, opaque
+from tapegrad.ops.kinds import composite, linear
 from tapegrad.ops.op import array_of, is_complex, normalize_axes, rank, shape_of
 from tapegrad.ops.shape import astype, getitem, roll, spread
 
 # -- primitives -----------------------------------------------------------------------------------
 
 
-@opaque(arrays=1)
+@linear(arrays=1)
 def fourier(x, axis):
     """Sums of ``x[j] exp(-2 pi i j k / n)``."""
     return np.fft.fft(x, axis=axis)
 
 
-@fourier.vjp("x")
+@fourier.transpose("x")
 def _(g, axis):
     return fourier_adjoint(g, axis)
 
 
-@opaque(arrays=1)
+@linear(arrays=1)
 def fourier_adjoint(x, axis):
     """Sums of ``x[j] exp(2 pi i j k / n)``."""
     return np.fft.ifft(x, axis=axis, norm="forward")
 
 
-@fourier_adjoint.vjp("x")
+@fourier_adjoint.transpose("x")
 def _(g, axis):
     return fourier(g, axis)
 
 
-@opaque(arrays=1)
+@linear(arrays=1)
 def half_fourier(x, axis):
     """Sums of ``x[j] exp(-2 pi i j k / n)`` for real x and k up to n / 2."""
     return np.fft.rfft(x, axis=axis)
 
 
-@half_fourier.vjp("x")
+@half_fourier.transpose("x")
 def _(g, x_shape, axis):
     n = x_shape[axis]
     return real_fourier(ew.divide(g, _terms(g, n, axis)), n, axis)
 
 
-@opaque(arrays=1)
+@linear(arrays=1)
 def real_fourier(x, n, axis):
     """The n real sums of ``x[k] exp(2 pi i j k / n)``, where ``x[n - k]`` is conjugate to x[k]."""
     return np.fft.irfft(x, n, axis, norm="forward")
 
 
-@real_fourier.vjp("x")
+@real_fourier.transpose("x")
 def _(g, n, axis):
     found = half_fourier(g, axis)
     return ew.multiply(found, _terms(found, n, axis))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ops.kinds import composite, opaque
+from tapegrad.ops.kinds import composite, linear
 from tapegrad.ops.op import normalize_axes, plain, rank, shape_of
 from tapegrad.ops.piecewise import where
 from tapegrad.ops.shape import getitem, ravel, spread, unbroadcast
@@ -31,18 +31,18 @@ def at(x: Any, index: Any) -> Any:
 # -- primitives -----------------------------------------------------------------------------------
 
 
-@opaque(arrays=1)
+@linear(arrays=1)
 def gather(x, index):
     """Copy the elements at an index with arrays; where it repeats, cotangents add up."""
     return np.asarray(x)[index]
 
 
-@gather.vjp("x")
+@gather.transpose("x")
 def _(g, x_shape, index):
     return scatter_add(g, x_shape, index)
 
 
-@opaque(arrays=1)
+@linear(arrays=1)
 def scatter_add(x, shape, index):
     """Zeros of `shape`, with x added at an index; repeated indices add up."""
     out = np.zeros(shape, x.dtype)
@@ -50,12 +50,12 @@ def scatter_add(x, shape, index):
     return out
 
 
-@scatter_add.vjp("x")
+@scatter_add.transpose("x")
 def _(g, index):
     return at(g, index)
 
 
-@opaque(arrays=2)
+@linear(arrays=2)
 def put(x, value, index):
     """Return a copy of x with a value at an index; where the index repeats, the last one stays."""
     out = np.array(x)
@@ -63,12 +63,12 @@ def put(x, value, index):
     return out
 
 
-@put.vjp("x")
+@put.transpose("x")
 def _(g, index):
     return put(g, np.zeros((), g.dtype), index)
 
 
-@put.vjp("value")
+@put.transpose("value")
 def _(g, x_shape, value_shape, index):
     found = at(g, index)
     if not is_basic(index):
@@ -80,7 +80,7 @@ def _(g, x_shape, value_shape, index):
     return unbroadcast(found, value_shape)
 
 
-@opaque(arrays=2)
+@linear(arrays=2)
 def add_at(x, value, index):
     """Return a copy of x with a value added at an index; repeated indices add up."""
     out = np.array(x)
@@ -88,17 +88,17 @@ def add_at(x, value, index):
     return out
 
 
-@add_at.vjp("x")
+@add_at.transpose("x")
 def _(g):
     return g
 
 
-@add_at.vjp("value")
+@add_at.transpose("value")
 def _(g, value_shape, index):
     return unbroadcast(at(g, index), value_shape)
 
 
-@opaque(arrays=2)
+@linear(arrays=2)
 def put_view(x, value, steps):
     """Return a copy of x with a value where a chain of views looks."""
     out = np.array(x)
@@ -108,12 +108,12 @@ def put_view(x, value, steps):
     return out
 
 
-@put_view.vjp("x")
+@put_view.transpose("x")
 def _(g, steps):
     return put_view(g, 0.0, steps)
 
 
-@put_view.vjp("value")
+@put_view.transpose("value")
 def _(g, value_shape, steps):
     return unbroadcast(show(g, steps), value_shape)
 

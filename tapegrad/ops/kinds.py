@@ -6,9 +6,14 @@ kind           the declaration gives          derived
 elementwise    scalar formula, partials       forward loop, reverse kernel, broadcasting
 reduction      NumPy function, one partial    reverse kernel over the unreduced space
 view           NumPy function that views      its transpose, the sweep's strided copy
-opaque         NumPy function, a rule each    nothing: the sweep calls the rule in Python
+pointwise      Python function, partials      both products with the partials
+linear         NumPy function, transposes     tangents: the op of the tangents
+bilinear       NumPy function, vjps           tangents: the op of one tangent at a time
+opaque         NumPy function, vjps, jvps     nothing: both rules are declared
 composite      Python function of other ops   everything, from those
 =============  =============================  ==========================================
+
+The sweep runs the first three without Python; of the others it calls the rules.
 """
 
 from __future__ import annotations
@@ -21,7 +26,18 @@ from typing import Any
 import numpy as np
 
 from tapegrad.kernels import codegen
-from tapegrad.ops.op import TABLE, Op, Rule, call_rule, is_complex, normalize_axes, plain
+from tapegrad.ops.op import (
+    TABLE,
+    Domain,
+    Op,
+    Out,
+    Rule,
+    call_rule,
+    is_complex,
+    normalize_axes,
+    plain,
+    shape_of,
+)
 from tapegrad.tape.aval import DTYPE_CODES, FLOAT64
 from tapegrad.tape.code import OPS
 from tapegrad.tape.layout import (
@@ -105,6 +121,30 @@ class SweptOp(Op):
             partial = TABLE["conjugate"](partial)
         return TABLE["multiply"](g, partial)
 
+    def tangent(self, tangents: dict[str, Any], values: dict[str, Any], out: Out) -> Any:
+        if any(map(is_complex, [*values.values(), *tangents.values()])):
+            values = self._as_complex(values)
+        terms = [self._term(name, t, values, out) for name, t in tangents.items()]
+        return in_shape(functools.reduce(TABLE["add"], terms), out[0])
+
+    def _term(self, argument: str, t: Any, values: dict[str, Any], out: Out) -> Any:
+        """Return a partial times a tangent."""
+        rule = self.wirtinger.get(argument)
+        if rule is not None and is_complex(t):
+
+            def along(direction: complex) -> Any:
+                # real part of the tangent of the output times the conjugate of a direction
+                found = call_rule(rule, {**values, "g": np.asarray(direction)})
+                return TABLE["real"](TABLE["multiply"](TABLE["conjugate"](t), found))
+
+            if out[1].kind != "c":
+                return along(1.0)
+            return TABLE["add"](along(1.0), TABLE["multiply"](along(1j), 1j))
+        partial = call_rule(self.rules[argument], values)
+        if self.chooses:
+            t = TABLE["where"](plain(partial) != 0.0, t, 0.0)
+        return t if type(partial) is float and partial == 1.0 else TABLE["multiply"](t, partial)
+
     def _as_complex(self, values: dict[str, Any]) -> dict[str, Any]:
         """Make operands complex, of one precision: functions of them are the complex ones."""
         names = [name for name in ("z", *self.differentiable) if name in values]
@@ -169,9 +209,11 @@ class Elementwise(SweptOp):
         real: bool,
         complex_function: Any,
         chooses: bool,
+        domains: dict[str, Domain] | None,
     ) -> None:
         super().__init__(declaration, real=real)
         self.chooses = chooses
+        self.domains = domains or {}
         self.complex_function = function if complex_function is None else complex_function
         self.formula = declaration
         self.truths = truths  # arguments of which only the truth counts
@@ -237,6 +279,7 @@ def elementwise(
     real: bool = False,
     complex_function: Any = None,
     chooses: bool = False,
+    domains: dict[str, Domain] | None = None,
 ) -> Callable[[Formula], Elementwise]:
     """Declare an elementwise op from its scalar formula (a decorator).
 
@@ -254,9 +297,11 @@ def elementwise(
         What computes it for complex arguments, if not `function`.
     chooses
         Where a partial is 0, the argument was not chosen: it gets nothing, not even nan.
+    domains
+        Intervals of its arguments in which it is smooth, where (0.2, 0.8) is none.
     """
     return lambda declaration: Elementwise(
-        declaration, function, compiled, truths, real, complex_function, chooses
+        declaration, function, compiled, truths, real, complex_function, chooses, domains
     )
 
 
@@ -285,6 +330,17 @@ class Reduction(SweptOp):
         }
         found = super().cotangent(argument, reshape(g, kept), spread)
         return TABLE["broadcast_to"](found, shape)
+
+    def tangent(self, tangents: dict[str, Any], values: dict[str, Any], out: Out) -> Any:
+        shape = values["x_shape"]
+        axes = normalize_axes(values["axis"], len(shape))
+        kept = tuple(1 if k in axes else dim for k, dim in enumerate(shape))
+        spread = {
+            name: TABLE["reshape"](value, kept) if name == "z" or name in self.extras else value
+            for name, value in values.items()
+        }
+        found = super().tangent(tangents, spread, (shape, out[1]))
+        return TABLE["reshape"](TABLE["sum"](found, axis=axes), out[0])
 
     def extra(self, function: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
         """Declare a value of the output's shape that the partial reads as well (a decorator).
@@ -329,6 +385,9 @@ class View(SweptOp):
         parameters = {name: values[name] for name in self.parameters}
         return self.rules["x"](g, values["x_shape"], **parameters)
 
+    def tangent(self, tangents: dict[str, Any], values: dict[str, Any], out: Out) -> Any:
+        return self(tangents["x"], **{name: values[name] for name in self.parameters})
+
     def transposes(self, rule: Rule) -> Rule:
         """Declare the transpose: a rule of the cotangent `g`, the input's `x_shape`, parameters."""
         self.rules["x"] = rule
@@ -350,32 +409,149 @@ def cast(declaration: Formula) -> View:
     return View(declaration, KIND_CAST)
 
 
-class Opaque(Op):
+def in_shape(x: Any, shape: tuple[int, ...]) -> Any:
+    """Return what broadcasts to a shape in that shape."""
+    return x if shape_of(x) == shape else TABLE["broadcast_to"](x, shape)
+
+
+class ArrayOp(Op):
     """An op whose rules are Python on whole arrays."""
 
-    kind = "opaque"
-
     def __init__(
-        self, declaration: Formula, arrays: int | None, function: Any, of_list: bool
+        self,
+        declaration: Formula,
+        arrays: int | None = None,
+        function: Any = None,
+        of_list: bool = False,
     ) -> None:
         super().__init__(declaration, arrays)
         self.function = declaration if function is None else function
         self.of_list = of_list  # its first argument is a list of arrays, not an array
 
-    def vjp(self, argument: str) -> Callable[[Rule], Rule]:
-        """Declare the cotangent of an argument as a function of `g` (a decorator)."""
+    def declared(self, rules: dict[str, Rule], argument: str) -> Callable[[Rule], Rule]:
+        """Return a decorator that enters the rule of an argument."""
 
         def declare(rule: Rule) -> Rule:
-            self.rules[argument] = rule
+            rules[argument] = rule
             return rule
 
         return declare
 
 
-def opaque(
+class Pointwise(ArrayOp):
+    """A function of scalars, applied to every element, whose partials are Python on arrays."""
+
+    kind = "pointwise"
+
+    def partial(self, argument: str) -> Callable[[Rule], Rule]:
+        """Declare the partial derivative with respect to an argument (a decorator)."""
+        return self.declared(self.rules, argument)
+
+    def cotangent(self, argument: str, g: Any, values: dict[str, Any]) -> Any:
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            return TABLE["multiply"](g, call_rule(self.rules[argument], values))
+
+    def tangent(self, tangents: dict[str, Any], values: dict[str, Any], out: Out) -> Any:
+        terms = [self.cotangent(name, t, values) for name, t in tangents.items()]
+        return in_shape(functools.reduce(TABLE["add"], terms), out[0])
+
+
+class Linear(ArrayOp):
+    """A linear function of its arguments, all together."""
+
+    kind = "linear"
+
+    def transpose(self, argument: str) -> Callable[[Rule], Rule]:
+        """Declare the cotangent of an argument as a function of `g` (a decorator)."""
+        return self.declared(self.rules, argument)
+
+    def tangent(self, tangents: dict[str, Any], values: dict[str, Any], out: Out) -> Any:
+        shape, dtype = out
+        args: list[Any] = []
+        for name in self.arguments:
+            t = tangents.get(name)
+            if isinstance(t, list):
+                shapes = values[f"{name}_shape"]
+                t = [np.zeros(s, dtype) if u is None else u for s, u in zip(shapes, t, strict=True)]
+            elif t is None:  # the first argument of several has the shape of the output
+                t = np.zeros(() if args else shape, dtype)
+            args.append(t)
+        return self(*args, **{name: values[name] for name in self.parameters})
+
+
+class Bilinear(ArrayOp):
+    """A function that is linear in each of its arguments, or in each item of the only one."""
+
+    kind = "bilinear"
+
+    def vjp(self, argument: str) -> Callable[[Rule], Rule]:
+        """Declare the cotangent of an argument as a function of `g` (a decorator)."""
+        return self.declared(self.rules, argument)
+
+    def tangent(self, tangents: dict[str, Any], values: dict[str, Any], out: Out) -> Any:
+        parameters = {name: values[name] for name in self.parameters}
+        terms = []
+        for name, t in tangents.items():
+            if not self.of_list:
+                args = [t if n == name else values[n] for n in self.arguments]
+                terms.append(self(*args, **parameters))
+                continue
+            for k, item in enumerate(t):
+                if item is not None:
+                    items = [item if j == k else value for j, value in enumerate(values[name])]
+                    terms.append(self(items, **parameters))
+        return functools.reduce(TABLE["add"], terms)
+
+
+class Opaque(ArrayOp):
+    """An op of which both derivatives are declared."""
+
+    kind = "opaque"
+
+    def __init__(self, declaration: Formula, arrays: int | None, function: Any) -> None:
+        super().__init__(declaration, arrays, function)
+        self.pushes: dict[str, Rule] = {}
+
+    def jvp(self, argument: str) -> Callable[[Rule], Rule]:
+        """Declare the tangent of the output by that of an argument, `t` (a decorator).
+
+        What it reads beside `t` has to be read by the argument's vjp as well.
+        """
+        return self.declared(self.pushes, argument)
+
+    def tangent(self, tangents: dict[str, Any], values: dict[str, Any], out: Out) -> Any:
+        terms = [call_rule(self.pushes[name], {**values, "t": t}) for name, t in tangents.items()]
+        return functools.reduce(TABLE["add"], terms)
+
+    def vjp(self, argument: str) -> Callable[[Rule], Rule]:
+        """Declare the cotangent of an argument as a function of `g` (a decorator)."""
+        return self.declared(self.rules, argument)
+
+
+def pointwise(function: Any, *, arrays: int | None = None) -> Callable[[Formula], Pointwise]:
+    """Declare an op by its partials, on arrays (a decorator); see `opaque`."""
+    return lambda declaration: Pointwise(declaration, arrays, function)
+
+
+def linear(
     function: Any = None, *, arrays: int | None = None, of_list: bool = False
-) -> Callable[[Formula], Opaque]:
-    """Declare an op with Python rules (a decorator).
+) -> Callable[[Formula], Linear]:
+    """Declare a linear op by the transposes of its arguments (a decorator); see `opaque`.
+
+    With `of_list` the first argument is a list of arrays.
+    """
+    return lambda declaration: Linear(declaration, arrays, function, of_list)
+
+
+def bilinear(
+    function: Any = None, *, arrays: int | None = None, of_list: bool = False
+) -> Callable[[Formula], Bilinear]:
+    """Declare an op that is linear in each argument by its vjps (a decorator); see `linear`."""
+    return lambda declaration: Bilinear(declaration, arrays, function, of_list)
+
+
+def opaque(function: Any = None, *, arrays: int | None = None) -> Callable[[Formula], Opaque]:
+    """Declare an op with rules of its own (a decorator).
 
     Parameters
     ----------
@@ -383,10 +559,8 @@ def opaque(
         What computes it, if not the declaration itself.
     arrays
         How many leading arguments are arrays; default: those without a default value.
-    of_list
-        The first argument is a list of arrays.
     """
-    return lambda declaration: Opaque(declaration, arrays, function, of_list)
+    return lambda declaration: Opaque(declaration, arrays, function)
 
 
 class Composite:

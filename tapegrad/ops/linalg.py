@@ -21,9 +21,12 @@ from tapegrad.ops.op import copied, is_complex, normalize_axes, plain, rank, sha
 from tapegrad.ops.piecewise import where
 from tapegrad.ops.products import matmul
 from tapegrad.ops.shape import (
+    concatenate,
+    diagonal,
     expand_dims,
     moveaxis,
     reshape,
+    trace,
     tril,
     triu,
     unbroadcast,
@@ -47,6 +50,11 @@ def _(g, z):
     return -matmul(adjoint(z), matmul(g, adjoint(z)))
 
 
+@inv.jvp("x")
+def _(t, z):
+    return -matmul(z, matmul(t, z))
+
+
 def _solve(a, b):
     # NumPy 2 takes b as a stack of vectors only if it is 1-d
     return np.linalg.solve(a, b)
@@ -62,6 +70,19 @@ def _(g, z, a, b_shape):
     if len(b_shape) == 1:
         g, z = expand_dims(g, -1), expand_dims(z, -1)
     return unbroadcast(-matmul(solve(adjoint(a), g), adjoint(z)), shape_of(a))
+
+
+@solve.jvp("a")
+def _(t, z, a, b_shape):
+    if len(b_shape) > 1:
+        return -solve(a, matmul(t, z))
+    found = -solve(a, matmul(t, expand_dims(z, -1)))
+    return reshape(found, shape_of(found)[:-1])
+
+
+@solve.jvp("b")
+def _(t, a):
+    return solve(a, t)
 
 
 @solve.vjp("b")
@@ -96,6 +117,18 @@ def _(g, z, a, b_shape, lower, unit_diagonal):
     return triu(full, 1 if unit_diagonal else 0)
 
 
+@solve_triangular.jvp("a")
+def _(t, z, a, lower, unit_diagonal):
+    skipped = 1 if unit_diagonal else 0
+    t = tril(t, -skipped) if lower else triu(t, skipped)
+    return -solve_triangular(a, matmul(t, z), lower, unit_diagonal)
+
+
+@solve_triangular.jvp("b")
+def _(t, a, lower, unit_diagonal):
+    return solve_triangular(a, t, lower, unit_diagonal)
+
+
 @solve_triangular.vjp("b")
 def _(g, a, b_shape, lower, unit_diagonal):
     if len(b_shape) == 1:
@@ -114,6 +147,11 @@ def det(x):
 @det.vjp("x")
 def _(g, x):
     return ew.multiply(expand_dims(expand_dims(g, -1), -1), conjugated(cofactor(x)))
+
+
+@det.jvp("x")
+def _(t, x):
+    return reduction.sum(ew.multiply(cofactor(x), t), axis=(-2, -1))
 
 
 def _without(s, left_out):
@@ -157,12 +195,20 @@ def cofactor_slope(x, direction):
     """Derivative of the cofactors in a direction."""
 
 
-@cofactor_slope.vjp("x")
-def _(g, x, direction):
+def _no_third_derivative(x, direction):
     raise np.linalg.LinAlgError(
         "det: the third derivative at a singular matrix is not supported; differentiate at a "
         "regular matrix"
     )
+
+
+cofactor_slope.vjp("x")(_no_third_derivative)
+cofactor_slope.jvp("x")(_no_third_derivative)
+
+
+@cofactor_slope.jvp("direction")
+def _(t, x):
+    return cofactor_slope(x, t)
 
 
 @cofactor_slope.vjp("direction")
@@ -180,6 +226,12 @@ def _(g, x):
     return d * (ew.multiply(total, y) - matmul(y, matmul(g.mT, y)))
 
 
+@cofactor.jvp("x")
+def _(t, x):
+    # the second derivative of the determinant is symmetric
+    return conjugated(cofactor.cotangent("x", conjugated(t), {"x": x}))
+
+
 def _slogdet(x):
     return np.linalg.slogdet(x)
 
@@ -195,6 +247,13 @@ def _(g, z, x):
     if is_complex(x):
         size = size - 1j * imag(ew.multiply(conjugate(g[0]), z[0]))
     return ew.multiply(expand_dims(expand_dims(size, -1), -1), adjoint(inv(x)))
+
+
+@slogdet.jvp("x")
+def _(t, z, x):
+    rate = trace(matmul(inv(x), t), 0, -2, -1)
+    turn = imag(rate) * 1j if is_complex(x) else ew.multiply(real(rate), 0.0)
+    return ew.multiply(z[0], turn), real(rate) if is_complex(rate) else rate
 
 
 @composite
@@ -238,6 +297,12 @@ def _(g, z):
     return 0.5 * (full + adjoint(full))
 
 
+@cholesky.jvp("x")
+def _(t, z):
+    half = solve_triangular(z, 0.5 * (t + adjoint(t)), lower=True)
+    return matmul(z, _half_diagonal(adjoint(solve_triangular(z, adjoint(half), lower=True))))
+
+
 def _real_diagonal(x: Any) -> Any:
     """Diagonal matrix of the real parts of a diagonal."""
     return ew.multiply(real(x) if is_complex(x) else x, _eye(shape_of(x)[-1], real(x)))
@@ -254,19 +319,34 @@ def qr(x, mode="reduced"):
     """Orthonormal columns q and upper triangular r with q @ r = x, x at least as high as wide."""
 
 
-@qr.vjp("x")
-def _(g, z):
-    q, r = z
-    gq, gr = g
+def _refuse_wide(q, r):
     if shape_of(q)[-2] < shape_of(r)[-1]:
         raise np.linalg.LinAlgError(
             "qr: the derivative is defined for matrices at least as high as wide; "
             "decompose the leading columns"
         )
+
+
+@qr.vjp("x")
+def _(g, z):
+    q, r = z
+    gq, gr = g
+    _refuse_wide(q, r)
     m = matmul(r, adjoint(gr)) - matmul(adjoint(gq), q)
     low = tril(m, -1)
     symmetric = low + adjoint(low) + _real_diagonal(m)
     return adjoint(solve_triangular(r, adjoint(gq + matmul(q, symmetric))))
+
+
+@qr.jvp("x")
+def _(t, z):
+    q, r = z
+    _refuse_wide(q, r)
+    ratio = adjoint(solve_triangular(adjoint(r), adjoint(t), lower=True))  # t @ inv(r)
+    m = matmul(adjoint(q), ratio)
+    low = tril(m, -1)
+    upper = triu(m, 1) + adjoint(low) + _real_diagonal(m)
+    return ratio - matmul(q, upper), matmul(upper, r)
 
 
 def refuse_phases(turning: Any, what: str) -> None:
@@ -308,6 +388,15 @@ def _(g, z):
     middle = middle + ew.multiply(expand_dims(gw, -2), _eye(shape_of(w)[-1], w))
     full = matmul(v, matmul(middle, adjoint(v)))
     return 0.5 * (full + adjoint(full))
+
+
+@eigh.jvp("x")
+def _(t, z):
+    w, v = z
+    middle = matmul(adjoint(v), matmul(0.5 * (t + adjoint(t)), v))
+    along = diagonal(middle, 0, -2, -1)
+    gaps = safe_inverse(expand_dims(w, -2) - expand_dims(w, -1))
+    return real(along) if is_complex(along) else along, matmul(v, ew.multiply(gaps, middle))
 
 
 @composite
@@ -353,6 +442,31 @@ def _of_thin_svd(g, z):
     return found
 
 
+@thin_svd.jvp("x")
+def _of_thin_svd_forward(t, z):
+    u, s, vt = z
+    v = adjoint(vt)
+    row, column = expand_dims(s, -2), expand_dims(s, -1)
+    gaps = safe_inverse((row - column) * (row + column))
+    middle = matmul(adjoint(u), matmul(t, v))
+    along = diagonal(middle, 0, -2, -1)
+    left, right = ew.multiply(middle, row), ew.multiply(column, middle)
+    turned_u = ew.multiply(gaps, left + adjoint(left))
+    turned_v = ew.multiply(gaps, right + adjoint(right))
+    if is_complex(u):  # the phases turn together
+        turn = 0.5j * imag(along) * safe_inverse(s)
+        phases = ew.multiply(expand_dims(turn, -2), _eye(shape_of(s)[-1], s))
+        turned_u, turned_v = turned_u + phases, turned_v - phases
+    tu, tv = matmul(u, turned_u), matmul(v, turned_v)
+    if shape_of(u)[-2] > shape_of(u)[-1]:
+        scaled = ew.multiply(matmul(t, v), expand_dims(safe_inverse(s), -2))
+        tu = tu + scaled - matmul(u, matmul(adjoint(u), scaled))
+    if shape_of(v)[-2] > shape_of(v)[-1]:
+        scaled = ew.multiply(matmul(adjoint(t), u), expand_dims(safe_inverse(s), -2))
+        tv = tv + scaled - matmul(v, matmul(vt, scaled))
+    return tu, real(along) if is_complex(along) else along, adjoint(tv)
+
+
 def _full_svd(x):
     return np.linalg.svd(x)
 
@@ -375,6 +489,17 @@ def _(g, z):
         )
     thin = (u[..., :, :count], s, vt[..., :count, :])
     return _of_thin_svd((gu[..., :, :count], gs, gvt[..., :count, :]), thin)
+
+
+@full_svd.jvp("x")
+def _(t, z):
+    u, s, vt = z
+    count = shape_of(s)[-1]
+    tu, ts, tvt = _of_thin_svd_forward(t, (u[..., :, :count], s, vt[..., :count, :]))
+    # what is added has no derivative
+    more_u = np.full_like(plain(u)[..., :, count:], math.nan)
+    more_vt = np.full_like(plain(vt)[..., count:, :], math.nan)
+    return concatenate([tu, more_u], -1), ts, concatenate([tvt, more_vt], -2)
 
 
 @composite

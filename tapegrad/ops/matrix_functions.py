@@ -49,19 +49,20 @@ def _differentiated(function: Opaque, *, on_negative_axis: bool) -> None:
         It is differentiable also where an eigenvalue is 0 or a negative number.
     """
 
-    def rule(g: Any, x: Any) -> Any:
+    def pushed(t: Any, x: Any) -> Any:
         if not on_negative_axis:
             _refuse_negative(function.name, plain(x))
         n = shape_of(x)[-1]
-        # the map is linear in g, but how it is computed depends on the size of the block matrix
-        scale = np.abs(plain(g)).max(axis=(-2, -1), keepdims=True, initial=0.0)
+        # the map is linear in t, but how it is computed depends on the size of the block matrix
+        scale = np.abs(plain(t)).max(axis=(-2, -1), keepdims=True, initial=0.0)
         scale = np.where((scale > 0.0) & np.isfinite(scale), scale, np.ones((), scale.dtype))
         zeros = np.zeros(shape_of(x), plain(x).dtype)
-        above = concatenate([x, adjoint(g / scale)], -1)
+        above = concatenate([x, t / scale], -1)
         block = concatenate([above, concatenate([zeros, x], -1)], -2)
-        return adjoint(function(block)[..., :n, n:]) * scale
+        return function(block)[..., :n, n:] * scale
 
-    function.vjp("x")(rule)
+    function.jvp("x")(pushed)
+    function.vjp("x")(lambda g, x: adjoint(pushed(adjoint(g), x)))
 
 
 def _refuse_negative(name: str, x: Any) -> None:

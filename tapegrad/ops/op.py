@@ -23,6 +23,8 @@ from tapegrad.tape.code import OPS
 
 Rule = Callable[..., Any]
 Plan = tuple[tuple[str, ...], tuple[str, ...], bool]
+Domain = tuple[float, float]
+Out = tuple[tuple[int, ...], np.dtype]  # shape and dtype
 TABLE: dict[str, Op] = {}  # every op by name
 
 
@@ -39,6 +41,8 @@ class Op:
         Names of the other arguments, with their defaults.
     rules
         Derivative rule of each differentiable argument.
+    domains
+        Intervals of arguments in which it is smooth: where it is tested (see `domain`).
     wirtinger
         Cotangents of complex arguments, where the rule holds for real ones only.
     """
@@ -68,6 +72,7 @@ class Op:
             for name, parameter in signature.parameters.items()
             if parameter.kind is not parameter.KEYWORD_ONLY
         )
+        self.domains: dict[str, Domain] = {}
         self.rules: dict[str, Rule] = {}
         self.wirtinger: dict[str, Rule] = {}
         self._plans: dict[int, Plan] = {}
@@ -128,6 +133,10 @@ class Op:
         """Return the address of the compiled partial for one input (see `OpTable.compile`)."""
         raise TypeError(f"{self.name} has no compiled partial")
 
+    def domain(self, argument: str) -> Domain:
+        """Return an interval in which the op is smooth."""
+        return self.domains.get(argument, (0.2, 0.8))
+
     def reads(self, argument: str) -> tuple[str, ...]:
         """Return the names that an argument's rule reads."""
         return reads_of(self.rules[argument])
@@ -158,6 +167,20 @@ class Op:
         It may still have the shape to which the argument was broadcast, and a wider dtype.
         """
         return call_rule(self.rules[argument], {**values, "g": g})
+
+    def tangent(self, tangents: dict[str, Any], values: dict[str, Any], out: Out) -> Any:
+        """Return the tangent of the output, from arrays or tensors by name.
+
+        Parameters
+        ----------
+        tangents
+            Of some arguments; of an argument that is a list, a list with None for those without.
+        values
+            What the rules read (see `plan`).
+        out
+            Shape and dtype of the output.
+        """
+        raise NotImplementedError
 
 
 def reads_of(rule: Rule) -> tuple[str, ...]:

@@ -161,7 +161,7 @@ def _():
     return 0.0
 
 
-@elementwise(np.rint, chooses=True)
+@elementwise(np.rint, chooses=True, domains={"x": (0.55, 0.9)})
 def rint(x):
     """Nearest integer, halves to even; the derivative is 0 everywhere."""
     return np.rint(x)
@@ -183,7 +183,7 @@ def _():
     return 0.0
 
 
-@elementwise(np.floor_divide, chooses=True)
+@elementwise(np.floor_divide, chooses=True, domains={"x": (0.85, 0.95), "y": (0.33, 0.4)})
 def floor_divide(x, y):
     """Largest integer not above x / y; the derivatives are 0 everywhere."""
     return np.floor(x / y)
@@ -199,7 +199,7 @@ def _():
     return 0.0
 
 
-@elementwise(np.mod)
+@elementwise(np.mod, domains={"x": (-0.95, -0.85), "y": (0.33, 0.4)})
 def mod(x, y):
     """X - y * floor(x / y); at a jump the derivative is that of the side to the right.
 
@@ -226,7 +226,7 @@ def divmod(x, y):
     return floor_divide(x, y), mod(x, y)
 
 
-@elementwise(np.fmod)
+@elementwise(np.fmod, domains={"x": (-0.95, -0.85), "y": (0.33, 0.4)})
 def fmod(x, y):
     """X - y * trunc(x / y); at a jump the derivative is that of the side away from 0."""
     return math.fmod(x, y)
@@ -265,6 +265,11 @@ def rounded(x, decimals=0):
 @rounded.vjp("x")
 def _(x_shape):
     return np.zeros(x_shape)
+
+
+@rounded.jvp("x")
+def _(t):
+    return np.zeros(plain(t).shape)
 
 
 @composite

@@ -75,3 +75,13 @@ def _(g, z, p):
     slope = polyval(p[:-1] * np.arange(n - 1.0, 0.0, -1.0), z)
     with np.errstate(divide="ignore", invalid="ignore"):
         return -matmul(g / conjugate(slope), conjugate(vander(z, n)))
+
+
+@roots.jvp("p")
+def _(t, z, p):
+    n = shape_of(p)[0]
+    if n < 2:
+        return np.zeros(0, plain(z).dtype)
+    slope = polyval(p[:-1] * np.arange(n - 1.0, 0.0, -1.0), z)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return -matmul(vander(z, n), t) / slope

@@ -11,12 +11,12 @@ from tapegrad.ops import elementwise as ew
 from tapegrad.ops import reduction
 from tapegrad.ops.complex import conjugated
 from tapegrad.ops.indexing import scatter_add
-from tapegrad.ops.kinds import composite, opaque
+from tapegrad.ops.kinds import bilinear, composite
 from tapegrad.ops.op import normalize_axes, rank, shape_of
 from tapegrad.ops.shape import broadcast_to, expand_dims, reshape, transpose, unbroadcast
 
 
-@opaque(np.matmul)
+@bilinear(np.matmul)
 def matmul(x, y):
     """Matrix product, over the last two axes and broadcast over the others."""
 
@@ -43,7 +43,7 @@ def _(g, x, y_shape):
     return reshape(unbroadcast(column, (*y_shape, 1)), y_shape)
 
 
-@opaque(arrays=2)
+@bilinear(arrays=2)
 def product(x, y, tx, ty):
     """Product of matrices, of which some are transposed first.
 
@@ -143,7 +143,7 @@ def tensordot(x, y, axes=2):
     return reshape(matmul(left, right), out_shape)
 
 
-@opaque(arrays=1, of_list=True)
+@bilinear(arrays=1, of_list=True)
 def contract(operands, subscripts):
     """Einstein summation of a list of operands, with explicit subscripts (see `einsum`)."""
     return np.einsum(subscripts, *operands, optimize=len(operands) > 2)

@@ -14,7 +14,7 @@ import numpy as np
 
 from tapegrad.ops import elementwise as ew
 from tapegrad.ops import reduction
-from tapegrad.ops.kinds import composite, opaque
+from tapegrad.ops.kinds import composite, pointwise
 from tapegrad.ops.op import array_of, plain, refuse_complex, shape_of
 from tapegrad.ops.piecewise import sign, where
 from tapegrad.ops.scipy_functions import scipy_function
@@ -38,7 +38,7 @@ def computed(name: str) -> Callable[..., Any]:
 def no_slope(name: str, argument: str) -> Callable[..., Any]:
     """Return the rule of an argument that there is no derivative by."""
 
-    def rule(g: Any) -> Any:
+    def rule() -> Any:
         raise TypeError(
             f"{name} has no derivative with respect to {argument!r} in tapegrad; detach() it, or "
             "write a Function with one"
@@ -50,52 +50,52 @@ def no_slope(name: str, argument: str) -> Callable[..., Any]:
 # -- gamma and beta functions (DLMF 5, 8) ---------------------------------------------------------
 
 
-@opaque(computed("gamma"), arrays=1)
+@pointwise(computed("gamma"), arrays=1)
 def gamma(x):
     """Gamma function."""
 
 
-@gamma.vjp("x")
-def _(g, x, z):
-    return g * z * digamma(x)
+@gamma.partial("x")
+def _(x, z):
+    return z * digamma(x)
 
 
-@opaque(computed("betaln"), arrays=2)
+@pointwise(computed("betaln"), arrays=2)
 def betaln(a, b):
     """Logarithm of the absolute value of the beta function."""
 
 
-@betaln.vjp("a")
-def _(g, a, b):
-    return g * (digamma(a) - digamma(a + b))
+@betaln.partial("a")
+def _(a, b):
+    return digamma(a) - digamma(a + b)
 
 
-@betaln.vjp("b")
-def _(g, a, b):
-    return g * (digamma(b) - digamma(a + b))
+@betaln.partial("b")
+def _(a, b):
+    return digamma(b) - digamma(a + b)
 
 
-@opaque(computed("beta"), arrays=2)
+@pointwise(computed("beta"), arrays=2)
 def beta(a, b):
     """Beta function."""
 
 
-@beta.vjp("a")
-def _(g, a, b, z):
-    return g * z * (digamma(a) - digamma(a + b))
+@beta.partial("a")
+def _(a, b, z):
+    return z * (digamma(a) - digamma(a + b))
 
 
-@beta.vjp("b")
-def _(g, a, b, z):
-    return g * z * (digamma(b) - digamma(a + b))
+@beta.partial("b")
+def _(a, b, z):
+    return z * (digamma(b) - digamma(a + b))
 
 
-@opaque(computed("gammainc"), arrays=2)
+@pointwise(computed("gammainc"), arrays=2)
 def gammainc(a, x):
     """Regularized lower incomplete gamma function; no derivative with respect to a."""
 
 
-@opaque(computed("gammaincc"), arrays=2)
+@pointwise(computed("gammaincc"), arrays=2)
 def gammaincc(a, x):
     """Regularized upper incomplete gamma function; no derivative with respect to a."""
 
@@ -104,237 +104,237 @@ def _gamma_density(a, x):
     return ew.exp(xlogy(a - 1.0, x) - x - gammaln(a))
 
 
-gammainc.vjp("a")(no_slope("gammainc", "a"))
-gammaincc.vjp("a")(no_slope("gammaincc", "a"))
+gammainc.partial("a")(no_slope("gammainc", "a"))
+gammaincc.partial("a")(no_slope("gammaincc", "a"))
 
 
-@gammainc.vjp("x")
-def _(g, a, x):
-    return g * _gamma_density(a, x)
+@gammainc.partial("x")
+def _(a, x):
+    return _gamma_density(a, x)
 
 
-@gammaincc.vjp("x")
-def _(g, a, x):
-    return -g * _gamma_density(a, x)
+@gammaincc.partial("x")
+def _(a, x):
+    return -_gamma_density(a, x)
 
 
-@opaque(computed("betainc"), arrays=3)
+@pointwise(computed("betainc"), arrays=3)
 def betainc(a, b, x):
     """Regularized incomplete beta function; no derivative with respect to a and b."""
 
 
-betainc.vjp("a")(no_slope("betainc", "a"))
-betainc.vjp("b")(no_slope("betainc", "b"))
+betainc.partial("a")(no_slope("betainc", "a"))
+betainc.partial("b")(no_slope("betainc", "b"))
 
 
-@betainc.vjp("x")
-def _(g, a, b, x):
-    return g * ew.exp(xlogy(a - 1.0, x) + xlog1py(b - 1.0, -x) - betaln(a, b))
+@betainc.partial("x")
+def _(a, b, x):
+    return ew.exp(xlogy(a - 1.0, x) + xlog1py(b - 1.0, -x) - betaln(a, b))
 
 
 # -- error functions and the normal distribution (DLMF 7) -----------------------------------------
 
 
-@opaque(computed("erfinv"), arrays=1)
+@pointwise(computed("erfinv"), arrays=1)
 def erfinv(x):
     """Inverse of the error function."""
 
 
-@erfinv.vjp("x")
-def _(g, z):
-    return g * HALF_SQRT_PI * ew.exp(z * z)
+@erfinv.partial("x")
+def _(z):
+    return HALF_SQRT_PI * ew.exp(z * z)
 
 
-@opaque(computed("erfcinv"), arrays=1)
+@pointwise(computed("erfcinv"), arrays=1)
 def erfcinv(x):
     """Inverse of the complementary error function."""
 
 
-@erfcinv.vjp("x")
-def _(g, z):
-    return -g * HALF_SQRT_PI * ew.exp(z * z)
+@erfcinv.partial("x")
+def _(z):
+    return -HALF_SQRT_PI * ew.exp(z * z)
 
 
-@opaque(computed("ndtr"), arrays=1)
+@pointwise(computed("ndtr"), arrays=1)
 def ndtr(x):
     """Distribution function of the standard normal distribution."""
 
 
-@ndtr.vjp("x")
-def _(g, x):
-    return g * ew.exp(-0.5 * x * x) / SQRT_2PI
+@ndtr.partial("x")
+def _(x):
+    return ew.exp(-0.5 * x * x) / SQRT_2PI
 
 
-@opaque(computed("log_ndtr"), arrays=1)
+@pointwise(computed("log_ndtr"), arrays=1)
 def log_ndtr(x):
     """Logarithm of `ndtr`, accurate far below 0."""
 
 
-@log_ndtr.vjp("x")
-def _(g, x):
-    return g * math.sqrt(2.0 / math.pi) / erfcx(x * -math.sqrt(0.5))
+@log_ndtr.partial("x")
+def _(x):
+    return math.sqrt(2.0 / math.pi) / erfcx(x * -math.sqrt(0.5))
 
 
-@opaque(computed("erfcx"), arrays=1)
+@pointwise(computed("erfcx"), arrays=1)
 def erfcx(x):
     """``exp(x**2) * erfc(x)``."""
 
 
-@erfcx.vjp("x")
-def _(g, x, z):
-    return g * (2.0 * x * z - 2.0 / math.sqrt(math.pi))
+@erfcx.partial("x")
+def _(x, z):
+    return 2.0 * x * z - 2.0 / math.sqrt(math.pi)
 
 
-@opaque(computed("ndtri"), arrays=1)
+@pointwise(computed("ndtri"), arrays=1)
 def ndtri(p):
     """Inverse of `ndtr`: quantiles of the standard normal distribution."""
 
 
-@ndtri.vjp("p")
-def _(g, z):
-    return g * SQRT_2PI * ew.exp(0.5 * z * z)
+@ndtri.partial("p")
+def _(z):
+    return SQRT_2PI * ew.exp(0.5 * z * z)
 
 
-@opaque(computed("stdtr"), arrays=2)
+@pointwise(computed("stdtr"), arrays=2)
 def stdtr(df, t):
     """Distribution function of Student's t distribution; no derivative with respect to df."""
 
 
-stdtr.vjp("df")(no_slope("stdtr", "df"))
+stdtr.partial("df")(no_slope("stdtr", "df"))
 
 
-@stdtr.vjp("t")
-def _(g, df, t):
+@stdtr.partial("t")
+def _(df, t):
     scale = -betaln(np.full((), 0.5), 0.5 * df) - 0.5 * ew.log(df)
-    return g * ew.exp(scale - 0.5 * (df + 1.0) * ew.log1p(t * t / df))
+    return ew.exp(scale - 0.5 * (df + 1.0) * ew.log1p(t * t / df))
 
 
 # -- Bessel functions (DLMF 10.6, 10.29) ----------------------------------------------------------
 
 
-@opaque(computed("jv"), arrays=2)
+@pointwise(computed("jv"), arrays=2)
 def jv(v, x):
     """Bessel function of the first kind, of order v; no derivative with respect to v."""
 
 
-jv.vjp("v")(no_slope("jv", "v"))
+jv.partial("v")(no_slope("jv", "v"))
 
 
-@jv.vjp("x")
-def _(g, v, x):
-    return g * (jv(v - 1.0, x) - jv(v + 1.0, x)) * 0.5
+@jv.partial("x")
+def _(v, x):
+    return (jv(v - 1.0, x) - jv(v + 1.0, x)) * 0.5
 
 
-@opaque(computed("j0"), arrays=1)
+@pointwise(computed("j0"), arrays=1)
 def j0(x):
     """Bessel function of the first kind, of order 0."""
 
 
-@j0.vjp("x")
-def _(g, x):
-    return -g * j1(x)
+@j0.partial("x")
+def _(x):
+    return -j1(x)
 
 
-@opaque(computed("j1"), arrays=1)
+@pointwise(computed("j1"), arrays=1)
 def j1(x):
     """Bessel function of the first kind, of order 1."""
 
 
-@j1.vjp("x")
-def _(g, x):
-    return g * (j0(x) - jv(2.0, x)) * 0.5
+@j1.partial("x")
+def _(x):
+    return (j0(x) - jv(2.0, x)) * 0.5
 
 
-@opaque(computed("yv"), arrays=2)
+@pointwise(computed("yv"), arrays=2)
 def yv(v, x):
     """Bessel function of the second kind, of order v; no derivative with respect to v."""
 
 
-yv.vjp("v")(no_slope("yv", "v"))
+yv.partial("v")(no_slope("yv", "v"))
 
 
-@yv.vjp("x")
-def _(g, v, x):
-    return g * (yv(v - 1.0, x) - yv(v + 1.0, x)) * 0.5
+@yv.partial("x")
+def _(v, x):
+    return (yv(v - 1.0, x) - yv(v + 1.0, x)) * 0.5
 
 
-@opaque(computed("kv"), arrays=2)
+@pointwise(computed("kv"), arrays=2)
 def kv(v, x):
     """Modified Bessel function of the second kind, of order v; no derivative with respect to v."""
 
 
-kv.vjp("v")(no_slope("kv", "v"))
+kv.partial("v")(no_slope("kv", "v"))
 
 
-@kv.vjp("x")
-def _(g, v, x):
-    return -g * (kv(v - 1.0, x) + kv(v + 1.0, x)) * 0.5
+@kv.partial("x")
+def _(v, x):
+    return -(kv(v - 1.0, x) + kv(v + 1.0, x)) * 0.5
 
 
-@opaque(computed("iv"), arrays=2)
+@pointwise(computed("iv"), arrays=2)
 def iv(v, x):
     """Modified Bessel function of order v; no derivative with respect to v."""
 
 
-iv.vjp("v")(no_slope("iv", "v"))
+iv.partial("v")(no_slope("iv", "v"))
 
 
-@iv.vjp("x")
-def _(g, v, x):
-    return g * (iv(v - 1.0, x) + iv(v + 1.0, x)) * 0.5
+@iv.partial("x")
+def _(v, x):
+    return (iv(v - 1.0, x) + iv(v + 1.0, x)) * 0.5
 
 
-@opaque(computed("ive"), arrays=2)
+@pointwise(computed("ive"), arrays=2)
 def ive(v, x):
     """``exp(-abs(x)) * iv(v, x)``."""
 
 
-ive.vjp("v")(no_slope("ive", "v"))
+ive.partial("v")(no_slope("ive", "v"))
 
 
-@ive.vjp("x")
-def _(g, v, x, z):
-    return g * ((ive(v - 1.0, x) + ive(v + 1.0, x)) * 0.5 - sign(x) * z)
+@ive.partial("x")
+def _(v, x, z):
+    return (ive(v - 1.0, x) + ive(v + 1.0, x)) * 0.5 - sign(x) * z
 
 
-@opaque(computed("i0"), arrays=1)
+@pointwise(computed("i0"), arrays=1)
 def i0(x):
     """Modified Bessel function of order 0."""
 
 
-@i0.vjp("x")
-def _(g, x):
-    return g * i1(x)
+@i0.partial("x")
+def _(x):
+    return i1(x)
 
 
-@opaque(computed("i1"), arrays=1)
+@pointwise(computed("i1"), arrays=1)
 def i1(x):
     """Modified Bessel function of order 1."""
 
 
-@i1.vjp("x")
-def _(g, x):
-    return g * (i0(x) + iv(2.0, x)) * 0.5
+@i1.partial("x")
+def _(x):
+    return (i0(x) + iv(2.0, x)) * 0.5
 
 
-@opaque(computed("i0e"), arrays=1)
+@pointwise(computed("i0e"), arrays=1)
 def i0e(x):
     """``exp(-abs(x)) * i0(x)``."""
 
 
-@i0e.vjp("x")
-def _(g, x, z):
-    return g * (i1e(x) - sign(x) * z)
+@i0e.partial("x")
+def _(x, z):
+    return i1e(x) - sign(x) * z
 
 
-@opaque(computed("i1e"), arrays=1)
+@pointwise(computed("i1e"), arrays=1)
 def i1e(x):
     """``exp(-abs(x)) * i1(x)``."""
 
 
-@i1e.vjp("x")
-def _(g, x, z):
-    return g * ((i0e(x) + ive(2.0, x)) * 0.5 - sign(x) * z)
+@i1e.partial("x")
+def _(x, z):
+    return (i0e(x) + ive(2.0, x)) * 0.5 - sign(x) * z
 
 
 # -- logarithms -----------------------------------------------------------------------------------
@@ -353,40 +353,36 @@ def _times(name, log):
     return compute
 
 
-@opaque(_times("xlogy", np.log), arrays=2)
+@pointwise(_times("xlogy", np.log), arrays=2)
 def xlogy(x, y):
     """``x * log(y)``, 0 where x is 0."""
 
 
-@xlogy.vjp("x")
-def _(g, y):
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return g * ew.log(y)
+@xlogy.partial("x")
+def _(y):
+    return ew.log(y)
 
 
-@xlogy.vjp("y")
-def _(g, x, y):
+@xlogy.partial("y")
+def _(x, y):
     none = (plain(x) == 0.0) & (plain(y) == 0.0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return g * (x / where(none, 1.0, y))
+    return x / where(none, 1.0, y)
 
 
-@opaque(_times("xlog1py", np.log1p), arrays=2)
+@pointwise(_times("xlog1py", np.log1p), arrays=2)
 def xlog1py(x, y):
     """``x * log1p(y)``, 0 where x is 0."""
 
 
-@xlog1py.vjp("x")
-def _(g, y):
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return g * ew.log1p(y)
+@xlog1py.partial("x")
+def _(y):
+    return ew.log1p(y)
 
 
-@xlog1py.vjp("y")
-def _(g, x, y):
+@xlog1py.partial("y")
+def _(x, y):
     none = (plain(x) == 0.0) & (plain(y) == -1.0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return g * (x / where(none, 1.0, 1.0 + y))
+    return x / where(none, 1.0, 1.0 + y)
 
 
 @composite
@@ -396,32 +392,29 @@ def entr(x):
     return where(plain(x) < 0.0, -math.inf, 0.0 - xlogy(x, where(plain(x) < 0.0, 1.0, x)))
 
 
-@opaque(computed("rel_entr"), arrays=2)
+@pointwise(computed("rel_entr"), arrays=2)
 def rel_entr(x, y):
     """``x * log(x / y)``, 0 where x is 0."""
 
 
-@rel_entr.vjp("x")
-def _(g, x, y):
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return g * (ew.log(x / y) + 1.0)
+@rel_entr.partial("x")
+def _(x, y):
+    return ew.log(x / y) + 1.0
 
 
-@rel_entr.vjp("y")
-def _(g, x, y):
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return -g * (x / y)
+@rel_entr.partial("y")
+def _(x, y):
+    return -(x / y)
 
 
-@opaque(computed("logit"), arrays=1)
+@pointwise(computed("logit"), arrays=1)
 def logit(p):
     """``log(p / (1 - p))``."""
 
 
-@logit.vjp("p")
-def _(g, p):
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return g / (p * (1.0 - p))
+@logit.partial("p")
+def _(p):
+    return 1.0 / (p * (1.0 - p))
 
 
 @composite

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.ops import reduction
-from tapegrad.ops.kinds import cast, composite, flat, opaque, view
+from tapegrad.ops.kinds import cast, composite, flat, linear, view
 from tapegrad.ops.op import copied, normalize_axes, rank, shape_of
 from tapegrad.ops.piecewise import where
 
@@ -99,7 +99,7 @@ def _(g, x_shape, **parameters):
     return spread(g, x_shape, diagonal, parameters)
 
 
-@opaque(arrays=1)
+@linear(arrays=1)
 def spread(x, shape, shown, parameters):
     """Zeros of `shape`, with x where the view `shown` would look: the transpose of a view."""
     out = np.zeros(shape, x.dtype)
@@ -109,18 +109,18 @@ def spread(x, shape, shown, parameters):
     return out
 
 
-@spread.vjp("x")
+@spread.transpose("x")
 def _(g, shown, parameters):
     return shown(g, **parameters)
 
 
-@opaque(arrays=1, of_list=True)
+@linear(arrays=1, of_list=True)
 def concatenate(arrays, axis=0):
     """Join arrays along an existing axis (None: of the flattened arrays)."""
     return np.concatenate(arrays, axis)
 
 
-@concatenate.vjp("arrays")
+@concatenate.transpose("arrays")
 def _(g, arrays_shape, axis):
     if axis is None:
         sizes = [math.prod(shape) for shape in arrays_shape]

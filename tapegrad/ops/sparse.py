@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from tapegrad.ops.kinds import opaque
+from tapegrad.ops.kinds import linear
 
 
-@opaque(arrays=1)
+@linear(arrays=1)
 def sparse_product(x, matrix):
     """Product of a sparse matrix and a vector or matrix."""
     return matrix @ x
 
 
-@sparse_product.vjp("x")
+@sparse_product.transpose("x")
 def _(g, matrix):
     return sparse_product(g, matrix.conj().T)

@@ -92,7 +92,7 @@ def _(x):
     return -TWO_OVER_SQRT_PI * exp(-finite * finite)
 
 
-@elementwise()
+@elementwise(domains={"x": (0.5, 3.0)})
 def gammaln(x):
     """Logarithm of the absolute value of the gamma function."""
     return special.log_gamma(x)
@@ -103,7 +103,7 @@ def _(x):
     return digamma(x)
 
 
-@elementwise()
+@elementwise(domains={"x": (0.5, 3.0)})
 def digamma(x):
     """Derivative of gammaln (scipy.special.digamma)."""
     return special.digamma(x)
@@ -114,7 +114,7 @@ def _(x):
     return polygamma(1.0, x)
 
 
-@elementwise()
+@elementwise(domains={"x": (0.5, 3.0)})
 def polygamma(n, x):
     """n-th derivative of digamma, n an integer of value (scipy.special.polygamma)."""
     return special.polygamma(n, x)

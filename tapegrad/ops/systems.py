@@ -54,6 +54,16 @@ def _(g, z, x, rcond, hermitian, rtol):
     return found + right - matmul(matmul(right, z), x)
 
 
+@pinv.jvp("x")
+def _(t, z, x, rcond, hermitian, rtol):
+    _refuse_truncation(plain(x), rcond if rtol is None else rtol)
+    zh, th = adjoint(z), adjoint(t)
+    found = -matmul(z, matmul(t, z))
+    left = matmul(z, matmul(zh, th))
+    right = matmul(th, matmul(zh, z))
+    return found + left - matmul(matmul(left, x), z) + right - matmul(z, matmul(x, right))
+
+
 def _refuse_truncation(x, limit):
     """Refuse the derivative where a limit leaves out singular values that are no round-off."""
     noise = 10.0 * max(x.shape[-2:]) * np.finfo(x.dtype).eps
@@ -186,6 +196,16 @@ def _(g, z):
     eye = np.eye(shape_of(w)[-1])
     middle = ew.multiply(middle, 1.0 - eye) + ew.multiply(expand_dims(gw, -2), eye)
     return solve(vh, matmul(middle, vh))
+
+
+@eig.jvp("x")
+def _(t, z):
+    w, v = z
+    middle = solve(v, matmul(t, v))
+    gaps = expand_dims(w, -2) - expand_dims(w, -1)
+    turned = matmul(v, ew.multiply(middle, safe_inverse(gaps)))
+    along = reduction.sum(real(ew.multiply(conjugate(v), turned)), axis=-2, keepdims=True)
+    return diagonal(middle, 0, -2, -1), turned - ew.multiply(v, along)
 
 
 @composite

@@ -22,17 +22,6 @@ TOLERANCE = {np.dtype(np.float32): 2e-5, np.dtype(np.float64): 1e-11}
 
 # -- oracles ---------------------------------------------------------------------------------------
 
-# where to look, by op and then by argument; default (0.2, 0.8)
-DOMAINS = {
-    "arccosh": {"x": (1.3, 2.5)},
-    "rint": {"x": (0.55, 0.9)},
-    "floor_divide": {"x": (0.85, 0.95), "y": (0.33, 0.4)},
-    "mod": {"x": (-0.95, -0.85), "y": (0.33, 0.4)},
-    "fmod": {"x": (-0.95, -0.85), "y": (0.33, 0.4)},
-    "gammaln": {"x": (0.5, 3.0)},
-    "digamma": {"x": (0.5, 3.0)},
-    "polygamma": {"x": (0.5, 3.0)},
-}
 # values in double precision where the op's name is not that of a NumPy function
 VALUES = {
     "at_least": np.maximum,
@@ -100,7 +89,7 @@ def sample(op, shapes, dtype, seed=0):
         elif argument == "n":
             found.append(rng.integers(0, 3, shape).astype(dtype))
         else:
-            low, high = DOMAINS.get(op.name, {}).get(argument, (0.2, 0.8))
+            low, high = op.domain(argument)
             places = rng.integers(0, 23, shape) + (0.2 + 0.3 * k)  # no two operands meet
             found.append(np.asarray(low + (high - low) * places / 23, dtype))
     return found

@@ -10,17 +10,6 @@ from tapegrad.ops.kinds import Elementwise
 from tapegrad.ops.op import TABLE
 
 ELEMENTWISE = sorted(name for name, op in TABLE.items() if isinstance(op, Elementwise))
-# where elementwise ops are smooth; default (0.2, 0.8)
-DOMAINS = {
-    "arccosh": [(1.3, 2.5)],
-    "rint": [(0.55, 0.9)],
-    "floor_divide": [(0.85, 0.95), (0.33, 0.4)],
-    "mod": [(0.85, 0.95), (0.33, 0.4)],
-    "fmod": [(0.85, 0.95), (0.33, 0.4)],
-    "gammaln": [(0.5, 3.0)],
-    "digamma": [(0.5, 3.0)],
-    "polygamma": [(0.5, 3.0)],
-}
 REDUCTIONS = ["sum", "mean", "logsumexp", "euclidean_norm", "max", "var", "prod", "cumsum"]
 SHAPES = [(), (1,), (3,), (2, 3), (3, 2), (1, 3), (2, 1), (2, 3, 2), (0,), (2, 0), (40, 40)]
 LARGEST = 3000
@@ -59,7 +48,7 @@ def broadcast(x, y):
 def elementwise(name, x, y, n):
     op, call = TABLE[name], FUNCTIONS[name]
     count = len(op.differentiable)
-    domains = DOMAINS.get(name, [(0.2, 0.8)] * count)
+    domains = [op.domain(argument) for argument in op.differentiable]
     if not broadcast(x, y):
         y = x
     values = [tame(v, d) for v, d in zip((x, y)[:count], domains, strict=True)]
