@@ -282,9 +282,24 @@ class OpFrame(RuleFrame):
             result.append(found[argument] if k is None else found[argument][k])
         return result
 
+    def named(self, given: Sequence[Any]) -> dict[str, Any]:
+        """Arrange one value per input, or None, by the names of the op's arguments."""
+        found: dict[str, Any] = {}
+        for (name, k), value in zip(self.inputs, given, strict=False):
+            if value is not None and k is None:
+                found[name] = value
+            elif value is not None:
+                found.setdefault(name, [None] * self.lengths[name])[k] = value
+        return found
+
     def cotangents(
         self, owner: Owner, parents: list[Owner | None], g: Any, wanted: Wanted
     ) -> list[Any]:
+        cotangent = g if self.outputs is None else self._complete(g)
+        return self._run(cotangent, self.values(owner), parents, wanted)
+
+    def values(self, owner: Owner) -> dict[str, Any]:
+        """Return what the rules read but the cotangent, tensors with their history."""
         slot = owner[OWN_SLOT]
         values = dict(self.constants)
         for name, value in self.saved.items():
@@ -300,7 +315,7 @@ class OpFrame(RuleFrame):
                 )
             else:
                 values["z"] = restore(z, slot, owner)
-        return self._run(g if self.outputs is None else self._complete(g), values, parents, wanted)
+        return values
 
     def _complete(self, given: dict[int, Any]) -> tuple[Any, ...]:
         """Return a cotangent for every output, zeros where there is none."""

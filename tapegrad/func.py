@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.autograd.api import grad as autograd_grad
+from tapegrad.autograd.tangents import push_tangents
 from tapegrad.calls import Argnums, Call, Function, Transformed, plain
 from tapegrad.creation import as_tensor
 from tapegrad.detached import note_independent
@@ -69,6 +70,16 @@ def _gradients(call: Call, outputs: Any, cotangents: Any = None, **options: Any)
             **options,
         )
     )
+
+
+def _tangent(given: Any, tensor: Tensor) -> Tensor:
+    """Return a given tangent of an argument as a tensor."""
+    t = as_tensor(given)
+    if t.shape != tensor.shape:
+        raise ValueError(
+            f"jvp: a tangent has shape {list(t.shape)}, and its argument {list(tensor.shape)}"
+        )
+    return t
 
 
 def value_and_grad(f: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function:
@@ -392,7 +403,7 @@ def jvp(f: Function, argnums: Argnums = 0) -> Function:
     """Return a function that computes the value of `f` and its derivative in a direction.
 
     A compiled numba function is differentiated in forward mode, at a small multiple of its own
-    cost. Of a function of tensors it is the vector-Jacobian product differentiated once more.
+    cost. A function of tensors is called once, and tangents follow what it recorded.
 
     Parameters
     ----------
@@ -434,24 +445,17 @@ def jvp(f: Function, argnums: Argnums = 0) -> Function:
                 raise ValueError("jvp: a tangent has another structure than its argument")
         nested = call.nested()
         recorded = [output for output in outputs if output._own is not None]
-        seeds = [wrap(np.zeros(o.shape, o.dtype)).requires_grad_() for o in recorded]
-        pulled = _gradients(call, recorded, seeds, create_graph=True)
-        pairs = [
-            (p, as_tensor(t)) for p, t in zip(pulled, given, strict=True) if p._own is not None
-        ]
-        found: dict[int, Any] = {}
-        if pairs:
-            rows = autograd_grad(
-                [p for p, _ in pairs],
-                seeds,
-                [t for _, t in pairs],
-                create_graph=nested,
-                materialize_grads=True,
-            )
-            found = dict(zip(map(id, recorded), rows, strict=True))
-        pushed = [
-            found[id(o)] if id(o) in found else wrap(np.zeros(o.shape, o.dtype)) for o in outputs
-        ]
+        rows = push_tangents(
+            [output._own for output in recorded if output._own is not None],
+            [tensor._own for tensor in call.inputs if tensor._own is not None],
+            [_tangent(t, tensor) for t, tensor in zip(given, call.inputs, strict=True)],
+            nested,
+        )
+        found = dict(zip(map(id, recorded), rows, strict=True))
+        pushed = []
+        for output in outputs:
+            t = found.get(id(output))
+            pushed.append(wrap(np.zeros(output.shape, output.dtype)) if t is None else t)
         values = [call.value(output) for output in outputs]
         return build(values), build([plain(p) if call.is_plain else p for p in pushed])
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.creation import as_tensor
-from tapegrad.func import vjp
+from tapegrad.func import jvp, vjp
 from tapegrad.tensor import Tensor
 
 _COMPLEX = "has complex numbers; check them with tapegrad.autograd.gradcheck"
@@ -55,8 +55,9 @@ def check_grads(
 ) -> None:
     """Check the derivatives of a function, up to an order, against differences.
 
-    Along random directions, the reverse pass has to agree with central differences; for higher
-    orders the same is asked of the reverse pass itself, as a function of arguments and cotangent.
+    Along random directions, the reverse pass and forward mode have to agree with central
+    differences; for higher orders the same is asked of the reverse pass itself, as a function of
+    arguments and cotangent.
 
     Parameters
     ----------
@@ -123,6 +124,13 @@ def _check(
         raise AssertionError(
             f"derivative of order {level} is wrong: along a random direction the reverse pass "
             f"gives {reverse!r}, differences {difference!r} (rtol={rtol}, atol={atol})"
+        )
+    _, pushed = jvp(f, argnums=tuple(range(len(args))))(*args, *tangents)
+    forward = float(np.sum(np.asarray(pushed, np.float64) * cotangent))
+    if not np.isclose(forward, reverse, rtol=rtol, atol=atol, equal_nan=True):
+        raise AssertionError(
+            f"derivative of order {level} is wrong: along a random direction forward mode gives "
+            f"{forward!r}, the reverse pass {reverse!r} (rtol={rtol}, atol={atol})"
         )
     if level == order:
         return

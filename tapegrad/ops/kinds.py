@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.kernels import codegen
+from tapegrad.kernels.structs import address_of
 from tapegrad.ops.op import (
     TABLE,
     Domain,
@@ -33,10 +34,10 @@ from tapegrad.ops.op import (
     Out,
     Rule,
     call_rule,
+    in_shape,
     is_complex,
     normalize_axes,
     plain,
-    shape_of,
 )
 from tapegrad.tape.aval import DTYPE_CODES, FLOAT64
 from tapegrad.tape.code import OPS
@@ -219,12 +220,47 @@ class Elementwise(SweptOp):
         self.truths = truths  # arguments of which only the truth counts
         self.function = function
         self.compiled = CompiledMap(self) if compiled or function is None else None
+        self._products: dict[tuple[str, np.dtype], Callable[..., None]] = {}
+
+    def _term(self, argument: str, t: Any, values: dict[str, Any], out: Out) -> Any:
+        read = [values[name] for name in self.reads(argument)]
+        if not read or t.size < COMPILED_FROM or not all(_are_alike(t, value) for value in read):
+            return super()._term(argument, t, values, out)
+        # the kernel of the sweep multiplies what it is given by the partial
+        found = np.empty_like(t)
+        places = [values.get(name) for name in ("z", *self.arguments)]
+        addresses = [0 if value is None else address_of(value) for value in places]
+        addresses += [0] * (4 - len(addresses))
+        self._product(argument, t.dtype)(t.size, address_of(t), *addresses, address_of(found))
+        return found
+
+    def _product(self, argument: str, dtype: np.dtype) -> Callable[..., None]:
+        """Return the compiled product with a partial, over contiguous arrays of one shape."""
+        made = self._products.get((argument, dtype))
+        if made is None:
+            address = self.kernel(DTYPE_CODES[dtype], self.differentiable.index(argument))
+            made = ctypes.PYFUNCTYPE(None, *[ctypes.c_int64] * 7)(address)
+            self._products[argument, dtype] = made
+        return made
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         if self.compiled is not None and not kwargs:
             if self.function is None or all(np.size(arg) >= COMPILED_FROM for arg in args):
                 return self.compiled(*args)
         return self.function(*args, **kwargs)
+
+
+def _are_alike(t: Any, value: Any) -> bool:
+    """Whether two arrays are contiguous, of one shape and of one type that is compiled."""
+    return (
+        type(t) is np.ndarray
+        and type(value) is np.ndarray
+        and t.dtype in DTYPE_CODES
+        and t.dtype == value.dtype
+        and t.shape == value.shape
+        and t.flags.c_contiguous
+        and value.flags.c_contiguous
+    )
 
 
 class CompiledMap:
@@ -409,11 +445,6 @@ def cast(declaration: Formula) -> View:
     return View(declaration, KIND_CAST)
 
 
-def in_shape(x: Any, shape: tuple[int, ...]) -> Any:
-    """Return what broadcasts to a shape in that shape."""
-    return x if shape_of(x) == shape else TABLE["broadcast_to"](x, shape)
-
-
 class ArrayOp(Op):
     """An op whose rules are Python on whole arrays."""
 
@@ -427,6 +458,9 @@ class ArrayOp(Op):
         super().__init__(declaration, arrays)
         self.function = declaration if function is None else function
         self.of_list = of_list  # its first argument is a list of arrays, not an array
+
+    def needs(self, argument: str) -> set[str]:
+        return super().needs(argument) | self.parameters.keys()
 
     def declared(self, rules: dict[str, Rule], argument: str) -> Callable[[Rule], Rule]:
         """Return a decorator that enters the rule of an argument."""

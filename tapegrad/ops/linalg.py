@@ -72,12 +72,17 @@ def _(g, z, a, b_shape):
     return unbroadcast(-matmul(solve(adjoint(a), g), adjoint(z)), shape_of(a))
 
 
+def _along(t, z, b_shape, solved):
+    """Return what solves for the product of a tangent of the matrix with the solution."""
+    if len(b_shape) > 1:
+        return solved(matmul(t, z))
+    found = solved(matmul(t, expand_dims(z, -1)))  # z is a vector for each matrix
+    return reshape(found, shape_of(found)[:-1])
+
+
 @solve.jvp("a")
 def _(t, z, a, b_shape):
-    if len(b_shape) > 1:
-        return -solve(a, matmul(t, z))
-    found = -solve(a, matmul(t, expand_dims(z, -1)))
-    return reshape(found, shape_of(found)[:-1])
+    return -_along(t, z, b_shape, lambda b: solve(a, b))
 
 
 @solve.jvp("b")
@@ -118,10 +123,10 @@ def _(g, z, a, b_shape, lower, unit_diagonal):
 
 
 @solve_triangular.jvp("a")
-def _(t, z, a, lower, unit_diagonal):
+def _(t, z, a, b_shape, lower, unit_diagonal):
     skipped = 1 if unit_diagonal else 0
     t = tril(t, -skipped) if lower else triu(t, skipped)
-    return -solve_triangular(a, matmul(t, z), lower, unit_diagonal)
+    return -_along(t, z, b_shape, lambda b: solve_triangular(a, b, lower, unit_diagonal))
 
 
 @solve_triangular.jvp("b")

@@ -211,6 +211,11 @@ def shape_of(value: Any) -> tuple[int, ...]:
     return np.shape(value) if shape is None else shape
 
 
+def in_shape(x: Any, shape: tuple[int, ...]) -> Any:
+    """Return what broadcasts to a shape in that shape."""
+    return x if shape_of(x) == shape else TABLE["broadcast_to"](x, shape)
+
+
 def normalize_axes(axis: Any, ndim: int) -> tuple[int, ...]:
     """Return the axes of a reduction as non-negative numbers; NumPy's AxisError if there is none.
 

@@ -47,6 +47,7 @@ from tapegrad.transform.merging import ZEROS, check_merge, check_same, converted
 from tapegrad.transform.narrow import refuse_narrow
 from tapegrad.transform.same_values import INPLACE_CALLS, SameValues
 from tapegrad.transform.stand_ins import has_stand_in
+from tapegrad.transform.subscripts import taken_apart
 
 WHOLE = ast.Slice(None, None, None)
 
@@ -354,7 +355,7 @@ class Lowering:
                 self.types[held] = kind
                 what = f"the store of a value, {operations.CONTAINED}"
                 self.block.append(Let(held, value, store.line, rules.Unknown([value.id], what)))
-        index = self.resolve(store.index)
+        index = taken_apart(self, self.resolve(store.index), store.line)
         part = ast.dump(ast.Subscript(array, index, ast.Load()))
         if isinstance(value, ast.Name) and is_array(self.types.get(value.id)):
             same = self.views.get(value.id) == part
@@ -432,6 +433,8 @@ class Lowering:
                     return
         self.call = expr if isinstance(expr, ast.Call) else None
         expr = self.resolve(expr)
+        if isinstance(expr, ast.Subscript) and is_array(self.type_of(expr.value)):
+            expr = ast.Subscript(expr.value, taken_apart(self, expr.slice, let.line), ast.Load())
         found = operations.find(self, expr, kind)
         if kind is not None and isinstance(kind, types.BaseTuple) and holds_real(kind):
             structure = self.named(kind, target)

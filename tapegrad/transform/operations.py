@@ -311,8 +311,14 @@ def _is_random(callee: Any) -> bool:
     return drawn or "random" in (getattr(callee, "__module__", None) or "")
 
 
+_DRAWN_ELEMENTS = ("permutation", "shuffle", "choice")
+
+
 def _draw(expr: ast.Call, kind: Any, inputs: list[str], what: str) -> Rule:
     """Return the rule of a random draw, which is made once."""
+    if inputs and what.endswith(_DRAWN_ELEMENTS):
+        way_out = "draw positions: x[np.random.permutation(x.size)]"
+        return Unknown(inputs, f"{what} with an array that is differentiated; {way_out}")
     if inputs:
         return Unknown(
             inputs,

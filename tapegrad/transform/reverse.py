@@ -257,10 +257,16 @@ class Reverse(Loops):
         parts = store.index.elts if isinstance(store.index, ast.Tuple) else [store.index]
         numbers = 0
         for part in parts:
-            if isinstance(part, ast.Slice):
+            if isinstance(part, ast.Slice) or (
+                isinstance(part, ast.Constant) and part.value is Ellipsis
+            ):
                 return True
+            if isinstance(part, ast.Constant) and part.value is None:
+                continue
             if isinstance(part, ast.Name):
                 of = self.types.get(part.id)
+                if isinstance(of, types.SliceType):
+                    return True
                 if isinstance(of, types.BaseTuple):
                     numbers += len(of)
                     continue

@@ -8,7 +8,17 @@ import pytest
 from check import module
 
 import tapegrad as tg
-from tapegrad.transform import analysis, calls, keeping, loops, program, reverse, shadows, store
+from tapegrad.transform import (
+    analysis,
+    calls,
+    keeping,
+    loops,
+    lower,
+    program,
+    reverse,
+    shadows,
+    store,
+)
 from tapegrad.transform.errors import InternalError
 from tapegrad.transform.ir import Store
 
@@ -116,6 +126,37 @@ PROGRAMS = {
         "    y[0] = x[0]\n"
         "    return (y * z * x[1]).sum()\n"
     ),
+    "positions in a tuple": (
+        "def f(x):\n"
+        "    p = (np.array([2, 0]),)\n"
+        "    z = x[p]\n"
+        "    z[0] *= x[1]\n"
+        "    return (z * z).sum()\n"
+    ),
+    "positions of a condition": (
+        "def f(x):\n    p = np.nonzero(x > 0.0)\n    z = x[p]\n    return (z * z).sum()\n"
+    ),
+    "a view that is read again": (
+        "def f(x):\n"
+        "    y = x * 2.0\n"
+        "    z = np.flip(y)\n"
+        "    s = z * z\n"
+        "    y[0] = x[1]\n"
+        "    return (s * z).sum()\n"
+    ),
+    "a sum, and a call that keeps values": (
+        "def g(x):\n"
+        "    s = 1.0\n"
+        "    for i in range(x.size):\n"
+        "        s = math.sin(s) * math.exp(x[i])\n"
+        "    return s\n"
+        "@tg.njit\n"
+        "def f(x):\n"
+        "    t = 0.0\n"
+        "    for i in range(x.size):\n"
+        "        t += x[i] * x[i]\n"
+        "    return t - g(x)\n"
+    ),
 }
 
 
@@ -218,6 +259,9 @@ DEFECTS = {
         *(calls.Call, "has_several_arrays"),
         lambda self, gen, let: False,
     ),
+    "positions hide in a tuple": (lower, "taken_apart", lambda lowering, node, line: node),
+    "views are taken for copies": (analysis.Arrays, "_joined_by", lambda self, let: []),
+    "what follows a loop keeps nothing": (Keeping, "keeps_inside", lambda self, block: False),
     "operands get nothing": (Reverse, "pull", changed(Reverse.pull, lambda lines: lines[:-1])),
 }
 

@@ -151,6 +151,8 @@ _REDUCTIONS = frozenset(
         "mean",
         "median",
         "min",
+        "nanargmax",
+        "nanargmin",
         "nanmax",
         "nanmean",
         "nanmin",
@@ -168,6 +170,7 @@ _REDUCTIONS = frozenset(
         "vdot",
     ]
 )
+_FINDS = (("np", "nonzero"), ("np", "where"))  # tuples of arrays of positions
 _OF_NUMBERS = frozenset(["conjugate", "imag", "real"])  # complex numbers have them as well
 _ARRAY_METHODS = VIEWS | {"astype", "copy", "flatten"}
 _NUMBER_CALLS = frozenset(["complex_inverse", "complex_product", "direction", "turn"])
@@ -228,6 +231,11 @@ class Memory:
         self.bars = cotangents.names
         self.arrays: set[str] = set()
         self._parent: dict[str, str] = {}
+        self._choosing: list[set[str]] = []
+        self._made: dict[str, list[ast.expr]] = {}  # what is assigned to each name
+        for code in codes:
+            for target, value in code.pairs:
+                self._made.setdefault(target, []).append(value)
         self._find_arrays(codes)
         for code in codes:
             for statement in code.statements:
@@ -257,6 +265,14 @@ class Memory:
                 self._evidence(node)
         pairs = [pair for code in codes for pair in code.pairs]
         self.arrays -= MODULES | {"tape", "top"}
+        self._follow(pairs)
+        for names in self._choosing:
+            if self.arrays.isdisjoint(names):
+                self.arrays |= names
+        self._follow(pairs)
+
+    def _follow(self, pairs: list[tuple[str, ast.expr]]) -> None:
+        """Find the arrays among what is made of arrays, and of what they are made."""
         changed = True
         while changed:
             before = len(self.arrays)
@@ -265,8 +281,8 @@ class Memory:
                 if target not in self.arrays:
                     if self._is_array(value):
                         self.arrays.add(target)
-                elif isinstance(value, ast.Name):
-                    self.arrays.add(value.id)
+                if target in self.arrays and (source := _same_kind(value)):
+                    self.arrays.add(source)
             changed = len(self.arrays) != before
 
     def _is_array(self, node: ast.expr) -> bool:
@@ -274,7 +290,7 @@ class Memory:
         if isinstance(node, ast.Name):
             return node.id in self.arrays
         if isinstance(node, ast.Subscript):
-            parts = leaves(node.slice)
+            parts = self._parts(node.slice)
             return any(isinstance(p, ast.Slice) or self._is_array(p) for p in parts)
         if isinstance(node, ast.BinOp):
             return self._is_array(node.left) or self._is_array(node.right)
@@ -296,6 +312,15 @@ class Memory:
                 return self._is_array(node.func.value)
         return False
 
+    def _parts(self, index: ast.expr) -> list[ast.expr]:
+        """Return the parts of a subscript, also of one that is a tuple with a name."""
+        made = self._made.get(index.id, []) if isinstance(index, ast.Name) else []
+        if len(made) == 1 and isinstance(made[0], ast.Tuple):
+            return leaves(made[0])
+        if any(isinstance(value, ast.Call) and module_call(value) in _FINDS for value in made):
+            return made
+        return leaves(index)
+
     def _evidence(self, node: ast.AST) -> None:
         if isinstance(node, (ast.Subscript, ast.Attribute)) and isinstance(node.value, ast.Name):
             if not isinstance(node, ast.Attribute) or node.attr not in _OF_NUMBERS:
@@ -303,8 +328,8 @@ class Memory:
         elif isinstance(node, ast.Subscript):
             inner = node.value
             if isinstance(inner, ast.Call) and module_call(inner) == ("arrays", "places"):
-                # places are asked for where arrays choose elements
-                self.arrays.update(n.id for n in leaves(node.slice) if isinstance(n, ast.Name))
+                # places are asked for where arrays choose elements: one of these names is one
+                self._choosing.append({n.id for n in leaves(node.slice) if isinstance(n, ast.Name)})
         elif isinstance(node, ast.Call):
             summary = self.summaries.get(called(node) or "")
             module = module_call(node)
@@ -356,7 +381,7 @@ class Memory:
             return [node.id] if node.id in self.arrays else []
         if isinstance(node, ast.Subscript):
             # elements that an array chooses are copied
-            chosen = any(map(self._is_array, leaves(node.slice)))
+            chosen = any(map(self._is_array, self._parts(node.slice)))
             return [] if chosen else self.shared(node.value)
         if isinstance(node, ast.Starred):
             return self.shared(node.value)
@@ -415,6 +440,13 @@ class Memory:
             if position in summary.writes
             for n in self.shared(argument)
         ]
+
+
+def _same_kind(value: ast.expr) -> str | None:
+    """Return the name that a value is, or is a copy of."""
+    if isinstance(value, ast.Call) and module_call(value) == ("np", "copy"):
+        value = value.args[0]
+    return value.id if isinstance(value, ast.Name) else None
 
 
 def differ(function: str, count: int, places: list[int], summaries: dict[str, Summary]) -> bool:

@@ -39,6 +39,7 @@ class ArrayStatements(Statements):
             row_view=3 * bool(scope.matrices),
             row_write=3 * bool(scope.matrices),
             single_write=2 * bool(scope.singles),
+            chosen_by_tuple=2 * moving,
         )
         return getattr(self, kind)(scope)
 
@@ -92,6 +93,24 @@ class ArrayStatements(Statements):
         if self.chance(1, 2):
             return [f"{name} *= {self.small(scope)}"]
         return [f"{name} += {self.vector(scope, scope.vectors[name])}"]
+
+    def chosen_by_tuple(self, scope):
+        """Elements that a tuple of positions chooses: one with a name, or of a condition."""
+        self.note("subscript is a tuple")
+        name = self.pick(scope.movable())
+        size = scope.vectors[name]
+        first = self.choose(size)
+        positions = self.pick(
+            [f"(np.array([{first}, {(first + 1) % size}]),)", f"(slice({first}, {first + 1}),)"]
+        )
+        if self.chance(1, 3):  # elements near the bound are near to another branch
+            positions = f"np.{self.pick(['where', 'nonzero'])}({name} > {self.number(scope)})"
+        lines, held = [], positions
+        if self.chance(2, 3) or positions.startswith("("):
+            held = self.name("c")
+            lines = [f"{held} = {positions}"]
+        write = self.pick(["= 0.7 *", "*=", "+=", "-="])
+        return [*lines, f"{name}[{held}] {write} {group(self.small(scope))}"]
 
     # matrices
 

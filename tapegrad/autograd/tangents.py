@@ -1,0 +1,164 @@
+"""Tangents of results: a walk over the recorded graph, the oldest record first.
+
+A record's tangent is that of its op, from those of its inputs and from what was saved for the
+gradient (`tapegrad.ops.kinds`). Of a record that only has a rule for cotangents, such as a
+Function's, it is the derivative of that rule, which is linear in the cotangent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.autograd.api import grad
+from tapegrad.autograd.engine import fit_tensor, pull_back
+from tapegrad.autograd.marks import marks_between
+from tapegrad.autograd.mutated import mutated_message
+from tapegrad.autograd.saved_values import swept_values
+from tapegrad.frames import OpFrame, RuleFrame, SelectFrame
+from tapegrad.modes import MODE
+from tapegrad.ops.kinds import SweptOp
+from tapegrad.ops.op import in_shape
+from tapegrad.saved import SECOND_TIME
+from tapegrad.tape.aval import AVALS
+from tapegrad.tape.code import OPS
+from tapegrad.tape.layout import FREED, OWN_AVAL, OWN_SLOT
+from tapegrad.tape.owner import Owner, inputs_of, op_and_flags, record_owner
+from tapegrad.tape.sweep import MutatedError
+from tapegrad.tensor import Tensor, wrap
+
+
+def push_tangents(
+    outputs: Sequence[Owner],
+    inputs: Sequence[Owner],
+    tangents: Sequence[Tensor],
+    create_graph: bool,
+) -> list[Tensor | None]:
+    """Return the tangents of outputs for tangents of the inputs they were computed from.
+
+    Parameters
+    ----------
+    outputs, inputs
+        Owners of their records.
+    tangents
+        One for each input, of its shape.
+    create_graph
+        Record the walk, so that the tangents can be differentiated.
+
+    Returns
+    -------
+    list of Tensor or None
+        None for outputs that depend on none of the inputs.
+    """
+    try:
+        with np.errstate(all="ignore"):  # as in the sweep
+            return MODE.with_recording(create_graph, _walk, outputs, inputs, tangents, create_graph)
+    except MutatedError as error:
+        raise RuntimeError(mutated_message(error.slot, record_owner(error.slot))) from None
+
+
+def _walk(
+    outputs: Sequence[Owner],
+    inputs: Sequence[Owner],
+    tangents: Sequence[Tensor],
+    create_graph: bool,
+) -> list[Tensor | None]:
+    known: dict[int, Any] = {
+        own[OWN_SLOT]: fit_tensor(t, own[OWN_AVAL]) for own, t in zip(inputs, tangents, strict=True)
+    }
+    if not create_graph:
+        known = {slot: t._a for slot, t in known.items()}
+    ends = {own[OWN_SLOT] for own in outputs}
+    needed, _ = marks_between([*ends], [*known])
+    records = [_record(slot) for slot in sorted(needed - known.keys())]
+    last = {p[OWN_SLOT]: own for own, parents in records for p in parents if p is not None}
+    for own, parents in records:
+        given = [None if p is None else known.get(p[OWN_SLOT]) for p in parents]
+        known[own[OWN_SLOT]] = _tangent(own, given, create_graph)
+        for parent in parents:  # free the tangents after their last readers
+            if parent is not None and last[parent[OWN_SLOT]] is own:
+                if parent[OWN_SLOT] not in ends:
+                    known.pop(parent[OWN_SLOT], None)
+    found = [known.get(own[OWN_SLOT]) for own in outputs]
+    return [t if t is None or isinstance(t, Tensor) else wrap(np.array(t)) for t in found]
+
+
+def _record(slot: int) -> tuple[Owner, list[Owner | None]]:
+    """Return the owners of a record and of its inputs."""
+    own = record_owner(slot)
+    assert own is not None
+    return own, inputs_of(own)
+
+
+def _tangent(own: Owner, given: list[Any], create_graph: bool) -> Any:
+    """Return the tangent of a record's output, a tuple of them if it has several.
+
+    Those of its inputs are given, None for those that have none.
+    """
+    code, flags = op_and_flags(own)
+    if flags & FREED:
+        raise RuntimeError(SECOND_TIME)
+    frame = own[-1]
+    if isinstance(frame, SelectFrame):
+        return given[0][frame.k]
+    op = frame.op if isinstance(frame, OpFrame) else OPS.ops[code]
+    if isinstance(frame, OpFrame):
+        values, tangents = frame.values(own), frame.named(given)
+    elif isinstance(frame, RuleFrame) or not isinstance(op, SweptOp):
+        return _by_transposition(own, given, create_graph)
+    else:
+        values = swept_values(own, op)
+        pairs = zip(op.differentiable, given, strict=False)
+        tangents = {name: t for name, t in pairs if t is not None}
+    if not create_graph:
+        values = {name: _arrays(value) for name, value in values.items()}
+    shape, dtype = AVALS.shapes[own[OWN_AVAL]], AVALS.dtypes[own[OWN_AVAL]]
+    found = op.tangent(tangents, values, (shape, dtype))
+    if type(found) is tuple:
+        return found
+    if isinstance(found, Tensor):
+        return fit_tensor(in_shape(found, shape), own[OWN_AVAL])
+    return np.asarray(in_shape(np.asarray(found), shape), dtype)
+
+
+def _arrays(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value._a
+    return type(value)(map(_arrays, value)) if type(value) in (list, tuple) else value
+
+
+def _by_transposition(own: Owner, given: list[Any], create_graph: bool) -> Any:
+    """Return the tangent of a record by the derivative of its rule for cotangents."""
+    outputs = getattr(own[-1], "outputs", None)
+    kinds = outputs or [(AVALS.shapes[own[OWN_AVAL]], AVALS.dtypes[own[OWN_AVAL]])]
+    seeds = [wrap(np.zeros(shape, dtype)).requires_grad_() for shape, dtype in kinds]
+    wanted = {
+        id(p): t
+        for p, t in zip(inputs_of(own), given, strict=True)
+        if p is not None and t is not None
+    }
+
+    def transposed() -> list[Any]:
+        g: Any = dict(enumerate(seeds)) if outputs else seeds[0]
+        return pull_back(own, g, lambda parent: id(parent) in wanted)
+
+    pulled = MODE.with_recording(True, transposed)
+    pairs = [
+        (fit_tensor(g, parent[OWN_AVAL]), t if isinstance(t, Tensor) else wrap(t))
+        for parent, g, t in zip(inputs_of(own), pulled, given, strict=False)
+        if parent is not None and t is not None and isinstance(g, Tensor) and g._own is not None
+    ]
+    if not pairs:
+        return None
+    found: Any = grad(
+        [g for g, _ in pairs],
+        seeds,
+        [t for _, t in pairs],
+        create_graph=create_graph,
+        materialize_grads=True,
+    )
+    if not create_graph:
+        found = tuple(t._a for t in found)
+    return found if outputs else found[0]
