@@ -185,6 +185,7 @@ def infer(function: Function, arguments: tuple[Any, ...]) -> tuple[dict[str, Any
         if _NO_POSITIONS.search(str(error)):
             line = function.source.tree.lineno
             raise TransformError(NO_SEQUENCE, function.source, line) from None
+        _refuse_transforms(function)
         shown = ", ".join(map(str, arguments))
         raise TransformError(
             f"numba finds no types for {function.name}({shown}) in the form in which it is "
@@ -210,6 +211,20 @@ def infer(function: Function, arguments: tuple[Any, ...]) -> tuple[dict[str, Any
             kind = unified if unified is not None else found[base]
         found[base] = kind
     return found, result
+
+
+def _refuse_transforms(function: Function) -> None:
+    """Refuse a transform that the function itself calls, by its line: numba knows none."""
+    for node in ast.walk(function.source.tree):
+        if isinstance(node, ast.Call):
+            text = ast.unparse(node.func)
+            value = function.statics.get(text)
+            if getattr(value, "__module__", None) == "tapegrad.func":
+                raise function.source.refuse(
+                    f"cannot call {text} in a compiled function; make the derivative outside of "
+                    f"it, and call that: g = {text}(f)",
+                    node,
+                )
 
 
 def _said(text: str) -> str:
