@@ -9,6 +9,7 @@ import numpy as np
 
 from tapegrad.dispatch import holds_recorded, operand, passive, unwrap
 from tapegrad.ops.rearranging import rearranged
+from tapegrad.ops.shape import moveaxis
 from tapegrad.tensor import Tensor
 
 
@@ -76,7 +77,6 @@ def from_dlpack(source: Any) -> Tensor:
 _OF_VALUES = {
     "full": "value * tg.ones(shape)",
     "full_like": "value * tg.ones_like(a)",
-    "linspace": "start + (stop - start) * tg.linspace(0.0, 1.0, num)",
     "logspace": "10.0 ** (start + (stop - start) * tg.linspace(0.0, 1.0, num))",
     "arange": "start + step * tg.arange(n)",
 }
@@ -139,7 +139,6 @@ CREATION: dict[str, Any] = {
         "full",
         "full_like",
         "identity",
-        "linspace",
         "logspace",
         "ones",
         "ones_like",
@@ -148,6 +147,49 @@ CREATION: dict[str, Any] = {
         "zeros_like",
     ]
 }
+
+
+def linspace(
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    dtype: Any = None,
+    axis: int = 0,
+    requires_grad: bool = False,
+) -> Any:
+    """numpy.linspace as a tensor, differentiable with respect to `start` and `stop`.
+
+    Parameters
+    ----------
+    start, stop, num, endpoint, retstep, dtype, axis
+        As NumPy takes them.
+    requires_grad
+        Make a leaf that requires gradients, where start and stop do not.
+
+    Examples
+    --------
+    >>> import tapegrad as tg
+    >>> tg.grad(lambda stop: tg.linspace(0.0, stop, 5).sum())(1.0)
+    np.float64(2.5)
+    """
+    if not holds_recorded([start, stop]):
+        ends: tuple[Any, Any] = unwrap(start), unwrap(stop)
+        found, step = np.linspace(*ends, num, endpoint, retstep=True, dtype=dtype, axis=axis)
+        made = tensor(found, requires_grad=requires_grad)
+        return (made, step) if retstep else made
+    one, two = as_tensor(start), as_tensor(stop)
+    share = np.linspace(0.0, 1.0, num, endpoint)
+    share = share.reshape(-1, *[1] * max(one.ndim, two.ndim))
+    spaced = one + (two - one) * share
+    spaced = moveaxis(spaced, 0, axis)
+    if dtype is not None:
+        spaced = spaced.astype(dtype)
+    return (spaced, (two - one) / (num - endpoint)) if retstep else spaced
+
+
+CREATION["linspace"] = linspace
 CREATION |= {"r_": Brackets(np.r_), "c_": Brackets(np.c_)}
 CREATION |= {"tensor": tensor, "as_tensor": as_tensor, "from_dlpack": from_dlpack}
 CREATION["asarray"] = as_tensor

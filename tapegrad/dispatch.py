@@ -14,7 +14,7 @@ from tapegrad.frames import TUPLE_AVAL, Active, OpFrame, needs_frame, note_origi
 from tapegrad.kernels.structs import address_of
 from tapegrad.modes import MODE
 from tapegrad.ops.kinds import ArrayOp, Elementwise, Reduction, SweptOp, View
-from tapegrad.ops.op import Op, normalize_axes
+from tapegrad.ops.op import Op, normalize_axes, refuse_masked
 from tapegrad.ops.shape import astype, stack
 from tapegrad.tape.aval import AVALS, DIFFERENTIABLE, PARTS
 from tapegrad.tape.layout import KIND_CAST, KIND_VIEW, NUMBERS, OWN_AVAL, OWN_SLOT
@@ -24,7 +24,6 @@ from tapegrad.tensor import Meta, Tensor, wrap
 
 _BOOL = np.dtype(bool)
 NUMBER_TYPES = frozenset([bool, int, float])
-_MASKED = np.ma.MaskedArray
 
 
 def unwrap(value: Any) -> Any:
@@ -33,6 +32,7 @@ def unwrap(value: Any) -> Any:
         return value._a
     if type(value) in (list, tuple):
         return type(value)(unwrap(item) for item in value)
+    refuse_masked(value)
     return value
 
 
@@ -44,8 +44,7 @@ def operand(value: Any) -> Any:
     if type(value) in (list, tuple) and holds_recorded(value):
         items = map(operand, value)
         return stack([item if isinstance(item, Tensor) else np.asarray(item) for item in items])
-    if isinstance(value, _MASKED):
-        refuse_masked()
+    refuse_masked(value)
     return value
 
 
@@ -53,17 +52,8 @@ def holds_recorded(value: Any) -> bool:
     """Whether a value is a recorded tensor, or a list that holds one; masks are refused."""
     if type(value) in (list, tuple):
         return any(map(holds_recorded, value))
-    if isinstance(value, _MASKED):
-        refuse_masked()
+    refuse_masked(value)
     return isinstance(value, Tensor) and value._own is not None
-
-
-def refuse_masked() -> None:
-    """Refuse an array some of whose elements do not count."""
-    raise TypeError(
-        "tensors have no masks, so that the masked elements of a numpy.ma array would count; "
-        "pass x.filled(0.0), x.compressed(), or choose with tg.where(mask, ...)"
-    )
 
 
 def owner_of(value: Any) -> Owner | None:

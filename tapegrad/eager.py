@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import NUMBER_TYPES, apply_op, apply_opaque, apply_view, refuse_masked
+from tapegrad.dispatch import NUMBER_TYPES, apply_op, apply_opaque, apply_view
 from tapegrad.modes import CAREFUL, MODE, PLAIN, QUIET
 from tapegrad.ops.kinds import COMPILED_FROM, ArrayOp, Elementwise, Reduction, SweptOp, View
-from tapegrad.ops.op import Op, normalize_axes
+from tapegrad.ops.op import Op, normalize_axes, refuse_masked
 from tapegrad.tape.aval import AVALS, DTYPE_CODES, FLOAT32, FLOAT64
 from tapegrad.tape.layout import NUMBERS
 from tapegrad.tape.tape import TAPE
@@ -161,8 +161,8 @@ if type({n}) is Tensor:
 else:
     own_{n} = None
     a_{n} = {n}
-    if type({n}) is MaskedArray:
-        refuse_masked()
+    if isinstance({n}, MaskedArray):
+        refuse_masked({n})
 """
 
 _CONVERT = """

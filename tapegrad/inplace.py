@@ -19,7 +19,6 @@ from tapegrad.dispatch import (
     apply_view,
     operand,
     owner_of,
-    refuse_masked,
     unwrap,
 )
 from tapegrad.frames import FRAMED, Active, OpFrame, RuleFrame, append_record
@@ -27,7 +26,7 @@ from tapegrad.modes import MODE
 from tapegrad.ops import indexing, piecewise
 from tapegrad.ops.indexing import put_view, show
 from tapegrad.ops.kinds import ArrayOp, Composite, SweptOp
-from tapegrad.ops.op import Op
+from tapegrad.ops.op import Op, refuse_masked
 from tapegrad.ops.shape import astype, broadcast_to, getitem, reshape
 from tapegrad.tape.aval import AVALS, DIFFERENTIABLE
 from tapegrad.tape.owner import Owner, ensure_notes, notes_of
@@ -353,8 +352,7 @@ def _own_index(part: Any) -> Any:
     """Copy what could be changed before the backward pass reads it."""
     if isinstance(part, Tensor):
         return part._a.copy()
-    if isinstance(part, np.ma.MaskedArray):
-        refuse_masked()
+    refuse_masked(part)
     return np.array(part) if isinstance(part, (list, np.ndarray)) else part
 
 

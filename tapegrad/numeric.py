@@ -24,6 +24,7 @@ from tapegrad.ops import (  # noqa: F401 (importing them fills the table)
     joining,
     linalg,
     matrix_functions,
+    norms,
     piecewise,
     polynomials,
     rearranging,
@@ -36,7 +37,7 @@ from tapegrad.ops import (  # noqa: F401 (importing them fills the table)
     systems,
 )
 from tapegrad.ops.kinds import COMPOSITES, Composite
-from tapegrad.ops.op import TABLE
+from tapegrad.ops.op import TABLE, is_differentiated
 from tapegrad.tensor import Tensor, wrap
 
 Function = Callable[..., Any]
@@ -79,7 +80,15 @@ PASSIVE = [
 
 # Ops that other functions are made of, without a public name of their own.
 INTERNAL = {"getitem", "gather", "spread", "put", "put_view", "contract", "thin_svd", "at_least"}
-INTERNAL |= {"at_most", "euclidean_norm", "cofactor", "imaginary", "product", "full_svd"}
+INTERNAL |= {
+    "at_most",
+    "euclidean_norm",
+    "cofactor",
+    "cofactor_slope",
+    "imaginary",
+    "product",
+    "full_svd",
+}
 INTERNAL |= {"matrix_diagonal", "matrix_trace", "rounded", "sparse_product"}
 
 LINALG = [
@@ -238,6 +247,16 @@ def _power(x: Any, y: Any, out: Any = None, where: Any = True) -> Any:
     return TABLE["power"].public(x, y, out, where)
 
 
+def _polygamma(n: Any, x: Any) -> Any:
+    """Derivative of order n of `digamma`; see the op of that name."""
+    if is_differentiated(n):
+        raise TypeError(
+            "polygamma has no derivative with respect to 'n' in tapegrad; detach() it, or write a "
+            "Function with one"
+        )
+    return TABLE["polygamma"].public(n, x)
+
+
 def _with_sparse(dense: Function) -> Function:
     """Return the product of matrices, of which one may be a sparse matrix of SciPy."""
 
@@ -282,6 +301,7 @@ def _build() -> tuple[dict[str, Function], dict[str, Function]]:
 
 FUNCTIONS, REFLECTED = _build()
 FUNCTIONS["round"] = _round
+FUNCTIONS["polygamma"] = functools.wraps(FUNCTIONS["polygamma"])(_polygamma)
 FUNCTIONS["matmul"] = TABLE["matmul"].public = _with_sparse(FUNCTIONS["matmul"])
 FUNCTIONS["power"] = functools.wraps(FUNCTIONS["power"])(_power)
 FUNCTIONS |= {alias: FUNCTIONS[name] for alias, name in ALIASES.items()}

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad import inplace, numpy_calls
+from tapegrad.creation import as_tensor, linspace
 from tapegrad.dispatch import unwrap
 from tapegrad.numeric import (
     ALIASES,
@@ -22,8 +23,8 @@ from tapegrad.numeric import (
 from tapegrad.numpy_calls import PLANS
 from tapegrad.ops import differences, polynomials, rearranging, statistics
 from tapegrad.ops.kinds import COMPOSITES, Elementwise
-from tapegrad.ops.op import TABLE
-from tapegrad.tensor import Tensor
+from tapegrad.ops.op import TABLE, refuse_masked
+from tapegrad.tensor import Tensor, wrap
 
 UFUNCS: dict[Any, str] = {
     op.function: name
@@ -243,6 +244,7 @@ def _unwrap_deep(value: Any) -> Any:
         return value._a
     if type(value) in (list, tuple):
         return type(value)(_unwrap_deep(item) for item in value)
+    refuse_masked(value)
     return value
 
 
@@ -267,20 +269,43 @@ def _bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
     return FUNCTIONS["scatter_add"](weights, (size,), index)
 
 
+def _histogram(
+    a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None
+) -> Any:
+    """Counts, which are constant, and edges, which depend on the ends of what is counted."""
+    if _requires_grad((weights,)):
+        remedy = "np.bincount(np.digitize(x, edges[1:-1]), weights, edges.size - 1)"
+        raise _refuse("numpy.histogram with the `weights`", f"use {remedy}, or detach() them")
+    number = _unwrap_deep(bins)
+    counts, values = np.histogram(
+        _unwrap_deep(a), number, _unwrap_deep(range), weights=_unwrap_deep(weights)
+    )
+    edges: Any = as_tensor(bins) if np.ndim(number) else wrap(values)
+    if np.ndim(number) == 0 and (range is not None or _requires_grad((a,))):
+        ends = (FUNCTIONS["min"](a), FUNCTIONS["max"](a)) if range is None else range
+        share = np.linspace(0.0, 1.0, values.size)
+        # added to the values, which stay NumPy's
+        moved = [
+            FUNCTIONS["multiply"](as_tensor(x) - unwrap(x), s)
+            for x, s in zip(ends, (1.0 - share, share), strict=True)
+        ]
+        edges = edges + moved[0] + moved[1]
+    if density:
+        counts = counts / ((edges[1:] - edges[:-1]) * counts.sum())
+    return as_tensor(counts), edges
+
+
 # functions that keep the values of one argument: its name, its place, and what to write instead
 _COPIED: dict[Any, tuple[str, int, str]] = {
     np.full_like: ("fill_value", 1, "write np.ones_like(x) * value, or detach() it"),
-    np.histogram: (
-        "weights",
-        4,
-        "use np.bincount(np.digitize(x, edges[1:-1]), weights, edges.size - 1), or detach() them",
-    ),
 }
 
 _DIRECT: dict[Any, Any] = {
     np.bincount: _bincount,
     np.copy: lambda a, **kwargs: a.clone(),
     np.copyto: _copyto,
+    np.histogram: _histogram,
+    np.linspace: linspace,
     np.take: lambda a, indices, axis=None, mode="raise": FUNCTIONS["take"](a, indices, axis, mode),
     np.linalg.norm: lambda x, ord=None, axis=None, keepdims=False: FUNCTIONS["norm"](
         x, ord, axis, keepdims

@@ -262,3 +262,30 @@ class TestBrackets:
         t = tg.tensor([1.0], requires_grad=True)
         with pytest.raises(RuntimeError, match=r"tg\.r_"):
             np.r_[t, 1.0]
+
+
+class TestLinspace:
+    """Differentiable with respect to its ends, with NumPy's values."""
+
+    @pytest.mark.parametrize("options", [{}, {"endpoint": False}, {"num": 1}, {"num": 4}])
+    @pytest.mark.parametrize("function", [np.linspace, tg.linspace])
+    def test_numbers(self, function, options):
+        ends = np.array([0.5, 1.7])
+        found = function(*tg.tensor(ends, requires_grad=True), **options)
+        np.testing.assert_allclose(found.detach(), np.linspace(*ends, **options), rtol=1e-15)
+        tg.testing.check_grads(lambda x: function(x[0], x[1], **options) ** 2, [ends], order=2)
+
+    @pytest.mark.parametrize("axis", [0, 1, -1])
+    def test_arrays(self, axis):
+        starts, stop = np.array([0.5, 1.7]), np.array(3.0)
+        found = np.linspace(tg.tensor(starts, requires_grad=True), stop, 4, axis=axis)
+        np.testing.assert_allclose(found.detach(), np.linspace(starts, stop, 4, axis=axis), 1e-15)
+        tg.testing.check_grads(lambda a, b: np.linspace(a, b, 4, axis=axis) ** 2, [starts, stop])
+
+    def test_step_and_dtype(self):
+        x = tg.tensor(1.0, requires_grad=True)
+        found, step = np.linspace(0.0, x, 5, retstep=True, dtype=np.float32)
+        assert found.dtype == np.float32
+        step.backward()
+        assert x.grad.item() == 0.25
+        assert np.linspace(tg.tensor(0.0), 1.0, 3, retstep=True)[1] == 0.5

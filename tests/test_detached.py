@@ -64,7 +64,6 @@ REFUSED = {
     "weights of np.histogram": lambda x: np.histogram([0.0, 1.0, 1.0], 2, weights=x)[0],
     "np.full": lambda x: np.full(2, x[0]),
     "np.full_like": lambda x: np.full_like(tg.zeros(2), x[0]),
-    "np.linspace": lambda x: np.linspace(0.0, x[0], 3),
     "np.arange": lambda x: np.arange(0.0, x[0]),
     "np.copyto": lambda x: np.copyto(np.zeros(3), x),
     "np.put": lambda x: np.put(np.zeros(3), [0], x[0]),
@@ -190,3 +189,41 @@ def test_way_out_for_an_array_of_tensors():
     x = tg.tensor(POINT, requires_grad=True)
     for made in (tg.array([x[0], x[1]]), np.stack([x[0], x[1]])):
         assert tg.autograd.grad((made * made).sum(), x, retain_graph=True)[0].tolist() == [2, 4, 0]
+
+
+class TestHistogram:
+    """Counts are constant; edges, and densities by them, depend on what is counted."""
+
+    X = np.array([1.0, 2.1, 4.0])
+
+    def check(self, f, x):
+        h = 1e-6
+        expected = [(float(f(x + h * e)) - float(f(x - h * e))) / (2 * h) for e in np.eye(x.size)]
+        np.testing.assert_allclose(tg.grad(f)(x), expected, rtol=1e-8, atol=1e-9)
+
+    def test_counts(self):
+        counts, _ = np.histogram(tg.tensor(self.X, requires_grad=True), 3)
+        assert counts.tolist() == np.histogram(self.X, 3)[0].tolist()
+        assert not counts.requires_grad
+
+    @pytest.mark.parametrize("bins", [3, 4, "sqrt"])
+    def test_edges_from_the_data(self, bins):
+        edges = np.histogram(tg.tensor(self.X, requires_grad=True), bins)[1]
+        np.testing.assert_array_equal(edges.detach(), np.histogram(self.X, bins)[1])
+        self.check(lambda x: (np.histogram(x, bins)[1] ** 2).sum(), self.X)
+
+    def test_density(self):
+        self.check(lambda x: (np.histogram(x, 3, density=True)[0] ** 2).sum(), self.X)
+        found = np.histogram(tg.tensor(self.X), 3, density=True)[0]
+        np.testing.assert_allclose(found, np.histogram(self.X, 3, density=True)[0], rtol=1e-15)
+
+    def test_edges_that_are_given(self):
+        data = [1.5, 2.5, 2.6]
+        self.check(lambda b: (np.histogram(data, bins=b)[1] * b).sum(), self.X)
+        self.check(lambda b: (np.histogram(data, bins=b, density=True)[0] ** 2).sum(), self.X)
+
+    def test_a_range(self):
+        x = tg.tensor(self.X, requires_grad=True)
+        counts, edges = np.histogram(x, 4, range=(0.0, 5.0))
+        assert not edges.requires_grad
+        assert counts.tolist() == np.histogram(self.X, 4, range=(0.0, 5.0))[0].tolist()

@@ -68,11 +68,6 @@ def test_gradient(name):
         ("full", lambda x: tg.full((3,), x), lambda x: x * tg.ones((3,))),
         ("full_like", lambda x: tg.full_like(POINT, x), lambda x: x * tg.ones_like(POINT)),
         (
-            "linspace",
-            lambda x: tg.linspace(0.5, x, 3),
-            lambda x: 0.5 + (x - 0.5) * tg.linspace(0.0, 1.0, 3),
-        ),
-        (
             "logspace",
             lambda x: tg.logspace(0.5, x, 3),
             lambda x: 10.0 ** (0.5 + (x - 0.5) * tg.linspace(0.0, 1.0, 3)),

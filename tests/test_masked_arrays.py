@@ -41,6 +41,29 @@ CALLS = {
     "an assignment": assigned,
     "in place": added_in_place,
     "grad": lambda x: tg.grad(tg.sum)(MASKED),
+    "a masked number": lambda x: x * MASKED[1],
+    "a comparison": lambda x: x > MASKED,
+    "a comparison of NumPy": lambda x: np.equal(x, MASKED),
+    "a list without a tensor": lambda x: tg.stack([MASKED, MASKED]),
+    "vstack": lambda x: tg.vstack([MASKED, MASKED]),
+    "hstack": lambda x: tg.hstack([MASKED, MASKED]),
+    "dstack": lambda x: tg.dstack([MASKED, MASKED]),
+    "column_stack": lambda x: tg.column_stack([MASKED, MASKED]),
+    "block": lambda x: tg.block([MASKED, MASKED]),
+    "einsum of arrays": lambda x: tg.einsum("i,i", MASKED, MASKED),
+    "select": lambda x: tg.select([np.array([True, False])], [MASKED]),
+    "interp": lambda x: tg.interp(1.5, MASKED, MASKED),
+    "multi_dot": lambda x: tg.linalg.multi_dot([SQUARE, SQUARE]),
+    "argmax": lambda x: tg.argmax(MASKED),
+    "searchsorted": lambda x: tg.searchsorted(MASKED, 1.5),
+    "choose": lambda x: np.choose(np.array([0, 1]), [x, MASKED]),
+    "repeat": lambda x: tg.repeat(x, np.ma.array([1, 2], mask=[False, True])),
+    "take": lambda x: np.take(x, np.ma.array([0, 1], mask=[False, True])),
+    "take_along_axis": lambda x: tg.take_along_axis(x, np.ma.array([0, 1], mask=[False, True])),
+    "broadcast_arrays": lambda x: np.broadcast_arrays(x, MASKED),
+    "piecewise": lambda x: np.piecewise(x, [MASKED > 1.5], [1.0, 2.0]),
+    "delete": lambda x: np.delete(x, np.ma.array([0], mask=[True])),
+    "insert": lambda x: np.insert(x, np.ma.array([0], mask=[True]), 1.0),
 }
 
 
@@ -50,6 +73,14 @@ def test_refused(name, tracked):
     x = tg.tensor([1.0, 2.0], requires_grad=tracked)
     with pytest.raises(TypeError, match=r"tensors have no masks.*x\.filled"):
         CALLS[name](x)
+
+
+def test_cotangents():
+    x = tg.tensor([1.0, 2.0], requires_grad=True)
+    y = x * 1.0
+    for sweep in (y.backward, lambda g: tg.autograd.grad(y, x, g)):
+        with pytest.raises(TypeError, match="tensors have no masks"):
+            sweep(MASKED)
 
 
 def test_ways_out():

@@ -45,7 +45,21 @@ CALLS = {
     "round": ("round", lambda f, x: f(x)),
     "triu": ("triu", lambda f, x: f(x, -9)),
     "tril": ("tril", lambda f, x: f(x, 9)),
-    "pad": ("pad", lambda f, x: f(x, 0)),
+    **{
+        f"pad in mode {mode}": ("pad", lambda f, x, mode=mode: f(x, 0, mode=mode))
+        for mode in ("constant", "edge", "wrap", "reflect", "symmetric")
+    },
+    "block": ("block", lambda f, x: f(x)),
+    "block of a list": ("block", lambda f, x: f([x])),
+    "atleast_2d": ("atleast_2d", lambda f, x: f(x)),
+    "atleast_3d": ("atleast_3d", lambda f, x: f(x)),
+    "moveaxis": ("moveaxis", lambda f, x: f(x, 0, -1)),
+    "rot90 by 0": ("rot90", lambda f, x: f(x, 0)),
+    "fliplr": ("fliplr", lambda f, x: f(x)),
+    "nan_to_num": ("nan_to_num", lambda f, x: f(x)),
+    "append nothing": ("append", lambda f, x: f(x, np.empty(0))),
+    "delete nothing": ("delete", lambda f, x: f(x, [])),
+    "compress": ("compress", lambda f, x: f(np.ones(x.size, bool), x)),
     "take": ("take", lambda f, x: f(x, [0])),
     "concatenate": ("concatenate", lambda f, x: f([x])),
     "stack": ("stack", lambda f, x: f([x])),

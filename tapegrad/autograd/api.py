@@ -21,6 +21,7 @@ from tapegrad.autograd.running_hooks import (
 from tapegrad.dispatch import passive
 from tapegrad.modes import MODE
 from tapegrad.numeric import FUNCTIONS
+from tapegrad.ops.op import refuse_masked
 from tapegrad.tape.aval import AVALS
 from tapegrad.tape.layout import LEAF_CLOCK, OWN_AVAL, OWN_INPUTS, OWN_SLOT
 from tapegrad.tape.owner import Owner, notes_of
@@ -83,6 +84,7 @@ def _owner(value: Any, k: int, what: str) -> Owner | None:
 def _cotangent(g: Any, shape: tuple[int, ...], dtype: np.dtype, k: int) -> Tensor:
     """Return a given cotangent as a tensor of its output's dtype."""
     if not isinstance(g, Tensor):
+        refuse_masked(g)
         if not isinstance(g, (np.ndarray, np.generic, float, int, complex)):
             raise TypeError(
                 f"gradients can be either Tensors, arrays or None, but got {type(g).__name__}"

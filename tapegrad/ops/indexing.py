@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.ops.kinds import composite, linear
-from tapegrad.ops.op import normalize_axes, plain, rank, shape_of
+from tapegrad.ops.op import copied, normalize_axes, plain, rank, shape_of
 from tapegrad.ops.piecewise import where
 from tapegrad.ops.shape import getitem, ravel, spread, unbroadcast
 
@@ -134,7 +134,7 @@ def take(x, indices, axis=None, mode="raise"):
     if axis is None:
         x, axis = ravel(x), 0
     (axis,) = normalize_axes(axis, rank(x))
-    indices = np.asarray(indices)
+    indices = plain(indices)
     length = shape_of(x)[axis]
     if mode == "wrap":
         indices = indices % length
@@ -148,7 +148,7 @@ def take(x, indices, axis=None, mode="raise"):
 @composite
 def take_along_axis(x, indices, axis=-1):
     """Take, for every other position, its own elements along an axis."""
-    indices = np.asarray(indices)
+    indices = plain(indices)
     if axis is None:
         x, indices, axis = ravel(x), indices.ravel(), 0
     (axis,) = normalize_axes(axis, rank(x))
@@ -170,7 +170,7 @@ def repeat(x, repeats, axis=None):
     if axis is None:
         x, axis = ravel(x), 0
     (axis,) = normalize_axes(axis, rank(x))
-    return take(x, np.repeat(np.arange(shape_of(x)[axis]), np.asarray(repeats)), axis=axis)
+    return take(x, np.repeat(np.arange(shape_of(x)[axis]), plain(repeats)), axis=axis)
 
 
 @composite
@@ -206,8 +206,9 @@ def pad(x, pad_width, mode="constant", constant_values=0.0):
         raise ValueError(
             f"pad: mode {mode!r} is not supported; use constant, edge, wrap, reflect or symmetric"
         )
+    given = x
     for axis, (before, after) in enumerate(widths):
         if before or after:
             where_from = np.pad(np.arange(shape[axis]), (before, after), mode=mode)
             x = take(x, where_from, axis=axis)
-    return x
+    return copied(x) if x is given else x

@@ -33,14 +33,18 @@ def append(x, values, axis=None):
 
 
 @composite
-def atleast_2d(x):
-    """Return an array with two axes or more; new ones come first."""
+def atleast_2d(x, *more):
+    """Return an array with two axes or more, new ones first; of several arrays a tuple."""
+    if more:
+        return tuple(map(atleast_2d, map(array_of, (x, *more))))
     return x if rank(x) > 1 else reshape(x, (1, -1))
 
 
 @composite
-def atleast_3d(x):
-    """Return an array with three axes or more, laid out as NumPy does."""
+def atleast_3d(x, *more):
+    """Return an array with three axes or more, laid out as NumPy does; of several a tuple."""
+    if more:
+        return tuple(map(atleast_3d, map(array_of, (x, *more))))
     if rank(x) > 2:
         return x
     return expand_dims(x, 2) if rank(x) == 2 else reshape(x, (1, -1, 1))
@@ -72,7 +76,7 @@ def block(arrays):
         parts = [reshape(p, (1,) * (ndim - rank(p)) + shape_of(p)) for p in parts]
         return concatenate(parts, level - depth)
 
-    return joined(arrays, 0)
+    return joined(arrays, 0) if depth else copied(array_of(arrays))
 
 
 def _depth(value: Any) -> int:

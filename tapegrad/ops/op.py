@@ -86,6 +86,7 @@ class Op:
             kind = type(value)
             if kind is np.ndarray:
                 continue
+            refuse_masked(value)
             if hasattr(kind, "_apply_op") or (
                 kind in (list, tuple) and any(hasattr(type(item), "_apply_op") for item in value)
             ):
@@ -200,6 +201,11 @@ def is_complex(value: Any) -> bool:
     return isinstance(value, complex) if dtype is None else dtype.kind == "c"
 
 
+def is_differentiated(value: Any) -> bool:
+    """Whether a value is a tensor that requires a gradient."""
+    return bool(getattr(value, "requires_grad", False))
+
+
 def rank(value: Any) -> int:
     """Number of dimensions of an array, tensor or number."""
     return len(shape_of(value))
@@ -231,12 +237,26 @@ def normalize_axes(axis: Any, ndim: int) -> tuple[int, ...]:
 def plain(value: Any) -> np.ndarray:
     """Return the values as an array, for decisions that are not differentiated."""
     array = getattr(value, "_a", value)
+    refuse_masked(array)
     return np.asarray(array)
 
 
 def array_of(value: Any) -> Any:
     """Return a tensor or array as it is, and numbers and lists of them as an array."""
+    refuse_masked(value)
     return value if hasattr(value, "shape") else np.asarray(value)
+
+
+def refuse_masked(value: Any) -> None:
+    """Refuse an array some of whose elements do not count, also in lists."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(
+            "tensors have no masks, so that the masked elements of a numpy.ma array would count; "
+            "pass x.filled(0.0), x.compressed(), or choose with tg.where(mask, ...)"
+        )
+    if type(value) in (list, tuple):
+        for item in value:
+            refuse_masked(item)
 
 
 def refuse_complex(name: str, *values: Any) -> None:

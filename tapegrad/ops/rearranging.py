@@ -13,7 +13,7 @@ import numpy as np
 
 from tapegrad.ops.indexing import at
 from tapegrad.ops.kinds import composite
-from tapegrad.ops.op import array_of, plain, rank, shape_of
+from tapegrad.ops.op import array_of, plain, rank, refuse_masked, shape_of
 from tapegrad.ops.shape import astype, broadcast_to, concatenate, ravel
 
 
@@ -44,6 +44,7 @@ def rearranged(move: Callable[..., Any], arrays: list[Any], dtype: Any = None) -
 @composite
 def insert(x, obj, values, axis=None):
     """Insert values before given indices of an axis (by default of all elements as one axis)."""
+    refuse_masked(obj)
     dtype = plain(array_of(x)).dtype
     return rearranged(lambda x, values: np.insert(x, obj, values, axis), [x, values], dtype)
 
@@ -51,6 +52,7 @@ def insert(x, obj, values, axis=None):
 @composite
 def delete(x, obj, axis=None):
     """Leave out given indices of an axis (by default of all elements as one axis)."""
+    refuse_masked(obj)
     return rearranged(lambda x: np.delete(x, obj, axis), [x])
 
 
@@ -72,6 +74,7 @@ def extract(condition, x):
 def choose(x, choices, mode="raise"):
     """Return, element by element, that of several arrays whose number is given."""
     x = plain(x)
+    refuse_masked(list(choices))
     choices = [np.asarray(c) if isinstance(c, (list, tuple)) else c for c in choices]
     dtype = np.result_type(*(plain(c) if hasattr(c, "shape") else c for c in choices))
     return rearranged(lambda *choices: np.choose(x, choices, mode=mode), list(choices), dtype)

@@ -10,7 +10,7 @@ import numpy as np
 
 from tapegrad.ops import reduction
 from tapegrad.ops.kinds import cast, composite, flat, linear, view
-from tapegrad.ops.op import copied, normalize_axes, rank, shape_of
+from tapegrad.ops.op import array_of, copied, normalize_axes, rank, shape_of
 from tapegrad.ops.piecewise import where
 
 # -- primitives -----------------------------------------------------------------------------------
@@ -217,8 +217,10 @@ def _stand_in(x: Any) -> np.ndarray:
 
 
 @composite
-def atleast_1d(x):
-    """Give a 0-d array one axis."""
+def atleast_1d(x, *more):
+    """Give a 0-d array one axis; of several arrays a tuple."""
+    if more:
+        return tuple(map(atleast_1d, map(array_of, (x, *more))))
     return reshape(x, (1,)) if rank(x) == 0 else x
 
 

@@ -12,12 +12,12 @@ from tapegrad.ops.complex import adjoint, conjugate, real
 from tapegrad.ops.kinds import composite, opaque
 from tapegrad.ops.linalg import (
     inv,
-    norm,
     refuse_phases,
     safe_inverse,
     solve,
     svdvals,
 )
+from tapegrad.ops.norms import norm
 from tapegrad.ops.op import array_of, plain, rank, shape_of
 from tapegrad.ops.piecewise import where
 from tapegrad.ops.products import matmul

@@ -18,6 +18,7 @@ from tapegrad.ops import (
     fourier,
     linalg,
     matrix_functions,
+    norms,
     polynomials,
     products,
     scipy_special,
@@ -217,6 +218,7 @@ ARRANGING = [
 TESTED_ELSEWHERE = (
     fourier,
     linalg,
+    norms,
     matrix_functions,
     polynomials,
     products,

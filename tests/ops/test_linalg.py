@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import tapegrad as tg
 from tapegrad.numeric import FUNCTIONS, LINALG
 from tapegrad.ops import linalg as linalg_module
-from tapegrad.ops import products
+from tapegrad.ops import norms, products
 from tapegrad.ops.kinds import Composite
 from tapegrad.ops.op import Op
 
@@ -90,7 +90,7 @@ TESTED = {
 def test_every_function_is_here():
     own = {
         value.name
-        for module in (linalg_module, products)
+        for module in (linalg_module, norms, products)
         for value in vars(module).values()
         if isinstance(value, (Op, Composite))
         and getattr(value, "declaration", getattr(value, "function", None)).__module__
@@ -656,3 +656,34 @@ def test_qr_of_a_wide_matrix_has_no_derivative():
     agree(q @ r, data(2, 3))
     with pytest.raises(np.linalg.LinAlgError, match="qr"):
         tg.autograd.grad(r.sum(), t)
+
+
+class TestTheOrderOfANorm:
+    """An order that is differentiated is the order of the powers, whatever its value."""
+
+    X = np.array([1.0, 2.0, -0.5])
+
+    @pytest.mark.parametrize("order", [1.0, 2.0, 3.0, 0.5, 1.5, -1.0, -2.0])
+    @pytest.mark.parametrize(
+        "norm", [np.linalg.norm, tg.norm, lambda x, q: tg.linalg.vector_norm(x, ord=q)]
+    )
+    def test_of_vectors(self, norm, order):
+        h = 1e-6
+        expected = np.linalg.norm(self.X, order + h) - np.linalg.norm(self.X, order - h)
+        found = tg.grad(lambda q: norm(tg.tensor(self.X), q))(order)
+        np.testing.assert_allclose(found, expected / (2 * h), rtol=1e-7)
+        tg.testing.check_grads(lambda x, q: norm(x, q), [self.X, order])
+
+    def test_with_zeros(self):
+        x = np.array([1.0, 0.0])
+        assert tg.grad(lambda q: tg.norm(x, q))(2.0) == 0.0
+
+    @pytest.mark.parametrize("order", [0.0, np.inf, -np.inf])
+    def test_refused(self, order):
+        with pytest.raises(ValueError, match=r"no derivative with respect to ord.*detach"):
+            tg.grad(lambda q: tg.norm(self.X, q))(order)
+
+    def test_of_matrices(self):
+        with pytest.raises(TypeError, match=r"no derivative with respect to `ord`; detach"):
+            tg.grad(lambda q: tg.linalg.matrix_norm(np.eye(2), q))(2.0)
+        assert tg.grad(lambda x: tg.linalg.matrix_norm(x, tg.tensor(1.0)))(np.eye(2)).sum() == 1.0

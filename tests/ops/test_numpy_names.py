@@ -302,3 +302,13 @@ class TestPieces:
         t = tg.tensor([1.0, 2.0, 3.0], requires_grad=True)
         with pytest.raises(ValueError, match="w has shape"):
             np.polyfit(t, t, 1, w=np.ones(1))
+
+
+@pytest.mark.parametrize("f", [np.atleast_1d, np.atleast_2d, np.atleast_3d])
+def test_axes_of_several_arrays(f):
+    x = np.arange(3.0)
+    t = tg.tensor(x, requires_grad=True)
+    found = f(t, 2.0, np.ones((2, 2)))
+    for one, other in zip(found, f(x, 2.0, np.ones((2, 2))), strict=True):
+        np.testing.assert_array_equal(one.detach(), other)
+    assert found[0].requires_grad

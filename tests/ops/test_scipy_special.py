@@ -275,3 +275,8 @@ def test_lists_of_orders():
     tg.special.kv([0, 1], t).sum().backward()
     exact = -scipy.special.kv([1, 0], [1.0, 2.0]) - [0.0, scipy.special.kv(1, 2.0) / 2.0]
     np.testing.assert_allclose(t.grad.numpy(), exact)
+
+
+def test_the_order_of_polygamma_is_refused():
+    with pytest.raises(TypeError, match="polygamma has no derivative with respect to 'n'"):
+        tg.special.polygamma(tg.tensor(1.0, requires_grad=True), 1.5)
