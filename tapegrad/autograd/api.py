@@ -232,12 +232,16 @@ def accumulate(own: Owner, g: Tensor | None, create_graph: bool, own_memory: boo
     With `own_memory` nobody else sees the memory of the gradient before the hooks do.
     """
     meta = own[OWN_INPUTS]
+    leaf = meta.leaf() if meta.leaf is not None else None
+    has_ceased = leaf is not None and leaf._own is None  # to require gradients
     notes = notes_of(own)
     if notes is None:
-        if g is not None:
+        if g is not None and not has_ceased:
             add_to_grad(meta, g, create_graph, own_memory)
         return
     g = run_tensor_hooks(notes.hooks, g)
+    if has_ceased:
+        return
     if notes.prehooks:
         (g,) = run_prehooks(notes.prehooks, (g,))
     if g is not None:  # a hook may have kept it

@@ -250,3 +250,46 @@ class TestFunctions:
             z += 1.0
         with pytest.raises(RuntimeError, match=MODIFIED):
             total.backward()
+
+
+class TestLeavesThatCease:
+    """A leaf that requires no gradients any more gets none from graphs that it took part in."""
+
+    @pytest.mark.parametrize("cease", [lambda x: x.detach_(), lambda x: x.requires_grad_(False)])
+    @pytest.mark.parametrize("create_graph", [False, True])
+    @pytest.mark.filterwarnings("ignore:Using backward")
+    def test_no_gradient(self, cease, create_graph):
+        x, w = (tg.tensor([1.0, 2.0], requires_grad=True) for _ in range(2))
+        calls = []
+        x.register_hook(calls.append)
+        z = (x * x * w).sum()
+        cease(x)
+        z.backward(create_graph=create_graph)
+        assert x.grad is None
+        assert len(calls) == 1  # what a hook sees is a gradient of the graph
+        assert w.grad.tolist() == [1.0, 4.0]
+        w.grad = None
+
+    def test_again(self):
+        x = tg.tensor([1.0, 2.0], requires_grad=True)
+        z = (x * x).sum()
+        x.detach_()
+        x.requires_grad_()
+        z.backward()
+        assert x.grad.tolist() == [2.0, 4.0]
+
+    def test_what_was_saved_keeps_its_history(self):
+        x = tg.tensor([1.0, 2.0], requires_grad=True)
+        y = x * 2
+        z = (y * y).sum()
+        y.detach_()
+        z.backward()
+        assert x.grad.tolist() == [8.0, 16.0]
+
+    def test_other_data(self):
+        """What was computed decides, not what stands there since."""
+        x = tg.tensor([1.0, 2.0], requires_grad=True)
+        z = (x * x).sum()
+        x.data = x.data * 3
+        z.backward()
+        assert x.grad.tolist() == [2.0, 4.0]
