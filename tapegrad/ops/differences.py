@@ -102,7 +102,7 @@ def trapezoid(y, x=None, dx=1.0, axis=-1):
 def interp(x, xp, fp, left=None, right=None, period=None):
     """Linear interpolation between points of increasing xp, constant outside of them.
 
-    At a point the derivative is that of the piece to its right.
+    At a point the derivative is that of the piece to its right, at nan it is 0.
     """
     if period is not None:
         raise TypeError("interp: periods are not supported; take x % period, and extend xp and fp")
@@ -118,6 +118,7 @@ def interp(x, xp, fp, left=None, right=None, period=None):
         inside = fp[k] + (fp[k + 1] - fp[k]) / (xp[k + 1] - xp[k]) * (x - xp[k])
     below = fp[0] if left is None else left
     above = fp[-1] if right is None else right
+    inside = where(at == points[-1], fp[-1], where(np.isnan(at), np.nan, inside))
     return where(at < points[0], below, where(at > points[-1], above, inside))
 
 

@@ -284,10 +284,11 @@ def clip(x, min=None, max=None):
 
 @composite
 def copysign(x, y):
-    """The size of x with the sign of y; the derivative with respect to y is 0."""
+    """The size of x with the sign of y; the derivative with respect to y is 0, as is that at 0."""
     refuse_complex("copysign", x, y)
     x = where(True, x, np.zeros((), _float_type(x, y)))
-    return where(np.signbit(plain(x)) == np.signbit(plain(y)), x, -x)
+    found = where(np.signbit(plain(x)) == np.signbit(plain(y)), x, -x)
+    return where(plain(found) == 0.0, plain(found), found)
 
 
 def _float_type(*values):

@@ -104,10 +104,10 @@ _METHODS = {
 
 @composite
 def quantile(x, q, axis=None, *, method="linear", keepdims=False):
-    """Quantiles over axes; those of numbers among which there is nan are nan."""
+    """Quantiles over axes; those of numbers among which there is nan are that nan."""
     refuse_complex("quantile", x)
     flat, kept = _flattened(x, axis)
-    ordered = sort(flat, -1)
+    ordered = sort(flat, -1)  # nan last
     unknown = np.isnan(plain(ordered)[..., -1:])
     return _quantiles(ordered, shape_of(flat)[-1], unknown, q, method, kept if keepdims else None)
 
@@ -122,7 +122,7 @@ def _quantiles(ordered, count, unknown, q, method, kept):
     count
         How many of them count, the first ones: one integer, or one for each row.
     unknown
-        The rows whose quantiles are nan.
+        The rows whose quantiles are nan, the last of their numbers.
     q, method
         As for `quantile`.
     kept
@@ -139,7 +139,8 @@ def _quantiles(ordered, count, unknown, q, method, kept):
     at = _METHODS[method](q.reshape(-1) * (count - 1))
     low, high = np.floor(at).astype(int), np.ceil(at).astype(int)
     part = in_precision_of(ordered, at - low)
-    ordered = where(unknown, 0.0, ordered)
+    last = ordered[..., -1:]
+    ordered = where(np.isnan(plain(ordered)), 0.0, ordered)
     if at.ndim == 1:
         first, second = ordered[..., low], ordered[..., high]
     else:
@@ -149,7 +150,7 @@ def _quantiles(ordered, count, unknown, q, method, kept):
         weighted = first * (1.0 - part) + second * part
         between = where(infinite, weighted, first + (second - first) * part)
     found = where(part == 0.0, first, between)
-    found = moveaxis(where(unknown, np.nan, found), -1, 0)
+    found = moveaxis(where(unknown, last, found), -1, 0)
     return reshape(found, shape)
 
 
@@ -228,7 +229,6 @@ def nanquantile(x, q, axis=None, *, method="linear", keepdims=False):
     flat, kept = _flattened(x, axis)
     count = np.sum(~np.isnan(plain(flat)), axis=-1, keepdims=True)
     ordered = sort(flat, -1)  # nan last
-    ordered = where(np.isnan(plain(ordered)), 0.0, ordered)
     unknown = count == 0
     return _quantiles(ordered, np.maximum(count, 1), unknown, q, method, kept if keepdims else None)
 

@@ -104,3 +104,39 @@ def test_reductions(text):
                 along = np.ones_like(x)
                 curvature = tg.hvp(eager)(x, along)
                 assert agree(second(x.copy(), along), curvature), (values, "second order")
+
+
+KNOTS, HEIGHTS = np.array([0.0, 1.0, 2.0]), np.array([0.0, 3.0, 1.0])
+
+
+def median(x):
+    return np.median(x)
+
+
+def quantile(x):
+    return np.quantile(x, 0.3)
+
+
+def nanmedian(x):
+    return np.nanmedian(x)
+
+
+def interpolated(x):
+    return np.interp(x[0], KNOTS, HEIGHTS)
+
+
+def signed(x):
+    return np.copysign(x[0], -1.0)
+
+
+@pytest.mark.parametrize("f", [median, quantile, nanmedian, interpolated, signed])
+@pytest.mark.parametrize("x", [[1.0, NAN, 3.0], [2.0], [0.0], [-0.0], [1.0], [3.0], [1.0, 1.0]])
+def test_eager_and_compiled_agree(f, x):
+    x = np.array(x)
+    np.testing.assert_array_equal(tg.grad(f)(x), tg.grad(tg.njit(f))(x))
+
+
+@pytest.mark.parametrize("f", [nanmedian, interpolated])
+def test_of_nothing_but_nan(f):
+    x = np.array([NAN])
+    np.testing.assert_array_equal(tg.grad(f)(x), tg.grad(tg.njit(f))(x))
