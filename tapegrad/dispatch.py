@@ -13,7 +13,8 @@ import numpy as np
 from tapegrad.frames import TUPLE_AVAL, Active, OpFrame, needs_frame, note_origin, select, title
 from tapegrad.kernels.structs import address_of
 from tapegrad.modes import MODE
-from tapegrad.ops.kinds import ArrayOp, Elementwise, Reduction, SweptOp, View
+from tapegrad.ops.array_kinds import ArrayOp
+from tapegrad.ops.kinds import Elementwise, Reduction, SweptOp, View
 from tapegrad.ops.op import Op, normalize_axes, refuse_masked
 from tapegrad.ops.shape import astype, stack
 from tapegrad.tape.aval import AVALS, DIFFERENTIABLE, PARTS

@@ -17,7 +17,8 @@ import numpy as np
 
 from tapegrad.dispatch import NUMBER_TYPES, apply_op, apply_opaque, apply_view
 from tapegrad.modes import CAREFUL, MODE, PLAIN, QUIET
-from tapegrad.ops.kinds import COMPILED_FROM, ArrayOp, Elementwise, Reduction, SweptOp, View
+from tapegrad.ops.array_kinds import ArrayOp
+from tapegrad.ops.kinds import COMPILED_FROM, Elementwise, Reduction, SweptOp, View
 from tapegrad.ops.op import Op, normalize_axes, refuse_masked
 from tapegrad.tape.aval import AVALS, DTYPE_CODES, FLOAT32, FLOAT64
 from tapegrad.tape.layout import NUMBERS

@@ -24,8 +24,9 @@ from tapegrad.dispatch import (
 from tapegrad.frames import FRAMED, Active, OpFrame, RuleFrame, append_record
 from tapegrad.modes import MODE
 from tapegrad.ops import indexing, piecewise
+from tapegrad.ops.array_kinds import ArrayOp
 from tapegrad.ops.indexing import put_view, show
-from tapegrad.ops.kinds import ArrayOp, Composite, SweptOp
+from tapegrad.ops.kinds import Composite, SweptOp
 from tapegrad.ops.op import Op, refuse_masked
 from tapegrad.ops.shape import astype, broadcast_to, getitem, reshape
 from tapegrad.tape.aval import AVALS, DIFFERENTIABLE

@@ -15,8 +15,9 @@ import math
 import numpy as np
 
 from tapegrad.ops import elementwise as ew
+from tapegrad.ops.array_kinds import linear
 from tapegrad.ops.complex import COMPLEX_OF, conjugate
-from tapegrad.ops.kinds import composite, linear
+from tapegrad.ops.kinds import composite
 from tapegrad.ops.op import array_of, is_complex, normalize_axes, rank, shape_of
 from tapegrad.ops.shape import astype, getitem, roll, spread
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ops.kinds import composite, linear
+from tapegrad.ops.array_kinds import linear
+from tapegrad.ops.kinds import composite
 from tapegrad.ops.op import copied, normalize_axes, plain, rank, shape_of
 from tapegrad.ops.piecewise import where
 from tapegrad.ops.shape import getitem, ravel, spread, unbroadcast

@@ -6,14 +6,11 @@ kind           the declaration gives          derived
 elementwise    scalar formula, partials       forward loop, reverse kernel, broadcasting
 reduction      NumPy function, one partial    reverse kernel over the unreduced space
 view           NumPy function that views      its transpose, the sweep's strided copy
-pointwise      Python function, partials      both products with the partials
-linear         NumPy function, transposes     tangents: the op of the tangents
-bilinear       NumPy function, vjps           tangents: the op of one tangent at a time
-opaque         NumPy function, vjps, jvps     nothing: both rules are declared
 composite      Python function of other ops   everything, from those
 =============  =============================  ==========================================
 
-The sweep runs the first three without Python; of the others it calls the rules.
+The sweep runs the first three without Python. Of the kinds in `tapegrad.ops.array_kinds` it calls
+the rules.
 """
 
 from __future__ import annotations
@@ -443,158 +440,6 @@ def flat(declaration: Formula) -> View:
 def cast(declaration: Formula) -> View:
     """Declare an op that converts between float types (a decorator)."""
     return View(declaration, KIND_CAST)
-
-
-class ArrayOp(Op):
-    """An op whose rules are Python on whole arrays."""
-
-    def __init__(
-        self,
-        declaration: Formula,
-        arrays: int | None = None,
-        function: Any = None,
-        of_list: bool = False,
-    ) -> None:
-        super().__init__(declaration, arrays)
-        self.function = declaration if function is None else function
-        self.of_list = of_list  # its first argument is a list of arrays, not an array
-
-    def needs(self, argument: str) -> set[str]:
-        return super().needs(argument) | self.parameters.keys()
-
-    def declared(self, rules: dict[str, Rule], argument: str) -> Callable[[Rule], Rule]:
-        """Return a decorator that enters the rule of an argument."""
-
-        def declare(rule: Rule) -> Rule:
-            rules[argument] = rule
-            return rule
-
-        return declare
-
-
-class Pointwise(ArrayOp):
-    """A function of scalars, applied to every element, whose partials are Python on arrays."""
-
-    kind = "pointwise"
-
-    def partial(self, argument: str) -> Callable[[Rule], Rule]:
-        """Declare the partial derivative with respect to an argument (a decorator)."""
-        return self.declared(self.rules, argument)
-
-    def cotangent(self, argument: str, g: Any, values: dict[str, Any]) -> Any:
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            return TABLE["multiply"](g, call_rule(self.rules[argument], values))
-
-    def tangent(self, tangents: dict[str, Any], values: dict[str, Any], out: Out) -> Any:
-        terms = [self.cotangent(name, t, values) for name, t in tangents.items()]
-        return in_shape(functools.reduce(TABLE["add"], terms), out[0])
-
-
-class Linear(ArrayOp):
-    """A linear function of its arguments, all together."""
-
-    kind = "linear"
-
-    def transpose(self, argument: str) -> Callable[[Rule], Rule]:
-        """Declare the cotangent of an argument as a function of `g` (a decorator)."""
-        return self.declared(self.rules, argument)
-
-    def tangent(self, tangents: dict[str, Any], values: dict[str, Any], out: Out) -> Any:
-        shape, dtype = out
-        args: list[Any] = []
-        for name in self.arguments:
-            t = tangents.get(name)
-            if isinstance(t, list):
-                shapes = values[f"{name}_shape"]
-                t = [np.zeros(s, dtype) if u is None else u for s, u in zip(shapes, t, strict=True)]
-            elif t is None:  # the first argument of several has the shape of the output
-                t = np.zeros(() if args else shape, dtype)
-            args.append(t)
-        return self(*args, **{name: values[name] for name in self.parameters})
-
-
-class Bilinear(ArrayOp):
-    """A function that is linear in each of its arguments, or in each item of the only one."""
-
-    kind = "bilinear"
-
-    def vjp(self, argument: str) -> Callable[[Rule], Rule]:
-        """Declare the cotangent of an argument as a function of `g` (a decorator)."""
-        return self.declared(self.rules, argument)
-
-    def tangent(self, tangents: dict[str, Any], values: dict[str, Any], out: Out) -> Any:
-        parameters = {name: values[name] for name in self.parameters}
-        terms = []
-        for name, t in tangents.items():
-            if not self.of_list:
-                args = [t if n == name else values[n] for n in self.arguments]
-                terms.append(self(*args, **parameters))
-                continue
-            for k, item in enumerate(t):
-                if item is not None:
-                    items = [item if j == k else value for j, value in enumerate(values[name])]
-                    terms.append(self(items, **parameters))
-        return functools.reduce(TABLE["add"], terms)
-
-
-class Opaque(ArrayOp):
-    """An op of which both derivatives are declared."""
-
-    kind = "opaque"
-
-    def __init__(self, declaration: Formula, arrays: int | None, function: Any) -> None:
-        super().__init__(declaration, arrays, function)
-        self.pushes: dict[str, Rule] = {}
-
-    def jvp(self, argument: str) -> Callable[[Rule], Rule]:
-        """Declare the tangent of the output by that of an argument, `t` (a decorator).
-
-        What it reads beside `t` has to be read by the argument's vjp as well.
-        """
-        return self.declared(self.pushes, argument)
-
-    def tangent(self, tangents: dict[str, Any], values: dict[str, Any], out: Out) -> Any:
-        terms = [call_rule(self.pushes[name], {**values, "t": t}) for name, t in tangents.items()]
-        return functools.reduce(TABLE["add"], terms)
-
-    def vjp(self, argument: str) -> Callable[[Rule], Rule]:
-        """Declare the cotangent of an argument as a function of `g` (a decorator)."""
-        return self.declared(self.rules, argument)
-
-
-def pointwise(function: Any, *, arrays: int | None = None) -> Callable[[Formula], Pointwise]:
-    """Declare an op by its partials, on arrays (a decorator); see `opaque`."""
-    return lambda declaration: Pointwise(declaration, arrays, function)
-
-
-def linear(
-    function: Any = None, *, arrays: int | None = None, of_list: bool = False
-) -> Callable[[Formula], Linear]:
-    """Declare a linear op by the transposes of its arguments (a decorator); see `opaque`.
-
-    With `of_list` the first argument is a list of arrays.
-    """
-    return lambda declaration: Linear(declaration, arrays, function, of_list)
-
-
-def bilinear(
-    function: Any = None, *, arrays: int | None = None, of_list: bool = False
-) -> Callable[[Formula], Bilinear]:
-    """Declare an op that is linear in each argument by its vjps (a decorator); see `linear`."""
-    return lambda declaration: Bilinear(declaration, arrays, function, of_list)
-
-
-def opaque(function: Any = None, *, arrays: int | None = None) -> Callable[[Formula], Opaque]:
-    """Declare an op with rules of its own (a decorator).
-
-    Parameters
-    ----------
-    function
-        What computes it, if not the declaration itself.
-    arrays
-        How many leading arguments are arrays; default: those without a default value.
-    """
-    return lambda declaration: Opaque(declaration, arrays, function)
 
 
 class Composite:

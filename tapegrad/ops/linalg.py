@@ -15,8 +15,9 @@ import numpy as np
 
 from tapegrad.ops import elementwise as ew
 from tapegrad.ops import reduction
+from tapegrad.ops.array_kinds import opaque
 from tapegrad.ops.complex import adjoint, conjugate, conjugated, imag, real
-from tapegrad.ops.kinds import composite, opaque
+from tapegrad.ops.kinds import composite
 from tapegrad.ops.op import copied, is_complex, plain, shape_of
 from tapegrad.ops.piecewise import where
 from tapegrad.ops.products import matmul

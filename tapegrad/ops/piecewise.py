@@ -10,7 +10,8 @@ import math
 
 import numpy as np
 
-from tapegrad.ops.kinds import composite, elementwise, opaque
+from tapegrad.ops.array_kinds import opaque
+from tapegrad.ops.kinds import composite, elementwise
 from tapegrad.ops.op import copied, plain, refuse_complex
 
 INFINITY = math.inf

@@ -9,9 +9,10 @@ import numpy as np
 
 from tapegrad.ops import elementwise as ew
 from tapegrad.ops import reduction
+from tapegrad.ops.array_kinds import bilinear
 from tapegrad.ops.complex import conjugated
 from tapegrad.ops.indexing import scatter_add
-from tapegrad.ops.kinds import bilinear, composite
+from tapegrad.ops.kinds import composite
 from tapegrad.ops.op import normalize_axes, rank, shape_of
 from tapegrad.ops.shape import broadcast_to, expand_dims, reshape, transpose, unbroadcast
 

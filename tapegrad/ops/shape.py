@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from tapegrad.ops import reduction
-from tapegrad.ops.kinds import cast, composite, flat, linear, view
+from tapegrad.ops.array_kinds import linear
+from tapegrad.ops.kinds import cast, composite, flat, view
 from tapegrad.ops.op import array_of, copied, normalize_axes, rank, shape_of
 from tapegrad.ops.piecewise import where
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tapegrad.ops.kinds import linear
+from tapegrad.ops.array_kinds import linear
 
 
 @linear(arrays=1)

@@ -14,7 +14,7 @@ import pytest
 import tapegrad as tg
 from tapegrad.autograd import grad, gradcheck, gradgradcheck
 from tapegrad.numeric import FUNCTIONS
-from tapegrad.ops import linalg, products
+from tapegrad.ops import linalg, norms, products
 from tapegrad.ops.kinds import Composite
 from tapegrad.ops.op import Op
 
@@ -100,7 +100,7 @@ def test_every_function_is_decided():
     """A new function of linear algebra needs a test with complex numbers."""
     own = {
         value.name
-        for module in (linalg, products)
+        for module in (linalg, norms, products)
         for value in vars(module).values()
         if isinstance(value, (Op, Composite))
         and getattr(value, "declaration", getattr(value, "function", None)).__module__

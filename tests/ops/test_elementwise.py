@@ -753,9 +753,9 @@ def test_wrong_arguments_are_named(call, match):
 
 def test_shapes_that_do_not_broadcast():
     x, y = tg.tensor(np.ones(3), requires_grad=True), tg.tensor(np.ones(4), requires_grad=True)
-    for name in ("add", "logaddexp", "polygamma"):
+    for name, first in (("add", x), ("logaddexp", x), ("polygamma", x.detach())):
         with pytest.raises(ValueError, match=r"broadcast|shape"):
-            FUNCTIONS[name](x, y)
+            FUNCTIONS[name](first, y)
 
 
 @pytest.mark.parametrize("name", sorted(OPS))

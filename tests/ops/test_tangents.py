@@ -5,7 +5,8 @@ import pytest
 import scipy.sparse
 
 from tapegrad.ops import indexing, linalg, shape
-from tapegrad.ops.kinds import Elementwise, Linear, Pointwise, Reduction, View
+from tapegrad.ops.array_kinds import Linear, Pointwise
+from tapegrad.ops.kinds import Elementwise, Reduction, View
 from tapegrad.ops.op import TABLE, reads_of
 
 RNG = np.random.default_rng(0)
