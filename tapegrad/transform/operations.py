@@ -251,6 +251,8 @@ def _what_is_called(lowering: Any, function: ast.Name, callee: Any) -> str:
             f"the call of {shown}, a pointer to compiled code (call it in a function of its "
             "own, which has a rule)"
         )
+    if callee is sorted:
+        return "the call of sorted (write np.sort(x))"
     return f"the call of {shown}"
 
 
@@ -280,6 +282,8 @@ def _numpy(
     if isinstance(found, Rule):
         return found
     if inputs:
+        if text == "histogram":
+            what += " (its counts are constant: write np.histogram(tg.stop_gradient(x), ...))"
         return Unknown(inputs, found or what)
     return Fixed() if is_array(kind) else Passive(True)
 
@@ -350,7 +354,8 @@ def _method(lowering: Any, expr: ast.Call, base: ast.expr, text: str, kind: Any)
         return Unknown(inputs, f"the method {text!r}") if inputs else Passive(False)
     if text in _CHANGING:
         if is_real(base_kind):
-            return Unknown(inputs, f"the method {text!r}, which changes the array")
+            instead = " (write y = np.sort(y))" if text == "sort" else ""
+            return Unknown(inputs, f"the method {text!r}, which changes the array{instead}")
         return Passive(False)
     assert isinstance(base, ast.Name)
     if text == "view" and (real or inputs):

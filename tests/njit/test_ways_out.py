@@ -54,6 +54,21 @@ def values(y, n):
 """
 # name: (the body that is refused, words of its text, a body that takes the way out)
 WAYS = {
+    "sorted in place": (
+        "y = a * x\ny.sort()\nreturn y[0] * y[1] * y[1]",
+        ["the method 'sort'", "write y = np.sort(y)"],
+        "y = a * x\ny = np.sort(y)\nreturn y[0] * y[1] * y[1]",
+    ),
+    "sorted": (
+        "y = sorted(a)\nreturn y[0] * y[1] * y[1] * x",
+        ["sorted", "write np.sort(x)"],
+        "y = np.sort(a)\nreturn y[0] * y[1] * y[1] * x",
+    ),
+    "histogram": (
+        "h = np.histogram(a, 3)[0]\nreturn h[0] * a[1] * x",
+        ["np.histogram", "counts are constant", "tg.stop_gradient(x)"],
+        "h = np.histogram(tg.stop_gradient(a), 3)[0]\nreturn h[0] * a[1] * x",
+    ),
     "transpose in place": (
         "d = np.outer(a, a) * x\nd += d.T\nreturn (d * d).sum()",
         ["in-place operation", "overlap", "copy the operand"],
