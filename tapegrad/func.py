@@ -445,11 +445,12 @@ def jvp(f: Function, argnums: Argnums = 0) -> Function:
                 raise ValueError("jvp: a tangent has another structure than its argument")
         nested = call.nested()
         recorded = [output for output in outputs if output._own is not None]
+        directions = [_tangent(t, tensor) for t, tensor in zip(given, call.inputs, strict=True)]
         rows = push_tangents(
             [output._own for output in recorded if output._own is not None],
             [tensor._own for tensor in call.inputs if tensor._own is not None],
-            [_tangent(t, tensor) for t, tensor in zip(given, call.inputs, strict=True)],
-            nested,
+            directions,
+            nested or (MODE.recording and any(t._own is not None for t in directions)),
         )
         found = dict(zip(map(id, recorded), rows, strict=True))
         pushed = []

@@ -97,6 +97,8 @@ def _tangent(own: Owner, given: list[Any], create_graph: bool) -> Any:
 
     Those of its inputs are given, None for those that have none.
     """
+    if all(t is None for t in given):
+        return None
     code, flags = op_and_flags(own)
     if flags & FREED:
         raise RuntimeError(SECOND_TIME)
