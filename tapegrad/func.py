@@ -75,6 +75,11 @@ def _gradients(call: Call, outputs: Any, cotangents: Any = None, **options: Any)
 def _tangent(given: Any, tensor: Tensor) -> Tensor:
     """Return a given tangent of an argument as a tensor."""
     t = as_tensor(given)
+    if t.dtype.kind == "c" and tensor.dtype.kind != "c":
+        raise TypeError(
+            f"jvp: a tangent has dtype {t.dtype}, and its argument {tensor.dtype}; a real argument "
+            "has real tangents"
+        )
     if t.shape != tensor.shape:
         raise ValueError(
             f"jvp: a tangent has shape {list(t.shape)}, and its argument {list(tensor.shape)}"
@@ -393,8 +398,9 @@ def hvp(f: Function, argnums: int = 0) -> Function:
             )
         if structure(vector) != structure(primals[argnums]):
             raise ValueError("hvp: the vector has another structure than the argument")
-        found = _gradients(call, gradients, [as_tensor(v) for v in given], create_graph=nested)
-        return call.gather(found)
+        vectors = [as_tensor(v) for v in given]
+        again = nested or (MODE.recording and any(v._own is not None for v in vectors))
+        return call.gather(_gradients(call, gradients, vectors, create_graph=again))
 
     return Transformed(wrapped, hvp, f, argnums)
 
@@ -429,9 +435,9 @@ def jvp(f: Function, argnums: Argnums = 0) -> Function:
         return source.pushforward(f, argnums)
     numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
 
-    def wrapped(*args: Any) -> Any:
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
         primals, tangents = args[: len(args) - len(numbers)], args[len(args) - len(numbers) :]
-        call = Call(f, primals, argnums, "jvp")
+        call = Call(f, primals, argnums, "jvp", kwargs=kwargs)
         call.is_plain &= not holds_tensor(tangents)
         results, build = tree(call.result, "jvp: the result")
         outputs = [as_tensor(result) for result in results]
@@ -453,10 +459,14 @@ def jvp(f: Function, argnums: Argnums = 0) -> Function:
             nested or (MODE.recording and any(t._own is not None for t in directions)),
         )
         found = dict(zip(map(id, recorded), rows, strict=True))
-        pushed = []
+        pushed: list[Tensor] = []
         for output in outputs:
             t = found.get(id(output))
-            pushed.append(wrap(np.zeros(output.shape, output.dtype)) if t is None else t)
+            if t is None:
+                t = wrap(np.zeros(output.shape, output.dtype))
+            elif any(t is other for other in pushed):  # of a result that is returned twice
+                t = t.clone()
+            pushed.append(t)
         values = [call.value(output) for output in outputs]
         return build(values), build([plain(p) if call.is_plain else p for p in pushed])
 

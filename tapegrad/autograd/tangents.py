@@ -17,7 +17,7 @@ from tapegrad.autograd.engine import fit_tensor, pull_back
 from tapegrad.autograd.marks import marks_between
 from tapegrad.autograd.mutated import mutated_message
 from tapegrad.autograd.saved_values import swept_values
-from tapegrad.frames import OpFrame, RuleFrame, SelectFrame
+from tapegrad.frames import OpFrame, RuleFrame, SelectFrame, node_name
 from tapegrad.modes import MODE
 from tapegrad.ops.kinds import SweptOp
 from tapegrad.ops.op import in_shape
@@ -135,7 +135,8 @@ def _by_transposition(own: Owner, given: list[Any], create_graph: bool) -> Any:
     """Return the tangent of a record by the derivative of its rule for cotangents."""
     outputs = getattr(own[-1], "outputs", None)
     kinds = outputs or [(AVALS.shapes[own[OWN_AVAL]], AVALS.dtypes[own[OWN_AVAL]])]
-    seeds = [wrap(np.zeros(shape, dtype)).requires_grad_() for shape, dtype in kinds]
+    # any cotangent will do for a linear rule; but what does not depend on it must show
+    seeds = [wrap(np.ones(shape, dtype)).requires_grad_() for shape, dtype in kinds]
     wanted = {
         id(p): t
         for p, t in zip(inputs_of(own), given, strict=True)
@@ -147,6 +148,15 @@ def _by_transposition(own: Owner, given: list[Any], create_graph: bool) -> Any:
         return pull_back(own, g, lambda parent: id(parent) in wanted)
 
     pulled = MODE.with_recording(True, transposed)
+    slots = [seed._own[OWN_SLOT] for seed in seeds if seed._own is not None]
+    for g, t in zip(pulled, given, strict=False):
+        if t is not None and isinstance(g, Tensor) and np.any(g._a):
+            if g._own is None or not marks_between([g._own[OWN_SLOT]], slots)[0]:
+                raise RuntimeError(
+                    f"jvp: the backward of {node_name(own)} returned a gradient that does not "
+                    "depend on what it was given (it is marked @once_differentiable, or detaches), "
+                    "so that no tangent can pass; write it with tapegrad's functions"
+                )
     pairs = [
         (fit_tensor(g, parent[OWN_AVAL]), t if isinstance(t, Tensor) else wrap(t))
         for parent, g, t in zip(inputs_of(own), pulled, given, strict=False)

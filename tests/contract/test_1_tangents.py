@@ -218,3 +218,67 @@ def test_large_arrays():
         slope = (np.cos(x) * x + np.sin(x)) / 2.0 + np.where(x > 0.5, 1.5 * np.sqrt(x), 0.0)
         assert tangent.dtype == dtype
         np.testing.assert_allclose(tangent, slope * t, rtol=1e-5 if dtype == np.float32 else 1e-13)
+
+
+class TestHistoryOfTangents:
+    """What is differentiated with respect to tangents and vectors alone."""
+
+    def test_of_jvp(self):
+        f = lambda x: x**3  # noqa: E731
+        slopes = np.diag(3 * A * A)
+        found = tg.jacobian(lambda t: tg.jvp(f)(A, t)[1])(T)
+        np.testing.assert_allclose(found, slopes, rtol=1e-14)
+        found = tg.grad(lambda t: tg.jvp(f)(A, t)[1].sum())(T)
+        np.testing.assert_allclose(found, 3 * A * A, rtol=1e-14)
+        found = tg.jvp(lambda t: tg.jvp(f)(A, t)[1])(T, np.ones(3))[1]
+        np.testing.assert_allclose(found, 3 * A * A, rtol=1e-14)
+
+    def test_of_hvp(self):
+        found = tg.grad(lambda t: tg.hvp(lambda x: (x**3).sum())(A, t).sum())(T)
+        np.testing.assert_allclose(found, 6 * A, rtol=1e-14)
+        t = tg.tensor(T, requires_grad=True)
+        assert tg.hvp(lambda x: (x**3).sum())(A, t).requires_grad
+        with tg.no_grad():
+            assert not tg.hvp(lambda x: (x**3).sum())(A, t).requires_grad
+
+
+class TestBackwardsThatCannotBeDifferentiated:
+    class Once(Function):
+        @staticmethod
+        def forward(ctx, a):
+            ctx.save_for_backward(a)
+            return a**3
+
+        @staticmethod
+        @tg.autograd.function.once_differentiable
+        def backward(ctx, g):
+            (a,) = ctx.saved_tensors
+            return 3 * a * a * g
+
+    class Detaching(Once):
+        @staticmethod
+        def backward(ctx, g):
+            (a,) = ctx.saved_tensors
+            return tg.as_tensor(3 * a.detach().numpy() ** 2 * g.detach().numpy())
+
+    @pytest.mark.parametrize("function", [Once, Detaching])
+    def test_refused(self, function):
+        name = function.__name__
+        with pytest.raises(RuntimeError, match=f"backward of {name}.*does not depend on"):
+            tg.jvp(function.apply)(A, T)
+
+
+def test_a_complex_tangent_of_a_real_argument():
+    with pytest.raises(TypeError, match=r"tangent has dtype complex128, and its argument float64"):
+        tg.jvp(lambda x: x * 2)(A, 1j * T)
+
+
+def test_a_result_that_is_returned_twice():
+    _, (one, two) = tg.jvp(lambda x: [y := x * 2.0, y])(A, T)
+    one[0] = 9.0
+    np.testing.assert_array_equal(two, 2.0 * T)
+
+
+def test_arguments_by_name():
+    _, tangent = tg.jvp(lambda x, k=1.0: x * k)(A, T, k=3.0)
+    np.testing.assert_array_equal(tangent, 3.0 * T)
