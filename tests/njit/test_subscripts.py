@@ -198,6 +198,42 @@ def ellipsis_and_number(m):
     return (w * w).sum()
 
 
+# -- tuples of numbers, which are subscripted themselves ------------------------------------------
+
+
+@case(M, 3)
+def items_of_the_subscript(m, n):
+    p = (n - 2, 0)
+    return m[p] * m[p[1], p[0]]
+
+
+@case(M)
+def items_of_the_subscript_of_a_store(m):
+    w = m.copy()
+    p = (1, 2)
+    i, j = p
+    w[p] = m[p[0], 0] * m[i, j]
+    return (w * w).sum()
+
+
+@case(M, 3)
+def made_of_items_in_a_branch(m, n):
+    s = 0.0
+    for i in range(n):
+        p = (i, (i * 2) % 3)
+        q = (p[1], p[0]) if m[p] > 0.3 else p
+        s += m[q] * m[p]
+    return s
+
+
+@case(M)
+def from_a_table(m):
+    s = 0.0
+    for p in ((0, 1), (1, 2), (2, 0)):
+        s += m[p] ** 2 * m[p[1], p[0]]
+    return s
+
+
 @pytest.mark.parametrize("name", case)
 def test_derivatives(name):
     case.check(name)

@@ -265,11 +265,29 @@ class Memory:
                 self._evidence(node)
         pairs = [pair for code in codes for pair in code.pairs]
         self.arrays -= MODULES | {"tape", "top"}
+        tuples = self._tuples_of_numbers(self.arrays)
+        self.arrays -= tuples
         self._follow(pairs)
         for names in self._choosing:
             if self.arrays.isdisjoint(names):
                 self.arrays |= names
+        self.arrays |= tuples - self._tuples_of_numbers(tuples)
         self._follow(pairs)
+
+    def _tuples_of_numbers(self, names: set[str]) -> set[str]:
+        """Return those names that stand for tuples, which are subscripted too, without arrays."""
+
+        def is_one(value: ast.expr, known: set[str]) -> bool:
+            if isinstance(value, ast.Subscript):
+                value = value.value  # an item of such a tuple is a number or such a tuple
+            if isinstance(value, ast.Name):
+                return value.id in known
+            return isinstance(value, ast.Tuple) and not any(map(self._is_array, value.elts))
+
+        found = {n for n in names if n in self._made}
+        while left := {n for n in found if not all(is_one(v, found) for v in self._made[n])}:
+            found -= left
+        return found
 
     def _follow(self, pairs: list[tuple[str, ast.expr]]) -> None:
         """Find the arrays among what is made of arrays, and of what they are made."""
