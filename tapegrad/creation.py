@@ -102,6 +102,49 @@ def _maker(name: str) -> Callable[..., Tensor]:
     return function
 
 
+def linspace(
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    dtype: Any = None,
+    axis: int = 0,
+    requires_grad: bool = False,
+) -> Any:
+    """numpy.linspace as a tensor, differentiable with respect to `start` and `stop`.
+
+    Parameters
+    ----------
+    start, stop, num, endpoint, retstep, dtype, axis
+        As NumPy takes them.
+    requires_grad
+        Make a leaf that requires gradients, where start and stop do not.
+
+    Examples
+    --------
+    >>> import tapegrad as tg
+    >>> tg.grad(lambda stop: tg.linspace(0.0, stop, 5).sum())(1.0)
+    np.float64(2.5)
+    """
+    if not holds_recorded([start, stop]):
+        ends: tuple[Any, Any] = unwrap(start), unwrap(stop)
+        found, step = np.linspace(*ends, num, endpoint, retstep=True, dtype=dtype, axis=axis)
+        made = tensor(found, requires_grad=requires_grad)
+        return (made, step) if retstep else made
+    one, two = as_tensor(start), as_tensor(stop)
+    share = np.linspace(0.0, 1.0, num, endpoint)
+    share = share.reshape(-1, *[1] * max(one.ndim, two.ndim))
+    spaced = one + (two - one) * share
+    spaced = moveaxis(spaced, 0, axis)
+    if dtype is not None:
+        spaced = spaced.astype(dtype)
+    if not retstep:
+        return spaced
+    count = num - endpoint
+    return spaced, (two - one) * (1.0 / count if count else np.nan)
+
+
 class Brackets:
     """``tg.r_[...]`` and ``tg.c_[...]``: arrays, numbers and ranges joined, as NumPy's.
 
@@ -147,50 +190,8 @@ CREATION: dict[str, Any] = {
         "zeros_like",
     ]
 }
-
-
-def linspace(
-    start: Any,
-    stop: Any,
-    num: int = 50,
-    endpoint: bool = True,
-    retstep: bool = False,
-    dtype: Any = None,
-    axis: int = 0,
-    requires_grad: bool = False,
-) -> Any:
-    """numpy.linspace as a tensor, differentiable with respect to `start` and `stop`.
-
-    Parameters
-    ----------
-    start, stop, num, endpoint, retstep, dtype, axis
-        As NumPy takes them.
-    requires_grad
-        Make a leaf that requires gradients, where start and stop do not.
-
-    Examples
-    --------
-    >>> import tapegrad as tg
-    >>> tg.grad(lambda stop: tg.linspace(0.0, stop, 5).sum())(1.0)
-    np.float64(2.5)
-    """
-    if not holds_recorded([start, stop]):
-        ends: tuple[Any, Any] = unwrap(start), unwrap(stop)
-        found, step = np.linspace(*ends, num, endpoint, retstep=True, dtype=dtype, axis=axis)
-        made = tensor(found, requires_grad=requires_grad)
-        return (made, step) if retstep else made
-    one, two = as_tensor(start), as_tensor(stop)
-    share = np.linspace(0.0, 1.0, num, endpoint)
-    share = share.reshape(-1, *[1] * max(one.ndim, two.ndim))
-    spaced = one + (two - one) * share
-    spaced = moveaxis(spaced, 0, axis)
-    if dtype is not None:
-        spaced = spaced.astype(dtype)
-    return (spaced, (two - one) / (num - endpoint)) if retstep else spaced
-
-
-CREATION["linspace"] = linspace
 CREATION |= {"r_": Brackets(np.r_), "c_": Brackets(np.c_)}
 CREATION |= {"tensor": tensor, "as_tensor": as_tensor, "from_dlpack": from_dlpack}
+CREATION["linspace"] = linspace
 CREATION["asarray"] = as_tensor
 CREATION["array"] = tensor
