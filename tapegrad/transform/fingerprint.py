@@ -437,10 +437,10 @@ def _chains(code: types.CodeType, cells: set[str]) -> Iterator[tuple[str, ...]]:
 
 @functools.cache
 def package() -> bytes:
-    """Return the hash of the files that generate code."""
+    """Return the hash of the files that generate code, and of those that verify it."""
     digest = hashlib.sha256()
     root = Path(__file__).parent
     for folder in (root, root.parent / "ops", root.parent / "kernels"):
-        for file in sorted(folder.glob("*.py")):
+        for file in sorted(folder.rglob("*.py")):
             digest.update(file.read_bytes())
     return digest.digest()

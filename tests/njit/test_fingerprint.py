@@ -4,6 +4,7 @@ import collections
 import importlib
 import itertools
 import os
+import pathlib
 import subprocess
 import sys
 import textwrap
@@ -12,6 +13,7 @@ import numba
 import pytest
 
 import tapegrad as tg
+from tapegrad.transform import fingerprint
 from tapegrad.transform.fingerprint import Fingerprint
 
 NUMBERS = itertools.count()
@@ -351,3 +353,15 @@ def test_types_of_a_tuple_in_a_signature():
         fingerprint.add_kinds((numba.typeof(made(1.0, 2.0)),))
         found.append(fingerprint.digest.digest())
     assert found[0] == found[2] != found[1]
+
+
+def test_the_verifier_is_part_of_the_key(monkeypatch):
+    """Code that an older verifier has let pass is verified again."""
+    before = fingerprint.package.__wrapped__()
+    read = pathlib.Path.read_bytes
+
+    def changed(path):
+        return read(path) + b"#" * (path.parent.name == "verifier")
+
+    monkeypatch.setattr(pathlib.Path, "read_bytes", changed)
+    assert fingerprint.package.__wrapped__() != before
