@@ -226,6 +226,16 @@ def made_of_items_in_a_branch(m, n):
     return s
 
 
+@case(M, 2)
+def made_of_its_own_items_in_a_loop(m, n):
+    w = m * 1.0
+    p = (0, 1)
+    for k in range(n):
+        w[p] = m[p] * w[0, 1]
+        p = (k, p[0])
+    return (w * w).sum()
+
+
 @case(M)
 def from_a_table(m):
     s = 0.0

@@ -284,10 +284,10 @@ class Memory:
                 return value.id in known
             return isinstance(value, ast.Tuple) and not any(map(self._is_array, value.elts))
 
-        found = {n for n in names if n in self._made}
+        found = {*self._made}
         while left := {n for n in found if not all(is_one(v, found) for v in self._made[n])}:
             found -= left
-        return found
+        return found & names
 
     def _follow(self, pairs: list[tuple[str, ast.expr]]) -> None:
         """Find the arrays among what is made of arrays, and of what they are made."""
