@@ -80,16 +80,8 @@ PASSIVE = [
 
 # Ops that other functions are made of, without a public name of their own.
 INTERNAL = {"getitem", "gather", "spread", "put", "put_view", "contract", "thin_svd", "at_least"}
-INTERNAL |= {
-    "at_most",
-    "euclidean_norm",
-    "cofactor",
-    "cofactor_slope",
-    "imaginary",
-    "product",
-    "full_svd",
-}
-INTERNAL |= {"matrix_diagonal", "matrix_trace", "rounded", "sparse_product"}
+INTERNAL |= {"at_most", "euclidean_norm", "cofactor", "imaginary", "product", "full_svd"}
+INTERNAL |= {"cofactor_slope", "matrix_diagonal", "matrix_trace", "rounded", "sparse_product"}
 
 LINALG = [
     "cholesky",

@@ -220,13 +220,14 @@ class Elementwise(SweptOp):
         self._products: dict[tuple[str, np.dtype], Callable[..., None]] = {}
 
     def _term(self, argument: str, t: Any, values: dict[str, Any], out: Out) -> Any:
-        read = [values[name] for name in self.reads(argument)]
-        if not read or t.size < COMPILED_FROM or not all(_are_alike(t, value) for value in read):
+        read = {name: values[name] for name in self.reads(argument)}
+        alike = all(_are_alike(t, value) for value in read.values())
+        if not read or t.size < COMPILED_FROM or not alike:
             return super()._term(argument, t, values, out)
         # the kernel of the sweep multiplies what it is given by the partial
         found = np.empty_like(t)
-        places = [values.get(name) for name in ("z", *self.arguments)]
-        addresses = [0 if value is None else address_of(value) for value in places]
+        places = ("z", *self.arguments)
+        addresses = [address_of(read[name]) if name in read else 0 for name in places]
         addresses += [0] * (4 - len(addresses))
         self._product(argument, t.dtype)(t.size, address_of(t), *addresses, address_of(found))
         return found

@@ -468,27 +468,25 @@ def _same_kind(value: ast.expr) -> str | None:
 
 
 def differ(function: str, count: int, places: list[int], summaries: dict[str, Summary]) -> bool:
-    """Whether some of the results of a function, of so many, are known to be different arrays.
-
-    A function without a summary is one that has no forward half, because it does the same itself,
-    or whose forward half has another name: then it is one of those that nothing calls.
-    """
-    known = [summaries[function]] if function in summaries else _of_forward(function, summaries)
-    if not known:
-        forward = [s for name, s in summaries.items() if FORWARD.search(name) and not s.is_called]
-        known = [s for s in forward if s.results and len(s.results) == count]
+    """Whether some of the results of a function, of so many, are known to be different arrays."""
+    known = _known(function, count, summaries)
     return bool(known) and all(_differ(summary, places) for summary in known)
 
 
-def _of_forward(function: str, summaries: dict[str, Summary]) -> list[Summary]:
-    return [
-        summary
-        for name, summary in summaries.items()
-        if FORWARD.search(name) and FORWARD.sub("", name) == function and not summary.is_called
-    ]
+def _known(function: str, count: int, summaries: dict[str, Summary]) -> list[Summary]:
+    """Return what is known of a function with so many results, by its forward half.
+
+    That may have another name: then it is one of those that nothing calls.
+    """
+    if function in summaries:
+        return [summaries[function]]
+    forward = {name: s for name, s in summaries.items() if FORWARD.search(name) and not s.is_called}
+    named = [s for name, s in forward.items() if FORWARD.sub("", name) == function]
+    return named or [s for s in forward.values() if s.results and len(s.results) == count]
 
 
 def _differ(summary: Summary, places: list[int]) -> bool:
+    """Whether some results are different arrays."""
     shared = [place for place in places if place not in summary.own]
     found = [summary.results[place] for place in shared] if summary.results else [None]
     return None not in found and len(set(found)) == len(shared)

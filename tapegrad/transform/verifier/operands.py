@@ -13,17 +13,8 @@ from tapegrad.transform.verifier.memory import SHAPE
 FLAT = frozenset(
     [
         *("floor", "ceil", "trunc", "fix", "rint", "round", "around", "sign"),
-        *(
-            "argmin",
-            "argmax",
-            "nanargmin",
-            "nanargmax",
-            "argsort",
-            "searchsorted",
-            "digitize",
-            "nonzero",
-            "argpartition",
-        ),
+        *("argmin", "argmax", "nanargmin", "nanargmax", "argsort", "argpartition"),
+        *("searchsorted", "digitize", "nonzero"),
         *("isnan", "isfinite", "isinf", "signbit", "zeros_like", "ones_like", "empty_like"),
         *("shape", "size", "ndim", "len", "count_nonzero", "any", "all", "argwhere"),
         *("zeros", "ones", "empty", "eye", "int64", "int32", "bool_", "stop_gradient"),
