@@ -90,7 +90,8 @@ def completed_leaves(
 
 
 def _has_hooks(slot: int) -> bool:
-    notes = LEAF_NOTES[slot]() if slot in LEAF_NOTES else None
+    known = LEAF_NOTES.get(slot)  # the collector may take it away meanwhile
+    notes = None if known is None else known()
     return notes is not None and bool(
         notes.hooks or notes.prehooks or notes.accumulated or notes.posthooks
     )
