@@ -288,8 +288,9 @@ def copysign(x, y):
     """The size of x with the sign of y; the derivative with respect to y is 0, as is that at 0."""
     refuse_complex("copysign", x, y)
     x = where(True, x, np.zeros((), _float_type(x, y)))
-    found = where(np.signbit(plain(x)) == np.signbit(plain(y)), x, -x)
-    return where(plain(found) == 0.0, plain(found), found)
+    values = plain(x)
+    signs = np.sign(values) * np.copysign(np.ones_like(values), plain(y))
+    return where(values == 0.0, np.copysign(values, plain(y)), x * signs)
 
 
 def _float_type(*values):

@@ -10,7 +10,7 @@ import numpy as np
 from tapegrad.ops import elementwise as ew
 from tapegrad.ops import reduction
 from tapegrad.ops.complex import conj, real
-from tapegrad.ops.cumulative import prod
+from tapegrad.ops.cumulative import cumprod, cumsum, prod
 from tapegrad.ops.indexing import sort, take_along_axis
 from tapegrad.ops.kinds import composite
 from tapegrad.ops.op import (
@@ -198,6 +198,18 @@ def nansum(x, axis=None, *, keepdims=False):
 def nanprod(x, axis=None, *, keepdims=False):
     """Product over axes of what is not nan."""
     return prod(where(np.isnan(plain(x)), 1.0, x), axis=axis, keepdims=keepdims)
+
+
+@composite
+def nancumsum(x, axis=None):
+    """Sums of the elements up to each one, without what is nan."""
+    return cumsum(where(np.isnan(plain(x)), 0.0, x), axis)
+
+
+@composite
+def nancumprod(x, axis=None):
+    """Products of the elements up to each one, without what is nan."""
+    return cumprod(where(np.isnan(plain(x)), 1.0, x), axis)
 
 
 @composite

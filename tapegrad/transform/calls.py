@@ -202,7 +202,7 @@ class Call(Rule):
         """Write the call of the forward function, and the shadows of its results."""
         variant = self.variant(gen, let) if self.is_differentiated(gen, let) else None
         returned = [] if variant is None else self.shadowed_results(variant, let)
-        if variant is None or not (variant.uses_tape or returned):
+        if variant is None or not self.has_forward(gen, let):
             writer(f"{let.target} = {show(let.expr)}")
         else:
             arguments = [text_of(value) for value in self.values]
@@ -220,9 +220,12 @@ class Call(Rule):
             if result not in returned and gen.is_wanted(result):
                 writer(f"{result}{gen.suffix} = np.zeros_like({result})")
 
-    def uses_tape(self, gen: Any, let: Let) -> bool:
-        """Whether the call keeps anything on the tape."""
-        return self.is_differentiated(gen, let) and self.variant(gen, let).uses_tape
+    def has_forward(self, gen: Any, let: Let) -> bool:
+        """Whether the forward code calls the forward half, which keeps values or makes shadows."""
+        if not self.is_differentiated(gen, let):
+            return False
+        variant = self.variant(gen, let)
+        return variant.uses_tape or bool(self.shadowed_results(variant, let))
 
     def push(self, gen: Any, let: Let) -> None:
         """Write the call of the function that computes tangents as well."""

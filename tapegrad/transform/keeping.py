@@ -339,15 +339,15 @@ class Keeping(Cotangents):
         writer.close()
 
     def keeps_inside(self, block: Block) -> bool:
-        """Whether anything in inner blocks goes onto the tape."""
+        """Whether inner blocks keep anything on the tape, or calls have to be made beforehand."""
         for statement in block:
             if isinstance(statement, If):
                 inner = [statement.then, statement.orelse]
             elif isinstance(statement, Loop):
                 inner = [statement.body]
             else:
-                if isinstance(statement, Let) and hasattr(statement.rule, "uses_tape"):
-                    if statement.rule.uses_tape(self, statement):
+                if isinstance(statement, Let) and hasattr(statement.rule, "has_forward"):
+                    if statement.rule.has_forward(self, statement):
                         return True
                 continue
             for part in inner:

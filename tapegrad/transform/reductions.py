@@ -326,35 +326,44 @@ def nanmean_push_a(a, a_dot):
 
 
 @jit
+def known(a):
+    """Return how many elements are not nan, at least one."""
+    return max(np.sum(~np.isnan(a)), 1)
+
+
+@jit
 def centred(a):
     """Return the differences from the mean, 0 where an element is nan."""
     return np.where(np.isnan(a), 0.0, a - np.nanmean(a))
 
 
+@jit
+def slope_of_nanstd(a, z):
+    """Return the derivatives of the standard deviation: 0 if equal numbers, or none, are known."""
+    low, high = np.nanmin(a), np.nanmax(a)
+    if high - low == 0.0 or low != low:
+        return np.zeros_like(a)
+    return centred(a) / (known(a) * z)
+
+
 @derivative
 def nanvar_pull_a(a, a_bar, g):
-    a_bar += (2.0 * g / np.sum(~np.isnan(a))) * centred(a)
+    a_bar += (2.0 * g / known(a)) * centred(a)
 
 
 @derivative
 def nanvar_push_a(a, a_dot):
-    known = np.where(np.isnan(a), 0.0, a_dot)
-    return 2.0 * np.sum(centred(a) * known) / np.sum(~np.isnan(a))
+    return 2.0 * np.sum(centred(a) * np.where(np.isnan(a), 0.0, a_dot)) / known(a)
 
 
 @derivative
 def nanstd_pull_a(a, a_bar, z, g):
-    if np.nanmax(a) - np.nanmin(a) != 0.0:
-        a_bar += (g / (np.sum(~np.isnan(a)) * z)) * centred(a)
+    a_bar += g * slope_of_nanstd(a, z)
 
 
 @derivative
 def nanstd_push_a(a, a_dot, z):
-    found = 0.0
-    if np.nanmax(a) - np.nanmin(a) != 0.0:
-        known = np.where(np.isnan(a), 0.0, a_dot)
-        found = np.sum(centred(a) * known) / (np.sum(~np.isnan(a)) * z)
-    return found
+    return np.sum(slope_of_nanstd(a, z) * np.where(np.isnan(a), 0.0, a_dot))
 
 
 @derivative

@@ -89,7 +89,7 @@ class Ruled(ForwardRuled):
     def passed(self, gen: Any, let: Let) -> list[str]:
         return []
 
-    def uses_tape(self, gen: Any, let: Let) -> bool:
+    def has_forward(self, gen: Any, let: Let) -> bool:
         return False
 
     def write_forward(self, gen: Any, writer: Any, let: Let) -> None:

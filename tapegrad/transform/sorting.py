@@ -119,11 +119,11 @@ def unique_push_ar(ar, ar_dot, z):
 
 @jit
 def ranked(x, z):
-    """Return the numbers in the order of sorting; those of nan if what was chosen is nan."""
+    """Return the numbers in the order of sorting; that of the last nan if what was chosen is nan."""
     order = order_of(x)
     if z != z and order.size < x.size:
         flat = x.flatten()
-        order = np.flatnonzero(flat != flat)
+        order = np.flatnonzero(flat != flat)[-1:]
     return order
 
 

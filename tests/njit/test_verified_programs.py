@@ -53,6 +53,15 @@ def repeated(x, a):
 
 
 @case(0.3, A)
+def an_unread_array_of_a_callee_after_a_sum(x, a):
+    s = 0.0
+    for i in range(3):
+        s += x * a[i]
+    b = same(x, a)  # noqa: F841
+    return s + np.sum(a)
+
+
+@case(0.3, A)
 def calls_in_a_sum(x, a):
     s = 0.0
     for i in range(4):

@@ -119,6 +119,8 @@ CALLS = {
     "nan_to_num": lambda x: np.nan_to_num(holes(x), nan=3.0),
     "nansum": lambda x: np.nansum(holes(x), axis=0),
     "nanprod": lambda x: np.nanprod(holes(x)),
+    "nancumsum": lambda x: np.nancumsum(holes(x), axis=1),
+    "nancumprod": lambda x: np.nancumprod(holes(x)),
     "nanmean": lambda x: np.nanmean(holes(x), axis=1),
     "nanvar": lambda x: np.nanvar(holes(x), axis=1, ddof=1),
     "nanstd": lambda x: np.nanstd(holes(x)),
