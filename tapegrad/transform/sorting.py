@@ -119,7 +119,7 @@ def unique_push_ar(ar, ar_dot, z):
 
 @jit
 def ranked(x, z):
-    """Return the numbers in the order of sorting; that of the last nan if what was chosen is nan."""
+    """Return the numbers in the order of sorting; that of the last nan if the choice is nan."""
     order = order_of(x)
     if z != z and order.size < x.size:
         flat = x.flatten()
