@@ -125,7 +125,8 @@ def power(x, y):
     """X to the power y.
 
     The derivative in x at y = 0 is 0, also at 0 ** 0; the derivative in y at x = 0 is 0 for y >= 0,
-    and -inf for y < 0.
+    and -inf for y < 0. There is no mixed second derivative at x = 0 with 0 <= y <= 1: what is
+    computed there follows from these values, or is nan, and depends on the order.
     """
     return vmath.pow(x, y)
 
