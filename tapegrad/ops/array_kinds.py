@@ -6,19 +6,32 @@ kind           the declaration gives          derived
 pointwise      Python function, partials      both products with the partials
 linear         NumPy function, transposes     tangents: the op of the tangents
 bilinear       NumPy function, vjps           tangents: the op of one tangent at a time
-opaque         NumPy function, vjps, jvps     nothing: both rules are declared
+opaque         NumPy function, vjps, jvps     batches: stacks along leading axes
 =============  =============================  ==========================================
+
+Batches of linear and bilinear ops are computed item by item where no rule is declared.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from tapegrad.ops.op import TABLE, Op, Out, Rule, call_rule, in_shape
+from tapegrad.ops.batching import aligned, one_by_one
+from tapegrad.ops.op import (
+    TABLE,
+    Batched,
+    Op,
+    Out,
+    Rule,
+    call_rule,
+    in_shape,
+    size_of_batch,
+    stacked,
+)
 
 Formula = Any  # a plain Python function of arrays
 
@@ -39,6 +52,11 @@ class ArrayOp(Op):
 
     def needs(self, argument: str) -> set[str]:
         return super().needs(argument) | self.parameters.keys()
+
+    def batch_by_kind(
+        self, args: Sequence[Any], batched: Batched, parameters: dict[str, Any]
+    ) -> Any:
+        return one_by_one(self, args, batched, parameters)
 
     def declared(self, rules: dict[str, Rule], argument: str) -> Callable[[Rule], Rule]:
         """Return a decorator that enters the rule of an argument."""
@@ -62,6 +80,11 @@ class Pointwise(ArrayOp):
     def cotangent(self, argument: str, g: Any, values: dict[str, Any]) -> Any:
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             return TABLE["multiply"](g, call_rule(self.rules[argument], values))
+
+    def batch_by_kind(
+        self, args: Sequence[Any], batched: Batched, parameters: dict[str, Any]
+    ) -> Any:
+        return self(*aligned(args, batched), **parameters)
 
     def tangent(self, tangents: dict[str, Any], values: dict[str, Any], out: Out) -> Any:
         terms = [self.cotangent(name, t, values) for name, t in tangents.items()]
@@ -120,8 +143,11 @@ class Opaque(ArrayOp):
 
     kind = "opaque"
 
-    def __init__(self, declaration: Formula, arrays: int | None, function: Any) -> None:
+    def __init__(
+        self, declaration: Formula, arrays: int | None, function: Any, stacks: bool
+    ) -> None:
         super().__init__(declaration, arrays, function)
+        self.stacks = stacks
         self.pushes: dict[str, Rule] = {}
 
     def jvp(self, argument: str) -> Callable[[Rule], Rule]:
@@ -138,6 +164,13 @@ class Opaque(ArrayOp):
     def vjp(self, argument: str) -> Callable[[Rule], Rule]:
         """Declare the cotangent of an argument as a function of `g` (a decorator)."""
         return self.declared(self.rules, argument)
+
+    def batch_by_kind(
+        self, args: Sequence[Any], batched: Batched, parameters: dict[str, Any]
+    ) -> Any:
+        if not self.stacks:
+            return super().batch_by_kind(args, batched, parameters)
+        return self(*stacked(args, batched, size_of_batch(args, batched)), **parameters)
 
 
 def pointwise(function: Any, *, arrays: int | None = None) -> Callable[[Formula], Pointwise]:
@@ -162,7 +195,9 @@ def bilinear(
     return lambda declaration: Bilinear(declaration, arrays, function, of_list)
 
 
-def opaque(function: Any = None, *, arrays: int | None = None) -> Callable[[Formula], Opaque]:
+def opaque(
+    function: Any = None, *, arrays: int | None = None, stacks: bool = True
+) -> Callable[[Formula], Opaque]:
     """Declare an op with rules of its own (a decorator).
 
     Parameters
@@ -171,5 +206,7 @@ def opaque(function: Any = None, *, arrays: int | None = None) -> Callable[[Form
         What computes it, if not the declaration itself.
     arrays
         How many leading arguments are arrays; default: those without a default value.
+    stacks
+        It takes stacks of its arguments, along new leading axes of all of them.
     """
-    return lambda declaration: Opaque(declaration, arrays, function)
+    return lambda declaration: Opaque(declaration, arrays, function, stacks)

@@ -9,6 +9,7 @@ import numpy as np
 from tapegrad.ops import elementwise as ew
 from tapegrad.ops import reduction
 from tapegrad.ops.array_kinds import linear
+from tapegrad.ops.batching import shifted_axes
 from tapegrad.ops.indexing import take_along_axis
 from tapegrad.ops.kinds import composite
 from tapegrad.ops.op import copied, normalize_axes, plain, rank, refuse_complex, shape_of
@@ -24,6 +25,13 @@ def cumsum(x, axis=None):
 def _(g, x_shape, axis):
     along = 0 if axis is None else axis
     return reshape(flip(cumsum(flip(g, along), along), along), x_shape)
+
+
+@cumsum.batching
+def _(x, axis):
+    if axis is None:
+        return cumsum(reshape(x, (shape_of(x)[0], -1)), 1)
+    return cumsum(x, *shifted_axes(axis, x))
 
 
 @composite

@@ -16,6 +16,7 @@ import numpy as np
 
 from tapegrad.ops import elementwise as ew
 from tapegrad.ops.array_kinds import linear
+from tapegrad.ops.batching import shifted_axes
 from tapegrad.ops.complex import COMPLEX_OF, conjugate
 from tapegrad.ops.kinds import composite
 from tapegrad.ops.op import array_of, is_complex, normalize_axes, rank, shape_of
@@ -35,6 +36,11 @@ def _(g, axis):
     return fourier_adjoint(g, axis)
 
 
+@fourier.batching
+def _(x, axis):
+    return fourier(x, *shifted_axes(axis, x))
+
+
 @linear(arrays=1)
 def fourier_adjoint(x, axis):
     """Sums of ``x[j] exp(2 pi i j k / n)``."""
@@ -44,6 +50,11 @@ def fourier_adjoint(x, axis):
 @fourier_adjoint.transpose("x")
 def _(g, axis):
     return fourier(g, axis)
+
+
+@fourier_adjoint.batching
+def _(x, axis):
+    return fourier_adjoint(x, *shifted_axes(axis, x))
 
 
 @linear(arrays=1)
@@ -58,6 +69,11 @@ def _(g, x_shape, axis):
     return real_fourier(ew.divide(g, _terms(g, n, axis)), n, axis)
 
 
+@half_fourier.batching
+def _(x, axis):
+    return half_fourier(x, *shifted_axes(axis, x))
+
+
 @linear(arrays=1)
 def real_fourier(x, n, axis):
     """The n real sums of ``x[k] exp(2 pi i j k / n)``, where ``x[n - k]`` is conjugate to x[k]."""
@@ -68,6 +84,11 @@ def real_fourier(x, n, axis):
 def _(g, n, axis):
     found = half_fourier(g, axis)
     return ew.multiply(found, _terms(found, n, axis))
+
+
+@real_fourier.batching
+def _(x, n, axis):
+    return real_fourier(x, n, *shifted_axes(axis, x))
 
 
 def _terms(x, n, axis):

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from tapegrad.ops.array_kinds import linear
+from tapegrad.ops.batching import place_of_batch, shifted_index
 from tapegrad.ops.kinds import composite
 from tapegrad.ops.op import copied, normalize_axes, plain, rank, shape_of
 from tapegrad.ops.piecewise import where
-from tapegrad.ops.shape import getitem, ravel, spread, unbroadcast
+from tapegrad.ops.shape import getitem, moveaxis, ravel, reshape, spread, stand_in, unbroadcast
 
 
 def is_basic(index: Any) -> bool:
@@ -43,6 +44,13 @@ def _(g, x_shape, index):
     return scatter_add(g, x_shape, index)
 
 
+@gather.batching
+def _(x, index):
+    found = gather(x, shifted_index(index))
+    place = place_of_batch(index)
+    return moveaxis(found, place, 0) if place else found
+
+
 @linear(arrays=1)
 def scatter_add(x, shape, index):
     """Zeros of `shape`, with x added at an index; repeated indices add up."""
@@ -54,6 +62,12 @@ def scatter_add(x, shape, index):
 @scatter_add.transpose("x")
 def _(g, index):
     return at(g, index)
+
+
+@scatter_add.batching
+def _(x, shape, index):
+    wide = (shape_of(x)[0], *shape)
+    return scatter_add(moveaxis(x, 0, place_of_batch(index)), wide, shifted_index(index))
 
 
 @linear(arrays=2)
@@ -81,6 +95,19 @@ def _(g, x_shape, value_shape, index):
     return unbroadcast(found, value_shape)
 
 
+@put.batching
+def _(x, value, index):
+    return put(x, _fitted(value, x, index), shifted_index(index))
+
+
+def _fitted(value: Any, x: Any, index: Any) -> Any:
+    """Return a batch of values in the axes of what a shifted index shows of a batch."""
+    item = stand_in(shape_of(x)[1:])[index]
+    size, *shape = shape_of(value)
+    value = reshape(value, (size, *(1,) * (item.ndim - len(shape)), *shape))
+    return moveaxis(value, 0, place_of_batch(index))
+
+
 @linear(arrays=2)
 def add_at(x, value, index):
     """Return a copy of x with a value added at an index; repeated indices add up."""
@@ -97,6 +124,11 @@ def _(g):
 @add_at.transpose("value")
 def _(g, value_shape, index):
     return unbroadcast(at(g, index), value_shape)
+
+
+@add_at.batching
+def _(x, value, index):
+    return add_at(x, _fitted(value, x, index), shifted_index(index))
 
 
 @linear(arrays=2)
@@ -117,6 +149,18 @@ def _(g, steps):
 @put_view.transpose("value")
 def _(g, value_shape, steps):
     return unbroadcast(show(g, steps), value_shape)
+
+
+@put_view.batching
+def _(x, value, steps):
+    size, *shape = shape_of(x)
+    item = stand_in(shape)
+    shifted = []
+    for op, parameters in steps:
+        shifted.append((op, op.shifted(size, item.shape, parameters)))
+        item = op.function(item, **parameters)
+    wide = (size, *(1,) * (item.ndim - rank(value) + 1), *shape_of(value)[1:])
+    return put_view(x, reshape(value, wide), tuple(shifted))
 
 
 def show(x: Any, steps: tuple[Any, ...]) -> Any:

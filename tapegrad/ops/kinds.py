@@ -17,15 +17,17 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from tapegrad.kernels import codegen
 from tapegrad.kernels.structs import address_of
+from tapegrad.ops.batching import aligned, shifted_axes
 from tapegrad.ops.op import (
     TABLE,
+    Batched,
     Domain,
     Op,
     Out,
@@ -35,6 +37,7 @@ from tapegrad.ops.op import (
     is_complex,
     normalize_axes,
     plain,
+    shape_of,
 )
 from tapegrad.tape.aval import DTYPE_CODES, FLOAT64
 from tapegrad.tape.code import OPS
@@ -232,6 +235,11 @@ class Elementwise(SweptOp):
         self._product(argument, t.dtype)(t.size, address_of(t), *addresses, address_of(found))
         return found
 
+    def batch_by_kind(
+        self, args: Sequence[Any], batched: Batched, parameters: dict[str, Any]
+    ) -> Any:
+        return self(*aligned(args, batched), **parameters)
+
     def _product(self, argument: str, dtype: np.dtype) -> Callable[..., None]:
         """Return the compiled product with a partial, over contiguous arrays of one shape."""
         made = self._products.get((argument, dtype))
@@ -376,6 +384,12 @@ class Reduction(SweptOp):
         found = super().tangent(tangents, spread, (shape, out[1]))
         return TABLE["reshape"](TABLE["sum"](found, axis=axes), out[0])
 
+    def batch_by_kind(
+        self, args: Sequence[Any], batched: Batched, parameters: dict[str, Any]
+    ) -> Any:
+        (x,) = args
+        return self(x, **{**parameters, "axis": shifted_axes(parameters["axis"], x)})
+
     def extra(self, function: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
         """Declare a value of the output's shape that the partial reads as well (a decorator).
 
@@ -410,6 +424,7 @@ class View(SweptOp):
     def __init__(self, declaration: Formula, sweep_kind: int) -> None:
         super().__init__(declaration, arrays=1)
         self.function = declaration
+        self.shift_rule: Rule | None = None
         self.differentiable = ("x",)
         self.sweep_kind = sweep_kind
         layout = OWN_INPUTS + 2 if sweep_kind == KIND_VIEW else -1
@@ -421,6 +436,29 @@ class View(SweptOp):
 
     def tangent(self, tangents: dict[str, Any], values: dict[str, Any], out: Out) -> Any:
         return self(tangents["x"], **{name: values[name] for name in self.parameters})
+
+    def shifts(self, rule: Rule) -> Rule:
+        """Declare the parameters for a batch (a decorator).
+
+        A rule of `size`, the number of items, their shape `x_shape`, and the parameters for one of
+        them. Without it these are the parameters for a batch, too.
+        """
+        self.shift_rule = rule
+        return rule
+
+    def shifted(self, size: int, shape: tuple[int, ...], parameters: dict[str, Any]) -> Any:
+        """Return the parameters for a batch of items of some shape."""
+        if self.shift_rule is None:
+            return parameters
+        changed = call_rule(self.shift_rule, {**parameters, "size": size, "x_shape": shape})
+        return {**parameters, **changed}
+
+    def batch_by_kind(
+        self, args: Sequence[Any], batched: Batched, parameters: dict[str, Any]
+    ) -> Any:
+        (x,) = args
+        size, *shape = shape_of(x)
+        return self(x, **self.shifted(size, tuple(shape), parameters))
 
     def transposes(self, rule: Rule) -> Rule:
         """Declare the transpose: a rule of the cotangent `g`, the input's `x_shape`, parameters."""

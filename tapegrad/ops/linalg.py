@@ -16,15 +16,17 @@ import numpy as np
 from tapegrad.ops import elementwise as ew
 from tapegrad.ops import reduction
 from tapegrad.ops.array_kinds import opaque
+from tapegrad.ops.batching import aligned
 from tapegrad.ops.complex import adjoint, conjugate, conjugated, imag, real
 from tapegrad.ops.kinds import composite
-from tapegrad.ops.op import copied, is_complex, plain, shape_of
+from tapegrad.ops.op import copied, is_complex, plain, rank, shape_of
 from tapegrad.ops.piecewise import where
 from tapegrad.ops.products import matmul
 from tapegrad.ops.shape import (
     concatenate,
     diagonal,
     expand_dims,
+    moveaxis,
     reshape,
     trace,
     tril,
@@ -80,6 +82,23 @@ def _along(t, z, b_shape, solved):
     return reshape(found, shape_of(found)[:-1])
 
 
+@solve.batching
+def _(a, b, batched):
+    return _solved_for_batch(solve, a, b, batched)
+
+
+def _solved_for_batch(op, a, b, batched, *parameters):
+    """Solve the systems of a batch; many right-hand sides of one matrix together."""
+    if not batched[0] and rank(a) == 2 and rank(b) <= 3:
+        size, *shape = shape_of(b)
+        found = op(a, reshape(moveaxis(b, 0, -1), (shape[0], -1)), *parameters)
+        return moveaxis(reshape(found, (*shape, size)), -1, 0)
+    is_vector = rank(b) - batched[1] == 1
+    b = expand_dims(b, -1) if is_vector else b
+    found = op(*aligned((a, b), batched, 2), *parameters)
+    return reshape(found, shape_of(found)[:-1]) if is_vector else found
+
+
 @solve.jvp("a")
 def _(t, z, a, b_shape):
     return -_along(t, z, b_shape, lambda b: solve(a, b))
@@ -132,6 +151,11 @@ def _(t, z, a, b_shape, lower, unit_diagonal):
 @solve_triangular.jvp("b")
 def _(t, a, lower, unit_diagonal):
     return solve_triangular(a, t, lower, unit_diagonal)
+
+
+@solve_triangular.batching
+def _(a, b, lower, unit_diagonal, batched):
+    return _solved_for_batch(solve_triangular, a, b, batched, lower, unit_diagonal)
 
 
 @solve_triangular.vjp("b")

@@ -13,7 +13,7 @@ knows nothing of tensors.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ Rule = Callable[..., Any]
 Plan = tuple[tuple[str, ...], tuple[str, ...], bool]
 Domain = tuple[float, float]
 Out = tuple[tuple[int, ...], np.dtype]  # shape and dtype
+Batched = Sequence[Any]  # for every argument whether it is batched; a list of these for a list
 TABLE: dict[str, Op] = {}  # every op by name
 
 
@@ -45,9 +46,12 @@ class Op:
         Intervals of arguments in which it is smooth: where it is tested (see `domain`).
     wirtinger
         Cotangents of complex arguments, where the rule holds for real ones only.
+    batch_rule
+        How it is applied to a batch, where its kind does not say (see `batching`).
     """
 
     kind = "op"
+    batch_rule: Rule | None = None
     function: Any  # computes it on arrays
     public: Callable[..., Any]  # the op on tensors, set by the package that defines them
 
@@ -169,6 +173,42 @@ class Op:
         """
         return call_rule(self.rules[argument], {**values, "g": g})
 
+    def batching(self, rule: Rule) -> Rule:
+        """Declare how the op is applied to a batch, in terms of ops (a decorator).
+
+        The rule reads arguments and parameters by name. Arguments have the batch as their first
+        axis, all of them, unless the rule reads `batched` as well: for every argument, and every
+        item of a list, whether it is. The output has the batch as its first axis.
+        """
+        self.batch_rule = rule
+        return rule
+
+    def batch(self, args: Sequence[Any], batched: Batched, parameters: dict[str, Any]) -> Any:
+        """Return the outputs for the items of a batch, computed together.
+
+        Parameters
+        ----------
+        args
+            The arguments, arrays or tensors; the first axis of a batched one is the batch.
+        batched
+            Whether each of them is batched; of an argument that is a list, a list.
+        parameters
+            The parameters of one item, by name.
+        """
+        rule = self.batch_rule
+        if rule is None:
+            return self.batch_by_kind(args, batched, parameters)
+        values = {**parameters, "batched": batched}
+        if "batched" not in reads_of(rule):
+            args = stacked(args, batched, size_of_batch(args, batched))
+        return call_rule(rule, {**values, **dict(zip(self.arguments, args, strict=True))})
+
+    def batch_by_kind(
+        self, args: Sequence[Any], batched: Batched, parameters: dict[str, Any]
+    ) -> Any:
+        """Return the outputs for the items of a batch, as all ops of this kind compute them."""
+        raise NotImplementedError
+
     def tangent(self, tangents: dict[str, Any], values: dict[str, Any], out: Out) -> Any:
         """Return the tangent of the output, from arrays or tensors by name.
 
@@ -193,6 +233,29 @@ def reads_of(rule: Rule) -> tuple[str, ...]:
 def call_rule(rule: Rule, values: dict[str, Any]) -> Any:
     """Call a rule with what it reads."""
     return rule(*[values[name] for name in reads_of(rule)])
+
+
+def size_of_batch(args: Sequence[Any], batched: Batched) -> int:
+    """Return the number of items of a batch."""
+    for arg, is_batched in zip(args, batched, strict=True):
+        if type(is_batched) is list:
+            if any(is_batched):
+                return size_of_batch(arg, is_batched)
+        elif is_batched:
+            return shape_of(arg)[0]
+    raise ValueError("no argument is batched")
+
+
+def stacked(args: Sequence[Any], batched: Batched, size: int) -> list[Any]:
+    """Return the arguments, those that are not batched repeated for every item."""
+    found: list[Any] = []
+    for arg, is_batched in zip(args, batched, strict=True):
+        if type(is_batched) is list:
+            found.append(stacked(arg, is_batched, size))
+        else:
+            wide = (size, *shape_of(arg))
+            found.append(arg if is_batched else TABLE["broadcast_to"](arg, wide))
+    return found
 
 
 def is_complex(value: Any) -> bool:

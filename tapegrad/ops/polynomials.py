@@ -60,7 +60,7 @@ def polyfit(x, y, deg, rcond=None, w=None):
     return found / (expand_dims(scale, -1) if rank(y) == 2 else scale)
 
 
-@opaque(np.roots)
+@opaque(np.roots, stacks=False)
 def roots(p):
     """Roots of the polynomial with coefficients p.
 

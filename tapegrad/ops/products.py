@@ -10,11 +10,14 @@ import numpy as np
 from tapegrad.ops import elementwise as ew
 from tapegrad.ops import reduction
 from tapegrad.ops.array_kinds import bilinear
+from tapegrad.ops.batching import aligned
 from tapegrad.ops.complex import conjugated
 from tapegrad.ops.indexing import scatter_add
 from tapegrad.ops.kinds import composite
 from tapegrad.ops.op import normalize_axes, rank, shape_of
 from tapegrad.ops.shape import broadcast_to, expand_dims, reshape, transpose, unbroadcast
+
+LETTERS = "zyxwvutsrqponmlkjihgfedcbaZYXWVUTSRQPONMLKJIHGFEDCBA"  # for axes that have no name
 
 
 @bilinear(np.matmul)
@@ -44,6 +47,20 @@ def _(g, x, y_shape):
     return reshape(unbroadcast(column, (*y_shape, 1)), y_shape)
 
 
+@matmul.batching
+def _(x, y, batched):
+    if not batched[1] and rank(y) <= 2:  # one product of matrices
+        rows = matmul(reshape(x, (-1, shape_of(x)[-1])), y)
+        return reshape(rows, (*shape_of(x)[:-1], *shape_of(y)[1:]))
+    is_row, is_column = rank(x) - batched[0] == 1, rank(y) - batched[1] == 1
+    x = expand_dims(x, -2) if is_row else x
+    y = expand_dims(y, -1) if is_column else y
+    found = matmul(*aligned((x, y), batched, 2))
+    shape = shape_of(found)
+    kept = (*(() if is_row else shape[-2:-1]), *(() if is_column else shape[-1:]))
+    return reshape(found, (*shape[:-2], *kept)) if is_row or is_column else found
+
+
 @bilinear(arrays=2)
 def product(x, y, tx, ty):
     """Product of matrices, of which some are transposed first.
@@ -63,6 +80,11 @@ def _(g, x_shape, y, tx, ty):
 def _(g, x, y_shape, tx, ty):
     x = conjugated(x)
     return unbroadcast(product(g, x, True, tx) if ty else product(x, g, not tx, False), y_shape)
+
+
+@product.batching
+def _(x, y, tx, ty, batched):
+    return product(*aligned((x, y), batched, 2), tx, ty)
 
 
 @composite
@@ -178,6 +200,14 @@ def _(g, operands, subscripts):
     return cotangents
 
 
+@contract.batching
+def _(operands, subscripts, batched):
+    inputs, output = subscripts.split("->")
+    letter = next(c for c in LETTERS if c not in subscripts)
+    terms = [letter * on + term for term, on in zip(inputs.split(","), batched[0], strict=True)]
+    return contract(operands, f"{','.join(terms)}->{letter}{output}")
+
+
 @composite
 def einsum(subscripts, *operands, optimize=None):
     """Einstein summation, with explicit or implicit output and ellipses.
@@ -196,7 +226,7 @@ def _explicit(subscripts: str, operands: tuple[Any, ...]) -> str:
         raise ValueError(
             f"einsum: {len(terms)} terms in {subscripts!r} for {len(operands)} operands"
         )
-    free = [c for c in "zyxwvutsrqponmlkjihgfedcbaZYXWVUTSRQPONMLKJIHGFEDCBA" if c not in text]
+    free = [c for c in LETTERS if c not in text]
     longest = 0
     for k, (term, operand) in enumerate(zip(terms, operands, strict=True)):
         if "..." in term:

@@ -10,6 +10,7 @@ import numpy as np
 
 from tapegrad.ops import reduction
 from tapegrad.ops.array_kinds import linear
+from tapegrad.ops.batching import shifted_axes, shifted_index
 from tapegrad.ops.kinds import cast, composite, flat, view
 from tapegrad.ops.op import array_of, copied, normalize_axes, rank, shape_of
 from tapegrad.ops.piecewise import where
@@ -39,6 +40,11 @@ def _(g, x_shape, **parameters):
     return reshape(g, x_shape)
 
 
+@reshape.shifts
+def _(size, x_shape, shape):
+    return {"shape": (size, *stand_in(x_shape).reshape(shape).shape)}
+
+
 @view
 def transpose(x, axes=None):
     """Permute the axes (reverse them by default)."""
@@ -51,6 +57,13 @@ def _(g, x_shape, axes):
     if axes is not None:
         inverse = tuple(np.argsort([a % len(x_shape) for a in axes]).tolist())
     return transpose(g, inverse)
+
+
+@transpose.shifts
+def _(x_shape, axes):
+    ndim = len(x_shape)
+    axes = range(ndim)[::-1] if axes is None else normalize_axes(tuple(axes), ndim)
+    return {"axes": (0, *(a + 1 for a in axes))}
 
 
 @view
@@ -75,6 +88,14 @@ def _(g, x_shape, **parameters):
     return unbroadcast(g, x_shape)
 
 
+@broadcast_to.batching
+def _(x, shape):
+    shape = np.broadcast_to(0, shape).shape
+    size, *item = shape_of(x)
+    x = reshape(x, (size, *(1,) * (len(shape) - len(item)), *item))
+    return broadcast_to(x, (size, *shape))
+
+
 @view
 def getitem(x, index):
     """Elements at an index of integers, slices, None and Ellipsis (see also `gather`)."""
@@ -89,6 +110,11 @@ def _(g, x_shape, **parameters):
     return spread(g, x_shape, getitem, parameters)
 
 
+@getitem.shifts
+def _(index):
+    return {"index": shifted_index(index)}
+
+
 @view
 def diagonal(x, offset=0, axis1=0, axis2=1):
     """Diagonal of two axes, as the last axis of a view."""
@@ -98,6 +124,12 @@ def diagonal(x, offset=0, axis1=0, axis2=1):
 @diagonal.transposes
 def _(g, x_shape, **parameters):
     return spread(g, x_shape, diagonal, parameters)
+
+
+@diagonal.shifts
+def _(x_shape, axis1, axis2):
+    axis1, axis2 = (a % len(x_shape) + 1 for a in (axis1, axis2))
+    return {"axis1": axis1, "axis2": axis2}
 
 
 @linear(arrays=1)
@@ -115,6 +147,12 @@ def _(g, shown, parameters):
     return shown(g, **parameters)
 
 
+@spread.batching
+def _(x, shape, shown, parameters):
+    size = shape_of(x)[0]
+    return spread(x, (size, *shape), shown, shown.shifted(size, shape, parameters))
+
+
 @linear(arrays=1, of_list=True)
 def concatenate(arrays, axis=0):
     """Join arrays along an existing axis (None: of the flattened arrays)."""
@@ -128,6 +166,14 @@ def _(g, arrays_shape, axis):
         pieces = _cut(g, sizes, 0)
         return [reshape(p, shape) for p, shape in zip(pieces, arrays_shape, strict=True)]
     return _cut(g, [shape[axis] for shape in arrays_shape], axis)
+
+
+@concatenate.batching
+def _(arrays, axis):
+    if axis is None:
+        return concatenate([reshape(x, (shape_of(x)[0], -1)) for x in arrays], 1)
+    (axis,) = shifted_axes(axis, arrays[0])
+    return concatenate(arrays, axis)
 
 
 def _cut(x: Any, sizes: Sequence[int], axis: int) -> list[Any]:
@@ -203,18 +249,18 @@ def permute_dims(x, axes):
 @composite
 def expand_dims(x, axis):
     """Insert axes of length 1."""
-    return reshape(x, np.expand_dims(_stand_in(x), axis).shape)
+    return reshape(x, np.expand_dims(stand_in(shape_of(x)), axis).shape)
 
 
 @composite
 def squeeze(x, axis=None):
     """Remove axes of length 1 (all of them by default)."""
-    return reshape(x, np.squeeze(_stand_in(x), axis).shape)
+    return reshape(x, np.squeeze(stand_in(shape_of(x)), axis).shape)
 
 
-def _stand_in(x: Any) -> np.ndarray:
-    """Return an array of the same shape, to ask NumPy what a function does to shapes."""
-    return np.broadcast_to(np.zeros(()), shape_of(x))
+def stand_in(shape: tuple[int, ...]) -> np.ndarray:
+    """Return an array of a shape, to ask NumPy what a function does to shapes."""
+    return np.broadcast_to(np.zeros(()), shape)
 
 
 @composite

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from tapegrad.ops.array_kinds import linear
+from tapegrad.ops.op import shape_of
+from tapegrad.ops.shape import moveaxis, reshape
 
 
 @linear(arrays=1)
@@ -14,3 +16,11 @@ def sparse_product(x, matrix):
 @sparse_product.transpose("x")
 def _(g, matrix):
     return sparse_product(g, matrix.conj().T)
+
+
+@sparse_product.batching
+def _(x, matrix):
+    size, *shape = shape_of(x)
+    columns = reshape(moveaxis(x, 0, -1), (shape[0], -1))
+    found = reshape(sparse_product(columns, matrix), (matrix.shape[0], *shape[1:], size))
+    return moveaxis(found, -1, 0)

@@ -2,26 +2,12 @@
 
 import numpy as np
 import pytest
-import scipy.sparse
+from cases import ALL, INDEX, M, V, as_list, elementwise_case, is_refused, names_of
 
 from tapegrad.ops import indexing, linalg, shape
 from tapegrad.ops.array_kinds import Linear, Pointwise
-from tapegrad.ops.kinds import Elementwise, Reduction, View
+from tapegrad.ops.kinds import View
 from tapegrad.ops.op import TABLE, reads_of
-
-RNG = np.random.default_rng(0)
-V = np.linspace(0.3, 1.1, 6)
-M = np.sin(np.arange(12.0) ** 2 + 0.5).reshape(4, 3)
-S = M[:3] @ M[:3].T + np.eye(3)
-STACK = np.cos(np.arange(18.0)).reshape(2, 3, 3) + 2.0 * np.eye(3)
-LOW = np.tril(S)
-INDEX = (np.array([0, 2, 0]),)
-STEPS = ((shape.getitem, {"index": slice(1, 3)}), (shape.transpose, {"axes": None}))
-ROW = ((shape.getitem, {"index": 1}),)
-
-
-def complex_of(x):
-    return x + 1j * np.roll(x, 1) * 0.7
 
 
 def products(outputs):
@@ -33,125 +19,9 @@ def products(outputs):
     return [w, np.einsum("...ik,...jk->...kij", v, v.conj())]
 
 
-# arguments and parameters of ops whose kind does not say what they take
-CASES = {
-    "astype": [((V,), {"dtype": np.dtype(np.complex128)})],
-    "reshape": [((M,), {"shape": (2, 6)})],
-    "transpose": [((STACK,), {"axes": (1, 2, 0)})],
-    "matrix_transpose": [((STACK,), {})],
-    "broadcast_to": [((V,), {"shape": (2, 6)})],
-    "getitem": [((M,), {"index": (slice(None, None, 2), 1)})],
-    "diagonal": [((STACK,), {"offset": 1, "axis1": 1, "axis2": 2})],
-    "real": [((complex_of(M),), {})],
-    "imaginary": [((complex_of(M),), {})],
-    "view_as_real": [((complex_of(V),), {})],
-    "view_as_complex": [((M[:, :2].copy(),), {})],
-    "rounded": [((V + 0.013,), {"decimals": 1})],
-    "spread": [((M[0],), {"shape": (4, 3), "shown": shape.getitem, "parameters": {"index": 2}})],
-    "concatenate": [(([M, M[:1]],), {"axis": 0}), (([M, V],), {"axis": None})],
-    "gather": [((V,), {"index": INDEX})],
-    "scatter_add": [((V[:3],), {"shape": (4,), "index": INDEX})],
-    "put": [((M, M[:3] * 2.0), {"index": np.array([0, 3, 1])}), ((M, V[0]), {"index": 1})],
-    "add_at": [((V, V[:3]), {"index": INDEX})],
-    "put_view": [((M, M[1:3].T * 2.0), {"steps": STEPS}), ((M, V[0]), {"steps": ROW})],
-    "cumsum": [((M,), {"axis": 1}), ((M,), {})],
-    "fourier": [((complex_of(M),), {"axis": 0})],
-    "fourier_adjoint": [((complex_of(M),), {"axis": 0})],
-    "half_fourier": [((M,), {"axis": 0}), ((M,), {"axis": 1})],
-    "real_fourier": [((complex_of(M),), {"n": n, "axis": axis}) for n, axis in ((6, 0), (5, 1))],
-    "matmul": [((M, S), {}), ((STACK, M.T), {}), ((V[:3], S), {}), ((S, V[:3]), {}), ((V, V), {})],
-    "product": [((M, M), {"tx": True, "ty": False}), ((M, M), {"tx": False, "ty": True})],
-    "contract": [
-        (([M, S, V[:3]],), {"subscripts": "ij,jk,k->i"}),
-        (([S],), {"subscripts": "ii->i"}),
-    ],
-    "sparse_product": [((M,), {"matrix": scipy.sparse.random_array((5, 4), density=0.5, rng=1)})],
-    "inv": [((STACK,), {})],
-    "solve": [((STACK, M[:3]), {}), ((S, V[:3]), {}), ((STACK, V[:3]), {})],
-    "solve_triangular": [
-        ((LOW, M[:3]), {"lower": True}),
-        ((STACK, V[:3]), {"lower": True}),
-        ((S, V[:3]), {"unit_diagonal": True}),
-        ((S, M[:3]), {"lower": True, "unit_diagonal": True}),
-    ],
-    "det": [((STACK,), {}), ((np.zeros((2, 2)),), {})],
-    "cofactor": [((STACK,), {}), ((np.diag([1.0, 2.0, 0.0]),), {})],
-    "cofactor_slope": [((S, S * 0.3), {})],
-    "slogdet": [((STACK,), {})],
-    "cholesky": [((S,), {})],
-    "qr": [((M,), {}), ((STACK,), {})],
-    "eigh": [((S,), {}), ((np.stack([S, S @ S]),), {})],
-    "thin_svd": [((M,), {}), ((M.T,), {}), ((STACK,), {})],
-    "full_svd": [((M,), {})],
-    "expm": [((STACK,), {})],
-    "logm": [((S,), {})],
-    "sqrtm": [((S,), {})],
-    "pinv": [((M,), {}), ((M.T,), {})],
-    "eig": [((S + np.triu(M[:3]),), {})],
-    "roots": [((np.array([1.0, -6.0, 11.0, -6.0]),), {})],
-}  # fmt: skip
-# and of complex ones, where there is anything to tell
-COMPLEX = {
-    name: [(tuple(map(complex_of, args)), given) for args, given in CASES[name][:2]]
-    for name in ("inv", "solve", "det", "cofactor", "slogdet", "expm", "pinv", "cumsum", "put")
-}
-HERMITIAN = complex_of(S) + complex_of(S).conj().T + 4.0 * np.eye(3)
-COMPLEX |= {
-    "matmul": [((complex_of(M), complex_of(S)), {})],
-    "cholesky": [((HERMITIAN,), {})],
-    "qr": [((complex_of(M),), {})],
-    "eigh": [((HERMITIAN,), {})],
-    "thin_svd": [((complex_of(M),), {}), ((complex_of(M.T),), {})],
-    "full_svd": [((complex_of(M),), {})],
-    "eig": [((complex_of(S) + np.diag([1.0, 2.0, 3.0]),), {})],
-    "roots": [((np.array([1.0, -2.0 + 1j, 3.0, 0.4j]),), {})],
-}
 # derivatives of what has phases, or vectors of no derivative, are compared by these
 INVARIANTS = {"eigh", "eig", "thin_svd", "full_svd"}
 NO_DERIVATIVE = {("cofactor_slope", "x")}
-
-
-def cases():
-    for name, op in TABLE.items():
-        if isinstance(op, Elementwise | Pointwise):
-            for shapes in ([(3,)] * 3, [(2, 3), (3,), (2, 1)]):
-                yield name, *elementwise_case(op, shapes)
-        elif isinstance(op, Reduction):
-            for axis in (None, 1, (0, 2)):
-                yield name, (STACK + np.arange(18.0).reshape(2, 3, 3),), {"axis": axis}
-        else:
-            yield from ((name, *case) for case in CASES[name])
-    for name, found in COMPLEX.items():
-        yield from ((name, *case) for case in found)
-    for name, op in TABLE.items():
-        if isinstance(op, Elementwise) and not op.real and op.arguments != ("condition", "x", "y"):
-            args, given = elementwise_case(op, [(3,), (2, 1), (2, 3)])
-            try:
-                with np.errstate(all="ignore"):
-                    op(*map(complex_of, args))
-            except TypeError:
-                continue  # of real numbers only
-            yield name, tuple(map(complex_of, args)), given
-
-
-def elementwise_case(op, shapes):
-    rng = np.random.default_rng(1)
-    found = []
-    for argument, size in zip(op.arguments, shapes, strict=False):
-        low, high = op.domain(argument)
-        values = low + (high - low) * rng.uniform(0.05, 0.95, size)
-        whole = argument == "condition" or (op.name == "polygamma" and argument == "n")
-        found.append(
-            values > 0.5 if argument == "condition" else np.rint(values) if whole else values
-        )
-    return tuple(found), {}
-
-
-ALL = list(cases())
-
-
-def as_list(value):
-    return list(value) if isinstance(value, tuple) else [value]
 
 
 def values_of(op, args, given):
@@ -205,11 +75,6 @@ def slopes(evaluate, h=1e-5):
     ]
 
 
-def names_of(case):
-    shapes = ("list" if type(a) is list else str(np.shape(a)) for a in case[1])
-    return f"{case[0]}-{'x'.join(shapes)}"
-
-
 @pytest.mark.parametrize("case", ALL, ids=names_of)
 def test_beside_differences(case):
     name, args, given = case
@@ -240,14 +105,6 @@ def check_tangents(name, args, given, names):
 def known(op):
     """The arguments that there are derivatives by."""
     return [n for n in differentiable(op) if not (isinstance(op, Pointwise) and is_refused(op, n))]
-
-
-def is_refused(op, name):
-    try:
-        op.rules[name]()
-    except TypeError as error:
-        return "has no derivative" in str(error)
-    return False
 
 
 @pytest.mark.parametrize("case", ALL, ids=names_of)
