@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.dispatch import NUMBER_TYPES, apply_op, apply_opaque, apply_view
+from tapegrad.inplace import apply_with_out
 from tapegrad.modes import CAREFUL, MODE, PLAIN, QUIET
 from tapegrad.ops.array_kinds import ArrayOp
 from tapegrad.ops.kinds import COMPILED_FROM, Elementwise, Reduction, SweptOp, View
@@ -288,7 +289,7 @@ def _compile(op: Op, source: str) -> dict[str, Any]:
         "THREAD": MODE.thread,
         "Tensor": Tensor,
         "apply_op": apply_op,
-        "apply_with_out": _apply_with_out,
+        "apply_with_out": apply_with_out,
         "asarray": np.asarray,
         "aval_of": AVALS.of,
         "axes_mask": axes_mask,
@@ -310,12 +311,6 @@ def _compile(op: Op, source: str) -> dict[str, Any]:
     linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
     exec(compile(source, filename, "exec"), scope)
     return scope
-
-
-def _apply_with_out(op: Op, args: tuple[Any, ...], out: Any, where: Any) -> Any:
-    from tapegrad.inplace import apply_with_out
-
-    return apply_with_out(op, args, out, where)
 
 
 def _fill(template: str, **parts: str) -> str:

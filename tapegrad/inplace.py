@@ -395,3 +395,6 @@ def apply_with_out(op: Op, args: tuple[Any, ...], out: Any, where: Any) -> Tenso
             f"{op.name}: `out` has shape {list(out.shape)}, the result {list(result.shape)}"
         )
     return write(out, result, op.name)
+
+
+Tensor._refresh_views = refresh_views

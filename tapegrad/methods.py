@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad import inplace, inplace_views, numeric
+from tapegrad import array_api, inplace, inplace_views, numeric
 from tapegrad.autograd import api, hooks
 from tapegrad.modes import MODE
 from tapegrad.numeric import FUNCTIONS, REFLECTED
@@ -364,8 +364,6 @@ def _dlpack(self: Tensor, **kwargs: Any) -> Any:
 
 def _array_namespace(self: Tensor, *, api_version: str | None = None) -> Any:
     """Return the namespace of the array API standard (see `tapegrad.array_api`)."""
-    from tapegrad import array_api
-
     if api_version not in (None, "2021.12", "2022.12", "2023.12", array_api.__array_api_version__):
         raise ValueError(
             f"version {api_version!r} of the array API is not supported; "

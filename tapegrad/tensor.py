@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -88,6 +89,7 @@ class Tensor(Methods):
     _a: np.ndarray
     _own: Owner | None
     _meta: Meta | None
+    _refresh_views: Callable[..., None]  # set by `tapegrad.inplace`
 
     # -- the array --------------------------------------------------------------------------------
 
@@ -237,9 +239,7 @@ class Tensor(Methods):
             take_notes(self._own, meta.notes)
             meta.notes = None
         if meta.views is not None:
-            from tapegrad.inplace import refresh_views
-
-            refresh_views(self)
+            self._refresh_views()
         return self
 
     def detach(self) -> Tensor:

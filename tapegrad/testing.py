@@ -9,6 +9,7 @@ import numpy as np
 
 from tapegrad.creation import as_tensor
 from tapegrad.func import jvp, vjp
+from tapegrad.numeric import FUNCTIONS
 from tapegrad.tensor import Tensor
 
 _COMPLEX = "has complex numbers; check them with tapegrad.autograd.gradcheck"
@@ -139,8 +140,6 @@ def _check(
     def next_order(*values: Any) -> Any:
         _, pull = vjp(f, *values[:count])
         parts = pull(values[count])
-        from tapegrad.numeric import FUNCTIONS
-
         return FUNCTIONS["concatenate"]([part.reshape(-1) for part in parts])
 
     _check(next_order, [*args, cotangent], order, eps, atol * 10, rtol * 10, rng, level + 1)

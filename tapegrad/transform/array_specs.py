@@ -16,8 +16,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from tapegrad.ops.op import TABLE
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.machine_code import jit
+from tapegrad.transform.rules import Elementary, Linear, View, Whole
 
 VARIABLE = object()  # what stands for the value of an argument that is no constant
 
@@ -171,8 +173,6 @@ class Request:
 
     def whole(self, name: str, **operands: ast.expr | None) -> Any:
         """Return the rule of a spec; without operands, its arguments are those of the call."""
-        from tapegrad.transform.rules import Whole
-
         spec = SPECS[name]
         if not operands:
             operands = {n: self.operands[n] for n in spec.arguments if n in self.operands}
@@ -186,22 +186,15 @@ class Request:
 
     def elementary(self, op: Any, *operands: ast.expr) -> Any:
         """Return the rule of an elementwise function, by its name in the op table or itself."""
-        from tapegrad.ops.op import TABLE
-        from tapegrad.transform.rules import Elementary
-
         found = TABLE[op] if isinstance(op, str) else op
         return Elementary(found, list(operands), self.is_whole, self.lowering)
 
     def linear(self, operand: ast.expr) -> Any:
         """Return the rule of a copy or conversion."""
-        from tapegrad.transform.rules import Linear
-
         return Linear(operand, self.is_whole, self.lowering)
 
     def view(self, operand: ast.expr | None) -> Any:
         """Return the rule of a view."""
-        from tapegrad.transform.rules import View
-
         return View(operand.id) if isinstance(operand, ast.Name) else None
 
     def refuse(self, what: str) -> Exception:

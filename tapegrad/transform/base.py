@@ -10,6 +10,7 @@ import functools
 import inspect
 import linecache
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numba
@@ -23,17 +24,25 @@ from numba.core.typing.typeof import Purpose, typeof
 from tapegrad.kernels import native
 from tapegrad.tensor import Tensor
 from tapegrad.transform import frozen, store
+from tapegrad.transform.analysis import leaf_names
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.fingerprint import Fingerprint
-from tapegrad.transform.program import Program
+from tapegrad.transform.program import Instance, Program
 from tapegrad.transform.stubs import stub
 from tapegrad.transform.verifier import verify
 
 _OPTIONS = ("error_model", "boundscheck", "nogil")
 
 
+def has_tensors(args: tuple[Any, ...]) -> bool:
+    """Whether any argument of a call is a tensor, or a tuple with tensors."""
+    return any(isinstance(a, Tensor) or (isinstance(a, tuple) and has_tensors(a)) for a in args)
+
+
 class Recording(CPUDispatcher):
     """A numba function that records itself when it is called with tensors."""
+
+    record: Any  # calls it with tensors (`tapegrad.transform.recording`)
 
     def typeof_pyval(self, val: Any) -> Any:
         """Return the numba type of an argument; that of a tensor is found without a search."""
@@ -46,11 +55,9 @@ class Recording(CPUDispatcher):
 
     def _compile_for_args(self, *args: Any, **kws: Any) -> Any:
         # what numba calls for arguments that it has no compiled code for, to get what it calls then
-        from tapegrad.transform import recording
-
-        if recording.has_tensors((*args, *kws.values())):
+        if has_tensors((*args, *kws.values())):
             self._types_active_call.clear()
-            return functools.partial(recording.record, self)
+            return functools.partial(self.record, self)
         found = super()._compile_for_args(*args, **kws)
         self.enter(args)
         return found
@@ -88,6 +95,11 @@ class Derivative(Recording):
 
     _tapegrad_transform = True
     once: Any  # the function that returns the derivative of a base, from what `spec` gives
+    check: Any  # compares it with the function in a call (`tapegrad.transform.checking`)
+    # the function from arguments and tangents at some positions to the value and its tangent, and
+    # that from arguments and a cotangent to those of the arguments at some positions
+    pushed: Callable[[Any, tuple[int, ...]], Derivative]
+    pulled: Callable[[Any, tuple[int, ...]], Derivative]
 
     def __init__(self, base: Any, label: str, extra: tuple[str, ...] = ()) -> None:
         self.base = base
@@ -171,15 +183,13 @@ class Derivative(Recording):
 
     def enter(self, args: tuple[Any, ...]) -> bool:
         """Check the derivative in its first call, if that is asked for."""
-        from tapegrad.transform import checking
-
         kinds = tuple(
             types.Omitted(a.value) if isinstance(a, OmittedArg) else typeof(a, Purpose.argument)
             for a in args
         )
         if kinds in self._entered:
             return True
-        if not checking.passes(self, args):
+        if not self.check(self, args):
             return False
         self.compile(kinds)
         super().add_overload(self.overloads[kinds])
@@ -307,21 +317,42 @@ class Derivative(Recording):
 
     # -- derivatives of it --------------------------------------------------------------------
 
-    def pushed(self, positions: tuple[int, ...]) -> Derivative:
-        """Return the function from arguments and tangents to the value and its tangent."""
-        from tapegrad.transform.derivatives import pushforward
+    def changed_arguments(self, kinds: tuple[Any, ...]) -> frozenset[int]:
+        """Return the numbers of the arguments that it writes into."""
+        if isinstance(self.base, Derivative):
+            return self.base.changed_arguments(kinds)
+        return written_arguments(self, kinds)
 
-        return pushforward(self, positions)
-
-    def pulled(self, positions: tuple[int, ...]) -> Derivative:
-        """Return the function from arguments and a cotangent to cotangents of arguments."""
-        from tapegrad.transform.pulled import pulled
-
-        return pulled(self, positions)
+    def shares_results(self, kinds: tuple[Any, ...]) -> bool:
+        """Whether results of what it is made of may show elements of its arguments."""
+        return bool(effects(self, kinds).shared)
 
     def plain(self, kinds: tuple[Any, ...]) -> Any:
         """Return the generated function if it can be differentiated like one of the user's."""
         return None
+
+
+@functools.cache
+def effects(function: Any, kinds: tuple[Any, ...]) -> Instance:
+    """Return a function, or what a derivative is made of in the end, with its effects."""
+    root = function.root if isinstance(function, Derivative) else function
+    program = Program()
+    count = len(inspect.signature(root.py_func).parameters)
+    instance = program.instance(root, tuple(types.unliteral(kind) for kind in kinds[:count]))
+    program.analyse()
+    return instance
+
+
+def written_arguments(function: Any, kinds: tuple[Any, ...]) -> frozenset[int]:
+    """Return the numbers of the arguments that what a derivative is made of writes into."""
+    instance = effects(function, kinds)
+    leaves = instance.leaves()
+    written = {leaves[position] for position in instance.writes}
+    return frozenset(
+        number
+        for number, value in enumerate(instance.params)
+        if written.intersection(leaf_names(value))
+    )
 
 
 class Bound:

@@ -12,6 +12,7 @@ import numba
 import numpy as np
 from numba.core import types
 
+from tapegrad.transform import arrays, runtime
 from tapegrad.transform.calls import Call
 from tapegrad.transform.constants import plain
 from tapegrad.transform.declared import Declared
@@ -49,8 +50,6 @@ def is_dispatcher(value: Any) -> bool:
 
 def find(lowering: Any, callee: Any, expr: ast.Call, kind: Any) -> Rule | None:
     """Return the rule of the call of a numba function or a transform, None for anything else."""
-    from tapegrad.transform import arrays, runtime
-
     if callee is stop_gradient:
         return Stopped()
     if callee is runtime.overlap or getattr(callee, "tapegrad_passive", False):
@@ -70,9 +69,7 @@ def find(lowering: Any, callee: Any, expr: ast.Call, kind: Any) -> Rule | None:
         inner = callee.plain(kinds)
         if inner is not None:
             return Call(lowering, inner, values, kinds)
-        from tapegrad.transform.derivatives import changed_arguments, shared_results
-
-        for number in changed_arguments(callee, kinds):
+        for number in callee.changed_arguments(kinds):
             if isinstance(kinds[number], types.BaseTuple):
                 raise lowering.refuse(
                     f"{callee.root.py_func.__name__} writes into an array in its argument "
@@ -84,7 +81,7 @@ def find(lowering: Any, callee: Any, expr: ast.Call, kind: Any) -> Rule | None:
                     f"{callee.py_func.__name__} writes into its argument {number}; pass a copy "
                     "(x.copy()) to differentiate the call"
                 )
-        if shared_results(callee, kinds):
+        if callee.shares_results(kinds):
             raise lowering.refuse(
                 f"{callee.base.py_func.__name__} returns (a view of) its argument; return a copy "
                 "to differentiate the call of its derivative"

@@ -15,7 +15,7 @@ from tapegrad.transform.ir import (
     name,
     names_in,
 )
-from tapegrad.transform.kinds import is_array, is_real
+from tapegrad.transform.kinds import is_array, is_real, result_kind
 from tapegrad.transform.printer import show
 from tapegrad.transform.rules import Rule, real_names
 
@@ -48,14 +48,10 @@ class TransformCall(Rule):
 
     def written(self) -> list[str]:
         """Return the arrays that the callee writes: copies of their own."""
-        from tapegrad.transform.derivatives import changed_arguments
-
-        changed = changed_arguments(self.callee, self.kinds)
-        return [self.values[k].id for k in changed]
+        return [self.values[k].id for k in self.callee.changed_arguments(self.kinds)]
 
     def cotangent(self, gen: Any, let: Let) -> ast.expr:
         """Return the cotangent of the result, which has its structure."""
-        from tapegrad.transform.derivatives import result_kind
 
         def one(node: ast.expr, kind: Any) -> ast.expr:
             if isinstance(node, ast.Tuple):

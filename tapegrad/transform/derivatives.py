@@ -13,8 +13,7 @@ from typing import Any
 from numba.core import types
 
 from tapegrad.kernels import native
-from tapegrad.transform.analysis import leaf_names
-from tapegrad.transform.base import Derivative
+from tapegrad.transform.base import Derivative, written_arguments
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.kinds import (
     holds_complex,
@@ -22,6 +21,7 @@ from tapegrad.transform.kinds import (
     is_array,
     is_complex,
     is_real,
+    result_kind,
     shape_checks,
 )
 from tapegrad.transform.program import Instance, Program, write_pullback, write_pushforward
@@ -32,7 +32,7 @@ def differentiable(program: Program, base: Any, kinds: tuple[Any, ...], wrap: bo
 
     With `wrap`, a function that calls the derivative, for rules of the call to be used.
     """
-    changed = changed_arguments(base, kinds) if isinstance(base, Derivative) else frozenset()
+    changed = base.changed_arguments(kinds) if isinstance(base, Derivative) else frozenset()
     ruled = getattr(base, "rule_vjp" if wrap else "rule_jvp", None)
     if ruled is not None:
         instance = program.instance(_caller(base), kinds)
@@ -60,47 +60,6 @@ def _caller(base: Any, copied: tuple[int, ...] = ()) -> Any:
     function = native.compile_source(key, text, base.py_func.__name__)
     function.__globals__[called] = function.__globals__["_calls"] = base
     return numba.njit(function)
-
-
-@functools.cache
-def effects(function: Any, kinds: tuple[Any, ...]) -> Instance:
-    """Return a function, or what a derivative is made of in the end, with its effects."""
-    root = function
-    while isinstance(root, Derivative):
-        root = root.base
-    program = Program()
-    count = len(inspect.signature(root.py_func).parameters)
-    instance = program.instance(root, tuple(types.unliteral(kind) for kind in kinds[:count]))
-    program.analyse()
-    return instance
-
-
-def changed_arguments(function: Any, kinds: tuple[Any, ...]) -> frozenset[int]:
-    """Return the numbers of the arguments that a function or derivative writes into."""
-    written = _written(function, kinds)
-    root = function
-    while isinstance(root, Derivative):
-        if isinstance(root, Composed):  # it works on copies of arrays
-            return frozenset(number for number in written if not is_array(kinds[number]))
-        root = root.base
-    return written
-
-
-def _written(function: Any, kinds: tuple[Any, ...]) -> frozenset[int]:
-    """Return the numbers of the arguments that what a derivative is made of writes into."""
-    instance = effects(function, kinds)
-    leaves = instance.leaves()
-    written = {leaves[position] for position in instance.writes}
-    return frozenset(
-        number
-        for number, value in enumerate(instance.params)
-        if written.intersection(leaf_names(value))
-    )
-
-
-def shared_results(function: Any, kinds: tuple[Any, ...]) -> bool:
-    """Whether results of what a derivative is made of may show elements of its arguments."""
-    return bool(effects(function, kinds).shared)
 
 
 def check_numbers(
@@ -238,6 +197,10 @@ class Composed(Derivative):
         """Return the derivatives that it calls, by the names of its attributes."""
         raise NotImplementedError
 
+    def changed_arguments(self, kinds: tuple[Any, ...]) -> frozenset[int]:
+        written = written_arguments(self, kinds)
+        return frozenset(number for number in written if not is_array(kinds[number]))
+
     def generate(self, program: Program, kinds: tuple[Any, ...]) -> str:
         for attribute, part in self.parts().items():
             program.statics[attribute] = part
@@ -254,7 +217,7 @@ class Composed(Derivative):
 
     def passed(self, names: list[str], kinds: tuple[Any, ...]) -> list[str]:
         """Return what is passed to a part for each argument: a copy of an array that it changes."""
-        changed = _written(self.base, kinds)
+        changed = written_arguments(self.base, kinds)
         return [
             f"{name}.copy()" if number in changed and is_array(kind) else name
             for number, (name, kind) in enumerate(zip(names, kinds, strict=True))
@@ -272,12 +235,6 @@ def _unlike(name: str, others: set[str]) -> str:
     while name in others:
         name += "_"
     return name
-
-
-def result_kind(function: Any, kinds: tuple[Any, ...]) -> Any:
-    """Return the type of the result of a compiled function."""
-    function.compile(kinds)
-    return function.overloads[kinds].signature.return_type
 
 
 class HessianProduct(Composed):
@@ -446,3 +403,4 @@ Pullback.once = staticmethod(pullback)
 Pushforward.once = staticmethod(pushforward)
 HessianProduct.once = staticmethod(hessian_product)
 Jacobian.once = staticmethod(jacobian)
+Derivative.pushed = pushforward

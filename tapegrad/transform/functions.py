@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 
 from tapegrad.kernels import codegen, native
+from tapegrad.numeric import PUBLIC
+from tapegrad.ops import elementwise, piecewise, special  # noqa: F401 (declare the ops)
 from tapegrad.ops.kinds import Elementwise
+from tapegrad.ops.op import TABLE
 
 # NumPy's functions that numba compiles, for numbers as for arrays
 _NUMPY = [
@@ -72,8 +75,6 @@ class _Ops(types.ModuleType):
     """The ops by name, for generated code: ``ops.sigmoid(x)``; for numba it is a module."""
 
     def __getattr__(self, identifier: str) -> Any:
-        from tapegrad.ops.op import TABLE
-
         if identifier not in TABLE:
             raise AttributeError(f"there is no op {identifier!r}")
         function = compiled(TABLE[identifier])
@@ -88,10 +89,6 @@ ops = _Ops("tapegrad_ops")
 def register() -> None:
     """Let numba compile calls of the package's own functions: ``tapegrad.sigmoid(x)``."""
     from numba.extending import overload
-
-    from tapegrad.numeric import PUBLIC
-    from tapegrad.ops import elementwise, piecewise, special  # noqa: F401 (declare the ops)
-    from tapegrad.ops.op import TABLE
 
     for op in TABLE.values():
         if isinstance(op, Elementwise) and op.formula is not None:

@@ -11,7 +11,7 @@ from tapegrad.transform import printer, rules, runtime
 from tapegrad.transform.analysis import Scope
 from tapegrad.transform.constants import member_like
 from tapegrad.transform.cotangents import Cotangents
-from tapegrad.transform.ir import Block, If, Let, Loop, defined, name, names_in, unused
+from tapegrad.transform.ir import Block, If, Let, Loop, defined, name, names_in, reads, unused, walk
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.printer import Writer, show
 
@@ -95,8 +95,6 @@ class Keeping(Cotangents):
 
     def reads_again(self, maker: Any) -> list[str]:
         """Return what has to be there to compute a statement again."""
-        from tapegrad.transform.ir import defined, reads, walk
-
         inside = list(walk([maker]))
         made = {n for s in inside if s is not maker for n in defined(s)}
         return [n for s in inside for n in reads(s) if n not in made]

@@ -33,6 +33,12 @@ def holds_complex(kind: Any) -> bool:
     return kind is not None and is_complex(kind)
 
 
+def result_kind(function: Any, kinds: tuple[Any, ...]) -> Any:
+    """Return the type of the result of a compiled function."""
+    function.compile(kinds)
+    return function.overloads[kinds].signature.return_type
+
+
 def zero_text(kind: Any) -> str:
     """Return the text of a zero of a type of numbers."""
     return "0j" if is_complex(kind) else "0.0"

@@ -13,8 +13,9 @@ from numba.core import types
 
 from tapegrad.ops.op import TABLE
 from tapegrad.transform import arrays as arrays  # declares what calls mean
-from tapegrad.transform import linear_algebra
+from tapegrad.transform import callees, complex_numbers, linear_algebra, runtime
 from tapegrad.transform.array_specs import FUNCTIONS, Request
+from tapegrad.transform.calls import Call
 from tapegrad.transform.ir import names_in
 from tapegrad.transform.kinds import holds_real, is_array, is_instance, is_real
 from tapegrad.transform.makers import Fixed, Found
@@ -59,9 +60,6 @@ _CHANGING = ("sort", "partition", "fill", "resize", "put", "itemset", "byteswap"
 
 def find(lowering: Any, expr: ast.expr, kind: Any) -> Rule:
     """Return the rule of an expression over atoms, whose value has the given type."""
-    from tapegrad.transform import complex_numbers
-    from tapegrad.transform.calls import Call
-
     if complex_numbers.is_involved(lowering, expr, kind):
         found = complex_numbers.rule_of(lowering, expr, kind) or _find(lowering, expr, kind)
         found = complex_numbers.checked(lowering, expr, kind, found)
@@ -103,8 +101,6 @@ def _is_plain(kind: Any) -> bool:
 
 
 def _find(lowering: Any, expr: ast.expr, kind: Any) -> Rule:
-    from tapegrad.transform import callees
-
     real = kind is not None and is_real(kind)
     whole = is_array(kind)
     if isinstance(expr, ast.BinOp):
@@ -176,8 +172,6 @@ def _subscript(lowering: Any, expr: ast.Subscript, kind: Any) -> Rule:
 
 
 def _call_rule(lowering: Any, expr: ast.Call, kind: Any) -> Rule:
-    from tapegrad.transform import callees, runtime
-
     real = kind is not None and is_real(kind)
     whole = is_array(kind)
     if isinstance(expr.func, ast.Attribute):
@@ -334,8 +328,6 @@ def _draw(expr: ast.Call, kind: Any, inputs: list[str], what: str) -> Rule:
 
 def _method(lowering: Any, expr: ast.Call, base: ast.expr, text: str, kind: Any) -> Rule:
     """Return the rule of a method of an array (or number, or instance of a class)."""
-    from tapegrad.transform import callees
-
     base_kind = lowering.type_of(base)
     real = kind is not None and is_real(kind)
     arguments = [base, *expr.args]

@@ -21,11 +21,14 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.numeric import PUBLIC
 from tapegrad.ops import elementwise, piecewise, special  # noqa: F401 (declare the ops)
 from tapegrad.ops.elementwise import cos, cosh, log, sin, sinh
 from tapegrad.ops.kinds import COMPOSITES, Elementwise
 from tapegrad.ops.op import TABLE, Rule
 from tapegrad.ops.piecewise import where
+from tapegrad.transform import runtime
+from tapegrad.transform.functions import known_to_numba
 from tapegrad.transform.scalars import SCALARS, Scalar
 
 # where Python's math module has another name than the op
@@ -107,8 +110,6 @@ COMPLEX: dict[tuple[str, str], Rule] = {
 @functools.cache
 def elementary() -> dict[Any, Elementwise | Scalar]:
     """Return the elementwise ops by the functions that a numba function may call for them."""
-    from tapegrad.numeric import PUBLIC
-
     found: dict[Any, Elementwise | Scalar] = {}
     for op in TABLE.values():
         if isinstance(op, Elementwise):
@@ -133,8 +134,6 @@ def elementary() -> dict[Any, Elementwise | Scalar]:
     }
     for function, op_name in others.items():
         found[function] = TABLE[op_name]
-    from tapegrad.transform import runtime
-
     found[runtime.inverse] = TABLE["reciprocal"]
     for composite, op_name in (("expit", "sigmoid"),):
         found[COMPOSITES[composite]] = TABLE[op_name]
@@ -194,8 +193,6 @@ def _body(rule: Rule) -> ast.expr:
 
 def called(op: Elementwise | Scalar, whole: bool) -> str:
     """Return the text by which generated code calls an op, on arrays or on numbers."""
-    from tapegrad.transform.functions import known_to_numba
-
     if isinstance(op, Scalar):
         return op.texts[whole]
     return f"np.{op.name}" if known_to_numba(op) else f"ops.{op.name}"

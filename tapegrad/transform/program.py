@@ -32,6 +32,7 @@ from tapegrad.transform.pruning import prune
 from tapegrad.transform.reverse import Reverse
 from tapegrad.transform.rules import Held
 from tapegrad.transform.source import Source
+from tapegrad.transform.store import namespace
 
 
 class Instance:
@@ -277,8 +278,6 @@ class Program:
 
 def known(text: str, value: Any) -> bool:
     """Whether a generated module knows something by its dotted name."""
-    from tapegrad.transform.store import namespace
-
     first, *rest = text.split(".")
     found = namespace({}).get(first, getattr(builtins, first, None))
     for attribute in rest:

@@ -22,10 +22,9 @@ from tapegrad.transform.derivatives import (
     Pushforward,
     pullback,
     pushforward,
-    result_kind,
 )
 from tapegrad.transform.ir import class_text
-from tapegrad.transform.kinds import holds_real, is_array, is_real
+from tapegrad.transform.kinds import holds_real, is_array, is_real, result_kind
 from tapegrad.transform.program import Program
 
 
@@ -354,3 +353,6 @@ def pulled(derivative: Derivative, positions: tuple[int, ...]) -> Pulled:
     """Return the cotangents of some arguments of a derivative."""
     kind = next(kind for kind in type(derivative).__mro__ if kind in _CLASSES)
     return _CLASSES[kind](derivative, positions)
+
+
+Derivative.pulled = pulled

@@ -13,6 +13,7 @@ import numpy as np
 from numba.core import types
 
 from tapegrad.autograd.function import Function
+from tapegrad.creation import tensor
 from tapegrad.frames import RuleFrame, Wanted
 from tapegrad.modes import MODE, PLAIN
 from tapegrad.saved import restore, save
@@ -32,14 +33,10 @@ from tapegrad.tape.tape import TAPE, reach_of
 from tapegrad.tensor import Tensor, wrap
 from tapegrad.transform import derivatives
 from tapegrad.transform.analysis import Activity, leaf_names
+from tapegrad.transform.base import Derivative, Recording, effects, has_tensors
 from tapegrad.transform.errors import TransformError
 
 _REAL = (float, np.floating, complex, np.complexfloating, np.ndarray)
-
-
-def has_tensors(args: tuple[Any, ...]) -> bool:
-    """Whether any argument of a call is a tensor, or a tuple with tensors."""
-    return any(isinstance(a, Tensor) or (isinstance(a, tuple) and has_tensors(a)) for a in args)
 
 
 def record(function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -190,8 +187,8 @@ class Recorded(Function):
     def backward(ctx: Any, *cotangents: Any) -> Any:
         """Compute the cotangents of the tensors; recorded as well where that is asked for."""
         args = [_copied(v) if k in ctx.changed else v for k, v in enumerate(ctx.constants)]
-        for position, tensor in zip(ctx.positions, ctx.saved_tensors, strict=True):
-            args[position] = tensor
+        for position, saved in zip(ctx.positions, ctx.saved_tensors, strict=True):
+            args[position] = saved
         needed = tuple(k for k in ctx.positions if ctx.needs_input_grad[k + 1])
         given = [g for g, is_real in zip(cotangents, ctx.real, strict=True) if is_real]
         rule = derivatives.pullback(ctx.function, needed, len(given), "gradients")
@@ -212,8 +209,6 @@ def _plain(value: Any) -> Any:
 
 def _tensors(value: Any) -> Any:
     """Return a result with tensors for its numbers and arrays."""
-    from tapegrad.creation import tensor
-
     if isinstance(value, tuple):
         return tuple(map(_tensors, value))
     if isinstance(value, _REAL):
@@ -233,7 +228,7 @@ class Facts:
 @functools.cache
 def _facts(function: Any, kinds: tuple[Any, ...], positions: tuple[int, ...]) -> Facts:
     """Return what is known of a function with tensors at some positions."""
-    instance = derivatives.effects(function, kinds)
+    instance = effects(function, kinds)
     by_number = [leaf_names(value) for value in instance.params]
     leaves = instance.leaves()
     written = {leaves[k] for k in instance.writes}
@@ -243,7 +238,7 @@ def _facts(function: Any, kinds: tuple[Any, ...], positions: tuple[int, ...]) ->
     receiving = {k for k in changed if any(n in written and varied(n) for n in by_number[k])}
     result = instance.function.result
     is_number = (
-        not isinstance(function, derivatives.Derivative)
+        not isinstance(function, Derivative)
         and isinstance(result, ast.Name)
         and isinstance(instance.function.types[result.id], types.Float)
     )
@@ -272,3 +267,6 @@ def _copied(value: Any) -> Any:
         items = map(_copied, value)
         return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
     return value.copy() if isinstance(value, np.ndarray) else value
+
+
+Recording.record = staticmethod(record)

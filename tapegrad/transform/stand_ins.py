@@ -24,6 +24,7 @@ from numba.np.ufunc.gufunc import GUFunc
 from numba.np.ufunc.sigparse import parse_signature
 
 from tapegrad.kernels import native
+from tapegrad.transform import runtime
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.fingerprint import implementations_of
 from tapegrad.transform.kinds import is_array
@@ -263,8 +264,6 @@ def _core(dispatcher: Any) -> Any:
 
 def _compiled(lines: list[str], scope: dict[str, Any]) -> Any:
     """Return the numba function of a text."""
-    from tapegrad.transform import runtime
-
     text = "\n".join(lines) + "\n"
     name = lines[0].removeprefix("def ").partition("(")[0]
     identity = repr([(key, id(value)) for key, value in scope.items()])

@@ -26,8 +26,10 @@ from typing import Any
 import numpy as np
 
 from tapegrad.kernels import cache
-from tapegrad.transform import machine_code
+from tapegrad.transform import arrays, machine_code, runtime
 from tapegrad.transform.fingerprint import Fingerprint
+from tapegrad.transform.functions import ops
+from tapegrad.transform.source import Source
 from tapegrad.transform.stand_ins import core_of, made_for, stand_in
 
 _HEAD = "# tapegrad: "
@@ -182,8 +184,6 @@ def _classes(kinds: tuple[Any, ...]) -> list[Any]:
 
 def lookup(function: types.FunctionType, dotted: str) -> Any:
     """Return what a dotted name means in a function."""
-    from tapegrad.transform.source import Source
-
     first, *rest = dotted.split(".")
     value = Source(function).lookup(first)
     for attribute in rest:
@@ -194,9 +194,6 @@ def lookup(function: types.FunctionType, dotted: str) -> Any:
 def namespace(statics: dict[str, Any]) -> dict[str, Any]:
     """Return what a generated module starts from."""
     import numba
-
-    from tapegrad.transform import arrays, runtime
-    from tapegrad.transform.functions import ops
 
     found: dict[str, Any] = {
         "np": np,

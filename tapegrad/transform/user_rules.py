@@ -18,6 +18,7 @@ from numba.extending import overload
 from tapegrad.kernels import native
 from tapegrad.transform.callees import is_dispatcher
 from tapegrad.transform.errors import TransformError
+from tapegrad.transform.kinds import holds_real, is_array, is_complex
 
 
 def reverse_rule(function: Any, rule: Any) -> Any:
@@ -217,8 +218,6 @@ def _tests(found: Any, like: Any, path: str, what: str, zero: bool) -> Iterator[
     zero
         Whether the number 0 stands for an array of zeros.
     """
-    from tapegrad.transform.lower import holds_real, is_array, is_complex
-
     found, like = types.unliteral(found), types.unliteral(like)
     number = isinstance(found, (types.Float, types.Integer, types.Complex))
     if not holds_real(like):

@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from tapegrad.transform import arrays
 from tapegrad.transform.verifier.code import (
     MODULES,
     Code,
@@ -187,8 +188,6 @@ def added_to(function: tuple[str, str]) -> int:
     _, is_pull, argument = name.partition("_pull_")
     if not is_pull:
         return 0
-    from tapegrad.transform import arrays
-
     found = getattr(arrays, name, None)
     if found is None:
         return -1
