@@ -8,13 +8,10 @@ functions answer tensors too: ``numpy.sin(t)``.
 import typing as _typing
 
 from tapegrad import autograd as autograd
-from tapegrad import creation as _creation
 from tapegrad import fft as fft
 from tapegrad import func as func
 from tapegrad import linalg as linalg
 from tapegrad import methods as _methods  # noqa: F401 (gives Tensor its operators)
-from tapegrad import numeric as _numeric
-from tapegrad import protocols as _protocols  # noqa: F401 (and NumPy's protocols)
 from tapegrad import special as special
 from tapegrad import stats as stats
 from tapegrad import testing as testing
@@ -29,10 +26,14 @@ from tapegrad.autograd.grad_mode import is_grad_enabled as is_grad_enabled
 from tapegrad.autograd.grad_mode import is_inference_mode_enabled as is_inference_mode_enabled
 from tapegrad.autograd.grad_mode import no_grad as no_grad
 from tapegrad.autograd.grad_mode import set_grad_enabled as set_grad_enabled
-from tapegrad.creation import as_tensor as as_tensor
-from tapegrad.creation import from_dlpack as from_dlpack
-from tapegrad.creation import tensor as tensor
-from tapegrad.detached import DetachedWarning as DetachedWarning
+from tapegrad.eager import creation as _creation
+from tapegrad.eager import numeric as _numeric
+from tapegrad.eager import protocols as _protocols  # noqa: F401 (and NumPy's protocols)
+from tapegrad.eager.creation import as_tensor as as_tensor
+from tapegrad.eager.creation import from_dlpack as from_dlpack
+from tapegrad.eager.creation import tensor as tensor
+from tapegrad.eager.detached import DetachedWarning as DetachedWarning
+from tapegrad.eager.tensor import Tensor as Tensor
 from tapegrad.func import grad as grad
 from tapegrad.func import hessian as hessian
 from tapegrad.func import hvp as hvp
@@ -42,7 +43,6 @@ from tapegrad.func import value_and_grad as value_and_grad
 from tapegrad.func import vjp as vjp
 from tapegrad.tape.tape import Tape as Tape
 from tapegrad.tape.tape import current_tape as current_tape
-from tapegrad.tensor import Tensor as Tensor
 
 __version__ = "0.1.0"
 

@@ -26,10 +26,10 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad import creation, numeric
-from tapegrad.creation import CREATION, as_tensor
-from tapegrad.dispatch import holds_recorded, unwrap
-from tapegrad.tensor import Tensor
+from tapegrad.eager import creation, numeric
+from tapegrad.eager.creation import CREATION, as_tensor
+from tapegrad.eager.dispatch import holds_recorded, unwrap
+from tapegrad.eager.tensor import Tensor
 
 __array_api_version__ = "2024.12"
 

@@ -7,15 +7,15 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tapegrad.creation import as_tensor
-from tapegrad.modes import MODE
-from tapegrad.numeric import FUNCTIONS
+from tapegrad.eager.creation import as_tensor
+from tapegrad.eager.modes import MODE
+from tapegrad.eager.numeric import FUNCTIONS
+from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.pytrees import holds_tensor, tree
-from tapegrad.tape.aval import DIFFERENTIABLE
+from tapegrad.tape.avals import DIFFERENTIABLE
 from tapegrad.tape.layout import LEAF_CLOCK, OWN_SLOT
 from tapegrad.tape.owner import Owner, inputs_of
 from tapegrad.tape.tape import TAPE
-from tapegrad.tensor import Tensor, wrap
 
 Function = Callable[..., Any]
 Argnums = int | Sequence[int]

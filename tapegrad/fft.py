@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from tapegrad.numeric import FFT_FUNCTIONS
+from tapegrad.eager.numeric import FFT_FUNCTIONS
 
 globals().update(FFT_FUNCTIONS)
 __all__ = list(FFT_FUNCTIONS)

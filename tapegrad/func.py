@@ -18,12 +18,12 @@ import numpy as np
 from tapegrad.autograd.api import grad as autograd_grad
 from tapegrad.autograd.tangents import push_tangents
 from tapegrad.calls import Argnums, Call, Function, Transformed, plain
-from tapegrad.creation import as_tensor
-from tapegrad.detached import note_independent
-from tapegrad.modes import MODE
-from tapegrad.numeric import FUNCTIONS
+from tapegrad.eager.creation import as_tensor
+from tapegrad.eager.detached import note_independent
+from tapegrad.eager.modes import MODE
+from tapegrad.eager.numeric import FUNCTIONS
+from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.pytrees import holds_tensor, structure, tree
-from tapegrad.tensor import Tensor, wrap
 
 
 def _source(f: Any, name: str, has_aux: bool = False) -> Any:

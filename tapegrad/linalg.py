@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from tapegrad.numeric import LINALG, LINALG_FUNCTIONS
+from tapegrad.eager.numeric import LINALG, LINALG_FUNCTIONS
 
 globals().update(LINALG_FUNCTIONS)
 __all__ = list(LINALG)

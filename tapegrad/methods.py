@@ -8,16 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad import array_api, inplace, inplace_views, numeric
-from tapegrad.autograd import api, hooks
-from tapegrad.modes import MODE
-from tapegrad.numeric import FUNCTIONS, REFLECTED
+from tapegrad import array_api
+from tapegrad.autograd import api
+from tapegrad.autograd.engine import hooks
+from tapegrad.eager import inplace, inplace_views, numeric
+from tapegrad.eager.modes import MODE
+from tapegrad.eager.numeric import FUNCTIONS, REFLECTED
+from tapegrad.eager.tensor import NO_NUMPY, Tensor, wrap
 from tapegrad.ops.kinds import COMPOSITES, Elementwise
 from tapegrad.ops.op import TABLE
 from tapegrad.ops.shape import in_order
 from tapegrad.tape import inspection
 from tapegrad.tape.tape import TAPE
-from tapegrad.tensor import NO_NUMPY, Tensor, wrap
 
 BINARY = {
     "add": "add",

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.tensor import Tensor
+from tapegrad.eager.tensor import Tensor
 
 CONTAINERS = (list, tuple, dict)
 NAMESPACE = "tapegrad"

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from tapegrad.numeric import SPECIAL_FUNCTIONS
+from tapegrad.eager.numeric import SPECIAL_FUNCTIONS
 
 globals().update(SPECIAL_FUNCTIONS)
 __all__ = list(SPECIAL_FUNCTIONS)

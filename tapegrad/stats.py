@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.creation import as_tensor
-from tapegrad.numeric import FUNCTIONS, SPECIAL_FUNCTIONS, Function
-from tapegrad.tensor import Tensor
+from tapegrad.eager.creation import as_tensor
+from tapegrad.eager.numeric import FUNCTIONS, SPECIAL_FUNCTIONS, Function
+from tapegrad.eager.tensor import Tensor
 
 __all__ = ["beta", "gamma", "norm", "poisson", "t"]
 

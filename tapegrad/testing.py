@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.creation import as_tensor
+from tapegrad.eager.creation import as_tensor
+from tapegrad.eager.numeric import FUNCTIONS
+from tapegrad.eager.tensor import Tensor
 from tapegrad.func import jvp, vjp
-from tapegrad.numeric import FUNCTIONS
-from tapegrad.tensor import Tensor
 
 _COMPLEX = "has complex numbers; check them with tapegrad.autograd.gradcheck"
 _STEPS = {np.dtype(np.float32): 3e-3, np.dtype(np.float64): 6e-6}

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.frames import node_name
-from tapegrad.modes import MODE, ModeContext
+from tapegrad.eager.frames import node_name
+from tapegrad.eager.modes import MODE, ModeContext
+from tapegrad.eager.tensor import Tensor
 from tapegrad.tape.owner import Owner, notes_of
-from tapegrad.tensor import Tensor
 
 
 class set_detect_anomaly:

@@ -10,23 +10,23 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.autograd.edge import GradientEdge, owner_of_edge
-from tapegrad.autograd.engine import FinishLeaf, sweep_arrays, sweep_tensors
-from tapegrad.autograd.passes import Pass
-from tapegrad.autograd.running_hooks import (
+from tapegrad.autograd.engine.edge import GradientEdge, owner_of_edge
+from tapegrad.autograd.engine.passes import Pass
+from tapegrad.autograd.engine.reverse_pass import FinishLeaf, sweep_arrays, sweep_tensors
+from tapegrad.autograd.engine.running_hooks import (
     run_posthooks,
     run_prehooks,
     run_tensor_hooks,
 )
-from tapegrad.dispatch import passive
-from tapegrad.modes import MODE
-from tapegrad.numeric import FUNCTIONS
+from tapegrad.eager.dispatch import passive
+from tapegrad.eager.modes import MODE
+from tapegrad.eager.numeric import FUNCTIONS
+from tapegrad.eager.tensor import Meta, Tensor, wrap
 from tapegrad.ops.op import refuse_masked
-from tapegrad.tape.aval import AVALS
+from tapegrad.tape.avals import AVALS
 from tapegrad.tape.layout import LEAF_CLOCK, OWN_AVAL, OWN_INPUTS, OWN_SLOT
 from tapegrad.tape.owner import Owner, notes_of
 from tapegrad.tape.tape import TAPE
-from tapegrad.tensor import Meta, Tensor, wrap
 
 Differentiable = Tensor | GradientEdge
 Tensors = Differentiable | Sequence[Differentiable]

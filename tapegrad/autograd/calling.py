@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from tapegrad.autograd.api import add_to_grad
-from tapegrad.autograd.engine import fit_tensor, pull_back
-from tapegrad.autograd.mutated import mutated_message
-from tapegrad.autograd.node import AccumulateGrad, Node, spread
-from tapegrad.frames import RuleFrame
+from tapegrad.autograd.engine.mutated import mutated_message
+from tapegrad.autograd.engine.node import AccumulateGrad, Node, spread
+from tapegrad.autograd.engine.reverse_pass import fit_tensor, pull_back
+from tapegrad.eager.frames import RuleFrame
+from tapegrad.eager.tensor import Tensor
 from tapegrad.tape.layout import OWN_AVAL, OWN_INPUTS
 from tapegrad.tape.owner import inputs_of
 from tapegrad.tape.sweep import MutatedError
-from tapegrad.tensor import Tensor
 
 
 def call_node(self: Node, *grad_outputs: Tensor | None) -> Any:

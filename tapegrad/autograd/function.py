@@ -6,11 +6,11 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from tapegrad.autograd.context import BackwardCFunction, FunctionCtx
-from tapegrad.autograd.custom import Function, FunctionMeta
-from tapegrad.autograd.nested_function import NestedIOFunction
-from tapegrad.modes import MODE
-from tapegrad.tensor import Tensor, wrap
+from tapegrad.autograd.engine.context import BackwardCFunction, FunctionCtx
+from tapegrad.autograd.engine.custom import Function, FunctionMeta
+from tapegrad.autograd.engine.nested_function import NestedIOFunction
+from tapegrad.eager.modes import MODE
+from tapegrad.eager.tensor import Tensor, wrap
 
 __all__ = [
     "BackwardCFunction",

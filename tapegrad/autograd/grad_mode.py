@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
-from tapegrad.modes import MODE, ModeContext
+from tapegrad.eager.modes import MODE, ModeContext
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from tapegrad.autograd.api import grad
 from tapegrad.autograd.function import Function
-from tapegrad.creation import as_tensor, tensor
+from tapegrad.eager.creation import as_tensor, tensor
+from tapegrad.eager.tensor import Tensor
 from tapegrad.ops.op import is_complex
-from tapegrad.tensor import Tensor
 
 __all__ = ["GradcheckError", "gradcheck", "gradgradcheck"]
 

@@ -1,9 +1,9 @@
 """The graph: its nodes and edges, its hooks, and what it saves. Public names."""
 
-from tapegrad.autograd.edge import GradientEdge, get_gradient_edge
-from tapegrad.autograd.multi_grad_hook import register_multi_grad_hook
-from tapegrad.autograd.node import Node
-from tapegrad.autograd.saved_tensors import (
+from tapegrad.autograd.engine.edge import GradientEdge, get_gradient_edge
+from tapegrad.autograd.engine.multi_grad_hook import register_multi_grad_hook
+from tapegrad.autograd.engine.node import Node
+from tapegrad.autograd.engine.saved_tensors import (
     allow_mutation_on_saved_tensors,
     disable_saved_tensors_hooks,
     increment_version,

@@ -13,21 +13,21 @@ from typing import Any
 import numpy as np
 
 from tapegrad.autograd.api import grad
-from tapegrad.autograd.engine import fit_tensor, pull_back
-from tapegrad.autograd.marks import marks_between
-from tapegrad.autograd.mutated import mutated_message
-from tapegrad.autograd.saved_values import swept_values
-from tapegrad.frames import OpFrame, RuleFrame, SelectFrame, node_name
-from tapegrad.modes import MODE
+from tapegrad.autograd.engine.marks import marks_between
+from tapegrad.autograd.engine.mutated import mutated_message
+from tapegrad.autograd.engine.reverse_pass import fit_tensor, pull_back
+from tapegrad.autograd.engine.saved_values import swept_values
+from tapegrad.eager.frames import OpFrame, RuleFrame, SelectFrame, node_name
+from tapegrad.eager.modes import MODE
+from tapegrad.eager.saved_values import SECOND_TIME
+from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.ops.kinds import SweptOp
 from tapegrad.ops.op import in_shape
-from tapegrad.saved import SECOND_TIME
-from tapegrad.tape.aval import AVALS
-from tapegrad.tape.code import OPS
+from tapegrad.tape.avals import AVALS
+from tapegrad.tape.codes import OPS
 from tapegrad.tape.layout import FREED, OWN_AVAL, OWN_SLOT
 from tapegrad.tape.owner import Owner, inputs_of, op_and_flags, record_owner
 from tapegrad.tape.sweep import MutatedError
-from tapegrad.tensor import Tensor, wrap
 
 
 def push_tangents(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from tapegrad.autograd.passes import ENGINE, Engine
-from tapegrad.creation import as_tensor, tensor
-from tapegrad.tensor import Tensor
+from tapegrad.autograd.engine.passes import ENGINE, Engine
+from tapegrad.eager.creation import as_tensor, tensor
+from tapegrad.eager.tensor import Tensor
 
 
 class VariableMeta(type):
@@ -50,7 +50,7 @@ def variable(data: Any, requires_grad: bool = False, dtype: Any = None) -> Tenso
         Type of the elements.
     """
     warnings.warn(
-        "tapegrad.autograd.variable(...) is deprecated, use tapegrad.tensor(...) instead",
+        "tapegrad.autograd.variable(...) is deprecated, use tapegrad.eager.tensor(...) instead",
         FutureWarning,
         stacklevel=2,
     )

@@ -39,8 +39,8 @@ from tapegrad.ops.op import (
     plain,
     shape_of,
 )
-from tapegrad.tape.aval import DTYPE_CODES, FLOAT64
-from tapegrad.tape.code import OPS
+from tapegrad.tape.avals import DTYPE_CODES, FLOAT64
+from tapegrad.tape.codes import OPS
 from tapegrad.tape.layout import (
     KIND_CAST,
     KIND_FLAT,

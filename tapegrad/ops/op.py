@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
-from tapegrad.tape.code import OPS
+from tapegrad.tape.codes import OPS
 
 Rule = Callable[..., Any]
 Plan = tuple[tuple[str, ...], tuple[str, ...], bool]

@@ -13,11 +13,11 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
-from tapegrad.creation import CREATION
+from tapegrad.eager.creation import CREATION
+from tapegrad.eager.numeric import FFT_FUNCTIONS, LINALG_FUNCTIONS, PUBLIC, SPECIAL_FUNCTIONS
+from tapegrad.eager.tensor import Tensor
 from tapegrad.methods import BINARY, PASSIVE_BINARY, REFLECTED_PASSIVE, UNARY
-from tapegrad.numeric import FFT_FUNCTIONS, LINALG_FUNCTIONS, PUBLIC, SPECIAL_FUNCTIONS
 from tapegrad.ops.op import TABLE
-from tapegrad.tensor import Tensor
 
 FOLDER = Path(__file__).parent
 HEADER = '''\
@@ -30,9 +30,9 @@ from typing import Any, NoReturn, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tapegrad.autograd.node import RemovableHandle
+from tapegrad.autograd.engine.node import RemovableHandle
 from tapegrad.stubs.results import EighResult, EigResult, QRResult, SlogdetResult
-from tapegrad.tensor import Tensor
+from tapegrad.eager.tensor import Tensor
 
 _Array: TypeAlias = Tensor | npt.ArrayLike | Sequence[Any]
 _Axis: TypeAlias = int | Sequence[int] | None

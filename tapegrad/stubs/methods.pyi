@@ -7,9 +7,9 @@ from typing import Any, NoReturn, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tapegrad.autograd.node import RemovableHandle
+from tapegrad.autograd.engine.node import RemovableHandle
+from tapegrad.eager.tensor import Tensor
 from tapegrad.stubs.results import EighResult, EigResult, QRResult, SlogdetResult
-from tapegrad.tensor import Tensor
 
 _Array: TypeAlias = Tensor | npt.ArrayLike | Sequence[Any]
 _Axis: TypeAlias = int | Sequence[int] | None

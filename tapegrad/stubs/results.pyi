@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from tapegrad.tensor import Tensor
+from tapegrad.eager.tensor import Tensor
 
 class EigResult(NamedTuple):
     eigenvalues: Tensor

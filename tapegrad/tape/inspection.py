@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.tape.aval import AVALS
-from tapegrad.tape.code import OPS
+from tapegrad.tape.avals import AVALS
+from tapegrad.tape.codes import OPS
 from tapegrad.tape.layout import (
     FREED,
     LEAF_CLOCK,

@@ -14,8 +14,7 @@ from _ctypes import PyObj_FromPtr
 from collections.abc import Callable
 from typing import Any
 
-from tapegrad.tape import limbo
-from tapegrad.tape.code import OPS
+from tapegrad.tape.codes import OPS
 from tapegrad.tape.layout import (
     FREED,
     LEAF_CLOCK,
@@ -29,6 +28,7 @@ from tapegrad.tape.layout import (
     SAVES,
     SEGMENT_BITS,
 )
+from tapegrad.tape.release import keep
 from tapegrad.tape.tape import TAPE, Segment
 
 Owner = list[Any]
@@ -163,5 +163,5 @@ def release(owner: Owner, op: int) -> None:
         return
     for index in OPS.meta[op, OP_VALUES : OP_VALUES + 4].tolist():
         if index >= 0 and owner[index] is not None:
-            limbo.keep(owner[index])
+            keep(owner[index])
             owner[index] = RELEASED

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from tapegrad.kernels.structs import address_of
-from tapegrad.tape import code, limbo
-from tapegrad.tape.aval import AVALS
-from tapegrad.tape.code import OPS
+from tapegrad.tape import codes, release
+from tapegrad.tape.avals import AVALS
+from tapegrad.tape.codes import OPS
 from tapegrad.tape.layout import (
     AVAL_SHIFT,
     BORROWED,
@@ -294,19 +294,19 @@ class Sweep:
         key = id(self)
         try:
             TAPE.begin_sweep(key)
-            self._drive("driver", "sweep")
+            self._drive("sweep", "sweep")
         finally:
             TAPE.sweeping.pop(key, None)  # at once: an interrupt may come with any other call
-            limbo.READERS.pop(key, None)
+            release.READERS.pop(key, None)
             if self.state[S_NSWEPT]:
                 self._release_swept()
-            limbo.clear()
+            release.clear()
 
     # -- events -----------------------------------------------------------------------------------
 
     def _drive(self, module: str, name: str) -> None:
         """Call compiled code until it reports that it is done."""
-        call = code.service(module, name)
+        call = codes.service(module, name)
         state, address = self.state, self.space.address
         while True:
             call(address)
@@ -319,7 +319,7 @@ class Sweep:
                 return
             elif event == EVENT_LARGE:
                 self._release_interpreter()
-                call = code.service(module, name, True)
+                call = codes.service(module, name, True)
             else:
                 self._serve(event, state[S_ARG0], state[S_ARG1], state[S_ARG2])
 
@@ -347,7 +347,7 @@ class Sweep:
             raise AssertionError(f"unknown event {event}")
 
     def _set_handler(self, number: int) -> None:
-        self.state[S_HANDLERS + number] = code.handler(number)
+        self.state[S_HANDLERS + number] = codes.handler(number)
 
     def _give_array(self, slot: int, aval: int, copy: bool) -> None:
         """Back an adjoint by an array of Python's."""
@@ -483,15 +483,15 @@ class Sweep:
     def _release_interpreter(self) -> None:
         """Let other threads run Python while compiled code works."""
         self.state[S_WORK] = -1
-        limbo.enter(id(self))
+        release.enter(id(self))
 
     def _release_swept(self) -> None:
         """Drop the saved values of the records swept so far."""
-        if limbo.READERS.keys() - {id(self)}:
+        if release.READERS.keys() - {id(self)}:
             swept = self.space.swept
             for k in range(self.state[S_NSWEPT]):
-                limbo.keep(owner_at(swept[2 * k])[OWN_INPUTS:])
-        code.service("requests", "release")(self.space.address)
+                release.keep(owner_at(swept[2 * k])[OWN_INPUTS:])
+        codes.service("requests", "release")(self.space.address)
 
     # -- the end ----------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.kernels.structs import address_of
-from tapegrad.tape.code import OPS
+from tapegrad.tape.codes import OPS
 from tapegrad.tape.layout import (
     FREED,
     LEAF_CLOCK,

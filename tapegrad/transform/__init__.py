@@ -1,7 +1,7 @@
 """Derivatives of numba functions by transformation of their source (docs/njit.md)."""
 
 # whatever is imported from here, compiled functions have all of their parts
-from tapegrad.transform import checking as checking
 from tapegrad.transform import function as function
 from tapegrad.transform import pulled as pulled
 from tapegrad.transform import recording as recording
+from tapegrad.transform.checks import checking as checking

@@ -21,13 +21,14 @@ from numba.core.errors import NumbaError, NumbaWarning, TypingError
 from numba.core.registry import CPUDispatcher
 from numba.core.typing.typeof import Purpose, typeof
 
+from tapegrad.eager.tensor import Tensor
 from tapegrad.kernels import native
-from tapegrad.tensor import Tensor
-from tapegrad.transform import frozen, store
-from tapegrad.transform.analysis import leaf_names
+from tapegrad.transform import frozen
+from tapegrad.transform.cache.fingerprint import Fingerprint
+from tapegrad.transform.codegen import store
+from tapegrad.transform.codegen.analysis import leaf_names
+from tapegrad.transform.codegen.program import Instance, Program
 from tapegrad.transform.errors import TransformError
-from tapegrad.transform.fingerprint import Fingerprint
-from tapegrad.transform.program import Instance, Program
 from tapegrad.transform.stubs import stub
 from tapegrad.transform.verifier import verify
 
@@ -95,7 +96,7 @@ class Derivative(Recording):
 
     _tapegrad_transform = True
     once: Any  # the function that returns the derivative of a base, from what `spec` gives
-    check: Any  # compares it with the function in a call (`tapegrad.transform.checking`)
+    check: Any  # compares it with the function in a call (`tapegrad.transform.checks.checking`)
     # the function from arguments and tangents at some positions to the value and its tangent, and
     # that from arguments and a cotangent to those of the arguments at some positions
     pushed: Callable[[Any, tuple[int, ...]], Derivative]

@@ -14,6 +14,7 @@ from numba.core import types
 
 from tapegrad.kernels import native
 from tapegrad.transform.base import Derivative, written_arguments
+from tapegrad.transform.codegen.program import Instance, Program, write_pullback, write_pushforward
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.kinds import (
     holds_complex,
@@ -24,7 +25,6 @@ from tapegrad.transform.kinds import (
     result_kind,
     shape_checks,
 )
-from tapegrad.transform.program import Instance, Program, write_pullback, write_pushforward
 
 
 def differentiable(program: Program, base: Any, kinds: tuple[Any, ...], wrap: bool) -> Instance:

@@ -20,8 +20,8 @@ import numpy as np
 from numba.core import event, ir, types
 from numba.core.registry import CPUDispatcher
 
+from tapegrad.transform.cache.fingerprint import MISSING, ROOTS, Fingerprint, is_library
 from tapegrad.transform.errors import TransformError
-from tapegrad.transform.fingerprint import MISSING, ROOTS, Fingerprint, is_library
 
 Items = dict[tuple[int, str, str], bytes]
 

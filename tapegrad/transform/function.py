@@ -14,8 +14,8 @@ import numba
 
 from tapegrad.transform import derivatives, frozen, user_rules
 from tapegrad.transform.base import Recording
-from tapegrad.transform.callees import is_dispatcher
 from tapegrad.transform.functions import register
+from tapegrad.transform.lowering.callees import is_dispatcher
 
 
 class Function(Recording):

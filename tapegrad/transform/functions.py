@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.eager.numeric import PUBLIC
 from tapegrad.kernels import codegen, native
-from tapegrad.numeric import PUBLIC
 from tapegrad.ops import elementwise, piecewise, special  # noqa: F401 (declare the ops)
 from tapegrad.ops.kinds import Elementwise
 from tapegrad.ops.op import TABLE

@@ -13,6 +13,7 @@ from typing import Any
 
 from numba.core import types
 
+from tapegrad.transform.codegen.program import Program
 from tapegrad.transform.derivatives import (
     Composed,
     Derivative,
@@ -25,7 +26,6 @@ from tapegrad.transform.derivatives import (
 )
 from tapegrad.transform.ir import class_text
 from tapegrad.transform.kinds import holds_real, is_array, is_real, result_kind
-from tapegrad.transform.program import Program
 
 
 class Pulled(Composed):

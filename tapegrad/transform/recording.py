@@ -13,12 +13,13 @@ import numpy as np
 from numba.core import types
 
 from tapegrad.autograd.function import Function
-from tapegrad.creation import tensor
-from tapegrad.frames import RuleFrame, Wanted
-from tapegrad.modes import MODE, PLAIN
-from tapegrad.saved import restore, save
-from tapegrad.tape.aval import AVALS, DIFFERENTIABLE, DTYPE_CODES
-from tapegrad.tape.code import OPS, PythonOp
+from tapegrad.eager.creation import tensor
+from tapegrad.eager.frames import RuleFrame, Wanted
+from tapegrad.eager.modes import MODE, PLAIN
+from tapegrad.eager.saved_values import restore, save
+from tapegrad.eager.tensor import Tensor, wrap
+from tapegrad.tape.avals import AVALS, DIFFERENTIABLE, DTYPE_CODES
+from tapegrad.tape.codes import OPS, PythonOp
 from tapegrad.tape.layout import (
     KIND_PRODUCTS,
     NARY,
@@ -30,10 +31,9 @@ from tapegrad.tape.layout import (
 from tapegrad.tape.owner import Owner
 from tapegrad.tape.sweep import Gifts
 from tapegrad.tape.tape import TAPE, reach_of
-from tapegrad.tensor import Tensor, wrap
 from tapegrad.transform import derivatives
-from tapegrad.transform.analysis import Activity, leaf_names
 from tapegrad.transform.base import Derivative, Recording, effects, has_tensors
+from tapegrad.transform.codegen.analysis import Activity, leaf_names
 from tapegrad.transform.errors import TransformError
 
 _REAL = (float, np.floating, complex, np.complexfloating, np.ndarray)

@@ -16,7 +16,7 @@ from numba.core.imputils import impl_ret_new_ref
 from numba.extending import intrinsic, overload
 from numba.np import arrayobj
 
-from tapegrad.transform.machine_code import jit
+from tapegrad.transform.cache.machine_code import jit
 
 inlined = numba.njit(error_model="numpy")  # what is kept on disk as a part of its callers only
 

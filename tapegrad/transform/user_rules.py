@@ -16,9 +16,9 @@ from numba.core.errors import NumbaError
 from numba.extending import overload
 
 from tapegrad.kernels import native
-from tapegrad.transform.callees import is_dispatcher
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.kinds import holds_real, is_array, is_complex
+from tapegrad.transform.lowering.callees import is_dispatcher
 
 
 def reverse_rule(function: Any, rule: Any) -> Any:

@@ -7,8 +7,8 @@ import functools
 
 import numpy as np
 
-from tapegrad.transform import arrays  # noqa: F401 (declares them)
-from tapegrad.transform.array_specs import SPECS
+from tapegrad.transform.rules import arrays  # noqa: F401 (declares them)
+from tapegrad.transform.rules.array_specs import SPECS
 
 RNG = np.random.default_rng(0)
 A, B, P = RNG.normal(size=6), RNG.normal(size=6), RNG.uniform(0.1, 2.0, 6)

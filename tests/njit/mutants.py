@@ -28,7 +28,8 @@ from random_programs import comparison, program_of
 from random_programs.interpret import Interpreter, types_only
 
 import tapegrad as tg
-from tapegrad.transform import base, store
+from tapegrad.transform import base
+from tapegrad.transform.codegen import store
 from tapegrad.transform.errors import InternalError
 from tapegrad.transform.verifier import verify
 

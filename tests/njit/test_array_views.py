@@ -9,8 +9,8 @@ import pytest
 from check import Cases, check, close, module
 
 import tapegrad as tg
+from tapegrad.transform.codegen.program import Program
 from tapegrad.transform.ir import Let, walk
-from tapegrad.transform.program import Program
 
 A = np.arange(1.0, 7.0)
 M = np.arange(1.0, 7.0).reshape(2, 3)

@@ -10,7 +10,8 @@ import pytest
 from check import module
 
 import tapegrad as tg
-from tapegrad.transform import checking, probes, store
+from tapegrad.transform.checks import checking, probes
+from tapegrad.transform.codegen import store
 
 A = np.array([0.3, 0.7, -0.4])
 Line = namedtuple("Line", "slope offset")

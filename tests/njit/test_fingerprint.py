@@ -13,8 +13,8 @@ import numba
 import pytest
 
 import tapegrad as tg
-from tapegrad.transform import fingerprint
-from tapegrad.transform.fingerprint import Fingerprint
+from tapegrad.transform.cache import fingerprint
+from tapegrad.transform.cache.fingerprint import Fingerprint
 
 NUMBERS = itertools.count()
 

@@ -16,13 +16,13 @@ from random_programs.conditions import Conditions
 from random_programs.interpret import result_type
 
 import tapegrad as tg
-from tapegrad.transform import conditions
-from tapegrad.transform.branch_decisions import numbered
 from tapegrad.transform.errors import TransformError
-from tapegrad.transform.inference import infer
-from tapegrad.transform.normalize import normalize
-from tapegrad.transform.pruning import prune
-from tapegrad.transform.source import Source
+from tapegrad.transform.frontend import conditions
+from tapegrad.transform.frontend.branch_decisions import numbered
+from tapegrad.transform.frontend.inference import infer
+from tapegrad.transform.frontend.normalize import normalize
+from tapegrad.transform.frontend.pruning import prune
+from tapegrad.transform.frontend.source import Source
 
 ONE, PAIR = 1, (1, 2)
 POINT = collections.namedtuple("Point", "a b")(1, 2)

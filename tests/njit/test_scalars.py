@@ -11,7 +11,7 @@ from check import check, module, slope
 import tapegrad as tg
 from tapegrad.ops.kinds import Elementwise
 from tapegrad.ops.op import TABLE
-from tapegrad.transform.partials import elementary
+from tapegrad.transform.rules.partials import elementary
 
 NAMED = [name for name in ("at_least", "at_most") if name in TABLE]  # spelled maximum and minimum
 OPS = {k: op for k, op in TABLE.items() if isinstance(op, Elementwise) and k not in NAMED}

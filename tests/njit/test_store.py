@@ -99,7 +99,7 @@ def test_second_process_analyses_nothing(tmp_path):
     files = sorted(p.name for p in (cache / "njit").glob("*.py"))
     assert files
     prelude = (
-        "from tapegrad.transform.program import Program\n"
+        "from tapegrad.transform.codegen.program import Program\n"
         "def refuse(self):\n    raise AssertionError('analysed again')\n"
         "Program.analyse = refuse\n"
     )
@@ -147,7 +147,7 @@ SMALL = """
     print(x.grad)
 """
 FORBIDDEN = """
-from tapegrad.transform.program import Program
+from tapegrad.transform.codegen.program import Program
 def refuse(self):
     raise AssertionError("analysed again")
 Program.analyse = refuse

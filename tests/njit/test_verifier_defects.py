@@ -8,19 +8,11 @@ import pytest
 from check import module
 
 import tapegrad as tg
-from tapegrad.transform import (
-    analysis,
-    calls,
-    keeping,
-    loops,
-    lower,
-    program,
-    reverse,
-    shadows,
-    store,
-)
+from tapegrad.transform.codegen import analysis, keeping, loops, program, reverse, shadows, store
 from tapegrad.transform.errors import InternalError
 from tapegrad.transform.ir import Store
+from tapegrad.transform.lowering import lower
+from tapegrad.transform.rules import calls
 
 A = np.array([0.3, 0.7, -0.4])
 HEADER = "import math, numpy as np, tapegrad as tg\n@tg.njit\n"

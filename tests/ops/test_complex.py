@@ -13,7 +13,7 @@ import pytest
 
 import tapegrad as tg
 from tapegrad.autograd import gradcheck, gradgradcheck
-from tapegrad.numeric import ALIASES, FUNCTIONS, PASSIVE, PUBLIC
+from tapegrad.eager.numeric import ALIASES, FUNCTIONS, PASSIVE, PUBLIC
 from tapegrad.ops import (
     fourier,
     linalg,

@@ -13,7 +13,7 @@ import pytest
 
 import tapegrad as tg
 from tapegrad.autograd import grad, gradcheck, gradgradcheck
-from tapegrad.numeric import FUNCTIONS
+from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.ops import linalg, norms, products
 from tapegrad.ops.kinds import Composite
 from tapegrad.ops.op import Op

@@ -11,7 +11,7 @@ import pytest
 import tapegrad as tg
 from tapegrad.autograd import detect_anomaly, grad, gradcheck, gradgradcheck
 from tapegrad.autograd.graph import saved_tensors_hooks
-from tapegrad.numeric import FUNCTIONS
+from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.ops.kinds import Elementwise
 from tapegrad.ops.op import TABLE
 

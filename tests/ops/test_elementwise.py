@@ -10,7 +10,7 @@ import pytest
 import scipy.special
 
 import tapegrad as tg
-from tapegrad.numeric import FUNCTIONS
+from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.ops.kinds import COMPILED_FROM, Elementwise
 from tapegrad.ops.op import TABLE
 from tapegrad.tape.layout import BLOCK_ELEMENTS

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tapegrad as tg
-from tapegrad.numeric import FUNCTIONS, LINALG
+from tapegrad.eager.numeric import FUNCTIONS, LINALG
 from tapegrad.ops import linalg as linalg_module
 from tapegrad.ops import norms, products
 from tapegrad.ops.kinds import Composite

@@ -7,7 +7,7 @@ import pytest
 import scipy.special
 
 import tapegrad as tg
-from tapegrad.numeric import FUNCTIONS
+from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.ops import reduction
 from tapegrad.ops.kinds import COMPOSITES, Reduction
 from tapegrad.ops.op import TABLE

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.numeric import FUNCTIONS
+from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.ops import shape as shape_module
 from tapegrad.ops.kinds import COMPOSITES, Composite
 from tapegrad.ops.op import TABLE, Op

@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
 import tapegrad as tg
-from tapegrad.numeric import FUNCTIONS
+from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.ops.kinds import Elementwise
 from tapegrad.ops.op import TABLE
 

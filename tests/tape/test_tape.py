@@ -290,7 +290,7 @@ def test_new_shapes_in_the_middle_of_a_sweep(recorded):
 
 TABLE_GROWS = """
 import numpy as np, tapegrad as tg
-from tapegrad.tape.aval import AVALS
+from tapegrad.tape.avals import AVALS
 
 x = tg.tensor(np.ones(5000), requires_grad=True)
 y = x * 2

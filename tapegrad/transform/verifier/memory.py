@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from tapegrad.transform import arrays
+from tapegrad.transform.rules import arrays
 from tapegrad.transform.verifier.code import (
     MODULES,
     Code,

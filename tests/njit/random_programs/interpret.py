@@ -21,8 +21,9 @@ from numba.core.registry import cpu_target
 from numba.core.typed_passes import NopythonTypeInference
 from numba.np.ufunc.dufunc import DUFunc
 
-from tapegrad.transform import inference, program
+from tapegrad.transform.codegen import program
 from tapegrad.transform.derivatives import Derivative
+from tapegrad.transform.frontend import inference
 from tapegrad.transform.printer import print_function
 
 INTRINSIC = extending._Intrinsic

@@ -1,0 +1,423 @@
+"""What a `Function` leaves for its backward, and its record in the graph."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tapegrad.autograd.engine.mutated import mutated_message
+from tapegrad.autograd.engine.node import Node
+from tapegrad.eager.frames import (
+    RuleFrame,
+    SavedArrays,
+    check_reducible,
+    fit_array,
+    maker_of,
+    parents_of,
+    select,
+)
+from tapegrad.eager.modes import MODE
+from tapegrad.eager.saved_values import SECOND_TIME, Packed, check_savable, check_unmutated
+from tapegrad.eager.tensor import Tensor, wrap
+from tapegrad.tape.avals import AVALS
+from tapegrad.tape.codes import OPS, PythonOp
+from tapegrad.tape.layout import OWN_AVAL, OWN_INPUTS, OWN_SLOT
+from tapegrad.tape.owner import Owner, inputs_of
+from tapegrad.tape.sweep import Gifts, MutatedError, Sweep
+from tapegrad.tape.tape import TAPE
+
+if TYPE_CHECKING:
+    from tapegrad.autograd.function import Function
+
+_GRADIENT_TYPES = {Tensor, type(None)}
+OTHER, PASSIVE, ACTIVE = range(3)  # what an argument is: no tensor, a tensor, one with history
+
+
+FUNCTION = OPS.register(PythonOp("function"))  # of all Functions; their frames know which one
+
+
+def _check_tensors(
+    values: Sequence[Any], text: str, kind: type[Exception] = TypeError, optional: bool = False
+) -> None:
+    """Raise, with the number and type of the first value that is no tensor (or None)."""
+    for k, value in enumerate(values):
+        if not isinstance(value, Tensor) and not (optional and value is None):
+            raise kind(text.format(k, type(value).__name__))
+
+
+class FunctionCtx:
+    """What a Function's forward leaves for its backward.
+
+    Attributes other than the documented ones are free to use.
+    """
+
+    _slot = 0  # of the record, 0 while forward or setup_context runs
+    _closed = False  # forward is over, and nothing was recorded
+    _marked = False  # by one of the mark_ methods
+    _given: Sequence[Tensor | None] = ()  # to `save_for_backward`
+    _dirty: tuple[Tensor, ...] = ()
+    _non_differentiable: tuple[Tensor, ...] = ()
+    _materialize = True
+    _kinds: Sequence[int] = ()  # of the arguments of apply
+    _wanted: Callable[[Owner], bool] | None = None
+
+    @property
+    def needs_input_grad(self) -> tuple[bool, ...]:
+        """For every argument of apply whether its gradient is needed (in backward: now)."""
+        needed = [kind == ACTIVE for kind in self._kinds]
+        if self._wanted is not None:
+            parents = iter(self._parents())
+            needed = [need and self._wanted(next(parents)) for need in needed]
+        return tuple(needed)
+
+    def _parents(self) -> list[Owner]:
+        return []
+
+    def save_for_backward(self, *tensors: Tensor | None) -> None:
+        """Keep tensors (inputs, outputs or others) for the backward pass.
+
+        They are checked for in-place modification when they are read there, and freed after it.
+
+        Raises
+        ------
+        TypeError
+            If one is neither a tensor nor None: keep other values as attributes of ctx.
+        RuntimeError
+            Outside of forward and setup_context.
+        """
+        if self._slot or self._closed:
+            self._refuse("save_for_backward")
+        for tensor in tensors:
+            if type(tensor) is not Tensor and tensor is not None:
+                _check_tensors(
+                    tensors,
+                    "save_for_backward can only save variables, but argument {} is of type {}",
+                    optional=True,
+                )
+        self._given = tensors
+
+    def save_for_forward(self, *tensors: Tensor | None) -> None:
+        """Keep tensors for the Function's `jvp`.
+
+        Raises
+        ------
+        TypeError
+            If one is neither a tensor nor None.
+        RuntimeError
+            Outside of forward and setup_context.
+        """
+        self._check_open("save_for_forward")
+        _check_tensors(
+            tensors,
+            "save_for_forward expects all arguments to be tensors; you should save non-tensors as "
+            "attributes on ctx (argument {} is of type {})",
+            AssertionError,
+            optional=True,
+        )
+        self.saved_for_forward = tensors
+
+    def mark_dirty(self, *args: Tensor) -> None:
+        """State that forward modified arguments in place; they have to be among its outputs."""
+        self._check_open("mark_dirty")
+        _check_tensors(
+            args,
+            "mark_dirty can only accept variables, but argument {} is of type {}",
+            RuntimeError,
+        )
+        self._dirty = args
+        self._marked = True
+
+    def mark_non_differentiable(self, *args: Tensor) -> None:
+        """State that outputs do not require gradients; their cotangents arrive as zeros."""
+        self._check_open("mark_non_differentiable")
+        _check_tensors(
+            args,
+            "mark_non_differentiable only accepts variable arguments, but got {1}",
+            RuntimeError,
+        )
+        self._non_differentiable = args
+        self._marked = True
+
+    def set_materialize_grads(self, value: bool) -> None:
+        """Choose whether cotangents that nobody computed arrive as zeros or as None."""
+        self._check_open("set_materialize_grads")
+        self._materialize = bool(value)
+
+    def mark_shared_storage(self, *pairs: Any) -> None:
+        """Do nothing (deprecated): shared memory is known."""
+        warnings.warn(
+            "`mark_shared_storage` is deprecated. Tensors with shared storages are automatically "
+            "tracked. Note that calls to `set_()` are not tracked",
+            FutureWarning,
+            stacklevel=2,
+        )
+
+    def _check_open(self, what: str) -> None:
+        if self._slot or self._closed:
+            self._refuse(what)
+
+    def _refuse(self, what: str) -> None:
+        name = type(self).__name__.removesuffix("Backward")
+        raise RuntimeError(f"{name}: ctx.{what} can only be called inside forward or setup_context")
+
+
+class BackwardCFunction(Node, RuleFrame, FunctionCtx):
+    """A Function's node in the graph, its context, and the frame of its record in one.
+
+    Every Function has a class of its own, with "Backward" after its name. What the tape holds is
+    the context; a node that the user asks for is another instance, which shares its attributes and
+    holds the record.
+    """
+
+    __init__ = object.__init__
+
+    runs_undefined = True
+    direct = True
+    _forward_cls: type[Function]
+    _rule: Callable[..., Any]  # backward or vjp of the Function
+    _saved: tuple[Any, ...] | None = ()  # None once freed
+    _runs: Owner | None = None  # this record, while its backward runs
+    outputs: list[tuple[tuple[int, ...], np.dtype] | None] | None = None  # None if there is one
+
+    def apply(self, *args: Any) -> Any:
+        """Run the Function's backward (or vjp) with this context."""
+        return self._rule(*args)
+
+    def apply_jvp(self, *args: Any) -> Any:
+        """Run the Function's jvp with this context."""
+        return self._forward_cls.jvp(self, *args)
+
+    # -- what is saved ----------------------------------------------------------------------------
+
+    def keep(self, results: Sequence[Any]) -> None:
+        """Keep the tensors given to `save_for_backward`, now that the outputs are known.
+
+        An output is kept by its number, as it would hold this record.
+        """
+        hooked = bool(MODE.thread.saved_hooks)
+        kept: list[Any] = []
+        for tensor in self._given:
+            if tensor is None:
+                kept.append(None)
+                continue
+            if tensor._meta is not None:
+                check_savable(tensor)
+            own = tensor._own
+            if own is None:
+                for k, result in enumerate(results):
+                    if result is tensor:
+                        kept.append((k, Packed(tensor, None) if hooked else tensor._a))
+                        break
+                else:
+                    kept.append(Packed(tensor, None) if hooked else wrap(tensor._a))
+            else:  # as it is now: its handle may be given another history later
+                kept.append(Packed(tensor, own) if hooked else wrap(tensor._a, own))
+        self._saved = tuple(kept)
+        self._given = ()  # an output would hold this context
+
+    @property
+    def saved_tensors(self) -> tuple[Tensor | None, ...]:
+        """The tensors given to `save_for_backward`.
+
+        Raises
+        ------
+        RuntimeError
+            If they were modified in place since, or freed by an earlier backward pass.
+        """
+        if not self._slot:
+            return tuple(self._given)
+        saved = self._saved
+        if saved is None:
+            raise RuntimeError(SECOND_TIME)
+        try:
+            if len(saved) == 1:
+                return (self._restore(saved[0]),)
+            return tuple([self._restore(item) for item in saved])
+        except MutatedError:
+            owner = self._runs if self._runs is not None else getattr(self, "_own", None)
+            raise RuntimeError(mutated_message(self._slot, owner)) from None
+
+    @property
+    def saved_variables(self) -> tuple[Tensor | None, ...]:
+        """The same as `saved_tensors` (deprecated)."""
+        warnings.warn(
+            "'saved_variables' is deprecated; use 'saved_tensors'", DeprecationWarning, stacklevel=2
+        )
+        return self.saved_tensors
+
+    def _restore(self, item: Any) -> Tensor | None:
+        kind = type(item)
+        if kind is tuple:  # an output
+            k, value = item
+            own = self._runs if self._runs is not None and not self.outputs else self._output(k)
+            if type(value) is Packed:
+                return value.unpack(own)
+            if TAPE.mutations:
+                check_unmutated(self._slot, value)
+            return wrap(value, own)
+        if kind is Packed:
+            restored: Tensor = item.unpack(None)
+            return restored
+        if kind is Tensor and TAPE.mutations:
+            check_unmutated(self._slot, item._a)
+        found: Tensor | None = item
+        return found
+
+    def _output(self, k: int) -> Owner | None:
+        """Return the owner of one output.
+
+        The context has no reference to its record, which would be a cycle: the record is known
+        while its backward runs, and to nodes. Otherwise an output comes without history.
+        """
+        owner = self._runs if self._runs is not None else getattr(self, "_own", None)
+        if owner is None or self.outputs is None:
+            return owner
+        return select(owner, k) if MODE.recording and self.outputs[k] is not None else None
+
+    def release(self) -> None:
+        if self._saved:
+            self._saved = None
+
+    def saved_arrays(self, owner: Owner) -> SavedArrays:
+        found: SavedArrays = []
+        for item in self._saved or ():
+            if type(item) is Tensor:
+                found.append((item._a, *maker_of(item._own)))
+            elif type(item) is tuple and isinstance(item[1], np.ndarray):
+                found.append((item[1], owner, item[0]))
+        return found
+
+    # -- the backward pass ------------------------------------------------------------------------
+
+    def active(self) -> list[bool]:
+        return [kind == ACTIVE for kind in self._kinds if kind != OTHER]
+
+    def _parents(self) -> list[Any]:
+        return [] if self._runs is None else inputs_of(self._runs)
+
+    def _run(self, owner: Owner, grads: Sequence[Tensor | None], wanted: Any) -> list[Any]:
+        """Run the user's backward; return a tensor or None for each active argument of apply."""
+        self._runs, self._wanted = owner, wanted
+        try:
+            result = self._rule(*grads)
+        finally:
+            self._runs = self._wanted = None
+        return self._check_result(result)
+
+    def _check_result(self, result: Any) -> list[Any]:
+        kinds = self._kinds
+        if type(result) is tuple and len(result) == len(kinds):
+            types = set(map(type, result))
+            if OTHER not in kinds and types <= _GRADIENT_TYPES:
+                if PASSIVE not in kinds:
+                    return list(result)
+                return [g for g, kind in zip(result, kinds, strict=True) if kind == ACTIVE]
+        name = type(self).__name__
+        given = list(result) if isinstance(result, tuple) else [result]
+        count = len(kinds)
+        if len(given) > count and all(g is None for g in given[count:]):
+            given = given[:count]
+        if len(given) != count:
+            raise RuntimeError(
+                f"function {name} returned an incorrect number of gradients (expected {count}, got "
+                f"{len(given)})"
+            )
+        for k, g in enumerate(given):
+            if g is None:
+                continue
+            if kinds[k] == OTHER:
+                raise RuntimeError(
+                    f"function {name} returned a gradient different than None at position {k + 1}, "
+                    "but the corresponding forward input was not a Variable"
+                )
+            if not isinstance(g, Tensor):
+                raise RuntimeError(
+                    f"function {name} returned a gradient at index {k} that is no tensor: expected "
+                    f"Variable or None (got {type(g).__name__})"
+                )
+        return [g for g, kind in zip(given, kinds, strict=True) if kind == ACTIVE]
+
+    def _what(self, parent: int) -> str:
+        """Begin the error of a wrong gradient, with the number of its argument."""
+        active = [k for k, kind in enumerate(self._kinds) if kind == ACTIVE]
+        name = type(self).__name__
+        return f"Function {name} returned an invalid gradient at index {active[parent]}"
+
+    def _defined(self, owner: Owner, g: Tensor | None) -> Tensor | None:
+        """Return the cotangent of the only output; if it is undefined zeros, or None."""
+        if g is None and self._materialize:
+            aval = owner[OWN_AVAL]
+            return wrap(np.zeros(AVALS.shapes[aval], AVALS.dtypes[aval]))
+        return g
+
+    def _complete(self, given: dict[int, Any]) -> list[Tensor | None]:
+        """Return a cotangent for every output: zeros, or None, where there is none."""
+        grads: list[Tensor | None] = []
+        assert self.outputs is not None
+        for k, output in enumerate(self.outputs):
+            if k in given:
+                g = given[k]
+                grads.append(g if isinstance(g, Tensor) else wrap(g))
+            elif output is None or not self._materialize:
+                grads.append(None)
+            else:
+                grads.append(wrap(np.zeros(*output)))
+        return grads
+
+    def cotangents(
+        self, owner: Owner, parents: list[Owner | None], g: Any, wanted: Any
+    ) -> list[Any]:
+        grads = [self._defined(owner, g)] if self.outputs is None else self._complete(g)
+        found = self._run(owner, grads, wanted)
+        for k, (cotangent, parent) in enumerate(zip(found, parents, strict=False)):
+            if cotangent is not None and parent is not None:
+                shape = AVALS.shapes[parent[OWN_AVAL]]
+                self._check_kind(cotangent.dtype, parent[OWN_AVAL], k)
+                if cotangent.shape != shape:
+                    check_reducible(cotangent.shape, shape, self._what(k))
+        return found
+
+    def _check_kind(self, dtype: np.dtype, aval: int, k: int) -> None:
+        """Raise if a gradient is complex and its input real."""
+        if dtype.kind == "c" and AVALS.dtypes[aval].kind != "c":
+            raise RuntimeError(
+                f"{self._what(k)} - got numbers of dtype {dtype}, but the input is real: return "
+                "the real part"
+            )
+
+    def contributions(self, sweep: Sweep, owner: Owner, g: Any) -> Gifts:
+        if g is not None and self.outputs is None and len(self._kinds) == 1:
+            # the commonest case: one argument, one output
+            self._runs = owner
+            try:
+                result = self._rule(wrap(g))
+            finally:
+                self._runs = None
+            if type(result) is Tensor:
+                return [(owner[OWN_INPUTS], self._fitted(result._a, owner[OWN_INPUTS], 0))]
+            found = self._check_result(result)
+        else:
+            if self.outputs is None:
+                grads = [self._defined(owner, None if g is None else wrap(g))]
+            else:
+                grads = self._complete(sweep.tuples.pop(self._slot))
+            found = self._run(owner, grads, sweep.wants)
+        gifts: Gifts = []
+        for k, (cotangent, parent) in enumerate(zip(found, parents_of(owner), strict=False)):
+            assert parent is not None
+            if cotangent is not None:
+                gifts.append((parent, self._fitted(cotangent._a, parent, k)))
+            else:
+                sweep.touch(parent[OWN_SLOT])
+        return gifts
+
+    def _fitted(self, array: np.ndarray, parent: Owner, k: int) -> np.ndarray:
+        """Return a gradient as an array of its input's aval."""
+        aval = parent[OWN_AVAL]
+        if AVALS.known(array) == aval and array.flags.c_contiguous:
+            return array
+        self._check_kind(array.dtype, aval, k)
+        return fit_array(array, aval, self._what(k))

@@ -1,0 +1,482 @@
+"""`Function`: calling an op of the user's, and recording it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tapegrad.autograd.engine.context import (
+    ACTIVE,
+    FUNCTION,
+    OTHER,
+    PASSIVE,
+    BackwardCFunction,
+    FunctionCtx,
+)
+from tapegrad.eager.dispatch import passive
+from tapegrad.eager.frames import TUPLE_AVAL, append_record, note_origin, select
+from tapegrad.eager.inplace import check_writable, rebase
+from tapegrad.eager.modes import MODE, PLAIN, QUIET
+from tapegrad.eager.tensor import Tensor, wrap
+from tapegrad.tape.avals import AVALS, DIFFERENTIABLE
+from tapegrad.tape.layout import OWN_SLOT
+from tapegrad.tape.owner import Owner
+from tapegrad.tape.tape import TAPE
+
+_ONE_PASSIVE, _ONE_ACTIVE = [PASSIVE], [ACTIVE]  # kinds of the arguments, where there is one
+
+_LEGACY = (
+    "Legacy autograd function with non-static forward method is deprecated. Please use new-style "
+    "autograd function with static forward method."
+)
+
+
+def _no_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    """Leave on ctx what backward will need (with a forward that takes no ctx)."""
+    raise NotImplementedError("setup_context is not implemented.")
+
+
+def _no_backward(ctx: Any, *grad_outputs: Any) -> Any:
+    """Return the gradients of the arguments (to be defined by the subclass, or `vjp`).
+
+    Parameters
+    ----------
+    ctx
+        What forward left.
+    *grad_outputs
+        A cotangent for every output.
+    """
+    raise NotImplementedError(
+        "You must implement either the backward or vjp method for your custom autograd.Function "
+        "to use it with backward mode AD."
+    )
+
+
+def _both(ctx: Any, *grad_outputs: Any) -> Any:
+    """Refuse to choose."""
+    raise RuntimeError(
+        "Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You should "
+        "only implement one of them."
+    )
+
+
+def _as_method(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function for a rule that is something else, such as a partial or a class method."""
+
+    @functools.wraps(rule, assigned=("__doc__",))
+    def called(ctx: Any, *grad_outputs: Any) -> Any:
+        return rule(ctx, *grad_outputs)
+
+    return called
+
+
+class FunctionMeta(type):
+    """The type of Functions: it gives every one a class of nodes of its own."""
+
+    _backward_cls: type[BackwardCFunction]
+    _context_cls: type[BackwardCFunction] = BackwardCFunction
+    _separate: bool  # whether forward takes no ctx
+
+    def __init__(cls, name: str, bases: tuple[type, ...], attributes: dict[str, Any]) -> None:
+        super().__init__(name, bases, attributes)
+        body = {"_forward_cls": cls, "op_name": name, "__module__": cls.__module__}
+        cls._backward_cls = type(f"{name}Backward", (cls._context_cls,), body)
+        cls._look()
+
+    def __setattr__(cls, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name in ("backward", "vjp", "setup_context"):
+            cls._look()
+
+    def _look(cls) -> None:
+        """Find out in which form the rules are given."""
+        backward, vjp = (getattr(cls, name) is not _no_backward for name in ("backward", "vjp"))
+        cls._separate = getattr(cls, "setup_context") is not _no_setup  # noqa: B009
+        if backward and vjp:
+            cls._backward_cls._rule = _both
+        else:
+            rule = getattr(cls, "vjp" if vjp else "backward")
+            cls._backward_cls._rule = rule if inspect.isfunction(rule) else _as_method(rule)
+
+
+class Function(FunctionCtx, metaclass=FunctionMeta):
+    """An op with a forward and a backward of the user's.
+
+    Subclasses define static methods and are used through `apply`:
+
+    - ``forward(ctx, *args)``, or ``forward(*args)`` with ``setup_context(ctx, inputs, output)``,
+      computes the outputs, with nothing being recorded;
+    - ``backward(ctx, *grads)`` (or ``vjp``, its other name) returns a gradient for every argument
+      of forward, None where there is none.
+
+    Examples
+    --------
+    >>> import tapegrad as tg
+    >>> class Cube(tg.Function):
+    ...     @staticmethod
+    ...     def forward(ctx, x):
+    ...         ctx.save_for_backward(x)
+    ...         return x**3
+    ...
+    ...     @staticmethod
+    ...     def backward(ctx, g):
+    ...         (x,) = ctx.saved_tensors
+    ...         return g * 3 * x**2
+    >>> x = tg.tensor(2.0, requires_grad=True)
+    >>> Cube.apply(x).backward()
+    >>> x.grad
+    tensor(12.)
+    """
+
+    generate_vmap_rule = False
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        warnings.warn(
+            f"{type(self)} should not be instantiated. Methods on autograd functions are all "
+            "static, so you should invoke them on the class itself. Instantiating an autograd "
+            "function will raise an error in a future version.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError(_LEGACY)
+
+    @staticmethod
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        """Compute the outputs (to be defined by the subclass).
+
+        Parameters
+        ----------
+        *args
+            The context, unless the class has `setup_context`, and the arguments of `apply`.
+        """
+        raise NotImplementedError(
+            "You must implement the forward function for custom autograd.Function."
+        )
+
+    setup_context = staticmethod(_no_setup)
+    backward = staticmethod(_no_backward)
+    vjp = staticmethod(_no_backward)
+
+    @staticmethod
+    def jvp(ctx: Any, *grad_inputs: Any) -> Any:
+        """Return the tangents of the outputs (to be defined by the subclass).
+
+        Parameters
+        ----------
+        ctx
+            What forward left.
+        *grad_inputs
+            A tangent for every argument.
+        """
+        raise NotImplementedError(
+            "You must implement the jvp function for custom autograd.Function to use it with "
+            "forward mode AD."
+        )
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
+        """Apply the Function to a batch (to be defined by the subclass).
+
+        Parameters
+        ----------
+        info
+            Size of the batch.
+        in_dims
+            The batched axis of every argument, None for those without.
+        *args
+            The arguments.
+        """
+        raise NotImplementedError(
+            "To use autograd.Function with vmap, you must either override the vmap staticmethod or "
+            "set generate_vmap_rule=True."
+        )
+
+    @classmethod
+    def apply(cls, *args: Any, **kwargs: Any) -> Any:
+        """Run forward, and record it if an argument requires gradients.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            Arguments of forward: tensors and anything else. Keywords take the places of the
+            arguments that they name; backward returns a gradient for these as well.
+
+        Returns
+        -------
+        Tensor or tuple
+            The outputs of forward.
+        """
+        if kwargs or cls._separate:
+            args = _bind(cls, args, kwargs)
+        ctx = cls._backward_cls()
+        if len(args) == 1 and type(args[0]) is Tensor:
+            ctx._kinds = kinds = _ONE_PASSIVE if args[0]._own is None else _ONE_ACTIVE
+        else:
+            ctx._kinds = kinds = [
+                (PASSIVE if arg._own is None else ACTIVE) if isinstance(arg, Tensor) else OTHER
+                for arg in args
+            ]
+        switches = MODE.thread.__dict__
+        key, way, recording = id(switches), switches["way"], switches["recording"]
+        before = None if way == PLAIN else switches.copy()
+        try:  # what MODE.with_recording(False, ...) does
+            if before is None:
+                MODE.special[key] = None
+                switches["recording"], switches["way"] = False, QUIET
+            else:
+                MODE.set_recording(False)
+            if cls._separate:
+                output = cls.forward(*args)
+                cls.setup_context(ctx, args, output)
+            else:
+                output = cls.forward(ctx, *args)
+        finally:
+            if before is not None:
+                MODE.special[key] = None
+                switches.update(before)
+            elif switches["way"] == QUIET:
+                switches["recording"], switches["way"] = True, PLAIN
+                MODE.special.pop(key, None)
+            else:
+                MODE.set_recording(True)
+        several = isinstance(output, tuple)
+        recording = recording and not switches["inference"]
+        if recording and ACTIVE in kinds and not ctx._marked:
+            if not several:
+                aval = _fresh(output, args)
+                if aval is not None:
+                    return _record_one(ctx, args, output, aval)
+            else:
+                avals = [_fresh(result, args) for result in output]
+                if None not in avals and len({*map(id, output)}) == len(output) > 1:
+                    return _record_several(ctx, args, output, avals)
+        ctx._closed = True
+        results = _record(cls, ctx, args, output if several else (output,), recording)
+        return results if several else results[0]
+
+
+def _bind(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """Return all arguments of forward by position, defaults included."""
+    first = () if cls._separate else (None,)
+    if not kwargs and not cls.forward.__defaults__:
+        return args
+    bound = inspect.signature(cls.forward).bind(*first, *args, **kwargs)
+    bound.apply_defaults()
+    if bound.kwargs:
+        raise TypeError(
+            f"{cls.__name__}.forward() got an unexpected keyword argument "
+            f"{next(iter(bound.kwargs))!r}: arguments are passed to it by position only"
+        )
+    return bound.args[len(first) :]
+
+
+def _fresh(result: Any, args: tuple[Any, ...]) -> int | None:
+    """Return the aval of an output if it is a new tensor on memory of its own; else None."""
+    if type(result) is not Tensor or result._own is not None or result._meta is not None:
+        return None
+    array = result._a
+    if array.base is not None:
+        return None
+    if len(args) > 1:  # the only one has history, and so is not the result
+        for arg in args:
+            if arg is result:
+                return None
+    return AVALS.known(array)
+
+
+def _parents(args: tuple[Any, ...]) -> list[Owner]:
+    return [arg._own for arg in args if isinstance(arg, Tensor) and arg._own is not None]
+
+
+def _record_one(ctx: BackwardCFunction, args: tuple[Any, ...], result: Tensor, aval: int) -> Tensor:
+    """Record the commonest case: one new tensor as output."""
+    given = ctx._given
+    if given:
+        if len(given) == 1 and given[0] is result and not MODE.special:
+            ctx._saved = ((0, result._a),)
+            ctx._given = ()
+        else:
+            ctx.keep((result,))
+    if len(args) == 1:
+        parent = args[0]._own
+        segment, slot = TAPE.next_slot()
+        owner = [segment, slot, aval, parent, None, ctx]
+        segment.extend((slot, FUNCTION, aval, parent[OWN_SLOT], 0, id(owner)))
+        if MODE.special:
+            note_origin(owner)
+    else:
+        owner = append_record(FUNCTION, aval, _parents(args), ctx, False)
+        slot = owner[OWN_SLOT]
+    ctx._slot = slot
+    result._own = owner
+    return result
+
+
+def _record_several(
+    ctx: BackwardCFunction, args: tuple[Any, ...], results: tuple[Tensor, ...], avals: list[Any]
+) -> tuple[Tensor, ...]:
+    """Record several new tensors as outputs."""
+    if ctx._given:
+        ctx.keep(results)
+    ctx.outputs = [(AVALS.shapes[aval], AVALS.dtypes[aval]) for aval in avals]
+    owner = append_record(FUNCTION, TUPLE_AVAL, _parents(args), ctx, False)
+    ctx._slot = owner[OWN_SLOT]
+    for k, result in enumerate(results):
+        result._own = select(owner, k)
+    return tuple(results)
+
+
+def _record(
+    cls: type[Function],
+    ctx: BackwardCFunction,
+    args: tuple[Any, ...],
+    given: tuple[Any, ...],
+    recording: bool,
+) -> tuple[Any, ...]:
+    """Give the outputs of a Function their history, if there is any."""
+    record = recording and ACTIVE in ctx._kinds
+    dirty = _check_dirty(cls, ctx, args, given, recording)
+    results = _outputs(args, given, dirty)
+    if not record:
+        return results
+    skipped = {id(tensor) for tensor in ctx._non_differentiable}
+    differentiable = [
+        isinstance(result, Tensor)
+        and not {id(result), id(old)} & skipped
+        and result.dtype in DIFFERENTIABLE
+        for result, old in zip(results, given, strict=True)
+    ]
+    parents = _parents(args)
+    for result, is_one in zip(results, differentiable, strict=True):
+        if isinstance(result, Tensor) and not is_one and id(result) not in dirty:
+            result._own = None
+    before = {key: tensor._own for key, tensor in dirty.items()}
+    for tensor in dirty.values():  # so that what is saved of them is seen as output
+        tensor._own = None
+    try:
+        ctx.keep(given)
+    finally:
+        for key, tensor in dirty.items():
+            tensor._own = before[key]
+    if len(results) == 1:
+        if differentiable[0]:
+            own = append_record(FUNCTION, AVALS.of(results[0]._a), parents, ctx, False)
+            ctx._slot = own[OWN_SLOT]
+            _set_history(results[0], own, dirty)
+    else:
+        ctx.outputs = [
+            (result.shape, result.dtype) if isinstance(result, Tensor) else None
+            for result in results
+        ]
+        own = append_record(FUNCTION, TUPLE_AVAL, parents, ctx, False)
+        ctx._slot = own[OWN_SLOT]
+        for k, result in enumerate(results):
+            if differentiable[k]:
+                _set_history(result, select(own, k), dirty)
+    for k, result in enumerate(results):
+        if isinstance(result, Tensor) and result._own is not None and id(result) not in dirty:
+            _mark_shared(cls, result, k, len(results), args)
+    return results
+
+
+def _check_dirty(
+    cls: type[Function],
+    ctx: BackwardCFunction,
+    args: tuple[Any, ...],
+    given: tuple[Any, ...],
+    recording: bool,
+) -> dict[int, Tensor]:
+    """Return the arguments that forward modified, by id; they have to be outputs."""
+    dirty = {id(tensor): tensor for tensor in ctx._dirty}
+    if dirty.keys() - {id(result) for result in given}:
+        raise RuntimeError(
+            "Some elements marked as dirty during the forward method were not returned as output. "
+            "The inputs that are modified inplace must all be outputs of the Function."
+        )
+    inputs = {id(arg) for arg in args}
+    for tensor in dirty.values():
+        TAPE.note_mutation(tensor._a, cls.__name__)
+        if id(tensor) not in inputs:
+            warnings.warn(
+                f"{cls.__name__}: ctx.mark_dirty() received a tensor that was not an input. There "
+                "is no need to pass a tensor created in the forward pass to mark_dirty.",
+                UserWarning,
+                stacklevel=4,
+            )
+        if not recording:
+            continue
+        meta = tensor.meta()
+        base = None if meta is None else meta.base
+        if tensor._own is not None and tensor.is_leaf and (base is None or base._own is None):
+            raise RuntimeError(
+                "a leaf Variable that requires grad has been used in an in-place operation."
+            )
+        check_writable(tensor, cls.__name__)
+        if base is not None and len(given) > 1:
+            raise RuntimeError(
+                "If your Function modifies inplace an input that is a view of another Tensor, your "
+                "Function cannot return more than one Tensor. This is not supported by the current "
+                "autograd engine. You should either make sure the input is not a view (using "
+                ".clone() for example) or make your Function only return one Tensor (potentially "
+                "splitting it into two Functions: one doing the inplace that returns a single "
+                "Tensor and a second one that does the other operations)."
+            )
+    return dirty
+
+
+def _outputs(
+    args: tuple[Any, ...], given: tuple[Any, ...], dirty: dict[int, Tensor]
+) -> tuple[Any, ...]:
+    """Return what apply hands out: an argument returned as it is becomes an output of its own.
+
+    Any other result that is returned twice is one tensor, with the gradient of its last place.
+    """
+    inputs = {id(arg) for arg in args}
+    results: list[Any] = []
+    places: dict[int, int] = {}
+    for k, result in enumerate(given):
+        if isinstance(result, (np.ndarray, Tensor)) and id(result) not in inputs:
+            first = places.setdefault(id(result), k)
+            if first != k:
+                results.append(results[first])
+                continue
+        if isinstance(result, (np.ndarray, np.generic)):
+            result = passive(np.asarray(result))
+        elif isinstance(result, Tensor) and id(result) not in dirty:
+            if id(result) in inputs or result._own is not None:
+                result = wrap(result._a)
+        results.append(result)
+    return tuple(results)
+
+
+def _set_history(result: Tensor, own: Any, dirty: dict[int, Tensor]) -> None:
+    if id(result) in dirty:
+        rebase(result, own)
+    else:
+        result._own = own
+
+
+def _mark_shared(
+    cls: type[Function], result: Tensor, k: int, count: int, args: tuple[Any, ...]
+) -> None:
+    """Note an output that shows memory of something else: in-place work on it is refused."""
+    for arg in args:
+        if isinstance(arg, Tensor) and np.may_share_memory(result._a, arg._a):
+            meta = result.ensure_meta()
+            known = arg.meta()
+            meta.base = arg if known is None or known.base is None else known.base
+            meta.base.ensure_meta().add_view(result)
+            break
+    if (known := result.meta()) is None or known.base is None:
+        return
+    known.unrecorded_view = ""
+    if count > 1:
+        known.one_of_several = cls.__name__, k
+    known.function_view = cls.__name__

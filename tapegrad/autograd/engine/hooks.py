@@ -1,0 +1,148 @@
+"""What a tensor knows of its place in the graph: its node, its hooks, its retained gradient."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+
+import numpy as np
+
+from tapegrad.autograd.engine.node import Node, RemovableHandle, edge_of
+from tapegrad.eager.frames import SelectFrame, maker_of
+from tapegrad.eager.inplace import RefusedFrame
+from tapegrad.eager.tensor import Tensor
+from tapegrad.tape.avals import AVALS, DIFFERENTIABLE
+from tapegrad.tape.owner import ensure_notes, notes_of, take_notes
+from tapegrad.tape.tape import TAPE
+
+
+def register_hook(self: Tensor, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
+    """Call a function with this tensor's gradient whenever it is computed.
+
+    Parameters
+    ----------
+    hook
+        Gets the gradient; may return another one of the same shape to use in its place.
+
+    Returns
+    -------
+    RemovableHandle
+        Its `remove` ends it.
+
+    Raises
+    ------
+    RuntimeError
+        If the tensor does not require gradients.
+    """
+    if self._own is None:
+        raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+    notes = ensure_notes(self._own, stop=True)
+    maker, k = maker_of(self._own)
+    if maker is not None and maker is not self._own:
+        ensure_notes(maker, stop=True).outputs[k] = notes
+    return RemovableHandle(notes.hooks, hook)
+
+
+def retain_grad(self: Tensor) -> None:
+    """Keep the gradient in `.grad` although this tensor is not a leaf.
+
+    Raises
+    ------
+    RuntimeError
+        If the tensor does not require gradients.
+    """
+    if self._own is None:
+        raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
+    if not self.is_leaf:
+        self.ensure_meta().retains_grad = True
+        ensure_notes(self._own, stop=True).retains = weakref.ref(self)
+
+
+def retains_grad(self: Tensor) -> bool:
+    """Return whether `.grad` will be kept although this tensor is not a leaf."""
+    meta = self.meta()
+    return meta is not None and meta.retains_grad
+
+
+def register_post_accumulate_grad_hook(
+    self: Tensor, hook: Callable[[Tensor], None]
+) -> RemovableHandle:
+    """Call a function with this leaf whenever its `.grad` was added to.
+
+    Parameters
+    ----------
+    hook
+        Gets the leaf; has to return None.
+
+    Raises
+    ------
+    RuntimeError
+        If the tensor does not require gradients or is not a leaf.
+    """
+    if self._own is None:
+        raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+    if not self.is_leaf:
+        raise RuntimeError("post accumulate grad hooks cannot be registered on non-leaf tensors")
+    return RemovableHandle(ensure_notes(self._own).accumulated, hook)
+
+
+def detach_(self: Tensor) -> Tensor:
+    """Take this tensor out of the graph, in place; return it.
+
+    Raises
+    ------
+    RuntimeError
+        If it is a view: its base would not know.
+    """
+    meta = self.meta()
+    if meta is not None and meta.base is not None:
+        raise RuntimeError(
+            "Can't detach views in-place. Use detach() instead: the base would keep its history."
+        )
+    self._own = None
+    return self
+
+
+def output_nr(self: Tensor) -> int:
+    """Return which output of its record a tensor is."""
+    own, meta = self._own, self.meta()
+    if own is not None and isinstance(own[-1], SelectFrame):
+        k: int = own[-1].k
+        return k
+    return meta.one_of_several[1] if meta is not None and meta.one_of_several else 0
+
+
+def grad_fn(self: Tensor) -> Node | None:
+    """Return the node that recorded a tensor, None for a leaf."""
+    if self.is_leaf:
+        return None
+    assert self._own is not None
+    if isinstance(self._own[-1], RefusedFrame):
+        self._own[-1].refuse()
+    return edge_of(self)[0]
+
+
+def set_data(self: Tensor, value: Tensor) -> None:
+    """Put other memory under a tensor; only a leaf may change its shape or dtype with it."""
+    if not isinstance(value, Tensor):
+        raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
+    own, meta = self._own, self.meta()
+    if own is not None and value.dtype not in DIFFERENTIABLE:
+        raise RuntimeError(
+            "data set to a tensor that requires gradients must be floating point or complex dtype"
+        )
+    if own is not None and (value.shape != self.shape or value.dtype != self.dtype):
+        if not self.is_leaf:
+            raise RuntimeError(
+                f"data: the result of an op, of shape {list(self.shape)} and dtype {self.dtype}, "
+                f"cannot take memory of shape {list(value.shape)} and dtype {value.dtype}"
+            )
+        self._own = TAPE.new_leaf(AVALS.of(value._a), meta)
+        if (notes := notes_of(own)) is not None:
+            take_notes(self._own, notes)
+    before = TAPE.version(self._a)
+    self._a = np.asarray(value._a)
+    if meta is not None and meta.array is not None:
+        meta.array = self._a
+    if before != TAPE.version(self._a):  # what was written to the tensor stays counted
+        self.ensure_meta().writes_before += before - TAPE.version(self._a)

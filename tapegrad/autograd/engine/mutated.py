@@ -1,0 +1,58 @@
+"""What is said of a saved value that was modified."""
+
+from __future__ import annotations
+
+from tapegrad.eager.frames import RuleFrame, SavedArrays, maker_of, node_name, title
+from tapegrad.eager.modes import MODE
+from tapegrad.ops.kinds import View
+from tapegrad.tape.codes import OPS
+from tapegrad.tape.layout import LEAF_CLOCK, OWN_SLOT
+from tapegrad.tape.owner import Owner, op_and_flags
+from tapegrad.tape.tape import TAPE, buffer_of
+
+
+def mutated_message(slot: int, owner: Owner | None) -> str:
+    """Say which saved value was modified, which op's output it was, and what to do.
+
+    Parameters
+    ----------
+    slot, owner
+        Of the record that saved it.
+    """
+    what = "a saved value"
+    for array, maker, k in saved_arrays(owner) if owner is not None else ():
+        known = TAPE.mutations.get(id(buffer_of(array)))
+        if known is not None and known.slots[-1] > slot:
+            what = f"[{array.dtype} {list(array.shape)}]"
+            if maker is not None and maker[OWN_SLOT] < LEAF_CLOCK:
+                name = node_name(maker) if maker is owner or not known.op else title(known.op)
+                what += f", which is output {k} of {name},"
+            expected = known.version_before(slot)
+            what += f" is at version {known.count}; expected version {expected} instead"
+            break
+    hint = (
+        "the backtrace further above shows the operation that failed to compute its gradient. The "
+        "variable in question was changed in there or anywhere later. Good luck!"
+        if MODE.anomaly
+        else "enable anomaly detection to find the operation that failed to compute its gradient, "
+        "with tapegrad.autograd.set_detect_anomaly(True, check_nan=False)."
+    )
+    return (
+        "one of the variables needed for gradient computation has been modified by an inplace "
+        f"operation: {what}. Hint: {hint}"
+    )
+
+
+def saved_arrays(owner: Owner) -> SavedArrays:
+    """Return everything that a record saved, with the records that made it, as which output."""
+    frame = owner[-1]
+    if isinstance(frame, RuleFrame):
+        return frame.saved_arrays(owner)
+    op = OPS.ops[op_and_flags(owner)[0]]
+    if isinstance(op, View):
+        return []
+    return [
+        (owner[index], *maker_of(owner if maker == 0 else owner[maker] if maker > 0 else None))
+        for _, index, maker in op.places
+        if owner[index] is not None
+    ]

@@ -1,0 +1,228 @@
+"""What happens to values saved for the backward pass: packing, and protection from mutation."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from tapegrad.eager.modes import MODE, ModeContext
+from tapegrad.eager.tensor import Tensor, wrap
+from tapegrad.tape.tape import TAPE, buffer_of
+
+Pack = Callable[[Tensor], Any]
+Unpack = Callable[[Any], Tensor]
+
+
+class saved_tensors_hooks(ModeContext):
+    """Pass every value that is saved for the backward pass through a pair of functions.
+
+    Contexts nest; the innermost pair counts.
+
+    Parameters
+    ----------
+    pack_hook
+        Called with the tensor when it is saved; what it returns is kept in its place.
+    unpack_hook
+        Called with that when the backward pass needs the value; returns a tensor of the same
+        content.
+
+    Raises
+    ------
+    RuntimeError
+        Inside `disable_saved_tensors_hooks`, with its message.
+
+    Examples
+    --------
+    >>> import tapegrad as tg
+    >>> x = tg.tensor([1.0, 2.0], requires_grad=True)
+    >>> with tg.autograd.graph.saved_tensors_hooks(lambda t: t.astype("float32"),
+    ...                                            lambda t: t.astype("float64")):
+    ...     y = (x * x).sum()
+    >>> y.backward()
+    >>> x.grad
+    tensor([2., 4.])
+    """
+
+    def __init__(self, pack_hook: Pack, unpack_hook: Unpack) -> None:
+        self.pack_hook = pack_hook
+        self.unpack_hook = unpack_hook
+
+    def now(self) -> Any:
+        """Return the pairs of the thread."""
+        return MODE.thread.saved_hooks
+
+    def enter(self) -> saved_tensors_hooks:
+        """Put the pair on the stack of the thread."""
+        if MODE.thread.hooks_forbidden is not None:
+            raise RuntimeError(MODE.thread.hooks_forbidden)
+        pair = self.pack_hook, self.unpack_hook
+        MODE.set_saved_hooks((*MODE.thread.saved_hooks, pair))
+        return self
+
+    def leave(self, before: Any) -> None:
+        """Take it from there, with those of contexts inside that were not left."""
+        MODE.set_saved_hooks(before)
+
+
+class save_on_cpu(saved_tensors_hooks):
+    """Keep saved values in host memory until they are needed.
+
+    All memory of tapegrad's tensors is host memory, so that this keeps copies, which later
+    mutation does not reach.
+
+    Parameters
+    ----------
+    pin_memory
+        Accepted for compatibility; host memory need not be pinned here.
+    """
+
+    def __init__(self, pin_memory: bool = False, device_type: str = "cpu") -> None:
+        super().__init__(lambda tensor: tensor._a.copy(), wrap)
+
+
+class disable_saved_tensors_hooks(ModeContext, contextlib.ContextDecorator):
+    """Forbid saved-tensor hooks within a context, or within a function (as decorator).
+
+    Parameters
+    ----------
+    error_message
+        What the error says if they are used.
+    """
+
+    def __init__(self, error_message: str) -> None:
+        self.error_message = error_message
+
+    def now(self) -> Any:
+        """Return why they are forbidden already."""
+        return MODE.thread.hooks_forbidden
+
+    def enter(self) -> None:
+        """Forbid them."""
+        if MODE.thread.saved_hooks:
+            raise RuntimeError(self.error_message)
+        MODE.thread.hooks_forbidden = self.error_message
+
+    def leave(self, before: Any) -> None:
+        """Allow them if they were allowed."""
+        MODE.thread.hooks_forbidden = before
+
+
+# -- mutation of saved values ----------------------------------------------------------------------
+
+
+class _Handle:
+    """A saved value, which becomes a copy when its memory is about to be written."""
+
+    __slots__ = ("__weakref__", "array")
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+
+
+class _MutationGuard:
+    """Knows the values saved within one context, by the buffers that they show."""
+
+    def __init__(self) -> None:
+        self.handles: dict[int, list[weakref.ref[_Handle]]] = {}
+        self.active = True
+
+    def pack(self, tensor: Tensor) -> _Handle:
+        handle = _Handle(tensor._a)
+        known = self.handles.setdefault(id(buffer_of(tensor._a)), [])
+        known.append(weakref.ref(handle))
+        return handle
+
+    def unpack(self, handle: _Handle) -> Tensor:
+        if not self.active:
+            raise AssertionError(
+                "Trying to backward outside of the 'allow_mutation_on_saved_tensors' context in "
+                "which the graph was originally recorded."
+            )
+        return wrap(handle.array)
+
+    def before_write(self, array: np.ndarray) -> None:
+        """Copy the saved values that show a buffer which is about to be written."""
+        copies: dict[int, np.ndarray] = {}
+        for reference in self.handles.pop(id(buffer_of(array)), []):
+            handle = reference()
+            if handle is not None:
+                shown = handle.array
+                handle.array = copies.setdefault(id(shown), shown.copy())
+
+    def clear(self) -> None:
+        """Forget everything; what was recorded cannot run backward any more."""
+        self.active = False
+        self.handles.clear()
+
+
+class allow_mutation_on_saved_tensors(ModeContext, contextlib.ContextDecorator):
+    """Let programs mutate tensors that were saved for the backward pass.
+
+    A saved value is copied when its memory is first written, so that the backward pass still sees
+    what was saved. It has to run within the context too.
+
+    Raises
+    ------
+    RuntimeError
+        If contexts are nested.
+
+    Examples
+    --------
+    >>> import tapegrad as tg
+    >>> with tg.autograd.graph.allow_mutation_on_saved_tensors():
+    ...     x = tg.tensor([2.0], requires_grad=True)
+    ...     y = x * 1
+    ...     z = (y * y).sum()
+    ...     _ = y.zero_()
+    ...     z.backward()
+    >>> x.grad
+    tensor([4.])
+    """
+
+    def now(self) -> Any:
+        """Return the hooks of the thread, and the guard of this time."""
+        return MODE.thread.saved_hooks, _MutationGuard()
+
+    def enter(self) -> _MutationGuard:
+        """Begin to look after values that are saved."""
+        if MODE.mutation_guard is not None:
+            raise RuntimeError("allow_mutation_on_saved_tensors contexts cannot be nested")
+        if MODE.thread.hooks_forbidden is not None:
+            raise RuntimeError(MODE.thread.hooks_forbidden)
+        hooks, guard = self._open[-1][1]
+        MODE.mutation_guard = guard
+        MODE.set_saved_hooks((*hooks, (guard.pack, guard.unpack)))
+        return guard
+
+    def leave(self, before: Any) -> None:
+        """Forget them."""
+        hooks, guard = before
+        if MODE.mutation_guard is guard:
+            MODE.set_saved_hooks(hooks)
+            MODE.mutation_guard = None
+        guard.clear()
+
+
+def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:
+    """Tell the engine that tensors were mutated in a way that it cannot see.
+
+    Values saved before are then refused by the backward pass.
+
+    Parameters
+    ----------
+    tensor
+        One tensor, or several.
+    """
+    if not isinstance(tensor, (Tensor, Iterable)):
+        raise RuntimeError("increment_version expect a Iterable[Tensor] as input")
+    for one in (tensor,) if isinstance(tensor, Tensor) else tensor:
+        if not isinstance(one, Tensor):
+            raise RuntimeError(
+                "increment_version expects each element of the iterable to be a tensor"
+            )
+        if not one.is_inference():
+            TAPE.note_mutation(one._a)

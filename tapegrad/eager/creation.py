@@ -1,0 +1,197 @@
+"""Making tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tapegrad.eager.dispatch import holds_recorded, operand, passive, unwrap
+from tapegrad.eager.tensor import Tensor
+from tapegrad.ops.rearranging import rearranged
+from tapegrad.ops.shape import moveaxis
+
+
+def tensor(data: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
+    """Make a tensor from a copy of data.
+
+    Parameters
+    ----------
+    data
+        A number, nested lists, an array or a tensor (whose history is not copied). Lists that hold
+        recorded tensors become a tensor with their history.
+    dtype
+        Type of the elements; default: as NumPy chooses, so that float32 stays float32.
+    requires_grad
+        Record what is computed from it.
+
+    Examples
+    --------
+    >>> import tapegrad as tg
+    >>> tg.tensor([1, 2, 3])
+    tensor([1, 2, 3])
+    >>> tg.tensor([1.0, 2.0], requires_grad=True)
+    tensor([1., 2.], requires_grad=True)
+    """
+    made = operand(data)
+    if made is not data:
+        result = as_tensor(made, dtype)
+    else:
+        result = passive(np.array(unwrap(data), dtype=dtype, order="C", subok=False))
+    return result.requires_grad_() if requires_grad else result
+
+
+def as_tensor(data: Any, dtype: Any = None) -> Tensor:
+    """Make a tensor that shares the memory of data where that is possible.
+
+    A tensor of the right dtype is returned as it is, history included.
+
+    Parameters
+    ----------
+    data
+        A number, nested lists, an array or a tensor.
+    dtype
+        Type of the elements; default: that of the data.
+    """
+    if isinstance(data, Tensor):
+        return data if dtype is None or data.dtype == dtype else data.astype(dtype)
+    made = operand(data)
+    if made is not data:
+        return as_tensor(made, dtype)
+    return passive(np.asarray(unwrap(data), dtype=dtype))
+
+
+def from_dlpack(source: Any) -> Tensor:
+    """Make a tensor on the memory of an array of another library.
+
+    Parameters
+    ----------
+    source
+        An object with ``__dlpack__`` on the CPU.
+    """
+    return passive(np.from_dlpack(source))
+
+
+# what makes arrays of values, with what to write where these are differentiated
+_OF_VALUES = {
+    "full": "value * tg.ones(shape)",
+    "full_like": "value * tg.ones_like(a)",
+    "logspace": "10.0 ** (start + (stop - start) * tg.linspace(0.0, 1.0, num))",
+    "arange": "start + step * tg.arange(n)",
+}
+
+
+def _maker(name: str) -> Callable[..., Tensor]:
+    make = getattr(np, name)
+
+    def function(*args: Any, requires_grad: bool = False, **kwargs: Any) -> Tensor:
+        if name in _OF_VALUES:
+            values = (*args[name.startswith("full") :], *kwargs.values())
+            if any(map(holds_recorded, values)):
+                raise TypeError(
+                    f"{name} of a tensor that requires grad would lose its history; write "
+                    f"{_OF_VALUES[name]}, or detach() it"
+                )
+        plain = {key: unwrap(value) for key, value in kwargs.items()}
+        result = passive(np.asarray(make(*map(unwrap, args), **plain)))
+        return result.requires_grad_() if requires_grad else result
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"numpy.{name} as a tensor, with an additional `requires_grad`."
+    return function
+
+
+def linspace(
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    dtype: Any = None,
+    axis: int = 0,
+    requires_grad: bool = False,
+) -> Any:
+    """numpy.linspace as a tensor, differentiable with respect to `start` and `stop`.
+
+    Parameters
+    ----------
+    start, stop, num, endpoint, retstep, dtype, axis
+        As NumPy takes them.
+    requires_grad
+        Make a leaf that requires gradients, where start and stop do not.
+
+    Examples
+    --------
+    >>> import tapegrad as tg
+    >>> tg.grad(lambda stop: tg.linspace(0.0, stop, 5).sum())(1.0)
+    np.float64(2.5)
+    """
+    if not holds_recorded([start, stop]):
+        ends: tuple[Any, Any] = unwrap(start), unwrap(stop)
+        found, step = np.linspace(*ends, num, endpoint, retstep=True, dtype=dtype, axis=axis)
+        made = tensor(found, requires_grad=requires_grad)
+        return (made, step) if retstep else made
+    one, two = as_tensor(start), as_tensor(stop)
+    share = np.linspace(0.0, 1.0, num, endpoint)
+    share = share.reshape(-1, *[1] * max(one.ndim, two.ndim))
+    spaced = one + (two - one) * share
+    spaced = moveaxis(spaced, 0, axis)
+    if dtype is not None:
+        spaced = spaced.astype(dtype)
+    if not retstep:
+        return spaced
+    count = num - endpoint
+    return spaced, (two - one) * (1.0 / count if count else np.nan)
+
+
+class Brackets:
+    """``tg.r_[...]`` and ``tg.c_[...]``: arrays, numbers and ranges joined, as NumPy's.
+
+    Examples
+    --------
+    >>> import tapegrad as tg
+    >>> x = tg.tensor([1.0, 2.0], requires_grad=True)
+    >>> tg.r_[x, 0.0, 3:5]
+    tensor([1., 2., 0., 3., 4.], grad_fn=<GatherBackward>)
+    """
+
+    def __init__(self, numpys: Any) -> None:
+        self._numpys = numpys
+
+    def __getitem__(self, key: Any) -> Tensor:
+        items = key if isinstance(key, tuple) else (key,)
+        plain = [unwrap(item) for item in items]
+        dtype = self._numpys[tuple(plain)].dtype  # of numbers, too, which do not raise a precision
+        words = [item for item in items[:1] if isinstance(item, str)]
+        parts = [np.r_[item] if isinstance(item, slice) else item for item in items[len(words) :]]
+        joined = rearranged(lambda *places: self._numpys[(*words, *places)], parts, dtype)
+        return as_tensor(joined)
+
+    def __repr__(self) -> str:
+        return f"<{'c_' if self._numpys is np.c_ else 'r_'}[...] of tensors>"
+
+
+CREATION: dict[str, Any] = {
+    name: _maker(name)
+    for name in [
+        "arange",
+        "empty",
+        "empty_like",
+        "eye",
+        "full",
+        "full_like",
+        "identity",
+        "logspace",
+        "ones",
+        "ones_like",
+        "tri",
+        "zeros",
+        "zeros_like",
+    ]
+}
+CREATION |= {"r_": Brackets(np.r_), "c_": Brackets(np.c_)}
+CREATION |= {"tensor": tensor, "as_tensor": as_tensor, "from_dlpack": from_dlpack}
+CREATION["linspace"] = linspace
+CREATION["asarray"] = as_tensor
+CREATION["array"] = tensor

@@ -1,0 +1,318 @@
+"""Calling ops on tensors: unwrap, compute, and record.
+
+`apply_op` is the general way, for any op and any arguments. `tapegrad.eager.fast_path` has a
+shorter one for the commonest case, which leaves exactly the same record.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapegrad.eager.frames import (
+    TUPLE_AVAL,
+    Active,
+    OpFrame,
+    needs_frame,
+    note_origin,
+    select,
+    title,
+)
+from tapegrad.eager.modes import MODE
+from tapegrad.eager.tensor import Meta, Tensor, wrap
+from tapegrad.kernels.structs import address_of
+from tapegrad.ops.array_kinds import ArrayOp
+from tapegrad.ops.kinds import Elementwise, Reduction, SweptOp, View
+from tapegrad.ops.op import Op, normalize_axes, refuse_masked
+from tapegrad.ops.shape import astype, stack
+from tapegrad.tape.avals import AVALS, DIFFERENTIABLE, PARTS
+from tapegrad.tape.layout import KIND_CAST, KIND_VIEW, NUMBERS, OWN_AVAL, OWN_SLOT
+from tapegrad.tape.owner import Owner
+from tapegrad.tape.tape import TAPE
+
+_BOOL = np.dtype(bool)
+NUMBER_TYPES = frozenset([bool, int, float])
+
+
+def unwrap(value: Any) -> Any:
+    """Return the array of a tensor (or of tensors in a list); anything else as it is."""
+    if isinstance(value, Tensor):
+        return value._a
+    if type(value) in (list, tuple):
+        return type(value)(unwrap(item) for item in value)
+    refuse_masked(value)
+    return value
+
+
+def operand(value: Any) -> Any:
+    """Return what an op takes for a value: one tensor for nested lists that hold recorded ones.
+
+    Arrays with masks are refused.
+    """
+    if type(value) in (list, tuple) and holds_recorded(value):
+        items = map(operand, value)
+        return stack([item if isinstance(item, Tensor) else np.asarray(item) for item in items])
+    refuse_masked(value)
+    return value
+
+
+def holds_recorded(value: Any) -> bool:
+    """Whether a value is a recorded tensor, or a list that holds one; masks are refused."""
+    if type(value) in (list, tuple):
+        return any(map(holds_recorded, value))
+    refuse_masked(value)
+    return isinstance(value, Tensor) and value._own is not None
+
+
+def owner_of(value: Any) -> Owner | None:
+    """Return the owner of a tensor's record, None for anything else."""
+    return value._own if isinstance(value, Tensor) else None
+
+
+def as_array(z: Any) -> np.ndarray:
+    """Return a result as an array (NumPy turns 0-d results into scalars)."""
+    return z if type(z) is np.ndarray else np.asarray(z)
+
+
+def check_recordable(op: Op, z: np.ndarray) -> None:
+    """Refuse to differentiate where there is no rule for the dtype."""
+    if z.dtype == object:
+        raise TypeError(
+            f"{op.name}: an argument is not an array of numbers; a sparse matrix S goes into "
+            "tg.matmul(S, t), or write S.toarray()"
+        )
+    if z.dtype not in DIFFERENTIABLE:
+        raise TypeError(
+            f"{op.name}: cannot differentiate a result of dtype {z.dtype}; tapegrad differentiates "
+            "float32, float64, complex64 and complex128: convert with astype, or detach() the "
+            "inputs"
+        )
+
+
+def passive(z: np.ndarray) -> Tensor:
+    """Return a result that is not recorded, marked if this is inference mode."""
+    return wrap(z, None, bool(MODE.special) and MODE.thread.inference)
+
+
+def apply_op(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Compute an op on tensors, arrays and numbers, and record it if an input needs it."""
+    bound = op.bind(args, kwargs)
+    if isinstance(op, ArrayOp):
+        return apply_opaque(op, bound)
+    values = [operand(bound[name]) for name in op.arguments]
+    parameters = {name: bound[name] for name in op.parameters}
+    if isinstance(op, View):
+        return apply_view(op, values[0], parameters)
+    assert isinstance(op, SweptOp)
+    z = as_array(op.forward(*map(unwrap, values), **parameters))
+    if not any(map(owner_of, values)) or z.dtype.kind in "biu" or not MODE.recording:
+        return passive(z)
+    check_recordable(op, z)
+    if needs_frame(op, z, values):
+        bound.update(zip(op.arguments, values, strict=True))
+        return wrap(z, OpFrame(Active(op, bound), bound, z).append(AVALS.of(z)))
+    return wrap(z, _record_swept(op, z, [_as_dtype(v, z.dtype) for v in values], parameters))
+
+
+def apply_view(op: View, x: Any, parameters: dict[str, Any]) -> Tensor:
+    """Show a tensor (or array) in another way."""
+    if not isinstance(x, Tensor):
+        x = operand(x)
+        if not isinstance(x, Tensor):
+            return passive(as_array(op.function(x, **parameters)))
+    z = as_array(op.function(x._a, **parameters))
+    result = Tensor()
+    result._a = z
+    result._meta = None
+    parent = x._own
+    if parent is None or (MODE.special and not MODE.recording):
+        result._own = None
+    elif op.sweep_kind == KIND_CAST and z.dtype not in DIFFERENTIABLE:
+        if z.dtype.kind not in "biu":
+            check_recordable(op, z)
+        result._own = None
+    else:
+        segment, slot = TAPE.next_slot()
+        aval = AVALS.of(z)
+        if op.sweep_kind == KIND_VIEW:
+            layout = _layout(op, parent[OWN_AVAL], parameters)
+            own = [segment, slot, aval, parent, parameters, layout]
+        else:
+            own = [segment, slot, aval, parent, parameters]
+        result._own = own
+        segment.extend((slot, op.code, aval, parent[OWN_SLOT], 0, id(own)))
+        if MODE.special:
+            note_origin(own)
+    _note_view(result, x, op, parameters)
+    return result
+
+
+def _append(op: Op, aval: int, x: int, y: int, tail: list[Any], flags: int) -> Owner:
+    segment, slot = TAPE.next_slot()
+    owner = [segment, slot, aval, *tail]
+    segment.extend((slot, op.code | flags << 32, aval, x, y, id(owner)))
+    if MODE.special:
+        note_origin(owner)
+    return owner
+
+
+# -- ops that the sweep knows ---------------------------------------------------------------------
+
+
+def _as_dtype(value: Any, dtype: np.dtype) -> Any:
+    """Bring a recorded operand to the dtype of the result, by a recorded cast."""
+    if isinstance(value, Tensor) and value._own is not None and value._a.dtype != dtype:
+        return apply_op(astype, (value, dtype), {})
+    return value
+
+
+def _record_swept(
+    op: SweptOp, z: np.ndarray, values: list[Any], parameters: dict[str, Any]
+) -> Owner:
+    """Record an elementwise op or a reduction: save what the needed partials read."""
+    named = dict(zip(op.arguments, values, strict=True))
+    owners = [owner_of(named[name]) for name in op.differentiable]
+    needed = {
+        name
+        for argument, owner in zip(op.differentiable, owners, strict=True)
+        if owner is not None
+        for name in op.reads(argument)
+    }
+    saved: list[np.ndarray | None] = []
+    kept = needed & {*op.saved}
+    numbers = {name for name, value in named.items() if type(value) in NUMBER_TYPES}
+    flags = NUMBERS if kept and kept <= numbers else 0
+    for name in op.saved:
+        if name not in needed:
+            saved.append(None)
+        elif name == "z":
+            saved.append(z)
+        elif name in op.extras:
+            saved.append(op.extras[name](unwrap(values[0]), z, parameters["axis"]))
+        else:
+            array = np.asarray(unwrap(named[name]))
+            if isinstance(op, Elementwise) and name in op.truths and array.dtype != np.bool_:
+                array = array != 0
+            if array.dtype == np.bool_ and array.ndim > 0:
+                # compiled code knows the type by its identity, which unpickling loses
+                saved.append(array if array.dtype is _BOOL else array.astype(_BOOL))
+            else:
+                saved.append(array if array.dtype == z.dtype else array.astype(z.dtype))
+    slots = [0 if owner is None else owner[OWN_SLOT] for owner in owners]
+    if isinstance(op, Reduction):
+        slots.append(_axes_mask(parameters["axis"], unwrap(values[0]).ndim))
+    return _append(op, AVALS.of(z), slots[0], [*slots, 0][1], [*owners, *saved], flags)
+
+
+def _axes_mask(axis: Any, ndim: int) -> int:
+    return sum(1 << a for a in normalize_axes(axis, ndim))
+
+
+# -- views ---------------------------------------------------------------------------------------
+
+
+_layouts: dict[Any, np.ndarray] = {}
+_LAYOUTS_KEPT = 4096
+
+
+def _hashable(value: Any) -> Any:
+    """Return something hashable that identifies the parameter of a view."""
+    kind = type(value)
+    if kind is slice:
+        return (slice, value.start, value.stop, value.step)
+    if kind is tuple or kind is list:
+        return tuple(map(_hashable, value))
+    return value
+
+
+def _layout(op: View, aval: int, parameters: dict[str, Any]) -> np.ndarray:
+    """Return offset and strides, in elements, of a view of a contiguous array of an aval."""
+    key = (op.code, aval, *map(_hashable, parameters.values()))
+    found = _layouts.get(key)
+    if found is None:
+        shape, dtype = AVALS.shapes[aval], AVALS.dtypes[aval]
+        part = PARTS.get(dtype, dtype)
+        strides = [dtype.itemsize] * len(shape)
+        for k in range(len(shape) - 2, -1, -1):
+            strides[k] = strides[k + 1] * max(shape[k + 1], 1)
+        stand_in = np.lib.stride_tricks.as_strided(np.zeros(1, dtype), shape, strides)
+        shown = op.function(stand_in, **parameters)
+        offset = address_of(shown) - address_of(stand_in)
+        inner = (part.itemsize,) if shown.dtype.kind == "c" else ()  # the axis of the two parts
+        found = np.array([offset, *shown.strides, *inner], np.int64) // part.itemsize
+        if len(_layouts) >= _LAYOUTS_KEPT:
+            _layouts.clear()
+        _layouts[key] = found
+    return found
+
+
+def _note_view(result: Tensor, source: Tensor, op: View, parameters: dict[str, Any]) -> None:
+    """Remember that a tensor shows memory of another one."""
+    shown, base_array = result._a.base, source._a
+    if shown is None or (shown is not base_array and shown is not base_array.base):
+        if MODE.special and MODE.thread.inference:
+            result.ensure_meta().inference = True
+        return
+    known = source._meta
+    if known is None or known.base is None:
+        base, steps = source, ((op, parameters),)
+    else:
+        base, steps = known.base, (*known.steps, (op, parameters))
+    meta = result._meta = Meta()
+    meta.base = base
+    meta.steps = steps
+    if MODE.special and not MODE.recording:
+        meta.unrecorded_view = "inference" if MODE.thread.inference else "no_grad"
+    if known is not None:  # what holds for a view holds for views of it
+        meta.inference = known.inference
+        meta.one_of_several = known.one_of_several
+        if known.unrecorded_view and not meta.unrecorded_view:
+            meta.unrecorded_view, meta.unrecorded_source = known.unrecorded_view, title(op.name)
+        meta.function_view = known.function_view
+    base.ensure_meta().add_view(result)
+
+
+# -- ops with Python rules ------------------------------------------------------------------------
+
+
+def apply_opaque(op: ArrayOp, bound: dict[str, Any]) -> Any:
+    """Compute an op that has Python rules, from all its arguments by name."""
+    for name in op.arguments:
+        value = bound[name]
+        if type(value) is not Tensor:
+            several = op.of_list and type(value) in (list, tuple)
+            value = [*map(operand, value)] if several else operand(value)
+            is_list = type(value) in (list, tuple) and not several
+            bound[name] = np.asarray(value) if is_list else value
+    active = Active(op, bound)
+    if op.parameters:
+        out = op.function(*active.arrays, **{name: bound[name] for name in op.parameters})
+    else:
+        out = op.function(*active.arrays)
+    record = bool(active.mask) and (not MODE.special or MODE.recording)
+    if isinstance(out, tuple):
+        return _apply_several(active, bound, out, record)
+    z = as_array(out)
+    if z.base is not None:  # maybe a view, which nobody would know of
+        z = z.copy()
+    if not record or z.dtype.kind in "biu":
+        return passive(z)
+    check_recordable(op, z)
+    return wrap(z, OpFrame(active, bound, z).append(AVALS.of(z)))
+
+
+def _apply_several(
+    active: Active, bound: dict[str, Any], out: tuple[Any, ...], record: bool
+) -> Any:
+    """Record an op with several outputs, and each output as a selection from it."""
+    results = tuple(as_array(z) for z in out)
+    made = getattr(out, "_make", tuple)  # a named tuple stays one
+    if not record:
+        return made([passive(z) for z in results])
+    for z in results:
+        check_recordable(active.op, z)
+    frame = OpFrame(active, bound, results)
+    frame.outputs = [(z.shape, z.dtype) for z in results]
+    maker = frame.append(TUPLE_AVAL)
+    return made([wrap(z, select(maker, k)) for k, z in enumerate(results)])

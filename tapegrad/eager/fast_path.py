@@ -1,0 +1,422 @@
+"""The public function of every op, with a short way through for the commonest calls.
+
+For an elementwise op whose inputs are tensors of one shape and dtype (or a Python number), nothing
+has to be worked out at the call: which values to save, the output's aval and the owner's shape are
+known from the op table. The source of a specialised function is put together here from the table,
+once per op at import; everything else goes to `apply_op`.
+"""
+
+from __future__ import annotations
+
+import functools
+import linecache
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tapegrad.eager.dispatch import NUMBER_TYPES, apply_op, apply_opaque, apply_view
+from tapegrad.eager.inplace import apply_with_out
+from tapegrad.eager.modes import CAREFUL, MODE, PLAIN, QUIET
+from tapegrad.eager.tensor import Tensor, wrap
+from tapegrad.ops.array_kinds import ArrayOp
+from tapegrad.ops.kinds import COMPILED_FROM, Elementwise, Reduction, SweptOp, View
+from tapegrad.ops.op import Op, normalize_axes, refuse_masked
+from tapegrad.tape.avals import AVALS, DTYPE_CODES, FLOAT32, FLOAT64
+from tapegrad.tape.layout import NUMBERS
+from tapegrad.tape.tape import TAPE
+
+# What every specialised function ends with: append the record of `z` and hand out its tensor.
+_RECORD = """
+segment = TAPE.seg
+try:
+    slot = segment.pop()
+except IndexError:
+    segment, slot = TAPE.next_slot()
+result = Tensor()
+result._a = z
+result._meta = None
+result._own = owner = [segment, slot, aval, {owners}{saved}]
+segment.extend((slot, {code}, aval, {x}, {y}, id(owner)))
+return result
+"""
+
+# ... or hand it out without a record.
+_PASSIVE = """
+result = Tensor()
+result._a = z
+result._own = result._meta = None
+return result
+"""
+
+_AS_ARRAY = """
+if type(z) is not ndarray:
+    z = asarray(z)
+"""
+
+# Where complex numbers are recorded at all, MODE.special is not empty.
+_UNARY = """
+def {name}(x, out=None, where=True):
+    if type(x) is Tensor and out is None and where is True:
+        if not SPECIAL:
+            own_x = x._own
+            if own_x is not None:
+                aval = own_x[2]
+                a_x = x._a
+                z = {forward}
+                {as_array}
+                {record}
+        elif THREAD.way == QUIET:
+            a_x = x._a
+            z = {forward}
+            {as_array}
+            {passive}
+    if out is None and where is True:
+        return general(x)
+    return apply_with_out(OP, (x,), out, where)
+"""
+
+_BINARY = """
+def {name}(x, y, out=None, where=True):
+    if type(x) is Tensor and out is None and where is True:
+        if not SPECIAL:
+            own_x = x._own
+            if own_x is not None:
+                aval = own_x[2]
+                kind = type(y)
+                if kind is Tensor:
+                    own_y = y._own
+                    if own_y is not None and own_y[2] == aval:
+                        a_x = x._a
+                        a_y = y._a
+                        z = {forward}
+                        {as_array}
+                        {record}
+                elif kind is float or kind is int:
+                    a_x = x._a
+                    a_y = number(y, a_x.dtype)
+                    z = {forward_number}
+                    {as_array}
+                    {record_x}
+        elif THREAD.way == QUIET:
+            kind = type(y)
+            if kind is Tensor:
+                a_x = x._a
+                a_y = y._a
+                z = {forward}
+                {as_array}
+                {passive}
+            elif kind is float or kind is int:
+                a_x = x._a
+                a_y = number(y, a_x.dtype)
+                z = {forward_number}
+                {as_array}
+                {passive}
+    if out is None and where is True:
+        return general(x, y)
+    return apply_with_out(OP, (x, y), out, where)
+
+
+def reflected(y, x):
+    if (type(x) is float or type(x) is int) and not SPECIAL:
+        own_y = y._own
+        if own_y is not None:
+            aval = own_y[2]
+            a_y = y._a
+            a_x = number(x, a_y.dtype)
+            z = {forward_number}
+            {as_array}
+            {record_y}
+    return general(x, y)
+"""
+
+# Any mixture of tensors, arrays and numbers that NumPy broadcasts; what needs a cast goes on.
+_GENERAL = """
+def general({arguments}):
+    way = MODE.way() if SPECIAL else PLAIN
+    inference = way == CAREFUL and THREAD.inference
+    if way == CAREFUL and not inference:
+        return apply_op(OP, ({arguments},), {{}})
+    {unwrap}
+    z = forward({operands})
+    {as_array}
+    if inference:
+        return wrap(z, None, True)
+    if way == QUIET or {untracked}:
+        {passive}
+    dtype = z.dtype
+    if dtype is FLOAT64 or dtype is FLOAT32:
+        {convert}
+        if {uniform}:
+            aval = aval_of(z)
+            {record}
+    return apply_op(OP, ({arguments},), {{}})
+"""
+
+# Tensors of inference mode must not be saved.
+_UNWRAP = """
+if type({n}) is Tensor:
+    own_{n} = {n}._own
+    a_{n} = {n}._a
+    if SAVING_REFUSED and own_{n} is None and not inference and {n}.is_inference():
+        return apply_op(OP, ({arguments},), {{}})
+else:
+    own_{n} = None
+    a_{n} = {n}
+    if isinstance({n}, MaskedArray):
+        refuse_masked({n})
+"""
+
+_CONVERT = """
+if type(a_{n}) is not ndarray:
+    a_{n} = asarray(a_{n}, dtype) if type(a_{n}) in (float, int) else asarray(a_{n})
+"""
+
+_REDUCTION = """
+def {name}(x, axis=None, *, keepdims=False):
+    if type(x) is not Tensor:
+        return apply_op(OP, (x, axis), {{"keepdims": keepdims}})
+    a_x = x._a
+    own_x = x._own
+    z = compute(a_x, axis, keepdims)
+    {as_array}
+    way = MODE.way() if SPECIAL else PLAIN
+    if way != CAREFUL and (own_x is None or way == QUIET):
+        {passive}
+    if way == CAREFUL or z.dtype is not a_x.dtype or own_x[2] & 1:
+        return apply_op(OP, (x, axis), {{"keepdims": keepdims}})
+    mask = axes_mask(axis, a_x.ndim)
+    aval = aval_of(z)
+    {extras}
+    {record}
+"""
+
+_doubles: dict[float, np.ndarray] = {}
+_singles: dict[float, np.ndarray] = {}
+_NUMBERS_KEPT = 1024
+
+
+def number(value: float, dtype: np.dtype) -> Any:
+    """Return a Python number as a 0-d array of a float dtype; as it is beside other dtypes."""
+    if dtype is FLOAT64:
+        known = _doubles
+    elif dtype is FLOAT32:
+        known = _singles
+    elif dtype in DTYPE_CODES:  # equal to one of these, but another object: from a pickle
+        known = _doubles if dtype == FLOAT64 else _singles
+    else:
+        return value
+    found = known.get(value)
+    if found is None:
+        found = np.array(value, FLOAT64 if known is _doubles else FLOAT32)
+        found.flags.writeable = False
+        if value != 0:  # 0.0 and -0.0 are equal keys but not equal numbers
+            if len(known) >= _NUMBERS_KEPT:
+                known.clear()
+            known[value] = found
+    return found
+
+
+@functools.cache
+def axes_mask(axis: Any, ndim: int) -> int:
+    """Return the axes of a reduction as a bit mask."""
+    return sum(1 << a for a in normalize_axes(axis, ndim))
+
+
+def function_of(op: Op) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
+    """Return an op's public function, and that with its two arguments swapped, if it has one."""
+    if isinstance(op, Elementwise):
+        scope = _compile(op, _elementwise_source(op))
+        return _dress(op, scope.get(op.name, scope["general"])), scope.get("reflected")
+    if isinstance(op, Reduction):
+        return _dress(op, _compile(op, _reduction_source(op))[op.name]), None
+
+    if isinstance(op, View):
+        return _dress(op, _view_function(op)), None
+    assert isinstance(op, ArrayOp)
+    return _dress(op, _opaque_function(op)), None
+
+
+def _view_function(op: View) -> Callable[..., Any]:
+    names = tuple(op.parameters)
+
+    def function(x: Any, *args: Any, **kwargs: Any) -> Any:
+        if not args and kwargs.keys() == op.parameters.keys():
+            return apply_view(op, x, kwargs)
+        if kwargs or len(args) != len(names):
+            return apply_op(op, (x, *args), kwargs)
+        return apply_view(op, x, dict(zip(names, args, strict=True)))
+
+    return function
+
+
+def _opaque_function(op: ArrayOp) -> Callable[..., Any]:
+    names, count, defaults = op.positional, len(op.arguments), op.parameters
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        if not kwargs:
+            if len(args) == len(names):
+                return apply_opaque(op, dict(zip(names, args, strict=True)))
+            if len(args) == count:
+                return apply_opaque(op, {**defaults, **dict(zip(names, args, strict=False))})
+        return apply_opaque(op, op.bind(args, kwargs))
+
+    return function
+
+
+def _dress(op: Op, function: Callable[..., Any]) -> Callable[..., Any]:
+    function.__name__ = function.__qualname__ = op.name
+    function.__doc__ = op.__doc__
+    function.__module__ = "tapegrad"
+    return function
+
+
+def _compile(op: Op, source: str) -> dict[str, Any]:
+    scope: dict[str, Any] = {
+        "BOOL": np.dtype(bool),
+        "CAREFUL": CAREFUL,
+        "FLOAT32": FLOAT32,
+        "FLOAT64": FLOAT64,
+        "MODE": MODE,
+        "MaskedArray": np.ma.MaskedArray,
+        "NUMBER_TYPES": NUMBER_TYPES,
+        "OP": op,
+        "PLAIN": PLAIN,
+        "QUIET": QUIET,
+        "SAVING_REFUSED": MODE.inference_used,
+        "SPECIAL": MODE.special,
+        "TAPE": TAPE,
+        "THREAD": MODE.thread,
+        "Tensor": Tensor,
+        "apply_op": apply_op,
+        "apply_with_out": apply_with_out,
+        "asarray": np.asarray,
+        "aval_of": AVALS.of,
+        "axes_mask": axes_mask,
+        "forward": op.forward,
+        "ndarray": np.ndarray,
+        "refuse_masked": refuse_masked,
+        "number": number,
+        "wrap": wrap,
+    }
+    if isinstance(op, Elementwise):
+        scope["compiled"] = op.compiled
+        scope["compute"] = op.function if op.function is not None else op.compiled
+        if op.compiled is None:
+            scope["forward"] = op.function
+    elif isinstance(op, Reduction):
+        scope["compute"] = op.function
+        scope["extras"] = op.extras
+    filename = f"<tapegrad eager {op.name}>"
+    linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
+    exec(compile(source, filename, "exec"), scope)
+    return scope
+
+
+def _fill(template: str, **parts: str) -> str:
+    """Fill a template, indenting parts of several lines to where they stand."""
+    lines = []
+    for line in template.strip("\n").splitlines():
+        text = line.strip()
+        if text[:1] == "{" and text[-1:] == "}" and text[1:-1] in parts:
+            indent = line[: len(line) - len(text)]
+            lines += [indent + part for part in parts[text[1:-1]].strip("\n").splitlines()]
+        else:
+            lines.append(line.format(**parts))
+    return "\n".join(lines) + "\n"
+
+
+def _record_source(op: SweptOp, active: tuple[str, ...] | None, y: str = "") -> str:
+    """Source of recording `z`, where just the `active` inputs need it (None: to be seen then)."""
+    owners, slots, saved = [], [], []
+    for name in op.differentiable:
+        known = active is None or name in active
+        owners.append(f"own_{name}" if known else "None")
+        if active is None and len(op.differentiable) > 1:
+            slots.append(f"own_{name}[1] if own_{name} is not None else 0")
+        else:
+            slots.append(f"own_{name}[1]" if known else "0")
+    for name in op.saved:
+        value = "z" if name == "z" else f"a_{name}"
+        readers = [other for other in op.differentiable if name in op.reads(other)]
+        if active is not None:
+            saved.append(value if set(readers) & set(active) else "None")
+        elif set(readers) == set(op.differentiable):
+            saved.append(value)
+        else:
+            test = " or ".join(f"own_{other} is not None" for other in readers)
+            saved.append(f"{value} if {test} else None")
+    code = str(op.code)
+    numbers = str(op.code | NUMBERS << 32)
+    if len(op.arguments) == 2 == len(op.differentiable):
+        if active is None:
+            tests = [
+                f"own_{other} is None and type({other}) in NUMBER_TYPES"
+                for name, other in (op.arguments, op.arguments[::-1])
+                if not set(op.reads(name)) & {"z", name}
+            ]
+            if tests:
+                code = f"{numbers} if {' or '.join(tests)} else {code}"
+        elif len(active) == 1 and not set(op.reads(active[0])) & {"z", *active}:
+            code = numbers  # beside one input there is a number in the short way
+    return _fill(
+        _RECORD,
+        owners=", ".join(owners),
+        saved="".join(f", {value}" for value in saved),
+        code=code,
+        x=slots[0],
+        y=y or ([*slots, "0"][1]),
+    )
+
+
+def _elementwise_source(op: Elementwise) -> str:
+    names = op.arguments
+    inputs = ", ".join(f"a_{n}" for n in names)
+    uniform = [
+        f"a_{n}.dtype is dtype"
+        if n in op.differentiable
+        else f"(a_{n}.dtype is dtype or a_{n}.dtype is BOOL)"
+        for n in names
+    ]
+    source = _fill(
+        _GENERAL,
+        arguments=", ".join(names),
+        operands=inputs,
+        unwrap="\n".join(
+            _UNWRAP.strip("\n").format(n=n, arguments=", ".join(names)) for n in names
+        ),
+        untracked=" and ".join(f"own_{n} is None" for n in op.differentiable),
+        passive=_PASSIVE,
+        as_array=_AS_ARRAY,
+        convert="\n".join(_CONVERT.strip("\n").format(n=n) for n in names),
+        uniform=" and ".join(uniform),
+        record=_record_source(op, None),
+    )
+    if names not in (("x",), ("x", "y")) or op.differentiable != names:
+        return source
+    forward = f"compute({inputs})"
+    if op.function is not None and op.compiled is not None:
+        forward += f" if a_x.size < {COMPILED_FROM} else compiled({inputs})"
+    template = _UNARY if len(names) == 1 else _BINARY
+    return source + _fill(
+        template,
+        name=op.name,
+        forward=forward,
+        forward_number=f"compute({inputs})",
+        as_array=_AS_ARRAY,
+        passive=_PASSIVE,
+        record=_record_source(op, names),
+        record_x=_record_source(op, ("x",)),
+        record_y=_record_source(op, names[1:]),
+    )
+
+
+def _reduction_source(op: Reduction) -> str:
+    return _fill(
+        _REDUCTION,
+        name=op.name,
+        as_array=_AS_ARRAY,
+        passive=_PASSIVE,
+        extras="\n".join(f"a_{name} = extras['{name}'](a_x, z, axis)" for name in op.extras),
+        record=_record_source(op, ("x",), y="mask"),
+    )

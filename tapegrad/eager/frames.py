@@ -1,0 +1,426 @@
+"""Records of ops with Python rules: how they are appended, and how their rules are run.
+
+A frame is the last item of the owner of a record that the sweep cannot do by itself. It answers two
+questions: `contributions`, on arrays inside a compiled sweep, and `cotangents`, on tensors (where
+the rules may be recorded themselves, which is how gradients of gradients come about).
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tapegrad.eager.modes import MODE
+from tapegrad.eager.saved_values import check_savable, restore, save
+from tapegrad.eager.tensor import Tensor
+from tapegrad.ops.kinds import Elementwise, Reduction, SweptOp
+from tapegrad.ops.op import Op, shape_of
+from tapegrad.tape.avals import AVALS, DIFFERENTIABLE, FLOAT64
+from tapegrad.tape.codes import OPS, PythonOp
+from tapegrad.tape.layout import LEAF_CLOCK, NARY, OWN_AVAL, OWN_SLOT, SAVES
+from tapegrad.tape.owner import Frame, Owner, ensure_notes, op_and_flags
+from tapegrad.tape.sweep import Gifts, Sweep
+from tapegrad.tape.tape import TAPE, reach_of
+
+Wanted = Callable[[Owner], bool]
+SavedArrays = list[tuple[np.ndarray, Owner | None, int]]
+
+# A record with several outputs has this aval; their cotangents travel beside the sweep.
+TUPLE_AVAL = AVALS.of(np.zeros((), FLOAT64))
+_TUPLE_TOKEN = np.zeros(())
+_NARY, _SAVES = NARY << 32, SAVES << 32
+_OWN_FILES = (str(Path(__file__).parents[1]), "<tapegrad")
+
+
+class RuleFrame(Frame):
+    """Base of the frames: what the engine asks of the Python part of a record."""
+
+    __slots__ = ()
+    op_name = ""  # where the op of the record does not know it
+    runs_undefined = False  # also where its cotangent is undefined
+
+    def cotangents(
+        self, owner: Owner, parents: list[Owner | None], g: Any, wanted: Wanted
+    ) -> list[Any]:
+        """Return the cotangent of every parent as tensors (None: none), `g` being a tensor."""
+        raise NotImplementedError
+
+    def active(self) -> list[bool]:
+        """Return for every input that could need a gradient whether it does."""
+        return [True]
+
+    def saved_arrays(self, owner: Owner) -> SavedArrays:
+        """Return the saved arrays, with the records that made them, as which output."""
+        return []
+
+
+def maker_of(owner: Owner | None) -> tuple[Owner | None, int]:
+    """Return the owner of the record that made a value, and which output of it the value is."""
+    if owner is not None and isinstance(owner[-1], SelectFrame):
+        return owner[3], owner[-1].k
+    return owner, 0
+
+
+def parents_of(owner: Owner) -> list[Owner | None]:
+    """Return the owners of the inputs of a record that has a frame."""
+    return owner[4] if type(owner[3]) is np.ndarray else owner[3:5]
+
+
+def append_record(
+    code: int, aval: int, parents: Sequence[Owner | None], frame: RuleFrame, saves: bool
+) -> Owner:
+    """Append the record of a frame."""
+    segment, slot = TAPE.next_slot()
+    head = code | _SAVES if saves else code
+    count = len(parents)
+    owner: Owner
+    if count <= 2:
+        first = parents[0] if count else None
+        second = parents[1] if count == 2 else None
+        owner = [segment, slot, aval, first, second, frame]
+        x = 0 if first is None else first[OWN_SLOT]
+        y = 0 if second is None else second[OWN_SLOT]
+    else:
+        inputs = [0 if parent is None else parent[OWN_SLOT] for parent in parents]
+        owner = [segment, slot, aval, np.array(inputs, np.int64), list(parents), frame]
+        head |= _NARY
+        x, y = count, reach_of(slot, inputs)
+    segment.extend((slot, head, aval, x, y, id(owner)))
+    if MODE.special:
+        note_origin(owner)
+    return owner
+
+
+def note_origin(owner: Owner) -> None:
+    """In anomaly mode, note which call of the program made a record."""
+    if MODE.anomaly:
+        stack = traceback.extract_stack()
+        while stack and stack[-1].filename.startswith(_OWN_FILES):
+            stack.pop()
+        metadata = ensure_notes(owner).metadata
+        metadata["traceback_"] = traceback.format_list(stack)
+        metadata["parent_"] = MODE.thread.node
+
+
+def node_name(owner: Owner) -> str:
+    """Return the name of a record's op as a word with capitals, such as ``Exp``."""
+    if owner[OWN_SLOT] >= LEAF_CLOCK:
+        return "AccumulateGrad"
+    name = owner[-1].op_name if isinstance(owner[-1], RuleFrame) else ""
+    return title(name or OPS.ops[op_and_flags(owner)[0]].name)
+
+
+def title(name: str) -> str:
+    """Return the name of an op as a word with capitals."""
+    return name if name[:1].isupper() else name.title().replace("_", "")
+
+
+def fit_array(array: Any, aval: int, what: str) -> np.ndarray:
+    """Bring a cotangent to the shape and dtype of its input.
+
+    What broadcasting repeated is summed; of a complex cotangent of a real input, the real part
+    counts.
+    """
+    array = np.asarray(array)
+    shape, dtype = AVALS.shapes[aval], AVALS.dtypes[aval]
+    if array.shape != shape:
+        array = unbroadcast_array(array, shape, what)
+    if array.dtype is dtype and array.flags.c_contiguous:
+        return array
+    if array.dtype.kind == "c" and dtype.kind != "c":
+        array = array.real
+    return np.ascontiguousarray(array, dtype).reshape(shape)
+
+
+def check_reducible(shape: tuple[int, ...], wanted: tuple[int, ...], what: str) -> None:
+    """Raise if a cotangent's shape is not one that broadcasting its input explains."""
+    lead = len(shape) - len(wanted)
+    if lead < 0 or any(
+        wide != narrow and narrow != 1 for wide, narrow in zip(shape[lead:], wanted, strict=True)
+    ):
+        raise RuntimeError(
+            f"{what} - got {list(shape)} but expected shape compatible with {list(wanted)}"
+        )
+
+
+def unbroadcast_array(array: np.ndarray, shape: tuple[int, ...], what: str) -> np.ndarray:
+    """Sum an array to a shape that broadcasts to its own."""
+    check_reducible(array.shape, shape, what)
+    lead = array.ndim - len(shape)
+    axes = tuple(range(lead)) + tuple(
+        lead + k for k, narrow in enumerate(shape) if narrow == 1 and array.shape[lead + k] != 1
+    )
+    return array.sum(axes, keepdims=True).reshape(shape) if axes else array.reshape(shape)
+
+
+# -- ops of the table -----------------------------------------------------------------------------
+
+
+# the op of records whose op the sweep would know, but not with these values
+FRAMED = OPS.register(PythonOp("framed"))
+
+
+class Active:
+    """The arguments of a call of an op: their arrays, and which of them need a gradient."""
+
+    __slots__ = ("arrays", "inputs", "lengths", "mask", "op", "parents")
+
+    def __init__(self, op: Op, bound: dict[str, Any]) -> None:
+        self.op = op
+        self.arrays: list[Any] = []
+        self.inputs: list[tuple[str, int | None]] = []  # names, and places in arguments of several
+        self.parents: list[Owner | None] = []
+        self.lengths = _NO_LENGTHS  # of arguments of several
+        self.mask = 0
+        rules = op.rules
+        for bit, name in enumerate(op.arguments):
+            value = bound[name]
+            kind = type(value)
+            if kind is Tensor:
+                self.arrays.append(value._a)
+                own = value._own
+                if own is not None and name in rules:
+                    self.inputs.append((name, None))
+                    self.parents.append(own)
+                    self.mask |= 1 << bit
+            elif kind is list or kind is tuple:
+                self.arrays.append([_array(item) for item in value])
+                self.lengths = {**self.lengths, name: len(value)}
+                for k, item in enumerate(value):
+                    if type(item) is Tensor and item._own is not None and name in rules:
+                        self.inputs.append((name, k))
+                        self.parents.append(item._own)
+                        self.mask |= 1 << bit
+            else:
+                self.arrays.append(value)
+
+
+_NO_LENGTHS: dict[str, int] = {}
+
+
+class OpFrame(RuleFrame):
+    """The frame of an op of the table: which inputs matter, and what their rules read."""
+
+    __slots__ = ("constants", "inputs", "lengths", "op", "outputs", "parents", "saved", "saves")
+
+    def __init__(self, active: Active, bound: dict[str, Any], z: Any) -> None:
+        op, mask = active.op, active.mask
+        self.op = op
+        self.inputs = active.inputs
+        self.parents = active.parents  # until the record is appended
+        self.lengths = active.lengths
+        self.outputs: list[tuple[tuple[int, ...], np.dtype]] | None = None
+        values, shapes, self.saves = op.plan(mask)
+        self.saved: dict[str, Any] = {}
+        self.constants: dict[str, Any] = {}  # what is neither checked nor freed
+        for name in values:
+            if name in op.parameters:
+                if _holds_arrays(bound[name]):
+                    self.saved[name] = save(bound[name])
+                    self.saves = True
+                else:
+                    self.constants[name] = bound[name]
+            elif name in bound:
+                self.saved[name] = save(bound[name])
+            elif name == "z":
+                self.saved[name] = save(z)
+            else:
+                self.saved[name] = op.extras[name](  # type: ignore[attr-defined]
+                    bound["x"]._a, z, bound["axis"]
+                )
+        for name in shapes:  # of these only the shape: their values need not be kept
+            value = bound[name.removesuffix("_shape")]
+            self.constants[name] = value._a.shape if type(value) is Tensor else _shapes(value)
+
+    def append(self, aval: int) -> Owner:
+        """Append the record of this frame."""
+        code = FRAMED if isinstance(self.op, SweptOp) else self.op.code
+        owner = append_record(code, aval, self.parents, self, self.saves)
+        del self.parents
+        return owner
+
+    @property
+    def op_name(self) -> str:  # type: ignore[override]
+        return self.op.name
+
+    def release(self) -> None:
+        self.saved = {}
+
+    def saved_arrays(self, owner: Owner) -> SavedArrays:
+        found: SavedArrays = []
+        for value in self.saved.values():
+            for k, item in enumerate(value if isinstance(value, (list, tuple)) else (value,)):
+                if isinstance(item, Tensor):
+                    found.append((item._a, *maker_of(item._own)))
+                elif isinstance(item, np.ndarray):
+                    found.append((item, owner, k))
+        return found
+
+    def active(self) -> list[bool]:
+        return [
+            (name, k) in self.inputs
+            for name in self.op.arguments
+            if name in self.op.rules
+            for k in (range(self.lengths[name]) if name in self.lengths else (None,))
+        ]
+
+    def _run(
+        self, g: Any, values: dict[str, Any], parents: list[Owner | None], wanted: Wanted
+    ) -> list[Any]:
+        found: dict[str, Any] = {}
+        result: list[Any] = []
+        for (argument, k), parent in zip(self.inputs, parents, strict=False):
+            if parent is None or not wanted(parent):
+                result.append(None)
+                continue
+            if argument not in found:
+                found[argument] = self.op.cotangent(argument, g, values)
+            result.append(found[argument] if k is None else found[argument][k])
+        return result
+
+    def named(self, given: Sequence[Any]) -> dict[str, Any]:
+        """Arrange one value per input, or None, by the names of the op's arguments."""
+        found: dict[str, Any] = {}
+        for (name, k), value in zip(self.inputs, given, strict=False):
+            if value is not None and k is None:
+                found[name] = value
+            elif value is not None:
+                found.setdefault(name, [None] * self.lengths[name])[k] = value
+        return found
+
+    def cotangents(
+        self, owner: Owner, parents: list[Owner | None], g: Any, wanted: Wanted
+    ) -> list[Any]:
+        cotangent = g if self.outputs is None else self._complete(g)
+        return self._run(cotangent, self.values(owner), parents, wanted)
+
+    def values(self, owner: Owner) -> dict[str, Any]:
+        """Return what the rules read but the cotangent, tensors with their history."""
+        slot = owner[OWN_SLOT]
+        values = dict(self.constants)
+        for name, value in self.saved.items():
+            values[name] = value if name == "z" else restore(value, slot)
+            if name in self.op.parameters:
+                values[name] = _array(values[name])
+        if "z" in values:
+            z = values["z"]
+            if type(z) is tuple:
+                values["z"] = tuple(
+                    restore(item, slot, select(owner, k) if _has_history(item) else None)
+                    for k, item in enumerate(z)
+                )
+            else:
+                values["z"] = restore(z, slot, owner)
+        return values
+
+    def _complete(self, given: dict[int, Any]) -> tuple[Any, ...]:
+        """Return a cotangent for every output, zeros where there is none."""
+        assert self.outputs is not None
+        return tuple(
+            given[k] if k in given else np.zeros(shape, dtype)
+            for k, (shape, dtype) in enumerate(self.outputs)
+        )
+
+    def contributions(self, sweep: Sweep, owner: Owner, g: Any) -> Gifts:
+        slot = owner[OWN_SLOT]
+        cotangent = g if self.outputs is None else self._complete(sweep.tuples.pop(slot))
+        values = dict(self.constants)
+        for name, value in self.saved.items():
+            values[name] = _array(restore(value, slot))
+        parents = parents_of(owner)
+        found = self._run(
+            cotangent, values, parents, lambda parent: sweep.is_needed(parent[OWN_SLOT])
+        )
+        gifts: Gifts = []
+        for parent, array in zip(parents, found, strict=False):
+            if array is not None and parent is not None:
+                what = f"{self.op.name} returned an invalid gradient"
+                gifts.append((parent, fit_array(array, parent[OWN_AVAL], what)))
+        return gifts
+
+
+def _holds_arrays(parameter: Any) -> bool:
+    """Whether a parameter, such as an index, is an array or has arrays in it."""
+    if type(parameter) is tuple:
+        return any(type(item) is np.ndarray for item in parameter)
+    return type(parameter) is np.ndarray
+
+
+def _has_history(item: Any) -> bool:
+    return getattr(item, "dtype", FLOAT64) in DIFFERENTIABLE
+
+
+def _shapes(value: Any) -> Any:
+    return [shape_of(item) for item in value] if type(value) in (list, tuple) else shape_of(value)
+
+
+def _array(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value._a
+    if type(value) in (list, tuple):
+        return type(value)(_array(item) for item in value)
+    return value
+
+
+# -- records with several outputs -----------------------------------------------------------------
+
+
+SELECT = OPS.register(PythonOp("select"))
+
+
+class SelectFrame(RuleFrame):
+    """The frame of one output of a record that has several."""
+
+    __slots__ = ("k",)
+    runs_undefined = True
+
+    def __init__(self, k: int) -> None:
+        self.k = k
+
+    def cotangents(
+        self, owner: Owner, parents: list[Owner | None], g: Any, wanted: Wanted
+    ) -> list[Any]:
+        return [{} if g is None else {self.k: g}, None]
+
+    def contributions(self, sweep: Sweep, owner: Owner, g: Any) -> Gifts:
+        maker = owner[3]
+        given = sweep.tuples.setdefault(maker[OWN_SLOT], {})
+        if g is not None:
+            given[self.k] = np.asarray(given[self.k] + g) if self.k in given else g
+        return [(maker, _TUPLE_TOKEN)]
+
+
+def select(maker: Owner, k: int) -> Owner:
+    """Record the k-th output of a record that has several."""
+    shape, dtype = maker[-1].outputs[k]
+    return append_record(SELECT, AVALS.of_type(shape, dtype), [maker], SelectFrame(k), False)
+
+
+# -- which frame an op needs ----------------------------------------------------------------------
+
+
+def needs_frame(op: SweptOp, z: np.ndarray, values: list[Any]) -> bool:
+    """Whether an op that the sweep knows has to be recorded with its Python rules here.
+
+    The sweep knows no products of complex numbers, and does not unpack what hooks have packed.
+    """
+    if not isinstance(op, (Elementwise, Reduction)):
+        return False
+    for value in values:
+        if isinstance(value, Tensor) and value._meta is not None and not op.saves_nothing:
+            check_savable(value)
+    if MODE.special and MODE.thread.saved_hooks and op.saved:
+        return True
+    if z.dtype.kind == "c" or any(
+        isinstance(value, Tensor) and value._a.dtype.kind == "c" for value in values
+    ):
+        if op.real:
+            raise TypeError(
+                f"{op.name}: has no derivative for complex numbers; use real, imag or abs first"
+            )
+        return not op.saves_nothing
+    return False

@@ -1,0 +1,400 @@
+"""Changing tensors in place, with the graph following.
+
+Memory may be shown by several tensors. In-place work is done in three steps: compute what the
+target's new value is a function of, write the memory and note the mutation on the tape's clock,
+and give the target that history. If the target is a view, its base gets a history in which that
+part was replaced, and all other views of the base are shown anew.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, NoReturn
+
+import numpy as np
+
+from tapegrad.eager.dispatch import (
+    apply_op,
+    apply_opaque,
+    apply_view,
+    operand,
+    owner_of,
+    unwrap,
+)
+from tapegrad.eager.frames import FRAMED, Active, OpFrame, RuleFrame, append_record
+from tapegrad.eager.modes import MODE
+from tapegrad.eager.tensor import Meta, Tensor, wrap
+from tapegrad.ops import indexing, piecewise
+from tapegrad.ops.array_kinds import ArrayOp
+from tapegrad.ops.indexing import put_view, show
+from tapegrad.ops.kinds import Composite, SweptOp
+from tapegrad.ops.op import Op, refuse_masked
+from tapegrad.ops.shape import astype, broadcast_to, getitem, reshape
+from tapegrad.tape.avals import AVALS, DIFFERENTIABLE
+from tapegrad.tape.owner import Owner, ensure_notes, notes_of
+from tapegrad.tape.sweep import Gifts
+from tapegrad.tape.tape import TAPE
+
+_FUNCTION_VIEW = (
+    "was created inside a custom Function (or because an input was returned as-is) and the "
+    "autograd logic to handle view+inplace would override the custom backward associated with the "
+    "custom Function, leading to incorrect gradients. This behavior is forbidden. You can fix this "
+    "by cloning the output of the custom Function."
+)
+
+# -- the steps ------------------------------------------------------------------------------------
+
+
+def check_writable(target: Tensor, what: str, *values: Any) -> None:
+    """Refuse in-place work, with some values, that would lose a gradient."""
+    if not isinstance(target, Tensor):
+        raise TypeError(f"{what}: the target is a {type(target).__name__}, not a Tensor")
+    meta = target.meta()
+    if meta is not None and meta.inference and not MODE.thread.inference:
+        raise RuntimeError(
+            "Inplace update to inference tensor outside InferenceMode is not allowed. You can make "
+            "a clone to get a normal tensor before doing inplace update."
+        )
+    if not MODE.recording:
+        return
+    base = None if meta is None else meta.base
+    if meta is not None and base is not None:
+        if target._own is None and base._own is None and not any(map(owner_of, values)):
+            return
+        _check_view(meta)
+        if base.is_leaf and base._own is not None:
+            raise RuntimeError(
+                "a view of a leaf Variable that requires grad is being used in an in-place "
+                f"operation. ({what}: work on a copy, or inside no_grad())"
+            )
+    if target._own is not None and target.is_leaf:
+        raise RuntimeError(
+            "a leaf Variable that requires grad is being used in an in-place operation. "
+            f"({what}: work on a copy, or inside no_grad())"
+        )
+
+
+def _check_view(meta: Meta) -> None:
+    """Refuse to write through a view whose base could not follow."""
+    if meta.unrecorded_view:
+        mode = meta.unrecorded_view
+        now = "in normal mode" if mode == "inference" else "with grad mode enabled"
+        what = "A view was created"
+        if meta.unrecorded_source:
+            what = f"Output 0 of {meta.unrecorded_source} is a view of a view which was created"
+        raise RuntimeError(
+            f"{what} in {mode} mode and is being modified inplace {now}. {_clarify(mode)}"
+        )
+    if meta.one_of_several:
+        name, k = meta.one_of_several
+        raise RuntimeError(
+            f"Output {k} of {name} is a view and is being modified inplace. This view is the "
+            "output of a function that returns multiple views. Such functions do not allow the "
+            "output views to be modified inplace. You should replace the inplace operation by an "
+            "out-of-place one."
+        )
+    if meta.function_view:
+        raise RuntimeError(
+            f"Output 0 of {meta.function_view} is a view and is being modified inplace. This view "
+            f"{_FUNCTION_VIEW}"
+        )
+
+
+def _clarify(mode: str) -> str:
+    block = "inference_mode" if mode == "inference" else "no_grad"
+    return (
+        "Given that this use case is ambiguous and error-prone, it is forbidden. You can clarify "
+        f"your code by moving both the view and the inplace either both inside the {block} block "
+        "(if you don't want the inplace to be tracked) or both outside (if you want the inplace to "
+        "be tracked)."
+    )
+
+
+def rebase(target: Tensor, own: Owner | None) -> None:
+    """Give a target, whose memory was just written, the history of its new value."""
+    if not MODE.recording:
+        return
+    meta = target.meta()
+    if meta is None or meta.base is None:
+        give_history(target, own)
+        base = target
+    else:
+        base = meta.base
+        if own is None and base._own is None:
+            return
+        bound = {
+            "x": wrap(base._a, base._own),
+            "value": wrap(target._a, own),
+            "steps": meta.steps,
+        }
+        give_history(base, record_unrun(put_view, base._a, bound))
+    refresh_views(base)
+
+
+def refresh_views(base: Tensor) -> None:
+    """Give every tensor that shows memory of a base the history that follows from the base's."""
+    meta = base.meta()
+    if meta is None or meta.views is None:
+        return
+    for reference in meta.views:
+        shown = reference()
+        if shown is None:
+            continue
+        known = shown.ensure_meta()
+        if known.function_view:
+            if shown._own is not None:
+                give_history(shown, _refused(shown))
+        elif known.unrecorded_view:
+            if base._own is not None:
+                give_history(shown, _refused(shown))
+        else:
+            source = wrap(base._a, base._own)
+            give_history(shown, show(source, known.steps)._own)
+
+
+class RefusedFrame(RuleFrame):
+    """The frame of a view whose base was modified in a way that it could not follow."""
+
+    __slots__ = ("reason",)
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+    def refuse(self) -> NoReturn:
+        """Say why there is no right gradient."""
+        raise RuntimeError(self.reason)
+
+    def cotangents(self, *args: Any) -> list[Any]:
+        """Refuse."""
+        self.refuse()
+
+    def contributions(self, *args: Any) -> Gifts:
+        """Refuse."""
+        self.refuse()
+
+
+def _refused(shown: Tensor) -> Owner:
+    """Record that a view must not be differentiated any more."""
+    meta = shown._meta
+    assert meta is not None
+    modified = "and its base or another view of its base has been modified inplace."
+    if meta.function_view:
+        reason = f"Output 0 of {meta.function_view} is a view {modified} This view {_FUNCTION_VIEW}"
+    else:
+        mode = meta.unrecorded_view
+        reason = f"A view was created in {mode} mode {modified} {_clarify(mode)}"
+    frame = RefusedFrame(reason)
+    return append_record(FRAMED, AVALS.of(shown._a), [shown._own], frame, False)
+
+
+def give_history(target: Tensor, own: Owner | None) -> None:
+    """Put a tensor at another place of the graph: its hooks stay, a retained gradient follows."""
+    meta = target.meta()
+    old, target._own = target._own, own
+    if meta is not None and meta.retains_grad:
+        meta.retains_grad = False
+        notes = None if old is None else notes_of(old)
+        if notes is not None:
+            notes.retains = None
+        if own is not None:
+            meta.retains_grad = True
+            ensure_notes(own, stop=True).retains = weakref.ref(target)
+
+
+def protect(target: Tensor) -> None:
+    """Let whoever looks after saved values act before the memory of a tensor is written."""
+    if MODE.mutation_guard is not None:
+        MODE.mutation_guard.before_write(target._a)
+
+
+def note_mutation(target: Tensor, what: str) -> None:
+    """Note that an op wrote the memory of a tensor."""
+    meta = target.meta()
+    base = meta.base if meta is not None and meta.base is not None else target
+    known = base.meta()
+    if known is None or not known.inference:
+        TAPE.note_mutation(target._a, what)
+
+
+def record_unrun(op: ArrayOp, z: np.ndarray, bound: dict[str, Any]) -> Owner | None:
+    """Record an opaque op whose result is in memory already and whose rules read no values."""
+    active = Active(op, bound)
+    return OpFrame(active, bound, z).append(AVALS.of(z)) if active.mask else None
+
+
+# -- what users call ------------------------------------------------------------------------------
+
+
+def apply_inplace(op: Op | Composite, target: Tensor, *others: Any, **named: Any) -> Tensor:
+    """``target[...] = op(target, *others)``; return the target."""
+    check_writable(target, op.name, *others)
+    source: Any = target
+    if not (isinstance(op, SweptOp) and op.saves_nothing) and _is_recorded(target, *others):
+        # the op may save what is about to be overwritten
+        source = wrap(target._a.copy(), _old_history(target))
+    others = tuple(source if other is target else other for other in others)
+    call = op.function if isinstance(op, Composite) else op.public
+    return _overwrite(target, call(source, *others, **named), op.name, False)
+
+
+def _is_recorded(*operands: Any) -> bool:
+    """Whether an op of some operands will be on the tape."""
+    return MODE.recording and any(owner_of(value) is not None for value in operands)
+
+
+def _old_history(target: Tensor) -> Owner | None:
+    """Return the history of a tensor's value before in-place work.
+
+    That of a view follows from its base, not from what is known of the view: its hooks belong to
+    the view, which the gradient does not pass through any more.
+    """
+    own, meta = target._own, target.meta()
+    if own is None or meta is None or meta.base is None or notes_of(own) is None:
+        return own
+    return show(wrap(meta.base._a, meta.base._own), meta.steps)._own
+
+
+def write(target: Tensor, value: Any, what: str, keep: bool = False) -> Tensor:
+    """``target[...] = value``, keeping the target's shape and dtype; return the target.
+
+    With `keep` the write is a record of its own: the target's history stays, with a gradient of
+    zero, and a value that is somebody's does not share its place in the graph.
+    """
+    check_writable(target, what, value)
+    return _overwrite(target, value, what, keep)
+
+
+def _check_fit(array: np.ndarray, target: np.ndarray, what: str) -> None:
+    """Raise if an array cannot be written to another one."""
+    if array.shape != target.shape:
+        shape = np.broadcast_shapes(array.shape, target.shape)
+        if shape != target.shape:
+            raise RuntimeError(
+                f"{what}: output with shape {list(target.shape)} doesn't match the broadcast shape "
+                f"{list(shape)}"
+            )
+    if array.dtype != target.dtype and not np.can_cast(array.dtype, target.dtype, "same_kind"):
+        raise RuntimeError(
+            f"{what}: result type {array.dtype} can't be cast to the desired output type "
+            f"{target.dtype}"
+        )
+
+
+def _overwrite(target: Tensor, value: Any, what: str, keep: bool) -> Tensor:
+    """Do what `write` does, where it is known to be allowed."""
+    value = operand(value)
+    array = np.asarray(unwrap(value))
+    _check_fit(array, target._a, what)
+    if not target._a.flags.writeable:  # NumPy does not look at it if source and target are one
+        raise ValueError(
+            f"{what}: assignment destination is read-only: more than one of its elements may be at "
+            "one place in memory; write to a clone()"
+        )
+    own = owner_of(value)
+    if own is not None and MODE.recording:
+        if target.dtype not in DIFFERENTIABLE:
+            raise RuntimeError(
+                f"{what}: a tensor of dtype {target.dtype} cannot hold a value that requires grad"
+            )
+        if array.dtype != target.dtype:
+            value = apply_op(astype, (value, target.dtype), {})
+        if array.shape != target.shape:
+            value = apply_op(broadcast_to, (value, target.shape), {})
+        own = value._own
+    if keep and MODE.recording and (target._own is not None or own is not None):
+        kept = array if own is None else wrap(unwrap(value), own)
+        bound = {"x": wrap(target._a, target._own), "value": kept, "index": ...}
+        own = record_unrun(indexing.put, target._a, bound)  # the old value gets a zero gradient
+    protect(target)
+    np.copyto(target._a, array, casting="same_kind")
+    note_mutation(target, what)
+    rebase(target, own)
+    return target
+
+
+def assign_item(target: Tensor, index: Any, value: Any) -> None:
+    """Do ``target[index] = value``."""
+    check_writable(target, "item assignment", value)
+    index = unwrap_index(index)
+    value = operand(value)
+    array = np.asarray(unwrap(value))
+    recorded = MODE.recording and (target._own is not None or owner_of(value) is not None)
+    own = None
+    if recorded:
+        if target.dtype not in DIFFERENTIABLE:
+            raise RuntimeError(
+                f"item assignment: a tensor of dtype {target.dtype} cannot hold a value that "
+                "requires grad"
+            )
+        shape = np.shape(target._a[index])
+        if np.broadcast_shapes(array.shape, shape) != shape and array.size != 1:
+            # NumPy also accepts leading axes of length 1
+            array = array.reshape(array.shape[array.ndim - len(shape) :])
+            if isinstance(value, Tensor):
+                value = apply_op(reshape, (value, array.shape), {})
+        old = wrap(target._a, target._own)
+        bound = {"x": old, "value": value if isinstance(value, Tensor) else array, "index": index}
+        own = record_unrun(indexing.put, target._a, bound)
+    protect(target)
+    target._a[index] = array
+    note_mutation(target, "put")
+    if recorded:
+        rebase(target, own)
+
+
+def unwrap_index(index: Any) -> Any:
+    """Return an index with arrays in place of tensors."""
+    if type(index) is tuple:
+        return tuple(map(_own_index, index))
+    return _own_index(index)
+
+
+def _own_index(part: Any) -> Any:
+    """Copy what could be changed before the backward pass reads it."""
+    if isinstance(part, Tensor):
+        return part._a.copy()
+    refuse_masked(part)
+    return np.array(part) if isinstance(part, (list, np.ndarray)) else part
+
+
+def read_item(source: Tensor, index: Any) -> Tensor:
+    """Return ``source[index]``: a view for basic indices, a copy for arrays."""
+    if not isinstance(index, (int, slice)):
+        index = unwrap_index(index)
+    if indexing.is_basic(index):
+        return apply_view(getitem, source, {"index": index})
+    result: Tensor = apply_opaque(indexing.gather, {"x": source, "index": index})
+    return result
+
+
+def apply_with_out(op: Op, args: tuple[Any, ...], out: Any, where: Any) -> Tensor:
+    """Apply an op with NumPy's `out` and `where`."""
+    if type(out) is tuple:
+        (out,) = out
+    if out is None:
+        raise TypeError(
+            f"{op.name}: `where` without `out` leaves elements undefined; give `out`, or use "
+            "tapegrad.where"
+        )
+    if isinstance(out, Tensor) and any(arg is out for arg in args) and _is_recorded(*args):
+        source = wrap(out._a.copy(), out._own)  # the op may save what is about to be overwritten
+        args = tuple(source if arg is out else arg for arg in args)
+    result = apply_op(op, args, {})
+    if isinstance(out, np.ndarray):
+        if result._own is not None:
+            raise TypeError(
+                f"{op.name}: `out` is a NumPy array and cannot hold a gradient; give a Tensor, or "
+                "detach() the inputs"
+            )
+        np.copyto(out, result._a, where=unwrap(where), casting="same_kind")
+        return wrap(out)
+    if where is not True:
+        result = apply_op(piecewise.where, (where, result, wrap(out._a.copy(), out._own)), {})
+    if result.shape != out.shape:
+        raise ValueError(
+            f"{op.name}: `out` has shape {list(out.shape)}, the result {list(result.shape)}"
+        )
+    return write(out, result, op.name)
+
+
+Tensor._refresh_views = refresh_views

@@ -1,0 +1,98 @@
+"""Changing which elements a tensor shows, in place: `transpose_`, `squeeze_` and the like.
+
+The memory stays as it is, and so do values that were saved. Refused is what a gradient could not
+follow: a tensor that has views, and one that requires grad where nothing is recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from tapegrad.eager.inplace import check_writable, give_history
+from tapegrad.eager.modes import MODE
+from tapegrad.eager.numeric import FUNCTIONS
+from tapegrad.eager.tensor import Tensor, wrap
+
+
+def show_as(target: Tensor, what: str, view: Callable[[Tensor], Tensor]) -> Tensor:
+    """Let a tensor show its elements as a view of it does; return it.
+
+    Parameters
+    ----------
+    target
+        The tensor.
+    what
+        The name of the method, for errors.
+    view
+        Returns the view.
+    """
+    check_writable(target, what)
+    meta = target.meta()
+    if target._own is not None and not MODE.recording:
+        raise RuntimeError(
+            f"{what}: a tensor that requires grad changes its shape in place only where operations "
+            "are recorded; its gradients would have another shape. Use a view"
+        )
+    if meta is not None and any(shown() is not None for shown in meta.views or ()):
+        raise RuntimeError(
+            f"{what}: other tensors are views of this one, and show it as it was; use a view"
+        )
+    before = wrap(target._a, target._own)
+    before._meta = meta if meta is not None and meta.base is not None else None
+    result = view(before)
+    target._a = result._a
+    give_history(target, result._own)
+    target.ensure_meta().writes_before += 1  # nothing that was saved has changed
+    known = result.meta()
+    if meta is not None and meta.base is not None and known is not None and known.base is not None:
+        meta.steps = known.steps
+        meta.base.ensure_meta().add_view(target)
+    return target
+
+
+def swap_(self: Tensor, axis1: int, axis2: int) -> Tensor:
+    """Swap two axes, in place; return the tensor.
+
+    Parameters
+    ----------
+    axis1, axis2
+        The axes. (`transpose` takes all axes, as NumPy does; this is PyTorch's `transpose_`.)
+    """
+    return show_as(self, "transpose_", lambda t: FUNCTIONS["swapaxes"](t, axis1, axis2))
+
+
+def t_(self: Tensor) -> Tensor:
+    """Transpose a tensor of at most two axes, in place; return it."""
+    if self.ndim > 2:
+        raise RuntimeError(f"t_ expects a tensor with <= 2 dimensions, but self is {self.ndim}D")
+    return show_as(self, "t_", FUNCTIONS["transpose"])
+
+
+def squeeze_(self: Tensor, axis: Any = None) -> Tensor:
+    """Leave out axes of length 1, in place; return the tensor.
+
+    Parameters
+    ----------
+    axis
+        Which of them; all by default.
+    """
+    return show_as(self, "squeeze_", lambda t: FUNCTIONS["squeeze"](t, axis))
+
+
+def expand_dims_(self: Tensor, axis: Any) -> Tensor:
+    """Insert axes of length 1, in place; return the tensor.
+
+    Parameters
+    ----------
+    axis
+        Where they will be.
+    """
+    return show_as(self, "unsqueeze_", lambda t: FUNCTIONS["expand_dims"](t, axis))
+
+
+def resize_(self: Tensor, *sizes: Any) -> NoReturn:
+    """Refuse: memory is not made longer or shorter in place."""
+    if self.requires_grad:
+        raise RuntimeError("cannot resize variables that require grad")
+    raise RuntimeError("resize_: a tensor keeps its memory; make a new one, such as with reshape()")

@@ -1,0 +1,214 @@
+"""Calls of NumPy's functions as calls of ours: names of arguments, and options of NumPy's own."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tapegrad.eager import inplace
+from tapegrad.eager.dispatch import unwrap
+from tapegrad.eager.numeric import FUNCTIONS, PASSIVE
+from tapegrad.eager.tensor import Tensor
+from tapegrad.ops.op import TABLE
+from tapegrad.ops.shape import in_order
+
+Function = Callable[..., Any]
+
+_RENAMED = {"a_min": "min", "a_max": "max", "UPLO": "uplo"}
+_WITHOUT_EFFECT = ("kind", "stable", "casting", "subok", "hermitian")
+# what a reduction starts from: its neutral element, and how more is joined
+_JOINED = {
+    "sum": ("add", 0.0),
+    "prod": ("multiply", 1.0),
+    "max": ("maximum", None),
+    "amax": ("maximum", None),
+    "min": ("minimum", None),
+    "amin": ("minimum", None),
+}
+_LAST_STEPS: dict[tuple[str, str], Function] = {
+    ("angle", "deg"): lambda result: result * (180.0 / np.pi),
+    ("cholesky", "upper"): lambda result: FUNCTIONS["conj"](FUNCTIONS["matrix_transpose"](result)),
+    ("reshape", "copy"): lambda result: result.clone(),
+    ("astype", "copy"): lambda result: result.clone(),
+}
+_WAYS_OUT = {
+    "where": "; choose with np.where before",
+    "mean": "; leave it out",
+    "order": "; transpose before and after",
+}
+
+
+@dataclass
+class _Plan:
+    """How the arguments of a NumPy function are those of ours.
+
+    Attributes
+    ----------
+    signature
+        Of the NumPy function.
+    names
+        Our name of each argument; none of options that ours does not have.
+    direct
+        The number of leading arguments that are the same in both.
+    same
+        The names that are the same in both.
+    """
+
+    signature: inspect.Signature
+    names: dict[str, str]
+    direct: int
+    same: frozenset[str]
+
+
+PLANS: dict[Any, _Plan | None] = {}  # of the functions that have been called
+
+
+def _plan(func: Any, ours: Function, name: str) -> _Plan | None:
+    if name in PASSIVE:
+        return None  # NumPy itself is called
+    try:
+        signature = inspect.signature(func)
+    except ValueError:
+        return None
+    if any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values()):
+        return None
+    op = TABLE.get(name)
+    known = [*op.arguments, *op.parameters] if op else list(inspect.signature(ours).parameters)
+    names: dict[str, str] = {}
+    direct = 0
+    for place, parameter in enumerate(signature.parameters):
+        if parameter == "kwargs":
+            continue
+        own = _RENAMED.get(parameter, parameter)
+        if own not in known and place < len(known) and known[place] not in signature.parameters:
+            own = known[place]
+        if own in known:
+            names[parameter] = own
+            direct += place == direct and known[place] == own
+    if "kwargs" in signature.parameters:
+        names |= {own: own for own in known if own not in names.values()}
+    same = frozenset(key for key, own in names.items() if key == own)
+    return _Plan(signature, names, direct, same)
+
+
+def call(func: Any, ours: Function, name: str, args: tuple[Any, ...], kwargs: Any) -> Any:
+    """Call our function with the arguments of NumPy's.
+
+    Parameters
+    ----------
+    func
+        The NumPy function.
+    ours
+        What stands for it.
+    name
+        Its name.
+    args, kwargs
+        What it was called with.
+
+    Raises
+    ------
+    TypeError
+        For an option that tensors do not have.
+    """
+    if name == "where" and len(args) == 1:
+        return FUNCTIONS["nonzero"](*args)
+    if name == "einsum":
+        return ours(*_with_subscripts(args), **kwargs)
+    if func not in PLANS:
+        PLANS[func] = _plan(func, ours, name)
+    plan = PLANS[func]
+    if plan is None or (len(args) <= plan.direct and plan.same.issuperset(kwargs)):
+        return ours(*args, **kwargs)
+    given = plan.signature.bind(*args, **kwargs).arguments
+    given |= given.pop("kwargs", {})
+    defaults = {key: parameter.default for key, parameter in plan.signature.parameters.items()}
+    passed, options = {}, {}
+    for key, value in given.items():
+        if value is np._NoValue:
+            continue
+        if key in plan.names:
+            passed[plan.names[key]] = value
+        elif key not in _WITHOUT_EFFECT and not _is_default(key, value, defaults.get(key)):
+            options[key] = value
+    if not options:
+        (_, first), *rest = passed.items()
+        return ours(first, **dict(rest))
+    return _with_options(ours, name, passed, options)
+
+
+def _is_default(key: str, value: Any, default: Any) -> bool:
+    return value is None or value is default or (key == "where" and value is True)
+
+
+def _with_options(
+    ours: Function, name: str, passed: dict[str, Any], options: dict[str, Any]
+) -> Any:
+    """Call our function with options that it does not have itself."""
+    (_, x), *rest = passed.items()
+    more = dict(rest)
+    if "dtype" in options:
+        dtype = options.pop("dtype")
+        x = [_cast(item, dtype) for item in x] if isinstance(x, (list, tuple)) else _cast(x, dtype)
+    join, neutral = _JOINED.get(name, ("", None))
+    initial = options.pop("initial", None) if join else None
+    out = options.pop("out", None)
+    counted: Any = None  # of a mean, the part of the elements that count
+    if "where" in options and (join or name == "mean"):
+        chosen = options.pop("where")
+        if join and neutral is None and initial is None:
+            raise ValueError(f"numpy.{name}: `where` needs `initial`")
+        if name == "mean":
+            counted = np.mean(np.broadcast_to(unwrap(chosen), np.shape(unwrap(x))), **more)
+        x = FUNCTIONS["where"](chosen, x, initial if join and neutral is None else neutral or 0.0)
+    last = [_LAST_STEPS[name, key] for key in options if (name, key) in _LAST_STEPS]
+    order = options.pop("order", "C") if name == "reshape" else "C"
+    for key in options:
+        if (name, key) not in _LAST_STEPS:
+            way_out = _WAYS_OUT.get(key, "")
+            raise TypeError(f"numpy.{name} of a tensor has no argument {key!r}{way_out}")
+    result = in_order(x, more["shape"], order, name) if order != "C" else ours(x, **more)
+    if counted is not None:
+        result = result / counted
+    if initial is not None:
+        result = FUNCTIONS[join](result, initial)
+    for step in last:
+        result = step(result)
+    return result if out is None else _stored(result, out, name)
+
+
+def _cast(x: Any, dtype: Any) -> Any:
+    return x.astype(dtype) if isinstance(x, Tensor) else np.asarray(x, dtype)
+
+
+def _stored(result: Any, out: Any, name: str) -> Any:
+    """Write a result into `out`, and return that."""
+    if isinstance(out, Tensor):
+        return inplace.write(out, result, f"numpy.{name} with `out`")
+    if isinstance(result, Tensor) and result._own is not None:
+        raise TypeError(
+            f"numpy.{name}: `out` is a NumPy array and cannot hold a gradient; give a Tensor, or "
+            "detach() the inputs"
+        )
+    out[...] = unwrap(result)
+    return out
+
+
+def _with_subscripts(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the arguments of einsum with a string, where axes are given as numbers."""
+    if not args or isinstance(args[0], str):
+        return args
+    operands, axes = args[: len(args) // 2 * 2 : 2], args[1::2]
+
+    def letters(numbers: Any) -> str:
+        return "".join(
+            "..." if n is Ellipsis else chr(ord("A" if n > 25 else "a") + n % 26) for n in numbers
+        )
+
+    subscripts = ",".join(map(letters, axes))
+    if len(args) % 2:
+        subscripts += "->" + letters(args[-1])
+    return (subscripts, *operands)

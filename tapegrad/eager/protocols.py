@@ -1,0 +1,316 @@
+"""NumPy's protocols: what happens when a NumPy function is given a tensor."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from typing import Any
+
+import numpy as np
+
+from tapegrad.eager import inplace, numpy_calls
+from tapegrad.eager.creation import as_tensor, linspace
+from tapegrad.eager.dispatch import unwrap
+from tapegrad.eager.numeric import (
+    ALIASES,
+    FFT_FUNCTIONS,
+    FUNCTIONS,
+    LINALG_FUNCTIONS,
+    PASSIVE,
+    SPECIAL_FUNCTIONS,
+    wrap_result,
+)
+from tapegrad.eager.numpy_calls import PLANS
+from tapegrad.eager.tensor import Tensor, wrap
+from tapegrad.ops import differences, polynomials, rearranging, statistics
+from tapegrad.ops.kinds import COMPOSITES, Elementwise
+from tapegrad.ops.op import TABLE, refuse_masked
+
+UFUNCS: dict[Any, str] = {
+    op.function: name
+    for name, op in TABLE.items()
+    if isinstance(op, Elementwise)
+    and isinstance(op.function, np.ufunc)
+    and not name.startswith("at_")
+}
+UFUNCS |= {np.matmul: "matmul"}
+# composed functions and other names
+UFUNCS |= {
+    getattr(np, name): name
+    for name in (*COMPOSITES, *ALIASES)
+    if isinstance(getattr(np, name, None), np.ufunc) and getattr(np, name) not in UFUNCS
+}
+REDUCTIONS: dict[Any, str] = {
+    np.add: "sum",
+    np.multiply: "prod",
+    np.maximum: "max",
+    np.minimum: "min",
+}
+REDUCTIONS |= {np.logaddexp: "logsumexp"}
+ACCUMULATIONS: dict[Any, str] = {
+    np.add: "cumsum",
+    np.multiply: "cumprod",
+    np.maximum: "cummax",
+    np.minimum: "cummin",
+}
+
+_MODULES_OF_REALS = {m.__name__ for m in (differences, polynomials, rearranging, statistics)}
+_OF_REAL_NUMBERS = {
+    name
+    for name, composite in COMPOSITES.items()
+    if composite.function.__module__ in _MODULES_OF_REALS
+}
+
+_FUNCTIONS_OF = {
+    "numpy": FUNCTIONS,
+    "numpy.fft": FFT_FUNCTIONS,
+    "numpy.linalg": LINALG_FUNCTIONS,
+}
+
+# NumPy functions of which only shape, dtype or passive values are asked
+UNTRACED = {
+    getattr(np, name)
+    for name in (
+        *PASSIVE,
+        *[
+            "shape",
+            "ndim",
+            "size",
+            "result_type",
+            "can_cast",
+            "may_share_memory",
+            "shares_memory",
+            "iscomplexobj",
+            "isrealobj",
+        ],
+        *[
+            "min_scalar_type",
+            "zeros_like",
+            "ones_like",
+            "empty_like",
+            "array_repr",
+            "array_str",
+        ],
+        *[
+            "array2string",
+            "savetxt",
+            "save",
+            "digitize",
+            "isin",
+            "lexsort",
+            "argpartition",
+        ],
+        *["argwhere", "flatnonzero", "array_equiv", "broadcast_shapes", "iscomplex", "isreal"],
+    )
+    if hasattr(np, name)
+} | {np.linalg.matrix_rank}
+
+
+_SCIPY_NAMES = {"psi": "digamma"}
+
+
+def _requires_grad(values: Any) -> bool:
+    for value in values:
+        if isinstance(value, Tensor):
+            if value._own is not None:
+                return True
+        elif type(value) in (list, tuple) and _requires_grad(value):
+            return True
+    return False
+
+
+def _refuse(name: str, remedy: str) -> TypeError:
+    return TypeError(f"{name} of a tensor that requires grad is not supported: {remedy}")
+
+
+def array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+    """Answer a NumPy ufunc with the op of the same name."""
+    name = UFUNCS.get(ufunc) or _of_scipy(ufunc)
+    if method == "at":
+        return _ufunc_at(ufunc, *inputs)
+    outs = kwargs.get("out", ())
+    tracked = _requires_grad(inputs) or _requires_grad(outs)
+    for out in outs:
+        if isinstance(out, Tensor):
+            inplace.check_writable(out, f"numpy.{ufunc.__name__} with `out`")
+    remedy = "use detach() if the result needs no gradient"
+    if method == "__call__" and name is not None and not set(kwargs) - {"out", "where"}:
+        if kwargs and name in TABLE:
+            where = kwargs.get("where", True)
+            return inplace.apply_with_out(TABLE[name], inputs, outs or None, where)
+        if not kwargs:
+            return FUNCTIONS[name](*inputs)
+    if method == "__call__" and name in COMPOSITES:
+        if {*kwargs} <= {*inspect.signature(FUNCTIONS[name]).parameters}:
+            return FUNCTIONS[name](*inputs, **kwargs)
+        if {*kwargs} == {"out"} and len(outs) == 1 and isinstance(outs[0], Tensor):
+            return inplace.write(outs[0], FUNCTIONS[name](*inputs), f"numpy.{name} with `out`")
+    if method == "reduce" and ufunc in REDUCTIONS and not set(kwargs) - {"axis", "keepdims"}:
+        kwargs.setdefault("axis", 0)
+        return FUNCTIONS[REDUCTIONS[ufunc]](*inputs, **kwargs)
+    if method == "accumulate" and ufunc in ACCUMULATIONS and not set(kwargs) - {"axis"}:
+        kwargs.setdefault("axis", 0)
+        return FUNCTIONS[ACCUMULATIONS[ufunc]](*inputs, **kwargs)
+    if method == "outer" and name is not None and not kwargs:
+        x, y = (value if isinstance(value, Tensor) else np.asarray(value) for value in inputs)
+        spaced = FUNCTIONS["reshape"](x, (*np.shape(unwrap(x)), *(1,) * np.ndim(unwrap(y))))
+        return FUNCTIONS[name](spaced, y)
+    if tracked and not _is_passive(ufunc):
+        what = f"numpy.{ufunc.__name__}"
+        if name is None and ufunc.__name__ in FUNCTIONS and method == "__call__":
+            raise _refuse(what.replace("numpy.", ""), f"use tapegrad.{ufunc.__name__}")
+        if method != "__call__":
+            what += f".{method}"
+        extra = set(kwargs) - {"out", "where"}
+        if name is not None and extra:
+            what += f" with {', '.join(sorted(extra))}"
+        raise _refuse(what, remedy)
+    plain = {key: tuple(map(unwrap, v)) if key == "out" else unwrap(v) for key, v in kwargs.items()}
+    result = getattr(ufunc, method)(*map(unwrap, inputs), **plain)
+    if outs:
+        return outs[0] if len(outs) == 1 else outs
+    return wrap_result(result)
+
+
+def _of_scipy(ufunc: Any) -> str | None:
+    """Return what stands for a ufunc of scipy.special."""
+    name = _SCIPY_NAMES.get(ufunc.__name__, ufunc.__name__)
+    special = sys.modules.get("scipy.special") if name in SPECIAL_FUNCTIONS else None
+    return name if getattr(special, ufunc.__name__, None) is ufunc else None
+
+
+def _is_passive(ufunc: Any) -> bool:
+    """Whether a ufunc answers with booleans or integers only, which have no derivative."""
+    results = {signature.rpartition(">")[2] for signature in ufunc.types}  # none: not known yet
+    return bool(results) and all(set(result) <= set("?bhilqBHILQO") for result in results)
+
+
+def _ufunc_at(ufunc: Any, target: Any, index: Any, *values: Any) -> None:
+    if isinstance(target, Tensor) and ufunc is np.add:
+        inplace.apply_inplace(TABLE["add_at"], target, *values, inplace.unwrap_index(index))
+        return
+    if _requires_grad((target, *values)):
+        raise _refuse(f"numpy.{ufunc.__name__}.at", "only numpy.add.at has a derivative")
+    ufunc.at(unwrap(target), inplace.unwrap_index(index), *map(unwrap, values))
+
+
+def array_function(self: Tensor, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    """Answer a NumPy function with the tapegrad function of the same name."""
+    module = getattr(func, "__module__", "") or ""
+    name = getattr(func, "__name__", "")
+    functions = _FUNCTIONS_OF.get(module, {})
+    if name in functions and func not in UNTRACED:
+        if name not in _OF_REAL_NUMBERS or not _is_of_integers(args, kwargs):
+            plan = PLANS.get(func)
+            if plan is not None and len(args) <= plan.direct and plan.same.issuperset(kwargs):
+                if name != "where" or len(args) > 1:
+                    return functions[name](*args, **kwargs)
+            return numpy_calls.call(func, functions[name], name, args, kwargs)
+    if func in _DIRECT:
+        return _DIRECT[func](*args, **kwargs)
+    if func in _COPIED:
+        _refuse_copied(func, args, kwargs)
+    elif func not in UNTRACED and (_requires_grad(args) or _requires_grad(kwargs.values())):
+        raise _refuse(
+            f"{module}.{name}",
+            "it has no derivative in tapegrad; write it with other functions, or detach() first",
+        )
+    plain_args = _unwrap_deep(args)
+    plain_kwargs = {key: _unwrap_deep(value) for key, value in kwargs.items()}
+    return wrap_result(func(*plain_args, **plain_kwargs))
+
+
+def _is_of_integers(args: Any, kwargs: Any) -> bool:
+    """Whether a function of real numbers is given integers only: NumPy has its own results then."""
+    return not any(map(_holds_reals, (*args, *kwargs.values())))
+
+
+def _holds_reals(value: Any) -> bool:
+    if type(value) in (list, tuple):
+        return any(map(_holds_reals, value))
+    return getattr(value, "dtype", np.dtype(int)).kind in "fc"
+
+
+def _refuse_copied(func: Any, args: Any, kwargs: Any) -> None:
+    """Refuse a value that a function would copy into its result without a history."""
+    parameter, position, remedy = _COPIED[func]
+    value = args[position] if position < len(args) else kwargs.get(parameter)
+    if _requires_grad((value,)):
+        raise _refuse(f"numpy.{func.__name__} with the `{parameter}`", remedy)
+
+
+def _unwrap_deep(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value._a
+    if type(value) in (list, tuple):
+        return type(value)(_unwrap_deep(item) for item in value)
+    refuse_masked(value)
+    return value
+
+
+def _copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
+    if not isinstance(dst, Tensor):
+        if not _requires_grad((src, where)):
+            np.copyto(dst, unwrap(src), casting, unwrap(where))  # type: ignore[arg-type]
+            return
+        raise _refuse("numpy.copyto to an array", "copy to a tensor, or detach() the source")
+    if where is not True:
+        src = FUNCTIONS["where"](where, src, dst.clone())
+    inplace.write(dst, src, "numpy.copyto", keep=True)
+
+
+def _bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
+    index = np.asarray(unwrap(x))
+    if not _requires_grad((weights,)):
+        return wrap_result(np.bincount(index, unwrap(weights), minlength))
+    size = np.bincount(index, None, minlength).size  # which checks the numbers
+    if np.shape(weights) != index.shape:
+        raise ValueError(f"bincount: weights of shape {weights.shape} for shape {index.shape}")
+    return FUNCTIONS["scatter_add"](weights, (size,), index)
+
+
+def _histogram(
+    a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None
+) -> Any:
+    """Counts, which are constant, and edges, which depend on the ends of what is counted."""
+    if _requires_grad((weights,)):
+        remedy = "np.bincount(np.digitize(x, edges[1:-1]), weights, edges.size - 1)"
+        raise _refuse("numpy.histogram with the `weights`", f"use {remedy}, or detach() them")
+    number = _unwrap_deep(bins)
+    counts, values = np.histogram(
+        _unwrap_deep(a), number, _unwrap_deep(range), weights=_unwrap_deep(weights)
+    )
+    edges: Any = as_tensor(bins) if np.ndim(number) else wrap(values)
+    if np.ndim(number) == 0 and (range is not None or _requires_grad((a,))):
+        ends = (FUNCTIONS["min"](a), FUNCTIONS["max"](a)) if range is None else range
+        share = np.linspace(0.0, 1.0, values.size)
+        # added to the values, which stay NumPy's
+        moved = [
+            FUNCTIONS["multiply"](as_tensor(x) - unwrap(x), s)
+            for x, s in zip(ends, (1.0 - share, share), strict=True)
+        ]
+        edges = edges + moved[0] + moved[1]
+    if density:
+        counts = counts / ((edges[1:] - edges[:-1]) * counts.sum())
+    return as_tensor(counts), edges
+
+
+# functions that keep the values of one argument: its name, its place, and what to write instead
+_COPIED: dict[Any, tuple[str, int, str]] = {
+    np.full_like: ("fill_value", 1, "write np.ones_like(x) * value, or detach() it"),
+}
+
+_DIRECT: dict[Any, Any] = {
+    np.bincount: _bincount,
+    np.copy: lambda a, **kwargs: a.clone(),
+    np.copyto: _copyto,
+    np.histogram: _histogram,
+    np.linspace: linspace,
+    np.take: lambda a, indices, axis=None, mode="raise": FUNCTIONS["take"](a, indices, axis, mode),
+    np.linalg.norm: lambda x, ord=None, axis=None, keepdims=False: FUNCTIONS["norm"](
+        x, ord, axis, keepdims
+    ),
+}
+
+Tensor.__array_ufunc__ = array_ufunc  # type: ignore[assignment,method-assign]
+Tensor.__array_function__ = array_function  # type: ignore[assignment,method-assign]

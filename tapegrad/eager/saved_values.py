@@ -1,0 +1,120 @@
+"""What records keep of values, plain or packed by the user's hooks.
+
+A saved value is an array, or a tensor (so that the gradient of the gradient finds its history). If
+saved-tensor hooks are active, what the innermost pair makes of it is kept instead, as a `Packed`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapegrad.eager.modes import MODE
+from tapegrad.eager.tensor import Tensor, wrap
+from tapegrad.tape.owner import Owner
+from tapegrad.tape.sweep import MutatedError
+from tapegrad.tape.tape import TAPE, buffer_of
+
+SECOND_TIME = (
+    "Trying to backward through the graph a second time (or directly access saved tensors after "
+    "they have already been freed). Saved intermediate values of the graph are freed when you call "
+    ".backward() or autograd.grad(). Specify retain_graph=True if you need to backward through the "
+    "graph a second time or if you need to access saved tensors after calling backward."
+)
+
+INFERENCE_SAVED = (
+    "Inference tensors cannot be saved for backward. Please do not use Tensors created in "
+    "inference mode in computation tracked by autograd. To work around this, you can make a clone "
+    "to get a normal tensor and use it in autograd, or use `tapegrad.no_grad()` instead of "
+    "`tapegrad.inference_mode()`."
+)
+
+
+class Packed:
+    """A saved value as the user's pack hook returned it."""
+
+    __slots__ = ("content", "own", "unpack_hook")
+
+    def __init__(self, value: Tensor, own: Owner | None) -> None:
+        pack, self.unpack_hook = MODE.thread.saved_hooks[-1]
+        self.own = own
+        shown = wrap(value._a, value._own)
+        version = TAPE.version(value._a)
+        self.content = MODE.with_recording(False, pack, shown)
+        if TAPE.version(value._a) != version:
+            raise RuntimeError(
+                "A saved tensor pack hook is modifying its input in place. Tensors provided as "
+                "input to pack hook can not be modified by in-place operations as this can lead to "
+                "unexpected side-effects. Work on a copy (clone()) in the hook."
+            )
+
+    def unpack(self, own: Owner | None) -> Tensor:
+        """Return the value as the unpack hook restores it, with the history of what was saved."""
+        found = self.unpack_hook(self.content)
+        if not isinstance(found, Tensor):
+            raise TypeError(
+                "Output of saved tensor unpack_hook expected to be a Tensor but got result of type "
+                f"{type(found).__name__}"
+            )
+        return wrap(found._a, self.own if own is None else own)
+
+
+def check_savable(value: Any) -> None:
+    """Refuse to save a tensor of inference mode."""
+    meta = value._meta
+    if meta is not None and meta.inference:
+        raise RuntimeError(INFERENCE_SAVED)
+
+
+def save(value: Any) -> Any:
+    """Keep a value as it is now: a tensor's handle may be given another history later.
+
+    Values that are neither arrays nor tensors are kept as they are; of lists, every item.
+    """
+    kind = type(value)
+    if kind is Tensor:
+        if value._meta is not None:
+            check_savable(value)
+        if MODE.special and MODE.thread.saved_hooks:
+            return Packed(value, value._own)
+        return wrap(value._a, value._own)
+    if kind is list or kind is tuple:
+        return kind(save(item) for item in value)
+    if kind is np.ndarray and MODE.special and MODE.thread.saved_hooks:
+        return Packed(wrap(value), None)
+    return value
+
+
+def restore(value: Any, slot: int, own: Owner | None = None) -> Any:
+    """Return a saved value, checked: an array or number as it was, or a tensor.
+
+    Parameters
+    ----------
+    value
+        A result of `save`.
+    slot
+        Of the record that saved it.
+    own
+        The history of the value, where it is not known by the value itself.
+    """
+    kind = type(value)
+    if kind is Packed:
+        return value.unpack(own)
+    if kind is np.ndarray:
+        check_unmutated(slot, value)
+        return value if own is None else wrap(value, own)
+    if kind is Tensor:
+        check_unmutated(slot, value._a)
+        return value
+    if kind in (list, tuple):
+        return kind(restore(item, slot) for item in value)
+    return value
+
+
+def check_unmutated(slot: int, array: np.ndarray) -> None:
+    """Raise if a saved array was mutated after the record at `slot`."""
+    if TAPE.mutations:
+        known = TAPE.mutations.get(id(buffer_of(array)))
+        if known is not None and known.slots[-1] > slot:
+            raise MutatedError(slot)

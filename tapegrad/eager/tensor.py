@@ -1,0 +1,321 @@
+"""Tensor: the handle a user holds on an array and its place on the tape."""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tapegrad.eager.detached import note_detached
+from tapegrad.eager.modes import MODE
+from tapegrad.tape.avals import AVALS, DIFFERENTIABLE
+from tapegrad.tape.layout import LEAF_CLOCK, OWN_SLOT
+from tapegrad.tape.owner import Notes, Owner, notes_of, take_notes
+from tapegrad.tape.tape import TAPE
+
+if TYPE_CHECKING:  # what is derived from the op table (`tapegrad.methods`)
+    from tapegrad.stubs.methods import Methods
+else:
+    Methods = object
+
+NO_NUMPY = "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
+
+
+class Meta:
+    """What few tensors have: a gradient, hooks, a base whose memory they show.
+
+    A leaf's meta is held by its owner, and so by everything recorded from it: gradients arrive
+    also when the tensor itself has gone.
+    """
+
+    grad: Tensor | None = None
+    leaf: weakref.ref[Tensor] | None = None  # whose gradient it is, if a leaf's
+    array: np.ndarray | None = None
+    notes: Notes | None = None  # while it does not require gradients: those of its old record
+    retains_grad = False
+    writes_before = 0  # how much higher the version is than that of the memory
+    inference = False  # made in inference mode
+    base: Tensor | None = None  # whose memory it shows, ...
+    steps: tuple[Any, ...] = ()  # ... through which views, ...
+    unrecorded_view = ""  # ... made in this mode, where nothing was recorded, ...
+    unrecorded_source = ""  # ... or of such a view, by this op
+    function_view = ""  # or by this Function, whose record does not know of it
+    one_of_several: tuple[str, int] | None = None  # or by this function, as one of several views
+    views: list[weakref.ref[Tensor]] | None = None  # tensors that show this one's memory
+
+    def variable(self, own: Owner) -> Tensor:
+        """Return the leaf, made anew if its handle has gone."""
+        known = None if self.leaf is None else self.leaf()
+        if known is None:
+            assert self.array is not None
+            known = wrap(self.array, own)
+            known._meta = self
+            self.leaf = weakref.ref(known)
+        return known
+
+    def add_view(self, view: Tensor) -> None:
+        """Note a tensor that shows this one's memory; those that have gone are swept out."""
+        if self.views is None:
+            self.views = []
+        elif len(self.views) > 8 and len(self.views) & (len(self.views) - 1) == 0:
+            self.views = [known for known in self.views if known() is not None]
+        self.views.append(weakref.ref(view))
+
+
+class Tensor(Methods):
+    """An array whose computations are recorded for differentiation.
+
+    Tensors are made by `tapegrad.tensor` and by ops. Functions and methods have NumPy's names and
+    meaning; the autograd attributes (`requires_grad`, `grad`, `backward`, ...) have PyTorch's.
+
+    Examples
+    --------
+    >>> import tapegrad as tg
+    >>> x = tg.tensor([1.0, 2.0], requires_grad=True)
+    >>> y = (x * x).sum()
+    >>> y.backward()
+    >>> x.grad
+    tensor([2., 4.])
+    """
+
+    __slots__ = ("__weakref__", "_a", "_meta", "_own")
+    __array_priority__ = 1000
+    __pandas_priority__ = 5000  # more than a DataFrame's: operators of pandas leave it to tensors
+    _apply_op = True  # ops are applied to it, instead of computing with it as with an array
+
+    _a: np.ndarray
+    _own: Owner | None
+    _meta: Meta | None
+    _refresh_views: Callable[..., None]  # set by `tapegrad.eager.inplace`
+
+    # -- the array --------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Length of every dimension."""
+        return self._a.shape
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return self._a.ndim
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self._a.size
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of an element."""
+        return self._a.dtype
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return self._a.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self._a.nbytes
+
+    def __len__(self) -> int:
+        if not self._a.ndim:
+            raise TypeError("len() of a 0-d tensor")
+        return len(self._a)
+
+    def item(self, *index: int) -> Any:
+        """Return one element as a Python number (the only one, or that at `index`)."""
+        return self._a.item(*index)
+
+    def tolist(self) -> Any:
+        """Return the elements as nested lists of Python numbers."""
+        return self._a.tolist()
+
+    def __bool__(self) -> bool:
+        return bool(self._a)
+
+    def __float__(self) -> float:
+        if self._own is not None:
+            note_detached(self._own, "float()")
+        return float(self._a)
+
+    def __int__(self) -> int:
+        if self._own is not None:
+            note_detached(self._own, "int()")
+        return int(self._a)
+
+    def __index__(self) -> int:
+        return self._a.__index__()
+
+    def __complex__(self) -> complex:
+        if self._own is not None:
+            note_detached(self._own, "complex()")
+        return complex(self._a)
+
+    __hash__ = object.__hash__
+
+    # -- its place in the graph -------------------------------------------------------------------
+
+    def meta(self) -> Meta | None:
+        """Return the rare attributes, None if it has none (internal)."""
+        return self._meta
+
+    def ensure_meta(self) -> Meta:
+        """Return the rare attributes, making them if needed (internal)."""
+        found = self._meta
+        if found is None:
+            found = self._meta = Meta()
+        return found
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether no op that is differentiated made it."""
+        own = self._own
+        return own is None or own[OWN_SLOT] >= LEAF_CLOCK
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether ops on it are recorded. Settable on leaves."""
+        return self._own is not None
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        if not isinstance(value, (bool, np.bool_)):
+            raise RuntimeError("requires_grad must be a bool")
+        self.requires_grad_(value)
+
+    @requires_grad.deleter
+    def requires_grad(self) -> None:
+        raise RuntimeError("requires_grad must be a bool")
+
+    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        """Start (or stop) recording what is computed from this leaf; return it.
+
+        Raises
+        ------
+        RuntimeError
+            If it is not a leaf, or its dtype is not floating point.
+        TypeError
+            If `requires_grad` is not a bool.
+        """
+        if not isinstance(requires_grad, (bool, np.bool_)):
+            raise TypeError(
+                "requires_grad_(): argument 'requires_grad' (position 1) must be bool, not "
+                f"{type(requires_grad).__name__}"
+            )
+        if bool(requires_grad) is self.requires_grad:
+            return self
+        if not self.is_leaf:
+            raise RuntimeError(
+                "you can only change requires_grad flags of leaf variables. If you want to use a "
+                "computed variable in a subgraph that doesn't require differentiation use "
+                "var_no_grad = var.detach()."
+            )
+        if not requires_grad:
+            assert self._own is not None
+            self.ensure_meta().notes = notes_of(self._own)
+            self._own = None
+            return self
+        if self._a.dtype not in DIFFERENTIABLE:
+            raise RuntimeError(
+                "Only Tensors of floating point and complex dtype can require gradients "
+                f"(got {self._a.dtype}; tapegrad differentiates float32, float64, complex64 and "
+                "complex128)"
+            )
+        meta = self.ensure_meta()
+        if meta.inference and not MODE.thread.inference:
+            raise RuntimeError(
+                "Setting requires_grad=True on inference tensor outside InferenceMode is not "
+                "allowed."
+            )
+        meta.leaf, meta.array = weakref.ref(self), self._a
+        self._own = TAPE.new_leaf(AVALS.of(self._a), meta)
+        if meta.notes is not None:  # of an earlier time as a leaf
+            take_notes(self._own, meta.notes)
+            meta.notes = None
+        if meta.views is not None:
+            self._refresh_views()
+        return self
+
+    def detach(self) -> Tensor:
+        """Return a tensor on the same memory, outside the graph."""
+        return wrap(self._a, None, self.is_inference())
+
+    def is_inference(self) -> bool:
+        """Return whether it was made in inference mode."""
+        meta = self._meta
+        return meta is not None and meta.inference
+
+    def numpy(self) -> np.ndarray:
+        """Return the array itself (shared memory).
+
+        Raises
+        ------
+        RuntimeError
+            If the tensor requires gradients, and ops are recorded: writing to the array would go
+            unnoticed.
+        """
+        if self._own is not None and MODE.recording:
+            raise RuntimeError(NO_NUMPY)
+        return self._a
+
+    @property
+    def grad(self) -> Tensor | None:
+        """Gradient accumulated by `backward`, None if there is none. Settable."""
+        meta = self.meta()
+        if not self.is_leaf and (meta is None or (not meta.retains_grad and meta.grad is None)):
+            warnings.warn(
+                "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its "
+                ".grad attribute won't be populated during autograd.backward(). If you indeed want "
+                "the .grad field to be populated for a non-leaf Tensor, use .retain_grad() on the "
+                "non-leaf Tensor.",
+                UserWarning,
+                stacklevel=2,
+            )
+        return None if meta is None else meta.grad
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        if value is not None:
+            if not isinstance(value, Tensor):
+                raise TypeError(
+                    f"assigned grad expected to be a Tensor or None but got grad of type "
+                    f"{type(value).__name__}"
+                )
+            if value.shape != self.shape:
+                raise RuntimeError(
+                    f"attempting to assign a gradient of size '{list(value.shape)}' to a tensor of "
+                    f"size '{list(self.shape)}'. Please ensure that the gradient and the tensor "
+                    "are the same size"
+                )
+            if value.dtype != self.dtype:
+                raise RuntimeError(
+                    f"assigned grad has data of a different type: expected {self.dtype}, got "
+                    f"{value.dtype}"
+                )
+            if value is self:
+                raise RuntimeError("can't assign Variable as its own grad")
+        self.ensure_meta().grad = value
+
+    @grad.deleter
+    def grad(self) -> None:
+        self.ensure_meta().grad = None
+
+
+AVALS.at_complex = MODE.note_complex
+
+
+def wrap(array: np.ndarray, own: Owner | None = None, inference: bool = False) -> Tensor:
+    """Make a tensor on an array, without copying."""
+    tensor = Tensor()
+    tensor._a = array
+    tensor._own = own
+    tensor._meta = None
+    if inference:
+        tensor.ensure_meta().inference = True
+    return tensor

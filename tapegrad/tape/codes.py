@@ -1,0 +1,153 @@
+"""What the sweep can call: the op table in compiled form, kernels and handlers by address."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from tapegrad.kernels import native
+from tapegrad.kernels.structs import address_of
+from tapegrad.tape import layout
+from tapegrad.tape.layout import (
+    KERNEL_INPUTS,
+    KIND_PYTHON,
+    OP_LAYOUT,
+    OP_VALUES,
+    OP_WORDS,
+)
+
+OPTIONS = {"error_model": "numpy", "fastmath": {"contract"}}
+
+
+class SweptOp(Protocol):
+    """What the sweep asks of an op."""
+
+    name: str
+
+    def kernel(self, dtype: int, position: int) -> int:
+        """Return the address of the compiled partial for one input."""
+
+
+class OpTable:
+    """Numbers of all ops, their kinds and owner layouts, and the kernels compiled so far."""
+
+    def __init__(self) -> None:
+        self.ops: list[Any] = []
+        self.inputs: list[int] = []  # what `meta` says, for Python
+        self.saves: list[bool] = []
+        self._kept: list[tuple[np.ndarray, np.ndarray]] = []
+        self._set(np.zeros((256, OP_WORDS), np.int64), np.zeros((256, 2, KERNEL_INPUTS), np.int64))
+
+    def _set(self, meta: np.ndarray, kernels: np.ndarray) -> None:
+        # a running sweep may still read the tables before the last growth
+        self._kept.append((meta, kernels))
+        self.meta, self.kernels = meta, kernels
+        self.meta_address, self.kernels_address = address_of(meta), address_of(kernels)
+
+    def register(self, op: SweptOp) -> int:
+        """Give an op its number; until `describe` the sweep calls Python for it.
+
+        Its records have two inputs at most, or are n-ary.
+        """
+        code = len(self.ops)
+        if code == len(self.meta):
+            self._set(
+                np.concatenate([self.meta, np.zeros_like(self.meta)]),
+                np.concatenate([self.kernels, np.zeros_like(self.kernels)]),
+            )
+        self.ops.append(op)
+        self.inputs.append(0)
+        self.saves.append(False)
+        self.describe(code, KIND_PYTHON, 2)
+        return code
+
+    def describe(
+        self,
+        code: int,
+        kind: int,
+        inputs: int,
+        values: tuple[int, ...] = (),
+        layout_index: int = -1,
+        traits: int = 0,
+    ) -> None:
+        """State an op's kind, inputs, traits, and where its owner keeps z, a0, a1, a2 (or -1)."""
+        self.inputs[code] = inputs
+        self.saves[code] = bool(traits & layout.TRAIT_SAVES)
+        row = self.meta[code]
+        row[0], row[1] = kind, inputs
+        row[OP_VALUES : OP_VALUES + 4] = -1
+        row[OP_VALUES : OP_VALUES + len(values)] = values
+        row[OP_LAYOUT] = layout_index
+        row[layout.OP_TRAITS] = traits
+
+    def compile(self, code: int, dtype: int, position: int) -> None:
+        """Make a kernel callable."""
+        self.kernels[code, dtype, position] = self.ops[code].kernel(dtype, position)
+
+
+class PythonOp:
+    """What stands in the op table for records that only Python understands."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def kernel(self, dtype: int, position: int) -> int:
+        """Refuse: there is no compiled partial."""
+        raise TypeError(f"{self.name} has no compiled partial")
+
+
+OPS = OpTable()
+OPS.register(PythonOp("leaf"))  # row 0
+
+
+@functools.cache
+def _sources() -> bytes:
+    folder = Path(layout.__file__).parent
+    kernels = Path(native.__file__).parent
+    files = [folder / "layout.py", *sorted((folder / "compiled").glob("*.py"))]
+    files += [kernels / "intrinsics.py", kernels / "structs.py"]
+    return b"".join(file.read_bytes() for file in files)
+
+
+def _address(module: str, name: str, arguments: int) -> int:
+    def build() -> Any:
+        import importlib
+
+        import numba
+
+        function = getattr(importlib.import_module(f"tapegrad.tape.compiled.{module}"), name)
+        function = getattr(function, "py_func", function)  # where others call it as well
+        signature = numba.void(*[numba.int64] * arguments)
+        return numba.cfunc(signature, **OPTIONS)(function)
+
+    key = native.fingerprint(_sources(), f"{module}.{name}".encode())
+    return native.load(key, build)
+
+
+@functools.cache
+def service(module: str, name: str, releasing: bool = False) -> Callable[[int], None]:
+    """Return a compiled function of a state's address: ``sweep``, ``mark``, ``release``.
+
+    With `releasing`, other threads run Python while it works.
+    """
+    prototype = ctypes.CFUNCTYPE if releasing else ctypes.PYFUNCTYPE
+    return prototype(None, ctypes.c_int64)(_address(module, name, 1))
+
+
+@functools.cache
+def handler(number: int) -> int:
+    """Return the address of a handler of the sweep (`tapegrad.tape.compiled.contributions`)."""
+    names = {
+        layout.HANDLER_STRIDED: "strided",
+        layout.HANDLER_CHECK: "check",
+        layout.KIND_FLAT: "flat",
+        layout.KIND_VIEW: "view",
+        layout.KIND_CAST: "cast",
+        layout.KIND_PRODUCTS: "products",
+    }
+    return _address("contributions", names[number], 7)

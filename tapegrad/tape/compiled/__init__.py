@@ -1,0 +1,1 @@
+"""The parts of the tape that numba compiles."""

@@ -1,0 +1,559 @@
+"""The compiled reverse sweep.
+
+`sweep` is one function of one address: the state of a sweep (`tapegrad.tape.layout`, words S_*). It
+runs over the records below a root, newest first, and for each one that has an adjoint adds its
+contributions to the adjoints of its inputs. Where it needs something that only Python can give
+(memory, code not yet compiled, another segment of the tape, a user's rule) it writes an event into
+the state and returns; called again, it goes on where it was. Nothing is done twice: a record first
+*prepares* every input it will write to, which may stop, and only then writes.
+
+The commonest case, contiguous operands of one shape, is handled here. The others are functions of
+their own (`tapegrad.tape.compiled.contributions`) that are called by address and compiled when
+first met, so that a program pays the compile time of what it uses.
+
+Imported only to be compiled: see `tapegrad.kernels.native`.
+"""
+
+from __future__ import annotations
+
+import numba
+
+from tapegrad.kernels.intrinsics import (
+    call_kernel,
+    f4_pointer,
+    f8_pointer,
+    i4_pointer,
+    i8_pointer,
+    load,
+    store,
+    store_words,
+    u1_pointer,
+)
+from tapegrad.tape.layout import *
+
+ROW_BYTES = RECORD.itemsize
+ROW_OP, ROW_AVAL, ROW_X, ROW_Y, ROW_OWNER = 1, 2, 3, 4, 5
+MASK_32 = 0xFFFFFFFF
+
+OPTIONS = {"error_model": "numpy", "fastmath": {"contract"}}
+jit = numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **OPTIONS)
+
+
+@jit
+def find_segment(st, slot):
+    """Return the address of the segment-table row that holds `slot`, or 0 and an event."""
+    number = slot >> SEGMENT_BITS
+    table = load(st, S_SEGMENTS)
+    seg = table + load(st, S_LAST)
+    if load(i8_pointer(seg), SEG_NUMBER) == number:
+        return seg
+    end = table + load(st, S_NSEGMENTS) * SEG_BYTES
+    seg = table
+    while seg < end:
+        if load(i8_pointer(seg), SEG_NUMBER) == number:
+            store(st, S_LAST, seg - table)
+            return seg
+        seg += SEG_BYTES
+    store_words(st, S_EVENT, EVENT_SEGMENT, number, 0, 0)
+    return 0
+
+
+@jit
+def count(st, seg, index):
+    """Note that a row of this segment is waiting to be swept."""
+    s = i8_pointer(seg)
+    store(s, SEG_TOP, max(load(s, SEG_TOP), index))
+    store(s, SEG_LOW, min(load(s, SEG_LOW), index))
+    store(s, SEG_HIGH, max(load(s, SEG_HIGH), index))
+    if load(s, SEG_LEAF) == 0:
+        store(s, SEG_COUNT, load(s, SEG_COUNT) + 1)
+        store(st, S_PENDING, load(st, S_PENDING) + 1)
+
+
+@jit
+def prepare(st, slot):
+    """Give a slot an adjoint that can be added to.
+
+    Returns the address of its window entry, 0 after an event, or -1 if nobody needs it. It may be
+    called again for the same slot.
+    """
+    seg = find_segment(st, slot)
+    if seg == 0:
+        return 0
+    s = i8_pointer(seg)
+    index = slot & (SEGMENT_ROWS - 1)
+    entry = load(s, SEG_WINDOW) + index * 16
+    e = i8_pointer(entry)
+    state = load(e, 1)
+    if load(st, S_NEED_MODE) == 1 and (state & NEEDED) == 0:
+        return -1
+    if (state & TOUCHED) != 0 and load(e, 0) != 0:
+        if (state & BORROWED) == 0:
+            return entry
+        # others may see that memory: the sum goes into a copy
+        store_words(st, S_EVENT, EVENT_ARRAY, slot, (state >> AVAL_SHIFT) & MASK_32, 1)
+        return 0
+    r = i8_pointer(load(s, SEG_ROWS) + index * ROW_BYTES)
+    aval = load(r, ROW_AVAL)
+    if load(e, 0) == 0:
+        head = load(r, ROW_OP)
+        ops = i8_pointer(load(st, S_OPS))
+        # memory that Python will see is Python's own: leaves, rules, hooks, captured adjoints
+        if (
+            ((head >> 32) & PYTHON) != 0
+            or load(s, SEG_LEAF) == 1
+            or (state & CAPTURE) != 0
+            or load(ops, (head & MASK_32) * OP_WORDS) == KIND_PYTHON
+        ):
+            store_words(st, S_EVENT, EVENT_ARRAY, slot, aval, 0)
+            return 0
+        info = i8_pointer(load(st, S_AVALS) + aval * AVAL_BYTES)
+        size_class = S_FREE + load(info, AVAL_CLASS)
+        address = load(st, size_class)
+        if address != 0:
+            store(st, size_class, load(i8_pointer(address), 0))
+        else:
+            address = load(st, S_BUMP)
+            end = address + (64 << load(info, AVAL_CLASS))
+            if end > load(st, S_BUMP_END):
+                store_words(st, S_EVENT, EVENT_MEMORY, end - address, 0, 0)
+                return 0
+            store(st, S_BUMP, end)
+        store(e, 0, address)
+    store(e, 1, state | TOUCHED | FRESH | (aval << AVAL_SHIFT))
+    if (state & TOUCHED) == 0:
+        count(st, seg, index)
+    return entry
+
+
+@jit
+def is_plain(header, info, bool_dtype):
+    """Whether a saved array is contiguous and has just the shape of an aval."""
+    i = i8_pointer(info)
+    h = i8_pointer(header)
+    d = load(i4_pointer(header), ARRAY_NDIM >> 2) - 1
+    if d + 1 != load(i, AVAL_NDIM) or load(h, ARRAY_DTYPE >> 3) == bool_dtype:
+        return False
+    dims = i8_pointer(load(h, ARRAY_DIMS >> 3))
+    strides = i8_pointer(load(h, ARRAY_STRIDES >> 3))
+    expected = load(i, AVAL_ITEM)
+    while d >= 0:
+        dim = load(dims, d)
+        if dim != load(i, AVAL_DIMS + d) or (dim != 1 and load(strides, d) != expected):
+            return False
+        expected *= dim
+        d -= 1
+    return True
+
+
+@jit
+def add_block(dst, src, n, dtype):
+    """``dst[:n] += src[:n]``, contiguous."""
+    if dtype == DTYPE_F8:
+        d8 = f8_pointer(dst)
+        s8 = f8_pointer(src)
+        for i in range(n):
+            store(d8, i, load(d8, i) + load(s8, i))
+    else:
+        d4 = f4_pointer(dst)
+        s4 = f4_pointer(src)
+        for i in range(n):
+            store(d4, i, load(d4, i) + load(s4, i))
+
+
+@jit
+def spread(st, address, k, info):
+    """Fill block `k` of scratch with one number; return its address."""
+    i = i8_pointer(info)
+    block = load(st, S_BLOCKS) + k * BLOCK_ELEMENTS * 8
+    n = min(load(i, AVAL_SIZE), BLOCK_ELEMENTS)
+    if load(i, AVAL_DTYPE) == DTYPE_F8:
+        for m in range(n):
+            store(f8_pointer(block), m, load(f8_pointer(address), 0))
+    else:
+        for m in range(n):
+            store(f4_pointer(block), m, load(f4_pointer(address), 0))
+    return block
+
+
+@jit
+def fill_plain(st, entry, kernel, info, g):
+    """Add one contribution where every operand is a number or contiguous and of one shape."""
+    e = i8_pointer(entry)
+    z, a0 = load(st, S_DATA), load(st, S_DATA + 1)
+    a1, a2 = load(st, S_DATA + 2), load(st, S_DATA + 3)
+    i = i8_pointer(info)
+    itemsize = load(i, AVAL_ITEM)
+    n = load(i, AVAL_SIZE)
+    out = load(e, 0)
+    block = load(st, S_BLOCKS)
+    fresh = (load(e, 1) & FRESH) != 0
+    store(e, 1, load(e, 1) & ~FRESH)
+    while n > 0:
+        m = min(BLOCK_ELEMENTS, n)
+        if fresh:
+            call_kernel(kernel, m, g, z, a0, a1, a2, out)
+        else:
+            call_kernel(kernel, m, g, z, a0, a1, a2, block)
+            add_block(out, block, m, load(i, AVAL_DTYPE))
+        n -= m
+        at = m * itemsize
+        g += at * load(st, S_STEPS + 4)
+        out += at
+        z += at * load(st, S_STEPS)
+        a0 += at * load(st, S_STEPS + 1)
+        a1 += at * load(st, S_STEPS + 2)
+        a2 += at * load(st, S_STEPS + 3)
+
+
+@jit
+def is_compiled(st, entry, op, j, info, space, plain):
+    """Whether all code for the contribution to input `j` is there; an event if not."""
+    dtype = load(i8_pointer(info), AVAL_DTYPE)
+    if load(i8_pointer(load(st, S_KERNELS)), (op * 2 + dtype) * KERNEL_INPUTS + j) == 0:
+        store_words(st, S_EVENT, EVENT_KERNEL, op, dtype, j)
+        return False
+    target = (load(i8_pointer(entry), 1) >> AVAL_SHIFT) & MASK_32
+    if not (plain and target == space) and load(st, S_HANDLERS + HANDLER_STRIDED) == 0:
+        store_words(st, S_EVENT, EVENT_HANDLER, HANDLER_STRIDED, 0, 0)
+        return False
+    return True
+
+
+@jit
+def fill(st, entry, op, j, info, space, plain, g, mask):
+    """Add the contribution to input `j`, by the plain loop or the strided handler."""
+    dtype = load(i8_pointer(info), AVAL_DTYPE)
+    kernel = load(i8_pointer(load(st, S_KERNELS)), (op * 2 + dtype) * KERNEL_INPUTS + j)
+    target = (load(i8_pointer(entry), 1) >> AVAL_SHIFT) & MASK_32
+    space_info = load(st, S_AVALS) + space * AVAL_BYTES
+    if plain and target == space:
+        fill_plain(st, entry, kernel, space_info, g)
+        return
+    handler = load(st, S_HANDLERS + HANDLER_STRIDED)
+    call_kernel(handler, load(st, S_ADDRESS), entry, kernel, space_info, info, mask, g)
+
+
+@jit
+def retire(st, entry, row):
+    """End the work on a swept record: recycle its adjoint, note what can go."""
+    swept = is_swept(st, entry)
+    recycle(st, entry)
+    if load(st, S_RETAIN) == 1 or not swept:
+        return
+    r = i8_pointer(row)
+    head = load(r, ROW_OP)
+    op = head & MASK_32
+    flags = head >> 32
+    saves = load(i8_pointer(load(st, S_OPS)), op * OP_WORDS + OP_TRAITS) & TRAIT_SAVES
+    if (saves != 0 and (flags & NUMBERS) == 0) or (flags & SAVES) != 0:
+        store(r, ROW_OP, head | (FREED << 32))
+        k = load(st, S_NSWEPT)
+        pairs = i8_pointer(load(st, S_SWEPT))
+        store(pairs, 2 * k, load(r, ROW_OWNER))
+        store(pairs, 2 * k + 1, op)
+        store(st, S_NSWEPT, k + 1)
+
+
+@jit
+def recycle(st, entry):
+    """Give the memory of an adjoint back, and make its entry untouched."""
+    e = i8_pointer(entry)
+    state = load(e, 1)
+    if (state & FOREIGN) == 0:
+        info = i8_pointer(load(st, S_AVALS) + ((state >> AVAL_SHIFT) & MASK_32) * AVAL_BYTES)
+        size_class = S_FREE + load(info, AVAL_CLASS)
+        store(i8_pointer(load(e, 0)), 0, load(st, size_class))
+        store(st, size_class, load(e, 0))
+    store(e, 0, 0)
+    store(e, 1, 0)
+
+
+@jit
+def is_swept(st, entry):
+    """Whether somebody needs what the record contributes, beside its own adjoint."""
+    return load(st, S_NEED_MODE) == 0 or (load(i8_pointer(entry), 1) & PASSES) != 0
+
+
+@jit
+def sweep_record(st, slot, entry, row):
+    """Sweep one record. True when done, False after an event."""
+    r = i8_pointer(row)
+    head = load(r, ROW_OP)
+    op = head & MASK_32
+    flags = head >> 32
+    meta = i8_pointer(load(st, S_OPS) + op * OP_WORDS * 8)
+    kind = load(meta, OP_KIND)
+    e = i8_pointer(entry)
+    state = load(e, 1)
+    if (state & CAPTURE) != 0:
+        store_words(st, S_EVENT, EVENT_CAPTURE, slot, 0, 0)
+        return False
+    if not is_swept(st, entry):
+        return True
+    if (flags & FREED) != 0:
+        store_words(st, S_EVENT, EVENT_FREED, slot, op, 0)
+        return False
+    owner = load(r, ROW_OWNER)
+    if (
+        kind == KIND_PYTHON
+        or load(e, 0) == 0
+        or ((flags & PYTHON) != 0 and load(st, S_HOOKED) != slot)
+    ):
+        store_words(st, S_EVENT, EVENT_PYTHON, slot, owner, 0)
+        return False
+    aval = load(r, ROW_AVAL)
+    info = load(st, S_AVALS) + aval * AVAL_BYTES
+    g = load(e, 0)
+    items = load(i8_pointer(owner), LIST_ITEMS >> 3)
+    if kind == KIND_PRODUCTS:
+        handler = load(st, S_HANDLERS + kind)
+        if handler == 0:
+            store_words(st, S_EVENT, EVENT_HANDLER, kind, 0, 0)
+            return False
+        store(st, S_EVENT, EVENT_DONE)
+        inputs = load(r, ROW_X)
+        call_kernel(handler, load(st, S_ADDRESS), items, inputs, g, info, slot, op)
+        return load(st, S_EVENT) == EVENT_DONE
+    # -- the inputs it writes to
+    x = load(r, ROW_X)
+    y = load(r, ROW_Y)
+    mask = NO_MASK
+    if load(meta, OP_INPUTS) < 2:
+        if kind == KIND_REDUCE:
+            mask = y
+        y = 0
+    entry_x = -1
+    entry_y = -1
+    if x != 0:
+        entry_x = prepare(st, x)
+        if entry_x == 0:
+            return False
+    if y != 0:
+        entry_y = prepare(st, y)
+        if entry_y == 0:
+            return False
+    # -- a cotangent that just passes on, to an input that has none yet: hand the memory over
+    handed = 0
+    traits = load(meta, OP_TRAITS)
+    if (traits & (TRAIT_PASSES_X | TRAIT_PASSES_Y)) != 0 and (state & FOREIGN) == 0:
+        if (traits & TRAIT_PASSES_X) != 0 and can_take(st, entry_x, aval, kind):
+            handed = entry_x
+        elif (traits & TRAIT_PASSES_Y) != 0 and can_take(st, entry_y, aval, kind):
+            handed = entry_y
+        if entry_x == entry_y:
+            handed = 0
+    # -- the saved values it reads, over the space of the op: its output's, or a reduction's input's
+    space = aval
+    if kind == KIND_REDUCE and entry_x != -1:
+        space = (load(i8_pointer(entry_x), 1) >> AVAL_SHIFT) & MASK_32
+    space_info = load(st, S_AVALS) + space * AVAL_BYTES
+    plain = kind == KIND_MAP
+    store(st, S_STEPS + 4, 1)
+    if kind == KIND_REDUCE and load(i8_pointer(info), AVAL_SIZE) == 1:
+        plain = True  # one cotangent for all elements
+        store(st, S_STEPS + 4, 0)
+    for k in range(4):
+        header = 0
+        data = 0
+        step = 0
+        index = load(meta, OP_VALUES + k)
+        if index >= 0:
+            header = load(i8_pointer(items), index)
+            if header == load(st, S_RELEASED):  # by a sweep of another thread, just now
+                store_words(st, S_EVENT, EVENT_FREED, slot, op, 0)
+                return False
+            if header == load(st, S_NONE):
+                header = 0
+        if header != 0:
+            data = load(i8_pointer(header), ARRAY_DATA >> 3)
+            if is_plain(header, space_info, load(st, S_BOOL)):
+                step = 1
+            elif (
+                plain
+                and load(i8_pointer(header), ARRAY_DTYPE >> 3) != load(st, S_BOOL)
+                and (
+                    load(i4_pointer(header), ARRAY_NDIM >> 2) == 0
+                    or (k != 1 and kind == KIND_REDUCE)
+                )
+            ):
+                data = spread(
+                    st, data, SPREAD + k, space_info
+                )  # a number, as the 2.0 in ``2.0 * x``
+            else:
+                plain = False
+        store(st, S_HEADERS + k, header)
+        store(st, S_DATA + k, data)
+        store(st, S_STEPS + k, step)
+    if load(st, S_NMUTATED) > 0:
+        zero = 0
+        store(st, S_EVENT, EVENT_DONE)
+        call_kernel(
+            load(st, S_HANDLERS + HANDLER_CHECK),
+            load(st, S_ADDRESS),
+            slot,
+            op,
+            zero,
+            zero,
+            zero,
+            zero,
+        )
+        if load(st, S_EVENT) == EVENT_MUTATED:
+            return False
+    if kind > KIND_REDUCE:
+        if load(st, S_HANDLERS + kind) == 0:
+            store_words(st, S_EVENT, EVENT_HANDLER, kind, 0, 0)
+            return False
+        if entry_x != -1:
+            call_kernel(
+                load(st, S_HANDLERS + kind),
+                load(st, S_ADDRESS),
+                entry_x,
+                info,
+                g,
+                load(i8_pointer(items), max(load(meta, OP_LAYOUT), 0)),
+                x,
+                y,
+            )
+    else:
+        if entry_x != -1 and not is_compiled(st, entry_x, op, 0, info, space, plain):
+            return False
+        if entry_y != -1 and not is_compiled(st, entry_y, op, 1, info, space, plain):
+            return False
+        if plain and load(st, S_STEPS + 4) == 0:
+            g = spread(st, g, SPREAD + 4, space_info)
+        if entry_x != -1 and entry_x != handed:
+            fill(st, entry_x, op, 0, info, space, plain, g, mask)
+        if entry_y != -1 and entry_y != handed:
+            fill(st, entry_y, op, 1, info, space, plain, g, mask)
+        if handed != 0:
+            # exchange the memory of both: the record's own is recycled when it retires
+            h = i8_pointer(handed)
+            store(e, 0, load(h, 0))
+            store(h, 0, g)
+            store(h, 1, load(h, 1) & ~FRESH)
+    if load(st, S_WORK) >= 0:
+        store(st, S_WORK, load(st, S_WORK) + load(i8_pointer(space_info), AVAL_SIZE))
+    return True
+
+
+@jit
+def can_take(st, entry, aval, kind):
+    """Whether a prepared input can be given the memory of a cotangent of some aval."""
+    if entry == -1 or kind != KIND_MAP:
+        return False
+    state = load(i8_pointer(entry), 1)
+    same = ((state >> AVAL_SHIFT) & MASK_32) == aval
+    return same and (state & FRESH) != 0 and (state & FOREIGN) == 0
+
+
+@jit
+def next_segment(st):
+    """Choose the newest segment that has rows waiting; False if there is none."""
+    table = load(st, S_SEGMENTS)
+    best = -1
+    best_number = -1
+    for k in range(load(st, S_NSEGMENTS)):
+        s = i8_pointer(table + k * SEG_BYTES)
+        if load(s, SEG_COUNT) > 0 and load(s, SEG_NUMBER) > best_number:
+            best = k
+            best_number = load(s, SEG_NUMBER)
+    store(st, S_CURRENT, best)
+    if best < 0:
+        return False
+    store(st, S_CURSOR, load(i8_pointer(table + best * SEG_BYTES), SEG_TOP))
+    return True
+
+
+@jit
+def copy_bytes(dst, src, nbytes):
+    d = u1_pointer(dst)
+    s = u1_pointer(src)
+    for i in range(nbytes):
+        store(d, i, load(s, i))
+
+
+@jit
+def add_gift(st, gift):
+    """Add an array that Python computed to the adjoint of a slot. False after an event.
+
+    A first contribution is adopted as it is; then Python keeps the array alive.
+    """
+    words = i8_pointer(gift)
+    slot = load(words, 0)
+    seg = find_segment(st, slot)
+    if seg == 0:
+        return False
+    index = slot & (SEGMENT_ROWS - 1)
+    entry = load(i8_pointer(seg), SEG_WINDOW) + index * 16
+    e = i8_pointer(entry)
+    state = load(e, 1)
+    if load(st, S_NEED_MODE) == 1 and (state & NEEDED) == 0:
+        return True
+    aval = load(i8_pointer(load(i8_pointer(seg), SEG_ROWS) + index * ROW_BYTES), ROW_AVAL)
+    data = load(i8_pointer(load(words, 1)), ARRAY_DATA >> 3)
+    if load(e, 0) == 0:
+        store(e, 0, data)
+        store(e, 1, state | TOUCHED | FOREIGN | BORROWED | (aval << AVAL_SHIFT))
+        if (state & TOUCHED) == 0:
+            count(st, seg, index)
+        store(words, 2, ADOPTED)
+        return True
+    if prepare(st, slot) == 0:
+        return False
+    i = i8_pointer(load(st, S_AVALS) + aval * AVAL_BYTES)
+    if (load(e, 1) & FRESH) != 0:
+        store(e, 1, load(e, 1) & ~FRESH)
+        copy_bytes(load(e, 0), data, load(i, AVAL_ITEM) * load(i, AVAL_SIZE))
+    else:
+        add_block(load(e, 0), data, load(i, AVAL_SIZE), load(i, AVAL_DTYPE))
+    return True
+
+
+@jit
+def add_gifts(st):
+    """Add what Python computed. False after an event."""
+    while load(st, S_GIFT) < load(st, S_NGIFTS):
+        if not add_gift(st, load(st, S_GIFTS) + load(st, S_GIFT) * GIFT_WORDS * 8):
+            return False
+        store(st, S_GIFT, load(st, S_GIFT) + 1)
+    return True
+
+
+def sweep(address):
+    """Go on with the sweep whose state lies at `address`, until it is done or needs Python."""
+    st = i8_pointer(address)
+    store(st, S_EVENT, EVENT_DONE)
+    if not add_gifts(st):
+        return
+    finish = load(st, S_FINISH)  # Python has done the record under the cursor
+    store(st, S_FINISH, 0)
+    while load(st, S_PENDING) > 0:
+        if load(st, S_CURRENT) < 0 and not next_segment(st):
+            break
+        seg = load(st, S_SEGMENTS) + load(st, S_CURRENT) * SEG_BYTES
+        s = i8_pointer(seg)
+        base = load(s, SEG_NUMBER) << SEGMENT_BITS
+        cursor = load(st, S_CURSOR)
+        while load(s, SEG_COUNT) > 0:
+            entry = load(s, SEG_WINDOW) + cursor * 16
+            if (load(i8_pointer(entry), 1) & TOUCHED) != 0:
+                row = load(s, SEG_ROWS) + cursor * ROW_BYTES
+                if load(st, S_NSWEPT) == SWEPT_CAPACITY or load(st, S_WORK) > LARGE_WORK:
+                    event = EVENT_LARGE
+                    if load(st, S_NSWEPT) == SWEPT_CAPACITY:
+                        event = EVENT_SWEPT
+                    store(st, S_EVENT, event)
+                    store(st, S_FINISH, finish)
+                    store(st, S_CURSOR, cursor)
+                    return
+                if finish == 0 and not sweep_record(st, base + cursor, entry, row):
+                    store(st, S_CURSOR, cursor)
+                    return
+                finish = 0
+                retire(st, entry, row)
+                store(s, SEG_COUNT, load(s, SEG_COUNT) - 1)
+                store(st, S_PENDING, load(st, S_PENDING) - 1)
+            cursor -= 1
+        store(s, SEG_TOP, -1)
+        store(st, S_CURRENT, -1)

@@ -1,0 +1,1 @@
+"""What generated and machine code is found again by."""

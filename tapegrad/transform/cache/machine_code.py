@@ -1,0 +1,117 @@
+"""Machine code on disk: of generated functions, and of those that they call.
+
+numba's own cache unpickles whatever stands in its index and data files, and numbers these: where
+two processes compile a function at the same time, for different types, one may be handed the code
+of the other. Here each compiled function has one file, named after its types, which is read only if
+it is trusted and its checksum is right (`tapegrad.kernels.cache`), and which is written at once.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+from numba.core import types
+from numba.core.caching import NullCache
+from numba.core.compiler import CompileResult
+from numba.core.registry import CPUDispatcher
+from numba.core.serialize import dumps
+
+from tapegrad.kernels import cache, native
+from tapegrad.transform.cache import fingerprint
+
+
+class MachineCode(NullCache):
+    """What numba asks for the compiled code of one function.
+
+    Parameters
+    ----------
+    stem
+        Path that the names of the files begin with, None if there is no folder for them.
+    key
+        Stands for the text of the function and all that it depends on.
+    """
+
+    stem: Path | None
+    key: str
+
+    def __init__(self, stem: Path | None, key: str) -> None:
+        self.stem = stem
+        self.key = key
+
+    @property
+    def cache_path(self) -> str | None:
+        return None if self.stem is None else str(self.stem.parent)
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return the code for a signature, None if there is none that can be used."""
+        target_context.refresh()
+        place = self._place(sig, target_context.codegen())
+        content = None if place is None else cache.read(*place)
+        if place is None or content is None:
+            return None
+        try:
+            found = CompileResult._rebuild(target_context, *pickle.loads(content))
+        except ModuleNotFoundError:
+            return None  # of a function whose module this process does not have
+        except Exception as error:
+            cache.report(place[0], f"cannot be loaded ({type(error).__name__})")
+            return None
+        # a class that cannot be imported comes back as another one
+        return found if tuple(found.signature.args) == tuple(sig) else None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Write the code for a signature, if it holds in another process."""
+        if data.library.has_dynamic_globals or any(not part.can_cache for part in data.lifted):
+            return  # addresses of this process
+        place = self._place(sig, data.codegen)
+        if place is not None:
+            cache.write(*place, dumps(data._reduce()))
+
+    def _place(self, sig: Any, codegen: Any) -> tuple[Path, str] | None:
+        """Return the file for a signature, and what its checksum goes over; None for none."""
+        if self.stem is None or _has_identity(sig):
+            return None
+        key = repr((self.key, sig, codegen.magic_tuple()))
+        short = hashlib.sha256(key.encode()).hexdigest()[:16]
+        return self.stem.with_name(f"{self.stem.name}-{short}.nbc"), key
+
+
+def _has_identity(sig: Any) -> bool:
+    """Whether a type in a signature is only equal to itself."""
+    return any(isinstance(kind, (types.Omitted, types.Function)) for kind in sig)
+
+
+def keep(namespace: dict[str, Any], path: Path, key: str) -> None:
+    """Keep the machine code of the functions of a generated module beside it."""
+    for name, value in namespace.items():
+        if isinstance(value, CPUDispatcher) and value.py_func.__globals__ is namespace:
+            value._cache = MachineCode(path.with_name(f"{path.stem}.{name}"), f"{key} {name}")
+
+
+class _OfPackage(MachineCode):
+    """The compiled code of one of our own functions."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.name = f"{function.__module__}.{function.__qualname__}"
+
+    @functools.cached_property
+    def stem(self) -> Path | None:  # type: ignore[override]
+        folder = cache.folder("njit")
+        return None if folder is None else folder / self.name
+
+    @functools.cached_property
+    def key(self) -> str:  # type: ignore[override]
+        return native.fingerprint(fingerprint.package(), self.name.encode())
+
+
+def jit(function: Callable[..., Any]) -> Any:
+    """Make a numba function of one of ours; its machine code is kept."""
+    made = numba.njit(error_model="numpy")(function)
+    made._cache = _OfPackage(function)
+    return made

@@ -1,0 +1,1 @@
+"""Derivatives that check themselves when they are called for the first time."""

@@ -1,0 +1,1 @@
+"""The code of derivatives, and the modules that it stands in."""

@@ -1,0 +1,427 @@
+"""What is known of a function before its derivative is written.
+
+Which names show elements of the same array, where arrays are written, in which block every name is
+defined, and which names carry derivatives.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from numba.core import types
+
+from tapegrad.transform.errors import TransformError
+from tapegrad.transform.ir import (
+    Block,
+    Effect,
+    Function,
+    If,
+    Let,
+    Loop,
+    Store,
+    defined,
+    leaves_of,
+    names_in,
+    reads,
+    walk,
+)
+from tapegrad.transform.kinds import holds_complex, is_array, is_container, is_real, may_share
+from tapegrad.transform.rules import base as rules
+
+
+@dataclass
+class Scope:
+    """A block with its place among the others.
+
+    Attributes
+    ----------
+    local
+        Its values are still there, as variables, when the reverse pass comes to it.
+    stored
+        Names that the forward pass puts onto the tape at the end of the block.
+    is_read
+        Whether the reverse pass reads values that are still there.
+    parts
+        The parts that are there of complex numbers and tuples, which are put there so.
+    """
+
+    block: Block
+    kind: str
+    statement: Any
+    parent: Scope | None
+    local: bool
+    root: int  # position, in the function's body, of the statement it is part of
+    own: set[str] = field(default_factory=set)
+    stored: list[str] = field(default_factory=list)
+    is_read: bool = False
+    parts: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+class Arrays:
+    """Which names may show elements of the same array, and where arrays are written."""
+
+    def __init__(self, function: Function) -> None:
+        self.types = function.types
+        self._parent: dict[str, str] = {}
+        self.stores: dict[str, list[int]] = {}  # root positions of writes, by class
+        for statement in walk(function.body):
+            self._join(statement)
+        for position, statement in enumerate(function.body):
+            for inner in walk([statement]):
+                for array in written(inner):
+                    self.stores.setdefault(self.of(array), []).append(position)
+
+    def _join(self, statement: Any) -> None:
+        groups: Iterable[list[Any]] = ()
+        if isinstance(statement, Let) and statement.rule is not None:
+            groups = self._joined_by(statement)
+        elif isinstance(statement, If):
+            groups = [[p.target, p.then, p.orelse] for p in statement.phis]
+        elif isinstance(statement, Loop):
+            groups = [[c.phi, c.init, c.next, c.out] for c in statement.carried]
+        elif isinstance(statement, Effect):
+            groups = [names_in(statement.statement)]
+        elif isinstance(statement, Store) and not is_array(self.types.get(statement.array)):
+            groups = [[statement.array, statement.value]]
+        for group in groups:
+            names = [a.id if isinstance(a, ast.Name) else a for a in group]
+            self.unite([n for n in names if isinstance(n, str) and may_share(self.types.get(n))])
+
+    def _joined_by(self, let: Let) -> list[list[Any]]:
+        """Return the groups of names that an operation makes show the same elements."""
+        rule = let.rule
+        if hasattr(rule, "shared"):
+            return rule.shared(let)
+        if rule.base is not None:
+            return [[let.target, rule.base]]
+        is_known_new = rule.fresh or (type(rule) is rules.Passive and is_new(let))
+        if is_known_new and not any(is_container(self.types.get(n)) for n in defined(let)):
+            return []
+        numbers = (types.Number, types.Boolean)
+        if all(isinstance(self.types.get(n), numbers) for n in defined(let)):
+            return []
+        # of what is unknown, and of arrays without derivative: taken for a view
+        return [[*defined(let), *names_in(let.expr)]]
+
+    def of(self, array: str) -> str:
+        """Return the name that stands for all names of the same array."""
+        while array in self._parent:
+            array = self._parent[array]
+        return array
+
+    def unite(self, arrays: list[str]) -> None:
+        """Take arrays for possibly the same."""
+        for one in arrays[1:]:
+            first, second = self.of(arrays[0]), self.of(one)
+            if first != second:
+                self._parent[second] = first
+                merged = self.stores.pop(second, []) + self.stores.get(first, [])
+                if merged:
+                    self.stores[first] = merged
+
+    def names(self) -> dict[str, list[str]]:
+        """Return all arrays by the name that stands for their class."""
+        found: dict[str, list[str]] = {}
+        for identifier, kind in self.types.items():
+            if is_array(kind):
+                found.setdefault(self.of(identifier), []).append(identifier)
+        return found
+
+    def is_stored(self, array: str) -> bool:
+        """Whether an array is written anywhere."""
+        return self.of(array) in self.stores
+
+    def store_line(self, block: Block, array: str) -> int:
+        """Return the line of the first statement that writes an array."""
+        return next(
+            statement.line
+            for statement in walk(block)
+            if any(self.of(n) == self.of(array) for n in written(statement))
+        )
+
+    def keeps(self, array: str, root: int) -> bool:
+        """Whether an array keeps its content from a statement of the body on."""
+        positions = self.stores.get(self.of(array))
+        return not positions or max(positions) < root
+
+
+def written(statement: Any) -> list[str]:
+    """Return the arrays that a statement itself writes."""
+    if isinstance(statement, Store):
+        return [statement.array]
+    return statement.rule.written() if isinstance(statement, Let) else []
+
+
+_NEW = ("copy", "flatten", "astype", "sum", "cumsum", "argsort", "nonzero")  # methods
+
+
+def is_new(let: Let) -> bool:
+    """Whether an operation on arrays without derivative makes an array of its own."""
+    expr = let.expr
+    if isinstance(expr, ast.Call) and isinstance(expr.func, ast.Attribute):
+        return expr.func.attr in _NEW
+    return isinstance(expr, (ast.BinOp, ast.UnaryOp, ast.Compare))
+
+
+class Activity:
+    """Which names carry derivatives, from some inputs to some outputs."""
+
+    def __init__(
+        self, function: Function, arrays: Arrays, inputs: Iterable[str], outputs: Iterable[str]
+    ) -> None:
+        self.types = function.types
+        self.arrays = arrays
+        self.forward: dict[str, set[str]] = {}
+        self.backward: dict[str, set[str]] = {}
+        for statement in walk(function.body):
+            self._edges(statement)
+        varied = self._reach(inputs, self.forward)
+        useful = self._reach(outputs, self.backward)
+        self.varied = varied
+        self.nodes = varied & useful
+
+    def is_varied(self, name: str) -> bool:
+        """Whether a name depends on the inputs."""
+        return self.node(name) in self.varied
+
+    def node(self, name: str) -> str:
+        return self.arrays.of(name) if may_share(self.types.get(name)) else name
+
+    def _edge(self, source: Any, target: str) -> None:
+        if isinstance(source, ast.Name):
+            source = source.id
+        if isinstance(source, str) and self._carries(source) and self._carries(target):
+            one, two = self.node(source), self.node(target)
+            self.forward.setdefault(one, set()).add(two)
+            self.backward.setdefault(two, set()).add(one)
+
+    def _carries(self, name: str) -> bool:
+        """Whether values of a name have derivatives, or hold arrays that may have some."""
+        kind = self.types.get(name, types.none)
+        return is_real(kind) or is_container(kind)
+
+    def _edges(self, statement: Any) -> None:
+        if isinstance(statement, Let):
+            inputs = statement.rule.inputs()
+            for target in defined(statement):
+                for source in inputs:
+                    self._edge(source, target)
+            for array in written(statement):
+                for source in inputs:
+                    self._edge(source, array)
+        elif isinstance(statement, Store):
+            self._edge(statement.value, statement.array)
+        elif isinstance(statement, If):
+            for phi in statement.phis:
+                self._edge(phi.then, phi.target)
+                self._edge(phi.orelse, phi.target)
+        elif isinstance(statement, Loop):
+            for c in statement.carried:
+                self._edge(c.init, c.phi)
+                self._edge(c.next, c.phi)
+                self._edge(c.phi, c.out)
+
+    def _reach(self, names: Iterable[str], edges: dict[str, set[str]]) -> set[str]:
+        return _closure({self.node(name) for name in names}, edges)
+
+    def __contains__(self, name: str) -> bool:
+        if not is_real(self.types.get(name, types.none)):
+            return False
+        return self.node(name) in self.nodes
+
+
+# ops that pass a cotangent on wherever they are, except by a factor of the program's own
+_PASSING = {
+    "add", "subtract", "multiply", "divide", "negative", "positive", "square", "sqrt", "power",
+}  # fmt: skip
+
+
+def unused_at_times(function: Function, results: Iterable[str], vanishing: bool = True) -> set[str]:
+    """Return the numbers whose cotangent may be zero because nothing uses them.
+
+    That are those that reach a choice, an array, a call that may not use them, or one of some
+    results; with `vanishing`, also a function with a derivative that may vanish.
+    """
+    sources: dict[str, set[str]] = {}
+    known = {n for s in walk(function.body) for n in reads(s)}
+    known.update(n for leaf in leaves_of(function.result) for n in names_in(leaf))
+    found = {*results, *function.types.keys() - known}
+
+    def reach(target: str, names: Iterable[str]) -> None:
+        sources.setdefault(target, set()).update(names)
+        if vanishing and holds_complex(function.types.get(target)):
+            # of the cotangent a real number takes the real part, which may be zero
+            found.update(n for n in names if not holds_complex(function.types.get(n)))
+
+    for statement in walk(function.body):
+        if isinstance(statement, Let):
+            used = _always_used(statement, vanishing)
+            found.update(n for n in names_in(statement.expr) if n not in used)
+            for target in defined(statement):
+                reach(target, used)
+        elif isinstance(statement, Loop):
+            for c in statement.carried:
+                reach(c.phi, [n for atom in (c.init, c.next) for n in names_in(atom)])
+                reach(c.out, [c.phi])
+        elif isinstance(statement, If):
+            found.update(n for p in statement.phis for v in (p.then, p.orelse) for n in names_in(v))
+        elif isinstance(statement, Store):
+            found.update(names_in(statement.value))
+    return _closure(found, sources)
+
+
+def _always_used(let: Let, vanishing: bool) -> list[str]:
+    """Return what a cotangent is passed on to wherever there is one."""
+    rule = let.rule
+    op = getattr(rule, "op", None)
+    if op is not None:
+        passing = op.name in _PASSING if vanishing else not op.chooses
+        return names_in(let.expr) if passing else []
+    if rule.is_passing:
+        return names_in(let.expr)
+    return [] if vanishing else rule.always_used()
+
+
+def undefined_at_times(function: Function) -> set[str]:
+    """Return the values that may be infinite or nan where they are not used.
+
+    That are results of functions that are not defined everywhere or overflow, of calls, and what is
+    computed from them.
+    """
+    found = set()
+    users: dict[str, set[str]] = {}
+
+    def reach(target: str, values: Iterable[Any]) -> None:
+        for source in (n for value in values for n in names_in(value)):
+            users.setdefault(source, set()).add(target)
+
+    for statement in walk(function.body):
+        if isinstance(statement, Let):
+            op = getattr(statement.rule, "op", None)
+            undefined = op is not None and rules.may_be_undefined(op, statement.rule.operands)
+            for target in defined(statement):
+                if undefined or statement.rule.calls:
+                    found.add(target)
+                reach(target, [statement.expr])
+        elif isinstance(statement, Store):
+            reach(statement.array, [statement.value])
+        elif isinstance(statement, Loop):
+            for c in statement.carried:
+                reach(c.phi, [c.init, c.next])
+                reach(c.out, [ast.Name(c.phi)])
+        elif isinstance(statement, If):
+            for p in statement.phis:
+                reach(p.target, [p.then, p.orelse])
+    return _closure(found, users)
+
+
+def _closure(found: set[str], following: dict[str, set[str]]) -> set[str]:
+    """Return names with all that follow from them."""
+    found = set(found)
+    todo = list(found)
+    while todo:
+        new = following.get(todo.pop(), set()) - found
+        found |= new
+        todo.extend(new)
+    return found
+
+
+@dataclass
+class Scopes:
+    """The scope of every block (by its id) and every name, what defines it, and where it stands."""
+
+    blocks: dict[int, Scope] = field(default_factory=dict)
+    homes: dict[str, Scope] = field(default_factory=dict)
+    makers: dict[str, Any] = field(default_factory=dict)
+    roots: dict[int, int] = field(default_factory=dict)
+
+
+def scopes(function: Function, split: bool) -> Scopes:
+    """Return the scopes of a function; with `split`, its reverse pass is a function of its own."""
+    result = Scopes()
+    found, homes = result.blocks, result.homes
+
+    def visit(
+        block: Block, kind: str, statement: Any, parent: Scope | None, local: bool, root: int
+    ) -> Scope:
+        scope = Scope(block, kind, statement, parent, local, root)
+        found[id(block)] = scope
+        for position, inner in enumerate(block):
+            place = position if parent is None else root
+            result.roots[id(inner)] = place
+            for target in defined(inner):
+                result.makers[target] = inner
+                scope.own.add(target)
+                homes[target] = scope
+            if isinstance(inner, If):
+                visit(inner.then, "then", inner, scope, local, place)
+                visit(inner.orelse, "else", inner, scope, local, place)
+            elif isinstance(inner, Loop):
+                visit(inner.test, "test", inner, scope, False, place)
+                body = visit(inner.body, "loop", inner, scope, False, place)
+                going = [c.phi for c in inner.carried]
+                if inner.index is not None:
+                    going.append(inner.index)
+                for target in going:
+                    result.makers[target] = inner
+                    body.own.add(target)
+                    homes[target] = body
+        return scope
+
+    top = visit(function.body, "function", None, None, not split, 0)
+    for param in function.params:
+        homes.setdefault(param, top)
+    return result
+
+
+def leaf_names(value: Any) -> list[str]:
+    """Return the names in an atom or structure."""
+    return [leaf.id for leaf in leaves_of(value) if isinstance(leaf, ast.Name)]
+
+
+def unused_suffix(suffix: str, names: Iterable[str]) -> str:
+    """Return an ending that none of some names has."""
+    number, found = 1, suffix
+    names = list(names)
+    while any(one.endswith(found) for one in names):
+        number += 1
+        found = f"{suffix}{number}"
+    return found
+
+
+def check_known(function: Function, activity: Activity) -> None:
+    """Refuse what depends on differentiated arguments and is not understood."""
+    for statement in walk(function.body):
+        if not isinstance(statement, Let):
+            continue
+        rule = statement.rule
+        error = getattr(rule, "error", None)
+        if error is None and not isinstance(rule, rules.Unknown):
+            continue
+        arrays = [n for n in defined(statement) if is_array(function.types.get(n))]
+        # several arrays may be one: what is written to the first is read in the second
+        several = sum(n in activity for n in arrays) > 1
+        # the result shows an array that depends on the arguments: who reads it is not known
+        shown = getattr(rule, "shows", False) and any(map(activity.is_varied, arrays))
+        if several or shown or any(map(activity.is_varied, rule.inputs())):
+            if error is not None:
+                raise error
+            raise TransformError(
+                f"cannot differentiate {rule.what}; use what is understood (docs/njit.md), give it "
+                "a rule (tg.njit, defvjp and defjvp), or pass it through tg.stop_gradient",
+                function.source,
+                statement.line,
+            )
+    arrays = activity.arrays
+    for identifier, kind in function.types.items():
+        if is_container(kind) and activity.is_varied(identifier) and arrays.is_stored(identifier):
+            raise TransformError(
+                "cannot differentiate what is written into an array that a list, a dict, a record "
+                "or an instance of a class holds; pass the array as an argument, or use one array "
+                "with an axis more",
+                function.source,
+                arrays.store_line(function.body, identifier),
+            )

@@ -1,0 +1,594 @@
+"""A generated module: the functions that one derivative needs, and how they are put together."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from typing import Any
+
+from numba.core import types
+
+from tapegrad.transform.codegen.analysis import Arrays, leaf_names, unused_at_times, unused_suffix
+from tapegrad.transform.codegen.forward import Forward
+from tapegrad.transform.codegen.reverse import Reverse
+from tapegrad.transform.codegen.store import namespace
+from tapegrad.transform.declared import Declared
+from tapegrad.transform.errors import TransformError
+from tapegrad.transform.frontend import optionals
+from tapegrad.transform.frontend.expressions import RESERVED
+from tapegrad.transform.frontend.inference import infer
+from tapegrad.transform.frontend.normalize import normalize
+from tapegrad.transform.frontend.pruning import prune
+from tapegrad.transform.frontend.source import Source
+from tapegrad.transform.ir import Function, Let, Structure, leaves_of, name, unused, walk
+from tapegrad.transform.kinds import (
+    holds_instance,
+    is_array,
+    is_real,
+    may_share,
+    shape_checks,
+    zero_text,
+)
+from tapegrad.transform.lowering.lower import Lowering
+from tapegrad.transform.printer import Writer, print_function, show, show_result
+from tapegrad.transform.rules.base import Held
+from tapegrad.transform.rules.calls import Call
+
+
+class Instance:
+    """A function with the types of its arguments, ready to be differentiated."""
+
+    def __init__(self, dispatcher: Any, kinds: tuple[Any, ...]) -> None:
+        self.dispatcher = dispatcher
+        self.kinds = kinds
+        self.function: Function
+        self.arrays: Arrays
+        self.params: list[Any] = []  # atom or structure of every argument
+        self.error: TransformError | None = None  # why it cannot be differentiated
+        self.writes: set[int] = set()  # positions of leaves of the arguments
+        self.skips: set[int] = set()  # positions of leaves that are not used at times
+        # results (by position) that may show elements of each other, or of arguments
+        self.shared: list[tuple[list[int], list[int]]] = []
+
+    def leaves(self) -> list[str]:
+        """Return the names of all parts of the arguments."""
+        return [leaf for value in self.params for leaf in leaf_names(value)]
+
+    def find_effects(self) -> bool:
+        """Find what the function writes, what its results share, and what it does not use at times.
+
+        Returns whether that is news.
+        """
+        self.arrays = arrays = Arrays(self.function)
+        leaves = self.leaves()
+        kinds = self.function.types
+        writes = {
+            k for k, n in enumerate(leaves) if may_share(kinds.get(n)) and arrays.is_stored(n)
+        }
+        results = [leaf.id if isinstance(leaf, ast.Name) else "" for leaf in self.result_leaves()]
+        groups: dict[str, tuple[list[int], list[int]]] = {}
+        for names, side in ((results, 0), (leaves, 1)):
+            for position, identifier in enumerate(names):
+                if may_share(self.function.types.get(identifier)):
+                    group = groups.setdefault(arrays.of(identifier), ([], []))
+                    group[side].append(position)
+        shared = [g for g in groups.values() if g[0] and len(g[0]) + len(g[1]) > 1]
+        unused = unused_at_times(self.function, (), vanishing=False)
+        skips = {k for k, n in enumerate(leaves) if n in unused}
+        found = (writes, shared, skips) != (self.writes, self.shared, self.skips)
+        self.writes, self.shared, self.skips = writes, shared, skips
+        return found
+
+    def joined_results(self) -> list[str]:
+        """Return the arrays of the result that may show elements of another part of it.
+
+        What a caller writes to one of them is read in the other.
+        """
+        leaves = self.result_leaves()
+        found = [leaves[k] for made, _ in self.shared for k in made if len(made) > 1]
+        kinds = self.function.types
+        return [n for n in map(show, found) if is_real(kinds.get(n, types.none))]
+
+    def paths(self) -> dict[str, str]:
+        """Return the text of every part of the arguments, by its name."""
+        found: dict[str, str] = {}
+        for param, value in zip(self.function.params, self.params, strict=True):
+            found.update((leaf, path) for path, leaf in paths(value, param))
+        return found
+
+    def result_leaves(self) -> list[ast.expr]:
+        """Return the atoms of the result."""
+        return [] if self.function.result is None else leaves_of(self.function.result)
+
+    def results(self) -> list[str]:
+        """Return the names of the real parts of the result."""
+        result = self.function.result
+        if result is None:
+            return []
+        return [n for n in leaf_names(result) if is_real(self.function.types.get(n, types.none))]
+
+
+class Variant:
+    """Forward and reverse functions of an instance, for some active arguments."""
+
+    def __init__(self, active: tuple[bool, ...], forward_name: str, reverse_name: str) -> None:
+        self.active = active
+        self.forward_name = forward_name
+        self.reverse_name = reverse_name
+        self.shadowed: list[bool] = []  # real results whose shadows the forward function returns
+        self.written = False
+        # until they are known, as for a function that calls itself
+        self.uses_tape = True  # it keeps values
+        self.takes_shadows = True  # its forward function takes the shadows of its arguments
+
+
+class Program:
+    """The functions of a generated module."""
+
+    def __init__(self) -> None:
+        self.instances: dict[Any, Instance] = {}
+        self.variants: dict[Any, Variant] = {}
+        self.tangents: dict[Any, str] = {}
+        self.texts: list[tuple[str, Any]] = []  # each function, with what it was made from
+        # for the verifier: forward functions that nobody calls, and, by the names of functions,
+        # the functions that they are made from
+        self.unwritten: list[str] = []
+        self.primals: dict[str, str] = {}
+        self.statics: dict[str, Any] = {}
+        self.origins: dict[str, Any] = {}  # how each of them is found in another process
+        self.taken: set[str] = set(RESERVED)
+        self._todo: list[Instance] = []
+
+    def fresh(self, stem: str) -> str:
+        """Return an unused name of the module."""
+        found = unused(stem, self.taken)
+        self.taken.add(found)
+        return found
+
+    def write(self, text: str, dispatcher: Any) -> None:
+        """Add a function that was made from a compiled one, whose options it takes over."""
+        self.texts.append((text, dispatcher))
+
+    def instance(self, dispatcher: Any, kinds: tuple[Any, ...]) -> Instance:
+        """Return a function for some argument types, which is analysed later."""
+        key = (dispatcher, kinds)
+        if key not in self.instances:
+            self.instances[key] = Instance(dispatcher, kinds)
+            self._todo.append(self.instances[key])
+        return self.instances[key]
+
+    def analyse(self) -> None:
+        """Bring all instances into the form that is differentiated."""
+        while self._todo:
+            instance = self._todo.pop()
+            try:
+                self._lower(instance)
+            except TransformError as error:
+                if not self.instances or instance is next(iter(self.instances.values())):
+                    raise
+                instance.error = error
+        known = [i for i in self.instances.values() if i.error is None]
+        while any(instance.find_effects() for instance in known):
+            pass
+        for instance in known:
+            check_overlaps(instance)
+        while any(map(self._find_disturbed, reversed(known))):  # callees first
+            pass
+
+    def _find_disturbed(self, instance: Instance) -> bool:
+        """Refuse a function that changes what an instance of a class holds; whether that is news.
+
+        What is read of instances is taken to stay what it is.
+        """
+        if instance.error is not None:
+            return False
+        function = instance.function
+        for statement in walk(function.body):
+            rule = statement.rule if isinstance(statement, Let) else None
+            error = None
+            if isinstance(rule, Call) and any(map(holds_instance, rule.kinds)):
+                error = rule.error
+            elif isinstance(rule, Held) and instance.arrays.is_stored(statement.target):
+                error = TransformError(
+                    "cannot differentiate a function that writes into an array that an instance of "
+                    "a class holds; write into a copy, or pass the array as an argument",
+                    function.source,
+                    instance.arrays.store_line(function.body, statement.target),
+                )
+            if error is not None:
+                if instance is next(iter(self.instances.values())):
+                    raise error
+                instance.error = error
+                return True
+        return False
+
+    def _lower(self, instance: Instance) -> None:
+        """Bring one instance into the form that is differentiated."""
+        source = Source(instance.dispatcher.py_func)
+        given = instance.kinds
+        prune(source, given)
+        function, kinds, result = normalize(source, lambda form: infer(form, given))
+        function.types = dict(kinds)
+        Declared(instance.dispatcher).apply(function, given, result)
+        for param, kind in zip(function.params, given, strict=True):
+            function.types[param] = types.unliteral(kind)
+        optionals.split(function)
+        lowering = Lowering(function, self)
+        instance.function = lowering.run()
+        instance.params = [lowering.parts.get(param, name(param)) for param in function.params]
+
+    def variant(
+        self,
+        instance: Instance,
+        active: tuple[bool, ...],
+        same: bool,
+        kept: tuple[bool, ...],
+    ) -> Variant:
+        """Return the forward and reverse functions of an instance, generating them at first use."""
+        key = (id(instance), active, same, kept)
+        found = self.variants.get(key)
+        if found is not None:
+            found.written = True  # what was assumed has to stay
+            return found
+        stem = instance.function.name
+        found = Variant(active, self.fresh(f"{stem}_forward"), self.fresh(f"{stem}_reverse"))
+        self.variants[key] = found
+        write_split(self, instance, found, same, kept)
+        return found
+
+    def tangent(self, instance: Instance, active: tuple[bool, ...]) -> str:
+        """Return the function that computes tangents as well, generating it at first use."""
+        key = (id(instance), active)
+        if key not in self.tangents:
+            self.tangents[key] = self.fresh(f"{instance.function.name}_tangent")
+            write_tangent(self, instance, active, self.tangents[key])
+        return self.tangents[key]
+
+    def static(self, text: str, value: Any, origin: Any) -> str:
+        """Return the name, in this module, of something that a function calls `text`."""
+        texts = [text]
+        if own := getattr(
+            value, "__name__", ""
+        ):  # it may have been imported from a module, by name
+            texts += [f"{module}.{own}" for module in ("math", "np", "np.linalg")]
+        for found in texts:
+            if known(found, value):
+                return found
+        stem = "".join(c if c.isalnum() else "_" for c in text)
+        # the variables of functions have single underscores before numbers
+        for found in [stem, *(f"{stem}__{k}" for k in range(1, len(self.statics) + 2))]:
+            if found not in self.statics and found in self.taken:
+                continue
+            if self.statics.get(found, value) is value:
+                break
+        self.taken.add(found)
+        self.statics[found] = value
+        self.origins.setdefault(found, origin)
+        return found
+
+    def derived(self, base: Any, kind: str, positions: tuple[int, ...]) -> str:
+        """Return the name of a derivative of a derivative."""
+        made = getattr(base, kind)(positions)
+        return self.static(kind, made, (kind, self.origin_of(base), positions))
+
+    def origin_of(self, value: Any) -> Any:
+        """Return how an object of the module is found in another process, None if it is not."""
+        return next((self.origins.get(t) for t, v in self.statics.items() if v is value), None)
+
+
+def known(text: str, value: Any) -> bool:
+    """Whether a generated module knows something by its dotted name."""
+    first, *rest = text.split(".")
+    found = namespace({}).get(first, getattr(builtins, first, None))
+    for attribute in rest:
+        found = getattr(found, attribute, None)
+    return found is value
+
+
+def write_tangent(
+    program: Program, instance: Instance, active: tuple[bool, ...], identifier: str
+) -> None:
+    """Write the function that computes the tangents of an instance."""
+    function = instance.function
+    leaves = instance.leaves()
+    inputs = [leaf for leaf, is_active in zip(leaves, active, strict=True) if is_active]
+    kinds = function.types
+    changed = [n for n in inputs if is_array(kinds[n]) and instance.arrays.is_stored(n)]
+    results = instance.results()
+    varied = [*inputs, *instance.joined_results()]
+    gen = Forward(program, function, instance.arrays, inputs, varied, [*results, *changed])
+    writer = gen.writer
+    parameters = [*function.params, *(gen.dot(leaf) for leaf in inputs)]
+    writer.open(f"def {identifier}({', '.join(parameters)}):")
+    for line in inner_arrays(gen, instance, inputs):
+        writer(line)
+    gen.block(function.body)
+    dots = [gen.tangent(name(result)) for result in results]
+    writer(f"return {show_result(function)}, ({', '.join(dots)}{',' if dots else ''})")
+    program.primals[identifier] = print_function(function, identifier)
+    program.write(writer.text(), instance.dispatcher)
+
+
+def overlap_checks(instance: Instance) -> list[str]:
+    """Return the lines that refuse array arguments that overlap, where one of them is written."""
+    kinds = instance.function.types
+    leaves = instance.leaves()
+    texts = instance.paths()
+    found = []
+    for position in sorted(instance.writes):
+        one = leaves[position]
+        if not is_real(kinds[one]):
+            continue
+        for number, other in enumerate(leaves):
+            if not is_array(kinds.get(other)) or not is_real(kinds[other]):
+                continue
+            if number == position or (number in instance.writes and number < position):
+                continue
+            text = (
+                f"{instance.function.name} writes to {texts[one]}, which overlaps with "
+                f"{texts[other]}; pass a copy to differentiate it"
+            )
+            found.append(f"if runtime.overlap({texts[one]}, {texts[other]}):")
+            found.append(f"    raise ValueError({text!r})")
+        for held in held_arrays(instance):
+            text = (
+                f"{instance.function.name} writes to {texts[one]}, which overlaps with {held}; "
+                "pass a copy to differentiate it"
+            )
+            found.append(f"if runtime.overlap({texts[one]}, {held}):")
+            found.append(f"    raise ValueError({text!r})")
+    return found
+
+
+def held_arrays(instance: Instance) -> list[str]:
+    """Return the texts of the arrays of reals that instances among the arguments hold."""
+    return [
+        f"{param}.{attribute}"
+        for param, kind in zip(instance.function.params, instance.kinds, strict=True)
+        if isinstance(kind, types.ClassInstanceType)
+        for attribute, item in kind.struct.items()
+        if is_array(item) and is_real(item)
+    ]
+
+
+def inner_arrays(gen: Any, instance: Instance, inputs: list[str]) -> list[str]:
+    """Return what makes the tangents of arrays from outside that have none.
+
+    They are written in the function, and read again. Parts of tuples get theirs with their names.
+    """
+    function = instance.function
+    return [
+        f"{gen.dot(array)} = np.zeros_like({array})"
+        for array in (*function.params, *function.statics)
+        if array not in inputs and is_array(function.types.get(array)) and gen.is_active(array)
+    ]
+
+
+def write_pushforward(program: Program, instance: Instance, params: list[int]) -> str:
+    """Write the function from arguments and tangents of some to the value and its tangent."""
+    function = instance.function
+    chosen = [instance.params[k] for k in params]
+    inputs = [
+        leaf
+        for value in chosen
+        for leaf in leaf_names(value)
+        if is_real(function.types.get(leaf, types.none))
+    ]
+    active = tuple(leaf in inputs for leaf in instance.leaves())
+    inner = program.tangent(instance, active)
+    entry = program.fresh(f"{function.name}_pushforward")
+    suffix = unused_suffix("_dot", function.types)
+    tangents = [f"{function.params[k]}{suffix}" for k in params]
+    writer = Writer()
+    writer.open(f"def {entry}({', '.join([*function.params, *tangents])}):")
+    for line in overlap_checks(instance):
+        writer(line)
+    leaves = instance.leaves()
+    changed = {leaves[position] for position in instance.writes}
+    given: dict[str, str] = {}  # text of the tangent of each part
+    for number, text, value in zip(params, tangents, chosen, strict=True):
+        for line in shape_checks(text, function.params[number], instance.kinds[number]):
+            writer(line)
+        for path, leaf in paths(value, text):
+            given[leaf] = f"{path}.copy()" if leaf in changed else path
+    arguments = [*function.params, *(given[leaf] for leaf in leaves if leaf in inputs)]
+    results = instance.results()
+    writer(f"value, dots = {inner}({', '.join(arguments)})")
+
+    def convert(leaf: ast.expr) -> ast.expr:
+        if isinstance(leaf, ast.Name) and leaf.id in results:
+            return name(f"dots[{results.index(leaf.id)}]")
+        return ast.Constant(0)
+
+    result = function.result
+    built = result.build(convert) if isinstance(result, Structure) else convert(result)
+    writer(f"return value, {show(built)}")
+    program.write(writer.text(), instance.dispatcher)
+    return entry
+
+
+def paths(value: Any, path: str) -> list[tuple[str, str]]:
+    """Return the names in a value with the text that takes them out of one like it."""
+    if not isinstance(value, Structure):
+        return [(path, value.id)] if isinstance(value, ast.Name) else []
+    return [found for k, item in enumerate(value.items) for found in paths(item, f"{path}[{k}]")]
+
+
+def check_overlaps(instance: Instance) -> None:
+    """Refuse in-place operations between parts of one array.
+
+    numba computes them element by element, each with what was written before; NumPy does not.
+    """
+    function = instance.function
+    for array, value, line in function.inplace:
+        if array != value and instance.arrays.of(array) == instance.arrays.of(value):
+            raise TransformError(
+                "cannot differentiate an in-place operation whose operand may overlap with what it "
+                "changes; write a loop, or copy the operand",
+                function.source,
+                line,
+            )
+
+
+def write_split(
+    program: Program, instance: Instance, variant: Variant, same: bool, kept: tuple[bool, ...]
+) -> None:
+    """Write the forward and the reverse function of an instance."""
+    function = instance.function
+    arrays = Arrays(function)
+    leaves = instance.leaves()
+    if same:
+        whole = [leaf for leaf in leaves if is_array(function.types.get(leaf))]
+        for dtype in {elements(function.types[leaf]) for leaf in whole}:
+            arrays.unite([leaf for leaf in whole if elements(function.types[leaf]) == dtype])
+    inputs = [leaf for leaf, active in zip(leaves, variant.active, strict=True) if active]
+    given = [leaf for leaf in inputs if is_array(function.types[leaf])]
+    results = instance.results()
+    outputs = [*results, *(leaf for leaf in given if arrays.is_stored(leaf))]
+    varied = [*inputs, *instance.joined_results()]
+    gen = Reverse(program, function, arrays, varied, outputs, split=True)
+    ends = [*leaves, *(show(leaf) for leaf in instance.result_leaves())]
+    gen.unstable = {arrays.of(n) for n, is_kept in zip(ends, kept, strict=True) if not is_kept}
+    returned = [n for n in results if is_array(function.types[n]) and gen.is_active(n)]
+    variant.shadowed = [n in returned for n in results]
+    gen.begin(given, returned)
+    # by position: one number may be returned twice
+    seeds = [
+        (n, seed_name(function, k))
+        for k, n in enumerate(results)
+        if not is_array(function.types[n])
+    ]
+
+    def before() -> None:
+        for result, seed in seeds:
+            gen.add(result, seed, ast.Constant(1.0))
+
+    top = gen.scopes.blocks[id(function.body)]
+    for array in returned:
+        gen.want(array + gen.suffix)
+    code, _ = gen.region(top, before, lambda: None)
+    scalars = [leaf for leaf in inputs if not is_array(function.types[leaf])]
+    if not variant.written:
+        variant.uses_tape = gen.uses_tape or gen.keeps_inside(function.body) or bool(top.stored)
+        variant.takes_shadows = any(map(gen.is_wanted, given))
+    writer = Writer()
+    shadows = [leaf + gen.suffix for leaf in given]
+    tape = ["tape", "top"] if variant.uses_tape else []
+    parameters = [*function.params, *shadows, *(seed for _, seed in seeds), *tape]
+    writer.open(f"def {variant.reverse_name}({', '.join(parameters)}):")
+    for leaf in scalars:
+        writer(f"{gen.bar(leaf)} = {gen.zero(leaf)}")
+    writer.extend(code)
+    found = [gen.bar(leaf) for leaf in scalars] + tape[1:]
+    writer(f"return {', '.join(found)}" if found else "return None")
+    program.write(writer.text(), instance.dispatcher)
+    writer = Writer()
+    parameters = [*function.params, *(shadows if variant.takes_shadows else []), *tape]
+    writer.open(f"def {variant.forward_name}({', '.join(parameters)}):")
+    gen.write_inner(writer, instance.paths())
+    gen.write_forward(writer, function.body)
+    found = [show_result(function), *(n + gen.suffix for n in returned), *tape]
+    writer(f"return {', '.join(found)}")
+    program.primals[variant.forward_name] = print_function(function, variant.forward_name)
+    if variant.uses_tape or returned:
+        program.write(writer.text(), instance.dispatcher)
+    else:  # nobody calls it
+        program.unwritten.append(writer.text())
+
+
+def elements(kind: Any) -> Any:
+    """Return the type of numbers that an array consists of; complex ones have two real parts."""
+    return getattr(kind.dtype, "underlying_float", kind.dtype)
+
+
+def seed_name(function: Function, position: int) -> str:
+    """Return the name of the cotangent of a part of the result."""
+    return f"g{unused_suffix('_seed', function.types)}_{position}"
+
+
+def write_pullback(
+    program: Program, instance: Instance, params: list[int], seeds: int, returns: str
+) -> str:
+    """Write the function from arguments to a gradient, and return its name.
+
+    Parameters
+    ----------
+    program, instance
+        Where to write it, and of what.
+    params
+        Numbers of the arguments to differentiate by.
+    seeds
+        How many cotangents of the result are arguments as well; with none, that of the only one
+        is 1.
+    returns
+        ``gradient`` (of the only argument), ``gradients`` (a tuple), with ``value, `` before it.
+    """
+    function = instance.function
+    results = instance.results()
+    inputs = [
+        leaf
+        for k in params
+        for leaf in leaf_names(instance.params[k])
+        if is_real(function.types.get(leaf, types.none))
+    ]
+    gen = Reverse(program, function, instance.arrays, inputs, results, split=False)
+    given = [leaf for leaf in inputs if is_array(function.types[leaf])]
+    gen.begin(given, [])
+    gen.starts = [f"{gen.bar(leaf)} = {gen.zero(leaf)}" for leaf in inputs if leaf not in given]
+    entry = program.fresh(f"{function.name}_{'pullback' if seeds else 'gradient'}")
+    parameters = list(function.params)
+    if seeds:
+        parameters += [seed_name(function, k) for k in range(len(results))]
+
+    def before() -> None:
+        for position, result in enumerate(results):
+            if not gen.is_active(result):
+                continue
+            seed = seed_name(function, position) if seeds else "1.0"
+            if is_array(function.types[result]):
+                for line in shape_checks(seed, result, function.types[result]) if seeds else []:
+                    gen.write(line)
+                gen.add_array(result, name(seed))
+            else:
+                gen.add(result, seed, ast.Constant(1.0))
+
+    top = gen.scopes.blocks[id(function.body)]
+    code, _ = gen.combined(top, before, lambda: None)
+    writer = Writer()
+    writer.open(f"def {entry}({', '.join(parameters)}):")
+    uses_tape = gen.uses_tape or gen.keeps_inside(function.body)
+    if uses_tape:
+        writer("tape = runtime.take_tape()")
+        writer("top = 0")
+    for line in overlap_checks(instance):
+        writer(line)
+    texts = instance.paths()
+    for leaf in given:
+        writer(f"{leaf}{gen.suffix} = np.zeros_like({texts[leaf]})")
+    gen.write_inner(writer, texts)
+    writer.extend(code)
+    grads = [gradient_text(instance.params[k], inputs, function, gen.bar) for k in params]
+    if uses_tape:
+        writer("runtime.give_tape(tape)")
+    program.primals[entry] = print_function(function, entry)
+    gradient = grads[0] if returns.endswith("gradient") else f"({', '.join(grads)},)"
+    value = f"{show_result(function)}, " if returns.startswith("value") else ""
+    writer(f"return {value}{gradient}")
+    program.write(writer.text(), instance.dispatcher)
+    return entry
+
+
+def gradient_text(value: Any, inputs: list[str], function: Function, bar_of: Any) -> str:
+    """Return the text of the gradient by an argument, of the argument's structure."""
+
+    def convert(leaf: ast.expr) -> ast.expr:
+        assert isinstance(leaf, ast.Name)
+        kind = function.types[leaf.id]
+        if leaf.id not in inputs:
+            return name(f"np.zeros_like({leaf.id})" if is_array(kind) else zero_text(kind))
+        bar = name(bar_of(leaf.id))
+        if kind in (types.float32, types.complex64):
+            return ast.Call(name(f"np.{kind}"), [bar], [])
+        return bar
+
+    return show(value.build(convert) if isinstance(value, Structure) else convert(value))

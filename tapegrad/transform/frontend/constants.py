@@ -1,0 +1,45 @@
+"""Constants: values from outside of a function that are no functions."""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+from typing import Any
+
+import numpy as np
+from numba.core import types
+
+from tapegrad.transform.frontend.source import MISSING
+
+_POINTERS = (ctypes._CFuncPtr,)
+
+
+def plain(value: Any) -> Any:
+    """Return a value as one that stands in the text of a function, or MISSING."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, enum.Enum):
+        return MISSING  # a member has another type than its value
+    if isinstance(value, (int, float, str)):
+        return next(kind(value) for kind in (int, float, str) if isinstance(value, kind))
+    # numbers of other types compute otherwise: uint64 and int64 are a float64, int8 may wrap
+    return value.item() if isinstance(value, (np.int64, np.bool_)) else MISSING
+
+
+def member_like(kind: Any, statics: dict[str, Any]) -> str | None:
+    """Return what names a member of an enumeration of whole numbers; None if nothing does."""
+    if not isinstance(kind, types.EnumMember) or not isinstance(kind.dtype, types.Integer):
+        return None
+    return next((text for text, v in statics.items() if type(v) is kind.instance_class), None)
+
+
+def is_plain_tuple(value: Any) -> bool:
+    """Whether a value is a tuple of what stands in the text of a function."""
+    if not isinstance(value, tuple) or hasattr(value, "_fields"):
+        return False
+    return all(is_plain_tuple(item) or plain(item) is not MISSING for item in value)
+
+
+def is_followed(value: Any) -> bool:
+    """Whether what is done to a value is looked at, like what is done to arrays."""
+    return isinstance(value, (np.ndarray, *_POINTERS)) or hasattr(value, "py_func")

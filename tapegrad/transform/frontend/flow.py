@@ -1,0 +1,355 @@
+"""Control flow: branches, loops and the bodies of inner functions, with the values they merge."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tapegrad.transform.frontend.conditions import Uncertain
+from tapegrad.transform.frontend.expressions import Env, same
+from tapegrad.transform.frontend.inner_functions import Inlined, rename
+from tapegrad.transform.frontend.items import Items, array_of, length_of
+from tapegrad.transform.frontend.jumps import Structurer
+from tapegrad.transform.frontend.lists import Lists
+from tapegrad.transform.frontend.liveness import assigned, live, used
+from tapegrad.transform.ir import Block, Carried, Loop, constant, name, reads, walk
+
+NO_SEQUENCE = (
+    "cannot differentiate a loop over a dict, a set or an iterator; loop over an array or a tuple "
+    "of the keys"
+)
+_OF_DICTS = ("items", "keys", "values")
+
+
+class Flow(Lists):
+    """Appends statements that choose and repeat."""
+
+    def statements(self, nodes: list[ast.stmt], env: Env, after: set[str]) -> None:
+        """Append the normal form of statements; `after` names what is read later."""
+        raise NotImplementedError
+
+    def assign(self, target: ast.expr, value: Any, env: Env) -> None:
+        """Append an assignment."""
+        raise NotImplementedError
+
+    def structured(self, body: list[ast.stmt]) -> tuple[list[ast.stmt], str | None]:
+        """Return the body of a function without jumps, and the name of its result."""
+        self.local |= set(assigned(body))
+        structurer = Structurer(self.fresh, self.has_effects, self.departures)
+        statements, result = structurer.function(body)
+        if structurer.returned is not None:
+            self.departures.unread[structurer.returned] = set(assigned(body))
+        for statement in statements:
+            self.local |= set(assigned([statement]))
+        return statements, result
+
+    def _inlined(self, node: Inlined, env: Env, stem: str) -> ast.expr:
+        """Append the body of an inner function in place of its call."""
+        definition = node.definition
+        line = self.line
+        if node.keywords:
+            raise self.source.refuse(
+                f"cannot differentiate the call of {definition.name}, an inner function, with "
+                "named arguments, which numba does not pass on; pass them by position",
+                node,
+            )
+        given = [self.expression(argument, env) for argument in node.args]
+        values = dict(zip(definition.parameters, given, strict=False))
+        for parameter, default in definition.defaults.items():
+            values.setdefault(parameter, default)
+        if len(given) > len(definition.parameters) or set(values) != set(definition.parameters):
+            raise self.source.refuse(
+                f"{definition.name} takes the arguments ({', '.join(definition.parameters)}); "
+                "pass these",
+                node,
+            )
+        new = {old: self.fresh(old) for old in sorted(definition.bound)}
+        body = rename(definition.body, new)
+        for part in [inner for statement in body for inner in ast.walk(statement)]:
+            if isinstance(part, (ast.stmt, ast.expr)) and not hasattr(part, "lineno"):
+                part.lineno = line
+        statements, result = self.structured(body)
+        self.local |= set(new.values())
+        for parameter, value in values.items():
+            env[new[parameter]] = value
+        outer = set(env)
+        self.statements(statements, env, outer if result is None else outer | {result})
+        self.line = line
+        found = constant(None) if result is None else env[result]
+        for identifier in assigned(statements):
+            env.pop(identifier, None)
+        for parameter in values:
+            env.pop(new[parameter], None)
+        return found
+
+    # -- control flow -------------------------------------------------------------------------
+
+    def branch(self, node: ast.If, env: Env, after: set[str]) -> None:
+        cond = self.condition(node.test, env)
+        line = node.lineno
+
+        def side(nodes: list[ast.stmt], outcome: bool) -> Callable[[Env], None]:
+            def append(inner: Env) -> None:
+                self.departures.learn(node.test, outcome)
+                self.statements(nodes, inner, after)
+
+            return append
+
+        self.choose(
+            cond,
+            side(node.body, True),
+            side(node.orelse, False),
+            env,
+            after,
+            line,
+            not isinstance(node.test, Uncertain),
+        )
+
+    def for_loop(self, node: ast.For, env: Env, after: set[str]) -> None:
+        over: list[Items] = []
+        bounds, bind = self.iteration(node.iter, env, over)
+        roomy, self.roomy = self.roomy, self.roomy | self.reserve(node, bounds, env)
+        index = self.fresh(node.target.id if isinstance(node.target, ast.Name) else "i")
+
+        def body(inner: Env) -> None:
+            bind(name(index), node.target, inner)
+            self.statements(node.body, inner, around)
+
+        exits = {part.id for part in node.exit}
+        inside = live(node.body, after | exits)
+        targets = set(assigned([ast.Assign([node.target], node.iter)]))
+        around = after | exits | (live(node.body, after | exits | inside) - targets)
+        # a name that the target assigns goes round only if what follows the loop reads it
+        ends = [env[length_of(items)] for items in over]
+        self.loop(node, index, bounds, None, body, around, targets - after, env)
+        self.roomy = roomy
+        if not all(same(env[length_of(items)], n) for items, n in zip(over, ends, strict=True)):
+            raise self.source.refuse(
+                "cannot differentiate a loop over a list that changes its length in the loop; "
+                "loop over a copy: items.copy()",
+                node,
+            )
+
+    def while_loop(self, node: ast.While, env: Env, after: set[str]) -> None:
+        exits = {part.id for part in node.exit}
+        around = after | exits | used(node.test)
+        around |= live(node.body, around | live(node.body, around))
+
+        def body(inner: Env) -> None:
+            self.statements(node.body, inner, around)
+
+        self.loop(node, None, None, node.test, body, around, set(), env)
+
+    def loop(
+        self,
+        node: Any,
+        index: str | None,
+        bounds: tuple[ast.expr, ast.expr, ast.expr] | None,
+        test: ast.expr | None,
+        body: Callable[[Env], None],
+        around: set[str],
+        within: set[str],
+        env: Env,
+    ) -> None:
+        """Append a loop; `around` names what is read in the next iteration or later."""
+        line = node.lineno
+        changed = assigned([node.target, *node.body] if index else node.body)
+        lists = {
+            identifier: value
+            for identifier, value in env.items()
+            if isinstance(value, Items) and identifier in changed
+        }
+        going = [v for v in changed if v in around and v not in within and v not in lists]
+        going += [v for v in self.grown(node.body, env) if v in env]
+        inner = {k: v for k, v in env.items() if k not in within}
+        phis = {}
+        for identifier in going:
+            phis[identifier] = self.fresh(identifier.split()[0])
+            inner[identifier] = name(phis[identifier])
+        at_start = dict(inner)
+        cond: ast.expr | None = None
+
+        def testing() -> None:
+            nonlocal cond
+            if test is not None:
+                cond = self.condition(test, inner)
+                if not isinstance(test, ast.Constant):
+                    cond = self.undecided(cond)
+
+        flags = {part.id for part in node.exit}
+        self.depth += 1
+        with self.departures.inside(flags):
+            test_block = self.inside(testing)
+            body_block = self.inside(lambda: body(inner))
+            at_end = self.departures.at(inner)
+        self.depth -= 1
+        exits = [inner[part.id] for part in node.exit]
+        exit_atom: ast.expr | None = None
+        if exits:
+
+            def leaving() -> None:
+                nonlocal exit_atom
+                exit_atom = exits[0]
+                for other in exits[1:]:
+                    either = ast.BinOp(exit_atom, ast.BitOr(), other)
+                    exit_atom = self.let(either, "leave")
+                exit_atom = self.undecided(exit_atom)
+
+            body_block += self.inside(leaving)
+        self.check_lists(env, inner, lists, phis, body_block, line)
+        made = {v: inner[v] for v in going if isinstance(inner.get(v), Items)}
+        going = [v for v in going if v not in made]
+        going += sorted(self.behind(inner, set(made)))
+        carried = []
+        for identifier in going:
+            stem = identifier.split()[0]
+            phi = phis.get(identifier) or self.fresh(stem)
+            following = inner.get(identifier)
+            if identifier in at_start and same(following, at_start[identifier]):
+                # not assigned after all: it keeps its value
+                following = name(phi)
+            elif self.departures.is_unread(identifier, at_end) and env.get(identifier) is not None:
+                following = None  # the loop is never gone round
+            carried.append(Carried(phi, env.get(identifier), following, self.fresh(stem)))
+        for identifier in changed:
+            if identifier not in lists:
+                env.pop(identifier, None)
+        env.update(made)
+        for identifier, entry in zip(going, carried, strict=True):
+            env[identifier] = name(entry.out)
+            self.departures.carry(flags, identifier, entry)
+        self.block.append(
+            Loop(
+                index,
+                bounds,
+                test_block,
+                cond,
+                body_block,
+                exit_atom,
+                carried,
+                self.fresh("trips"),
+                line,
+                not isinstance(test, Uncertain),
+                isinstance(test, Uncertain) and test.entered,
+            )
+        )
+
+    def check_lists(
+        self,
+        env: Env,
+        inner: Env,
+        lists: dict[str, ast.expr],
+        phis: dict[str, str],
+        block: Block,
+        line: int,
+    ) -> None:
+        """Refuse lists that are others in each iteration of a loop."""
+        wrong = {v for v, items in lists.items() if not same(inner.get(v), items)}
+        read = {n for statement in walk(block) for n in reads(statement)}
+        for identifier, phi in phis.items():
+            if isinstance(inner.get(identifier), Items):
+                if env.get(identifier) is not None or phi in read:
+                    wrong.add(identifier)
+        for identifier, value in env.items():
+            if isinstance(value, Items):
+                hidden = self.behind(env, {identifier})
+                hidden &= env.keys()  # of a list that is not used any more nothing is known
+                if any(v not in phis and not same(inner.get(v), env[v]) for v in hidden):
+                    wrong.add(identifier)
+        if wrong:
+            raise self.source.refuse(
+                f"cannot differentiate {min(wrong)!r}, a list that is another one in the "
+                "next iteration; use an array",
+                line,
+            )
+
+    def iteration(
+        self, node: ast.expr, env: Env, over: list[Items]
+    ) -> tuple[Any, Callable[..., None]]:
+        """Return the bounds of a ``for``, and what binds its target for an index.
+
+        The lists that it goes over are added to `over`.
+        """
+        import numba
+
+        if isinstance(node, ast.Call):
+            function = self.static_value(node.func)
+            if function in (range, numba.prange) and not node.keywords:
+                bounds = self.bounds(node, env)
+                return tuple(bounds), lambda i, target, inner: self.assign(target, i, inner)
+        length, item = self.sequence(node, env, over)
+        return (
+            (constant(0), length, constant(1)),
+            lambda i, target, inner: self.assign(target, item(i), inner),
+        )
+
+    def bounds(self, node: ast.Call, env: Env) -> list[ast.expr]:
+        """Return where a range begins and ends, and its step."""
+        given = [self.expression(argument, env) for argument in node.args]
+        if len(given) == 1:
+            return [constant(0), *given, constant(1)]
+        for bound in given:
+            bound.is_written = True  # its type counts for numba
+        return given if len(given) == 3 else [*given, constant(1)]
+
+    def sequence(
+        self, node: ast.expr, env: Env, over: list[Items]
+    ) -> tuple[ast.expr, Callable[[ast.expr], Any]]:
+        """Return the length of what a ``for`` goes over, and what gives its item at an index."""
+        if isinstance(node, ast.Call):
+            function = self.static_value(node.func)
+            if function is enumerate:
+                length, item = self.sequence(node.args[0], env, over)
+                first = node.args[1] if len(node.args) > 1 else None
+                first = node.keywords[0].value if node.keywords else first
+                start = None if first is None else self.expression(first, env)
+
+                def numbered(i: ast.expr) -> list[Any]:
+                    number = i
+                    if start is not None:
+                        number = self.let(ast.BinOp(i, ast.Add(), start), "t")
+                    return [number, item(i)]
+
+                return length, numbered
+            if function is zip and node.args:
+                parts = [self.sequence(argument, env, over) for argument in node.args]
+                length = parts[0][0]
+                for other, _ in parts[1:]:
+                    length = self.let(ast.Call(self.builtin("min"), [length, other], []), "t")
+                return length, lambda i: [item(i) for _, item in parts]
+            if function is reversed:
+                length, item = self.sequence(node.args[0], env, over)
+                last = self.let(ast.BinOp(length, ast.Sub(), constant(1)), "t")
+                return length, lambda i: item(self.let(ast.BinOp(last, ast.Sub(), i), "t"))
+            if function is range and not node.keywords:  # numba takes no element out of it
+                bounds = self.bounds(node, env)
+                written = [b for b in bounds if hasattr(b, "is_written")] or bounds[1:2]
+                whole = self.let(ast.Call(self.builtin("range"), written, []), "t")
+
+                def element(i: ast.expr) -> ast.expr:
+                    distance = self.let(ast.BinOp(i, ast.Mult(), bounds[2]), "t")
+                    return self.let(ast.BinOp(bounds[0], ast.Add(), distance), "t")
+
+                return self.let(ast.Call(self.builtin("len"), [whole], []), "t"), element
+            if function in (np.ndindex, np.ndenumerate):
+                raise self.source.refuse(
+                    f"cannot differentiate a loop over np.{function.__name__}; nest loops over "
+                    "range",
+                    node,
+                )
+            if isinstance(node.func, ast.Attribute) and node.func.attr in _OF_DICTS:
+                raise self.source.refuse(NO_SEQUENCE, node)
+        base = self.expression(node, env)
+        if isinstance(base, Items):
+            over.append(base)
+            array = env[array_of(base)]
+            return env[length_of(base)], lambda i: self.let(
+                ast.Subscript(array, i, ast.Load()), "t"
+            )
+        if isinstance(base, ast.Name):
+            self.iterated.setdefault(base.id, node)
+        length = self.let(ast.Call(self.builtin("len"), [base], []), "t")
+        return length, lambda i: self.let(ast.Subscript(base, i, ast.Load()), "t")

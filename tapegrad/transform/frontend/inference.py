@@ -1,0 +1,237 @@
+"""Types of all names of a function in normal form, by numba's own inference."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import linecache
+import re
+import warnings
+from typing import Any
+
+import numpy as np
+from numba.core import compiler, errors, ir, types
+from numba.core.compiler_machinery import (
+    AnalysisPass,
+    FunctionPass,
+    PassManager,
+    register_pass,
+)
+from numba.core.registry import cpu_target
+from numba.core.typed_passes import NopythonTypeInference
+from numba.core.untyped_passes import (
+    DeadBranchPrune,
+    InlineClosureLikes,
+    LiteralPropagationSubPipelinePass,
+)
+from numba.extending import intrinsic, models, register_model
+
+from tapegrad.transform.errors import TransformError
+from tapegrad.transform.frontend import pipelines
+from tapegrad.transform.frontend.flow import NO_SEQUENCE
+from tapegrad.transform.ir import Function
+from tapegrad.transform.printer import UNDEFINED, print_function
+
+
+class _Undefined(types.Type):
+    """The type of a name where it has no value: any other type wins over it."""
+
+    def __init__(self) -> None:
+        super().__init__("undefined value")
+
+    def unify(self, typingctx: Any, other: Any) -> Any:
+        return other
+
+
+_UNDEFINED = _Undefined()
+register_model(_Undefined)(models.OpaqueModel)
+
+
+@intrinsic
+def _undefined(typingctx: Any) -> Any:
+    return _UNDEFINED(), lambda *_: None
+
+
+def _merged(value: Any, calls: set[str]) -> list[str] | None:
+    """Return the names that a value is one of: none for an undefined one, None for a new value."""
+    if isinstance(value, ir.Var):
+        return [value.name]
+    if isinstance(value, ir.Expr) and value.op == "phi":
+        return [v.name for v in value.incoming_values if v is not ir.UNDEFINED]
+    if isinstance(value, ir.Expr) and value.op == "call" and value.func.name in calls:
+        return []
+    return None
+
+
+@register_pass(mutates_CFG=False, analysis_only=False)
+class _Unmerge(FunctionPass):
+    """Takes undefined values out of what numba merges where paths meet.
+
+    It would wait for no other type and take an operation on what is merged for one on no value.
+    """
+
+    _name = "tapegrad_unmerge_undefined"
+
+    def __init__(self) -> None:
+        FunctionPass.__init__(self)
+
+    def run_pass(self, state: Any) -> bool:
+        assigned = [
+            statement
+            for block in state.func_ir.blocks.values()
+            for statement in block.find_insts(ir.Assign)
+        ]
+        calls = {
+            a.target.name
+            for a in assigned
+            if isinstance(a.value, ir.Global) and a.value.value is _undefined
+        }
+        sources = {a.target.name: _merged(a.value, calls) for a in assigned}
+        undefined = {n for n, merged in sources.items() if merged is not None}
+        while given := {n for n in undefined if not undefined.issuperset(sources[n] or ())}:
+            undefined -= given
+        for a in assigned:
+            if isinstance(a.value, ir.Expr) and a.value.op == "phi":
+                if a.target.name not in undefined:
+                    a.value.incoming_values[:] = [
+                        v if v is ir.UNDEFINED or v.name not in undefined else ir.UNDEFINED
+                        for v in a.value.incoming_values
+                    ]
+        return True
+
+
+@register_pass(mutates_CFG=False, analysis_only=True)
+class _Collect(AnalysisPass):
+    """Ends the compilation, with the types as its result."""
+
+    _name = "tapegrad_collect_types"
+
+    def __init__(self) -> None:
+        AnalysisPass.__init__(self)
+
+    def run_pass(self, state: Any) -> bool:
+        state["cr"] = (dict(state.typemap), state.return_type)
+        return False
+
+
+class _TypesOnly(compiler.CompilerBase):
+    """numba's pipeline up to type inference."""
+
+    def define_pipelines(self) -> list[PassManager]:
+        builder = compiler.DefaultPassBuilder
+        untyped = builder.define_untyped_pipeline(self.state)
+        manager = PassManager("tapegrad_types")
+        # there are no closures, lists must not become arrays unasked, and branches are decided
+        omitted = (InlineClosureLikes, DeadBranchPrune, LiteralPropagationSubPipelinePass)
+        manager.passes.extend(p for p in untyped.passes if p[0] not in omitted)
+        manager.add_pass(_Unmerge, "values of some paths only")
+        manager.add_pass(NopythonTypeInference, "types")
+        manager.add_pass(_Collect, "collect")
+        manager.finalize()
+        return [manager]
+
+
+class _Outside(ast.NodeTransformer):
+    """Gives what a function names outside of itself names that mean nothing else."""
+
+    def __init__(self, statics: dict[str, Any]) -> None:
+        self.statics = statics
+        self.namespace: dict[str, Any] = {"np": np, UNDEFINED: _undefined}
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self.outside(node)
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        return self.outside(node)
+
+    def outside(self, node: ast.expr) -> ast.expr:
+        """Return the name of a static, or a node as it is."""
+        text = ast.unparse(node)
+        if text not in self.statics:
+            return self.generic_visit(node)  # type: ignore[return-value]
+        found = f"outside_{''.join(c if c.isalnum() else '_' for c in text)}"
+        while self.namespace.get(found, self.statics[text]) is not self.statics[text]:
+            found += "_"
+        self.namespace[found] = self.statics[text]
+        return ast.copy_location(ast.Name(found, ast.Load()), node)
+
+
+# what numba says where a loop goes over the positions of a set or a dict, whose keys are names
+_NO_POSITIONS = re.compile(r"getitem\((set\(|DictType\[)|Cannot cast int64 to unicode_type")
+
+
+def infer(function: Function, arguments: tuple[Any, ...]) -> tuple[dict[str, Any], Any]:
+    """Return the numba type of every name, and that of the result.
+
+    Parameters
+    ----------
+    function
+        A function in normal form.
+    arguments
+        numba types of its arguments.
+    """
+    text = print_function(function, f"{function.name}_normal")
+    filename = f"<normal form of {function.name}>"
+    linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
+    outside = _Outside(function.statics)
+    namespace = outside.namespace
+    exec(compile(outside.visit(ast.parse(text)), filename, "exec"), namespace)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", errors.NumbaTypeSafetyWarning)  # of the normal form
+            normal = namespace[f"{function.name}_normal"]
+            typemap, result = pipelines.run(_TypesOnly, normal, arguments)
+    except errors.TypingError as error:
+        if _NO_POSITIONS.search(str(error)):
+            line = function.source.tree.lineno
+            raise TransformError(NO_SEQUENCE, function.source, line) from None
+        _refuse_transforms(function)
+        shown = ", ".join(map(str, arguments))
+        raise TransformError(
+            f"numba finds no types for {function.name}({shown}) in the form in which it is "
+            f"differentiated ({_said(str(error))}); let every variable and every condition have "
+            "one type, the same on all paths",
+            function.source,
+            function.source.tree.lineno,
+        ) from None
+    found: dict[str, Any] = {}
+    context = cpu_target.typing_context
+    parameters = {f"arg.{param}" for param in function.params}
+    for identifier, kind in typemap.items():
+        if identifier in parameters:
+            continue
+        base = identifier.split(".")[0]
+        if base.startswith("$"):
+            continue  # numba's own names
+        kind = types.unliteral(kind)
+        if kind == _UNDEFINED:
+            continue
+        if base in found and found[base] != kind:
+            unified = context.unify_types(found[base], kind)
+            kind = unified if unified is not None else found[base]
+        found[base] = kind
+    return found, result
+
+
+def _refuse_transforms(function: Function) -> None:
+    """Refuse a transform that the function itself calls, by its line: numba knows none."""
+    for node in ast.walk(function.source.tree):
+        if isinstance(node, ast.Call):
+            text = ast.unparse(node.func)
+            value = function.statics.get(text)
+            if getattr(value, "__module__", None) == "tapegrad.func":
+                raise function.source.refuse(
+                    f"cannot call {text} in a compiled function; make the derivative outside of "
+                    f"it, and call that: g = {text}(f)",
+                    node,
+                )
+
+
+def _said(text: str) -> str:
+    """Return what an error of numba says, without where that is in the normal form."""
+    said = re.sub(r",? (defined )?at <normal form[^>]*> \(\d+\)", "", text)
+    lines = [line.strip() for line in said.splitlines()]
+    lines = [line for line in lines if line and "mode pipeline" not in line]
+    return " ".join(
+        itertools.takewhile(lambda line: not line.startswith(("File", "During")), lines)
+    )

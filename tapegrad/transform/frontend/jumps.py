@@ -1,0 +1,257 @@
+"""Structured code without jumps: `break`, `continue` and early `return` become flags and branches.
+
+What follows an ``if`` that jumps moves into its other branch. Where that is not enough, a flag
+says that a jump has happened, and what follows is guarded by it. A loop that can be left early
+gets the condition that leaves it, checked after its body.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import Any
+
+from tapegrad.transform.frontend.breaks import Departures
+
+RETURNED, RESULT = "returned", "result"
+Statements = list[ast.stmt]
+
+
+def _assign(target: str, value: ast.expr, at: ast.AST) -> ast.stmt:
+    node = ast.Assign([ast.Name(target, ast.Store())], value)
+    return ast.fix_missing_locations(ast.copy_location(node, at))
+
+
+def _set(flag: str, value: bool, at: ast.AST) -> ast.stmt:
+    return _assign(flag, ast.Constant(value), at)
+
+
+def contains(nodes: Statements, kinds: tuple[type, ...], through_loops: bool) -> bool:
+    """Whether a jump of some kind stands in a block (in its inner loops only if asked)."""
+    for node in nodes:
+        if isinstance(node, kinds):
+            return True
+        if isinstance(node, ast.If):
+            blocks = [node.body, node.orelse]
+        elif isinstance(node, (ast.For, ast.While)):
+            blocks = [node.body, node.orelse] if through_loops else [node.orelse]
+        else:
+            continue
+        if any(contains(block, kinds, through_loops) for block in blocks):
+            return True
+    return False
+
+
+def is_none(node: ast.expr | None) -> bool:
+    """Whether an expression is left out, or None."""
+    return node is None or (isinstance(node, ast.Constant) and node.value is None)
+
+
+def _may_jump(node: ast.stmt) -> bool:
+    return contains([node], (ast.Break, ast.Continue), False) or contains(
+        [node], (ast.Return,), True
+    )
+
+
+def always_jumps(nodes: Statements) -> bool:
+    """Whether a block never reaches its end."""
+    if not nodes:
+        return False
+    last = nodes[-1]
+    if isinstance(last, (ast.Break, ast.Continue, ast.Return, ast.Raise)):
+        return True
+    if isinstance(last, ast.While):
+        endless = isinstance(last.test, ast.Constant) and bool(last.test.value)
+        return endless and not contains(last.body, (ast.Break,), False)
+    return isinstance(last, ast.If) and always_jumps(last.body) and always_jumps(last.orelse)
+
+
+class Structurer:
+    """Rewrites the body of one function.
+
+    `fresh` makes unused names, `has_effects` says of an expression whether it may do more than
+    compute a value. The breaks are added to `departures`.
+    """
+
+    def __init__(
+        self, fresh: Any, has_effects: Callable[[ast.expr], bool], departures: Departures
+    ) -> None:
+        self.fresh = fresh
+        self.has_effects = has_effects
+        self.departures = departures
+        self.returned: str | None = None
+        self.result = ""
+        self.valued = False
+
+    def function(self, body: Statements) -> tuple[Statements, str | None]:
+        """Return the body without jumps, and the name of its result (None: it has none)."""
+        self.result = self.fresh(RESULT)
+        self.valued = any(
+            isinstance(node, ast.Return) and not is_none(node.value)
+            for statement in body
+            for node in ast.walk(statement)
+        )
+        if self.valued and not always_jumps(body):
+            # at its end it returns None, which the module `optionals` tells from a value
+            body = [*body, ast.copy_location(ast.Return(ast.Constant(None)), body[-1])]
+        if _returns_in_loop(body):
+            self.returned = self.fresh(RETURNED)
+        found = self.block(body, None, None)
+        if self.returned is not None:
+            found = [_set(self.returned, False, body[0]), *found]
+        returns = self.valued
+        return found, self.result if returns else None
+
+    def block(self, nodes: Statements, broke: str | None, skipped: str | None) -> Statements:
+        """Rewrite a block; `broke` and `skipped` are the flags of the loop it stands in."""
+        found: Statements = []
+        for position, node in enumerate(nodes):
+            rest = nodes[position + 1 :]
+            if isinstance(node, ast.Return):
+                if self.valued:
+                    value = node.value if node.value is not None else ast.Constant(None)
+                    found.append(_assign(self.result, value, node))
+                if self.returned is not None:
+                    found.append(_set(self.returned, True, node))
+                return found
+            if isinstance(node, ast.Break):
+                assert broke is not None
+                for variable, own in self.departures.by_flag[broke].own.items():
+                    found.append(_assign(own, ast.Name(variable, ast.Load()), node))
+                found.append(_set(broke, True, node))
+                return found
+            if isinstance(node, ast.Continue):
+                if skipped is not None:
+                    found.append(_set(skipped, True, node))
+                return found
+            if isinstance(node, ast.Raise):
+                found.append(node)
+                return found
+            if isinstance(node, ast.If) and _may_jump(node):
+                return found + self._branch(node, rest, broke, skipped)
+            if isinstance(node, ast.If):
+                then = self.block(node.body, broke, skipped)
+                orelse = self.block(node.orelse, broke, skipped)
+                found.append(_if(node, node.test, then, orelse))
+            elif isinstance(node, (ast.For, ast.While)):
+                loop, after = self._loop(node)
+                found += loop
+                if contains(node.body, (ast.Return,), True):
+                    assert self.returned is not None
+                    guarded = self.block([*after, *rest], broke, skipped)
+                    if guarded:
+                        test = ast.UnaryOp(ast.Not(), ast.Name(self.returned, ast.Load()))
+                        found.append(_if(node, test, guarded, []))
+                    return found
+                if any(map(_may_jump, after)):
+                    return found + self.block([*after, *rest], broke, skipped)
+                found += self.block(after, broke, skipped)
+            else:
+                found.append(node)
+        return found
+
+    def _branch(
+        self, node: ast.If, rest: Statements, broke: str | None, skipped: str | None
+    ) -> Statements:
+        """Rewrite an ``if`` that may jump, with what follows it."""
+        then, orelse = node.body, node.orelse
+        if always_jumps(then):
+            orelse, rest = [*orelse, *rest], []
+        elif always_jumps(orelse):
+            then, rest = [*then, *rest], []
+        if not rest:
+            return [
+                _if(
+                    node,
+                    node.test,
+                    self.block(then, broke, skipped),
+                    self.block(orelse, broke, skipped),
+                )
+            ]
+        # Both ways may go on: what follows is guarded by the flags of the jumps that may happen.
+        flags = []
+        found: Statements = []
+        if contains([node], (ast.Return,), True):
+            if self.returned is None:
+                self.returned = self.fresh(RETURNED)
+            flags.append(self.returned)
+        if contains([node], (ast.Break,), False) and broke is not None:
+            flags.append(broke)
+        if contains([node], (ast.Continue,), False):
+            if skipped is None:
+                skipped = self.fresh("skipped")
+                self.departures.skip(skipped, [node])
+            found.append(_set(skipped, False, node))
+            flags.append(skipped)
+        found.append(
+            _if(
+                node,
+                node.test,
+                self.block(then, broke, skipped),
+                self.block(orelse, broke, skipped),
+            )
+        )
+        tests: list[ast.expr] = [ast.Name(flag, ast.Load()) for flag in flags]
+        test = tests[0] if len(tests) == 1 else ast.BoolOp(ast.Or(), tests)
+        guarded = self.block(rest, broke, skipped)
+        if guarded:
+            found.append(_if(node, ast.UnaryOp(ast.Not(), test), guarded, []))
+        return found
+
+    def _loop(self, node: ast.For | ast.While) -> tuple[Statements, Statements]:
+        """Rewrite a loop; return it, and its ``else`` part as statements that follow it."""
+        breaks = contains(node.body, (ast.Break,), False)
+        returns = contains(node.body, (ast.Return,), True)
+        found: Statements = []
+        broke = None
+        restored: Statements = []
+        exits: list[ast.expr] = []
+        if breaks:
+            broke = self.fresh("broke")
+            for variable, own in self.departures.add(broke, node.body, self.fresh).own.items():
+                restored.append(_assign(variable, ast.Name(own, ast.Load()), node))
+            found.append(_set(broke, False, node))
+            exits.append(ast.Name(broke, ast.Load()))
+        if returns:
+            assert self.returned is not None
+            exits.append(ast.Name(self.returned, ast.Load()))
+        loop: Any
+        if isinstance(node, ast.For):
+            loop = ast.For(node.target, node.iter, self.block(node.body, broke, None), [])
+        elif self.has_effects(node.test):
+            # what the condition does belongs to the body, which then decides about its end
+            done = self.fresh("done")
+            found.append(_set(done, False, node))
+            exits.append(ast.Name(done, ast.Load()))
+            body = [_if(node, node.test, node.body, [_set(done, True, node)])]
+            loop = ast.While(ast.Constant(True), self.block(body, broke, None), [])
+        else:
+            loop = ast.While(node.test, self.block(node.body, broke, None), [])
+        ast.copy_location(loop, node)
+        loop.exit = exits
+        found.append(loop)
+        after = node.orelse
+        if restored:
+            after = [_if(node, ast.Name(broke, ast.Load()), restored, after)]
+        elif after and breaks:
+            test = ast.UnaryOp(ast.Not(), ast.Name(broke, ast.Load()))
+            after = [_if(node, test, after, [])]
+        return found, after
+
+
+def _returns_in_loop(nodes: Statements) -> bool:
+    """Whether a function returns from inside a loop."""
+    for node in nodes:
+        if isinstance(node, (ast.For, ast.While)):
+            if contains(node.body, (ast.Return,), True) or _returns_in_loop(node.orelse):
+                return True
+        elif isinstance(node, ast.If):
+            if _returns_in_loop(node.body) or _returns_in_loop(node.orelse):
+                return True
+    return False
+
+
+def _if(at: ast.AST, test: ast.expr, then: Statements, orelse: Statements) -> ast.stmt:
+    node = ast.If(test, then, orelse)
+    ast.copy_location(node, at)
+    return ast.fix_missing_locations(node)

@@ -1,0 +1,447 @@
+"""Lists of floats: an array with room to grow, and the number of items in it.
+
+A list has no derivative, an array has. Where numba finds a list of floats, the normal form is made
+once more with the items in an array, and what is done with the list is done with the array:
+``append`` stores an element, behind which there is room, or a larger array takes its place. Lists
+of anything else stay lists.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from typing import Any
+
+import numpy as np
+
+from tapegrad.transform.frontend.breaks import Departures
+from tapegrad.transform.frontend.expressions import Env, Expressions, same
+from tapegrad.transform.frontend.inner_functions import Definition, call_of
+from tapegrad.transform.frontend.items import Appends, Items, array_of, length_of, touched
+from tapegrad.transform.ir import Store, constant
+
+_TEMPLATES = """
+def position(i, n):
+    if i < 0:
+        i = i + n
+    if i < 0 or i >= n:
+        raise IndexError("getitem out of range")
+    return i
+
+def total(items):
+    s = 0.0
+    for v in items:
+        s = s + v
+    return s
+
+def smallest(items):
+    found = items[0]
+    for k in range(1, len(items)):
+        v = items[k]
+        if v < found:
+            found = v
+    return found
+
+def largest(items):
+    found = items[0]
+    for k in range(1, len(items)):
+        v = items[k]
+        if v > found:
+            found = v
+    return found
+
+def extend(items, others):
+    for v in others:
+        items.append(v)
+
+def copied(items):
+    found = []
+    for v in items:
+        found.append(v)
+    return found
+"""
+
+
+def _definitions() -> dict[str, Definition]:
+    found = {}
+    for node in ast.parse(_TEMPLATES).body:
+        assert isinstance(node, ast.FunctionDef)
+        for part in ast.walk(node):
+            if hasattr(part, "lineno"):
+                del part.lineno  # the lines are those of the user's call
+        found[node.name] = Definition(
+            node.name, [a.arg for a in node.args.args], {}, node.body, node
+        )
+    return found
+
+
+TEMPLATES = _definitions()
+_WHOLE_LIST = {builtins.sum: "total", builtins.min: "smallest", builtins.max: "largest"}
+
+
+class Lists(Expressions):
+    """Expressions with lists.
+
+    `sites` are the names of all lists in the order of the places that make them; `floats` says of
+    which places numba found lists of floats, and of which type, when this is done the second time.
+    """
+
+    def __init__(self, source: Any, floats: dict[int, Any], departures: Departures) -> None:
+        super().__init__(source, departures)
+        self.floats = dict(floats)
+        self.sites: list[str] = []
+        self.parts = 0  # lists that are parts of lists have negative numbers
+        self.depths: dict[int, int] = {}  # of the loops that lists were made in
+        self.depth = 0
+        self.roomy: set[int] = set()  # lists that have room for all that this loop appends
+
+    def check_use(self, expr: ast.expr) -> None:
+        if any(isinstance(part, Items) for part in ast.walk(expr)):
+            raise self.source.refuse(
+                "cannot differentiate this use of a list of floats; make it an array first: "
+                "np.array(items)",
+                self.line,
+            )
+
+    # -- new lists ----------------------------------------------------------------------------
+
+    def made(self, expr: ast.expr, stem: str, env: Env) -> ast.expr:
+        """Return a new list, of which this is what Python makes it by."""
+        site = len(self.sites)
+        if site not in self.floats:
+            self.sites.append("")
+            found = self.let(expr, stem)
+            self.sites[site] = found.id
+            return found
+        self.sites.append("")
+        if isinstance(expr, ast.List) and expr.elts:
+            make = self.outside("np.array", np.array)
+            array: ast.expr = self.let(ast.Call(make, [expr, self.dtype(site)], []), stem)
+            return self.entered(site, array, constant(len(expr.elts)), env)
+        if isinstance(expr, ast.List):
+            array = self.new_array(site, constant(0), stem)
+            return self.entered(site, array, constant(0), env)
+        assert isinstance(expr, ast.BinOp)
+        once, count = expr.left, expr.right
+        if not isinstance(once, ast.List):
+            once, count = count, once
+        assert isinstance(once, ast.List)
+        count = self.let(ast.Call(self.builtin("max"), [count, constant(0)], []), "length")
+        array = self.new_array(site, count, stem)
+        self.block.append(Store(array.id, ast.Slice(None, None, None), once.elts[0], "", self.line))
+        return self.entered(site, array, count, env)
+
+    def entered(self, site: int, array: ast.expr, length: ast.expr, env: Env) -> Items:
+        """Return a list whose array and length are known."""
+        items = Items()
+        items.site = site
+        for identifier, value in env.items():
+            if isinstance(value, Items) and value.site == site:
+                raise self.source.refuse(
+                    f"cannot differentiate the list {identifier!r}, which stays in use while the "
+                    "same place makes another one; use arrays",
+                    self.line,
+                )
+        env[array_of(items)] = array
+        env[length_of(items)] = length
+        self.depths[site] = self.depth
+        return items
+
+    def dtype(self, site: int) -> ast.Name:
+        """Return the type of the items of a list."""
+        kind = str(self.floats[site])
+        return self.outside(f"np.{kind}", getattr(np, kind))
+
+    def new_array(self, site: int, size: ast.expr, stem: str) -> ast.Name:
+        empty = self.outside("np.empty", np.empty)
+        return self.let(ast.Call(empty, [size, self.dtype(site)], []), stem)
+
+    def _list(self, node: ast.List, env: Env, stem: str) -> ast.expr:
+        items = [self.expression(item, env) for item in node.elts]
+        return self.made(ast.List(items, ast.Load()), stem, env)
+
+    def _binop(self, node: ast.BinOp, env: Env, stem: str) -> ast.expr:
+        sides = (node.left, node.right)
+        if isinstance(node.op, ast.Mult) and any(
+            isinstance(side, ast.List) and len(side.elts) == 1 for side in sides
+        ):
+            left, right = (
+                ast.List([self.expression(side.elts[0], env)], ast.Load())
+                if isinstance(side, ast.List)
+                else self.expression(side, env)
+                for side in sides
+            )
+            return self.made(ast.BinOp(left, node.op, right), stem, env)
+        return super()._binop(node, env, stem)
+
+    # -- what is done with them ---------------------------------------------------------------
+
+    def template(self, text: str, arguments: list[ast.expr], env: Env, stem: str = "t") -> ast.expr:
+        """Append the code of a template for values."""
+        given = {f"argument {k}": value for k, value in enumerate(arguments)}
+        names: list[ast.expr] = [ast.Name(identifier, ast.Load()) for identifier in given]
+        env.update(given)
+        found = self.expression(call_of(TEMPLATES[text], names, [], ast.Pass()), env, stem)
+        for identifier in given:
+            env.pop(identifier, None)
+        return found
+
+    def content(self, items: Items, env: Env) -> ast.expr:
+        """Return the array of the items, which shows the same elements."""
+        array, length = env[array_of(items)], env[length_of(items)]
+        return self.let(ast.Subscript(array, ast.Slice(None, length, None), ast.Load()), "t")
+
+    def array_copy(self, items: Items, env: Env, stem: str) -> ast.expr:
+        """Return a new array of the items."""
+        method = ast.Attribute(self.content(items, env), "copy", ast.Load())
+        return self.let(ast.Call(method, [], []), stem)
+
+    def position(self, items: Items, index: ast.expr, env: Env) -> ast.expr:
+        """Return the position of an item in the array."""
+        length = env[length_of(items)]
+        if isinstance(index, ast.Constant) and isinstance(length, ast.Constant):
+            place = index.value + length.value if index.value < 0 else index.value
+            if 0 <= place < length.value:
+                return constant(place)
+        return self.template("position", [index, length], env, "place")
+
+    def condition(self, node: ast.expr, env: Env) -> ast.expr:
+        found = super().condition(node, env)
+        if isinstance(found, Items):
+            test = ast.Compare(env[length_of(found)], [ast.NotEq()], [constant(0)])
+            return self.let(test, "cond")
+        return found
+
+    def _subscript(self, node: ast.Subscript, env: Env, stem: str) -> ast.expr:
+        base = self.expression(node.value, env)
+        if not isinstance(base, Items):
+            index = self.index(node.slice, env)
+            return self.let(ast.Subscript(base, index, ast.Load()), stem)
+        index = self.index(node.slice, env)
+        if not isinstance(index, ast.Slice):
+            place = self.position(base, index, env)
+            return self.let(ast.Subscript(env[array_of(base)], place, ast.Load()), stem)
+        shown = self.let(ast.Subscript(self.content(base, env), index, ast.Load()), stem)
+        return self.part(base, shown, env, stem)
+
+    def part(self, items: Items, shown: ast.expr, env: Env, stem: str) -> Items:
+        """Return a new list of the items that an array shows."""
+        self.parts += 1
+        site = -self.parts
+        self.floats[site] = self.floats[items.site]
+        array = self.let(ast.Call(ast.Attribute(shown, "copy", ast.Load()), [], []), stem)
+        length = self.let(ast.Call(self.builtin("len"), [array], []), "length")
+        return self.entered(site, array, length, env)
+
+    def called(self, call: ast.Call, value: Any, env: Env, stem: str) -> ast.expr:
+        arguments = call.args
+        if value is list and len(arguments) == 1 and not call.keywords:
+            return self.template("copied", arguments, env, stem)
+        if not arguments or not isinstance(arguments[0], Items):
+            return super().called(call, value, env, stem)
+        items = arguments[0]
+        if value is len:
+            return env[length_of(items)]
+        if value in (np.array, np.asarray):
+            array = self.array_copy(items, env, stem)
+            kinds = [*arguments[1:], *(word.value for word in call.keywords)]
+            if not kinds:
+                return array
+            method = ast.Attribute(array, "astype", ast.Load())
+            return self.let(ast.Call(method, kinds, []), stem)
+        if value in _WHOLE_LIST and len(arguments) == 1:
+            return self.template(_WHOLE_LIST[value], arguments, env, stem)
+        return super().called(call, value, env, stem)
+
+    def method(self, base: ast.expr, node: ast.Call, env: Env, stem: str) -> ast.expr | None:
+        if not isinstance(base, Items):
+            return None
+        assert isinstance(node.func, ast.Attribute)
+        text = node.func.attr
+        arguments = [self.expression(argument, env) for argument in node.args]
+        if text == "append" and len(arguments) == 1:
+            self.append(base, arguments[0], env)
+            return constant(None)
+        if text == "extend" and len(arguments) == 1:
+            self.extend(base, arguments[0], env)
+            return constant(None)
+        if text == "pop" and not arguments:
+            place = self.position(base, constant(-1), env)
+            found = self.let(ast.Subscript(env[array_of(base)], place, ast.Load()), stem)
+            env[length_of(base)] = place
+            return found
+        if text == "clear" and not arguments:
+            env[length_of(base)] = constant(0)
+            return constant(None)
+        if text == "copy" and not arguments:
+            return self.part(base, self.content(base, env), env, stem)
+        raise self.source.refuse(
+            f"cannot differentiate the method {text!r} of a list of floats; make it an array "
+            "first: np.array(items)",
+            node,
+        )
+
+    def extend(self, items: Items, others: ast.expr, env: Env) -> None:
+        if isinstance(others, Items) and others.site == items.site:
+            raise self.source.refuse(
+                "cannot differentiate a list that is extended by itself; use an array", self.line
+            )
+        self.template("extend", [items, others], env)
+
+    def append(self, items: Items, value: ast.expr, env: Env) -> None:
+        self.check_use(value)
+        length = env[length_of(items)]
+        if items.site not in self.roomy:
+            self.make_room(items, constant(1), env)
+        array = env[array_of(items)]
+        assert isinstance(array, ast.Name)
+        self.block.append(Store(array.id, length, value, "", self.line))
+        env[length_of(items)] = self.let(ast.BinOp(length, ast.Add(), constant(1)), "length")
+
+    def make_room(self, items: Items, count: ast.expr, env: Env) -> None:
+        """Append what gives a list an array that has room for some more items."""
+        length, old = env[length_of(items)], env[array_of(items)]
+        needed = self.let(ast.BinOp(length, ast.Add(), count), "size")
+
+        def enlarge(inner: Env) -> None:
+            size: ast.expr = needed
+            if self.depths[items.site] != self.depth:
+                twice = self.let(ast.BinOp(constant(2), ast.Mult(), needed), "size")
+                size = twice
+            array = self.new_array(items.site, size, "items")
+            if not (isinstance(length, ast.Constant) and length.value == 0):
+                part = ast.Slice(None, length, None)
+                content = self.let(ast.Subscript(old, part, ast.Load()), "t")
+                self.block.append(Store(array.id, part, content, "", self.line))
+            inner[array_of(items)] = array
+
+        if self.depths[items.site] == self.depth:
+            enlarge(env)
+            return
+        size = self.let(ast.Attribute(old, "size", ast.Load()), "size")
+        full = self.let(ast.Compare(needed, [ast.Gt()], [size]), "cond")
+        self.choose(full, enlarge, lambda _: None, env, None, self.line)
+
+    def store(self, base: ast.expr, index: ast.expr, value: Any, op: str, env: Env) -> None:
+        """Append the store of an element or slice."""
+        if isinstance(value, list):
+            value = self.let(ast.Tuple(value, ast.Load()), "t")
+        if isinstance(value, Items):
+            value = self.content(value, env)
+        if isinstance(base, Items):
+            if isinstance(index, ast.Slice):
+                raise self.source.refuse(
+                    "cannot differentiate the store to a slice of a list of floats; use an array",
+                    self.line,
+                )
+            index = self.position(base, index, env)
+            base = env[array_of(base)]
+        assert isinstance(base, ast.Name)
+        self.block.append(Store(base.id, index, value, op, self.line))
+
+    def array(self, items: Items, env: Env) -> ast.expr:
+        """Return the array of a list, with the room in it."""
+        return env[array_of(items)]
+
+    def item(self, value: ast.expr, index: ast.expr, env: Env, stem: str) -> ast.expr:
+        """Return an item of a tuple, array or list that is unpacked."""
+        if isinstance(value, Items):
+            index = self.position(value, index, env)
+            value = self.array(value, env)
+        return self.let(ast.Subscript(value, index, ast.Load()), stem)
+
+    # -- loops ----------------------------------------------------------------------------------
+
+    def grown(self, nodes: list[ast.stmt], env: Env) -> list[str]:
+        """Return the variables behind lists that statements may make longer or shorter."""
+        found: dict[str, None] = {}
+        for identifier in touched(nodes):
+            found.update(dict.fromkeys(sorted(self.behind(env, {identifier}))))
+        return list(found)
+
+    def reserve(self, node: ast.For, bounds: tuple[ast.expr, ...], env: Env) -> set[int]:
+        """Make room before a loop for all that it appends, where that is known by then.
+
+        Returns the lists that have it.
+        """
+        names = [v for v in touched(node.body) if isinstance(env.get(v), Items)]
+        made = Appends(self, node, env)
+        totals: dict[int, tuple[Items, list[ast.expr]]] = {}
+        for identifier in names:
+            items = env[identifier]
+            assert isinstance(items, Items)
+            if items.site not in self.roomy:
+                count = made.count(node.body, identifier)
+                _, counts = totals.setdefault(items.site, (items, []))
+                counts.append(ast.Constant(None) if count is None else count)
+        found: set[int] = set()
+        for site, (items, counts) in totals.items():
+            if made.is_unclear or any(isinstance(c, ast.Constant) and not c.value for c in counts):
+                continue
+            total = self.expression(counts[0], env)
+            for count in counts[1:]:  # of the other names of the list
+                more = self.expression(count, env)
+                total = self.let(ast.BinOp(total, ast.Add(), more), "size")
+            needed = self.trips(bounds)
+            if not (isinstance(total, ast.Constant) and total.value == 1):
+                needed = self.let(ast.BinOp(needed, ast.Mult(), total), "size")
+            self.make_room(items, needed, env)
+            found.add(site)
+        return found
+
+    def trips(self, bounds: tuple[ast.expr, ...]) -> ast.expr:
+        """Return the number of iterations of a loop over a range."""
+        low, high, step = bounds
+        if same(low, constant(0)) and same(step, constant(1)):
+            return self.let(ast.Call(self.builtin("max"), [high, constant(0)], []), "size")
+        turns = self.let(ast.Call(self.builtin("range"), [low, high, step], []), "turns")
+        return self.let(ast.Call(self.builtin("len"), [turns], []), "size")
+
+    # -- where ways meet ----------------------------------------------------------------------
+
+    def behind(self, env: Env, names: set[str]) -> set[str]:
+        return {
+            hidden
+            for identifier, value in env.items()
+            if isinstance(value, Items) and identifier in names
+            for hidden in (array_of(value), length_of(value))
+        }
+
+    def align(self, then: Env, orelse: Env, after: set[str] | None, line: int) -> None:
+        for identifier in dict.fromkeys([*then, *orelse]):
+            one, two = then.get(identifier), orelse.get(identifier)
+            if not isinstance(one, Items) and not isinstance(two, Items):
+                continue
+            if same(one, two) or (after is not None and identifier not in after):
+                continue
+            if one is None or two is None:
+                # it is there on one of the ways only, and used only if that was taken
+                found = one or two
+                then[identifier] = orelse[identifier] = found
+            elif isinstance(one, Items) and isinstance(two, Items) and self.is_one(then, one, two):
+                if not self.is_one(orelse, two, one):
+                    raise self.refuse_choice(identifier, line)
+                self.parts += 1
+                items = Items()
+                items.site = -self.parts
+                self.floats[items.site] = self.floats[one.site]
+                self.depths[items.site] = self.depth
+                for env, old in ((then, one), (orelse, two)):
+                    env[identifier] = items
+                    env[array_of(items)] = env.pop(array_of(old))
+                    env[length_of(items)] = env.pop(length_of(old))
+            else:
+                raise self.refuse_choice(identifier, line)
+
+    def is_one(self, env: Env, own: Items, other: Items) -> bool:
+        """Whether a list has one name only, and the list of the other branch none."""
+        sites = [value.site for value in env.values() if isinstance(value, Items)]
+        return sites.count(own.site) == 1 and other.site not in sites
+
+    def refuse_choice(self, identifier: str, line: int) -> Exception:
+        what = f"{identifier!r}, which" if " " not in identifier else "an expression that"
+        return self.source.refuse(
+            f"cannot differentiate {what} is one list or another by the branch taken; make it an "
+            "array in both: np.array(items)",
+            line,
+        )

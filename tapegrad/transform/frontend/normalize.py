@@ -1,0 +1,270 @@
+"""From a function's tree to its normal form (`tapegrad.transform.ir`)."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from numba.core import types
+
+from tapegrad.transform.frontend.breaks import Departures, Site
+from tapegrad.transform.frontend.expressions import NEVER, RESERVED, Env, is_made
+from tapegrad.transform.frontend.flow import NO_SEQUENCE, Flow
+from tapegrad.transform.frontend.inner_functions import inline
+from tapegrad.transform.frontend.items import Items
+from tapegrad.transform.frontend.liveness import assigned, live
+from tapegrad.transform.frontend.ranges import replace_ranges
+from tapegrad.transform.frontend.source import Source
+from tapegrad.transform.ir import Effect, Function, constant, name
+
+OPERATORS = {
+    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%",
+    ast.Pow: "**", ast.MatMult: "@", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^",
+    ast.LShift: "<<", ast.RShift: ">>",
+}  # fmt: skip
+# the function of an augmented assignment of a name, which works in place on arrays
+INPLACE = {
+    "+": "iadd", "-": "isub", "*": "imul", "/": "itruediv", "//": "ifloordiv", "%": "imod",
+    "**": "ipow", "@": "imatmul", "&": "iand", "|": "ior", "^": "ixor", "<<": "ilshift",
+    ">>": "irshift",
+}  # fmt: skip
+ASSIGNED = (
+    "cannot differentiate the assignment to an attribute; return the value and pass it on as an "
+    "argument, or store it in an array that is an argument"
+)
+
+
+def normalize(
+    source: Source,
+    infer: Callable[[Function], tuple[dict[str, Any], Any]],
+) -> tuple[Function, dict[str, Any], Any]:
+    """Return the normal form of a function, and the numba types of its names and its result.
+
+    Parameters
+    ----------
+    source
+        The function.
+    infer
+        Returns the types of a normal form. Where it finds lists of floats, or that a variable may
+        have another type where a loop is left, there is another one.
+    """
+    apart: set[Site] = set()
+    while True:
+        departures = Departures(apart)
+        normalizer = _Normalizer(source, {}, departures)
+        function = normalizer.function()
+        kinds, result = infer(function)
+        # with other types in a loop there may be others in the loops inside
+        if departures.found(kinds) <= apart:
+            break
+        apart |= departures.found(kinds)
+    if (mixed := departures.mixed(kinds)) and (power := _integer_power(source.tree)):
+        raise source.refuse(
+            f"cannot differentiate a power of integers where {mixed!r} begins as an integer, gets "
+            "another type on a path that leaves its loop, and `continue` leads back; let "
+            f"{mixed!r} begin with a float: 0.0",
+            power,
+        )
+    for identifier, node in normalizer.iterated.items():
+        if isinstance(kinds.get(identifier), (types.DictType, types.Set)):
+            raise source.refuse(NO_SEQUENCE, node)
+    floats = {}
+    for site, target in enumerate(normalizer.sites):
+        kind = kinds.get(target)
+        if isinstance(kind, types.List) and isinstance(kind.dtype, types.Float):
+            floats[site] = kind.dtype
+    if not floats:
+        return function, kinds, result
+    function = _Normalizer(source, floats, Departures(apart)).function()
+    return function, *infer(function)
+
+
+def _integer_power(tree: ast.AST) -> ast.AST | None:
+    """Return a power whose value depends on whether its operands are integers."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.BinOp, ast.AugAssign)) and isinstance(node.op, ast.Pow):
+            exponent = node.right if isinstance(node, ast.BinOp) else node.value
+            if not isinstance(exponent, ast.Constant):
+                return node
+    return None
+
+
+class _Normalizer(Flow):
+    """Builds the normal form of one function."""
+
+    def function(self) -> Function:
+        tree = self.source.tree
+        arguments = tree.args
+        if arguments.vararg or arguments.kwarg:
+            raise self.source.refuse(
+                "a function with *args or **kwargs; name its arguments", arguments
+            )
+        params = [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+        named = {p: self.parameter(p) for p in params}
+        for node in ast.walk(tree):
+            if isinstance(node, NEVER):
+                raise self.refuse_node(node)
+        self.local |= set(params)
+        body = inline(self.source, tree.body, set(params), self.fresh)
+        if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
+            body = body[1:] or [ast.copy_location(ast.Pass(), body[0])]
+        self.local |= set(assigned(body))
+        body = replace_ranges(body, set(params), self.static_value, self.fresh)
+        statements, result = self.structured(body)
+        env: Env = {param: name(named[param]) for param in params}
+        self.statements(statements, env, set() if result is None else {result})
+        returned = None if result is None else env[result]
+        if isinstance(returned, Items):
+            raise self.source.refuse(
+                "cannot differentiate a list of floats as a result; return an array: "
+                "np.array(items)",
+                self.line,
+            )
+        function = Function(
+            self.source.name, list(named.values()), self.block, returned, self.source, self.statics
+        )
+        function.named = self.assigned
+        return function
+
+    def parameter(self, identifier: str) -> str:
+        """Return the name of a parameter in generated code: its own, if that is free there."""
+        if identifier in RESERVED or is_made(identifier):
+            return self.fresh(identifier)
+        return identifier
+
+    # -- statements ---------------------------------------------------------------------------
+
+    def statements(self, nodes: list[ast.stmt], env: Env, after: set[str]) -> None:
+        """Append the normal form of statements; `after` names what is read later."""
+        for position, node in enumerate(nodes):
+            self.line = getattr(node, "lineno", self.line)
+            if isinstance(node, (ast.If, ast.For, ast.While)):
+                needed = live(nodes[position + 1 :], after)
+                if isinstance(node, ast.If):
+                    self.branch(node, env, needed)
+                elif isinstance(node, ast.For):
+                    self.for_loop(node, env, needed)
+                else:
+                    self.while_loop(node, env, needed)
+            else:
+                self.simple(node, env)
+
+    def simple(self, node: ast.stmt, env: Env) -> None:
+        if isinstance(node, ast.Assign):
+            value = self.value(node.value, env, node.targets)
+            for target in node.targets:
+                self.assign(target, value, env)
+        elif isinstance(node, ast.AnnAssign):
+            if node.value is not None:
+                self.assign(node.target, self.value(node.value, env, [node.target]), env)
+        elif isinstance(node, ast.AugAssign):
+            self.augmented(node, env)
+        elif isinstance(node, ast.Expr):
+            if not isinstance(node.value, ast.Constant):
+                self.expression(node.value, env)
+        elif isinstance(node, ast.Raise):
+            self.raising(node, env)
+        elif isinstance(node, ast.Assert):
+            error = ast.Call(ast.Name("AssertionError", ast.Load()), [], [])
+            if isinstance(node.msg, ast.Constant):
+                error.args = [node.msg]
+            body: list[ast.stmt] = [ast.copy_location(ast.Raise(error, None), node)]
+            test = ast.UnaryOp(ast.Not(), node.test)
+            self.branch(ast.copy_location(ast.If(test, body, []), node), env, set())
+        elif isinstance(node, ast.Delete):
+            for target in node.targets:
+                if not isinstance(target, ast.Name):
+                    raise self.source.refuse(
+                        "cannot differentiate del of a part; leave it out", node
+                    )
+                env.pop(target.id, None)
+        elif not isinstance(node, ast.Pass):
+            raise self.refuse_node(node)
+
+    def raising(self, node: ast.Raise, env: Env) -> None:
+        error = node.exc
+        if isinstance(error, ast.Call):
+            values = [self.expression(argument, env) for argument in error.args]
+            error = ast.Call(self.static_only(error.func), values, [])
+        elif error is not None:
+            error = self.static_only(error)
+        self.block.append(Effect(ast.Raise(error, None), node.lineno))
+
+    def static_only(self, node: ast.expr) -> ast.expr:
+        found = self.static(node)
+        if found is None:
+            raise self.refuse_node(node)
+        return found
+
+    def value(self, node: ast.expr, env: Env, targets: list[ast.expr]) -> Any:
+        """Return the atom of a right-hand side, or a list of them for ``a, b = x, y``."""
+        if isinstance(node, ast.Tuple) and all(
+            isinstance(target, (ast.Tuple, ast.List)) and len(target.elts) == len(node.elts)
+            for target in targets
+        ):
+            return [
+                self.value(item, env, [target.elts[k] for target in targets])
+                for k, item in enumerate(node.elts)
+            ]
+        stem = targets[0].id if isinstance(targets[0], ast.Name) else "t"
+        return self.expression(node, env, stem)
+
+    def assign(self, target: ast.expr, value: Any, env: Env) -> None:
+        if isinstance(target, ast.Name):
+            if isinstance(value, list):
+                value = self.let(ast.Tuple(value, ast.Load()), target.id)
+            env[target.id] = value
+            if isinstance(value, ast.expr):  # no list of floats
+                self.assigned.setdefault(target.id, []).append(value)
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            for position, part in enumerate(target.elts):
+                if isinstance(part, ast.Starred):
+                    raise self.refuse_node(part)
+                if isinstance(value, list):
+                    self.assign(part, value[position], env)
+                else:
+                    stem = part.id if isinstance(part, ast.Name) else "t"
+                    self.assign(part, self.item(value, constant(position), env, stem), env)
+        elif isinstance(target, ast.Subscript):
+            base = self.expression(target.value, env)
+            index = self.index(target.slice, env)
+            self.store(base, index, value, "", env)
+        else:
+            raise self.source.refuse(ASSIGNED, target)
+
+    def augmented(self, node: ast.AugAssign, env: Env) -> None:
+        op = OPERATORS[type(node.op)]
+        text = f"operator.{INPLACE[op]}"
+        if isinstance(node.target, ast.Name):
+            old = self.expression(ast.Name(node.target.id, ast.Load()), env)
+            value = self.expression(node.value, env)
+            if isinstance(old, ast.Constant) and isinstance(value, ast.Constant):
+                old = self.let(old, "t")  # lest Python computes it in advance
+            if isinstance(old, Items) and op == "+":
+                self.extend(old, value, env)
+                return
+            function = self.outside(text, getattr(operator, INPLACE[op]))
+            made = self.let(ast.Call(function, [old, value], []), node.target.id)
+            env[node.target.id] = made
+            self.assigned.setdefault(node.target.id, []).append(made)
+        elif isinstance(node.target, ast.Subscript):
+            base = self.expression(node.target.value, env)
+            index = self.index(node.target.slice, env)
+            if op in "+-" and not self.has_effects(node.value):
+                self.store(base, index, self.expression(node.value, env), op, env)
+                return
+            # the element is read before the value is computed, which may change it
+            if isinstance(base, Items):
+                index = self.position(base, index, env)
+                base = self.array(base, env)
+            old = self.let(ast.Subscript(base, index, ast.Load()), "t")
+            value = self.expression(node.value, env)
+            function = self.outside(text, getattr(operator, INPLACE[op]))
+            self.store(base, index, self.let(ast.Call(function, [old, value], []), "t"), "", env)
+        else:
+            raise self.source.refuse(
+                ASSIGNED,
+                node.target,
+            )

@@ -1,0 +1,142 @@
+"""Takes out of a function what numba decides, before it finds types, that is never reached.
+
+A condition of constants is decided if it stands in a form that numba recognizes. The normal form is
+another text, in which other conditions would be decided, and variables that branches assign would
+have other types. So numba's own passes say what they decide in the function as the user wrote it,
+and the tree of the function becomes that of what is left.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from numba.core.errors import NumbaError, UnsupportedBytecodeError
+
+from tapegrad.transform.frontend.branch_decisions import FIRST_LINE, jumps_of, numbered
+from tapegrad.transform.frontend.conditions import (
+    Condition,
+    Conditions,
+    Jump,
+    after,
+    constant_truth,
+    has_calls,
+)
+from tapegrad.transform.frontend.jumps import always_jumps
+from tapegrad.transform.frontend.source import Source
+
+
+def prune(source: Source, kinds: tuple[Any, ...]) -> None:
+    """Take out of the tree of a function what numba decides that is never reached.
+
+    Parameters
+    ----------
+    source
+        The function.
+    kinds
+        numba types of its arguments.
+    """
+    conditions = Conditions()
+    for statement in source.tree.body:
+        conditions.visit(statement)
+    if not conditions.found:
+        return
+    try:
+        twin, owners = numbered(source, conditions.found)
+        jumps = jumps_of(twin, kinds)
+    except (NumbaError, UnsupportedBytecodeError, NotImplementedError):
+        return  # what numba does not take is refused later, by its line
+    decided: dict[int, Any] = {}
+    for number, condition in enumerate(conditions.found):
+        lines = [FIRST_LINE + k for k, owner in enumerate(owners) if owner == number]
+        condition.decide([jumps.get(line, Jump(False)) for line in lines])
+        decided[id(condition.node)] = condition
+    pruner = _Pruner(decided)
+    source.tree.body = pruner.block(source.tree.body)
+
+
+class _Pruner(ast.NodeTransformer):
+    """Takes out what is decided."""
+
+    def __init__(self, conditions: dict[int, Condition]) -> None:
+        self.conditions = conditions
+
+    def block(self, nodes: list[ast.stmt]) -> list[ast.stmt]:
+        """Return what is left of some statements."""
+        found: list[ast.stmt] = []
+        for node in nodes:
+            left = self.visit(node)
+            found += left if isinstance(left, list) else [left]
+            if always_jumps(found):
+                break
+        return found or [ast.copy_location(ast.Pass(), nodes[0])]
+
+    def body(self, node: Any, names: tuple[str, ...]) -> Any:
+        for part in names:
+            if nodes := getattr(node, part):
+                setattr(node, part, self.block(nodes))
+        return node
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        return self.body(node, ("body",))
+
+    def visit_For(self, node: ast.For) -> ast.AST:
+        node.iter = self.visit(node.iter)
+        return self.body(node, ("body", "orelse"))
+
+    def visit_If(self, node: ast.If) -> Any:
+        condition = self.conditions[id(node)]
+        test = condition.left(node.test, self.visit)
+        if not isinstance(test, bool):
+            node.test = condition.marked(test)
+            return self.body(node, ("body", "orelse"))
+        left = node.body if test else node.orelse
+        asked = self.effects(node.test, node)
+        return asked + (self.block(left) if left else [])
+
+    def visit_While(self, node: ast.While) -> Any:
+        condition = self.conditions[id(node)]
+        test = condition.left(node.test, self.visit)
+        if test is False:
+            left = self.block(node.orelse) if node.orelse else []
+            return self.effects(node.test, node) + left
+        node.test = ast.copy_location(ast.Constant(True), node.test) if test is True else test
+        node.test = condition.marked(node.test)
+        return self.body(node, ("body", "orelse"))
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
+        condition = self.conditions.get(id(node))
+        if condition is None:
+            return self.generic_visit(node)
+        test = condition.left(node.test, self.visit)
+        if not isinstance(test, bool):
+            node.test = condition.marked(test)
+            node.body, node.orelse = self.visit(node.body), self.visit(node.orelse)
+            return node
+        return after(node.test, self.visit(node.body if test else node.orelse))
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
+        condition = self.conditions.get(id(node))
+        if condition is None:
+            return self.generic_visit(node)
+        either = isinstance(node.op, ast.Or)
+        values = []
+        for value in node.values[:-1]:
+            decision = condition.on(value)
+            if (known := constant_truth(value)) is not None:
+                decision = known
+            if decision is (not either) and not has_calls(value):
+                continue
+            values.append(self.visit(value))
+            if decision is either:
+                break
+        else:
+            values.append(self.visit(node.values[-1]))
+        node.values = values
+        return condition.marked(node) if len(values) > 1 else values[0]
+
+    def effects(self, test: ast.expr, node: ast.stmt) -> list[ast.stmt]:
+        """Return what evaluates a condition that may do more than compute a value."""
+        if not has_calls(test):
+            return []
+        return [ast.copy_location(ast.Expr(test), node)]

@@ -1,0 +1,236 @@
+"""What is called: the rule of a call by its callee, and the arguments in order."""
+
+from __future__ import annotations
+
+import ast
+import enum
+import inspect
+from collections.abc import Iterable
+from typing import Any
+
+import numba
+import numpy as np
+from numba.core import types
+
+from tapegrad.transform import runtime
+from tapegrad.transform.declared import Declared
+from tapegrad.transform.errors import TransformError
+from tapegrad.transform.frontend.constants import plain
+from tapegrad.transform.frontend.source import MISSING
+from tapegrad.transform.functions import stop_gradient
+from tapegrad.transform.ir import (
+    Let,
+    Structure,
+    constant,
+    name,
+    reads,
+    walk,
+)
+from tapegrad.transform.kinds import count_arrays, holds_real, may_share
+from tapegrad.transform.lowering.same_values import INPLACE_CALLS
+from tapegrad.transform.lowering.stand_ins import has_stand_in, stand_in
+from tapegrad.transform.rules import arrays
+from tapegrad.transform.rules.base import Passive, Rule, Unknown, real_names
+from tapegrad.transform.rules.calls import Call
+from tapegrad.transform.rules.derivative_calls import TransformCall
+from tapegrad.transform.rules.generated_calls import Addition, Keep
+from tapegrad.transform.rules.ruled_calls import ForwardRuled, Ruled
+
+
+def function_of(kind: Any) -> Any:
+    """Return the function that a value of a numba type is, or None."""
+    if isinstance(kind, types.Function):
+        return kind.typing_key if has_stand_in(kind.typing_key) else None
+    return kind.dispatcher if isinstance(kind, types.Dispatcher) else None
+
+
+def is_dispatcher(value: Any) -> bool:
+    """Whether a value is a compiled numba function."""
+    return hasattr(value, "py_func") and hasattr(value, "targetoptions")
+
+
+def find(lowering: Any, callee: Any, expr: ast.Call, kind: Any) -> Rule | None:
+    """Return the rule of the call of a numba function or a transform, None for anything else."""
+    if callee is stop_gradient:
+        return Stopped()
+    if callee is runtime.overlap or getattr(callee, "tapegrad_passive", False):
+        return Passive(True)
+    if callee in (runtime.push_array, runtime.pop_array):
+        return Keep(lowering, expr)
+    if callee in arrays.ADDITIONS:
+        return Addition(lowering, expr)
+    transform = getattr(callee, "_tapegrad_transform", None)
+    if transform is None and not is_dispatcher(callee):
+        return _through_stand_in(lowering, callee, expr, kind) if has_stand_in(callee) else None
+    values = bind(lowering, callee)
+    kinds = _kinds(lowering, values)
+    if not _matters(kinds, kind) or (transform is not None and not any(map(holds_real, kinds))):
+        return None
+    if transform is not None:
+        inner = callee.plain(kinds)
+        if inner is not None:
+            return Call(lowering, inner, values, kinds)
+        for number in callee.changed_arguments(kinds):
+            if isinstance(kinds[number], types.BaseTuple):
+                raise lowering.refuse(
+                    f"{callee.root.py_func.__name__} writes into an array in its argument "
+                    f"{number}, a tuple; let it work on a copy of the array to differentiate the "
+                    "call of its derivative"
+                )
+            if not _is_own_copy(lowering, values[number]):
+                raise lowering.refuse(
+                    f"{callee.py_func.__name__} writes into its argument {number}; pass a copy "
+                    "(x.copy()) to differentiate the call"
+                )
+        if callee.shares_results(kinds):
+            raise lowering.refuse(
+                f"{callee.base.py_func.__name__} returns (a view of) its argument; return a copy "
+                "to differentiate the call of its derivative"
+            )
+        return TransformCall(lowering, callee, values, kinds)
+    if getattr(callee, "rule_vjp", None) is not None:
+        return Ruled(lowering, callee, values, kinds)
+    if getattr(callee, "rule_jvp", None) is not None:
+        return ForwardRuled(lowering, callee, values, kinds)
+    return Call(lowering, callee, values, kinds)
+
+
+def _matters(kinds: Iterable[Any], kind: Any) -> bool:
+    """Whether a call may have derivatives, or join arrays that do.
+
+    Arrays may be written, or be shown by the result, of which two parts may be one array.
+    """
+    return any(holds_real(k) or may_share(k) for k in kinds) or count_arrays(kind) > 1
+
+
+def _through_stand_in(lowering: Any, callee: Any, expr: ast.Call, kind: Any) -> Rule | None:
+    """Return the rule of the call of what has its source in another function."""
+    named = {k.arg: k.value for k in expr.keywords}
+    given = [_value_of(lowering, argument) for argument in lowering.call.args]
+    kinds = [lowering.type_of(value) for value in given]
+    kinds += [lowering.type_of(value) for value in named.values()]
+    if not _matters(kinds, kind):
+        return None
+    try:
+        function = stand_in(callee, tuple(kinds), tuple(map(str, named)))
+    except TransformError as error:
+        return Unknown(real_names([*expr.args, *named.values()], lowering), str(error))
+    values = bind(lowering, function)
+    return Call(lowering, function, values, _kinds(lowering, values))
+
+
+def _value_of(lowering: Any, argument: ast.expr) -> Any:
+    """Return what an argument is now."""
+    return lowering.value(argument) if isinstance(argument, ast.Name) else argument
+
+
+def _is_own_copy(lowering: Any, value: Any) -> bool:
+    """Whether an argument is a copy that was made for one call."""
+    if not isinstance(value, ast.Name):
+        return False
+    statements = list(walk(lowering.function.body))
+    makers = [s for s in statements if isinstance(s, Let) and s.target == value.id]
+    copied = any(
+        isinstance(s.expr, ast.Call)
+        and isinstance(s.expr.func, ast.Attribute)
+        and s.expr.func.attr == "copy"
+        for s in makers
+    )
+    return copied and sum(reads(s).count(value.id) for s in statements) == 1
+
+
+def of_instance(lowering: Any, base: ast.expr, attribute: str, is_called: bool) -> Rule | None:
+    """Return the rule of what an instance of a class has by a name; None if that is no function.
+
+    A method is a function whose first argument is the instance, and so is a property.
+    """
+    made = lowering.type_of(base).class_type
+    given = [] if attribute in made.jit_static_methods else [lowering.value(base)]
+    if is_called:
+        methods = {**made.jit_methods, **made.jit_static_methods}
+        if attribute not in methods:
+            return None
+        values = bind(lowering, methods[attribute], given)
+        return Call(lowering, methods[attribute], values, _kinds(lowering, values))
+    found = made.jit_props.get(attribute, {}).get("get")
+    return None if found is None else Call(lowering, found, given, _kinds(lowering, given))
+
+
+def _kinds(lowering: Any, values: list[Any]) -> tuple[Any, ...]:
+    return tuple(lowering.type_of(value) for value in values)
+
+
+def bind(lowering: Any, callee: Any, first: list[Any] | None = None) -> list[Any]:
+    """Return the arguments of the call that is lowered in order, with defaults.
+
+    Those in `first` stand before those of the call.
+    """
+    call = lowering.call
+    values = [*(first or []), *(_value_of(lowering, argument) for argument in call.args)]
+    function = getattr(callee, "py_func", None)
+    if function is None:
+        return values
+    parameters = list(inspect.signature(function).parameters.values())
+    named = {k.arg: _value_of(lowering, k.value) for k in call.keywords}
+    found = list(values)
+    for parameter in parameters[len(values) :]:
+        if parameter.name in named:
+            found.append(named[parameter.name])
+        elif parameter.default is not parameter.empty:
+            found.append(_default(lowering, callee, parameter))
+    return found
+
+
+def with_declared_types(lowering: Any, callee: Any, call: ast.Call) -> ast.Call:
+    """Return a call with integers as numbers of the types that a function is compiled for."""
+    if not hasattr(callee, "py_func") or call.keywords:
+        return call
+    declared, count = Declared(callee), len(call.args)
+    given = []
+    for position, argument in enumerate(call.args):
+        kind = lowering.type_of(_value_of(lowering, argument))
+        to = declared.conversion(position, count, kind)
+        given.append(argument if to is None else lowering.converted(argument, to))
+    return ast.Call(call.func, given, [])
+
+
+def _default(lowering: Any, callee: Any, parameter: inspect.Parameter) -> Any:
+    """Return what stands for an argument that a call leaves out."""
+
+    def value_of(value: Any) -> Any:
+        number = plain(value)
+        if number is not MISSING:
+            return constant(number)
+        if type(value) is tuple:
+            return Structure(numba.typeof(value), [value_of(item) for item in value])
+        if value is parameter.default and isinstance(value, (enum.Enum, np.generic, complex)):
+            origin = ("parameter", lowering.program.origin_of(callee), parameter.name)
+            text = lowering.program.static(f"{callee.__name__}.{parameter.name}", value, origin)
+            lowering.statics[text] = value
+            return name(text)
+        raise lowering.refuse(
+            f"cannot differentiate a call that leaves out {parameter.name!r}, whose default is "
+            f"of type {type(value).__name__}; pass it"
+        )
+
+    return value_of(parameter.default)
+
+
+class Stopped(Rule):
+    """``stop_gradient(x)``, which is a copy where `x` is an array."""
+
+    fresh = True
+
+    def push(self, gen: Any, let: Let) -> None:
+        gen.set_dot(let, None)
+
+
+def may_write(let: Let, statics: dict[str, Any]) -> bool:
+    """Whether a call may write an array."""
+    if not isinstance(let.expr, ast.Call):
+        return False
+    if not isinstance(let.expr.func, ast.Name):
+        return True
+    callee = statics.get(let.expr.func.id)
+    own = hasattr(callee, "py_func") or has_stand_in(callee)
+    return own or callee is None or let.expr.func.id in INPLACE_CALLS

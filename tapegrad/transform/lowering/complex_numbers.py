@@ -1,0 +1,290 @@
+"""Complex numbers: which operations on them have a derivative, and which rule.
+
+The convention is that of conjugate Wirtinger derivatives, as for tensors (`tapegrad.ops.complex`):
+the cotangent of ``z = a + ib`` is ``dL/da + i dL/db`` for a real number L. So a holomorphic
+function passes on the cotangent times the conjugate of its derivative; what goes to a real operand
+is the real part of that. Tangents are complex as well, and are multiplied by the derivative itself.
+What leads from complex numbers to real ones has rules of its own here.
+
+Rules that are written for real numbers may be wrong for complex ones. So none is used that is not
+named here.
+"""
+
+from __future__ import annotations
+
+import ast
+import cmath
+from typing import Any
+
+import numpy as np
+
+from tapegrad.transform.ir import Let, name, names_in
+from tapegrad.transform.kinds import holds_complex, holds_real, is_array, is_complex
+from tapegrad.transform.lowering.callees import Stopped
+from tapegrad.transform.printer import show
+from tapegrad.transform.rules.array_specs import SPECS
+from tapegrad.transform.rules.base import (
+    Alloc,
+    Elementary,
+    Gather,
+    Linear,
+    Literal,
+    Load,
+    Part,
+    Passive,
+    Rule,
+    Unknown,
+    View,
+    Whole,
+    conjugate,
+    real_names,
+)
+from tapegrad.transform.rules.calls import Call
+from tapegrad.transform.rules.generated_calls import Addition, Keep
+from tapegrad.transform.rules.makers import Fixed, Found
+from tapegrad.transform.rules.views import Rearrangement
+
+# ops whose partials hold for complex numbers as they are ...
+_HOLOMORPHIC = {
+    "add", "subtract", "multiply", "divide", "negative", "positive", "reciprocal", "square",
+    "power", "sqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan",
+    "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "arcsinh", "arccosh", "arctanh", "where",
+    "product",
+}  # fmt: skip
+# ... and functions of whole arrays that are polynomials or quotients of the elements
+_WHOLE = {
+    "sum", "sum_axis", "mean", "trace", "cumsum", "cumsum_axis", "prod", "cumprod", "diag",
+    "flatten", "take", "broadcast", "full", "full_like", "dot_11", "dot_12", "dot_21", "dot_22",
+    "outer", "cross", "kron_1", "kron_2", "solve_1", "solve_2", "inv",
+    }  # fmt: skip
+# functions of complex arrays with rules of their own, beside the rule for real ones
+_OWN = {"det": ("det", "complex_det"), "vdot": ("dot_11", "complex_vdot")}
+# functions that only put elements of arrays elsewhere
+_REARRANGING = {
+    "concatenate", "stack", "hstack", "vstack", "roll", "repeat", "append", "tril", "triu",
+}  # fmt: skip
+
+
+# -- rules -----------------------------------------------------------------------------------------
+
+
+class Projection(Rule):
+    """A real number, or array of them, that is found from complex ones.
+
+    Its derivative along a change ``dz`` is the real part of ``conj(direction) * dz``.
+    """
+
+    def __init__(self, operand: ast.Name, direction: ast.expr, whole: bool, lowering: Any) -> None:
+        self.operand = operand
+        self.direction = direction
+        self.whole = self.fresh = whole
+        self._inputs = real_names([operand], lowering)
+
+    def inputs(self) -> list[str]:
+        return self._inputs
+
+    def contents(self, let: Let) -> list[str]:
+        return names_in(self.direction) if self.whole else []
+
+    def pull(self, gen: Any, let: Let) -> None:
+        if not gen.is_active(self.operand.id):
+            return
+        direction = self.read(self.direction)
+        if self.whole:
+            product = ast.BinOp(name(gen.shadow(let.target)), ast.Mult(), direction)
+            gen.add_array(self.operand.id, product, gen.types[let.target].ndim)
+        else:
+            gen.add(self.operand.id, gen.bar(let.target), direction)
+
+    def push(self, gen: Any, let: Let) -> None:
+        if not gen.is_active(self.operand.id):
+            gen.set_dot(let, None)
+            return
+        dot: ast.expr = name(gen.dot(self.operand.id))
+        if isinstance(self.direction, ast.Constant):
+            text = "real" if self.direction.value == 1.0 else "imag"
+        else:
+            text = "real"
+            dot = ast.BinOp(conjugate(self.direction, self.whole), ast.Mult(), dot)
+        gen.set_dot(let, ast.Attribute(dot, text, ast.Load()))
+
+
+class Conjugate(Rule):
+    """The complex conjugate."""
+
+    def __init__(self, operand: ast.Name, whole: bool, lowering: Any) -> None:
+        self.operand = operand
+        self.whole = self.fresh = whole
+        self._inputs = real_names([operand], lowering)
+
+    def inputs(self) -> list[str]:
+        return self._inputs
+
+    def pull(self, gen: Any, let: Let) -> None:
+        if not gen.is_active(self.operand.id):
+            return
+        if self.whole:
+            g = conjugate(name(gen.shadow(let.target)), True)
+            gen.add_array(self.operand.id, g, gen.types[let.target].ndim)
+        else:
+            g = conjugate(name(gen.bar(let.target)), False)
+            gen.add(self.operand.id, show(g), ast.Constant(1.0))
+
+    def push(self, gen: Any, let: Let) -> None:
+        if not gen.is_active(self.operand.id):
+            gen.set_dot(let, None)
+            return
+        gen.set_dot(let, conjugate(name(gen.dot(self.operand.id)), self.whole))
+
+
+class FromParts(Rule):
+    """A complex number of a real and an imaginary part."""
+
+    def __init__(self, parts: list[ast.expr], lowering: Any) -> None:
+        self.parts = parts
+        self._inputs = real_names(parts, lowering)
+
+    def inputs(self) -> list[str]:
+        return self._inputs
+
+    def pull(self, gen: Any, let: Let) -> None:
+        for part, text in zip(self.parts, ("real", "imag"), strict=True):
+            if isinstance(part, ast.Name) and gen.is_active(part.id):
+                gen.add(part.id, f"{gen.bar(let.target)}.{text}", ast.Constant(1.0))
+
+    def push(self, gen: Any, let: Let) -> None:
+        dots = [
+            name(gen.tangent(part)) if part_is_in(part, self._inputs) else ast.Constant(0.0)
+            for part in self.parts
+        ]
+        gen.set_dot(let, ast.Call(name("complex"), dots, []))
+
+
+def part_is_in(part: ast.expr, names: list[str]) -> bool:
+    """Whether an atom is one of some names."""
+    return isinstance(part, ast.Name) and part.id in names
+
+
+_ALWAYS_RIGHT = (
+    Addition, Alloc, Call, Conjugate, FromParts, Gather, Keep, Literal, Load, Part, Projection,
+    Stopped,
+)  # fmt: skip
+
+
+# -- which operation has which rule ----------------------------------------------------------------
+
+
+def is_involved(lowering: Any, expr: ast.expr, kind: Any) -> bool:
+    """Whether an operation has complex operands, or a complex result."""
+    if holds_complex(kind):
+        return True
+    return any(holds_complex(lowering.types.get(n)) for n in names_in(expr)) or any(
+        isinstance(node, ast.Constant) and isinstance(node.value, complex)
+        for node in ast.walk(expr)
+    )
+
+
+def rule_of(lowering: Any, expr: ast.expr, kind: Any) -> Rule | None:
+    """Return the rule of an operation that only complex numbers need, None for any other."""
+    text, operands = _named(lowering, expr)
+    if text is None or not operands or kind is None:
+        return None
+    operand = operands[0]
+    if text == "complex" and len(operands) == 2:
+        if any(is_complex(lowering.type_of(part)) for part in operands):
+            return Unknown(real_names(operands, lowering), "complex() of complex numbers")
+        return FromParts(operands, lowering)
+    if text == "complex" and len(operands) == 1:
+        return Linear(operand, False, lowering)
+    if len(operands) > 1 or not isinstance(operand, ast.Name):
+        return None
+    base = lowering.type_of(operand)
+    if not is_complex(base):
+        return None
+    whole = is_array(base)
+    if text in ("conj", "conjugate"):
+        return Conjugate(operand, whole, lowering)
+    if text in ("real", "imag"):
+        if whole:
+            return View(operand.id, part=True)
+        return Projection(operand, ast.Constant(1.0 if text == "real" else 1j), False, lowering)
+    functions = {"absolute": ("direction", "directions"), "angle": ("turn", "turns")}
+    if text in functions and not is_complex(kind):
+        call = ast.Call(name(f"arrays.{functions[text][whole]}"), [operand], [])
+        return Projection(operand, call, whole, lowering)
+    return None
+
+
+def _named(lowering: Any, expr: ast.expr) -> tuple[str | None, list[ast.expr]]:
+    """Return the name of a function, method or attribute, and what it is of."""
+    if isinstance(expr, ast.Attribute):
+        return expr.attr, [expr.value]
+    if not isinstance(expr, ast.Call) or expr.keywords:
+        return None, []
+    if isinstance(expr.func, ast.Attribute):
+        return expr.func.attr, [expr.func.value, *expr.args]
+    assert isinstance(expr.func, ast.Name)
+    callee = lowering.statics.get(expr.func.id)
+    for functions, text in _FUNCTIONS:
+        if any(function is callee for function in functions):
+            return text, list(expr.args)
+    return None, []
+
+
+_FUNCTIONS: tuple[tuple[tuple[Any, ...], str], ...] = (
+    ((complex, np.complex128, np.complex64), "complex"),
+    ((np.conj,), "conj"),
+    ((np.real,), "real"),
+    ((np.imag,), "imag"),
+    ((abs, np.abs), "absolute"),
+    ((np.angle, cmath.phase), "angle"),
+)
+
+
+def checked(lowering: Any, expr: ast.expr, kind: Any, found: Rule) -> Rule:
+    """Return the rule of an operation with complex numbers, if it is right for them.
+
+    What is not known to be right is not differentiated.
+    """
+    inputs = real_names([expr], lowering)
+    if isinstance(found, Unknown) or _is_right(lowering, expr, kind, found, inputs):
+        return found
+    what = f"{ast.unparse(expr)}, with complex numbers; write it with real and imaginary parts, or"
+    return Unknown(inputs, what)
+
+
+def _is_right(lowering: Any, expr: ast.expr, kind: Any, found: Rule, inputs: list[str]) -> bool:
+    """Whether the rule of an operation with complex numbers is right."""
+    if isinstance(found, _ALWAYS_RIGHT):
+        return True
+    if isinstance(found, (Passive, Fixed)):
+        return not inputs or (type(found) in (Passive, Found) and not holds_real(kind))
+    types_found = [lowering.types[n] for n in inputs]
+    if isinstance(found, View):
+        same = all(t.dtype == kind.dtype for t in types_found if is_array(t))
+        return same or _named(lowering, expr)[0] in ("real", "imag")
+    if isinstance(found, Linear):
+        # to complex numbers, not from them to real ones
+        return is_complex(kind) and "conj" not in _numpys(lowering, expr)
+    if isinstance(found, Elementary):
+        found.is_complex = True
+        return found.op.name in _HOLOMORPHIC and is_complex(kind)
+    if isinstance(found, (Whole, Rearrangement)):
+        alike = {getattr(t, "dtype", t) for t in [*types_found, kind]}
+        if len(alike) != 1:
+            return False
+        if type(found) is Rearrangement:
+            return _numpys(lowering, expr) in _REARRANGING
+        own = _OWN.get(_numpys(lowering, expr))
+        if own is not None and found.spec.name in own:
+            found.spec = SPECS[own[-1]]
+            return True
+        return found.spec.name in _WHOLE
+    return False
+
+
+def _numpys(lowering: Any, expr: ast.expr) -> str:
+    """Return the name of the NumPy function that is called."""
+    if isinstance(expr, ast.Call) and isinstance(expr.func, ast.Name):
+        return getattr(lowering.statics.get(expr.func.id), "__name__", "")
+    return ""

@@ -1,0 +1,592 @@
+"""From the normal form with types to what is differentiated: every operation with its rule.
+
+Tuples are taken apart, names for the same array become one name, values that are undefined on some
+way get a definite one, and each `Let` gets the rule of its operation
+(`tapegrad.transform.rules.base`).
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import copy
+from typing import Any
+
+import numba
+from numba.core import types
+
+from tapegrad.transform.errors import TransformError
+from tapegrad.transform.frontend.constants import is_followed, member_like
+from tapegrad.transform.ir import (
+    Atom,
+    Block,
+    Carried,
+    Effect,
+    Function,
+    If,
+    Let,
+    Loop,
+    Phi,
+    Store,
+    Structure,
+    class_text,
+    constant,
+    leaves_of,
+    name,
+    names_of,
+    unused,
+    walk,
+)
+from tapegrad.transform.kinds import holds_real, is_array, is_complex, is_real
+from tapegrad.transform.lowering import callees, operations
+from tapegrad.transform.lowering.merging import ZEROS, check_merge, check_same, converted_at_end
+from tapegrad.transform.lowering.narrow import refuse_narrow
+from tapegrad.transform.lowering.same_values import INPLACE_CALLS, SameValues
+from tapegrad.transform.lowering.stand_ins import has_stand_in
+from tapegrad.transform.lowering.static_values import parts_of_constant, type_of_constant
+from tapegrad.transform.lowering.subscripts import taken_apart
+from tapegrad.transform.rules import base as rules
+
+WHOLE = ast.Slice(None, None, None)
+
+
+class Lowering:
+    """Lowers one function of a program."""
+
+    def __init__(self, function: Function, program: Any) -> None:
+        self.function = function
+        self.program = program
+        self.call: ast.Call | None = None  # the call that is lowered, before its names are
+        self.types = dict(function.types)
+        self.same = SameValues(self.types)
+        self.parts: dict[str, Any] = {}  # atom or structure that stands for a name
+        self.block: Block = []
+        self.taken = names_of(function)
+        self.statics: dict[str, Any] = {}
+        self.line = function.source.tree.lineno
+        self.inplaces: list[tuple[str, str, int]] = []
+        self.views: dict[str, str] = {}  # parts of arrays, by name, as they were taken
+        self.known: dict[str, str] = {}  # names of values by the expressions that compute them
+        self.writes = any(
+            isinstance(s, Store) or (isinstance(s, Let) and callees.may_write(s, function.statics))
+            for s in walk(function.body)
+        )
+
+    def run(self) -> Function:
+        function = self.function
+        refuse_narrow(function)
+        for text, value in function.statics.items():
+            origin = ("name", function.source.function, text)
+            found = self.program.static(text, value, origin)
+            self.statics[found] = value
+            if found != text:
+                self.parts[text] = name(found)
+            if is_followed(value) or has_stand_in(value):
+                self.types[found] = type_of_constant(self, found)
+            elif isinstance(value, tuple) and holds_real(kind := type_of_constant(self, found)):
+                self.parts[text] = parts_of_constant(self, name(found), value, kind)
+        self.same.find(function.body)
+        for param in function.params:
+            kind = self.types.get(f"arg.{param}", self.types[param])
+            if isinstance(kind, types.BaseTuple) and holds_real(kind):
+                self.parts[param] = self.take_apart(name(param), kind, param)
+        self.statements(function.body)
+        result = (
+            None if function.result is None else self.named_numbers(self.value(function.result))
+        )
+        for value in (*self.parts.values(), result):
+            if isinstance(value, Structure):
+                self.note_classes(value.type)
+        return Function(
+            function.name,
+            function.params,
+            self.block,
+            result,
+            function.source,
+            self.statics,
+            self.types,
+            self.inplaces,
+        )
+
+    def named_numbers(self, value: Any) -> Any:
+        """Return a result in which floats that are constants have names."""
+        if isinstance(value, Structure):
+            return Structure(value.type, [self.named_numbers(item) for item in value.items])
+        if isinstance(value, ast.Constant) and isinstance(value.value, (float, complex)):
+            target = self.fresh("result")
+            self.types[target] = self.type_of(value)
+            self.block.append(Let(target, value, self.line, rules.Passive(True)))
+            return name(target)
+        return value
+
+    def refuse(self, what: str) -> TransformError:
+        return TransformError(what, self.function.source, self.line)
+
+    # -- names --------------------------------------------------------------------------------
+
+    def value(self, atom: Atom) -> Any:
+        """Return what an atom is now: an atom, or a structure."""
+        atom = self.same.final(atom)
+        if isinstance(atom, ast.Name) and atom.id in self.parts:
+            return self.parts[atom.id]
+        return atom
+
+    def type_of(self, value: Any) -> Any:
+        """Return the type of a value."""
+        if isinstance(value, Structure):
+            return value.type
+        if isinstance(value, ast.Constant):
+            return types.unliteral(numba.typeof(value.value))
+        if not isinstance(value, ast.Name):
+            return types.none  # a list, for example
+        found = self.types.get(value.id)
+        return type_of_constant(self, value.id) if found is None else found
+
+    def types_of(self, *values: Any) -> set[Any]:
+        """Return the types of values; None is none."""
+        return {self.type_of(value) for value in values if value is not None}
+
+    def fresh(self, stem: str) -> str:
+        found = unused(stem, self.taken)
+        self.taken.add(found)
+        return found
+
+    def resolve(self, node: Any) -> Any:
+        """Return an expression with every name replaced by what it is now."""
+
+        class Replace(ast.NodeTransformer):
+            def visit_Name(inner, node: ast.Name) -> ast.expr:  # noqa: N805
+                value = self.value(node)
+                if isinstance(value, Structure):
+                    self.note_classes(value.type)
+                    return value.build(lambda leaf: leaf)
+                return value
+
+        return None if node is None else Replace().visit(copy.deepcopy(node))
+
+    def note_classes(self, kind: Any) -> None:
+        """Make the classes of named tuples known to the generated code."""
+        if hasattr(kind, "instance_class"):
+            made = kind.instance_class
+            statics = self.function.statics
+            text = next((text for text, value in statics.items() if value is made), None)
+            origin = None if text is None else ("name", self.function.source.function, text)
+            if self.program.static(class_text(made), made, origin) != class_text(made):
+                raise self.refuse(f"two named tuples are called {made.__name__}; rename one")
+        for item in kind:
+            if isinstance(item, types.BaseTuple):
+                self.note_classes(item)
+
+    def take_apart(self, base: Atom, kind: Any, stem: str) -> Structure:
+        """Append what names the parts of a tuple."""
+        items: list[Any] = []
+        for position, item in enumerate(kind):
+            part = ast.Subscript(base, constant(position), ast.Load())
+            target = self.fresh(f"{stem}_{position}")
+            self.types[target] = item
+            self.block.append(Let(target, part, self.line, rules.Passive(True)))
+            if isinstance(item, types.BaseTuple):
+                items.append(self.take_apart(name(target), item, target))
+            else:
+                self.block[-1].rule = rules.Part()
+                items.append(name(target))
+        return Structure(kind, items)
+
+    def named(self, kind: Any, stem: str) -> Any:
+        """Return a new name of a type, or a structure of new names."""
+        if isinstance(kind, types.BaseTuple) and holds_real(kind):
+            return Structure(kind, [self.named(item, f"{stem}_{k}") for k, item in enumerate(kind)])
+        target = self.fresh(stem)
+        self.types[target] = kind
+        return name(target)
+
+    # -- statements ---------------------------------------------------------------------------
+
+    def statements(self, block: Block) -> None:
+        for statement in block:
+            self.line = getattr(statement, "line", self.line) or self.line
+            if isinstance(statement, Let):
+                self.let(statement)
+            elif isinstance(statement, Store):
+                self.store(statement)
+            elif isinstance(statement, Effect):
+                self.block.append(Effect(self.resolve(statement.statement), statement.line))
+            elif isinstance(statement, If):
+                self.branch(statement)
+            else:
+                self.loop(statement)
+
+    def inside(self, block: Block) -> Block:
+        outer, self.block = self.block, []
+        known, self.known = self.known, dict(self.known)
+        self.statements(block)
+        found, self.block = self.block, outer
+        self.known = known
+        return found
+
+    def branch(self, statement: If) -> None:
+        cond = self.resolve(statement.cond)
+        then, orelse = self.inside(statement.then), self.inside(statement.orelse)
+        phis: list[Phi] = []
+        statement.phis = [phi for phi in statement.phis if phi.target in self.types]
+        for phi in statement.phis:
+            kind = self.types[phi.target]
+            one, two = (self.merged(phi, side, kind) for side in ("then", "orelse"))
+            check_merge(self, kind, one, two)
+            if not statement.certain:
+                check_same(self, self.types_of(one, two))
+            target: Any = name(phi.target)
+            if isinstance(one, Structure) or isinstance(two, Structure):
+                target = self.parts[phi.target] = self.named(kind, phi.target)
+            ones = [None] * len(leaves_of(target)) if one is None else leaves_of(one)
+            twos = [None] * len(leaves_of(target)) if two is None else leaves_of(two)
+            for leaf, first, second in zip(leaves_of(target), ones, twos, strict=True):
+                leaf_kind = self.types[leaf.id]
+                first = converted_at_end(self, then, self.definite(first, leaf_kind), leaf_kind)
+                second = converted_at_end(self, orelse, self.definite(second, leaf_kind), leaf_kind)
+                phis.append(Phi(leaf.id, first, second))
+        self.block.append(If(cond, then, orelse, phis, statement.line))
+
+    def merged(self, phi: Phi, side: str, kind: Any) -> Any:
+        """Return a value of a name, None if it has none, or one of another type that is unread."""
+        found = self.typed(getattr(phi, side))
+        if found is not None and phi.unread == side and self.type_of(found) != kind:
+            return None
+        return found
+
+    def typed(self, atom: Atom | None) -> Any:
+        """Return what an atom is now, None if it never has a value."""
+        value = None if atom is None else self.value(atom)
+        if isinstance(value, ast.Name) and value.id not in self.types:
+            return value if value.id in self.statics else None
+        return value
+
+    def definite(self, value: Atom | None, kind: Any) -> Atom:
+        """Return a value, or something of its type where it is undefined."""
+        if value is not None:
+            return value
+        if kind in ZEROS:
+            return constant(ZEROS[kind])
+        if isinstance(kind, types.Number):
+            return self.converted(constant(0), kind)
+        if is_array(kind):
+            shape = ast.Tuple([constant(0)] * kind.ndim, ast.Load())
+            call = ast.Call(name("np.empty"), [shape, name(f"np.{kind.dtype}")], [])
+            target = self.fresh("nothing")
+            self.types[target] = types.Array(kind.dtype, kind.ndim, "C")
+            self.block.append(Let(target, call, self.line, rules.Alloc([shape])))
+            return name(target)
+        if like := member_like(kind, self.function.statics):
+            return self.value(name(like))
+        raise self.refuse(f"a value of type {kind} is assigned on some ways only; assign it before")
+
+    def conversion(self, value: Atom, kind: Any, target: str) -> Let:
+        """Return the conversion of a number to a type."""
+        self.types[target] = kind
+        call = ast.Call(name(f"np.{kind}"), [value], [])
+        return Let(target, call, self.line, rules.Passive(True))
+
+    def converted(self, value: Atom, kind: Any) -> ast.Name:
+        """Append the conversion of a number to a type."""
+        self.block.append(let := self.conversion(value, kind, self.fresh("t")))
+        return name(let.target)
+
+    def signed(self, bound: Atom) -> Atom:
+        """Return a bound of a range as an int64, which can be subtracted from others."""
+        return bound if self.type_of(bound) == types.int64 else self.converted(bound, types.int64)
+
+    def loop(self, loop: Loop) -> None:
+        bounds = loop.bounds and tuple(self.signed(self.resolve(bound)) for bound in loop.bounds)
+        entries: list[tuple[Carried, Any, Any, Any]] = []
+        for entry in loop.carried:
+            if entry.phi not in self.types:
+                continue  # it never has a value
+            kind = self.types[entry.phi]
+            init = self.typed(entry.init)
+            phi: Any = name(entry.phi)
+            out: Any = name(entry.out)
+            if isinstance(kind, types.BaseTuple) and holds_real(kind):
+                phi = self.parts[entry.phi] = self.named(kind, entry.phi)
+                out = self.parts[entry.out] = self.named(kind, entry.out)
+            entries.append((entry, phi, init, out))
+        index = loop.index
+        if index is not None and self.types.setdefault(index, types.int64) != types.int64:
+            index = self.fresh("index")
+            self.types[index] = types.int64
+        test = self.inside(loop.test)
+        cond = self.resolve(loop.cond)
+        body = self.inside(loop.body)
+        if index is not None and index != (own := loop.index):
+            body.insert(0, self.conversion(name(index), self.types[own], own))
+        carried = []
+        for entry, phi, init, out in entries:
+            following = self.typed(entry.next)
+            check_merge(self, self.types[entry.phi], init, following)
+            if not loop.certain:
+                before = {self.types[entry.phi]} if loop.entered else self.types_of(init)
+                check_same(self, before | self.types_of(following))
+            count = len(leaves_of(phi))
+            inits = [None] * count if init is None else leaves_of(init)
+            nexts = [None] * count if following is None else leaves_of(following)
+            for p, i, n, o in zip(leaves_of(phi), inits, nexts, leaves_of(out), strict=True):
+                kind = self.types[p.id]
+                self.types[o.id] = kind
+                i = converted_at_end(self, self.block, self.definite(i, kind), kind)
+                n = converted_at_end(self, body, self.definite(n, kind), kind)
+                carried.append(Carried(p.id, i, n, o.id))
+        self.types[loop.trips] = types.int64
+        exit_atom = self.resolve(loop.exit)
+        self.block.append(
+            Loop(index, bounds, test, cond, body, exit_atom, carried, loop.trips, loop.line)
+        )
+
+    def store(self, store: Store) -> None:
+        array = self.value(name(store.array))
+        assert isinstance(array, ast.Name)
+        value = self.value(store.value)
+        if isinstance(value, Structure):
+            value = self.literal(value)
+        if not is_array(self.type_of(array)) and isinstance(value, ast.Name):
+            kind = self.types.get(value.id)
+            if kind is not None and is_real(kind):
+                held = self.fresh("held")
+                self.types[held] = kind
+                what = f"the store of a value, {operations.CONTAINED}"
+                self.block.append(Let(held, value, store.line, rules.Unknown([value.id], what)))
+        index = taken_apart(self, self.resolve(store.index), store.line)
+        part = ast.dump(ast.Subscript(array, index, ast.Load()))
+        if isinstance(value, ast.Name) and is_array(self.types.get(value.id)):
+            same = self.views.get(value.id) == part
+            if same and not store.op:
+                return  # it was changed in place
+            if store.op and not same:
+                self.inplaces.append((array.id, value.id, store.line))
+        self.block.append(Store(array.id, index, value, store.op, store.line))
+
+    def literal(self, value: Structure) -> ast.Name:
+        """Append the array that a tuple of numbers is where it is stored."""
+        if any(isinstance(item, Structure) for item in value.items):
+            raise self.refuse(
+                "cannot differentiate the store of tuples in a tuple; store the items"
+            )
+        target = self.fresh("t")
+        has_complex = any(is_complex(self.type_of(item)) for item in value.items)
+        kind = types.complex128 if has_complex else types.float64
+        self.types[target] = types.Array(kind, 1, "C")
+        call = ast.Call(name("np.array"), [ast.List(value.items, ast.Load())], [])
+        places = [((k,), item) for k, item in enumerate(value.items)]
+        self.block.append(Let(target, call, self.line, rules.Literal(places, self)))
+        return name(target)
+
+    def let(self, let: Let) -> None:
+        target, expr = let.target, let.expr
+        if isinstance(expr, ast.Call) and any(isinstance(a, ast.Starred) for a in expr.args):
+            expr = ast.Call(expr.func, self.unpacked(expr.args), expr.keywords)
+        kind = self.types.get(target)
+        if isinstance(expr, ast.Tuple) and kind is not None and holds_real(kind):
+            items = [self.value(item) for item in expr.elts]
+            self.parts[target] = Structure(kind, items)
+            return
+        if isinstance(expr, ast.BinOp) and isinstance(kind, types.BaseTuple) and holds_real(kind):
+            ends = [self.parts_of(end) for end in (expr.left, expr.right)]
+            if isinstance(expr.op, ast.Add) and None not in ends:
+                self.parts[target] = Structure(kind, [*ends[0], *ends[1]])
+                return
+        if isinstance(expr, (ast.Subscript, ast.Attribute)):
+            base = self.value(expr.value)
+            if isinstance(base, Structure):
+                self.part(let, base)
+                return
+            of = self.type_of(base)
+            if isinstance(expr, ast.Attribute) and expr.attr == "flat" and is_array(of):
+                if of.layout == "C":  # the same elements in the same order
+                    method = ast.Attribute(expr.value, "reshape", ast.Load())
+                    expr = ast.Call(method, [constant(-1)], [])
+                    kind = self.types[target] = types.Array(of.dtype, 1, "C")
+        if isinstance(expr, ast.Call) and isinstance(expr.func, ast.Attribute):
+            base = self.value(expr.func.value)
+            if expr.func.attr == "fill" and is_array(self.type_of(base)) and len(expr.args) == 1:
+                self.store(Store(base.id, WHOLE, expr.args[0], "", let.line))
+                return
+        if isinstance(expr, ast.Call) and isinstance(expr.func, ast.Name):
+            callee = expr.func.id
+            value = self.function.statics.get(callee)
+            expr = callees.with_declared_types(self, value, expr)
+            if callee in INPLACE_CALLS:
+                self.inplace(let, callee, kind)
+                return
+            if isinstance(value, type) and issubclass(value, tuple) and hasattr(value, "_fields"):
+                if kind is not None and holds_real(kind):
+                    given = [self.value(argument) for argument in expr.args]
+                    named = {k.arg: self.value(k.value) for k in expr.keywords}
+                    given += [named[field] for field in value._fields[len(given) :]]
+                    self.parts[target] = Structure(kind, given)
+                    return
+            if value in (builtins.min, builtins.max, builtins.sum):
+                arguments: Any = expr.args
+                if len(arguments) == 1:
+                    arguments = self.parts_of(arguments[0])
+                if arguments and (len(arguments) > 2 or arguments is not expr.args):
+                    self.pairwise(let, value, arguments)
+                    return
+        self.call = expr if isinstance(expr, ast.Call) else None
+        expr = self.resolve(expr)
+        if isinstance(expr, ast.Subscript) and is_array(self.type_of(expr.value)):
+            expr = ast.Subscript(expr.value, taken_apart(self, expr.slice, let.line), ast.Load())
+        found = operations.find(self, expr, kind)
+        if kind is not None and isinstance(kind, types.BaseTuple) and holds_real(kind):
+            structure = self.named(kind, target)
+            self.parts[target] = structure
+            pattern = ast.unparse(_pattern(structure))
+            leaves = [leaf.id for leaf in structure.leaves()]
+            self.block.append(Let(pattern, expr, let.line, found, leaves))
+            return
+        if isinstance(found, rules.View) and isinstance(expr, ast.Subscript):
+            self.views[target] = ast.dump(expr)
+        if self.can_repeat(found, kind):
+            key = ast.dump(expr)
+            if key in self.known:
+                self.parts[target] = name(self.known[key])
+                return
+            self.known[key] = target
+        self.block.append(Let(target, expr, let.line, found))
+
+    def unpacked(self, arguments: list[Any]) -> list[Atom]:
+        """Return the arguments of a call with the items of those that are starred."""
+        found: list[Atom] = []
+        for argument in arguments:
+            if not isinstance(argument, ast.Starred):
+                found.append(argument)
+                continue
+            items = self.parts_of(argument.value)
+            if items is None:
+                raise self.refuse("cannot differentiate a starred argument that is not a tuple")
+            for item in items:
+                if isinstance(item, Structure):
+                    target = self.fresh("item")
+                    self.types[target], self.parts[target] = item.type, item
+                    item = name(target)
+                found.append(item)
+        return found
+
+    def parts_of(self, atom: Atom) -> list[Any] | None:
+        """Return the items of a tuple, None for anything else."""
+        value = self.value(atom)
+        if isinstance(value, Structure):
+            return value.items
+        kind = self.type_of(value)
+        if isinstance(kind, types.BaseTuple) and isinstance(value, ast.Name):
+            return self.take_apart(value, kind, value.id).items
+        return None
+
+    def pairwise(self, let: Let, function: Any, items: list[Atom]) -> None:
+        """Lower ``sum``, ``min`` or ``max`` of several numbers, two at a time."""
+        kind = self.types[let.target]
+        first = items[0]
+        for position, second in enumerate(items[1:], 2):
+            last = position == len(items)
+            target = let.target if last else self.fresh("t")
+            self.types[target] = kind
+            pair: ast.expr = ast.BinOp(first, ast.Add(), second)
+            if function is not builtins.sum:
+                pair = ast.Call(name(function.__name__), [first, second], [])
+            self.let(Let(target, pair, let.line))
+            first = name(target)
+        if len(items) == 1:
+            self.parts[let.target] = first
+
+    def can_repeat(self, rule: Any, kind: Any) -> bool:
+        """Whether an operation gives the same wherever it stands."""
+        if is_array(kind):
+            return False
+        if isinstance(rule, rules.Load):
+            return not self.writes
+        if isinstance(rule, rules.Elementary):
+            return not rule.whole
+        return False
+
+    def part(self, let: Let, base: Structure) -> None:
+        """Lower the access to an item of a tuple."""
+        expr = let.expr
+        if isinstance(expr, ast.Attribute):
+            fields = getattr(base.type, "fields", ())
+            if expr.attr not in fields:
+                raise self.refuse(f"cannot differentiate the attribute {expr.attr!r} of a tuple")
+            self.parts[let.target] = base.items[fields.index(expr.attr)]
+            return
+        assert isinstance(expr, ast.Subscript)
+        index = expr.slice
+        if isinstance(index, ast.Constant):
+            self.parts[let.target] = base.items[index.value]
+            return
+        if isinstance(index, ast.Slice):
+            ends = (index.lower, index.upper, index.step)
+            if all(end is None or isinstance(end, ast.Constant) for end in ends):
+                chosen = slice(*(None if end is None else end.value for end in ends))
+                self.parts[let.target] = Structure(self.types[let.target], base.items[chosen])
+                return
+        # a computed index is a chain of choices
+        number = self.resolve(index)
+        chosen_item: Any = base.items[-1]
+        for position in range(len(base.items) - 2, -1, -1):
+            hit = self.is_number(number, (position, position - len(base.items)), let.line)
+            chosen_item = self.choose(hit, base.items[position], chosen_item, let)
+        self.parts[let.target] = chosen_item
+
+    def is_number(self, number: Atom, wanted: tuple[int, int], line: int) -> ast.Name:
+        """Append what compares an integer with two others; return the outcome."""
+        found: list[ast.expr] = []
+        for value in wanted:
+            test = self.fresh("cond")
+            self.types[test] = types.boolean
+            equal = ast.Compare(number, [ast.Eq()], [constant(value)])
+            self.block.append(Let(test, equal, line, rules.Passive(True)))
+            found.append(name(test))
+        both = self.fresh("cond")
+        self.types[both] = types.boolean
+        union = ast.BinOp(found[0], ast.BitOr(), found[1])
+        self.block.append(Let(both, union, line, rules.Passive(True)))
+        return name(both)
+
+    def choose(self, cond: Atom, one: Any, two: Any, let: Let) -> Any:
+        """Append the choice between two values of a type; return what was chosen."""
+        if isinstance(one, Structure):
+            target: Any = self.named(one.type, let.target)
+        else:
+            kind = self.types[let.target]
+            if isinstance(kind, types.BaseTuple):
+                kind = self.type_of(one)
+            target = name(self.fresh(let.target))
+            self.types[target.id] = kind
+        triples = zip(leaves_of(target), leaves_of(one), leaves_of(two), strict=True)
+        phis = [Phi(leaf.id, first, second) for leaf, first, second in triples]
+        self.block.append(If(cond, [], [], phis, let.line))
+        return target
+
+    def inplace(self, let: Let, callee: str, kind: Any) -> None:
+        """Lower an augmented assignment of a name."""
+        assert isinstance(let.expr, ast.Call)
+        old, value = (self.value(argument) for argument in let.expr.args)
+        node = INPLACE_CALLS[callee]
+        if not is_array(kind):
+            self.let(Let(let.target, ast.BinOp(old, node, value), let.line))
+            return
+        index = WHOLE if kind.ndim else ast.Tuple([], ast.Load())
+        if isinstance(value, ast.Name) and is_array(self.types.get(value.id)):
+            self.inplaces.append((old.id, value.id, let.line))
+        if isinstance(node, (ast.Add, ast.Sub)):
+            op = "+" if isinstance(node, ast.Add) else "-"
+            self.block.append(Store(old.id, index, value, op, let.line))
+            return
+        result = self.fresh("t")
+        self.types[result] = types.Array(kind.dtype, kind.ndim, "C")
+        self.let(Let(result, ast.BinOp(old, node, value), let.line))
+        self.block.append(Store(old.id, index, name(result), "", let.line, kind.ndim))
+
+
+def _pattern(structure: Structure) -> ast.expr:
+    """Return the tuple of names that takes a structure apart."""
+    return ast.Tuple(
+        [_pattern(item) if isinstance(item, Structure) else item for item in structure.items],
+        ast.Load(),
+    )

@@ -1,0 +1,82 @@
+"""Names of one value: of arrays that loops and branches hand on, or that are changed in place."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from tapegrad.transform.frontend.normalize import INPLACE, OPERATORS
+from tapegrad.transform.ir import Atom, Block, If, Let, Loop, walk
+from tapegrad.transform.kinds import is_array
+
+# calls that change their first argument, if that is an array, and return it: x += y, for example
+INPLACE_CALLS = {f"operator.{INPLACE[text]}": kind() for kind, text in OPERATORS.items()}
+
+
+class SameValues:
+    """Finds names that stand for the value of another name, and takes them out of a function.
+
+    Parameters
+    ----------
+    types
+        numba's, of every name.
+    """
+
+    def __init__(self, types: dict[str, Any]) -> None:
+        self.types = types
+        self.same: dict[str, Atom] = {}
+
+    def final(self, atom: Atom) -> Atom:
+        """Return the name, or the constant, that stands for a value in the end."""
+        while isinstance(atom, ast.Name) and atom.id in self.same:
+            atom = self.same[atom.id]
+        return atom
+
+    def find(self, block: Block) -> None:
+        """Find them all; what merges a value with itself goes from loops and branches."""
+        found = True
+        while found:
+            found = False
+            for statement in walk(block):
+                found |= self._look(statement)
+
+    def _look(self, statement: Any) -> bool:
+        """Look at a statement, and return whether something was found."""
+        if isinstance(statement, Let):
+            return self._changed_in_place(statement)
+        if isinstance(statement, Loop):
+            return self._carried(statement)
+        return isinstance(statement, If) and self._chosen(statement)
+
+    def _changed_in_place(self, let: Let) -> bool:
+        if let.target in self.same or not isinstance(let.expr, ast.Call):
+            return False
+        callee = let.expr.func.id if isinstance(let.expr.func, ast.Name) else ""
+        if callee not in INPLACE_CALLS or not is_array(self.types.get(let.target)):
+            return False
+        self.same[let.target] = self.final(let.expr.args[0])
+        return True
+
+    def _carried(self, loop: Loop) -> bool:
+        changed = False
+        for entry in list(loop.carried):
+            if entry.next is None or not isinstance(entry.init, ast.Name):
+                continue
+            following = self.final(entry.next)
+            if isinstance(following, ast.Name) and following.id == entry.phi:
+                self.same[entry.phi] = self.same[entry.out] = self.final(entry.init)
+                loop.carried.remove(entry)
+                changed = True
+        return changed
+
+    def _chosen(self, choice: If) -> bool:
+        changed = False
+        for phi in list(choice.phis):
+            if phi.then is None or phi.orelse is None:
+                continue
+            one, two = self.final(phi.then), self.final(phi.orelse)
+            if isinstance(one, ast.Name) and ast.dump(one) == ast.dump(two):
+                self.same[phi.target] = one
+                choice.phis.remove(phi)
+                changed = True
+        return changed

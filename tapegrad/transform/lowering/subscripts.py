@@ -1,0 +1,40 @@
+"""Subscripts that are tuples with names of their own."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from numba.core import types
+
+from tapegrad.transform.ir import Let, constant, name
+from tapegrad.transform.rules import base as rules
+
+# items of tuples that have one value
+_VALUES = {types.none: None, types.ellipsis: Ellipsis}
+
+
+def taken_apart(lowering: Any, node: Any, line: int) -> Any:
+    """Return a subscript of an array with the items of a tuple in the place of its name.
+
+    An array or a slice among them decides what is done: it must not hide in a tuple. A tuple of
+    integers stays what it is.
+    """
+    kind = lowering.type_of(node) if isinstance(node, ast.Name) else None
+    if not isinstance(kind, types.BaseTuple):
+        return node
+    if all(isinstance(types.unliteral(item), types.Integer) for item in kind):
+        return node
+    parts: list[ast.expr] = []
+    for position, item in enumerate(kind):
+        if item in _VALUES:
+            parts.append(constant(_VALUES[item]))
+            continue
+        part = ast.Subscript(node, constant(position), ast.Load())
+        key = ast.dump(part)
+        if key not in lowering.known:
+            target = lowering.known[key] = lowering.fresh(f"{node.id}_{position}")
+            lowering.types[target] = types.unliteral(item)
+            lowering.block.append(Let(target, part, line, rules.Passive(True)))
+        parts.append(name(lowering.known[key]))
+    return ast.Tuple(parts, ast.Load())

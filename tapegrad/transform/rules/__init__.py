@@ -1,0 +1,1 @@
+"""How every operation is differentiated."""

@@ -1,0 +1,207 @@
+"""How functions of whole arrays are declared: which rule a call has, and its derivatives.
+
+A `Spec` names the arguments of a function and gives for each what its cotangent gains
+(``NAME_pull_ARGUMENT``) and how its tangent passes on (``NAME_push_ARGUMENT``). The names of a
+function's own arguments say what it reads: arguments, ``z`` the result, ``g`` its cotangent,
+``x_bar`` the cotangent to add to, ``x_dot`` the tangent. Being in the language that is
+differentiated, these functions have derivatives themselves.
+
+Which spec or other rule a call of a NumPy function has, `understands` says beside the derivatives.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tapegrad.ops.op import TABLE
+from tapegrad.transform.cache.machine_code import jit
+from tapegrad.transform.kinds import is_array
+from tapegrad.transform.rules.base import Elementary, Linear, View, Whole
+
+VARIABLE = object()  # what stands for the value of an argument that is no constant
+
+
+@dataclass
+class Spec:
+    """A function of arrays with its derivatives; by its `steps` the derivative is zero.
+
+    One that `chooses` may leave elements of its arguments unused.
+    """
+
+    name: str
+    arguments: tuple[str, ...]
+    cheap: bool = False
+    steps: tuple[str, ...] = ()
+    chooses: bool = False
+    pull: dict[str, Any] = field(default_factory=dict)
+    push: dict[str, Any] = field(default_factory=dict)
+
+
+SPECS: dict[str, Spec] = {}
+FUNCTIONS: dict[str, Callable[[Request], Any]] = {}  # by the names that NumPy gives them
+PARAMETERS: dict[str, tuple[str, ...]] = {}
+ADDITIONS: list[Any] = []
+
+
+def declare(
+    name: str,
+    *arguments: str,
+    cheap: bool = False,
+    steps: tuple[str, ...] = (),
+    calls: bool = True,
+    chooses: bool = False,
+) -> None:
+    """Declare a function by the name that its derivatives begin with.
+
+    With `calls`, calls of NumPy's function of that name have this rule.
+    """
+    SPECS[name] = Spec(name, arguments, cheap, steps, chooses)
+    if calls:
+        PARAMETERS[name] = arguments
+        FUNCTIONS[name] = lambda request: request.whole(name)
+
+
+def derivative(function: Callable[..., Any]) -> Any:
+    """Compile a derivative and enter it, by its name, into the spec that it belongs to."""
+    compiled = jit(function)
+    mode = "pull" if "_pull_" in function.__name__ else "push"
+    name, argument = function.__name__.split(f"_{mode}_")
+    getattr(SPECS[name], mode)[argument] = compiled
+    return compiled
+
+
+def addition(function: Callable[..., Any]) -> Any:
+    """Compile a function that is linear in its last argument, which it adds to the first one.
+
+    Its tangent is the same call of the tangents of these two, so that it may use all of numba's
+    language. The arguments between them are not differentiated.
+    """
+    compiled = jit(function)
+    ADDITIONS.append(compiled)
+    return compiled
+
+
+def ruled(function: Any, vjp: Any, jvp: Any) -> None:
+    """Give a compiled function rules, as `Function.defvjp` and `defjvp` do for users."""
+    function.rule_vjp = vjp
+    function.rule_jvp = jvp
+
+
+def understands(*names: str) -> Callable[[Any], Any]:
+    """Enter what finds the rule of a call of NumPy functions (a decorator).
+
+    It takes a `Request` and then names the parameters of the NumPy functions, which are strings
+    given as defaults of nothing: ``def _(call, a, axis)``. It returns a rule, None if the call is
+    not understood, or a text that says what is not.
+    """
+
+    def enter(choose: Any) -> Any:
+        code = choose.__code__
+        parameters = code.co_varnames[1 : code.co_argcount]
+
+        def find(request: Request) -> Any:
+            return choose(request, *(request.operands.get(name) for name in parameters))
+
+        for name in names:
+            PARAMETERS[name] = parameters
+            FUNCTIONS[name] = find
+        return choose
+
+    return enter
+
+
+class Request:
+    """A call of a NumPy function, or of a method: its arguments by name, and their types.
+
+    Attributes
+    ----------
+    text
+        The name of the function.
+    operands
+        Atoms by parameter; what was not given, or given as None, is missing.
+    expr
+        The call, which a rule may replace by one of the same value.
+    kind
+        The numba type of the result.
+    """
+
+    def __init__(self, lowering: Any, text: str, expr: ast.Call, kind: Any) -> None:
+        self.lowering = lowering
+        self.text = text
+        self.expr = expr
+        self.kind = kind
+        self.operands: dict[str, ast.expr] = {}
+
+    def bind(self, arguments: list[ast.expr], keywords: list[ast.keyword]) -> bool:
+        """Enter the arguments by the names of the parameters; whether that is possible."""
+        parameters = PARAMETERS[self.text]
+        if len(arguments) > len(parameters):
+            return False
+        found = dict(zip(parameters, arguments, strict=False))
+        for keyword in keywords:
+            if keyword.arg not in parameters or keyword.arg in found:
+                return False
+            found[keyword.arg] = keyword.value
+        self.operands = {
+            key: value
+            for key, value in found.items()
+            if not (isinstance(value, ast.Constant) and value.value is None)
+        }
+        return True
+
+    def type(self, operand: ast.expr | None) -> Any:
+        """Return the numba type of an operand, None of one that is missing."""
+        return None if operand is None else self.lowering.type_of(operand)
+
+    def ndim(self, operand: ast.expr | None) -> int:
+        """Return how many dimensions an operand has, 0 for a number."""
+        return getattr(self.type(operand), "ndim", 0)
+
+    def constant(self, operand: ast.expr | None, default: Any = None) -> Any:
+        """Return the value of an operand that is a constant, else `VARIABLE`."""
+        if operand is None:
+            return default
+        return operand.value if isinstance(operand, ast.Constant) else VARIABLE
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the result is an array."""
+        return is_array(self.kind)
+
+    def whole(self, name: str, **operands: ast.expr | None) -> Any:
+        """Return the rule of a spec; without operands, its arguments are those of the call."""
+        spec = SPECS[name]
+        if not operands:
+            operands = {n: self.operands[n] for n in spec.arguments if n in self.operands}
+        given = {key: value for key, value in operands.items() if value is not None}
+        for key in given:
+            if key not in spec.steps and key not in spec.push:
+                # an argument of reals by which no derivative is known is refused, not taken for
+                # one without influence
+                spec.pull.setdefault(key, None)
+        return Whole(spec, given, self.is_whole, self.lowering)
+
+    def elementary(self, op: Any, *operands: ast.expr) -> Any:
+        """Return the rule of an elementwise function, by its name in the op table or itself."""
+        found = TABLE[op] if isinstance(op, str) else op
+        return Elementary(found, list(operands), self.is_whole, self.lowering)
+
+    def linear(self, operand: ast.expr) -> Any:
+        """Return the rule of a copy or conversion."""
+        return Linear(operand, self.is_whole, self.lowering)
+
+    def view(self, operand: ast.expr | None) -> Any:
+        """Return the rule of a view."""
+        return View(operand.id) if isinstance(operand, ast.Name) else None
+
+    def refuse(self, what: str) -> Exception:
+        """Return the error for a call that is refused whatever it is differentiated by."""
+        error: Exception = self.lowering.refuse(f"cannot differentiate {what}")
+        return error
+
+    def number(self, value: Any) -> ast.expr:
+        """Return a constant, for a parameter that was left out."""
+        return ast.Constant(value)

@@ -1,0 +1,14 @@
+"""Functions of whole arrays that generated code calls, all families under one name."""
+
+from tapegrad.transform.rules.additions import *
+from tapegrad.transform.rules.array_specs import ADDITIONS as ADDITIONS
+from tapegrad.transform.rules.complex_functions import *
+from tapegrad.transform.rules.decompositions import *
+from tapegrad.transform.rules.elementwise import *
+from tapegrad.transform.rules.linear_algebra import *
+from tapegrad.transform.rules.makers import *
+from tapegrad.transform.rules.reductions import *
+from tapegrad.transform.rules.scalars import product_of_elements as product_of_elements
+from tapegrad.transform.rules.sequences import *
+from tapegrad.transform.rules.sorting import *
+from tapegrad.transform.rules.views import *

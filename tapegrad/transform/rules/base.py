@@ -1,0 +1,575 @@
+"""The rule of every operation: what it reads, and how its derivative is written in both modes.
+
+A rule writes code through a generator (`reverse` or `forward` of `tapegrad.transform.codegen`):
+``pull`` adds to the cotangents of the inputs, ``push`` makes the tangent of the output. Derivatives
+of elementary functions come from the op table (`tapegrad.transform.rules.partials`), those of
+functions of whole arrays from `tapegrad.transform.rules.arrays`.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from numba.core import types
+
+from tapegrad.ops.kinds import Elementwise
+from tapegrad.transform.ir import Let, name, names_in, replace_names
+from tapegrad.transform.kinds import is_complex, is_real
+from tapegrad.transform.printer import show
+from tapegrad.transform.rules.partials import partial
+
+Atoms = list[ast.expr]
+
+
+class Rule:
+    """How one operation is differentiated.
+
+    Attributes
+    ----------
+    cheap
+        It may be computed again in the reverse pass instead of being kept.
+    base
+        The array that the result shows elements of, for a view.
+    fresh
+        The result is an array of its own.
+    kept
+        Copies of arrays, as they were at the operation, by the names of the arrays.
+    calls
+        It is a call, whose `pull` and `push` find out what carries derivatives.
+    is_passing
+        Cotangents reach all elements of the operands, but for zeros among the program's own numbers
+        that they are multiplied by. Not known of ops of the table.
+    """
+
+    cheap = True
+    base: str | None = None
+    fresh = False
+    kept: Mapping[str, str] = MappingProxyType({})
+    calls = False
+    is_passing = False
+
+    def inputs(self) -> list[str]:
+        """Return the names of real numbers and arrays that the result depends on."""
+        return []
+
+    def contents(self, let: Let) -> list[str]:
+        """Return the names of which `pull` may read elements, that of the result among them."""
+        return []
+
+    def always_used(self) -> list[str]:
+        """Return the operands that are used wherever the result is, so far as that is known."""
+        return []
+
+    def written(self) -> list[str]:
+        """Return the arrays whose elements the operation changes."""
+        return []
+
+    def reading(self, kept: dict[str, str]) -> Rule:
+        """Return the rule that reads the elements of arrays from copies that were kept."""
+        made = copy.copy(self)
+        made.kept = kept
+        return made
+
+    def read(self, node: ast.expr) -> ast.expr:
+        """Return an expression that reads elements as they were at the operation."""
+        return replace_names(node, self.kept) if self.kept else node
+
+    def pull(self, gen: Any, let: Let) -> None:
+        """Write what adds to the cotangents of the inputs."""
+
+    def push(self, gen: Any, let: Let) -> None:
+        """Write what makes the tangent of the result."""
+
+    def zeros(self, let: Let) -> ast.expr:
+        """Return the expression of an array of zeros like the (fresh) result."""
+        return _call("np.zeros_like", name(let.target))
+
+
+def _call(function: str, *arguments: ast.expr) -> ast.expr:
+    return ast.Call(name(function), list(arguments), [])
+
+
+def conjugate(expr: ast.expr, whole: bool) -> ast.expr:
+    """Return the expression of the conjugate of a number or of an array."""
+    if isinstance(expr, ast.UnaryOp) and isinstance(expr.op, ast.USub):
+        return ast.UnaryOp(expr.op, conjugate(expr.operand, whole))
+    if isinstance(expr, ast.Constant):
+        return ast.Constant(expr.value.conjugate())
+    if whole:
+        return ast.Call(name("np.conj"), [expr], [])
+    return ast.Call(ast.Attribute(expr, "conjugate", ast.Load()), [], [])
+
+
+def real_names(atoms: Atoms, lowering: Any) -> list[str]:
+    """Return the names of real numbers and arrays in expressions."""
+    return [
+        n for atom in atoms for n in names_in(atom) if is_real(lowering.types.get(n, types.none))
+    ]
+
+
+class Passive(Rule):
+    """An operation without derivative: on integers, truth values, shapes."""
+
+    def __init__(self, cheap: bool) -> None:
+        self.cheap = cheap
+        self.changed: list[str] = []
+
+    def written(self) -> list[str]:
+        return self.changed
+
+
+class Held(Passive):
+    """An array that an instance of a class holds, which must not be written."""
+
+
+class Step(Passive):
+    """A function of reals that is constant between jumps: its derivative is zero."""
+
+    def __init__(self, whole: bool) -> None:
+        super().__init__(True)
+        self.fresh = whole
+
+
+class Part(Rule):
+    """An item of a tuple that was passed as an argument."""
+
+
+class Unknown(Rule):
+    """A call of which nothing is known; refused if it is to be differentiated."""
+
+    cheap = False
+
+    def __init__(self, inputs: list[str], what: str, shows: bool = False) -> None:
+        self._inputs = inputs
+        self.what = what
+        self.shows = shows  # the result shows the elements of an array without derivative
+
+    def inputs(self) -> list[str]:
+        return self._inputs
+
+    def written(self) -> list[str]:
+        return self._inputs
+
+
+# ops whose derivative is infinite or nan somewhere
+SINGULAR = {
+    "divide", "reciprocal", "power", "sqrt", "cbrt", "log", "log2", "log10", "log1p", "arcsin",
+    "arccos", "arccosh", "arctanh", "gammaln", "digamma", "polygamma", "arctan2", "gamma",
+    "product", "mod", "fmod",
+}  # fmt: skip
+# ops that are infinite at finite numbers, with their derivative
+OVERFLOWING = {"exp", "exp2", "expm1", "sinh", "cosh"}
+_ARITHMETIC = {
+    "add", "subtract", "multiply", "divide", "negative", "positive", "reciprocal", "square", "sqrt",
+    "absolute", "where", "sign", "maximum", "minimum", "fmax", "fmin", "at_least", "at_most",
+    "floor", "ceil", "rint", "trunc", "floor_divide", "mod", "fmod", "relu", "product", "radians",
+    "degrees", "copysign", "clip", "finite",
+}  # fmt: skip
+
+# ops by which an infinite tangent may have no influence: they are constant at infinity, or another
+# value was chosen
+_VANISHING = {
+    "exp", "exp2", "expm1", "tanh", "arctan", "sigmoid", "softplus", "erf", "erfc", "logaddexp",
+    "logaddexp2", "maximum", "minimum", "fmax", "fmin", "at_least", "at_most",
+}  # fmt: skip
+
+
+def is_arithmetic(op: Elementwise, operands: Atoms) -> bool:
+    """Whether an op takes a few cycles, less than to keep its result and fetch it again."""
+    if op.name == "power":
+        exponent = operands[1]
+        return isinstance(exponent, ast.Constant) and isinstance(exponent.value, int)
+    return op.name in _ARITHMETIC
+
+
+def may_be_undefined(op: Elementwise, operands: Atoms) -> bool:
+    """Whether an op may be infinite or nan at finite numbers."""
+    if op.name not in SINGULAR | OVERFLOWING:
+        return False
+    if op.name == "power" and isinstance(operands[1], ast.Constant):
+        exponent = operands[1].value
+        return not (isinstance(exponent, int) and exponent >= 0)
+    return any(names_in(operand) for operand in (operands[1:] if op.name == "divide" else operands))
+
+
+class Elementary(Rule):
+    """An op of the table, on numbers or with broadcasting on whole arrays."""
+
+    def __init__(self, op: Elementwise, operands: Atoms, whole: bool, lowering: Any) -> None:
+        self.op = op
+        self.operands = operands
+        self.whole = whole
+        self.fresh = whole
+        self.cheap = whole or is_arithmetic(op, operands)
+        self.types = lowering.types
+        self.is_complex = False  # whether operands or the result are
+        self._inputs = real_names(operands, lowering)
+
+    def inputs(self) -> list[str]:
+        return self._inputs
+
+    def contents(self, let: Let) -> list[str]:
+        return [*names_in(let.expr), let.target] if self.whole else []
+
+    def partial(self, position: int, result: str) -> ast.expr:
+        """Return the partial derivative by the operand at a position."""
+        op = self.op
+        atoms = {"z": self.read(name(result))}
+        atoms.update(zip(op.arguments, map(self.real, self.operands), strict=True))
+        test = self.may_be_complex if self.is_complex else None
+        return partial(op, op.arguments[position], atoms, self.whole, test)
+
+    def real(self, operand: ast.expr) -> ast.expr:
+        """Return an operand for a formula of reals; an integer is converted, lest it wraps."""
+        found = self.read(operand)
+        kind = self.types.get(operand.id) if isinstance(operand, ast.Name) else None
+        whole = isinstance(kind, types.Array)
+        if self.op.name in _ARITHMETIC or self.op.name == "power":
+            return found  # their partials compute nothing of one operand alone
+        if not isinstance(kind.dtype if whole else kind, types.Integer):
+            return found
+        if whole:
+            return ast.Call(ast.Attribute(found, "astype", ast.Load()), [name("np.float64")], [])
+        return _call("np.float64", found)
+
+    def may_be_complex(self, expr: ast.expr) -> bool:
+        """Whether an expression of operands and the result may be complex."""
+        nodes = list(ast.walk(expr))
+        if any(isinstance(n, ast.Constant) and isinstance(n.value, complex) for n in nodes):
+            return True
+        kinds = {n: self.types.get(n) for n in names_in(expr)}
+        # copies that were kept have names that are not known here
+        return any(
+            is_complex(kind) if kind is not None else n in self.kept.values()
+            for n, kind in kinds.items()
+        )
+
+    def terms(self, gen: Any, let: Let) -> Any:
+        """Yield every active operand with its partial."""
+        for position, operand in enumerate(self.operands):
+            if isinstance(operand, ast.Name) and gen.is_active(operand.id):
+                if self.op.arguments[position] in self.op.rules:
+                    yield position, operand.id, self.partial(position, let.target)
+
+    def pull(self, gen: Any, let: Let) -> None:
+        for position, operand, factor in self.terms(gen, let):
+            if isinstance(factor, ast.Constant) and factor.value == 0:
+                continue
+            if self.is_complex and self.may_be_complex(factor):
+                factor = conjugate(factor, self.whole)
+            guarded = self.is_guarded(gen, let.target, position, factor)
+            if not self.whole:
+                g = gen.bar(let.target)
+                if guarded:
+                    product: ast.expr = _call(self.product_name(), name(g), factor)
+                    gen.add(operand, show(product), _ONE, factor)
+                else:
+                    gen.add(operand, g, factor)
+                continue
+            g = name(gen.shadow(let.target))
+            product = _call(self.product_name(), g, factor) if guarded else _product(g, factor)
+            if self.op.chooses and not isinstance(factor, ast.Constant):
+                # what was not chosen gets nothing, not even nan
+                product = _call(self.product_name(), factor, g)
+            if isinstance(self.types[operand], types.Array):
+                gen.add_array(operand, product, self.types[let.target].ndim)
+            else:
+                gen.add(operand, show(_call("np.sum", product)), _ONE, product)
+
+    def is_guarded(self, gen: Any, target: str, position: int, factor: ast.expr) -> bool:
+        """Whether a partial may be infinite or nan where the cotangent is zero."""
+        overwritten = self.whole and gen.arrays.is_stored(target)
+        if self.is_singular(position, factor):
+            return overwritten or target in gen.doubtful
+        if isinstance(factor, ast.Constant) or not (overwritten or target in gen.skipped):
+            return False
+        quotient = self.op.name == "divide" and not isinstance(self.operands[1], ast.Constant)
+        copied = {copy: array for array, copy in self.kept.items()}
+        return quotient or any(copied.get(n, n) in gen.undefined for n in names_in(factor))
+
+    def is_singular(self, position: int, factor: ast.expr) -> bool:
+        """Whether the partial by an operand may be infinite or nan where the function is not."""
+        if self.op.name not in SINGULAR or isinstance(factor, ast.Constant):
+            return False
+        if self.op.name == "divide" and position == 0:
+            return False  # the quotient is infinite as well
+        if self.op.name == "power" and isinstance(self.operands[1], ast.Constant):
+            exponent = self.operands[1].value
+            return isinstance(exponent, complex) or exponent < 1 or exponent % 1 != 0
+        return True
+
+    def product(self, position: int, dot: ast.expr, factor: ast.expr) -> ast.expr:
+        """Return a tangent times a partial: a constant has no tangent, whatever the partial is."""
+        if self.is_singular(position, factor):
+            return _call(self.product_name(), dot, factor)
+        return _product(dot, factor)
+
+    def product_name(self) -> str:
+        """Return the function of generated code for a product of which one factor may be 0."""
+        if self.whole:
+            return "arrays.product_of_elements"
+        return "arrays.complex_product" if self.is_complex else "runtime.product"
+
+    def push(self, gen: Any, let: Let) -> None:
+        if self.whole and self.op.name == "where":
+            chosen = [name(gen.tangent(operand)) for operand in self.operands[1:]]
+            gen.set_dot(let, _call("np.where", self.operands[0], *chosen))
+            return
+        found: ast.expr | None = None
+        read = {let.target}
+        for position, operand, factor in self.terms(gen, let):
+            dot: ast.expr = name(gen.dot(operand))
+            # a cotangent of 0 passes nothing on, whatever tangent the partial has
+            if self.op.name in _VANISHING or (self.op.name == "product" and position == 1):
+                term: ast.expr = _call(self.product_name(), factor, dot)
+            else:
+                term = self.product(position, dot, factor)
+            read.update([operand, *names_in(factor)])
+            found = term if found is None else ast.BinOp(found, ast.Add(), term)
+        arrays = {
+            n
+            for atom in self.operands
+            for n in names_in(atom)
+            if isinstance(self.types.get(n), types.Array)
+        }
+        full = let.target in {n for n in read if n != let.target} or arrays <= read
+        gen.set_dot(let, found, spread=self.whole and not full)
+
+
+_ONE = ast.Constant(1.0)
+
+
+def _product(g: ast.expr, factor: ast.expr) -> ast.expr:
+    if isinstance(factor, ast.Constant):
+        if factor.value == 1:
+            return g
+        if factor.value == -1:
+            return ast.UnaryOp(ast.USub(), g)
+    return ast.BinOp(g, ast.Mult(), factor)
+
+
+class Linear(Rule):
+    """A conversion or copy: the derivative is that of its input."""
+
+    is_passing = True
+
+    def __init__(self, operand: ast.expr, whole: bool, lowering: Any) -> None:
+        self.operand = operand
+        self.whole = self.fresh = whole
+        self._inputs = real_names([operand], lowering)
+
+    def inputs(self) -> list[str]:
+        return self._inputs
+
+    def pull(self, gen: Any, let: Let) -> None:
+        for operand in self._inputs:
+            if gen.is_active(operand):
+                if self.whole:
+                    shadow = name(gen.shadow(let.target))
+                    gen.add_array(operand, shadow, gen.types[let.target].ndim)
+                else:
+                    gen.add(operand, gen.bar(let.target), ast.Constant(1.0))
+
+    def push(self, gen: Any, let: Let) -> None:
+        expr = let.expr
+        for operand in self._inputs:
+            # the copy of an array without tangent may get one when it is written to
+            gen.set_dot(let, gen.replaced(expr, {operand: gen.tangent(name(operand))}))
+
+
+class Load(Rule):
+    """The read of an element of an array."""
+
+    def __init__(self, array: str, index: ast.expr) -> None:
+        self.array = array
+        self.index = index
+
+    def inputs(self) -> list[str]:
+        return [self.array]
+
+    def pull(self, gen: Any, let: Let) -> None:
+        if gen.is_active(self.array):
+            gen.add_element(self.array, self.index, gen.bar(let.target))
+
+    def push(self, gen: Any, let: Let) -> None:
+        gen.set_dot(let, gen.replaced(let.expr, {self.array: gen.dot(self.array)}))
+
+
+class View(Rule):
+    """An array that shows elements of another one, or a part of them."""
+
+    def __init__(self, base: str, part: bool = False) -> None:
+        self.base = base
+        self.is_passing = not part
+
+    def inputs(self) -> list[str]:
+        return [self.base]
+
+    def push(self, gen: Any, let: Let) -> None:
+        assert self.base is not None
+        gen.set_handle(let.target, gen.replaced(let.expr, {self.base: gen.dot(self.base)}))
+
+
+class Alloc(Rule):
+    """A new array, of a shape that `shape` (or an array like it) gives."""
+
+    fresh = True
+
+    def __init__(self, arguments: Atoms, like: str | None = None) -> None:
+        self.arguments = arguments
+        self.like = like
+
+    def zeros(self, let: Let) -> ast.expr:
+        return _zeros_for(let, self.arguments, self.like)
+
+    def push(self, gen: Any, let: Let) -> None:
+        gen.set_handle(let.target, self.zeros(let))
+
+
+def _zeros_for(let: Let, arguments: Atoms, like: str | None) -> ast.expr:
+    if like is not None:
+        return _call("np.zeros_like", name(like))
+    if arguments:
+        assert isinstance(let.expr, ast.Call)
+        keywords = [k for k in let.expr.keywords if k.arg == "dtype"]
+        positional = list(arguments[:1])
+        if len(arguments) > 1 and not keywords:
+            keywords = [ast.keyword("dtype", arguments[1])]
+        return ast.Call(name("np.zeros"), positional, keywords)
+    return _call("np.zeros_like", name(let.target))
+
+
+class Whole(Rule):
+    """A function of whole arrays, with derivatives written in `tapegrad.transform.rules.arrays`."""
+
+    def __init__(
+        self, spec: Any, operands: dict[str, ast.expr], fresh: bool, lowering: Any
+    ) -> None:
+        self.spec = spec
+        self.operands = operands
+        self.fresh = fresh
+        self.types = lowering.types
+        self.cheap = spec.cheap
+        self.is_passing = not spec.chooses
+        active = [atom for key, atom in operands.items() if key in spec.pull or key in spec.push]
+        self._inputs = real_names(active, lowering)
+
+    def inputs(self) -> list[str]:
+        return self._inputs
+
+    def contents(self, let: Let) -> list[str]:
+        return [*names_in(let.expr), let.target]
+
+    def _call(
+        self, function: Any, special: dict[str, ast.expr], let: Let, is_pull: bool
+    ) -> ast.expr:
+        values = {**self.operands, "z": name(let.target)}
+        values = {key: self.value(atom, is_pull) for key, atom in values.items()} | special
+        code = function.py_func.__code__
+        reads = code.co_varnames[: code.co_argcount]
+        return _call(f"arrays.{function.py_func.__name__}", *(values[n] for n in reads))
+
+    def value(self, atom: ast.expr, is_pull: bool) -> ast.expr:
+        """Return what a derivative reads for an operand: in reverse mode the conjugate."""
+        found = self.read(atom)
+        kind = self.types.get(atom.id) if isinstance(atom, ast.Name) else None
+        if is_pull and kind is not None and is_complex(kind):
+            return conjugate(found, isinstance(kind, types.Array))
+        return found
+
+    def refuse_unknown(self, gen: Any, let: Let, argument: str) -> None:
+        """Raise the error for an argument by which no derivative is known."""
+        gen.refuse(
+            f"cannot differentiate {show(let.expr)} with respect to {argument!r}; pass it through "
+            "tg.stop_gradient, or write the function as a loop",
+            let.line,
+        )
+
+    def pull(self, gen: Any, let: Let) -> None:
+        g = gen.shadow(let.target) if self.fresh else gen.bar(let.target)
+        for argument, atom in self.operands.items():
+            if not isinstance(atom, ast.Name) or atom.id not in self._inputs:
+                continue
+            if not gen.is_active(atom.id):
+                continue
+            function = self.spec.pull.get(argument)
+            if function is None:
+                self.refuse_unknown(gen, let, argument)
+            whole = isinstance(self.types[atom.id], types.Array)
+            bar = {f"{argument}_bar": name(gen.shadow(atom.id))} if whole else {}
+            call = self._call(function, {"g": name(g), **bar}, let, True)
+            if whole:
+                gen.line(call)
+            else:
+                gen.add(atom.id, show(call), ast.Constant(1.0), call)
+
+    def push(self, gen: Any, let: Let) -> None:
+        found: ast.expr | None = None
+        for argument, atom in self.operands.items():
+            if not isinstance(atom, ast.Name) or atom.id not in self._inputs:
+                continue
+            if not gen.is_active(atom.id):
+                continue
+            function = self.spec.push.get(argument)
+            if function is None:
+                self.refuse_unknown(gen, let, argument)
+            term = self._call(function, {f"{argument}_dot": name(gen.dot(atom.id))}, let, False)
+            found = term if found is None else ast.BinOp(found, ast.Add(), term)
+        gen.set_dot(let, found)
+
+
+class Gather(Rule):
+    """The read of elements chosen by an array of positions or truth values."""
+
+    fresh = True
+
+    def __init__(self, array: str, index: ast.expr) -> None:
+        self.array = array
+        self.index = index
+
+    def inputs(self) -> list[str]:
+        return [self.array]
+
+    def contents(self, let: Let) -> list[str]:
+        return names_in(self.index)
+
+    def pull(self, gen: Any, let: Let) -> None:
+        if not gen.is_active(self.array):
+            return
+        shadow = gen.shadow(self.array)
+        places = _call("arrays.places", name(shadow))
+        chosen = ast.Subscript(places, self.read(self.index), ast.Load())
+        gen.line(_call("arrays.scatter", name(shadow), chosen, name(gen.shadow(let.target))))
+
+    def push(self, gen: Any, let: Let) -> None:
+        gen.set_dot(let, gen.replaced(let.expr, {self.array: gen.dot(self.array)}))
+
+
+class Literal(Rule):
+    """``np.array([a, b])``."""
+
+    fresh = True
+
+    def __init__(self, items: list[tuple[tuple[int, ...], ast.expr]], lowering: Any) -> None:
+        self.items = items
+        self._inputs = real_names([item for _, item in items], lowering)
+
+    def inputs(self) -> list[str]:
+        return self._inputs
+
+    def pull(self, gen: Any, let: Let) -> None:
+        for position, item in self.items:
+            if isinstance(item, ast.Name) and gen.is_active(item.id):
+                text = f"{gen.shadow(let.target)}[{', '.join(map(str, position))}]"
+                gen.add(item.id, text, ast.Constant(1.0))
+
+    def push(self, gen: Any, let: Let) -> None:
+        gen.set_handle(let.target, _call("np.zeros_like", name(let.target)))
+        for position, item in self.items:
+            if isinstance(item, ast.Name) and gen.is_active(item.id):
+                place = ", ".join(map(str, position))
+                gen.write(f"{gen.dot(let.target)}[{place}] = {gen.dot(item.id)}")

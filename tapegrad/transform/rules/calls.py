@@ -1,0 +1,281 @@
+"""The call of a function that is differentiated as well.
+
+A callee that is differentiated becomes two functions of the generated module: ``f_forward``, which
+keeps what its reverse needs on the caller's tape, and ``f_reverse``, which takes it from there. A
+callee that keeps nothing and returns no arrays is called as it is in the forward pass.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from numba.core import types
+
+from tapegrad.transform.ir import (
+    Let,
+    Structure,
+    leaves_of,
+    name,
+)
+from tapegrad.transform.kinds import is_array, is_real, may_share
+from tapegrad.transform.printer import show
+from tapegrad.transform.rules.base import Rule, real_names
+
+
+class Call(Rule):
+    """The call of a numba function that is differentiated as well."""
+
+    cheap = False
+    calls = True
+
+    def __init__(
+        self, lowering: Any, callee: Any, values: list[Any], kinds: tuple[Any, ...]
+    ) -> None:
+        self.callee = callee
+        self.values = values
+        self.kinds = kinds
+        self.types = lowering.types
+        self.instance = lowering.program.instance(callee, kinds)
+        leaves = [leaf for value in values for leaf in leaves_of(value)]
+        self._inputs = real_names(leaves, lowering)
+
+    @property
+    def error(self) -> Any:
+        """Why the callee cannot be differentiated, None if it can."""
+        return self.instance.error
+
+    def inputs(self) -> list[str]:
+        return self._inputs
+
+    def always_used(self) -> list[str]:
+        """Return the arguments that the callee uses wherever its results are used."""
+        if self.error is not None:
+            return []
+        return [
+            leaf.id
+            for position, leaf in enumerate(self.leaves())
+            if isinstance(leaf, ast.Name) and position not in self.instance.skips
+        ]
+
+    def written(self) -> list[str]:
+        """Return the arrays that the callee writes."""
+        if self.error is not None:
+            return [leaf.id for leaf in self.leaves() if self._shares(leaf)]
+        leaves = self.leaves()
+        found = [leaves[position] for position in self.instance.writes]
+        return [leaf.id for leaf in found if isinstance(leaf, ast.Name)]
+
+    def arrays(self) -> list[str]:
+        """Return the arrays among the arguments."""
+        return [leaf.id for leaf in self.leaves() if self._is_array(leaf)]
+
+    def _is_array(self, leaf: Any) -> bool:
+        return is_array(self._kind(leaf))
+
+    def _shares(self, leaf: Any) -> bool:
+        """Whether an argument or result is an array, or holds arrays."""
+        return may_share(self._kind(leaf))
+
+    def _kind(self, leaf: Any) -> Any:
+        identifier = leaf.id if isinstance(leaf, ast.Name) else leaf
+        return self.types.get(identifier) if isinstance(identifier, str) else None
+
+    def shared(self, let: Let) -> list[list[str]]:
+        """Return the groups of arguments and results that may show the same elements."""
+        if self.error is not None:
+            return [list(filter(self._shares, [*self.results(let), *self.written()]))]
+        leaves = self.leaves()
+        found = []
+        for made, given in self.instance.shared:
+            group = [self.results(let)[k] for k in made]
+            group += [leaves[k].id for k in given if self._shares(leaves[k])]
+            found.append(group)
+        return found
+
+    def leaves(self) -> list[ast.expr]:
+        return [leaf for value in self.values for leaf in leaves_of(value)]
+
+    def variant(self, gen: Any, let: Let) -> Any:
+        """Return the pair of generated functions for what is known of the arguments here.
+
+        That is which of them are active, and which arrays (of the results, too) keep their elements
+        from now on.
+        """
+        root = gen.scopes.roots[id(let)]
+        kept = tuple(
+            not self._is_array(leaf)
+            or gen.keeps(leaf.id if isinstance(leaf, ast.Name) else leaf, root)
+            for leaf in (
+                *self.leaves(),
+                *(self.results(let) if self.instance.result_leaves() else ()),
+            )
+        )
+        return gen.program.variant(
+            self.instance, self.active_leaves(gen), self.same_arrays(gen), kept
+        )
+
+    def active_leaves(self, gen: Any) -> tuple[bool, ...]:
+        """Return which parts of the arguments carry derivatives."""
+        return tuple(
+            isinstance(leaf, ast.Name) and leaf.id in self._inputs and gen.is_active(leaf.id)
+            for leaf in self.leaves()
+        )
+
+    def same_arrays(self, gen: Any) -> bool:
+        """Whether two arguments may be parts of one array of which one is written."""
+        arrays = self.arrays()
+        classes = [gen.arrays.of(array) for array in arrays]
+        return bool(self.instance.writes) and len(set(classes)) < len(classes)
+
+    def results(self, let: Let) -> list[str]:
+        return [let.target] if let.leaves is None else let.leaves
+
+    def is_differentiated(self, gen: Any, let: Let) -> bool:
+        """Whether any cotangent goes into the call."""
+        if self.error is not None:
+            return False
+        if not any(gen.is_active(n) for n in self._inputs):
+            return self.has_several_arrays(gen, let)
+        outputs = [n for n in self.results(let) if gen.is_active(n)]
+        return bool(outputs) or any(gen.is_active(n) for n in self.written())
+
+    def has_several_arrays(self, gen: Any, let: Let) -> bool:
+        """Whether several arrays of the result carry derivatives later: they may be one."""
+        return sum(self._is_array(n) and gen.is_active(n) for n in self.results(let)) > 1
+
+    def pull(self, gen: Any, let: Let) -> None:
+        """Write the call of the reverse function."""
+        if not self.is_differentiated(gen, let):
+            return
+        variant = self.variant(gen, let)
+        for array in self.passed(gen, let):
+            gen.want(array + gen.suffix)
+        arguments: list[str] = []
+        for value in self.values:
+            gen.read(expr_of(value))
+            arguments.append(text_of(value))
+        scalars: list[str] = []
+        leaves = self.leaves()
+        for leaf, active in zip(leaves, variant.active, strict=True):
+            if not active:
+                continue
+            assert isinstance(leaf, ast.Name)
+            if is_array(self.types[leaf.id]):
+                arguments.append(gen.shadow(leaf.id))
+            else:
+                scalars.append(leaf.id)
+        for result in self.results(let):
+            kind = self.types.get(result, types.none)
+            if is_real(kind) and not is_array(kind):
+                arguments.append(gen.bar(result) if result in gen.has else gen.zero(result))
+        targets = [f"{n}_part" for n in scalars]
+        targets = [f"{n}_{k}" for k, n in enumerate(targets)]
+        if variant.uses_tape:
+            gen.uses_tape = True
+            arguments += ["tape", "top"]
+            targets.append("top")
+        call = f"{variant.reverse_name}({', '.join(arguments)})"
+        if targets:
+            gen.write(f"{', '.join(targets)} = {call}")
+        else:
+            gen.write(call)
+        for scalar, target in zip(scalars, targets, strict=False):
+            gen.add(scalar, target, ast.Constant(1.0))
+
+    def passed(self, gen: Any, let: Let) -> list[str]:
+        """Return the arrays whose shadows go into the forward call, or come out of it."""
+        if not self.is_differentiated(gen, let):
+            return []
+        variant = self.variant(gen, let)
+        found = self.shadowed_results(variant, let)
+        if variant.takes_shadows:
+            found += [n for n in self.arrays() if n in self._inputs and gen.is_active(n)]
+        return found
+
+    def shadowed_results(self, variant: Any, let: Let) -> list[str]:
+        """Return the arrays of the result whose shadows the callee makes."""
+        results = self.real_results(let)
+        return [n for n, made in zip(results, variant.shadowed, strict=True) if made]
+
+    def write_forward(self, gen: Any, writer: Any, let: Let) -> None:
+        """Write the call of the forward function, and the shadows of its results."""
+        variant = self.variant(gen, let) if self.is_differentiated(gen, let) else None
+        returned = [] if variant is None else self.shadowed_results(variant, let)
+        if variant is None or not self.has_forward(gen, let):
+            writer(f"{let.target} = {show(let.expr)}")
+        else:
+            arguments = [text_of(value) for value in self.values]
+            if variant.takes_shadows:
+                active = zip(self.leaves(), variant.active, strict=True)
+                arguments += [
+                    leaf.id + gen.suffix for leaf, on in active if on and self._is_array(leaf)
+                ]
+            targets = [let.target, *(n + gen.suffix for n in returned)]
+            if variant.uses_tape:
+                arguments += ["tape", "top"]
+                targets += ["tape", "top"]
+            writer(f"{', '.join(targets)} = {variant.forward_name}({', '.join(arguments)})")
+        for result in self.results(let):
+            if result not in returned and gen.is_wanted(result):
+                writer(f"{result}{gen.suffix} = np.zeros_like({result})")
+
+    def has_forward(self, gen: Any, let: Let) -> bool:
+        """Whether the forward code calls the forward half, which keeps values or makes shadows."""
+        if not self.is_differentiated(gen, let):
+            return False
+        variant = self.variant(gen, let)
+        return variant.uses_tape or bool(self.shadowed_results(variant, let))
+
+    def push(self, gen: Any, let: Let) -> None:
+        """Write the call of the function that computes tangents as well."""
+        is_passive = not any(map(gen.is_active, self._inputs))
+        if self.error is not None or (is_passive and not self.has_several_arrays(gen, let)):
+            gen.write(f"{let.target} = {show(let.expr)}")
+            self.zero_results(gen, let)
+            return
+        active = self.active_leaves(gen)
+        function = gen.program.tangent(self.instance, active)
+        arguments = [text_of(value) for value in self.values]
+        for leaf, is_active in zip(self.leaves(), active, strict=True):
+            if is_active:
+                arguments.append(gen.dot(leaf.id))
+        dots = [gen.dot(n) for n in self.real_results(let)]
+        pattern = f"({', '.join(dots)}{',' if dots else ''})"
+        gen.write(f"{let.target}, {pattern} = {function}({', '.join(arguments)})")
+
+    def real_results(self, let: Let) -> list[str]:
+        return [n for n in self.results(let) if is_real(self.types.get(n, types.none))]
+
+    def zero_results(self, gen: Any, let: Let) -> None:
+        for result in self.real_results(let):
+            if gen.is_active(result):
+                gen.write(f"{gen.dot(result)} = {gen.zero(result)}")
+
+
+def expr_of(value: Any) -> ast.expr:
+    """Return the expression of an argument."""
+    return value.build(lambda leaf: leaf) if isinstance(value, Structure) else value
+
+
+def text_of(value: Any) -> str:
+    """Return the text of an argument."""
+    return show(expr_of(value))
+
+
+def paths_of(value: Any, path: str) -> list[tuple[str, Any]]:
+    """Return the atoms of a value with the text that takes them out of one like it."""
+    if not isinstance(value, Structure):
+        return [(path, value)]
+    return [found for k, item in enumerate(value.items) for found in paths_of(item, f"{path}[{k}]")]
+
+
+def dotted(let: Let, gen: Any) -> str:
+    """Return the pattern that takes the tangents of a result apart."""
+    pattern = ast.parse(let.target, mode="eval").body
+
+    class Dot(ast.NodeTransformer):
+        def visit_Name(self, node: ast.Name) -> ast.expr:
+            return name(gen.dot(node.id))
+
+    return ast.unparse(Dot().visit(pattern))

@@ -1,0 +1,107 @@
+"""Functions of complex numbers that generated code calls."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tapegrad.transform.cache.machine_code import jit
+from tapegrad.transform.rules.array_specs import declare, derivative
+
+declare("complex_det", "a", calls=False)
+declare("complex_vdot", "x", "y", calls=False)
+
+
+@jit
+def complex_inverse(z):
+    """Return ``1 / z``, nan for 0, without an error."""
+    return 1.0 / z if z != 0.0 else complex(np.nan, np.nan)
+
+
+@jit
+def complex_product(x, y):
+    """Return ``x * y``, 0 where x is 0, for numbers of which one is complex."""
+    return x * y if x != 0.0 else 0j
+
+
+@jit
+def direction(z):
+    """Return the direction of a complex number, of size 1; 0 for 0."""
+    size = abs(z)
+    return z / size if size != 0.0 else 0j
+
+
+@jit
+def directions(z):
+    """Return the directions of complex numbers."""
+    size = np.abs(z)
+    return z / np.where(size == 0.0, 1.0, size)
+
+
+@jit
+def turn(z):
+    """Return the direction in which the angle of a complex number grows, by its growth."""
+    square = z.real * z.real + z.imag * z.imag
+    return 1j * z / square if square != 0.0 else 0j
+
+
+@jit
+def turns(z):
+    """Return the directions in which the angles of complex numbers grow, by their growth."""
+    square = z.real * z.real + z.imag * z.imag
+    return 1j * z / np.where(square == 0.0, 1.0, square)
+
+
+@jit
+def complex_cofactors(a, z):
+    """Return the derivative of the determinant z of a complex matrix.
+
+    Where the inverse is not accurate, as it is if z is small beside the product of the lengths of
+    the rows (the bound of Hadamard), it is computed by its definition, from minors.
+    """
+    size = a.shape[0]
+    bound = 1.0
+    for i in range(size):
+        bound *= np.sqrt(np.sum(np.abs(a[i]) ** 2))
+    if abs(z) > 1e-3 * bound:
+        return z * np.linalg.inv(a).T
+    found = np.ones_like(a)
+    minor = np.empty((size - 1, size - 1), a.dtype)
+    for i in range(size):
+        for j in range(size):
+            for k in range(size - 1):
+                for m in range(size - 1):
+                    minor[k, m] = a[k + (k >= i), m + (m >= j)]
+            if size > 1:
+                found[i, j] = (1.0 - 2.0 * ((i + j) % 2)) * np.linalg.det(minor)
+    return found
+
+
+@derivative
+def complex_det_pull_a(a, a_bar, z, g):
+    a_bar += g * complex_cofactors(a, z)
+
+
+@derivative
+def complex_det_push_a(a, a_dot, z):
+    return np.sum(complex_cofactors(a, z) * a_dot)
+
+
+@derivative
+def complex_vdot_pull_x(x_bar, y, g):
+    # in reverse mode operands are conjugates
+    x_bar += np.conj(g * y)
+
+
+@derivative
+def complex_vdot_pull_y(x, y_bar, g):
+    y_bar += g * np.conj(x)
+
+
+@derivative
+def complex_vdot_push_x(x_dot, y):
+    return np.vdot(np.ascontiguousarray(x_dot), np.ascontiguousarray(y))
+
+
+@derivative
+def complex_vdot_push_y(x, y_dot):
+    return np.vdot(np.ascontiguousarray(x), np.ascontiguousarray(y_dot))

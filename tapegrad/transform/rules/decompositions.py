@@ -1,0 +1,380 @@
+"""Functions of linear algebra with several results: decompositions and least squares.
+
+Formulas: of the SVD, J. Townsend, "Differentiating the singular value decomposition" (2016); of
+QR, S. F. Walter et al., "On evaluating higher-order derivatives of the QR decomposition" (2012); of
+eigenvalues, M. B. Giles, "Collected matrix derivative results for forward and reverse mode
+algorithmic differentiation" (2008). Where singular values or eigenvalues coincide, the vectors that
+belong to them have no derivative: it is taken as 0 within their space.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+import numpy as np
+
+from tapegrad.transform.cache.machine_code import jit
+from tapegrad.transform.ir import Let, name, names_in
+from tapegrad.transform.printer import show
+from tapegrad.transform.rules.array_specs import (
+    SPECS,
+    VARIABLE,
+    Request,
+    declare,
+    derivative,
+    understands,
+)
+from tapegrad.transform.rules.base import Whole
+from tapegrad.transform.rules.linear_algebra import (
+    pinv_tangent,
+    product_of,
+    pull_pinv,
+    symmetric_part,
+)
+
+declare("svd", "a", "full_matrices", calls=False)
+declare("qr", "a", calls=False)
+declare("eigh", "a", calls=False, chooses=True)
+declare("slogdet", "a", calls=False)
+declare("lstsq_1", "a", "b", calls=False)
+declare("lstsq_2", "a", "b", calls=False)
+
+
+class Several(Whole):
+    """A function with several results.
+
+    Its derivatives read the arguments, ``g_0``, ``g_1``, ... (cotangents of the results) and, in
+    forward mode, the results ``z_0``, ``z_1``, ...; the reverse computes the results again, as they
+    may have been written to since. Results by which there is no derivative are in `without`.
+    """
+
+    cheap = False
+    calls = True
+    without: tuple[int, ...] = ()
+
+    def contents(self, let: Let) -> list[str]:
+        return names_in(let.expr)
+
+    def _text(self, function: Any, special: dict[str, ast.expr]) -> str:
+        code = function.py_func.__code__
+        values = {**{k: self.read(v) for k, v in self.operands.items()}, **special}
+        reads = [values[n] for n in code.co_varnames[: code.co_argcount]]
+        return show(ast.Call(name(f"arrays.{function.py_func.__name__}"), reads, []))
+
+    def _check(self, gen: Any, let: Let) -> list[str]:
+        """Return the results, refusing one that has no derivative."""
+        assert let.leaves is not None
+        for position in self.without:
+            if gen.is_active(let.leaves[position]):
+                gen.refuse(
+                    f"cannot differentiate result {position} of np.linalg.{self.spec.name}; "
+                    "compute it from the others",
+                    let.line,
+                )
+        return let.leaves
+
+    def pull(self, gen: Any, let: Let) -> None:
+        """Write what adds to the cotangents of the arguments."""
+        leaves = self._check(gen, let)
+        if not any(map(gen.is_active, leaves)):
+            return
+        cotangents: dict[str, ast.expr] = {}
+        for position, leaf in enumerate(leaves):
+            if getattr(self.types[leaf], "ndim", 0):
+                cotangents[f"g_{position}"] = name(gen.shadow(leaf))
+            else:
+                cotangents[f"g_{position}"] = name(gen.bar(leaf) if leaf in gen.has else "0.0")
+        for argument, atom in self.operands.items():
+            if isinstance(atom, ast.Name) and atom.id in self._inputs and gen.is_active(atom.id):
+                for operand in self.operands.values():
+                    gen.read(self.read(operand))
+                bar = {f"{argument}_bar": name(gen.shadow(atom.id))}
+                gen.write(self._text(self.spec.pull[argument], {**cotangents, **bar}))
+
+    def push(self, gen: Any, let: Let) -> None:
+        """Write the call, and the tangents of its results."""
+        gen.write(f"{let.target} = {show(let.expr)}")
+        leaves = self._check(gen, let)
+        results: dict[str, ast.expr] = {f"z_{k}": name(leaf) for k, leaf in enumerate(leaves)}
+        vectors = any(gen.is_active(leaf) for leaf in leaves if self._ndim(leaf) == 2)
+        results["vectors"] = ast.Constant(vectors)
+        live = [k for k, leaf in enumerate(leaves) if gen.is_active(leaf)]
+        if not live:
+            return
+        found = []
+        for argument, atom in self.operands.items():
+            if isinstance(atom, ast.Name) and atom.id in self._inputs and gen.is_active(atom.id):
+                tangents = f"tangents_{let.target.translate(_LETTERS)}_{argument}"
+                dot = {f"{argument}_dot": name(gen.dot(atom.id))}
+                call = self._text(self.spec.push[argument], {**results, **dot})
+                gen.write(f"{tangents} = {call}")
+                found.append(tangents)
+        for k in live:
+            terms = " + ".join(f"{tangents}[{k}]" for tangents in found)
+            gen.write(f"{gen.dot(leaves[k])} = {terms or gen.zero(leaves[k])}")
+
+    def _ndim(self, leaf: str) -> int:
+        return getattr(self.types[leaf], "ndim", 0)
+
+
+_LETTERS = {ord("("): None, ord(")"): None, ord(","): "_", ord(" "): None}
+
+
+def _several(call: Request, spec: str, without: tuple[int, ...] = (), **operands: Any) -> Several:
+    found = Several(SPECS[spec], operands, True, call.lowering)
+    found.without = without
+    return found
+
+
+# -- singular values -------------------------------------------------------------------------------
+
+
+@understands("svd")
+def _(call: Request, a: Any, full_matrices: Any) -> Any:
+    full = call.constant(full_matrices, True)
+    if full is VARIABLE:
+        return "np.linalg.svd with a computed `full_matrices`; write True or False"
+    return _several(call, "svd", a=a, full_matrices=ast.Constant(bool(full)))
+
+
+@jit
+def inverse_gaps(squares):
+    """Return 1 / (column - row) of some numbers, 0 where they are equal."""
+    found = np.zeros((squares.size, squares.size), squares.dtype)
+    for i in range(squares.size):
+        for j in range(squares.size):
+            gap = squares[j] - squares[i]
+            if gap != 0.0:
+                found[i, j] = 1.0 / gap
+    return found
+
+
+@jit
+def scaled_columns(x, s):
+    """Return a matrix with its columns divided by some numbers; 0 where these are 0."""
+    found = np.zeros_like(x)
+    for j in range(s.size):
+        if s[j] != 0.0:
+            for i in range(x.shape[0]):
+                found[i, j] = x[i, j] / s[j]
+    return found
+
+
+@jit
+def check_square(a, full_matrices, reads):
+    """Refuse the vectors of a full decomposition that are not determined."""
+    if full_matrices and reads and a.shape[0] != a.shape[1]:
+        raise ValueError(
+            "np.linalg.svd: the additional vectors of full_matrices=True have no derivative; pass "
+            "full_matrices=False"
+        )
+
+
+@jit
+def holds_any(x):
+    """Whether any element is not zero."""
+    found = False
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            if x[i, j] != 0.0:
+                found = True
+    return found
+
+
+@derivative
+def svd_pull_a(a, a_bar, full_matrices, g_0, g_1, g_2):
+    check_square(a, full_matrices, holds_any(g_0) or holds_any(g_2))
+    u, s, vt = np.linalg.svd(a, False)
+    size = s.size
+    gu = g_0[:, :size].copy()
+    gv = np.ascontiguousarray(g_2[:size].T)
+    gaps = inverse_gaps(s * s)
+    p = product_of(u.T, gu)
+    q = product_of(vt, gv)
+    middle = np.empty_like(p)
+    for i in range(size):
+        for j in range(size):
+            turn = (p[i, j] - p[j, i]) * s[j] + s[i] * (q[i, j] - q[j, i])
+            middle[i, j] = gaps[i, j] * turn
+        middle[i, i] += g_1[i]
+    a_bar += product_of(product_of(u, middle), vt)
+    if a.shape[0] > size:
+        scaled = scaled_columns(gu, s)
+        a_bar += product_of(scaled - product_of(u, product_of(u.T, scaled)), vt)
+    if a.shape[1] > size:
+        turned = np.ascontiguousarray(scaled_columns(gv, s).T)
+        a_bar += product_of(u, turned - product_of(product_of(turned, vt.T), vt))
+
+
+@derivative
+def svd_push_a(a, a_dot, full_matrices, vectors, z_0, z_1, z_2):
+    check_square(a, full_matrices, vectors)
+    s = z_1
+    size = s.size
+    u = z_0[:, :size].copy()
+    vt = z_2[:size].copy()
+    p = product_of(product_of(u.T, a_dot), vt.T)
+    s_dot = np.empty_like(s)
+    gaps = inverse_gaps(s * s)
+    left = np.zeros_like(p)
+    right = np.zeros_like(p)
+    for i in range(size):
+        s_dot[i] = p[i, i]
+        for j in range(size):
+            left[i, j] = gaps[i, j] * (p[i, j] * s[j] + s[i] * p[j, i])
+            right[i, j] = gaps[i, j] * (s[i] * p[i, j] + p[j, i] * s[j])
+    u_dot = product_of(u, left)
+    v_dot = product_of(vt.T, right)
+    if a.shape[0] > size:
+        along = product_of(a_dot, vt.T)
+        u_dot += scaled_columns(along - product_of(u, product_of(u.T, along)), s)
+    if a.shape[1] > size:
+        along = product_of(a_dot.T, u)
+        v_dot += scaled_columns(along - product_of(vt.T, product_of(vt, along)), s)
+    return u_dot, s_dot, np.ascontiguousarray(v_dot.T)
+
+
+# -- eigenvalues -----------------------------------------------------------------------------------
+
+
+@understands("eigh")
+def _(call: Request, a: Any) -> Any:
+    return _several(call, "eigh", a=a)
+
+
+@understands("eig", "eigvals")
+def _(call: Request, a: Any) -> Any:
+    return f"np.linalg.{call.text}; of a symmetric matrix, np.linalg.eigh has a derivative"
+
+
+@derivative
+def eigh_pull_a(a, a_bar, g_0, g_1):
+    w, v = np.linalg.eigh(a)
+    middle = inverse_gaps(w) * product_of(v.T, g_1)
+    for i in range(w.size):
+        middle[i, i] += g_0[i]
+    full = product_of(product_of(v, middle), v.T)
+    a_bar += 0.5 * (full + full.T)
+
+
+@derivative
+def eigh_push_a(a, a_dot, z_0, z_1):
+    p = product_of(product_of(z_1.T, symmetric_part(a_dot)), z_1)
+    w_dot = np.empty_like(z_0)
+    for i in range(z_0.size):
+        w_dot[i] = p[i, i]
+    return w_dot, product_of(z_1, inverse_gaps(z_0) * p)
+
+
+# -- orthogonal triangular -------------------------------------------------------------------------
+
+
+@understands("qr")
+def _(call: Request, a: Any) -> Any:
+    return _several(call, "qr", a=a)
+
+
+@jit
+def check_high(a):
+    """Refuse a matrix that is wider than high."""
+    if a.shape[0] < a.shape[1]:
+        raise ValueError(
+            "np.linalg.qr: the derivative is defined for matrices at least as high as wide; "
+            "decompose the leading columns"
+        )
+
+
+@derivative
+def qr_pull_a(a, a_bar, g_0, g_1):
+    check_high(a)
+    q, r = np.linalg.qr(a)
+    m = product_of(r, g_1.T) - product_of(g_0.T, q)
+    symmetric = np.empty_like(m)
+    for i in range(m.shape[0]):
+        symmetric[i, i] = m[i, i]
+        for j in range(i):
+            symmetric[i, j] = m[i, j]
+            symmetric[j, i] = m[i, j]
+    total = g_0 + product_of(q, symmetric)
+    a_bar += np.linalg.solve(r, np.ascontiguousarray(total.T)).T
+
+
+@derivative
+def qr_push_a(a, a_dot, z_0, z_1):
+    check_high(a)
+    turned = np.linalg.solve(np.ascontiguousarray(z_1.T), np.ascontiguousarray(a_dot.T))
+    along = np.ascontiguousarray(turned.T)
+    c = product_of(z_0.T, along)
+    skew = np.zeros_like(c)
+    for i in range(c.shape[0]):
+        for j in range(i):
+            skew[i, j] = c[i, j]
+            skew[j, i] = -c[i, j]
+    q_dot = along - product_of(z_0, c) + product_of(z_0, skew)
+    return q_dot, product_of(c - skew, z_1)
+
+
+# -- others ----------------------------------------------------------------------------------------
+
+
+@understands("slogdet")
+def _(call: Request, a: Any) -> Any:
+    return _several(call, "slogdet", a=a)
+
+
+@derivative
+def slogdet_pull_a(a, a_bar, g_1):
+    a_bar += g_1 * np.linalg.inv(a).T
+
+
+@derivative
+def slogdet_push_a(a, a_dot):
+    return 0.0, np.sum(np.linalg.inv(a).T * a_dot)
+
+
+@understands("lstsq")
+def _(call: Request, a: Any, b: Any, rcond: Any) -> Any:
+    if rcond is not None:
+        return None
+    return _several(call, f"lstsq_{call.ndim(b)}", (1, 3), a=a, b=b)
+
+
+@derivative
+def lstsq_1_pull_a(a, a_bar, b, g_0):
+    a_bar += pull_pinv(a, np.linalg.pinv(a), np.outer(g_0, b))
+
+
+@derivative
+def lstsq_1_pull_b(a, b_bar, g_0):
+    b_bar += np.dot(np.ascontiguousarray(np.linalg.pinv(a).T), g_0)
+
+
+@derivative
+def lstsq_2_pull_a(a, a_bar, b, g_0):
+    a_bar += pull_pinv(a, np.linalg.pinv(a), product_of(g_0, b.T))
+
+
+@derivative
+def lstsq_2_pull_b(a, b_bar, g_0):
+    b_bar += product_of(np.linalg.pinv(a).T, g_0)
+
+
+@derivative
+def lstsq_1_push_a(a, a_dot, b):
+    return (np.dot(pinv_tangent(a, a_dot), np.ascontiguousarray(b)),)
+
+
+@derivative
+def lstsq_1_push_b(a, b_dot):
+    return (np.dot(np.linalg.pinv(a), np.ascontiguousarray(b_dot)),)
+
+
+@derivative
+def lstsq_2_push_a(a, a_dot, b):
+    return (product_of(pinv_tangent(a, a_dot), b),)
+
+
+@derivative
+def lstsq_2_push_b(a, b_dot):
+    return (product_of(np.linalg.pinv(a), b_dot),)

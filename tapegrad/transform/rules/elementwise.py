@@ -1,0 +1,35 @@
+"""NumPy functions of every element that are no ufuncs: which rule a call has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tapegrad.transform.rules.array_specs import Request, understands
+from tapegrad.transform.rules.base import Step
+from tapegrad.transform.rules.makers import Fixed
+from tapegrad.transform.rules.scalars import clip, finite
+
+
+@understands("clip")
+def _(call: Request, a: Any, a_min: Any, a_max: Any) -> Any:
+    if a_min is None:
+        return call.elementary("at_most", a, a_max)
+    if a_max is None:
+        return call.elementary("at_least", a, a_min)
+    return call.elementary(clip, a, a_min, a_max)
+
+
+@understands("nan_to_num")
+def _(call: Request, x: Any, copy: Any, nan: Any) -> Any:
+    # without a copy it changes its argument
+    return call.elementary(finite, x) if copy is None and nan is None else None
+
+
+@understands("conj", "conjugate")
+def _(call: Request, x: Any) -> Any:
+    return call.linear(x)
+
+
+@understands("round", "around")
+def _(call: Request, a: Any, decimals: Any) -> Any:
+    return Fixed() if call.is_whole else Step(False)

@@ -1,0 +1,94 @@
+"""Calls that stand in generated code only, for when that is differentiated itself."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from numba.core import types
+
+from tapegrad.transform.ir import Let, defined, name
+from tapegrad.transform.kinds import is_real
+from tapegrad.transform.printer import show
+from tapegrad.transform.rules.base import Rule, real_names
+
+
+class Addition(Rule):
+    """A call that adds an array to (chosen elements of) another, in generated code."""
+
+    cheap = False
+    calls = True
+
+    def __init__(self, lowering: Any, expr: ast.Call) -> None:
+        self.call = expr
+        self._inputs = real_names([expr.args[-1]], lowering)
+
+    def inputs(self) -> list[str]:
+        return self._inputs
+
+    def written(self) -> list[str]:
+        """Return the array that is added to."""
+        return [self.call.args[0].id]
+
+    def push(self, gen: Any, let: Let) -> None:
+        """Write the call, and the same one of the tangents."""
+        gen.write(show(self.call))
+        if not gen.is_active(self.call.args[0].id):
+            return
+        tangents = {n: gen.dot(n) for n in [self.call.args[0].id, *self._inputs]}
+        if self._inputs and not gen.is_active(self._inputs[0]):
+            return
+        gen.write(show(gen.replaced(self.call, tangents)))
+
+    def pull(self, gen: Any, let: Let) -> None:
+        """Refuse: a gradient is differentiated in forward mode."""
+        if gen.is_active(self.call.args[0].id):
+            gen.refuse("cannot differentiate this gradient once more in reverse mode", let.line)
+
+
+class Keep(Rule):
+    """What puts an array onto the tape by reference, or takes it from there, in generated code.
+
+    The tangents of what is on the tape are on a tape of their own, at the same places.
+    """
+
+    cheap = False
+    calls = True
+
+    def __init__(self, lowering: Any, expr: ast.Call) -> None:
+        self.call = expr
+        self.types = lowering.types
+        self._inputs = real_names(expr.args, lowering)
+
+    def inputs(self) -> list[str]:
+        return self._inputs
+
+    def shared(self, let: Let) -> list[list[str]]:
+        """Return what shares elements: what is on the tape may be taken from it."""
+        return [[n for n in (*self._inputs, *defined(let)) if self._is_real_array(n)]]
+
+    def _is_real_array(self, identifier: str) -> bool:
+        kind = self.types.get(identifier)
+        return isinstance(kind, types.Array) and is_real(kind)
+
+    def written(self) -> list[str]:
+        """Return the tape."""
+        return [self.call.args[0].id]
+
+    def push(self, gen: Any, let: Let) -> None:
+        """Write the call, and the same one of the tape of tangents."""
+        gen.write(f"{let.target} = {show(self.call)}")
+        if not gen.is_active(self.call.args[0].id):
+            return
+        names = [n for n in (*self._inputs, *defined(let)) if self._is_real_array(n)]
+        dots = {n: gen.dot(n) for n in names}
+        pattern = gen.replaced(ast.parse(let.target, mode="eval").body, dots)
+        call = gen.replaced(self.call, dots)
+        if show(call.func) == "runtime.push_array":
+            call.func = name("runtime.push_tangent")
+        gen.write(f"{show(pattern)} = {show(call)}")
+
+    def pull(self, gen: Any, let: Let) -> None:
+        """Refuse: a gradient is differentiated in forward mode."""
+        if gen.is_active(self.call.args[0].id):
+            gen.refuse("cannot differentiate this gradient once more in reverse mode", let.line)

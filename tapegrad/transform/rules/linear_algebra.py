@@ -1,0 +1,518 @@
+"""Products, and functions of linear algebra with one result.
+
+Formulas: M. B. Giles, "Collected matrix derivative results for forward and reverse mode algorithmic
+differentiation" (2008); of the pseudoinverse: G. H. Golub and V. Pereyra, "The differentiation of
+pseudo-inverses and nonlinear least squares problems whose variables separate" (1973).
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+import numpy as np
+
+from tapegrad.transform.cache.machine_code import jit
+from tapegrad.transform.rules.additions import add_to
+from tapegrad.transform.rules.array_specs import Request, declare, derivative, ruled, understands
+
+_RANKS = ("11", "12", "21", "22")
+for _ranks in _RANKS:
+    declare(f"dot_{_ranks}", "x", "y", calls=False)
+declare("outer", "x", "y", calls=False)
+declare("cross", "a", "b")
+declare("kron_1", "a", "b", calls=False)
+declare("kron_2", "a", "b", calls=False)
+
+
+@understands("dot", "matmul", "vdot")
+def _(call: Request, a: Any, b: Any) -> Any:
+    return _product(call, a, b)
+
+
+def _product(call: Request, x: Any, y: Any) -> Any:
+    ranks = f"{call.ndim(x)}{call.ndim(y)}"
+    if "0" in ranks and call.text == "dot":
+        return call.elementary("multiply", x, y)
+    return call.whole(f"dot_{ranks}", x=x, y=y) if ranks in _RANKS else None
+
+
+def product(lowering: Any, expr: ast.BinOp, kind: Any) -> Any:
+    """Return the rule of ``x @ y``."""
+    return _product(
+        Request(lowering, "matmul", ast.Call(expr, [], []), kind), expr.left, expr.right
+    )
+
+
+@understands("outer")
+def _(call: Request, a: Any, b: Any) -> Any:
+    return call.whole("outer", x=a, y=b) if call.ndim(a) == call.ndim(b) == 1 else None
+
+
+@understands("kron")
+def _(call: Request, a: Any, b: Any) -> Any:
+    ranks = call.ndim(a), call.ndim(b)
+    return call.whole(f"kron_{ranks[0]}") if ranks in ((1, 1), (2, 2)) else None
+
+
+@derivative
+def dot_11_pull_x(x_bar, y, g):
+    x_bar += g * y
+
+
+@derivative
+def dot_11_pull_y(x, y_bar, g):
+    y_bar += g * x
+
+
+@derivative
+def dot_12_pull_x(x_bar, y, g):
+    x_bar += matrix_vector(y, g)
+
+
+@derivative
+def dot_12_pull_y(x, y_bar, g):
+    add_outer(y_bar, x, g)
+
+
+@derivative
+def dot_21_pull_x(x_bar, y, g):
+    add_outer(x_bar, g, y)
+
+
+@derivative
+def dot_21_pull_y(x, y_bar, g):
+    y_bar += vector_matrix(g, x)
+
+
+@derivative
+def dot_22_pull_x(x_bar, y, g):
+    x_bar += np.dot(np.ascontiguousarray(g), np.ascontiguousarray(y.T))
+
+
+@derivative
+def dot_22_pull_y(x, y_bar, g):
+    y_bar += np.dot(np.ascontiguousarray(x.T), np.ascontiguousarray(g))
+
+
+@derivative
+def dot_11_push_x(x_dot, y):
+    return np.dot(np.ascontiguousarray(x_dot), np.ascontiguousarray(y))
+
+
+@derivative
+def dot_11_push_y(x, y_dot):
+    return np.dot(np.ascontiguousarray(x), np.ascontiguousarray(y_dot))
+
+
+@derivative
+def dot_12_push_x(x_dot, y):
+    return np.dot(np.ascontiguousarray(x_dot), np.ascontiguousarray(y))
+
+
+@derivative
+def dot_12_push_y(x, y_dot):
+    return np.dot(np.ascontiguousarray(x), np.ascontiguousarray(y_dot))
+
+
+@derivative
+def dot_21_push_x(x_dot, y):
+    return np.dot(np.ascontiguousarray(x_dot), np.ascontiguousarray(y))
+
+
+@derivative
+def dot_21_push_y(x, y_dot):
+    return np.dot(np.ascontiguousarray(x), np.ascontiguousarray(y_dot))
+
+
+@derivative
+def dot_22_push_x(x_dot, y):
+    return np.dot(np.ascontiguousarray(x_dot), np.ascontiguousarray(y))
+
+
+@derivative
+def dot_22_push_y(x, y_dot):
+    return np.dot(np.ascontiguousarray(x), np.ascontiguousarray(y_dot))
+
+
+@jit
+def matrix_vector(a, x):
+    """Return the product of a matrix and a vector."""
+    return np.dot(np.ascontiguousarray(a), np.ascontiguousarray(x))
+
+
+@jit
+def vector_matrix(x, a):
+    """Return the product of a vector and a matrix."""
+    return np.dot(np.ascontiguousarray(x), np.ascontiguousarray(a))
+
+
+@jit
+def add_outer(bar, x, y):
+    """Add the matrix of products of two vectors."""
+    for i in range(x.size):
+        for j in range(y.size):
+            bar[i, j] += x[i] * y[j]
+
+
+@derivative
+def outer_pull_x(x_bar, y, g):
+    x_bar += matrix_vector(g, y)
+
+
+@derivative
+def outer_pull_y(x, y_bar, g):
+    y_bar += vector_matrix(x, g)
+
+
+@derivative
+def outer_push_x(x_dot, y):
+    return np.outer(x_dot, y)
+
+
+@derivative
+def outer_push_y(x, y_dot):
+    return np.outer(x, y_dot)
+
+
+@derivative
+def cross_pull_a(a_bar, b, g):
+    add_to(a_bar, np.cross(b, g))
+
+
+@derivative
+def cross_pull_b(a, b_bar, g):
+    add_to(b_bar, np.cross(g, a))
+
+
+@derivative
+def cross_push_a(a_dot, b):
+    return np.cross(a_dot, b)
+
+
+@derivative
+def cross_push_b(a, b_dot):
+    return np.cross(a, b_dot)
+
+
+@derivative
+def kron_1_pull_a(a_bar, b, g):
+    for i in range(a_bar.size):
+        for k in range(b.size):
+            a_bar[i] += g[i * b.size + k] * b[k]
+
+
+@derivative
+def kron_1_pull_b(a, b_bar, g):
+    for i in range(a.size):
+        for k in range(b_bar.size):
+            b_bar[k] += g[i * b_bar.size + k] * a[i]
+
+
+@derivative
+def kron_1_push_a(a_dot, b):
+    return np.kron(a_dot, b)
+
+
+@derivative
+def kron_1_push_b(a, b_dot):
+    return np.kron(a, b_dot)
+
+
+@derivative
+def kron_2_pull_a(a_bar, b, g):
+    rows, columns = b.shape
+    for i in range(a_bar.shape[0]):
+        for j in range(a_bar.shape[1]):
+            for k in range(rows):
+                for m in range(columns):
+                    a_bar[i, j] += g[i * rows + k, j * columns + m] * b[k, m]
+
+
+@derivative
+def kron_2_pull_b(a, b_bar, g):
+    rows, columns = b_bar.shape
+    for i in range(a.shape[0]):
+        for j in range(a.shape[1]):
+            for k in range(rows):
+                for m in range(columns):
+                    b_bar[k, m] += g[i * rows + k, j * columns + m] * a[i, j]
+
+
+@derivative
+def kron_2_push_a(a_dot, b):
+    return np.kron(a_dot, b)
+
+
+@derivative
+def kron_2_push_b(a, b_dot):
+    return np.kron(a, b_dot)
+
+
+@jit
+def product_of(x, y):
+    """Return the product of two matrices."""
+    return np.dot(np.ascontiguousarray(x), np.ascontiguousarray(y))
+
+
+# -- linear algebra -------------------------------------------------------------------------------
+
+declare("solve_1", "a", "b", calls=False)
+declare("solve_2", "a", "b", calls=False)
+declare("inv", "a")
+declare("det", "a")
+declare("cholesky", "a", chooses=True)
+declare("pinv", "a")
+declare("eigvalsh", "a", chooses=True)
+
+
+@understands("solve")
+def _(call: Request, a: Any, b: Any) -> Any:
+    return call.whole(f"solve_{call.ndim(b)}", a=a, b=b)
+
+
+@derivative
+def solve_1_pull_a(a, a_bar, z, g):
+    add_outer(a_bar, -np.linalg.solve(np.ascontiguousarray(a.T), g), z)
+
+
+@derivative
+def solve_1_pull_b(a, b_bar, g):
+    b_bar += np.linalg.solve(np.ascontiguousarray(a.T), g)
+
+
+@derivative
+def solve_1_push_a(a, a_dot, z):
+    return -np.linalg.solve(a, matrix_vector(a_dot, z))
+
+
+@derivative
+def solve_1_push_b(a, b_dot):
+    return np.linalg.solve(a, b_dot)
+
+
+@derivative
+def solve_2_pull_a(a, a_bar, z, g):
+    w = np.linalg.solve(np.ascontiguousarray(a.T), g)
+    a_bar -= np.dot(w, np.ascontiguousarray(z.T))
+
+
+@derivative
+def solve_2_pull_b(a, b_bar, g):
+    b_bar += np.linalg.solve(np.ascontiguousarray(a.T), g)
+
+
+@derivative
+def solve_2_push_a(a, a_dot, z):
+    return -np.linalg.solve(a, np.dot(np.ascontiguousarray(a_dot), np.ascontiguousarray(z)))
+
+
+@derivative
+def solve_2_push_b(a, b_dot):
+    return np.linalg.solve(a, b_dot)
+
+
+@derivative
+def inv_pull_a(a_bar, z, g):
+    t = np.ascontiguousarray(z.T)
+    a_bar -= np.dot(np.dot(t, np.ascontiguousarray(g)), t)
+
+
+@derivative
+def inv_push_a(a_dot, z):
+    c = np.ascontiguousarray(z)
+    return -np.dot(np.dot(c, np.ascontiguousarray(a_dot)), c)
+
+
+@jit
+def products_without(s, i, j):
+    """Return the product of all numbers but two (or one, if these are the same)."""
+    product = 1.0
+    for k in range(s.size):
+        if k != i and k != j:
+            product *= s[k]
+    return product
+
+
+@jit
+def cofactors(a):
+    """Return the derivative of the determinant, right for singular matrices as well."""
+    u, s, vt = np.linalg.svd(a)
+    sign = np.linalg.det(u) * np.linalg.det(vt)
+    scaled = np.empty_like(u)
+    for j in range(s.size):
+        gain = sign * products_without(s, j, j)
+        for i in range(s.size):
+            scaled[i, j] = u[i, j] * gain
+    return np.dot(scaled, vt)
+
+
+@jit
+def cofactors_tangent(a, a_dot):
+    """Return the tangent of the cofactors: minors of second order, in the basis of the SVD."""
+    u, s, vt = np.linalg.svd(a)
+    sign = np.linalg.det(u) * np.linalg.det(vt)
+    f = product_of(product_of(u.T, a_dot), vt.T)
+    middle = np.zeros_like(f)
+    for i in range(s.size):
+        for j in range(s.size):
+            if i != j:
+                minor = sign * products_without(s, i, j)
+                middle[i, i] += minor * f[j, j]
+                middle[i, j] -= minor * f[j, i]
+    return product_of(product_of(u, middle), vt)
+
+
+@jit
+def cofactors_pull(a, z, g):
+    """Return the cotangent of a matrix by that of its cofactors: a Hessian is symmetric."""
+    return (cofactors_tangent(a, g),)
+
+
+@jit
+def cofactors_push(a, a_dot, z):
+    """Return the tangent of the cofactors z."""
+    return cofactors_tangent(a, a_dot)
+
+
+@jit
+def beyond(a, a_dot, a_dot_2, a_dot_dot, z):
+    """Return nan: derivatives of third order at singular matrices are not known."""
+    return np.full_like(a, np.nan)
+
+
+ruled(cofactors, cofactors_pull, cofactors_push)
+ruled(cofactors_tangent, cofactors_tangent, beyond)
+
+
+@jit
+def is_regular(a, z):
+    """Whether a determinant z is so large that the inverse is accurate.
+
+    Compared with the product of the lengths of the rows, the bound of Hadamard.
+    """
+    bound = 1.0
+    for i in range(a.shape[0]):
+        square = 0.0
+        for j in range(a.shape[1]):
+            square += a[i, j] * a[i, j]
+        bound *= np.sqrt(square)
+    return abs(z) > 1e-3 * bound
+
+
+@derivative
+def det_pull_a(a, a_bar, z, g):
+    if is_regular(a, z):
+        a_bar += (g * z) * np.linalg.inv(a).T
+    else:
+        a_bar += g * cofactors(a)
+
+
+@derivative
+def det_push_a(a, a_dot, z):
+    found = 0.0
+    if is_regular(a, z):
+        found = z * np.sum(np.linalg.inv(a).T * a_dot)
+    else:
+        found = np.sum(cofactors(a) * a_dot)
+    return found
+
+
+@jit
+def pull_pinv(a, p, g):
+    """Return the cotangent of a matrix by that of its pseudoinverse p."""
+    pt = np.ascontiguousarray(p.T)
+    gt = np.ascontiguousarray(g.T)
+    found = -product_of(np.dot(pt, np.ascontiguousarray(g)), pt)
+    first = product_of(product_of(gt, p), pt)
+    found += first - product_of(a, product_of(p, first))
+    second = product_of(product_of(pt, p), gt)
+    found += second - product_of(product_of(second, p), a)
+    return found
+
+
+@derivative
+def pinv_pull_a(a, a_bar, z, g):
+    a_bar += pull_pinv(a, z, g)
+
+
+@jit
+def push_pinv(a, a_dot, z):
+    """Return the tangent of the pseudoinverse z of a matrix."""
+    zt = np.ascontiguousarray(z.T)
+    turned = np.ascontiguousarray(a_dot.T)
+    found = -product_of(product_of(z, a_dot), z)
+    first = product_of(product_of(z, zt), turned)
+    found += first - product_of(product_of(first, a), z)
+    second = product_of(turned, product_of(zt, z))
+    found += second - product_of(z, product_of(a, second))
+    return found
+
+
+@jit
+def pinv_tangent(a, a_dot):
+    """Return the tangent of the pseudoinverse of a matrix."""
+    return push_pinv(a, a_dot, np.linalg.pinv(a))
+
+
+@derivative
+def pinv_push_a(a, a_dot, z):
+    return push_pinv(a, a_dot, z)
+
+
+@derivative
+def eigvalsh_pull_a(a, a_bar, g):
+    _, v = np.linalg.eigh(a)
+    scaled = np.empty_like(v)
+    for i in range(g.size):
+        for j in range(g.size):
+            scaled[i, j] = v[i, j] * g[j]
+    a_bar += product_of(scaled, v.T)
+
+
+@derivative
+def eigvalsh_push_a(a, a_dot):
+    _, v = np.linalg.eigh(a)
+    turned = product_of(a_dot + a_dot.T, v)
+    found = np.empty(v.shape[0], v.dtype)
+    for j in range(v.shape[0]):
+        found[j] = 0.5 * np.sum(v[:, j] * turned[:, j])
+    return found
+
+
+@jit
+def symmetric_part(x):
+    """Return the mean of a matrix and its transpose, of the same precision."""
+    found = np.empty_like(x)
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            found[i, j] = 0.5 * (x[i, j] + x[j, i])
+    return found
+
+
+@jit
+def lower_half(x):
+    """Return the lower triangle with half of the diagonal."""
+    found = np.zeros_like(x)
+    for i in range(x.shape[0]):
+        for j in range(i):
+            found[i, j] = x[i, j]
+        found[i, i] = 0.5 * x[i, i]
+    return found
+
+
+@derivative
+def cholesky_pull_a(a_bar, z, g):
+    t = np.ascontiguousarray(z.T)
+    p = lower_half(np.dot(t, np.ascontiguousarray(g)))
+    inverse = np.linalg.inv(t)
+    s = np.dot(np.dot(inverse, p), np.ascontiguousarray(inverse.T))
+    a_bar += 0.5 * (s + s.T)
+
+
+@derivative
+def cholesky_push_a(a_dot, z):
+    c = np.ascontiguousarray(z)
+    inverse = np.linalg.inv(c)
+    inner = np.dot(np.dot(inverse, symmetric_part(a_dot)), np.ascontiguousarray(inverse.T))
+    return np.dot(c, lower_half(inner))

@@ -1,0 +1,198 @@
+"""Functions that make arrays: of a shape, of numbers, and copies."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+import numpy as np
+
+from tapegrad.transform.ir import Let
+from tapegrad.transform.rules.array_specs import Request, declare, derivative, understands
+from tapegrad.transform.rules.base import Alloc, Literal, Passive, Rule
+
+declare("full", "shape", "fill_value", calls=False)
+declare("full_like", "a", "fill_value", steps=("a",), calls=False)
+declare("linspace", "start", "stop", "num")
+declare("arange", "start", "stop", "step", steps=("stop",), calls=False)
+declare("diag", "v", chooses=True)
+
+
+class Fixed(Rule):
+    """A new array by whose inputs the derivative is zero; what is written into it has one."""
+
+    fresh = True
+    cheap = False
+
+    def push(self, gen: Any, let: Let) -> None:
+        gen.set_dot(let, None)
+
+
+class Found(Passive):
+    """Integers or truth values that are found from reals, in a new array."""
+
+    fresh = True
+
+
+@understands("empty", "zeros", "ones")
+def _(call: Request, shape: Any, dtype: Any) -> Any:
+    positional = len(call.expr.args) > 1
+    return Alloc([shape, dtype] if positional else [shape])
+
+
+@understands("empty_like", "zeros_like", "ones_like")
+def _(call: Request, a: Any, dtype: Any) -> Any:
+    if not isinstance(a, ast.Name) or not call.is_whole:
+        return None
+    return Alloc([], None if dtype is not None else a.id)
+
+
+@understands("full")
+def _(call: Request, shape: Any, fill_value: Any, dtype: Any) -> Any:
+    return call.whole("full", shape=shape, fill_value=fill_value)
+
+
+@understands("full_like")
+def _(call: Request, a: Any, fill_value: Any, dtype: Any) -> Any:
+    return call.whole("full_like", a=a, fill_value=fill_value)
+
+
+@derivative
+def full_pull_fill_value(g):
+    return np.sum(g)
+
+
+@derivative
+def full_push_fill_value(z, fill_value_dot):
+    return np.full_like(z, fill_value_dot)
+
+
+@derivative
+def full_like_pull_fill_value(g):
+    return np.sum(g)
+
+
+@derivative
+def full_like_push_fill_value(a, fill_value_dot):
+    return np.full_like(a, fill_value_dot)
+
+
+@understands("arange")
+def _(call: Request, start: Any, stop: Any, step: Any, dtype: Any) -> Any:
+    if stop is None:  # the only argument is where it ends
+        return Fixed()
+    return call.whole("arange", start=start, stop=stop, step=step)
+
+
+@derivative
+def arange_pull_start(g):
+    return np.sum(g)
+
+
+@derivative
+def arange_push_start(z, start_dot):
+    return np.full(z.size, start_dot)
+
+
+@derivative
+def arange_pull_step(g):
+    total = 0.0
+    for k in range(g.size):
+        total += k * g[k]
+    return total
+
+
+@derivative
+def arange_push_step(z, step_dot):
+    return step_dot * np.arange(z.size)
+
+
+@derivative
+def linspace_pull_start(g):
+    n = g.size
+    found = 0.0
+    for k in range(n):
+        found += g[k] * (1.0 - k / (n - 1.0) if n > 1 else 1.0)
+    return found
+
+
+@derivative
+def linspace_pull_stop(g):
+    n = g.size
+    found = 0.0
+    for k in range(n):
+        found += g[k] * (k / (n - 1.0) if n > 1 else 0.0)
+    return found
+
+
+@derivative
+def linspace_push_start(start_dot, z):
+    return np.linspace(start_dot, 0.0, z.size)
+
+
+@derivative
+def linspace_push_stop(stop_dot, z):
+    return np.linspace(0.0, stop_dot, z.size)
+
+
+@derivative
+def diag_pull_v(v_bar, g):
+    if v_bar.ndim == 1:
+        for k in range(v_bar.size):
+            v_bar[k] += g[k, k]
+    else:
+        for k in range(g.size):
+            v_bar[k, k] += g[k]
+
+
+@derivative
+def diag_push_v(v_dot):
+    return np.diag(v_dot)
+
+
+# -- copies ----------------------------------------------------------------------------------------
+
+
+@understands("array", "asarray")
+def _(call: Request, a: Any, dtype: Any) -> Any:
+    if isinstance(a, (ast.List, ast.Tuple)):
+        items = _items(a, ())
+        if any(call.ndim(item) for _, item in items):
+            return None
+        return Literal(items, call.lowering)
+    if not call.ndim(a):
+        return None
+    same = call.text == "asarray" and call.type(a).dtype == call.kind.dtype
+    return call.view(a) if same else call.linear(a)
+
+
+def _items(
+    node: ast.List | ast.Tuple, position: tuple[int, ...]
+) -> list[tuple[tuple[int, ...], ast.expr]]:
+    found: list[tuple[tuple[int, ...], ast.expr]] = []
+    for k, item in enumerate(node.elts):
+        place = (*position, k)
+        deeper = isinstance(item, (ast.List, ast.Tuple))
+        found += _items(item, place) if deeper else [(place, item)]
+    return found
+
+
+@understands("copy")
+def _(call: Request, a: Any) -> Any:
+    return call.linear(a) if call.ndim(a) else None
+
+
+@understands("ascontiguousarray")
+def _(call: Request, a: Any) -> Any:
+    if not call.ndim(a):
+        return None
+    return call.view(a) if call.type(a).layout == "C" else call.linear(a)
+
+
+@understands("asfortranarray")
+def _(call: Request, a: Any) -> Any:
+    if not call.ndim(a):
+        return None
+    kind = call.type(a)
+    same = kind.layout == "F" or (kind.layout == "C" and kind.ndim == 1)
+    return call.view(a) if same else call.linear(a)

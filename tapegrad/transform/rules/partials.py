@@ -1,0 +1,296 @@
+"""Partial derivatives of the op table as expressions of generated code.
+
+A rule such as ``def _(x): return cos(x)`` is read as text: its arguments are replaced by the atoms
+of the operation, the ops that it names by functions that numba knows, and what is constant is
+worked out, so that the partial of ``x ** 2`` is ``2.0 * x``.
+"""
+
+from __future__ import annotations
+
+import ast
+import cmath
+import copy
+import functools
+import inspect
+import math
+import operator
+import textwrap
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tapegrad.eager.numeric import PUBLIC
+from tapegrad.ops import elementwise, piecewise, special  # noqa: F401 (declare the ops)
+from tapegrad.ops.elementwise import cos, cosh, log, sin, sinh
+from tapegrad.ops.kinds import COMPOSITES, Elementwise
+from tapegrad.ops.op import TABLE, Rule
+from tapegrad.ops.piecewise import where
+from tapegrad.transform import runtime
+from tapegrad.transform.functions import known_to_numba
+from tapegrad.transform.rules.scalars import SCALARS, Scalar
+
+# where Python's math module has another name than the op
+_MATH_NAMES = {
+    "fabs": "absolute",
+    "asin": "arcsin",
+    "acos": "arccos",
+    "atan": "arctan",
+    "atan2": "arctan2",
+    "asinh": "arcsinh",
+    "acosh": "arccosh",
+    "atanh": "arctanh",
+    "pow": "power",
+    "lgamma": "gammaln",
+}
+
+_CMATH = (
+    "exp", "log", "log10", "sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
+    "tanh", "asinh", "acosh", "atanh",
+)  # fmt: skip
+
+BINARY = {
+    ast.Add: "add",
+    ast.Sub: "subtract",
+    ast.Mult: "multiply",
+    ast.Div: "divide",
+    ast.Pow: "power",
+    ast.Mod: "mod",
+    ast.FloorDiv: "floor_divide",
+}
+UNARY = {ast.USub: "negative", ast.UAdd: "positive"}
+
+_CONSTANT_OPERATORS: dict[type, Any] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+}
+
+
+# -- partials of ops that differ from those by real numbers ----------------------------------------
+
+
+def _arcsin(z: Any) -> Any:
+    return 1.0 / cos(z)
+
+
+def _arccos(z: Any) -> Any:
+    return -1.0 / sin(z)
+
+
+def _arcsinh(z: Any) -> Any:
+    return 1.0 / cosh(z)
+
+
+def _arccosh(z: Any) -> Any:
+    return 1.0 / sinh(z)
+
+
+def _power_by_exponent(z: Any, x: Any) -> Any:
+    return where(x == 0.0, 0.0, z * log(x + 0j))
+
+
+# by the result, which tells on which branch of the function it is
+COMPLEX: dict[tuple[str, str], Rule] = {
+    ("arcsin", "x"): _arcsin,
+    ("arccos", "x"): _arccos,
+    ("arcsinh", "x"): _arcsinh,
+    ("arccosh", "x"): _arccosh,
+    ("power", "y"): _power_by_exponent,
+}
+
+
+@functools.cache
+def elementary() -> dict[Any, Elementwise | Scalar]:
+    """Return the elementwise ops by the functions that a numba function may call for them."""
+    found: dict[Any, Elementwise | Scalar] = {}
+    for op in TABLE.values():
+        if isinstance(op, Elementwise):
+            module = getattr(op.function, "__module__", None) or ""
+            numpys = isinstance(op.function, np.ufunc) or module.startswith("numpy")
+            if numpys and op.name not in ("at_least", "at_most"):
+                found[op.function] = op
+            found[op.public] = found[PUBLIC.get(op.name, op.public)] = op
+    for identifier in dir(math):
+        op_name = _MATH_NAMES.get(identifier, identifier)
+        same = TABLE.get(op_name)
+        if isinstance(same, Elementwise):
+            found[getattr(math, identifier)] = same
+    for identifier in _CMATH:
+        found[getattr(cmath, identifier)] = TABLE[_MATH_NAMES.get(identifier, identifier)]
+    others = {
+        abs: "absolute",
+        pow: "power",
+        np.fabs: "absolute",
+        np.float_power: "power",
+        np.where: "where",
+    }
+    for function, op_name in others.items():
+        found[function] = TABLE[op_name]
+    found[runtime.inverse] = TABLE["reciprocal"]
+    for composite, op_name in (("expit", "sigmoid"),):
+        found[COMPOSITES[composite]] = TABLE[op_name]
+    return found | SCALARS
+
+
+def partial(
+    op: Elementwise | Scalar,
+    argument: str,
+    atoms: dict[str, ast.expr],
+    whole: bool,
+    is_complex: Callable[[ast.expr], bool] | None = None,
+) -> ast.expr:
+    """Return a partial derivative as an expression.
+
+    Parameters
+    ----------
+    op
+        The op.
+    argument
+        The argument to differentiate by.
+    atoms
+        What stands for the op's arguments and its output ``z``.
+    whole
+        The expression is of arrays: choices are ``np.where``.
+    is_complex
+        Where operands or the result are complex, what tells which expressions are.
+    """
+    rule = op.rules[argument]
+    if is_complex is not None:
+        rule = COMPLEX.get((op.name, argument), rule)
+    body = copy.deepcopy(_body(rule))
+    return _Fold(rule.__globals__, atoms, whole, is_complex).visit(body)
+
+
+@functools.cache
+def _body(rule: Rule) -> ast.expr:
+    """Return the expression of a rule; assignments before its return are put into it."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(rule))).body[0]
+    assert isinstance(tree, ast.FunctionDef)
+    local: dict[str, ast.expr] = {}
+
+    class Inline(ast.NodeTransformer):
+        def visit_Name(self, node: ast.Name) -> ast.expr:
+            return copy.deepcopy(local.get(node.id, node))
+
+    for statement in tree.body:
+        if isinstance(statement, ast.Assign):
+            target = statement.targets[0]
+            assert isinstance(target, ast.Name)
+            local[target.id] = Inline().visit(statement.value)
+        elif isinstance(statement, ast.Return):
+            assert statement.value is not None
+            return Inline().visit(statement.value)
+    raise TypeError(f"the rule {rule} has no return")
+
+
+def called(op: Elementwise | Scalar, whole: bool) -> str:
+    """Return the text by which generated code calls an op, on arrays or on numbers."""
+    if isinstance(op, Scalar):
+        return op.texts[whole]
+    return f"np.{op.name}" if known_to_numba(op) else f"ops.{op.name}"
+
+
+class _Fold(ast.NodeTransformer):
+    """Replaces names, works out constants, and spells ops for numba."""
+
+    def __init__(
+        self,
+        scope: dict[str, Any],
+        atoms: dict[str, ast.expr],
+        whole: bool,
+        is_complex: Callable[[ast.expr], bool] | None,
+    ) -> None:
+        self.scope = scope
+        self.atoms = atoms
+        self.whole = whole
+        self.is_complex = is_complex
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if node.id in self.atoms:
+            return self.atoms[node.id]
+        value = self.scope.get(node.id)
+        return ast.Constant(value) if isinstance(value, (int, float)) else node
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
+        operand = self.visit(node.operand)
+        if isinstance(operand, ast.Constant) and isinstance(node.op, ast.USub):
+            return ast.Constant(-operand.value)
+        return ast.UnaryOp(node.op, operand)
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        left, right = self.visit(node.left), self.visit(node.comparators[0])
+        function = _CONSTANT_OPERATORS.get(type(node.ops[0]))
+        if isinstance(left, ast.Constant) and isinstance(right, ast.Constant) and function:
+            return ast.Constant(function(left.value, right.value))
+        return ast.Compare(left, node.ops, [right])
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        left, right = self.visit(node.left), self.visit(node.right)
+        kind = type(node.op)
+        ends = (left, right)
+        if all(isinstance(end, ast.Constant) for end in ends) and kind in _CONSTANT_OPERATORS:
+            return ast.Constant(_CONSTANT_OPERATORS[kind](left.value, right.value))
+        if kind is ast.Div and isinstance(right, ast.Constant) and right.value:
+            if isinstance(left, ast.Constant):
+                return ast.Constant(left.value / right.value)
+        elif kind is ast.Div:
+            # quotients by the same number share its reciprocal, and none of them raises
+            one = ast.Constant(1.0)
+            inverse: ast.expr = ast.BinOp(one, ast.Div(), right)
+            if not self.whole:
+                real = self.is_complex is None or not self.is_complex(right)
+                text = "runtime.inverse" if real else "arrays.complex_inverse"
+                inverse = ast.Call(ast.Name(text, ast.Load()), [right], [])
+            if isinstance(left, ast.Constant) and left.value == 1.0:
+                return inverse
+            return ast.BinOp(left, ast.Mult(), inverse)
+        for end, other in (ends, ends[::-1]):
+            if not isinstance(end, ast.Constant):
+                continue
+            if kind is ast.Mult and end.value in (0.0, 1.0):
+                return other if end.value else ast.Constant(0.0)
+            if kind in (ast.BitAnd, ast.BitOr):  # of conditions
+                return other if end.value == (kind is ast.BitAnd) else end
+        return ast.BinOp(left, node.op, right)
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        assert isinstance(node.func, ast.Name)
+        op = self.scope.get(node.func.id)
+        arguments = [self.visit(argument) for argument in node.args]
+        if isinstance(op, types.FunctionType):
+            raise TypeError(f"a rule calls {node.func.id}, which is not an op")
+        assert isinstance(op, (Elementwise, Scalar))
+        if op.name == "where":
+            condition = arguments[0]
+            if isinstance(condition, ast.Constant):
+                return arguments[1] if condition.value else arguments[2]
+            first, second = arguments[1:]
+            if isinstance(first, ast.Constant) and isinstance(second, ast.Constant):
+                if first.value == second.value:
+                    return first
+            if not self.whole:
+                return ast.IfExp(*arguments)
+            return ast.Call(ast.Name("np.where", ast.Load()), arguments, [])
+        exponent = getattr(arguments[-1], "value", None)
+        if op.name == "power" and isinstance(exponent, (int, float)):
+            if exponent == 1:
+                return arguments[0]
+            if exponent == 0:
+                return ast.Constant(1.0)
+            if float(exponent).is_integer():
+                exponent = int(exponent)
+            return ast.BinOp(arguments[0], ast.Pow(), ast.Constant(exponent))
+        if op.name == "power":
+            return ast.BinOp(arguments[0], ast.Pow(), arguments[1])
+        if op.name == "absolute":
+            text = "np.abs" if self.whole else "abs"
+            return ast.Call(ast.Name(text, ast.Load()), arguments, [])
+        return ast.Call(ast.Name(called(op, self.whole), ast.Load()), arguments, [])

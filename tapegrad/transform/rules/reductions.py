@@ -1,0 +1,572 @@
+"""Reductions and cumulative sums and products.
+
+Where largest or smallest elements are equal they share the derivative. The derivative of a norm or
+a standard deviation where it is 0 is taken as 0.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tapegrad.transform.cache.machine_code import jit
+from tapegrad.transform.rules.additions import add_along, add_cumulated, add_cumulated_along
+from tapegrad.transform.rules.array_specs import Request, declare, derivative, understands
+
+declare("sum", "x", calls=False)
+declare("sum_axis", "x", "axis", calls=False)
+declare("mean", "x", calls=False)
+declare("prod", "x", calls=False)
+declare("max", "x", calls=False, chooses=True)
+declare("min", "x", calls=False, chooses=True)
+declare("ptp", "a", chooses=True)
+declare("var", "x", calls=False)
+declare("std", "x", calls=False)
+declare("average", "x", "weights", calls=False)
+declare("trace", "a", chooses=True)
+declare("cumsum", "x", calls=False)
+declare("cumsum_axis", "x", "axis", calls=False)
+declare("cumprod", "x", calls=False)
+
+
+@understands("sum")
+def _(call: Request, a: Any, axis: Any, dtype: Any) -> Any:
+    if not call.ndim(a):
+        return call.linear(a)
+    if axis is None or not call.is_whole:  # there is one axis only
+        return call.whole("sum", x=a)
+    return call.whole("sum_axis", x=a, axis=axis)
+
+
+@understands("mean", "prod", "max", "amax", "min", "amin")
+def _(call: Request, a: Any) -> Any:
+    if not call.ndim(a):
+        return call.linear(a)
+    return call.whole({"amax": "max", "amin": "min"}.get(call.text, call.text), x=a)
+
+
+@understands("var", "std")
+def _(call: Request, a: Any) -> Any:
+    return call.whole(call.text, x=a) if call.ndim(a) else None
+
+
+@understands("average")
+def _(call: Request, a: Any, axis: Any, weights: Any) -> Any:
+    if not call.ndim(a) or axis is not None:
+        return None
+    if weights is None:
+        return call.whole("mean", x=a)
+    return call.whole("average", x=a, weights=weights)
+
+
+@understands("cumsum", "cumprod")
+def _(call: Request, a: Any, axis: Any) -> Any:
+    if not call.ndim(a):
+        return None
+    if axis is None or call.ndim(a) == 1:
+        return call.whole(call.text, x=a)
+    return call.whole("cumsum_axis", x=a, axis=axis) if call.text == "cumsum" else None
+
+
+@derivative
+def sum_pull_x(x_bar, g):
+    x_bar += g
+
+
+@derivative
+def sum_push_x(x_dot):
+    return np.sum(x_dot)
+
+
+@derivative
+def sum_axis_pull_x(x_bar, axis, g):
+    add_along(x_bar, axis, g)
+
+
+@derivative
+def sum_axis_push_x(x_dot, axis):
+    return np.sum(x_dot, axis)
+
+
+@derivative
+def mean_pull_x(x_bar, g):
+    x_bar += g / max(x_bar.size, 1)
+
+
+@derivative
+def mean_push_x(x_dot):
+    return np.mean(x_dot)
+
+
+@jit
+def gains_of_product(flat):
+    """Return the products of all elements but one, for each."""
+    gains = np.empty_like(flat)
+    before = 1.0
+    for k in range(flat.size):
+        gains[k] = before
+        before *= flat[k]
+    after = 1.0
+    for k in range(flat.size - 1, -1, -1):
+        gains[k] *= after
+        after *= flat[k]
+    return gains
+
+
+@jit
+def tangent_of_product(flat, tangents):
+    """Return the tangent of the product of all elements."""
+    product = 1.0
+    found = 0.0
+    for k in range(flat.size):
+        found = found * flat[k] + product * tangents[k]
+        product *= flat[k]
+    return found
+
+
+@derivative
+def prod_pull_x(x, x_bar, g):
+    x_bar += g * gains_of_product(x.flatten()).reshape(x.shape)
+
+
+@derivative
+def prod_push_x(x, x_dot):
+    return tangent_of_product(x.flatten(), x_dot.flatten())
+
+
+@jit
+def hits(x, z):
+    """Return which elements are the extreme one; where that is nan, those that are nan."""
+    return (x == z) | (x != x)
+
+
+@derivative
+def max_pull_x(x, x_bar, z, g):
+    chosen = hits(x, z)
+    x_bar += np.where(chosen, g / np.sum(chosen), 0.0)
+
+
+@derivative
+def max_push_x(x, x_dot, z):
+    chosen = hits(x, z)
+    return np.sum(np.where(chosen, x_dot, 0.0)) / np.sum(chosen)
+
+
+@derivative
+def min_pull_x(x, x_bar, z, g):
+    chosen = hits(x, z)
+    x_bar += np.where(chosen, g / np.sum(chosen), 0.0)
+
+
+@derivative
+def min_push_x(x, x_dot, z):
+    chosen = hits(x, z)
+    return np.sum(np.where(chosen, x_dot, 0.0)) / np.sum(chosen)
+
+
+@derivative
+def ptp_pull_a(a, a_bar, g):
+    highest = hits(a, np.max(a))
+    lowest = hits(a, np.min(a))
+    a_bar += np.where(highest, g / np.sum(highest), 0.0)
+    a_bar -= np.where(lowest, g / np.sum(lowest), 0.0)
+
+
+@derivative
+def ptp_push_a(a, a_dot):
+    highest = hits(a, np.max(a))
+    lowest = hits(a, np.min(a))
+    above = np.sum(np.where(highest, a_dot, 0.0)) / np.sum(highest)
+    return above - np.sum(np.where(lowest, a_dot, 0.0)) / np.sum(lowest)
+
+
+@derivative
+def var_pull_x(x, x_bar, g):
+    x_bar += (2.0 * g / max(x.size, 1)) * (x - np.mean(x))
+
+
+@derivative
+def var_push_x(x, x_dot):
+    return 2.0 * np.mean((x - np.mean(x)) * x_dot)
+
+
+@derivative
+def std_pull_x(x, x_bar, z, g):
+    # the mean of equal values is rounded, so that their deviation may be a little above 0
+    if x.size and np.max(x) - np.min(x) != 0.0:
+        x_bar += (g / (x.size * z)) * (x - np.mean(x))
+
+
+@derivative
+def std_push_x(x, x_dot, z):
+    found = 0.0
+    if x.size and np.max(x) - np.min(x) != 0.0:
+        found = np.mean((x - np.mean(x)) * x_dot) / z
+    return found
+
+
+@derivative
+def average_pull_x(x_bar, weights, g):
+    x_bar += (g / np.sum(weights)) * weights
+
+
+@derivative
+def average_pull_weights(x, weights, weights_bar, z, g):
+    weights_bar += (g / np.sum(weights)) * (x - z)
+
+
+@derivative
+def average_push_x(x_dot, weights):
+    return np.sum(weights * x_dot) / np.sum(weights)
+
+
+@derivative
+def average_push_weights(x, weights, weights_dot, z):
+    return np.sum((x - z) * weights_dot) / np.sum(weights)
+
+
+@derivative
+def trace_pull_a(a_bar, g):
+    for k in range(min(a_bar.shape[0], a_bar.shape[1])):
+        a_bar[k, k] += g
+
+
+@derivative
+def trace_push_a(a_dot):
+    return np.trace(a_dot)
+
+
+# -- cumulative ------------------------------------------------------------------------------------
+
+
+@derivative
+def cumsum_pull_x(x_bar, g):
+    add_cumulated(x_bar, g)
+
+
+@derivative
+def cumsum_push_x(x_dot):
+    return np.cumsum(x_dot)
+
+
+@derivative
+def cumsum_axis_pull_x(x_bar, axis, g):
+    add_cumulated_along(x_bar, axis, g)
+
+
+@derivative
+def cumsum_axis_push_x(x_dot, axis):
+    return np.cumsum(x_dot, axis)
+
+
+@jit
+def gains_of_products(flat, g):
+    """Return the cotangents of elements whose products are cumulated, without a division."""
+    gains = np.empty_like(flat)
+    before = 1.0
+    for k in range(flat.size):
+        gains[k] = before
+        before *= flat[k]
+    after = 0.0
+    for k in range(flat.size - 1, -1, -1):
+        after += g[k]
+        gains[k] *= after
+        after *= flat[k]
+    return gains
+
+
+@derivative
+def cumprod_pull_x(x, x_bar, g):
+    x_bar += gains_of_products(x.flatten(), g).reshape(x.shape)
+
+
+@derivative
+def cumprod_push_x(x, x_dot):
+    flat = x.flatten()
+    tangents = x_dot.flatten()
+    found = np.empty_like(flat)
+    product = 1.0
+    total = 0.0
+    for k in range(flat.size):
+        total = total * flat[k] + product * tangents[k]
+        product *= flat[k]
+        found[k] = total
+    return found
+
+
+# -- without what is nan ---------------------------------------------------------------------------
+
+for _name in ("nansum", "nanmean", "nanvar", "nanstd", "nanprod", "nanmax", "nanmin",
+              "nancumsum", "nancumprod"):  # fmt: skip
+    declare(_name, "a", chooses=True)
+
+
+@derivative
+def nansum_pull_a(a, a_bar, g):
+    a_bar += np.where(np.isnan(a), 0.0, g)
+
+
+@derivative
+def nansum_push_a(a, a_dot):
+    return np.sum(np.where(np.isnan(a), 0.0, a_dot))
+
+
+@derivative
+def nanmean_pull_a(a, a_bar, g):
+    there = ~np.isnan(a)
+    a_bar += np.where(there, g / np.sum(there), 0.0)
+
+
+@derivative
+def nanmean_push_a(a, a_dot):
+    there = ~np.isnan(a)
+    return np.sum(np.where(there, a_dot, 0.0)) / np.sum(there)
+
+
+@jit
+def known(a):
+    """Return how many elements are not nan, at least one."""
+    return max(np.sum(~np.isnan(a)), 1)
+
+
+@jit
+def centred(a):
+    """Return the differences from the mean, 0 where an element is nan."""
+    return np.where(np.isnan(a), 0.0, a - np.nanmean(a))
+
+
+@jit
+def slope_of_nanstd(a, z):
+    """Return the derivatives of the standard deviation: 0 if equal numbers, or none, are known."""
+    low, high = np.nanmin(a), np.nanmax(a)
+    if high - low == 0.0 or low != low:
+        return np.zeros_like(a)
+    return centred(a) / (known(a) * z)
+
+
+@derivative
+def nanvar_pull_a(a, a_bar, g):
+    a_bar += (2.0 * g / known(a)) * centred(a)
+
+
+@derivative
+def nanvar_push_a(a, a_dot):
+    return 2.0 * np.sum(centred(a) * np.where(np.isnan(a), 0.0, a_dot)) / known(a)
+
+
+@derivative
+def nanstd_pull_a(a, a_bar, z, g):
+    a_bar += g * slope_of_nanstd(a, z)
+
+
+@derivative
+def nanstd_push_a(a, a_dot, z):
+    return np.sum(slope_of_nanstd(a, z) * np.where(np.isnan(a), 0.0, a_dot))
+
+
+@derivative
+def nanprod_pull_a(a, a_bar, g):
+    gains = gains_of_product(np.where(np.isnan(a), 1.0, a).flatten())
+    a_bar += np.where(np.isnan(a), 0.0, g * gains.reshape(a.shape))
+
+
+@derivative
+def nanprod_push_a(a, a_dot):
+    known = np.where(np.isnan(a), 1.0, a).flatten()
+    return tangent_of_product(known, np.where(np.isnan(a), 0.0, a_dot).flatten())
+
+
+@derivative
+def nanmax_pull_a(a, a_bar, z, g):
+    chosen = a == z
+    a_bar += np.where(chosen, g / np.sum(chosen), 0.0)
+
+
+@derivative
+def nanmax_push_a(a, a_dot, z):
+    chosen = a == z
+    return np.sum(np.where(chosen, a_dot, 0.0)) / np.sum(chosen)
+
+
+@derivative
+def nanmin_pull_a(a, a_bar, z, g):
+    chosen = a == z
+    a_bar += np.where(chosen, g / np.sum(chosen), 0.0)
+
+
+@derivative
+def nanmin_push_a(a, a_dot, z):
+    chosen = a == z
+    return np.sum(np.where(chosen, a_dot, 0.0)) / np.sum(chosen)
+
+
+@derivative
+def nancumsum_pull_a(a, a_bar, g):
+    total = np.zeros_like(a_bar)
+    add_cumulated(total, g)
+    a_bar += np.where(np.isnan(a), 0.0, total)
+
+
+@derivative
+def nancumsum_push_a(a, a_dot):
+    return np.cumsum(np.where(np.isnan(a), 0.0, a_dot))
+
+
+@derivative
+def nancumprod_pull_a(a, a_bar, g):
+    known = np.where(np.isnan(a), 1.0, a)
+    gains = gains_of_products(known.flatten(), g).reshape(a.shape)
+    a_bar += np.where(np.isnan(a), 0.0, gains)
+
+
+@derivative
+def nancumprod_push_a(a, a_dot):
+    known = np.where(np.isnan(a), 1.0, a).flatten()
+    tangents = np.where(np.isnan(a), 0.0, a_dot).flatten()
+    found = np.empty_like(known)
+    product = 1.0
+    total = 0.0
+    for k in range(known.size):
+        total = total * known[k] + product * tangents[k]
+        product *= known[k]
+        found[k] = total
+    return found
+
+
+# -- norms -----------------------------------------------------------------------------------------
+
+declare("norm", "x", calls=False)
+declare("norm_1", "x", calls=False)
+declare("norm_p", "x", "ord", calls=False)
+declare("norm_extreme", "x", "ord", calls=False, chooses=True)
+declare("norm_lines", "x", "ord", calls=False)
+declare("norm_spectral", "x", "ord", calls=False)
+
+
+@understands("norm")
+def _(call: Request, x: Any, ord: Any) -> Any:
+    power = call.constant(ord)
+    ndim = call.ndim(x)
+    if not ndim:
+        return None
+    if power is None or (ndim == 1 and power == 2) or power == "fro":
+        return call.whole("norm", x=x)
+    if not isinstance(power, (int, float)):
+        return "np.linalg.norm with this `ord`; write it as a number"
+    if ndim == 2:
+        if power in (1, -1, math.inf, -math.inf):
+            return call.whole("norm_lines", x=x, ord=ord)
+        return call.whole("norm_spectral", x=x, ord=ord) if power in (2, -2) else None
+    if power == 0:
+        return None
+    if abs(power) == math.inf:
+        return call.whole("norm_extreme", x=x, ord=ord)
+    return call.whole("norm_1", x=x) if power == 1 else call.whole("norm_p", x=x, ord=ord)
+
+
+@derivative
+def norm_pull_x(x, x_bar, z, g):
+    if z != 0.0:
+        x_bar += (g / z) * x
+
+
+@derivative
+def norm_push_x(x, x_dot, z):
+    found = 0.0
+    if z != 0.0:
+        found = np.sum(x * x_dot) / z
+    return found
+
+
+@derivative
+def norm_1_pull_x(x, x_bar, g):
+    x_bar += g * np.sign(x)
+
+
+@derivative
+def norm_1_push_x(x, x_dot):
+    return np.sum(np.sign(x) * x_dot)
+
+
+@jit
+def gains_of_norm(x, ord, z):
+    """Return the derivative of a norm by powers, 0 where it is 0 and where an element is."""
+    gains = np.zeros_like(x)
+    for k in range(x.size):
+        if x[k] != 0.0 and z != 0.0:
+            gains[k] = np.sign(x[k]) * (abs(x[k]) / z) ** (ord - 1.0)
+    return gains
+
+
+@derivative
+def norm_p_pull_x(x, x_bar, ord, z, g):
+    x_bar += g * gains_of_norm(x, ord, z)
+
+
+@derivative
+def norm_p_push_x(x, x_dot, ord, z):
+    return np.sum(gains_of_norm(x, ord, z) * x_dot)
+
+
+@derivative
+def norm_extreme_pull_x(x, x_bar, z, g):
+    chosen = np.abs(x) == z
+    x_bar += np.where(chosen, g / np.sum(chosen), 0.0) * np.sign(x)
+
+
+@derivative
+def norm_extreme_push_x(x, x_dot, z):
+    chosen = np.abs(x) == z
+    return np.sum(np.where(chosen, np.sign(x) * x_dot, 0.0)) / np.sum(chosen)
+
+
+@jit
+def gains_of_lines(x, ord, z):
+    """Return the derivative of the extreme sum of a matrix's absolute rows or columns."""
+    sums = np.sum(np.abs(x), 0 if abs(ord) == 1 else 1)
+    chosen = np.where(sums == z, 1.0 / np.sum(sums == z), 0.0)
+    gains = np.zeros_like(x)
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            gains[i, j] = chosen[j if abs(ord) == 1 else i] * np.sign(x[i, j])
+    return gains
+
+
+@derivative
+def norm_lines_pull_x(x, x_bar, ord, g):
+    sums = np.sum(np.abs(x), 0 if abs(ord) == 1 else 1)
+    z = np.max(sums) if ord > 0 else np.min(sums)
+    x_bar += g * gains_of_lines(x, ord, z)
+
+
+@derivative
+def norm_lines_push_x(x, x_dot, ord):
+    sums = np.sum(np.abs(x), 0 if abs(ord) == 1 else 1)
+    z = np.max(sums) if ord > 0 else np.min(sums)
+    return np.sum(gains_of_lines(x, ord, z) * x_dot)
+
+
+@jit
+def gains_of_spectrum(x, ord):
+    """Return the derivative of the largest or smallest singular value; equal ones share it."""
+    u, s, vt = np.linalg.svd(x, False)
+    chosen = s == (s[0] if ord > 0 else s[-1])
+    weights = np.where(chosen, 1.0 / np.sum(chosen), 0.0)
+    gains = np.zeros_like(x)
+    for k in range(s.size):
+        for i in range(x.shape[0]):
+            for j in range(x.shape[1]):
+                gains[i, j] += weights[k] * u[i, k] * vt[k, j]
+    return gains
+
+
+@derivative
+def norm_spectral_pull_x(x, x_bar, ord, g):
+    x_bar += g * gains_of_spectrum(x, ord)
+
+
+@derivative
+def norm_spectral_push_x(x, x_dot, ord):
+    return np.sum(gains_of_spectrum(x, ord) * x_dot)

@@ -1,0 +1,129 @@
+"""The call of a function that has rules of its own."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from numba.core import types
+
+from tapegrad.transform.ir import (
+    Let,
+    Structure,
+    name,
+)
+from tapegrad.transform.kinds import is_array, is_real
+from tapegrad.transform.printer import show
+from tapegrad.transform.rules.calls import Call, dotted, expr_of, paths_of, text_of
+
+
+class ForwardRuled(Call):
+    """The call of a function with a forward rule of its own; reverse mode is that of its source."""
+
+    error = None  # of the source, which forward mode does not need
+
+    def __init__(
+        self, lowering: Any, callee: Any, values: list[Any], kinds: tuple[Any, ...]
+    ) -> None:
+        super().__init__(lowering, callee, values, kinds)
+        self.jvp = self.static(lowering, "jvp")
+
+    def static(self, lowering: Any, kind: str) -> str | None:
+        """Return the name of a rule in the generated module, None if there is no such rule."""
+        rule = getattr(self.callee, f"rule_{kind}")
+        if rule is None:
+            return None
+        origin = lowering.program.origin_of(self.callee)
+        text = f"{self.callee.__name__}_{kind}"
+        return lowering.program.static(text, rule, ("attribute", origin, f"rule_{kind}"))
+
+    def pull(self, gen: Any, let: Let) -> None:
+        if self.instance.error is not None and self.is_differentiated(gen, let):
+            raise self.instance.error
+        super().pull(gen, let)
+
+    def push(self, gen: Any, let: Let) -> None:
+        if self.jvp is None:
+            if self.instance.error is not None and any(map(gen.is_active, self._inputs)):
+                raise self.instance.error
+            super().push(gen, let)
+            return
+        gen.write(f"{let.target} = {show(let.expr)}")
+        if any(map(gen.is_active, self.results(let))):
+            arguments = [text_of(value) for value in self.values]
+            for value in self.values:
+                if isinstance(value, Structure):
+                    arguments.append(show(value.build(lambda leaf: name(gen.tangent(leaf)))))
+                else:
+                    arguments.append(gen.tangent(value))
+            arguments.append(let.target)
+            dots = gen.dot(let.target) if let.leaves is None else dotted(let, gen)
+            gen.write(f"{dots} = {self.jvp}({', '.join(arguments)})")
+
+
+class Ruled(ForwardRuled):
+    """The call of a function with a reverse rule of its own."""
+
+    def __init__(
+        self, lowering: Any, callee: Any, values: list[Any], kinds: tuple[Any, ...]
+    ) -> None:
+        super().__init__(lowering, callee, values, kinds)
+        self.vjp = self.static(lowering, "vjp")
+
+    def contents(self, let: Let) -> list[str]:
+        leaves = [leaf.id for leaf in self.leaves() if isinstance(leaf, ast.Name)]
+        return [*leaves, *self.results(let)]
+
+    def is_differentiated(self, gen: Any, let: Let) -> bool:
+        found = super().is_differentiated(gen, let)
+        instance = self.instance
+        if found and instance.error is None and (instance.writes or instance.shared):
+            what = "writes into its argument" if instance.writes else "returns its argument"
+            gen.refuse(
+                f"{self.callee.py_func.__name__} has a rule of its own and {what}; let it work on "
+                "a copy",
+                let.line,
+            )
+        return found
+
+    def passed(self, gen: Any, let: Let) -> list[str]:
+        return []
+
+    def has_forward(self, gen: Any, let: Let) -> bool:
+        return False
+
+    def write_forward(self, gen: Any, writer: Any, let: Let) -> None:
+        writer(f"{let.target} = {show(let.expr)}")
+        gen.write_shadows(writer, let)
+
+    def pull(self, gen: Any, let: Let) -> None:
+        if not self.is_differentiated(gen, let):
+            return
+        arguments = []
+        for value in self.values:
+            expr = self.read(expr_of(value))
+            gen.read(expr)
+            arguments.append(show(expr))
+        pattern = ast.parse(let.target, mode="eval").body
+        gen.read(self.read(pattern))
+        arguments.append(show(self.read(pattern)))
+
+        def cotangent(node: ast.expr) -> str:
+            if isinstance(node, ast.Tuple):
+                return f"({', '.join(map(cotangent, node.elts))},)"
+            assert isinstance(node, ast.Name)
+            kind = self.types.get(node.id, types.none)
+            if is_array(kind):
+                return gen.shadow(node.id)
+            return gen.bar(node.id) if is_real(kind) and node.id in gen.has else gen.zero(node.id)
+
+        found = f"cotangents_{gen.number()}"
+        gen.write(f"{found} = {self.vjp}({', '.join([*arguments, cotangent(pattern)])})")
+        for position, value in enumerate(self.values):
+            for path, leaf in paths_of(value, f"{found}[{position}]"):
+                if isinstance(leaf, ast.Name) and leaf.id in self._inputs:
+                    if gen.is_active(leaf.id):
+                        if is_array(self.types[leaf.id]):
+                            gen.add_array(leaf.id, name(path))
+                        else:
+                            gen.add(leaf.id, path, ast.Constant(1.0))

@@ -1,0 +1,551 @@
+"""Functions of sequences: interpolation, differences, integrals, convolutions, statistics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapegrad.transform.cache.machine_code import jit
+from tapegrad.transform.rules.array_specs import Request, addition, declare, derivative, understands
+
+declare("interp_0", "x", "xp", "fp", calls=False, chooses=True)
+declare("interp_1", "x", "xp", "fp", calls=False, chooses=True)
+declare("diff", "a", "n")
+declare("ediff1d", "ary", calls=False)
+declare("trapezoid", "y", "dx", calls=False)
+declare("trapezoid_of", "y", "x", calls=False)
+declare("convolve", "a", "v", calls=False)
+declare("correlate", "a", "v", calls=False)
+declare("vander", "x", "N", "increasing")
+declare("unwrap", "p", calls=False)
+declare("bincount", "x", "weights", "minlength")
+declare("logspace", "start", "stop", "num")
+declare("geomspace", "start", "stop", "num")
+declare("cov", "m", calls=False)
+declare("corrcoef", "x", calls=False)
+
+
+# -- interpolation ---------------------------------------------------------------------------------
+
+
+@understands("interp")
+def _(call: Request, x: Any, xp: Any, fp: Any) -> Any:
+    return call.whole(f"interp_{call.ndim(x)}", x=x, xp=xp, fp=fp) if call.ndim(x) < 2 else None
+
+
+@jit
+def segment(x, xp):
+    """Return the number of the knot left of (or at) x, -1 or the last one where there is none."""
+    return np.searchsorted(xp, x, side="right") - 1
+
+
+@jit
+def slope_at(x, xp, fp):
+    """Return the slope of the line through knots; at a knot, the one right of it."""
+    k = segment(x, xp)
+    found = 0.0
+    if k >= 0 and k < xp.size - 1:
+        # a difference of unsigned integers wraps
+        found = (float(fp[k + 1]) - float(fp[k])) / (xp[k + 1] - xp[k])
+    return found
+
+
+@jit
+def add_to_knots(x, xp, xp_bar, fp, g):
+    """Add the cotangent of an interpolated value to those of the knots' places."""
+    k = segment(x, xp)
+    if k >= 0 and k < xp.size - 1:
+        slope = (float(fp[k + 1]) - float(fp[k])) / (xp[k + 1] - xp[k])
+        part = (x - xp[k]) / (xp[k + 1] - xp[k])
+        xp_bar[k] -= g * slope * (1.0 - part)
+        xp_bar[k + 1] -= g * slope * part
+
+
+@jit
+def add_to_values(x, xp, fp_bar, g):
+    """Add the cotangent of an interpolated value to those of the knots' values."""
+    k = segment(x, xp)
+    if k < 0:
+        fp_bar[0] += g
+    elif k >= xp.size - 1:
+        fp_bar[xp.size - 1] += g
+    else:
+        part = (x - xp[k]) / (xp[k + 1] - xp[k])
+        fp_bar[k] += g * (1.0 - part)
+        fp_bar[k + 1] += g * part
+
+
+@jit
+def tangent_of_knots(x, xp, xp_dot, fp):
+    """Return the tangent of an interpolated value by that of the knots' places."""
+    k = segment(x, xp)
+    found = 0.0
+    if k >= 0 and k < xp.size - 1:
+        slope = (fp[k + 1] - fp[k]) / (xp[k + 1] - xp[k])
+        part = (x - xp[k]) / (xp[k + 1] - xp[k])
+        found = -slope * (xp_dot[k] * (1.0 - part) + xp_dot[k + 1] * part)
+    return found
+
+
+@derivative
+def interp_0_pull_x(x, xp, fp, g):
+    return g * slope_at(x, xp, fp)
+
+
+@derivative
+def interp_0_pull_xp(x, xp, xp_bar, fp, g):
+    add_to_knots(x, xp, xp_bar, fp, g)
+
+
+@derivative
+def interp_0_pull_fp(x, xp, fp_bar, g):
+    add_to_values(x, xp, fp_bar, g)
+
+
+@derivative
+def interp_0_push_x(x, x_dot, xp, fp):
+    return x_dot * slope_at(x, xp, fp)
+
+
+@derivative
+def interp_0_push_xp(x, xp, xp_dot, fp):
+    return tangent_of_knots(x, xp, xp_dot, fp)
+
+
+@derivative
+def interp_0_push_fp(x, xp, fp_dot):
+    return np.interp(x, xp, fp_dot)
+
+
+@derivative
+def interp_1_pull_x(x, x_bar, xp, fp, g):
+    for i in range(x.size):
+        x_bar[i] += g[i] * slope_at(x[i], xp, fp)
+
+
+@derivative
+def interp_1_pull_xp(x, xp, xp_bar, fp, g):
+    for i in range(x.size):
+        add_to_knots(x[i], xp, xp_bar, fp, g[i])
+
+
+@derivative
+def interp_1_pull_fp(x, xp, fp_bar, g):
+    for i in range(x.size):
+        add_to_values(x[i], xp, fp_bar, g[i])
+
+
+@derivative
+def interp_1_push_x(x, x_dot, xp, fp, z):
+    found = np.empty_like(z)
+    for i in range(x.size):
+        found[i] = x_dot[i] * slope_at(x[i], xp, fp)
+    return found
+
+
+@derivative
+def interp_1_push_xp(x, xp, xp_dot, fp, z):
+    found = np.empty_like(z)
+    for i in range(x.size):
+        found[i] = tangent_of_knots(x[i], xp, xp_dot, fp)
+    return found
+
+
+@derivative
+def interp_1_push_fp(x, xp, fp_dot):
+    return np.interp(x, xp, fp_dot)
+
+
+# -- differences and integrals ---------------------------------------------------------------------
+
+
+@addition
+def add_differences(bar, n, g):
+    """Add the cotangents of n-th differences along the last axis."""
+    if bar.size:
+        size = bar.shape[-1]
+        total = np.zeros(bar.size, bar.dtype)
+        flat = g.flatten()
+        inner = g.shape[-1]
+        row = np.zeros(size, bar.dtype)
+        for start in range(0, bar.size, size):
+            row[:] = 0.0
+            for k in range(inner):
+                row[k] = flat[start // size * inner + k]
+            for turn in range(n):
+                for k in range(inner + turn, -1, -1):
+                    row[k] = (row[k - 1] if k else 0.0) - (row[k] if k < inner + turn else 0.0)
+            for k in range(size):
+                total[start + k] = row[k]
+        bar += total.reshape(bar.shape)
+
+
+@derivative
+def diff_pull_a(a_bar, n, g):
+    add_differences(a_bar, n, g)
+
+
+@derivative
+def diff_push_a(a_dot, n):
+    return np.diff(a_dot, n)
+
+
+@understands("diff")
+def _(call: Request, a: Any, n: Any) -> Any:
+    return call.whole("diff", a=a, n=n if n is not None else call.number(1))
+
+
+@understands("ediff1d")
+def _(call: Request, ary: Any) -> Any:
+    return call.whole("ediff1d") if call.ndim(ary) else None
+
+
+@derivative
+def ediff1d_pull_ary(ary_bar, g):
+    add_flat_differences(ary_bar, g)
+
+
+@derivative
+def ediff1d_push_ary(ary_dot):
+    return np.ediff1d(ary_dot)
+
+
+@addition
+def add_flat_differences(bar, g):
+    """Add the cotangents of the differences of neighbours in row-major order."""
+    total = np.zeros(bar.size, bar.dtype)
+    for k in range(bar.size - 1):
+        total[k + 1] += g[k]
+        total[k] -= g[k]
+    bar += total.reshape(bar.shape)
+
+
+@understands("trapezoid")
+def _(call: Request, y: Any, x: Any, dx: Any) -> Any:
+    if call.ndim(y) != 1 or call.ndim(dx) or (x is not None and call.ndim(x) != 1):
+        return None
+    if x is None:
+        return call.whole("trapezoid", y=y, dx=dx if dx is not None else call.number(1.0))
+    return call.whole("trapezoid_of", y=y, x=x)
+
+
+@derivative
+def trapezoid_pull_y(y_bar, dx, g):
+    for k in range(y_bar.size - 1):
+        y_bar[k] += 0.5 * g * dx
+        y_bar[k + 1] += 0.5 * g * dx
+
+
+@derivative
+def trapezoid_pull_dx(y, g):
+    return g * np.trapezoid(y)
+
+
+@derivative
+def trapezoid_push_y(y_dot, dx):
+    return dx * np.trapezoid(y_dot)
+
+
+@derivative
+def trapezoid_push_dx(y, dx_dot):
+    return dx_dot * np.trapezoid(y)
+
+
+@derivative
+def trapezoid_of_pull_y(y_bar, x, g):
+    steps = np.diff(x)  # of the type that the function itself takes
+    for k in range(y_bar.size - 1):
+        half = 0.5 * g * steps[k]
+        y_bar[k] += half
+        y_bar[k + 1] += half
+
+
+@derivative
+def trapezoid_of_pull_x(y, x_bar, g):
+    for k in range(x_bar.size - 1):
+        middle = 0.5 * g * (y[k] + y[k + 1])
+        x_bar[k] -= middle
+        x_bar[k + 1] += middle
+
+
+@derivative
+def trapezoid_of_push_y(y_dot, x):
+    return np.trapezoid(y_dot, x)
+
+
+@derivative
+def trapezoid_of_push_x(y, x_dot):
+    return np.trapezoid(y, x_dot)
+
+
+# -- convolutions ----------------------------------------------------------------------------------
+
+
+@understands("convolve", "correlate")
+def _(call: Request, a: Any, v: Any, mode: Any) -> Any:
+    return call.whole(call.text, a=a, v=v)
+
+
+@jit
+def first_of(n, m, size):
+    """Return where, in a full convolution of n and m numbers, the given result begins."""
+    if size == n + m - 1:
+        return 0
+    return (min(n, m) - 1) // 2 if size == max(n, m) else min(n, m) - 1
+
+
+@jit
+def first_of_correlation(n, m, size):
+    """Return where, in the full convolution with v turned around, a correlation begins."""
+    if size == n + m - 1:
+        return 0
+    if size < max(n, m):
+        return min(n, m) - 1
+    return (m - 1) // 2 if n >= m else n - 1 - (n - 1) // 2
+
+
+@derivative
+def convolve_pull_a(a_bar, v, g):
+    first = first_of(a_bar.size, v.size, g.size)
+    for k in range(a_bar.size):
+        for j in range(v.size):
+            if k + j - first >= 0 and k + j - first < g.size:
+                a_bar[k] += g[k + j - first] * v[j]
+
+
+@derivative
+def convolve_pull_v(a, v_bar, g):
+    first = first_of(a.size, v_bar.size, g.size)
+    for k in range(a.size):
+        for j in range(v_bar.size):
+            if k + j - first >= 0 and k + j - first < g.size:
+                v_bar[j] += g[k + j - first] * a[k]
+
+
+@jit
+def convolved(a, v, first, size):
+    """Return a part of a convolution."""
+    found = np.zeros(size, a.dtype)
+    for k in range(a.size):
+        for j in range(v.size):
+            if k + j - first >= 0 and k + j - first < size:
+                found[k + j - first] += a[k] * v[j]
+    return found
+
+
+@derivative
+def convolve_push_a(a_dot, v, z):
+    return convolved(a_dot, v, first_of(a_dot.size, v.size, z.size), z.size)
+
+
+@derivative
+def convolve_push_v(a, v_dot, z):
+    return convolved(a, v_dot, first_of(a.size, v_dot.size, z.size), z.size)
+
+
+@derivative
+def correlate_pull_a(a_bar, v, g):
+    first = first_of_correlation(a_bar.size, v.size, g.size)
+    for k in range(a_bar.size):
+        for j in range(v.size):
+            if k + j - first >= 0 and k + j - first < g.size:
+                a_bar[k] += g[k + j - first] * v[v.size - 1 - j]
+
+
+@derivative
+def correlate_pull_v(a, v_bar, g):
+    first = first_of_correlation(a.size, v_bar.size, g.size)
+    for k in range(a.size):
+        for j in range(v_bar.size):
+            if k + j - first >= 0 and k + j - first < g.size:
+                v_bar[v_bar.size - 1 - j] += g[k + j - first] * a[k]
+
+
+@derivative
+def correlate_push_a(a_dot, v, z):
+    return convolved(a_dot, v[::-1], first_of_correlation(a_dot.size, v.size, z.size), z.size)
+
+
+@derivative
+def correlate_push_v(a, v_dot, z):
+    first = first_of_correlation(a.size, v_dot.size, z.size)
+    return convolved(a, v_dot[::-1], first, z.size)
+
+
+# -- others ----------------------------------------------------------------------------------------
+
+
+@understands("vander")
+def _(call: Request, x: Any, N: Any, increasing: Any) -> Any:
+    rising = increasing if increasing is not None else call.number(False)
+    return call.whole("vander", x=x, N=N, increasing=rising)
+
+
+@derivative
+def vander_pull_x(x, x_bar, increasing, g):
+    columns = g.shape[1]
+    for j in range(columns):
+        power = j if increasing else columns - 1 - j
+        if power > 0:
+            for i in range(x.size):
+                x_bar[i] += g[i, j] * power * x[i] ** (power - 1)
+
+
+@derivative
+def vander_push_x(x, x_dot, increasing, z):
+    found = np.zeros_like(z)
+    columns = z.shape[1]
+    for j in range(columns):
+        power = j if increasing else columns - 1 - j
+        if power > 0:
+            for i in range(x.size):
+                found[i, j] = x_dot[i] * power * x[i] ** (power - 1)
+    return found
+
+
+@understands("unwrap")
+def _(call: Request, p: Any) -> Any:
+    return call.whole("unwrap")
+
+
+@derivative
+def unwrap_pull_p(p_bar, g):
+    p_bar += g
+
+
+@derivative
+def unwrap_push_p(p_dot):
+    return p_dot.copy()
+
+
+@derivative
+def bincount_pull_weights(x, weights_bar, g):
+    for k in range(x.size):
+        weights_bar[k] += g[x[k]]
+
+
+@derivative
+def bincount_push_weights(x, weights_dot, z):
+    found = np.zeros_like(z)
+    for k in range(x.size):
+        found[x[k]] += weights_dot[k]
+    return found
+
+
+@derivative
+def logspace_pull_start(z, g):
+    found = 0.0
+    for k in range(z.size):
+        found += g[k] * z[k] * (1.0 - k / (z.size - 1.0) if z.size > 1 else 1.0)
+    return found * np.log(10.0)
+
+
+@derivative
+def logspace_pull_stop(z, g):
+    found = 0.0
+    for k in range(1, z.size):
+        found += g[k] * z[k] * k / (z.size - 1.0)
+    return found * np.log(10.0)
+
+
+@derivative
+def logspace_push_start(start_dot, z):
+    return z * np.linspace(np.log(10.0) * start_dot, 0.0, z.size)
+
+
+@derivative
+def logspace_push_stop(stop_dot, z):
+    return z * np.linspace(0.0, np.log(10.0) * stop_dot, z.size)
+
+
+@derivative
+def geomspace_pull_start(start, z, g):
+    found = 0.0
+    for k in range(z.size):
+        found += g[k] * z[k] * (1.0 - k / (z.size - 1.0) if z.size > 1 else 1.0)
+    return found / start
+
+
+@derivative
+def geomspace_pull_stop(stop, z, g):
+    found = 0.0
+    for k in range(1, z.size):
+        found += g[k] * z[k] * k / (z.size - 1.0)
+    return found / stop
+
+
+@derivative
+def geomspace_push_start(start, start_dot, z):
+    return z * np.linspace(start_dot / start, 0.0, z.size)
+
+
+@derivative
+def geomspace_push_stop(stop, stop_dot, z):
+    return z * np.linspace(0.0, stop_dot / stop, z.size)
+
+
+# -- statistics ------------------------------------------------------------------------------------
+
+
+@understands("cov")
+def _(call: Request, m: Any) -> Any:
+    return call.whole("cov") if call.ndim(m) == 2 else None
+
+
+@understands("corrcoef")
+def _(call: Request, x: Any) -> Any:
+    return call.whole("corrcoef") if call.ndim(x) == 2 else None
+
+
+@jit
+def without_mean(m):
+    """Return the rows of a matrix without their means, as float64."""
+    found = np.empty(m.shape)
+    for i in range(m.shape[0]):
+        found[i] = m[i] - np.mean(m[i])
+    return found
+
+
+@jit
+def scatter_matrix_tangent(m, m_dot):
+    """Return the tangent of the covariances of rows."""
+    product = np.dot(without_mean(m), np.ascontiguousarray(m_dot.T * 1.0))
+    return (product + product.T) / (m.shape[1] - 1)
+
+
+@derivative
+def cov_pull_m(m, m_bar, g):
+    m_bar += np.dot(np.ascontiguousarray(g + g.T), without_mean(m)) / (m.shape[1] - 1)
+
+
+@derivative
+def cov_push_m(m, m_dot):
+    return scatter_matrix_tangent(m, m_dot)
+
+
+@derivative
+def corrcoef_pull_x(x, x_bar, z, g):
+    # through the covariances c, of which z holds c[i, j] / sqrt(c[i, i] * c[j, j])
+    c = np.cov(x)
+    total = np.empty_like(c)
+    for i in range(c.shape[0]):
+        own = 0.0
+        for j in range(c.shape[0]):
+            total[i, j] = g[i, j] / np.sqrt(c[i, i] * c[j, j])
+            own += (g[i, j] + g[j, i]) * z[i, j]
+        total[i, i] -= 0.5 * own / c[i, i]
+    x_bar += np.dot(np.ascontiguousarray(total + total.T), without_mean(x)) / (x.shape[1] - 1)
+
+
+@derivative
+def corrcoef_push_x(x, x_dot, z):
+    c = np.cov(x)
+    tangent = scatter_matrix_tangent(x, x_dot)
+    found = np.empty_like(c)
+    for i in range(c.shape[0]):
+        for j in range(c.shape[0]):
+            size = np.sqrt(c[i, i] * c[j, j])
+            share = tangent[i, i] / c[i, i] + tangent[j, j] / c[j, j]
+            found[i, j] = tangent[i, j] / size - 0.5 * z[i, j] * share
+    return found

@@ -1,0 +1,308 @@
+"""Functions that put the elements of arrays elsewhere: views where numba gives views, or copies."""
+
+from __future__ import annotations
+
+import ast
+import copy
+from typing import Any
+
+import numpy as np
+
+from tapegrad.transform.ir import Let, name, names_in
+from tapegrad.transform.kinds import is_array
+from tapegrad.transform.printer import show
+from tapegrad.transform.rules.additions import add_element, add_to
+from tapegrad.transform.rules.array_specs import SPECS, Request, declare, derivative, understands
+from tapegrad.transform.rules.base import Rule, Whole, real_names
+
+declare("flatten", "a")
+declare("item", "a")
+declare("broadcast", "x", "shape", calls=False)
+declare("take", "a", "index", steps=("index",), calls=False, chooses=True)
+
+
+@understands("flip", "fliplr", "flipud")
+def _(call: Request, m: Any) -> Any:
+    return call.view(m)
+
+
+@understands("rot90")
+def _(call: Request, m: Any, k: Any) -> Any:
+    return call.view(m)
+
+
+@understands("asarray_chkfinite", "real")
+def _(call: Request, a: Any) -> Any:
+    return call.view(a) if call.ndim(a) else call.linear(a)
+
+
+@understands("atleast_1d", "atleast_2d", "atleast_3d")
+def _(call: Request, a: Any) -> Any:
+    # a number becomes an array of its own
+    return call.view(a) if call.ndim(a) and call.is_whole else None
+
+
+@understands("transpose")
+def _(call: Request, a: Any, axes: Any) -> Any:
+    return call.view(a)
+
+
+@understands("swapaxes")
+def _(call: Request, a: Any, axis1: Any, axis2: Any) -> Any:
+    return call.view(a)
+
+
+@understands("moveaxis")
+def _(call: Request, a: Any, source: Any, destination: Any) -> Any:
+    return call.view(a)
+
+
+@understands("expand_dims")
+def _(call: Request, a: Any, axis: Any) -> Any:
+    return call.view(a)
+
+
+@understands("reshape")
+def _(call: Request, a: Any, shape: Any) -> Any:
+    if not call.ndim(a):
+        return None
+    if call.type(a).layout == "C":
+        return call.view(a)
+    raise call.refuse("reshape of an array that is not contiguous; make a copy first")
+
+
+@understands("ravel")
+def _(call: Request, a: Any) -> Any:
+    if not call.ndim(a):
+        return None
+    return call.view(a) if call.type(a).layout == "C" else call.whole("flatten")
+
+
+@derivative
+def flatten_pull_a(a_bar, g):
+    a_bar += g.reshape(a_bar.shape)
+
+
+@derivative
+def flatten_push_a(a_dot):
+    return a_dot.flatten()
+
+
+@derivative
+def item_pull_a(a_bar, g):
+    a_bar += g
+
+
+@derivative
+def item_push_a(a_dot):
+    return a_dot.item()
+
+
+class Broadcast(Whole):
+    """``np.broadcast_to``: a view that cannot be written to, with cotangents of its own.
+
+    Several of its elements may be one of the array's, so it has no view of the shadow.
+    """
+
+    def shared(self, let: Let) -> list[list[str]]:
+        """Return what shares elements."""
+        return [[let.target, *names_in(self.operands["x"])]]
+
+    def check(self, gen: Any, let: Let) -> None:
+        """Refuse it where the array is written: the view would show other elements then."""
+        if gen.arrays.is_stored(let.target):
+            gen.refuse(
+                "cannot differentiate np.broadcast_to of an array that is written to; add "
+                "np.zeros(shape) to it instead",
+                let.line,
+            )
+
+    def pull(self, gen: Any, let: Let) -> None:
+        self.check(gen, let)
+        super().pull(gen, let)
+
+    def push(self, gen: Any, let: Let) -> None:
+        self.check(gen, let)
+        super().push(gen, let)
+
+
+@understands("broadcast_to")
+def _(call: Request, array: Any, shape: Any) -> Any:
+    if not call.ndim(array):
+        return None
+    return Broadcast(SPECS["broadcast"], {"x": array, "shape": shape}, True, call.lowering)
+
+
+@derivative
+def broadcast_pull_x(x_bar, g):
+    add_to(x_bar, g)
+
+
+@derivative
+def broadcast_push_x(x_dot, shape):
+    return np.broadcast_to(x_dot, shape).copy()
+
+
+# -- copies in another order -----------------------------------------------------------------------
+
+
+class Rearrangement(Rule):
+    """A function that only puts elements of arrays, numbers and zeros into another order.
+
+    Where they go is found by sending their numbers the same way.
+    """
+
+    fresh = True
+
+    def __init__(self, call: Request, elements: list[ast.expr], part: bool = False) -> None:
+        self.expr = call.expr
+        self.is_passing = not part
+        self.types = call.lowering.types
+        self.elements = elements
+        self._inputs = list(dict.fromkeys(real_names(elements, call.lowering)))
+
+    def inputs(self) -> list[str]:
+        return self._inputs
+
+    def contents(self, let: Let) -> list[str]:
+        return [n for n in names_in(let.expr) if n not in self._inputs]  # of positions, counts
+
+    def replaced(self, convert: Any) -> ast.expr:
+        """Return the call with other atoms in the place of those that give elements."""
+        elements = self.elements
+
+        class Replace(ast.NodeTransformer):
+            def visit(self, node: ast.AST) -> Any:
+                found = next((e for e in elements if e is node), None)
+                return self.generic_visit(node) if found is None else convert(found)
+
+        # a copy keeps the atoms themselves, by which they are found
+        memo = {id(element): element for element in elements}
+        return Replace().visit(copy.deepcopy(self.expr, memo))
+
+    def pull(self, gen: Any, let: Let) -> None:
+        for target in self._inputs:
+            if not gen.is_active(target):
+                continue
+
+            def numbered(atom: ast.expr, target: str = target) -> ast.expr:
+                if isinstance(atom, ast.Name) and is_array(self.types.get(atom.id)):
+                    function = "numbered" if atom.id == target else "unnumbered"
+                    return ast.Call(name(f"arrays.{function}"), [atom], [])
+                same = isinstance(atom, ast.Name) and atom.id == target
+                return ast.Constant(1 if same else 0)
+
+            numbers = self.read(self.replaced(numbered))
+            gen.read(numbers)
+            g = name(gen.shadow(let.target))
+            if is_array(self.types[target]):
+                bar = name(gen.shadow(target))
+                gen.line(ast.Call(name("arrays.scatter_numbered"), [bar, numbers, g], []))
+            else:
+                found = ast.Call(name("arrays.sum_numbered"), [numbers, g], [])
+                gen.add(target, show(found), ast.Constant(1.0), numbers)
+
+    def push(self, gen: Any, let: Let) -> None:
+        def tangent(atom: ast.expr) -> ast.expr:
+            if isinstance(atom, ast.Name) and is_array(self.types.get(atom.id)):
+                if atom.id not in self._inputs:
+                    shape = ast.Attribute(atom, "shape", ast.Load())
+                    return ast.Call(name("np.zeros"), [shape], [])
+            return name(gen.tangent(atom)) if atom_is_real(atom) else ast.Constant(0.0)
+
+        def atom_is_real(atom: ast.expr) -> bool:
+            return isinstance(atom, ast.Name) and atom.id in self._inputs
+
+        gen.set_handle(let.target, self.replaced(tangent))
+
+
+def _elements(*operands: Any) -> list[ast.expr]:
+    """Return the atoms that give elements, also those in tuples."""
+    found: list[ast.expr] = []
+    for operand in operands:
+        if isinstance(operand, (ast.Tuple, ast.List)):
+            found += _elements(*operand.elts)
+        elif operand is not None:
+            found.append(operand)
+    return found
+
+
+@understands("append")
+def _(call: Request, arr: Any, values: Any, axis: Any) -> Any:
+    return Rearrangement(call, _elements(arr, values))
+
+
+@understands("concatenate", "stack")
+def _(call: Request, arrays: Any, axis: Any) -> Any:
+    return Rearrangement(call, _elements(arrays)) if isinstance(arrays, ast.Tuple) else None
+
+
+@understands("hstack", "vstack", "row_stack", "dstack", "column_stack")
+def _(call: Request, tup: Any) -> Any:
+    return Rearrangement(call, _elements(tup)) if isinstance(tup, ast.Tuple) else None
+
+
+@understands("roll")
+def _(call: Request, a: Any, shift: Any) -> Any:
+    return Rearrangement(call, [a])
+
+
+@understands("repeat")
+def _(call: Request, a: Any, repeats: Any) -> Any:
+    return Rearrangement(call, [a], part=True) if call.ndim(a) else None
+
+
+@understands("delete")
+def _(call: Request, arr: Any, obj: Any) -> Any:
+    return Rearrangement(call, [arr], part=True)
+
+
+@understands("tril", "triu")
+def _(call: Request, m: Any, k: Any) -> Any:
+    return Rearrangement(call, [m], part=True)
+
+
+@understands("take")
+def _(call: Request, a: Any, indices: Any) -> Any:
+    return (
+        Rearrangement(call, [a], part=True)
+        if call.is_whole
+        else call.whole("take", a=a, index=indices)
+    )
+
+
+@derivative
+def take_pull_a(a_bar, index, g):
+    add_element(a_bar, index, g)
+
+
+@derivative
+def take_push_a(a_dot, index):
+    return np.take(a_dot, index)
+
+
+@understands("diagflat")
+def _(call: Request, v: Any, k: Any) -> Any:
+    return Rearrangement(call, [v]) if call.ndim(v) else None
+
+
+@understands("extract")
+def _(call: Request, condition: Any, arr: Any) -> Any:
+    return Rearrangement(call, [arr], part=True) if isinstance(condition, ast.Name) else None
+
+
+@understands("insert")
+def _(call: Request, arr: Any, obj: Any, values: Any) -> Any:
+    return Rearrangement(call, _elements(arr, values))
+
+
+@understands("take_along_axis")
+def _(call: Request, arr: Any, indices: Any, axis: Any) -> Any:
+    return Rearrangement(call, [arr], part=True)
+
+
+@understands("select")
+def _(call: Request, condlist: Any, choicelist: Any, default: Any) -> Any:
+    if not isinstance(choicelist, ast.Tuple):
+        return None
+    return Rearrangement(call, _elements(choicelist, default), part=True)
