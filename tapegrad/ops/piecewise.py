@@ -289,8 +289,8 @@ def copysign(x, y):
     refuse_complex("copysign", x, y)
     x = where(True, x, np.zeros((), _float_type(x, y)))
     values = plain(x)
-    signs = np.sign(values) * np.copysign(np.ones_like(values), plain(y))
-    return where(values == 0.0, np.copysign(values, plain(y)), x * signs)
+    signs = np.copysign(1.0, plain(y)).astype(values.dtype)
+    return where(values == 0.0, 0.0 * signs, x * (np.sign(values) * signs))
 
 
 def _float_type(*values):

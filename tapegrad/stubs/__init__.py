@@ -31,8 +31,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tapegrad.autograd.engine.node import RemovableHandle
-from tapegrad.stubs.results import EighResult, EigResult, QRResult, SlogdetResult
 from tapegrad.eager.tensor import Tensor
+from tapegrad.stubs.results import EighResult, EigResult, QRResult, SlogdetResult
 
 _Array: TypeAlias = Tensor | npt.ArrayLike | Sequence[Any]
 _Axis: TypeAlias = int | Sequence[int] | None

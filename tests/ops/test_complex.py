@@ -85,7 +85,7 @@ def euclidean_norm(z, axis=None, keepdims=False):
 REDUCTIONS = {name: getattr(np, name) for name in ("sum", "mean", "var", "std", "prod")}
 REDUCTIONS |= {f"nan{name}": getattr(np, f"nan{name}") for name in tuple(REDUCTIONS)}
 REDUCTIONS |= {"logsumexp": logsumexp, "euclidean_norm": euclidean_norm}
-CUMULATIVE = {"cumsum": np.cumsum, "cumprod": np.cumprod}
+CUMULATIVE = {name: getattr(np, name) for name in ("cumsum", "cumprod", "nancumsum", "nancumprod")}
 
 
 def put(x, value, index):
