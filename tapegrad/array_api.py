@@ -160,12 +160,14 @@ globals().update({name: getattr(np, name) for name in (*_CONSTANTS, *_DTYPES, *_
 globals().update(
     {name: _of_tensors(name, np, numeric.FUNCTIONS | CREATION) for name in (*_MAKERS, *_FUNCTIONS)}
 )
-linalg = _extension("linalg", np.linalg, _LINEAR_ALGEBRA, numeric.LINALG_FUNCTIONS)
+linalg = _extension("linalg", np.linalg, _LINEAR_ALGEBRA, numeric.NAMESPACES["linalg"])
 # SciPy looks for its special functions here
 special = SimpleNamespace(
-    __name__=f"{__name__}.special", psi=numeric.FUNCTIONS["digamma"], **numeric.SPECIAL_FUNCTIONS
+    __name__=f"{__name__}.special",
+    psi=numeric.FUNCTIONS["digamma"],
+    **numeric.NAMESPACES["special"],
 )
-fft = _extension("fft", np.fft, _FOURIER, numeric.FFT_FUNCTIONS)
+fft = _extension("fft", np.fft, _FOURIER, numeric.NAMESPACES["fft"])
 fft.fftfreq, fft.rfftfreq = _frequencies("fftfreq"), _frequencies("rfftfreq")
 
 __all__ = [

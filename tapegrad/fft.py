@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from tapegrad.eager.numeric import FFT_FUNCTIONS
+from tapegrad.eager.numeric import NAMESPACES
 
-globals().update(FFT_FUNCTIONS)
-__all__ = list(FFT_FUNCTIONS)
+globals().update(NAMESPACES["fft"])
+__all__ = list(NAMESPACES["fft"])
 
 if TYPE_CHECKING:
     from tapegrad.stubs.fourier import *  # noqa: F403

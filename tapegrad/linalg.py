@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from tapegrad.eager.numeric import LINALG, LINALG_FUNCTIONS
+from tapegrad.eager.numeric import NAMESPACES
 
-globals().update(LINALG_FUNCTIONS)
-__all__ = list(LINALG)
+globals().update(NAMESPACES["linalg"])
+__all__ = list(NAMESPACES["linalg"])
 
 if TYPE_CHECKING:
     from tapegrad.stubs.linear_algebra import *  # noqa: F403

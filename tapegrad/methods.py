@@ -11,11 +11,11 @@ import numpy as np
 from tapegrad import array_api
 from tapegrad.autograd import api
 from tapegrad.autograd.engine import hooks
-from tapegrad.eager import inplace, inplace_views, numeric
+from tapegrad.eager import inplace, inplace_views
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.numeric import FUNCTIONS, REFLECTED
 from tapegrad.eager.tensor import NO_NUMPY, Tensor, wrap
-from tapegrad.ops.kinds import COMPOSITES, Elementwise
+from tapegrad.ops.kinds import COMPOSITES, Elementwise, declarations
 from tapegrad.ops.op import TABLE
 from tapegrad.ops.shape import in_order
 from tapegrad.tape import inspection
@@ -46,45 +46,8 @@ PASSIVE_BINARY = {
 }
 REFLECTED_PASSIVE = {"and", "or", "xor", "lshift", "rshift"}  # these have in-place forms as well
 UNARY = {"neg": "negative", "pos": "positive", "abs": "absolute", "invert": "invert"}
-METHODS = [
-    "all",
-    "any",
-    "argmax",
-    "argmin",
-    "argsort",
-    "clip",
-    "cumprod",
-    "cumsum",
-    "diagonal",
-    "dot",
-    "max",
-    "mean",
-    "min",
-    "prod",
-    "ptp",
-    "ravel",
-    "repeat",
-    "round",
-    "squeeze",
-    "std",
-    "sum",
-    "swapaxes",
-    "take",
-    "trace",
-    "var",
-    "expand_dims",
-    "moveaxis",
-    "broadcast_to",
-    "conj",
-    "flip",
-    "roll",
-    "logsumexp",
-    "norm",
-    "det",
-    "inv",
-    "cholesky",
-    "matmul",
-]
+# Methods of functions without derivatives; the others are declared with their functions.
+PASSIVE_METHODS = ["all", "any", "argmax", "argmin", "argsort"]
 
 
 def _swapped(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -149,13 +112,14 @@ INPLACE_NAMES = {
 
 
 def _install_methods() -> None:
-    for name in METHODS:
+    for name in PASSIVE_METHODS:
         setattr(Tensor, name, FUNCTIONS[name])
-    for name, op in TABLE.items():
-        if isinstance(op, Elementwise) and name != "where" and name not in numeric.INTERNAL:
-            if op.arguments[0] == "x":
-                setattr(Tensor, name, FUNCTIONS[name])
-                setattr(Tensor, f"{name}_", _inplace_operator_n(name))
+    for name, declared in declarations().items():
+        if declared.is_method:
+            setattr(Tensor, name, FUNCTIONS[name])
+        if isinstance(declared, Elementwise) and declared.names and declared.arguments[0] == "x":
+            setattr(Tensor, name, FUNCTIONS[name])
+            setattr(Tensor, f"{name}_", _inplace_operator_n(name))
     for method, name in INPLACE_NAMES.items():
         setattr(Tensor, method, _inplace_operator_n(name))
     for method in ("clip_", "clamp_"):

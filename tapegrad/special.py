@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from tapegrad.eager.numeric import SPECIAL_FUNCTIONS
+from tapegrad.eager.numeric import NAMESPACES
 
-globals().update(SPECIAL_FUNCTIONS)
-__all__ = list(SPECIAL_FUNCTIONS)
+globals().update(NAMESPACES["special"])
+__all__ = list(NAMESPACES["special"])
 
 if TYPE_CHECKING:
     from tapegrad.stubs.special_functions import *  # noqa: F403

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.eager.creation import as_tensor
-from tapegrad.eager.numeric import FUNCTIONS, SPECIAL_FUNCTIONS, Function
+from tapegrad.eager.numeric import FUNCTIONS, NAMESPACES, Function
 from tapegrad.eager.tensor import Tensor
 
 __all__ = ["beta", "gamma", "norm", "poisson", "t"]
@@ -30,7 +30,8 @@ __all__ = ["beta", "gamma", "norm", "poisson", "t"]
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 _log, _exp, _where = FUNCTIONS["log"], FUNCTIONS["exp"], FUNCTIONS["where"]
 _log1p, _gammaln = FUNCTIONS["log1p"], FUNCTIONS["gammaln"]
-_xlogy, _xlog1py = SPECIAL_FUNCTIONS["xlogy"], SPECIAL_FUNCTIONS["xlog1py"]
+SPECIAL = NAMESPACES["special"]
+_xlogy, _xlog1py = SPECIAL["xlogy"], SPECIAL["xlog1py"]
 
 
 def _standard(x: Any, loc: Any, scale: Any) -> tuple[Tensor, Tensor]:
@@ -83,12 +84,12 @@ class Normal:
     @staticmethod
     def cdf(x: Any, loc: Any = 0.0, scale: Any = 1.0) -> Tensor:
         """Distribution function; see `logpdf`."""
-        return SPECIAL_FUNCTIONS["ndtr"](_standard(x, loc, scale)[0])
+        return SPECIAL["ndtr"](_standard(x, loc, scale)[0])
 
     @staticmethod
     def logcdf(x: Any, loc: Any = 0.0, scale: Any = 1.0) -> Tensor:
         """Logarithm of the distribution function, accurate far below the mean; see `logpdf`."""
-        return SPECIAL_FUNCTIONS["log_ndtr"](_standard(x, loc, scale)[0])
+        return SPECIAL["log_ndtr"](_standard(x, loc, scale)[0])
 
     @staticmethod
     def ppf(q: Any, loc: Any = 0.0, scale: Any = 1.0) -> Tensor:
@@ -101,7 +102,7 @@ class Normal:
         loc, scale
             Mean and standard deviation.
         """
-        return as_tensor(loc) + as_tensor(scale) * SPECIAL_FUNCTIONS["ndtri"](as_tensor(q))
+        return as_tensor(loc) + as_tensor(scale) * SPECIAL["ndtri"](as_tensor(q))
 
 
 class StudentT:
@@ -123,7 +124,7 @@ class StudentT:
         y, wide = _standard(x, loc, scale)
         free = as_tensor(df)
         half = 0.5 * (free + 1.0)
-        found = -SPECIAL_FUNCTIONS["betaln"](np.full((), 0.5), 0.5 * free) - 0.5 * _log(free)
+        found = -SPECIAL["betaln"](np.full((), 0.5), 0.5 * free) - 0.5 * _log(free)
         return found - half * _log1p(y * y / free) - _log(wide)
 
     @staticmethod
@@ -134,7 +135,7 @@ class StudentT:
     @staticmethod
     def cdf(x: Any, df: Any, loc: Any = 0.0, scale: Any = 1.0) -> Tensor:
         """Distribution function, not differentiable with respect to `df`; see `logpdf`."""
-        return SPECIAL_FUNCTIONS["stdtr"](as_tensor(df), _standard(x, loc, scale)[0])
+        return SPECIAL["stdtr"](as_tensor(df), _standard(x, loc, scale)[0])
 
 
 class Gamma:
@@ -176,7 +177,7 @@ class Gamma:
         """Distribution function, not differentiable with respect to `a`; see `logpdf`."""
         y, _ = _standard(x, loc, scale)
         is_inside = y._a >= 0.0
-        found = SPECIAL_FUNCTIONS["gammainc"](as_tensor(a), _inside(y, is_inside))
+        found = SPECIAL["gammainc"](as_tensor(a), _inside(y, is_inside))
         return _where(is_inside, found, 0.0)
 
 
@@ -201,7 +202,7 @@ class Beta:
         is_inside = (y._a >= 0.0) & (y._a <= 1.0)
         y = _inside(y, is_inside)
         found = _xlogy(one - 1.0, y) + _xlog1py(two - 1.0, -y)
-        found = found - SPECIAL_FUNCTIONS["betaln"](one, two) - _log(wide)
+        found = found - SPECIAL["betaln"](one, two) - _log(wide)
         return _where(is_inside, found, -math.inf)
 
     @staticmethod
@@ -212,7 +213,7 @@ class Beta:
         is_edge = (y._a == 0.0) | (y._a == 1.0)
 
         def powers(y: Tensor) -> Tensor:
-            factor = _exp(-SPECIAL_FUNCTIONS["betaln"](one, two))
+            factor = _exp(-SPECIAL["betaln"](one, two))
             return y ** (one - 1.0) * (1.0 - y) ** (two - 1.0) * factor
 
         return _density(y, is_edge, 0.5, powers, lambda y: Beta.logpdf(y, one, two)) / wide
@@ -222,7 +223,7 @@ class Beta:
         """Distribution function, not differentiable with respect to `a` and `b`; see `logpdf`."""
         y, _ = _standard(x, loc, scale)
         is_inside = (y._a >= 0.0) & (y._a <= 1.0)
-        found = SPECIAL_FUNCTIONS["betainc"](as_tensor(a), as_tensor(b), _inside(y, is_inside))
+        found = SPECIAL["betainc"](as_tensor(a), as_tensor(b), _inside(y, is_inside))
         return _where(is_inside, found, np.where(y._a > 0.5, 1.0, 0.0))
 
 
@@ -262,7 +263,7 @@ class Poisson:
     def cdf(k: Any, mu: Any, loc: Any = 0.0) -> Tensor:
         """Probability of at most k; see `logpmf`."""
         least = np.floor(_number("poisson.cdf", k) - _number("poisson.cdf", loc))
-        found = SPECIAL_FUNCTIONS["gammaincc"](np.maximum(least, 0.0) + 1.0, as_tensor(mu))
+        found = SPECIAL["gammaincc"](np.maximum(least, 0.0) + 1.0, as_tensor(mu))
         return _where(least >= 0.0, found, 0.0)
 
 

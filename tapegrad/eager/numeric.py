@@ -1,7 +1,7 @@
 """The numeric namespace: every op and composed function under NumPy's name, on tensors.
 
-Nothing is listed here: the functions are derived from the op table (`tapegrad.ops`), and those that
-are not differentiable from NumPy itself.
+The functions are derived from the op table (`tapegrad.ops`), which says under which names they are
+found, and those that are not differentiable from NumPy itself.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tapegrad.ops import (  # noqa: F401 (importing them fills the table)
     statistics,
     systems,
 )
-from tapegrad.ops.kinds import COMPOSITES, Composite
+from tapegrad.ops.kinds import COMPOSITES, Composite, declarations
 from tapegrad.ops.op import TABLE, is_differentiated
 
 Function = Callable[..., Any]
@@ -78,85 +78,6 @@ PASSIVE = [
     "signbit",
 ]
 
-# Ops that other functions are made of, without a public name of their own.
-INTERNAL = {"getitem", "gather", "spread", "put", "put_view", "contract", "thin_svd", "at_least"}
-INTERNAL |= {"at_most", "euclidean_norm", "cofactor", "imaginary", "product", "full_svd"}
-INTERNAL |= {"cofactor_slope", "matrix_diagonal", "matrix_trace", "rounded", "sparse_product"}
-
-LINALG = [
-    "cholesky",
-    "cond",
-    "cross",
-    "det",
-    "eig",
-    "eigh",
-    "eigvals",
-    "eigvalsh",
-    "inv",
-    "lstsq",
-    "matmul",
-    "matrix_norm",
-    "matrix_power",
-    "matrix_transpose",
-    "multi_dot",
-    "norm",
-    "outer",
-    "pinv",
-    "qr",
-    "slogdet",
-    "solve",
-    "solve_triangular",
-    "svd",
-    "svdvals",
-    "tensordot",
-    "vecdot",
-    "vector_norm",
-    "trace",
-    "diagonal",
-]
-
-
-def _declared_in(*modules: Any) -> list[str]:
-    """Return the names of the functions that modules declare."""
-    names = {module.__name__ for module in modules}
-    found = {name: op.declaration for name, op in TABLE.items()}
-    found |= {name: composite.function for name, composite in COMPOSITES.items()}
-    return [name for name, declaration in found.items() if declaration.__module__ in names]
-
-
-_FOURIER = {"fourier", "fourier_adjoint", "half_fourier", "real_fourier"}
-_MATRIX_FUNCTIONS = _declared_in(matrix_functions)
-_OF_SCIPY = [name for name in _declared_in(scipy_special) if name != "weighted_logsumexp"]
-LINALG += _MATRIX_FUNCTIONS
-FFT = [name for name in _declared_in(fourier) if name not in _FOURIER]
-SPECIAL = [*_OF_SCIPY, "erf", "erfc", "gammaln", "digamma", "polygamma", "expit", "logsumexp"]
-SPECIAL += ["cbrt", "exp2", "expm1", "log1p", "sinc"]
-INTERNAL |= {*_FOURIER, *FFT, *_MATRIX_FUNCTIONS, *_OF_SCIPY, "weighted_logsumexp"}
-
-# those that are other functions than the ones of the same name in NumPy itself
-_OF_MATRICES = {"diagonal": "matrix_diagonal", "trace": "matrix_trace"}
-_OF_WEIGHTS = {"logsumexp": "weighted_logsumexp"}
-
-ALIASES = {
-    "abs": "absolute",
-    "around": "round",
-    "acos": "arccos",
-    "acosh": "arccosh",
-    "asin": "arcsin",
-    "asinh": "arcsinh",
-    "atan": "arctan",
-    "atan2": "arctan2",
-    "atanh": "arctanh",
-    "concat": "concatenate",
-    "degrees": "rad2deg",
-    "fabs": "absolute",
-    "fix": "trunc",
-    "pow": "power",
-    "radians": "deg2rad",
-    "remainder": "mod",
-    "true_divide": "divide",
-}
-
 
 def wrap_result(result: Any) -> Any:
     """Return a result of NumPy with tensors in the place of its arrays."""
@@ -180,34 +101,20 @@ def _composite_function(composite: Composite) -> Function:
         if args and not (isinstance(args[0], (Tensor, str)) or callable(args[0])):
             first = args[0]
             is_weak = is_ufunc and type(first) in (bool, int, float)
-            is_list = composite.name in _OF_LISTS and isinstance(first, (list, tuple))
+            is_list = composite.of_list and isinstance(first, (list, tuple))
             if not is_weak and not is_list:
                 first = operand(first)
                 if not isinstance(first, (Tensor, np.ndarray)):
                     first = wrap(np.asarray(first))
                 args = (first, *args[1:])
         result = wrap_result(body(*args, **kwargs))
-        if composite.name in _SEVERAL_VIEWS:
+        if composite.gives_views:
             for k, view in enumerate(result):
                 if view.meta() is not None:
                     view.meta().one_of_several = composite.name.title().replace("_", ""), k
         return result
 
     return function
-
-
-_OF_LISTS = {
-    "cho_solve",
-    "multi_dot",
-    "stack",
-    "hstack",
-    "vstack",
-    "dstack",
-    "column_stack",
-    "block",
-    "select",
-}
-_SEVERAL_VIEWS = {"array_split", "split", "unstack"}
 
 
 def _passive_function(name: str, module: Any = np) -> Function:
@@ -219,11 +126,6 @@ def _passive_function(name: str, module: Any = np) -> Function:
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"{module.__name__}.{name} on tensors; the result is not differentiable."
     return function
-
-
-def _round(x: Any, decimals: int = 0) -> Any:
-    """Round to a number of decimals; the derivative is 0 everywhere."""
-    return FUNCTIONS["rounded"](x, decimals)
 
 
 # x ** n as cheaper functions, which also have cheaper derivatives
@@ -291,14 +193,22 @@ def _build() -> tuple[dict[str, Function], dict[str, Function]]:
     return functions, reflected
 
 
+def _named(functions: dict[str, Function]) -> dict[str, dict[str, Function]]:
+    """Return the functions by namespace and public name."""
+    found: dict[str, dict[str, Function]] = {"": {name: functions[name] for name in PASSIVE}}
+    for declared, declaration in declarations().items():
+        for dotted in declaration.names:
+            namespace, _, name = dotted.rpartition(".")
+            found.setdefault(namespace, {})[name] = functions[declared]
+    found["fft"] |= {name: _passive_function(name, np.fft) for name in ("fftfreq", "rfftfreq")}
+    return found
+
+
 FUNCTIONS, REFLECTED = _build()
-FUNCTIONS["round"] = _round
 FUNCTIONS["polygamma"] = functools.wraps(FUNCTIONS["polygamma"])(_polygamma)
 FUNCTIONS["matmul"] = TABLE["matmul"].public = _with_sparse(FUNCTIONS["matmul"])
 FUNCTIONS["power"] = functools.wraps(FUNCTIONS["power"])(_power)
-FUNCTIONS |= {alias: FUNCTIONS[name] for alias, name in ALIASES.items()}
-LINALG_FUNCTIONS = {name: FUNCTIONS[_OF_MATRICES.get(name, name)] for name in LINALG}
-SPECIAL_FUNCTIONS = {name: FUNCTIONS[_OF_WEIGHTS.get(name, name)] for name in SPECIAL}
-FFT_FUNCTIONS = {name: FUNCTIONS[name] for name in FFT}
-FFT_FUNCTIONS |= {name: _passive_function(name, np.fft) for name in ("fftfreq", "rfftfreq")}
-PUBLIC = {name: function for name, function in FUNCTIONS.items() if name not in INTERNAL}
+NAMESPACES = _named(FUNCTIONS)
+PUBLIC = NAMESPACES[""]
+ALIASES = PUBLIC.keys() - FUNCTIONS.keys()
+FUNCTIONS |= {name: PUBLIC[name] for name in ALIASES}

@@ -13,11 +13,9 @@ from tapegrad.eager.creation import as_tensor, linspace
 from tapegrad.eager.dispatch import unwrap
 from tapegrad.eager.numeric import (
     ALIASES,
-    FFT_FUNCTIONS,
     FUNCTIONS,
-    LINALG_FUNCTIONS,
+    NAMESPACES,
     PASSIVE,
-    SPECIAL_FUNCTIONS,
     wrap_result,
 )
 from tapegrad.eager.numpy_calls import PLANS
@@ -63,8 +61,8 @@ _OF_REAL_NUMBERS = {
 
 _FUNCTIONS_OF = {
     "numpy": FUNCTIONS,
-    "numpy.fft": FFT_FUNCTIONS,
-    "numpy.linalg": LINALG_FUNCTIONS,
+    "numpy.fft": NAMESPACES["fft"],
+    "numpy.linalg": NAMESPACES["linalg"],
 }
 
 # NumPy functions of which only shape, dtype or passive values are asked
@@ -175,7 +173,7 @@ def array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: A
 def _of_scipy(ufunc: Any) -> str | None:
     """Return what stands for a ufunc of scipy.special."""
     name = _SCIPY_NAMES.get(ufunc.__name__, ufunc.__name__)
-    special = sys.modules.get("scipy.special") if name in SPECIAL_FUNCTIONS else None
+    special = sys.modules.get("scipy.special") if name in NAMESPACES["special"] else None
     return name if getattr(special, ufunc.__name__, None) is ufunc else None
 
 

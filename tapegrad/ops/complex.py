@@ -14,7 +14,7 @@ import numpy as np
 
 from tapegrad.ops import elementwise as ew
 from tapegrad.ops.kinds import composite, elementwise, view
-from tapegrad.ops.op import is_complex, shape_of
+from tapegrad.ops.op import internal, is_complex, public, shape_of
 from tapegrad.ops.piecewise import sign, where
 from tapegrad.ops.reduction import euclidean_norm
 from tapegrad.ops.shape import astype, getitem
@@ -49,6 +49,7 @@ def _(g, x_shape, **parameters):
     return astype(g, COMPLEX_OF[g.dtype])
 
 
+@internal
 @view
 def imaginary(x):
     """Imaginary part of a complex array, as a view (see `imag`)."""
@@ -148,6 +149,7 @@ def _(g, z, x):
     return g * where(z == 0.0, 0.0, x / where(z == 0.0, 1.0, z))
 
 
+@public(method=True)
 @composite
 def conj(x):
     """Complex conjugate (another name of `conjugate`)."""

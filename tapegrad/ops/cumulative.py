@@ -12,10 +12,11 @@ from tapegrad.ops.array_kinds import linear
 from tapegrad.ops.batching import shifted_axes
 from tapegrad.ops.indexing import take_along_axis
 from tapegrad.ops.kinds import composite
-from tapegrad.ops.op import copied, normalize_axes, plain, rank, refuse_complex, shape_of
+from tapegrad.ops.op import copied, normalize_axes, plain, public, rank, refuse_complex, shape_of
 from tapegrad.ops.shape import concatenate, flip, getitem, moveaxis, ravel, reshape
 
 
+@public(method=True)
 @linear(np.cumsum, arrays=1)
 def cumsum(x, axis=None):
     """Sums of the elements up to each one (of the flattened array by default)."""
@@ -34,6 +35,7 @@ def _(x, axis):
     return cumsum(x, *shifted_axes(axis, x))
 
 
+@public(method=True)
 @composite
 def prod(x, axis=None, *, keepdims=False):
     """Product over axes, exact also where elements are zero.
@@ -58,6 +60,7 @@ def prod(x, axis=None, *, keepdims=False):
     return x
 
 
+@public(method=True)
 @composite
 def cumprod(x, axis=None):
     """Products of the elements up to each one, exact also where elements are zero.

@@ -14,6 +14,7 @@ from tapegrad.ops.op import (
     in_precision_of,
     normalize_axes,
     plain,
+    public,
     rank,
     refuse_complex,
     shape_of,
@@ -156,6 +157,7 @@ def correlate(a, v, mode="valid"):
     return convolve(a, v, mode)
 
 
+@public("cross", "linalg.cross")
 @composite
 def cross(a, b, axisa=-1, axisb=-1, axisc=-1, axis=None):
     """Cross product of vectors of length 3."""

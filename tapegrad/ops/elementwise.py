@@ -13,6 +13,7 @@ import numpy as np
 
 from tapegrad.kernels import vmath
 from tapegrad.ops.kinds import elementwise
+from tapegrad.ops.op import public
 from tapegrad.ops.piecewise import sign, where
 
 SMALLEST = 1.1754943508222875e-38  # 2 ** -126, whose inverse is finite as a float32 as well
@@ -71,6 +72,7 @@ def _(x):
     return x
 
 
+@public("divide", "true_divide")
 @elementwise(np.divide)
 def divide(x, y):
     """Quotient; at y = 0 the derivatives are the infinities or nan of floating-point division."""
@@ -120,6 +122,7 @@ def _(z):
     return -z * z
 
 
+@public("power", "pow")
 @elementwise(np.power, compiled=True)
 def power(x, y):
     """X to the power y.
@@ -166,6 +169,7 @@ def _(z):
     return 0.5 / z
 
 
+@public("cbrt", "special.cbrt")
 @elementwise(np.cbrt)
 def cbrt(x):
     """Cube root; the derivative at 0 is infinite."""
@@ -177,6 +181,7 @@ def _(z):
     return 1.0 / (3.0 * z * z)
 
 
+@public("absolute", "abs", "fabs")
 @elementwise(np.absolute)
 def absolute(x):
     """Absolute value; the derivative at 0 is 0."""
@@ -218,6 +223,7 @@ def _(z):
     return z
 
 
+@public("exp2", "special.exp2")
 @elementwise(np.exp2)
 def exp2(x):
     """2 to the power x."""
@@ -229,6 +235,7 @@ def _(z):
     return z * LN2
 
 
+@public("expm1", "special.expm1")
 @elementwise(np.expm1)
 def expm1(x):
     """exp(x) - 1, accurate near 0."""
@@ -273,6 +280,7 @@ def _(x):
     return 1.0 / (x * LN10)
 
 
+@public("log1p", "special.log1p")
 @elementwise(np.log1p)
 def log1p(x):
     """log(1 + x), accurate near 0; the derivative at -1 is infinite."""
@@ -320,6 +328,7 @@ def _(z):
     return 1.0 + z * z
 
 
+@public("arcsin", "asin")
 @elementwise(np.arcsin)
 def arcsin(x):
     """Inverse sine; the derivative at ±1 is infinite."""
@@ -331,6 +340,7 @@ def _(x):
     return 1.0 / sqrt((1.0 - x) * (1.0 + x))
 
 
+@public("arccos", "acos")
 @elementwise(np.arccos)
 def arccos(x):
     """Inverse cosine; the derivative at ±1 is infinite."""
@@ -342,6 +352,7 @@ def _(x):
     return -1.0 / sqrt((1.0 - x) * (1.0 + x))
 
 
+@public("arctan", "atan")
 @elementwise(np.arctan)
 def arctan(x):
     """Inverse tangent."""
@@ -353,6 +364,7 @@ def _(x):
     return 1.0 / (1.0 + x * x)
 
 
+@public("arctan2", "atan2")
 @elementwise(np.arctan2)
 def arctan2(x, y):
     """Angle of the point (y, x), in NumPy's order of arguments; the derivatives at 0, 0 are nan."""
@@ -402,6 +414,7 @@ def _(z):
     return 1.0 - z * z
 
 
+@public("arcsinh", "asinh")
 @elementwise(np.arcsinh)
 def arcsinh(x):
     """Inverse hyperbolic sine."""
@@ -413,6 +426,7 @@ def _(x):
     return 1.0 / hypot(x, 1.0)
 
 
+@public("arccosh", "acosh")
 @elementwise(np.arccosh, domains={"x": (1.3, 2.5)})
 def arccosh(x):
     """Inverse hyperbolic cosine; the derivative at 1 is infinite."""
@@ -424,6 +438,7 @@ def _(x):
     return 1.0 / (sqrt(x - 1.0) * sqrt(x - -1.0))  # which keeps the sign of a zero
 
 
+@public("arctanh", "atanh")
 @elementwise(np.arctanh)
 def arctanh(x):
     """Inverse hyperbolic tangent; the derivative at ±1 is infinite."""
@@ -435,6 +450,7 @@ def _(x):
     return 1.0 / ((1.0 - x) * (1.0 + x))
 
 
+@public("sinc", "special.sinc")
 @elementwise(np.sinc)
 def sinc(x):
     """sin(πx) / (πx), and 1 at 0."""

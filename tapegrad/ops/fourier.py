@@ -19,12 +19,15 @@ from tapegrad.ops.array_kinds import linear
 from tapegrad.ops.batching import shifted_axes
 from tapegrad.ops.complex import COMPLEX_OF, conjugate
 from tapegrad.ops.kinds import composite
-from tapegrad.ops.op import array_of, is_complex, normalize_axes, rank, shape_of
+from tapegrad.ops.op import array_of, internal, is_complex, normalize_axes, rank, shape_of
 from tapegrad.ops.shape import astype, getitem, roll, spread
+
+NAMESPACE = "fft"  # of the functions that are declared here
 
 # -- primitives -----------------------------------------------------------------------------------
 
 
+@internal
 @linear(arrays=1)
 def fourier(x, axis):
     """Sums of ``x[j] exp(-2 pi i j k / n)``."""
@@ -41,6 +44,7 @@ def _(x, axis):
     return fourier(x, *shifted_axes(axis, x))
 
 
+@internal
 @linear(arrays=1)
 def fourier_adjoint(x, axis):
     """Sums of ``x[j] exp(2 pi i j k / n)``."""
@@ -57,6 +61,7 @@ def _(x, axis):
     return fourier_adjoint(x, *shifted_axes(axis, x))
 
 
+@internal
 @linear(arrays=1)
 def half_fourier(x, axis):
     """Sums of ``x[j] exp(-2 pi i j k / n)`` for real x and k up to n / 2."""
@@ -74,6 +79,7 @@ def _(x, axis):
     return half_fourier(x, *shifted_axes(axis, x))
 
 
+@internal
 @linear(arrays=1)
 def real_fourier(x, n, axis):
     """The n real sums of ``x[k] exp(2 pi i j k / n)``, where ``x[n - k]`` is conjugate to x[k]."""

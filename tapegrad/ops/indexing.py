@@ -9,7 +9,7 @@ import numpy as np
 from tapegrad.ops.array_kinds import linear
 from tapegrad.ops.batching import place_of_batch, shifted_index
 from tapegrad.ops.kinds import composite
-from tapegrad.ops.op import copied, normalize_axes, plain, rank, shape_of
+from tapegrad.ops.op import copied, internal, normalize_axes, plain, public, rank, shape_of
 from tapegrad.ops.piecewise import where
 from tapegrad.ops.shape import getitem, moveaxis, ravel, reshape, spread, stand_in, unbroadcast
 
@@ -33,6 +33,7 @@ def at(x: Any, index: Any) -> Any:
 # -- primitives -----------------------------------------------------------------------------------
 
 
+@internal
 @linear(arrays=1)
 def gather(x, index):
     """Copy the elements at an index with arrays; where it repeats, cotangents add up."""
@@ -70,6 +71,7 @@ def _(x, shape, index):
     return scatter_add(moveaxis(x, 0, place_of_batch(index)), wide, shifted_index(index))
 
 
+@internal
 @linear(arrays=2)
 def put(x, value, index):
     """Return a copy of x with a value at an index; where the index repeats, the last one stays."""
@@ -131,6 +133,7 @@ def _(x, value, index):
     return add_at(x, _fitted(value, x, index), shifted_index(index))
 
 
+@internal
 @linear(arrays=2)
 def put_view(x, value, steps):
     """Return a copy of x with a value where a chain of views looks."""
@@ -173,6 +176,7 @@ def show(x: Any, steps: tuple[Any, ...]) -> Any:
 # -- composed -------------------------------------------------------------------------------------
 
 
+@public(method=True)
 @composite
 def take(x, indices, axis=None, mode="raise"):
     """Take elements along an axis (of the flattened array by default)."""
@@ -209,6 +213,7 @@ def take_along_axis(x, indices, axis=-1):
     return gather(x, tuple(index))
 
 
+@public(method=True)
 @composite
 def repeat(x, repeats, axis=None):
     """Repeat elements along an axis (of the flattened array by default)."""

@@ -50,19 +50,19 @@ def atleast_3d(x, *more):
     return expand_dims(x, 2) if rank(x) == 2 else reshape(x, (1, -1, 1))
 
 
-@composite
+@composite(of_list=True)
 def column_stack(arrays):
     """Join along the second axis, 1-d arrays as columns."""
     return concatenate([x if rank(x) > 1 else reshape(x, (-1, 1)) for x in arrays], 1)
 
 
-@composite
+@composite(of_list=True)
 def dstack(arrays):
     """Join along the third axis."""
     return concatenate([atleast_3d(array_of(x)) for x in arrays], 2)
 
 
-@composite
+@composite(of_list=True)
 def block(arrays):
     """Join nested lists of arrays: the innermost along the last axis, and so on outwards."""
     depth = _depth(arrays)
@@ -149,7 +149,7 @@ def meshgrid(x, *more, indexing="xy", sparse=False, copy=True):
     return [copied(a) for a in found] if copy else found
 
 
-@composite
+@composite(of_list=True)
 def select(condlist, choicelist, default=0.0):
     """Return, element by element, the first choice whose condition holds."""
     if len(condlist) != len(choicelist) or not condlist:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from tapegrad.ops.op import (
     Out,
     Rule,
     call_rule,
+    default_names,
     in_shape,
     is_complex,
     normalize_axes,
@@ -482,13 +483,27 @@ def cast(declaration: Formula) -> View:
 
 
 class Composite:
-    """A function written with other ops: it needs no rule of its own."""
+    """A function written with other ops: it needs no rule of its own.
+
+    Attributes
+    ----------
+    of_list
+        Its first argument may be a list of arrays.
+    gives_views
+        It returns several views of its argument.
+    names, is_method
+        As of an `Op`.
+    """
 
     kind = "composite"
+    is_method = False
 
-    def __init__(self, function: Formula) -> None:
+    def __init__(self, function: Formula, of_list: bool, gives_views: bool) -> None:
         self.function = function
+        self.of_list = of_list
+        self.gives_views = gives_views
         self.name = function.__name__
+        self.names = default_names(function)
         functools.update_wrapper(self, function)
         COMPOSITES[self.name] = self
 
@@ -499,6 +514,35 @@ class Composite:
 COMPOSITES: dict[str, Composite] = {}
 
 
-def composite(function: Formula) -> Composite:
-    """Declare a function of other ops as a public one (a decorator)."""
-    return Composite(function)
+def declarations() -> dict[str, Op | Composite]:
+    """Return all functions that are declared, by name."""
+    return {**TABLE, **COMPOSITES}
+
+
+@overload
+def composite(function: Formula) -> Composite: ...
+
+
+@overload
+def composite(
+    function: None = None, *, of_list: bool = False, gives_views: bool = False
+) -> Callable[[Formula], Composite]: ...
+
+
+def composite(
+    function: Formula = None, *, of_list: bool = False, gives_views: bool = False
+) -> Composite | Callable[[Formula], Composite]:
+    """Declare a function of other ops (a decorator).
+
+    Parameters
+    ----------
+    function
+        The function.
+    of_list
+        Its first argument may be a list of arrays.
+    gives_views
+        It returns several views of its argument.
+    """
+    if function is None:
+        return lambda given: Composite(given, of_list, gives_views)
+    return Composite(function, of_list, gives_views)

@@ -19,7 +19,7 @@ from tapegrad.ops.array_kinds import opaque
 from tapegrad.ops.batching import aligned
 from tapegrad.ops.complex import adjoint, conjugate, conjugated, imag, real
 from tapegrad.ops.kinds import composite
-from tapegrad.ops.op import copied, is_complex, plain, rank, shape_of
+from tapegrad.ops.op import copied, internal, is_complex, plain, public, rank, shape_of
 from tapegrad.ops.piecewise import where
 from tapegrad.ops.products import matmul
 from tapegrad.ops.shape import (
@@ -42,6 +42,7 @@ def _eye(n: int, like: Any) -> np.ndarray:
 # -- systems of equations -------------------------------------------------------------------------
 
 
+@public("inv", "linalg.inv", method=True)
 @opaque(np.linalg.inv)
 def inv(x):
     """Inverse of square matrices."""
@@ -62,6 +63,7 @@ def _solve(a, b):
     return np.linalg.solve(a, b)
 
 
+@public("solve", "linalg.solve")
 @opaque(_solve)
 def solve(a, b):
     """Solution x of a @ x = b; b is one vector (1-d) or matrices."""
@@ -125,6 +127,7 @@ def _solve_triangular(a, b, lower, unit_diagonal):
     return np.linalg.solve(a, b)
 
 
+@public("solve_triangular", "linalg.solve_triangular")
 @opaque(_solve_triangular, arrays=2)
 def solve_triangular(a, b, lower=False, unit_diagonal=False):
     """Solution of a @ x = b for triangular a; the other triangle is not read."""
@@ -168,6 +171,7 @@ def _(g, a, b_shape, lower, unit_diagonal):
     return unbroadcast(back, b_shape)
 
 
+@public("det", "linalg.det", method=True)
 @opaque(np.linalg.det)
 def det(x):
     """Determinant of square matrices."""
@@ -214,11 +218,13 @@ def _cofactor_slope(x, direction):
     return sign[..., None, None] * (u.conj() @ slope @ vt.conj())
 
 
+@internal
 @opaque(_cofactor)
 def cofactor(x):
     """Matrix of cofactors, the derivative of the determinant."""
 
 
+@internal
 @opaque(_cofactor_slope)
 def cofactor_slope(x, direction):
     """Derivative of the cofactors in a direction."""
@@ -265,6 +271,7 @@ def _slogdet(x):
     return np.linalg.slogdet(x)
 
 
+@public("slogdet", "linalg.slogdet")
 @opaque(_slogdet)
 def slogdet(x):
     """Sign (or phase) of the determinant and logarithm of its absolute value."""
@@ -285,6 +292,7 @@ def _(t, z, x):
     return ew.multiply(z[0], turn), real(rate) if is_complex(rate) else rate
 
 
+@public("matrix_power", "linalg.matrix_power")
 @composite
 def matrix_power(x, n):
     """Integer power of square matrices."""
@@ -313,6 +321,7 @@ def _half_diagonal(x: Any) -> Any:
     return ew.multiply(x, np.tril(np.ones((n, n), x.dtype)) - 0.5 * _eye(n, x))
 
 
+@public("cholesky", "linalg.cholesky", method=True)
 @opaque(np.linalg.cholesky)
 def cholesky(x):
     """Lower triangular L with L @ L.T = x, for symmetric positive definite x."""
@@ -343,6 +352,7 @@ def _qr(x, mode):
     return np.linalg.qr(x, mode="reduced")
 
 
+@public("qr", "linalg.qr")
 @opaque(_qr, arrays=1)
 def qr(x, mode="reduced"):
     """Orthonormal columns q and upper triangular r with q @ r = x, x at least as high as wide."""
@@ -398,6 +408,7 @@ def safe_inverse(differences: Any) -> Any:
     return where(same, 0.0, 1.0 / where(same, 1.0, differences))
 
 
+@public("eigh", "linalg.eigh")
 @opaque(_eigh, arrays=1)
 def eigh(x, uplo="L"):
     """Eigenvalues (ascending) and eigenvectors of symmetric matrices.
@@ -428,6 +439,7 @@ def _(t, z):
     return real(along) if is_complex(along) else along, matmul(v, ew.multiply(gaps, middle))
 
 
+@public("eigvalsh", "linalg.eigvalsh")
 @composite
 def eigvalsh(x, uplo="L"):
     """Eigenvalues (ascending) of symmetric matrices."""
@@ -438,6 +450,7 @@ def _svd(x):
     return np.linalg.svd(x, full_matrices=False)
 
 
+@internal
 @opaque(_svd)
 def thin_svd(x):
     """Thin singular value decomposition u, s, vt (see `svd`)."""
@@ -500,6 +513,7 @@ def _full_svd(x):
     return np.linalg.svd(x)
 
 
+@internal
 @opaque(_full_svd)
 def full_svd(x):
     """Singular value decomposition with square u and vt (see `svd`)."""
@@ -531,6 +545,7 @@ def _(t, z):
     return concatenate([tu, more_u], -1), ts, concatenate([tvt, more_vt], -2)
 
 
+@public("svd", "linalg.svd")
 @composite
 def svd(x, full_matrices=True, compute_uv=True):
     """Singular value decomposition: u, s, vt with u[..., :k] @ diag(s) @ vt[..., :k, :] = x.
@@ -544,6 +559,7 @@ def svd(x, full_matrices=True, compute_uv=True):
     return found if compute_uv else found[1]
 
 
+@public("svdvals", "linalg.svdvals")
 @composite
 def svdvals(x):
     """Singular values, descending."""

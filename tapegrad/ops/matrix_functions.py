@@ -16,6 +16,8 @@ from tapegrad.ops.op import array_of, plain, rank, shape_of
 from tapegrad.ops.scipy_functions import scipy_function
 from tapegrad.ops.shape import concatenate, moveaxis, ravel, reshape
 
+NAMESPACE = "linalg"  # of the functions that are declared here
+
 # -- functions of matrices ------------------------------------------------------------------------
 
 
@@ -108,7 +110,7 @@ def cho_factor(a, lower=False):
     return (factor, True) if lower else (adjoint(factor), False)
 
 
-@composite
+@composite(of_list=True)
 def cho_solve(c_and_lower, b):
     """Return the solution x of a @ x = b, from the pair that `cho_factor` returns for a."""
     if not isinstance(c_and_lower, tuple) or len(c_and_lower) != 2:

@@ -8,11 +8,12 @@ from tapegrad.ops import elementwise as ew
 from tapegrad.ops import reduction
 from tapegrad.ops.kinds import composite
 from tapegrad.ops.linalg import svdvals
-from tapegrad.ops.op import is_differentiated, normalize_axes, plain, rank
+from tapegrad.ops.op import is_differentiated, normalize_axes, plain, public, rank
 from tapegrad.ops.piecewise import where
 from tapegrad.ops.shape import expand_dims, moveaxis
 
 
+@public("vector_norm", "linalg.vector_norm")
 @composite
 def vector_norm(x, axis=None, keepdims=False, ord=2):
     """Norm of vectors along axes.
@@ -50,6 +51,7 @@ def vector_norm(x, axis=None, keepdims=False, ord=2):
     return where(zero, 0.0, ew.power(where(zero, 1.0, total), 1.0 / ord))
 
 
+@public("matrix_norm", "linalg.matrix_norm")
 @composite
 def matrix_norm(x, ord="fro", axis=(-2, -1), keepdims=False):
     """Norm of matrices: fro, nuc, ±1, ±2, ±inf."""
@@ -73,6 +75,7 @@ def matrix_norm(x, ord="fro", axis=(-2, -1), keepdims=False):
     return found
 
 
+@public("norm", "linalg.norm", method=True)
 @composite
 def norm(x, ord=None, axis=None, keepdims=False):
     """Norm of vectors or matrices, as numpy.linalg.norm."""

@@ -13,8 +13,9 @@ knows nothing of tensors.
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
@@ -22,6 +23,7 @@ from numpy.lib.array_utils import normalize_axis_tuple
 from tapegrad.tape.codes import OPS
 
 Rule = Callable[..., Any]
+Declared = TypeVar("Declared")
 Plan = tuple[tuple[str, ...], tuple[str, ...], bool]
 Domain = tuple[float, float]
 Out = tuple[tuple[int, ...], np.dtype]  # shape and dtype
@@ -44,6 +46,10 @@ class Op:
         Derivative rule of each differentiable argument.
     domains
         Intervals of arguments in which it is smooth: where it is tested (see `domain`).
+    names
+        Its public names (see `public`).
+    is_method
+        Whether tensors have it as a method.
     wirtinger
         Cotangents of complex arguments, where the rule holds for real ones only.
     batch_rule
@@ -51,6 +57,7 @@ class Op:
     """
 
     kind = "op"
+    is_method = False
     batch_rule: Rule | None = None
     function: Any  # computes it on arrays
     public: Callable[..., Any]  # the op on tensors, set by the package that defines them
@@ -60,6 +67,7 @@ class Op:
         self.__name__ = self.name
         self.__doc__ = declaration.__doc__
         self.declaration = declaration
+        self.names = default_names(declaration)
         signature = inspect.signature(declaration)
         names = list(signature.parameters)
         positional = [
@@ -222,6 +230,40 @@ class Op:
             Shape and dtype of the output.
         """
         raise NotImplementedError
+
+
+def public(*names: str, method: bool = False) -> Callable[[Declared], Declared]:
+    """Declare under which names a function is found (a decorator, above that of its kind).
+
+    Without it there is one: its own, after the ``NAMESPACE`` of the module if there is such a name.
+
+    Parameters
+    ----------
+    *names
+        All of them; ``"linalg.inv"`` is ``tapegrad.linalg.inv``. Default: its own.
+    method
+        Tensors have it as a method.
+    """
+
+    def declare(function: Any) -> Any:
+        if names:
+            function.names = names
+        function.is_method = method
+        return function
+
+    return declare
+
+
+def internal(function: Declared) -> Declared:
+    """Declare what only other functions are made of, without a public name (a decorator)."""
+    function.names = ()  # type: ignore[attr-defined]
+    return function
+
+
+def default_names(declaration: Any) -> tuple[str, ...]:
+    """Return the public names of a function that declares none."""
+    namespace = getattr(sys.modules[declaration.__module__], "NAMESPACE", "")
+    return (f"{namespace}.{declaration.__name__}".lstrip("."),)
 
 
 def reads_of(rule: Rule) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from tapegrad.ops.array_kinds import opaque
 from tapegrad.ops.kinds import composite, elementwise
-from tapegrad.ops.op import copied, plain, refuse_complex
+from tapegrad.ops.op import copied, internal, plain, public, refuse_complex
 
 INFINITY = math.inf
 
@@ -97,6 +97,7 @@ def _(x, y):
     return where((y < x) | ((x != x) & (y == y)), 1.0, where(x == y, 0.5, 0.0))
 
 
+@internal
 @elementwise(np.maximum, real=True, chooses=True)
 def at_least(x, y):
     """`maximum` of x and a bound y; on the bound, x alone gets the cotangent."""
@@ -113,6 +114,7 @@ def _(x, y):
     return where(x < y, 1.0, 0.0)
 
 
+@internal
 @elementwise(np.minimum, real=True, chooses=True)
 def at_most(x, y):
     """`minimum` of x and a bound y; on the bound, x alone gets the cotangent."""
@@ -173,6 +175,7 @@ def _():
     return 0.0
 
 
+@public("trunc", "fix")
 @elementwise(np.trunc, chooses=True)
 def trunc(x):
     """X without its fraction; the derivative is 0 everywhere."""
@@ -200,6 +203,7 @@ def _():
     return 0.0
 
 
+@public("mod", "remainder")
 @elementwise(np.mod, domains={"x": (-0.95, -0.85), "y": (0.33, 0.4)})
 def mod(x, y):
     """X - y * floor(x / y); at a jump the derivative is that of the side to the right.
@@ -258,6 +262,7 @@ def _(z):
     return where(z > 0.0, 1.0, 0.0)
 
 
+@internal
 @opaque(np.round, arrays=1)
 def rounded(x, decimals=0):
     """Round to a number of decimals; the derivative is 0 everywhere."""
@@ -273,6 +278,14 @@ def _(t):
     return np.zeros(plain(t).shape)
 
 
+@public("round", "around", method=True)
+@composite
+def round(x, decimals=0):
+    """Round to a number of decimals; the derivative is 0 everywhere."""
+    return rounded(x, decimals)
+
+
+@public(method=True)
 @composite
 def clip(x, min=None, max=None):
     """Limit to [min, max]; on a bound the cotangent goes to x, beyond it to the bound."""

@@ -14,12 +14,13 @@ from tapegrad.ops.batching import aligned
 from tapegrad.ops.complex import conjugated
 from tapegrad.ops.indexing import scatter_add
 from tapegrad.ops.kinds import composite
-from tapegrad.ops.op import normalize_axes, rank, shape_of
+from tapegrad.ops.op import internal, normalize_axes, public, rank, shape_of
 from tapegrad.ops.shape import broadcast_to, expand_dims, reshape, transpose, unbroadcast
 
 LETTERS = "zyxwvutsrqponmlkjihgfedcbaZYXWVUTSRQPONMLKJIHGFEDCBA"  # for axes that have no name
 
 
+@public("matmul", "linalg.matmul", method=True)
 @bilinear(np.matmul)
 def matmul(x, y):
     """Matrix product, over the last two axes and broadcast over the others."""
@@ -61,6 +62,7 @@ def _(x, y, batched):
     return reshape(found, (*shape[:-2], *kept)) if is_row or is_column else found
 
 
+@internal
 @bilinear(arrays=2)
 def product(x, y, tx, ty):
     """Product of matrices, of which some are transposed first.
@@ -87,6 +89,7 @@ def _(x, y, tx, ty, batched):
     return product(*aligned((x, y), batched, 2), tx, ty)
 
 
+@public(method=True)
 @composite
 def dot(x, y):
     """Product over the last axis of x and the last but one of y."""
@@ -111,12 +114,14 @@ def vdot(x, y):
     return matmul(reshape(conjugated(x), (-1,)), reshape(y, (-1,)))
 
 
+@public("vecdot", "linalg.vecdot")
 @composite
 def vecdot(x, y, axis=-1):
     """Sum of products over one axis, the elements of x conjugated."""
     return reduction.sum(ew.multiply(conjugated(x), y), axis=axis)
 
 
+@public("outer", "linalg.outer")
 @composite
 def outer(x, y):
     """All products of elements of two flattened arrays."""
@@ -135,6 +140,7 @@ def kron(x, y):
     return reshape(product, tuple(a * b for a, b in zip(wide_x, wide_y, strict=True)))
 
 
+@public("tensordot", "linalg.tensordot")
 @composite
 def tensordot(x, y, axes=2):
     """Sum of products over several axes."""
@@ -166,6 +172,7 @@ def tensordot(x, y, axes=2):
     return reshape(matmul(left, right), out_shape)
 
 
+@internal
 @bilinear(arrays=1, of_list=True)
 def contract(operands, subscripts):
     """Einstein summation of a list of operands, with explicit subscripts (see `einsum`)."""

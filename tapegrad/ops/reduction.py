@@ -9,7 +9,7 @@ import numpy as np
 
 from tapegrad.ops import elementwise as ew
 from tapegrad.ops.kinds import composite, reduction
-from tapegrad.ops.op import is_complex, normalize_axes, shape_of
+from tapegrad.ops.op import internal, is_complex, normalize_axes, public, shape_of
 from tapegrad.ops.piecewise import INFINITY, where
 
 # -- primitives -----------------------------------------------------------------------------------
@@ -19,6 +19,7 @@ def _sum(x, axis, keepdims):
     return np.add.reduce(x, axis=axis, keepdims=keepdims)
 
 
+@public(method=True)
 @reduction(_sum)
 def sum(x, axis=None, *, keepdims=False):
     """Sum over axes."""
@@ -45,6 +46,7 @@ def _logsumexp(x, axis, keepdims):
     return total if keepdims else np.squeeze(total, axis=axis)
 
 
+@public(method=True)
 @reduction(_logsumexp)
 def logsumexp(x, axis=None, *, keepdims=False):
     """log(sum(exp(x))) without overflow; elements infinite as the result is share equally."""
@@ -89,6 +91,7 @@ def _euclidean_norm(x, axis, keepdims):
     return np.sqrt(np.sum(np.square(x), axis=axis, keepdims=keepdims))
 
 
+@internal
 @reduction(_euclidean_norm)
 def euclidean_norm(x, axis=None, *, keepdims=False):
     """Square root of the sum of squares; at 0 the derivatives of every order are 0."""
@@ -103,6 +106,7 @@ def _max(x, axis, keepdims):
     return np.maximum.reduce(x, axis=axis, keepdims=keepdims)
 
 
+@public(method=True)
 @reduction(_max, real=True, chooses=True)
 def max(x, axis=None, *, keepdims=False):
     """Largest element; equal ones share the cotangent."""
@@ -112,6 +116,7 @@ def _min(x, axis, keepdims):
     return np.minimum.reduce(x, axis=axis, keepdims=keepdims)
 
 
+@public(method=True)
 @reduction(_min, real=True, chooses=True)
 def min(x, axis=None, *, keepdims=False):
     """Smallest element; equal ones share the cotangent."""
@@ -128,6 +133,7 @@ for _op in (max, min):
 # -- composed -------------------------------------------------------------------------------------
 
 
+@public(method=True)
 @composite
 def mean(x, axis=None, *, keepdims=False):
     """Mean over axes."""
@@ -139,6 +145,7 @@ def mean(x, axis=None, *, keepdims=False):
     return total / count
 
 
+@public(method=True)
 @composite
 def var(x, axis=None, *, ddof=0, keepdims=False, correction=None):
     """Variance over axes, the sum of squares divided by the number of elements - ddof."""
@@ -147,6 +154,7 @@ def var(x, axis=None, *, ddof=0, keepdims=False, correction=None):
     )
 
 
+@public(method=True)
 @composite
 def std(x, axis=None, *, ddof=0, keepdims=False, correction=None):
     """Standard deviation over axes; the derivative where it is 0 is 0."""
@@ -182,6 +190,7 @@ def amin(x, axis=None, *, keepdims=False):
     return min(x, axis=axis, keepdims=keepdims)
 
 
+@public(method=True)
 @composite
 def ptp(x, axis=None, *, keepdims=False):
     """Difference between the largest and the smallest element."""

@@ -16,11 +16,13 @@ from tapegrad.ops import elementwise as ew
 from tapegrad.ops import reduction
 from tapegrad.ops.array_kinds import pointwise
 from tapegrad.ops.kinds import composite
-from tapegrad.ops.op import array_of, plain, refuse_complex, shape_of
+from tapegrad.ops.op import array_of, plain, public, refuse_complex, shape_of
 from tapegrad.ops.piecewise import sign, where
 from tapegrad.ops.scipy_functions import scipy_function
 from tapegrad.ops.shape import reshape
 from tapegrad.ops.special import digamma, gammaln
+
+NAMESPACE = "special"  # of the functions that are declared here
 
 HALF_SQRT_PI = math.sqrt(math.pi) / 2.0
 SQRT_2PI = math.sqrt(2.0 * math.pi)
@@ -418,6 +420,7 @@ def _(p):
     return 1.0 / (p * (1.0 - p))
 
 
+@public("special.logsumexp")
 @composite
 def weighted_logsumexp(a, axis=None, b=None, keepdims=False, return_sign=False):
     """``log(sum(b * exp(a)))`` without overflow, as scipy.special.logsumexp.

@@ -12,7 +12,7 @@ from tapegrad.ops import reduction
 from tapegrad.ops.array_kinds import linear
 from tapegrad.ops.batching import shifted_axes, shifted_index
 from tapegrad.ops.kinds import cast, composite, flat, view
-from tapegrad.ops.op import array_of, copied, normalize_axes, rank, shape_of
+from tapegrad.ops.op import array_of, copied, internal, normalize_axes, public, rank, shape_of
 from tapegrad.ops.piecewise import where
 
 # -- primitives -----------------------------------------------------------------------------------
@@ -66,6 +66,7 @@ def _(x_shape, axes):
     return {"axes": (0, *(a + 1 for a in axes))}
 
 
+@public("matrix_transpose", "linalg.matrix_transpose")
 @view
 def matrix_transpose(x):
     """Exchange the last two axes."""
@@ -77,6 +78,7 @@ def _(g, x_shape):
     return matrix_transpose(g)
 
 
+@public(method=True)
 @view
 def broadcast_to(x, shape):
     """Repeat along new and size-1 axes, as a read-only view."""
@@ -96,6 +98,7 @@ def _(x, shape):
     return broadcast_to(x, (size, *shape))
 
 
+@internal
 @view
 def getitem(x, index):
     """Elements at an index of integers, slices, None and Ellipsis (see also `gather`)."""
@@ -115,6 +118,7 @@ def _(index):
     return {"index": shifted_index(index)}
 
 
+@public(method=True)
 @view
 def diagonal(x, offset=0, axis1=0, axis2=1):
     """Diagonal of two axes, as the last axis of a view."""
@@ -132,6 +136,7 @@ def _(x_shape, axis1, axis2):
     return {"axis1": axis1, "axis2": axis2}
 
 
+@internal
 @linear(arrays=1)
 def spread(x, shape, shown, parameters):
     """Zeros of `shape`, with x where the view `shown` would look: the transpose of a view."""
@@ -153,6 +158,7 @@ def _(x, shape, shown, parameters):
     return spread(x, (size, *shape), shown, shown.shifted(size, shape, parameters))
 
 
+@public("concatenate", "concat")
 @linear(arrays=1, of_list=True)
 def concatenate(arrays, axis=0):
     """Join arrays along an existing axis (None: of the flattened arrays)."""
@@ -212,12 +218,14 @@ def in_order(x: Any, shape: Any, order: str, name: str) -> Any:
     return reshape(x, shape)
 
 
+@public(method=True)
 @composite
 def ravel(x, order="C"):
     """Return the elements as one axis, row-major or (``order="F"``) column-major."""
     return in_order(x, (-1,), order, "ravel")
 
 
+@public(method=True)
 @composite
 def swapaxes(x, axis1, axis2):
     """Exchange two axes."""
@@ -227,6 +235,7 @@ def swapaxes(x, axis1, axis2):
     return transpose(x, tuple(axes))
 
 
+@public(method=True)
 @composite
 def moveaxis(x, source, destination):
     """Move axes to new places, keeping the order of the others."""
@@ -246,12 +255,14 @@ def permute_dims(x, axes):
     return transpose(x, axes)
 
 
+@public(method=True)
 @composite
 def expand_dims(x, axis):
     """Insert axes of length 1."""
     return reshape(x, np.expand_dims(stand_in(shape_of(x)), axis).shape)
 
 
+@public(method=True)
 @composite
 def squeeze(x, axis=None):
     """Remove axes of length 1 (all of them by default)."""
@@ -271,6 +282,7 @@ def atleast_1d(x, *more):
     return reshape(x, (1,)) if rank(x) == 0 else x
 
 
+@public(method=True)
 @composite
 def flip(x, axis=None):
     """Reverse the order along axes (all of them by default)."""
@@ -279,13 +291,13 @@ def flip(x, axis=None):
     return getitem(x, index)
 
 
-@composite
+@composite(of_list=True)
 def stack(arrays, axis=0):
     """Join arrays of one shape along a new axis."""
     return concatenate([expand_dims(a, axis) for a in arrays], axis)
 
 
-@composite
+@composite(of_list=True)
 def hstack(arrays):
     """Join along the second axis (the first, of 1-d arrays)."""
     arrays = [atleast_1d(a) for a in arrays]
@@ -294,13 +306,13 @@ def hstack(arrays):
     return concatenate(arrays, 0 if rank(arrays[0]) == 1 else 1)
 
 
-@composite
+@composite(of_list=True)
 def vstack(arrays):
     """Join along the first axis, 1-d arrays as rows."""
     return concatenate([reshape(a, (1, -1)) if rank(a) < 2 else a for a in arrays], 0)
 
 
-@composite
+@composite(gives_views=True)
 def array_split(x, indices_or_sections, axis=0):
     """Cut along an axis at indices, or into a number of nearly equal pieces."""
     (axis,) = normalize_axes(axis, rank(x))
@@ -320,7 +332,7 @@ def array_split(x, indices_or_sections, axis=0):
     return _cut(x, [size + 1] * extra + [size] * (sections - extra), axis)
 
 
-@composite
+@composite(gives_views=True)
 def split(x, indices_or_sections, axis=0):
     """Cut along an axis at indices, or into a number of equal pieces."""
     (axis,) = normalize_axes(axis, rank(x))
@@ -329,7 +341,7 @@ def split(x, indices_or_sections, axis=0):
     return array_split(x, indices_or_sections, axis)
 
 
-@composite
+@composite(gives_views=True)
 def unstack(x, axis=0):
     """Return the slices along an axis as a tuple."""
     (axis,) = normalize_axes(axis, rank(x))
@@ -337,6 +349,7 @@ def unstack(x, axis=0):
     return tuple(getitem(x, (*before, k)) for k in range(shape_of(x)[axis]))
 
 
+@public(method=True)
 @composite
 def roll(x, shift, axis=None):
     """Shift elements along axes, those pushed out entering at the other end."""
@@ -386,18 +399,21 @@ def _masked(x: Any, mask: np.ndarray) -> Any:
     return where(mask, x, np.zeros((), x.dtype))
 
 
+@public(method=True)
 @composite
 def trace(x, offset=0, axis1=0, axis2=1):
     """Sum of a diagonal."""
     return reduction.sum(diagonal(x, offset, axis1, axis2), axis=-1)
 
 
+@public("linalg.diagonal")
 @composite
 def matrix_diagonal(x, *, offset=0):
     """Diagonals of matrices, the last two axes (``diagonal`` of `tapegrad.linalg`)."""
     return diagonal(x, offset, -2, -1)
 
 
+@public("linalg.trace")
 @composite
 def matrix_trace(x, *, offset=0):
     """Sums of the diagonals of matrices, the last two axes (``trace`` of `tapegrad.linalg`)."""

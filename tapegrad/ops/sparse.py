@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from tapegrad.ops.array_kinds import linear
-from tapegrad.ops.op import shape_of
+from tapegrad.ops.op import internal, shape_of
 from tapegrad.ops.shape import moveaxis, reshape
 
 
+@internal
 @linear(arrays=1)
 def sparse_product(x, matrix):
     """Product of a sparse matrix and a vector or matrix."""

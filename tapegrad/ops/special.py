@@ -7,7 +7,7 @@ import numpy as np
 from tapegrad.kernels import special, vmath
 from tapegrad.ops.elementwise import LN2, absolute, exp
 from tapegrad.ops.kinds import composite, elementwise
-from tapegrad.ops.op import refuse_complex
+from tapegrad.ops.op import public, refuse_complex
 from tapegrad.ops.piecewise import INFINITY, where
 
 TWO_OVER_SQRT_PI = 1.1283791670955126
@@ -68,6 +68,7 @@ def _(x):
     return sigmoid(x)
 
 
+@public("erf", "special.erf")
 @elementwise()
 def erf(x):
     """Error function."""
@@ -80,6 +81,7 @@ def _(x):
     return TWO_OVER_SQRT_PI * exp(-finite * finite)
 
 
+@public("erfc", "special.erfc")
 @elementwise()
 def erfc(x):
     """Complementary error function, accurate for large x."""
@@ -92,6 +94,7 @@ def _(x):
     return -TWO_OVER_SQRT_PI * exp(-finite * finite)
 
 
+@public("gammaln", "special.gammaln")
 @elementwise(domains={"x": (0.5, 3.0)})
 def gammaln(x):
     """Logarithm of the absolute value of the gamma function."""
@@ -103,6 +106,7 @@ def _(x):
     return digamma(x)
 
 
+@public("digamma", "special.digamma")
 @elementwise(domains={"x": (0.5, 3.0)})
 def digamma(x):
     """Derivative of gammaln (scipy.special.digamma)."""
@@ -114,6 +118,7 @@ def _(x):
     return polygamma(1.0, x)
 
 
+@public("polygamma", "special.polygamma")
 @elementwise(domains={"x": (0.5, 3.0)})
 def polygamma(n, x):
     """n-th derivative of digamma, n an integer of value (scipy.special.polygamma)."""
@@ -125,6 +130,7 @@ def _(n, x):
     return polygamma(n + 1.0, x)
 
 
+@public("expit", "special.expit")
 @composite
 def expit(x):
     """1 / (1 + exp(-x)) (scipy's name of `sigmoid`)."""
@@ -134,6 +140,7 @@ def expit(x):
 # -- angles ---------------------------------------------------------------------------------------
 
 
+@public("deg2rad", "radians")
 @composite
 def deg2rad(x):
     """Degrees in radians."""
@@ -141,6 +148,7 @@ def deg2rad(x):
     return x * (np.pi / 180.0)
 
 
+@public("rad2deg", "degrees")
 @composite
 def rad2deg(x):
     """Radians in degrees."""

@@ -19,7 +19,7 @@ from tapegrad.ops.linalg import (
     svdvals,
 )
 from tapegrad.ops.norms import norm
-from tapegrad.ops.op import array_of, plain, rank, shape_of
+from tapegrad.ops.op import array_of, plain, public, rank, shape_of
 from tapegrad.ops.piecewise import where
 from tapegrad.ops.products import matmul
 from tapegrad.ops.shape import diagonal, expand_dims
@@ -35,6 +35,7 @@ def _pinv(x, rcond, hermitian, rtol):
     return np.linalg.pinv(x, rcond, hermitian)
 
 
+@public("pinv", "linalg.pinv")
 @opaque(_pinv, arrays=1)
 def pinv(x, rcond=None, hermitian=False, *, rtol=None):
     """Pseudo-inverse of matrices, with a derivative where the rank stays what it is.
@@ -79,6 +80,7 @@ def _refuse_truncation(x, limit):
         )
 
 
+@public("lstsq", "linalg.lstsq")
 @composite
 def lstsq(a, b, rcond=None):
     """Least-squares solution x of a @ x = b, sums of squared residuals, rank, singular values.
@@ -104,6 +106,7 @@ def lstsq(a, b, rcond=None):
     return x, residuals, count, s
 
 
+@public("cond", "linalg.cond")
 @composite
 def cond(x, p=None):
     """Condition number of matrices, in the norms of numpy.linalg.norm."""
@@ -120,7 +123,8 @@ def cond(x, p=None):
 # -- chains of products ---------------------------------------------------------------------------
 
 
-@composite
+@public("multi_dot", "linalg.multi_dot")
+@composite(of_list=True)
 def multi_dot(arrays):
     """Product of two or more matrices, in the order of the fewest multiplications.
 
@@ -170,6 +174,7 @@ def _eig(x):
     return np.linalg.eig(x)
 
 
+@public("eig", "linalg.eig")
 @opaque(_eig)
 def eig(x):
     """Eigenvalues w and eigenvectors v (columns of length 1) of square matrices.
@@ -209,6 +214,7 @@ def _(t, z):
     return diagonal(middle, 0, -2, -1), turned - ew.multiply(v, along)
 
 
+@public("eigvals", "linalg.eigvals")
 @composite
 def eigvals(x):
     """Eigenvalues of square matrices, in no particular order."""

@@ -14,7 +14,7 @@ from types import FunctionType
 from typing import Any
 
 from tapegrad.eager.creation import CREATION
-from tapegrad.eager.numeric import FFT_FUNCTIONS, LINALG_FUNCTIONS, PUBLIC, SPECIAL_FUNCTIONS
+from tapegrad.eager.numeric import NAMESPACES, PUBLIC
 from tapegrad.eager.tensor import Tensor
 from tapegrad.methods import BINARY, PASSIVE_BINARY, REFLECTED_PASSIVE, UNARY
 from tapegrad.ops.op import TABLE
@@ -197,10 +197,10 @@ def stubs() -> dict[Path, str]:
     names = "names and meaning as in"
     return {
         FOLDER / "functions.pyi": _module(f"Functions: {names} numpy.", {**PUBLIC, **CREATION}),
-        FOLDER / "linear_algebra.pyi": _module(f"{names} numpy.linalg.", LINALG_FUNCTIONS),
-        FOLDER / "fourier.pyi": _module(f"{names} numpy.fft.", FFT_FUNCTIONS),
+        FOLDER / "linear_algebra.pyi": _module(f"{names} numpy.linalg.", NAMESPACES["linalg"]),
+        FOLDER / "fourier.pyi": _module(f"{names} numpy.fft.", NAMESPACES["fft"]),
         FOLDER / "special_functions.pyi": _module(
-            f"{names} scipy.special.", SPECIAL_FUNCTIONS, "special"
+            f"{names} scipy.special.", NAMESPACES["special"], "special"
         ),
         FOLDER / "methods.pyi": _methods(),
     }
