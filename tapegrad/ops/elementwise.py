@@ -13,7 +13,7 @@ import numpy as np
 
 from tapegrad.kernels import vmath
 from tapegrad.ops.kinds import elementwise
-from tapegrad.ops.op import public
+from tapegrad.ops.op import Fact, public
 from tapegrad.ops.piecewise import sign, where
 
 SMALLEST = 1.1754943508222875e-38  # 2 ** -126, whose inverse is finite as a float32 as well
@@ -24,7 +24,7 @@ PI = 3.141592653589793
 # -- arithmetic -----------------------------------------------------------------------------------
 
 
-@elementwise(np.add)
+@elementwise(np.add, facts=Fact.ARITHMETIC | Fact.PASSING)
 def add(x, y):
     """Sum."""
     return x + y
@@ -40,7 +40,7 @@ def _():
     return 1.0
 
 
-@elementwise(np.subtract)
+@elementwise(np.subtract, facts=Fact.ARITHMETIC | Fact.PASSING)
 def subtract(x, y):
     """Difference."""
     return x - y
@@ -56,7 +56,7 @@ def _():
     return -1.0
 
 
-@elementwise(np.multiply)
+@elementwise(np.multiply, facts=Fact.ARITHMETIC | Fact.PASSING)
 def multiply(x, y):
     """Product."""
     return x * y
@@ -73,7 +73,7 @@ def _(x):
 
 
 @public("divide", "true_divide")
-@elementwise(np.divide)
+@elementwise(np.divide, facts=Fact.ARITHMETIC | Fact.SINGULAR | Fact.PASSING)
 def divide(x, y):
     """Quotient; at y = 0 the derivatives are the infinities or nan of floating-point division."""
     return x / y
@@ -89,7 +89,7 @@ def _(z, y):
     return -z / y
 
 
-@elementwise(np.negative)
+@elementwise(np.negative, facts=Fact.ARITHMETIC | Fact.PASSING)
 def negative(x):
     """Negation."""
     return -x
@@ -100,7 +100,7 @@ def _():
     return -1.0
 
 
-@elementwise(np.positive)
+@elementwise(np.positive, facts=Fact.ARITHMETIC | Fact.PASSING)
 def positive(x):
     """The value itself, copied."""
     return +x
@@ -111,7 +111,7 @@ def _():
     return 1.0
 
 
-@elementwise(np.reciprocal)
+@elementwise(np.reciprocal, facts=Fact.ARITHMETIC | Fact.SINGULAR)
 def reciprocal(x):
     """1 / x."""
     return 1.0 / x
@@ -123,7 +123,7 @@ def _(z):
 
 
 @public("power", "pow")
-@elementwise(np.power, compiled=True)
+@elementwise(np.power, compiled=True, facts=Fact.SINGULAR | Fact.PASSING)
 def power(x, y):
     """X to the power y.
 
@@ -147,7 +147,7 @@ def _(z, x, y):
     return where(flat, 0.0, z * log(where(flat, 1.0, x)))
 
 
-@elementwise(np.square)
+@elementwise(np.square, facts=Fact.ARITHMETIC | Fact.PASSING)
 def square(x):
     """X * x."""
     return x * x
@@ -158,7 +158,7 @@ def _(x):
     return 2.0 * x
 
 
-@elementwise(np.sqrt)
+@elementwise(np.sqrt, facts=Fact.ARITHMETIC | Fact.SINGULAR | Fact.PASSING)
 def sqrt(x):
     """Square root; the derivative at 0 is infinite."""
     return math.sqrt(x)
@@ -170,7 +170,7 @@ def _(z):
 
 
 @public("cbrt", "special.cbrt")
-@elementwise(np.cbrt)
+@elementwise(np.cbrt, facts=Fact.SINGULAR)
 def cbrt(x):
     """Cube root; the derivative at 0 is infinite."""
     return np.cbrt(x)
@@ -182,7 +182,7 @@ def _(z):
 
 
 @public("absolute", "abs", "fabs")
-@elementwise(np.absolute)
+@elementwise(np.absolute, facts=Fact.ARITHMETIC)
 def absolute(x):
     """Absolute value; the derivative at 0 is 0."""
     return abs(x)
@@ -212,7 +212,7 @@ def _(z, y):
 # -- exponentials and logarithms ------------------------------------------------------------------
 
 
-@elementwise(np.exp)
+@elementwise(np.exp, facts=Fact.OVERFLOWING | Fact.VANISHING)
 def exp(x):
     """E to the power x."""
     return vmath.exp(x)
@@ -224,7 +224,7 @@ def _(z):
 
 
 @public("exp2", "special.exp2")
-@elementwise(np.exp2)
+@elementwise(np.exp2, facts=Fact.OVERFLOWING | Fact.VANISHING)
 def exp2(x):
     """2 to the power x."""
     return vmath.exp2(x)
@@ -236,7 +236,7 @@ def _(z):
 
 
 @public("expm1", "special.expm1")
-@elementwise(np.expm1)
+@elementwise(np.expm1, facts=Fact.OVERFLOWING | Fact.VANISHING)
 def expm1(x):
     """exp(x) - 1, accurate near 0."""
     return vmath.expm1(x)
@@ -247,7 +247,7 @@ def _(z):
     return z + 1.0
 
 
-@elementwise(np.log)
+@elementwise(np.log, facts=Fact.SINGULAR)
 def log(x):
     """Natural logarithm; the derivative at 0 is infinite."""
     return vmath.log(x)
@@ -258,7 +258,7 @@ def _(x):
     return 1.0 / x
 
 
-@elementwise(np.log2)
+@elementwise(np.log2, facts=Fact.SINGULAR)
 def log2(x):
     """Logarithm to base 2; the derivative at 0 is infinite."""
     return vmath.log2(x)
@@ -269,7 +269,7 @@ def _(x):
     return 1.0 / (x * LN2)
 
 
-@elementwise(np.log10)
+@elementwise(np.log10, facts=Fact.SINGULAR)
 def log10(x):
     """Logarithm to base 10; the derivative at 0 is infinite."""
     return vmath.log10(x)
@@ -281,7 +281,7 @@ def _(x):
 
 
 @public("log1p", "special.log1p")
-@elementwise(np.log1p)
+@elementwise(np.log1p, facts=Fact.SINGULAR)
 def log1p(x):
     """log(1 + x), accurate near 0; the derivative at -1 is infinite."""
     return vmath.log1p(x)
@@ -329,7 +329,7 @@ def _(z):
 
 
 @public("arcsin", "asin")
-@elementwise(np.arcsin)
+@elementwise(np.arcsin, facts=Fact.SINGULAR)
 def arcsin(x):
     """Inverse sine; the derivative at ±1 is infinite."""
     return math.asin(x)
@@ -341,7 +341,7 @@ def _(x):
 
 
 @public("arccos", "acos")
-@elementwise(np.arccos)
+@elementwise(np.arccos, facts=Fact.SINGULAR)
 def arccos(x):
     """Inverse cosine; the derivative at ±1 is infinite."""
     return math.acos(x)
@@ -353,7 +353,7 @@ def _(x):
 
 
 @public("arctan", "atan")
-@elementwise(np.arctan)
+@elementwise(np.arctan, facts=Fact.VANISHING)
 def arctan(x):
     """Inverse tangent."""
     return math.atan(x)
@@ -365,7 +365,7 @@ def _(x):
 
 
 @public("arctan2", "atan2")
-@elementwise(np.arctan2)
+@elementwise(np.arctan2, facts=Fact.SINGULAR)
 def arctan2(x, y):
     """Angle of the point (y, x), in NumPy's order of arguments; the derivatives at 0, 0 are nan."""
     return math.atan2(x, y)
@@ -381,7 +381,7 @@ def _(x, y):
     return -x / (x * x + y * y)
 
 
-@elementwise(np.sinh)
+@elementwise(np.sinh, facts=Fact.OVERFLOWING)
 def sinh(x):
     """Hyperbolic sine."""
     return vmath.sinh(x)
@@ -392,7 +392,7 @@ def _(x):
     return cosh(x)
 
 
-@elementwise(np.cosh)
+@elementwise(np.cosh, facts=Fact.OVERFLOWING)
 def cosh(x):
     """Hyperbolic cosine."""
     return vmath.cosh(x)
@@ -403,7 +403,7 @@ def _(x):
     return sinh(x)
 
 
-@elementwise(np.tanh)
+@elementwise(np.tanh, facts=Fact.VANISHING)
 def tanh(x):
     """Hyperbolic tangent."""
     return vmath.tanh(x)
@@ -427,7 +427,7 @@ def _(x):
 
 
 @public("arccosh", "acosh")
-@elementwise(np.arccosh, domains={"x": (1.3, 2.5)})
+@elementwise(np.arccosh, domains={"x": (1.3, 2.5)}, facts=Fact.SINGULAR)
 def arccosh(x):
     """Inverse hyperbolic cosine; the derivative at 1 is infinite."""
     return math.acosh(x)
@@ -439,7 +439,7 @@ def _(x):
 
 
 @public("arctanh", "atanh")
-@elementwise(np.arctanh)
+@elementwise(np.arctanh, facts=Fact.SINGULAR)
 def arctanh(x):
     """Inverse hyperbolic tangent; the derivative at ±1 is infinite."""
     return math.atanh(x)

@@ -29,6 +29,7 @@ from tapegrad.ops.op import (
     TABLE,
     Batched,
     Domain,
+    Fact,
     Op,
     Out,
     Rule,
@@ -212,9 +213,11 @@ class Elementwise(SweptOp):
         complex_function: Any,
         chooses: bool,
         domains: dict[str, Domain] | None,
+        facts: Fact,
     ) -> None:
         super().__init__(declaration, real=real)
         self.chooses = chooses
+        self.facts = facts
         self.domains = domains or {}
         self.complex_function = function if complex_function is None else complex_function
         self.formula = declaration
@@ -323,6 +326,7 @@ def elementwise(
     complex_function: Any = None,
     chooses: bool = False,
     domains: dict[str, Domain] | None = None,
+    facts: Fact = Fact.NONE,
 ) -> Callable[[Formula], Elementwise]:
     """Declare an elementwise op from its scalar formula (a decorator).
 
@@ -342,9 +346,11 @@ def elementwise(
         Where a partial is 0, the argument was not chosen: it gets nothing, not even nan.
     domains
         Intervals of its arguments in which it is smooth, where (0.2, 0.8) is none.
+    facts
+        What compiled functions have to know of it.
     """
     return lambda declaration: Elementwise(
-        declaration, function, compiled, truths, real, complex_function, chooses, domains
+        declaration, function, compiled, truths, real, complex_function, chooses, domains, facts
     )
 
 

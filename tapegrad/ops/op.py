@@ -12,6 +12,7 @@ knows nothing of tensors.
 
 from __future__ import annotations
 
+import enum
 import inspect
 import sys
 from collections.abc import Callable, Sequence
@@ -29,6 +30,18 @@ Domain = tuple[float, float]
 Out = tuple[tuple[int, ...], np.dtype]  # shape and dtype
 Batched = Sequence[Any]  # for every argument whether it is batched; a list of these for a list
 TABLE: dict[str, Op] = {}  # every op by name
+
+
+class Fact(enum.Flag):
+    """What the derivatives of compiled functions have to know of an elementwise function."""
+
+    NONE = 0
+    ARITHMETIC = enum.auto()  # it takes a few cycles, less than to keep its result
+    SINGULAR = enum.auto()  # its derivative is infinite or nan somewhere
+    OVERFLOWING = enum.auto()  # it is infinite at finite numbers, with its derivative
+    VANISHING = enum.auto()  # infinite tangents may have no influence: it is constant at infinity,
+    # or another value was chosen
+    PASSING = enum.auto()  # it passes cotangents on everywhere, but for a factor of the program's
 
 
 class Op:

@@ -12,12 +12,12 @@ import numpy as np
 
 from tapegrad.ops.array_kinds import opaque
 from tapegrad.ops.kinds import composite, elementwise
-from tapegrad.ops.op import copied, internal, plain, public, refuse_complex
+from tapegrad.ops.op import Fact, copied, internal, plain, public, refuse_complex
 
 INFINITY = math.inf
 
 
-@elementwise(np.where, truths=("condition",), chooses=True)
+@elementwise(np.where, truths=("condition",), chooses=True, facts=Fact.ARITHMETIC)
 def where(condition, x, y):
     """X where the condition holds, else y; the condition is not differentiable."""
     return x if condition else y
@@ -33,7 +33,7 @@ def _(condition):
     return where(condition, 0.0, 1.0)
 
 
-@elementwise(np.maximum, real=True, chooses=True)
+@elementwise(np.maximum, real=True, chooses=True, facts=Fact.ARITHMETIC | Fact.VANISHING)
 def maximum(x, y):
     """The larger value, nan if either is; equal values share the cotangent."""
     return x if x >= y or x != x else y
@@ -49,7 +49,7 @@ def _(x, y):
     return where(y > x, 1.0, where(x == y, 0.5, 0.0))
 
 
-@elementwise(np.minimum, real=True, chooses=True)
+@elementwise(np.minimum, real=True, chooses=True, facts=Fact.ARITHMETIC | Fact.VANISHING)
 def minimum(x, y):
     """The smaller value, nan if either is; equal values share the cotangent."""
     return x if x <= y or x != x else y
@@ -65,7 +65,7 @@ def _(x, y):
     return where(y < x, 1.0, where(x == y, 0.5, 0.0))
 
 
-@elementwise(np.fmax, real=True, chooses=True)
+@elementwise(np.fmax, real=True, chooses=True, facts=Fact.ARITHMETIC | Fact.VANISHING)
 def fmax(x, y):
     """The larger value that is not nan; equal values share the cotangent."""
     return x if x >= y or y != y else y
@@ -81,7 +81,7 @@ def _(x, y):
     return where((y > x) | ((x != x) & (y == y)), 1.0, where(x == y, 0.5, 0.0))
 
 
-@elementwise(np.fmin, real=True, chooses=True)
+@elementwise(np.fmin, real=True, chooses=True, facts=Fact.ARITHMETIC | Fact.VANISHING)
 def fmin(x, y):
     """The smaller value that is not nan; equal values share the cotangent."""
     return x if x <= y or y != y else y
@@ -98,7 +98,7 @@ def _(x, y):
 
 
 @internal
-@elementwise(np.maximum, real=True, chooses=True)
+@elementwise(np.maximum, real=True, chooses=True, facts=Fact.ARITHMETIC | Fact.VANISHING)
 def at_least(x, y):
     """`maximum` of x and a bound y; on the bound, x alone gets the cotangent."""
     return x if x >= y or x != x else y
@@ -115,7 +115,7 @@ def _(x, y):
 
 
 @internal
-@elementwise(np.minimum, real=True, chooses=True)
+@elementwise(np.minimum, real=True, chooses=True, facts=Fact.ARITHMETIC | Fact.VANISHING)
 def at_most(x, y):
     """`minimum` of x and a bound y; on the bound, x alone gets the cotangent."""
     return x if x <= y or x != x else y
@@ -131,7 +131,7 @@ def _(x, y):
     return where(x > y, 1.0, 0.0)
 
 
-@elementwise(np.sign, chooses=True)
+@elementwise(np.sign, chooses=True, facts=Fact.ARITHMETIC)
 def sign(x):
     """-1, 0 or 1; the derivative is 0 everywhere."""
     return x if x != x else (1.0 if x > 0.0 else (-1.0 if x < 0.0 else 0.0))
@@ -142,7 +142,7 @@ def _():
     return 0.0
 
 
-@elementwise(np.floor, chooses=True)
+@elementwise(np.floor, chooses=True, facts=Fact.ARITHMETIC)
 def floor(x):
     """Largest integer not above x; the derivative is 0 everywhere."""
     return np.floor(x)
@@ -153,7 +153,7 @@ def _():
     return 0.0
 
 
-@elementwise(np.ceil, chooses=True)
+@elementwise(np.ceil, chooses=True, facts=Fact.ARITHMETIC)
 def ceil(x):
     """Smallest integer not below x; the derivative is 0 everywhere."""
     return np.ceil(x)
@@ -164,7 +164,7 @@ def _():
     return 0.0
 
 
-@elementwise(np.rint, chooses=True, domains={"x": (0.55, 0.9)})
+@elementwise(np.rint, chooses=True, domains={"x": (0.55, 0.9)}, facts=Fact.ARITHMETIC)
 def rint(x):
     """Nearest integer, halves to even; the derivative is 0 everywhere."""
     return np.rint(x)
@@ -176,7 +176,7 @@ def _():
 
 
 @public("trunc", "fix")
-@elementwise(np.trunc, chooses=True)
+@elementwise(np.trunc, chooses=True, facts=Fact.ARITHMETIC)
 def trunc(x):
     """X without its fraction; the derivative is 0 everywhere."""
     return np.trunc(x)
@@ -187,7 +187,12 @@ def _():
     return 0.0
 
 
-@elementwise(np.floor_divide, chooses=True, domains={"x": (0.85, 0.95), "y": (0.33, 0.4)})
+@elementwise(
+    np.floor_divide,
+    chooses=True,
+    domains={"x": (0.85, 0.95), "y": (0.33, 0.4)},
+    facts=Fact.ARITHMETIC,
+)
 def floor_divide(x, y):
     """Largest integer not above x / y; the derivatives are 0 everywhere."""
     return np.floor(x / y)
@@ -204,7 +209,9 @@ def _():
 
 
 @public("mod", "remainder")
-@elementwise(np.mod, domains={"x": (-0.95, -0.85), "y": (0.33, 0.4)})
+@elementwise(
+    np.mod, domains={"x": (-0.95, -0.85), "y": (0.33, 0.4)}, facts=Fact.ARITHMETIC | Fact.SINGULAR
+)
 def mod(x, y):
     """X - y * floor(x / y); at a jump the derivative is that of the side to the right.
 
@@ -231,7 +238,9 @@ def divmod(x, y):
     return floor_divide(x, y), mod(x, y)
 
 
-@elementwise(np.fmod, domains={"x": (-0.95, -0.85), "y": (0.33, 0.4)})
+@elementwise(
+    np.fmod, domains={"x": (-0.95, -0.85), "y": (0.33, 0.4)}, facts=Fact.ARITHMETIC | Fact.SINGULAR
+)
 def fmod(x, y):
     """X - y * trunc(x / y); at a jump the derivative is that of the side away from 0."""
     return math.fmod(x, y)
@@ -251,7 +260,7 @@ def _relu(x):
     return np.maximum(x, np.zeros((), x.dtype) if isinstance(x, np.ndarray) else 0.0)
 
 
-@elementwise(_relu, real=True, chooses=True)
+@elementwise(_relu, real=True, chooses=True, facts=Fact.ARITHMETIC)
 def relu(x):
     """max(x, 0); the derivative at 0 is 0."""
     return x if x > 0.0 or x != x else 0.0

@@ -7,13 +7,13 @@ import numpy as np
 from tapegrad.kernels import special, vmath
 from tapegrad.ops.elementwise import LN2, absolute, exp
 from tapegrad.ops.kinds import composite, elementwise
-from tapegrad.ops.op import public, refuse_complex
+from tapegrad.ops.op import Fact, public, refuse_complex
 from tapegrad.ops.piecewise import INFINITY, where
 
 TWO_OVER_SQRT_PI = 1.1283791670955126
 
 
-@elementwise(np.logaddexp, compiled=True)
+@elementwise(np.logaddexp, compiled=True, facts=Fact.VANISHING)
 def logaddexp(x, y):
     """log(exp(x) + exp(y)) without overflow; equal arguments, infinite ones too, share equally."""
     return x + LN2 if x == y else max(x, y) + vmath.softplus(-abs(x - y))
@@ -30,7 +30,7 @@ def _(x, y):
     return sigmoid(where((x == y) & (absolute(x) == INFINITY), 0.0, y - x))
 
 
-@elementwise(np.logaddexp2)
+@elementwise(np.logaddexp2, facts=Fact.VANISHING)
 def logaddexp2(x, y):
     """log2(2**x + 2**y) without overflow; equal arguments, infinite ones too, share equally."""
     return x + 1.0 if x == y else max(x, y) + vmath.softplus(-abs(x - y) * LN2) / LN2
@@ -46,7 +46,7 @@ def _(x, y):
     return sigmoid(where((x == y) & (absolute(x) == INFINITY), 0.0, y - x) * LN2)
 
 
-@elementwise(complex_function=lambda x: 1.0 / (1.0 + np.exp(-x)))
+@elementwise(complex_function=lambda x: 1.0 / (1.0 + np.exp(-x)), facts=Fact.VANISHING)
 def sigmoid(x):
     """1 / (1 + exp(-x)), without overflow (scipy.special.expit)."""
     return vmath.sigmoid(x)
@@ -57,7 +57,7 @@ def _(z):
     return z * (1.0 - z)
 
 
-@elementwise()
+@elementwise(facts=Fact.VANISHING)
 def softplus(x):
     """log(1 + exp(x)), without overflow."""
     return vmath.softplus(x)
@@ -69,7 +69,7 @@ def _(x):
 
 
 @public("erf", "special.erf")
-@elementwise()
+@elementwise(facts=Fact.VANISHING)
 def erf(x):
     """Error function."""
     return special.erf(x)
@@ -82,7 +82,7 @@ def _(x):
 
 
 @public("erfc", "special.erfc")
-@elementwise()
+@elementwise(facts=Fact.VANISHING)
 def erfc(x):
     """Complementary error function, accurate for large x."""
     return special.erfc(x)
@@ -95,7 +95,7 @@ def _(x):
 
 
 @public("gammaln", "special.gammaln")
-@elementwise(domains={"x": (0.5, 3.0)})
+@elementwise(domains={"x": (0.5, 3.0)}, facts=Fact.SINGULAR)
 def gammaln(x):
     """Logarithm of the absolute value of the gamma function."""
     return special.log_gamma(x)
@@ -107,7 +107,7 @@ def _(x):
 
 
 @public("digamma", "special.digamma")
-@elementwise(domains={"x": (0.5, 3.0)})
+@elementwise(domains={"x": (0.5, 3.0)}, facts=Fact.SINGULAR)
 def digamma(x):
     """Derivative of gammaln (scipy.special.digamma)."""
     return special.digamma(x)
@@ -119,7 +119,7 @@ def _(x):
 
 
 @public("polygamma", "special.polygamma")
-@elementwise(domains={"x": (0.5, 3.0)})
+@elementwise(domains={"x": (0.5, 3.0)}, facts=Fact.SINGULAR)
 def polygamma(n, x):
     """n-th derivative of digamma, n an integer of value (scipy.special.polygamma)."""
     return special.polygamma(n, x)

@@ -14,61 +14,10 @@ from tapegrad.ops import elementwise, piecewise, special  # noqa: F401 (declare 
 from tapegrad.ops.kinds import Elementwise
 from tapegrad.ops.op import TABLE
 
-# NumPy's functions that numba compiles, for numbers as for arrays
-_NUMPY = [
-    "sin",
-    "cos",
-    "tan",
-    "arcsin",
-    "arccos",
-    "arctan",
-    "sinh",
-    "cosh",
-    "tanh",
-    "arcsinh",
-    "arccosh",
-    "arctanh",
-    "exp",
-    "exp2",
-    "expm1",
-    "log",
-    "log2",
-    "log10",
-    "log1p",
-    "sqrt",
-    "cbrt",
-    "square",
-    "reciprocal",
-    "sign",
-    "floor",
-    "ceil",
-    "rint",
-    "trunc",
-    "hypot",
-    "arctan2",
-    "maximum",
-    "minimum",
-    "fmax",
-    "fmin",
-    "logaddexp",
-    "logaddexp2",
-    "mod",
-    "fmod",
-    "floor_divide",
-    "add",
-    "subtract",
-    "multiply",
-    "divide",
-    "power",
-    "negative",
-    "absolute",
-    "positive",
-]
-
 
 def known_to_numba(op: Elementwise) -> bool:
-    """Whether numba compiles NumPy's function of that name."""
-    return op.name in _NUMPY and isinstance(op.function, np.ufunc)
+    """Whether numba compiles NumPy's function of that name, as it does all ufuncs of the table."""
+    return isinstance(op.function, np.ufunc) and op.function is getattr(np, op.name, None)
 
 
 class _Ops(types.ModuleType):

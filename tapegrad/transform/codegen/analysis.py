@@ -13,6 +13,7 @@ from typing import Any
 
 from numba.core import types
 
+from tapegrad.ops.op import Fact
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.ir import (
     Block,
@@ -233,12 +234,6 @@ class Activity:
         return self.node(name) in self.nodes
 
 
-# ops that pass a cotangent on wherever they are, except by a factor of the program's own
-_PASSING = {
-    "add", "subtract", "multiply", "divide", "negative", "positive", "square", "sqrt", "power",
-}  # fmt: skip
-
-
 def unused_at_times(function: Function, results: Iterable[str], vanishing: bool = True) -> set[str]:
     """Return the numbers whose cotangent may be zero because nothing uses them.
 
@@ -278,7 +273,7 @@ def _always_used(let: Let, vanishing: bool) -> list[str]:
     rule = let.rule
     op = getattr(rule, "op", None)
     if op is not None:
-        passing = op.name in _PASSING if vanishing else not op.chooses
+        passing = Fact.PASSING in op.facts if vanishing else not op.chooses
         return names_in(let.expr) if passing else []
     if rule.is_passing:
         return names_in(let.expr)

@@ -17,6 +17,7 @@ from typing import Any
 from numba.core import types
 
 from tapegrad.ops.kinds import Elementwise
+from tapegrad.ops.op import Fact
 from tapegrad.transform.ir import Let, name, names_in, replace_names
 from tapegrad.transform.kinds import is_complex, is_real
 from tapegrad.transform.printer import show
@@ -155,40 +156,17 @@ class Unknown(Rule):
         return self._inputs
 
 
-# ops whose derivative is infinite or nan somewhere
-SINGULAR = {
-    "divide", "reciprocal", "power", "sqrt", "cbrt", "log", "log2", "log10", "log1p", "arcsin",
-    "arccos", "arccosh", "arctanh", "gammaln", "digamma", "polygamma", "arctan2", "gamma",
-    "product", "mod", "fmod",
-}  # fmt: skip
-# ops that are infinite at finite numbers, with their derivative
-OVERFLOWING = {"exp", "exp2", "expm1", "sinh", "cosh"}
-_ARITHMETIC = {
-    "add", "subtract", "multiply", "divide", "negative", "positive", "reciprocal", "square", "sqrt",
-    "absolute", "where", "sign", "maximum", "minimum", "fmax", "fmin", "at_least", "at_most",
-    "floor", "ceil", "rint", "trunc", "floor_divide", "mod", "fmod", "relu", "product", "radians",
-    "degrees", "copysign", "clip", "finite",
-}  # fmt: skip
-
-# ops by which an infinite tangent may have no influence: they are constant at infinity, or another
-# value was chosen
-_VANISHING = {
-    "exp", "exp2", "expm1", "tanh", "arctan", "sigmoid", "softplus", "erf", "erfc", "logaddexp",
-    "logaddexp2", "maximum", "minimum", "fmax", "fmin", "at_least", "at_most",
-}  # fmt: skip
-
-
 def is_arithmetic(op: Elementwise, operands: Atoms) -> bool:
     """Whether an op takes a few cycles, less than to keep its result and fetch it again."""
     if op.name == "power":
         exponent = operands[1]
         return isinstance(exponent, ast.Constant) and isinstance(exponent.value, int)
-    return op.name in _ARITHMETIC
+    return Fact.ARITHMETIC in op.facts
 
 
 def may_be_undefined(op: Elementwise, operands: Atoms) -> bool:
     """Whether an op may be infinite or nan at finite numbers."""
-    if op.name not in SINGULAR | OVERFLOWING:
+    if not op.facts & (Fact.SINGULAR | Fact.OVERFLOWING):
         return False
     if op.name == "power" and isinstance(operands[1], ast.Constant):
         exponent = operands[1].value
@@ -228,7 +206,7 @@ class Elementary(Rule):
         found = self.read(operand)
         kind = self.types.get(operand.id) if isinstance(operand, ast.Name) else None
         whole = isinstance(kind, types.Array)
-        if self.op.name in _ARITHMETIC or self.op.name == "power":
+        if Fact.ARITHMETIC in self.op.facts or self.op.name == "power":
             return found  # their partials compute nothing of one operand alone
         if not isinstance(kind.dtype if whole else kind, types.Integer):
             return found
@@ -293,7 +271,7 @@ class Elementary(Rule):
 
     def is_singular(self, position: int, factor: ast.expr) -> bool:
         """Whether the partial by an operand may be infinite or nan where the function is not."""
-        if self.op.name not in SINGULAR or isinstance(factor, ast.Constant):
+        if Fact.SINGULAR not in self.op.facts or isinstance(factor, ast.Constant):
             return False
         if self.op.name == "divide" and position == 0:
             return False  # the quotient is infinite as well
@@ -324,7 +302,7 @@ class Elementary(Rule):
         for position, operand, factor in self.terms(gen, let):
             dot: ast.expr = name(gen.dot(operand))
             # a cotangent of 0 passes nothing on, whatever tangent the partial has
-            if self.op.name in _VANISHING or (self.op.name == "product" and position == 1):
+            if Fact.VANISHING in self.op.facts or (self.op.name == "product" and position == 1):
                 term: ast.expr = _call(self.product_name(), factor, dot)
             else:
                 term = self.product(position, dot, factor)

@@ -15,7 +15,7 @@ import numba
 import numpy as np
 
 from tapegrad.ops.elementwise import absolute, exp2
-from tapegrad.ops.op import Rule
+from tapegrad.ops.op import Fact, Rule
 from tapegrad.ops.piecewise import INFINITY, sign, where
 from tapegrad.ops.special import digamma
 from tapegrad.transform import runtime
@@ -33,12 +33,12 @@ class Scalar:
         As of an op.
     text
         How generated code calls it, on numbers and on arrays.
-    chooses
+    chooses, facts
         As of an elementwise op.
     """
 
     def __init__(
-        self, declaration: Callable[..., Any], texts: tuple[str, str], chooses: bool
+        self, declaration: Callable[..., Any], texts: tuple[str, str], chooses: bool, facts: Fact
     ) -> None:
         self.name = declaration.__name__
         self.__doc__ = declaration.__doc__
@@ -46,6 +46,7 @@ class Scalar:
         self.rules: dict[str, Rule] = {}
         self.texts = texts
         self.chooses = chooses
+        self.facts = facts
 
     def partial(self, argument: str) -> Callable[[Rule], Rule]:
         """Declare the partial derivative with respect to an argument (a decorator)."""
@@ -61,7 +62,11 @@ SCALARS: dict[Any, Scalar] = {}  # by the functions that numba code calls for th
 
 
 def scalar(
-    *functions: Any, number: str = "", whole: str = "", chooses: bool = False
+    *functions: Any,
+    number: str = "",
+    whole: str = "",
+    chooses: bool = False,
+    facts: Fact = Fact.NONE,
 ) -> Callable[[Callable[..., Any]], Scalar]:
     """Declare a function (a decorator).
 
@@ -73,10 +78,12 @@ def scalar(
         The texts by which partials call it, if they do, on numbers and on arrays.
     chooses
         Where a partial is 0, the argument was not chosen.
+    facts
+        What compiled functions have to know of it.
     """
 
     def enter(declaration: Callable[..., Any]) -> Scalar:
-        made = Scalar(declaration, (number, whole or number), chooses)
+        made = Scalar(declaration, (number, whole or number), chooses, facts)
         for function in functions:
             SCALARS[function] = made
         return made
@@ -90,7 +97,12 @@ def product_of_elements(x, y):
     return 0.0 if x == 0.0 else x * y
 
 
-@scalar(runtime.product, number="runtime.product", whole="arrays.product_of_elements")
+@scalar(
+    runtime.product,
+    number="runtime.product",
+    whole="arrays.product_of_elements",
+    facts=Fact.ARITHMETIC | Fact.SINGULAR,
+)
 def product(x, y):
     """X * y, and 0 where x is 0, whatever y is.
 
@@ -112,7 +124,7 @@ def _(x):
     return x
 
 
-@scalar(np.radians, np.deg2rad, math.radians)
+@scalar(np.radians, np.deg2rad, math.radians, facts=Fact.ARITHMETIC)
 def radians(x):
     """Degrees in radians."""
 
@@ -122,7 +134,7 @@ def _():
     return RADIANS
 
 
-@scalar(np.degrees, np.rad2deg, math.degrees)
+@scalar(np.degrees, np.rad2deg, math.degrees, facts=Fact.ARITHMETIC)
 def degrees(x):
     """Radians in degrees."""
 
@@ -132,7 +144,7 @@ def _():
     return DEGREES
 
 
-@scalar(np.copysign, math.copysign, number="np.copysign")
+@scalar(np.copysign, math.copysign, number="np.copysign", facts=Fact.ARITHMETIC)
 def copysign(x, y):
     """The size of x with the sign of y; the derivative in x at 0 is 0, that in y is 0."""
 
@@ -157,7 +169,7 @@ def _(n):
     return exp2(n)
 
 
-@scalar(math.gamma)
+@scalar(math.gamma, facts=Fact.SINGULAR)
 def gamma(x):
     """Gamma function."""
 
