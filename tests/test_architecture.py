@@ -30,7 +30,7 @@ LAYERS = [
     ["transform.lowering"],
     ["transform.verifier"],
     ["transform.codegen"],
-    [f"transform.{name}" for name in ("base", "derivatives", "frozen", "pulled", "recording")],
+    [f"transform.{name}" for name in ("base", "derivatives", "frozen", "recording", "vjps")],
     ["transform.checks"],
     ["transform"],
     ["stubs"],

@@ -148,17 +148,17 @@ class Opaque(ArrayOp):
     ) -> None:
         super().__init__(declaration, arrays, function)
         self.stacks = stacks
-        self.pushes: dict[str, Rule] = {}
+        self.jvps: dict[str, Rule] = {}
 
     def jvp(self, argument: str) -> Callable[[Rule], Rule]:
         """Declare the tangent of the output by that of an argument, `t` (a decorator).
 
         What it reads beside `t` has to be read by the argument's vjp as well.
         """
-        return self.declared(self.pushes, argument)
+        return self.declared(self.jvps, argument)
 
     def tangent(self, tangents: dict[str, Any], values: dict[str, Any], out: Out) -> Any:
-        terms = [call_rule(self.pushes[name], {**values, "t": t}) for name, t in tangents.items()]
+        terms = [call_rule(self.jvps[name], {**values, "t": t}) for name, t in tangents.items()]
         return functools.reduce(TABLE["add"], terms)
 
     def vjp(self, argument: str) -> Callable[[Rule], Rule]:

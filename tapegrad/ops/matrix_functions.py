@@ -52,7 +52,7 @@ def _differentiated(function: Opaque, *, on_negative_axis: bool) -> None:
         It is differentiable also where an eigenvalue is 0 or a negative number.
     """
 
-    def pushed(t: Any, x: Any) -> Any:
+    def tangent(t: Any, x: Any) -> Any:
         if not on_negative_axis:
             _refuse_negative(function.name, plain(x))
         n = shape_of(x)[-1]
@@ -64,8 +64,8 @@ def _differentiated(function: Opaque, *, on_negative_axis: bool) -> None:
         block = concatenate([above, concatenate([zeros, x], -1)], -2)
         return function(block)[..., :n, n:] * scale
 
-    function.jvp("x")(pushed)
-    function.vjp("x")(lambda g, x: adjoint(pushed(adjoint(g), x)))
+    function.jvp("x")(tangent)
+    function.vjp("x")(lambda g, x: adjoint(tangent(adjoint(g), x)))
 
 
 def _refuse_negative(name: str, x: Any) -> None:

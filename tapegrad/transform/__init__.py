@@ -2,6 +2,6 @@
 
 # whatever is imported from here, compiled functions have all of their parts
 from tapegrad.transform import function as function
-from tapegrad.transform import pulled as pulled
 from tapegrad.transform import recording as recording
+from tapegrad.transform import vjps as vjps
 from tapegrad.transform.checks import checking as checking

@@ -99,8 +99,8 @@ class Derivative(Recording):
     check: Any  # compares it with the function in a call (`tapegrad.transform.checks.checking`)
     # the function from arguments and tangents at some positions to the value and its tangent, and
     # that from arguments and a cotangent to those of the arguments at some positions
-    pushed: Callable[[Any, tuple[int, ...]], Derivative]
-    pulled: Callable[[Any, tuple[int, ...]], Derivative]
+    jvp: Callable[[Any, tuple[int, ...]], Derivative]
+    vjp: Callable[[Any, tuple[int, ...]], Derivative]
 
     def __init__(self, base: Any, label: str, extra: tuple[str, ...] = ()) -> None:
         self.base = base

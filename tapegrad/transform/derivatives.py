@@ -242,14 +242,14 @@ class HessianProduct(Composed):
 
     def __init__(self, base: Any, number: int) -> None:
         self.number = number
-        self.pushed_gradient = pushforward(pullback(base, (number,), 0, "gradient"), (number,))
+        self.jvp_of_gradient = pushforward(pullback(base, (number,), 0, "gradient"), (number,))
         super().__init__(base, "hvp", ("vector",))
 
     def spec(self) -> tuple[Any, ...]:
         return (self.number,)
 
     def parts(self) -> dict[str, Derivative]:
-        return {"pushed_gradient": self.pushed_gradient}
+        return {"jvp_of_gradient": self.jvp_of_gradient}
 
     def text(self, name: str, names: list[str], kinds: tuple[Any, ...]) -> str:
         number, given = kinds[self.number], kinds[-1]
@@ -262,7 +262,7 @@ class HessianProduct(Composed):
         lines = [
             f"def {name}({', '.join(names)}):",
             *(f"    {line}" for line in checks),
-            f"    gradient, product = pushed_gradient({', '.join(arguments)})",
+            f"    gradient, product = jvp_of_gradient({', '.join(arguments)})",
             "    return product",
         ]
         return "\n".join(lines) + "\n"
@@ -403,4 +403,4 @@ Pullback.once = staticmethod(pullback)
 Pushforward.once = staticmethod(pushforward)
 HessianProduct.once = staticmethod(hessian_product)
 Jacobian.once = staticmethod(jacobian)
-Derivative.pushed = pushforward
+Derivative.jvp = pushforward

@@ -116,8 +116,8 @@ def compare(name, function, arguments):
     values |= {f"z_{k}": z for k, z in enumerate(results)}
     values |= {f"g_{k}": g for k, g in enumerate(weights)}
     count = 0
-    for argument, pull in spec.pull.items():
-        if pull is None or argument not in arguments:
+    for argument, vjp in spec.vjp.items():
+        if vjp is None or argument not in arguments:
             continue
         count += 1
         at = np.asarray(arguments[argument], float)
@@ -129,15 +129,15 @@ def compare(name, function, arguments):
 
         wanted = [(p - q) / 2e-5 for p, q in zip(moved(1e-5), moved(-1e-5))]
         bar = np.zeros_like(at)
-        returned = call(pull, {**values, f"{argument}_bar": bar})
+        returned = call(vjp, {**values, f"{argument}_bar": bar})
         found = np.sum((bar if at.ndim else returned) * direction)
         expected = sum(np.sum(g * w) for g, w in zip(weights, wanted))
         if not np.allclose(found, expected, 2e-5, 2e-7):
-            print(f"{name}_pull_{argument}: {found} instead of {expected}")
-        pushed = call(spec.push[argument], {**values, f"{argument}_dot": direction[()]})
-        for one, two in zip(pushed if several else (pushed,), wanted, strict=True):
+            print(f"{name}_vjp_{argument}: {found} instead of {expected}")
+        tangent = call(spec.jvp[argument], {**values, f"{argument}_dot": direction[()]})
+        for one, two in zip(tangent if several else (tangent,), wanted, strict=True):
             if not np.allclose(one, two, 2e-5, 2e-7):
-                print(f"{name}_push_{argument}: {one} instead of {two}")
+                print(f"{name}_jvp_{argument}: {one} instead of {two}")
     return count
 
 
@@ -150,5 +150,5 @@ if __name__ == "__main__":
     for name, function, arguments in PARTS:
         total += compare(name, function, arguments)
     compared = {*TABLE, *(name for name, *_ in PARTS)}
-    left = {name for name, spec in SPECS.items() if any(spec.pull.values())} - compared
+    left = {name for name, spec in SPECS.items() if any(spec.vjp.values())} - compared
     print(total, *sorted(left))

@@ -230,12 +230,12 @@ DEFECTS = {
         changed(Keeping.write_pops, lambda lines: [s.replace("_C)", "_A)") for s in lines]),
     ),
     "operands get it twice": (
-        *(Reverse, "pull"),
-        changed(Reverse.pull, lambda lines: lines + [s for s in lines[-1:] if "add_" in s]),
+        *(Reverse, "write_vjp"),
+        changed(Reverse.write_vjp, lambda lines: lines + [s for s in lines[-1:] if "add_" in s]),
     ),
     "elements get it twice": (
-        *(Reverse, "pull"),
-        changed(Reverse.pull, lambda lines: lines + [s for s in lines[-1:] if "] +=" in s]),
+        *(Reverse, "write_vjp"),
+        changed(Reverse.write_vjp, lambda lines: lines + [s for s in lines[-1:] if "] +=" in s]),
     ),
     "stores are not done": (
         *(Reverse, "write_statements"),
@@ -254,7 +254,11 @@ DEFECTS = {
     "positions hide in a tuple": (lower, "taken_apart", lambda lowering, node, line: node),
     "views are taken for copies": (analysis.Arrays, "_joined_by", lambda self, let: []),
     "what follows a loop keeps nothing": (Keeping, "keeps_inside", lambda self, block: False),
-    "operands get nothing": (Reverse, "pull", changed(Reverse.pull, lambda lines: lines[:-1])),
+    "operands get nothing": (
+        Reverse,
+        "write_vjp",
+        changed(Reverse.write_vjp, lambda lines: lines[:-1]),
+    ),
 }
 
 

@@ -139,7 +139,7 @@ RULES = {
     "an array of its own": (
         function(
             "c = a + 1.0\nc_dot = a_dot.copy()\nc[0] = x\nc_dot[0] = x_dot\n"
-            "z = np.sum(c)\nz_dot = arrays.sum_push_x(c_dot)\nreturn z, (z_dot,)",
+            "z = np.sum(c)\nz_dot = arrays.sum_jvp_x(c_dot)\nreturn z, (z_dot,)",
             ARRAYS,
         ),
         {"shared": ("a_dot.copy()", "a_dot", "c_dot is shared with the tangent of another array")},
@@ -201,7 +201,7 @@ RULES = {
     "what is read": (
         function(
             "z = a * b\nz_dot = a_dot * b + b_dot * a\nb[0] = x\nb_dot[0] = x_dot\n"
-            "s = np.sum(z)\ns_dot = arrays.sum_push_x(z_dot)\nreturn s, (s_dot,)",
+            "s = np.sum(z)\ns_dot = arrays.sum_jvp_x(z_dot)\nreturn s, (s_dot,)",
             ARRAYS,
         ),
         {

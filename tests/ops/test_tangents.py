@@ -141,8 +141,8 @@ def test_every_op_has_tangents():
     assert tested == {*TABLE}
     for name, op in TABLE.items():
         if op.kind == "opaque":
-            assert op.pushes.keys() == op.rules.keys(), name
-            for argument, rule in op.pushes.items():
+            assert op.jvps.keys() == op.rules.keys(), name
+            for argument, rule in op.jvps.items():
                 reads = {*reads_of(rule)} - {"t"}
                 assert reads <= op.needs(argument), (name, argument)
 

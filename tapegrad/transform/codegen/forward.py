@@ -126,7 +126,7 @@ class Forward:
     def let(self, let: Let) -> None:
         rule = let.rule
         if rule.calls:
-            rule.push(self, let)
+            rule.write_jvp(self, let)
             return
         printer.write_block(self.writer, [let])
         if not self.is_active(let.target) or let.target in self.given:
@@ -134,7 +134,7 @@ class Forward:
         if isinstance(rule, (rules.Part, rules.Passive, rules.Unknown)) or self.is_constant(let):
             self.set_dot(let, None)  # it has no tangent, but may get one when it is written to
         else:
-            rule.push(self, let)
+            rule.write_jvp(self, let)
 
     def is_constant(self, let: Let) -> bool:
         """Whether a new array has no tangent but for what is written to it later."""

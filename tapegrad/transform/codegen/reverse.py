@@ -139,21 +139,21 @@ class Reverse(Loops):
         if isinstance(rule, (rules.Passive, rules.Part, rules.Unknown)):
             return
         if rule.calls:
-            self.pull(let)
+            self.write_vjp(let)
             return
         if let.target not in self.types or not self.is_active(let.target):
             return
         if is_array(self.types[let.target]):
             if rule.base is None:
-                self.pull(let)
+                self.write_vjp(let)
         elif let.target in self.has:
-            self.pull(let)
+            self.write_vjp(let)
 
-    def pull(self, let: Let) -> None:
+    def write_vjp(self, let: Let) -> None:
         """Write the reverse of an operation, which reads elements as they were at that time."""
         rule = let.rule
         kept = self.make_copies(let, rule.contents(let))
-        (rule.reading(kept) if kept else rule).pull(self, let)
+        (rule.reading(kept) if kept else rule).write_vjp(self, let)
         self.keep_copies(let, kept)
 
     def make_copies(self, statement: Any, names: list[str]) -> dict[str, str]:

@@ -221,7 +221,7 @@ class Stopped(Rule):
 
     fresh = True
 
-    def push(self, gen: Any, let: Let) -> None:
+    def write_jvp(self, gen: Any, let: Let) -> None:
         gen.set_dot(let, None)
 
 

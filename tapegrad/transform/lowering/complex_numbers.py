@@ -86,7 +86,7 @@ class Projection(Rule):
     def contents(self, let: Let) -> list[str]:
         return names_in(self.direction) if self.whole else []
 
-    def pull(self, gen: Any, let: Let) -> None:
+    def write_vjp(self, gen: Any, let: Let) -> None:
         if not gen.is_active(self.operand.id):
             return
         direction = self.read(self.direction)
@@ -96,7 +96,7 @@ class Projection(Rule):
         else:
             gen.add(self.operand.id, gen.bar(let.target), direction)
 
-    def push(self, gen: Any, let: Let) -> None:
+    def write_jvp(self, gen: Any, let: Let) -> None:
         if not gen.is_active(self.operand.id):
             gen.set_dot(let, None)
             return
@@ -120,7 +120,7 @@ class Conjugate(Rule):
     def inputs(self) -> list[str]:
         return self._inputs
 
-    def pull(self, gen: Any, let: Let) -> None:
+    def write_vjp(self, gen: Any, let: Let) -> None:
         if not gen.is_active(self.operand.id):
             return
         if self.whole:
@@ -130,7 +130,7 @@ class Conjugate(Rule):
             g = conjugate(name(gen.bar(let.target)), False)
             gen.add(self.operand.id, show(g), ast.Constant(1.0))
 
-    def push(self, gen: Any, let: Let) -> None:
+    def write_jvp(self, gen: Any, let: Let) -> None:
         if not gen.is_active(self.operand.id):
             gen.set_dot(let, None)
             return
@@ -147,12 +147,12 @@ class FromParts(Rule):
     def inputs(self) -> list[str]:
         return self._inputs
 
-    def pull(self, gen: Any, let: Let) -> None:
+    def write_vjp(self, gen: Any, let: Let) -> None:
         for part, text in zip(self.parts, ("real", "imag"), strict=True):
             if isinstance(part, ast.Name) and gen.is_active(part.id):
                 gen.add(part.id, f"{gen.bar(let.target)}.{text}", ast.Constant(1.0))
 
-    def push(self, gen: Any, let: Let) -> None:
+    def write_jvp(self, gen: Any, let: Let) -> None:
         dots = [
             name(gen.tangent(part)) if part_is_in(part, self._inputs) else ast.Constant(0.0)
             for part in self.parts

@@ -1,7 +1,7 @@
 """How functions of whole arrays are declared: which rule a call has, and its derivatives.
 
 A `Spec` names the arguments of a function and gives for each what its cotangent gains
-(``NAME_pull_ARGUMENT``) and how its tangent passes on (``NAME_push_ARGUMENT``). The names of a
+(``NAME_vjp_ARGUMENT``) and how its tangent passes on (``NAME_jvp_ARGUMENT``). The names of a
 function's own arguments say what it reads: arguments, ``z`` the result, ``g`` its cotangent,
 ``x_bar`` the cotangent to add to, ``x_dot`` the tangent. Being in the language that is
 differentiated, these functions have derivatives themselves.
@@ -36,8 +36,8 @@ class Spec:
     cheap: bool = False
     steps: tuple[str, ...] = ()
     chooses: bool = False
-    pull: dict[str, Any] = field(default_factory=dict)
-    push: dict[str, Any] = field(default_factory=dict)
+    vjp: dict[str, Any] = field(default_factory=dict)
+    jvp: dict[str, Any] = field(default_factory=dict)
 
 
 SPECS: dict[str, Spec] = {}
@@ -67,7 +67,7 @@ def declare(
 def derivative(function: Callable[..., Any]) -> Any:
     """Compile a derivative and enter it, by its name, into the spec that it belongs to."""
     compiled = jit(function)
-    mode = "pull" if "_pull_" in function.__name__ else "push"
+    mode = "vjp" if "_vjp_" in function.__name__ else "jvp"
     name, argument = function.__name__.split(f"_{mode}_")
     getattr(SPECS[name], mode)[argument] = compiled
     return compiled
@@ -178,10 +178,10 @@ class Request:
             operands = {n: self.operands[n] for n in spec.arguments if n in self.operands}
         given = {key: value for key, value in operands.items() if value is not None}
         for key in given:
-            if key not in spec.steps and key not in spec.push:
+            if key not in spec.steps and key not in spec.jvp:
                 # an argument of reals by which no derivative is known is refused, not taken for
                 # one without influence
-                spec.pull.setdefault(key, None)
+                spec.vjp.setdefault(key, None)
         return Whole(spec, given, self.is_whole, self.lowering)
 
     def elementary(self, op: Any, *operands: ast.expr) -> Any:

@@ -1,9 +1,9 @@
 """The rule of every operation: what it reads, and how its derivative is written in both modes.
 
 A rule writes code through a generator (`reverse` or `forward` of `tapegrad.transform.codegen`):
-``pull`` adds to the cotangents of the inputs, ``push`` makes the tangent of the output. Derivatives
-of elementary functions come from the op table (`tapegrad.transform.rules.partials`), those of
-functions of whole arrays from `tapegrad.transform.rules.arrays`.
+``write_vjp`` adds to the cotangents of the inputs, ``write_jvp`` makes the tangent of the output.
+Derivatives of elementary functions come from the op table (`tapegrad.transform.rules.partials`),
+those of functions of whole arrays from `tapegrad.transform.rules.arrays`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Rule:
     kept
         Copies of arrays, as they were at the operation, by the names of the arrays.
     calls
-        It is a call, whose `pull` and `push` find out what carries derivatives.
+        It is a call, whose `write_vjp` and `write_jvp` find out what carries derivatives.
     is_passing
         Cotangents reach all elements of the operands, but for zeros among the program's own numbers
         that they are multiplied by. Not known of ops of the table.
@@ -58,7 +58,7 @@ class Rule:
         return []
 
     def contents(self, let: Let) -> list[str]:
-        """Return the names of which `pull` may read elements, that of the result among them."""
+        """Return the names of which `write_vjp` may read elements, the result's among them."""
         return []
 
     def always_used(self) -> list[str]:
@@ -79,10 +79,10 @@ class Rule:
         """Return an expression that reads elements as they were at the operation."""
         return replace_names(node, self.kept) if self.kept else node
 
-    def pull(self, gen: Any, let: Let) -> None:
+    def write_vjp(self, gen: Any, let: Let) -> None:
         """Write what adds to the cotangents of the inputs."""
 
-    def push(self, gen: Any, let: Let) -> None:
+    def write_jvp(self, gen: Any, let: Let) -> None:
         """Write what makes the tangent of the result."""
 
     def zeros(self, let: Let) -> ast.expr:
@@ -233,7 +233,7 @@ class Elementary(Rule):
                 if self.op.arguments[position] in self.op.rules:
                     yield position, operand.id, self.partial(position, let.target)
 
-    def pull(self, gen: Any, let: Let) -> None:
+    def write_vjp(self, gen: Any, let: Let) -> None:
         for position, operand, factor in self.terms(gen, let):
             if isinstance(factor, ast.Constant) and factor.value == 0:
                 continue
@@ -292,7 +292,7 @@ class Elementary(Rule):
             return "arrays.product_of_elements"
         return "arrays.complex_product" if self.is_complex else "runtime.product"
 
-    def push(self, gen: Any, let: Let) -> None:
+    def write_jvp(self, gen: Any, let: Let) -> None:
         if self.whole and self.op.name == "where":
             chosen = [name(gen.tangent(operand)) for operand in self.operands[1:]]
             gen.set_dot(let, _call("np.where", self.operands[0], *chosen))
@@ -343,7 +343,7 @@ class Linear(Rule):
     def inputs(self) -> list[str]:
         return self._inputs
 
-    def pull(self, gen: Any, let: Let) -> None:
+    def write_vjp(self, gen: Any, let: Let) -> None:
         for operand in self._inputs:
             if gen.is_active(operand):
                 if self.whole:
@@ -352,7 +352,7 @@ class Linear(Rule):
                 else:
                     gen.add(operand, gen.bar(let.target), ast.Constant(1.0))
 
-    def push(self, gen: Any, let: Let) -> None:
+    def write_jvp(self, gen: Any, let: Let) -> None:
         expr = let.expr
         for operand in self._inputs:
             # the copy of an array without tangent may get one when it is written to
@@ -369,11 +369,11 @@ class Load(Rule):
     def inputs(self) -> list[str]:
         return [self.array]
 
-    def pull(self, gen: Any, let: Let) -> None:
+    def write_vjp(self, gen: Any, let: Let) -> None:
         if gen.is_active(self.array):
             gen.add_element(self.array, self.index, gen.bar(let.target))
 
-    def push(self, gen: Any, let: Let) -> None:
+    def write_jvp(self, gen: Any, let: Let) -> None:
         gen.set_dot(let, gen.replaced(let.expr, {self.array: gen.dot(self.array)}))
 
 
@@ -387,7 +387,7 @@ class View(Rule):
     def inputs(self) -> list[str]:
         return [self.base]
 
-    def push(self, gen: Any, let: Let) -> None:
+    def write_jvp(self, gen: Any, let: Let) -> None:
         assert self.base is not None
         gen.set_handle(let.target, gen.replaced(let.expr, {self.base: gen.dot(self.base)}))
 
@@ -404,7 +404,7 @@ class Alloc(Rule):
     def zeros(self, let: Let) -> ast.expr:
         return _zeros_for(let, self.arguments, self.like)
 
-    def push(self, gen: Any, let: Let) -> None:
+    def write_jvp(self, gen: Any, let: Let) -> None:
         gen.set_handle(let.target, self.zeros(let))
 
 
@@ -433,7 +433,7 @@ class Whole(Rule):
         self.types = lowering.types
         self.cheap = spec.cheap
         self.is_passing = not spec.chooses
-        active = [atom for key, atom in operands.items() if key in spec.pull or key in spec.push]
+        active = [atom for key, atom in operands.items() if key in spec.vjp or key in spec.jvp]
         self._inputs = real_names(active, lowering)
 
     def inputs(self) -> list[str]:
@@ -467,14 +467,14 @@ class Whole(Rule):
             let.line,
         )
 
-    def pull(self, gen: Any, let: Let) -> None:
+    def write_vjp(self, gen: Any, let: Let) -> None:
         g = gen.shadow(let.target) if self.fresh else gen.bar(let.target)
         for argument, atom in self.operands.items():
             if not isinstance(atom, ast.Name) or atom.id not in self._inputs:
                 continue
             if not gen.is_active(atom.id):
                 continue
-            function = self.spec.pull.get(argument)
+            function = self.spec.vjp.get(argument)
             if function is None:
                 self.refuse_unknown(gen, let, argument)
             whole = isinstance(self.types[atom.id], types.Array)
@@ -485,14 +485,14 @@ class Whole(Rule):
             else:
                 gen.add(atom.id, show(call), ast.Constant(1.0), call)
 
-    def push(self, gen: Any, let: Let) -> None:
+    def write_jvp(self, gen: Any, let: Let) -> None:
         found: ast.expr | None = None
         for argument, atom in self.operands.items():
             if not isinstance(atom, ast.Name) or atom.id not in self._inputs:
                 continue
             if not gen.is_active(atom.id):
                 continue
-            function = self.spec.push.get(argument)
+            function = self.spec.jvp.get(argument)
             if function is None:
                 self.refuse_unknown(gen, let, argument)
             term = self._call(function, {f"{argument}_dot": name(gen.dot(atom.id))}, let, False)
@@ -515,7 +515,7 @@ class Gather(Rule):
     def contents(self, let: Let) -> list[str]:
         return names_in(self.index)
 
-    def pull(self, gen: Any, let: Let) -> None:
+    def write_vjp(self, gen: Any, let: Let) -> None:
         if not gen.is_active(self.array):
             return
         shadow = gen.shadow(self.array)
@@ -523,7 +523,7 @@ class Gather(Rule):
         chosen = ast.Subscript(places, self.read(self.index), ast.Load())
         gen.line(_call("arrays.scatter", name(shadow), chosen, name(gen.shadow(let.target))))
 
-    def push(self, gen: Any, let: Let) -> None:
+    def write_jvp(self, gen: Any, let: Let) -> None:
         gen.set_dot(let, gen.replaced(let.expr, {self.array: gen.dot(self.array)}))
 
 
@@ -539,13 +539,13 @@ class Literal(Rule):
     def inputs(self) -> list[str]:
         return self._inputs
 
-    def pull(self, gen: Any, let: Let) -> None:
+    def write_vjp(self, gen: Any, let: Let) -> None:
         for position, item in self.items:
             if isinstance(item, ast.Name) and gen.is_active(item.id):
                 text = f"{gen.shadow(let.target)}[{', '.join(map(str, position))}]"
                 gen.add(item.id, text, ast.Constant(1.0))
 
-    def push(self, gen: Any, let: Let) -> None:
+    def write_jvp(self, gen: Any, let: Let) -> None:
         gen.set_handle(let.target, _call("np.zeros_like", name(let.target)))
         for position, item in self.items:
             if isinstance(item, ast.Name) and gen.is_active(item.id):

@@ -144,7 +144,7 @@ class Call(Rule):
         """Whether several arrays of the result carry derivatives later: they may be one."""
         return sum(self._is_array(n) and gen.is_active(n) for n in self.results(let)) > 1
 
-    def pull(self, gen: Any, let: Let) -> None:
+    def write_vjp(self, gen: Any, let: Let) -> None:
         """Write the call of the reverse function."""
         if not self.is_differentiated(gen, let):
             return
@@ -227,7 +227,7 @@ class Call(Rule):
         variant = self.variant(gen, let)
         return variant.uses_tape or bool(self.shadowed_results(variant, let))
 
-    def push(self, gen: Any, let: Let) -> None:
+    def write_jvp(self, gen: Any, let: Let) -> None:
         """Write the call of the function that computes tangents as well."""
         is_passive = not any(map(gen.is_active, self._inputs))
         if self.error is not None or (is_passive and not self.has_several_arrays(gen, let)):

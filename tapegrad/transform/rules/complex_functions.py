@@ -77,31 +77,31 @@ def complex_cofactors(a, z):
 
 
 @derivative
-def complex_det_pull_a(a, a_bar, z, g):
+def complex_det_vjp_a(a, a_bar, z, g):
     a_bar += g * complex_cofactors(a, z)
 
 
 @derivative
-def complex_det_push_a(a, a_dot, z):
+def complex_det_jvp_a(a, a_dot, z):
     return np.sum(complex_cofactors(a, z) * a_dot)
 
 
 @derivative
-def complex_vdot_pull_x(x_bar, y, g):
+def complex_vdot_vjp_x(x_bar, y, g):
     # in reverse mode operands are conjugates
     x_bar += np.conj(g * y)
 
 
 @derivative
-def complex_vdot_pull_y(x, y_bar, g):
+def complex_vdot_vjp_y(x, y_bar, g):
     y_bar += g * np.conj(x)
 
 
 @derivative
-def complex_vdot_push_x(x_dot, y):
+def complex_vdot_jvp_x(x_dot, y):
     return np.vdot(np.ascontiguousarray(x_dot), np.ascontiguousarray(y))
 
 
 @derivative
-def complex_vdot_push_y(x, y_dot):
+def complex_vdot_jvp_y(x, y_dot):
     return np.vdot(np.ascontiguousarray(x), np.ascontiguousarray(y_dot))

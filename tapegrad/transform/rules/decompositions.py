@@ -27,9 +27,9 @@ from tapegrad.transform.rules.array_specs import (
 )
 from tapegrad.transform.rules.base import Whole
 from tapegrad.transform.rules.linear_algebra import (
+    pinv_cotangent,
     pinv_tangent,
     product_of,
-    pull_pinv,
     symmetric_part,
 )
 
@@ -74,7 +74,7 @@ class Several(Whole):
                 )
         return let.leaves
 
-    def pull(self, gen: Any, let: Let) -> None:
+    def write_vjp(self, gen: Any, let: Let) -> None:
         """Write what adds to the cotangents of the arguments."""
         leaves = self._check(gen, let)
         if not any(map(gen.is_active, leaves)):
@@ -90,9 +90,9 @@ class Several(Whole):
                 for operand in self.operands.values():
                     gen.read(self.read(operand))
                 bar = {f"{argument}_bar": name(gen.shadow(atom.id))}
-                gen.write(self._text(self.spec.pull[argument], {**cotangents, **bar}))
+                gen.write(self._text(self.spec.vjp[argument], {**cotangents, **bar}))
 
-    def push(self, gen: Any, let: Let) -> None:
+    def write_jvp(self, gen: Any, let: Let) -> None:
         """Write the call, and the tangents of its results."""
         gen.write(f"{let.target} = {show(let.expr)}")
         leaves = self._check(gen, let)
@@ -107,7 +107,7 @@ class Several(Whole):
             if isinstance(atom, ast.Name) and atom.id in self._inputs and gen.is_active(atom.id):
                 tangents = f"tangents_{let.target.translate(_LETTERS)}_{argument}"
                 dot = {f"{argument}_dot": name(gen.dot(atom.id))}
-                call = self._text(self.spec.push[argument], {**results, **dot})
+                call = self._text(self.spec.jvp[argument], {**results, **dot})
                 gen.write(f"{tangents} = {call}")
                 found.append(tangents)
         for k in live:
@@ -183,7 +183,7 @@ def holds_any(x):
 
 
 @derivative
-def svd_pull_a(a, a_bar, full_matrices, g_0, g_1, g_2):
+def svd_vjp_a(a, a_bar, full_matrices, g_0, g_1, g_2):
     check_square(a, full_matrices, holds_any(g_0) or holds_any(g_2))
     u, s, vt = np.linalg.svd(a, False)
     size = s.size
@@ -208,7 +208,7 @@ def svd_pull_a(a, a_bar, full_matrices, g_0, g_1, g_2):
 
 
 @derivative
-def svd_push_a(a, a_dot, full_matrices, vectors, z_0, z_1, z_2):
+def svd_jvp_a(a, a_dot, full_matrices, vectors, z_0, z_1, z_2):
     check_square(a, full_matrices, vectors)
     s = z_1
     size = s.size
@@ -249,7 +249,7 @@ def _(call: Request, a: Any) -> Any:
 
 
 @derivative
-def eigh_pull_a(a, a_bar, g_0, g_1):
+def eigh_vjp_a(a, a_bar, g_0, g_1):
     w, v = np.linalg.eigh(a)
     middle = inverse_gaps(w) * product_of(v.T, g_1)
     for i in range(w.size):
@@ -259,7 +259,7 @@ def eigh_pull_a(a, a_bar, g_0, g_1):
 
 
 @derivative
-def eigh_push_a(a, a_dot, z_0, z_1):
+def eigh_jvp_a(a, a_dot, z_0, z_1):
     p = product_of(product_of(z_1.T, symmetric_part(a_dot)), z_1)
     w_dot = np.empty_like(z_0)
     for i in range(z_0.size):
@@ -286,7 +286,7 @@ def check_high(a):
 
 
 @derivative
-def qr_pull_a(a, a_bar, g_0, g_1):
+def qr_vjp_a(a, a_bar, g_0, g_1):
     check_high(a)
     q, r = np.linalg.qr(a)
     m = product_of(r, g_1.T) - product_of(g_0.T, q)
@@ -301,7 +301,7 @@ def qr_pull_a(a, a_bar, g_0, g_1):
 
 
 @derivative
-def qr_push_a(a, a_dot, z_0, z_1):
+def qr_jvp_a(a, a_dot, z_0, z_1):
     check_high(a)
     turned = np.linalg.solve(np.ascontiguousarray(z_1.T), np.ascontiguousarray(a_dot.T))
     along = np.ascontiguousarray(turned.T)
@@ -324,12 +324,12 @@ def _(call: Request, a: Any) -> Any:
 
 
 @derivative
-def slogdet_pull_a(a, a_bar, g_1):
+def slogdet_vjp_a(a, a_bar, g_1):
     a_bar += g_1 * np.linalg.inv(a).T
 
 
 @derivative
-def slogdet_push_a(a, a_dot):
+def slogdet_jvp_a(a, a_dot):
     return 0.0, np.sum(np.linalg.inv(a).T * a_dot)
 
 
@@ -341,40 +341,40 @@ def _(call: Request, a: Any, b: Any, rcond: Any) -> Any:
 
 
 @derivative
-def lstsq_1_pull_a(a, a_bar, b, g_0):
-    a_bar += pull_pinv(a, np.linalg.pinv(a), np.outer(g_0, b))
+def lstsq_1_vjp_a(a, a_bar, b, g_0):
+    a_bar += pinv_cotangent(a, np.linalg.pinv(a), np.outer(g_0, b))
 
 
 @derivative
-def lstsq_1_pull_b(a, b_bar, g_0):
+def lstsq_1_vjp_b(a, b_bar, g_0):
     b_bar += np.dot(np.ascontiguousarray(np.linalg.pinv(a).T), g_0)
 
 
 @derivative
-def lstsq_2_pull_a(a, a_bar, b, g_0):
-    a_bar += pull_pinv(a, np.linalg.pinv(a), product_of(g_0, b.T))
+def lstsq_2_vjp_a(a, a_bar, b, g_0):
+    a_bar += pinv_cotangent(a, np.linalg.pinv(a), product_of(g_0, b.T))
 
 
 @derivative
-def lstsq_2_pull_b(a, b_bar, g_0):
+def lstsq_2_vjp_b(a, b_bar, g_0):
     b_bar += product_of(np.linalg.pinv(a).T, g_0)
 
 
 @derivative
-def lstsq_1_push_a(a, a_dot, b):
-    return (np.dot(pinv_tangent(a, a_dot), np.ascontiguousarray(b)),)
+def lstsq_1_jvp_a(a, a_dot, b):
+    return (np.dot(pinv_tangent(a, a_dot, np.linalg.pinv(a)), np.ascontiguousarray(b)),)
 
 
 @derivative
-def lstsq_1_push_b(a, b_dot):
+def lstsq_1_jvp_b(a, b_dot):
     return (np.dot(np.linalg.pinv(a), np.ascontiguousarray(b_dot)),)
 
 
 @derivative
-def lstsq_2_push_a(a, a_dot, b):
-    return (product_of(pinv_tangent(a, a_dot), b),)
+def lstsq_2_jvp_a(a, a_dot, b):
+    return (product_of(pinv_tangent(a, a_dot, np.linalg.pinv(a)), b),)
 
 
 @derivative
-def lstsq_2_push_b(a, b_dot):
+def lstsq_2_jvp_b(a, b_dot):
     return (product_of(np.linalg.pinv(a), b_dot),)

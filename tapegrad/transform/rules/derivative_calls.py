@@ -80,7 +80,7 @@ class TransformCall(Rule):
             if isinstance(leaf, ast.Name) and leaf.id in self._inputs
         ]
 
-    def push(self, gen: Any, let: Let) -> None:
+    def write_jvp(self, gen: Any, let: Let) -> None:
         """Write the call of the derivative of the derivative."""
         positions = self.active_positions(gen)
         if not positions:
@@ -89,7 +89,7 @@ class TransformCall(Rule):
                 if gen.is_active(result):
                     gen.write(f"{gen.dot(result)} = {gen.zero(result)}")
             return
-        pushed = gen.program.derived(self.callee, "pushed", positions)
+        jvp = gen.program.derived(self.callee, "jvp", positions)
         arguments = [text_of(value) for value in self.values]
         for position in positions:
             value = self.values[position]
@@ -99,9 +99,9 @@ class TransformCall(Rule):
                 arguments.append(gen.tangent(value))
         pattern = let.target
         dots = dotted(let, gen)
-        gen.write(f"{pattern}, {dots} = {pushed}({', '.join(arguments)})")
+        gen.write(f"{pattern}, {dots} = {jvp}({', '.join(arguments)})")
 
-    def pull(self, gen: Any, let: Let) -> None:
+    def write_vjp(self, gen: Any, let: Let) -> None:
         """Write the call that gives the cotangents: a Hessian is symmetric."""
         positions = self.active_positions(gen)
         results = [n for n in self.results(let) if is_real(self.types.get(n, types.none))]
@@ -110,7 +110,7 @@ class TransformCall(Rule):
             return
         if not any(n in gen.has or is_array(self.types[n]) for n in live):
             return
-        pulled = gen.program.derived(self.callee, "pulled", positions)
+        vjp = gen.program.derived(self.callee, "vjp", positions)
         arguments = []
         for value in self.values:
             expr = self.read(expr_of(value))
@@ -118,7 +118,7 @@ class TransformCall(Rule):
             arguments.append(show(expr))
         arguments.append(show(self.cotangent(gen, let)))
         found = f"cotangents_{gen.number()}"
-        gen.write(f"{found} = {pulled}({', '.join(arguments)})")
+        gen.write(f"{found} = {vjp}({', '.join(arguments)})")
         for number, position in enumerate(positions):
             for path, leaf in paths_of(self.values[position], f"{found}[{number}]"):
                 if not isinstance(leaf, ast.Name) or leaf.id not in self._inputs:

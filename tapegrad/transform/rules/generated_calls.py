@@ -30,7 +30,7 @@ class Addition(Rule):
         """Return the array that is added to."""
         return [self.call.args[0].id]
 
-    def push(self, gen: Any, let: Let) -> None:
+    def write_jvp(self, gen: Any, let: Let) -> None:
         """Write the call, and the same one of the tangents."""
         gen.write(show(self.call))
         if not gen.is_active(self.call.args[0].id):
@@ -40,7 +40,7 @@ class Addition(Rule):
             return
         gen.write(show(gen.replaced(self.call, tangents)))
 
-    def pull(self, gen: Any, let: Let) -> None:
+    def write_vjp(self, gen: Any, let: Let) -> None:
         """Refuse: a gradient is differentiated in forward mode."""
         if gen.is_active(self.call.args[0].id):
             gen.refuse("cannot differentiate this gradient once more in reverse mode", let.line)
@@ -75,7 +75,7 @@ class Keep(Rule):
         """Return the tape."""
         return [self.call.args[0].id]
 
-    def push(self, gen: Any, let: Let) -> None:
+    def write_jvp(self, gen: Any, let: Let) -> None:
         """Write the call, and the same one of the tape of tangents."""
         gen.write(f"{let.target} = {show(self.call)}")
         if not gen.is_active(self.call.args[0].id):
@@ -88,7 +88,7 @@ class Keep(Rule):
             call.func = name("runtime.push_tangent")
         gen.write(f"{show(pattern)} = {show(call)}")
 
-    def pull(self, gen: Any, let: Let) -> None:
+    def write_vjp(self, gen: Any, let: Let) -> None:
         """Refuse: a gradient is differentiated in forward mode."""
         if gen.is_active(self.call.args[0].id):
             gen.refuse("cannot differentiate this gradient once more in reverse mode", let.line)

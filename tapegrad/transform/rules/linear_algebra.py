@@ -56,82 +56,82 @@ def _(call: Request, a: Any, b: Any) -> Any:
 
 
 @derivative
-def dot_11_pull_x(x_bar, y, g):
+def dot_11_vjp_x(x_bar, y, g):
     x_bar += g * y
 
 
 @derivative
-def dot_11_pull_y(x, y_bar, g):
+def dot_11_vjp_y(x, y_bar, g):
     y_bar += g * x
 
 
 @derivative
-def dot_12_pull_x(x_bar, y, g):
+def dot_12_vjp_x(x_bar, y, g):
     x_bar += matrix_vector(y, g)
 
 
 @derivative
-def dot_12_pull_y(x, y_bar, g):
+def dot_12_vjp_y(x, y_bar, g):
     add_outer(y_bar, x, g)
 
 
 @derivative
-def dot_21_pull_x(x_bar, y, g):
+def dot_21_vjp_x(x_bar, y, g):
     add_outer(x_bar, g, y)
 
 
 @derivative
-def dot_21_pull_y(x, y_bar, g):
+def dot_21_vjp_y(x, y_bar, g):
     y_bar += vector_matrix(g, x)
 
 
 @derivative
-def dot_22_pull_x(x_bar, y, g):
+def dot_22_vjp_x(x_bar, y, g):
     x_bar += np.dot(np.ascontiguousarray(g), np.ascontiguousarray(y.T))
 
 
 @derivative
-def dot_22_pull_y(x, y_bar, g):
+def dot_22_vjp_y(x, y_bar, g):
     y_bar += np.dot(np.ascontiguousarray(x.T), np.ascontiguousarray(g))
 
 
 @derivative
-def dot_11_push_x(x_dot, y):
+def dot_11_jvp_x(x_dot, y):
     return np.dot(np.ascontiguousarray(x_dot), np.ascontiguousarray(y))
 
 
 @derivative
-def dot_11_push_y(x, y_dot):
+def dot_11_jvp_y(x, y_dot):
     return np.dot(np.ascontiguousarray(x), np.ascontiguousarray(y_dot))
 
 
 @derivative
-def dot_12_push_x(x_dot, y):
+def dot_12_jvp_x(x_dot, y):
     return np.dot(np.ascontiguousarray(x_dot), np.ascontiguousarray(y))
 
 
 @derivative
-def dot_12_push_y(x, y_dot):
+def dot_12_jvp_y(x, y_dot):
     return np.dot(np.ascontiguousarray(x), np.ascontiguousarray(y_dot))
 
 
 @derivative
-def dot_21_push_x(x_dot, y):
+def dot_21_jvp_x(x_dot, y):
     return np.dot(np.ascontiguousarray(x_dot), np.ascontiguousarray(y))
 
 
 @derivative
-def dot_21_push_y(x, y_dot):
+def dot_21_jvp_y(x, y_dot):
     return np.dot(np.ascontiguousarray(x), np.ascontiguousarray(y_dot))
 
 
 @derivative
-def dot_22_push_x(x_dot, y):
+def dot_22_jvp_x(x_dot, y):
     return np.dot(np.ascontiguousarray(x_dot), np.ascontiguousarray(y))
 
 
 @derivative
-def dot_22_push_y(x, y_dot):
+def dot_22_jvp_y(x, y_dot):
     return np.dot(np.ascontiguousarray(x), np.ascontiguousarray(y_dot))
 
 
@@ -156,71 +156,71 @@ def add_outer(bar, x, y):
 
 
 @derivative
-def outer_pull_x(x_bar, y, g):
+def outer_vjp_x(x_bar, y, g):
     x_bar += matrix_vector(g, y)
 
 
 @derivative
-def outer_pull_y(x, y_bar, g):
+def outer_vjp_y(x, y_bar, g):
     y_bar += vector_matrix(x, g)
 
 
 @derivative
-def outer_push_x(x_dot, y):
+def outer_jvp_x(x_dot, y):
     return np.outer(x_dot, y)
 
 
 @derivative
-def outer_push_y(x, y_dot):
+def outer_jvp_y(x, y_dot):
     return np.outer(x, y_dot)
 
 
 @derivative
-def cross_pull_a(a_bar, b, g):
+def cross_vjp_a(a_bar, b, g):
     add_to(a_bar, np.cross(b, g))
 
 
 @derivative
-def cross_pull_b(a, b_bar, g):
+def cross_vjp_b(a, b_bar, g):
     add_to(b_bar, np.cross(g, a))
 
 
 @derivative
-def cross_push_a(a_dot, b):
+def cross_jvp_a(a_dot, b):
     return np.cross(a_dot, b)
 
 
 @derivative
-def cross_push_b(a, b_dot):
+def cross_jvp_b(a, b_dot):
     return np.cross(a, b_dot)
 
 
 @derivative
-def kron_1_pull_a(a_bar, b, g):
+def kron_1_vjp_a(a_bar, b, g):
     for i in range(a_bar.size):
         for k in range(b.size):
             a_bar[i] += g[i * b.size + k] * b[k]
 
 
 @derivative
-def kron_1_pull_b(a, b_bar, g):
+def kron_1_vjp_b(a, b_bar, g):
     for i in range(a.size):
         for k in range(b_bar.size):
             b_bar[k] += g[i * b_bar.size + k] * a[i]
 
 
 @derivative
-def kron_1_push_a(a_dot, b):
+def kron_1_jvp_a(a_dot, b):
     return np.kron(a_dot, b)
 
 
 @derivative
-def kron_1_push_b(a, b_dot):
+def kron_1_jvp_b(a, b_dot):
     return np.kron(a, b_dot)
 
 
 @derivative
-def kron_2_pull_a(a_bar, b, g):
+def kron_2_vjp_a(a_bar, b, g):
     rows, columns = b.shape
     for i in range(a_bar.shape[0]):
         for j in range(a_bar.shape[1]):
@@ -230,7 +230,7 @@ def kron_2_pull_a(a_bar, b, g):
 
 
 @derivative
-def kron_2_pull_b(a, b_bar, g):
+def kron_2_vjp_b(a, b_bar, g):
     rows, columns = b_bar.shape
     for i in range(a.shape[0]):
         for j in range(a.shape[1]):
@@ -240,12 +240,12 @@ def kron_2_pull_b(a, b_bar, g):
 
 
 @derivative
-def kron_2_push_a(a_dot, b):
+def kron_2_jvp_a(a_dot, b):
     return np.kron(a_dot, b)
 
 
 @derivative
-def kron_2_push_b(a, b_dot):
+def kron_2_jvp_b(a, b_dot):
     return np.kron(a, b_dot)
 
 
@@ -272,54 +272,54 @@ def _(call: Request, a: Any, b: Any) -> Any:
 
 
 @derivative
-def solve_1_pull_a(a, a_bar, z, g):
+def solve_1_vjp_a(a, a_bar, z, g):
     add_outer(a_bar, -np.linalg.solve(np.ascontiguousarray(a.T), g), z)
 
 
 @derivative
-def solve_1_pull_b(a, b_bar, g):
+def solve_1_vjp_b(a, b_bar, g):
     b_bar += np.linalg.solve(np.ascontiguousarray(a.T), g)
 
 
 @derivative
-def solve_1_push_a(a, a_dot, z):
+def solve_1_jvp_a(a, a_dot, z):
     return -np.linalg.solve(a, matrix_vector(a_dot, z))
 
 
 @derivative
-def solve_1_push_b(a, b_dot):
+def solve_1_jvp_b(a, b_dot):
     return np.linalg.solve(a, b_dot)
 
 
 @derivative
-def solve_2_pull_a(a, a_bar, z, g):
+def solve_2_vjp_a(a, a_bar, z, g):
     w = np.linalg.solve(np.ascontiguousarray(a.T), g)
     a_bar -= np.dot(w, np.ascontiguousarray(z.T))
 
 
 @derivative
-def solve_2_pull_b(a, b_bar, g):
+def solve_2_vjp_b(a, b_bar, g):
     b_bar += np.linalg.solve(np.ascontiguousarray(a.T), g)
 
 
 @derivative
-def solve_2_push_a(a, a_dot, z):
+def solve_2_jvp_a(a, a_dot, z):
     return -np.linalg.solve(a, np.dot(np.ascontiguousarray(a_dot), np.ascontiguousarray(z)))
 
 
 @derivative
-def solve_2_push_b(a, b_dot):
+def solve_2_jvp_b(a, b_dot):
     return np.linalg.solve(a, b_dot)
 
 
 @derivative
-def inv_pull_a(a_bar, z, g):
+def inv_vjp_a(a_bar, z, g):
     t = np.ascontiguousarray(z.T)
     a_bar -= np.dot(np.dot(t, np.ascontiguousarray(g)), t)
 
 
 @derivative
-def inv_push_a(a_dot, z):
+def inv_jvp_a(a_dot, z):
     c = np.ascontiguousarray(z)
     return -np.dot(np.dot(c, np.ascontiguousarray(a_dot)), c)
 
@@ -401,7 +401,7 @@ def is_regular(a, z):
 
 
 @derivative
-def det_pull_a(a, a_bar, z, g):
+def det_vjp_a(a, a_bar, z, g):
     if is_regular(a, z):
         a_bar += (g * z) * np.linalg.inv(a).T
     else:
@@ -409,7 +409,7 @@ def det_pull_a(a, a_bar, z, g):
 
 
 @derivative
-def det_push_a(a, a_dot, z):
+def det_jvp_a(a, a_dot, z):
     found = 0.0
     if is_regular(a, z):
         found = z * np.sum(np.linalg.inv(a).T * a_dot)
@@ -419,7 +419,7 @@ def det_push_a(a, a_dot, z):
 
 
 @jit
-def pull_pinv(a, p, g):
+def pinv_cotangent(a, p, g):
     """Return the cotangent of a matrix by that of its pseudoinverse p."""
     pt = np.ascontiguousarray(p.T)
     gt = np.ascontiguousarray(g.T)
@@ -432,12 +432,12 @@ def pull_pinv(a, p, g):
 
 
 @derivative
-def pinv_pull_a(a, a_bar, z, g):
-    a_bar += pull_pinv(a, z, g)
+def pinv_vjp_a(a, a_bar, z, g):
+    a_bar += pinv_cotangent(a, z, g)
 
 
 @jit
-def push_pinv(a, a_dot, z):
+def pinv_tangent(a, a_dot, z):
     """Return the tangent of the pseudoinverse z of a matrix."""
     zt = np.ascontiguousarray(z.T)
     turned = np.ascontiguousarray(a_dot.T)
@@ -449,19 +449,13 @@ def push_pinv(a, a_dot, z):
     return found
 
 
-@jit
-def pinv_tangent(a, a_dot):
-    """Return the tangent of the pseudoinverse of a matrix."""
-    return push_pinv(a, a_dot, np.linalg.pinv(a))
+@derivative
+def pinv_jvp_a(a, a_dot, z):
+    return pinv_tangent(a, a_dot, z)
 
 
 @derivative
-def pinv_push_a(a, a_dot, z):
-    return push_pinv(a, a_dot, z)
-
-
-@derivative
-def eigvalsh_pull_a(a, a_bar, g):
+def eigvalsh_vjp_a(a, a_bar, g):
     _, v = np.linalg.eigh(a)
     scaled = np.empty_like(v)
     for i in range(g.size):
@@ -471,7 +465,7 @@ def eigvalsh_pull_a(a, a_bar, g):
 
 
 @derivative
-def eigvalsh_push_a(a, a_dot):
+def eigvalsh_jvp_a(a, a_dot):
     _, v = np.linalg.eigh(a)
     turned = product_of(a_dot + a_dot.T, v)
     found = np.empty(v.shape[0], v.dtype)
@@ -502,7 +496,7 @@ def lower_half(x):
 
 
 @derivative
-def cholesky_pull_a(a_bar, z, g):
+def cholesky_vjp_a(a_bar, z, g):
     t = np.ascontiguousarray(z.T)
     p = lower_half(np.dot(t, np.ascontiguousarray(g)))
     inverse = np.linalg.inv(t)
@@ -511,7 +505,7 @@ def cholesky_pull_a(a_bar, z, g):
 
 
 @derivative
-def cholesky_push_a(a_dot, z):
+def cholesky_jvp_a(a_dot, z):
     c = np.ascontiguousarray(z)
     inverse = np.linalg.inv(c)
     inner = np.dot(np.dot(inverse, symmetric_part(a_dot)), np.ascontiguousarray(inverse.T))

@@ -24,7 +24,7 @@ class Fixed(Rule):
     fresh = True
     cheap = False
 
-    def push(self, gen: Any, let: Let) -> None:
+    def write_jvp(self, gen: Any, let: Let) -> None:
         gen.set_dot(let, None)
 
 
@@ -58,22 +58,22 @@ def _(call: Request, a: Any, fill_value: Any, dtype: Any) -> Any:
 
 
 @derivative
-def full_pull_fill_value(g):
+def full_vjp_fill_value(g):
     return np.sum(g)
 
 
 @derivative
-def full_push_fill_value(z, fill_value_dot):
+def full_jvp_fill_value(z, fill_value_dot):
     return np.full_like(z, fill_value_dot)
 
 
 @derivative
-def full_like_pull_fill_value(g):
+def full_like_vjp_fill_value(g):
     return np.sum(g)
 
 
 @derivative
-def full_like_push_fill_value(a, fill_value_dot):
+def full_like_jvp_fill_value(a, fill_value_dot):
     return np.full_like(a, fill_value_dot)
 
 
@@ -85,17 +85,17 @@ def _(call: Request, start: Any, stop: Any, step: Any, dtype: Any) -> Any:
 
 
 @derivative
-def arange_pull_start(g):
+def arange_vjp_start(g):
     return np.sum(g)
 
 
 @derivative
-def arange_push_start(z, start_dot):
+def arange_jvp_start(z, start_dot):
     return np.full(z.size, start_dot)
 
 
 @derivative
-def arange_pull_step(g):
+def arange_vjp_step(g):
     total = 0.0
     for k in range(g.size):
         total += k * g[k]
@@ -103,12 +103,12 @@ def arange_pull_step(g):
 
 
 @derivative
-def arange_push_step(z, step_dot):
+def arange_jvp_step(z, step_dot):
     return step_dot * np.arange(z.size)
 
 
 @derivative
-def linspace_pull_start(g):
+def linspace_vjp_start(g):
     n = g.size
     found = 0.0
     for k in range(n):
@@ -117,7 +117,7 @@ def linspace_pull_start(g):
 
 
 @derivative
-def linspace_pull_stop(g):
+def linspace_vjp_stop(g):
     n = g.size
     found = 0.0
     for k in range(n):
@@ -126,17 +126,17 @@ def linspace_pull_stop(g):
 
 
 @derivative
-def linspace_push_start(start_dot, z):
+def linspace_jvp_start(start_dot, z):
     return np.linspace(start_dot, 0.0, z.size)
 
 
 @derivative
-def linspace_push_stop(stop_dot, z):
+def linspace_jvp_stop(stop_dot, z):
     return np.linspace(0.0, stop_dot, z.size)
 
 
 @derivative
-def diag_pull_v(v_bar, g):
+def diag_vjp_v(v_bar, g):
     if v_bar.ndim == 1:
         for k in range(v_bar.size):
             v_bar[k] += g[k, k]
@@ -146,7 +146,7 @@ def diag_pull_v(v_bar, g):
 
 
 @derivative
-def diag_push_v(v_dot):
+def diag_jvp_v(v_dot):
     return np.diag(v_dot)
 
 

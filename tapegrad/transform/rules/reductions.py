@@ -71,32 +71,32 @@ def _(call: Request, a: Any, axis: Any) -> Any:
 
 
 @derivative
-def sum_pull_x(x_bar, g):
+def sum_vjp_x(x_bar, g):
     x_bar += g
 
 
 @derivative
-def sum_push_x(x_dot):
+def sum_jvp_x(x_dot):
     return np.sum(x_dot)
 
 
 @derivative
-def sum_axis_pull_x(x_bar, axis, g):
+def sum_axis_vjp_x(x_bar, axis, g):
     add_along(x_bar, axis, g)
 
 
 @derivative
-def sum_axis_push_x(x_dot, axis):
+def sum_axis_jvp_x(x_dot, axis):
     return np.sum(x_dot, axis)
 
 
 @derivative
-def mean_pull_x(x_bar, g):
+def mean_vjp_x(x_bar, g):
     x_bar += g / max(x_bar.size, 1)
 
 
 @derivative
-def mean_push_x(x_dot):
+def mean_jvp_x(x_dot):
     return np.mean(x_dot)
 
 
@@ -127,12 +127,12 @@ def tangent_of_product(flat, tangents):
 
 
 @derivative
-def prod_pull_x(x, x_bar, g):
+def prod_vjp_x(x, x_bar, g):
     x_bar += g * gains_of_product(x.flatten()).reshape(x.shape)
 
 
 @derivative
-def prod_push_x(x, x_dot):
+def prod_jvp_x(x, x_dot):
     return tangent_of_product(x.flatten(), x_dot.flatten())
 
 
@@ -143,31 +143,31 @@ def hits(x, z):
 
 
 @derivative
-def max_pull_x(x, x_bar, z, g):
+def max_vjp_x(x, x_bar, z, g):
     chosen = hits(x, z)
     x_bar += np.where(chosen, g / np.sum(chosen), 0.0)
 
 
 @derivative
-def max_push_x(x, x_dot, z):
+def max_jvp_x(x, x_dot, z):
     chosen = hits(x, z)
     return np.sum(np.where(chosen, x_dot, 0.0)) / np.sum(chosen)
 
 
 @derivative
-def min_pull_x(x, x_bar, z, g):
+def min_vjp_x(x, x_bar, z, g):
     chosen = hits(x, z)
     x_bar += np.where(chosen, g / np.sum(chosen), 0.0)
 
 
 @derivative
-def min_push_x(x, x_dot, z):
+def min_jvp_x(x, x_dot, z):
     chosen = hits(x, z)
     return np.sum(np.where(chosen, x_dot, 0.0)) / np.sum(chosen)
 
 
 @derivative
-def ptp_pull_a(a, a_bar, g):
+def ptp_vjp_a(a, a_bar, g):
     highest = hits(a, np.max(a))
     lowest = hits(a, np.min(a))
     a_bar += np.where(highest, g / np.sum(highest), 0.0)
@@ -175,7 +175,7 @@ def ptp_pull_a(a, a_bar, g):
 
 
 @derivative
-def ptp_push_a(a, a_dot):
+def ptp_jvp_a(a, a_dot):
     highest = hits(a, np.max(a))
     lowest = hits(a, np.min(a))
     above = np.sum(np.where(highest, a_dot, 0.0)) / np.sum(highest)
@@ -183,24 +183,24 @@ def ptp_push_a(a, a_dot):
 
 
 @derivative
-def var_pull_x(x, x_bar, g):
+def var_vjp_x(x, x_bar, g):
     x_bar += (2.0 * g / max(x.size, 1)) * (x - np.mean(x))
 
 
 @derivative
-def var_push_x(x, x_dot):
+def var_jvp_x(x, x_dot):
     return 2.0 * np.mean((x - np.mean(x)) * x_dot)
 
 
 @derivative
-def std_pull_x(x, x_bar, z, g):
+def std_vjp_x(x, x_bar, z, g):
     # the mean of equal values is rounded, so that their deviation may be a little above 0
     if x.size and np.max(x) - np.min(x) != 0.0:
         x_bar += (g / (x.size * z)) * (x - np.mean(x))
 
 
 @derivative
-def std_push_x(x, x_dot, z):
+def std_jvp_x(x, x_dot, z):
     found = 0.0
     if x.size and np.max(x) - np.min(x) != 0.0:
         found = np.mean((x - np.mean(x)) * x_dot) / z
@@ -208,33 +208,33 @@ def std_push_x(x, x_dot, z):
 
 
 @derivative
-def average_pull_x(x_bar, weights, g):
+def average_vjp_x(x_bar, weights, g):
     x_bar += (g / np.sum(weights)) * weights
 
 
 @derivative
-def average_pull_weights(x, weights, weights_bar, z, g):
+def average_vjp_weights(x, weights, weights_bar, z, g):
     weights_bar += (g / np.sum(weights)) * (x - z)
 
 
 @derivative
-def average_push_x(x_dot, weights):
+def average_jvp_x(x_dot, weights):
     return np.sum(weights * x_dot) / np.sum(weights)
 
 
 @derivative
-def average_push_weights(x, weights, weights_dot, z):
+def average_jvp_weights(x, weights, weights_dot, z):
     return np.sum((x - z) * weights_dot) / np.sum(weights)
 
 
 @derivative
-def trace_pull_a(a_bar, g):
+def trace_vjp_a(a_bar, g):
     for k in range(min(a_bar.shape[0], a_bar.shape[1])):
         a_bar[k, k] += g
 
 
 @derivative
-def trace_push_a(a_dot):
+def trace_jvp_a(a_dot):
     return np.trace(a_dot)
 
 
@@ -242,22 +242,22 @@ def trace_push_a(a_dot):
 
 
 @derivative
-def cumsum_pull_x(x_bar, g):
+def cumsum_vjp_x(x_bar, g):
     add_cumulated(x_bar, g)
 
 
 @derivative
-def cumsum_push_x(x_dot):
+def cumsum_jvp_x(x_dot):
     return np.cumsum(x_dot)
 
 
 @derivative
-def cumsum_axis_pull_x(x_bar, axis, g):
+def cumsum_axis_vjp_x(x_bar, axis, g):
     add_cumulated_along(x_bar, axis, g)
 
 
 @derivative
-def cumsum_axis_push_x(x_dot, axis):
+def cumsum_axis_jvp_x(x_dot, axis):
     return np.cumsum(x_dot, axis)
 
 
@@ -278,12 +278,12 @@ def gains_of_products(flat, g):
 
 
 @derivative
-def cumprod_pull_x(x, x_bar, g):
+def cumprod_vjp_x(x, x_bar, g):
     x_bar += gains_of_products(x.flatten(), g).reshape(x.shape)
 
 
 @derivative
-def cumprod_push_x(x, x_dot):
+def cumprod_jvp_x(x, x_dot):
     flat = x.flatten()
     tangents = x_dot.flatten()
     found = np.empty_like(flat)
@@ -304,23 +304,23 @@ for _name in ("nansum", "nanmean", "nanvar", "nanstd", "nanprod", "nanmax", "nan
 
 
 @derivative
-def nansum_pull_a(a, a_bar, g):
+def nansum_vjp_a(a, a_bar, g):
     a_bar += np.where(np.isnan(a), 0.0, g)
 
 
 @derivative
-def nansum_push_a(a, a_dot):
+def nansum_jvp_a(a, a_dot):
     return np.sum(np.where(np.isnan(a), 0.0, a_dot))
 
 
 @derivative
-def nanmean_pull_a(a, a_bar, g):
+def nanmean_vjp_a(a, a_bar, g):
     there = ~np.isnan(a)
     a_bar += np.where(there, g / np.sum(there), 0.0)
 
 
 @derivative
-def nanmean_push_a(a, a_dot):
+def nanmean_jvp_a(a, a_dot):
     there = ~np.isnan(a)
     return np.sum(np.where(there, a_dot, 0.0)) / np.sum(there)
 
@@ -347,82 +347,82 @@ def slope_of_nanstd(a, z):
 
 
 @derivative
-def nanvar_pull_a(a, a_bar, g):
+def nanvar_vjp_a(a, a_bar, g):
     a_bar += (2.0 * g / known(a)) * centred(a)
 
 
 @derivative
-def nanvar_push_a(a, a_dot):
+def nanvar_jvp_a(a, a_dot):
     return 2.0 * np.sum(centred(a) * np.where(np.isnan(a), 0.0, a_dot)) / known(a)
 
 
 @derivative
-def nanstd_pull_a(a, a_bar, z, g):
+def nanstd_vjp_a(a, a_bar, z, g):
     a_bar += g * slope_of_nanstd(a, z)
 
 
 @derivative
-def nanstd_push_a(a, a_dot, z):
+def nanstd_jvp_a(a, a_dot, z):
     return np.sum(slope_of_nanstd(a, z) * np.where(np.isnan(a), 0.0, a_dot))
 
 
 @derivative
-def nanprod_pull_a(a, a_bar, g):
+def nanprod_vjp_a(a, a_bar, g):
     gains = gains_of_product(np.where(np.isnan(a), 1.0, a).flatten())
     a_bar += np.where(np.isnan(a), 0.0, g * gains.reshape(a.shape))
 
 
 @derivative
-def nanprod_push_a(a, a_dot):
+def nanprod_jvp_a(a, a_dot):
     known = np.where(np.isnan(a), 1.0, a).flatten()
     return tangent_of_product(known, np.where(np.isnan(a), 0.0, a_dot).flatten())
 
 
 @derivative
-def nanmax_pull_a(a, a_bar, z, g):
+def nanmax_vjp_a(a, a_bar, z, g):
     chosen = a == z
     a_bar += np.where(chosen, g / np.sum(chosen), 0.0)
 
 
 @derivative
-def nanmax_push_a(a, a_dot, z):
+def nanmax_jvp_a(a, a_dot, z):
     chosen = a == z
     return np.sum(np.where(chosen, a_dot, 0.0)) / np.sum(chosen)
 
 
 @derivative
-def nanmin_pull_a(a, a_bar, z, g):
+def nanmin_vjp_a(a, a_bar, z, g):
     chosen = a == z
     a_bar += np.where(chosen, g / np.sum(chosen), 0.0)
 
 
 @derivative
-def nanmin_push_a(a, a_dot, z):
+def nanmin_jvp_a(a, a_dot, z):
     chosen = a == z
     return np.sum(np.where(chosen, a_dot, 0.0)) / np.sum(chosen)
 
 
 @derivative
-def nancumsum_pull_a(a, a_bar, g):
+def nancumsum_vjp_a(a, a_bar, g):
     total = np.zeros_like(a_bar)
     add_cumulated(total, g)
     a_bar += np.where(np.isnan(a), 0.0, total)
 
 
 @derivative
-def nancumsum_push_a(a, a_dot):
+def nancumsum_jvp_a(a, a_dot):
     return np.cumsum(np.where(np.isnan(a), 0.0, a_dot))
 
 
 @derivative
-def nancumprod_pull_a(a, a_bar, g):
+def nancumprod_vjp_a(a, a_bar, g):
     known = np.where(np.isnan(a), 1.0, a)
     gains = gains_of_products(known.flatten(), g).reshape(a.shape)
     a_bar += np.where(np.isnan(a), 0.0, gains)
 
 
 @derivative
-def nancumprod_push_a(a, a_dot):
+def nancumprod_jvp_a(a, a_dot):
     known = np.where(np.isnan(a), 1.0, a).flatten()
     tangents = np.where(np.isnan(a), 0.0, a_dot).flatten()
     found = np.empty_like(known)
@@ -467,13 +467,13 @@ def _(call: Request, x: Any, ord: Any) -> Any:
 
 
 @derivative
-def norm_pull_x(x, x_bar, z, g):
+def norm_vjp_x(x, x_bar, z, g):
     if z != 0.0:
         x_bar += (g / z) * x
 
 
 @derivative
-def norm_push_x(x, x_dot, z):
+def norm_jvp_x(x, x_dot, z):
     found = 0.0
     if z != 0.0:
         found = np.sum(x * x_dot) / z
@@ -481,12 +481,12 @@ def norm_push_x(x, x_dot, z):
 
 
 @derivative
-def norm_1_pull_x(x, x_bar, g):
+def norm_1_vjp_x(x, x_bar, g):
     x_bar += g * np.sign(x)
 
 
 @derivative
-def norm_1_push_x(x, x_dot):
+def norm_1_jvp_x(x, x_dot):
     return np.sum(np.sign(x) * x_dot)
 
 
@@ -501,23 +501,23 @@ def gains_of_norm(x, ord, z):
 
 
 @derivative
-def norm_p_pull_x(x, x_bar, ord, z, g):
+def norm_p_vjp_x(x, x_bar, ord, z, g):
     x_bar += g * gains_of_norm(x, ord, z)
 
 
 @derivative
-def norm_p_push_x(x, x_dot, ord, z):
+def norm_p_jvp_x(x, x_dot, ord, z):
     return np.sum(gains_of_norm(x, ord, z) * x_dot)
 
 
 @derivative
-def norm_extreme_pull_x(x, x_bar, z, g):
+def norm_extreme_vjp_x(x, x_bar, z, g):
     chosen = np.abs(x) == z
     x_bar += np.where(chosen, g / np.sum(chosen), 0.0) * np.sign(x)
 
 
 @derivative
-def norm_extreme_push_x(x, x_dot, z):
+def norm_extreme_jvp_x(x, x_dot, z):
     chosen = np.abs(x) == z
     return np.sum(np.where(chosen, np.sign(x) * x_dot, 0.0)) / np.sum(chosen)
 
@@ -535,14 +535,14 @@ def gains_of_lines(x, ord, z):
 
 
 @derivative
-def norm_lines_pull_x(x, x_bar, ord, g):
+def norm_lines_vjp_x(x, x_bar, ord, g):
     sums = np.sum(np.abs(x), 0 if abs(ord) == 1 else 1)
     z = np.max(sums) if ord > 0 else np.min(sums)
     x_bar += g * gains_of_lines(x, ord, z)
 
 
 @derivative
-def norm_lines_push_x(x, x_dot, ord):
+def norm_lines_jvp_x(x, x_dot, ord):
     sums = np.sum(np.abs(x), 0 if abs(ord) == 1 else 1)
     z = np.max(sums) if ord > 0 else np.min(sums)
     return np.sum(gains_of_lines(x, ord, z) * x_dot)
@@ -563,10 +563,10 @@ def gains_of_spectrum(x, ord):
 
 
 @derivative
-def norm_spectral_pull_x(x, x_bar, ord, g):
+def norm_spectral_vjp_x(x, x_bar, ord, g):
     x_bar += g * gains_of_spectrum(x, ord)
 
 
 @derivative
-def norm_spectral_push_x(x, x_dot, ord):
+def norm_spectral_jvp_x(x, x_dot, ord):
     return np.sum(gains_of_spectrum(x, ord) * x_dot)

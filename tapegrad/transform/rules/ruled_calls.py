@@ -37,16 +37,16 @@ class ForwardRuled(Call):
         text = f"{self.callee.__name__}_{kind}"
         return lowering.program.static(text, rule, ("attribute", origin, f"rule_{kind}"))
 
-    def pull(self, gen: Any, let: Let) -> None:
+    def write_vjp(self, gen: Any, let: Let) -> None:
         if self.instance.error is not None and self.is_differentiated(gen, let):
             raise self.instance.error
-        super().pull(gen, let)
+        super().write_vjp(gen, let)
 
-    def push(self, gen: Any, let: Let) -> None:
+    def write_jvp(self, gen: Any, let: Let) -> None:
         if self.jvp is None:
             if self.instance.error is not None and any(map(gen.is_active, self._inputs)):
                 raise self.instance.error
-            super().push(gen, let)
+            super().write_jvp(gen, let)
             return
         gen.write(f"{let.target} = {show(let.expr)}")
         if any(map(gen.is_active, self.results(let))):
@@ -96,7 +96,7 @@ class Ruled(ForwardRuled):
         writer(f"{let.target} = {show(let.expr)}")
         gen.write_shadows(writer, let)
 
-    def pull(self, gen: Any, let: Let) -> None:
+    def write_vjp(self, gen: Any, let: Let) -> None:
         if not self.is_differentiated(gen, let):
             return
         arguments = []

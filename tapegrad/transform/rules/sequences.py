@@ -89,55 +89,55 @@ def tangent_of_knots(x, xp, xp_dot, fp):
 
 
 @derivative
-def interp_0_pull_x(x, xp, fp, g):
+def interp_0_vjp_x(x, xp, fp, g):
     return g * slope_at(x, xp, fp)
 
 
 @derivative
-def interp_0_pull_xp(x, xp, xp_bar, fp, g):
+def interp_0_vjp_xp(x, xp, xp_bar, fp, g):
     add_to_knots(x, xp, xp_bar, fp, g)
 
 
 @derivative
-def interp_0_pull_fp(x, xp, fp_bar, g):
+def interp_0_vjp_fp(x, xp, fp_bar, g):
     add_to_values(x, xp, fp_bar, g)
 
 
 @derivative
-def interp_0_push_x(x, x_dot, xp, fp):
+def interp_0_jvp_x(x, x_dot, xp, fp):
     return x_dot * slope_at(x, xp, fp)
 
 
 @derivative
-def interp_0_push_xp(x, xp, xp_dot, fp):
+def interp_0_jvp_xp(x, xp, xp_dot, fp):
     return tangent_of_knots(x, xp, xp_dot, fp)
 
 
 @derivative
-def interp_0_push_fp(x, xp, fp_dot):
+def interp_0_jvp_fp(x, xp, fp_dot):
     return np.interp(x, xp, fp_dot)
 
 
 @derivative
-def interp_1_pull_x(x, x_bar, xp, fp, g):
+def interp_1_vjp_x(x, x_bar, xp, fp, g):
     for i in range(x.size):
         x_bar[i] += g[i] * slope_at(x[i], xp, fp)
 
 
 @derivative
-def interp_1_pull_xp(x, xp, xp_bar, fp, g):
+def interp_1_vjp_xp(x, xp, xp_bar, fp, g):
     for i in range(x.size):
         add_to_knots(x[i], xp, xp_bar, fp, g[i])
 
 
 @derivative
-def interp_1_pull_fp(x, xp, fp_bar, g):
+def interp_1_vjp_fp(x, xp, fp_bar, g):
     for i in range(x.size):
         add_to_values(x[i], xp, fp_bar, g[i])
 
 
 @derivative
-def interp_1_push_x(x, x_dot, xp, fp, z):
+def interp_1_jvp_x(x, x_dot, xp, fp, z):
     found = np.empty_like(z)
     for i in range(x.size):
         found[i] = x_dot[i] * slope_at(x[i], xp, fp)
@@ -145,7 +145,7 @@ def interp_1_push_x(x, x_dot, xp, fp, z):
 
 
 @derivative
-def interp_1_push_xp(x, xp, xp_dot, fp, z):
+def interp_1_jvp_xp(x, xp, xp_dot, fp, z):
     found = np.empty_like(z)
     for i in range(x.size):
         found[i] = tangent_of_knots(x[i], xp, xp_dot, fp)
@@ -153,7 +153,7 @@ def interp_1_push_xp(x, xp, xp_dot, fp, z):
 
 
 @derivative
-def interp_1_push_fp(x, xp, fp_dot):
+def interp_1_jvp_fp(x, xp, fp_dot):
     return np.interp(x, xp, fp_dot)
 
 
@@ -182,12 +182,12 @@ def add_differences(bar, n, g):
 
 
 @derivative
-def diff_pull_a(a_bar, n, g):
+def diff_vjp_a(a_bar, n, g):
     add_differences(a_bar, n, g)
 
 
 @derivative
-def diff_push_a(a_dot, n):
+def diff_jvp_a(a_dot, n):
     return np.diff(a_dot, n)
 
 
@@ -202,12 +202,12 @@ def _(call: Request, ary: Any) -> Any:
 
 
 @derivative
-def ediff1d_pull_ary(ary_bar, g):
+def ediff1d_vjp_ary(ary_bar, g):
     add_flat_differences(ary_bar, g)
 
 
 @derivative
-def ediff1d_push_ary(ary_dot):
+def ediff1d_jvp_ary(ary_dot):
     return np.ediff1d(ary_dot)
 
 
@@ -231,29 +231,29 @@ def _(call: Request, y: Any, x: Any, dx: Any) -> Any:
 
 
 @derivative
-def trapezoid_pull_y(y_bar, dx, g):
+def trapezoid_vjp_y(y_bar, dx, g):
     for k in range(y_bar.size - 1):
         y_bar[k] += 0.5 * g * dx
         y_bar[k + 1] += 0.5 * g * dx
 
 
 @derivative
-def trapezoid_pull_dx(y, g):
+def trapezoid_vjp_dx(y, g):
     return g * np.trapezoid(y)
 
 
 @derivative
-def trapezoid_push_y(y_dot, dx):
+def trapezoid_jvp_y(y_dot, dx):
     return dx * np.trapezoid(y_dot)
 
 
 @derivative
-def trapezoid_push_dx(y, dx_dot):
+def trapezoid_jvp_dx(y, dx_dot):
     return dx_dot * np.trapezoid(y)
 
 
 @derivative
-def trapezoid_of_pull_y(y_bar, x, g):
+def trapezoid_of_vjp_y(y_bar, x, g):
     steps = np.diff(x)  # of the type that the function itself takes
     for k in range(y_bar.size - 1):
         half = 0.5 * g * steps[k]
@@ -262,7 +262,7 @@ def trapezoid_of_pull_y(y_bar, x, g):
 
 
 @derivative
-def trapezoid_of_pull_x(y, x_bar, g):
+def trapezoid_of_vjp_x(y, x_bar, g):
     for k in range(x_bar.size - 1):
         middle = 0.5 * g * (y[k] + y[k + 1])
         x_bar[k] -= middle
@@ -270,12 +270,12 @@ def trapezoid_of_pull_x(y, x_bar, g):
 
 
 @derivative
-def trapezoid_of_push_y(y_dot, x):
+def trapezoid_of_jvp_y(y_dot, x):
     return np.trapezoid(y_dot, x)
 
 
 @derivative
-def trapezoid_of_push_x(y, x_dot):
+def trapezoid_of_jvp_x(y, x_dot):
     return np.trapezoid(y, x_dot)
 
 
@@ -306,7 +306,7 @@ def first_of_correlation(n, m, size):
 
 
 @derivative
-def convolve_pull_a(a_bar, v, g):
+def convolve_vjp_a(a_bar, v, g):
     first = first_of(a_bar.size, v.size, g.size)
     for k in range(a_bar.size):
         for j in range(v.size):
@@ -315,7 +315,7 @@ def convolve_pull_a(a_bar, v, g):
 
 
 @derivative
-def convolve_pull_v(a, v_bar, g):
+def convolve_vjp_v(a, v_bar, g):
     first = first_of(a.size, v_bar.size, g.size)
     for k in range(a.size):
         for j in range(v_bar.size):
@@ -335,17 +335,17 @@ def convolved(a, v, first, size):
 
 
 @derivative
-def convolve_push_a(a_dot, v, z):
+def convolve_jvp_a(a_dot, v, z):
     return convolved(a_dot, v, first_of(a_dot.size, v.size, z.size), z.size)
 
 
 @derivative
-def convolve_push_v(a, v_dot, z):
+def convolve_jvp_v(a, v_dot, z):
     return convolved(a, v_dot, first_of(a.size, v_dot.size, z.size), z.size)
 
 
 @derivative
-def correlate_pull_a(a_bar, v, g):
+def correlate_vjp_a(a_bar, v, g):
     first = first_of_correlation(a_bar.size, v.size, g.size)
     for k in range(a_bar.size):
         for j in range(v.size):
@@ -354,7 +354,7 @@ def correlate_pull_a(a_bar, v, g):
 
 
 @derivative
-def correlate_pull_v(a, v_bar, g):
+def correlate_vjp_v(a, v_bar, g):
     first = first_of_correlation(a.size, v_bar.size, g.size)
     for k in range(a.size):
         for j in range(v_bar.size):
@@ -363,12 +363,12 @@ def correlate_pull_v(a, v_bar, g):
 
 
 @derivative
-def correlate_push_a(a_dot, v, z):
+def correlate_jvp_a(a_dot, v, z):
     return convolved(a_dot, v[::-1], first_of_correlation(a_dot.size, v.size, z.size), z.size)
 
 
 @derivative
-def correlate_push_v(a, v_dot, z):
+def correlate_jvp_v(a, v_dot, z):
     first = first_of_correlation(a.size, v_dot.size, z.size)
     return convolved(a, v_dot[::-1], first, z.size)
 
@@ -383,7 +383,7 @@ def _(call: Request, x: Any, N: Any, increasing: Any) -> Any:
 
 
 @derivative
-def vander_pull_x(x, x_bar, increasing, g):
+def vander_vjp_x(x, x_bar, increasing, g):
     columns = g.shape[1]
     for j in range(columns):
         power = j if increasing else columns - 1 - j
@@ -393,7 +393,7 @@ def vander_pull_x(x, x_bar, increasing, g):
 
 
 @derivative
-def vander_push_x(x, x_dot, increasing, z):
+def vander_jvp_x(x, x_dot, increasing, z):
     found = np.zeros_like(z)
     columns = z.shape[1]
     for j in range(columns):
@@ -410,23 +410,23 @@ def _(call: Request, p: Any) -> Any:
 
 
 @derivative
-def unwrap_pull_p(p_bar, g):
+def unwrap_vjp_p(p_bar, g):
     p_bar += g
 
 
 @derivative
-def unwrap_push_p(p_dot):
+def unwrap_jvp_p(p_dot):
     return p_dot.copy()
 
 
 @derivative
-def bincount_pull_weights(x, weights_bar, g):
+def bincount_vjp_weights(x, weights_bar, g):
     for k in range(x.size):
         weights_bar[k] += g[x[k]]
 
 
 @derivative
-def bincount_push_weights(x, weights_dot, z):
+def bincount_jvp_weights(x, weights_dot, z):
     found = np.zeros_like(z)
     for k in range(x.size):
         found[x[k]] += weights_dot[k]
@@ -434,7 +434,7 @@ def bincount_push_weights(x, weights_dot, z):
 
 
 @derivative
-def logspace_pull_start(z, g):
+def logspace_vjp_start(z, g):
     found = 0.0
     for k in range(z.size):
         found += g[k] * z[k] * (1.0 - k / (z.size - 1.0) if z.size > 1 else 1.0)
@@ -442,7 +442,7 @@ def logspace_pull_start(z, g):
 
 
 @derivative
-def logspace_pull_stop(z, g):
+def logspace_vjp_stop(z, g):
     found = 0.0
     for k in range(1, z.size):
         found += g[k] * z[k] * k / (z.size - 1.0)
@@ -450,17 +450,17 @@ def logspace_pull_stop(z, g):
 
 
 @derivative
-def logspace_push_start(start_dot, z):
+def logspace_jvp_start(start_dot, z):
     return z * np.linspace(np.log(10.0) * start_dot, 0.0, z.size)
 
 
 @derivative
-def logspace_push_stop(stop_dot, z):
+def logspace_jvp_stop(stop_dot, z):
     return z * np.linspace(0.0, np.log(10.0) * stop_dot, z.size)
 
 
 @derivative
-def geomspace_pull_start(start, z, g):
+def geomspace_vjp_start(start, z, g):
     found = 0.0
     for k in range(z.size):
         found += g[k] * z[k] * (1.0 - k / (z.size - 1.0) if z.size > 1 else 1.0)
@@ -468,7 +468,7 @@ def geomspace_pull_start(start, z, g):
 
 
 @derivative
-def geomspace_pull_stop(stop, z, g):
+def geomspace_vjp_stop(stop, z, g):
     found = 0.0
     for k in range(1, z.size):
         found += g[k] * z[k] * k / (z.size - 1.0)
@@ -476,12 +476,12 @@ def geomspace_pull_stop(stop, z, g):
 
 
 @derivative
-def geomspace_push_start(start, start_dot, z):
+def geomspace_jvp_start(start, start_dot, z):
     return z * np.linspace(start_dot / start, 0.0, z.size)
 
 
 @derivative
-def geomspace_push_stop(stop, stop_dot, z):
+def geomspace_jvp_stop(stop, stop_dot, z):
     return z * np.linspace(0.0, stop_dot / stop, z.size)
 
 
@@ -515,17 +515,17 @@ def scatter_matrix_tangent(m, m_dot):
 
 
 @derivative
-def cov_pull_m(m, m_bar, g):
+def cov_vjp_m(m, m_bar, g):
     m_bar += np.dot(np.ascontiguousarray(g + g.T), without_mean(m)) / (m.shape[1] - 1)
 
 
 @derivative
-def cov_push_m(m, m_dot):
+def cov_jvp_m(m, m_dot):
     return scatter_matrix_tangent(m, m_dot)
 
 
 @derivative
-def corrcoef_pull_x(x, x_bar, z, g):
+def corrcoef_vjp_x(x, x_bar, z, g):
     # through the covariances c, of which z holds c[i, j] / sqrt(c[i, i] * c[j, j])
     c = np.cov(x)
     total = np.empty_like(c)
@@ -539,7 +539,7 @@ def corrcoef_pull_x(x, x_bar, z, g):
 
 
 @derivative
-def corrcoef_push_x(x, x_dot, z):
+def corrcoef_jvp_x(x, x_dot, z):
     c = np.cov(x)
     tangent = scatter_matrix_tangent(x, x_dot)
     found = np.empty_like(c)

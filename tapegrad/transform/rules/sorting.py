@@ -62,12 +62,12 @@ def order_in_rows(x):
 
 
 @derivative
-def sort_pull_a(a, a_bar, g):
+def sort_vjp_a(a, a_bar, g):
     scatter(a_bar, order_in_rows(a), g)
 
 
 @derivative
-def sort_push_a(a, a_dot):
+def sort_jvp_a(a, a_dot):
     return a_dot.flatten()[order_in_rows(a)].reshape(a.shape)
 
 
@@ -83,12 +83,12 @@ def partitioned(a, z):
 
 
 @derivative
-def partition_pull_a(a, a_bar, z, g):
+def partition_vjp_a(a, a_bar, z, g):
     scatter(a_bar, partitioned(a, z), g)
 
 
 @derivative
-def partition_push_a(a, a_dot, z):
+def partition_jvp_a(a, a_dot, z):
     return a_dot[partitioned(a, z)]
 
 
@@ -108,12 +108,12 @@ def firsts(x, size):
 
 
 @derivative
-def unique_pull_ar(ar, ar_bar, z, g):
+def unique_vjp_ar(ar, ar_bar, z, g):
     scatter(ar_bar, firsts(ar, z.size), g)
 
 
 @derivative
-def unique_push_ar(ar, ar_dot, z):
+def unique_jvp_ar(ar, ar_dot, z):
     return ar_dot.flatten()[firsts(ar, z.size)]
 
 
@@ -134,24 +134,24 @@ def middle_of(order):
 
 
 @derivative
-def median_pull_a(a, a_bar, z, g):
+def median_vjp_a(a, a_bar, z, g):
     middle = middle_of(ranked(a, z))
     scatter(a_bar, middle, np.full(middle.size, g / max(middle.size, 1)))
 
 
 @derivative
-def median_push_a(a, a_dot, z):
+def median_jvp_a(a, a_dot, z):
     return np.mean(a_dot.flatten()[middle_of(ranked(a, z))])
 
 
 @derivative
-def nanmedian_pull_a(a, a_bar, z, g):
+def nanmedian_vjp_a(a, a_bar, z, g):
     middle = middle_of(ranked(a, z))
     scatter(a_bar, middle, np.full(middle.size, g / max(middle.size, 1)))
 
 
 @derivative
-def nanmedian_push_a(a, a_dot, z):
+def nanmedian_jvp_a(a, a_dot, z):
     return np.mean(a_dot.flatten()[middle_of(ranked(a, z))])
 
 
@@ -186,24 +186,24 @@ def quantile_tangent(a_dot, order, q):
 
 
 @derivative
-def quantile_0_pull_a(a, a_bar, q, z, g):
+def quantile_0_vjp_a(a, a_bar, q, z, g):
     add_quantile(a_bar, ranked(a, z), q, g)
 
 
 @derivative
-def quantile_0_push_a(a, a_dot, q, z):
+def quantile_0_jvp_a(a, a_dot, q, z):
     return quantile_tangent(a_dot, ranked(a, z), q)
 
 
 @derivative
-def quantile_1_pull_a(a, a_bar, q, z, g):
+def quantile_1_vjp_a(a, a_bar, q, z, g):
     order = ranked(a, np.sum(z))
     for k in range(q.size):
         add_quantile(a_bar, order, q[k], g[k])
 
 
 @derivative
-def quantile_1_push_a(a, a_dot, q, z):
+def quantile_1_jvp_a(a, a_dot, q, z):
     order = ranked(a, np.sum(z))
     found = np.empty_like(z)
     for k in range(q.size):
@@ -212,24 +212,24 @@ def quantile_1_push_a(a, a_dot, q, z):
 
 
 @derivative
-def percentile_0_pull_a(a, a_bar, q, z, g):
+def percentile_0_vjp_a(a, a_bar, q, z, g):
     add_quantile(a_bar, ranked(a, z), q / 100.0, g)
 
 
 @derivative
-def percentile_0_push_a(a, a_dot, q, z):
+def percentile_0_jvp_a(a, a_dot, q, z):
     return quantile_tangent(a_dot, ranked(a, z), q / 100.0)
 
 
 @derivative
-def percentile_1_pull_a(a, a_bar, q, z, g):
+def percentile_1_vjp_a(a, a_bar, q, z, g):
     order = ranked(a, np.sum(z))
     for k in range(q.size):
         add_quantile(a_bar, order, q[k] / 100.0, g[k])
 
 
 @derivative
-def percentile_1_push_a(a, a_dot, q, z):
+def percentile_1_jvp_a(a, a_dot, q, z):
     order = ranked(a, np.sum(z))
     found = np.empty_like(z)
     for k in range(q.size):

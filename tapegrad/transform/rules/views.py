@@ -79,22 +79,22 @@ def _(call: Request, a: Any) -> Any:
 
 
 @derivative
-def flatten_pull_a(a_bar, g):
+def flatten_vjp_a(a_bar, g):
     a_bar += g.reshape(a_bar.shape)
 
 
 @derivative
-def flatten_push_a(a_dot):
+def flatten_jvp_a(a_dot):
     return a_dot.flatten()
 
 
 @derivative
-def item_pull_a(a_bar, g):
+def item_vjp_a(a_bar, g):
     a_bar += g
 
 
 @derivative
-def item_push_a(a_dot):
+def item_jvp_a(a_dot):
     return a_dot.item()
 
 
@@ -117,13 +117,13 @@ class Broadcast(Whole):
                 let.line,
             )
 
-    def pull(self, gen: Any, let: Let) -> None:
+    def write_vjp(self, gen: Any, let: Let) -> None:
         self.check(gen, let)
-        super().pull(gen, let)
+        super().write_vjp(gen, let)
 
-    def push(self, gen: Any, let: Let) -> None:
+    def write_jvp(self, gen: Any, let: Let) -> None:
         self.check(gen, let)
-        super().push(gen, let)
+        super().write_jvp(gen, let)
 
 
 @understands("broadcast_to")
@@ -134,12 +134,12 @@ def _(call: Request, array: Any, shape: Any) -> Any:
 
 
 @derivative
-def broadcast_pull_x(x_bar, g):
+def broadcast_vjp_x(x_bar, g):
     add_to(x_bar, g)
 
 
 @derivative
-def broadcast_push_x(x_dot, shape):
+def broadcast_jvp_x(x_dot, shape):
     return np.broadcast_to(x_dot, shape).copy()
 
 
@@ -180,7 +180,7 @@ class Rearrangement(Rule):
         memo = {id(element): element for element in elements}
         return Replace().visit(copy.deepcopy(self.expr, memo))
 
-    def pull(self, gen: Any, let: Let) -> None:
+    def write_vjp(self, gen: Any, let: Let) -> None:
         for target in self._inputs:
             if not gen.is_active(target):
                 continue
@@ -202,7 +202,7 @@ class Rearrangement(Rule):
                 found = ast.Call(name("arrays.sum_numbered"), [numbers, g], [])
                 gen.add(target, show(found), ast.Constant(1.0), numbers)
 
-    def push(self, gen: Any, let: Let) -> None:
+    def write_jvp(self, gen: Any, let: Let) -> None:
         def tangent(atom: ast.expr) -> ast.expr:
             if isinstance(atom, ast.Name) and is_array(self.types.get(atom.id)):
                 if atom.id not in self._inputs:
@@ -272,12 +272,12 @@ def _(call: Request, a: Any, indices: Any) -> Any:
 
 
 @derivative
-def take_pull_a(a_bar, index, g):
+def take_vjp_a(a_bar, index, g):
     add_element(a_bar, index, g)
 
 
 @derivative
-def take_push_a(a_dot, index):
+def take_jvp_a(a_dot, index):
     return np.take(a_dot, index)
 
 

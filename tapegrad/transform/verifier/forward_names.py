@@ -257,7 +257,7 @@ class Facts(Static):
         for name, value in checked.code.pairs:
             module = module_call(value) if isinstance(value, ast.Call) else None
             stem = name.removesuffix(suffix)
-            is_copy = module is not None and module[1].partition("_push_")[0] in _COPIED
+            is_copy = module is not None and module[1].partition("_jvp_")[0] in _COPIED
             if is_copy or (module == ("np", "zeros_like") and checked.is_part(stem)):
                 self.zeros.add(stem)
 

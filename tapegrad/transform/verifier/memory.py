@@ -185,8 +185,8 @@ def added_to(function: tuple[str, str]) -> int:
     module, name = function
     if module != "arrays" or name in _NUMBER_CALLS:
         return -1
-    _, is_pull, argument = name.partition("_pull_")
-    if not is_pull:
+    _, is_vjp, argument = name.partition("_vjp_")
+    if not is_vjp:
         return 0
     found = getattr(arrays, name, None)
     if found is None:

@@ -124,4 +124,4 @@ def is_pushed(target: ast.expr, value: ast.expr) -> bool:
     name = called(value) or ""
     if not isinstance(target, ast.Tuple) or len(target.elts) != 2:
         return False
-    return bool(TANGENT.search(name)) or name.startswith("pushed")
+    return bool(TANGENT.search(name)) or name.startswith("jvp")

@@ -28,7 +28,7 @@ from tapegrad.transform.ir import class_text
 from tapegrad.transform.kinds import holds_real, is_array, is_real, result_kind
 
 
-class Pulled(Composed):
+class Vjp(Composed):
     """Cotangents of some arguments of a derivative.
 
     It takes the arguments of the derivative and a cotangent of the structure of its result, and
@@ -42,7 +42,7 @@ class Pulled(Composed):
         self.own = tuple(k for k in positions if k < self.count)
         self.added = tuple(k for k in positions if k >= self.count)
         self.used: dict[str, Derivative] = {}
-        super().__init__(derivative, "pulled", ("cotangent",))
+        super().__init__(derivative, "vjp", ("cotangent",))
 
     def spec(self) -> tuple[Any, ...]:
         return (self.positions,)
@@ -82,7 +82,7 @@ class Pulled(Composed):
         raise NotImplementedError
 
 
-class PulledGradient(Pulled):
+class VjpOfGradient(Vjp):
     """Those of a gradient, by the symmetry of the Hessian.
 
     A gradient of ``sum(g * f(x))`` with the cotangent ``u``: that of ``x`` is the second
@@ -94,9 +94,9 @@ class PulledGradient(Pulled):
         super().__init__(gradient, positions)
         if self.own:
             own = pullback(gradient.base, self.own, gradient.seeds, "gradients")
-            self.use("pushed_gradient", pushforward(own, gradient.numbers))
+            self.use("jvp_of_gradient", pushforward(own, gradient.numbers))
         if self.added:
-            self.use("pushed_value", pushforward(gradient.base, gradient.numbers))
+            self.use("jvp_of_value", pushforward(gradient.base, gradient.numbers))
 
     def body(self, names: list[str], given: list[str], g: str, kinds: tuple[Any, ...]) -> list[str]:
         gradient = self.base
@@ -107,13 +107,13 @@ class PulledGradient(Pulled):
         lines = []
         if self.own:
             arguments = ", ".join([*given, *tangents])
-            lines.append(f"gradients, pulled = pushed_gradient({arguments})")
+            lines.append(f"gradients, vjp = jvp_of_gradient({arguments})")
         if self.added:
             arguments = ", ".join([*given[: self.count], *tangents])
-            lines.append(f"value, tangent = pushed_value({arguments})")
+            lines.append(f"value, tangent = jvp_of_value({arguments})")
         items = []
         for place, position in enumerate(self.own):
-            found = f"pulled[{place}]"
+            found = f"vjp[{place}]"
             if with_value:
                 found = _sum_text(kinds[position], f"gradients[{place}]", f"{g}[0]", found)
             items.append(found)
@@ -129,7 +129,7 @@ class PulledGradient(Pulled):
         return f"tangent[{real[number]}]"
 
 
-class PulledPushforward(Pulled):
+class VjpOfPushforward(Vjp):
     """Those of the value and tangent of another derivative h.
 
     With the cotangent c of ``h(x)`` and d of ``h'(x) v``: let ``q(x, d)`` be the cotangent of x for
@@ -142,9 +142,9 @@ class PulledPushforward(Pulled):
         numbers = tangent.numbers
         self.moved = tuple(numbers[k - self.count] for k in self.added)
         self.all = tuple(sorted({*self.own, *self.moved}))
-        inner = tangent.base.pulled(self.all)
+        inner = tangent.base.vjp(self.all)
         if self.own:
-            self.use("pushed_inner", pushforward(inner, (*numbers, self.count)))
+            self.use("jvp_of_inner", pushforward(inner, (*numbers, self.count)))
         else:
             self.use("inner", inner)
 
@@ -152,7 +152,7 @@ class PulledPushforward(Pulled):
         arguments = [*given[: self.count], f"{g}[1]"]
         if self.own:
             arguments += [*names[self.count :], f"{g}[0]"]
-            line = f"found, tangent = pushed_inner({', '.join(arguments)})"
+            line = f"found, tangent = jvp_of_inner({', '.join(arguments)})"
         else:
             line = f"found = inner({', '.join(arguments)})"
         items = [f"tangent[{self.all.index(k)}]" for k in self.own]
@@ -160,7 +160,7 @@ class PulledPushforward(Pulled):
         return [line, f"return ({', '.join(items)},)"]
 
 
-class PulledProduct(Pulled):
+class VjpOfProduct(Vjp):
     """Those of a Hessian times a vector v.
 
     With the cotangent w they are the derivatives of ``D_v D_w f``: by v it is the Hessian times w,
@@ -187,7 +187,7 @@ class PulledProduct(Pulled):
         return [*lines, f"return ({', '.join(items)},)"]
 
 
-class PulledJacobian(Pulled):
+class VjpOfJacobian(Vjp):
     """Those of a Jacobian: the sum of those of its columns or rows, whichever are fewer.
 
     With the cotangent G, and a row g of it: a row is a gradient, with a cotangent of its own. A
@@ -199,12 +199,12 @@ class PulledJacobian(Pulled):
         base = jacobian.base
         for number in jacobian.numbers:
             if jacobian.columns_only:
-                self.use(f"column_{number}", pushforward(base.pulled(positions), (number,)))
+                self.use(f"column_{number}", pushforward(base.vjp(positions), (number,)))
                 continue
             column = pushforward(base, (number,))
             self.use(f"column_{number}", pullback(column, positions, 2, "gradients"))
             row = pullback(base, (number,), 1, "gradient")
-            self.use(f"row_{number}", row.pulled(positions))
+            self.use(f"row_{number}", row.vjp(positions))
 
     def body(self, names: list[str], given: list[str], g: str, kinds: tuple[Any, ...]) -> list[str]:
         result = result_kind(self.base.base, kinds[: self.count])
@@ -341,18 +341,18 @@ def _classes(kind: Any) -> list[type]:
 # -- each once ------------------------------------------------------------------------------------
 
 _CLASSES = {
-    Pullback: PulledGradient,
-    Pushforward: PulledPushforward,
-    HessianProduct: PulledProduct,
-    Jacobian: PulledJacobian,
+    Pullback: VjpOfGradient,
+    Pushforward: VjpOfPushforward,
+    HessianProduct: VjpOfProduct,
+    Jacobian: VjpOfJacobian,
 }
 
 
 @functools.cache
-def pulled(derivative: Derivative, positions: tuple[int, ...]) -> Pulled:
+def vjp(derivative: Derivative, positions: tuple[int, ...]) -> Vjp:
     """Return the cotangents of some arguments of a derivative."""
     kind = next(kind for kind in type(derivative).__mro__ if kind in _CLASSES)
     return _CLASSES[kind](derivative, positions)
 
 
-Derivative.pulled = pulled
+Derivative.vjp = vjp
