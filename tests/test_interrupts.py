@@ -140,7 +140,7 @@ def state():
         "recording": (thread.recording, MODE.recording, tg.is_grad_enabled()),
         "inference": tg.is_inference_mode_enabled(),
         "hooks": (thread.saved_hooks, thread.hooks_forbidden, thread.node),
-        "way": thread.way,
+        "action": thread.action,
         "anomaly": (MODE.anomaly, MODE.check_nan),
         "guard": MODE.mutation_guard,
         "passes": list(RUNNING.passes),

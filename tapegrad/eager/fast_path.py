@@ -1,4 +1,4 @@
-"""The public function of every op, with a short way through for the commonest calls.
+"""The public function of every op, with a fast path for the commonest calls.
 
 For an elementwise op whose inputs are tensors of one shape and dtype (or a Python number), nothing
 has to be worked out at the call: which values to save, the output's aval and the owner's shape are
@@ -17,7 +17,7 @@ import numpy as np
 
 from tapegrad.eager.dispatch import NUMBER_TYPES, apply_op, apply_opaque, apply_view
 from tapegrad.eager.inplace import apply_with_out
-from tapegrad.eager.modes import CAREFUL, MODE, PLAIN, QUIET
+from tapegrad.eager.modes import CHECK_SWITCHES, COMPUTE_ONLY, MODE, RECORD_OP
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.ops.array_kinds import ArrayOp
 from tapegrad.ops.kinds import COMPILED_FROM, Elementwise, Reduction, SweptOp, View
@@ -66,7 +66,7 @@ def {name}(x, out=None, where=True):
                 z = {forward}
                 {as_array}
                 {record}
-        elif THREAD.way == QUIET:
+        elif THREAD.action == COMPUTE_ONLY:
             a_x = x._a
             z = {forward}
             {as_array}
@@ -98,7 +98,7 @@ def {name}(x, y, out=None, where=True):
                     z = {forward_number}
                     {as_array}
                     {record_x}
-        elif THREAD.way == QUIET:
+        elif THREAD.action == COMPUTE_ONLY:
             kind = type(y)
             if kind is Tensor:
                 a_x = x._a
@@ -133,16 +133,16 @@ def reflected(y, x):
 # Any mixture of tensors, arrays and numbers that NumPy broadcasts; what needs a cast goes on.
 _GENERAL = """
 def general({arguments}):
-    way = MODE.way() if SPECIAL else PLAIN
-    inference = way == CAREFUL and THREAD.inference
-    if way == CAREFUL and not inference:
+    action = MODE.action() if SPECIAL else RECORD_OP
+    inference = action == CHECK_SWITCHES and THREAD.inference
+    if action == CHECK_SWITCHES and not inference:
         return apply_op(OP, ({arguments},), {{}})
     {unwrap}
     z = forward({operands})
     {as_array}
     if inference:
         return wrap(z, None, True)
-    if way == QUIET or {untracked}:
+    if action == COMPUTE_ONLY or {untracked}:
         {passive}
     dtype = z.dtype
     if dtype is FLOAT64 or dtype is FLOAT32:
@@ -180,10 +180,10 @@ def {name}(x, axis=None, *, keepdims=False):
     own_x = x._own
     z = compute(a_x, axis, keepdims)
     {as_array}
-    way = MODE.way() if SPECIAL else PLAIN
-    if way != CAREFUL and (own_x is None or way == QUIET):
+    action = MODE.action() if SPECIAL else RECORD_OP
+    if action != CHECK_SWITCHES and (own_x is None or action == COMPUTE_ONLY):
         {passive}
-    if way == CAREFUL or z.dtype is not a_x.dtype or own_x[2] & 1:
+    if action == CHECK_SWITCHES or z.dtype is not a_x.dtype or own_x[2] & 1:
         return apply_op(OP, (x, axis), {{"keepdims": keepdims}})
     mask = axes_mask(axis, a_x.ndim)
     aval = aval_of(z)
@@ -274,15 +274,15 @@ def _dress(op: Op, function: Callable[..., Any]) -> Callable[..., Any]:
 def _compile(op: Op, source: str) -> dict[str, Any]:
     scope: dict[str, Any] = {
         "BOOL": np.dtype(bool),
-        "CAREFUL": CAREFUL,
+        "CHECK_SWITCHES": CHECK_SWITCHES,
         "FLOAT32": FLOAT32,
         "FLOAT64": FLOAT64,
         "MODE": MODE,
         "MaskedArray": np.ma.MaskedArray,
         "NUMBER_TYPES": NUMBER_TYPES,
         "OP": op,
-        "PLAIN": PLAIN,
-        "QUIET": QUIET,
+        "RECORD_OP": RECORD_OP,
+        "COMPUTE_ONLY": COMPUTE_ONLY,
         "SAVING_REFUSED": MODE.inference_used,
         "SPECIAL": MODE.special,
         "TAPE": TAPE,
@@ -358,7 +358,7 @@ def _record_source(op: SweptOp, active: tuple[str, ...] | None, y: str = "") -> 
             if tests:
                 code = f"{numbers} if {' or '.join(tests)} else {code}"
         elif len(active) == 1 and not set(op.reads(active[0])) & {"z", *active}:
-            code = numbers  # beside one input there is a number in the short way
+            code = numbers  # beside one input there is a number in the fast path
     return _fill(
         _RECORD,
         owners=", ".join(owners),

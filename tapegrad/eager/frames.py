@@ -23,7 +23,7 @@ from tapegrad.tape.avals import AVALS, DIFFERENTIABLE, FLOAT64
 from tapegrad.tape.codes import OPS, PythonOp
 from tapegrad.tape.layout import LEAF_CLOCK, NARY, OWN_AVAL, OWN_SLOT, SAVES
 from tapegrad.tape.owner import Frame, Owner, ensure_notes, op_and_flags
-from tapegrad.tape.sweep import Gifts, Sweep
+from tapegrad.tape.sweep import Contributions, Sweep
 from tapegrad.tape.tape import TAPE, reach_of
 
 Wanted = Callable[[Owner], bool]
@@ -325,7 +325,7 @@ class OpFrame(RuleFrame):
             for k, (shape, dtype) in enumerate(self.outputs)
         )
 
-    def contributions(self, sweep: Sweep, owner: Owner, g: Any) -> Gifts:
+    def contributions(self, sweep: Sweep, owner: Owner, g: Any) -> Contributions:
         slot = owner[OWN_SLOT]
         cotangent = g if self.outputs is None else self._complete(sweep.tuples.pop(slot))
         values = dict(self.constants)
@@ -335,12 +335,12 @@ class OpFrame(RuleFrame):
         found = self._run(
             cotangent, values, parents, lambda parent: sweep.is_needed(parent[OWN_SLOT])
         )
-        gifts: Gifts = []
+        contributions: Contributions = []
         for parent, array in zip(parents, found, strict=False):
             if array is not None and parent is not None:
                 what = f"{self.op.name} returned an invalid gradient"
-                gifts.append((parent, fit_array(array, parent[OWN_AVAL], what)))
-        return gifts
+                contributions.append((parent, fit_array(array, parent[OWN_AVAL], what)))
+        return contributions
 
 
 def _holds_arrays(parameter: Any) -> bool:
@@ -386,7 +386,7 @@ class SelectFrame(RuleFrame):
     ) -> list[Any]:
         return [{} if g is None else {self.k: g}, None]
 
-    def contributions(self, sweep: Sweep, owner: Owner, g: Any) -> Gifts:
+    def contributions(self, sweep: Sweep, owner: Owner, g: Any) -> Contributions:
         maker = owner[3]
         given = sweep.tuples.setdefault(maker[OWN_SLOT], {})
         if g is not None:

@@ -32,7 +32,7 @@ from tapegrad.ops.op import Op, refuse_masked
 from tapegrad.ops.shape import astype, broadcast_to, getitem, reshape
 from tapegrad.tape.avals import AVALS, DIFFERENTIABLE
 from tapegrad.tape.owner import Owner, ensure_notes, notes_of
-from tapegrad.tape.sweep import Gifts
+from tapegrad.tape.sweep import Contributions
 from tapegrad.tape.tape import TAPE
 
 _FUNCTION_VIEW = (
@@ -168,7 +168,7 @@ class RefusedFrame(RuleFrame):
         """Refuse."""
         self.refuse()
 
-    def contributions(self, *args: Any) -> Gifts:
+    def contributions(self, *args: Any) -> Contributions:
         """Refuse."""
         self.refuse()
 

@@ -1,7 +1,7 @@
 """Switches that change what an op does, arranged so that nobody pays for unused ones.
 
 The fast path of every op looks at ``MODE.special``, which is empty while no thread has changed
-anything. Only where it is not does an op ask which *way* its own thread has chosen.
+anything. Only where it is not does an op ask for the *action* of its own thread.
 
 An interrupt (Ctrl-C) comes where a function is called, and before a loop turns; never between the
 stores of one block. So a thread is listed in ``special`` before it deviates, which alone costs time
@@ -17,14 +17,15 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-PLAIN, QUIET, CAREFUL = range(3)  # record; compute only; record, and look at every switch
+# what an op does: record; compute only; record, after a look at every switch
+RECORD_OP, COMPUTE_ONLY, CHECK_SWITCHES = range(3)
 
 
 class Switches(threading.local):
     """The switches of one thread."""
 
     def __init__(self) -> None:
-        self.way = PLAIN
+        self.action = RECORD_OP
         self.recording = True
         self.inference = False
         self.saved_hooks: tuple[Any, ...] = ()  # pairs of pack and unpack, innermost last
@@ -56,10 +57,10 @@ class Mode:
         self.check_nan = True
         self.mutation_guard: Any = None  # looks after saved values before memory is written
 
-    def way(self) -> int:
+    def action(self) -> int:
         """Return what an op of this thread has to do."""
-        way = self.thread.way
-        return CAREFUL if way == PLAIN and self.anomaly else way
+        action = self.thread.action
+        return CHECK_SWITCHES if action == RECORD_OP and self.anomaly else action
 
     @property
     def recording(self) -> bool:
@@ -95,10 +96,10 @@ class Mode:
             switches[name] = value
             recording = switches["recording"]
             if switches["inference"] or (recording and switches["saved_hooks"]):
-                switches["way"] = CAREFUL
+                switches["action"] = CHECK_SWITCHES
             else:
-                switches["way"] = PLAIN if recording else QUIET
-            if switches["way"] == PLAIN:
+                switches["action"] = RECORD_OP if recording else COMPUTE_ONLY
+            if switches["action"] == RECORD_OP:
                 self.special.pop(key, None)
         return before
 
@@ -112,7 +113,7 @@ class Mode:
         finally:  # what `restore` does, which could be interrupted before it has begun
             self.special[key] = None
             switches.update(before)
-            if switches["way"] == PLAIN:
+            if switches["action"] == RECORD_OP:
                 self.special.pop(key, None)
 
     def restore(self, switches: dict[str, Any], before: dict[str, Any]) -> None:
@@ -120,7 +121,7 @@ class Mode:
         key = id(switches)
         self.special[key] = None
         switches.update(before)
-        if switches["way"] == PLAIN:
+        if switches["action"] == RECORD_OP:
             self.special.pop(key, None)
 
     def note_complex(self) -> None:

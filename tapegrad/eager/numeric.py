@@ -133,7 +133,7 @@ _POWERS = {2: "square", 0.5: "sqrt", -1: "reciprocal", 1: "positive"}
 
 
 def _power(x: Any, y: Any, out: Any = None, where: Any = True) -> Any:
-    """X to the power y; see the op of that name."""
+    """Power x**y; see the op of that name."""
     if (type(y) is int or type(y) is float) and type(x) is Tensor and x.dtype.kind == "f":
         name = _POWERS.get(y)
         if name is not None:

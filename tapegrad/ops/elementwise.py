@@ -125,7 +125,7 @@ def _(z):
 @public("power", "pow")
 @elementwise(np.power, compiled=True, facts=Fact.SINGULAR | Fact.PASSING)
 def power(x, y):
-    """X to the power y.
+    """Power x**y.
 
     The derivative in x at y = 0 is 0, also at 0 ** 0; the derivative in y at x = 0 is 0 for y >= 0,
     and -inf for y < 0. There is no mixed second derivative at x = 0 with 0 <= y <= 1: what is
@@ -214,7 +214,7 @@ def _(z, y):
 
 @elementwise(np.exp, facts=Fact.OVERFLOWING | Fact.VANISHING)
 def exp(x):
-    """E to the power x."""
+    """Exponential e**x."""
     return vmath.exp(x)
 
 
@@ -226,7 +226,7 @@ def _(z):
 @public("exp2", "special.exp2")
 @elementwise(np.exp2, facts=Fact.OVERFLOWING | Fact.VANISHING)
 def exp2(x):
-    """2 to the power x."""
+    """Power 2**x."""
     return vmath.exp2(x)
 
 

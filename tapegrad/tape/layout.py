@@ -106,9 +106,9 @@ WINDOW_BYTES = 16 * SEGMENT_ROWS
     S_WALKS,  # scratch for strided walks
     S_SWEPT,  # (owner, op) of swept records whose saved values can go
     S_NSWEPT,
-    S_GIFTS,  # (slot, array header, flags) of contributions that Python computed
-    S_NGIFTS,
-    S_GIFT,  # the first of them that was not added yet
+    S_CONTRIBUTIONS,  # (slot, array header, flags) of contributions that Python computed
+    S_NCONTRIBUTIONS,
+    S_CONTRIBUTION,  # the first of them that was not added yet
     S_WORK,  # elements computed since the start, or -1: the interpreter is free meanwhile
     S_NONE,  # address of None
     S_RELEASED,  # address of what stands where a saved value was released
@@ -154,8 +154,8 @@ SEG_NUMBER, SEG_ROWS, SEG_WINDOW, SEG_TOP, SEG_COUNT, SEG_LOW, SEG_HIGH, SEG_LEA
 ) = range(12)
 
 SWEPT_CAPACITY = 4096
-GIFT_WORDS = 3
-ADOPTED = 1 << 20  # in the flags of a gift: the array became the adjoint
+CONTRIBUTION_WORDS = 3
+ADOPTED = 1 << 20  # in the flags of one: the array became the adjoint
 LARGE_WORK = 1 << 17  # elements from which the interpreter is released
 
 KERNEL_INPUTS = 3  # kernels that an op has room for, per dtype

@@ -22,7 +22,7 @@ def enter(key: int) -> None:
 
 
 def clear() -> None:
-    """Drop what nobody reads any more."""
+    """Free the values after their last reader."""
     if not _kept:
         return
     done: list[Any] = []

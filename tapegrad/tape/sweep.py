@@ -16,6 +16,7 @@ from tapegrad.tape.layout import (
     AVAL_SHIFT,
     BORROWED,
     CAPTURE,
+    CONTRIBUTION_WORDS,
     EVENT_ARRAY,
     EVENT_CAPTURE,
     EVENT_DONE,
@@ -30,7 +31,6 @@ from tapegrad.tape.layout import (
     EVENT_SWEPT,
     FOREIGN,
     FRESH,
-    GIFT_WORDS,
     HANDLER_CHECK,
     LEAF_CLOCK,
     NEEDED,
@@ -44,17 +44,17 @@ from tapegrad.tape.layout import (
     S_ARG1,
     S_ARG2,
     S_AVALS,
+    S_CONTRIBUTION,
     S_CURRENT,
     S_EVENT,
     S_FINISH,
-    S_GIFT,
     S_HANDLERS,
     S_HOOKED,
     S_KERNELS,
     S_LAST,
     S_MUTATED,
+    S_NCONTRIBUTIONS,
     S_NEED_MODE,
-    S_NGIFTS,
     S_NMUTATED,
     S_NSEGMENTS,
     S_NSWEPT,
@@ -79,8 +79,8 @@ from tapegrad.tape.owner import Frame, Notes, Owner, owner_at
 from tapegrad.tape.tape import TAPE, Segment
 from tapegrad.tape.workspace import give_workspace_back, take_workspace
 
-Gifts = list[tuple[Owner, np.ndarray]]  # contributions to inputs, by their owners
-PythonRule = Callable[["Sweep", int, Owner, Any], Gifts | None]
+Contributions = list[tuple[Owner, np.ndarray]]  # contributions to inputs, by their owners
+PythonRule = Callable[["Sweep", int, Owner, Any], Contributions | None]
 Hooks = Callable[["Sweep", int], None]
 
 _INDEX = SEGMENT_ROWS - 1
@@ -129,12 +129,12 @@ class Sweep:
         self.undefined: set[int] = set()  # leaves whose gradient a Function left undefined
         self.requested: set[int] = set()
         self.stops: dict[int, Callable[[], None]] = {}
-        self._gifts: Gifts = []
+        self._contributions: Contributions = []
         self._mutations_seen = 0
         state = self.state = self.space.state
         for word in (S_NSEGMENTS, S_LAST, S_PENDING, S_NEED_MODE, S_FINISH, S_NSWEPT, S_HOOKED):
             state[word] = 0
-        state[S_NGIFTS] = state[S_GIFT] = state[S_NMUTATED] = state[S_WORK] = 0
+        state[S_NCONTRIBUTIONS] = state[S_CONTRIBUTION] = state[S_NMUTATED] = state[S_WORK] = 0
         state[S_CURRENT] = -1
         state[S_RETAIN] = retain
         state[S_AVALS] = AVALS.address
@@ -310,8 +310,8 @@ class Sweep:
         state, address = self.state, self.space.address
         while True:
             call(address)
-            if self._gifts:
-                self._adopt_gifts()
+            if self._contributions:
+                self._adopt_contributions()
             event = state[S_EVENT]
             if event == EVENT_PYTHON:
                 self._run_rule(state[S_ARG0], owner_at(state[S_ARG1]))
@@ -377,8 +377,8 @@ class Sweep:
             self._load_mutations()
 
     def _run_rule(self, slot: int, owner: Owner) -> None:
-        gifts = self.rule(self, slot, owner, self._adjoint(slot, owner))
-        if gifts is None:
+        contributions = self.rule(self, slot, owner, self._adjoint(slot, owner))
+        if contributions is None:
             self.state[S_HOOKED] = slot
         else:
             self.arrays.pop(slot, None)
@@ -388,9 +388,9 @@ class Sweep:
                 if not self.retain:
                     frame.release()
                 if frame.direct:
-                    gifts = self._run_chain(slot, gifts)
-            if gifts:
-                self._give(gifts)
+                    contributions = self._run_chain(slot, contributions)
+            if contributions:
+                self._give(contributions)
         if TAPE.mutation_count != self._mutations_seen:
             self._load_mutations()
 
@@ -406,7 +406,7 @@ class Sweep:
                 self.replace(slot, found)
         return found
 
-    def _run_chain(self, slot: int, gifts: Gifts) -> Gifts:
+    def _run_chain(self, slot: int, contributions: Contributions) -> Contributions:
         """Run Functions that follow one on the other, without asking compiled code between.
 
         The next record must come just before the slot and have no hooks, and compiled code must not
@@ -417,7 +417,7 @@ class Sweep:
         untouched = NEEDED | PASSES if self.state[S_NEED_MODE] else 0
         waiting: dict[int, tuple[Owner, np.ndarray]] = {}
         while True:
-            for owner, array in gifts:
+            for owner, array in contributions:
                 target = owner[OWN_SLOT]
                 if target in waiting:
                     array = np.asarray(waiting[target][1] + array)
@@ -436,39 +436,39 @@ class Sweep:
             ):
                 break
             del waiting[slot]
-            gifts = frame.contributions(self, owner, array)
+            contributions = frame.contributions(self, owner, array)
             if not self.retain:
                 frame.release()
         return list(waiting.values())
 
-    def _give(self, gifts: Gifts) -> None:
+    def _give(self, contributions: Contributions) -> None:
         """Hand arrays that Python computed to compiled code, which adds them to adjoints."""
         state, space = self.state, self.space
-        if len(gifts) * GIFT_WORDS > len(space.gifts):
-            space.grow_gifts(2 * len(gifts))
-        table = space.gifts
+        if len(contributions) * CONTRIBUTION_WORDS > len(space.contributions):
+            space.grow_contributions(2 * len(contributions))
+        table = space.contributions
         k = 0
-        for owner, array in gifts:
+        for owner, array in contributions:
             table[k], table[k + 1], table[k + 2] = owner[OWN_SLOT], id(array), 0
-            k += GIFT_WORDS
-        state[S_GIFT] = 0
-        state[S_NGIFTS] = len(gifts)
-        self._gifts = gifts
+            k += CONTRIBUTION_WORDS
+        state[S_CONTRIBUTION] = 0
+        state[S_NCONTRIBUTIONS] = len(contributions)
+        self._contributions = contributions
 
-    def _adopt_gifts(self) -> None:
+    def _adopt_contributions(self) -> None:
         """Keep arrays that became adjoints as they are; the others are done with."""
-        table, state = self.space.gifts, self.state
+        table, state = self.space.contributions, self.state
         at = 2
-        for owner, array in self._gifts:
+        for owner, array in self._contributions:
             if table[at]:
                 slot = owner[OWN_SLOT]
                 self.arrays[slot] = array
                 self.borrowed.add(slot)
                 table[at] = 0
-            at += GIFT_WORDS
-        if state[S_GIFT] == state[S_NGIFTS]:
-            state[S_GIFT] = state[S_NGIFTS] = 0
-            self._gifts = []
+            at += CONTRIBUTION_WORDS
+        if state[S_CONTRIBUTION] == state[S_NCONTRIBUTIONS]:
+            state[S_CONTRIBUTION] = state[S_NCONTRIBUTIONS] = 0
+            self._contributions = []
 
     def replace(self, slot: int, array: np.ndarray) -> None:
         """Put another array (contiguous, of its aval) in the place of an adjoint."""

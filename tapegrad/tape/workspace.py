@@ -11,15 +11,15 @@ from tapegrad.kernels.structs import address_of
 from tapegrad.tape.layout import (
     BLOCK_ELEMENTS,
     BLOCKS,
-    GIFT_WORDS,
+    CONTRIBUTION_WORDS,
     S_ADDRESS,
     S_BLOCKS,
     S_BOOL,
     S_BUMP,
     S_BUMP_END,
+    S_CONTRIBUTIONS,
     S_DECREF,
     S_FREE,
-    S_GIFTS,
     S_INCREF,
     S_NONE,
     S_RELEASED,
@@ -78,7 +78,7 @@ class Workspace:
             self.state[word] = value
         self.table = memoryview(b"").cast("q")
         self.grow_table(16)
-        self.grow_gifts(16)
+        self.grow_contributions(16)
 
     def grow_table(self, rows: int) -> None:
         """Give the segment table room for more rows, keeping its contents."""
@@ -88,10 +88,10 @@ class Workspace:
         self._table[: len(old)] = old
         self.state[S_SEGMENTS] = address_of(self._table)
 
-    def grow_gifts(self, count: int) -> None:
+    def grow_contributions(self, count: int) -> None:
         """Make room for a number of contributions."""
-        self._gifts, self.gifts = words(count * GIFT_WORDS)
-        self.state[S_GIFTS] = address_of(self._gifts)
+        self._contributions, self.contributions = words(count * CONTRIBUTION_WORDS)
+        self.state[S_CONTRIBUTIONS] = address_of(self._contributions)
 
     def add_window(self) -> None:
         """Make one more window, of untouched entries."""

@@ -118,14 +118,14 @@ class Pullback(Derivative):
                 else ("several numbers" if len(results) > 1 else "an array")
             )
             raise TransformError(
-                f"the gradient is of one number, and {function.name} returns {what}; use "
+                f"grad needs a scalar result, and {function.name} returns {what}; use "
                 "tg.jacobian or tg.jvp",
                 function.source,
                 function.source.tree.lineno,
             )
         if is_complex(function.types[results[0]]):
             raise TransformError(
-                f"the gradient is of one real number, and {function.name} returns a complex one; "
+                f"grad needs a real result, and {function.name} returns a complex number; "
                 "return its real part, imaginary part or absolute value, or use tg.jvp",
                 function.source,
                 function.source.tree.lineno,

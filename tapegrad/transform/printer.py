@@ -18,7 +18,7 @@ from tapegrad.transform.ir import (
     Structure,
 )
 
-UNDEFINED = "undefined"  # what prints for a value that a name does not have on some way
+UNDEFINED = "undefined"  # printed for a value that is undefined on some path
 
 
 _WHOLE = ast.dump(ast.Slice(None, None, None))

@@ -15,7 +15,7 @@ from numba.core import types
 from tapegrad.autograd.function import Function
 from tapegrad.eager.creation import tensor
 from tapegrad.eager.frames import RuleFrame, Wanted
-from tapegrad.eager.modes import MODE, PLAIN
+from tapegrad.eager.modes import MODE, RECORD_OP
 from tapegrad.eager.saved_values import restore, save
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.tape.avals import AVALS, DIFFERENTIABLE, DTYPE_CODES
@@ -29,7 +29,7 @@ from tapegrad.tape.layout import (
     TRAIT_SAVES,
 )
 from tapegrad.tape.owner import Owner
-from tapegrad.tape.sweep import Gifts
+from tapegrad.tape.sweep import Contributions
 from tapegrad.tape.tape import TAPE, reach_of
 from tapegrad.transform import derivatives
 from tapegrad.transform.base import Derivative, Recording, effects, has_tensors
@@ -54,7 +54,7 @@ def record(function: Any, *args: Any, **kwargs: Any) -> Any:
             f"{name}: got a tuple of tensors; pass the tensors as arguments of their own, or one "
             "tensor"
         )
-    if (not MODE.special or MODE.way() == PLAIN) and not any(map(_is_complex, args)):
+    if (not MODE.special or MODE.action() == RECORD_OP) and not any(map(_is_complex, args)):
         active = tuple(k for k, a in enumerate(args) if isinstance(a, Tensor) and _is_active(a))
         values = tuple(map(_plain, args))
         if active:
@@ -133,7 +133,7 @@ class CompiledFrame(RuleFrame):
     def active(self) -> list[bool]:
         return [True] * len(self.active_)
 
-    def contributions(self, sweep: Any, owner: Owner, g: Any) -> Gifts:
+    def contributions(self, sweep: Any, owner: Owner, g: Any) -> Contributions:
         return [
             (parent, np.asarray(g * factor, factor.dtype))
             for parent, factor in zip(owner[OWN_INPUTS + 1], owner[OWN_FACTORS], strict=True)

@@ -38,7 +38,7 @@ LISTS = {
             b.append(v * x)
         return b[1] * b[0] + len(b)
     """,
-    "append on some ways": """
+    "append on some paths": """
         b = []
         for v in a:
             if v > 0:

@@ -26,7 +26,7 @@ from tapegrad.tape.avals import AVALS
 from tapegrad.tape.codes import OPS, PythonOp
 from tapegrad.tape.layout import OWN_AVAL, OWN_INPUTS, OWN_SLOT
 from tapegrad.tape.owner import Owner, inputs_of
-from tapegrad.tape.sweep import Gifts, MutatedError, Sweep
+from tapegrad.tape.sweep import Contributions, MutatedError, Sweep
 from tapegrad.tape.tape import TAPE
 
 if TYPE_CHECKING:
@@ -388,7 +388,7 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
                 "the real part"
             )
 
-    def contributions(self, sweep: Sweep, owner: Owner, g: Any) -> Gifts:
+    def contributions(self, sweep: Sweep, owner: Owner, g: Any) -> Contributions:
         if g is not None and self.outputs is None and len(self._kinds) == 1:
             # the commonest case: one argument, one output
             self._runs = owner
@@ -405,14 +405,14 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
             else:
                 grads = self._complete(sweep.tuples.pop(self._slot))
             found = self._run(owner, grads, sweep.wants)
-        gifts: Gifts = []
+        contributions: Contributions = []
         for k, (cotangent, parent) in enumerate(zip(found, parents_of(owner), strict=False)):
             assert parent is not None
             if cotangent is not None:
-                gifts.append((parent, self._fitted(cotangent._a, parent, k)))
+                contributions.append((parent, self._fitted(cotangent._a, parent, k)))
             else:
                 sweep.touch(parent[OWN_SLOT])
-        return gifts
+        return contributions
 
     def _fitted(self, array: np.ndarray, parent: Owner, k: int) -> np.ndarray:
         """Return a gradient as an array of its input's aval."""

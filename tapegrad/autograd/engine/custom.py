@@ -21,7 +21,7 @@ from tapegrad.autograd.engine.context import (
 from tapegrad.eager.dispatch import passive
 from tapegrad.eager.frames import TUPLE_AVAL, append_record, note_origin, select
 from tapegrad.eager.inplace import check_writable, rebase
-from tapegrad.eager.modes import MODE, PLAIN, QUIET
+from tapegrad.eager.modes import COMPUTE_ONLY, MODE, RECORD_OP
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.tape.avals import AVALS, DIFFERENTIABLE
 from tapegrad.tape.layout import OWN_SLOT
@@ -224,12 +224,12 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
                 for arg in args
             ]
         switches = MODE.thread.__dict__
-        key, way, recording = id(switches), switches["way"], switches["recording"]
-        before = None if way == PLAIN else switches.copy()
+        key, action, recording = id(switches), switches["action"], switches["recording"]
+        before = None if action == RECORD_OP else switches.copy()
         try:  # what MODE.with_recording(False, ...) does
             if before is None:
                 MODE.special[key] = None
-                switches["recording"], switches["way"] = False, QUIET
+                switches["recording"], switches["action"] = False, COMPUTE_ONLY
             else:
                 MODE.set_recording(False)
             if cls._separate:
@@ -241,8 +241,8 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
             if before is not None:
                 MODE.special[key] = None
                 switches.update(before)
-            elif switches["way"] == QUIET:
-                switches["recording"], switches["way"] = True, PLAIN
+            elif switches["action"] == COMPUTE_ONLY:
+                switches["recording"], switches["action"] = True, RECORD_OP
                 MODE.special.pop(key, None)
             else:
                 MODE.set_recording(True)

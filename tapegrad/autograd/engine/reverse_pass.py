@@ -60,7 +60,7 @@ from tapegrad.tape.owner import (
     record_owner,
     segment_of,
 )
-from tapegrad.tape.sweep import FreedError, Gifts, MutatedError, Sweep
+from tapegrad.tape.sweep import Contributions, FreedError, MutatedError, Sweep
 
 Wanted = Callable[[Owner], bool]
 FinishLeaf = Callable[[Owner, Tensor | None], None]  # called with a leaf and its gradient
@@ -159,7 +159,7 @@ def owner_of_leaf(slot: int) -> Owner:
     return owner
 
 
-def run_record(sweep: Sweep, slot: int, owner: Owner, g: Any) -> Gifts | None:
+def run_record(sweep: Sweep, slot: int, owner: Owner, g: Any) -> Contributions | None:
     """What the compiled sweep calls where a record needs Python: its hooks, its rule."""
     if g is None:
         if type(owner[0]) is Notes and slot not in sweep.hooked:
@@ -171,13 +171,13 @@ def run_record(sweep: Sweep, slot: int, owner: Owner, g: Any) -> Gifts | None:
             return []
     elif type(owner[0]) is Notes:
         return _run_noted_record(sweep, slot, owner, owner[0], g)
-    gifts: Gifts = owner[-1].contributions(sweep, owner, g)
-    return gifts
+    contributions: Contributions = owner[-1].contributions(sweep, owner, g)
+    return contributions
 
 
 def _run_noted_record(
     sweep: Sweep, slot: int, owner: Owner, notes: Notes, g: np.ndarray
-) -> Gifts | None:
+) -> Contributions | None:
     """Run a record that has hooks."""
     if slot not in sweep.hooked:
         g = _run_slot_hooks(sweep, slot, notes, g)
@@ -194,7 +194,7 @@ def _run_noted_record(
     def wanted(parent: Owner) -> bool:
         return sweep.is_needed(parent[OWN_SLOT])
 
-    gifts: Gifts = []
+    contributions: Contributions = []
     for parent, cotangent in zip(
         inputs_of(owner), run_node(owner, notes, given, wanted), strict=False
     ):
@@ -205,8 +205,8 @@ def _run_noted_record(
             continue
         array = cotangent._a if isinstance(cotangent, Tensor) else cotangent
         what = f"{node_name(owner)}Backward returned an invalid gradient"
-        gifts.append((parent, fit_array(array, parent[OWN_AVAL], what)))
-    return gifts
+        contributions.append((parent, fit_array(array, parent[OWN_AVAL], what)))
+    return contributions
 
 
 def run_slot_hooks(sweep: Sweep, slot: int) -> None:

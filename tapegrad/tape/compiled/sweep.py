@@ -474,12 +474,12 @@ def copy_bytes(dst, src, nbytes):
 
 
 @jit
-def add_gift(st, gift):
+def add_contribution(st, entry):
     """Add an array that Python computed to the adjoint of a slot. False after an event.
 
     A first contribution is adopted as it is; then Python keeps the array alive.
     """
-    words = i8_pointer(gift)
+    words = i8_pointer(entry)
     slot = load(words, 0)
     seg = find_segment(st, slot)
     if seg == 0:
@@ -511,12 +511,13 @@ def add_gift(st, gift):
 
 
 @jit
-def add_gifts(st):
+def add_contributions(st):
     """Add what Python computed. False after an event."""
-    while load(st, S_GIFT) < load(st, S_NGIFTS):
-        if not add_gift(st, load(st, S_GIFTS) + load(st, S_GIFT) * GIFT_WORDS * 8):
+    while load(st, S_CONTRIBUTION) < load(st, S_NCONTRIBUTIONS):
+        entry = load(st, S_CONTRIBUTION) * CONTRIBUTION_WORDS * 8
+        if not add_contribution(st, load(st, S_CONTRIBUTIONS) + entry):
             return False
-        store(st, S_GIFT, load(st, S_GIFT) + 1)
+        store(st, S_CONTRIBUTION, load(st, S_CONTRIBUTION) + 1)
     return True
 
 
@@ -524,7 +525,7 @@ def sweep(address):
     """Go on with the sweep whose state lies at `address`, until it is done or needs Python."""
     st = i8_pointer(address)
     store(st, S_EVENT, EVENT_DONE)
-    if not add_gifts(st):
+    if not add_contributions(st):
         return
     finish = load(st, S_FINISH)  # Python has done the record under the cursor
     store(st, S_FINISH, 0)

@@ -26,7 +26,7 @@ from tapegrad.transform.rules import base as rules
 
 
 class Loops(Shadows):
-    """The part of the reverse mode that turns loops round."""
+    """The part of reverse mode that reverses loops."""
 
     def fused(self, loop: Loop, tail: Block) -> Writer | None:
         """Return the code of a loop with its reverse in each iteration, None if it has to wait."""

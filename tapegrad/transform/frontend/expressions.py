@@ -305,7 +305,7 @@ class Expressions:
                 return env[node.id]
             if node.id in self.local:
                 raise self.source.refuse(
-                    f"{node.id!r} has no value here on any way; assign it first", node
+                    f"{node.id!r} is undefined here on every path; assign it first", node
                 )
         if isinstance(node, (ast.Name, ast.Attribute)):
             found = self.static(node)

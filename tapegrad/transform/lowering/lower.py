@@ -1,7 +1,7 @@
 """From the normal form with types to what is differentiated: every operation with its rule.
 
 Tuples are taken apart, names for the same array become one name, values that are undefined on some
-way get a definite one, and each `Let` gets the rule of its operation
+path get a definite one, and each `Let` gets the rule of its operation
 (`tapegrad.transform.rules.base`).
 """
 
@@ -278,7 +278,9 @@ class Lowering:
             return name(target)
         if like := member_like(kind, self.function.statics):
             return self.value(name(like))
-        raise self.refuse(f"a value of type {kind} is assigned on some ways only; assign it before")
+        raise self.refuse(
+            f"a value of type {kind} is assigned on some paths only; assign it before"
+        )
 
     def conversion(self, value: Atom, kind: Any, target: str) -> Let:
         """Return the conversion of a number to a type."""

@@ -27,7 +27,7 @@ def check_merge(lowering: Any, kind: Any, *values: Any) -> None:
     """
     if not holds_real(kind) and any(map(holds_real, lowering.types_of(*values))):
         raise lowering.refuse(
-            f"cannot differentiate a variable of type {kind}, which has other types on some ways; "
+            f"cannot differentiate a variable of type {kind}, which has other types on some paths; "
             "give it one type"
         )
 

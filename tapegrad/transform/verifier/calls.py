@@ -160,7 +160,7 @@ class Calls(Reading):
     ) -> Event | None:
         """Return the last call that is not reversed yet: one that makes what has the seeds.
 
-        One of arguments with some names comes before others: on some ways names denote equal
+        One of arguments with some names comes before others: on some paths names denote equal
         values, so that calls with other names have the same arguments. The function may be called
         by another name than its own.
         """

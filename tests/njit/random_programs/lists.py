@@ -1,4 +1,4 @@
-"""Lists of floats: displays, comprehensions, two names, appends on some ways, inner functions."""
+"""Lists of floats: displays, comprehensions, two names, appends on some paths, inner functions."""
 
 from .complexes import ComplexNumbers
 from .scope import group, indented
@@ -82,7 +82,7 @@ class Lists(ComplexNumbers):
         return [f"if len({name}) > 1:", f"    {popped}"]
 
     def list_of_floats(self, scope):
-        """A list that grows in a loop, on some ways only, perhaps under two names."""
+        """A list that grows in a loop, on some paths only, perhaps under two names."""
         name = self.name("l")
         lines = self.list_made(scope, name)
         names = [name]
