@@ -149,7 +149,7 @@ def _(z, x, y):
 
 @elementwise(np.square, facts=Fact.ARITHMETIC | Fact.PASSING)
 def square(x):
-    """X * x."""
+    """x * x."""
     return x * x
 
 

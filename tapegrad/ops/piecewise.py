@@ -19,7 +19,7 @@ INFINITY = math.inf
 
 @elementwise(np.where, truths=("condition",), chooses=True, facts=Fact.ARITHMETIC)
 def where(condition, x, y):
-    """X where the condition holds, else y; the condition is not differentiable."""
+    """x where the condition holds, else y; the condition is not differentiable."""
     return x if condition else y
 
 
@@ -178,7 +178,7 @@ def _():
 @public("trunc", "fix")
 @elementwise(np.trunc, chooses=True, facts=Fact.ARITHMETIC)
 def trunc(x):
-    """X without its fraction; the derivative is 0 everywhere."""
+    """x without its fraction; the derivative is 0 everywhere."""
     return np.trunc(x)
 
 
@@ -213,7 +213,7 @@ def _():
     np.mod, domains={"x": (-0.95, -0.85), "y": (0.33, 0.4)}, facts=Fact.ARITHMETIC | Fact.SINGULAR
 )
 def mod(x, y):
-    """X - y * floor(x / y); at a jump the derivative is that of the side to the right.
+    """x - y * floor(x / y); at a jump the derivative is that of the side to the right.
 
     Of an infinite y the remainder is x or, where the signs differ, y itself.
     """
@@ -242,7 +242,7 @@ def divmod(x, y):
     np.fmod, domains={"x": (-0.95, -0.85), "y": (0.33, 0.4)}, facts=Fact.ARITHMETIC | Fact.SINGULAR
 )
 def fmod(x, y):
-    """X - y * trunc(x / y); at a jump the derivative is that of the side away from 0."""
+    """x - y * trunc(x / y); at a jump the derivative is that of the side away from 0."""
     return math.fmod(x, y)
 
 

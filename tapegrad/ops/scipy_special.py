@@ -39,7 +39,7 @@ def computed(name: str) -> Callable[..., Any]:
 
 
 def no_slope(name: str, argument: str) -> Callable[..., Any]:
-    """Return the rule of an argument that there is no derivative by."""
+    """Return the rule of an argument without a derivative."""
 
     def rule() -> Any:
         raise TypeError(

@@ -248,7 +248,7 @@ class VjpOfJacobian(Vjp):
         kinds: tuple[Any, ...],
         result: Any,
     ) -> Iterator[str]:
-        """Yield the lines for the derivatives by one argument."""
+        """Yield the lines for the derivatives with respect to one argument."""
         x, kind, arguments = names[number], kinds[number], ", ".join(given)
 
         def column(direction: str, part: str) -> list[str]:

@@ -194,7 +194,7 @@ class Elementary(Rule):
         return [*names_in(let.expr), let.target] if self.whole else []
 
     def partial(self, position: int, result: str) -> ast.expr:
-        """Return the partial derivative by the operand at a position."""
+        """Return the partial derivative with respect to an operand."""
         op = self.op
         atoms = {"z": self.read(name(result))}
         atoms.update(zip(op.arguments, map(self.real, self.operands), strict=True))

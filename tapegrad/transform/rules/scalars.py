@@ -104,7 +104,7 @@ def product_of_elements(x, y):
     facts=Fact.ARITHMETIC | Fact.SINGULAR,
 )
 def product(x, y):
-    """X * y, and 0 where x is 0, whatever y is.
+    """x * y, and 0 where x is 0, whatever y is.
 
     A cotangent or tangent of 0 times a derivative that is infinite or nan: what was not used
     passes nothing on.
@@ -161,7 +161,7 @@ def _():
 
 @scalar(np.ldexp, math.ldexp, number="np.ldexp")
 def ldexp(x, n):
-    """X times 2 to the power n."""
+    """x * 2**n."""
 
 
 @ldexp.partial("x")

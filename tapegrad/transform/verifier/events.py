@@ -227,7 +227,7 @@ class Expected:
                 count = event.used.get(name, 0)
             for place, g in enumerate(found):
                 if event.taken and place not in event.taken and not event.joined:
-                    continue  # the derivative by this result is zero
+                    continue  # the derivative with respect to it is zero
                 for k in range(count):
                     self.add(operand.value, product(weight(self.maps, event, place, name, k), g))
 
