@@ -113,7 +113,8 @@ class Cotangents:
     def projected(self, target: str, text: str) -> str:
         """Return what is added to a cotangent: of complex numbers the real part, if that is real.
 
-        The cotangent of a real number is the derivative with respect to it alone (`complex_numbers`).
+        The cotangent of a real number is the derivative with respect to it alone (see
+        `complex_numbers`).
         """
         if not self.has_complex or is_complex(self.types[target]):
             return text
