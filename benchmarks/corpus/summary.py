@@ -88,7 +88,7 @@ def cost_rows(records: Sequence[Record]) -> list[tuple[str, ...]]:
 def spread(values: Sequence[float], show: Any) -> tuple[str, ...]:
     """Return how many values there are, median, nine in ten, and the largest."""
     if len(values) < 2:
-        return (str(len(values)), *(show(v) for v in values), "", "")[:4]
+        return (str(len(values)), *(show(v) for v in values), "", "", "")[:4]
     return (
         str(len(values)),
         show(median(values)),
