@@ -2,9 +2,9 @@
 
 OLD and NEW are folders of checkouts. New processes of the two are started in turn, each measures
 what a plain op costs (see ``plain_ops.py``), and medians over the processes are compared. The last
-columns hold the ratio of the medians, that of the fastest processes, and the quartiles of the ratios
-within the rounds: a change is visible where they agree on which side of one they are. On a machine
-with other work the fastest of many rounds tells most: what others do only adds to a time.
+columns hold the ratio of the medians, that of the fastest processes, and the quartiles of the
+ratios within the rounds: a change is visible where they agree on which side of one they are. On a
+machine with other work the fastest of many rounds tells most: what others do only adds to a time.
 """
 
 import argparse
