@@ -30,8 +30,8 @@ __all__ = ["beta", "gamma", "norm", "poisson", "t"]
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 _log, _exp, _where = FUNCTIONS["log"], FUNCTIONS["exp"], FUNCTIONS["where"]
 _log1p, _gammaln = FUNCTIONS["log1p"], FUNCTIONS["gammaln"]
-SPECIAL = NAMESPACES["special"]
-_xlogy, _xlog1py = SPECIAL["xlogy"], SPECIAL["xlog1py"]
+_SPECIAL = NAMESPACES["special"]
+_xlogy, _xlog1py = _SPECIAL["xlogy"], _SPECIAL["xlog1py"]
 
 
 def _standard(x: Any, loc: Any, scale: Any) -> tuple[Tensor, Tensor]:
@@ -84,12 +84,12 @@ class Normal:
     @staticmethod
     def cdf(x: Any, loc: Any = 0.0, scale: Any = 1.0) -> Tensor:
         """Distribution function; see `logpdf`."""
-        return SPECIAL["ndtr"](_standard(x, loc, scale)[0])
+        return _SPECIAL["ndtr"](_standard(x, loc, scale)[0])
 
     @staticmethod
     def logcdf(x: Any, loc: Any = 0.0, scale: Any = 1.0) -> Tensor:
         """Logarithm of the distribution function, accurate far below the mean; see `logpdf`."""
-        return SPECIAL["log_ndtr"](_standard(x, loc, scale)[0])
+        return _SPECIAL["log_ndtr"](_standard(x, loc, scale)[0])
 
     @staticmethod
     def ppf(q: Any, loc: Any = 0.0, scale: Any = 1.0) -> Tensor:
@@ -102,7 +102,7 @@ class Normal:
         loc, scale
             Mean and standard deviation.
         """
-        return as_tensor(loc) + as_tensor(scale) * SPECIAL["ndtri"](as_tensor(q))
+        return as_tensor(loc) + as_tensor(scale) * _SPECIAL["ndtri"](as_tensor(q))
 
 
 class StudentT:
@@ -124,7 +124,7 @@ class StudentT:
         y, wide = _standard(x, loc, scale)
         free = as_tensor(df)
         half = 0.5 * (free + 1.0)
-        found = -SPECIAL["betaln"](np.full((), 0.5), 0.5 * free) - 0.5 * _log(free)
+        found = -_SPECIAL["betaln"](np.full((), 0.5), 0.5 * free) - 0.5 * _log(free)
         return found - half * _log1p(y * y / free) - _log(wide)
 
     @staticmethod
@@ -135,7 +135,7 @@ class StudentT:
     @staticmethod
     def cdf(x: Any, df: Any, loc: Any = 0.0, scale: Any = 1.0) -> Tensor:
         """Distribution function, not differentiable with respect to `df`; see `logpdf`."""
-        return SPECIAL["stdtr"](as_tensor(df), _standard(x, loc, scale)[0])
+        return _SPECIAL["stdtr"](as_tensor(df), _standard(x, loc, scale)[0])
 
 
 class Gamma:
@@ -177,7 +177,7 @@ class Gamma:
         """Distribution function, not differentiable with respect to `a`; see `logpdf`."""
         y, _ = _standard(x, loc, scale)
         is_inside = y._a >= 0.0
-        found = SPECIAL["gammainc"](as_tensor(a), _inside(y, is_inside))
+        found = _SPECIAL["gammainc"](as_tensor(a), _inside(y, is_inside))
         return _where(is_inside, found, 0.0)
 
 
@@ -202,7 +202,7 @@ class Beta:
         is_inside = (y._a >= 0.0) & (y._a <= 1.0)
         y = _inside(y, is_inside)
         found = _xlogy(one - 1.0, y) + _xlog1py(two - 1.0, -y)
-        found = found - SPECIAL["betaln"](one, two) - _log(wide)
+        found = found - _SPECIAL["betaln"](one, two) - _log(wide)
         return _where(is_inside, found, -math.inf)
 
     @staticmethod
@@ -213,7 +213,7 @@ class Beta:
         is_edge = (y._a == 0.0) | (y._a == 1.0)
 
         def powers(y: Tensor) -> Tensor:
-            factor = _exp(-SPECIAL["betaln"](one, two))
+            factor = _exp(-_SPECIAL["betaln"](one, two))
             return y ** (one - 1.0) * (1.0 - y) ** (two - 1.0) * factor
 
         return _density(y, is_edge, 0.5, powers, lambda y: Beta.logpdf(y, one, two)) / wide
@@ -223,7 +223,7 @@ class Beta:
         """Distribution function, not differentiable with respect to `a` and `b`; see `logpdf`."""
         y, _ = _standard(x, loc, scale)
         is_inside = (y._a >= 0.0) & (y._a <= 1.0)
-        found = SPECIAL["betainc"](as_tensor(a), as_tensor(b), _inside(y, is_inside))
+        found = _SPECIAL["betainc"](as_tensor(a), as_tensor(b), _inside(y, is_inside))
         return _where(is_inside, found, np.where(y._a > 0.5, 1.0, 0.0))
 
 
@@ -263,7 +263,7 @@ class Poisson:
     def cdf(k: Any, mu: Any, loc: Any = 0.0) -> Tensor:
         """Probability of at most k; see `logpmf`."""
         least = np.floor(_number("poisson.cdf", k) - _number("poisson.cdf", loc))
-        found = SPECIAL["gammaincc"](np.maximum(least, 0.0) + 1.0, as_tensor(mu))
+        found = _SPECIAL["gammaincc"](np.maximum(least, 0.0) + 1.0, as_tensor(mu))
         return _where(least >= 0.0, found, 0.0)
 
 

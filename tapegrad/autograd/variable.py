@@ -50,7 +50,7 @@ def variable(data: Any, requires_grad: bool = False, dtype: Any = None) -> Tenso
         Type of the elements.
     """
     warnings.warn(
-        "tapegrad.autograd.variable(...) is deprecated, use tapegrad.eager.tensor(...) instead",
+        "tapegrad.autograd.variable(...) is deprecated, use tapegrad.tensor(...) instead",
         FutureWarning,
         stacklevel=2,
     )
