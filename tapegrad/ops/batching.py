@@ -6,6 +6,7 @@ an index says of one item is shifted by one (`Op.batch`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,27 +15,26 @@ import numpy as np
 from tapegrad.ops.op import TABLE, Batched, normalize_axes, rank, shape_of, size_of_batch
 
 
-def aligned(args: Sequence[Any], batched: Batched, last: int = 0) -> list[Any]:
-    """Return arguments whose items broadcast so that the batches meet.
+def with_rank(x: Any, ndim: int) -> Any:
+    """Return a batch whose items have a number of axes: those in front have length 1."""
+    size, *shape = shape_of(x)
+    if len(shape) == ndim:
+        return x
+    missing = (1,) * (ndim - len(shape))
+    return TABLE["reshape"](x, (size, *missing, *shape[max(len(shape) - ndim, 0) :]))
 
-    Parameters
-    ----------
-    args, batched
-        The arguments, and which of them are batched.
-    last
-        How many of the last axes do not broadcast.
-    """
-    items = [rank(arg) - bool(on) for arg, on in zip(args, batched, strict=True)]
-    widest = max(items)
 
-    def widened(arg: Any, is_batched: bool, ndim: int) -> Any:
-        if not is_batched or ndim == widest:
-            return arg
-        size, *shape = shape_of(arg)
-        return TABLE["reshape"](arg, (size, *(1,) * (widest - ndim), *shape))
+def aligned(args: Sequence[Any], batched: Batched) -> list[Any]:
+    """Return arguments whose items broadcast, so that the batches meet."""
+    pairs = list(zip(args, batched, strict=True))
+    widest = max(rank(arg) - bool(on) for arg, on in pairs)
+    return [with_rank(arg, widest) if on else arg for arg, on in pairs]
 
-    assert min(items) >= last
-    return [widened(*each) for each in zip(args, batched, items, strict=True)]
+
+def flattened(x: Any) -> Any:
+    """Return a batch whose items have one axis."""
+    size, *shape = shape_of(x)
+    return TABLE["reshape"](x, (size, math.prod(shape)))
 
 
 def one_by_one(op: Any, args: Sequence[Any], batched: Batched, parameters: dict[str, Any]) -> Any:

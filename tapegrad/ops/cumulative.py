@@ -9,7 +9,7 @@ import numpy as np
 from tapegrad.ops import elementwise as ew
 from tapegrad.ops import reduction
 from tapegrad.ops.array_kinds import linear
-from tapegrad.ops.batching import shifted_axes
+from tapegrad.ops.batching import flattened, shifted_axes
 from tapegrad.ops.indexing import take_along_axis
 from tapegrad.ops.kinds import composite
 from tapegrad.ops.op import copied, normalize_axes, plain, public, rank, refuse_complex, shape_of
@@ -31,7 +31,7 @@ def _(g, x_shape, axis):
 @cumsum.batching
 def _(x, axis):
     if axis is None:
-        return cumsum(reshape(x, (shape_of(x)[0], -1)), 1)
+        return cumsum(flattened(x), 1)
     return cumsum(x, *shifted_axes(axis, x))
 
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from tapegrad.ops.array_kinds import linear
-from tapegrad.ops.batching import place_of_batch, shifted_index
+from tapegrad.ops.batching import place_of_batch, shifted_index, with_rank
 from tapegrad.ops.kinds import composite
 from tapegrad.ops.op import copied, internal, normalize_axes, plain, public, rank, shape_of
 from tapegrad.ops.piecewise import where
-from tapegrad.ops.shape import getitem, moveaxis, ravel, reshape, spread, stand_in, unbroadcast
+from tapegrad.ops.shape import getitem, moveaxis, ravel, spread, stand_in, unbroadcast
 
 
 def is_basic(index: Any) -> bool:
@@ -104,10 +104,8 @@ def _(x, value, index):
 
 def _fitted(value: Any, x: Any, index: Any) -> Any:
     """Return a batch of values in the axes of what a shifted index shows of a batch."""
-    item = stand_in(shape_of(x)[1:])[index]
-    size, *shape = shape_of(value)
-    value = reshape(value, (size, *(1,) * (item.ndim - len(shape)), *shape))
-    return moveaxis(value, 0, place_of_batch(index))
+    ndim = stand_in(shape_of(x)[1:])[index].ndim
+    return moveaxis(with_rank(value, ndim), 0, place_of_batch(index))
 
 
 @linear(arrays=2)
@@ -162,8 +160,7 @@ def _(x, value, steps):
     for op, parameters in steps:
         shifted.append((op, op.shifted(size, item.shape, parameters)))
         item = op.function(item, **parameters)
-    wide = (size, *(1,) * (item.ndim - rank(value) + 1), *shape_of(value)[1:])
-    return put_view(x, reshape(value, wide), tuple(shifted))
+    return put_view(x, with_rank(value, item.ndim), tuple(shifted))
 
 
 def show(x: Any, steps: tuple[Any, ...]) -> Any:

@@ -16,7 +16,7 @@ import numpy as np
 from tapegrad.ops import elementwise as ew
 from tapegrad.ops import reduction
 from tapegrad.ops.array_kinds import opaque
-from tapegrad.ops.batching import aligned
+from tapegrad.ops.batching import aligned, flattened
 from tapegrad.ops.complex import adjoint, conjugate, conjugated, imag, real
 from tapegrad.ops.kinds import composite
 from tapegrad.ops.op import copied, internal, is_complex, plain, public, rank, shape_of
@@ -93,11 +93,11 @@ def _solved_for_batch(op, a, b, batched, *parameters):
     """Solve the systems of a batch; many right-hand sides of one matrix together."""
     if not batched[0] and rank(a) == 2 and rank(b) <= 3:
         size, *shape = shape_of(b)
-        found = op(a, reshape(moveaxis(b, 0, -1), (shape[0], -1)), *parameters)
+        found = op(a, flattened(moveaxis(b, 0, -1)), *parameters)
         return moveaxis(reshape(found, (*shape, size)), -1, 0)
     is_vector = rank(b) - batched[1] == 1
     b = expand_dims(b, -1) if is_vector else b
-    found = op(*aligned((a, b), batched, 2), *parameters)
+    found = op(*aligned((a, b), batched), *parameters)
     return reshape(found, shape_of(found)[:-1]) if is_vector else found
 
 

@@ -51,12 +51,13 @@ def _(g, x, y_shape):
 @matmul.batching
 def _(x, y, batched):
     if not batched[1] and rank(y) <= 2:  # one product of matrices
-        rows = matmul(reshape(x, (-1, shape_of(x)[-1])), y)
-        return reshape(rows, (*shape_of(x)[:-1], *shape_of(y)[1:]))
+        *lead, length = shape_of(x)
+        rows = matmul(reshape(x, (math.prod(lead), length)), y)
+        return reshape(rows, (*lead, *shape_of(y)[1:]))
     is_row, is_column = rank(x) - batched[0] == 1, rank(y) - batched[1] == 1
     x = expand_dims(x, -2) if is_row else x
     y = expand_dims(y, -1) if is_column else y
-    found = matmul(*aligned((x, y), batched, 2))
+    found = matmul(*aligned((x, y), batched))
     shape = shape_of(found)
     kept = (*(() if is_row else shape[-2:-1]), *(() if is_column else shape[-1:]))
     return reshape(found, (*shape[:-2], *kept)) if is_row or is_column else found
@@ -86,7 +87,7 @@ def _(g, x, y_shape, tx, ty):
 
 @product.batching
 def _(x, y, tx, ty, batched):
-    return product(*aligned((x, y), batched, 2), tx, ty)
+    return product(*aligned((x, y), batched), tx, ty)
 
 
 @public(method=True)

@@ -10,7 +10,7 @@ import numpy as np
 
 from tapegrad.ops import reduction
 from tapegrad.ops.array_kinds import linear
-from tapegrad.ops.batching import shifted_axes, shifted_index
+from tapegrad.ops.batching import flattened, shifted_axes, shifted_index, with_rank
 from tapegrad.ops.kinds import cast, composite, flat, view
 from tapegrad.ops.op import array_of, copied, internal, normalize_axes, public, rank, shape_of
 from tapegrad.ops.piecewise import where
@@ -93,9 +93,7 @@ def _(g, x_shape, **parameters):
 @broadcast_to.batching
 def _(x, shape):
     shape = np.broadcast_to(0, shape).shape
-    size, *item = shape_of(x)
-    x = reshape(x, (size, *(1,) * (len(shape) - len(item)), *item))
-    return broadcast_to(x, (size, *shape))
+    return broadcast_to(with_rank(x, len(shape)), (shape_of(x)[0], *shape))
 
 
 @internal
@@ -177,7 +175,7 @@ def _(g, arrays_shape, axis):
 @concatenate.batching
 def _(arrays, axis):
     if axis is None:
-        return concatenate([reshape(x, (shape_of(x)[0], -1)) for x in arrays], 1)
+        return concatenate([flattened(x) for x in arrays], 1)
     (axis,) = shifted_axes(axis, arrays[0])
     return concatenate(arrays, axis)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tapegrad.ops.array_kinds import linear
+from tapegrad.ops.batching import flattened
 from tapegrad.ops.op import internal, shape_of
 from tapegrad.ops.shape import moveaxis, reshape
 
@@ -22,6 +23,6 @@ def _(g, matrix):
 @sparse_product.batching
 def _(x, matrix):
     size, *shape = shape_of(x)
-    columns = reshape(moveaxis(x, 0, -1), (shape[0], -1))
+    columns = flattened(moveaxis(x, 0, -1))
     found = reshape(sparse_product(columns, matrix), (matrix.shape[0], *shape[1:], size))
     return moveaxis(found, -1, 0)

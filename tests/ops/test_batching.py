@@ -208,6 +208,30 @@ def test_one_call():
     assert names == ["ReshapeBackward", "MatmulBackward", "ReshapeBackward", "AccumulateGrad"]
 
 
+@pytest.mark.parametrize("case", [*ALL, *MORE], ids=names_of)
+def test_empty_batches(case):
+    name, args, given = case
+    op = TABLE[name]
+    batched = tuple([True] * len(a) if type(a) is list else True for a in args)
+    wide = [batch_of(*each) for each in zip(args, batched, strict=True)]
+    none = [[v[:0] for v in w] if type(w) is list else w[:0] for w in wide]
+    if name == "roots":  # computed item by item
+        with pytest.raises(ValueError, match="no item in the batch"):
+            op.batch(none, batched, {**op.parameters, **given})
+        return
+    found = as_list(op.batch(none, batched, {**op.parameters, **given}))
+    shapes = [np.shape(out) for out in as_list(op(*args, **given))]
+    assert [np.shape(out) for out in found] == [(0, *shape) for shape in shapes]
+
+
+def test_values_with_more_axes_than_they_fill():
+    """NumPy ignores axes of length 1 in front."""
+    found = indexing.put.batch(
+        (np.zeros((3, 4)), np.arange(9.0).reshape(3, 1, 3)), (True, True), {"index": slice(0, 3)}
+    )
+    np.testing.assert_array_equal(found[:, :3], np.arange(9.0).reshape(3, 3))
+
+
 def test_rules_that_are_missing():
     """Linear ops without a rule are computed item by item."""
     rule, indexing.gather.batch_rule = indexing.gather.batch_rule, None
