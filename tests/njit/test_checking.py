@@ -1,5 +1,6 @@
 """Derivatives that check themselves: what is right passes, what is wrong is named."""
 
+import ast
 import math
 import re
 from collections import namedtuple
@@ -12,6 +13,8 @@ from check import module
 import tapegrad as tg
 from tapegrad.transform.checks import checking, probes
 from tapegrad.transform.codegen import store
+from tapegrad.transform.frontend.conditions import Condition
+from tapegrad.transform.frontend.expressions import Expressions
 
 A = np.array([0.3, 0.7, -0.4])
 Line = namedtuple("Line", "slope offset")
@@ -470,3 +473,81 @@ def test_a_wrong_rule_of_whole_arrays(faulty):
     f = made("def f(x):\n    return x.mean() * x[0]")
     with pytest.raises(tg.VerificationError, match=r"argument 0 \(x\)"):
         tg.grad(f)(A)
+
+
+# -- what is wrong before there is generated code -----------------------------------------------
+
+
+def other_branch(self, test, visit, left=Condition.left):
+    """Comparisons with strings never hold."""
+    asks_for_text = any(
+        isinstance(n, ast.Constant) and isinstance(n.value, str) for n in ast.walk(test)
+    )
+    return False if asks_for_text else left(self, test, visit)
+
+
+def middle_twice(self, left, ops, others, env, stem):
+    """Operands in the middle of a comparison are evaluated for both sides."""
+    first = self.let(ast.Compare(left, ops[:1], [self.expression(others[0], env)]), stem)
+    if len(ops) == 1:
+        return first
+    again = self.expression(others[0], env)
+    return self.choice(
+        first,
+        lambda inner: self.comparison(again, ops[1:], others[1:], inner, stem),
+        lambda _: first,
+        env,
+        stem,
+    )
+
+
+OPTION = """
+@tg.njit
+def g(x, kind):
+    if kind == "call":
+        return x[0] * x[1]
+    return x[0] + x[1]
+"""
+HALVE = """
+@tg.njit
+def g(x):
+    x[0] = x[0] * x[1]
+    return x[0]
+"""
+CALLS = {
+    "a string chooses in a helper": (
+        *(Condition, "left", other_branch),
+        OPTION + "VERIFIED\ndef f(x):\n    return g(x, 'call') * 2.0\n",
+    ),
+    "an element is read after the call": (
+        *(Expressions, "has_effects", lambda self, node: False),
+        HALVE + "VERIFIED\ndef f(x):\n    y = x * 1.0\n    y[0] += g(y)\n    return y[0]\n",
+    ),
+    "a condition writes": (
+        *(Expressions, "has_effects", lambda self, node: False),
+        HALVE + "VERIFIED\ndef f(x):\n    y = x * 1.0\n    while g(y) > 0.05:\n"
+        "        y[1] *= y[1]\n    return y[0] + y[1]\n",
+    ),
+    "the middle of a comparison is called twice": (
+        *(Expressions, "comparison", middle_twice),
+        HALVE + "VERIFIED\ndef f(x):\n    y = x * 1.0\n    if 0.0 < g(y) < 50.0:\n"
+        "        return y[0] * 2.0\n    return y[0]\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_another_order_or_branch_than_the_function(name, monkeypatch):
+    monkeypatch.setattr(store, "load", lambda key, recipe: None)
+    owner, attribute, defect, text = CALLS[name]
+    text = text.replace("VERIFIED", "@tg.njit(verify=True)")
+    text = f"import math, numpy as np, tapegrad as tg\n{text}"
+    for derivative, rest in ((tg.grad, ()), (tg.jvp, (np.array([1.0, -0.5]),))):
+        x = np.array([0.7, 0.8])
+        derivative(module(text))(x, *rest)  # right
+        with monkeypatch.context() as patched:
+            patched.setattr(owner, attribute, defect)
+            with pytest.raises(
+                tg.VerificationError, match=r"argument 0 \(x\) is wrong|with the value"
+            ):
+                derivative(module(text))(x, *rest)

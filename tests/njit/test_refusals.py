@@ -157,6 +157,15 @@ def test_errors_of_types_say_that_they_are_numbas():
         tg.grad(f)(0.5, "text")
 
 
+def test_a_callee_that_is_not_compiled():
+    callee = "def g(x):\n    return x * x\n"
+    caller = "@tg.njit\ndef f(x):\n    return g(x)\n"
+    f = module(f"import tapegrad as tg\n{callee}{caller}")
+    with pytest.raises(tg.TransformError, match=r"cannot call g, which is not(?s:.*)line 6, in f"):
+        tg.grad(f)(0.5)
+    assert tg.grad(module(f"import tapegrad as tg\n@tg.njit\n{callee}{caller}"))(0.5) == 1.0
+
+
 def test_forward_mode_refuses_the_same():
     with pytest.raises(tg.TransformError, match="sort"):
         tg.jvp(outer)(A, A)

@@ -7,6 +7,7 @@ import itertools
 import linecache
 import re
 import warnings
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -185,7 +186,7 @@ def infer(function: Function, arguments: tuple[Any, ...]) -> tuple[dict[str, Any
         if _NO_POSITIONS.search(str(error)):
             line = function.source.tree.lineno
             raise TransformError(NO_SEQUENCE, function.source, line) from None
-        _refuse_transforms(function)
+        _refuse_callees(function)
         shown = ", ".join(map(str, arguments))
         raise TransformError(
             f"numba finds no types for {function.name}({shown}) in the form in which it is "
@@ -213,8 +214,8 @@ def infer(function: Function, arguments: tuple[Any, ...]) -> tuple[dict[str, Any
     return found, result
 
 
-def _refuse_transforms(function: Function) -> None:
-    """Refuse a transform that the function itself calls, by its line: numba knows none."""
+def _refuse_callees(function: Function) -> None:
+    """Refuse transforms and plain functions that the function calls, by their line."""
     for node in ast.walk(function.source.tree):
         if isinstance(node, ast.Call):
             text = ast.unparse(node.func)
@@ -225,6 +226,21 @@ def _refuse_transforms(function: Function) -> None:
                     f"it, and call that: g = {text}(f)",
                     node,
                 )
+            if isinstance(value, FunctionType) and not _is_typed(value):
+                raise function.source.refuse(
+                    f"cannot call {text}, which is not compiled; decorate it with tg.njit or "
+                    "numba.njit",
+                    node,
+                )
+
+
+def _is_typed(value: Any) -> bool:
+    """Whether numba knows a value."""
+    try:
+        cpu_target.typing_context.resolve_value_type(value)
+    except ValueError:
+        return False
+    return True
 
 
 def _said(text: str) -> str:
