@@ -7,7 +7,7 @@ import numpy as np
 from tapegrad.kernels import special, vmath
 from tapegrad.ops.elementwise import LN2, absolute, exp
 from tapegrad.ops.kinds import composite, elementwise
-from tapegrad.ops.op import Fact, public, refuse_complex
+from tapegrad.ops.op import Fact, internal, public, refuse_complex
 from tapegrad.ops.piecewise import INFINITY, where
 
 TWO_OVER_SQRT_PI = 1.1283791670955126
@@ -68,6 +68,19 @@ def _(x):
     return sigmoid(x)
 
 
+@internal
+@elementwise(facts=Fact.VANISHING)
+def gaussian(x):
+    """exp(-x**2), whose slope at infinity is 0."""
+    return vmath.exp(-x * x)
+
+
+@gaussian.partial("x")
+def _(x, z):
+    finite = where(absolute(x) > 40.0, 40.0, x)  # z is 0 beyond
+    return -2.0 * finite * z
+
+
 @public("erf", "special.erf")
 @elementwise(facts=Fact.VANISHING)
 def erf(x):
@@ -77,8 +90,7 @@ def erf(x):
 
 @erf.partial("x")
 def _(x):
-    finite = where(absolute(x) > 40.0, 40.0, x)  # exp(-x * x) is 0 there, and its slope
-    return TWO_OVER_SQRT_PI * exp(-finite * finite)
+    return TWO_OVER_SQRT_PI * gaussian(x)
 
 
 @public("erfc", "special.erfc")
@@ -90,8 +102,7 @@ def erfc(x):
 
 @erfc.partial("x")
 def _(x):
-    finite = where(absolute(x) > 40.0, 40.0, x)  # exp(-x * x) is 0 there, and its slope
-    return -TWO_OVER_SQRT_PI * exp(-finite * finite)
+    return -TWO_OVER_SQRT_PI * gaussian(x)
 
 
 @public("gammaln", "special.gammaln")

@@ -26,6 +26,7 @@ TOLERANCE = {np.dtype(np.float32): 2e-5, np.dtype(np.float64): 1e-11}
 VALUES = {
     "at_least": np.maximum,
     "at_most": np.minimum,
+    "gaussian": lambda x: np.exp(-x * x),
     "relu": lambda x: np.maximum(x, np.zeros((), np.asarray(x).dtype)),
     "sigmoid": scipy.special.expit,
     "softplus": lambda x: np.logaddexp(x, np.zeros((), np.asarray(x).dtype)),
@@ -333,6 +334,8 @@ SPECIAL = [
     ("relu", (-0.0,), 0, (0,)),
     ("relu", (INF,), INF, (1,)),
     ("erf", (INF,), 1, (0,)),
+    ("gaussian", (-INF,), 0, (0,)),
+    ("gaussian", (0,), 1, (0,)),
     ("erfc", (INF,), 0, (0,)),
 ]
 
@@ -374,6 +377,7 @@ SECOND = [
     ("arctan2", (0, 1), (0, -1, -1, 0)),
     ("mod", (4, 2), (0, 0, 0, 0)),
     ("erf", (0,), (0,)),
+    ("gaussian", (INF,), (0,)),
     ("softplus", (0,), (0.25,)),
     ("sigmoid", (-1000,), (0,)),
 ]
