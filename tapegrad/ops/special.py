@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tapegrad.kernels import special, vmath
-from tapegrad.ops.elementwise import LN2, absolute, exp
+from tapegrad.ops.elementwise import LN2, absolute
 from tapegrad.ops.kinds import composite, elementwise
 from tapegrad.ops.op import Fact, internal, public, refuse_complex
 from tapegrad.ops.piecewise import INFINITY, where
