@@ -2,12 +2,16 @@
 
 Plain means that no rarer feature is in use: no hooks, no modes, no in-place writes. The file needs
 nothing but NumPy and a tapegrad, whichever is imported, so that ``plain_path.py`` can run it on any
-version: ``python plain_ops.py`` prints the costs as JSON.
+version: ``python plain_ops.py`` prints the costs as JSON. Under Valgrind's Callgrind,
+``python plain_ops.py --instructions`` has it count the instructions of every cost instead.
 """
 
 import gc
 import json
+import os
 import statistics
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import partial
 from itertools import repeat
@@ -22,6 +26,9 @@ RECORDS = 1000
 SIZES = (1, 8)
 
 SAMPLES = 25
+
+FEW, MANY = 2, 12
+"""Samples of which instructions are counted."""
 
 OPS: dict[str, Callable[[Any, Any, Any], list[Any]]] = {
     "add": lambda tg, x, y: [x + y for _ in repeat(None, RECORDS)],
@@ -87,19 +94,26 @@ COSTS: dict[str, Callable[[Any, Any, Any], int]] = {
 NAMES = tuple(f"{name}, n={n}" for n in SIZES for name in COSTS)
 
 
-def measure(tg: Any) -> dict[str, float]:
-    """The median of every cost in nanoseconds a record; samples of all are taken in turn."""
+def samplers(tg: Any) -> list[Callable[[], int]]:
+    """What takes a sample of each cost, in the order of `NAMES`."""
     rng = np.random.default_rng(0)
-    samplers = []
+    found: list[Callable[[], int]] = []
     for n in SIZES:
         x, y = (tg.tensor(rng.uniform(0.5, 1.5, n), requires_grad=True) for _ in range(2))
-        samplers += [partial(cost, tg, x, y) for cost in COSTS.values()]
+        found += [partial(cost, tg, x, y) for cost in COSTS.values()]
+    return found
+
+
+def measure(tg: Any) -> dict[str, float]:
+    """The median of every cost in nanoseconds a record; samples of all are taken in turn."""
+    taken = samplers(tg)
+    first = taken[list(COSTS).index("chain")]
     samples: dict[str, list[int]] = {name: [] for name in NAMES}
     for turn in range(-2, SAMPLES):
         gc.collect()
         gc.disable()
-        recording(chain, tg, x, y)  # what comes first finds memory and caches cold
-        for name, sample in zip(NAMES, samplers, strict=True):
+        first()  # what comes first finds memory and caches cold
+        for name, sample in zip(NAMES, taken, strict=True):
             time = sample()
             if turn >= 0:
                 samples[name].append(time)
@@ -107,7 +121,34 @@ def measure(tg: Any) -> dict[str, float]:
     return {name: statistics.median(times) / RECORDS for name, times in samples.items()}
 
 
+def count_instructions(tg: Any) -> None:
+    """Have Callgrind write the instructions of `FEW` and of `MANY` samples of every cost.
+
+    The difference is that of the samples in between, whatever it takes to control the counting.
+    """
+
+    def control(*options: str) -> None:
+        command = ["callgrind_control", *options, str(os.getpid())]
+        subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+
+    gc.disable()
+    for name, sample in zip(NAMES, samplers(tg), strict=True):
+        for _ in range(FEW):  # compiled, and with the memory that it takes
+            sample()
+        for samples in (FEW, MANY):
+            control("--instr=on")
+            control("--zero")
+            for _ in range(samples):
+                sample()
+            control(f"--dump={samples} {name}")
+            control("--instr=off")
+
+
 if __name__ == "__main__":
     import tapegrad
 
-    print(json.dumps({"file": tapegrad.__file__, "costs": measure(tapegrad)}))
+    if "--instructions" in sys.argv:
+        count_instructions(tapegrad)
+        print(json.dumps({"file": tapegrad.__file__}))
+    else:
+        print(json.dumps({"file": tapegrad.__file__, "costs": measure(tapegrad)}))

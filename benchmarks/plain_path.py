@@ -5,17 +5,24 @@ what a plain op costs (see ``plain_ops.py``), and medians over the processes are
 columns hold the ratio of the medians, that of the fastest processes, and the quartiles of the
 ratios within the rounds: a change is visible where they agree on which side of one they are. On a
 machine with other work the fastest of many rounds tells most: what others do only adds to a time.
+
+``--instructions`` counts instructions instead (with Valgrind, which must be installed), those of
+preparing a sample and of letting it go included. They are the same on every machine but for a few
+in a thousand, and say nothing of memory and caches.
 """
 
 import argparse
 import json
 import os
+import re
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from . import plain_ops, report
 
@@ -27,7 +34,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("new", type=Path, help="folder of the checkout to judge")
     parser.add_argument("--rounds", type=int, default=11, help="processes of each (default 11)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="save the costs of every round")
+    parser.add_argument("--instructions", action="store_true", help="count them, with Valgrind")
     options = parser.parse_args(arguments)
+    if options.instructions:
+        show_instructions(options.old, options.new)
+        return
     rounds = compare(options.old, options.new, max(options.rounds, 2))
     columns = ("ns an op", "old", "new", "new / old", "fastest", "quartiles of the rounds")
     report.show_table("The plain path", columns, rows(rounds))
@@ -35,22 +46,57 @@ def main(arguments: Sequence[str] | None = None) -> None:
         options.json.write_text(json.dumps(rounds, indent=1) + "\n", encoding="utf-8")
 
 
-def costs(checkout: Path) -> dict[str, float]:
+def run(checkout: Path, elsewhere: str, program: Sequence[str], *options: str) -> dict[str, Any]:
     """Run `plain_ops.py` of this checkout on the tapegrad of that one, in a new process."""
     folder = checkout.resolve()
-    with tempfile.TemporaryDirectory() as elsewhere:
-        done = subprocess.run(
-            [sys.executable, "-P", plain_ops.__file__],
-            cwd=elsewhere,
-            env={**os.environ, "PYTHONPATH": str(folder)},
-            stdout=subprocess.PIPE,
-            text=True,
-            check=True,
-        )
-    found = json.loads(done.stdout.splitlines()[-1])
+    done = subprocess.run(
+        [*program, sys.executable, "-P", plain_ops.__file__, *options],
+        cwd=elsewhere,
+        env={**os.environ, "PYTHONPATH": str(folder)},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     if not Path(found["file"]).is_relative_to(folder):
         raise SystemExit(f"{folder} has no tapegrad: {found['file']} was imported")
-    return found["costs"]
+    return found
+
+
+def costs(checkout: Path) -> dict[str, float]:
+    """Every cost in nanoseconds."""
+    with tempfile.TemporaryDirectory() as elsewhere:
+        found: dict[str, float] = run(checkout, elsewhere, ())["costs"]
+    return found
+
+
+def instructions(checkout: Path) -> dict[str, float]:
+    """The instructions of every cost, for a record."""
+    program = ["valgrind", "-q", "--tool=callgrind", "--instr-atstart=no"]
+    counted: dict[tuple[str, int], int] = {}
+    with tempfile.TemporaryDirectory() as elsewhere:
+        program.append(f"--callgrind-out-file={elsewhere}/counted")
+        run(checkout, elsewhere, program, "--instructions")
+        for path in Path(elsewhere).glob("counted.*"):
+            text = path.read_text()
+            samples, name = re.findall(r"^desc: Trigger: .*?(\d+) (\D.*)$", text, re.MULTILINE)[0]
+            (total,) = re.findall(r"^totals: (\d+)$", text, re.MULTILINE)
+            counted[name, int(samples)] = int(total)
+    few, many = plain_ops.FEW, plain_ops.MANY
+    records = (many - few) * plain_ops.RECORDS
+    return {n: (counted[n, many] - counted[n, few]) / records for n in plain_ops.NAMES}
+
+
+def show_instructions(old: Path, new: Path) -> None:
+    """Count the instructions of both and print them."""
+    if not (shutil.which("valgrind") and shutil.which("callgrind_control")):
+        raise SystemExit("instructions are counted by Valgrind: install the package valgrind")
+    before, after = instructions(old), instructions(new)
+    table = [
+        (name, f"{count:.0f}", f"{after[name]:.0f}", f"{after[name] / count:.4f}")
+        for name, count in before.items()
+    ]
+    report.show_table("The plain path", ("instructions a record", "old", "new", "new / old"), table)
 
 
 def compare(old: Path, new: Path, count: int) -> list[dict[str, dict[str, float]]]:
