@@ -24,7 +24,7 @@ PI = 3.141592653589793
 # -- arithmetic -----------------------------------------------------------------------------------
 
 
-@elementwise(np.add, facts=Fact.ARITHMETIC | Fact.PASSING)
+@elementwise(np.add, facts=Fact.ARITHMETIC | Fact.PASSING | Fact.HOLOMORPHIC)
 def add(x, y):
     """Sum."""
     return x + y
@@ -40,7 +40,7 @@ def _():
     return 1.0
 
 
-@elementwise(np.subtract, facts=Fact.ARITHMETIC | Fact.PASSING)
+@elementwise(np.subtract, facts=Fact.ARITHMETIC | Fact.PASSING | Fact.HOLOMORPHIC)
 def subtract(x, y):
     """Difference."""
     return x - y
@@ -56,7 +56,7 @@ def _():
     return -1.0
 
 
-@elementwise(np.multiply, facts=Fact.ARITHMETIC | Fact.PASSING)
+@elementwise(np.multiply, facts=Fact.ARITHMETIC | Fact.PASSING | Fact.HOLOMORPHIC)
 def multiply(x, y):
     """Product."""
     return x * y
@@ -73,7 +73,7 @@ def _(x):
 
 
 @public("divide", "true_divide")
-@elementwise(np.divide, facts=Fact.ARITHMETIC | Fact.SINGULAR | Fact.PASSING)
+@elementwise(np.divide, facts=Fact.ARITHMETIC | Fact.SINGULAR | Fact.PASSING | Fact.HOLOMORPHIC)
 def divide(x, y):
     """Quotient; at y = 0 the derivatives are the infinities or nan of floating-point division."""
     return x / y
@@ -89,7 +89,7 @@ def _(z, y):
     return -z / y
 
 
-@elementwise(np.negative, facts=Fact.ARITHMETIC | Fact.PASSING)
+@elementwise(np.negative, facts=Fact.ARITHMETIC | Fact.PASSING | Fact.HOLOMORPHIC)
 def negative(x):
     """Negation."""
     return -x
@@ -100,7 +100,7 @@ def _():
     return -1.0
 
 
-@elementwise(np.positive, facts=Fact.ARITHMETIC | Fact.PASSING)
+@elementwise(np.positive, facts=Fact.ARITHMETIC | Fact.PASSING | Fact.HOLOMORPHIC)
 def positive(x):
     """The value itself, copied."""
     return +x
@@ -111,7 +111,7 @@ def _():
     return 1.0
 
 
-@elementwise(np.reciprocal, facts=Fact.ARITHMETIC | Fact.SINGULAR)
+@elementwise(np.reciprocal, facts=Fact.ARITHMETIC | Fact.SINGULAR | Fact.HOLOMORPHIC)
 def reciprocal(x):
     """1 / x."""
     return 1.0 / x
@@ -123,7 +123,7 @@ def _(z):
 
 
 @public("power", "pow")
-@elementwise(np.power, compiled=True, facts=Fact.SINGULAR | Fact.PASSING)
+@elementwise(np.power, compiled=True, facts=Fact.SINGULAR | Fact.PASSING | Fact.HOLOMORPHIC)
 def power(x, y):
     """Power x**y.
 
@@ -147,7 +147,7 @@ def _(z, x, y):
     return where(flat, 0.0, z * log(where(flat, 1.0, x)))
 
 
-@elementwise(np.square, facts=Fact.ARITHMETIC | Fact.PASSING)
+@elementwise(np.square, facts=Fact.ARITHMETIC | Fact.PASSING | Fact.HOLOMORPHIC)
 def square(x):
     """x * x."""
     return x * x
@@ -158,7 +158,7 @@ def _(x):
     return 2.0 * x
 
 
-@elementwise(np.sqrt, facts=Fact.ARITHMETIC | Fact.SINGULAR | Fact.PASSING)
+@elementwise(np.sqrt, facts=Fact.ARITHMETIC | Fact.SINGULAR | Fact.PASSING | Fact.HOLOMORPHIC)
 def sqrt(x):
     """Square root; the derivative at 0 is infinite."""
     return math.sqrt(x)
@@ -212,7 +212,7 @@ def _(z, y):
 # -- exponentials and logarithms ------------------------------------------------------------------
 
 
-@elementwise(np.exp, facts=Fact.OVERFLOWING | Fact.VANISHING)
+@elementwise(np.exp, facts=Fact.OVERFLOWING | Fact.VANISHING | Fact.HOLOMORPHIC)
 def exp(x):
     """Exponential e**x."""
     return vmath.exp(x)
@@ -224,7 +224,7 @@ def _(z):
 
 
 @public("exp2", "special.exp2")
-@elementwise(np.exp2, facts=Fact.OVERFLOWING | Fact.VANISHING)
+@elementwise(np.exp2, facts=Fact.OVERFLOWING | Fact.VANISHING | Fact.HOLOMORPHIC)
 def exp2(x):
     """Power 2**x."""
     return vmath.exp2(x)
@@ -236,7 +236,7 @@ def _(z):
 
 
 @public("expm1", "special.expm1")
-@elementwise(np.expm1, facts=Fact.OVERFLOWING | Fact.VANISHING)
+@elementwise(np.expm1, facts=Fact.OVERFLOWING | Fact.VANISHING | Fact.HOLOMORPHIC)
 def expm1(x):
     """exp(x) - 1, accurate near 0."""
     return vmath.expm1(x)
@@ -247,7 +247,7 @@ def _(z):
     return z + 1.0
 
 
-@elementwise(np.log, facts=Fact.SINGULAR)
+@elementwise(np.log, facts=Fact.SINGULAR | Fact.HOLOMORPHIC)
 def log(x):
     """Natural logarithm; the derivative at 0 is infinite."""
     return vmath.log(x)
@@ -258,7 +258,7 @@ def _(x):
     return 1.0 / x
 
 
-@elementwise(np.log2, facts=Fact.SINGULAR)
+@elementwise(np.log2, facts=Fact.SINGULAR | Fact.HOLOMORPHIC)
 def log2(x):
     """Logarithm to base 2; the derivative at 0 is infinite."""
     return vmath.log2(x)
@@ -269,7 +269,7 @@ def _(x):
     return 1.0 / (x * LN2)
 
 
-@elementwise(np.log10, facts=Fact.SINGULAR)
+@elementwise(np.log10, facts=Fact.SINGULAR | Fact.HOLOMORPHIC)
 def log10(x):
     """Logarithm to base 10; the derivative at 0 is infinite."""
     return vmath.log10(x)
@@ -281,7 +281,7 @@ def _(x):
 
 
 @public("log1p", "special.log1p")
-@elementwise(np.log1p, facts=Fact.SINGULAR)
+@elementwise(np.log1p, facts=Fact.SINGULAR | Fact.HOLOMORPHIC)
 def log1p(x):
     """log(1 + x), accurate near 0; the derivative at -1 is infinite."""
     return vmath.log1p(x)
@@ -295,7 +295,7 @@ def _(x):
 # -- trigonometric and hyperbolic functions -------------------------------------------------------
 
 
-@elementwise(np.sin, compiled=True)
+@elementwise(np.sin, compiled=True, facts=Fact.HOLOMORPHIC)
 def sin(x):
     """Sine."""
     return vmath.sin(x)
@@ -306,7 +306,7 @@ def _(x):
     return cos(x)
 
 
-@elementwise(np.cos, compiled=True)
+@elementwise(np.cos, compiled=True, facts=Fact.HOLOMORPHIC)
 def cos(x):
     """Cosine."""
     return vmath.cos(x)
@@ -317,7 +317,7 @@ def _(x):
     return -sin(x)
 
 
-@elementwise(np.tan)
+@elementwise(np.tan, facts=Fact.HOLOMORPHIC)
 def tan(x):
     """Tangent."""
     return vmath.tan(x)
@@ -329,7 +329,7 @@ def _(z):
 
 
 @public("arcsin", "asin")
-@elementwise(np.arcsin, facts=Fact.SINGULAR)
+@elementwise(np.arcsin, facts=Fact.SINGULAR | Fact.HOLOMORPHIC)
 def arcsin(x):
     """Inverse sine; the derivative at ±1 is infinite."""
     return math.asin(x)
@@ -341,7 +341,7 @@ def _(x):
 
 
 @public("arccos", "acos")
-@elementwise(np.arccos, facts=Fact.SINGULAR)
+@elementwise(np.arccos, facts=Fact.SINGULAR | Fact.HOLOMORPHIC)
 def arccos(x):
     """Inverse cosine; the derivative at ±1 is infinite."""
     return math.acos(x)
@@ -353,7 +353,7 @@ def _(x):
 
 
 @public("arctan", "atan")
-@elementwise(np.arctan, facts=Fact.VANISHING)
+@elementwise(np.arctan, facts=Fact.VANISHING | Fact.HOLOMORPHIC)
 def arctan(x):
     """Inverse tangent."""
     return math.atan(x)
@@ -381,7 +381,7 @@ def _(x, y):
     return -x / (x * x + y * y)
 
 
-@elementwise(np.sinh, facts=Fact.OVERFLOWING)
+@elementwise(np.sinh, facts=Fact.OVERFLOWING | Fact.HOLOMORPHIC)
 def sinh(x):
     """Hyperbolic sine."""
     return vmath.sinh(x)
@@ -392,7 +392,7 @@ def _(x):
     return cosh(x)
 
 
-@elementwise(np.cosh, facts=Fact.OVERFLOWING)
+@elementwise(np.cosh, facts=Fact.OVERFLOWING | Fact.HOLOMORPHIC)
 def cosh(x):
     """Hyperbolic cosine."""
     return vmath.cosh(x)
@@ -403,7 +403,7 @@ def _(x):
     return sinh(x)
 
 
-@elementwise(np.tanh, facts=Fact.VANISHING)
+@elementwise(np.tanh, facts=Fact.VANISHING | Fact.HOLOMORPHIC)
 def tanh(x):
     """Hyperbolic tangent."""
     return vmath.tanh(x)
@@ -415,7 +415,7 @@ def _(z):
 
 
 @public("arcsinh", "asinh")
-@elementwise(np.arcsinh)
+@elementwise(np.arcsinh, facts=Fact.HOLOMORPHIC)
 def arcsinh(x):
     """Inverse hyperbolic sine."""
     return math.asinh(x)
@@ -427,7 +427,7 @@ def _(x):
 
 
 @public("arccosh", "acosh")
-@elementwise(np.arccosh, domains={"x": (1.3, 2.5)}, facts=Fact.SINGULAR)
+@elementwise(np.arccosh, domains={"x": (1.3, 2.5)}, facts=Fact.SINGULAR | Fact.HOLOMORPHIC)
 def arccosh(x):
     """Inverse hyperbolic cosine; the derivative at 1 is infinite."""
     return math.acosh(x)
@@ -439,7 +439,7 @@ def _(x):
 
 
 @public("arctanh", "atanh")
-@elementwise(np.arctanh, facts=Fact.SINGULAR)
+@elementwise(np.arctanh, facts=Fact.SINGULAR | Fact.HOLOMORPHIC)
 def arctanh(x):
     """Inverse hyperbolic tangent; the derivative at ±1 is infinite."""
     return math.atanh(x)

@@ -42,6 +42,7 @@ class Fact(enum.Flag):
     VANISHING = enum.auto()  # infinite tangents may have no influence: it is constant at infinity,
     # or another value was chosen
     PASSING = enum.auto()  # it passes cotangents on everywhere, but for a factor of the program's
+    HOLOMORPHIC = enum.auto()  # its partials hold for complex numbers as they are
 
 
 class Op:

@@ -17,7 +17,9 @@ from tapegrad.ops.op import Fact, copied, internal, plain, public, refuse_comple
 INFINITY = math.inf
 
 
-@elementwise(np.where, truths=("condition",), chooses=True, facts=Fact.ARITHMETIC)
+@elementwise(
+    np.where, truths=("condition",), chooses=True, facts=Fact.ARITHMETIC | Fact.HOLOMORPHIC
+)
 def where(condition, x, y):
     """x where the condition holds, else y; the condition is not differentiable."""
     return x if condition else y

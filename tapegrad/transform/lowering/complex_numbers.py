@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.ops.op import Fact
 from tapegrad.transform.ir import Let, name, names_in
 from tapegrad.transform.kinds import holds_complex, holds_real, is_array, is_complex
 from tapegrad.transform.lowering.callees import Stopped
 from tapegrad.transform.printer import show
-from tapegrad.transform.rules.array_specs import SPECS
 from tapegrad.transform.rules.base import (
     Alloc,
     Elementary,
@@ -43,27 +43,6 @@ from tapegrad.transform.rules.calls import Call
 from tapegrad.transform.rules.generated_calls import Addition, Keep
 from tapegrad.transform.rules.makers import Fixed, Found
 from tapegrad.transform.rules.views import Rearrangement
-
-# ops whose partials hold for complex numbers as they are ...
-_HOLOMORPHIC = {
-    "add", "subtract", "multiply", "divide", "negative", "positive", "reciprocal", "square",
-    "power", "sqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan",
-    "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "arcsinh", "arccosh", "arctanh", "where",
-    "product",
-}  # fmt: skip
-# ... and functions of whole arrays that are polynomials or quotients of the elements
-_WHOLE = {
-    "sum", "sum_axis", "mean", "trace", "cumsum", "cumsum_axis", "prod", "cumprod", "diag",
-    "flatten", "take", "broadcast", "full", "full_like", "dot_11", "dot_12", "dot_21", "dot_22",
-    "outer", "cross", "kron_1", "kron_2", "solve_1", "solve_2", "inv",
-    }  # fmt: skip
-# functions of complex arrays with rules of their own, beside the rule for real ones
-_OWN = {"det": ("det", "complex_det"), "vdot": ("dot_11", "complex_vdot")}
-# functions that only put elements of arrays elsewhere
-_REARRANGING = {
-    "concatenate", "stack", "hstack", "vstack", "roll", "repeat", "append", "tril", "triu",
-}  # fmt: skip
-
 
 # -- rules -----------------------------------------------------------------------------------------
 
@@ -268,18 +247,12 @@ def _is_right(lowering: Any, expr: ast.expr, kind: Any, found: Rule, inputs: lis
         return is_complex(kind) and "conj" not in _numpys(lowering, expr)
     if isinstance(found, Elementary):
         found.is_complex = True
-        return found.op.name in _HOLOMORPHIC and is_complex(kind)
+        return Fact.HOLOMORPHIC in found.op.facts and is_complex(kind)
     if isinstance(found, (Whole, Rearrangement)):
         alike = {getattr(t, "dtype", t) for t in [*types_found, kind]}
         if len(alike) != 1:
             return False
-        if type(found) is Rearrangement:
-            return _numpys(lowering, expr) in _REARRANGING
-        own = _OWN.get(_numpys(lowering, expr))
-        if own is not None and found.spec.name in own:
-            found.spec = SPECS[own[-1]]
-            return True
-        return found.spec.name in _WHOLE
+        return isinstance(found, Rearrangement) or found.spec.holomorphic
     return False
 
 

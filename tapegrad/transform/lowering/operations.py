@@ -50,12 +50,6 @@ _PURE = {
     np.size,
 }  # fmt: skip
 _STEPS = (round, np.round, math.floor, math.ceil, math.trunc, int)
-# methods that are NumPy's function of the same name
-_METHODS = {
-    "clip", "conj", "conjugate", "cumprod", "cumsum", "dot", "flatten", "item", "max", "mean",
-    "min", "prod", "ravel", "repeat", "reshape", "round", "std", "sum", "take", "trace",
-    "transpose", "var",
-}  # fmt: skip
 # methods that change an array in place in a way that is not understood
 _CHANGING = ("sort", "partition", "fill", "resize", "put", "itemset", "byteswap", "setfield")
 
@@ -359,10 +353,9 @@ def _method(lowering: Any, expr: ast.Call, base: ast.expr, text: str, kind: Any)
         return _numbers(inputs, kind)
     if text in ("copy", "astype"):
         return Linear(base, True, lowering) if inputs else Fixed()
-    if text in _METHODS:
-        if text in ("reshape", "transpose") and len(arguments) > 2:
-            arguments = [base, ast.Tuple(expr.args, ast.Load())]
-        found = _asked(lowering, text, expr, arguments, kind)
-        if isinstance(found, Rule):
-            return found
+    if text in ("reshape", "transpose") and len(arguments) > 2:
+        arguments = [base, ast.Tuple(expr.args, ast.Load())]
+    found = _asked(lowering, text, expr, arguments, kind)  # NumPy's function of the same name
+    if isinstance(found, Rule):
+        return found
     return Unknown(inputs, f"the method {text!r}") if inputs else Fixed()

@@ -4,7 +4,8 @@ A `Spec` names the arguments of a function and gives for each what its cotangent
 (``NAME_vjp_ARGUMENT``) and how its tangent passes on (``NAME_jvp_ARGUMENT``). The names of a
 function's own arguments say what it reads: arguments, ``z`` the result, ``g`` its cotangent,
 ``x_bar`` the cotangent to add to, ``x_dot`` the tangent. Being in the language that is
-differentiated, these functions have derivatives themselves.
+differentiated, these functions have derivatives themselves. Where a function is linear in an
+argument, its tangent is the function of the tangent, and is derived.
 
 Which spec or other rule a call of a NumPy function has, `understands` says beside the derivatives.
 """
@@ -12,13 +13,15 @@ Which spec or other rule a call of a NumPy function has, `understands` says besi
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from tapegrad.kernels import native
 from tapegrad.ops.op import TABLE
 from tapegrad.transform.cache.machine_code import jit
-from tapegrad.transform.kinds import is_array
+from tapegrad.transform.kinds import is_array, is_complex
 from tapegrad.transform.rules.base import Elementary, Linear, View, Whole
 
 VARIABLE = object()  # what stands for the value of an argument that is no constant
@@ -28,7 +31,8 @@ VARIABLE = object()  # what stands for the value of an argument that is no const
 class Spec:
     """A function of arrays with its derivatives; by its `steps` the derivative is zero.
 
-    One that `chooses` may leave elements of its arguments unused.
+    One that `chooses` may leave elements of its arguments unused. The derivatives of one that is
+    `holomorphic` hold for complex arguments.
     """
 
     name: str
@@ -36,6 +40,7 @@ class Spec:
     cheap: bool = False
     steps: tuple[str, ...] = ()
     chooses: bool = False
+    holomorphic: bool = False
     vjp: dict[str, Any] = field(default_factory=dict)
     jvp: dict[str, Any] = field(default_factory=dict)
 
@@ -53,15 +58,39 @@ def declare(
     steps: tuple[str, ...] = (),
     calls: bool = True,
     chooses: bool = False,
+    holomorphic: bool = False,
+    linear: tuple[str, ...] = (),
+    value: str = "",
 ) -> None:
     """Declare a function by the name that its derivatives begin with.
 
-    With `calls`, calls of NumPy's function of that name have this rule.
+    Parameters
+    ----------
+    name, *arguments, cheap, steps, chooses, holomorphic
+        What its `Spec` holds.
+    calls
+        Calls of NumPy's function of that name have this rule.
+    linear
+        Arguments in each of which it is linear, so that the tangent is the function of the tangent.
+    value
+        What computes it then; default: NumPy's function of that name.
     """
-    SPECS[name] = Spec(name, arguments, cheap, steps, chooses)
+    SPECS[name] = Spec(name, arguments, cheap, steps, chooses, holomorphic)
+    for argument in linear:
+        derivative(_of_tangent(name, argument, value or f"np.{name}({', '.join(arguments)})"))
     if calls:
         PARAMETERS[name] = arguments
         FUNCTIONS[name] = lambda request: request.whole(name)
+
+
+def _of_tangent(name: str, argument: str, value: str) -> Callable[..., Any]:
+    """Return the function that computes a value with a tangent in the place of an argument."""
+    text = re.sub(rf"\b{argument}\b", f"{argument}_dot", value)
+    reads = [n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name) and n.id != "np"]
+    made = f"{name}_jvp_{argument}"
+    source = f"def {made}({', '.join(dict.fromkeys(reads))}):\n    return {text}\n"
+    key = native.fingerprint(source.encode())
+    return native.compile_source(key, f"import numpy as np\n\n\n{source}", made)
 
 
 def derivative(function: Callable[..., Any]) -> Any:
@@ -165,6 +194,10 @@ class Request:
         if operand is None:
             return default
         return operand.value if isinstance(operand, ast.Constant) else VARIABLE
+
+    def is_complex(self, operand: ast.expr | None) -> bool:
+        """Whether an operand is complex, or an array of complex numbers."""
+        return is_complex(self.type(operand))
 
     @property
     def is_whole(self) -> bool:

@@ -2,6 +2,7 @@
 
 from tapegrad.transform.rules.additions import *
 from tapegrad.transform.rules.array_specs import ADDITIONS as ADDITIONS
+from tapegrad.transform.rules.array_specs import SPECS
 from tapegrad.transform.rules.complex_functions import *
 from tapegrad.transform.rules.decompositions import *
 from tapegrad.transform.rules.elementwise import *
@@ -12,3 +13,6 @@ from tapegrad.transform.rules.scalars import product_of_elements as product_of_e
 from tapegrad.transform.rules.sequences import *
 from tapegrad.transform.rules.sorting import *
 from tapegrad.transform.rules.views import *
+
+# derivatives that are derived stand in no module
+globals().update({f.__name__: f for spec in SPECS.values() for f in spec.jvp.values()})

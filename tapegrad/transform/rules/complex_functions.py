@@ -7,8 +7,14 @@ import numpy as np
 from tapegrad.transform.cache.machine_code import jit
 from tapegrad.transform.rules.array_specs import declare, derivative
 
-declare("complex_det", "a", calls=False)
-declare("complex_vdot", "x", "y", calls=False)
+declare("complex_det", "a", calls=False, holomorphic=True)
+declare(
+    *("complex_vdot", "x", "y"),
+    calls=False,
+    holomorphic=True,
+    linear=("x", "y"),
+    value="np.vdot(np.ascontiguousarray(x), np.ascontiguousarray(y))",
+)
 
 
 @jit
@@ -95,13 +101,3 @@ def complex_vdot_vjp_x(x_bar, y, g):
 @derivative
 def complex_vdot_vjp_y(x, y_bar, g):
     y_bar += g * np.conj(x)
-
-
-@derivative
-def complex_vdot_jvp_x(x_dot, y):
-    return np.vdot(np.ascontiguousarray(x_dot), np.ascontiguousarray(y))
-
-
-@derivative
-def complex_vdot_jvp_y(x, y_dot):
-    return np.vdot(np.ascontiguousarray(x), np.ascontiguousarray(y_dot))

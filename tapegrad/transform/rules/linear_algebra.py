@@ -18,11 +18,23 @@ from tapegrad.transform.rules.array_specs import Request, declare, derivative, r
 
 _RANKS = ("11", "12", "21", "22")
 for _ranks in _RANKS:
-    declare(f"dot_{_ranks}", "x", "y", calls=False)
-declare("outer", "x", "y", calls=False)
-declare("cross", "a", "b")
-declare("kron_1", "a", "b", calls=False)
-declare("kron_2", "a", "b", calls=False)
+    declare(
+        *(f"dot_{_ranks}", "x", "y"),
+        calls=False,
+        holomorphic=True,
+        linear=("x", "y"),
+        value="np.dot(np.ascontiguousarray(x), np.ascontiguousarray(y))",
+    )
+declare("outer", "x", "y", calls=False, holomorphic=True, linear=("x", "y"))
+declare("cross", "a", "b", holomorphic=True, linear=("a", "b"))
+for _ranks in ("1", "2"):
+    declare(
+        *(f"kron_{_ranks}", "a", "b"),
+        calls=False,
+        holomorphic=True,
+        linear=("a", "b"),
+        value="np.kron(a, b)",
+    )
 
 
 @understands("dot", "matmul", "vdot")
@@ -34,6 +46,8 @@ def _product(call: Request, x: Any, y: Any) -> Any:
     ranks = f"{call.ndim(x)}{call.ndim(y)}"
     if "0" in ranks and call.text == "dot":
         return call.elementary("multiply", x, y)
+    if call.text == "vdot" and (call.is_complex(x) or call.is_complex(y)):
+        return call.whole("complex_vdot", x=x, y=y)
     return call.whole(f"dot_{ranks}", x=x, y=y) if ranks in _RANKS else None
 
 
@@ -95,46 +109,6 @@ def dot_22_vjp_y(x, y_bar, g):
     y_bar += np.dot(np.ascontiguousarray(x.T), np.ascontiguousarray(g))
 
 
-@derivative
-def dot_11_jvp_x(x_dot, y):
-    return np.dot(np.ascontiguousarray(x_dot), np.ascontiguousarray(y))
-
-
-@derivative
-def dot_11_jvp_y(x, y_dot):
-    return np.dot(np.ascontiguousarray(x), np.ascontiguousarray(y_dot))
-
-
-@derivative
-def dot_12_jvp_x(x_dot, y):
-    return np.dot(np.ascontiguousarray(x_dot), np.ascontiguousarray(y))
-
-
-@derivative
-def dot_12_jvp_y(x, y_dot):
-    return np.dot(np.ascontiguousarray(x), np.ascontiguousarray(y_dot))
-
-
-@derivative
-def dot_21_jvp_x(x_dot, y):
-    return np.dot(np.ascontiguousarray(x_dot), np.ascontiguousarray(y))
-
-
-@derivative
-def dot_21_jvp_y(x, y_dot):
-    return np.dot(np.ascontiguousarray(x), np.ascontiguousarray(y_dot))
-
-
-@derivative
-def dot_22_jvp_x(x_dot, y):
-    return np.dot(np.ascontiguousarray(x_dot), np.ascontiguousarray(y))
-
-
-@derivative
-def dot_22_jvp_y(x, y_dot):
-    return np.dot(np.ascontiguousarray(x), np.ascontiguousarray(y_dot))
-
-
 @jit
 def matrix_vector(a, x):
     """Return the product of a matrix and a vector."""
@@ -166,16 +140,6 @@ def outer_vjp_y(x, y_bar, g):
 
 
 @derivative
-def outer_jvp_x(x_dot, y):
-    return np.outer(x_dot, y)
-
-
-@derivative
-def outer_jvp_y(x, y_dot):
-    return np.outer(x, y_dot)
-
-
-@derivative
 def cross_vjp_a(a_bar, b, g):
     add_to(a_bar, np.cross(b, g))
 
@@ -183,16 +147,6 @@ def cross_vjp_a(a_bar, b, g):
 @derivative
 def cross_vjp_b(a, b_bar, g):
     add_to(b_bar, np.cross(g, a))
-
-
-@derivative
-def cross_jvp_a(a_dot, b):
-    return np.cross(a_dot, b)
-
-
-@derivative
-def cross_jvp_b(a, b_dot):
-    return np.cross(a, b_dot)
 
 
 @derivative
@@ -207,16 +161,6 @@ def kron_1_vjp_b(a, b_bar, g):
     for i in range(a.size):
         for k in range(b_bar.size):
             b_bar[k] += g[i * b_bar.size + k] * a[i]
-
-
-@derivative
-def kron_1_jvp_a(a_dot, b):
-    return np.kron(a_dot, b)
-
-
-@derivative
-def kron_1_jvp_b(a, b_dot):
-    return np.kron(a, b_dot)
 
 
 @derivative
@@ -239,16 +183,6 @@ def kron_2_vjp_b(a, b_bar, g):
                     b_bar[k, m] += g[i * rows + k, j * columns + m] * a[i, j]
 
 
-@derivative
-def kron_2_jvp_a(a_dot, b):
-    return np.kron(a_dot, b)
-
-
-@derivative
-def kron_2_jvp_b(a, b_dot):
-    return np.kron(a, b_dot)
-
-
 @jit
 def product_of(x, y):
     """Return the product of two matrices."""
@@ -257,13 +191,24 @@ def product_of(x, y):
 
 # -- linear algebra -------------------------------------------------------------------------------
 
-declare("solve_1", "a", "b", calls=False)
-declare("solve_2", "a", "b", calls=False)
-declare("inv", "a")
-declare("det", "a")
+for _rank in ("1", "2"):
+    declare(
+        *(f"solve_{_rank}", "a", "b"),
+        calls=False,
+        holomorphic=True,
+        linear=("b",),
+        value="np.linalg.solve(a, b)",
+    )
+declare("inv", "a", holomorphic=True)
+declare("det", "a", calls=False)
 declare("cholesky", "a", chooses=True)
 declare("pinv", "a")
 declare("eigvalsh", "a", chooses=True)
+
+
+@understands("det")
+def _(call: Request, a: Any) -> Any:
+    return call.whole("complex_det" if call.is_complex(a) else "det", a=a)
 
 
 @understands("solve")
@@ -287,11 +232,6 @@ def solve_1_jvp_a(a, a_dot, z):
 
 
 @derivative
-def solve_1_jvp_b(a, b_dot):
-    return np.linalg.solve(a, b_dot)
-
-
-@derivative
 def solve_2_vjp_a(a, a_bar, z, g):
     w = np.linalg.solve(np.ascontiguousarray(a.T), g)
     a_bar -= np.dot(w, np.ascontiguousarray(z.T))
@@ -305,11 +245,6 @@ def solve_2_vjp_b(a, b_bar, g):
 @derivative
 def solve_2_jvp_a(a, a_dot, z):
     return -np.linalg.solve(a, np.dot(np.ascontiguousarray(a_dot), np.ascontiguousarray(z)))
-
-
-@derivative
-def solve_2_jvp_b(a, b_dot):
-    return np.linalg.solve(a, b_dot)
 
 
 @derivative

@@ -11,11 +11,17 @@ from tapegrad.transform.ir import Let
 from tapegrad.transform.rules.array_specs import Request, declare, derivative, understands
 from tapegrad.transform.rules.base import Alloc, Literal, Passive, Rule
 
-declare("full", "shape", "fill_value", calls=False)
-declare("full_like", "a", "fill_value", steps=("a",), calls=False)
+declare("full", "shape", "fill_value", calls=False, holomorphic=True)
+declare(
+    *("full_like", "a", "fill_value"),
+    steps=("a",),
+    calls=False,
+    holomorphic=True,
+    linear=("fill_value",),
+)
 declare("linspace", "start", "stop", "num")
 declare("arange", "start", "stop", "step", steps=("stop",), calls=False)
-declare("diag", "v", chooses=True)
+declare("diag", "v", chooses=True, holomorphic=True, linear=("v",))
 
 
 class Fixed(Rule):
@@ -70,11 +76,6 @@ def full_jvp_fill_value(z, fill_value_dot):
 @derivative
 def full_like_vjp_fill_value(g):
     return np.sum(g)
-
-
-@derivative
-def full_like_jvp_fill_value(a, fill_value_dot):
-    return np.full_like(a, fill_value_dot)
 
 
 @understands("arange")
@@ -143,11 +144,6 @@ def diag_vjp_v(v_bar, g):
     else:
         for k in range(g.size):
             v_bar[k, k] += g[k]
-
-
-@derivative
-def diag_jvp_v(v_dot):
-    return np.diag(v_dot)
 
 
 # -- copies ----------------------------------------------------------------------------------------

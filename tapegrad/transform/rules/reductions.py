@@ -15,20 +15,32 @@ from tapegrad.transform.cache.machine_code import jit
 from tapegrad.transform.rules.additions import add_along, add_cumulated, add_cumulated_along
 from tapegrad.transform.rules.array_specs import Request, declare, derivative, understands
 
-declare("sum", "x", calls=False)
-declare("sum_axis", "x", "axis", calls=False)
-declare("mean", "x", calls=False)
-declare("prod", "x", calls=False)
+declare("sum", "x", calls=False, holomorphic=True, linear=("x",))
+declare(
+    *("sum_axis", "x", "axis"),
+    calls=False,
+    holomorphic=True,
+    linear=("x",),
+    value="np.sum(x, axis)",
+)
+declare("mean", "x", calls=False, holomorphic=True, linear=("x",))
+declare("prod", "x", calls=False, holomorphic=True)
 declare("max", "x", calls=False, chooses=True)
 declare("min", "x", calls=False, chooses=True)
 declare("ptp", "a", chooses=True)
 declare("var", "x", calls=False)
 declare("std", "x", calls=False)
 declare("average", "x", "weights", calls=False)
-declare("trace", "a", chooses=True)
-declare("cumsum", "x", calls=False)
-declare("cumsum_axis", "x", "axis", calls=False)
-declare("cumprod", "x", calls=False)
+declare("trace", "a", chooses=True, holomorphic=True, linear=("a",))
+declare("cumsum", "x", calls=False, holomorphic=True, linear=("x",))
+declare(
+    *("cumsum_axis", "x", "axis"),
+    calls=False,
+    holomorphic=True,
+    linear=("x",),
+    value="np.cumsum(x, axis)",
+)
+declare("cumprod", "x", calls=False, holomorphic=True)
 
 
 @understands("sum")
@@ -76,28 +88,13 @@ def sum_vjp_x(x_bar, g):
 
 
 @derivative
-def sum_jvp_x(x_dot):
-    return np.sum(x_dot)
-
-
-@derivative
 def sum_axis_vjp_x(x_bar, axis, g):
     add_along(x_bar, axis, g)
 
 
 @derivative
-def sum_axis_jvp_x(x_dot, axis):
-    return np.sum(x_dot, axis)
-
-
-@derivative
 def mean_vjp_x(x_bar, g):
     x_bar += g / max(x_bar.size, 1)
-
-
-@derivative
-def mean_jvp_x(x_dot):
-    return np.mean(x_dot)
 
 
 @jit
@@ -233,11 +230,6 @@ def trace_vjp_a(a_bar, g):
         a_bar[k, k] += g
 
 
-@derivative
-def trace_jvp_a(a_dot):
-    return np.trace(a_dot)
-
-
 # -- cumulative ------------------------------------------------------------------------------------
 
 
@@ -247,18 +239,8 @@ def cumsum_vjp_x(x_bar, g):
 
 
 @derivative
-def cumsum_jvp_x(x_dot):
-    return np.cumsum(x_dot)
-
-
-@derivative
 def cumsum_axis_vjp_x(x_bar, axis, g):
     add_cumulated_along(x_bar, axis, g)
-
-
-@derivative
-def cumsum_axis_jvp_x(x_dot, axis):
-    return np.cumsum(x_dot, axis)
 
 
 @jit

@@ -101,7 +101,7 @@ def product_of_elements(x, y):
     runtime.product,
     number="runtime.product",
     whole="arrays.product_of_elements",
-    facts=Fact.ARITHMETIC | Fact.SINGULAR,
+    facts=Fact.ARITHMETIC | Fact.SINGULAR | Fact.HOLOMORPHIC,
 )
 def product(x, y):
     """x * y, and 0 where x is 0, whatever y is.

@@ -9,16 +9,22 @@ import numpy as np
 from tapegrad.transform.cache.machine_code import jit
 from tapegrad.transform.rules.array_specs import Request, addition, declare, derivative, understands
 
-declare("interp_0", "x", "xp", "fp", calls=False, chooses=True)
-declare("interp_1", "x", "xp", "fp", calls=False, chooses=True)
-declare("diff", "a", "n")
-declare("ediff1d", "ary", calls=False)
-declare("trapezoid", "y", "dx", calls=False)
-declare("trapezoid_of", "y", "x", calls=False)
+for _rank in ("0", "1"):
+    declare(
+        *(f"interp_{_rank}", "x", "xp", "fp"),
+        calls=False,
+        chooses=True,
+        linear=("fp",),
+        value="np.interp(x, xp, fp)",
+    )
+declare("diff", "a", "n", linear=("a",))
+declare("ediff1d", "ary", calls=False, linear=("ary",))
+declare(*("trapezoid", "y", "dx"), calls=False, linear=("y", "dx"), value="dx * np.trapezoid(y)")
+declare(*("trapezoid_of", "y", "x"), calls=False, linear=("y", "x"), value="np.trapezoid(y, x)")
 declare("convolve", "a", "v", calls=False)
 declare("correlate", "a", "v", calls=False)
 declare("vander", "x", "N", "increasing")
-declare("unwrap", "p", calls=False)
+declare("unwrap", "p", calls=False, linear=("p",), value="p.copy()")
 declare("bincount", "x", "weights", "minlength")
 declare("logspace", "start", "stop", "num")
 declare("geomspace", "start", "stop", "num")
@@ -114,11 +120,6 @@ def interp_0_jvp_xp(x, xp, xp_dot, fp):
 
 
 @derivative
-def interp_0_jvp_fp(x, xp, fp_dot):
-    return np.interp(x, xp, fp_dot)
-
-
-@derivative
 def interp_1_vjp_x(x, x_bar, xp, fp, g):
     for i in range(x.size):
         x_bar[i] += g[i] * slope_at(x[i], xp, fp)
@@ -152,11 +153,6 @@ def interp_1_jvp_xp(x, xp, xp_dot, fp, z):
     return found
 
 
-@derivative
-def interp_1_jvp_fp(x, xp, fp_dot):
-    return np.interp(x, xp, fp_dot)
-
-
 # -- differences and integrals ---------------------------------------------------------------------
 
 
@@ -186,11 +182,6 @@ def diff_vjp_a(a_bar, n, g):
     add_differences(a_bar, n, g)
 
 
-@derivative
-def diff_jvp_a(a_dot, n):
-    return np.diff(a_dot, n)
-
-
 @understands("diff")
 def _(call: Request, a: Any, n: Any) -> Any:
     return call.whole("diff", a=a, n=n if n is not None else call.number(1))
@@ -204,11 +195,6 @@ def _(call: Request, ary: Any) -> Any:
 @derivative
 def ediff1d_vjp_ary(ary_bar, g):
     add_flat_differences(ary_bar, g)
-
-
-@derivative
-def ediff1d_jvp_ary(ary_dot):
-    return np.ediff1d(ary_dot)
 
 
 @addition
@@ -243,16 +229,6 @@ def trapezoid_vjp_dx(y, g):
 
 
 @derivative
-def trapezoid_jvp_y(y_dot, dx):
-    return dx * np.trapezoid(y_dot)
-
-
-@derivative
-def trapezoid_jvp_dx(y, dx_dot):
-    return dx_dot * np.trapezoid(y)
-
-
-@derivative
 def trapezoid_of_vjp_y(y_bar, x, g):
     steps = np.diff(x)  # of the type that the function itself takes
     for k in range(y_bar.size - 1):
@@ -267,16 +243,6 @@ def trapezoid_of_vjp_x(y, x_bar, g):
         middle = 0.5 * g * (y[k] + y[k + 1])
         x_bar[k] -= middle
         x_bar[k + 1] += middle
-
-
-@derivative
-def trapezoid_of_jvp_y(y_dot, x):
-    return np.trapezoid(y_dot, x)
-
-
-@derivative
-def trapezoid_of_jvp_x(y, x_dot):
-    return np.trapezoid(y, x_dot)
 
 
 # -- convolutions ----------------------------------------------------------------------------------
@@ -412,11 +378,6 @@ def _(call: Request, p: Any) -> Any:
 @derivative
 def unwrap_vjp_p(p_bar, g):
     p_bar += g
-
-
-@derivative
-def unwrap_jvp_p(p_dot):
-    return p_dot.copy()
 
 
 @derivative

@@ -6,8 +6,6 @@ import ast
 import copy
 from typing import Any
 
-import numpy as np
-
 from tapegrad.transform.ir import Let, name, names_in
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.printer import show
@@ -15,10 +13,23 @@ from tapegrad.transform.rules.additions import add_element, add_to
 from tapegrad.transform.rules.array_specs import SPECS, Request, declare, derivative, understands
 from tapegrad.transform.rules.base import Rule, Whole, real_names
 
-declare("flatten", "a")
-declare("item", "a")
-declare("broadcast", "x", "shape", calls=False)
-declare("take", "a", "index", steps=("index",), calls=False, chooses=True)
+declare("flatten", "a", holomorphic=True, linear=("a",), value="a.flatten()")
+declare("item", "a", linear=("a",), value="a.item()")
+declare(
+    *("broadcast", "x", "shape"),
+    calls=False,
+    holomorphic=True,
+    linear=("x",),
+    value="np.broadcast_to(x, shape).copy()",
+)
+declare(
+    *("take", "a", "index"),
+    steps=("index",),
+    calls=False,
+    chooses=True,
+    holomorphic=True,
+    linear=("a",),
+)
 
 
 @understands("flip", "fliplr", "flipud")
@@ -84,18 +95,8 @@ def flatten_vjp_a(a_bar, g):
 
 
 @derivative
-def flatten_jvp_a(a_dot):
-    return a_dot.flatten()
-
-
-@derivative
 def item_vjp_a(a_bar, g):
     a_bar += g
-
-
-@derivative
-def item_jvp_a(a_dot):
-    return a_dot.item()
 
 
 class Broadcast(Whole):
@@ -136,11 +137,6 @@ def _(call: Request, array: Any, shape: Any) -> Any:
 @derivative
 def broadcast_vjp_x(x_bar, g):
     add_to(x_bar, g)
-
-
-@derivative
-def broadcast_jvp_x(x_dot, shape):
-    return np.broadcast_to(x_dot, shape).copy()
 
 
 # -- copies in another order -----------------------------------------------------------------------
@@ -274,11 +270,6 @@ def _(call: Request, a: Any, indices: Any) -> Any:
 @derivative
 def take_vjp_a(a_bar, index, g):
     add_element(a_bar, index, g)
-
-
-@derivative
-def take_jvp_a(a_dot, index):
-    return np.take(a_dot, index)
 
 
 @understands("diagflat")
