@@ -133,15 +133,10 @@ def apply_view(op: View, x: Any, parameters: dict[str, Any]) -> Tensor:
             check_recordable(op, z)
         result._own = None
     else:
-        segment, slot = TAPE.next_slot()
-        aval = AVALS.of(z)
+        tail: tuple[Any, ...] = (parent, parameters)
         if op.sweep_kind == KIND_VIEW:
-            layout = _layout(op, parent[OWN_AVAL], parameters)
-            own = [segment, slot, aval, parent, parameters, layout]
-        else:
-            own = [segment, slot, aval, parent, parameters]
-        result._own = own
-        segment.extend((slot, op.code, aval, parent[OWN_SLOT], 0, id(own)))
+            tail = (parent, parameters, _layout(op, parent[OWN_AVAL], parameters))
+        result._own = own = TAPE.append(op.code, AVALS.of(z), parent[OWN_SLOT], 0, tail)
         if MODE.special:
             note_origin(own)
     _note_view(result, x, op, parameters)
@@ -149,9 +144,7 @@ def apply_view(op: View, x: Any, parameters: dict[str, Any]) -> Tensor:
 
 
 def _append(op: Op, aval: int, x: int, y: int, tail: list[Any], flags: int) -> Owner:
-    segment, slot = TAPE.next_slot()
-    owner = [segment, slot, aval, *tail]
-    segment.extend((slot, op.code | flags << 32, aval, x, y, id(owner)))
+    owner = TAPE.append(op.code | flags << 32, aval, x, y, tail)
     if MODE.special:
         note_origin(owner)
     return owner

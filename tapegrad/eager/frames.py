@@ -24,7 +24,7 @@ from tapegrad.tape.codes import OPS, PythonOp
 from tapegrad.tape.layout import LEAF_CLOCK, NARY, OWN_AVAL, OWN_SLOT, SAVES
 from tapegrad.tape.owner import Frame, Owner, ensure_notes, op_and_flags
 from tapegrad.tape.sweep import Contributions, Sweep
-from tapegrad.tape.tape import TAPE, reach_of
+from tapegrad.tape.tape import TAPE
 
 Wanted = Callable[[Owner], bool]
 SavedArrays = list[tuple[np.ndarray, Owner | None, int]]
@@ -74,22 +74,16 @@ def append_record(
     code: int, aval: int, parents: Sequence[Owner | None], frame: RuleFrame, saves: bool
 ) -> Owner:
     """Append the record of a frame."""
-    segment, slot = TAPE.next_slot()
     head = code | _SAVES if saves else code
     count = len(parents)
-    owner: Owner
     if count <= 2:
         first = parents[0] if count else None
         second = parents[1] if count == 2 else None
-        owner = [segment, slot, aval, first, second, frame]
         x = 0 if first is None else first[OWN_SLOT]
         y = 0 if second is None else second[OWN_SLOT]
+        owner = TAPE.append(head, aval, x, y, (first, second, frame))
     else:
-        inputs = [0 if parent is None else parent[OWN_SLOT] for parent in parents]
-        owner = [segment, slot, aval, np.array(inputs, np.int64), list(parents), frame]
-        head |= _NARY
-        x, y = count, reach_of(slot, inputs)
-    segment.extend((slot, head, aval, x, y, id(owner)))
+        owner = TAPE.append_wide(head, aval, parents, (frame,))
     if MODE.special:
         note_origin(owner)
     return owner

@@ -41,10 +41,10 @@ NARY = 4  # `x` counts inputs; their slots are an int64 array in the owner
 SAVES = 8  # this record saves values (of other records, the op table says so)
 NUMBERS = 16  # all it saves is numbers of the program, such as the 2.0 in ``2.0 * x``
 
-# -- an owner: [home, slot, aval, inputs' owners..., saved values...] ----------------------------
+# -- an owner: [holder, slot, aval, inputs' owners..., saved values...] ----------------------------
 
-# the home is the segment, or what is noted of the record beside it, which holds the segment
-OWN_HOME, OWN_SLOT, OWN_AVAL, OWN_INPUTS = 0, 1, 2, 3
+# the holder is the segment, or what is noted of the record beside it, which holds the segment
+OWN_HOLDER, OWN_SLOT, OWN_AVAL, OWN_INPUTS = 0, 1, 2, 3
 OWN_FACTORS = OWN_INPUTS + 2  # of KIND_PRODUCTS: a list of arrays, one for each input
 
 # -- the op table as compiled code sees it: OP_WORDS int64 words an op ----------------------------

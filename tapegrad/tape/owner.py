@@ -1,8 +1,8 @@
 """Owners: the lists behind the records of the tape.
 
-A record is numbers; its owner is the Python list ``[home, slot, aval, inputs' owners..., saved
-values...]`` that keeps alive what the record needs, and that tensors hold. `home` is the segment of
-the record, or, for the few records that have any, the `Notes` beside it, which hold the segment.
+A record is numbers; its owner is the Python list ``[holder, slot, aval, inputs' owners..., saved
+values...]`` that keeps alive what the record needs, and that tensors hold. `holder` is the segment
+of the record, or, for the few records that have any, the `Notes` beside it, which hold the segment.
 
 The owner of a record with Python rules ends with a frame (`Frame`), which runs them.
 """
@@ -21,7 +21,7 @@ from tapegrad.tape.layout import (
     NARY,
     NUMBERS,
     OP_VALUES,
-    OWN_HOME,
+    OWN_HOLDER,
     OWN_INPUTS,
     OWN_SLOT,
     PYTHON,
@@ -84,25 +84,25 @@ class Frame:
 
 def segment_of(owner: Owner) -> Segment:
     """Return the segment that holds a record's row."""
-    home = owner[OWN_HOME]
-    return home.segment if type(home) is Notes else home
+    holder = owner[OWN_HOLDER]
+    return holder.segment if type(holder) is Notes else holder
 
 
 def notes_of(owner: Owner) -> Notes | None:
     """Return a record's notes, None if it has none."""
-    home = owner[OWN_HOME]
-    return home if type(home) is Notes else None
+    holder = owner[OWN_HOLDER]
+    return holder if type(holder) is Notes else None
 
 
 def ensure_notes(owner: Owner, stop: bool = False) -> Notes:
     """Return a record's notes, making them if needed; with `stop` the sweep looks at them."""
-    home = owner[OWN_HOME]
-    if type(home) is not Notes:
-        home = owner[OWN_HOME] = Notes(home)
-        _note_leaf(owner, home)
+    holder = owner[OWN_HOLDER]
+    if type(holder) is not Notes:
+        holder = owner[OWN_HOLDER] = Notes(holder)
+        _note_leaf(owner, holder)
     if stop:
-        home.segment.set_flags(owner[OWN_SLOT], PYTHON)
-    return home
+        holder.segment.set_flags(owner[OWN_SLOT], PYTHON)
+    return holder
 
 
 def _note_leaf(owner: Owner, notes: Notes) -> None:
@@ -113,8 +113,8 @@ def _note_leaf(owner: Owner, notes: Notes) -> None:
 
 def take_notes(owner: Owner, notes: Notes) -> None:
     """Give a new record the notes of an older one."""
-    notes.segment = owner[OWN_HOME]
-    owner[OWN_HOME] = notes
+    notes.segment = owner[OWN_HOLDER]
+    owner[OWN_HOLDER] = notes
     _note_leaf(owner, notes)
     notes.segment.set_flags(owner[OWN_SLOT], PYTHON)
 

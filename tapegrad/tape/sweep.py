@@ -35,7 +35,7 @@ from tapegrad.tape.layout import (
     LEAF_CLOCK,
     NEEDED,
     OWN_AVAL,
-    OWN_HOME,
+    OWN_HOLDER,
     OWN_INPUTS,
     OWN_SLOT,
     PASSES,
@@ -430,7 +430,7 @@ class Sweep:
             frame = owner[-1]
             if (
                 window[2 * index - 1] & ~REACHED != untouched
-                or type(owner[OWN_HOME]) is Notes
+                or type(owner[OWN_HOLDER]) is Notes
                 or not isinstance(frame, Frame)
                 or not frame.direct
             ):

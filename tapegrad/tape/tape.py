@@ -17,7 +17,7 @@ import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from tapegrad.tape.layout import (
     LEAF_CLOCK,
     NARY,
     OP_INPUTS,
+    OWN_SLOT,
     RECORD,
     RECORD_WORDS,
     SEGMENT_BITS,
@@ -187,6 +188,31 @@ class Tape:
                 return segment, segment.pop()
             except IndexError:
                 self.advance(segment)
+
+    def append(self, head: int, aval: int, x: int, y: int, tail: Sequence[Any]) -> list[Any]:
+        """Append a record to the clock and return its owner, which holds `tail` after the aval.
+
+        This is the one writer of records beside that of leaves; the fast path of ops inlines it.
+        """
+        segment = self.seg
+        try:
+            slot = segment.pop()
+        except IndexError:
+            segment, slot = self.next_slot()
+        owner = [segment, slot, aval, *tail]
+        segment.extend((slot, head, aval, x, y, id(owner)))
+        return owner
+
+    def append_wide(
+        self, head: int, aval: int, parents: Sequence[list[Any] | None], tail: Sequence[Any]
+    ) -> list[Any]:
+        """Append a record with any number of inputs; its owner holds them, and then `tail`."""
+        segment, slot = self.next_slot()
+        inputs = [0 if parent is None else parent[OWN_SLOT] for parent in parents]
+        owner = [segment, slot, aval, np.array(inputs, np.int64), list(parents), *tail]
+        head |= NARY << 32
+        segment.extend((slot, head, aval, len(inputs), reach_of(slot, inputs), id(owner)))
+        return owner
 
     def new_leaf(self, aval: int, content: object) -> list[Any]:
         """Give a leaf its slot and record; return its owner, which holds `content`."""
@@ -368,11 +394,11 @@ def _owners_in(segment: Segment) -> list[list[Any]]:
     """
     import gc
 
-    homes = [segment, *(x for x in gc.get_referrers(segment) if hasattr(x, "metadata"))]
+    holders = [segment, *(x for x in gc.get_referrers(segment) if hasattr(x, "metadata"))]
     return [
         found
-        for found in gc.get_referrers(*homes)
-        if type(found) is list and len(found) > 2 and any(found[0] is home for home in homes)
+        for found in gc.get_referrers(*holders)
+        if type(found) is list and len(found) > 2 and any(found[0] is holder for holder in holders)
     ]
 
 

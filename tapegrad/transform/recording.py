@@ -22,7 +22,6 @@ from tapegrad.tape.avals import AVALS, DIFFERENTIABLE, DTYPE_CODES
 from tapegrad.tape.codes import OPS, PythonOp
 from tapegrad.tape.layout import (
     KIND_PRODUCTS,
-    NARY,
     OWN_FACTORS,
     OWN_INPUTS,
     OWN_SLOT,
@@ -30,7 +29,7 @@ from tapegrad.tape.layout import (
 )
 from tapegrad.tape.owner import Owner
 from tapegrad.tape.sweep import Contributions
-from tapegrad.tape.tape import TAPE, reach_of
+from tapegrad.tape.tape import TAPE
 from tapegrad.transform import derivatives
 from tapegrad.transform.base import Derivative, Recording, effects, has_tensors
 from tapegrad.transform.codegen.analysis import Activity, leaf_names
@@ -99,13 +98,8 @@ def _record_number(
     ]
     result = wrap(np.asarray(value))
     frame = CompiledFrame(function, args, active, changed)
-    segment, slot = TAPE.next_slot()
     aval = AVALS.of(result._a)
-    inputs = [parent[OWN_SLOT] for parent in parents]
-    owner = [segment, slot, aval, np.array(inputs, np.int64), parents, factors, frame]
-    row = (slot, COMPILED | NARY << 32, aval, len(inputs), reach_of(slot, inputs), id(owner))
-    segment.extend(row)
-    result._own = owner
+    result._own = TAPE.append_wide(COMPILED, aval, parents, (factors, frame))
     return result
 
 

@@ -306,15 +306,12 @@ def _record_one(ctx: BackwardCFunction, args: tuple[Any, ...], result: Tensor, a
             ctx.keep((result,))
     if len(args) == 1:
         parent = args[0]._own
-        segment, slot = TAPE.next_slot()
-        owner = [segment, slot, aval, parent, None, ctx]
-        segment.extend((slot, FUNCTION, aval, parent[OWN_SLOT], 0, id(owner)))
+        owner = TAPE.append(FUNCTION, aval, parent[OWN_SLOT], 0, (parent, None, ctx))
         if MODE.special:
             note_origin(owner)
     else:
         owner = append_record(FUNCTION, aval, _parents(args), ctx, False)
-        slot = owner[OWN_SLOT]
-    ctx._slot = slot
+    ctx._slot = owner[OWN_SLOT]
     result._own = owner
     return result
 

@@ -329,7 +329,7 @@ class Scopes:
     """The scope of every block (by its id) and every name, what defines it, and where it stands."""
 
     blocks: dict[int, Scope] = field(default_factory=dict)
-    homes: dict[str, Scope] = field(default_factory=dict)
+    scope_of: dict[str, Scope] = field(default_factory=dict)
     makers: dict[str, Any] = field(default_factory=dict)
     roots: dict[int, int] = field(default_factory=dict)
 
@@ -337,7 +337,7 @@ class Scopes:
 def scopes(function: Function, split: bool) -> Scopes:
     """Return the scopes of a function; with `split`, its reverse pass is a function of its own."""
     result = Scopes()
-    found, homes = result.blocks, result.homes
+    found, scope_of = result.blocks, result.scope_of
 
     def visit(
         block: Block, kind: str, statement: Any, parent: Scope | None, local: bool, root: int
@@ -350,7 +350,7 @@ def scopes(function: Function, split: bool) -> Scopes:
             for target in defined(inner):
                 result.makers[target] = inner
                 scope.own.add(target)
-                homes[target] = scope
+                scope_of[target] = scope
             if isinstance(inner, If):
                 visit(inner.then, "then", inner, scope, local, place)
                 visit(inner.orelse, "else", inner, scope, local, place)
@@ -363,12 +363,12 @@ def scopes(function: Function, split: bool) -> Scopes:
                 for target in going:
                     result.makers[target] = inner
                     body.own.add(target)
-                    homes[target] = body
+                    scope_of[target] = body
         return scope
 
     top = visit(function.body, "function", None, None, not split, 0)
     for param in function.params:
-        homes.setdefault(param, top)
+        scope_of.setdefault(param, top)
     return result
 
 

@@ -137,7 +137,7 @@ class Cotangents:
     def read(self, node: Any) -> None:
         """Note the primal values that an expression reads."""
         for identifier in names_in(node):
-            if identifier in self.scopes.homes and identifier not in self.arrays_of:
+            if identifier in self.scopes.scope_of and identifier not in self.arrays_of:
                 self.needs[identifier] = None
 
     def write(self, text: str) -> None:

@@ -47,7 +47,7 @@ def is_fusible(
 
 def _names_of_class(array: str, arrays: Arrays, scopes: Scopes) -> list[str]:
     first = arrays.of(array)
-    return [n for n in scopes.homes if is_array(arrays.types.get(n)) and arrays.of(n) == first]
+    return [n for n in scopes.scope_of if is_array(arrays.types.get(n)) and arrays.of(n) == first]
 
 
 def _defined_inside(loop: Loop) -> Iterator[str]:

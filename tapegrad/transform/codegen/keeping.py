@@ -39,7 +39,7 @@ class Keeping(Cotangents):
                 return
             seen.add(identifier)
             if identifier not in scope.own:
-                if identifier in self.scopes.homes:
+                if identifier in self.scopes.scope_of:
                     outer[identifier] = None
                 return
             maker = self.scopes.makers.get(identifier)

@@ -186,7 +186,7 @@ class Reverse(Loops):
         made = Let(target, call, statement.line, rules.Passive(False))
         self.types[target] = types.Array(kind.dtype, kind.ndim, "C")
         self.scope.own.add(target)
-        self.scopes.homes[target] = self.scope
+        self.scopes.scope_of[target] = self.scope
         self.scopes.makers[target] = made
         self.scopes.roots[id(made)] = self.scopes.roots[id(statement)]
         return target

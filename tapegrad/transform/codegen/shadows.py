@@ -41,21 +41,21 @@ class Shadows(Keeping):
         for array, kind in list(self.types.items()):
             if not is_array(kind) or not self.is_active(array):
                 continue
-            home = self.scopes.homes.get(array)
-            if home is None and array not in self.function.statics:
+            own_scope = self.scopes.scope_of.get(array)
+            if own_scope is None and array not in self.function.statics:
                 continue
             bar = array + self.suffix
             self.types[bar] = types.Array(kind.dtype, kind.ndim, kind.layout)
             self.arrays_of[bar] = array
-            self.scopes.homes[bar] = home or top
+            self.scopes.scope_of[bar] = own_scope or top
             maker = self.scopes.makers.get(array)
             outside = not isinstance(maker, (Let, If, Loop)) or isinstance(
                 getattr(maker, "rule", None), rules.Part
             )
             if not outside:
-                assert home is not None
+                assert own_scope is not None
                 self.scopes.makers[bar] = maker
-                home.own.add(bar)
+                own_scope.own.add(bar)
             elif array not in given:
                 self.inner.append(array)
                 top.own.add(bar)
@@ -70,7 +70,7 @@ class Shadows(Keeping):
         blocks: dict[str, set[int]] = {}
         for bar, array in self.arrays_of.items():
             first = self.arrays.of(array)
-            blocks.setdefault(first, set()).add(id(self.scopes.homes[bar].block))
+            blocks.setdefault(first, set()).add(id(self.scopes.scope_of[bar].block))
             if not isinstance(self.scopes.makers.get(bar), Let):
                 passed.add(first)
         self.local_classes = {c for c, found in blocks.items() if len(found) == 1} - passed
@@ -105,7 +105,7 @@ class Shadows(Keeping):
                 expr = self.shadow_of(statement, target)
                 lines.append(f"{target}{self.suffix} = {show(expr)}")
                 for identifier in names_in(expr):
-                    if identifier in self.scopes.homes and identifier not in self.arrays_of:
+                    if identifier in self.scopes.scope_of and identifier not in self.arrays_of:
                         needs[identifier] = None
         result = Writer()
         result.lines = lines[::-1]
