@@ -35,6 +35,12 @@ def copied(a, b):
     return z
 
 
+def into(a, b):
+    z = tg.zeros(2)
+    np.copyto(z, [a, b * b])
+    return z
+
+
 FUNCTIONS = {
     "array": lambda a, b: tg.array([a, b * b]),
     "asarray": lambda a, b: tg.asarray([[a, b], (b * a, 1.0)]),
@@ -47,6 +53,20 @@ FUNCTIONS = {
     "mean": lambda a, b: tg.mean([a, b * b]),
     "logsumexp": lambda a, b: tg.logsumexp([a, b * b]),
     "concatenate": lambda a, b: tg.concatenate([[a, 1.0], [b * b]]),
+    "stack": lambda a, b: tg.stack([[a, 1.0], [2.0, b * b]]),
+    "stack of a list and a tensor": lambda a, b: tg.stack([[a, 1.0], tg.stack([b, a * b])]),
+    "hstack": lambda a, b: tg.hstack([[a, 1.0], [b * b]]),
+    "vstack": lambda a, b: tg.vstack([[a, 1.0], [2.0, b * b]]),
+    "dstack": lambda a, b: tg.dstack([[a, 1.0], [2.0, b * b]]),
+    "column_stack": lambda a, b: tg.column_stack([[a, 1.0], [2.0, b * b]]),
+    "block": lambda a, b: tg.block([[tg.stack([a, b]), 1.0], [2.0, 3.0, b * b]]),
+    "append": lambda a, b: tg.append([a, 1.0], b * b),
+    "exp": lambda a, b: tg.exp([a, b * b]),
+    "sigmoid": lambda a, b: tg.sigmoid([[a, 1.0], [2.0, b * b]]),
+    "multiply": lambda a, b: tg.multiply([a, b * b], (b, 2.0)),
+    "erf": lambda a, b: tg.special.erf([a, b * b]),
+    "linspace": lambda a, b: tg.linspace([a, 1.0], [2.0, b * b], 3),
+    "copyto": into,
     "inv": lambda a, b: tg.linalg.inv([[a, 0.5], [0.1, b]]),
     "det": lambda a, b: tg.linalg.det([[a, 0.5], [a * b, b]]),
     "matmul": lambda a, b: tg.matmul([a, b * b], np.array([0.3, 0.2])),

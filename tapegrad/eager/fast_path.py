@@ -163,6 +163,8 @@ if type({n}) is Tensor:
 else:
     own_{n} = None
     a_{n} = {n}
+    if type({n}) is list or type({n}) is tuple:  # perhaps of tensors
+        return apply_op(OP, ({arguments},), {{}})
     if isinstance({n}, MaskedArray):
         refuse_masked({n})
 """

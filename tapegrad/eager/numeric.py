@@ -102,7 +102,9 @@ def _composite_function(composite: Composite) -> Function:
             first = args[0]
             is_weak = is_ufunc and type(first) in (bool, int, float)
             is_list = composite.of_list and isinstance(first, (list, tuple))
-            if not is_weak and not is_list:
+            if is_list and not composite.nested:
+                args = ([*map(operand, first)], *args[1:])
+            elif not is_weak and not is_list:
                 first = operand(first)
                 if not isinstance(first, (Tensor, np.ndarray)):
                     first = wrap(np.asarray(first))

@@ -62,7 +62,7 @@ def dstack(arrays):
     return concatenate([atleast_3d(array_of(x)) for x in arrays], 2)
 
 
-@composite(of_list=True)
+@composite(of_list=True, nested=True)
 def block(arrays):
     """Join nested lists of arrays: the innermost along the last axis, and so on outwards."""
     depth = _depth(arrays)

@@ -297,6 +297,7 @@ class CompiledMap:
                 out = np.empty_like(first)
                 self._loops[first.dtype](first.size, id(first), id(out))
                 return out
+        args = tuple(np.asarray(a) if isinstance(a, (list, tuple)) else a for a in args)
         dtype = np.result_type(*args)
         if dtype not in DTYPE_CODES:
             if dtype.kind not in "biuf" or dtype.itemsize > 8:
@@ -495,6 +496,8 @@ class Composite:
     ----------
     of_list
         Its first argument may be a list of arrays.
+    nested
+        The lists in that list are no arrays, but lists of arrays themselves.
     gives_views
         It returns several views of its argument.
     names, is_method
@@ -504,9 +507,10 @@ class Composite:
     kind = "composite"
     is_method = False
 
-    def __init__(self, function: Formula, of_list: bool, gives_views: bool) -> None:
+    def __init__(self, function: Formula, of_list: bool, nested: bool, gives_views: bool) -> None:
         self.function = function
         self.of_list = of_list
+        self.nested = nested
         self.gives_views = gives_views
         self.name = function.__name__
         self.names = default_names(function)
@@ -531,12 +535,20 @@ def composite(function: Formula) -> Composite: ...
 
 @overload
 def composite(
-    function: None = None, *, of_list: bool = False, gives_views: bool = False
+    function: None = None,
+    *,
+    of_list: bool = False,
+    nested: bool = False,
+    gives_views: bool = False,
 ) -> Callable[[Formula], Composite]: ...
 
 
 def composite(
-    function: Formula = None, *, of_list: bool = False, gives_views: bool = False
+    function: Formula = None,
+    *,
+    of_list: bool = False,
+    nested: bool = False,
+    gives_views: bool = False,
 ) -> Composite | Callable[[Formula], Composite]:
     """Declare a function of other ops (a decorator).
 
@@ -546,9 +558,11 @@ def composite(
         The function.
     of_list
         Its first argument may be a list of arrays.
+    nested
+        The lists in that list are no arrays, but lists of arrays themselves.
     gives_views
         It returns several views of its argument.
     """
     if function is None:
-        return lambda given: Composite(given, of_list, gives_views)
-    return Composite(function, of_list, gives_views)
+        return lambda given: Composite(given, of_list, nested, gives_views)
+    return Composite(function, of_list, nested, gives_views)

@@ -235,6 +235,12 @@ class TestGraphs:
         np.testing.assert_allclose(values(x.grad), 3 * np.exp([1.0, 2.0]))
 
 
+def _assigned(x, index):
+    y = x * 1.0
+    y[index] = x[:2]
+    return y
+
+
 class TestSecondTime:
     """A second backward raises if a value it needs was freed, and only then."""
 
@@ -250,6 +256,7 @@ class TestSecondTime:
             lambda x: tg.linalg.norm(x),
             lambda x: tg.prod(x),
             lambda x: x[np.array([0, 0, 2])].sum(),
+            lambda x: _assigned(x, np.array([0, 2])).sum(),
         ],
     )
     @pytest.mark.parametrize("through", ["backward", "grad"])

@@ -393,6 +393,21 @@ class TestErrors:
         with pytest.raises(KeyError, match="mine"):
             y.sum().backward()
 
+    def test_hooks_that_unpack_leaves_open_end_with_it(self):
+        packed = []
+
+        def open_others(t):
+            saved_tensors_hooks(lambda t: packed.append(t) or t, same).__enter__()
+            return t
+
+        x = leaf(*X)
+        with saved_tensors_hooks(same, open_others):
+            y = x.sin()
+        y.sum().backward()
+        x.cos()
+        assert not packed
+        np.testing.assert_allclose(x.grad, np.cos(X))
+
 
 class TestDoubleBackward:
     """Unpacked tensors have their place in the graph again, so that backward is differentiable."""

@@ -199,6 +199,13 @@ class TestSeveralViewsOfOneOp:
         ):
             first += 1.0
 
+    def test_a_piece_that_is_made_without_recording(self):
+        y = matrix() * 1
+        with tg.no_grad():
+            first, _ = tg.unstack(y)
+        with pytest.raises(RuntimeError, match="A view was created in no_grad mode"):
+            first += 1.0
+
     @pytest.mark.parametrize("which", [0, 1])
     def test_text(self, which):
         pieces = tg.split(matrix() * 1, 2)

@@ -228,6 +228,10 @@ def test_gradient_at_special_points(f, x, expected, recorded):
         (lambda x: tg.cumprod(x)[-1], [0.0, 0.0, 3.0], [[0, 3, 0], [3, 0, 0], [0, 0, 0]]),
         (tg.var, [1.0, 3.0], [[0.5, -0.5], [-0.5, 0.5]]),
         (lambda x: tg.sum(x) ** 2, [1.0, 3.0], [[2, 2], [2, 2]]),
+        (tg.logsumexp, [0.0, 1000.0], [[0, 0], [0, 0]]),
+        (tg.logsumexp, [1000.0, 1000.0], [[0.25, -0.25], [-0.25, 0.25]]),
+        (lambda x: tg.special.log_softmax(x)[1], [1000.0, 1000.0], [[-0.25, 0.25], [0.25, -0.25]]),
+        (lambda x: tg.special.softmax(x)[0], [1000.0, 0.0], [[0, 0], [0, 0]]),
     ],
 )
 def test_second_derivative_at_special_points(f, x, expected):
