@@ -137,6 +137,28 @@ def test_reductions(text):
     agree_on_arrays(text, np.ones(2), points)
 
 
+OF_SEVERAL = [
+    "np.cross(x[:3], x[1:4])", "np.ediff1d(x)", "np.diff(x, 2)", "np.vander(x, 3)", "np.unwrap(x)",
+    "np.linspace(x[0], x[1], 3)", "np.take(x, np.array([3, 0, 0]))", "np.roll(x, 1)", "np.flip(x)",
+    "np.average(x)", "np.average(x, weights=np.arange(1.0, 5.0))", "np.median(x)", "np.outer(x, x)",
+    "np.average(np.arange(4.0), weights=x + 0.1)", "np.quantile(x, np.array([0.2, 0.7]))",
+    "np.dot(x, x)", "np.insert(x, 1, x[0])",
+    "np.interp(x, np.arange(3.0), np.array([0.0, 3.0, 1.0]))", "np.concatenate((x, x[::-1]))",
+    "np.interp(0.7, np.arange(4.0), x)", "np.where(x > 0.0, x, x * x)", "np.repeat(x, 2)",
+    "np.kron(x[:2], x)", "np.trapezoid(x)", "np.trapezoid(np.arange(4.0), x)",
+    "np.append(x, x[0])", "np.delete(x, 1)", "np.sort(x)", "np.ptp(x)",
+]  # fmt: skip
+SEVERAL = [
+    [1.0, 2.0, 3.0, 4.0], [0.0, 0.0, 0.0, 0.0], [2.0, 1.0, 2.0, 1.0], [-0.0, 0.0, 1.0, -1.0],
+    [1.0, NAN, 2.0, 3.0], [INF, 1.0, 2.0, 3.0], [-INF, 1.0, 2.0, INF], [0.0, 7.0, 1.0, 9.0],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", OF_SEVERAL)
+def test_sequences(text):
+    agree_on_arrays(text, np.arange(1.0, 5.0), SEVERAL)
+
+
 MATRICES = [
     [[1.0, 0.0], [0.0, 1.0]], [[0.0, 0.0], [0.0, 0.0]], [[1.0, 2.0], [2.0, 4.0]],
     [[2.0, -0.0], [0.0, 3.0]], [[0.0, 1.0], [1.0, 0.0]], [[2.0, 1.0], [1.0, 2.0]],
