@@ -24,6 +24,7 @@ LAYERS = [
     ["fft", "linalg", "special"],
     [f"transform.{name}" for name in ("errors", "kinds", "ir", "declared", "printer", "stubs")],
     ["transform.cache"],
+    ["transform.eager_calls"],
     ["transform.functions", "transform.runtime"],
     ["transform.frontend"],
     ["transform.rules"],

@@ -84,6 +84,35 @@ t.log_expit_()
 np.testing.assert_allclose(t.numpy(), tg.log_expit(X))
 assert tg.grad(compiled)(0.0) == 0.5
 np.testing.assert_allclose(tg.grad(tg.grad(compiled))(0.0), -0.25)
+
+
+# all of them are known to compiled functions, with derivatives of every order
+@tg.njit
+def in_compiled(x, s):
+    a = tg.sum_of_squares(x, axis=1)
+    b = tg.steps(x, axis=0)
+    c = tg.all_products(a, b)
+    d = tg.rms(x, axis=1)
+    return (c * c).sum() * tg.logabsdet(s) + (a * d).sum()
+
+
+def in_python(x, s):
+    a, b, d = tg.sum_of_squares(x, axis=1), tg.steps(x, axis=0), tg.rms(x, axis=1)
+    c = tg.all_products(a, b)
+    return (c * c).sum() * tg.logabsdet(s) + (a * d).sum()
+
+
+args = X, SQUARES[0]
+np.testing.assert_allclose(in_compiled(*args), in_python(*map(tg.tensor, args)).item())
+for one, two in zip(tg.grad(in_compiled, (0, 1))(*args), tg.grad(in_python, (0, 1))(*args)):
+    np.testing.assert_allclose(one, two)
+along = np.cos(X), np.sin(SQUARES[0])
+np.testing.assert_allclose(
+    tg.jvp(in_compiled, (0, 1))(*args, *along)[1], tg.jvp(in_python, (0, 1))(*args, *along)[1]
+)
+for k in range(2):
+    product = tg.hvp(in_compiled, k)(*args, along[k])
+    np.testing.assert_allclose(product, tg.hvp(in_python, k)(*args, along[k]))
 print("all right")
 '''
 

@@ -13,6 +13,8 @@ from tapegrad.kernels import codegen, native
 from tapegrad.ops import elementwise, piecewise, special  # noqa: F401 (declare the ops)
 from tapegrad.ops.kinds import Elementwise
 from tapegrad.ops.op import TABLE
+from tapegrad.transform import eager_calls
+from tapegrad.transform.eager_calls import call_eager
 
 
 def known_to_numba(op: Elementwise) -> bool:
@@ -32,6 +34,7 @@ class _Ops(types.ModuleType):
 
 
 ops = _Ops("tapegrad_ops")
+ops.call_eager = call_eager
 
 
 @functools.cache
@@ -43,6 +46,7 @@ def register() -> None:
         if isinstance(op, Elementwise) and op.formula is not None:
             for function in {op.public, PUBLIC.get(op.name, op.public)}:
                 overload(function, strict=False)(_implementation(op))
+    eager_calls.register()
     overload(stop_gradient)(_stopped)
 
 

@@ -336,7 +336,7 @@ class Fingerprint:
 def templates_of(value: Any) -> list[Any]:
     """Return numba's typing of a function that is not numba's."""
     module = _module_of(value) if isinstance(value, types.FunctionType) else None
-    if is_library(module):
+    if is_library(module) and not getattr(value, "tapegrad_overloaded", False):
         return []
     context = cpu_target.typing_context
     context.refresh()

@@ -186,7 +186,7 @@ def infer(function: Function, arguments: tuple[Any, ...]) -> tuple[dict[str, Any
         if _NO_POSITIONS.search(str(error)):
             line = function.source.tree.lineno
             raise TransformError(NO_SEQUENCE, function.source, line) from None
-        _refuse_callees(function)
+        _refuse_callees(function, str(error))
         shown = ", ".join(map(str, arguments))
         raise TransformError(
             f"numba finds no types for {function.name}({shown}) in the form in which it is "
@@ -214,8 +214,16 @@ def infer(function: Function, arguments: tuple[Any, ...]) -> tuple[dict[str, Any
     return found, result
 
 
-def _refuse_callees(function: Function) -> None:
-    """Refuse transforms and plain functions that the function calls, by their line."""
+# what `tapegrad.transform.eager_calls` says of arguments for which a function has no result
+_NO_RESULT = re.compile(r"TypingError: (tapegrad\.(?:\w+\.)*(\w+) of \(.*?\): .*)")
+
+
+def _refuse_callees(function: Function, said: str) -> None:
+    """Refuse by its line what the function calls in vain, in an error that numba raised.
+
+    That is transforms, plain functions, and functions of the package for other arguments.
+    """
+    no_result = _NO_RESULT.search(said)
     for node in ast.walk(function.source.tree):
         if isinstance(node, ast.Call):
             text = ast.unparse(node.func)
@@ -226,7 +234,16 @@ def _refuse_callees(function: Function) -> None:
                     f"it, and call that: g = {text}(f)",
                     node,
                 )
+            typing = getattr(value, "tapegrad_overloaded", None)
+            if typing and no_result and typing.dotted.split(".")[-1] == no_result[2]:
+                raise function.source.refuse(f"cannot call {no_result[1]}", node)
             if isinstance(value, FunctionType) and not _is_typed(value):
+                if (value.__module__ or "").split(".")[0] == "tapegrad":
+                    raise function.source.refuse(
+                        f"cannot call {text} in a compiled function, which takes the package's "
+                        "functions of numbers and arrays only; use NumPy's functions, or a loop",
+                        node,
+                    )
                 raise function.source.refuse(
                     f"cannot call {text}, which is not compiled; decorate it with tg.njit or "
                     "numba.njit",
@@ -236,6 +253,9 @@ def _refuse_callees(function: Function) -> None:
 
 def _is_typed(value: Any) -> bool:
     """Whether numba knows a value."""
+    typing = getattr(value, "tapegrad_overloaded", None)
+    if typing is not None and typing.parameters is None:
+        return False
     try:
         cpu_target.typing_context.resolve_value_type(value)
     except ValueError:

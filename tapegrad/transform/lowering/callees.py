@@ -14,6 +14,7 @@ from numba.core import types
 
 from tapegrad.transform import runtime
 from tapegrad.transform.declared import Declared
+from tapegrad.transform.eager_calls import call_eager
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.frontend.constants import plain
 from tapegrad.transform.frontend.source import MISSING
@@ -33,6 +34,7 @@ from tapegrad.transform.rules import arrays
 from tapegrad.transform.rules.base import Passive, Rule, Unknown, real_names
 from tapegrad.transform.rules.calls import Call
 from tapegrad.transform.rules.derivative_calls import TransformCall
+from tapegrad.transform.rules.eager_calls import EagerCall
 from tapegrad.transform.rules.generated_calls import Addition, Keep
 from tapegrad.transform.rules.ruled_calls import ForwardRuled, Ruled
 
@@ -59,6 +61,8 @@ def find(lowering: Any, callee: Any, expr: ast.Call, kind: Any) -> Rule | None:
         return Keep(lowering, expr)
     if callee in arrays.ADDITIONS:
         return Addition(lowering, expr)
+    if callee is call_eager:
+        return EagerCall(lowering, expr, kind)
     transform = getattr(callee, "_tapegrad_transform", None)
     if transform is None and not is_dispatcher(callee):
         return _through_stand_in(lowering, callee, expr, kind) if has_stand_in(callee) else None
@@ -107,9 +111,8 @@ def _through_stand_in(lowering: Any, callee: Any, expr: ast.Call, kind: Any) -> 
     """Return the rule of the call of what has its source in another function."""
     named = {k.arg: k.value for k in expr.keywords}
     given = [_value_of(lowering, argument) for argument in lowering.call.args]
-    kinds = [lowering.type_of(value) for value in given]
-    kinds += [lowering.type_of(value) for value in named.values()]
-    if not _matters(kinds, kind):
+    kinds = [_precise(lowering, value) for value in (*given, *named.values())]
+    if not _matters(map(types.unliteral, kinds), kind):
         return None
     try:
         function = stand_in(callee, tuple(kinds), tuple(map(str, named)))
@@ -117,6 +120,19 @@ def _through_stand_in(lowering: Any, callee: Any, expr: ast.Call, kind: Any) -> 
         return Unknown(real_names([*expr.args, *named.values()], lowering), str(error))
     values = bind(lowering, function)
     return Call(lowering, function, values, _kinds(lowering, values))
+
+
+def _precise(lowering: Any, value: Any) -> Any:
+    """Return the type of a value, that of the constant if it is one."""
+    if isinstance(value, ast.Constant) and isinstance(value.value, (bool, int, str)):
+        return types.literal(value.value)
+    if isinstance(value, ast.Name) and isinstance(lowering.type_of(value), types.BaseTuple):
+        for let in walk(lowering.function.body):
+            if isinstance(let, Let) and let.target == value.id and isinstance(let.expr, ast.Tuple):
+                return types.Tuple([_precise(lowering, item) for item in let.expr.elts])
+    if isinstance(value, Structure):
+        return types.Tuple([_precise(lowering, item) for item in value.items])
+    return lowering.type_of(value)
 
 
 def _value_of(lowering: Any, argument: ast.expr) -> Any:

@@ -40,6 +40,7 @@ from tapegrad.transform.rules.base import (
     real_names,
 )
 from tapegrad.transform.rules.calls import Call
+from tapegrad.transform.rules.eager_calls import EagerCall
 from tapegrad.transform.rules.generated_calls import Addition, Keep
 from tapegrad.transform.rules.makers import Fixed, Found
 from tapegrad.transform.rules.views import Rearrangement
@@ -145,8 +146,8 @@ def part_is_in(part: ast.expr, names: list[str]) -> bool:
 
 
 _ALWAYS_RIGHT = (
-    Addition, Alloc, Call, Conjugate, FromParts, Gather, Keep, Literal, Load, Part, Projection,
-    Stopped,
+    Addition, Alloc, Call, Conjugate, EagerCall, FromParts, Gather, Keep, Literal, Load, Part,
+    Projection, Stopped,
 )  # fmt: skip
 
 

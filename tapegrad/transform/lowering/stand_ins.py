@@ -279,10 +279,12 @@ def _compiled(lines: list[str], scope: dict[str, Any]) -> Any:
 def _implementation(function: Any, kinds: tuple[Any, ...], names: tuple[str, ...]) -> Any:
     """Return the implementation that is declared for a plain function and some types."""
     context = cpu_target.typing_context
-    given = kinds[: len(kinds) - len(names)]
-    named = dict(zip(names, kinds[len(given) :], strict=True))
+    plain = tuple(kinds_of.unliteral(kind) for kind in kinds)
     found = []
     for template in implementations_of(function):
+        typed = kinds if template.prefer_literal else plain
+        given = typed[: len(kinds) - len(names)]
+        named = dict(zip(names, typed[len(given) :], strict=True))
         try:
             made, _ = template(context)._get_impl(given, named)
         except NumbaError:

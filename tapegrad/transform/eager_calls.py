@@ -1,0 +1,271 @@
+"""Calls, in compiled functions, of the package's functions that numba does not compile.
+
+They run in Python. So do their derivatives, which are those of the ops, of any order: the call
+``call_eager(path, *values)`` computes what `path` names, the function itself or a derivative of it.
+`values` are the numbers and arrays among the arguments. The others are constants, and parts of the
+path. Results are arrays of their own, also of functions that show their argument in another way.
+
+=================  ====================================  =======================
+path               values                                result
+=================  ====================================  =======================
+function           arguments                             the value
+path, ``vjp`` k    those of path, its result, cotangent  cotangent of value k
+path, ``jvp`` k    those of path, its result, tangent    tangent by that of k
+=================  ====================================  =======================
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numpy as np
+from numba.core import types
+from numba.core.errors import TypingError
+from numba.extending import overload
+
+from tapegrad.autograd import grad
+from tapegrad.autograd.grad_mode import enable_grad, inference_mode
+from tapegrad.eager.creation import tensor
+from tapegrad.eager.numeric import NAMESPACES
+from tapegrad.eager.tensor import Tensor
+from tapegrad.kernels import native
+from tapegrad.ops.kinds import Elementwise, declarations
+from tapegrad.transform.kinds import is_array, is_real
+
+_VARIABLE = "..."  # stands in a path for an argument that is a value
+_EXTENTS = (3, 2, 4, 1)  # of the arrays by which the type of a result is found
+
+
+# -- in Python -------------------------------------------------------------------------------------
+
+
+@functools.cache
+def _function(path: str) -> Callable[..., Any]:
+    """Return what a path names, as a function of tensors."""
+    *inner, last = ast.literal_eval(path)
+    if inner:
+        mode, number = last
+        of = _function(repr(tuple(inner)))
+        return _vjp(of, number) if mode == "vjp" else _jvp(of, number)
+    dotted, arguments = last
+    namespace, _, short = dotted.rpartition(".")
+    public = NAMESPACES[namespace][short]
+
+    def function(*values: Any) -> Any:
+        given = iter(values)
+        named = {n: next(given) if v == _VARIABLE else v for n, v in arguments}
+        first = next(iter(named))  # by position: a list or a number becomes a tensor
+        return public(named.pop(first), **named)
+
+    return function
+
+
+def _with_leaf(values: list[Any], number: int) -> list[Any]:
+    """Return values, one of them as a tensor that requires gradients."""
+    found = values[number]
+    leaf = found if found.requires_grad else found.detach().requires_grad_()
+    return [*values[:number], leaf, *values[number + 1 :]]
+
+
+def _gradient(value: Any, leaf: Tensor, g: Tensor, given: tuple[Any, ...]) -> Any:
+    """Return a gradient, which is recorded where one of the given values is."""
+    if not value.requires_grad:
+        return leaf.detach() * 0.0
+    recorded = any(isinstance(v, Tensor) and v.requires_grad for v in given)
+    return grad(value, leaf, g, create_graph=recorded, materialize_grads=True)[0]
+
+
+def _vjp(of: Callable[..., Any], number: int) -> Callable[..., Any]:
+    def function(*given: Any) -> Any:
+        *values, _, g = given
+        values = _with_leaf(values, number)
+        return _gradient(of(*values), values[number], g, given)
+
+    return function
+
+
+def _jvp(of: Callable[..., Any], number: int) -> Callable[..., Any]:
+    def function(*given: Any) -> Any:
+        *values, z, t = given
+        values = _with_leaf(values, number)
+        # the vjp is linear in the cotangent: its vjp is the jvp
+        u = (z.detach() * 0.0).requires_grad_()
+        return _gradient(_gradient(of(*values), values[number], u, (u,)), u, t, given)
+
+    return function
+
+
+def _converted(value: Any) -> Any:
+    """Return a value from compiled code as what functions of tensors take."""
+    kind = getattr(value, "dtype", np.result_type(type(value))).kind
+    return tensor(np.asarray(value)) if kind in "fc" else value
+
+
+def compute(path: str, values: tuple[Any, ...]) -> np.ndarray:
+    """Compute what a path names, as a contiguous array of its own."""
+    with inference_mode(False), enable_grad():  # whatever the caller has switched off
+        found = _function(path)(*map(_converted, values))
+        if isinstance(found, (tuple, list)):
+            raise TypeError("several results; call NumPy's function, or one of its own for each")
+        result = found.detach().numpy() if isinstance(found, Tensor) else np.asarray(found)
+    return np.array(result, order="C")
+
+
+# -- in compiled code ------------------------------------------------------------------------------
+
+
+def call_eager(path: str, *values: Any) -> Any:
+    """Call a function of the package, or a derivative, from compiled code (see this module)."""
+    return compute(path, values)[()]
+
+
+@overload(call_eager, prefer_literal=True)
+def _call_eager(path: Any, *values: Any) -> Any:
+    if not isinstance(path, types.StringLiteral):
+        return None
+    text = path.literal_value
+    kinds = values[0] if len(values) == 1 and isinstance(values[0], tuple) else values
+    kind = _result(text, tuple(kinds))
+    if is_array(kind):
+
+        def of_array(path: Any, *values: Any) -> Any:
+            with numba.objmode(found=kind):
+                found = compute(text, values)
+            return found  # noqa: RET504 (numba wants a name for what leaves the block)
+
+        return of_array
+    whole = types.Array(kind, 1, "C")
+
+    def of_number(path: Any, *values: Any) -> Any:
+        with numba.objmode(found=whole):
+            found = compute(text, values).reshape(1)
+        return found[0]
+
+    return of_number
+
+
+def _result(path: str, kinds: tuple[Any, ...]) -> Any:
+    """Return the numba type of what a path names."""
+    *inner, last = ast.literal_eval(path)
+    if not inner:
+        return _of_value(path, kinds)
+    mode, number = last
+    kind = kinds[number] if mode == "vjp" else kinds[-2]
+    kind = types.unliteral(kind)
+    return types.Array(kind.dtype, kind.ndim, "C") if is_array(kind) else kind
+
+
+def _of_value(path: str, kinds: tuple[Any, ...]) -> Any:
+    """Return the type of a value, found by computing one of small arrays."""
+    for extent in _EXTENTS:
+        try:
+            with warnings.catch_warnings(), np.errstate(all="ignore"):
+                warnings.simplefilter("ignore")
+                found = compute(path, tuple(_example(kind, extent) for kind in kinds))
+        except Exception as error:
+            if extent == _EXTENTS[-1]:
+                dotted, shown = ast.literal_eval(path)[0][0], ", ".join(map(str, kinds))
+                raise TypingError(f"tapegrad.{dotted} of ({shown}): {error}") from error
+            continue
+        dtype = numba.from_dtype(found.dtype)
+        return types.Array(dtype, found.ndim, "C") if found.ndim else dtype
+    return None
+
+
+def _example(kind: Any, extent: int) -> Any:
+    """Return a value of a type, in which most functions are defined."""
+    kind = types.unliteral(kind)
+    dtype = numba.np.numpy_support.as_dtype(kind.dtype if is_array(kind) else kind)
+    if not is_array(kind):
+        return dtype.type(0.5 if dtype.kind in "fc" else 0)
+    numbers = np.full((extent,) * kind.ndim, 0.1 if dtype.kind in "fc" else 0, dtype)
+    return (
+        numbers + np.eye(extent, dtype=dtype) * (dtype.kind in "fc") if kind.ndim > 1 else numbers
+    )
+
+
+# -- which functions -------------------------------------------------------------------------------
+
+
+def register() -> None:
+    """Let numba compile calls of all functions of numbers and arrays that it does not know."""
+    for declaration in declarations().values():
+        is_known = isinstance(declaration, Elementwise) and declaration.formula is not None
+        if is_known or getattr(declaration, "of_list", False):
+            continue
+        for dotted in declaration.names:
+            namespace, _, short = dotted.rpartition(".")
+            function = NAMESPACES[namespace][short]
+            typing = _Typing(dotted, getattr(declaration, "declaration", declaration))
+            overload(function, strict=False, prefer_literal=True)(typing.implementation)
+            function.tapegrad_overloaded = typing
+
+
+class _Typing:
+    """What numba asks for the implementation of a function for argument types."""
+
+    def __init__(self, dotted: str, declaration: Any) -> None:
+        self.dotted = dotted
+        self.declaration = declaration
+
+    @functools.cached_property
+    def signature(self) -> inspect.Signature:
+        """That of the function."""
+        return inspect.signature(self.declaration)
+
+    @functools.cached_property
+    def parameters(self) -> str | None:
+        """The text of the parameters with their defaults, None of what numba cannot have."""
+        found = []
+        for parameter in self.signature.parameters.values():
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                return None
+            default = parameter.default
+            if default is parameter.empty:
+                found.append(parameter.name)
+            elif isinstance(default, (type(None), bool, int, float, str)):
+                found.append(f"{parameter.name}={default!r}")
+            else:
+                return None
+        return ", ".join(found)
+
+    def implementation(self, *given: Any, **named: Any) -> Any:
+        """Return the implementation for argument types, None if there is none."""
+        if self.parameters is None:
+            return None
+        bound = self.signature.bind(*given, **named)
+        bound.apply_defaults()
+        arguments = tuple((name, _static(kind)) for name, kind in bound.arguments.items())
+        values = [name for name, value in arguments if value is _VARIABLE]
+        kinds = [types.unliteral(bound.arguments[name]) for name in values]
+        if not any(map(is_real, kinds)):
+            return None
+        if not all(isinstance(kind, (types.Number, types.Array)) for kind in kinds):
+            return None
+        path = repr(((self.dotted, arguments),))
+        name = self.dotted.replace(".", "_")
+        head = f"def {name}({self.parameters}):"
+        text = f"{head}\n    return call_eager({path!r}, {', '.join(values)})\n"
+        found = native.compile_source(native.fingerprint(text.encode()), text, name)
+        found.__globals__["call_eager"] = call_eager
+        return found
+
+
+def _static(kind: Any) -> Any:
+    """Return the value that a type stands for, `_VARIABLE` if it stands for many."""
+    if isinstance(kind, types.Omitted):
+        return kind.value
+    if isinstance(kind, types.Literal):
+        return kind.literal_value
+    if isinstance(kind, types.NoneType):
+        return None
+    if isinstance(kind, types.BaseTuple):
+        items = tuple(map(_static, kind))
+        return _VARIABLE if _VARIABLE in items else items
+    return _VARIABLE if isinstance(kind, types.Type) else kind

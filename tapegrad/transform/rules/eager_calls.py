@@ -1,0 +1,66 @@
+"""Calls that run in Python, with their derivatives (see `tapegrad.transform.eager_calls`)."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from typing import Any
+
+from tapegrad.transform.ir import Let, name
+from tapegrad.transform.kinds import is_array
+from tapegrad.transform.rules.base import Rule, real_names
+
+
+class EagerCall(Rule):
+    """A call that runs in Python, with its derivatives."""
+
+    cheap = False
+
+    def __init__(self, lowering: Any, expr: ast.Call, kind: Any) -> None:
+        assert isinstance(expr.args[0], ast.Constant)
+        self.path = ast.literal_eval(expr.args[0].value)
+        self.operands = expr.args[1:]
+        self.types = lowering.types
+        self.fresh = is_array(kind)
+        self._inputs = list(dict.fromkeys(real_names(self.operands, lowering)))
+
+    def inputs(self) -> list[str]:
+        return self._inputs
+
+    def contents(self, let: Let) -> list[str]:
+        return [*[o.id for o in self.operands if isinstance(o, ast.Name)], let.target]
+
+    def derivative(self, mode: str, number: int, result: ast.expr, by: str) -> ast.expr:
+        """Return the call of a derivative by one operand."""
+        path = ast.Constant(repr((*self.path, (mode, number))))
+        values = [self.read(operand) for operand in self.operands]
+        function = name("ops.call_eager")
+        return ast.Call(function, [path, *values, self.read(result), name(by)], [])
+
+    def active(self, gen: Any) -> list[tuple[int, str]]:
+        """Return the operands that carry derivatives, by their numbers."""
+        return [
+            (number, operand.id)
+            for number, operand in enumerate(self.operands)
+            if isinstance(operand, ast.Name)
+            and operand.id in self._inputs
+            and gen.is_active(operand.id)
+        ]
+
+    def write_vjp(self, gen: Any, let: Let) -> None:
+        g = gen.shadow(let.target) if self.fresh else gen.bar(let.target)
+        for number, operand in self.active(gen):
+            call = self.derivative("vjp", number, name(let.target), g)
+            if is_array(self.types[operand]):
+                gen.add_array(operand, call, self.types[operand].ndim)
+            else:
+                gen.read(call)
+                gen.add(operand, ast.unparse(call), ast.Constant(1.0), call)
+
+    def write_jvp(self, gen: Any, let: Let) -> None:
+        terms = [
+            self.derivative("jvp", number, name(let.target), gen.dot(operand))
+            for number, operand in self.active(gen)
+        ]
+        found = functools.reduce(lambda a, b: ast.BinOp(a, ast.Add(), b), terms)
+        gen.set_dot(let, found)
