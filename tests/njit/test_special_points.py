@@ -7,6 +7,7 @@ second derivatives are not compared.
 
 import itertools
 
+import numba
 import numpy as np
 import pytest
 from check import module
@@ -15,7 +16,10 @@ from random_programs.interpret import Interpreter, types_only
 import tapegrad as tg
 from tapegrad.ops.kinds import Elementwise
 from tapegrad.ops.op import TABLE
+from tapegrad.transform.codegen import store
 from tapegrad.transform.functions import known_to_numba
+from tapegrad.transform.rules import base
+from tapegrad.transform.rules.array_specs import SPECS
 
 INF, NAN = np.inf, np.nan
 NUMBERS = [0.0, -0.0, 1.0, -1.0, 0.5, 2.0, -2.5, INF, -INF, NAN, 800.0]
@@ -95,17 +99,22 @@ WEIGHTED = """\
     return s"""
 
 
-def agree_on_arrays(text, example, points, direction=None):
+def of_one_array(text, example):
+    """The compiled function of a text; whether its value is an array."""
+    is_array = np.ndim(eval(text, {"np": np, "x": example})) > 0
+    body = WEIGHTED.format(text=text) if is_array else f"    return {text}"
+    return compiled(f"def f(x):\n{body}"), is_array
+
+
+def agree_on_arrays(text, example, points, direction=None, eagerly=None):
     """Compare the derivatives of a function of one array in the two modes, to second order.
 
     With a direction for each point, second derivatives are compared along this direction only.
     """
-    is_array = np.ndim(eval(text, {"np": np, "x": example})) > 0
-    body = WEIGHTED.format(text=text) if is_array else f"    return {text}"
-    f = compiled(f"def f(x):\n{body}")
+    f, is_array = of_one_array(text, example)
 
     def eager(x):
-        y = eval(text, {"np": np, "x": x}).ravel()
+        y = tg.asarray(eval(eagerly or text, {"np": np, "tg": tg, "x": x})).ravel()
         return (y * (1.5 - np.arange(y.size))).sum() if is_array else y.sum()
 
     with types_only():
@@ -138,6 +147,7 @@ def test_reductions(text):
 
 
 OF_SEVERAL = [
+    "np.broadcast_to(x, (2, 4))", "np.vdot(x * 1j + 1.0, x * x + 2j).real",
     "np.cross(x[:3], x[1:4])", "np.ediff1d(x)", "np.diff(x, 2)", "np.vander(x, 3)", "np.unwrap(x)",
     "np.linspace(x[0], x[1], 3)", "np.take(x, np.array([3, 0, 0]))", "np.roll(x, 1)", "np.flip(x)",
     "np.average(x)", "np.average(x, weights=np.arange(1.0, 5.0))", "np.median(x)", "np.outer(x, x)",
@@ -159,6 +169,56 @@ def test_sequences(text):
     agree_on_arrays(text, np.arange(1.0, 5.0), SEVERAL)
 
 
+# functions that NumPy does not give to tensors, beside what they are; and others
+SPELLED = {
+    "np.full(3, x[0])": "x[0] * np.ones(3)",
+    "np.full_like(x, x[1])": "x[1] * np.ones(4)",
+    "np.arange(x[0], 9.0, 2.0)[:1]": "x[:1] * 1.0",
+    "np.logspace(x[0], x[1], 4)": "10.0 ** np.linspace(x[0], x[1], 4)",
+    "np.geomspace(x[0], x[1], 4)": "np.exp(np.linspace(np.log(x[0]), np.log(x[1]), 4))",
+    "x[:1].item()": "x[0]",
+    "np.partition(x, 2)[2]": "np.sort(x)[2]",
+    "np.unique(x)": "np.sort(x)",
+    "np.bincount(np.array([0, 2, 2, 1]), x)": "tg.stack([x[0], x[3], x[1] + x[2]])",
+    "np.percentile(x, 30.0)": "np.quantile(x, 0.3)",
+    "np.take(x, 2)": "x[2]",
+    # of matrices that are not singular
+    **dict.fromkeys(
+        (
+            "np.linalg.qr(x.reshape(2, 2))[1]",
+            "np.linalg.lstsq(x.reshape(2, 2), x[:2].reshape(2, 1) * np.ones((2, 2)))[0]",
+            "np.cov(x.reshape(2, 2))",
+            "np.corrcoef((x * x[::-1] ** 2).reshape(2, 2))",
+        )
+    ),
+}
+
+
+def test_every_rule_of_arrays_is_compared(monkeypatch):
+    """What is written for compiled code, beside the rule of the op."""
+    found = set()
+    made = base.Whole.__init__
+
+    def noted(self, spec, *rest):
+        found.add(spec.name)
+        made(self, spec, *rest)
+
+    monkeypatch.setattr(base.Whole, "__init__", noted)
+    monkeypatch.setattr(store, "load", lambda key, recipe: None)
+    two, four, matrix = np.ones(2), np.arange(1.0, 5.0), np.eye(2) + 1.0
+    tables = ((REDUCTIONS, two), (OF_SEVERAL, four), (SPELLED, four), (OF_MATRICES, matrix))
+    for text, example in [(text, example) for texts, example in tables for text in texts]:
+        f, _ = of_one_array(text, example)
+        tg.grad(f).implementation((numba.typeof(example),))
+    assert found == set(SPECS)
+
+
+@pytest.mark.parametrize("text", SPELLED)
+def test_other_spellings(text):
+    points = [[1.0, 2.0, 3.0, 4.0], [0.7, 0.3, 2.0, 0.4]]
+    agree_on_arrays(text, np.arange(1.0, 5.0), points, eagerly=SPELLED[text])
+
+
 MATRICES = [
     [[1.0, 0.0], [0.0, 1.0]], [[0.0, 0.0], [0.0, 0.0]], [[1.0, 2.0], [2.0, 4.0]],
     [[2.0, -0.0], [0.0, 3.0]], [[0.0, 1.0], [1.0, 0.0]], [[2.0, 1.0], [1.0, 2.0]],
@@ -178,6 +238,8 @@ OF_MATRICES = [
     "np.linalg.norm(x, np.inf)", "np.linalg.norm(x, -1)", "x @ x.T", "np.diag(x)",
     "np.linalg.svd(x)[1]", "np.triu(x)", "np.sum(x, axis=0)",
     "np.linalg.lstsq(x, np.arange(1.0, 1.0 + len(x)))[0]",
+    "x[0] @ x", "x @ x[0]", "np.kron(x, x + 1.0)", "np.linalg.solve(x, x.T * x)", "np.cumsum(x, 0)",
+    "np.linalg.eigh(x)[0]", "np.linalg.det(x + 1j * x.T).imag",
 ]  # fmt: skip
 # these have derivatives along the matrices of one rank, and none in other directions
 OF_ONE_RANK = {"np.linalg.pinv(x)", "np.linalg.lstsq(x, np.arange(1.0, 1.0 + len(x)))[0]"}
