@@ -32,6 +32,7 @@ from tapegrad.ops.op import (
     size_of_batch,
     stacked,
 )
+from tapegrad.ops.partials import taken_apart
 
 Formula = Any  # a plain Python function of arrays
 
@@ -76,6 +77,11 @@ class Pointwise(ArrayOp):
     def partial(self, argument: str) -> Callable[[Rule], Rule]:
         """Declare the partial derivative with respect to an argument (a decorator)."""
         return self.declared(self.rules, argument)
+
+    def partials(self, rule: Rule) -> Rule:
+        """Declare the partial derivatives with respect to all arguments, a tuple (a decorator)."""
+        self.rules.update(zip(self.arguments, taken_apart(rule), strict=True))
+        return rule
 
     def cotangent(self, argument: str, g: Any, values: dict[str, Any]) -> Any:
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):

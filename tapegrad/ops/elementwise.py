@@ -30,14 +30,9 @@ def add(x, y):
     return x + y
 
 
-@add.partial("x")
+@add.partials
 def _():
-    return 1.0
-
-
-@add.partial("y")
-def _():
-    return 1.0
+    return 1.0, 1.0
 
 
 @elementwise(np.subtract, facts=Fact.ARITHMETIC | Fact.PASSING | Fact.HOLOMORPHIC)
@@ -46,14 +41,9 @@ def subtract(x, y):
     return x - y
 
 
-@subtract.partial("x")
+@subtract.partials
 def _():
-    return 1.0
-
-
-@subtract.partial("y")
-def _():
-    return -1.0
+    return 1.0, -1.0
 
 
 @elementwise(np.multiply, facts=Fact.ARITHMETIC | Fact.PASSING | Fact.HOLOMORPHIC)
@@ -62,14 +52,9 @@ def multiply(x, y):
     return x * y
 
 
-@multiply.partial("x")
-def _(y):
-    return y
-
-
-@multiply.partial("y")
-def _(x):
-    return x
+@multiply.partials
+def _(x, y):
+    return y, x
 
 
 @public("divide", "true_divide")
@@ -79,14 +64,9 @@ def divide(x, y):
     return x / y
 
 
-@divide.partial("x")
-def _(y):
-    return 1.0 / y
-
-
-@divide.partial("y")
+@divide.partials
 def _(z, y):
-    return -z / y
+    return 1.0 / y, -z / y
 
 
 @elementwise(np.negative, facts=Fact.ARITHMETIC | Fact.PASSING | Fact.HOLOMORPHIC)
@@ -134,17 +114,14 @@ def power(x, y):
     return vmath.pow(x, y)
 
 
-@power.partial("x")
-def _(x, y):
-    # 0 times an infinity, or nan, is cut; elsewhere the product depends on y at y = 0 as well
-    flat = (y == 0.0) & ((absolute(x) < SMALLEST) | (x != x))
-    return where(flat, 0.0, y * power(x, where(flat, 1.0, y) - 1.0))
-
-
-@power.partial("y")
+@power.partials
 def _(z, x, y):
-    flat = (x == 0.0) & (absolute(z) <= 1.0)  # y > 0 or y == 0; a complex y has no order
-    return where(flat, 0.0, z * log(where(flat, 1.0, x)))
+    # 0 times an infinity, or nan, is cut; elsewhere the product depends on y at y = 0 as well
+    constant = (y == 0.0) & ((absolute(x) < SMALLEST) | (x != x))
+    exponent = where(constant, 1.0, y)
+    zero = (x == 0.0) & (absolute(z) <= 1.0)  # y > 0 or y == 0; a complex y has no order
+    base = where(zero, 1.0, x)
+    return where(constant, 0.0, y * power(x, exponent - 1.0)), where(zero, 0.0, z * log(base))
 
 
 @elementwise(np.square, facts=Fact.ARITHMETIC | Fact.PASSING | Fact.HOLOMORPHIC)
@@ -199,14 +176,10 @@ def hypot(x, y):
     return math.hypot(x, y)
 
 
-@hypot.partial("x")
-def _(z, x):
-    return where(z == 0.0, 0.0, x / where(z == 0.0, 1.0, z))
-
-
-@hypot.partial("y")
-def _(z, y):
-    return where(z == 0.0, 0.0, y / where(z == 0.0, 1.0, z))
+@hypot.partials
+def _(z, x, y):
+    length = where(z == 0.0, 1.0, z)
+    return where(z == 0.0, 0.0, x / length), where(z == 0.0, 0.0, y / length)
 
 
 # -- exponentials and logarithms ------------------------------------------------------------------
@@ -371,14 +344,10 @@ def arctan2(x, y):
     return math.atan2(x, y)
 
 
-@arctan2.partial("x")
+@arctan2.partials
 def _(x, y):
-    return y / (x * x + y * y)
-
-
-@arctan2.partial("y")
-def _(x, y):
-    return -x / (x * x + y * y)
+    square_of_length = x * x + y * y
+    return y / square_of_length, -x / square_of_length
 
 
 @elementwise(np.sinh, facts=Fact.OVERFLOWING | Fact.HOLOMORPHIC)

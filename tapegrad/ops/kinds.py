@@ -41,6 +41,7 @@ from tapegrad.ops.op import (
     plain,
     shape_of,
 )
+from tapegrad.ops.partials import taken_apart
 from tapegrad.tape.avals import DTYPE_CODES, FLOAT64
 from tapegrad.tape.codes import OPS
 from tapegrad.tape.layout import (
@@ -94,6 +95,17 @@ class SweptOp(Op):
             return rule
 
         return declare
+
+    def partials(self, rule: Rule) -> Rule:
+        """Declare the partial derivatives with respect to all arguments, a tuple (a decorator)."""
+        for argument, part in zip(self.smooth_arguments, taken_apart(rule), strict=True):
+            self.partial(argument)(part)
+        return rule
+
+    @property
+    def smooth_arguments(self) -> tuple[str, ...]:
+        """The arguments that a derivative may be taken with respect to."""
+        return self.arguments
 
     def complex_vjp(self, argument: str) -> Callable[[Rule], Rule]:
         """Declare the cotangent of a complex argument as a function of `g` (a decorator).
@@ -225,6 +237,10 @@ class Elementwise(SweptOp):
         self.function = function
         self.compiled = CompiledMap(self) if compiled or function is None else None
         self._products: dict[tuple[str, np.dtype], Callable[..., None]] = {}
+
+    @property
+    def smooth_arguments(self) -> tuple[str, ...]:
+        return tuple(name for name in self.arguments if name not in self.truths)
 
     def _term(self, argument: str, t: Any, values: dict[str, Any], out: Out) -> Any:
         read = {name: values[name] for name in self.reads(argument)}

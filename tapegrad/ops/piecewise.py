@@ -25,14 +25,9 @@ def where(condition, x, y):
     return x if condition else y
 
 
-@where.partial("x")
+@where.partials
 def _(condition):
-    return where(condition, 1.0, 0.0)
-
-
-@where.partial("y")
-def _(condition):
-    return where(condition, 0.0, 1.0)
+    return where(condition, 1.0, 0.0), where(condition, 0.0, 1.0)
 
 
 @elementwise(np.maximum, real=True, chooses=True, facts=Fact.ARITHMETIC | Fact.VANISHING)
@@ -41,14 +36,10 @@ def maximum(x, y):
     return x if x >= y or x != x else y
 
 
-@maximum.partial("x")
+@maximum.partials
 def _(x, y):
-    return where(x > y, 1.0, where(x == y, 0.5, 0.0))
-
-
-@maximum.partial("y")
-def _(x, y):
-    return where(y > x, 1.0, where(x == y, 0.5, 0.0))
+    shared = where(x == y, 0.5, 0.0)
+    return where(x > y, 1.0, shared), where(y > x, 1.0, shared)
 
 
 @elementwise(np.minimum, real=True, chooses=True, facts=Fact.ARITHMETIC | Fact.VANISHING)
@@ -57,14 +48,10 @@ def minimum(x, y):
     return x if x <= y or x != x else y
 
 
-@minimum.partial("x")
+@minimum.partials
 def _(x, y):
-    return where(x < y, 1.0, where(x == y, 0.5, 0.0))
-
-
-@minimum.partial("y")
-def _(x, y):
-    return where(y < x, 1.0, where(x == y, 0.5, 0.0))
+    shared = where(x == y, 0.5, 0.0)
+    return where(x < y, 1.0, shared), where(y < x, 1.0, shared)
 
 
 @elementwise(np.fmax, real=True, chooses=True, facts=Fact.ARITHMETIC | Fact.VANISHING)
@@ -73,14 +60,11 @@ def fmax(x, y):
     return x if x >= y or y != y else y
 
 
-@fmax.partial("x")
+@fmax.partials
 def _(x, y):
-    return where((x > y) | (y != y), 1.0, where(x == y, 0.5, 0.0))
-
-
-@fmax.partial("y")
-def _(x, y):
-    return where((y > x) | ((x != x) & (y == y)), 1.0, where(x == y, 0.5, 0.0))
+    shared = where(x == y, 0.5, 0.0)
+    is_y = (y > x) | ((x != x) & (y == y))
+    return where((x > y) | (y != y), 1.0, shared), where(is_y, 1.0, shared)
 
 
 @elementwise(np.fmin, real=True, chooses=True, facts=Fact.ARITHMETIC | Fact.VANISHING)
@@ -89,14 +73,11 @@ def fmin(x, y):
     return x if x <= y or y != y else y
 
 
-@fmin.partial("x")
+@fmin.partials
 def _(x, y):
-    return where((x < y) | (y != y), 1.0, where(x == y, 0.5, 0.0))
-
-
-@fmin.partial("y")
-def _(x, y):
-    return where((y < x) | ((x != x) & (y == y)), 1.0, where(x == y, 0.5, 0.0))
+    shared = where(x == y, 0.5, 0.0)
+    is_y = (y < x) | ((x != x) & (y == y))
+    return where((x < y) | (y != y), 1.0, shared), where(is_y, 1.0, shared)
 
 
 @internal
@@ -106,14 +87,9 @@ def at_least(x, y):
     return x if x >= y or x != x else y
 
 
-@at_least.partial("x")
+@at_least.partials
 def _(x, y):
-    return where(x >= y, 1.0, 0.0)
-
-
-@at_least.partial("y")
-def _(x, y):
-    return where(x < y, 1.0, 0.0)
+    return where(x >= y, 1.0, 0.0), where(x < y, 1.0, 0.0)
 
 
 @internal
@@ -123,14 +99,9 @@ def at_most(x, y):
     return x if x <= y or x != x else y
 
 
-@at_most.partial("x")
+@at_most.partials
 def _(x, y):
-    return where(x <= y, 1.0, 0.0)
-
-
-@at_most.partial("y")
-def _(x, y):
-    return where(x > y, 1.0, 0.0)
+    return where(x <= y, 1.0, 0.0), where(x > y, 1.0, 0.0)
 
 
 @elementwise(np.sign, chooses=True, facts=Fact.ARITHMETIC)
@@ -200,14 +171,9 @@ def floor_divide(x, y):
     return np.floor(x / y)
 
 
-@floor_divide.partial("x")
+@floor_divide.partials
 def _():
-    return 0.0
-
-
-@floor_divide.partial("y")
-def _():
-    return 0.0
+    return 0.0, 0.0
 
 
 @public("mod", "remainder")
@@ -222,16 +188,11 @@ def mod(x, y):
     return x - y * np.floor(x / y)
 
 
-@mod.partial("x")
-def _():
-    return 1.0
-
-
-@mod.partial("y")
+@mod.partials
 def _(z, x, y):
     infinite = ((y == INFINITY) | (y == -INFINITY)) & (z == z)
     quotient = rint(where(infinite, 0.0, x - z) / y)  # that goes with this remainder
-    return where(infinite, where(z == y, 1.0, 0.0), -quotient)
+    return 1.0, where(infinite, where(z == y, 1.0, 0.0), -quotient)
 
 
 @composite
@@ -248,14 +209,10 @@ def fmod(x, y):
     return math.fmod(x, y)
 
 
-@fmod.partial("x")
-def _():
-    return 1.0
-
-
-@fmod.partial("y")
+@fmod.partials
 def _(z, x, y):
-    return -rint((x - z) / y)  # the quotient that goes with this remainder
+    quotient = rint((x - z) / y)  # that goes with this remainder
+    return 1.0, -quotient
 
 
 def _relu(x):

@@ -68,14 +68,9 @@ def betaln(a, b):
     """Logarithm of the absolute value of the beta function."""
 
 
-@betaln.partial("a")
+@betaln.partials
 def _(a, b):
-    return digamma(a) - digamma(a + b)
-
-
-@betaln.partial("b")
-def _(a, b):
-    return digamma(b) - digamma(a + b)
+    return digamma(a) - digamma(a + b), digamma(b) - digamma(a + b)
 
 
 @pointwise(computed("beta"), arrays=2)
@@ -83,14 +78,9 @@ def beta(a, b):
     """Beta function."""
 
 
-@beta.partial("a")
-def _(a, b, z):
-    return z * (digamma(a) - digamma(a + b))
-
-
-@beta.partial("b")
-def _(a, b, z):
-    return z * (digamma(b) - digamma(a + b))
+@beta.partials
+def _(z, a, b):
+    return z * (digamma(a) - digamma(a + b)), z * (digamma(b) - digamma(a + b))
 
 
 @pointwise(computed("gammainc"), arrays=2)
@@ -361,15 +351,10 @@ def xlogy(x, y):
     """``x * log(y)``, 0 where x is 0."""
 
 
-@xlogy.partial("x")
-def _(y):
-    return ew.log(y)
-
-
-@xlogy.partial("y")
+@xlogy.partials
 def _(x, y):
     none = (plain(x) == 0.0) & (plain(y) == 0.0)
-    return x / where(none, 1.0, y)
+    return ew.log(y), x / where(none, 1.0, y)
 
 
 @pointwise(_times("xlog1py", np.log1p), arrays=2)
@@ -377,15 +362,10 @@ def xlog1py(x, y):
     """``x * log1p(y)``, 0 where x is 0."""
 
 
-@xlog1py.partial("x")
-def _(y):
-    return ew.log1p(y)
-
-
-@xlog1py.partial("y")
+@xlog1py.partials
 def _(x, y):
     none = (plain(x) == 0.0) & (plain(y) == -1.0)
-    return x / where(none, 1.0, 1.0 + y)
+    return ew.log1p(y), x / where(none, 1.0, 1.0 + y)
 
 
 @composite
@@ -400,14 +380,9 @@ def rel_entr(x, y):
     """``x * log(x / y)``, 0 where x is 0."""
 
 
-@rel_entr.partial("x")
+@rel_entr.partials
 def _(x, y):
-    return ew.log(x / y) + 1.0
-
-
-@rel_entr.partial("y")
-def _(x, y):
-    return -(x / y)
+    return ew.log(x / y) + 1.0, -(x / y)
 
 
 @pointwise(computed("logit"), arrays=1)

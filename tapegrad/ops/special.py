@@ -19,15 +19,11 @@ def logaddexp(x, y):
     return x + LN2 if x == y else max(x, y) + vmath.softplus(-abs(x - y))
 
 
-@logaddexp.partial("x")
+@logaddexp.partials
 def _(x, y):
     # equal infinities must not be subtracted; the difference of equal numbers still depends on them
-    return sigmoid(where((x == y) & (absolute(x) == INFINITY), 0.0, x - y))
-
-
-@logaddexp.partial("y")
-def _(x, y):
-    return sigmoid(where((x == y) & (absolute(x) == INFINITY), 0.0, y - x))
+    alike = (x == y) & (absolute(x) == INFINITY)  # of which the difference is nan
+    return sigmoid(where(alike, 0.0, x - y)), sigmoid(where(alike, 0.0, y - x))
 
 
 @elementwise(np.logaddexp2, facts=Fact.VANISHING)
@@ -36,14 +32,10 @@ def logaddexp2(x, y):
     return x + 1.0 if x == y else max(x, y) + vmath.softplus(-abs(x - y) * LN2) / LN2
 
 
-@logaddexp2.partial("x")
+@logaddexp2.partials
 def _(x, y):
-    return sigmoid(where((x == y) & (absolute(x) == INFINITY), 0.0, x - y) * LN2)
-
-
-@logaddexp2.partial("y")
-def _(x, y):
-    return sigmoid(where((x == y) & (absolute(x) == INFINITY), 0.0, y - x) * LN2)
+    alike = (x == y) & (absolute(x) == INFINITY)
+    return sigmoid(where(alike, 0.0, x - y) * LN2), sigmoid(where(alike, 0.0, y - x) * LN2)
 
 
 @elementwise(complex_function=lambda x: 1.0 / (1.0 + np.exp(-x)), facts=Fact.VANISHING)

@@ -16,6 +16,7 @@ import numpy as np
 
 from tapegrad.ops.elementwise import absolute, exp2
 from tapegrad.ops.op import Fact, Rule
+from tapegrad.ops.partials import taken_apart
 from tapegrad.ops.piecewise import INFINITY, sign, where
 from tapegrad.ops.special import digamma
 from tapegrad.transform import runtime
@@ -56,6 +57,11 @@ class Scalar:
             return rule
 
         return declare
+
+    def partials(self, rule: Rule) -> Rule:
+        """Declare the partial derivatives with respect to all arguments, a tuple (a decorator)."""
+        self.rules.update(zip(self.arguments, taken_apart(rule), strict=True))
+        return rule
 
 
 SCALARS: dict[Any, Scalar] = {}  # by the functions that numba code calls for them
@@ -114,14 +120,9 @@ def product(x, y):
 product_of_elements.tapegrad_op = product
 
 
-@product.partial("x")
-def _(y):
-    return y
-
-
-@product.partial("y")
-def _(x):
-    return x
+@product.partials
+def _(x, y):
+    return y, x
 
 
 @scalar(np.radians, np.deg2rad, math.radians, facts=Fact.ARITHMETIC)
@@ -149,14 +150,9 @@ def copysign(x, y):
     """The size of x with the sign of y; the derivative in x at 0 is 0, that in y is 0."""
 
 
-@copysign.partial("x")
+@copysign.partials
 def _(x, y):
-    return sign(x) * copysign(1.0, y)
-
-
-@copysign.partial("y")
-def _():
-    return 0.0
+    return sign(x) * copysign(1.0, y), 0.0
 
 
 @scalar(np.ldexp, math.ldexp, number="np.ldexp")
@@ -184,19 +180,12 @@ def clip(x, low, high):
     """Limit to [low, high]; on a bound the cotangent goes to x, beyond it to the bound."""
 
 
-@clip.partial("x")
+@clip.partials
 def _(x, low, high):
-    return where((x >= low) & (x <= high), 1.0, 0.0)
-
-
-@clip.partial("low")
-def _(x, low, high):
-    return where((x < low) & (low <= high), 1.0, 0.0)
-
-
-@clip.partial("high")
-def _(x, low, high):
-    return where((x > high) | ((x < low) & (low > high)), 1.0, 0.0)
+    inside = (x >= low) & (x <= high)
+    is_low = (x < low) & (low <= high)
+    is_high = (x > high) | ((x < low) & (low > high))
+    return where(inside, 1.0, 0.0), where(is_low, 1.0, 0.0), where(is_high, 1.0, 0.0)
 
 
 @scalar(chooses=True)
