@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -208,7 +208,7 @@ def names_in(node: ast.AST | None) -> list[str]:
     return [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
 
 
-def replace_names(expr: ast.expr, new: dict[str, str]) -> ast.expr:
+def replace_names(expr: ast.expr, new: Mapping[str, str]) -> ast.expr:
     """Return an expression with names replaced."""
 
     class Replace(ast.NodeTransformer):

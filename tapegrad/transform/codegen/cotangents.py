@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from typing import Any
+from typing import Any, NoReturn
 
 from numba.core import types
 
@@ -89,7 +89,7 @@ class Cotangents:
         self.has_complex = any(map(holds_complex, self.types.values()))
         check_known(function, self.activity)
 
-    def refuse(self, what: str, line: int) -> None:
+    def refuse(self, what: str, line: int) -> NoReturn:
         """Raise the error for a line of the user's."""
         raise TransformError(what, self.function.source, line)
 

@@ -7,7 +7,7 @@ the array have views of it. The code is the primal code with a line for each tan
 from __future__ import annotations
 
 import ast
-from typing import Any
+from typing import Any, NoReturn
 
 from tapegrad.transform import printer
 from tapegrad.transform.codegen.analysis import Activity, Arrays, check_known, unused_suffix
@@ -56,7 +56,7 @@ class Forward:
         self.writer = Writer()
         check_known(function, self.activity)
 
-    def refuse(self, what: str, line: int) -> None:
+    def refuse(self, what: str, line: int) -> NoReturn:
         """Raise the error for a line of the user's."""
         raise TransformError(what, self.function.source, line)
 
@@ -124,7 +124,7 @@ class Forward:
                 printer.write_block(self.writer, [statement])
 
     def let(self, let: Let) -> None:
-        rule = let.rule
+        rule: rules.Rule = let.rule
         if rule.calls:
             rule.write_jvp(self, let)
             return

@@ -151,7 +151,7 @@ class Reverse(Loops):
 
     def write_vjp(self, let: Let) -> None:
         """Write the reverse of an operation, which reads elements as they were at that time."""
-        rule = let.rule
+        rule: rules.Rule = let.rule
         kept = self.make_copies(let, rule.contents(let))
         (rule.reading(kept) if kept else rule).write_vjp(self, let)
         self.keep_copies(let, kept)

@@ -36,6 +36,7 @@ from tapegrad.transform.rules.calls import Call
 from tapegrad.transform.rules.derivative_calls import TransformCall
 from tapegrad.transform.rules.eager_calls import EagerCall
 from tapegrad.transform.rules.generated_calls import Addition, Keep
+from tapegrad.transform.rules.generators import ForwardCode, Lowerer
 from tapegrad.transform.rules.ruled_calls import ForwardRuled, Ruled
 
 
@@ -51,7 +52,7 @@ def is_dispatcher(value: Any) -> bool:
     return hasattr(value, "py_func") and hasattr(value, "targetoptions")
 
 
-def find(lowering: Any, callee: Any, expr: ast.Call, kind: Any) -> Rule | None:
+def find(lowering: Lowerer, callee: Any, expr: ast.Call, kind: Any) -> Rule | None:
     """Return the rule of the call of a numba function or a transform, None for anything else."""
     if callee is stop_gradient:
         return Stopped()
@@ -107,7 +108,7 @@ def _matters(kinds: Iterable[Any], kind: Any) -> bool:
     return any(holds_real(k) or may_share(k) for k in kinds) or count_arrays(kind) > 1
 
 
-def _through_stand_in(lowering: Any, callee: Any, expr: ast.Call, kind: Any) -> Rule | None:
+def _through_stand_in(lowering: Lowerer, callee: Any, expr: ast.Call, kind: Any) -> Rule | None:
     """Return the rule of the call of what has its source in another function."""
     named = {k.arg: k.value for k in expr.keywords}
     given = [_value_of(lowering, argument) for argument in lowering.call.args]
@@ -122,7 +123,7 @@ def _through_stand_in(lowering: Any, callee: Any, expr: ast.Call, kind: Any) -> 
     return Call(lowering, function, values, _kinds(lowering, values))
 
 
-def _precise(lowering: Any, value: Any) -> Any:
+def _precise(lowering: Lowerer, value: Any) -> Any:
     """Return the type of a value, that of the constant if it is one."""
     if isinstance(value, ast.Constant) and isinstance(value.value, (bool, int, str)):
         return types.literal(value.value)
@@ -135,12 +136,12 @@ def _precise(lowering: Any, value: Any) -> Any:
     return lowering.type_of(value)
 
 
-def _value_of(lowering: Any, argument: ast.expr) -> Any:
+def _value_of(lowering: Lowerer, argument: ast.expr) -> Any:
     """Return what an argument is now."""
     return lowering.value(argument) if isinstance(argument, ast.Name) else argument
 
 
-def _is_own_copy(lowering: Any, value: Any) -> bool:
+def _is_own_copy(lowering: Lowerer, value: Any) -> bool:
     """Whether an argument is a copy that was made for one call."""
     if not isinstance(value, ast.Name):
         return False
@@ -155,7 +156,7 @@ def _is_own_copy(lowering: Any, value: Any) -> bool:
     return copied and sum(reads(s).count(value.id) for s in statements) == 1
 
 
-def of_instance(lowering: Any, base: ast.expr, attribute: str, is_called: bool) -> Rule | None:
+def of_instance(lowering: Lowerer, base: ast.expr, attribute: str, is_called: bool) -> Rule | None:
     """Return the rule of what an instance of a class has by a name; None if that is no function.
 
     A method is a function whose first argument is the instance, and so is a property.
@@ -172,11 +173,11 @@ def of_instance(lowering: Any, base: ast.expr, attribute: str, is_called: bool) 
     return None if found is None else Call(lowering, found, given, _kinds(lowering, given))
 
 
-def _kinds(lowering: Any, values: list[Any]) -> tuple[Any, ...]:
+def _kinds(lowering: Lowerer, values: list[Any]) -> tuple[Any, ...]:
     return tuple(lowering.type_of(value) for value in values)
 
 
-def bind(lowering: Any, callee: Any, first: list[Any] | None = None) -> list[Any]:
+def bind(lowering: Lowerer, callee: Any, first: list[Any] | None = None) -> list[Any]:
     """Return the arguments of the call that is lowered in order, with defaults.
 
     Those in `first` stand before those of the call.
@@ -197,7 +198,7 @@ def bind(lowering: Any, callee: Any, first: list[Any] | None = None) -> list[Any
     return found
 
 
-def with_declared_types(lowering: Any, callee: Any, call: ast.Call) -> ast.Call:
+def with_declared_types(lowering: Lowerer, callee: Any, call: ast.Call) -> ast.Call:
     """Return a call with integers as numbers of the types that a function is compiled for."""
     if not hasattr(callee, "py_func") or call.keywords:
         return call
@@ -210,7 +211,7 @@ def with_declared_types(lowering: Any, callee: Any, call: ast.Call) -> ast.Call:
     return ast.Call(call.func, given, [])
 
 
-def _default(lowering: Any, callee: Any, parameter: inspect.Parameter) -> Any:
+def _default(lowering: Lowerer, callee: Any, parameter: inspect.Parameter) -> Any:
     """Return what stands for an argument that a call leaves out."""
 
     def value_of(value: Any) -> Any:
@@ -237,7 +238,7 @@ class Stopped(Rule):
 
     fresh = True
 
-    def write_jvp(self, gen: Any, let: Let) -> None:
+    def write_jvp(self, gen: ForwardCode, let: Let) -> None:
         gen.set_dot(let, None)
 
 

@@ -42,6 +42,7 @@ from tapegrad.transform.rules.base import (
 from tapegrad.transform.rules.calls import Call
 from tapegrad.transform.rules.eager_calls import EagerCall
 from tapegrad.transform.rules.generated_calls import Addition, Keep
+from tapegrad.transform.rules.generators import ForwardCode, Lowerer, ReverseCode
 from tapegrad.transform.rules.makers import Fixed, Found
 from tapegrad.transform.rules.views import Rearrangement
 
@@ -54,7 +55,9 @@ class Projection(Rule):
     Its derivative along a change ``dz`` is the real part of ``conj(direction) * dz``.
     """
 
-    def __init__(self, operand: ast.Name, direction: ast.expr, whole: bool, lowering: Any) -> None:
+    def __init__(
+        self, operand: ast.Name, direction: ast.expr, whole: bool, lowering: Lowerer
+    ) -> None:
         self.operand = operand
         self.direction = direction
         self.whole = self.fresh = whole
@@ -66,7 +69,7 @@ class Projection(Rule):
     def contents(self, let: Let) -> list[str]:
         return names_in(self.direction) if self.whole else []
 
-    def write_vjp(self, gen: Any, let: Let) -> None:
+    def write_vjp(self, gen: ReverseCode, let: Let) -> None:
         if not gen.is_active(self.operand.id):
             return
         direction = self.read(self.direction)
@@ -76,7 +79,7 @@ class Projection(Rule):
         else:
             gen.add(self.operand.id, gen.bar(let.target), direction)
 
-    def write_jvp(self, gen: Any, let: Let) -> None:
+    def write_jvp(self, gen: ForwardCode, let: Let) -> None:
         if not gen.is_active(self.operand.id):
             gen.set_dot(let, None)
             return
@@ -92,7 +95,7 @@ class Projection(Rule):
 class Conjugate(Rule):
     """The complex conjugate."""
 
-    def __init__(self, operand: ast.Name, whole: bool, lowering: Any) -> None:
+    def __init__(self, operand: ast.Name, whole: bool, lowering: Lowerer) -> None:
         self.operand = operand
         self.whole = self.fresh = whole
         self._inputs = real_names([operand], lowering)
@@ -100,7 +103,7 @@ class Conjugate(Rule):
     def inputs(self) -> list[str]:
         return self._inputs
 
-    def write_vjp(self, gen: Any, let: Let) -> None:
+    def write_vjp(self, gen: ReverseCode, let: Let) -> None:
         if not gen.is_active(self.operand.id):
             return
         if self.whole:
@@ -110,7 +113,7 @@ class Conjugate(Rule):
             g = conjugate(name(gen.bar(let.target)), False)
             gen.add(self.operand.id, show(g), ast.Constant(1.0))
 
-    def write_jvp(self, gen: Any, let: Let) -> None:
+    def write_jvp(self, gen: ForwardCode, let: Let) -> None:
         if not gen.is_active(self.operand.id):
             gen.set_dot(let, None)
             return
@@ -120,20 +123,20 @@ class Conjugate(Rule):
 class FromParts(Rule):
     """A complex number of a real and an imaginary part."""
 
-    def __init__(self, parts: list[ast.expr], lowering: Any) -> None:
+    def __init__(self, parts: list[ast.expr], lowering: Lowerer) -> None:
         self.parts = parts
         self._inputs = real_names(parts, lowering)
 
     def inputs(self) -> list[str]:
         return self._inputs
 
-    def write_vjp(self, gen: Any, let: Let) -> None:
+    def write_vjp(self, gen: ReverseCode, let: Let) -> None:
         for part, text in zip(self.parts, ("real", "imag"), strict=True):
             if isinstance(part, ast.Name) and gen.is_active(part.id):
                 gen.add(part.id, f"{gen.bar(let.target)}.{text}", ast.Constant(1.0))
 
-    def write_jvp(self, gen: Any, let: Let) -> None:
-        dots = [
+    def write_jvp(self, gen: ForwardCode, let: Let) -> None:
+        dots: list[ast.expr] = [
             name(gen.tangent(part)) if part_is_in(part, self._inputs) else ast.Constant(0.0)
             for part in self.parts
         ]
@@ -154,7 +157,7 @@ _ALWAYS_RIGHT = (
 # -- which operation has which rule ----------------------------------------------------------------
 
 
-def is_involved(lowering: Any, expr: ast.expr, kind: Any) -> bool:
+def is_involved(lowering: Lowerer, expr: ast.expr, kind: Any) -> bool:
     """Whether an operation has complex operands, or a complex result."""
     if holds_complex(kind):
         return True
@@ -164,7 +167,7 @@ def is_involved(lowering: Any, expr: ast.expr, kind: Any) -> bool:
     )
 
 
-def rule_of(lowering: Any, expr: ast.expr, kind: Any) -> Rule | None:
+def rule_of(lowering: Lowerer, expr: ast.expr, kind: Any) -> Rule | None:
     """Return the rule of an operation that only complex numbers need, None for any other."""
     text, operands = _named(lowering, expr)
     if text is None or not operands or kind is None:
@@ -195,7 +198,7 @@ def rule_of(lowering: Any, expr: ast.expr, kind: Any) -> Rule | None:
     return None
 
 
-def _named(lowering: Any, expr: ast.expr) -> tuple[str | None, list[ast.expr]]:
+def _named(lowering: Lowerer, expr: ast.expr) -> tuple[str | None, list[ast.expr]]:
     """Return the name of a function, method or attribute, and what it is of."""
     if isinstance(expr, ast.Attribute):
         return expr.attr, [expr.value]
@@ -221,7 +224,7 @@ _FUNCTIONS: tuple[tuple[tuple[Any, ...], str], ...] = (
 )
 
 
-def checked(lowering: Any, expr: ast.expr, kind: Any, found: Rule) -> Rule:
+def checked(lowering: Lowerer, expr: ast.expr, kind: Any, found: Rule) -> Rule:
     """Return the rule of an operation with complex numbers, if it is right for them.
 
     What is not known to be right is not differentiated.
@@ -233,7 +236,7 @@ def checked(lowering: Any, expr: ast.expr, kind: Any, found: Rule) -> Rule:
     return Unknown(inputs, what)
 
 
-def _is_right(lowering: Any, expr: ast.expr, kind: Any, found: Rule, inputs: list[str]) -> bool:
+def _is_right(lowering: Lowerer, expr: ast.expr, kind: Any, found: Rule, inputs: list[str]) -> bool:
     """Whether the rule of an operation with complex numbers is right."""
     if isinstance(found, _ALWAYS_RIGHT):
         return True
@@ -257,7 +260,7 @@ def _is_right(lowering: Any, expr: ast.expr, kind: Any, found: Rule, inputs: lis
     return False
 
 
-def _numpys(lowering: Any, expr: ast.expr) -> str:
+def _numpys(lowering: Lowerer, expr: ast.expr) -> str:
     """Return the name of the NumPy function that is called."""
     if isinstance(expr, ast.Call) and isinstance(expr.func, ast.Name):
         return getattr(lowering.statics.get(expr.func.id), "__name__", "")

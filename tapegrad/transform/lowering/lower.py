@@ -298,7 +298,9 @@ class Lowering:
         return bound if self.type_of(bound) == types.int64 else self.converted(bound, types.int64)
 
     def loop(self, loop: Loop) -> None:
-        bounds = loop.bounds and tuple(self.signed(self.resolve(bound)) for bound in loop.bounds)
+        bounds: Any = loop.bounds
+        if bounds is not None:
+            bounds = tuple(self.signed(self.resolve(bound)) for bound in bounds)
         entries: list[tuple[Carried, Any, Any, Any]] = []
         for entry in loop.carried:
             if entry.phi not in self.types:
@@ -318,7 +320,8 @@ class Lowering:
         test = self.inside(loop.test)
         cond = self.resolve(loop.cond)
         body = self.inside(loop.body)
-        if index is not None and index != (own := loop.index):
+        own = loop.index
+        if index is not None and own is not None and index != own:
             body.insert(0, self.conversion(name(index), self.types[own], own))
         carried = []
         for entry, phi, init, out in entries:
@@ -376,7 +379,7 @@ class Lowering:
         kind = types.complex128 if has_complex else types.float64
         self.types[target] = types.Array(kind, 1, "C")
         call = ast.Call(name("np.array"), [ast.List(value.items, ast.Load())], [])
-        places = [((k,), item) for k, item in enumerate(value.items)]
+        places: list[Any] = [((k,), item) for k, item in enumerate(value.items)]
         self.block.append(Let(target, call, self.line, rules.Literal(places, self)))
         return name(target)
 

@@ -9,11 +9,12 @@ from numba import types
 
 from tapegrad.transform.ir import Atom, Block, always_raises, constant, name
 from tapegrad.transform.kinds import holds_real, is_array
+from tapegrad.transform.rules.generators import Lowerer
 
 ZEROS = {types.float64: 0.0, types.complex128: 0j, types.boolean: False, types.int64: 0}
 
 
-def check_merge(lowering: Any, kind: Any, *values: Any) -> None:
+def check_merge(lowering: Lowerer, kind: Any, *values: Any) -> None:
     """Refuse a name that has a value with derivative on one way, and is of a type without.
 
     Parameters
@@ -32,7 +33,7 @@ def check_merge(lowering: Any, kind: Any, *values: Any) -> None:
         )
 
 
-def check_same(lowering: Any, found: set[Any]) -> None:
+def check_same(lowering: Lowerer, found: set[Any]) -> None:
     """Refuse a name of several types, of which it is not certain which count for numba."""
     if len({(t.dtype, t.ndim) if is_array(t) else t for t in found}) > 1:
         shown = ", ".join(sorted(map(str, found)))
@@ -42,7 +43,7 @@ def check_same(lowering: Any, found: set[Any]) -> None:
         )
 
 
-def converted_at_end(lowering: Any, block: Block, value: Atom, kind: Any) -> Atom:
+def converted_at_end(lowering: Lowerer, block: Block, value: Atom, kind: Any) -> Atom:
     """Return the value that a block gives a name of another type, after its conversion.
 
     If numba left out the other blocks, as never reached, it would take the type of this value.
@@ -57,6 +58,7 @@ def converted_at_end(lowering: Any, block: Block, value: Atom, kind: Any) -> Ato
     if always_raises(block):
         return value
     if isinstance(value, ast.Constant) and kind in ZEROS:
-        return constant(type(ZEROS[kind])(value.value))
+        number: Any = value.value
+        return constant(type(ZEROS[kind])(number))
     block.append(let := lowering.conversion(value, kind, lowering.fresh("t")))
     return name(let.target)

@@ -35,6 +35,7 @@ from tapegrad.transform.rules.base import (
     real_names,
 )
 from tapegrad.transform.rules.calls import Call
+from tapegrad.transform.rules.generators import Lowerer
 from tapegrad.transform.rules.makers import Fixed, Found
 from tapegrad.transform.rules.partials import BINARY, UNARY, elementary
 
@@ -54,7 +55,7 @@ _STEPS = (round, np.round, math.floor, math.ceil, math.trunc, int)
 _CHANGING = ("sort", "partition", "fill", "resize", "put", "itemset", "byteswap", "setfield")
 
 
-def find(lowering: Any, expr: ast.expr, kind: Any) -> Rule:
+def find(lowering: Lowerer, expr: ast.expr, kind: Any) -> Rule:
     """Return the rule of an expression over atoms, whose value has the given type."""
     if complex_numbers.is_involved(lowering, expr, kind):
         found = complex_numbers.rule_of(lowering, expr, kind) or _find(lowering, expr, kind)
@@ -96,7 +97,7 @@ def _is_plain(kind: Any) -> bool:
     return kind is None or isinstance(kind, plain)
 
 
-def _find(lowering: Any, expr: ast.expr, kind: Any) -> Rule:
+def _find(lowering: Lowerer, expr: ast.expr, kind: Any) -> Rule:
     real = kind is not None and is_real(kind)
     whole = is_array(kind)
     if isinstance(expr, ast.BinOp):
@@ -139,7 +140,7 @@ def _find(lowering: Any, expr: ast.expr, kind: Any) -> Rule:
     return Passive(True)
 
 
-def _binary(lowering: Any, expr: ast.BinOp, kind: Any, real: bool, whole: bool) -> Rule:
+def _binary(lowering: Lowerer, expr: ast.BinOp, kind: Any, real: bool, whole: bool) -> Rule:
     if is_instance(lowering.type_of(expr.left)) or is_instance(lowering.type_of(expr.right)):
         return Unknown(
             real_names([expr], lowering), "an operator of a class (a method that is called has one)"
@@ -154,7 +155,7 @@ def _binary(lowering: Any, expr: ast.BinOp, kind: Any, real: bool, whole: bool) 
     return Passive(True)
 
 
-def _subscript(lowering: Any, expr: ast.Subscript, kind: Any) -> Rule:
+def _subscript(lowering: Lowerer, expr: ast.Subscript, kind: Any) -> Rule:
     base_kind = lowering.type_of(expr.value)
     if not is_array(base_kind) or not is_real(base_kind):
         return Passive(True)
@@ -167,7 +168,7 @@ def _subscript(lowering: Any, expr: ast.Subscript, kind: Any) -> Rule:
     return Load(expr.value.id, expr.slice)
 
 
-def _call_rule(lowering: Any, expr: ast.Call, kind: Any) -> Rule:
+def _call_rule(lowering: Lowerer, expr: ast.Call, kind: Any) -> Rule:
     real = kind is not None and is_real(kind)
     whole = is_array(kind)
     if isinstance(expr.func, ast.Attribute):
@@ -228,7 +229,7 @@ def _call_rule(lowering: Any, expr: ast.Call, kind: Any) -> Rule:
     return Passive(_is_among(_PURE, callee) or module == "math")
 
 
-def _what_is_called(lowering: Any, function: ast.Name, callee: Any) -> str:
+def _what_is_called(lowering: Lowerer, function: ast.Name, callee: Any) -> str:
     """Return the words for a call that is not understood."""
     kind, shown = lowering.type_of(function), ast.unparse(lowering.call.func)
     if callee is None and isinstance(kind, types.FunctionType):
@@ -259,7 +260,7 @@ def _hashed(table: dict[Any, Any], key: Any) -> Any:
 
 
 def _numpy(
-    lowering: Any, expr: ast.Call, callee: Any, text: str, kind: Any, arguments: Atoms
+    lowering: Lowerer, expr: ast.Call, callee: Any, text: str, kind: Any, arguments: Atoms
 ) -> Rule:
     """Return the rule of a NumPy function."""
     inputs = real_names([*arguments, *(k.value for k in expr.keywords)], lowering)
@@ -285,7 +286,7 @@ def _numbers(inputs: list[str], kind: Any) -> Rule:
     return Passive(True)  # it may be a view, of integers
 
 
-def _asked(lowering: Any, text: str, expr: ast.Call, arguments: Atoms, kind: Any) -> Any:
+def _asked(lowering: Lowerer, text: str, expr: ast.Call, arguments: Atoms, kind: Any) -> Any:
     """Return what the family of a function says of a call: a rule, a text, or None."""
     if text not in FUNCTIONS:
         return None
@@ -322,7 +323,7 @@ def _draw(expr: ast.Call, kind: Any, inputs: list[str], what: str) -> Rule:
     return Fixed() if kind is not None and is_array(kind) and is_real(kind) else Passive(False)
 
 
-def _method(lowering: Any, expr: ast.Call, base: ast.expr, text: str, kind: Any) -> Rule:
+def _method(lowering: Lowerer, expr: ast.Call, base: ast.expr, text: str, kind: Any) -> Rule:
     """Return the rule of a method of an array (or number, or instance of a class)."""
     base_kind = lowering.type_of(base)
     real = kind is not None and is_real(kind)

@@ -15,9 +15,10 @@ from tapegrad.transform.frontend.source import MISSING
 from tapegrad.transform.ir import Let, Structure, constant, name
 from tapegrad.transform.kinds import holds_real, is_array
 from tapegrad.transform.rules import base as rules
+from tapegrad.transform.rules.generators import Lowerer
 
 
-def type_of_constant(lowering: Any, text: str) -> Any:
+def type_of_constant(lowering: Lowerer, text: str) -> Any:
     """Return the type of what a name stands for outside of the function; none for other names."""
     if text not in lowering.statics:
         return types.none
@@ -32,7 +33,7 @@ def type_of_constant(lowering: Any, text: str) -> Any:
 
 
 def parts_of_constant(
-    lowering: Any, base: ast.expr, value: tuple[Any, ...], kind: Any
+    lowering: Lowerer, base: ast.expr, value: tuple[Any, ...], kind: Any
 ) -> Structure:
     """Return the parts of a tuple; what is no number gets a name."""
     items: list[Any] = []

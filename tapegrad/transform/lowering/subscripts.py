@@ -9,12 +9,13 @@ from numba.core import types
 
 from tapegrad.transform.ir import Let, constant, name
 from tapegrad.transform.rules import base as rules
+from tapegrad.transform.rules.generators import Lowerer
 
 # items of tuples that have one value
 _VALUES = {types.none: None, types.ellipsis: Ellipsis}
 
 
-def taken_apart(lowering: Any, node: Any, line: int) -> Any:
+def taken_apart(lowering: Lowerer, node: Any, line: int) -> Any:
     """Return a subscript of an array with the items of a tuple in the place of its name.
 
     An array or a slice among them decides what is done: it must not hide in a tuple. A tuple of

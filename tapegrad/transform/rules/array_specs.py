@@ -23,6 +23,7 @@ from tapegrad.ops.op import TABLE
 from tapegrad.transform.cache.machine_code import jit
 from tapegrad.transform.kinds import is_array, is_complex
 from tapegrad.transform.rules.base import Elementary, Linear, View, Whole
+from tapegrad.transform.rules.generators import Lowerer
 
 VARIABLE = object()  # what stands for the value of an argument that is no constant
 
@@ -157,7 +158,7 @@ class Request:
         The numba type of the result.
     """
 
-    def __init__(self, lowering: Any, text: str, expr: ast.Call, kind: Any) -> None:
+    def __init__(self, lowering: Lowerer, text: str, expr: ast.Call, kind: Any) -> None:
         self.lowering = lowering
         self.text = text
         self.expr = expr

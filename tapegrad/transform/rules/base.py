@@ -21,6 +21,7 @@ from tapegrad.ops.op import Fact
 from tapegrad.transform.ir import Let, name, names_in, replace_names
 from tapegrad.transform.kinds import is_complex, is_real
 from tapegrad.transform.printer import show
+from tapegrad.transform.rules.generators import ForwardCode, Generator, Lowerer, ReverseCode
 from tapegrad.transform.rules.partials import partial
 
 Atoms = list[ast.expr]
@@ -79,10 +80,10 @@ class Rule:
         """Return an expression that reads elements as they were at the operation."""
         return replace_names(node, self.kept) if self.kept else node
 
-    def write_vjp(self, gen: Any, let: Let) -> None:
+    def write_vjp(self, gen: ReverseCode, let: Let) -> None:
         """Write what adds to the cotangents of the inputs."""
 
-    def write_jvp(self, gen: Any, let: Let) -> None:
+    def write_jvp(self, gen: ForwardCode, let: Let) -> None:
         """Write what makes the tangent of the result."""
 
     def zeros(self, let: Let) -> ast.expr:
@@ -105,7 +106,7 @@ def conjugate(expr: ast.expr, whole: bool) -> ast.expr:
     return ast.Call(ast.Attribute(expr, "conjugate", ast.Load()), [], [])
 
 
-def real_names(atoms: Atoms, lowering: Any) -> list[str]:
+def real_names(atoms: Atoms, lowering: Lowerer) -> list[str]:
     """Return the names of real numbers and arrays in expressions."""
     return [
         n for atom in atoms for n in names_in(atom) if is_real(lowering.types.get(n, types.none))
@@ -177,7 +178,7 @@ def may_be_undefined(op: Elementwise, operands: Atoms) -> bool:
 class Elementary(Rule):
     """An op of the table, on numbers or with broadcasting on whole arrays."""
 
-    def __init__(self, op: Elementwise, operands: Atoms, whole: bool, lowering: Any) -> None:
+    def __init__(self, op: Any, operands: Atoms, whole: bool, lowering: Lowerer) -> None:
         self.op = op
         self.operands = operands
         self.whole = whole
@@ -226,14 +227,14 @@ class Elementary(Rule):
             for n, kind in kinds.items()
         )
 
-    def terms(self, gen: Any, let: Let) -> Any:
+    def terms(self, gen: Generator, let: Let) -> Any:
         """Yield every active operand with its partial."""
         for position, operand in enumerate(self.operands):
             if isinstance(operand, ast.Name) and gen.is_active(operand.id):
                 if self.op.arguments[position] in self.op.rules:
                     yield position, operand.id, self.partial(position, let.target)
 
-    def write_vjp(self, gen: Any, let: Let) -> None:
+    def write_vjp(self, gen: ReverseCode, let: Let) -> None:
         for position, operand, factor in self.terms(gen, let):
             if isinstance(factor, ast.Constant) and factor.value == 0:
                 continue
@@ -248,17 +249,19 @@ class Elementary(Rule):
                 else:
                     gen.add(operand, g, factor)
                 continue
-            g = name(gen.shadow(let.target))
-            product = _call(self.product_name(), g, factor) if guarded else _product(g, factor)
+            shadow = name(gen.shadow(let.target))
+            product = _product(shadow, factor)
+            if guarded:
+                product = _call(self.product_name(), shadow, factor)
             if self.op.chooses and not isinstance(factor, ast.Constant):
                 # what was not chosen gets nothing, not even nan
-                product = _call(self.product_name(), factor, g)
+                product = _call(self.product_name(), factor, shadow)
             if isinstance(self.types[operand], types.Array):
                 gen.add_array(operand, product, self.types[let.target].ndim)
             else:
                 gen.add(operand, show(_call("np.sum", product)), _ONE, product)
 
-    def is_guarded(self, gen: Any, target: str, position: int, factor: ast.expr) -> bool:
+    def is_guarded(self, gen: ReverseCode, target: str, position: int, factor: ast.expr) -> bool:
         """Whether a partial may be infinite or nan where the cotangent is zero."""
         overwritten = self.whole and gen.arrays.is_stored(target)
         if self.is_singular(position, factor):
@@ -292,7 +295,7 @@ class Elementary(Rule):
             return "arrays.product_of_elements"
         return "arrays.complex_product" if self.is_complex else "runtime.product"
 
-    def write_jvp(self, gen: Any, let: Let) -> None:
+    def write_jvp(self, gen: ForwardCode, let: Let) -> None:
         if self.whole and self.op.name == "where":
             chosen = [name(gen.tangent(operand)) for operand in self.operands[1:]]
             gen.set_dot(let, _call("np.where", self.operands[0], *chosen))
@@ -335,7 +338,7 @@ class Linear(Rule):
 
     is_passing = True
 
-    def __init__(self, operand: ast.expr, whole: bool, lowering: Any) -> None:
+    def __init__(self, operand: ast.expr, whole: bool, lowering: Lowerer) -> None:
         self.operand = operand
         self.whole = self.fresh = whole
         self._inputs = real_names([operand], lowering)
@@ -343,7 +346,7 @@ class Linear(Rule):
     def inputs(self) -> list[str]:
         return self._inputs
 
-    def write_vjp(self, gen: Any, let: Let) -> None:
+    def write_vjp(self, gen: ReverseCode, let: Let) -> None:
         for operand in self._inputs:
             if gen.is_active(operand):
                 if self.whole:
@@ -352,7 +355,7 @@ class Linear(Rule):
                 else:
                     gen.add(operand, gen.bar(let.target), ast.Constant(1.0))
 
-    def write_jvp(self, gen: Any, let: Let) -> None:
+    def write_jvp(self, gen: ForwardCode, let: Let) -> None:
         expr = let.expr
         for operand in self._inputs:
             # the copy of an array without tangent may get one when it is written to
@@ -369,11 +372,11 @@ class Load(Rule):
     def inputs(self) -> list[str]:
         return [self.array]
 
-    def write_vjp(self, gen: Any, let: Let) -> None:
+    def write_vjp(self, gen: ReverseCode, let: Let) -> None:
         if gen.is_active(self.array):
             gen.add_element(self.array, self.index, gen.bar(let.target))
 
-    def write_jvp(self, gen: Any, let: Let) -> None:
+    def write_jvp(self, gen: ForwardCode, let: Let) -> None:
         gen.set_dot(let, gen.replaced(let.expr, {self.array: gen.dot(self.array)}))
 
 
@@ -387,7 +390,7 @@ class View(Rule):
     def inputs(self) -> list[str]:
         return [self.base]
 
-    def write_jvp(self, gen: Any, let: Let) -> None:
+    def write_jvp(self, gen: ForwardCode, let: Let) -> None:
         assert self.base is not None
         gen.set_handle(let.target, gen.replaced(let.expr, {self.base: gen.dot(self.base)}))
 
@@ -404,7 +407,7 @@ class Alloc(Rule):
     def zeros(self, let: Let) -> ast.expr:
         return _zeros_for(let, self.arguments, self.like)
 
-    def write_jvp(self, gen: Any, let: Let) -> None:
+    def write_jvp(self, gen: ForwardCode, let: Let) -> None:
         gen.set_handle(let.target, self.zeros(let))
 
 
@@ -425,7 +428,7 @@ class Whole(Rule):
     """A function of whole arrays, with derivatives written in `tapegrad.transform.rules.arrays`."""
 
     def __init__(
-        self, spec: Any, operands: dict[str, ast.expr], fresh: bool, lowering: Any
+        self, spec: Any, operands: dict[str, ast.expr], fresh: bool, lowering: Lowerer
     ) -> None:
         self.spec = spec
         self.operands = operands
@@ -459,7 +462,7 @@ class Whole(Rule):
             return conjugate(found, isinstance(kind, types.Array))
         return found
 
-    def refuse_unknown(self, gen: Any, let: Let, argument: str) -> None:
+    def refuse_unknown(self, gen: Generator, let: Let, argument: str) -> None:
         """Raise the error for an argument by which no derivative is known."""
         gen.refuse(
             f"cannot differentiate {show(let.expr)} with respect to {argument!r}; pass it through "
@@ -467,7 +470,7 @@ class Whole(Rule):
             let.line,
         )
 
-    def write_vjp(self, gen: Any, let: Let) -> None:
+    def write_vjp(self, gen: ReverseCode, let: Let) -> None:
         g = gen.shadow(let.target) if self.fresh else gen.bar(let.target)
         for argument, atom in self.operands.items():
             if not isinstance(atom, ast.Name) or atom.id not in self._inputs:
@@ -485,7 +488,7 @@ class Whole(Rule):
             else:
                 gen.add(atom.id, show(call), ast.Constant(1.0), call)
 
-    def write_jvp(self, gen: Any, let: Let) -> None:
+    def write_jvp(self, gen: ForwardCode, let: Let) -> None:
         found: ast.expr | None = None
         for argument, atom in self.operands.items():
             if not isinstance(atom, ast.Name) or atom.id not in self._inputs:
@@ -515,7 +518,7 @@ class Gather(Rule):
     def contents(self, let: Let) -> list[str]:
         return names_in(self.index)
 
-    def write_vjp(self, gen: Any, let: Let) -> None:
+    def write_vjp(self, gen: ReverseCode, let: Let) -> None:
         if not gen.is_active(self.array):
             return
         shadow = gen.shadow(self.array)
@@ -523,7 +526,7 @@ class Gather(Rule):
         chosen = ast.Subscript(places, self.read(self.index), ast.Load())
         gen.line(_call("arrays.scatter", name(shadow), chosen, name(gen.shadow(let.target))))
 
-    def write_jvp(self, gen: Any, let: Let) -> None:
+    def write_jvp(self, gen: ForwardCode, let: Let) -> None:
         gen.set_dot(let, gen.replaced(let.expr, {self.array: gen.dot(self.array)}))
 
 
@@ -532,20 +535,20 @@ class Literal(Rule):
 
     fresh = True
 
-    def __init__(self, items: list[tuple[tuple[int, ...], ast.expr]], lowering: Any) -> None:
+    def __init__(self, items: list[tuple[tuple[int, ...], ast.expr]], lowering: Lowerer) -> None:
         self.items = items
         self._inputs = real_names([item for _, item in items], lowering)
 
     def inputs(self) -> list[str]:
         return self._inputs
 
-    def write_vjp(self, gen: Any, let: Let) -> None:
+    def write_vjp(self, gen: ReverseCode, let: Let) -> None:
         for position, item in self.items:
             if isinstance(item, ast.Name) and gen.is_active(item.id):
                 text = f"{gen.shadow(let.target)}[{', '.join(map(str, position))}]"
                 gen.add(item.id, text, ast.Constant(1.0))
 
-    def write_jvp(self, gen: Any, let: Let) -> None:
+    def write_jvp(self, gen: ForwardCode, let: Let) -> None:
         gen.set_handle(let.target, _call("np.zeros_like", name(let.target)))
         for position, item in self.items:
             if isinstance(item, ast.Name) and gen.is_active(item.id):

@@ -21,6 +21,7 @@ from tapegrad.transform.ir import (
 from tapegrad.transform.kinds import is_array, is_real, may_share
 from tapegrad.transform.printer import show
 from tapegrad.transform.rules.base import Rule, real_names
+from tapegrad.transform.rules.generators import ForwardCode, Generator, Lowerer, ReverseCode
 
 
 class Call(Rule):
@@ -30,7 +31,7 @@ class Call(Rule):
     calls = True
 
     def __init__(
-        self, lowering: Any, callee: Any, values: list[Any], kinds: tuple[Any, ...]
+        self, lowering: Lowerer, callee: Any, values: list[Any], kinds: tuple[Any, ...]
     ) -> None:
         self.callee = callee
         self.values = values
@@ -96,7 +97,7 @@ class Call(Rule):
     def leaves(self) -> list[ast.expr]:
         return [leaf for value in self.values for leaf in leaves_of(value)]
 
-    def variant(self, gen: Any, let: Let) -> Any:
+    def variant(self, gen: ReverseCode, let: Let) -> Any:
         """Return the pair of generated functions for what is known of the arguments here.
 
         That is which of them are active, and which arrays (of the results, too) keep their elements
@@ -115,14 +116,14 @@ class Call(Rule):
             self.instance, self.active_leaves(gen), self.same_arrays(gen), kept
         )
 
-    def active_leaves(self, gen: Any) -> tuple[bool, ...]:
+    def active_leaves(self, gen: Generator) -> tuple[bool, ...]:
         """Return which parts of the arguments carry derivatives."""
         return tuple(
             isinstance(leaf, ast.Name) and leaf.id in self._inputs and gen.is_active(leaf.id)
             for leaf in self.leaves()
         )
 
-    def same_arrays(self, gen: Any) -> bool:
+    def same_arrays(self, gen: Generator) -> bool:
         """Whether two arguments may be parts of one array of which one is written."""
         arrays = self.arrays()
         classes = [gen.arrays.of(array) for array in arrays]
@@ -131,7 +132,7 @@ class Call(Rule):
     def results(self, let: Let) -> list[str]:
         return [let.target] if let.leaves is None else let.leaves
 
-    def is_differentiated(self, gen: Any, let: Let) -> bool:
+    def is_differentiated(self, gen: ReverseCode, let: Let) -> bool:
         """Whether any cotangent goes into the call."""
         if self.error is not None:
             return False
@@ -140,11 +141,11 @@ class Call(Rule):
         outputs = [n for n in self.results(let) if gen.is_active(n)]
         return bool(outputs) or any(gen.is_active(n) for n in self.written())
 
-    def has_several_arrays(self, gen: Any, let: Let) -> bool:
+    def has_several_arrays(self, gen: Generator, let: Let) -> bool:
         """Whether several arrays of the result carry derivatives later: they may be one."""
         return sum(self._is_array(n) and gen.is_active(n) for n in self.results(let)) > 1
 
-    def write_vjp(self, gen: Any, let: Let) -> None:
+    def write_vjp(self, gen: ReverseCode, let: Let) -> None:
         """Write the call of the reverse function."""
         if not self.is_differentiated(gen, let):
             return
@@ -183,7 +184,7 @@ class Call(Rule):
         for scalar, target in zip(scalars, targets, strict=False):
             gen.add(scalar, target, ast.Constant(1.0))
 
-    def passed(self, gen: Any, let: Let) -> list[str]:
+    def passed(self, gen: ReverseCode, let: Let) -> list[str]:
         """Return the arrays whose shadows go into the forward call, or come out of it."""
         if not self.is_differentiated(gen, let):
             return []
@@ -198,7 +199,7 @@ class Call(Rule):
         results = self.real_results(let)
         return [n for n, made in zip(results, variant.shadowed, strict=True) if made]
 
-    def write_forward(self, gen: Any, writer: Any, let: Let) -> None:
+    def write_forward(self, gen: ReverseCode, writer: Any, let: Let) -> None:
         """Write the call of the forward function, and the shadows of its results."""
         variant = self.variant(gen, let) if self.is_differentiated(gen, let) else None
         returned = [] if variant is None else self.shadowed_results(variant, let)
@@ -220,14 +221,14 @@ class Call(Rule):
             if result not in returned and gen.is_wanted(result):
                 writer(f"{result}{gen.suffix} = np.zeros_like({result})")
 
-    def has_forward(self, gen: Any, let: Let) -> bool:
+    def has_forward(self, gen: ReverseCode, let: Let) -> bool:
         """Whether the forward code calls the forward half, which keeps values or makes shadows."""
         if not self.is_differentiated(gen, let):
             return False
         variant = self.variant(gen, let)
         return variant.uses_tape or bool(self.shadowed_results(variant, let))
 
-    def write_jvp(self, gen: Any, let: Let) -> None:
+    def write_jvp(self, gen: ForwardCode, let: Let) -> None:
         """Write the call of the function that computes tangents as well."""
         is_passive = not any(map(gen.is_active, self._inputs))
         if self.error is not None or (is_passive and not self.has_several_arrays(gen, let)):
@@ -247,7 +248,7 @@ class Call(Rule):
     def real_results(self, let: Let) -> list[str]:
         return [n for n in self.results(let) if is_real(self.types.get(n, types.none))]
 
-    def zero_results(self, gen: Any, let: Let) -> None:
+    def zero_results(self, gen: Generator, let: Let) -> None:
         for result in self.real_results(let):
             if gen.is_active(result):
                 gen.write(f"{gen.dot(result)} = {gen.zero(result)}")

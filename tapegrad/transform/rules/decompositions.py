@@ -26,6 +26,7 @@ from tapegrad.transform.rules.array_specs import (
     understands,
 )
 from tapegrad.transform.rules.base import Whole
+from tapegrad.transform.rules.generators import ForwardCode, Generator, ReverseCode
 from tapegrad.transform.rules.linear_algebra import (
     pinv_cotangent,
     pinv_tangent,
@@ -62,7 +63,7 @@ class Several(Whole):
         reads = [values[n] for n in code.co_varnames[: code.co_argcount]]
         return show(ast.Call(name(f"arrays.{function.py_func.__name__}"), reads, []))
 
-    def _check(self, gen: Any, let: Let) -> list[str]:
+    def _check(self, gen: Generator, let: Let) -> list[str]:
         """Return the results, refusing one that has no derivative."""
         assert let.leaves is not None
         for position in self.without:
@@ -74,7 +75,7 @@ class Several(Whole):
                 )
         return let.leaves
 
-    def write_vjp(self, gen: Any, let: Let) -> None:
+    def write_vjp(self, gen: ReverseCode, let: Let) -> None:
         """Write what adds to the cotangents of the arguments."""
         leaves = self._check(gen, let)
         if not any(map(gen.is_active, leaves)):
@@ -92,7 +93,7 @@ class Several(Whole):
                 bar = {f"{argument}_bar": name(gen.shadow(atom.id))}
                 gen.write(self._text(self.spec.vjp[argument], {**cotangents, **bar}))
 
-    def write_jvp(self, gen: Any, let: Let) -> None:
+    def write_jvp(self, gen: ForwardCode, let: Let) -> None:
         """Write the call, and the tangents of its results."""
         gen.write(f"{let.target} = {show(let.expr)}")
         leaves = self._check(gen, let)

@@ -18,6 +18,7 @@ from tapegrad.transform.kinds import is_array, is_real, result_kind
 from tapegrad.transform.printer import show
 from tapegrad.transform.rules.base import Rule, real_names
 from tapegrad.transform.rules.calls import dotted, expr_of, paths_of, text_of
+from tapegrad.transform.rules.generators import ForwardCode, Generator, Lowerer, ReverseCode
 
 
 class TransformCall(Rule):
@@ -28,7 +29,7 @@ class TransformCall(Rule):
     fresh = True
 
     def __init__(
-        self, lowering: Any, callee: Any, values: list[Any], kinds: tuple[Any, ...]
+        self, lowering: Lowerer, callee: Any, values: list[Any], kinds: tuple[Any, ...]
     ) -> None:
         self.callee = callee
         self.values = values
@@ -50,7 +51,7 @@ class TransformCall(Rule):
         """Return the arrays that the callee writes: copies of their own."""
         return [self.values[k].id for k in self.callee.changed_arguments(self.kinds)]
 
-    def cotangent(self, gen: Any, let: Let) -> ast.expr:
+    def cotangent(self, gen: ReverseCode, let: Let) -> ast.expr:
         """Return the cotangent of the result, which has its structure."""
 
         def one(node: ast.expr, kind: Any) -> ast.expr:
@@ -65,7 +66,7 @@ class TransformCall(Rule):
         pattern = ast.parse(let.target, mode="eval").body
         return one(pattern, result_kind(self.callee, self.kinds))
 
-    def active_positions(self, gen: Any) -> tuple[int, ...]:
+    def active_positions(self, gen: Generator) -> tuple[int, ...]:
         """Return the numbers of the arguments that carry derivatives."""
         return tuple(
             position
@@ -80,7 +81,7 @@ class TransformCall(Rule):
             if isinstance(leaf, ast.Name) and leaf.id in self._inputs
         ]
 
-    def write_jvp(self, gen: Any, let: Let) -> None:
+    def write_jvp(self, gen: ForwardCode, let: Let) -> None:
         """Write the call of the derivative of the derivative."""
         positions = self.active_positions(gen)
         if not positions:
@@ -101,7 +102,7 @@ class TransformCall(Rule):
         dots = dotted(let, gen)
         gen.write(f"{pattern}, {dots} = {jvp}({', '.join(arguments)})")
 
-    def write_vjp(self, gen: Any, let: Let) -> None:
+    def write_vjp(self, gen: ReverseCode, let: Let) -> None:
         """Write the call that gives the cotangents: a Hessian is symmetric."""
         positions = self.active_positions(gen)
         results = [n for n in self.results(let) if is_real(self.types.get(n, types.none))]

@@ -9,6 +9,7 @@ from typing import Any
 from tapegrad.transform.ir import Let, name
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.rules.base import Rule, real_names
+from tapegrad.transform.rules.generators import ForwardCode, Generator, Lowerer, ReverseCode
 
 
 class EagerCall(Rule):
@@ -16,9 +17,9 @@ class EagerCall(Rule):
 
     cheap = False
 
-    def __init__(self, lowering: Any, expr: ast.Call, kind: Any) -> None:
+    def __init__(self, lowering: Lowerer, expr: ast.Call, kind: Any) -> None:
         assert isinstance(expr.args[0], ast.Constant)
-        self.path = ast.literal_eval(expr.args[0].value)
+        self.path = ast.literal_eval(str(expr.args[0].value))
         self.operands = expr.args[1:]
         self.types = lowering.types
         self.fresh = is_array(kind)
@@ -37,7 +38,7 @@ class EagerCall(Rule):
         function = name("ops.call_eager")
         return ast.Call(function, [path, *values, self.read(result), name(by)], [])
 
-    def active(self, gen: Any) -> list[tuple[int, str]]:
+    def active(self, gen: Generator) -> list[tuple[int, str]]:
         """Return the operands that carry derivatives, by their numbers."""
         return [
             (number, operand.id)
@@ -47,7 +48,7 @@ class EagerCall(Rule):
             and gen.is_active(operand.id)
         ]
 
-    def write_vjp(self, gen: Any, let: Let) -> None:
+    def write_vjp(self, gen: ReverseCode, let: Let) -> None:
         g = gen.shadow(let.target) if self.fresh else gen.bar(let.target)
         for number, operand in self.active(gen):
             call = self.derivative("vjp", number, name(let.target), g)
@@ -57,7 +58,7 @@ class EagerCall(Rule):
                 gen.read(call)
                 gen.add(operand, ast.unparse(call), ast.Constant(1.0), call)
 
-    def write_jvp(self, gen: Any, let: Let) -> None:
+    def write_jvp(self, gen: ForwardCode, let: Let) -> None:
         terms = [
             self.derivative("jvp", number, name(let.target), gen.dot(operand))
             for number, operand in self.active(gen)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from typing import Any
 
 from numba.core import types
 
@@ -11,6 +10,7 @@ from tapegrad.transform.ir import Let, defined, name
 from tapegrad.transform.kinds import is_real
 from tapegrad.transform.printer import show
 from tapegrad.transform.rules.base import Rule, real_names
+from tapegrad.transform.rules.generators import ForwardCode, Lowerer, ReverseCode
 
 
 class Addition(Rule):
@@ -19,7 +19,7 @@ class Addition(Rule):
     cheap = False
     calls = True
 
-    def __init__(self, lowering: Any, expr: ast.Call) -> None:
+    def __init__(self, lowering: Lowerer, expr: ast.Call) -> None:
         self.call = expr
         self._inputs = real_names([expr.args[-1]], lowering)
 
@@ -30,7 +30,7 @@ class Addition(Rule):
         """Return the array that is added to."""
         return [self.call.args[0].id]
 
-    def write_jvp(self, gen: Any, let: Let) -> None:
+    def write_jvp(self, gen: ForwardCode, let: Let) -> None:
         """Write the call, and the same one of the tangents."""
         gen.write(show(self.call))
         if not gen.is_active(self.call.args[0].id):
@@ -40,7 +40,7 @@ class Addition(Rule):
             return
         gen.write(show(gen.replaced(self.call, tangents)))
 
-    def write_vjp(self, gen: Any, let: Let) -> None:
+    def write_vjp(self, gen: ReverseCode, let: Let) -> None:
         """Refuse: a gradient is differentiated in forward mode."""
         if gen.is_active(self.call.args[0].id):
             gen.refuse("cannot differentiate this gradient once more in reverse mode", let.line)
@@ -55,7 +55,7 @@ class Keep(Rule):
     cheap = False
     calls = True
 
-    def __init__(self, lowering: Any, expr: ast.Call) -> None:
+    def __init__(self, lowering: Lowerer, expr: ast.Call) -> None:
         self.call = expr
         self.types = lowering.types
         self._inputs = real_names(expr.args, lowering)
@@ -75,7 +75,7 @@ class Keep(Rule):
         """Return the tape."""
         return [self.call.args[0].id]
 
-    def write_jvp(self, gen: Any, let: Let) -> None:
+    def write_jvp(self, gen: ForwardCode, let: Let) -> None:
         """Write the call, and the same one of the tape of tangents."""
         gen.write(f"{let.target} = {show(self.call)}")
         if not gen.is_active(self.call.args[0].id):
@@ -88,7 +88,7 @@ class Keep(Rule):
             call.func = name("runtime.push_tangent")
         gen.write(f"{show(pattern)} = {show(call)}")
 
-    def write_vjp(self, gen: Any, let: Let) -> None:
+    def write_vjp(self, gen: ReverseCode, let: Let) -> None:
         """Refuse: a gradient is differentiated in forward mode."""
         if gen.is_active(self.call.args[0].id):
             gen.refuse("cannot differentiate this gradient once more in reverse mode", let.line)

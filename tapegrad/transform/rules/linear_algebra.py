@@ -15,6 +15,7 @@ import numpy as np
 from tapegrad.transform.cache.machine_code import jit
 from tapegrad.transform.rules.additions import add_to
 from tapegrad.transform.rules.array_specs import Request, declare, derivative, ruled, understands
+from tapegrad.transform.rules.generators import Lowerer
 
 _RANKS = ("11", "12", "21", "22")
 for _ranks in _RANKS:
@@ -51,7 +52,7 @@ def _product(call: Request, x: Any, y: Any) -> Any:
     return call.whole(f"dot_{ranks}", x=x, y=y) if ranks in _RANKS else None
 
 
-def product(lowering: Any, expr: ast.BinOp, kind: Any) -> Any:
+def product(lowering: Lowerer, expr: ast.BinOp, kind: Any) -> Any:
     """Return the rule of ``x @ y``."""
     return _product(
         Request(lowering, "matmul", ast.Call(expr, [], []), kind), expr.left, expr.right

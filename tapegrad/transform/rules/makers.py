@@ -10,6 +10,7 @@ import numpy as np
 from tapegrad.transform.ir import Let
 from tapegrad.transform.rules.array_specs import Request, declare, derivative, understands
 from tapegrad.transform.rules.base import Alloc, Literal, Passive, Rule
+from tapegrad.transform.rules.generators import ForwardCode
 
 declare("full", "shape", "fill_value", calls=False, holomorphic=True)
 declare(
@@ -30,7 +31,7 @@ class Fixed(Rule):
     fresh = True
     cheap = False
 
-    def write_jvp(self, gen: Any, let: Let) -> None:
+    def write_jvp(self, gen: ForwardCode, let: Let) -> None:
         gen.set_dot(let, None)
 
 

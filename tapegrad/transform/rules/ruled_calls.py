@@ -15,6 +15,7 @@ from tapegrad.transform.ir import (
 from tapegrad.transform.kinds import is_array, is_real
 from tapegrad.transform.printer import show
 from tapegrad.transform.rules.calls import Call, dotted, expr_of, paths_of, text_of
+from tapegrad.transform.rules.generators import ForwardCode, Lowerer, ReverseCode
 
 
 class ForwardRuled(Call):
@@ -23,12 +24,12 @@ class ForwardRuled(Call):
     error = None  # of the source, which forward mode does not need
 
     def __init__(
-        self, lowering: Any, callee: Any, values: list[Any], kinds: tuple[Any, ...]
+        self, lowering: Lowerer, callee: Any, values: list[Any], kinds: tuple[Any, ...]
     ) -> None:
         super().__init__(lowering, callee, values, kinds)
         self.jvp = self.static(lowering, "jvp")
 
-    def static(self, lowering: Any, kind: str) -> str | None:
+    def static(self, lowering: Lowerer, kind: str) -> str | None:
         """Return the name of a rule in the generated module, None if there is no such rule."""
         rule = getattr(self.callee, f"rule_{kind}")
         if rule is None:
@@ -37,12 +38,12 @@ class ForwardRuled(Call):
         text = f"{self.callee.__name__}_{kind}"
         return lowering.program.static(text, rule, ("attribute", origin, f"rule_{kind}"))
 
-    def write_vjp(self, gen: Any, let: Let) -> None:
+    def write_vjp(self, gen: ReverseCode, let: Let) -> None:
         if self.instance.error is not None and self.is_differentiated(gen, let):
             raise self.instance.error
         super().write_vjp(gen, let)
 
-    def write_jvp(self, gen: Any, let: Let) -> None:
+    def write_jvp(self, gen: ForwardCode, let: Let) -> None:
         if self.jvp is None:
             if self.instance.error is not None and any(map(gen.is_active, self._inputs)):
                 raise self.instance.error
@@ -65,7 +66,7 @@ class Ruled(ForwardRuled):
     """The call of a function with a reverse rule of its own."""
 
     def __init__(
-        self, lowering: Any, callee: Any, values: list[Any], kinds: tuple[Any, ...]
+        self, lowering: Lowerer, callee: Any, values: list[Any], kinds: tuple[Any, ...]
     ) -> None:
         super().__init__(lowering, callee, values, kinds)
         self.vjp = self.static(lowering, "vjp")
@@ -74,7 +75,7 @@ class Ruled(ForwardRuled):
         leaves = [leaf.id for leaf in self.leaves() if isinstance(leaf, ast.Name)]
         return [*leaves, *self.results(let)]
 
-    def is_differentiated(self, gen: Any, let: Let) -> bool:
+    def is_differentiated(self, gen: ReverseCode, let: Let) -> bool:
         found = super().is_differentiated(gen, let)
         instance = self.instance
         if found and instance.error is None and (instance.writes or instance.shared):
@@ -86,17 +87,17 @@ class Ruled(ForwardRuled):
             )
         return found
 
-    def passed(self, gen: Any, let: Let) -> list[str]:
+    def passed(self, gen: ReverseCode, let: Let) -> list[str]:
         return []
 
-    def has_forward(self, gen: Any, let: Let) -> bool:
+    def has_forward(self, gen: ReverseCode, let: Let) -> bool:
         return False
 
-    def write_forward(self, gen: Any, writer: Any, let: Let) -> None:
+    def write_forward(self, gen: ReverseCode, writer: Any, let: Let) -> None:
         writer(f"{let.target} = {show(let.expr)}")
         gen.write_shadows(writer, let)
 
-    def write_vjp(self, gen: Any, let: Let) -> None:
+    def write_vjp(self, gen: ReverseCode, let: Let) -> None:
         if not self.is_differentiated(gen, let):
             return
         arguments = []

@@ -12,6 +12,7 @@ from tapegrad.transform.printer import show
 from tapegrad.transform.rules.additions import add_element, add_to
 from tapegrad.transform.rules.array_specs import SPECS, Request, declare, derivative, understands
 from tapegrad.transform.rules.base import Rule, Whole, real_names
+from tapegrad.transform.rules.generators import ForwardCode, Generator, ReverseCode
 
 declare("flatten", "a", holomorphic=True, linear=("a",), value="a.flatten()")
 declare("item", "a", linear=("a",), value="a.item()")
@@ -109,7 +110,7 @@ class Broadcast(Whole):
         """Return what shares elements."""
         return [[let.target, *names_in(self.operands["x"])]]
 
-    def check(self, gen: Any, let: Let) -> None:
+    def check(self, gen: Generator, let: Let) -> None:
         """Refuse it where the array is written: the view would show other elements then."""
         if gen.arrays.is_stored(let.target):
             gen.refuse(
@@ -118,11 +119,11 @@ class Broadcast(Whole):
                 let.line,
             )
 
-    def write_vjp(self, gen: Any, let: Let) -> None:
+    def write_vjp(self, gen: ReverseCode, let: Let) -> None:
         self.check(gen, let)
         super().write_vjp(gen, let)
 
-    def write_jvp(self, gen: Any, let: Let) -> None:
+    def write_jvp(self, gen: ForwardCode, let: Let) -> None:
         self.check(gen, let)
         super().write_jvp(gen, let)
 
@@ -176,7 +177,7 @@ class Rearrangement(Rule):
         memo = {id(element): element for element in elements}
         return Replace().visit(copy.deepcopy(self.expr, memo))
 
-    def write_vjp(self, gen: Any, let: Let) -> None:
+    def write_vjp(self, gen: ReverseCode, let: Let) -> None:
         for target in self._inputs:
             if not gen.is_active(target):
                 continue
@@ -198,7 +199,7 @@ class Rearrangement(Rule):
                 found = ast.Call(name("arrays.sum_numbered"), [numbers, g], [])
                 gen.add(target, show(found), ast.Constant(1.0), numbers)
 
-    def write_jvp(self, gen: Any, let: Let) -> None:
+    def write_jvp(self, gen: ForwardCode, let: Let) -> None:
         def tangent(atom: ast.expr) -> ast.expr:
             if isinstance(atom, ast.Name) and is_array(self.types.get(atom.id)):
                 if atom.id not in self._inputs:

@@ -1,0 +1,130 @@
+"""What rules may ask of the code that is written around them, in both modes, and of the lowering.
+
+Rules are called with a generator, which writes the code of one function: `ReverseCode` for their
+vjps, `ForwardCode` for their jvps. A rule is made by a `Lowerer`, which knows the types.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import Any, NoReturn, Protocol
+
+from tapegrad.transform.errors import TransformError
+from tapegrad.transform.ir import Atom, Block, Function, Let
+from tapegrad.transform.printer import Writer
+
+
+class Generator(Protocol):
+    """What both modes have."""
+
+    program: Any
+    function: Function
+    types: dict[str, Any]
+    suffix: str
+    arrays: Any
+
+    def is_active(self, identifier: str) -> bool:
+        """Whether a name carries derivatives."""
+
+    def refuse(self, what: str, line: int) -> NoReturn:
+        """Raise the error for a line of the user's."""
+
+    def write(self, text: str) -> None:
+        """Write a line."""
+
+    def zero(self, identifier: str) -> str:
+        """Return the text of a derivative that is zero."""
+
+    def replaced(self, expr: ast.expr, new: dict[str, str]) -> ast.expr:
+        """Return an expression with names replaced."""
+
+
+class ForwardCode(Generator, Protocol):
+    """The code of forward mode."""
+
+    def dot(self, identifier: str) -> str:
+        """Return the tangent of a name."""
+
+    def tangent(self, atom: ast.expr | None) -> str:
+        """Return the tangent of an atom, zero if it has none."""
+
+    def set_dot(self, let: Let, expr: ast.expr | None, spread: bool = False) -> None:
+        """Write the tangent of a new value; `spread` broadcasts it to the value's shape."""
+
+    def set_handle(self, target: str, expr: ast.expr) -> None:
+        """Write the tangent of a new array."""
+
+
+class ReverseCode(Generator, Protocol):
+    """The code of reverse mode."""
+
+    scopes: Any
+    has: set[str]  # numbers whose cotangents have a value
+    undefined: set[str]  # names that have no value on some path
+    skipped: set[str]  # numbers that are not used on some path
+    doubtful: set[str]  # numbers whose cotangent may be zero where their derivative is infinite
+    uses_tape: bool
+
+    def bar(self, identifier: str) -> str:
+        """Return the cotangent of a number."""
+
+    def shadow(self, identifier: str) -> str:
+        """Return the array of cotangents of an array; zeros if it has none."""
+
+    def read(self, node: Any) -> None:
+        """Note the primal values that an expression reads."""
+
+    def line(self, expr: ast.expr) -> None:
+        """Write an expression for its effect."""
+
+    def number(self) -> int:
+        """Return a number that was not returned before."""
+
+    def add(self, target: str, g: str, factor: ast.expr, reads: ast.expr | None = None) -> None:
+        """Add ``g * factor`` to the cotangent of a number."""
+
+    def add_array(self, target: str, g: ast.expr, ndim: int = -1) -> None:
+        """Add an array of some dimensions to the cotangent of an array that was broadcast."""
+
+    def add_element(self, array: str, index: ast.expr, g: str) -> None:
+        """Add to an element of the cotangent of an array."""
+
+    def keeps(self, array: str, root: int) -> bool:
+        """Whether an array keeps its elements from a statement of the body on."""
+
+    def want(self, bar: str) -> None:
+        """Have the forward code make a shadow."""
+
+    def is_wanted(self, array: str) -> bool:
+        """Whether the forward code makes the shadow of an array."""
+
+    def write_shadows(self, writer: Writer, statement: Any) -> None:
+        """Write the shadows of what an operation makes."""
+
+
+class Lowerer(Protocol):
+    """What makes rules: the lowering of one function."""
+
+    program: Any
+    function: Function
+    types: dict[str, Any]
+    statics: dict[str, Any]
+    block: Block
+    known: dict[str, str]  # names of values by the expressions that compute them
+    call: ast.Call | None  # the call that is lowered, before its names are
+    line: int
+
+    def type_of(self, value: Any) -> Any:
+        """Return the numba type of a value."""
+
+    def types_of(self, value: Any) -> set[Any]:
+        """Return the types that a value may have."""
+
+    def value(self, atom: Atom) -> Any:
+        """Return what an atom is now: an atom, or the structure of a tuple."""
+
+    def fresh(self, stem: str) -> str:
+        """Return a name that is not used."""
+
+    def refuse(self, what: str) -> TransformError:
+        """Return the error for the line that is lowered."""
