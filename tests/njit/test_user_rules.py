@@ -254,3 +254,33 @@ def test_a_forward_rule_for_what_reverse_mode_refuses():
     assert tangent == pytest.approx(2.0 * 0.04 - 0.4 * 2 * 0.2 * 4.0)
     with pytest.raises(tg.TransformError, match=r"np\.linalg\.eigvals"):
         tg.grad(of_smallest)(A)
+
+
+WRITES = """
+import numpy as np, tapegrad as tg
+
+@tg.njit
+def product(y):
+    {copy}
+    y[0] *= y[1]
+    return y[0] * 2.0
+
+@product.defvjp
+def product_vjp(y, z, g):
+    found = np.zeros(y.size)
+    found[0] = 2.0 * y[1] * g
+    found[1] = 2.0 * y[0] * g
+    return (found,)
+
+@tg.njit
+def f(x, a):
+    return product(a) * x
+"""
+
+
+def test_a_function_with_a_rule_works_on_a_copy():
+    a = np.array([0.3, 0.7, -0.4])
+    with pytest.raises(tg.TransformError, match=r"let it copy the array first \(y = y\.copy\(\)\)"):
+        tg.grad(module(WRITES.format(copy="pass")), 1)(2.0, a.copy())
+    f = module(WRITES.format(copy="y = y.copy()"))
+    np.testing.assert_allclose(tg.grad(f, 1)(2.0, a), [4.0 * a[1], 4.0 * a[0], 0.0])

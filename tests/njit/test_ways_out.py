@@ -204,6 +204,56 @@ WAYS = {
         "items = [x]\nfor y in items.copy():\n    if len(items) < 3:\n        items.append(y * y)\n"
         "return items[0] * items[1]",
     ),
+    "ndenumerate": (
+        "s = 0.0\nfor k, v in np.ndenumerate(a):\n    s += v * x\nreturn s",
+        ["ndenumerate", "loop|range"],
+        "s = 0.0\nfor k in range(a.size):\n    s += a[k] * x\nreturn s",
+    ),
+    "another shape of what is not contiguous": (
+        "y = np.outer(a, a)[:, ::2].reshape(6)\nreturn (y * x).sum()",
+        ["reshape() supports contiguous array"],
+        "y = np.outer(a, a)[:, ::2].copy().reshape(6)\nreturn (y * x).sum()",
+    ),
+    "a dict of what is differentiated": (
+        "d = {0: x, 1: x * 2.0}\nreturn d[1] * a[0]",
+        ["dict", "arrays"],
+        "d = np.array([x, x * 2.0])\nreturn d[1] * a[0]",
+    ),
+    "a list of arrays": (
+        "d = [a, a * x]\nreturn d[1][0]",
+        ["lists", "arrays"],
+        "d = np.stack((a, a * x))\nreturn d[1][0]",
+    ),
+    "an item taken out of a list": (
+        "d = [x, x * 2.0]\nd.remove(x)\nreturn d[0] * a[0]",
+        ["list of floats", "remove|array"],
+        "d = np.array([x, x * 2.0])\nreturn d[1] * a[0]",
+    ),
+    "a list that is sorted": (
+        "d = [x * a[0], x * a[1]]\nd.sort()\nreturn d[0]",
+        ["list", "sort|array"],
+        "d = np.sort(np.array([x * a[0], x * a[1]]))\nreturn d[0]",
+    ),
+    "pieces of an array": (
+        "p = np.split(a, 3)\nreturn p[0][0] * x",
+        ["split|lists", "loop|arrays|stop_gradient"],
+        "return a[:1][0] * x",
+    ),
+    "the norm of complex numbers": (
+        "z = a * (1.0 + 1j * x)\nreturn np.linalg.norm(z)",
+        ["complex numbers", "real and imaginary parts"],
+        "z = a * (1.0 + 1j * x)\nreturn np.sqrt(np.sum(np.abs(z) ** 2))",
+    ),
+    "a filled diagonal": (
+        "m = np.outer(a, a)\nnp.fill_diagonal(m, x)\nreturn (m * m).sum()",
+        ["fill_diagonal", "loop"],
+        "m = np.outer(a, a)\nfor k in range(3):\n    m[k, k] = x\nreturn (m * m).sum()",
+    ),
+    "drawn from what is differentiated": (
+        "np.random.seed(3)\ny = np.random.permutation(a * x)\nreturn y[0]",
+        ["permutation", "index|positions|numbers"],
+        "np.random.seed(3)\ny = (a * x)[np.random.permutation(3)]\nreturn y[0]",
+    ),
     "loop over indices": (
         "s = 0.0\nfor k in np.ndindex(a.shape):\n    s += a[k] * x\nreturn s",
         ["np.ndindex", "range"],

@@ -232,7 +232,7 @@ def checked(lowering: Lowerer, expr: ast.expr, kind: Any, found: Rule) -> Rule:
     inputs = real_names([expr], lowering)
     if isinstance(found, Unknown) or _is_right(lowering, expr, kind, found, inputs):
         return found
-    what = f"{ast.unparse(expr)}, with complex numbers; write it with real and imaginary parts, or"
+    what = f"{ast.unparse(expr)}, with complex numbers; write it with real and imaginary parts"
     return Unknown(inputs, what)
 
 

@@ -41,7 +41,9 @@ from tapegrad.transform.rules.partials import BINARY, UNARY, elementary
 
 _VIEW_ATTRIBUTES = ("T",)
 _SHAPE_ATTRIBUTES = ("shape", "size", "ndim", "itemsize", "nbytes", "strides", "dtype")
-CONTAINED = "which lists, sets and dicts hold without derivative (arrays and tuples have one)"
+CONTAINED = (
+    "which lists, sets, dicts and records hold without derivative (arrays and tuples have one)"
+)
 _CONTAINERS = (types.List, types.ListType, types.Set, types.DictType)
 _PURE = {
     len, type, range, int, float, bool, abs, min, max, round, pow, np.int64, np.int32, np.intp,

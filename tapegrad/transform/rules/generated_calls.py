@@ -43,7 +43,11 @@ class Addition(Rule):
     def write_vjp(self, gen: ReverseCode, let: Let) -> None:
         """Refuse: a gradient is differentiated in forward mode."""
         if gen.is_active(self.call.args[0].id):
-            gen.refuse("cannot differentiate this gradient once more in reverse mode", let.line)
+            gen.refuse(
+                "cannot differentiate this gradient once more in reverse mode; use forward mode: "
+                "tg.jvp, tg.hvp or tg.hessian of the function",
+                let.line,
+            )
 
 
 class Keep(Rule):
@@ -91,4 +95,8 @@ class Keep(Rule):
     def write_vjp(self, gen: ReverseCode, let: Let) -> None:
         """Refuse: a gradient is differentiated in forward mode."""
         if gen.is_active(self.call.args[0].id):
-            gen.refuse("cannot differentiate this gradient once more in reverse mode", let.line)
+            gen.refuse(
+                "cannot differentiate this gradient once more in reverse mode; use forward mode: "
+                "tg.jvp, tg.hvp or tg.hessian of the function",
+                let.line,
+            )

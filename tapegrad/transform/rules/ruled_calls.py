@@ -81,8 +81,8 @@ class Ruled(ForwardRuled):
         if found and instance.error is None and (instance.writes or instance.shared):
             what = "writes into its argument" if instance.writes else "returns its argument"
             gen.refuse(
-                f"{self.callee.py_func.__name__} has a rule of its own and {what}; let it work on "
-                "a copy",
+                f"{self.callee.py_func.__name__} has a rule of its own and {what}; let it copy the "
+                "array first (y = y.copy()) and work on the copy",
                 let.line,
             )
         return found
