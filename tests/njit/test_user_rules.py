@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from check import check
+from check import check, module
 
 import tapegrad as tg
 
