@@ -207,6 +207,14 @@ def register() -> None:
             function.tapegrad_overloaded = typing
 
 
+def instead_of(text: str) -> str | None:
+    """Return the function of the package that takes the place of ``np.linalg.matrix_power``."""
+    namespace, _, short = text.removeprefix("np.").rpartition(".")
+    typing = getattr(NAMESPACES.get(namespace, {}).get(short), "tapegrad_overloaded", None)
+    known = typing is not None and typing.parameters is not None
+    return f"tg{text.removeprefix('np')}" if known else None
+
+
 class _Typing:
     """What numba asks for the implementation of a function for argument types."""
 

@@ -254,6 +254,68 @@ WAYS = {
         ["permutation", "index|positions|numbers"],
         "np.random.seed(3)\ny = (a * x)[np.random.permutation(3)]\nreturn y[0]",
     ),
+    "a sum of small integers in an expression": (
+        "n = np.array([1, 2, 3], np.int8)\nreturn ((n + n) * a).sum() * x",
+        ["give the part a name"],
+        "n = np.array([1, 2, 3], np.int8)\nm = n + n\nreturn (m * a).sum() * x",
+    ),
+    "a loop over a small range and an array": (
+        "s = 0.0\nfor k, v in zip(range(np.uint8(3)), a):\n    s += v * x * k\nreturn s",
+        ["range(np.int64(n))"],
+        "s = 0.0\nfor k, v in zip(range(np.int64(3)), a):\n    s += v * x * k\nreturn s",
+    ),
+    "a list that is extended by itself": (
+        "b = [x, x * 2.0]\nb.extend(b)\nreturn b[3] * a[0]",
+        ["extended by itself", "use an array"],
+        "b = np.array([x, x * 2.0])\nb = np.concatenate((b, b))\nreturn b[3] * a[0]",
+    ),
+    "a slice of a list that is written": (
+        "b = [x, x * 2.0, x * x]\nb[1:] = [x, x]\nreturn b[2] * a[0]",
+        ["slice of a list", "use an array"],
+        "b = np.array([x, x * 2.0, x * x])\nb[1:] = x\nreturn b[2] * a[0]",
+    ),
+    "a string that a loop changes": (
+        "s = 'a'\nt = 0.0\nfor k in range(3):\n    t = t * x + (a[k] if s == 'a' else x)\n"
+        "    s = 'b' if s == 'a' else 'a'\nreturn t * x",
+        ["cannot keep s_1, of type unicode_type", "integers"],
+        "s = 0\nt = 0.0\nfor k in range(3):\n    t = t * x + (a[k] if s == 0 else x)\n"
+        "    s = 1 - s\nreturn t * x",
+    ),
+    "np.resize": (
+        "return np.resize(a * x, 5).sum()",
+        ["write tg.resize, which runs in Python"],
+        "return tg.sum(tg.resize(a * x, 5))",
+    ),
+    "np.trim_zeros": (
+        "return np.trim_zeros(a * x).sum()",
+        ["np.trim_zeros", "rule"],
+        "return (a * x)[np.nonzero(a)[0][0] :].sum()",
+    ),
+    "np.linalg.matrix_power": (
+        "return np.linalg.matrix_power(np.outer(a, a) * x, 2).sum()",
+        ["np.linalg.matrix_power", "rule"],
+        "m = np.outer(a, a) * x\nreturn (m @ m).sum()",
+    ),
+    "the covariance of one variable": (
+        "return np.cov(a * x)[()] * 1.0",
+        ["write tg.cov, which runs in Python"],
+        "return tg.cov(a * x) * 1.0",
+    ),
+    "a norm of computed order": (
+        "return np.linalg.norm(a, x + 1.5)",
+        ["np.linalg.norm with this `ord`", "write it as a number"],
+        "return np.linalg.norm(a * x, 2.5)",
+    ),
+    "items of a dict": (
+        "d = {0: 1.0, 1: 2.0}\ns = 0.0\nfor k, v in d.items():\n    s += v * x\nreturn s * a[0]",
+        ["loop over an array or a tuple of the keys"],
+        "d = {0: 1.0, 1: 2.0}\ns = 0.0\nfor k in (0, 1):\n    s += d[k] * x\nreturn s * a[0]",
+    ),
+    "a call with a dict of names": (
+        "d = {'k': 2}\nreturn cube(x, **d) * a[0]",
+        ["a call with **", "name it"],
+        "return cube(x, k=2) * a[0]",
+    ),
     "loop over indices": (
         "s = 0.0\nfor k in np.ndindex(a.shape):\n    s += a[k] * x\nreturn s",
         ["np.ndindex", "range"],

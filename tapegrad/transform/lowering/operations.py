@@ -13,6 +13,7 @@ from numba.core import types
 
 from tapegrad.ops.op import TABLE
 from tapegrad.transform import runtime
+from tapegrad.transform.eager_calls import instead_of
 from tapegrad.transform.ir import names_in
 from tapegrad.transform.kinds import holds_real, is_array, is_instance, is_real
 from tapegrad.transform.lowering import callees, complex_numbers
@@ -277,6 +278,8 @@ def _numpy(
     if inputs:
         if text == "histogram":
             what += " (its counts are constant: write np.histogram(tg.stop_gradient(x), ...))"
+        elif instead := instead_of(what):
+            what += f" (write {instead}, which runs in Python)"
         return Unknown(inputs, found or what)
     return Fixed() if is_array(kind) else Passive(True)
 
