@@ -62,6 +62,7 @@ def declare(
     holomorphic: bool = False,
     linear: tuple[str, ...] = (),
     value: str = "",
+    like: str = "",
 ) -> None:
     """Declare a function by the name that its derivatives begin with.
 
@@ -75,8 +76,12 @@ def declare(
         Arguments in each of which it is linear, so that the tangent is the function of the tangent.
     value
         What computes it then; default: NumPy's function of that name.
+    like
+        A function that is declared before, with the same derivatives: they follow from the result.
     """
-    SPECS[name] = Spec(name, arguments, cheap, steps, chooses, holomorphic)
+    spec = SPECS[name] = Spec(name, arguments, cheap, steps, chooses, holomorphic)
+    if like:
+        spec.vjp, spec.jvp = SPECS[like].vjp, SPECS[like].jvp
     for argument in linear:
         derivative(_of_tangent(name, argument, value or f"np.{name}({', '.join(arguments)})"))
     if calls:

@@ -26,7 +26,7 @@ declare(
 declare("mean", "x", calls=False, holomorphic=True, linear=("x",))
 declare("prod", "x", calls=False, holomorphic=True)
 declare("max", "x", calls=False, chooses=True)
-declare("min", "x", calls=False, chooses=True)
+declare("min", "x", calls=False, chooses=True, like="max")
 declare("ptp", "a", chooses=True)
 declare("var", "x", calls=False)
 declare("std", "x", calls=False)
@@ -152,18 +152,6 @@ def max_jvp_x(x, x_dot, z):
 
 
 @derivative
-def min_vjp_x(x, x_bar, z, g):
-    chosen = hits(x, z)
-    x_bar += np.where(chosen, g / np.sum(chosen), 0.0)
-
-
-@derivative
-def min_jvp_x(x, x_dot, z):
-    chosen = hits(x, z)
-    return np.sum(np.where(chosen, x_dot, 0.0)) / np.sum(chosen)
-
-
-@derivative
 def ptp_vjp_a(a, a_bar, g):
     highest = hits(a, np.max(a))
     lowest = hits(a, np.min(a))
@@ -280,9 +268,10 @@ def cumprod_jvp_x(x, x_dot):
 
 # -- without what is nan ---------------------------------------------------------------------------
 
-for _name in ("nansum", "nanmean", "nanvar", "nanstd", "nanprod", "nanmax", "nanmin",
-              "nancumsum", "nancumprod"):  # fmt: skip
+for _name in ("nansum", "nanmean", "nanvar", "nanstd", "nanprod", "nanmax", "nancumsum",
+              "nancumprod"):  # fmt: skip
     declare(_name, "a", chooses=True)
+declare("nanmin", "a", chooses=True, like="nanmax")
 
 
 @derivative
@@ -368,18 +357,6 @@ def nanmax_vjp_a(a, a_bar, z, g):
 
 @derivative
 def nanmax_jvp_a(a, a_dot, z):
-    chosen = a == z
-    return np.sum(np.where(chosen, a_dot, 0.0)) / np.sum(chosen)
-
-
-@derivative
-def nanmin_vjp_a(a, a_bar, z, g):
-    chosen = a == z
-    a_bar += np.where(chosen, g / np.sum(chosen), 0.0)
-
-
-@derivative
-def nanmin_jvp_a(a, a_dot, z):
     chosen = a == z
     return np.sum(np.where(chosen, a_dot, 0.0)) / np.sum(chosen)
 

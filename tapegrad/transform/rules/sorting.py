@@ -20,7 +20,7 @@ declare("sort", "a")
 declare("partition", "a", "kth", calls=False)
 declare("unique", "ar", chooses=True)
 declare("median", "a", chooses=True)
-declare("nanmedian", "a", chooses=True)
+declare("nanmedian", "a", chooses=True, like="median")
 declare("quantile_0", "a", "q", calls=False, chooses=True)
 declare("quantile_1", "a", "q", calls=False, chooses=True)
 declare("percentile_0", "a", "q", calls=False, chooses=True)
@@ -141,17 +141,6 @@ def median_vjp_a(a, a_bar, z, g):
 
 @derivative
 def median_jvp_a(a, a_dot, z):
-    return np.mean(a_dot.flatten()[middle_of(ranked(a, z))])
-
-
-@derivative
-def nanmedian_vjp_a(a, a_bar, z, g):
-    middle = middle_of(ranked(a, z))
-    scatter(a_bar, middle, np.full(middle.size, g / max(middle.size, 1)))
-
-
-@derivative
-def nanmedian_jvp_a(a, a_dot, z):
     return np.mean(a_dot.flatten()[middle_of(ranked(a, z))])
 
 
