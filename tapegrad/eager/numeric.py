@@ -103,7 +103,8 @@ def _composite_function(composite: Composite) -> Function:
             is_weak = is_ufunc and type(first) in (bool, int, float)
             is_list = composite.of_list and isinstance(first, (list, tuple))
             if is_list and not composite.nested:
-                args = ([*map(operand, first)], *args[1:])
+                items = map(operand, first)
+                args = (tuple(items) if isinstance(first, tuple) else [*items], *args[1:])
             elif not is_weak and not is_list:
                 first = operand(first)
                 if not isinstance(first, (Tensor, np.ndarray)):
