@@ -312,7 +312,7 @@ REFUSED = {
     "use": ("b = [x]\nreturn x if x in b else 2 * x", "in b", r"np.array\(items\)"),
     "method": ("b = [x]\nb.insert(0, x)\nreturn b[0]", "insert", r"np.array\(items\)"),
     "list of lists": ("b = [[x, 1.0], [2.0]]\nreturn b[0][0]", "b = [[", "array"),
-    "list of arrays": ("b = [a, a * x]\nreturn b[1][0]", "b = [a", "lists, sets, dicts and records"),
+    "list of arrays": ("b = [a, a * x]\nreturn b[1][0]", "b = [a", "dicts and records"),
     "one of two names": (
         "b = [x]\nc = [a[0]]\nd = b if x > 0 else c\nd.append(x)\nreturn d[0] * len(b)",
         "d = b if",

@@ -440,9 +440,9 @@ REFUSED = {
     "number into a dict": (
         "d = {1: 2.0}\nd[1] = x\nreturn d[1] * x",
         "d[1] = x",
-        "lists, sets, dicts and records",
+        "dicts and records",
     ),
-    "dict of numbers": ("d = {1: x}\nreturn d[1] * x", "d = {1: x}", "lists, sets, dicts and records"),
+    "dict of numbers": ("d = {1: x}\nreturn d[1] * x", "d = {1: x}", "dicts and records"),
     "number into a set": ("s = {1.0}\ns.add(x)\nreturn x", "s.add(x)", "'add'"),
     "generator": ("return sum(v * x for v in a)", "sum", r"sum\(\[...\]\)"),
 }
