@@ -28,6 +28,7 @@ import numpy as np
 from numba.core import types
 from numba.core.errors import TypingError
 from numba.extending import overload
+from numba.np.numpy_support import as_dtype
 
 from tapegrad.autograd import grad
 from tapegrad.autograd.grad_mode import enable_grad, inference_mode
@@ -101,16 +102,17 @@ def _jvp(of: Callable[..., Any], number: int) -> Callable[..., Any]:
     return function
 
 
-def _converted(value: Any) -> Any:
-    """Return a value from compiled code as what functions of tensors take."""
-    kind = getattr(value, "dtype", np.result_type(type(value))).kind
-    return tensor(np.asarray(value)) if kind in "fc" else value
+def compute(path: str, dtypes: tuple[str, ...], values: tuple[Any, ...]) -> np.ndarray:
+    """Compute what a path names, as a contiguous array of its own.
 
-
-def compute(path: str, values: tuple[Any, ...]) -> np.ndarray:
-    """Compute what a path names, as a contiguous array of its own."""
+    Numbers of every type come as Python's: their dtypes, and those of arrays, are given.
+    """
+    given = [
+        tensor(np.asarray(value, dtype)) if dtype.startswith(("float", "complex")) else value
+        for dtype, value in zip(dtypes, values, strict=True)
+    ]
     with inference_mode(False), enable_grad():  # whatever the caller has switched off
-        found = _function(path)(*map(_converted, values))
+        found = _function(path)(*given)
         if isinstance(found, (tuple, list)):
             raise TypeError("several results; call NumPy's function, or one of its own for each")
         result = found.detach().numpy() if isinstance(found, Tensor) else np.asarray(found)
@@ -122,7 +124,7 @@ def compute(path: str, values: tuple[Any, ...]) -> np.ndarray:
 
 def call_eager(path: str, *values: Any) -> Any:
     """Call a function of the package, or a derivative, from compiled code (see this module)."""
-    return compute(path, values)[()]
+    return compute(path, tuple(str(np.asarray(value).dtype) for value in values), values)[()]
 
 
 @overload(call_eager, prefer_literal=True)
@@ -132,11 +134,12 @@ def _call_eager(path: Any, *values: Any) -> Any:
     text = path.literal_value
     kinds = values[0] if len(values) == 1 and isinstance(values[0], tuple) else values
     kind = _result(text, tuple(kinds))
+    dtypes = tuple(map(_dtype_of, kinds))
     if is_array(kind):
 
         def of_array(path: Any, *values: Any) -> Any:
             with numba.objmode(found=kind):
-                found = compute(text, values)
+                found = compute(text, dtypes, values)
             return found  # noqa: RET504 (numba wants a name for what leaves the block)
 
         return of_array
@@ -144,7 +147,7 @@ def _call_eager(path: Any, *values: Any) -> Any:
 
     def of_number(path: Any, *values: Any) -> Any:
         with numba.objmode(found=whole):
-            found = compute(text, values).reshape(1)
+            found = compute(text, dtypes, values).reshape(1)
         return found[0]
 
     return of_number
@@ -167,7 +170,8 @@ def _of_value(path: str, kinds: tuple[Any, ...]) -> Any:
         try:
             with warnings.catch_warnings(), np.errstate(all="ignore"):
                 warnings.simplefilter("ignore")
-                found = compute(path, tuple(_example(kind, extent) for kind in kinds))
+                examples = tuple(_example(kind, extent) for kind in kinds)
+                found = compute(path, tuple(map(_dtype_of, kinds)), examples)
         except Exception as error:
             if extent == _EXTENTS[-1]:
                 dotted, shown = ast.literal_eval(path)[0][0], ", ".join(map(str, kinds))
@@ -178,10 +182,15 @@ def _of_value(path: str, kinds: tuple[Any, ...]) -> Any:
     return None
 
 
+def _dtype_of(kind: Any) -> str:
+    """Return the dtype of a number or array, by its name."""
+    kind = types.unliteral(kind)
+    return str(as_dtype(kind.dtype if is_array(kind) else kind))
+
+
 def _example(kind: Any, extent: int) -> Any:
     """Return a value of a type, in which most functions are defined."""
-    kind = types.unliteral(kind)
-    dtype = numba.np.numpy_support.as_dtype(kind.dtype if is_array(kind) else kind)
+    kind, dtype = types.unliteral(kind), np.dtype(_dtype_of(kind))
     if not is_array(kind):
         return dtype.type(0.5 if dtype.kind in "fc" else 0)
     numbers = np.full((extent,) * kind.ndim, 0.1 if dtype.kind in "fc" else 0, dtype)

@@ -114,6 +114,16 @@ def test_single_precision_stays():
     check(f, x, Y, argnums=(0,), hvp=False)
 
 
+def test_numbers_in_single_precision_stay():
+    f = module(f"{HEAD}def f(x, y):\n    return tg.special.ndtr(x) * tg.special.i0(y)\n")
+    x, y = np.float32(0.3), np.float32(1.2)
+    check(f, x, y, compiled=True)
+    c = module(f"{HEAD}def f(z):\n    w = tg.fft.fft(z)\n    return abs(w[1]) ** 2\n")
+    z = np.array([1 + 1j, 2, 3j], np.complex64)
+    assert tg.grad(c)(z).dtype == np.complex64
+    check(c, z, compiled=True)
+
+
 def test_arguments_that_are_not_contiguous():
     f = made("tg.linalg.inv(x)", OF_ARRAY)
     wide = np.repeat(M, 2, axis=1)[:, ::2]
