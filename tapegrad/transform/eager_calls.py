@@ -107,11 +107,11 @@ def compute(path: str, dtypes: tuple[str, ...], values: tuple[Any, ...]) -> np.n
 
     Numbers of every type come as Python's: their dtypes, and those of arrays, are given.
     """
-    given = [
-        tensor(np.asarray(value, dtype)) if dtype.startswith(("float", "complex")) else value
-        for dtype, value in zip(dtypes, values, strict=True)
-    ]
     with inference_mode(False), enable_grad():  # whatever the caller has switched off
+        given = [
+            tensor(np.asarray(value, dtype)) if dtype.startswith(("float", "complex")) else value
+            for dtype, value in zip(dtypes, values, strict=True)
+        ]
         found = _function(path)(*given)
         if isinstance(found, (tuple, list)):
             raise TypeError("several results; call NumPy's function, or one of its own for each")
