@@ -52,7 +52,7 @@ def run(checkout: Path, elsewhere: str, program: Sequence[str], *options: str) -
     done = subprocess.run(
         [*program, sys.executable, "-P", plain_ops.__file__, *options],
         cwd=elsewhere,
-        env={**os.environ, "PYTHONPATH": str(folder)},
+        env={**os.environ, "PYTHONPATH": str(folder), "PYTHONHASHSEED": "0"},  # dicts alike
         stdout=subprocess.PIPE,
         text=True,
         check=True,
