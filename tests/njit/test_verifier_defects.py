@@ -8,7 +8,12 @@ import pytest
 from check import module
 
 import tapegrad as tg
-from tapegrad.transform.codegen import analysis, keeping, loops, program, reverse, shadows, store
+from tapegrad.transform.codegen import analysis, program, reverse, store
+from tapegrad.transform.codegen.forward_half import ForwardHalf
+from tapegrad.transform.codegen.keeping import Keeping
+from tapegrad.transform.codegen.reverse import Reverse
+from tapegrad.transform.codegen.shadows import Shadows
+from tapegrad.transform.codegen.stores import Copies, Stores
 from tapegrad.transform.errors import InternalError
 from tapegrad.transform.ir import Store
 from tapegrad.transform.lowering import lower
@@ -161,7 +166,7 @@ def changed(method, change):
     """A method after which the last lines that it wrote are changed."""
 
     def wrapped(self, *args):
-        writer = next((a for a in args if hasattr(a, "lines")), None) or self.writer
+        writer = next((a for a in args if hasattr(a, "lines")), None) or self.state.writer
         start = len(writer.lines)
         found = method(self, *args)
         writer.lines[start:] = change(writer.lines[start:])
@@ -170,8 +175,17 @@ def changed(method, change):
     return wrapped
 
 
+def lines_changed(owner, name, change):
+    return owner, name, changed(getattr(owner, name), change)
+
+
 def without(*texts):
     return lambda lines: [line for line in lines if not any(text in line for text in texts)]
+
+
+def repeated(text):
+    """The last line is written twice if it has a text."""
+    return lambda lines: lines + [line for line in lines[-1:] if text in line]
 
 
 def backwards(method):
@@ -185,68 +199,42 @@ def backwards(method):
     return write_pops
 
 
-Keeping, Reverse = keeping.Keeping, reverse.Reverse
-plain_statements = Reverse.write_statements
+plain_statements = ForwardHalf.write_statements
 DEFECTS = {
     "everything is cheap": (Keeping, "is_cheap", lambda self, maker, n: True),
-    "copies are not made": (Reverse, "keep_copies", lambda self, statement, kept: None),
-    "contents are not copied": (Reverse, "make_copies", lambda self, statement, names: {}),
-    "shadows are not made": (shadows.Shadows, "want", lambda self, bar: None),
+    "copies are not made": (Copies, "keep", lambda self, statement, kept: None),
+    "contents are not copied": (Copies, "make", lambda self, statement, names: {}),
+    "shadows are not made": (Shadows, "want", lambda self, bar: None),
     "arrays keep their elements": (analysis.Arrays, "keeps", lambda self, array, root: True),
     "arrays are made anew": (Keeping, "may_change", lambda self, array: False),
     "pops in the order of pushes": (Keeping, "write_pops", backwards(Keeping.write_pops)),
-    "a pop is missing": (
-        *(Keeping, "write_pops"),
-        changed(Keeping.write_pops, lambda lines: lines[:-1]),
+    "a pop is missing": lines_changed(Keeping, "write_pops", lambda lines: lines[:-1]),
+    "too few rows": lines_changed(
+        Keeping, "reserve", lambda lines: [re.sub(r"\d \* ", "", s) for s in lines]
     ),
-    "too few rows": (
-        *(Keeping, "reserve"),
-        changed(Keeping.reserve, lambda lines: [re.sub(r"\d \* ", "", s) for s in lines]),
+    "no room": lines_changed(Keeping, "reserve", lambda lines: lines[:-2]),
+    "pushes without room": lines_changed(
+        Keeping, "write_pushes", without("tape.size", "runtime.grown")
     ),
-    "no room": (Keeping, "reserve", changed(Keeping.reserve, lambda lines: lines[:-2])),
-    "pushes without room": (
-        *(Keeping, "write_pushes"),
-        changed(Keeping.write_pushes, without("tape.size", "runtime.grown")),
+    "every order of iterations": (reverse, "is_independent", lambda loop, state, keeping: True),
+    "what is overwritten is not cleared": lines_changed(Stores, "reverse", without("= 0.0")),
+    "what is stored gets nothing": lines_changed(Stores, "reverse", lambda lines: lines[-1:]),
+    "what is stored gets nothing, cleared first": lines_changed(
+        Stores, "reverse", lambda lines: lines[::-1]
     ),
-    "every order of iterations": (loops.Loops, "is_independent", lambda self, loop, scope: True),
-    "what is overwritten is not cleared": (
-        *(Reverse, "store"),
-        changed(Reverse.store, without("= 0.0")),
+    "cotangents of branches are not joined": (Shadows, "pairs", lambda self, pairs: []),
+    "arrays are taken as another type": lines_changed(
+        Keeping, "write_pops", lambda lines: [s.replace("_C)", "_A)") for s in lines]
     ),
-    "what is stored gets nothing": (
-        *(Reverse, "store"),
-        changed(Reverse.store, lambda lines: lines[-1:]),
-    ),
-    "what is stored gets nothing, cleared first": (
-        *(Reverse, "store"),
-        changed(Reverse.store, lambda lines: lines[::-1]),
-    ),
-    "cotangents of branches are not joined": (
-        *(shadows.Shadows, "shadow_pairs"),
-        lambda self, pairs: [],
-    ),
-    "arrays are taken as another type": (
-        *(Keeping, "write_pops"),
-        changed(Keeping.write_pops, lambda lines: [s.replace("_C)", "_A)") for s in lines]),
-    ),
-    "operands get it twice": (
-        *(Reverse, "write_vjp"),
-        changed(Reverse.write_vjp, lambda lines: lines + [s for s in lines[-1:] if "add_" in s]),
-    ),
-    "elements get it twice": (
-        *(Reverse, "write_vjp"),
-        changed(Reverse.write_vjp, lambda lines: lines + [s for s in lines[-1:] if "] +=" in s]),
-    ),
+    "operands get it twice": lines_changed(Reverse, "write_vjp", repeated("add_")),
+    "elements get it twice": lines_changed(Reverse, "write_vjp", repeated("] +=")),
     "stores are not done": (
-        *(Reverse, "write_statements"),
+        *(ForwardHalf, "write_statements"),
         lambda self, writer, block: plain_statements(
             self, writer, [s for s in block if not isinstance(s, Store)]
         ),
     ),
-    "arrays of one call are different": (
-        *(program.Instance, "joined_results"),
-        lambda self: [],
-    ),
+    "arrays of one call are different": (program.Instance, "joined_results", lambda self: []),
     "what a call without derivatives returns is new": (
         *(calls.Call, "has_several_arrays"),
         lambda self, gen, let: False,
@@ -254,11 +242,7 @@ DEFECTS = {
     "positions hide in a tuple": (lower, "taken_apart", lambda lowering, node, line: node),
     "views are taken for copies": (analysis.Arrays, "_joined_by", lambda self, let: []),
     "what follows a loop keeps nothing": (Keeping, "keeps_inside", lambda self, block: False),
-    "operands get nothing": (
-        Reverse,
-        "write_vjp",
-        changed(Reverse.write_vjp, lambda lines: lines[:-1]),
-    ),
+    "operands get nothing": lines_changed(Reverse, "write_vjp", lambda lines: lines[:-1]),
 }
 
 

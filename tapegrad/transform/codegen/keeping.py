@@ -9,25 +9,39 @@ from numba.core import types
 
 from tapegrad.transform import printer, runtime
 from tapegrad.transform.codegen.analysis import Scope
-from tapegrad.transform.codegen.cotangents import Cotangents
+from tapegrad.transform.codegen.reverse_state import ReverseState
+from tapegrad.transform.codegen.shadows import Shadows
 from tapegrad.transform.frontend.constants import member_like
-from tapegrad.transform.ir import Block, If, Let, Loop, defined, name, names_in, reads, unused, walk
+from tapegrad.transform.ir import Block, If, Let, Loop, defined, names_in, reads, unused, walk
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.printer import Writer, show
 from tapegrad.transform.rules import base as rules
 
 
-class Keeping(Cotangents):
-    """The part of the reverse mode that decides between keeping and computing again."""
+class Keeping:
+    """Decides between keeping values and computing them again.
+
+    Parameters
+    ----------
+    state
+        What is known of the function.
+    shadows
+        Its arrays of cotangents.
+    """
+
+    def __init__(self, state: ReverseState, shadows: Shadows) -> None:
+        self.state = state
+        self.shadows = shadows
 
     def plan(self, scope: Scope, needs: dict[str, None], writer: Writer) -> dict[str, None]:
         """Write what brings back the values of a block; return those needed from outside."""
+        state = self.state
         outer = {n: None for n in needs if n not in scope.own}
         own = [n for n in needs if n in scope.own]
         if scope.local:
             scope.is_read = bool(own)
             for identifier in own:
-                self.want(identifier)
+                self.shadows.want(identifier)
             return outer
         again: set[int] = set()
         views: set[str] = set()  # whose shadows are taken again
@@ -35,21 +49,23 @@ class Keeping(Cotangents):
         seen: set[str] = set()
 
         def visit(identifier: str) -> None:
-            if identifier in seen or identifier not in self.types:
+            if identifier in seen or identifier not in state.types:
                 return
             seen.add(identifier)
             if identifier not in scope.own:
-                if identifier in self.scopes.scope_of:
+                if identifier in state.scopes.scope_of:
                     outer[identifier] = None
                 return
-            maker = self.scopes.makers.get(identifier)
+            maker = state.scopes.makers.get(identifier)
             if isinstance(maker, Loop) and maker.body is scope.block:
                 if identifier != maker.index:
                     stored[identifier] = None
-            elif identifier in self.arrays_of:
+            elif identifier in state.arrays_of:
                 if isinstance(maker, Let) and maker.rule.base is not None:
                     views.add(identifier)
-                    for read in names_in(self.shadow_of(maker, self.arrays_of[identifier])):
+                    for read in names_in(
+                        self.shadows.shadow_of(maker, state.arrays_of[identifier])
+                    ):
                         visit(read)
                 else:
                     stored[identifier] = None
@@ -63,7 +79,7 @@ class Keeping(Cotangents):
         for identifier in own:
             visit(identifier)
         for identifier in stored:
-            self.want(identifier)
+            self.shadows.want(identifier)
         scope.stored = self.in_parts(scope, stored)
         self.write_pops(scope, writer)
         if self.is_reserved(scope):
@@ -71,25 +87,26 @@ class Keeping(Cotangents):
         for statement in scope.block:
             if id(statement) in again:
                 printer.write_block(writer, [statement])
-            if isinstance(statement, Let) and statement.target + self.suffix in views:
-                bar = statement.target + self.suffix
-                writer(f"{bar} = {show(self.shadow_of(statement, statement.target))}")
+            if isinstance(statement, Let) and statement.target + state.suffix in views:
+                bar = statement.target + state.suffix
+                writer(f"{bar} = {show(self.shadows.shadow_of(statement, statement.target))}")
         return outer
 
     def in_parts(self, scope: Scope, stored: dict[str, None]) -> list[str]:
         """Return what is kept, where complex numbers and tuples are kept as their parts."""
+        state = self.state
         found: list[str] = []
         waiting = list(reversed(stored))
         while waiting:
             identifier = waiting.pop()
-            kinds = parts_of(self.types[identifier])
+            kinds = parts_of(state.types[identifier])
             if not kinds:
                 found.append(identifier)
                 continue
             parts = []
             for text, kind in kinds.items():
-                parts.append(part := unused(f"{identifier}_{text}", self.types))
-                self.types[part] = kind
+                parts.append(part := unused(f"{identifier}_{text}", state.types))
+                state.types[part] = kind
             scope.parts[identifier] = tuple(parts)
             waiting += reversed(parts)
         return found
@@ -112,7 +129,7 @@ class Keeping(Cotangents):
                 return False  # it was made with other elements than it has now
             if isinstance(rule, rules.Passive) and not self.reads_elements(maker.expr):
                 return True
-            root = self.scopes.roots[id(maker)]
+            root = self.state.scopes.roots[id(maker)]
             return all(self.is_same(n, root) for n in names_in(maker.expr))
         if isinstance(maker, If):
             return all(
@@ -126,7 +143,7 @@ class Keeping(Cotangents):
         """Whether a passive expression may read elements of an array, or fields of a record."""
         if isinstance(expr, ast.Attribute):
             base = expr.value
-            is_of_array = isinstance(base, ast.Name) and is_array(self.types.get(base.id))
+            is_of_array = isinstance(base, ast.Name) and is_array(self.state.types.get(base.id))
             return not is_of_array or expr.attr not in _ELEMENT_FREE
         if isinstance(expr, ast.Call) and isinstance(expr.func, ast.Name):
             return expr.func.id not in ("len", "np.shape", "np.size")
@@ -134,20 +151,19 @@ class Keeping(Cotangents):
 
     def may_change(self, identifier: str) -> bool:
         """Whether a name stands for an array that is written anywhere."""
-        if not is_array(self.types.get(identifier)):
+        state = self.state
+        if not is_array(state.types.get(identifier)):
             return False
-        first = self.arrays.of(identifier)
-        return first in self.unstable or self.arrays.is_stored(first)
+        first = state.arrays.of(identifier)
+        return first in state.unstable or state.arrays.is_stored(first)
 
     def is_same(self, identifier: str, root: int) -> bool:
         """Whether what a name stands for stays what it is from a statement of the body on."""
-        kind = self.types.get(identifier)
+        state = self.state
+        kind = state.types.get(identifier)
         if is_array(kind):
-            return self.keeps(identifier, root)
-        return kind is None or not _may_change(kind) or not self.arrays.stores
-
-    def keeps(self, array: str, root: int) -> bool:
-        return self.arrays.of(array) not in self.unstable and self.arrays.keeps(array, root)
+            return state.keeps(identifier, root)
+        return kind is None or not _may_change(kind) or not state.arrays.stores
 
     def places(self, scope: Scope, numbers: list[str]) -> list[str]:
         """Return where on the tape the numbers of a block are.
@@ -175,17 +191,18 @@ class Keeping(Cotangents):
             scope.kind == "loop"
             and loop.counted
             and bool(scope.stored)
-            and not any(is_array(self.types[n]) for n in scope.stored)
+            and not any(is_array(self.state.types[n]) for n in scope.stored)
             and not self.keeps_inside(loop.body)
         )
 
     def write_pops(self, scope: Scope, writer: Writer) -> None:
         """Write what takes values from the tape."""
+        state = self.state
         stored = scope.stored
-        arrays = [n for n in stored if is_array(self.types[n])]
+        arrays = [n for n in stored if is_array(state.types[n])]
         numbers = [n for n in stored if n not in arrays]
         if stored:
-            self.uses_tape = True
+            state.uses_tape = True
         places = self.places(scope, numbers)
         for identifier in reversed(arrays):
             writer(f"{identifier}, top = runtime.pop_array(tape, top, {self.kept_as(identifier)})")
@@ -193,7 +210,7 @@ class Keeping(Cotangents):
             if not self.is_reserved(scope):
                 writer(f"top -= {len(numbers)}")
             for place, identifier in zip(places, numbers, strict=True):
-                kind = self.types[identifier]
+                kind = state.types[identifier]
                 if isinstance(kind, types.Float):
                     text = place if kind == types.float64 else f"np.{kind}({place})"
                 elif isinstance(kind, types.Boolean):
@@ -201,19 +218,19 @@ class Keeping(Cotangents):
                 elif isinstance(kind, types.Integer):
                     text = f"runtime.from_bits({place})"
                     text = text if kind == types.int64 else f"np.{kind}({text})"
-                elif like := member_like(kind, self.function.statics):
+                elif like := member_like(kind, state.function.statics):
                     text = f"runtime.member({like}, runtime.from_bits({place}))"
                 else:
                     self.refuse_keeping(identifier, kind)
                 writer(f"{identifier} = {text}")
         for identifier, parts in reversed(scope.parts.items()):
             # a complex number has the precision of the parts
-            joined = "complex" if isinstance(self.types[identifier], types.Complex) else ""
+            joined = "complex" if isinstance(state.types[identifier], types.Complex) else ""
             writer(f"{identifier} = {joined}({', '.join(parts)}{'' if joined else ','})")
 
     def kept_as(self, identifier: str) -> str:
         """Return the expression of the type that an array has on the tape."""
-        kind = self.types[identifier]
+        kind = self.state.types[identifier]
         if not isinstance(kind.dtype, (types.Number, types.Boolean)):
             self.refuse_keeping(identifier, kind)
         return f"runtime.{runtime.kind_name(kind)}"
@@ -224,42 +241,18 @@ class Keeping(Cotangents):
             way_out = "use a variable for each of its parts"
         elif isinstance(kind, types.EnumMember):
             way_out = "use the value of the member"
-        self.refuse(
+        self.state.refuse(
             f"cannot keep {identifier}, of type {kind}, for the reverse pass; {way_out}",
-            self.scopes.makers[identifier].line,
+            self.state.scopes.makers[identifier].line,
         )
-
-    # -- forward code -------------------------------------------------------------------------
-
-    def write_forward(self, writer: Writer, block: Block) -> None:
-        """Write the forward code of a block, which keeps what its reverse needs."""
-        self.write_statements(writer, block)
-        self.write_pushes(writer, self.scopes.blocks[id(block)])
-
-    def write_statements(self, writer: Writer, block: Block) -> None:
-        """Write the forward code of statements."""
-        for statement in block:
-            if isinstance(statement, If):
-                self.forward_if(writer, statement)
-            elif isinstance(statement, Loop):
-                self.forward_loop(writer, statement)
-            else:
-                before, after = self.copies.get(id(statement), ([], []))
-                printer.write_block(writer, before)
-                if isinstance(statement, Let) and hasattr(statement.rule, "write_forward"):
-                    statement.rule.write_forward(self, writer, statement)
-                else:
-                    printer.write_block(writer, [statement])
-                    self.write_shadows(writer, statement)
-                printer.write_block(writer, after)
 
     def write_pushes(self, writer: Writer, scope: Scope) -> None:
         """Write what puts values onto the tape."""
         stored = scope.stored
-        arrays = [n for n in stored if is_array(self.types[n])]
+        arrays = [n for n in stored if is_array(self.state.types[n])]
         numbers = [n for n in stored if n not in arrays]
         for identifier, parts in scope.parts.items():
-            if isinstance(self.types[identifier], types.Complex):
+            if isinstance(self.state.types[identifier], types.Complex):
                 writer(f"{parts[0]} = {identifier}.real")
                 writer(f"{parts[1]} = {identifier}.imag")
             else:
@@ -271,7 +264,7 @@ class Keeping(Cotangents):
                 writer(f"tape = runtime.grown(tape, top + {len(numbers)})")
                 writer.close()
             for place, identifier in zip(self.places(scope, numbers), numbers, strict=True):
-                kind = self.types[identifier]
+                kind = self.state.types[identifier]
                 real = isinstance(kind, types.Float)
                 writer(f"{place} = {identifier if real else f'runtime.to_bits({identifier})'}")
             if not reserved:
@@ -279,53 +272,6 @@ class Keeping(Cotangents):
         for identifier in arrays:
             given = f"{identifier}, {self.kept_as(identifier)}"
             writer(f"tape, top = runtime.push_array(tape, top, {given})")
-
-    def forward_if(self, writer: Writer, statement: If) -> None:
-        for head, block, side in (
-            (f"if {show(statement.cond)}:", statement.then, "then"),
-            ("else:", statement.orelse, "orelse"),
-        ):
-            inner = Writer()
-            self.write_forward(inner, block)
-            chosen = statement.merged(side)
-            for target, value in chosen:
-                inner(f"{target} = {show(value)}")
-            printer.assign(inner, self.shadow_pairs(chosen))
-            if side == "orelse" and not inner.lines:
-                continue
-            writer.open(head)
-            start = len(writer.lines)
-            writer.extend(inner)
-            writer.close(start)
-
-    def forward_loop(self, writer: Writer, loop: Loop) -> None:
-        scope = self.scopes.blocks[id(loop.body)]
-        printer.enter(writer, loop.carried)
-        printer.assign(writer, self.shadow_pairs([(c.phi, c.init) for c in loop.carried]))
-        reserved = self.is_reserved(scope)
-        if reserved:
-            self.reserve(writer, loop, scope)
-        counts = not loop.counted
-        if counts:
-            writer(f"{loop.trips} = 0")
-        writer.open(printer.loop_head(loop))
-        start = len(writer.lines)
-        printer.write_test(writer, loop)
-        if counts:
-            writer(f"{loop.trips} += 1")
-        self.write_forward(writer, loop.body)
-        printer.advance(writer, loop.carried)
-        printer.assign(writer, self.shadow_pairs([(c.phi, c.next) for c in loop.carried]))
-        if loop.exit is not None:
-            writer.open(f"if {show(loop.exit)}:")
-            writer("break")
-            writer.close()
-        writer.close(start)
-        if reserved:
-            writer(f"top = needed_{loop.trips}")
-        printer.leave(writer, loop.carried)
-        left = [(c.out, name(c.phi)) for c in loop.carried]
-        printer.assign(writer, self.shadow_pairs(left))
 
     def reserve(self, writer: Writer, loop: Loop, scope: Scope) -> None:
         """Write what makes the tape large enough for a whole loop."""
@@ -346,11 +292,11 @@ class Keeping(Cotangents):
                 inner = [statement.body]
             else:
                 if isinstance(statement, Let) and hasattr(statement.rule, "has_forward"):
-                    if statement.rule.has_forward(self, statement):
+                    if statement.rule.has_forward(self.state, statement):
                         return True
                 continue
             for part in inner:
-                if self.scopes.blocks[id(part)].stored or self.keeps_inside(part):
+                if self.state.scopes.blocks[id(part)].stored or self.keeps_inside(part):
                     return True
         return False
 

@@ -11,6 +11,7 @@ from numba.core import types
 from tapegrad.transform.codegen.analysis import Arrays, leaf_names, unused_at_times, unused_suffix
 from tapegrad.transform.codegen.forward import Forward
 from tapegrad.transform.codegen.reverse import Reverse
+from tapegrad.transform.codegen.reverse_state import ReverseState
 from tapegrad.transform.codegen.store import namespace
 from tapegrad.transform.declared import Declared
 from tapegrad.transform.errors import TransformError
@@ -446,12 +447,12 @@ def write_split(
     results = instance.results()
     outputs = [*results, *(leaf for leaf in given if arrays.is_stored(leaf))]
     varied = [*inputs, *instance.joined_results()]
-    gen = Reverse(program, function, arrays, varied, outputs, split=True)
     ends = [*leaves, *(show(leaf) for leaf in instance.result_leaves())]
-    gen.unstable = {arrays.of(n) for n, is_kept in zip(ends, kept, strict=True) if not is_kept}
+    unstable = {arrays.of(n) for n, is_kept in zip(ends, kept, strict=True) if not is_kept}
+    gen = ReverseState(program, function, arrays, varied, outputs, unstable, split=True)
     returned = [n for n in results if is_array(function.types[n]) and gen.is_active(n)]
     variant.shadowed = [n in returned for n in results]
-    gen.begin(given, returned)
+    reverse = Reverse(gen, given, returned)
     # by position: one number may be returned twice
     seeds = [
         (n, seed_name(function, k))
@@ -463,14 +464,13 @@ def write_split(
         for result, seed in seeds:
             gen.add(result, seed, ast.Constant(1.0))
 
-    top = gen.scopes.blocks[id(function.body)]
-    for array in returned:
-        gen.want(array + gen.suffix)
-    code, _ = gen.region(top, before, lambda: None)
+    code, _ = reverse.region(gen.top, before)
     scalars = [leaf for leaf in inputs if not is_array(function.types[leaf])]
     if not variant.written:
-        variant.uses_tape = gen.uses_tape or gen.keeps_inside(function.body) or bool(top.stored)
-        variant.takes_shadows = any(map(gen.is_wanted, given))
+        variant.uses_tape = (
+            gen.uses_tape or reverse.keeping.keeps_inside(function.body) or bool(gen.top.stored)
+        )
+        variant.takes_shadows = any(map(reverse.shadows.is_wanted, given))
     writer = Writer()
     shadows = [leaf + gen.suffix for leaf in given]
     tape = ["tape", "top"] if variant.uses_tape else []
@@ -485,8 +485,8 @@ def write_split(
     writer = Writer()
     parameters = [*function.params, *(shadows if variant.takes_shadows else []), *tape]
     writer.open(f"def {variant.forward_name}({', '.join(parameters)}):")
-    gen.write_inner(writer, instance.paths())
-    gen.write_forward(writer, function.body)
+    reverse.shadows.write_inner(writer, instance.paths())
+    reverse.forward.write(writer, function.body)
     found = [show_result(function), *(n + gen.suffix for n in returned), *tape]
     writer(f"return {', '.join(found)}")
     program.primals[variant.forward_name] = print_function(function, variant.forward_name)
@@ -531,10 +531,10 @@ def write_pullback(
         for leaf in leaf_names(instance.params[k])
         if is_real(function.types.get(leaf, types.none))
     ]
-    gen = Reverse(program, function, instance.arrays, inputs, results, split=False)
+    gen = ReverseState(program, function, instance.arrays, inputs, results, split=False)
     given = [leaf for leaf in inputs if is_array(function.types[leaf])]
-    gen.begin(given, [])
-    gen.starts = [f"{gen.bar(leaf)} = {gen.zero(leaf)}" for leaf in inputs if leaf not in given]
+    reverse = Reverse(gen, given, [])
+    starts = [f"{gen.bar(leaf)} = {gen.zero(leaf)}" for leaf in inputs if leaf not in given]
     entry = program.fresh(f"{function.name}_{'pullback' if seeds else 'gradient'}")
     parameters = list(function.params)
     if seeds:
@@ -552,11 +552,10 @@ def write_pullback(
             else:
                 gen.add(result, seed, ast.Constant(1.0))
 
-    top = gen.scopes.blocks[id(function.body)]
-    code, _ = gen.combined(top, before, lambda: None)
+    code, _ = reverse.combined(gen.top, before, starts)
     writer = Writer()
     writer.open(f"def {entry}({', '.join(parameters)}):")
-    uses_tape = gen.uses_tape or gen.keeps_inside(function.body)
+    uses_tape = gen.uses_tape or reverse.keeping.keeps_inside(function.body)
     if uses_tape:
         writer("tape = runtime.take_tape()")
         writer("top = 0")
@@ -565,7 +564,7 @@ def write_pullback(
     texts = instance.paths()
     for leaf in given:
         writer(f"{leaf}{gen.suffix} = np.zeros_like({texts[leaf]})")
-    gen.write_inner(writer, texts)
+    reverse.shadows.write_inner(writer, texts)
     writer.extend(code)
     grads = [gradient_text(instance.params[k], inputs, function, gen.bar) for k in params]
     if uses_tape:

@@ -1,310 +1,412 @@
-"""Reverse mode: the forward code that keeps values, and the reverse code that uses them.
+"""Reverse mode: the reverse code of one function, and of the forward code what it asks for.
 
 The reverse of a block is written first, statement by statement from the last to the first; what it
 reads of the primal is noted. Then it is decided for every such value whether it is still there,
 computed again, or kept on the tape: what goes round a loop is kept, what follows from it by cheap
 operations is computed again. Only then is the forward code written, which keeps exactly that.
-
-The cotangent of a number ``x`` is a variable ``x_bar``. That of an array is an array ``x_bar`` of
-its own, and views of the array have views of it.
 """
 
 from __future__ import annotations
 
 import ast
-from typing import Any
+from collections.abc import Callable, Sequence
 
-from numba.core import types
-
+from tapegrad.transform import printer
 from tapegrad.transform.codegen.analysis import Scope
-from tapegrad.transform.codegen.fusing import last_loop
-from tapegrad.transform.codegen.loops import Loops
+from tapegrad.transform.codegen.forward_half import ForwardHalf
+from tapegrad.transform.codegen.keeping import Keeping
+from tapegrad.transform.codegen.loop_shapes import (
+    is_fusible,
+    is_independent,
+    is_recurrence,
+    last_loop,
+)
+from tapegrad.transform.codegen.reverse_state import Region, ReverseState
+from tapegrad.transform.codegen.shadows import Shadows
+from tapegrad.transform.codegen.stores import Copies, Stores
 from tapegrad.transform.ir import (
+    Block,
+    Carried,
     Effect,
     If,
     Let,
     Loop,
+    Statement,
     Store,
     defined,
     name,
-    names_in,
-    replace_names,
+    walk,
 )
-from tapegrad.transform.kinds import is_array
+from tapegrad.transform.kinds import is_array, is_real
 from tapegrad.transform.printer import Writer, show
 from tapegrad.transform.rules import base as rules
 
+_ONE = ast.Constant(1.0)
 
-class Reverse(Loops):
-    """Writes the forward and the reverse code of one function."""
 
-    def region(self, scope: Scope, before: Any, after: Any) -> tuple[Writer, dict[str, None]]:
+def _nothing() -> None:
+    pass
+
+
+class Reverse:
+    """Writes the reverse code of one function.
+
+    Parameters
+    ----------
+    state
+        What is known of the function.
+    given
+        Arrays whose shadows are arguments.
+    returned
+        Arrays whose shadows the forward code returns.
+    """
+
+    def __init__(self, state: ReverseState, given: list[str], returned: list[str]) -> None:
+        self.state = state
+        self.shadows = Shadows(state, given, returned)
+        self.copies = Copies(state)
+        self.stores = Stores(state, self.copies)
+        self.keeping = Keeping(state, self.shadows)
+        self.forward = ForwardHalf(state, self.shadows, self.keeping, self.copies)
+        state.shadows = self.shadows
+
+    # -- blocks -------------------------------------------------------------------------------
+
+    def region(
+        self, scope: Scope, before: Callable[[], None], after: Callable[[], None] = _nothing
+    ) -> tuple[Writer, dict[str, None]]:
         """Write the reverse of a block.
 
         `before` writes what its cotangents start from, `after` what is done with them. Returns the
         code and the names from outside whose cotangents it adds to.
         """
-        saved = (self.writer, self.needs, self.has, self.outward, self.shadows, self.scope)
-        self.writer, self.needs, self.has, self.outward = Writer(), {}, set(), {}
-        self.shadows, self.scope = {}, scope
-        before()
-        for statement in reversed(scope.block):
-            self.statement(statement)
-        after()
-        code, needs, outward = self.writer, self.needs, self.outward
-        setup, outer_shadows = self.set_up_shadows(scope, needs)
-        result = Writer()
-        outer_needs = self.plan(scope, needs, result)
+        with self.state.entered(scope) as region, self.state.writing() as code:
+            before()
+            for statement in reversed(scope.block):
+                self.statement(statement)
+            after()
+            result = Writer()
+            setup = self._bring_back(region, result)
         result.lines += setup.lines + code.lines
-        self.writer, self.needs, self.has, self.outward, self.shadows, self.scope = saved
-        self.needs.update(outer_needs)
-        self.shadows.update(outer_shadows)
-        return result, outward
+        return result, region.outward
 
-    def combined(self, scope: Scope, before: Any, after: Any) -> tuple[Writer, dict[str, None]]:
+    def combined(
+        self, scope: Scope, before: Callable[[], None], starts: Sequence[str] = ()
+    ) -> tuple[Writer, dict[str, None]]:
         """Write a block and its reverse, one after the other or, for its last loop, in one.
 
-        The values of the block are local variables. Returns the code and the names from outside
-        whose cotangents it adds to.
+        The values of the block are local variables. `starts` are lines before the reverse code.
+        Returns the code and the names from outside whose cotangents it adds to.
         """
-        saved = (self.writer, self.needs, self.has, self.outward, self.shadows, self.scope)
-        self.writer, self.needs, self.has, self.outward = Writer(), {}, set(), {}
-        self.shadows, self.scope = {}, scope
         block = scope.block
         position = last_loop(block)
         fused: Writer | None = None
-        before()
-        if position is None:
-            position = len(block)
-        for statement in reversed(block[position + 1 :]):
-            self.statement(statement)
-        if position < len(block):
-            fused = self.fused(block[position], block[position + 1 :])
-        first, self.writer = self.writer, Writer()
-        if fused is None and position < len(block):
-            self.statement(block[position])
-        for statement in reversed(block[:position]):
-            self.statement(statement)
-        after()
-        last, needs, outward = self.writer, self.needs, self.outward
-        setup, outer_shadows = self.set_up_shadows(scope, needs)
-        result = Writer()
-        outer_needs = self.plan(scope, needs, result)
+        with self.state.entered(scope) as region:
+            with self.state.writing() as first:
+                before()
+                if position is None:
+                    position = len(block)
+                for statement in reversed(block[position + 1 :]):
+                    self.statement(statement)
+                if position < len(block):
+                    fused = self._fused(block[position], block[position + 1 :])
+            with self.state.writing() as last:
+                if fused is None and position < len(block):
+                    self.statement(block[position])
+                for statement in reversed(block[:position]):
+                    self.statement(statement)
+            result = Writer()
+            setup = self._bring_back(region, result)
+        write_forward = self.forward.write_statements
         if fused is None:
-            self.write_statements(result, block)
-            result.lines += self.starts + setup.lines + first.lines + last.lines
+            write_forward(result, block)
+            result.lines += [*starts, *setup.lines, *first.lines, *last.lines]
         else:
-            self.write_statements(result, block[:position])
-            result.lines += self.starts + setup.lines + first.lines + fused.lines
-            self.write_statements(result, block[position + 1 :])
+            write_forward(result, block[:position])
+            result.lines += [*starts, *setup.lines, *first.lines, *fused.lines]
+            write_forward(result, block[position + 1 :])
             result.lines += last.lines
-        self.writer, self.needs, self.has, self.outward, self.shadows, self.scope = saved
-        self.needs.update(outer_needs)
-        self.shadows.update(outer_shadows)
-        return result, outward
+        return result, region.outward
+
+    def _bring_back(self, region: Region, writer: Writer) -> Writer:
+        """Write what brings back the values that a region needs; return what makes its shadows."""
+        setup, outer_shadows = self.shadows.set_up(region)
+        outer_needs = self.keeping.plan(region.scope, region.needs, writer)
+        assert region.outer is not None
+        region.outer.needs.update(outer_needs)
+        region.outer.shadows.update(outer_shadows)
+        return setup
 
     def include(self, code: Writer) -> None:
         """Write the code of an inner block, indented."""
-        start = len(self.writer.lines)
-        self.writer.extend(code)
-        if len(self.writer.lines) == start:
-            self.writer("pass")
+        writer = self.state.writer
+        start = len(writer.lines)
+        writer.extend(code)
+        if len(writer.lines) == start:
+            writer("pass")
 
     def prepare(self, outward: dict[str, None]) -> None:
         """Make sure that cotangents to which inner code adds have a value."""
+        state = self.state
         for target in outward:
-            if target in self.has:
+            if target in state.has:
                 continue
-            if target in self.scope.own:
-                self.writer(f"{self.bar(target)} = {self.zero(target)}")
-                self.has.add(target)
+            if target in state.region.scope.own:
+                state.write(f"{state.bar(target)} = {state.zero(target)}")
+                state.has.add(target)
             else:
-                self.outward[target] = None
+                state.region.outward[target] = None
 
-    def statement(self, statement: Any) -> None:
+    # -- statements ---------------------------------------------------------------------------
+
+    def statement(self, statement: Statement) -> None:
         """Write the reverse of a statement."""
         if isinstance(statement, Let):
-            self.let(statement)
+            if self._is_reversed(statement):
+                self.write_vjp(statement)
         elif isinstance(statement, Store):
-            self.store(statement)
+            self.stores.reverse(statement)
         elif isinstance(statement, If):
-            self.branch(statement)
+            self._branch(statement)
         elif isinstance(statement, Loop):
-            self.loop(statement)
+            self._loop(statement)
         else:
             assert isinstance(statement, Effect)
 
-    def let(self, let: Let) -> None:
-        rule = let.rule
+    def _is_reversed(self, let: Let) -> bool:
+        """Whether cotangents go through an operation."""
+        state, rule = self.state, let.rule
         if isinstance(rule, (rules.Passive, rules.Part, rules.Unknown)):
-            return
+            return False
         if rule.calls:
-            self.write_vjp(let)
-            return
-        if let.target not in self.types or not self.is_active(let.target):
-            return
-        if is_array(self.types[let.target]):
-            if rule.base is None:
-                self.write_vjp(let)
-        elif let.target in self.has:
-            self.write_vjp(let)
+            return True
+        if let.target not in state.types or not state.is_active(let.target):
+            return False
+        if is_array(state.types[let.target]):
+            return rule.base is None
+        return let.target in state.has
 
     def write_vjp(self, let: Let) -> None:
         """Write the reverse of an operation, which reads elements as they were at that time."""
         rule: rules.Rule = let.rule
-        kept = self.make_copies(let, rule.contents(let))
-        (rule.reading(kept) if kept else rule).write_vjp(self, let)
-        self.keep_copies(let, kept)
+        kept = self.copies.make(let, rule.contents(let))
+        (rule.reading(kept) if kept else rule).write_vjp(self.state, let)
+        self.copies.keep(let, kept)
 
-    def make_copies(self, statement: Any, names: list[str]) -> dict[str, str]:
-        """Return copies, with names of their own, of those arrays that are written later."""
-        root = self.scopes.roots[id(statement)]
-        changing = [
-            n
-            for n in dict.fromkeys(names)
-            if is_array(self.types.get(n)) and not self.keeps(n, root)
-        ]
-        return {n: self.make_copy(n, statement) for n in changing}
-
-    def keep_copies(self, statement: Any, kept: dict[str, str]) -> None:
-        """Have the forward code make those copies that the reverse code reads."""
-        made = {n: self.scopes.makers[c] for n, c in kept.items() if c in self.needs}
-        results = defined(statement)
-        self.copies[id(statement)] = (
-            [copied for n, copied in made.items() if n not in results],
-            [copied for n, copied in made.items() if n in results],
-        )
-
-    def make_copy(self, array: str, statement: Any) -> str:
-        """Return the name of a copy of an array, which is known from now on."""
-        number, target = 0, f"{array}_kept"
-        while target in self.types:
-            number += 1
-            target = f"{array}_kept_{number}"
-        kind = self.types[array]
-        call = ast.Call(name("np.copy"), [name(array)], [])
-        made = Let(target, call, statement.line, rules.Passive(False))
-        self.types[target] = types.Array(kind.dtype, kind.ndim, "C")
-        self.scope.own.add(target)
-        self.scopes.scope_of[target] = self.scope
-        self.scopes.makers[target] = made
-        self.scopes.roots[id(made)] = self.scopes.roots[id(statement)]
-        return target
-
-    def store(self, store: Store) -> None:
-        if not self.is_active(store.array):
-            return
-        if self.is_fancy(store):
-            self.fancy_store(store)
-            return
-        self.read(store.index)
-        shadow = self.shadow(store.array)
-        place = show(ast.Subscript(name(shadow), store.index, ast.Load()))
-        value = store.value
-        active = isinstance(value, ast.Name) and self.is_active(value.id)
-        single = isinstance(value, ast.Constant) or not is_array(self.types.get(value.id))
-        region = self.is_region(store)
-        if active and single:
-            g = f"np.sum({place})" if region else place
-            factor = ast.Constant(-1.0 if store.op == "-" else 1.0)
-            self.add(value.id, g, factor)
-        elif active:
-            g = f"-{place}" if store.op == "-" else place
-            self.add_array(value.id, name(f"{g}" if store.op else f"{place}.copy()"))
-        if store.op:
-            return
-        if active and not single and self.arrays.of(value.id) == self.arrays.of(store.array):
-            # what is written comes from the same array: clear first, then add
-            self.writer.lines.pop()
-            held = f"held{self.suffix}"
-            self.writer(f"{held} = {place}.copy()")
-            self.writer(f"{place} = 0.0")
-            self.add_array(value.id, name(held))
-            return
-        self.writer(f"{place} = 0.0")
-
-    def fancy_store(self, store: Store) -> None:
-        """Write the reverse of a store to elements that an array chooses.
-
-        Where a position is chosen twice, the last value is stored.
-        """
-        kept = self.make_copies(store, names_in(store.index))
-        index = replace_names(store.index, kept)
-        self.read(index)
-        shadow = self.shadow(store.array)
-        places = ast.Call(name("arrays.places"), [name(shadow)], [])
-        chosen = show(ast.Subscript(places, index, ast.Load()))
-        held = f"held{self.suffix}"
-        self.writer(f"{held} = arrays.taken({shadow}, {chosen}, {not store.op})")
-        self.keep_copies(store, kept)
-        value = store.value
-        if not isinstance(value, ast.Name) or not self.is_active(value.id):
-            return
-        if is_array(self.types[value.id]):
-            self.add_array(value.id, name(f"-{held}" if store.op == "-" else held))
-        else:
-            factor = ast.Constant(-1.0 if store.op == "-" else 1.0)
-            self.add(value.id, f"np.sum({held})", factor)
-
-    def is_fancy(self, store: Store) -> bool:
-        """Whether an array chooses the elements that a store writes."""
-        parts = store.index.elts if isinstance(store.index, ast.Tuple) else [store.index]
-        return any(isinstance(p, ast.Name) and is_array(self.types.get(p.id)) for p in parts)
-
-    def is_region(self, store: Store) -> bool:
-        """Whether a store writes several elements."""
-        kind = self.types[store.array]
-        parts = store.index.elts if isinstance(store.index, ast.Tuple) else [store.index]
-        numbers = 0
-        for part in parts:
-            if isinstance(part, ast.Slice) or (
-                isinstance(part, ast.Constant) and part.value is Ellipsis
-            ):
-                return True
-            if isinstance(part, ast.Constant) and part.value is None:
-                continue
-            if isinstance(part, ast.Name):
-                of = self.types.get(part.id)
-                if isinstance(of, types.SliceType):
-                    return True
-                if isinstance(of, types.BaseTuple):
-                    numbers += len(of)
-                    continue
-            numbers += 1
-        return numbers < kind.ndim
-
-    def branch(self, statement: If) -> None:
+    def _branch(self, statement: If) -> None:
+        state = self.state
         sides = []
         outward: dict[str, None] = {}
         for block, side in ((statement.then, "then"), (statement.orelse, "orelse")):
-            scope = self.scopes.blocks[id(block)]
-
-            taken = {phi.target for phi in statement.phis if phi.target in self.has}
+            taken = {phi.target for phi in statement.phis if phi.target in state.has}
 
             def before(side: str = side, taken: set[str] = taken) -> None:
                 for phi in statement.phis:
                     value = getattr(phi, side)
                     if isinstance(value, ast.Name) and phi.target in taken:
-                        self.add(value.id, self.bar(phi.target), ast.Constant(1.0))
+                        state.add(value.id, state.bar(phi.target), _ONE)
 
-            code, out = self.region(scope, before, lambda: None)
+            code, out = self.region(state.scopes.blocks[id(block)], before)
             sides.append(code)
             outward.update(out)
         then, orelse = sides
         if not then.lines and not orelse.lines:
             return
         self.prepare(outward)
-        self.read(statement.cond)
+        state.read(statement.cond)
         cond = show(statement.cond)
-        if then.lines:
-            self.writer.open(f"if {cond}:")
-            self.include(then)
-            self.writer.close()
-            if orelse.lines:
-                self.writer.open("else:")
-                self.include(orelse)
-                self.writer.close()
+        chosen = [(f"if {cond}:", then), ("else:", orelse)]
+        if not then.lines:
+            chosen = [(f"if not {cond}:", orelse)]
+        for head, code in chosen:
+            if code.lines:
+                state.writer.open(head)
+                self.include(code)
+                state.writer.close()
+
+    # -- loops --------------------------------------------------------------------------------
+
+    def _loop(self, loop: Loop) -> None:
+        state = self.state
+        scope = state.scopes.blocks[id(loop.body)]
+        going = [
+            c
+            for c in loop.carried
+            if is_real(state.types[c.phi])
+            and not is_array(state.types[c.phi])
+            and state.is_active(c.phi)
+        ]
+        if is_recurrence(loop, going, state.types):
+            code, outward = self._recurrence(scope, going[0])
         else:
-            self.writer.open(f"if not {cond}:")
-            self.include(orelse)
-            self.writer.close()
+            code, outward = self._iteration(scope, going)
+        if not code.lines and not going:
+            return
+        for c in going:
+            start = state.bar(c.out) if c.out in state.has else state.zero(c.out)
+            state.write(f"{state.bar(c.phi)} = {start}")
+        self.prepare(dict.fromkeys(outward))
+        if self.keeping.is_reserved(scope):
+            count = len(scope.stored)
+            state.write(f"top -= {f'{count} * ' if count > 1 else ''}{loop.trips}")
+        head, *first = self._reversed_head(loop, going)
+        state.writer.open(head)
+        for text in first:
+            state.write(text)
+        self.include(code)
+        state.writer.close()
+        for c in going:
+            if isinstance(c.init, ast.Name):
+                state.add(c.init.id, state.bar(c.phi), _ONE)
+
+    def _iteration(self, scope: Scope, going: list[Carried]) -> tuple[Writer, dict[str, None]]:
+        """Write the reverse of an iteration, from the cotangents of what it leaves to the next."""
+        state = self.state
+        phis = [c.phi for c in going]
+        nexts = [c.next.id for c in going if isinstance(c.next, ast.Name)]
+
+        def before() -> None:
+            seeds = []
+            for c in going:
+                assert isinstance(c.next, (ast.Name, ast.Constant))
+                if isinstance(c.next, ast.Constant):
+                    continue
+                target = c.next.id
+                if target == c.phi:
+                    state.has.add(target)
+                    continue
+                direct = target in scope.own and target not in phis and nexts.count(target) == 1
+                seed = state.bar(target) if direct else f"{c.phi}_next{state.suffix}"
+                state.write(f"{seed} = {state.projected(target, state.bar(c.phi))}")
+                seeds.append((target, seed, direct))
+            for target, seed, direct in seeds:
+                if direct:
+                    state.has.add(target)
+                else:
+                    state.add(target, seed, _ONE)
+
+        def after() -> None:
+            for phi in phis:
+                if phi not in state.has:
+                    state.write(f"{state.bar(phi)} = {state.zero(phi)}")
+
+        return self.region(scope, before, after)
+
+    def _recurrence(self, scope: Scope, c: Carried) -> tuple[Writer, dict[str, None]]:
+        """Write the reverse of a recurrence: its slope first, then the product with the cotangent.
+
+        The slope does not wait for the cotangent, so that the chain from one iteration to the next
+        is a single product.
+        """
+        state = self.state
+        bar, slope = state.bar(c.phi), f"{c.phi}_slope"
+        assert isinstance(c.next, ast.Name)
+        target = c.next.id
+
+        def before() -> None:
+            state.write(f"{state.bar(target)} = 1.0")
+            state.has.add(target)
+            state.renamed[c.phi] = slope
+            state.scale = bar
+
+        def after() -> None:
+            state.write(f"{bar} *= {slope}" if c.phi in state.has else f"{bar} = 0.0")
+            state.scale = ""
+            del state.renamed[c.phi]
+
+        return self.region(scope, before, after)
+
+    def _reversed_head(self, loop: Loop, going: list[Carried]) -> list[str]:
+        """Return the first lines of the loop over the iterations from the last to the first.
+
+        Where their order does not matter it is the first to the last, which compilers like better.
+        """
+        state = self.state
+        if loop.bounds is None:
+            state.region.needs[loop.trips] = None
+            return [f"for _ in range({loop.trips}):"]
+        low, high, step = loop.bounds
+        state.read(low)
+        state.read(step)
+        index = loop.index
+        if not going and is_independent(loop, state, self.keeping):
+            state.read(high)
+            return [printer.loop_head(loop)]
+        place = show(ast.BinOp(low, ast.Add(), ast.BinOp(name("turn"), ast.Mult(), step)))
+        if loop.exit is not None:
+            state.region.needs[loop.trips] = None
+            return [f"for turn in range({loop.trips} - 1, -1, -1):", f"{index} = {place}"]
+        state.read(high)
+        if isinstance(step, ast.Constant) and step.value == 1:
+            first = show(ast.BinOp(high, ast.Sub(), ast.Constant(1)))
+            last = show(ast.BinOp(low, ast.Sub(), ast.Constant(1)))
+            if isinstance(low, ast.Constant):
+                last = str(low.value - 1)
+            return [f"for {index} in range({first}, {last}, -1):"]
+        text = f"len(range({show(low)}, {show(high)}, {show(step)}))"
+        return [f"for turn in range({text} - 1, -1, -1):", f"{index} = {place}"]
+
+    # -- loops whose iterations are differentiated one by one ---------------------------------
+
+    def _fused(self, loop: Loop, tail: Block) -> Writer | None:
+        """Return the code of a loop with its reverse in each iteration, None if it has to wait."""
+        state = self.state
+        if self._has_to_wait(loop, tail):
+            return None
+        scope = state.scopes.blocks[id(loop.body)]
+        self._make_local(scope)
+        sums = [c for c in loop.carried if is_real(state.types[c.phi]) and state.is_active(c.phi)]
+        live = [c for c in sums if c.out in state.has]
+        state.frozen |= {c.phi for c in sums}
+
+        def before() -> None:
+            for c in live:
+                assert isinstance(c.next, ast.Name)
+                text = state.projected(c.next.id, state.bar(c.phi))
+                state.write(f"{state.bar(c.next.id)} = {text}")
+                state.has.add(c.next.id)
+
+        with state.writing() as writer:
+            code, outward = self.combined(scope, before)
+            printer.enter(writer, loop.carried)
+            for c in live:
+                writer(f"{state.bar(c.phi)} = {state.bar(c.out)}")
+            self.prepare(outward)
+            writer.open(printer.loop_head(loop))
+            start = len(writer.lines)
+            printer.write_test(writer, loop)
+            writer.extend(code)
+            printer.advance(writer, loop.carried)
+            if loop.exit is not None:
+                writer.open(f"if {show(loop.exit)}:")
+                writer("break")
+                writer.close()
+            writer.close(start)
+            printer.leave(writer, loop.carried)
+            for c in live:  # what the sums started from
+                if isinstance(c.init, ast.Name):
+                    state.add(c.init.id, state.bar(c.out), _ONE)
+        return writer
+
+    def _has_to_wait(self, loop: Loop, tail: Block) -> bool:
+        """Whether the reverse of a loop needs what is only known when what follows is reversed."""
+        state = self.state
+        late = {n for statement in (loop, *tail) for n in defined(statement)}
+        late |= {n + state.suffix for n in late}
+        if any(n in late for n in (*state.region.needs, *state.region.shadows)):
+            return True
+        if self.keeping.keeps_inside(tail):
+            return True
+        branches = [statement for statement in walk(tail) if isinstance(statement, If)]
+        if any(
+            state.scopes.blocks[id(block)].is_read for s in branches for block in (s.then, s.orelse)
+        ):
+            return True
+        return not is_fusible(loop, state.types, state.arrays, state.scopes, state.activity)
+
+    def _make_local(self, scope: Scope) -> None:
+        """Take the values of a block for local variables: its reverse follows at once."""
+        scope.local = True
+        for inner in self.state.scopes.blocks.values():
+            if inner.parent is scope and inner.kind in ("then", "else"):
+                self._make_local(inner)

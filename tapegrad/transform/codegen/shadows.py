@@ -16,106 +16,106 @@ from typing import Any
 
 from numba.core import types
 
-from tapegrad.transform.codegen.analysis import Scope
-from tapegrad.transform.codegen.keeping import Keeping
+from tapegrad.transform.codegen.reverse_state import Region, ReverseState
 from tapegrad.transform.ir import If, Let, Loop, defined, name, names_in, replace_names, walk
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.printer import Writer, show
 from tapegrad.transform.rules import base as rules
 
 
-class Shadows(Keeping):
-    """The part of the reverse mode that gives every active array its cotangents."""
+class Shadows:
+    """The arrays of cotangents of one function.
 
-    def begin(self, given: list[str], returned: list[str]) -> None:
-        """Enter the shadows of all active arrays.
+    Parameters
+    ----------
+    state
+        What is known of the function. The shadows of all active arrays are entered.
+    given
+        Arrays whose shadows are arguments.
+    returned
+        Arrays whose shadows the forward code returns.
+    """
 
-        Parameters
-        ----------
-        given
-            Arrays whose shadows are arguments.
-        returned
-            Arrays whose shadows the forward code returns.
-        """
-        top = self.scopes.blocks[id(self.function.body)]
-        for array, kind in list(self.types.items()):
-            if not is_array(kind) or not self.is_active(array):
+    def __init__(self, state: ReverseState, given: list[str], returned: list[str]) -> None:
+        self.state = state
+        self.inner: list[str] = []  # arrays from outside that nothing is differentiated by
+        self.wanted: set[str] = set()  # those that the forward code makes
+        self._enter(given)
+        self._find_local(given, returned)
+        for array in returned:
+            self.want(array + state.suffix)
+
+    def _enter(self, given: list[str]) -> None:
+        """Enter the shadows of all active arrays."""
+        state = self.state
+        for array, kind in list(state.types.items()):
+            if not is_array(kind) or not state.is_active(array):
                 continue
-            own_scope = self.scopes.scope_of.get(array)
-            if own_scope is None and array not in self.function.statics:
+            own_scope = state.scopes.scope_of.get(array)
+            if own_scope is None and array not in state.function.statics:
                 continue
-            bar = array + self.suffix
-            self.types[bar] = types.Array(kind.dtype, kind.ndim, kind.layout)
-            self.arrays_of[bar] = array
-            self.scopes.scope_of[bar] = own_scope or top
-            maker = self.scopes.makers.get(array)
+            bar = array + state.suffix
+            state.types[bar] = types.Array(kind.dtype, kind.ndim, kind.layout)
+            state.arrays_of[bar] = array
+            state.scopes.scope_of[bar] = own_scope or state.top
+            maker = state.scopes.makers.get(array)
             outside = not isinstance(maker, (Let, If, Loop)) or isinstance(
                 getattr(maker, "rule", None), rules.Part
             )
             if not outside:
                 assert own_scope is not None
-                self.scopes.makers[bar] = maker
+                state.scopes.makers[bar] = maker
                 own_scope.own.add(bar)
             elif array not in given:
                 self.inner.append(array)
-                top.own.add(bar)
-        self._find_local(given, returned)
+                state.top.own.add(bar)
 
     def _find_local(self, given: list[str], returned: list[str]) -> None:
         """Find the arrays whose shadows are made in the reverse code."""
-        passed = {self.arrays.of(array) for array in (*given, *returned, *self.inner)}
-        for statement in walk(self.function.body):
+        state = self.state
+        passed = {state.arrays.of(array) for array in (*given, *returned, *self.inner)}
+        for statement in walk(state.function.body):
             if isinstance(statement, Let) and hasattr(statement.rule, "passed"):
-                passed.update(map(self.arrays.of, statement.rule.passed(self, statement)))
+                passed.update(map(state.arrays.of, statement.rule.passed(state, statement)))
         blocks: dict[str, set[int]] = {}
-        for bar, array in self.arrays_of.items():
-            first = self.arrays.of(array)
-            blocks.setdefault(first, set()).add(id(self.scopes.scope_of[bar].block))
-            if not isinstance(self.scopes.makers.get(bar), Let):
+        for bar, array in state.arrays_of.items():
+            first = state.arrays.of(array)
+            blocks.setdefault(first, set()).add(id(state.scopes.scope_of[bar].block))
+            if not isinstance(state.scopes.makers.get(bar), Let):
                 passed.add(first)
-        self.local_classes = {c for c, found in blocks.items() if len(found) == 1} - passed
-
-    def shadow(self, identifier: str) -> str:
-        """Return the array of cotangents of an array, for reverse code; zeros if it has none."""
-        if not self.is_active(identifier):
-            self.read(name(identifier))
-            return f"np.zeros_like({identifier})"
-        bar = identifier + self.suffix
-        if self.arrays.of(identifier) in self.local_classes:
-            self.shadows[identifier] = None
-        else:
-            self.needs[bar] = None
-        return bar
+        state.local_classes = {c for c, found in blocks.items() if len(found) == 1} - passed
 
     # -- shadows made in the reverse code -----------------------------------------------------
 
-    def set_up_shadows(
-        self, scope: Scope, needs: dict[str, None]
-    ) -> tuple[Writer, dict[str, None]]:
-        """Write what makes the shadows of arrays that have names in one block only."""
+    def set_up(self, region: Region) -> tuple[Writer, dict[str, None]]:
+        """Write what makes the shadows of arrays that have names in one block only.
+
+        Returns the code and the arrays from outside whose shadows are read.
+        """
+        state, scope = self.state, region.scope
         lines: list[str] = []
         for statement in reversed(scope.block):
             if not isinstance(statement, Let):
                 continue
             for target in defined(statement):
-                if target not in self.shadows:
+                if target not in region.shadows:
                     continue
                 if statement.rule.base is not None:
-                    self.shadows[statement.rule.base] = None
+                    region.shadows[statement.rule.base] = None
                 expr = self.shadow_of(statement, target)
-                lines.append(f"{target}{self.suffix} = {show(expr)}")
+                lines.append(f"{target}{state.suffix} = {show(expr)}")
                 for identifier in names_in(expr):
-                    if identifier in self.scopes.scope_of and identifier not in self.arrays_of:
-                        needs[identifier] = None
+                    if identifier in state.scopes.scope_of and identifier not in state.arrays_of:
+                        region.needs[identifier] = None
         result = Writer()
         result.lines = lines[::-1]
-        return result, {n: None for n in self.shadows if n not in scope.own}
+        return result, {n: None for n in region.shadows if n not in scope.own}
 
     def shadow_of(self, let: Let, target: str) -> ast.expr:
         """Return the expression of the shadow of an array that an operation makes."""
         rule = let.rule
         if rule.base is not None:
-            return replace_names(let.expr, {rule.base: rule.base + self.suffix})
+            return replace_names(let.expr, {rule.base: rule.base + self.state.suffix})
         if let.leaves is None and not rule.calls:
             return rule.zeros(let)
         return ast.Call(name("np.zeros_like"), [name(target)], [])
@@ -124,14 +124,15 @@ class Shadows(Keeping):
 
     def want(self, bar: str) -> None:
         """Have the forward code make a shadow, and those that it is made of."""
-        if bar in self.wanted or bar not in self.arrays_of:
+        state = self.state
+        if bar in self.wanted or bar not in state.arrays_of:
             return
         self.wanted.add(bar)
-        array, maker = self.arrays_of[bar], self.scopes.makers.get(bar)
+        array, maker = state.arrays_of[bar], state.scopes.makers.get(bar)
         sources: list[Any] = []
         if isinstance(maker, Let):
             if hasattr(maker.rule, "passed"):
-                sources = maker.rule.passed(self, maker)
+                sources = maker.rule.passed(state, maker)
             elif maker.rule.base is not None:
                 sources = [maker.rule.base]
         elif isinstance(maker, If):
@@ -145,11 +146,11 @@ class Shadows(Keeping):
         for source in sources:
             identifier = source.id if isinstance(source, ast.Name) else source
             if isinstance(identifier, str):
-                self.want(identifier + self.suffix)
+                self.want(identifier + state.suffix)
 
     def is_wanted(self, array: str) -> bool:
         """Whether the forward code makes the shadow of an array."""
-        return array + self.suffix in self.wanted
+        return array + self.state.suffix in self.wanted
 
     def write_inner(self, writer: Writer, texts: dict[str, str]) -> None:
         """Write the shadows of arrays from outside by which nothing is differentiated.
@@ -158,18 +159,18 @@ class Shadows(Keeping):
         """
         for array in self.inner:
             if self.is_wanted(array):
-                writer(f"{array}{self.suffix} = np.zeros_like({texts.get(array, array)})")
+                writer(f"{array}{self.state.suffix} = np.zeros_like({texts.get(array, array)})")
 
-    def write_shadows(self, writer: Writer, statement: Any) -> None:
+    def write(self, writer: Writer, statement: Any) -> None:
         """Write the shadows of what an operation makes."""
         for target in defined(statement):
             if self.is_wanted(target) and not isinstance(statement.rule, rules.Part):
-                writer(f"{target}{self.suffix} = {show(self.shadow_of(statement, target))}")
+                writer(f"{target}{self.state.suffix} = {show(self.shadow_of(statement, target))}")
 
-    def shadow_pairs(self, pairs: list[tuple[str, Any]]) -> list[tuple[str, str]]:
+    def pairs(self, pairs: list[tuple[str, Any]]) -> list[tuple[str, str]]:
         """Return what is assigned to shadows where names are assigned to arrays."""
         return [
-            (target + self.suffix, value.id + self.suffix)
+            (target + self.state.suffix, value.id + self.state.suffix)
             for target, value in pairs
             if self.is_wanted(target) and isinstance(value, ast.Name)
         ]

@@ -151,7 +151,7 @@ class Call(Rule):
             return
         variant = self.variant(gen, let)
         for array in self.passed(gen, let):
-            gen.want(array + gen.suffix)
+            gen.shadows.want(array + gen.suffix)
         arguments: list[str] = []
         for value in self.values:
             gen.read(expr_of(value))
@@ -218,7 +218,7 @@ class Call(Rule):
                 targets += ["tape", "top"]
             writer(f"{', '.join(targets)} = {variant.forward_name}({', '.join(arguments)})")
         for result in self.results(let):
-            if result not in returned and gen.is_wanted(result):
+            if result not in returned and gen.shadows.is_wanted(result):
                 writer(f"{result}{gen.suffix} = np.zeros_like({result})")
 
     def has_forward(self, gen: ReverseCode, let: Let) -> bool:

@@ -55,15 +55,32 @@ class ForwardCode(Generator, Protocol):
         """Write the tangent of a new array."""
 
 
+class ShadowCode(Protocol):
+    """The arrays of cotangents."""
+
+    def want(self, bar: str) -> None:
+        """Have the forward code make a shadow."""
+
+    def is_wanted(self, array: str) -> bool:
+        """Whether the forward code makes the shadow of an array."""
+
+    def write(self, writer: Writer, statement: Any) -> None:
+        """Write the shadows of what an operation makes."""
+
+
 class ReverseCode(Generator, Protocol):
     """The code of reverse mode."""
 
     scopes: Any
-    has: set[str]  # numbers whose cotangents have a value
+    shadows: ShadowCode
     undefined: set[str]  # names that have no value on some path
     skipped: set[str]  # numbers that are not used on some path
     doubtful: set[str]  # numbers whose cotangent may be zero where their derivative is infinite
     uses_tape: bool
+
+    @property
+    def has(self) -> set[str]:
+        """The numbers whose cotangents have a value."""
 
     def bar(self, identifier: str) -> str:
         """Return the cotangent of a number."""
@@ -91,15 +108,6 @@ class ReverseCode(Generator, Protocol):
 
     def keeps(self, array: str, root: int) -> bool:
         """Whether an array keeps its elements from a statement of the body on."""
-
-    def want(self, bar: str) -> None:
-        """Have the forward code make a shadow."""
-
-    def is_wanted(self, array: str) -> bool:
-        """Whether the forward code makes the shadow of an array."""
-
-    def write_shadows(self, writer: Writer, statement: Any) -> None:
-        """Write the shadows of what an operation makes."""
 
 
 class Lowerer(Protocol):

@@ -95,7 +95,7 @@ class Ruled(ForwardRuled):
 
     def write_forward(self, gen: ReverseCode, writer: Any, let: Let) -> None:
         writer(f"{let.target} = {show(let.expr)}")
-        gen.write_shadows(writer, let)
+        gen.shadows.write(writer, let)
 
     def write_vjp(self, gen: ReverseCode, let: Let) -> None:
         if not self.is_differentiated(gen, let):

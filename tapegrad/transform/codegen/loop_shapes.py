@@ -1,9 +1,14 @@
-"""Loops whose iterations are differentiated one by one, forward and reverse in the same iteration.
+"""Loops of which the reverse can be written in a better way than iteration by iteration backwards.
 
-The reverse of a sum needs no value of the sum. So where a loop only adds up terms, and what follows
-it is linear in the sums, the cotangents of the sums are known before the loop starts: each
-iteration can be followed by its own reverse at once, and nothing is kept or computed again. That
-is how one would write such an adjoint by hand.
+- One that only adds up terms is differentiated in the same iteration that computes it
+  (`is_fusible`). The reverse of a sum needs no value of the sum. So where what follows the loop is
+  linear in its sums, their cotangents are known before the loop starts: each iteration can be
+  followed by its own reverse at once, and nothing is kept or computed again. That is how one would
+  write such an adjoint by hand.
+- One whose iterations do not depend on each other is reversed from the first to the last, which
+  compilers like better (`is_independent`).
+- In one that computes a single new value from the last, the slope does not wait for the cotangent
+  (`is_recurrence`).
 """
 
 from __future__ import annotations
@@ -13,8 +18,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from tapegrad.transform.codegen.analysis import Arrays, Scopes, written
-from tapegrad.transform.ir import Block, Carried, If, Let, Loop, defined, reads, walk
-from tapegrad.transform.kinds import is_array, is_real
+from tapegrad.transform.codegen.keeping import Keeping
+from tapegrad.transform.codegen.reverse_state import ReverseState
+from tapegrad.transform.ir import Block, Carried, If, Let, Loop, Store, defined, reads, walk
+from tapegrad.transform.kinds import holds_complex, is_array, is_real
 from tapegrad.transform.rules import base as rules
 
 
@@ -132,3 +139,69 @@ def _extends(statement: Any, sums: set[str]) -> bool:
         plain |= {e.next.id for e in statement.carried if e.out in sums}
         return all(n in plain for n in used)
     return False
+
+
+def is_independent(loop: Loop, state: ReverseState, keeping: Keeping) -> bool:
+    """Whether the reverse of the iterations can be done in any order.
+
+    So it is if nothing of an iteration goes to the next, what it keeps has a place of its own,
+    and every array is either only read or only written, at an element for each iteration.
+    """
+    scope = state.scopes.blocks[id(loop.body)]
+    if not loop.counted or (scope.stored and not keeping.is_reserved(scope)):
+        return False
+    if keeping.keeps_inside(loop.body):
+        return False
+    added: set[str] = set()  # arrays whose cotangents are added to ...
+    read: set[str] = set()  # ... only read ...
+    stores: set[str] = set()  # ... and read and cleared
+    for statement in loop.body:
+        if isinstance(statement, Let):
+            rule = statement.rule
+            if not isinstance(
+                rule, (rules.Elementary, rules.Load, rules.Linear, rules.Passive)
+            ) or is_array(state.types.get(statement.target)):
+                return False
+            if isinstance(rule, rules.Load):
+                added.add(state.arrays.of(rule.array))
+        elif isinstance(statement, Store):
+            if not state.is_active(statement.array):
+                continue
+            value = statement.value
+            if isinstance(value, ast.Name) and is_array(state.types.get(value.id)):
+                added.add(state.arrays.of(value.id))
+            if statement.op:
+                read.add(state.arrays.of(statement.array))
+                continue
+            index = statement.index
+            if not (isinstance(index, ast.Name) and index.id == loop.index):
+                return False
+            if state.arrays.of(statement.array) in stores:
+                return False
+            stores.add(state.arrays.of(statement.array))
+        else:
+            return False
+    return not added & (read | stores) and not read & stores
+
+
+def is_recurrence(loop: Loop, going: list[Carried], kinds: dict[str, Any]) -> bool:
+    """Whether an iteration is a straight computation of one new value from the last."""
+    if len(going) != 1 or not isinstance(going[0].next, ast.Name):
+        return False
+    made = {s.target: s for s in loop.body if isinstance(s, Let)}
+    from_last = {going[0].phi}  # what is computed from it
+    for target, let in made.items():
+        if from_last.intersection(reads(let)) and not isinstance(let.rule, rules.Passive):
+            from_last.add(target)
+    plain = (rules.Elementary, rules.Load, rules.Linear, rules.Passive)
+    return (
+        going[0].next.id in from_last
+        and len(made) == len(loop.body)
+        and not any(is_array(kinds.get(target)) for target in made)
+        and not any(holds_complex(kinds.get(target)) for target in made)
+        and all(isinstance(let.rule, plain) for let in loop.body)
+        and any(
+            isinstance(let.rule, rules.Elementary) and let.rule.op.name in ("multiply", "divide")
+            for let in loop.body
+        )
+    )

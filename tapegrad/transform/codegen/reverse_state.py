@@ -1,8 +1,15 @@
-"""What the reverse code of a function is made of: cotangents of numbers and of arrays."""
+"""The state of reverse mode while the code of one function is written, and what rules write to it.
+
+The cotangent of a number ``x`` is a variable ``x_bar``. That of an array is an array ``x_bar`` of
+its own (see `shadows`).
+"""
 
 from __future__ import annotations
 
 import ast
+import contextlib
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from numba.core import types
@@ -10,6 +17,7 @@ from numba.core import types
 from tapegrad.transform.codegen.analysis import (
     Activity,
     Arrays,
+    Scope,
     Scopes,
     check_known,
     scopes,
@@ -18,9 +26,10 @@ from tapegrad.transform.codegen.analysis import (
     unused_suffix,
 )
 from tapegrad.transform.errors import TransformError
-from tapegrad.transform.ir import Block, Function, name, names_in, replace_names
+from tapegrad.transform.ir import Function, name, names_in, replace_names
 from tapegrad.transform.kinds import holds_complex, is_complex, zero_text
 from tapegrad.transform.printer import Writer, show
+from tapegrad.transform.rules.generators import ShadowCode
 
 BAR = "_bar"
 _MODULES = {"np", "math", "arrays", "runtime", "ops"}
@@ -30,8 +39,36 @@ _MODULES = {"np", "math", "arrays", "runtime", "ops"}
 _ADDITIONS = ("arrays.add_1_to_1", "arrays.add_2_to_1", "arrays.add_2_to_2", "arrays.add_3_to_3")
 
 
-class Cotangents:
-    """The state of the reverse mode, and what rules write through it.
+@dataclass
+class Region:
+    """A block whose reverse is being written.
+
+    Attributes
+    ----------
+    scope
+        The block.
+    needs
+        Values of the primal that its reverse reads.
+    has
+        Numbers whose cotangents have a value.
+    outward
+        Numbers from outside to whose cotangents it adds.
+    shadows
+        Arrays whose cotangents it reads or writes, and which the reverse code makes.
+    outer
+        The block around it.
+    """
+
+    scope: Scope
+    needs: dict[str, None] = field(default_factory=dict)
+    has: set[str] = field(default_factory=set)
+    outward: dict[str, None] = field(default_factory=dict)
+    shadows: dict[str, None] = field(default_factory=dict)
+    outer: Region | None = None
+
+
+class ReverseState:
+    """What is known of the function, and how far its code is written.
 
     Parameters
     ----------
@@ -39,11 +76,17 @@ class Cotangents:
         The module that the code is written for.
     function
         The function, lowered.
+    arrays
+        Its arrays.
     inputs, outputs
         Names of the numbers and arrays to differentiate by, and of what.
+    unstable
+        Arrays that may change before the reverse code is called.
     split
         Forward and reverse code become two functions; else they are one.
     """
+
+    shadows: ShadowCode
 
     def __init__(
         self,
@@ -52,6 +95,8 @@ class Cotangents:
         arrays: Arrays,
         inputs: list[str],
         outputs: list[str],
+        unstable: Container[str] = (),
+        *,
         split: bool,
     ) -> None:
         self.program = program
@@ -59,35 +104,47 @@ class Cotangents:
         self.types = dict(function.types)
         self.suffix = unused_suffix(BAR, self.types)
         self.arrays = arrays
+        self.unstable = unstable
         self.activity = Activity(function, arrays, inputs, outputs)
-        self.split = split
         # numbers whose cotangent may be zero where their derivative is infinite
         uncertain = outputs if split or len(outputs) > 1 else ()
         self.doubtful = unused_at_times(function, uncertain)
         # the same because nothing uses them, and numbers that may then be infinite or nan
         self.skipped = unused_at_times(function, uncertain, vanishing=False)
         self.undefined = undefined_at_times(function)
+        self.has_complex = any(map(holds_complex, self.types.values()))
         self.scopes: Scopes = scopes(function, split)
-        self.unstable: set[str] = set()  # arrays that may change before the reverse code
-        self.uses_tape = False
-        self.count = 0
-        self.writer = Writer()
-        self.needs: dict[str, None] = {}
-        self.has: set[str] = set()
-        self.outward: dict[str, None] = {}
-        self.shadows: dict[str, None] = {}
+        self.top = self.scopes.blocks[id(function.body)]
         self.arrays_of: dict[str, str] = {}  # arrays by the names of their shadows
-        self.inner: list[str] = []  # arrays from outside that nothing is differentiated by
         self.local_classes: set[str] = set()  # arrays whose shadows are made in the reverse code
-        self.wanted: set[str] = set()  # shadows that the forward code makes
-        self.copies: dict[int, tuple[Block, Block]] = {}  # made before and after an operation
-        self.scope = self.scopes.blocks[id(function.body)]
         self.frozen: set[str] = set()  # sums whose cotangents stay as they are
         self.renamed: dict[str, str] = {}  # cotangents that have another name for a while
         self.scale = ""  # what contributions to the outside are multiplied by
-        self.starts: list[str] = []  # what the reverse code of the function begins with
-        self.has_complex = any(map(holds_complex, self.types.values()))
+        self.uses_tape = False
+        self.count = 0
+        self.region = Region(self.top)
+        self.writer = Writer()
         check_known(function, self.activity)
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[Writer]:
+        """Let lines go to a writer of their own."""
+        outer, self.writer = self.writer, Writer()
+        yield self.writer
+        self.writer = outer
+
+    @contextlib.contextmanager
+    def entered(self, scope: Scope) -> Iterator[Region]:
+        """Let the reverse of a block be what is written."""
+        outer = self.region
+        self.region = Region(scope, outer=outer)
+        yield self.region
+        self.region = outer
+
+    @property
+    def has(self) -> set[str]:
+        """The numbers whose cotangents have a value."""
+        return self.region.has
 
     def refuse(self, what: str, line: int) -> NoReturn:
         """Raise the error for a line of the user's."""
@@ -138,7 +195,7 @@ class Cotangents:
         """Note the primal values that an expression reads."""
         for identifier in names_in(node):
             if identifier in self.scopes.scope_of and identifier not in self.arrays_of:
-                self.needs[identifier] = None
+                self.region.needs[identifier] = None
 
     def write(self, text: str) -> None:
         """Write a line of reverse code."""
@@ -170,12 +227,12 @@ class Cotangents:
             text = show(ast.BinOp(name(g), ast.Mult(), factor))
         text = self.projected(target, text)
         bar = self.bar(target)
-        if target in self.scope.own and target not in self.has:
+        if target in self.region.scope.own and target not in self.has:
             self.has.add(target)
             self.writer(f"{bar} = {text}" if sign == "+" else f"{bar} = -({text})")
             return
-        if target not in self.scope.own and target not in self.has:
-            self.outward[target] = None
+        if target not in self.region.scope.own and target not in self.has:
+            self.region.outward[target] = None
             if self.scale:
                 text = f"{self.scale} * ({text})"
         self.writer(f"{bar} {sign}= {text}")
@@ -198,3 +255,19 @@ class Cotangents:
         if self.scale:
             g = f"{self.scale} * {g}"
         self.writer(f"{show(place)} += {g}")
+
+    def shadow(self, identifier: str) -> str:
+        """Return the array of cotangents of an array, for reverse code; zeros if it has none."""
+        if not self.is_active(identifier):
+            self.read(name(identifier))
+            return f"np.zeros_like({identifier})"
+        bar = identifier + self.suffix
+        if self.arrays.of(identifier) in self.local_classes:
+            self.region.shadows[identifier] = None
+        else:
+            self.region.needs[bar] = None
+        return bar
+
+    def keeps(self, array: str, root: int) -> bool:
+        """Whether an array keeps its elements from a statement of the body on."""
+        return self.arrays.of(array) not in self.unstable and self.arrays.keeps(array, root)

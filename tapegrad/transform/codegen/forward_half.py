@@ -1,0 +1,104 @@
+"""The forward code: that of the primal, which keeps what its reverse needs as well."""
+
+from __future__ import annotations
+
+from tapegrad.transform import printer
+from tapegrad.transform.codegen.keeping import Keeping
+from tapegrad.transform.codegen.reverse_state import ReverseState
+from tapegrad.transform.codegen.shadows import Shadows
+from tapegrad.transform.codegen.stores import Copies
+from tapegrad.transform.ir import Block, If, Let, Loop, name
+from tapegrad.transform.printer import Writer, show
+
+
+class ForwardHalf:
+    """Writes the forward code of one function, once the reverse code has said what it needs.
+
+    Parameters
+    ----------
+    state
+        What is known of the function.
+    shadows
+        Its arrays of cotangents.
+    keeping
+        What is kept on the tape.
+    copies
+        What is copied around operations.
+    """
+
+    def __init__(
+        self, state: ReverseState, shadows: Shadows, keeping: Keeping, copies: Copies
+    ) -> None:
+        self.state = state
+        self.shadows = shadows
+        self.keeping = keeping
+        self.copies = copies
+
+    def write(self, writer: Writer, block: Block) -> None:
+        """Write the forward code of a block, which keeps what its reverse needs."""
+        self.write_statements(writer, block)
+        self.keeping.write_pushes(writer, self.state.scopes.blocks[id(block)])
+
+    def write_statements(self, writer: Writer, block: Block) -> None:
+        """Write the forward code of statements."""
+        for statement in block:
+            if isinstance(statement, If):
+                self._write_if(writer, statement)
+            elif isinstance(statement, Loop):
+                self._write_loop(writer, statement)
+            else:
+                before, after = self.copies.around.get(id(statement), ([], []))
+                printer.write_block(writer, before)
+                if isinstance(statement, Let) and hasattr(statement.rule, "write_forward"):
+                    statement.rule.write_forward(self.state, writer, statement)
+                else:
+                    printer.write_block(writer, [statement])
+                    self.shadows.write(writer, statement)
+                printer.write_block(writer, after)
+
+    def _write_if(self, writer: Writer, statement: If) -> None:
+        for head, block, side in (
+            (f"if {show(statement.cond)}:", statement.then, "then"),
+            ("else:", statement.orelse, "orelse"),
+        ):
+            inner = Writer()
+            self.write(inner, block)
+            chosen = statement.merged(side)
+            for target, value in chosen:
+                inner(f"{target} = {show(value)}")
+            printer.assign(inner, self.shadows.pairs(chosen))
+            if side == "orelse" and not inner.lines:
+                continue
+            writer.open(head)
+            start = len(writer.lines)
+            writer.extend(inner)
+            writer.close(start)
+
+    def _write_loop(self, writer: Writer, loop: Loop) -> None:
+        scope = self.state.scopes.blocks[id(loop.body)]
+        printer.enter(writer, loop.carried)
+        printer.assign(writer, self.shadows.pairs([(c.phi, c.init) for c in loop.carried]))
+        reserved = self.keeping.is_reserved(scope)
+        if reserved:
+            self.keeping.reserve(writer, loop, scope)
+        counts = not loop.counted
+        if counts:
+            writer(f"{loop.trips} = 0")
+        writer.open(printer.loop_head(loop))
+        start = len(writer.lines)
+        printer.write_test(writer, loop)
+        if counts:
+            writer(f"{loop.trips} += 1")
+        self.write(writer, loop.body)
+        printer.advance(writer, loop.carried)
+        printer.assign(writer, self.shadows.pairs([(c.phi, c.next) for c in loop.carried]))
+        if loop.exit is not None:
+            writer.open(f"if {show(loop.exit)}:")
+            writer("break")
+            writer.close()
+        writer.close(start)
+        if reserved:
+            writer(f"top = needed_{loop.trips}")
+        printer.leave(writer, loop.carried)
+        left = [(c.out, name(c.phi)) for c in loop.carried]
+        printer.assign(writer, self.shadows.pairs(left))

@@ -1,0 +1,166 @@
+"""The reverse of stores, and copies of what is overwritten before the reverse code reads it."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from numba.core import types
+
+from tapegrad.transform.codegen.reverse_state import ReverseState
+from tapegrad.transform.ir import Block, Let, Store, defined, name, names_in, replace_names
+from tapegrad.transform.kinds import is_array
+from tapegrad.transform.printer import show
+from tapegrad.transform.rules import base as rules
+
+
+class Copies:
+    """Copies of arrays whose elements the reverse code reads as they were at that time.
+
+    Parameters
+    ----------
+    state
+        What is known of the function.
+    """
+
+    def __init__(self, state: ReverseState) -> None:
+        self.state = state
+        self.around: dict[int, tuple[Block, Block]] = {}  # made before and after an operation
+
+    def make(self, statement: Any, names: list[str]) -> dict[str, str]:
+        """Return copies, with names of their own, of those arrays that are written later."""
+        root = self.state.scopes.roots[id(statement)]
+        changing = [
+            n
+            for n in dict.fromkeys(names)
+            if is_array(self.state.types.get(n)) and not self.state.keeps(n, root)
+        ]
+        return {n: self._make_one(n, statement) for n in changing}
+
+    def keep(self, statement: Any, kept: dict[str, str]) -> None:
+        """Have the forward code make those copies that the reverse code reads."""
+        state = self.state
+        made = {n: state.scopes.makers[c] for n, c in kept.items() if c in state.region.needs}
+        results = defined(statement)
+        self.around[id(statement)] = (
+            [copied for n, copied in made.items() if n not in results],
+            [copied for n, copied in made.items() if n in results],
+        )
+
+    def _make_one(self, array: str, statement: Any) -> str:
+        """Return the name of a copy of an array, which is known from now on."""
+        state = self.state
+        number, target = 0, f"{array}_kept"
+        while target in state.types:
+            number += 1
+            target = f"{array}_kept_{number}"
+        kind = state.types[array]
+        call = ast.Call(name("np.copy"), [name(array)], [])
+        made = Let(target, call, statement.line, rules.Passive(False))
+        state.types[target] = types.Array(kind.dtype, kind.ndim, "C")
+        state.region.scope.own.add(target)
+        state.scopes.scope_of[target] = state.region.scope
+        state.scopes.makers[target] = made
+        state.scopes.roots[id(made)] = state.scopes.roots[id(statement)]
+        return target
+
+
+class Stores:
+    """Writes the reverse of stores.
+
+    Parameters
+    ----------
+    state
+        What is known of the function.
+    copies
+        Its copies of arrays.
+    """
+
+    def __init__(self, state: ReverseState, copies: Copies) -> None:
+        self.state = state
+        self.copies = copies
+
+    def reverse(self, store: Store) -> None:
+        """Write the reverse of a store."""
+        state = self.state
+        if not state.is_active(store.array):
+            return
+        if self._is_fancy(store):
+            self._reverse_fancy(store)
+            return
+        state.read(store.index)
+        shadow = state.shadow(store.array)
+        place = show(ast.Subscript(name(shadow), store.index, ast.Load()))
+        value = store.value
+        active = isinstance(value, ast.Name) and state.is_active(value.id)
+        single = isinstance(value, ast.Constant) or not is_array(state.types.get(value.id))
+        region = self._is_region(store)
+        if active and single:
+            g = f"np.sum({place})" if region else place
+            factor = ast.Constant(-1.0 if store.op == "-" else 1.0)
+            state.add(value.id, g, factor)
+        elif active:
+            g = f"-{place}" if store.op == "-" else place
+            state.add_array(value.id, name(f"{g}" if store.op else f"{place}.copy()"))
+        if store.op:
+            return
+        if active and not single and state.arrays.of(value.id) == state.arrays.of(store.array):
+            # what is written comes from the same array: clear first, then add
+            state.writer.lines.pop()
+            held = f"held{state.suffix}"
+            state.write(f"{held} = {place}.copy()")
+            state.write(f"{place} = 0.0")
+            state.add_array(value.id, name(held))
+            return
+        state.write(f"{place} = 0.0")
+
+    def _reverse_fancy(self, store: Store) -> None:
+        """Write the reverse of a store to elements that an array chooses.
+
+        Where a position is chosen twice, the last value is stored.
+        """
+        state = self.state
+        kept = self.copies.make(store, names_in(store.index))
+        index = replace_names(store.index, kept)
+        state.read(index)
+        shadow = state.shadow(store.array)
+        places = ast.Call(name("arrays.places"), [name(shadow)], [])
+        chosen = show(ast.Subscript(places, index, ast.Load()))
+        held = f"held{state.suffix}"
+        state.write(f"{held} = arrays.taken({shadow}, {chosen}, {not store.op})")
+        self.copies.keep(store, kept)
+        value = store.value
+        if not isinstance(value, ast.Name) or not state.is_active(value.id):
+            return
+        if is_array(state.types[value.id]):
+            state.add_array(value.id, name(f"-{held}" if store.op == "-" else held))
+        else:
+            factor = ast.Constant(-1.0 if store.op == "-" else 1.0)
+            state.add(value.id, f"np.sum({held})", factor)
+
+    def _is_fancy(self, store: Store) -> bool:
+        """Whether an array chooses the elements that a store writes."""
+        parts = store.index.elts if isinstance(store.index, ast.Tuple) else [store.index]
+        return any(isinstance(p, ast.Name) and is_array(self.state.types.get(p.id)) for p in parts)
+
+    def _is_region(self, store: Store) -> bool:
+        """Whether a store writes several elements."""
+        kind = self.state.types[store.array]
+        parts = store.index.elts if isinstance(store.index, ast.Tuple) else [store.index]
+        numbers = 0
+        for part in parts:
+            if isinstance(part, ast.Slice) or (
+                isinstance(part, ast.Constant) and part.value is Ellipsis
+            ):
+                return True
+            if isinstance(part, ast.Constant) and part.value is None:
+                continue
+            if isinstance(part, ast.Name):
+                of = self.state.types.get(part.id)
+                if isinstance(of, types.SliceType):
+                    return True
+                if isinstance(of, types.BaseTuple):
+                    numbers += len(of)
+                    continue
+            numbers += 1
+        return numbers < kind.ndim
