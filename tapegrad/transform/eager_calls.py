@@ -31,15 +31,16 @@ from numba.extending import overload
 from numba.np.numpy_support import as_dtype
 
 from tapegrad.autograd import grad
-from tapegrad.autograd.grad_mode import enable_grad, inference_mode
+from tapegrad.autograd.grad_mode import inference_mode
 from tapegrad.eager.creation import tensor
+from tapegrad.eager.modes import MODE
 from tapegrad.eager.numeric import NAMESPACES
 from tapegrad.eager.tensor import Tensor
 from tapegrad.kernels import native
 from tapegrad.ops.kinds import Elementwise, declarations
 from tapegrad.transform.kinds import is_array, is_real
 
-_VARIABLE = "..."  # stands in a path for an argument that is a value
+_VARIABLE = object()  # stands for an argument that is a value; in a path it has its name alone
 _EXTENTS = (3, 2, 4, 1)  # of the arrays by which the type of a result is found
 
 
@@ -60,7 +61,7 @@ def _function(path: str) -> Callable[..., Any]:
 
     def function(*values: Any) -> Any:
         given = iter(values)
-        named = {n: next(given) if v == _VARIABLE else v for n, v in arguments}
+        named = {n: constant[0] if constant else next(given) for n, *constant in arguments}
         first = next(iter(named))  # by position: a list or a number becomes a tensor
         return public(named.pop(first), **named)
 
@@ -102,12 +103,29 @@ def _jvp(of: Callable[..., Any], number: int) -> Callable[..., Any]:
     return function
 
 
+class _Differentiated:
+    """What ops see that differentiates them: a tensor that becomes a number is an error."""
+
+    name = "the derivative of a compiled function"
+    outer = None
+    has_inner = False
+
+    @staticmethod
+    def has_made(own: Any) -> bool:
+        return True
+
+
+_DIFFERENTIATED = _Differentiated()
+
+
 def compute(path: str, dtypes: tuple[str, ...], values: tuple[Any, ...]) -> np.ndarray:
     """Compute what a path names, as a contiguous array of its own.
 
     Numbers of every type come as Python's: their dtypes, and those of arrays, are given.
     """
-    with inference_mode(False), enable_grad():  # whatever the caller has switched off
+
+    def run() -> np.ndarray:
+        MODE.thread.transform = _DIFFERENTIATED
         given = [
             tensor(np.asarray(value, dtype)) if dtype.startswith(("float", "complex")) else value
             for dtype, value in zip(dtypes, values, strict=True)
@@ -115,8 +133,10 @@ def compute(path: str, dtypes: tuple[str, ...], values: tuple[Any, ...]) -> np.n
         found = _function(path)(*given)
         if isinstance(found, (tuple, list)):
             raise TypeError("several results; call NumPy's function, or one of its own for each")
-        result = found.detach().numpy() if isinstance(found, Tensor) else np.asarray(found)
-    return np.array(result, order="C")
+        return found.detach().numpy() if isinstance(found, Tensor) else np.asarray(found)
+
+    with inference_mode(False):  # whatever the caller has switched off
+        return np.array(MODE.with_recording(True, run), order="C")
 
 
 # -- in compiled code ------------------------------------------------------------------------------
@@ -258,8 +278,11 @@ class _Typing:
             return None
         bound = self.signature.bind(*given, **named)
         bound.apply_defaults()
-        arguments = tuple((name, _static(kind)) for name, kind in bound.arguments.items())
-        values = [name for name, value in arguments if value is _VARIABLE]
+        constants = {name: _static(kind) for name, kind in bound.arguments.items()}
+        values = [name for name, value in constants.items() if value is _VARIABLE]
+        arguments = tuple(
+            (name,) if value is _VARIABLE else (name, value) for name, value in constants.items()
+        )
         kinds = [types.unliteral(bound.arguments[name]) for name in values]
         if not any(map(is_real, kinds)):
             return None
@@ -284,5 +307,5 @@ def _static(kind: Any) -> Any:
         return None
     if isinstance(kind, types.BaseTuple):
         items = tuple(map(_static, kind))
-        return _VARIABLE if _VARIABLE in items else items
+        return _VARIABLE if any(item is _VARIABLE for item in items) else items
     return _VARIABLE if isinstance(kind, types.Type) else kind

@@ -9,6 +9,7 @@ import pytest
 from check import check, module
 
 import tapegrad as tg
+from tapegrad.transform import eager_calls
 
 X = np.array([0.7, -0.4, 1.3])
 Y = np.array([0.9, 0.2, -0.6])
@@ -230,3 +231,23 @@ def test_code_on_disk_is_used_in_another_process(tmp_path):
     assert runs[0].returncode == 0, runs[0].stderr
     assert runs[0].stdout == runs[1].stdout
     assert not runs[1].stderr
+
+
+def test_an_argument_that_becomes_a_number_is_an_error(monkeypatch):
+    """A function that loses the history of an argument has no gradient, rather than zero."""
+    namespaces = {"": {"scaled": lambda x, c: x * float(c), "detached": lambda x, c: x * c.item()}}
+    monkeypatch.setattr(eager_calls, "NAMESPACES", namespaces)
+    values, dtypes = (X, 2.0, 2.0 * X, np.ones(3)), ("float64",) * 4
+    path = ("scaled", (("x",), ("c",)))
+    assert eager_calls.compute(repr((path,)), dtypes[:2], values[:2]).tolist() == [*(2.0 * X)]
+    for mode in ("vjp", "jvp"):
+        with pytest.raises(RuntimeError, match=r"of a tensor that .* compiled .* would lose its"):
+            eager_calls.compute(repr((path, (mode, 1))), dtypes, values)
+    path = ("detached", (("x",), ("c",)))  # which says that no gradient is wanted
+    assert eager_calls.compute(repr((path, ("vjp", 1))), dtypes, values).tolist() == 0.0
+
+
+def test_text_that_looks_like_a_placeholder_is_text():
+    f = made('tg.sum(tg.pad(x, 1, "..."))', OF_ARRAY)
+    with pytest.raises(tg.TransformError, match=r"mode '\.\.\.'|'\.\.\.'"):
+        tg.grad(f)(X, Y)

@@ -13,32 +13,20 @@ from tapegrad.transform.rules.base import Rule, real_names
 from tapegrad.transform.rules.generators import ForwardCode, Lowerer, ReverseCode
 
 
-class Addition(Rule):
-    """A call that adds an array to (chosen elements of) another, in generated code."""
+class GeneratedCall(Rule):
+    """A call that writes its first argument, in generated code."""
 
     cheap = False
     calls = True
-
-    def __init__(self, lowering: Lowerer, expr: ast.Call) -> None:
-        self.call = expr
-        self._inputs = real_names([expr.args[-1]], lowering)
+    call: ast.Call
+    _inputs: list[str]
 
     def inputs(self) -> list[str]:
         return self._inputs
 
     def written(self) -> list[str]:
-        """Return the array that is added to."""
+        """Return the argument that is written."""
         return [self.call.args[0].id]
-
-    def write_jvp(self, gen: ForwardCode, let: Let) -> None:
-        """Write the call, and the same one of the tangents."""
-        gen.write(show(self.call))
-        if not gen.is_active(self.call.args[0].id):
-            return
-        tangents = {n: gen.dot(n) for n in [self.call.args[0].id, *self._inputs]}
-        if self._inputs and not gen.is_active(self._inputs[0]):
-            return
-        gen.write(show(gen.replaced(self.call, tangents)))
 
     def write_vjp(self, gen: ReverseCode, let: Let) -> None:
         """Refuse: a gradient is differentiated in forward mode."""
@@ -50,22 +38,34 @@ class Addition(Rule):
             )
 
 
-class Keep(Rule):
+class Addition(GeneratedCall):
+    """A call that adds an array to (chosen elements of) another, in generated code."""
+
+    def __init__(self, lowering: Lowerer, expr: ast.Call) -> None:
+        self.call = expr
+        self._inputs = real_names([expr.args[-1]], lowering)
+
+    def write_jvp(self, gen: ForwardCode, let: Let) -> None:
+        """Write the call, and the same one of the tangents."""
+        gen.write(show(self.call))
+        if not gen.is_active(self.call.args[0].id):
+            return
+        tangents = {n: gen.dot(n) for n in [self.call.args[0].id, *self._inputs]}
+        if self._inputs and not gen.is_active(self._inputs[0]):
+            return
+        gen.write(show(gen.replaced(self.call, tangents)))
+
+
+class Keep(GeneratedCall):
     """What puts an array onto the tape by reference, or takes it from there, in generated code.
 
     The tangents of what is on the tape are on a tape of their own, at the same places.
     """
 
-    cheap = False
-    calls = True
-
     def __init__(self, lowering: Lowerer, expr: ast.Call) -> None:
         self.call = expr
         self.types = lowering.types
         self._inputs = real_names(expr.args, lowering)
-
-    def inputs(self) -> list[str]:
-        return self._inputs
 
     def shared(self, let: Let) -> list[list[str]]:
         """Return what shares elements: what is on the tape may be taken from it."""
@@ -74,10 +74,6 @@ class Keep(Rule):
     def _is_real_array(self, identifier: str) -> bool:
         kind = self.types.get(identifier)
         return isinstance(kind, types.Array) and is_real(kind)
-
-    def written(self) -> list[str]:
-        """Return the tape."""
-        return [self.call.args[0].id]
 
     def write_jvp(self, gen: ForwardCode, let: Let) -> None:
         """Write the call, and the same one of the tape of tangents."""
@@ -91,12 +87,3 @@ class Keep(Rule):
         if show(call.func) == "runtime.push_array":
             call.func = name("runtime.push_tangent")
         gen.write(f"{show(pattern)} = {show(call)}")
-
-    def write_vjp(self, gen: ReverseCode, let: Let) -> None:
-        """Refuse: a gradient is differentiated in forward mode."""
-        if gen.is_active(self.call.args[0].id):
-            gen.refuse(
-                "cannot differentiate this gradient once more in reverse mode; use forward mode: "
-                "tg.jvp, tg.hvp or tg.hessian of the function",
-                let.line,
-            )

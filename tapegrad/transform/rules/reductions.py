@@ -15,14 +15,15 @@ from tapegrad.transform.cache.machine_code import jit
 from tapegrad.transform.rules.additions import add_along, add_cumulated, add_cumulated_along
 from tapegrad.transform.rules.array_specs import Request, declare, derivative, understands
 
-declare("sum", "x", calls=False, holomorphic=True, linear=("x",))
-declare(
-    *("sum_axis", "x", "axis"),
-    calls=False,
-    holomorphic=True,
-    linear=("x",),
-    value="np.sum(x, axis)",
-)
+for _name in ("sum", "cumsum"):
+    for _axis, _value in (((), ""), (("axis",), f"np.{_name}(x, axis)")):
+        declare(
+            *("_".join([_name, *_axis]), "x", *_axis),
+            calls=False,
+            holomorphic=True,
+            linear=("x",),
+            value=_value,
+        )
 declare("mean", "x", calls=False, holomorphic=True, linear=("x",))
 declare("prod", "x", calls=False, holomorphic=True)
 declare("max", "x", calls=False, chooses=True)
@@ -32,14 +33,6 @@ declare("var", "x", calls=False)
 declare("std", "x", calls=False)
 declare("average", "x", "weights", calls=False)
 declare("trace", "a", chooses=True, holomorphic=True, linear=("a",))
-declare("cumsum", "x", calls=False, holomorphic=True, linear=("x",))
-declare(
-    *("cumsum_axis", "x", "axis"),
-    calls=False,
-    holomorphic=True,
-    linear=("x",),
-    value="np.cumsum(x, axis)",
-)
 declare("cumprod", "x", calls=False, holomorphic=True)
 
 
