@@ -151,7 +151,7 @@ class Call:
         leaves, build = tree(self.aux, f"{self.name}: the auxiliary result")
         return build([plain(leaf) for leaf in leaves])
 
-    def gather(self, values: Sequence[Tensor], is_plain: bool | None = None) -> Any:
+    def like_inputs(self, values: Sequence[Tensor], is_plain: bool | None = None) -> Any:
         """Arrange one value per input like the arguments, as arrays where these are plain."""
         given = plain if (self.is_plain if is_plain is None else is_plain) else lambda value: value
         parts = []

@@ -133,7 +133,7 @@ def _value_and_grad(f: Function, argnums: Argnums, has_aux: bool, name: str) -> 
         nested = call.nested()
         gradients = _gradients(call, [value], create_graph=nested)
         found = call.value(value)
-        return ((found, call.auxiliary()) if has_aux else found), call.gather(gradients)
+        return ((found, call.auxiliary()) if has_aux else found), call.like_inputs(gradients)
 
     return wrapped
 
@@ -214,7 +214,7 @@ def vjp(f: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
         cotangents = [as_tensor(g) for g in given]
         again = nested or (MODE.recording and any(g._own is not None for g in cotangents))
         found = _gradients(call, outputs, cotangents, retain_graph=True, create_graph=again)
-        return call.gather(found, is_plain and not holds_tensor(given))
+        return call.like_inputs(found, is_plain and not holds_tensor(given))
 
     is_plain = call.is_plain
     value = build([call.value(output) for output in outputs])
@@ -262,7 +262,7 @@ def jacobian(f: Function, argnums: Argnums = 0, has_aux: bool = False) -> Functi
         if all(output._own is None for output in outputs) and not call.has_inner:
             note_independent("jacobian")
         nested = call.nested()
-        found = build([call.gather(_jacobian(call, output, nested)) for output in outputs])
+        found = build([call.like_inputs(_jacobian(call, output, nested)) for output in outputs])
         return (found, call.auxiliary()) if has_aux else found
 
     return Transformed(wrapped, jacobian, f, argnums, has_aux)
@@ -400,7 +400,7 @@ def hvp(f: Function, argnums: int = 0) -> Function:
             raise ValueError("hvp: the vector has another structure than the argument")
         vectors = [as_tensor(v) for v in given]
         again = nested or (MODE.recording and any(v._own is not None for v in vectors))
-        return call.gather(_gradients(call, gradients, vectors, create_graph=again))
+        return call.like_inputs(_gradients(call, gradients, vectors, create_graph=again))
 
     return Transformed(wrapped, hvp, f, argnums)
 

@@ -11,7 +11,7 @@ import pytest
 import tapegrad as tg
 from tapegrad.autograd.engine.passes import RUNNING
 from tapegrad.eager.modes import MODE
-from tapegrad.tape import release
+from tapegrad.tape import deferred_release
 from tapegrad.tape.tape import TAPE
 
 X = np.array([0.3, 0.4])
@@ -144,7 +144,7 @@ def state():
         "anomaly": (MODE.anomaly, MODE.check_nan),
         "guard": MODE.mutation_guard,
         "passes": list(RUNNING.passes),
-        "sweeps": (dict(TAPE.sweeping), dict(release.READERS)),
+        "sweeps": (dict(TAPE.sweeping), dict(deferred_release.READERS)),
     }
 
 

@@ -11,7 +11,7 @@ def test_dir_shows_what_users_need():
         *shown
     }
     assert not [name for name in shown if name.startswith("_") and name != "__version__"]
-    assert not {"cofactor", "cofactor_slope", "sparse_product", "spread"} & {*shown}
+    assert not {"cofactor", "cofactor_slope", "sparse_product", "embed"} & {*shown}
     assert not {"dispatch", "eager", "methods", "numeric", "inplace", "pytrees"} & {*shown}
     assert all(hasattr(tg, name) for name in shown)
 

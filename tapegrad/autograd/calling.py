@@ -6,7 +6,7 @@ from typing import Any
 
 from tapegrad.autograd.api import add_to_grad
 from tapegrad.autograd.engine.mutated import mutated_message
-from tapegrad.autograd.engine.node import AccumulateGrad, Node, spread
+from tapegrad.autograd.engine.node import AccumulateGrad, Node, with_passive
 from tapegrad.autograd.engine.reverse_pass import fit_tensor, pull_back
 from tapegrad.eager.frames import RuleFrame
 from tapegrad.eager.tensor import Tensor
@@ -59,7 +59,7 @@ def call_node(self: Node, *grad_outputs: Tensor | None) -> Any:
         None if value is None or parent is None else fit_tensor(value, parent[OWN_AVAL])
         for parent, value in zip(parents, found, strict=False)
     ]
-    gradients = spread(own[-1], fitted) if isinstance(own[-1], RuleFrame) else fitted
+    gradients = with_passive(own[-1], fitted) if isinstance(own[-1], RuleFrame) else fitted
     return gradients[0] if len(gradients) == 1 else tuple(gradients)
 
 

@@ -20,7 +20,7 @@ from tapegrad.ops.batching import shifted_axes
 from tapegrad.ops.complex import COMPLEX_OF, conjugate
 from tapegrad.ops.kinds import composite
 from tapegrad.ops.op import array_of, internal, is_complex, normalize_axes, rank, shape_of
-from tapegrad.ops.shape import astype, getitem, roll, spread
+from tapegrad.ops.shape import astype, embed, getitem, roll
 
 NAMESPACE = "fft"  # of the functions that are declared here
 
@@ -132,7 +132,7 @@ def _resized(x, items, axis):
     index = (slice(None),) * axis + (slice(0, min(items, shape[axis])),)
     if shape[axis] > items:
         return getitem(x, index)
-    return spread(x, (*shape[:axis], items, *shape[axis + 1 :]), getitem, {"index": index})
+    return embed(x, (*shape[:axis], items, *shape[axis + 1 :]), getitem, {"index": index})
 
 
 def _complex(x):

@@ -11,7 +11,7 @@ from tapegrad.ops.batching import place_of_batch, shifted_index, with_rank
 from tapegrad.ops.kinds import composite
 from tapegrad.ops.op import copied, internal, normalize_axes, plain, public, rank, shape_of
 from tapegrad.ops.piecewise import where
-from tapegrad.ops.shape import getitem, moveaxis, ravel, spread, stand_in, unbroadcast
+from tapegrad.ops.shape import embed, getitem, moveaxis, ravel, stand_in, unbroadcast
 
 
 def is_basic(index: Any) -> bool:
@@ -245,7 +245,7 @@ def pad(x, pad_width, mode="constant", constant_values=0.0):
         index = tuple(
             slice(before, before + dim) for (before, _), dim in zip(widths, shape, strict=True)
         )
-        placed = spread(x, outer, getitem, {"index": index})
+        placed = embed(x, outer, getitem, {"index": index})
         if not np.any(constant_values):
             return placed
         return placed + np.pad(np.zeros(shape, x.dtype), widths, constant_values=constant_values)

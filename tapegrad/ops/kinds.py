@@ -372,7 +372,7 @@ def elementwise(
 
 
 class Reduction(SweptOp):
-    """A reduction over axes, whose partial reads the input and the (spread out) output."""
+    """A reduction over axes; its partial reads the input, and the output with axes of size 1."""
 
     kind = "reduction"
     sweep_kind = KIND_REDUCE
@@ -390,22 +390,22 @@ class Reduction(SweptOp):
         axes = normalize_axes(values["axis"], len(shape))
         kept = tuple(1 if k in axes else dim for k, dim in enumerate(shape))
         reshape = TABLE["reshape"]
-        spread = {
+        kept_values = {
             name: reshape(value, kept) if name == "z" or name in self.extras else value
             for name, value in values.items()
         }
-        found = super().cotangent(argument, reshape(g, kept), spread)
+        found = super().cotangent(argument, reshape(g, kept), kept_values)
         return TABLE["broadcast_to"](found, shape)
 
     def tangent(self, tangents: dict[str, Any], values: dict[str, Any], out: Out) -> Any:
         shape = values["x_shape"]
         axes = normalize_axes(values["axis"], len(shape))
         kept = tuple(1 if k in axes else dim for k, dim in enumerate(shape))
-        spread = {
+        kept_values = {
             name: TABLE["reshape"](value, kept) if name == "z" or name in self.extras else value
             for name, value in values.items()
         }
-        found = super().tangent(tangents, spread, (shape, out[1]))
+        found = super().tangent(tangents, kept_values, (shape, out[1]))
         return TABLE["reshape"](TABLE["sum"](found, axis=axes), out[0])
 
     def batch_by_kind(

@@ -108,7 +108,7 @@ def getitem(x, index):
 
 @getitem.transposes
 def _(g, x_shape, **parameters):
-    return spread(g, x_shape, getitem, parameters)
+    return embed(g, x_shape, getitem, parameters)
 
 
 @getitem.shifts
@@ -125,7 +125,7 @@ def diagonal(x, offset=0, axis1=0, axis2=1):
 
 @diagonal.transposes
 def _(g, x_shape, **parameters):
-    return spread(g, x_shape, diagonal, parameters)
+    return embed(g, x_shape, diagonal, parameters)
 
 
 @diagonal.shifts
@@ -136,7 +136,7 @@ def _(x_shape, axis1, axis2):
 
 @internal
 @linear(arrays=1)
-def spread(x, shape, shown, parameters):
+def embed(x, shape, shown, parameters):
     """Zeros of `shape`, with x where the view `shown` would look: the transpose of a view."""
     out = np.zeros(shape, x.dtype)
     window = shown.function(out, **parameters)
@@ -145,15 +145,15 @@ def spread(x, shape, shown, parameters):
     return out
 
 
-@spread.transpose("x")
+@embed.transpose("x")
 def _(g, shown, parameters):
     return shown(g, **parameters)
 
 
-@spread.batching
+@embed.batching
 def _(x, shape, shown, parameters):
     size = shape_of(x)[0]
-    return spread(x, (size, *shape), shown, shown.shifted(size, shape, parameters))
+    return embed(x, (size, *shape), shown, shown.shifted(size, shape, parameters))
 
 
 @public("concatenate", "concat")
@@ -426,4 +426,4 @@ def diag(x, k=0):
     if rank(x) != 1:
         raise ValueError(f"diag: expected 1 or 2 dimensions, got {rank(x)}")
     n = shape_of(x)[0] + abs(k)
-    return spread(x, (n, n), diagonal, {"offset": k, "axis1": 0, "axis2": 1})
+    return embed(x, (n, n), diagonal, {"offset": k, "axis1": 0, "axis2": 1})

@@ -130,12 +130,12 @@ def _address(module: str, name: str, arguments: int) -> int:
 
 
 @functools.cache
-def service(module: str, name: str, releasing: bool = False) -> Callable[[int], None]:
+def service(module: str, name: str, nogil: bool = False) -> Callable[[int], None]:
     """Return a compiled function of a state's address: ``sweep``, ``mark``, ``release``.
 
-    With `releasing`, other threads run Python while it works.
+    With `nogil`, other threads run Python while it works.
     """
-    prototype = ctypes.CFUNCTYPE if releasing else ctypes.PYFUNCTYPE
+    prototype = ctypes.CFUNCTYPE if nogil else ctypes.PYFUNCTYPE
     return prototype(None, ctypes.c_int64)(_address(module, name, 1))
 
 

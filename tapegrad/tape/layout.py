@@ -109,7 +109,7 @@ WINDOW_BYTES = 16 * SEGMENT_ROWS
     S_CONTRIBUTIONS,  # (slot, array header, flags) of contributions that Python computed
     S_NCONTRIBUTIONS,
     S_CONTRIBUTION,  # the first of them that was not added yet
-    S_WORK,  # elements computed since the start, or -1: the interpreter is free meanwhile
+    S_WORK,  # elements computed since the start, or -1: the GIL is not held
     S_NONE,  # address of None
     S_RELEASED,  # address of what stands where a saved value was released
     S_INCREF,  # addresses of the functions that take ...
@@ -150,13 +150,13 @@ SEG_NUMBER, SEG_ROWS, SEG_WINDOW, SEG_TOP, SEG_COUNT, SEG_LOW, SEG_HIGH, SEG_LEA
     EVENT_SWEPT,  # the list of swept records is full
     EVENT_KERNEL,  # ARG0: op, ARG1: dtype, ARG2: input: not compiled yet
     EVENT_HANDLER,  # ARG0: handler not compiled yet
-    EVENT_LARGE,  # there is much work: go on without holding the interpreter
+    EVENT_LARGE,  # there is much work: go on without the GIL
 ) = range(12)
 
 SWEPT_CAPACITY = 4096
 CONTRIBUTION_WORDS = 3
 ADOPTED = 1 << 20  # in the flags of one: the array became the adjoint
-LARGE_WORK = 1 << 17  # elements from which the interpreter is released
+LARGE_WORK = 1 << 17  # elements from which the sweep gives up the GIL
 
 KERNEL_INPUTS = 3  # kernels that an op has room for, per dtype
 BLOCK_ELEMENTS = 1024

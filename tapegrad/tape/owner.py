@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tapegrad.tape.codes import OPS
+from tapegrad.tape.deferred_release import keep
 from tapegrad.tape.layout import (
     FREED,
     LEAF_CLOCK,
@@ -28,7 +29,6 @@ from tapegrad.tape.layout import (
     SAVES,
     SEGMENT_BITS,
 )
-from tapegrad.tape.release import keep
 from tapegrad.tape.tape import TAPE, Segment
 
 Owner = list[Any]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.kernels.structs import address_of
-from tapegrad.tape import codes, release
+from tapegrad.tape import codes, deferred_release
 from tapegrad.tape.avals import AVALS
 from tapegrad.tape.codes import OPS
 from tapegrad.tape.layout import (
@@ -297,10 +297,10 @@ class Sweep:
             self._drive("sweep", "sweep")
         finally:
             TAPE.sweeping.pop(key, None)  # at once: an interrupt may come with any other call
-            release.READERS.pop(key, None)
+            deferred_release.READERS.pop(key, None)
             if self.state[S_NSWEPT]:
                 self._release_swept()
-            release.clear()
+            deferred_release.clear()
 
     # -- events -----------------------------------------------------------------------------------
 
@@ -318,7 +318,7 @@ class Sweep:
             elif event == EVENT_DONE:
                 return
             elif event == EVENT_LARGE:
-                self._release_interpreter()
+                self._give_up_gil()
                 call = codes.service(module, name, True)
             else:
                 self._serve(event, state[S_ARG0], state[S_ARG1], state[S_ARG2])
@@ -478,19 +478,19 @@ class Sweep:
         window[index] = address_of(array)
         window[index + 1] |= FOREIGN | BORROWED
 
-    # -- the interpreter and other threads --------------------------------------------------------
+    # -- the GIL and other threads -----------------------------------------------------------------
 
-    def _release_interpreter(self) -> None:
+    def _give_up_gil(self) -> None:
         """Let other threads run Python while compiled code works."""
         self.state[S_WORK] = -1
-        release.enter(id(self))
+        deferred_release.enter(id(self))
 
     def _release_swept(self) -> None:
         """Drop the saved values of the records swept so far."""
-        if release.READERS.keys() - {id(self)}:
+        if deferred_release.READERS.keys() - {id(self)}:
             swept = self.space.swept
             for k in range(self.state[S_NSWEPT]):
-                release.keep(owner_at(swept[2 * k])[OWN_INPUTS:])
+                deferred_release.keep(owner_at(swept[2 * k])[OWN_INPUTS:])
         codes.service("requests", "release")(self.space.address)
 
     # -- the end ----------------------------------------------------------------------------------

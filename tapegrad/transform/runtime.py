@@ -153,13 +153,13 @@ def give_tape(typingctx, tape):
         builder.store(items, builder.bitcast(array.data, ir.IntType(64).as_pointer()))
         left = builder.atomic_rmw("xchg", _place(builder), array.meminfo, "acq_rel")
         with builder.if_then(builder.icmp_unsigned("!=", left, ir.Constant(_POINTER, None))):
-            _release(builder, left)
+            _decref(builder, left)
         return context.get_dummy_value()
 
     return types.none(tape), codegen
 
 
-def _release(builder, meminfo):
+def _decref(builder, meminfo):
     function = cgutils.get_or_insert_function(
         builder.module, ir.FunctionType(ir.VoidType(), [_POINTER]), "NRT_decref"
     )

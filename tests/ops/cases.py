@@ -36,7 +36,7 @@ CASES = {
     "view_as_real": [((complex_of(V),), {})],
     "view_as_complex": [((M[:, :2].copy(),), {})],
     "rounded": [((V + 0.013,), {"decimals": 1})],
-    "spread": [((M[0],), {"shape": (4, 3), "shown": shape.getitem, "parameters": {"index": 2}})],
+    "embed": [((M[0],), {"shape": (4, 3), "shown": shape.getitem, "parameters": {"index": 2}})],
     "concatenate": [(([M, M[:1]],), {"axis": 0}), (([M, V],), {"axis": None})],
     "gather": [((V,), {"index": INDEX})],
     "scatter_add": [((V[:3],), {"shape": (4,), "index": INDEX})],

@@ -109,7 +109,7 @@ def scatter_add(x, shape, index):
     return add_at(np.zeros(shape, x.dtype), x, index)
 
 
-def spread(x, shape, shown, parameters):
+def embed(x, shape, shown, parameters):
     return put(np.zeros(shape, x.dtype), x, parameters["index"])
 
 
@@ -140,7 +140,7 @@ ARRANGING = [
     ("broadcast_to", [(1, 3)], ((2, 2, 3),)),
     ("getitem", [(2, 3)], ((slice(None), slice(None, None, -2)),), lambda x, i: x[i]),
     ("diagonal", [(2, 3, 3)], (1, 1, 2)),
-    ("spread", [(2,)], ((2, 3), TABLE["getitem"], COLUMN), spread),
+    ("embed", [(2,)], ((2, 3), TABLE["getitem"], COLUMN), embed),
     ("gather", [(2, 3)], (ROWS,), lambda x, i: x[i]),
     ("gather", [(2, 3)], (FLAGS,), lambda x, i: x[i]),
     ("scatter_add", [(3, 3)], ((2, 3), ROWS), scatter_add),

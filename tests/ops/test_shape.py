@@ -104,7 +104,7 @@ CASES = [
     ("pad", (2, 3), (0,), {}),
 ]
 # those of several arrays, or with several results, have tests of their own
-OTHERS = {"getitem", "spread", "concatenate", "stack", "hstack", "vstack", "unstack"}
+OTHERS = {"getitem", "embed", "concatenate", "stack", "hstack", "vstack", "unstack"}
 OTHERS |= {"array_split", "split"}
 OTHERS |= {"matrix_trace", "matrix_diagonal"}  # in the tests of linear algebra
 

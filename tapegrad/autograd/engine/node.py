@@ -90,7 +90,7 @@ class Node:
         if own[OWN_SLOT] >= LEAF_CLOCK:
             return []
         parents, frame = inputs_of(own), own[-1]
-        return spread(frame, parents) if isinstance(frame, RuleFrame) else parents
+        return with_passive(frame, parents) if isinstance(frame, RuleFrame) else parents
 
     @property
     def metadata(self) -> dict[Any, Any]:
@@ -148,13 +148,13 @@ class Node:
         return f"<{self.name()}>"
 
 
-def spread(frame: RuleFrame, values: Sequence[Any]) -> list[Any]:
+def with_passive(frame: RuleFrame, values: Sequence[Any]) -> list[Any]:
     """Return values of a record's active inputs with a None for every passive one."""
     known = iter(values)
     return [next(known) if active else None for active in frame.active()]
 
 
-def gather(frame: RuleFrame, values: Sequence[Any]) -> list[Any]:
+def active_only(frame: RuleFrame, values: Sequence[Any]) -> list[Any]:
     """Return the values of the active inputs among those of all inputs."""
     return [value for value, active in zip(values, frame.active(), strict=True) if active]
 

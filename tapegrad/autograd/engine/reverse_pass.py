@@ -21,7 +21,7 @@ import numpy as np
 from tapegrad.autograd.anomaly_mode import check_nan, warn_of_origin
 from tapegrad.autograd.engine.marks import completed_leaves, marks_between
 from tapegrad.autograd.engine.mutated import mutated_message
-from tapegrad.autograd.engine.node import gather, node_of, spread
+from tapegrad.autograd.engine.node import active_only, node_of, with_passive
 from tapegrad.autograd.engine.running_hooks import (
     finish_gradient,
     run_hooks_of_unused,
@@ -398,8 +398,8 @@ def run_node(own: Owner, notes: Notes, g: Any, wanted: Wanted) -> list[Any]:
     ]
     if frame is None:
         return list(run_posthooks(notes.posthooks, tuple(fitted), outputs))
-    given = run_posthooks(notes.posthooks, tuple(spread(frame, fitted)), outputs)
-    return gather(frame, given)
+    given = run_posthooks(notes.posthooks, tuple(with_passive(frame, fitted)), outputs)
+    return active_only(frame, given)
 
 
 def fit_tensor(g: Any, aval: int) -> Tensor:

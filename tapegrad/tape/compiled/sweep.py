@@ -162,7 +162,7 @@ def add_block(dst, src, n, dtype):
 
 
 @jit
-def spread(st, address, k, info):
+def fill_block(st, address, k, info):
     """Fill block `k` of scratch with one number; return its address."""
     i = i8_pointer(info)
     block = load(st, S_BLOCKS) + k * BLOCK_ELEMENTS * 8
@@ -377,7 +377,7 @@ def sweep_record(st, slot, entry, row):
                     or (k != 1 and kind == KIND_REDUCE)
                 )
             ):
-                data = spread(
+                data = fill_block(
                     st, data, SPREAD + k, space_info
                 )  # a number, as the 2.0 in ``2.0 * x``
             else:
@@ -421,7 +421,7 @@ def sweep_record(st, slot, entry, row):
         if entry_y != -1 and not is_compiled(st, entry_y, op, 1, info, space, plain):
             return False
         if plain and load(st, S_STEPS + 4) == 0:
-            g = spread(st, g, SPREAD + 4, space_info)
+            g = fill_block(st, g, SPREAD + 4, space_info)
         if entry_x != -1 and entry_x != handed:
             fill(st, entry_x, op, 0, info, space, plain, g, mask)
         if entry_y != -1 and entry_y != handed:

@@ -78,13 +78,13 @@ class Forward:
         """Return an expression with names replaced."""
         return replace_names(expr, new)
 
-    def set_dot(self, let: Let, expr: ast.expr | None, spread: bool = False) -> None:
-        """Write the tangent of a new value; `spread` broadcasts it to the value's shape."""
+    def set_dot(self, let: Let, expr: ast.expr | None, broadcast: bool = False) -> None:
+        """Write the tangent of a new value; with `broadcast` it has the value's shape."""
         target = let.target
         whole = is_array(self.types[target])
         if expr is None:
             self.writer(f"{target}{self.suffix} = {self.zero(target)}")
-        elif whole and spread:
+        elif whole and broadcast:
             self.writer(f"{target}{self.suffix} = np.zeros_like({target})")
             self.writer(f"{target}{self.suffix} += {show(expr)}")
         elif whole and isinstance(expr, ast.Name) and let.rule.fresh:

@@ -318,7 +318,7 @@ class Elementary(Rule):
             if isinstance(self.types.get(n), types.Array)
         }
         full = let.target in {n for n in read if n != let.target} or arrays <= read
-        gen.set_dot(let, found, spread=self.whole and not full)
+        gen.set_dot(let, found, broadcast=self.whole and not full)
 
 
 _ONE = ast.Constant(1.0)

@@ -48,8 +48,8 @@ class ForwardCode(Generator, Protocol):
     def tangent(self, atom: ast.expr | None) -> str:
         """Return the tangent of an atom, zero if it has none."""
 
-    def set_dot(self, let: Let, expr: ast.expr | None, spread: bool = False) -> None:
-        """Write the tangent of a new value; `spread` broadcasts it to the value's shape."""
+    def set_dot(self, let: Let, expr: ast.expr | None, broadcast: bool = False) -> None:
+        """Write the tangent of a new value; with `broadcast` it has the value's shape."""
 
     def set_handle(self, target: str, expr: ast.expr) -> None:
         """Write the tangent of a new array."""

@@ -90,7 +90,7 @@ class _Arrays(Memory):
             return False  # it may be a number
         return super()._is_array(node)
 
-    def spread(self, code: Code, suffix: str) -> None:
+    def propagate(self, code: Code, suffix: str) -> None:
         """Find more arrays, after some were found elsewhere."""
         before = -1
         while before != len(self.arrays):
@@ -204,7 +204,7 @@ def find_arrays(pushed: dict[str, Pushed]) -> None:
     while before != count:
         before = count
         for one in pushed.values():
-            one.memory.spread(one.code, one.suffix)
+            one.memory.propagate(one.code, one.suffix)
             for statement in one.code.statements:
                 if isinstance(statement, ast.Assign):
                     other = pushed.get(called(statement.value) or "")

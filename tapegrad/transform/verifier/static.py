@@ -89,7 +89,7 @@ class Static:
                         if re.search(r"_bar\d*$", param):
                             found.add(argument.id)
         self.arrays.update(n.removesuffix(suffix) for n in found)
-        self._spread(self.arrays)
+        self._propagate(self.arrays)
         numbers: set[str] = set()
         for code in codes:
             for statement in code.statements:
@@ -100,10 +100,10 @@ class Static:
                 if is_number:
                     numbers.update(n for n in targets(statement) if n.endswith(suffix))
         numbers = {n.removesuffix(suffix) for n in numbers}
-        self._spread(numbers)
+        self._propagate(numbers)
         self.arrays -= numbers
 
-    def _spread(self, names: set[str]) -> None:
+    def _propagate(self, names: set[str]) -> None:
         """Add the names that are copies of those of a set, and those that they are copies of."""
         count = -1
         while count != len(names):

@@ -183,7 +183,7 @@ class TangentStores(TangentReading):
         self.write(node, base, handle, step, call.args[-1], 1)
 
     def add_whole(self, node: ast.stmt, target: ast.Name, value: ast.expr, sign: int) -> None:
-        """Go through ``x_dot += y``: a store, or a sum that is spread over an array."""
+        """Go through ``x_dot += y``: a store, or a sum that is broadcast to an array."""
         handle = self.frame.get(target.id)
         if not isinstance(handle, Handle):
             raise self.wrong("a tangent is changed that is no array", node)

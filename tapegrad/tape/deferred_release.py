@@ -1,6 +1,6 @@
 """Values that are dropped while compiled code may still read them.
 
-A sweep with much work does not hold the interpreter. Another thread may then release values that
+A sweep with much work does not hold the GIL. Another thread may then release values that
 this sweep is about to read. They are dropped from their owners at once, but live here until no such
 sweep runs any more.
 """
@@ -11,12 +11,12 @@ import threading
 from typing import Any
 
 _lock = threading.Lock()
-READERS: dict[int, None] = {}  # sweeps that run without the interpreter; each takes itself out
+READERS: dict[int, None] = {}  # sweeps that run without the GIL; each takes itself out
 _kept: list[Any] = []
 
 
 def enter(key: int) -> None:
-    """Begin to read without the interpreter."""
+    """Begin to read without the GIL."""
     with _lock:
         READERS[key] = None
 
