@@ -17,7 +17,6 @@ from tapegrad.tape.layout import LEAF_CLOCK, OWN_SLOT
 from tapegrad.tape.owner import Owner, inputs_of
 from tapegrad.tape.tape import TAPE
 
-Function = Callable[..., Any]
 Argnums = int | Sequence[int]
 
 
@@ -31,7 +30,7 @@ class Call:
 
     def __init__(
         self,
-        f: Function,
+        f: Callable[..., Any],
         args: tuple[Any, ...],
         argnums: Argnums,
         name: str,
@@ -173,7 +172,9 @@ class Transformed:
         What made it: a transform and its arguments, the first of which is the function.
     """
 
-    def __init__(self, call: Function, transform: Function, *recipe: Any) -> None:
+    def __init__(
+        self, call: Callable[..., Any], transform: Callable[..., Any], *recipe: Any
+    ) -> None:
         functools.update_wrapper(self, recipe[0])
         self._call = call
         self._recipe = transform, recipe

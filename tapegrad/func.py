@@ -11,13 +11,14 @@ transformation of its source: these take and return plain numbers and arrays.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from tapegrad.autograd.api import grad as autograd_grad
-from tapegrad.autograd.tangents import push_tangents
-from tapegrad.calls import Argnums, Call, Function, Transformed, plain
+from tapegrad.autograd.tangents import propagate_tangents
+from tapegrad.calls import Argnums, Call, Transformed, plain
 from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.detached import note_independent
 from tapegrad.eager.modes import MODE
@@ -87,7 +88,9 @@ def _tangent(given: Any, tensor: Tensor) -> Tensor:
     return t
 
 
-def value_and_grad(f: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function:
+def value_and_grad(
+    f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False
+) -> Callable[..., Any]:
     """Return a function that computes the value of `f` and its gradient.
 
     Parameters
@@ -124,7 +127,9 @@ def value_and_grad(f: Function, argnums: Argnums = 0, has_aux: bool = False) -> 
     return Transformed(both, value_and_grad, f, argnums, has_aux)
 
 
-def _value_and_grad(f: Function, argnums: Argnums, has_aux: bool, name: str) -> Function:
+def _value_and_grad(
+    f: Callable[..., Any], argnums: Argnums, has_aux: bool, name: str
+) -> Callable[..., Any]:
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         call = Call(f, args, argnums, name, has_aux, kwargs)
         value = _scalar(call.result, name)
@@ -138,7 +143,7 @@ def _value_and_grad(f: Function, argnums: Argnums, has_aux: bool, name: str) -> 
     return wrapped
 
 
-def grad(f: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function:
+def grad(f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> Callable[..., Any]:
     """Return a function that computes the gradient of `f`.
 
     Parameters
@@ -170,7 +175,7 @@ def grad(f: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function:
     return Transformed(wrapped, grad, f, argnums, has_aux)
 
 
-def vjp(f: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
+def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
     """Return the value of `f` and the function from cotangents of the value to those of `primals`.
 
     Parameters
@@ -221,7 +226,9 @@ def vjp(f: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
     return (value, pullback, call.auxiliary()) if has_aux else (value, pullback)
 
 
-def jacobian(f: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function:
+def jacobian(
+    f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False
+) -> Callable[..., Any]:
     """Return a function that computes the Jacobian of `f`.
 
     It is computed row by row by reverse sweeps, or, where the input is smaller than the output,
@@ -305,9 +312,9 @@ def _rows(call: Call, output: Tensor, nested: bool) -> list[Tensor]:
 def _columns(call: Call, output: Tensor) -> list[Tensor]:
     """One sweep per element of the inputs, over the record of the reverse pass itself."""
     u = wrap(np.zeros(output.shape, output.dtype)).requires_grad_()
-    pulled = _gradients(call, [output], [u], create_graph=True)
+    cotangents = _gradients(call, [output], [u], create_graph=True)
     parts = []
-    for tensor, linear in zip(call.inputs, pulled, strict=True):
+    for tensor, linear in zip(call.inputs, cotangents, strict=True):
         columns = np.zeros((output.size, tensor.size), tensor.dtype)
         if linear._own is not None:
             for k in range(tensor.size):
@@ -326,7 +333,7 @@ def _columns(call: Call, output: Tensor) -> list[Tensor]:
     return parts
 
 
-def hessian(f: Function, argnums: int = 0, has_aux: bool = False) -> Function:
+def hessian(f: Callable[..., Any], argnums: int = 0, has_aux: bool = False) -> Callable[..., Any]:
     """Return a function that computes the matrix of second derivatives of a scalar function.
 
     Parameters
@@ -356,7 +363,7 @@ def hessian(f: Function, argnums: int = 0, has_aux: bool = False) -> Function:
     return jacobian(grad(f, argnums, has_aux), argnums, has_aux)
 
 
-def hvp(f: Function, argnums: int = 0) -> Function:
+def hvp(f: Callable[..., Any], argnums: int = 0) -> Callable[..., Any]:
     """Return a function that computes products of the Hessian of `f` with a vector.
 
     Parameters
@@ -405,7 +412,7 @@ def hvp(f: Function, argnums: int = 0) -> Function:
     return Transformed(wrapped, hvp, f, argnums)
 
 
-def jvp(f: Function, argnums: Argnums = 0) -> Function:
+def jvp(f: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]:
     """Return a function that computes the value of `f` and its derivative in a direction.
 
     A compiled numba function is differentiated in forward mode, at a small multiple of its own
@@ -452,22 +459,22 @@ def jvp(f: Function, argnums: Argnums = 0) -> Function:
         nested = call.nested()
         recorded = [output for output in outputs if output._own is not None]
         directions = [_tangent(t, tensor) for t, tensor in zip(given, call.inputs, strict=True)]
-        rows = push_tangents(
+        rows = propagate_tangents(
             [output._own for output in recorded if output._own is not None],
             [tensor._own for tensor in call.inputs if tensor._own is not None],
             directions,
             nested or (MODE.recording and any(t._own is not None for t in directions)),
         )
         found = dict(zip(map(id, recorded), rows, strict=True))
-        pushed: list[Tensor] = []
+        results: list[Tensor] = []
         for output in outputs:
             t = found.get(id(output))
             if t is None:
                 t = wrap(np.zeros(output.shape, output.dtype))
-            elif any(t is other for other in pushed):  # of a result that is returned twice
+            elif any(t is other for other in results):  # of a result that is returned twice
                 t = t.clone()
-            pushed.append(t)
+            results.append(t)
         values = [call.value(output) for output in outputs]
-        return build(values), build([plain(p) if call.is_plain else p for p in pushed])
+        return build(values), build([plain(p) if call.is_plain else p for p in results])
 
     return Transformed(wrapped, jvp, f, argnums)

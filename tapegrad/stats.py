@@ -17,12 +17,13 @@ np.float64(-0.5)
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from tapegrad.eager.creation import as_tensor
-from tapegrad.eager.numeric import FUNCTIONS, NAMESPACES, Function
+from tapegrad.eager.numeric import FUNCTIONS, NAMESPACES
 from tapegrad.eager.tensor import Tensor
 
 __all__ = ["beta", "gamma", "norm", "poisson", "t"]
@@ -47,7 +48,11 @@ def _inside(y: Tensor, is_inside: np.ndarray) -> Tensor:
 
 
 def _density(
-    y: Tensor, is_edge: np.ndarray, inside: float, powers: Function, log_density: Function
+    y: Tensor,
+    is_edge: np.ndarray,
+    inside: float,
+    powers: Callable[..., Any],
+    log_density: Callable[..., Any],
 ) -> Tensor:
     """Return a density at `y` from its logarithm, but on the edge of the support from its powers.
 

@@ -126,8 +126,8 @@ def _check(
             f"derivative of order {level} is wrong: along a random direction the reverse pass "
             f"gives {reverse!r}, differences {difference!r} (rtol={rtol}, atol={atol})"
         )
-    _, pushed = jvp(f, argnums=tuple(range(len(args))))(*args, *tangents)
-    forward = float(np.sum(np.asarray(pushed, np.float64) * cotangent))
+    _, tangent = jvp(f, argnums=tuple(range(len(args))))(*args, *tangents)
+    forward = float(np.sum(np.asarray(tangent, np.float64) * cotangent))
     if not np.isclose(forward, reverse, rtol=rtol, atol=atol, equal_nan=True):
         raise AssertionError(
             f"derivative of order {level} is wrong: along a random direction forward mode gives "

@@ -7,7 +7,7 @@ from typing import Any
 from tapegrad.autograd.api import add_to_grad
 from tapegrad.autograd.engine.mutated import mutated_message
 from tapegrad.autograd.engine.node import AccumulateGrad, Node, with_passive
-from tapegrad.autograd.engine.reverse_pass import fit_tensor, pull_back
+from tapegrad.autograd.engine.reverse_pass import fit_tensor, vjp_of_record
 from tapegrad.eager.frames import RuleFrame
 from tapegrad.eager.tensor import Tensor
 from tapegrad.tape.layout import OWN_AVAL, OWN_INPUTS
@@ -52,7 +52,7 @@ def call_node(self: Node, *grad_outputs: Tensor | None) -> Any:
     found: list[Any] = [None] * len(parents)
     if g is not None or runs:
         try:
-            found = pull_back(own, g, lambda _: True)
+            found = vjp_of_record(own, g, lambda _: True)
         except MutatedError as error:
             raise RuntimeError(mutated_message(error.slot, own)) from None
     fitted = [

@@ -15,7 +15,7 @@ import numpy as np
 from tapegrad.autograd.api import grad
 from tapegrad.autograd.engine.marks import marks_between
 from tapegrad.autograd.engine.mutated import mutated_message
-from tapegrad.autograd.engine.reverse_pass import fit_tensor, pull_back
+from tapegrad.autograd.engine.reverse_pass import fit_tensor, vjp_of_record
 from tapegrad.autograd.engine.saved_values import swept_values
 from tapegrad.eager.frames import OpFrame, RuleFrame, SelectFrame, node_name
 from tapegrad.eager.modes import MODE
@@ -30,7 +30,7 @@ from tapegrad.tape.owner import Owner, inputs_of, op_and_flags, record_owner
 from tapegrad.tape.sweep import MutatedError
 
 
-def push_tangents(
+def propagate_tangents(
     outputs: Sequence[Owner],
     inputs: Sequence[Owner],
     tangents: Sequence[Tensor],
@@ -145,11 +145,11 @@ def _by_transposition(own: Owner, given: list[Any], create_graph: bool) -> Any:
 
     def transposed() -> list[Any]:
         g: Any = dict(enumerate(seeds)) if outputs else seeds[0]
-        return pull_back(own, g, lambda parent: id(parent) in wanted)
+        return vjp_of_record(own, g, lambda parent: id(parent) in wanted)
 
-    pulled = MODE.with_recording(True, transposed)
+    cotangents = MODE.with_recording(True, transposed)
     slots = [seed._own[OWN_SLOT] for seed in seeds if seed._own is not None]
-    for g, t in zip(pulled, given, strict=False):
+    for g, t in zip(cotangents, given, strict=False):
         if t is not None and isinstance(g, Tensor) and np.any(g._a):
             if g._own is None or not marks_between([g._own[OWN_SLOT]], slots)[0]:
                 raise RuntimeError(
@@ -159,7 +159,7 @@ def _by_transposition(own: Owner, given: list[Any], create_graph: bool) -> Any:
                 )
     pairs = [
         (fit_tensor(g, parent[OWN_AVAL]), t if isinstance(t, Tensor) else wrap(t))
-        for parent, g, t in zip(inputs_of(own), pulled, given, strict=False)
+        for parent, g, t in zip(inputs_of(own), cotangents, given, strict=False)
         if parent is not None and t is not None and isinstance(g, Tensor) and g._own is not None
     ]
     if not pairs:

@@ -40,8 +40,6 @@ from tapegrad.ops import (  # noqa: F401 (importing them fills the table)
 from tapegrad.ops.kinds import COMPOSITES, Composite, declarations
 from tapegrad.ops.op import TABLE, is_differentiated
 
-Function = Callable[..., Any]
-
 # Functions of values that have no derivative: they answer with passive tensors.
 PASSIVE = [
     "all",
@@ -90,7 +88,7 @@ def wrap_result(result: Any) -> Any:
     return result
 
 
-def _composite_function(composite: Composite) -> Function:
+def _composite_function(composite: Composite) -> Callable[..., Any]:
     """Return the public form of a composed function: array-likes in, tensors out."""
     body = composite.function
     # a Python number has no dtype of its own beside arrays that have one
@@ -120,7 +118,7 @@ def _composite_function(composite: Composite) -> Function:
     return function
 
 
-def _passive_function(name: str, module: Any = np) -> Function:
+def _passive_function(name: str, module: Any = np) -> Callable[..., Any]:
     compute = getattr(module, name)
 
     def function(*args: Any, **kwargs: Any) -> Any:
@@ -154,7 +152,7 @@ def _polygamma(n: Any, x: Any) -> Any:
     return TABLE["polygamma"].public(n, x)
 
 
-def _with_sparse(dense: Function) -> Function:
+def _with_sparse(dense: Callable[..., Any]) -> Callable[..., Any]:
     """Return the product of matrices, of which one may be a sparse matrix of SciPy."""
 
     @functools.wraps(dense)
@@ -180,10 +178,10 @@ def _sparse_product(x: Any, matrix: Any) -> Any:
     return FUNCTIONS["sparse_product"](x, matrix)
 
 
-def _build() -> tuple[dict[str, Function], dict[str, Function]]:
+def _build() -> tuple[dict[str, Callable[..., Any]], dict[str, Callable[..., Any]]]:
     """Return the public functions, and by op name the reflected ones of binary operators."""
-    functions: dict[str, Function] = {}
-    reflected: dict[str, Function] = {}
+    functions: dict[str, Callable[..., Any]] = {}
+    reflected: dict[str, Callable[..., Any]] = {}
     for name, op in TABLE.items():
         functions[name], swapped = function_of(op)
         op.public = functions[name]
@@ -196,9 +194,11 @@ def _build() -> tuple[dict[str, Function], dict[str, Function]]:
     return functions, reflected
 
 
-def _named(functions: dict[str, Function]) -> dict[str, dict[str, Function]]:
+def _named(functions: dict[str, Callable[..., Any]]) -> dict[str, dict[str, Callable[..., Any]]]:
     """Return the functions by namespace and public name."""
-    found: dict[str, dict[str, Function]] = {"": {name: functions[name] for name in PASSIVE}}
+    found: dict[str, dict[str, Callable[..., Any]]] = {
+        "": {name: functions[name] for name in PASSIVE}
+    }
     for declared, declaration in declarations().items():
         for dotted in declaration.names:
             namespace, _, name = dotted.rpartition(".")

@@ -16,8 +16,6 @@ from tapegrad.eager.tensor import Tensor
 from tapegrad.ops.op import TABLE
 from tapegrad.ops.shape import in_order
 
-Function = Callable[..., Any]
-
 _RENAMED = {"a_min": "min", "a_max": "max", "UPLO": "uplo"}
 _WITHOUT_EFFECT = ("kind", "stable", "casting", "subok", "hermitian")
 # what a reduction starts from: its neutral element, and how more is joined
@@ -29,7 +27,7 @@ _JOINED = {
     "min": ("minimum", None),
     "amin": ("minimum", None),
 }
-_LAST_STEPS: dict[tuple[str, str], Function] = {
+_LAST_STEPS: dict[tuple[str, str], Callable[..., Any]] = {
     ("angle", "deg"): lambda result: result * (180.0 / np.pi),
     ("cholesky", "upper"): lambda result: FUNCTIONS["conj"](FUNCTIONS["matrix_transpose"](result)),
     ("reshape", "copy"): lambda result: result.clone(),
@@ -67,7 +65,7 @@ class _Plan:
 PLANS: dict[Any, _Plan | None] = {}  # of the functions that have been called
 
 
-def _plan(func: Any, ours: Function, name: str) -> _Plan | None:
+def _plan(func: Any, ours: Callable[..., Any], name: str) -> _Plan | None:
     if name in PASSIVE:
         return None  # NumPy itself is called
     try:
@@ -95,7 +93,7 @@ def _plan(func: Any, ours: Function, name: str) -> _Plan | None:
     return _Plan(signature, names, direct, same)
 
 
-def call(func: Any, ours: Function, name: str, args: tuple[Any, ...], kwargs: Any) -> Any:
+def call(func: Any, ours: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: Any) -> Any:
     """Call our function with the arguments of NumPy's.
 
     Parameters
@@ -145,7 +143,7 @@ def _is_default(key: str, value: Any, default: Any) -> bool:
 
 
 def _with_options(
-    ours: Function, name: str, passed: dict[str, Any], options: dict[str, Any]
+    ours: Callable[..., Any], name: str, passed: dict[str, Any], options: dict[str, Any]
 ) -> Any:
     """Call our function with options that it does not have itself."""
     (_, x), *rest = passed.items()

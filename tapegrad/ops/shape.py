@@ -350,7 +350,7 @@ def unstack(x, axis=0):
 @public(method=True)
 @composite
 def roll(x, shift, axis=None):
-    """Shift elements along axes, those pushed out entering at the other end."""
+    """Shift elements along axes, those that leave entering at the other end."""
     if axis is None:
         return reshape(roll(ravel(x), shift, 0), shape_of(x))
     shifts, axes = np.broadcast_arrays(shift, axis)

@@ -9,7 +9,7 @@ import numba
 import numpy as np
 from numba.core import types
 
-from tapegrad.transform.ir import Function, Let, name, unused
+from tapegrad.transform.ir import FunctionIR, Let, name, unused
 
 
 class Declared:
@@ -35,7 +35,7 @@ class Declared:
         converts = is_whole and isinstance(declared, types.Number) and kind != declared
         return declared if converts else None
 
-    def apply(self, function: Function, kinds: tuple[Any, ...], result: Any) -> None:
+    def apply(self, function: FunctionIR, kinds: tuple[Any, ...], result: Any) -> None:
         """Convert an integer that is the result; refuse other conversions.
 
         Parameters
@@ -96,7 +96,7 @@ class Declared:
         return None
 
 
-def _type_of(value: ast.expr, function: Function) -> Any:
+def _type_of(value: ast.expr, function: FunctionIR) -> Any:
     """Return the type of a value of a variable, None if that is not known."""
     if isinstance(value, ast.Constant):
         return types.unliteral(numba.typeof(value.value))

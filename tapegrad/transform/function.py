@@ -18,7 +18,7 @@ from tapegrad.transform.functions import register
 from tapegrad.transform.lowering.callees import is_dispatcher
 
 
-class Function(Recording):
+class CompiledFunction(Recording):
     """What `tapegrad.njit` makes of a function: numba's, with derivatives."""
 
     rule_vjp: Any = None
@@ -38,8 +38,10 @@ class Function(Recording):
         return {**super()._reduce_states(), "rules": dict(self._rules), "verify": self.verify}
 
     @classmethod
-    def _rebuild(cls, rules: dict[str, Any], verify: bool | None, **states: Any) -> Function:
-        found: Function = super()._rebuild(**states)
+    def _rebuild(
+        cls, rules: dict[str, Any], verify: bool | None, **states: Any
+    ) -> CompiledFunction:
+        found: CompiledFunction = super()._rebuild(**states)
         for declare, rule in rules.items():
             if declare not in found._rules:  # it may be the function itself, of this process
                 getattr(found, declare)(rule)
@@ -214,7 +216,7 @@ def njit(function: Any = None, *, verify: bool | None = None, **options: Any) ->
     register()
     options.pop("nopython", None)
     cache = options.pop("cache", False)
-    made = Function(function, targetoptions={"nopython": True, **options})
+    made = CompiledFunction(function, targetoptions={"nopython": True, **options})
     made.verify = verify
     if cache:
         made.enable_caching()

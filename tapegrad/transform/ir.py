@@ -167,7 +167,7 @@ Statement = Let | Store | Effect | If | Loop
 
 
 @dataclass
-class Function:
+class FunctionIR:
     """A function in normal form."""
 
     name: str
@@ -241,7 +241,7 @@ def walk(block: Block) -> Iterator[Statement]:
             yield from walk(statement.body)
 
 
-def names_of(function: Function) -> set[str]:
+def names_of(function: FunctionIR) -> set[str]:
     """Return all names of a function, also those that never have a value."""
     found = {*function.types, *function.params}
     return found.union(n for s in walk(function.body) for n in (*defined(s), *reads(s)))

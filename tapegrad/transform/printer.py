@@ -10,7 +10,7 @@ from tapegrad.transform.ir import (
     Block,
     Carried,
     Effect,
-    Function,
+    FunctionIR,
     If,
     Let,
     Loop,
@@ -202,7 +202,7 @@ def leave(writer: Writer, carried: list[Carried]) -> None:
         writer(f"{entry.out} = {entry.phi}")
 
 
-def show_result(function: Function) -> str:
+def show_result(function: FunctionIR) -> str:
     """Return the text of a function's result."""
     result = function.result
     if isinstance(result, Structure):
@@ -210,7 +210,7 @@ def show_result(function: Function) -> str:
     return show(result)
 
 
-def print_function(function: Function, identifier: str) -> str:
+def print_function(function: FunctionIR, identifier: str) -> str:
     """Return the text of a function in normal form."""
     writer = Writer()
     writer.open(f"def {identifier}({', '.join(function.params)}):")

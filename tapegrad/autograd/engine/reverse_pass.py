@@ -347,7 +347,7 @@ def _finish(own: Owner, notes: Notes, g: Any) -> Any:
 def _step(own: Owner, notes: Notes | None, g: Any, wanted: Wanted) -> list[Any]:
     """Return the cotangents of a record's inputs; in anomaly mode, watch it."""
     if not MODE.anomaly:
-        return pull_back(own, g, wanted) if notes is None else run_node(own, notes, g, wanted)
+        return vjp_of_record(own, g, wanted) if notes is None else run_node(own, notes, g, wanted)
     before, MODE.thread.node = MODE.thread.node, node_of(own)
 
     def step() -> list[Any]:
@@ -375,7 +375,7 @@ def _watched(own: Owner, step: Callable[[], Any]) -> Any:
 def run_node(own: Owner, notes: Notes, g: Any, wanted: Wanted) -> list[Any]:
     """Run a record's prehooks, its rule on tensors, and its posthooks."""
     if not notes.prehooks and not notes.posthooks:
-        return pull_back(own, g, wanted)
+        return vjp_of_record(own, g, wanted)
     frame = own[-1] if isinstance(own[-1], RuleFrame) else None
     several = type(g) is dict
     outputs: tuple[Any, ...] = (
@@ -389,7 +389,7 @@ def run_node(own: Owner, notes: Notes, g: Any, wanted: Wanted) -> list[Any]:
             g = outputs[0]
             if g is None and not (frame is not None and frame.runs_undefined):
                 return [None] * len(inputs_of(own))
-    cotangents = pull_back(own, g, wanted)
+    cotangents = vjp_of_record(own, g, wanted)
     if not notes.posthooks:
         return cotangents
     fitted = [
@@ -417,7 +417,7 @@ def fit_tensor(g: Any, aval: int) -> Tensor:
     return fitted
 
 
-def pull_back(own: Owner, g: Any, wanted: Wanted) -> list[Any]:
+def vjp_of_record(own: Owner, g: Any, wanted: Wanted) -> list[Any]:
     """Return the cotangents of a record's inputs as tensors."""
     code, flags = op_and_flags(own)
     if flags & FREED:

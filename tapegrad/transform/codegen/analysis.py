@@ -18,7 +18,7 @@ from tapegrad.transform.errors import TransformError
 from tapegrad.transform.ir import (
     Block,
     Effect,
-    Function,
+    FunctionIR,
     If,
     Let,
     Loop,
@@ -64,7 +64,7 @@ class Scope:
 class Arrays:
     """Which names may show elements of the same array, and where arrays are written."""
 
-    def __init__(self, function: Function) -> None:
+    def __init__(self, function: FunctionIR) -> None:
         self.types = function.types
         self._parent: dict[str, str] = {}
         self.stores: dict[str, list[int]] = {}  # root positions of writes, by class
@@ -171,7 +171,7 @@ class Activity:
     """Which names carry derivatives, from some inputs to some outputs."""
 
     def __init__(
-        self, function: Function, arrays: Arrays, inputs: Iterable[str], outputs: Iterable[str]
+        self, function: FunctionIR, arrays: Arrays, inputs: Iterable[str], outputs: Iterable[str]
     ) -> None:
         self.types = function.types
         self.arrays = arrays
@@ -234,7 +234,9 @@ class Activity:
         return self.node(name) in self.nodes
 
 
-def unused_at_times(function: Function, results: Iterable[str], vanishing: bool = True) -> set[str]:
+def unused_at_times(
+    function: FunctionIR, results: Iterable[str], vanishing: bool = True
+) -> set[str]:
     """Return the numbers whose cotangent may be zero because nothing uses them.
 
     That are those that reach a choice, an array, a call that may not use them, or one of some
@@ -280,7 +282,7 @@ def _always_used(let: Let, vanishing: bool) -> list[str]:
     return [] if vanishing else rule.always_used()
 
 
-def undefined_at_times(function: Function) -> set[str]:
+def undefined_at_times(function: FunctionIR) -> set[str]:
     """Return the values that may be infinite or nan where they are not used.
 
     That are results of functions that are not defined everywhere or overflow, of calls, and what is
@@ -334,7 +336,7 @@ class Scopes:
     roots: dict[int, int] = field(default_factory=dict)
 
 
-def scopes(function: Function, split: bool) -> Scopes:
+def scopes(function: FunctionIR, split: bool) -> Scopes:
     """Return the scopes of a function; with `split`, its reverse pass is a function of its own."""
     result = Scopes()
     found, scope_of = result.blocks, result.scope_of
@@ -387,7 +389,7 @@ def unused_suffix(suffix: str, names: Iterable[str]) -> str:
     return found
 
 
-def check_known(function: Function, activity: Activity) -> None:
+def check_known(function: FunctionIR, activity: Activity) -> None:
     """Refuse what depends on differentiated arguments and is not understood."""
     for statement in walk(function.body):
         if not isinstance(statement, Let):

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from tapegrad.transform import printer
 from tapegrad.transform.codegen.analysis import Activity, Arrays, check_known, unused_suffix
 from tapegrad.transform.errors import TransformError
-from tapegrad.transform.ir import Block, Function, If, Let, Loop, Store, name, replace_names
+from tapegrad.transform.ir import Block, FunctionIR, If, Let, Loop, Store, name, replace_names
 from tapegrad.transform.kinds import is_array, is_real, zero_text
 from tapegrad.transform.printer import Writer, show
 from tapegrad.transform.rules import base as rules
@@ -40,7 +40,7 @@ class Forward:
     def __init__(
         self,
         program: Any,
-        function: Function,
+        function: FunctionIR,
         arrays: Arrays,
         given: list[str],
         inputs: list[str],

@@ -21,7 +21,7 @@ from tapegrad.transform.frontend.inference import infer
 from tapegrad.transform.frontend.normalize import normalize
 from tapegrad.transform.frontend.pruning import prune
 from tapegrad.transform.frontend.source import Source
-from tapegrad.transform.ir import Function, Let, Structure, leaves_of, name, unused, walk
+from tapegrad.transform.ir import FunctionIR, Let, Structure, leaves_of, name, unused, walk
 from tapegrad.transform.kinds import (
     holds_instance,
     is_array,
@@ -42,7 +42,7 @@ class Instance:
     def __init__(self, dispatcher: Any, kinds: tuple[Any, ...]) -> None:
         self.dispatcher = dispatcher
         self.kinds = kinds
-        self.function: Function
+        self.function: FunctionIR
         self.arrays: Arrays
         self.params: list[Any] = []  # atom or structure of every argument
         self.error: TransformError | None = None  # why it cannot be differentiated
@@ -501,7 +501,7 @@ def elements(kind: Any) -> Any:
     return getattr(kind.dtype, "underlying_float", kind.dtype)
 
 
-def seed_name(function: Function, position: int) -> str:
+def seed_name(function: FunctionIR, position: int) -> str:
     """Return the name of the cotangent of a part of the result."""
     return f"g{unused_suffix('_seed', function.types)}_{position}"
 
@@ -577,7 +577,7 @@ def write_pullback(
     return entry
 
 
-def gradient_text(value: Any, inputs: list[str], function: Function, bar_of: Any) -> str:
+def gradient_text(value: Any, inputs: list[str], function: FunctionIR, bar_of: Any) -> str:
     """Return the text of the gradient by an argument, of the argument's structure."""
 
     def convert(leaf: ast.expr) -> ast.expr:

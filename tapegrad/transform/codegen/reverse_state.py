@@ -26,7 +26,7 @@ from tapegrad.transform.codegen.analysis import (
     unused_suffix,
 )
 from tapegrad.transform.errors import TransformError
-from tapegrad.transform.ir import Function, name, names_in, replace_names
+from tapegrad.transform.ir import FunctionIR, name, names_in, replace_names
 from tapegrad.transform.kinds import holds_complex, is_complex, zero_text
 from tapegrad.transform.printer import Writer, show
 from tapegrad.transform.rules.generators import ShadowCode
@@ -91,7 +91,7 @@ class ReverseState:
     def __init__(
         self,
         program: Any,
-        function: Function,
+        function: FunctionIR,
         arrays: Arrays,
         inputs: list[str],
         outputs: list[str],

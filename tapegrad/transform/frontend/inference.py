@@ -30,7 +30,7 @@ from numba.extending import intrinsic, models, register_model
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.frontend import pipelines
 from tapegrad.transform.frontend.flow import NO_SEQUENCE
-from tapegrad.transform.ir import Function
+from tapegrad.transform.ir import FunctionIR
 from tapegrad.transform.printer import UNDEFINED, print_function
 
 
@@ -161,7 +161,7 @@ class _Outside(ast.NodeTransformer):
 _NO_POSITIONS = re.compile(r"getitem\((set\(|DictType\[)|Cannot cast int64 to unicode_type")
 
 
-def infer(function: Function, arguments: tuple[Any, ...]) -> tuple[dict[str, Any], Any]:
+def infer(function: FunctionIR, arguments: tuple[Any, ...]) -> tuple[dict[str, Any], Any]:
     """Return the numba type of every name, and that of the result.
 
     Parameters
@@ -218,7 +218,7 @@ def infer(function: Function, arguments: tuple[Any, ...]) -> tuple[dict[str, Any
 _NO_RESULT = re.compile(r"TypingError: (tapegrad\.(?:\w+\.)*(\w+) of \(.*?\): .*)")
 
 
-def _refuse_callees(function: Function, said: str) -> None:
+def _refuse_callees(function: FunctionIR, said: str) -> None:
     """Refuse by its line what the function calls in vain, in an error that numba raised.
 
     That is transforms, plain functions, and functions of the package for other arguments.

@@ -17,7 +17,7 @@ from tapegrad.transform.frontend.items import Items
 from tapegrad.transform.frontend.liveness import assigned, live
 from tapegrad.transform.frontend.ranges import replace_ranges
 from tapegrad.transform.frontend.source import Source
-from tapegrad.transform.ir import Effect, Function, constant, name
+from tapegrad.transform.ir import Effect, FunctionIR, constant, name
 
 OPERATORS = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%",
@@ -38,8 +38,8 @@ ASSIGNED = (
 
 def normalize(
     source: Source,
-    infer: Callable[[Function], tuple[dict[str, Any], Any]],
-) -> tuple[Function, dict[str, Any], Any]:
+    infer: Callable[[FunctionIR], tuple[dict[str, Any], Any]],
+) -> tuple[FunctionIR, dict[str, Any], Any]:
     """Return the normal form of a function, and the numba types of its names and its result.
 
     Parameters
@@ -94,7 +94,7 @@ def _integer_power(tree: ast.AST) -> ast.AST | None:
 class _Normalizer(Flow):
     """Builds the normal form of one function."""
 
-    def function(self) -> Function:
+    def function(self) -> FunctionIR:
         tree = self.source.tree
         arguments = tree.args
         if arguments.vararg or arguments.kwarg:
@@ -122,7 +122,7 @@ class _Normalizer(Flow):
                 "np.array(items)",
                 self.line,
             )
-        function = Function(
+        function = FunctionIR(
             self.source.name, list(named.values()), self.block, returned, self.source, self.statics
         )
         function.named = self.assigned

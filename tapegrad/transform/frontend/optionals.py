@@ -20,7 +20,7 @@ from tapegrad.transform.ir import (
     Block,
     Carried,
     Effect,
-    Function,
+    FunctionIR,
     If,
     Let,
     Loop,
@@ -36,7 +36,7 @@ from tapegrad.transform.ir import (
 from tapegrad.transform.kinds import holds_real
 
 
-def split(function: Function) -> None:
+def split(function: FunctionIR) -> None:
     """Split the optional values of a function whose names have types."""
     optional = {
         identifier
@@ -48,7 +48,7 @@ def split(function: Function) -> None:
 
 
 class _Split:
-    def __init__(self, function: Function, optional: set[str]) -> None:
+    def __init__(self, function: FunctionIR, optional: set[str]) -> None:
         self.function = function
         self.optional = optional
         self.taken = names_of(function).union(function.statics)

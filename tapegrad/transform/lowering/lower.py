@@ -22,7 +22,7 @@ from tapegrad.transform.ir import (
     Block,
     Carried,
     Effect,
-    Function,
+    FunctionIR,
     If,
     Let,
     Loop,
@@ -53,7 +53,7 @@ WHOLE = ast.Slice(None, None, None)
 class Lowering:
     """Lowers one function of a program."""
 
-    def __init__(self, function: Function, program: Any) -> None:
+    def __init__(self, function: FunctionIR, program: Any) -> None:
         self.function = function
         self.program = program
         self.call: ast.Call | None = None  # the call that is lowered, before its names are
@@ -72,7 +72,7 @@ class Lowering:
             for s in walk(function.body)
         )
 
-    def run(self) -> Function:
+    def run(self) -> FunctionIR:
         function = self.function
         refuse_narrow(function)
         for text, value in function.statics.items():
@@ -97,7 +97,7 @@ class Lowering:
         for value in (*self.parts.values(), result):
             if isinstance(value, Structure):
                 self.note_classes(value.type)
-        return Function(
+        return FunctionIR(
             function.name,
             function.params,
             self.block,

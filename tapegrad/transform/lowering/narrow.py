@@ -14,14 +14,14 @@ import numpy as np
 from numba.core import types
 from numba.np.ufunc.dufunc import DUFunc
 
-from tapegrad.transform.ir import Function, Let, names_in, walk
+from tapegrad.transform.ir import FunctionIR, Let, names_in, walk
 
 # operations that have the same bits with more of them
 _BITWISE = (ast.BitAnd, ast.BitOr, ast.BitXor)
 _OF_TRUTHS = (*_BITWISE, ast.Mult, ast.Invert)
 
 
-def refuse_narrow(function: Function) -> None:
+def refuse_narrow(function: FunctionIR) -> None:
     """Refuse a part of an array expression that has narrow integers, and no name."""
     kinds = function.types
     arrays = {n for n, kind in kinds.items() if isinstance(kind, types.Array)}

@@ -10,7 +10,7 @@ import ast
 from typing import Any, NoReturn, Protocol
 
 from tapegrad.transform.errors import TransformError
-from tapegrad.transform.ir import Atom, Block, Function, Let
+from tapegrad.transform.ir import Atom, Block, FunctionIR, Let
 from tapegrad.transform.printer import Writer
 
 
@@ -18,7 +18,7 @@ class Generator(Protocol):
     """What both modes have."""
 
     program: Any
-    function: Function
+    function: FunctionIR
     types: dict[str, Any]
     suffix: str
     arrays: Any
@@ -114,7 +114,7 @@ class Lowerer(Protocol):
     """What makes rules: the lowering of one function."""
 
     program: Any
-    function: Function
+    function: FunctionIR
     types: dict[str, Any]
     statics: dict[str, Any]
     block: Block

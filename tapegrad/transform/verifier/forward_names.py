@@ -111,7 +111,7 @@ class _Arrays(Memory):
 _SHAPED = frozenset(["shape", "ndim", "size", "strides", "T", "flat"])
 
 
-class Pushed:
+class TangentCode:
     """A function of forward mode, as a walk through it needs it.
 
     Attributes
@@ -194,23 +194,23 @@ class Pushed:
         return pair.elts[0], dots.elts if isinstance(dots, ast.Tuple) else [dots]
 
 
-def find_arrays(pushed: dict[str, Pushed]) -> None:
+def find_arrays(checked: dict[str, TangentCode]) -> None:
     """Find the arrays of all functions; calls hand them over."""
     before = -1
     count = 0
-    for one in pushed.values():
+    for one in checked.values():
         for statement in one.code.statements:
             one.memory.arrays.update(_changed(statement, one.bars))
     while before != count:
         before = count
-        for one in pushed.values():
+        for one in checked.values():
             one.memory.propagate(one.code, one.suffix)
             for statement in one.code.statements:
                 if isinstance(statement, ast.Assign):
-                    other = pushed.get(called(statement.value) or "")
+                    other = checked.get(called(statement.value) or "")
                     if other is not None:
                         _link(one, statement, other)
-        count = sum(len(one.memory.arrays) for one in pushed.values())
+        count = sum(len(one.memory.arrays) for one in checked.values())
 
 
 def _changed(statement: ast.stmt, bars: set[str]) -> list[str]:
@@ -229,7 +229,7 @@ def _changed(statement: ast.stmt, bars: set[str]) -> list[str]:
     return [node.id for node in found if isinstance(node, ast.Name)]
 
 
-def _link(one: Pushed, statement: ast.Assign, other: Pushed) -> None:
+def _link(one: TangentCode, statement: ast.Assign, other: TangentCode) -> None:
     assert isinstance(statement.value, ast.Call)
     pairs = list(zip(statement.value.args, map(_name, other.code.parameters), strict=False))
     end = other.code.body[-1]
@@ -251,7 +251,7 @@ def _name(text: str) -> ast.expr:
 class Facts(Static):
     """What the text tells of names; arrays are known from calls as well."""
 
-    def _find_arrays(self, codes: list[Code], checked: Pushed, suffix: str) -> None:
+    def _find_arrays(self, codes: list[Code], checked: TangentCode, suffix: str) -> None:
         self.arrays = checked.memory.arrays
         self.zeros = set(checked.parts).difference(checked.own)
         for name, value in checked.code.pairs:

@@ -11,13 +11,13 @@ import ast
 import re
 
 from tapegrad.transform.verifier.code import Code, called
-from tapegrad.transform.verifier.forward_names import Pushed
+from tapegrad.transform.verifier.forward_names import TangentCode
 from tapegrad.transform.verifier.memory import results_of
 
 _SUFFIX = re.compile(r"_dot\d*$")
 
 
-def check_pushforward(code: Code, others: dict[str, Pushed]) -> None:
+def check_pushforward(code: Code, others: dict[str, TangentCode]) -> None:
     """Refuse a function that mixes up tangents where it calls one of forward mode.
 
     Raises
@@ -33,7 +33,7 @@ def check_pushforward(code: Code, others: dict[str, Pushed]) -> None:
             _check_results(code, statement, code.body[place + 1 :], other)
 
 
-def _check_arguments(code: Code, statement: ast.stmt, call: ast.Call, other: Pushed) -> None:
+def _check_arguments(code: Code, statement: ast.stmt, call: ast.Call, other: TangentCode) -> None:
     count = len(other.own)
     own, given = call.args[:count], call.args[count:]
     params = code.parameters[:count]
@@ -53,7 +53,9 @@ def _check_arguments(code: Code, statement: ast.stmt, call: ast.Call, other: Pus
             raise code.wrong(f"{text} is not what it has to pass on", statement)
 
 
-def _check_results(code: Code, statement: ast.stmt, rest: list[ast.stmt], other: Pushed) -> None:
+def _check_results(
+    code: Code, statement: ast.stmt, rest: list[ast.stmt], other: TangentCode
+) -> None:
     target = statement.targets[0] if isinstance(statement, ast.Assign) else None
     end = rest[0].value if len(rest) == 1 and isinstance(rest[0], ast.Return) else None
     if not isinstance(target, ast.Tuple) or not isinstance(end, ast.Tuple) or len(end.elts) != 2:

@@ -8,7 +8,7 @@ from collections.abc import Hashable
 from tapegrad.transform.verifier.code import called, leaves, module_call, names_in
 from tapegrad.transform.verifier.cotangents import FORWARD, TANGENT
 from tapegrad.transform.verifier.events import Event, Handle, Memory, Operand, changed
-from tapegrad.transform.verifier.forward_names import Pushed
+from tapegrad.transform.verifier.forward_names import TangentCode
 from tapegrad.transform.verifier.frames import Choices
 from tapegrad.transform.verifier.linear import ZERO, Map, total
 from tapegrad.transform.verifier.memory import results_of
@@ -30,7 +30,9 @@ class TangentCalls(TangentStores):
         All functions of forward mode, by their names.
     """
 
-    def __init__(self, checked: Pushed, choices: Choices, others: dict[str, Pushed]) -> None:
+    def __init__(
+        self, checked: TangentCode, choices: Choices, others: dict[str, TangentCode]
+    ) -> None:
         super().__init__(checked, choices)
         self.others = others
 
@@ -123,7 +125,7 @@ class TangentCalls(TangentStores):
         return any(n.id in self.bars for n in names_in(node))
 
     def check_arguments(
-        self, node: ast.AST, other: Pushed, own: list[ast.expr], dots: list[ast.expr]
+        self, node: ast.AST, other: TangentCode, own: list[ast.expr], dots: list[ast.expr]
     ) -> None:
         """Refuse tangents of other values than those that the function has them for."""
         if len(dots) != len(other.given):
@@ -140,7 +142,7 @@ class TangentCalls(TangentStores):
             if self.stem(dot.id) != part.id:
                 raise self.wrong(f"it gets {dot.id} for the tangent of {part.id}", node)
 
-    def check_results(self, node: ast.AST, other: Pushed, target: ast.Tuple) -> None:
+    def check_results(self, node: ast.AST, other: TangentCode, target: ast.Tuple) -> None:
         """Refuse tangents under names of other results than those that the function gives."""
         value, given = other.results()
         parts = [ast.unparse(part) for part in results_of(value)]

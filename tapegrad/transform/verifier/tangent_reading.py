@@ -15,7 +15,7 @@ from tapegrad.transform.verifier.events import (
     Operand,
     Value,
 )
-from tapegrad.transform.verifier.forward_names import Pushed
+from tapegrad.transform.verifier.forward_names import TangentCode
 from tapegrad.transform.verifier.frames import Choices
 from tapegrad.transform.verifier.linear import ZERO, Map, negative, product, total
 from tapegrad.transform.verifier.memory import FRESH_METHODS, shape_only
@@ -37,7 +37,7 @@ _NUMBERS = ("float32", "float64", "complex64", "complex128", "complex", "float")
 class TangentReading(Sources):
     """The part that knows the tangents at each point."""
 
-    def __init__(self, checked: Pushed, choices: Choices) -> None:
+    def __init__(self, checked: TangentCode, choices: Choices) -> None:
         super().__init__(checked, choices)
         self.expected = ExpectedTangents(self.maps)
         self.of: dict[str, Value] = {}  # the values that tangents of numbers belong to

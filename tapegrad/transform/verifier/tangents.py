@@ -26,7 +26,7 @@ from tapegrad.transform.verifier.events import (
     Number,
     Value,
 )
-from tapegrad.transform.verifier.forward_names import Facts, Pushed, find_arrays
+from tapegrad.transform.verifier.forward_names import Facts, TangentCode, find_arrays
 from tapegrad.transform.verifier.frames import go_ways
 from tapegrad.transform.verifier.linear import ZERO, Map
 from tapegrad.transform.verifier.memory import results_of
@@ -219,7 +219,9 @@ def verify_tangents(codes: list[Code], summaries: dict[str, Summary]) -> None:
     InternalError
         With the function and the line.
     """
-    others = {c.name: Pushed(c, summaries) for c in codes if c.primal and TANGENT.search(c.name)}
+    others = {
+        c.name: TangentCode(c, summaries) for c in codes if c.primal and TANGENT.search(c.name)
+    }
     find_arrays(others)
     for checked in others.values():
         checked.static = Facts(checked, set())
