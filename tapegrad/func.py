@@ -466,15 +466,15 @@ def jvp(f: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]:
             nested or (MODE.recording and any(t._own is not None for t in directions)),
         )
         found = dict(zip(map(id, recorded), rows, strict=True))
-        results: list[Tensor] = []
+        dots: list[Tensor] = []
         for output in outputs:
             t = found.get(id(output))
             if t is None:
                 t = wrap(np.zeros(output.shape, output.dtype))
-            elif any(t is other for other in results):  # of a result that is returned twice
+            elif any(t is other for other in dots):  # of a result that is returned twice
                 t = t.clone()
-            results.append(t)
+            dots.append(t)
         values = [call.value(output) for output in outputs]
-        return build(values), build([plain(p) if call.is_plain else p for p in results])
+        return build(values), build([plain(p) if call.is_plain else p for p in dots])
 
     return Transformed(wrapped, jvp, f, argnums)
