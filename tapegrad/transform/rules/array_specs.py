@@ -1,7 +1,8 @@
 """How functions of whole arrays are declared: which rule a call has, and its derivatives.
 
 A `Spec` names the arguments of a function and gives for each what its cotangent gains
-(``NAME_vjp_ARGUMENT``) and how its tangent passes on (``NAME_jvp_ARGUMENT``). The names of a
+(``NAME_vjp_ARGUMENT``) and how its tangent passes on (``NAME_jvp_ARGUMENT``); of a number that is
+made of an array, both follow from the derivative by it (``NAME_partial_ARGUMENT``). The names of a
 function's own arguments say what it reads: arguments, ``z`` the result, ``g`` its cotangent,
 ``x_bar`` the cotangent to add to, ``x_dot`` the tangent. Being in the language that is
 differentiated, these functions have derivatives themselves. Where a function is linear in an
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +25,7 @@ from tapegrad.transform.cache.machine_code import jit
 from tapegrad.transform.kinds import is_array, is_complex
 from tapegrad.transform.rules.base import Elementary, Linear, View, Whole
 from tapegrad.transform.rules.generators import Lowerer
+from tapegrad.transform.rules.scalars import product_of_elements
 
 VARIABLE = object()  # what stands for the value of an argument that is no constant
 
@@ -93,10 +95,17 @@ def _of_tangent(name: str, argument: str, value: str) -> Callable[..., Any]:
     """Return the function that computes a value with a tangent in the place of an argument."""
     text = re.sub(rf"\b{argument}\b", f"{argument}_dot", value)
     reads = [n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name) and n.id != "np"]
-    made = f"{name}_jvp_{argument}"
-    source = f"def {made}({', '.join(dict.fromkeys(reads))}):\n    return {text}\n"
-    key = native.fingerprint(source.encode())
-    return native.compile_source(key, f"import numpy as np\n\n\n{source}", made)
+    return _made(f"{name}_jvp_{argument}", reads, f"return {text}")
+
+
+def _made(name: str, parameters: Iterable[str], body: str, **names: Any) -> Callable[..., Any]:
+    """Return a function of one line, which knows some names beside NumPy."""
+    head = f"def {name}({', '.join(dict.fromkeys(parameters))}):"
+    source = f"import numpy as np\n\n\n{head}\n    {body}\n"
+    function = native.compile_source(native.fingerprint(source.encode()), source, name)
+    function.__globals__.update(names)
+    found: Callable[..., Any] = function
+    return found
 
 
 def derivative(function: Callable[..., Any]) -> Any:
@@ -105,6 +114,27 @@ def derivative(function: Callable[..., Any]) -> Any:
     mode = "vjp" if "_vjp_" in function.__name__ else "jvp"
     name, argument = function.__name__.split(f"_{mode}_")
     getattr(SPECS[name], mode)[argument] = compiled
+    return compiled
+
+
+def partial(function: Callable[..., Any]) -> Any:
+    """Compile the partial of a number that is made of an array, and enter what follows from it.
+
+    The vjp adds the partial times the cotangent, the jvp is the sum of the partial times the
+    tangent. Where the partial of a function that chooses is 0, nothing passes, not even nan.
+    """
+    compiled = jit(function)
+    name, argument = function.__name__.split("_partial_")
+    code = function.__code__
+    reads = code.co_varnames[: code.co_argcount]
+    call = f"{function.__name__}({', '.join(reads)})"
+    names = {function.__name__: compiled, "product_of_elements": product_of_elements}
+    product = "product_of_elements({}, {})" if SPECS[name].chooses else "{} * {}"
+    bar, dot = f"{argument}_bar", f"{argument}_dot"
+    vjp = f"{bar} += {product.format(call, 'g')}"
+    derivative(_made(f"{name}_vjp_{argument}", [*reads, bar, "g"], vjp, **names))
+    jvp = f"return np.sum({product.format(call, dot)})"
+    derivative(_made(f"{name}_jvp_{argument}", [*reads, dot], jvp, **names))
     return compiled
 
 

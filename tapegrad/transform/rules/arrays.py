@@ -15,4 +15,6 @@ from tapegrad.transform.rules.sorting import *
 from tapegrad.transform.rules.views import *
 
 # derivatives that are derived stand in no module
-globals().update({f.__name__: f for spec in SPECS.values() for f in spec.jvp.values()})
+globals().update(
+    {f.__name__: f for spec in SPECS.values() for f in (*spec.vjp.values(), *spec.jvp.values())}
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tapegrad.transform.cache.machine_code import jit
-from tapegrad.transform.rules.array_specs import declare, derivative
+from tapegrad.transform.rules.array_specs import declare, derivative, partial
 
 declare("complex_det", "a", calls=False, holomorphic=True)
 declare(
@@ -57,8 +57,8 @@ def turns(z):
     return 1j * z / np.where(square == 0.0, 1.0, square)
 
 
-@jit
-def complex_cofactors(a, z):
+@partial
+def complex_det_partial_a(a, z):
     """Return the derivative of the determinant z of a complex matrix.
 
     Where the inverse is not accurate, as it is if z is small beside the product of the lengths of
@@ -80,16 +80,6 @@ def complex_cofactors(a, z):
             if size > 1:
                 found[i, j] = (1.0 - 2.0 * ((i + j) % 2)) * np.linalg.det(minor)
     return found
-
-
-@derivative
-def complex_det_vjp_a(a, a_bar, z, g):
-    a_bar += g * complex_cofactors(a, z)
-
-
-@derivative
-def complex_det_jvp_a(a, a_dot, z):
-    return np.sum(complex_cofactors(a, z) * a_dot)
 
 
 @derivative

@@ -14,7 +14,14 @@ import numpy as np
 
 from tapegrad.transform.cache.machine_code import jit
 from tapegrad.transform.rules.additions import add_to
-from tapegrad.transform.rules.array_specs import Request, declare, derivative, ruled, understands
+from tapegrad.transform.rules.array_specs import (
+    Request,
+    declare,
+    derivative,
+    partial,
+    ruled,
+    understands,
+)
 from tapegrad.transform.rules.generators import Lowerer
 
 _RANKS = ("11", "12", "21", "22")
@@ -336,22 +343,11 @@ def is_regular(a, z):
     return abs(z) > 1e-3 * bound
 
 
-@derivative
-def det_vjp_a(a, a_bar, z, g):
+@partial
+def det_partial_a(a, z):
     if is_regular(a, z):
-        a_bar += (g * z) * np.linalg.inv(a).T
-    else:
-        a_bar += g * cofactors(a)
-
-
-@derivative
-def det_jvp_a(a, a_dot, z):
-    found = 0.0
-    if is_regular(a, z):
-        found = z * np.sum(np.linalg.inv(a).T * a_dot)
-    else:
-        found = np.sum(cofactors(a) * a_dot)
-    return found
+        return z * np.linalg.inv(a).T
+    return cofactors(a)
 
 
 @jit

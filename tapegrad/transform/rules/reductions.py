@@ -13,7 +13,7 @@ import numpy as np
 
 from tapegrad.transform.cache.machine_code import jit
 from tapegrad.transform.rules.additions import add_along, add_cumulated, add_cumulated_along
-from tapegrad.transform.rules.array_specs import Request, declare, derivative, understands
+from tapegrad.transform.rules.array_specs import Request, declare, derivative, partial, understands
 
 for _name in ("sum", "cumsum"):
     for _axis, _value in (((), ""), (("axis",), f"np.{_name}(x, axis)")):
@@ -91,7 +91,7 @@ def mean_vjp_x(x_bar, g):
 
 
 @jit
-def gains_of_product(flat):
+def products_of_others(flat):
     """Return the products of all elements but one, for each."""
     gains = np.empty_like(flat)
     before = 1.0
@@ -118,7 +118,7 @@ def tangent_of_product(flat, tangents):
 
 @derivative
 def prod_vjp_x(x, x_bar, g):
-    x_bar += g * gains_of_product(x.flatten()).reshape(x.shape)
+    x_bar += g * products_of_others(x.flatten()).reshape(x.shape)
 
 
 @derivative
@@ -245,10 +245,9 @@ def cumprod_vjp_x(x, x_bar, g):
     x_bar += gains_of_products(x.flatten(), g).reshape(x.shape)
 
 
-@derivative
-def cumprod_jvp_x(x, x_dot):
-    flat = x.flatten()
-    tangents = x_dot.flatten()
+@jit
+def tangents_of_products(flat, tangents):
+    """Return the tangents of the cumulated products."""
     found = np.empty_like(flat)
     product = 1.0
     total = 0.0
@@ -257,6 +256,11 @@ def cumprod_jvp_x(x, x_dot):
         product *= flat[k]
         found[k] = total
     return found
+
+
+@derivative
+def cumprod_jvp_x(x, x_dot):
+    return tangents_of_products(x.flatten(), x_dot.flatten())
 
 
 # -- without what is nan ---------------------------------------------------------------------------
@@ -301,38 +305,22 @@ def centred(a):
     return np.where(np.isnan(a), 0.0, a - np.nanmean(a))
 
 
-@jit
-def slope_of_nanstd(a, z):
-    """Return the derivatives of the standard deviation: 0 if equal numbers, or none, are known."""
+@partial
+def nanvar_partial_a(a):
+    return (2.0 / known(a)) * centred(a)
+
+
+@partial
+def nanstd_partial_a(a, z):
     low, high = np.nanmin(a), np.nanmax(a)
-    if high - low == 0.0 or low != low:
+    if high - low == 0.0 or low != low:  # equal numbers, or none, are known
         return np.zeros_like(a)
     return centred(a) / (known(a) * z)
 
 
 @derivative
-def nanvar_vjp_a(a, a_bar, g):
-    a_bar += (2.0 * g / known(a)) * centred(a)
-
-
-@derivative
-def nanvar_jvp_a(a, a_dot):
-    return 2.0 * np.sum(centred(a) * np.where(np.isnan(a), 0.0, a_dot)) / known(a)
-
-
-@derivative
-def nanstd_vjp_a(a, a_bar, z, g):
-    a_bar += g * slope_of_nanstd(a, z)
-
-
-@derivative
-def nanstd_jvp_a(a, a_dot, z):
-    return np.sum(slope_of_nanstd(a, z) * np.where(np.isnan(a), 0.0, a_dot))
-
-
-@derivative
 def nanprod_vjp_a(a, a_bar, g):
-    gains = gains_of_product(np.where(np.isnan(a), 1.0, a).flatten())
+    gains = products_of_others(np.where(np.isnan(a), 1.0, a).flatten())
     a_bar += np.where(np.isnan(a), 0.0, g * gains.reshape(a.shape))
 
 
@@ -376,15 +364,7 @@ def nancumprod_vjp_a(a, a_bar, g):
 @derivative
 def nancumprod_jvp_a(a, a_dot):
     known = np.where(np.isnan(a), 1.0, a).flatten()
-    tangents = np.where(np.isnan(a), 0.0, a_dot).flatten()
-    found = np.empty_like(known)
-    product = 1.0
-    total = 0.0
-    for k in range(known.size):
-        total = total * known[k] + product * tangents[k]
-        product *= known[k]
-        found[k] = total
-    return found
+    return tangents_of_products(known, np.where(np.isnan(a), 0.0, a_dot).flatten())
 
 
 # -- norms -----------------------------------------------------------------------------------------
@@ -442,24 +422,13 @@ def norm_1_jvp_x(x, x_dot):
     return np.sum(np.sign(x) * x_dot)
 
 
-@jit
-def gains_of_norm(x, ord, z):
-    """Return the derivative of a norm by powers, 0 where it is 0 and where an element is."""
-    gains = np.zeros_like(x)
+@partial
+def norm_p_partial_x(x, ord, z):
+    found = np.zeros_like(x)
     for k in range(x.size):
         if x[k] != 0.0 and z != 0.0:
-            gains[k] = np.sign(x[k]) * (abs(x[k]) / z) ** (ord - 1.0)
-    return gains
-
-
-@derivative
-def norm_p_vjp_x(x, x_bar, ord, z, g):
-    x_bar += g * gains_of_norm(x, ord, z)
-
-
-@derivative
-def norm_p_jvp_x(x, x_dot, ord, z):
-    return np.sum(gains_of_norm(x, ord, z) * x_dot)
+            found[k] = np.sign(x[k]) * (abs(x[k]) / z) ** (ord - 1.0)
+    return found
 
 
 @derivative
@@ -474,51 +443,26 @@ def norm_extreme_jvp_x(x, x_dot, z):
     return np.sum(np.where(chosen, np.sign(x) * x_dot, 0.0)) / np.sum(chosen)
 
 
-@jit
-def gains_of_lines(x, ord, z):
-    """Return the derivative of the extreme sum of a matrix's absolute rows or columns."""
+@partial
+def norm_lines_partial_x(x, ord):
     sums = np.sum(np.abs(x), 0 if abs(ord) == 1 else 1)
-    chosen = np.where(sums == z, 1.0 / np.sum(sums == z), 0.0)
-    gains = np.zeros_like(x)
+    chosen = sums == (np.max(sums) if ord > 0 else np.min(sums))
+    weights = np.where(chosen, 1.0 / np.sum(chosen), 0.0)
+    found = np.zeros_like(x)
     for i in range(x.shape[0]):
         for j in range(x.shape[1]):
-            gains[i, j] = chosen[j if abs(ord) == 1 else i] * np.sign(x[i, j])
-    return gains
+            found[i, j] = weights[j if abs(ord) == 1 else i] * np.sign(x[i, j])
+    return found
 
 
-@derivative
-def norm_lines_vjp_x(x, x_bar, ord, g):
-    sums = np.sum(np.abs(x), 0 if abs(ord) == 1 else 1)
-    z = np.max(sums) if ord > 0 else np.min(sums)
-    x_bar += g * gains_of_lines(x, ord, z)
-
-
-@derivative
-def norm_lines_jvp_x(x, x_dot, ord):
-    sums = np.sum(np.abs(x), 0 if abs(ord) == 1 else 1)
-    z = np.max(sums) if ord > 0 else np.min(sums)
-    return np.sum(gains_of_lines(x, ord, z) * x_dot)
-
-
-@jit
-def gains_of_spectrum(x, ord):
-    """Return the derivative of the largest or smallest singular value; equal ones share it."""
+@partial
+def norm_spectral_partial_x(x, ord):
     u, s, vt = np.linalg.svd(x, False)
     chosen = s == (s[0] if ord > 0 else s[-1])
-    weights = np.where(chosen, 1.0 / np.sum(chosen), 0.0)
-    gains = np.zeros_like(x)
+    weights = np.where(chosen, 1.0 / np.sum(chosen), 0.0)  # equal singular values share it
+    found = np.zeros_like(x)
     for k in range(s.size):
         for i in range(x.shape[0]):
             for j in range(x.shape[1]):
-                gains[i, j] += weights[k] * u[i, k] * vt[k, j]
-    return gains
-
-
-@derivative
-def norm_spectral_vjp_x(x, x_bar, ord, g):
-    x_bar += g * gains_of_spectrum(x, ord)
-
-
-@derivative
-def norm_spectral_jvp_x(x, x_dot, ord):
-    return np.sum(gains_of_spectrum(x, ord) * x_dot)
+                found[i, j] += weights[k] * u[i, k] * vt[k, j]
+    return found
