@@ -22,6 +22,7 @@ from tapegrad.transform.ir import (
     If,
     Let,
     Loop,
+    Statement,
     Store,
     defined,
     leaves_of,
@@ -51,7 +52,7 @@ class Scope:
 
     block: Block
     kind: str
-    statement: Any
+    statement: Statement | None
     parent: Scope | None
     local: bool
     root: int  # position, in the function's body, of the statement it is part of
@@ -75,7 +76,7 @@ class Arrays:
                 for array in written(inner):
                     self.stores.setdefault(self.of(array), []).append(position)
 
-    def _join(self, statement: Any) -> None:
+    def _join(self, statement: Statement) -> None:
         groups: Iterable[list[Any]] = ()
         if isinstance(statement, Let) and statement.rule is not None:
             groups = self._joined_by(statement)
@@ -149,7 +150,7 @@ class Arrays:
         return not positions or max(positions) < root
 
 
-def written(statement: Any) -> list[str]:
+def written(statement: Statement) -> list[str]:
     """Return the arrays that a statement itself writes."""
     if isinstance(statement, Store):
         return [statement.array]
@@ -204,7 +205,7 @@ class Activity:
         kind = self.types.get(name, types.none)
         return is_real(kind) or is_container(kind)
 
-    def _edges(self, statement: Any) -> None:
+    def _edges(self, statement: Statement) -> None:
         if isinstance(statement, Let):
             inputs = statement.rule.inputs()
             for target in defined(statement):
@@ -342,7 +343,12 @@ def scopes(function: FunctionIR, split: bool) -> Scopes:
     found, scope_of = result.blocks, result.scope_of
 
     def visit(
-        block: Block, kind: str, statement: Any, parent: Scope | None, local: bool, root: int
+        block: Block,
+        kind: str,
+        statement: Statement | None,
+        parent: Scope | None,
+        local: bool,
+        root: int,
     ) -> Scope:
         scope = Scope(block, kind, statement, parent, local, root)
         found[id(block)] = scope

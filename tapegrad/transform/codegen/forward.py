@@ -7,7 +7,7 @@ the array have views of it. The code is the primal code with a line for each tan
 from __future__ import annotations
 
 import ast
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from tapegrad.transform import printer
 from tapegrad.transform.codegen.analysis import Activity, Arrays, check_known, unused_suffix
@@ -16,6 +16,7 @@ from tapegrad.transform.ir import Block, FunctionIR, If, Let, Loop, Store, name,
 from tapegrad.transform.kinds import is_array, is_real, zero_text
 from tapegrad.transform.printer import Writer, show
 from tapegrad.transform.rules import base as rules
+from tapegrad.transform.rules.generators import ProgramCode
 
 DOT = "_dot"
 
@@ -39,7 +40,7 @@ class Forward:
 
     def __init__(
         self,
-        program: Any,
+        program: ProgramCode,
         function: FunctionIR,
         arrays: Arrays,
         given: list[str],

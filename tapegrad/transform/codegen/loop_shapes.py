@@ -20,7 +20,18 @@ from typing import Any
 from tapegrad.transform.codegen.analysis import Arrays, Scopes, written
 from tapegrad.transform.codegen.keeping import Keeping
 from tapegrad.transform.codegen.reverse_state import ReverseState
-from tapegrad.transform.ir import Block, Carried, If, Let, Loop, Store, defined, reads, walk
+from tapegrad.transform.ir import (
+    Block,
+    Carried,
+    If,
+    Let,
+    Loop,
+    Statement,
+    Store,
+    defined,
+    reads,
+    walk,
+)
 from tapegrad.transform.kinds import holds_complex, is_array, is_real
 from tapegrad.transform.rules import base as rules
 
@@ -100,7 +111,7 @@ def _only_adds(block: Block, sums: set[str]) -> bool:
     return True
 
 
-def _extends(statement: Any, sums: set[str]) -> bool:
+def _extends(statement: Statement, sums: set[str]) -> bool:
     """Enter the sums that a statement makes; whether it uses sums for nothing else."""
     used = [n for n in reads(statement) if n in sums]
     if not used:

@@ -29,7 +29,7 @@ from tapegrad.transform.errors import TransformError
 from tapegrad.transform.ir import FunctionIR, name, names_in, replace_names
 from tapegrad.transform.kinds import holds_complex, is_complex, zero_text
 from tapegrad.transform.printer import Writer, show
-from tapegrad.transform.rules.generators import ShadowCode
+from tapegrad.transform.rules.generators import ProgramCode, ShadowCode
 
 BAR = "_bar"
 _MODULES = {"np", "math", "arrays", "runtime", "ops"}
@@ -90,7 +90,7 @@ class ReverseState:
 
     def __init__(
         self,
-        program: Any,
+        program: ProgramCode,
         function: FunctionIR,
         arrays: Arrays,
         inputs: list[str],

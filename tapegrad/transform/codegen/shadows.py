@@ -17,7 +17,17 @@ from typing import Any
 from numba.core import types
 
 from tapegrad.transform.codegen.reverse_state import Region, ReverseState
-from tapegrad.transform.ir import If, Let, Loop, defined, name, names_in, replace_names, walk
+from tapegrad.transform.ir import (
+    If,
+    Let,
+    Loop,
+    Statement,
+    defined,
+    name,
+    names_in,
+    replace_names,
+    walk,
+)
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.printer import Writer, show
 from tapegrad.transform.rules import base as rules
@@ -161,10 +171,12 @@ class Shadows:
             if self.is_wanted(array):
                 writer(f"{array}{self.state.suffix} = np.zeros_like({texts.get(array, array)})")
 
-    def write(self, writer: Writer, statement: Any) -> None:
+    def write(self, writer: Writer, statement: Statement) -> None:
         """Write the shadows of what an operation makes."""
+        if not isinstance(statement, Let) or isinstance(statement.rule, rules.Part):
+            return
         for target in defined(statement):
-            if self.is_wanted(target) and not isinstance(statement.rule, rules.Part):
+            if self.is_wanted(target):
                 writer(f"{target}{self.state.suffix} = {show(self.shadow_of(statement, target))}")
 
     def pairs(self, pairs: list[tuple[str, Any]]) -> list[tuple[str, str]]:

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import ast
-from typing import Any
 
 from numba.core import types
 
 from tapegrad.transform.codegen.reverse_state import ReverseState
-from tapegrad.transform.ir import Block, Let, Store, defined, name, names_in, replace_names
+from tapegrad.transform.ir import (
+    Block,
+    Let,
+    Statement,
+    Store,
+    defined,
+    name,
+    names_in,
+    replace_names,
+)
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.printer import show
 from tapegrad.transform.rules import base as rules
@@ -27,7 +35,7 @@ class Copies:
         self.state = state
         self.around: dict[int, tuple[Block, Block]] = {}  # made before and after an operation
 
-    def make(self, statement: Any, names: list[str]) -> dict[str, str]:
+    def make(self, statement: Statement, names: list[str]) -> dict[str, str]:
         """Return copies, with names of their own, of those arrays that are written later."""
         root = self.state.scopes.roots[id(statement)]
         changing = [
@@ -37,7 +45,7 @@ class Copies:
         ]
         return {n: self._make_one(n, statement) for n in changing}
 
-    def keep(self, statement: Any, kept: dict[str, str]) -> None:
+    def keep(self, statement: Statement, kept: dict[str, str]) -> None:
         """Have the forward code make those copies that the reverse code reads."""
         state = self.state
         made = {n: state.scopes.makers[c] for n, c in kept.items() if c in state.region.needs}
@@ -47,7 +55,7 @@ class Copies:
             [copied for n, copied in made.items() if n in results],
         )
 
-    def _make_one(self, array: str, statement: Any) -> str:
+    def _make_one(self, array: str, statement: Statement) -> str:
         """Return the name of a copy of an array, which is known from now on."""
         state = self.state
         number, target = 0, f"{array}_kept"

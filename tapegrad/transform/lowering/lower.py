@@ -46,6 +46,7 @@ from tapegrad.transform.lowering.stand_ins import has_stand_in
 from tapegrad.transform.lowering.static_values import parts_of_constant, type_of_constant
 from tapegrad.transform.lowering.subscripts import taken_apart
 from tapegrad.transform.rules import base as rules
+from tapegrad.transform.rules.generators import ProgramCode
 
 WHOLE = ast.Slice(None, None, None)
 
@@ -53,7 +54,7 @@ WHOLE = ast.Slice(None, None, None)
 class Lowering:
     """Lowers one function of a program."""
 
-    def __init__(self, function: FunctionIR, program: Any) -> None:
+    def __init__(self, function: FunctionIR, program: ProgramCode) -> None:
         self.function = function
         self.program = program
         self.call: ast.Call | None = None  # the call that is lowered, before its names are

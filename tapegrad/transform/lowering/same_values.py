@@ -6,7 +6,7 @@ import ast
 from typing import Any
 
 from tapegrad.transform.frontend.normalize import INPLACE, OPERATORS
-from tapegrad.transform.ir import Atom, Block, If, Let, Loop, walk
+from tapegrad.transform.ir import Atom, Block, If, Let, Loop, Statement, walk
 from tapegrad.transform.kinds import is_array
 
 # calls that change their first argument, if that is an array, and return it: x += y, for example
@@ -40,7 +40,7 @@ class SameValues:
             for statement in walk(block):
                 found |= self._look(statement)
 
-    def _look(self, statement: Any) -> bool:
+    def _look(self, statement: Statement) -> bool:
         """Look at a statement, and return whether something was found."""
         if isinstance(statement, Let):
             return self._changed_in_place(statement)

@@ -10,18 +10,64 @@ import ast
 from typing import Any, NoReturn, Protocol
 
 from tapegrad.transform.errors import TransformError
-from tapegrad.transform.ir import Atom, Block, FunctionIR, Let
+from tapegrad.transform.ir import Atom, Block, FunctionIR, Let, Statement
 from tapegrad.transform.printer import Writer
+
+
+class ProgramCode(Protocol):
+    """The module that is generated: its functions and the objects that they name."""
+
+    statics: dict[str, Any]
+    origins: dict[str, Any]
+
+    def instance(self, dispatcher: Any, kinds: tuple[Any, ...]) -> Any:
+        """Return a called function for argument types, lowered."""
+
+    def variant(
+        self, instance: Any, active: tuple[bool, ...], same: bool, kept: tuple[bool, ...]
+    ) -> Any:
+        """Return the forward and reverse functions of an instance for what is active."""
+
+    def tangent(self, instance: Any, active: tuple[bool, ...]) -> str:
+        """Return the name of the function that computes the tangents of an instance."""
+
+    def static(self, text: str, value: Any, origin: Any) -> str:
+        """Return the name of an object that generated code uses."""
+
+    def derived(self, base: Any, kind: str, positions: tuple[int, ...]) -> str:
+        """Return the name of a derivative of a derivative."""
+
+    def origin_of(self, value: Any) -> Any:
+        """Return how an object is found in another process, None if it is not."""
+
+
+class ArrayClasses(Protocol):
+    """Which names may show elements of the same array."""
+
+    def of(self, array: str) -> str:
+        """Return the name that stands for all names of the same array."""
+
+    def is_stored(self, array: str) -> bool:
+        """Whether an array is written."""
+
+
+class ScopeOrder(Protocol):
+    """Where statements stand."""
+
+    roots: dict[int, int]  # positions, in the function's body, by the ids of statements
 
 
 class Generator(Protocol):
     """What both modes have."""
 
-    program: Any
+    program: ProgramCode
     function: FunctionIR
     types: dict[str, Any]
     suffix: str
-    arrays: Any
+
+    @property
+    def arrays(self) -> ArrayClasses:
+        """The classes of names that may show the same elements."""
 
     def is_active(self, identifier: str) -> bool:
         """Whether a name carries derivatives."""
@@ -64,19 +110,22 @@ class ShadowCode(Protocol):
     def is_wanted(self, array: str) -> bool:
         """Whether the forward code makes the shadow of an array."""
 
-    def write(self, writer: Writer, statement: Any) -> None:
+    def write(self, writer: Writer, statement: Statement) -> None:
         """Write the shadows of what an operation makes."""
 
 
 class ReverseCode(Generator, Protocol):
     """The code of reverse mode."""
 
-    scopes: Any
     shadows: ShadowCode
     undefined: set[str]  # names that have no value on some path
     skipped: set[str]  # numbers that are not used on some path
     doubtful: set[str]  # numbers whose cotangent may be zero where their derivative is infinite
     uses_tape: bool
+
+    @property
+    def scopes(self) -> ScopeOrder:
+        """Where statements stand."""
 
     @property
     def has(self) -> set[str]:
@@ -113,7 +162,7 @@ class ReverseCode(Generator, Protocol):
 class Lowerer(Protocol):
     """What makes rules: the lowering of one function."""
 
-    program: Any
+    program: ProgramCode
     function: FunctionIR
     types: dict[str, Any]
     statics: dict[str, Any]
