@@ -266,7 +266,7 @@ class _Typing:
             default = parameter.default
             if default is parameter.empty:
                 found.append(parameter.name)
-            elif isinstance(default, (type(None), bool, int, float, str)):
+            elif _is_plain(default):
                 found.append(f"{parameter.name}={default!r}")
             else:
                 return None
@@ -295,6 +295,13 @@ class _Typing:
         found = native.compile_source(native.fingerprint(text.encode()), text, name)
         found.__globals__["call_eager"] = call_eager
         return found
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether the text of a value can be a default in generated code."""
+    if isinstance(value, tuple):
+        return all(map(_is_plain, value))
+    return isinstance(value, (type(None), bool, int, float, str))
 
 
 def _static(kind: Any) -> Any:

@@ -63,6 +63,8 @@ CALLS = {
     "tg.broadcast_to(x, (2, 3))": (X, Y),
     "tg.expand_dims(x, 0)": (X, Y),
     "tg.fft.rfft(x).real": (X, Y),
+    "tg.fft.rfft2(x).imag": (M, Y),
+    "tg.rot90(x)": (M, Y),
     "tg.fft.ifft(tg.fft.fft(x * y) * 2.0).imag + x": (X, Y),
 }
 

@@ -2,6 +2,7 @@
 
 import collections
 
+import numba
 import numpy as np
 import pytest
 from check import Cases, check, module, or_refused
@@ -51,6 +52,21 @@ def nested(t, state):
     p = state.inner
     state.position[1] *= state.mass
     return s * p.x + state.position[1] * state.inner.y * state[2][0]
+
+
+@numba.njit
+def with_default(x, powers=(2, 1), mixed=(0.5, (1, 0), (2, 2.5))):
+    first, (i, j), (k, scale) = mixed
+    return first * x[i] ** powers[0] * x[j] ** powers[1] + scale * x[j] ** k
+
+
+@case(A)
+def defaults_of_helpers(x):
+    """Tuples of integers alone are not taken apart, whether they are passed or left out."""
+    n = x.size
+    s = with_default(x) * with_default(x, (n, 2)) + with_default(x, mixed=(x[1], (0, 0), (n, x[0])))
+    pair = (n, 3)
+    return s + with_default(x, pair, (2.0, pair[:1] + (0,), (1, 2.0))) if n > 3 else s
 
 
 @case((0.3, 0.7))

@@ -219,7 +219,16 @@ def _default(lowering: Lowerer, callee: Any, parameter: inspect.Parameter) -> An
         if number is not MISSING:
             return constant(number)
         if type(value) is tuple:
-            return Structure(numba.typeof(value), [value_of(item) for item in value])
+            kind = numba.typeof(value)
+            found = Structure(kind, [value_of(item) for item in value])
+            if holds_real(kind):
+                return found
+            # the callee does not take it apart
+            target = lowering.fresh("t")
+            lowering.types[target] = kind
+            whole = found.build(lambda leaf: leaf)
+            lowering.block.append(Let(target, whole, lowering.line, Passive(True)))
+            return name(target)
         if value is parameter.default and isinstance(value, (enum.Enum, np.generic, complex)):
             origin = ("parameter", lowering.program.origin_of(callee), parameter.name)
             text = lowering.program.static(f"{callee.__name__}.{parameter.name}", value, origin)

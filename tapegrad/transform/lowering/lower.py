@@ -186,7 +186,7 @@ class Lowering:
             target = self.fresh(f"{stem}_{position}")
             self.types[target] = item
             self.block.append(Let(target, part, self.line, rules.Passive(True)))
-            if isinstance(item, types.BaseTuple):
+            if isinstance(item, types.BaseTuple) and holds_real(item):
                 items.append(self.take_apart(name(target), item, target))
             else:
                 self.block[-1].rule = rules.Part()
