@@ -1,8 +1,8 @@
-"""tapegrad: automatic differentiation for people who compute with NumPy and numba.
+"""tapegrad: automatic differentiation for NumPy and numba.
 
-Numeric functions have NumPy's names and meaning and live here: ``tapegrad.sin``, ``tapegrad.sum``,
-``tapegrad.linalg.inv``, ... They are derived from the op table in `tapegrad.ops`. NumPy's own
-functions answer tensors too: ``numpy.sin(t)``.
+Numeric functions have NumPy's names and semantics and live here: ``tapegrad.sin``,
+``tapegrad.sum``, ``tapegrad.linalg.inv``, ... They are derived from the op table in `tapegrad.ops`.
+NumPy's own functions accept tensors too: ``numpy.sin(t)``.
 """
 
 import typing as _typing
@@ -77,7 +77,7 @@ __all__ = sorted(
 )
 
 
-# Whatever imports numba is imported at its first use.
+# Modules that import numba are imported on first use.
 _LAZY = {
     "njit": "tapegrad.transform.function",
     "stop_gradient": "tapegrad.transform.functions",

@@ -1,8 +1,8 @@
-"""The namespace of the Python array API standard, for libraries that are written against it.
+"""The namespace of the Python array API standard, for libraries written against it.
 
-``t.__array_namespace__()`` returns it. Its functions are NumPy's, with the names and options of
-their arguments: NumPy asks the tensors among these, so that derivatives are those of `tapegrad`.
-What NumPy computes itself becomes a tensor.
+``t.__array_namespace__()`` returns it. Its functions are NumPy's, with NumPy's argument names and
+options. NumPy dispatches to its tensor arguments, so derivatives are those of `tapegrad`. Results
+that NumPy computes itself are wrapped as tensors.
 
 Examples
 --------
@@ -65,7 +65,7 @@ fft ifft fftn ifftn rfft irfft rfftn irfftn hfft ihfft fftshift ifftshift
 
 
 def _of_tensors(name: str, module: ModuleType, ours: dict[str, Any]) -> Callable[..., Any]:
-    """Return a function of NumPy that returns tensors; ours where this NumPy does not have it."""
+    """Return NumPy's function, made to return tensors; ours if this NumPy version lacks it."""
     function = getattr(module, name, None)
     if function is None:
         found: Callable[..., Any] = ours[name]
@@ -79,18 +79,18 @@ def _of_tensors(name: str, module: ModuleType, ours: dict[str, Any]) -> Callable
 
 
 def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: Any = None) -> Tensor:
-    """Return a tensor of an array, of numbers, or of nested lists of these or of tensors.
+    """Return a tensor made of an array, a number, or nested lists of numbers or tensors.
 
     Parameters
     ----------
     obj
-        What is converted.
+        Object to convert.
     dtype
-        Type of the elements; default: as NumPy chooses.
+        Type of the elements; chosen by NumPy by default.
     device
         None or "cpu".
     copy
-        True for memory of its own, False for an error where that is needed; default: as needed.
+        True always copies, False raises if a copy is needed, None copies if needed.
     """
     _check_device(device)
     recorded = holds_recorded(obj)
@@ -103,7 +103,7 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: Any = N
 
 
 def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Tensor:
-    """Return a tensor of another type; with `copy` always of memory of its own."""
+    """Return a tensor of another type, with its own memory if `copy` is true."""
     _check_device(device)
     found = as_tensor(x, dtype)
     return found.clone() if copy and found is x else found
@@ -116,7 +116,7 @@ def sort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = 
 
 
 def argsort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
-    """Return the places of the elements in order along an axis; equal ones keep theirs."""
+    """Return the indices that sort the elements along an axis; equal elements keep their order."""
     values = np.asarray(unwrap(x))
     if not descending:
         return as_tensor(np.argsort(values, axis, stable=stable))
@@ -126,7 +126,7 @@ def argsort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool
 
 def _frequencies(name: str) -> Callable[..., Tensor]:
     def call(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None) -> Tensor:
-        """Return the frequencies of a transform of n values that are d apart."""
+        """Return the frequencies of a transform of n samples with spacing d."""
         _check_device(device)
         return as_tensor(getattr(np.fft, name)(n, d), dtype)
 
@@ -135,7 +135,7 @@ def _frequencies(name: str) -> Callable[..., Tensor]:
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: Any = None) -> Tensor:
-    """Return a tensor on the memory of an array of another library; with `copy`, on its own."""
+    """Return a tensor on the memory of an array of another library, or a copy with `copy`."""
     _check_device(device)
     found = creation.from_dlpack(x)
     return found.clone() if copy else found
@@ -147,7 +147,7 @@ def _check_device(device: Any) -> None:
 
 
 def __array_namespace_info__() -> Any:  # noqa: N807 (the standard's name)
-    """Return what the standard asks for about types and devices: NumPy's answers."""
+    """Return NumPy's inspection namespace of types and devices."""
     return np.__array_namespace_info__()
 
 

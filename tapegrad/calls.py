@@ -1,4 +1,4 @@
-"""One call of a function that is differentiated, and what its results are made of."""
+"""One call of a function under a transform, and how its results are arranged."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Argnums = int | Sequence[int]
 
 
 def plain(value: Any) -> Any:
-    """Return the array or number of a tensor, and anything else as it is."""
+    """Return the array or number in a tensor, and anything else unchanged."""
     return value._a[()] if isinstance(value, Tensor) else value
 
 
@@ -38,7 +38,7 @@ class Call:
         kwargs: dict[str, Any] | None = None,
     ) -> None:
         self.name = name
-        self.outer = MODE.thread.transform  # what differentiates the function that calls this
+        self.outer = MODE.thread.transform  # the transform that surrounds this call
         self.has_inner = False  # the function calls another transform
         if self.outer is not None:
             self.outer.has_inner = True
@@ -94,14 +94,14 @@ class Call:
         return wrap(tensor._a).requires_grad_()
 
     def has_made(self, own: Owner) -> bool:
-        """Whether a record is one of this call's, and not of what surrounds it."""
+        """Whether a record was made by this call, not by the surrounding code."""
         slot: int = own[OWN_SLOT]
         return slot >= (self._outside_leaf if slot >= LEAF_CLOCK else self._clock)
 
     def nested(self) -> bool:
-        """Whether what was computed depends on differentiable values from outside of the call.
+        """Whether the result depends on differentiable values from outside the call.
 
-        Then the derivative must be differentiable as well.
+        If so, the derivative must be differentiable too.
         """
         self.is_nested = self._depends_on_outside()
         self.is_plain &= not self.is_nested
@@ -112,7 +112,7 @@ class Call:
             return False
         if any(not tensor.is_leaf for tensor in self.inputs):
             return True
-        # records of other threads stand on the tape as well: what is found counts if it is reached
+        # the tape also holds records of other threads: a hit counts only if the result reaches it
         return TAPE.reaches_before(self._clock, self._outside_leaf) and self._reaches_outside()
 
     def _reaches_outside(self) -> bool:
@@ -133,25 +133,25 @@ class Call:
         return False
 
     def value(self, tensor: Tensor) -> Any:
-        """Return what the function returned, without history if nothing outside needs it."""
+        """Return the result of the function, without history if nothing outside needs it."""
         if not self.is_plain:
             return tensor if self.is_nested else tensor.detach()
         found = plain(tensor)
-        # not the memory of an argument
+        # the result must not share memory with an argument
         for given in self.inputs:
             if tensor is given:
                 return found.copy()
         return found if tensor._a.base is None else found.copy()
 
     def auxiliary(self) -> Any:
-        """Return what the function returned besides its result."""
+        """Return the auxiliary result of the function."""
         if not self.is_plain or not holds_tensor([self.aux]):
             return self.aux
         leaves, build = tree(self.aux, f"{self.name}: the auxiliary result")
         return build([plain(leaf) for leaf in leaves])
 
     def like_inputs(self, values: Sequence[Tensor], is_plain: bool | None = None) -> Any:
-        """Arrange one value per input like the arguments, as arrays where these are plain."""
+        """Arrange one value per input like the arguments, as arrays if the call is plain."""
         given = plain if (self.is_plain if is_plain is None else is_plain) else lambda value: value
         parts = []
         start = 0
@@ -162,14 +162,14 @@ class Call:
 
 
 class Transformed:
-    """What a transform makes of a function. It goes through pickle where the function does.
+    """A function made by a transform. It can be pickled if the original function can.
 
     Parameters
     ----------
     call
-        What it does.
+        The function to run.
     transform, *recipe
-        What made it: a transform and its arguments, the first of which is the function.
+        The transform that made it and its arguments; the first is the original function.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class Transformed:
         self._recipe = transform, recipe
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call it with the arguments of the function."""
+        """Call the transformed function."""
         return self._call(*args, **kwargs)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:

@@ -1,12 +1,12 @@
 """Transforms of functions: gradients, Jacobians, Hessians as functions.
 
-Arguments and results may be arrays, tensors or numbers, and nested containers of them (pytrees),
-for which optree has to be installed. What is called with arrays and numbers returns arrays and
-NumPy's numbers. With a tensor among the arguments, and where the result has a history, as within
-another transform, it returns tensors.
+Arguments and results may be arrays, tensors, numbers, or nested containers of these (pytrees, which
+require optree). Called with arrays and numbers, a transform returns arrays and NumPy scalars. It
+returns tensors if an argument contains a tensor, or if the result has a history, as inside another
+transform.
 
-Of a compiled numba function (`tapegrad.njit`, ``numba.njit``) they make compiled functions, by
-transformation of its source: these take and return plain numbers and arrays.
+Applied to a compiled numba function (`tapegrad.njit`, ``numba.njit``), a transform generates a
+compiled function by source transformation; it takes and returns plain numbers and arrays.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tapegrad.pytrees import holds_tensor, structure, tree
 
 
 def _source(f: Any, name: str, has_aux: bool = False) -> Any:
-    """Return the part of the package that transforms source, None where `f` is not compiled."""
+    """Return the module that transforms source, or None if `f` is not compiled."""
     if not (hasattr(f, "py_func") and hasattr(f, "targetoptions")):
         return None
     if has_aux:
@@ -74,7 +74,7 @@ def _gradients(call: Call, outputs: Any, cotangents: Any = None, **options: Any)
 
 
 def _tangent(given: Any, tensor: Tensor) -> Tensor:
-    """Return a given tangent of an argument as a tensor."""
+    """Return the tangent given for an argument as a tensor, after checking it."""
     t = as_tensor(given)
     if t.dtype.kind == "c" and tensor.dtype.kind != "c":
         raise TypeError(
@@ -91,27 +91,27 @@ def _tangent(given: Any, tensor: Tensor) -> Tensor:
 def value_and_grad(
     f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
-    """Return a function that computes the value of `f` and its gradient.
+    """Return a function that computes the value and the gradient of `f`.
 
     Parameters
     ----------
     f
         Function with a scalar result.
     argnums
-        Which positional arguments to differentiate by; with a sequence, the gradient is a tuple.
+        Positions of the differentiated arguments; for a sequence, the gradient is a tuple.
     has_aux
-        `f` returns a pair (scalar, anything); the value is that pair.
+        Whether `f` returns a pair (scalar, anything); the value is then that pair.
 
     Returns
     -------
     callable
-        Takes the arguments of `f`, returns (value, gradient); a gradient has the structure, shapes
-        and dtypes of its argument.
+        Takes the arguments of `f` and returns (value, gradient). A gradient has the structure,
+        shapes and dtypes of its argument.
 
     Raises
     ------
     TypeError, ValueError
-        When called: if an argument is not floating point, or the result no scalar.
+        When called, if a differentiated argument is not floating point or the result not a scalar.
 
     Examples
     --------
@@ -133,7 +133,7 @@ def _value_and_grad(
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         call = Call(f, args, argnums, name, has_aux, kwargs)
         value = _scalar(call.result, name)
-        if value._own is None and not call.has_inner:  # derivatives may well be constant
+        if value._own is None and not call.has_inner:  # a derivative may well be constant
             note_independent(name)
         nested = call.nested()
         gradients = _gradients(call, [value], create_graph=nested)
@@ -151,9 +151,9 @@ def grad(f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> 
     f
         Function with a scalar result.
     argnums
-        Which positional arguments to differentiate by; with a sequence, the gradient is a tuple.
+        Positions of the differentiated arguments; for a sequence, the gradient is a tuple.
     has_aux
-        `f` returns a pair (scalar, anything); the result is then (gradient, anything).
+        Whether `f` returns a pair (scalar, anything); the result is then (gradient, anything).
 
     Examples
     --------
@@ -176,24 +176,24 @@ def grad(f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> 
 
 
 def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
-    """Return the value of `f` and the function from cotangents of the value to those of `primals`.
+    """Return the value of `f` and a function that maps its cotangents to those of `primals`.
 
     Parameters
     ----------
     f
         Function of arrays or pytrees.
     *primals
-        Where to differentiate it, by all of its arguments.
+        Arguments of `f`, with respect to which it is differentiated.
     has_aux
-        `f` returns a pair (value, anything), and the result has a third item.
+        Whether `f` returns a pair (value, anything); the result then has a third item.
 
     Returns
     -------
     value
         The result of `f`.
     pullback : callable
-        Takes a cotangent of the structure of the value; returns a tuple, one cotangent per primal.
-        It may be called any number of times.
+        Takes a cotangent with the structure of the value and returns a tuple with one cotangent per
+        primal. It may be called any number of times.
 
     Examples
     --------
@@ -231,25 +231,25 @@ def jacobian(
 ) -> Callable[..., Any]:
     """Return a function that computes the Jacobian of `f`.
 
-    It is computed row by row by reverse sweeps, or, where the input is smaller than the output,
-    column by column: the cotangent of the input is linear in that of the output, so sweeping over
-    its own record gives columns.
+    Reverse sweeps compute it row by row, or column by column where the input is smaller than the
+    output: the cotangent of the input is linear in the cotangent of the output, so reverse sweeps
+    over the recorded reverse pass give the columns.
 
     Parameters
     ----------
     f
-        Function of arrays or pytrees, whose result is an array or a pytree of real numbers.
+        Function of arrays or pytrees; its result is a real array or a pytree of real arrays.
     argnums
-        Which positional arguments to differentiate by; with a sequence, the result is a tuple.
+        Positions of the differentiated arguments; for a sequence, the result is a tuple.
     has_aux
-        `f` returns a pair (array, anything), and so does the result.
+        Whether `f` returns a pair (array, anything); the returned function then does too.
 
     Returns
     -------
     callable
-        Takes the arguments of `f`; its result has the shape of the value followed by that of the
-        argument. Of pytrees it is one in one: a part for each part of the value, with a part for
-        each part of the argument. By complex numbers, each row is the gradient of one element.
+        Takes the arguments of `f`; the Jacobian has the shape of the value followed by the shape of
+        the argument. For pytrees, the structure of the argument is nested in that of the value.
+        With respect to complex arguments, each row is the gradient of one element.
 
     Examples
     --------
@@ -276,7 +276,7 @@ def jacobian(
 
 
 def _jacobian(call: Call, output: Tensor, nested: bool) -> list[Tensor]:
-    """Return the Jacobian of one output by every input."""
+    """Return the Jacobian of one output with respect to every input."""
     if output.dtype.kind == "c":
         raise TypeError(
             f"jacobian: the function returned numbers of dtype {output.dtype}; the Jacobian is of "
@@ -291,7 +291,7 @@ def _jacobian(call: Call, output: Tensor, nested: bool) -> list[Tensor]:
 
 
 def _rows(call: Call, output: Tensor, nested: bool) -> list[Tensor]:
-    """One reverse sweep per element of the output."""
+    """Run one reverse sweep per element of the output."""
     rows: list[list[Tensor]] = []
     for k in range(output.size):
         cotangent = np.zeros(output.size, output.dtype)
@@ -310,7 +310,7 @@ def _rows(call: Call, output: Tensor, nested: bool) -> list[Tensor]:
 
 
 def _columns(call: Call, output: Tensor) -> list[Tensor]:
-    """One sweep per element of the inputs, over the record of the reverse pass itself."""
+    """Run one sweep per element of the inputs over the recorded reverse pass."""
     u = wrap(np.zeros(output.shape, output.dtype)).requires_grad_()
     cotangents = _gradients(call, [output], [u], create_graph=True)
     parts = []
@@ -341,14 +341,14 @@ def hessian(f: Callable[..., Any], argnums: int = 0, has_aux: bool = False) -> C
     f
         Function with a scalar result.
     argnums
-        Which positional argument to differentiate by, an array.
+        Position of the differentiated argument, an array.
     has_aux
-        `f` returns a pair (scalar, anything), and so does the result.
+        Whether `f` returns a pair (scalar, anything); the returned function then does too.
 
     Returns
     -------
     callable
-        Takes the arguments of `f`; its result has the argument's shape twice.
+        Takes the arguments of `f`; the result has the shape of the argument twice over.
 
     Examples
     --------
@@ -364,20 +364,20 @@ def hessian(f: Callable[..., Any], argnums: int = 0, has_aux: bool = False) -> C
 
 
 def hvp(f: Callable[..., Any], argnums: int = 0) -> Callable[..., Any]:
-    """Return a function that computes products of the Hessian of `f` with a vector.
+    """Return a function that computes the product of the Hessian of `f` with a vector.
 
     Parameters
     ----------
     f
         Function with a scalar result.
     argnums
-        Which positional argument to differentiate by.
+        Position of the differentiated argument.
 
     Returns
     -------
     callable
-        Takes the arguments of `f` and then the vector, of the structure of the argument; returns
-        the product, of the same structure. Its cost is a few times that of `f`, whatever the size.
+        Takes the arguments of `f` followed by the vector, which has the structure of the argument;
+        returns the product, with the same structure. It costs a few times as much as `f`.
 
     Examples
     --------
@@ -413,23 +413,23 @@ def hvp(f: Callable[..., Any], argnums: int = 0) -> Callable[..., Any]:
 
 
 def jvp(f: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]:
-    """Return a function that computes the value of `f` and its derivative in a direction.
+    """Return a function that computes the value of `f` and its directional derivative.
 
     A compiled numba function is differentiated in forward mode, at a small multiple of its own
-    cost. A function of tensors is called once, and tangents follow what it recorded.
+    cost. A function of tensors is called once, and tangents are propagated through its records.
 
     Parameters
     ----------
     f
-        Function of arrays; its result is an array, or a pytree of them (compiled: a tuple).
+        Function of arrays; its result is an array or a pytree of arrays (if compiled, a tuple).
     argnums
-        Which positional arguments have tangents.
+        Positions of the arguments that have tangents.
 
     Returns
     -------
     callable
-        Takes the arguments of `f` and then a tangent for each number in `argnums`, of the shape of
-        the argument; returns (value, tangent of the value).
+        Takes the arguments of `f` followed by one tangent per number in `argnums`, with the shape
+        of its argument; returns (value, tangent of the value).
 
     Examples
     --------
@@ -471,7 +471,7 @@ def jvp(f: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]:
             t = found.get(id(output))
             if t is None:
                 t = wrap(np.zeros(output.shape, output.dtype))
-            elif any(t is other for other in dots):  # of a result that is returned twice
+            elif any(t is other for other in dots):  # the same result is returned twice
                 t = t.clone()
             dots.append(t)
         values = [call.value(output) for output in outputs]

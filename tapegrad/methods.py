@@ -44,9 +44,9 @@ PASSIVE_BINARY = {
     "lshift": "left_shift",
     "rshift": "right_shift",
 }
-REFLECTED_PASSIVE = {"and", "or", "xor", "lshift", "rshift"}  # these have in-place forms as well
+REFLECTED_PASSIVE = {"and", "or", "xor", "lshift", "rshift"}  # these have in-place forms too
 UNARY = {"neg": "negative", "pos": "positive", "abs": "absolute", "invert": "invert"}
-# Methods of functions without derivatives; the others are declared with their functions.
+# Methods of functions without derivatives; other methods are declared with their functions.
 PASSIVE_METHODS = ["all", "any", "argmax", "argmin", "argsort"]
 
 
@@ -71,7 +71,7 @@ def _install_operators() -> None:
 
 
 def _equality(compare: Callable[..., Any]) -> Callable[..., Any]:
-    """Make an operator that leaves what is no number to Python, which finds it unequal."""
+    """Make an operator that leaves non-numeric operands to Python, which finds them unequal."""
 
     def operator(self: Tensor, other: Any) -> Any:
         try:
@@ -98,7 +98,7 @@ def _inplace_passive(operator: str, compute: Callable[..., Any]) -> Callable[...
     return inplace_operator
 
 
-# PyTorch's names of in-place methods where they differ from NumPy's of the op
+# PyTorch's names of in-place methods that differ from NumPy's name of the op
 INPLACE_NAMES = {
     "abs_": "absolute",
     "div_": "divide",
@@ -139,7 +139,7 @@ def _inplace_operator_n(name: str) -> Callable[..., Tensor]:
     return method
 
 
-# -- methods with a signature of their own --------------------------------------------------------
+# -- methods with separate signatures -------------------------------------------------------------
 
 
 def _reshape(self: Tensor, *shape: Any, order: str = "C") -> Tensor:
@@ -160,8 +160,8 @@ def _astype(
     subok: bool = True,
     copy: bool = True,
 ) -> Tensor:
-    """Return the elements as another type, with NumPy's options; those of memory have no effect."""
-    if casting != "unsafe":  # NumPy's own error, if it does not allow it
+    """Return the elements as another type; options that concern memory layout have no effect."""
+    if casting != "unsafe":  # raises NumPy's own error for a cast that is not allowed
         np.empty(0, self.dtype).astype(dtype, casting=casting)  # type: ignore[call-overload]
     result: Tensor = FUNCTIONS["astype"](self, dtype)
     return result
@@ -175,19 +175,19 @@ def _transpose(self: Tensor, *axes: Any) -> Tensor:
 
 
 def _flatten(self: Tensor, order: str = "C") -> Tensor:
-    """Return the elements as one axis, copied."""
+    """Return a flattened copy."""
     result: Tensor = FUNCTIONS["positive"](FUNCTIONS["ravel"](self, order))
     return result
 
 
 def _clone(self: Tensor) -> Tensor:
-    """Return a copy, recorded."""
+    """Return a copy; the copy is recorded."""
     result: Tensor = FUNCTIONS["positive"](self) if self.dtype != bool else wrap(self._a.copy())
     return result
 
 
 def _copy_(self: Tensor, source: Any) -> Tensor:
-    """Overwrite with a source (broadcast), in place; return self."""
+    """Overwrite in place with a source, which is broadcast; return self."""
     return inplace.write(self, source, "copy_", keep=True)
 
 
@@ -213,7 +213,7 @@ def _backward(
     Parameters
     ----------
     gradient
-        Its cotangent; may be left out for one element.
+        Cotangent of this tensor; optional if it has one element.
     retain_graph, create_graph, inputs
         As for `tapegrad.autograd.backward`.
     """
@@ -254,7 +254,7 @@ def _keep_data(self: Tensor) -> None:
 
 
 def _data(self: Tensor) -> Tensor:
-    # an array of its own on the memory: mutations of one are not noted for the other
+    # a separate array on the same memory: mutations of one are not noted for the other
     return wrap(np.lib.stride_tricks.as_strided(self._a), None, self.is_inference())
 
 

@@ -1,9 +1,9 @@
 """Pytrees: nested containers of arrays, as arguments and results of transforms.
 
-Lists, tuples, named tuples and dicts, instances of dataclasses, and of classes that are registered
-with optree in the namespace "tapegrad". Of a dataclass, the fields that hold arrays, floats,
-complex numbers or pytrees are its parts; what else it holds (names, options, integers) stays as it
-is.
+A pytree is a list, tuple, named tuple, dict, dataclass instance, or an instance of a class that is
+registered with optree in the namespace "tapegrad". The parts of a dataclass instance are the fields
+that hold arrays, floats, complex numbers or pytrees; other fields (names, options, integers) are
+left unchanged.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ Build = Callable[[list[Any]], Any]
 
 
 def tree(value: Any, what: str) -> tuple[list[Any], Build]:
-    """Return the leaves of a pytree, and what puts such a tree together again.
+    """Return the leaves of a pytree and a function that rebuilds it from leaves.
 
     Parameters
     ----------
     value
         The pytree.
     what
-        What it is called in errors.
+        Its name in error messages.
 
     Raises
     ------
     ImportError
-        If it is a container, and optree is not installed.
+        If it is a container and optree is not installed.
     """
     if not isinstance(value, CONTAINERS) and value is not None:
         if isinstance(value, _LEAVES) or not _is_inner(value):
@@ -54,7 +54,7 @@ def tree(value: Any, what: str) -> tuple[list[Any], Build]:
             "install it with: pip install 'tapegrad[pytree]'"
         ) from None
     items, spec = optree.tree_flatten(value, namespace=NAMESPACE)
-    if len(items) == 1 and items[0] is value:  # of a class of the user's that is not registered
+    if len(items) == 1 and items[0] is value:  # of a user class that is not registered
         return [value], lambda leaves: leaves[0]
     return _joined(items, what, lambda new: optree.tree_unflatten(spec, new))
 
@@ -76,7 +76,7 @@ def _of_dataclass(value: Any, what: str) -> tuple[list[Any], Build]:
 
 
 def _parts(value: Any) -> dict[str, Any]:
-    """Return the fields of an instance of a dataclass that are its parts, by name."""
+    """Return the fields of a dataclass instance that are its parts, by name."""
     fields = {f.name: getattr(value, f.name, None) for f in dataclasses.fields(value)}
     return {name: part for name, part in fields.items() if _is_part(part)}
 
@@ -98,7 +98,7 @@ def _joined(items: list[Any], what: str, build: Build) -> tuple[list[Any], Build
 
 
 def structure(value: Any) -> Any:
-    """Return what is equal for pytrees of one structure; lists and tuples count as one."""
+    """Return a value equal for pytrees of equal structure; lists and tuples count as equal."""
     if isinstance(value, dict):
         return {key: structure(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -116,7 +116,7 @@ def _is_part(value: Any) -> bool:
 
 
 def _is_inner(value: Any) -> bool:
-    """Whether something that is no container of Python's is a pytree with parts."""
+    """Whether a value other than a built-in container is a pytree with parts."""
     if isinstance(value, (*_LEAVES, *CONTAINERS, int, str)) or value is None:
         return False
     is_dataclass = dataclasses.is_dataclass(value) and not isinstance(value, type)
@@ -124,13 +124,13 @@ def _is_inner(value: Any) -> bool:
 
 
 def _is_registered(value: Any) -> bool:
-    """Whether the class of a value is registered with optree (which is imported then)."""
+    """Whether the class of a value is registered with optree, which is then already imported."""
     optree = sys.modules.get("optree")
     return optree is not None and not optree.tree_is_leaf(value, namespace=NAMESPACE)
 
 
 def holds_tensor(value: Any) -> bool:
-    """Whether a tensor is among some arguments, or in one of them."""
+    """Whether some arguments are tensors or contain one."""
     items = value.values() if isinstance(value, dict) else value
     for item in items:
         kind = type(item)

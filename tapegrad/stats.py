@@ -1,7 +1,7 @@
 """Densities and distribution functions, with the names and arguments of scipy.stats.
 
-They are differentiable with respect to all arguments, but for the shapes of `gamma.cdf`, `beta.cdf`
-and `t.cdf`, and the counts of `poisson`. Outside of its support a density is 0, with derivative 0.
+They are differentiable with respect to all arguments except the shapes of `gamma.cdf`, `beta.cdf`
+and `t.cdf`, and the counts of `poisson`. Outside its support a density is 0, with derivative 0.
 
 Examples
 --------
@@ -42,7 +42,7 @@ def _standard(x: Any, loc: Any, scale: Any) -> tuple[Tensor, Tensor]:
 
 
 def _inside(y: Tensor, is_inside: np.ndarray) -> Tensor:
-    """Return a number in the place of those that a logarithm must not see."""
+    """Return `y` with numbers outside the support replaced, so that no logarithm sees them."""
     safe: Tensor = _where(is_inside, y, 0.5)
     return safe
 
@@ -54,10 +54,10 @@ def _density(
     powers: Callable[..., Any],
     log_density: Callable[..., Any],
 ) -> Tensor:
-    """Return a density at `y` from its logarithm, but on the edge of the support from its powers.
+    """Return a density at `y`: from its logarithm, or from its powers on the edge of the support.
 
-    There the logarithm may be infinite, and the slope would be 0 times infinity. Each function sees
-    a number from `inside` the support in the place of what is not for it.
+    On the edge the logarithm may be infinite, and the slope would be 0 times infinity. Each
+    function gets the number `inside`, which is in the support, in place of the other's elements.
     """
     on_edge = powers(_where(is_edge, y, inside))
     found: Tensor = _where(is_edge, on_edge, _exp(log_density(_where(is_edge, inside, y))))
@@ -74,7 +74,7 @@ class Normal:
         Parameters
         ----------
         x
-            Where.
+            Where to evaluate it.
         loc, scale
             Mean and standard deviation.
         """
@@ -120,11 +120,11 @@ class StudentT:
         Parameters
         ----------
         x
-            Where.
+            Where to evaluate it.
         df
             Degrees of freedom.
         loc, scale
-            Shift and factor of x.
+            Location and scale of the distribution.
         """
         y, wide = _standard(x, loc, scale)
         free = as_tensor(df)
@@ -153,11 +153,11 @@ class Gamma:
         Parameters
         ----------
         x
-            Where.
+            Where to evaluate it.
         a
             Shape.
         loc, scale
-            Shift and factor of x.
+            Location and scale of the distribution.
         """
         y, wide = _standard(x, loc, scale)
         shape = as_tensor(a)
@@ -196,11 +196,11 @@ class Beta:
         Parameters
         ----------
         x
-            Where.
+            Where to evaluate it.
         a, b
             Shapes.
         loc, scale
-            Shift and factor of x.
+            Location and scale of the distribution.
         """
         y, wide = _standard(x, loc, scale)
         one, two = as_tensor(a), as_tensor(b)
@@ -242,11 +242,11 @@ class Poisson:
         Parameters
         ----------
         k
-            Count; of numbers that are no counts the probability is 0.
+            Count; the probability of a number that is not a count is 0.
         mu
             Mean.
         loc
-            Shift of k.
+            Location of the distribution.
         """
         count, is_count = _count("poisson.logpmf", k, loc)
         found = _xlogy(count, as_tensor(mu)) - _gammaln(count + 1.0) - mu
@@ -280,7 +280,7 @@ def _number(name: str, value: Any) -> np.ndarray:
 
 
 def _count(name: str, k: Any, loc: Any) -> tuple[Tensor, np.ndarray]:
-    """Return counts, 0 in the place of what is none, and which are counts."""
+    """Return the counts, with 0 in place of other numbers, and a mask of the counts."""
     given = _number(name, k) - _number(name, loc)
     is_count = (given >= 0.0) & (given == np.floor(given))
     return as_tensor(np.where(is_count, given, 0.0)), is_count

@@ -1,4 +1,4 @@
-"""Checks of derivatives against differences."""
+"""Checks of derivatives against finite differences."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _TOLERANCES = {np.dtype(np.float32): 2e-2, np.dtype(np.float64): 1e-6}
 def numerical_jvp(
     f: Callable[..., Any], args: Sequence[np.ndarray], tangents: Sequence[np.ndarray], eps: float
 ) -> np.ndarray:
-    """Return the derivative of `f` along tangents, by central differences of fourth order.
+    """Return the derivative of `f` along tangents, by fourth-order central differences.
 
     Parameters
     ----------
     f
-        Function of arrays with one array as result.
+        Function of arrays whose result is one array.
     args, tangents
-        Where, and in which direction.
+        Point and direction.
     eps
         Step along the tangents.
     """
@@ -54,29 +54,29 @@ def check_grads(
     rtol: float | None = None,
     seed: int = 0,
 ) -> None:
-    """Check the derivatives of a function, up to an order, against differences.
+    """Check the derivatives of a function, up to an order, against finite differences.
 
-    Along random directions, the reverse pass and forward mode have to agree with central
-    differences; for higher orders the same is asked of the reverse pass itself, as a function of
-    arguments and cotangent.
+    Reverse mode and forward mode have to agree with central differences along random directions.
+    For higher orders, the reverse pass is checked in the same way, as a function of the arguments
+    and the cotangent.
 
     Parameters
     ----------
     f
-        Function of arrays with one array as result.
+        Function of arrays whose result is one array.
     args
-        Where to check: arrays or numbers of floating point.
+        Point at which to check: floating-point arrays or numbers.
     order
         Highest order of derivative to check.
     eps, atol, rtol
-        Step of the differences and tolerances; default by dtype.
+        Step of the differences and tolerances; the defaults depend on the dtype.
     seed
         Seed of the random directions.
 
     Raises
     ------
     AssertionError
-        If a derivative is wrong, naming its order.
+        If a derivative is wrong; the message gives its order.
 
     Examples
     --------

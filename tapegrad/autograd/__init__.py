@@ -1,4 +1,4 @@
-"""Differentiation with PyTorch's names and meaning."""
+"""Differentiation with PyTorch's names and semantics."""
 
 from tapegrad.autograd import anomaly_mode as anomaly_mode
 from tapegrad.autograd import calling as calling

@@ -1,4 +1,4 @@
-"""Finding the forward call behind an error or a nan of the backward pass."""
+"""Tracing an error or nan of the backward pass to the forward call that caused it."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ from tapegrad.tape.owner import Owner, notes_of
 
 
 class set_detect_anomaly:
-    """Switch anomaly detection on or off, at once and, as a context manager, until its end.
+    """Switch anomaly detection on or off; as a context manager, until the context ends.
 
-    While it is on, every op notes where in the program it was called. If the backward pass then
-    fails, a warning shows that place for the op whose gradient failed. It slows programs down:
-    use it to look for an error.
+    While it is on, every op notes its call stack. If the backward pass fails, a warning shows where
+    the op whose gradient failed was called. It slows programs down, so use it only for debugging.
 
     Parameters
     ----------
     mode
         Whether to detect anomalies.
     check_nan
-        Raise if a backward computes nan.
+        Raise if a backward returns nan.
     """
 
     def __init__(self, mode: bool, check_nan: bool = True) -> None:
@@ -44,7 +43,7 @@ class detect_anomaly(ModeContext):
     Parameters
     ----------
     check_nan
-        Raise if a backward computes nan.
+        Raise if a backward returns nan.
 
     Examples
     --------
@@ -71,15 +70,15 @@ class detect_anomaly(ModeContext):
         )
 
     def now(self) -> Any:
-        """Return whether anomalies are looked for, and nan."""
+        """Return whether anomalies, and nan in particular, are detected."""
         return MODE.anomaly, MODE.check_nan
 
     def enter(self) -> None:
-        """Begin to look for anomalies."""
+        """Start detecting anomalies."""
         MODE.set_anomaly(True, self.check_nan)
 
     def leave(self, before: Any) -> None:
-        """End it, if it was not begun outside."""
+        """Restore the previous setting."""
         MODE.set_anomaly(*before)
 
 
@@ -89,12 +88,12 @@ def is_anomaly_enabled() -> bool:
 
 
 def is_anomaly_check_nan_enabled() -> bool:
-    """Return whether a nan of the backward pass raises while anomalies are detected."""
+    """Return whether nan in a backward pass raises while anomalies are detected."""
     return MODE.check_nan
 
 
 def warn_of_origin(own: Owner) -> None:
-    """Warn of an error at a record, with the call that recorded it, and what induced that."""
+    """Warn of an error at a record, with the calls that recorded it and induced that record."""
     warnings.warn(
         f"Error detected in {node_name(own)}Backward. "
         + _origin(own, "Traceback of forward call that caused the error:"),
@@ -130,7 +129,7 @@ def _origin(own: Owner, title: str) -> str:
 
 
 def check_nan(own: Owner, cotangents: list[Any]) -> None:
-    """Raise if a record computed nan."""
+    """Raise if a record's vjp returned nan."""
     for k, g in enumerate(cotangents):
         if isinstance(g, Tensor) and np.isnan(g._a).any():
             raise RuntimeError(

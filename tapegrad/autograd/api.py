@@ -43,7 +43,7 @@ def _as_tuple(value: Any, what: str) -> tuple[Any, ...]:
 def _roots(
     outputs: tuple[Tensor, ...], cotangents: Any, create_graph: bool
 ) -> list[tuple[Owner, Tensor]]:
-    """Pair the owners of outputs with their cotangents, made or checked."""
+    """Pair the owners of outputs with their cotangents, created or checked."""
     if cotangents is None:
         cotangents = (None,) * len(outputs)
     elif isinstance(cotangents, (Tensor, np.ndarray)):
@@ -82,7 +82,7 @@ def _owner(value: Any, k: int, what: str) -> Owner | None:
 
 
 def _cotangent(g: Any, shape: tuple[int, ...], dtype: np.dtype, k: int) -> Tensor:
-    """Return a given cotangent as a tensor of its output's dtype."""
+    """Return a given cotangent as a tensor with the dtype of its output, after checking it."""
     if not isinstance(g, Tensor):
         refuse_masked(g)
         if not isinstance(g, (np.ndarray, np.generic, float, int, complex)):
@@ -127,29 +127,29 @@ def backward(
     grad_variables: Any = None,
     inputs: Tensors | None = None,
 ) -> None:
-    """Add the gradients of tensors to the `.grad` of the leaves they were computed from.
+    """Add the gradients of tensors to the `.grad` of the leaves that they depend on.
 
     Parameters
     ----------
     tensors
         Outputs to differentiate.
     grad_tensors
-        Their cotangents, of the same shapes; may be left out for outputs of one element.
+        Their cotangents, with the same shapes; optional for outputs with one element.
     retain_graph
-        Keep the values saved for the backward pass, so that it can run again; default:
+        Keep the values saved for the backward pass so that it can run again; default:
         `create_graph`.
     create_graph
-        Record the backward pass, so that the gradients can be differentiated.
+        Record the backward pass so that the gradients can be differentiated.
     grad_variables
         Deprecated name of `grad_tensors`.
     inputs
-        Accumulate into these tensors only (leaves, or others, whose `.grad` is then set).
+        Accumulate into the `.grad` of these tensors only, whether they are leaves or not.
 
     Raises
     ------
     RuntimeError
-        If an output has no graph, a cotangent is missing or of a wrong shape, saved values were
-        freed by an earlier pass or modified in place.
+        If an output has no graph, a cotangent is missing or has the wrong shape, or saved values
+        were freed by an earlier pass or modified in place.
 
     Examples
     --------
@@ -212,8 +212,8 @@ def backward(
 def _accumulate_all(
     found: dict[int, tuple[Owner, Tensor]], targets: dict[int, Tensor], create_graph: bool
 ) -> None:
-    """Add what a pass has found to the `.grad` of leaves, and of the targets asked for."""
-    own_memory = not create_graph and not MODE.anomaly  # the compiled sweep has seen to it
+    """Add the gradients of a pass to the `.grad` of leaves and of the requested targets."""
+    own_memory = not create_graph and not MODE.anomaly  # the compiled sweep ensures it
     for slot, (own, g) in found.items():
         if slot >= LEAF_CLOCK:
             accumulate(own, g, create_graph, own_memory)
@@ -227,9 +227,9 @@ def _is_retained(own: Owner) -> bool:
 
 
 def accumulate(own: Owner, g: Tensor | None, create_graph: bool, own_memory: bool) -> None:
-    """Run a leaf's hooks on a gradient and add what comes out to its `.grad`.
+    """Run a leaf's hooks on a gradient and add the result to its `.grad`.
 
-    With `own_memory` nobody else sees the memory of the gradient before the hooks do.
+    With `own_memory`, nothing else holds the memory of the gradient before the hooks run.
     """
     meta = own[OWN_INPUTS]
     leaf = meta.leaf() if meta.leaf is not None else None
@@ -257,9 +257,9 @@ _adding = threading.RLock()
 
 
 def add_to_grad(meta: Meta, g: Tensor, create_graph: bool, own_memory: bool) -> None:
-    """Add to a `.grad`, in place unless it is to be differentiated.
+    """Add to a `.grad`, in place unless `create_graph` is set.
 
-    As later passes will add to it in place, it must not share memory with anything else.
+    Later passes add to `.grad` in place, so it must not share memory with anything else.
     """
     with _adding:  # two threads may add to one leaf
         old = meta.grad
@@ -269,7 +269,7 @@ def add_to_grad(meta: Meta, g: Tensor, create_graph: bool, own_memory: bool) -> 
             meta.grad = old + g
         else:
             np.add(old._a, g._a, out=old._a)
-            TAPE.note_mutation(old._a)  # what was computed from the gradient may have saved it
+            TAPE.note_mutation(old._a)  # records computed from the gradient may have saved it
 
 
 def _owners(inputs: tuple[Any, ...]) -> list[Owner]:
@@ -300,35 +300,35 @@ def grad(
     Parameters
     ----------
     outputs
-        Tensors to differentiate; with several, the gradient of their sum.
+        Tensors to differentiate; for several, the gradients are those of their sum.
     inputs
-        Tensors, leaves or not, that the outputs were computed from. Only what their gradients need
-        is computed.
+        Tensors to differentiate with respect to, leaves or not. Only the cotangents that their
+        gradients need are computed.
     grad_outputs
-        Cotangents of the outputs, of the same shapes; may be left out for outputs of one element.
+        Cotangents of the outputs, with the same shapes; optional for outputs with one element.
     retain_graph
         Keep the values saved for the backward pass; default: `create_graph`.
     create_graph
-        Record the backward pass, so that the gradients can be differentiated.
+        Record the backward pass so that the gradients can be differentiated.
     only_inputs
-        Deprecated; False warns and is ignored.
+        Deprecated and ignored; False warns.
     allow_unused
-        Return None for inputs that the outputs do not depend on, instead of raising; default:
+        Return None instead of raising for inputs that the outputs do not depend on; default:
         `materialize_grads`.
     is_grads_batched
-        The leading axis of every cotangent numbers several of them; gradients get that axis too.
+        The leading axis of every cotangent is a batch axis; gradients have it too.
     materialize_grads
         Return zeros for inputs that the outputs do not depend on.
 
     Returns
     -------
     tuple of Tensor
-        One gradient per input, of its shape and dtype.
+        One gradient per input, with its shape and dtype.
 
     Raises
     ------
     RuntimeError
-        As `backward`; also if an input is unused or does not require gradients.
+        As for `backward`, and if an input is unused or does not require gradients.
 
     Examples
     --------
@@ -410,7 +410,7 @@ def _batched(
     allow_unused: bool,
     materialize: bool,
 ) -> tuple[Tensor | None, ...]:
-    """Run one sweep for every cotangent of a batch."""
+    """Run one sweep per cotangent of a batch."""
     if cotangents is None:
         raise RuntimeError("grad can be implicitly created only for scalar outputs")
     cotangents = _as_tuple(cotangents, "grad_outputs")

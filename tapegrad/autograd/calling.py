@@ -1,4 +1,4 @@
-"""Calling a node: its rule alone, for cotangents of its outputs."""
+"""Calling a node: running its vjp alone on cotangents of its outputs."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from tapegrad.tape.sweep import MutatedError
 
 
 def call_node(self: Node, *grad_outputs: Tensor | None) -> Any:
-    """Return the gradients of a node's inputs, for gradients of its outputs.
+    """Return the gradients of a node's inputs for given gradients of its outputs.
 
-    No hook runs, and nothing is freed. What is computed is recorded, where recording is on.
+    No hook runs and nothing is freed. The computation is recorded if recording is on.
 
     Parameters
     ----------
     *grad_outputs
-        A tensor for every output; None for those without gradient.
+        One tensor per output; None for outputs without gradient.
 
     Returns
     -------
     Tensor or tuple
-        The gradient of the only input, or of all: None for those that need none.
+        The gradient of the only input, or a tuple; None for inputs that need no gradient.
     """
     own = self._own
     if isinstance(self, AccumulateGrad):
@@ -63,5 +63,5 @@ def call_node(self: Node, *grad_outputs: Tensor | None) -> Any:
     return gradients[0] if len(gradients) == 1 else tuple(gradients)
 
 
-# a node knows nothing of the engine that runs its rule
+# the module of nodes does not import the engine that runs vjps
 Node.__call__ = call_node  # type: ignore[method-assign]

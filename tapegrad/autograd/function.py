@@ -1,4 +1,4 @@
-"""Ops whose forward and backward are the user's Python: the public names."""
+"""Public names of ops whose forward and backward are Python functions of the user."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
 
 
 class _TwiceError(Function):
-    """Passes values on, and refuses to be differentiated."""
+    """The identity, which refuses to be differentiated."""
 
     @staticmethod
     def forward(ctx: Any, *values: Any) -> Any:
@@ -38,9 +38,9 @@ class _TwiceError(Function):
 
 
 def once_differentiable(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """State that a backward cannot itself be differentiated (a decorator).
+    """Decorator of a backward that cannot itself be differentiated.
 
-    The backward runs without being recorded; differentiating its result raises.
+    The backward is not recorded; differentiating its result raises.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def once_differentiable(fn: Callable[..., Any]) -> Callable[..., Any]:
         if not before or not any(isinstance(arg, Tensor) and arg.requires_grad for arg in args):
             return outputs
         several = isinstance(outputs, tuple)
-        # leaves of their own, so that whoever differentiates the result meets the refusal
+        # new leaves, so that differentiating the result raises
         fresh = [
             wrap(value._a).requires_grad_() if isinstance(value, Tensor) else value
             for value in (outputs if several else (outputs,))
@@ -67,12 +67,12 @@ def once_differentiable(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class InplaceFunction(Function):
-    """A Function that may work in place (for old code).
+    """A Function that may work in place (for legacy code).
 
     Parameters
     ----------
     inplace
-        Kept as the attribute of that name.
+        Kept as an attribute.
     """
 
     def __init__(self, inplace: bool = False) -> None:

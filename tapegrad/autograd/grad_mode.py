@@ -1,4 +1,4 @@
-"""Switching the recording of ops on and off, as context manager or decorator."""
+"""Context managers and decorators that switch the recording of ops on and off."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def is_grad_enabled() -> bool:
-    """Return whether ops of this thread are recorded (outside of inference mode)."""
+    """Return whether ops of this thread are recorded (outside inference mode)."""
     return MODE.thread.recording
 
 
@@ -25,7 +25,7 @@ class _GradMode(ModeContext):
     enabled: bool
 
     def __new__(cls, function: Any = None) -> Any:
-        """Make the context, or decorate a function given at once (``@no_grad``)."""
+        """Make the context, or decorate a function directly (``@no_grad``)."""
         made = super().__new__(cls)
         return made(function) if callable(function) else made
 
@@ -34,15 +34,15 @@ class _GradMode(ModeContext):
         return MODE.thread.recording
 
     def enter(self) -> None:
-        """Switch recording."""
+        """Set recording."""
         MODE.set_recording(self.enabled)
 
     def leave(self, before: Any) -> None:
-        """Switch it back."""
+        """Restore the previous mode."""
         MODE.set_recording(before)
 
     def __call__(self, function: F) -> F:
-        """Decorate a function or generator function, so that its body runs in this mode."""
+        """Decorate a function or generator function so that its body runs in this mode."""
         if inspect.isclass(function):
             warnings.warn(
                 "Decorating classes is deprecated and will be disabled in future versions. You "
@@ -65,7 +65,7 @@ class _GradMode(ModeContext):
         return wrapped  # type: ignore[return-value]
 
     def clone(self) -> _GradMode:
-        """Return another context of the same mode (one context is entered once at a time)."""
+        """Return another context of the same mode (a context cannot be nested in itself)."""
         return type(self)()
 
     def _wrap_generator(self, function: F) -> F:
@@ -110,13 +110,13 @@ class no_grad(_GradMode):
 
 
 class enable_grad(_GradMode):
-    """Record ops, also inside `no_grad`."""
+    """Record ops, even inside `no_grad`."""
 
     enabled = True
 
 
 class set_grad_enabled(_GradMode):
-    """Set recording on or off, at once and, as a context manager, until its end.
+    """Switch recording on or off immediately; as a context manager, until the context ends.
 
     Parameters
     ----------
@@ -134,32 +134,32 @@ class set_grad_enabled(_GradMode):
         self._at_first = MODE.set_recording(self.enabled)
 
     def now(self) -> Any:
-        """Return what was before this was made."""
+        """Return the mode before this object was made."""
         return self._at_first
 
     def not_entered(self) -> Any:
-        """Return the same: it has switched when it was made."""
+        """Return the same mode: the switch was made on construction."""
         return self._at_first
 
     def __call__(self, function: F) -> F:
-        MODE.set_recording(self._at_first)  # a decorator does not switch anything by itself
+        MODE.set_recording(self._at_first)  # a decorator does not itself switch the mode
         return super().__call__(function)
 
     def clone(self) -> _GradMode:
-        """Return a context of the same mode, which switches nothing by itself."""
+        """Return a context of the same mode that switches only when it is entered."""
         return enable_grad() if self.enabled else no_grad()
 
 
 class inference_mode(_GradMode):
     """Do not record ops, and make tensors that can never be part of a graph.
 
-    What is computed inside cannot be saved for a backward pass, and outside it can neither be
-    modified in place nor be made to require gradients; a clone made outside can.
+    A tensor computed inside cannot be saved for a backward pass. Outside, it can neither be
+    modified in place nor be made to require gradients, but a clone of it made there can.
 
     Parameters
     ----------
     mode
-        False switches inference mode off inside it.
+        False switches inference mode off inside the context.
 
     Examples
     --------
@@ -175,11 +175,11 @@ class inference_mode(_GradMode):
         self.mode = mode
 
     def __new__(cls, mode: Any = True) -> Any:
-        """Make the context, or decorate a function given at once (``@inference_mode``)."""
+        """Make the context, or decorate a function directly (``@inference_mode``)."""
         return cls()(mode) if callable(mode) else object.__new__(cls)
 
     def now(self) -> Any:
-        """Return whether ops are recorded, and whether the thread is in inference mode."""
+        """Return whether ops are recorded and whether the thread is in inference mode."""
         return MODE.thread.recording, MODE.thread.inference
 
     def enter(self) -> None:
@@ -188,7 +188,7 @@ class inference_mode(_GradMode):
         MODE.set_recording(not self.mode)
 
     def leave(self, before: Any) -> None:
-        """Switch it back."""
+        """Restore the previous mode."""
         recording, inference = before
         MODE.set_recording(recording)
         MODE.set_inference(inference)
@@ -204,14 +204,15 @@ def is_inference_mode_enabled() -> bool:
 
 
 class set_multithreading_enabled(contextlib.ContextDecorator):
-    """Choose whether backward passes may use threads of their own: they never do.
+    """Accept PyTorch's switch for multithreaded backward passes, without effect.
 
-    A pass runs in the thread that asks for it. The name is there for code that has to choose.
+    Backward passes are never parallel: they run in the calling thread, or in one that it waits for
+    if they are deeply nested.
 
     Parameters
     ----------
     mode
-        Kept as the attribute of that name.
+        Kept as an attribute.
 
     Examples
     --------
@@ -233,5 +234,5 @@ class set_multithreading_enabled(contextlib.ContextDecorator):
         """Change nothing."""
 
     def clone(self) -> set_multithreading_enabled:
-        """Return another one."""
+        """Return a copy."""
         return type(self)(self.mode)

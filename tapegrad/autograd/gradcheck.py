@@ -1,4 +1,4 @@
-"""`gradcheck` and `gradgradcheck`: derivatives of a function against central differences."""
+"""`gradcheck` and `gradgradcheck`: checks of derivatives against central differences."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Checked = Callable[..., Tensors]
 
 
 class GradcheckError(RuntimeError):
-    """Raised by `gradcheck` and `gradgradcheck` where a derivative is wrong."""
+    """Raised by `gradcheck` and `gradgradcheck` if a derivative is wrong."""
 
 
 def gradcheck(
@@ -44,36 +44,36 @@ def gradcheck(
 ) -> bool:
     """Check the gradients of a function against central differences.
 
-    All outputs that require gradients are checked by all inputs that do; a complex output counts
-    as two real ones. The backward pass also has to give the same when it runs twice, and zeros (or
-    None) for cotangents that are zero or undefined.
+    Every output that requires gradients is checked with respect to every input that does; a complex
+    output counts as two real ones. The backward pass also has to return the same values when it
+    runs twice, and zeros (or None) for zero or undefined cotangents.
 
     Parameters
     ----------
     func
-        Called as ``func(*inputs)``; returns a tensor or several.
+        Called as ``func(*inputs)``; returns one or more tensors.
     inputs
-        One argument or several: tensors of any shape, also not contiguous, and other values.
-        Elements of the tensors are moved in place and put back, so that it does not matter if the
-        function holds the tensors itself.
+        One or more arguments: tensors of any shape, contiguous or not, and other values. Elements
+        of the tensors are perturbed in place and restored, so the function may hold the tensors
+        itself.
     eps, atol, rtol
-        Step of a difference d, and how much the derivative may be off: ``atol + rtol * abs(d)``.
-        The defaults suit float64 and complex128.
+        Step of the differences, and tolerances: a derivative may differ from a difference d by
+        ``atol + rtol * abs(d)``. The defaults suit float64 and complex128.
     raise_exception
         Raise `GradcheckError` if a gradient is wrong, instead of returning False.
     nondet_tol
-        How much two runs of the backward pass may differ.
+        Largest allowed difference between two runs of the backward pass.
     check_undefined_grad
-        Check that undefined cotangents are taken as zeros.
+        Check that undefined cotangents are treated as zeros.
     check_grad_dtypes
         Check that gradients have the dtypes of their inputs.
     check_batched_grad, check_batched_forward_grad, check_forward_ad, check_backward_ad
-        The reverse mode is checked, so that only the defaults are accepted.
+        Only reverse mode is checked, so only the defaults are accepted.
     fast_mode
-        Check the product of every Jacobian with random vectors instead of its elements, with two
-        calls of `func` for each input (four if it is complex).
+        Check the product of each Jacobian with random vectors instead of its elements, with two
+        calls of `func` per input (four if it is complex).
     masked
-        Makes no difference: there are no sparse tensors.
+        Ignored: there are no sparse tensors.
 
     Returns
     -------
@@ -83,10 +83,10 @@ def gradcheck(
     Raises
     ------
     GradcheckError
-        If a gradient is wrong. The text counts outputs and inputs that require gradients, and shows
-        the Jacobians: a row for each element of the input, a column for each of the output.
+        If a gradient is wrong. The message numbers the outputs and inputs that require gradients,
+        and shows Jacobians with a row per input element and a column per output element.
     ValueError, RuntimeError
-        If no input requires gradients, one has elements that share memory, or an option is not
+        If no input requires gradients, if elements of an input share memory, or if an option is not
         available.
     AssertionError
         If the shape or dtype of an output depends on the values of the inputs.
@@ -136,8 +136,8 @@ def gradgradcheck(
 ) -> bool:
     """Check the second derivatives of a function against differences of its gradients.
 
-    This is `gradcheck` of the function from inputs and cotangents to gradients. Whether the
-    gradients themselves are right is not checked.
+    This is `gradcheck` of the function that maps inputs and cotangents to gradients. The gradients
+    themselves are not checked.
 
     Parameters
     ----------
@@ -145,12 +145,12 @@ def gradgradcheck(
     check_grad_dtypes, fast_mode, masked
         As for `gradcheck`.
     grad_outputs
-        Cotangents of the outputs that require gradients, of the same shapes; those that require
-        gradients themselves are checked too. Default: random ones, which do.
+        Cotangents of the outputs that require gradients, with the same shapes. Those that require
+        gradients are checked too. By default they are random and require gradients.
     gen_non_contig_grad_outputs
-        Make the random cotangents not contiguous.
+        Make the random cotangents non-contiguous.
     check_batched_grad, check_fwd_over_rev, check_rev_over_rev
-        Reverse mode over itself is checked, so that only the defaults are accepted.
+        Only reverse over reverse mode is checked, so only the defaults are accepted.
 
     Returns
     -------
@@ -160,8 +160,8 @@ def gradgradcheck(
     Raises
     ------
     GradcheckError, ValueError, RuntimeError, AssertionError
-        As for `gradcheck`. The outputs that are counted are the gradients, the inputs are those of
-        the function, then the cotangents.
+        As for `gradcheck`. The numbered outputs are the gradients; the numbered inputs are those of
+        the function, followed by the cotangents.
 
     Examples
     --------
@@ -210,7 +210,7 @@ class _Rules(NamedTuple):
 
 
 def _verdict(func: Checked, inputs: tuple[Any, ...], rules: _Rules, raises: bool) -> bool:
-    """Run all checks; return whether they pass, or raise."""
+    """Run all checks; raise or return False if one fails."""
     _check_inputs(inputs)
     try:
         point = _Point(func, inputs, rules)
@@ -284,15 +284,15 @@ def _cotangent(output: Tensor, rng: np.random.Generator, strided: bool) -> Tenso
 
 
 def _unit_vector(shape: Any, rng: np.random.Generator) -> np.ndarray:
-    vector = rng.random(shape)  # positive: errors of one sign do not cancel
+    vector = rng.random(shape)  # positive, so that errors of one sign do not cancel
     return vector / (np.sqrt(np.sum(vector**2)) or 1.0)
 
 
 class _Point:
-    """A function at its inputs: where Jacobians are computed, in both ways.
+    """A function and its inputs, with numerical and analytical Jacobians there.
 
-    A part is what is taken of complex outputs, "real" or "imaginary". In fast mode, Jacobians are
-    multiplied by random vectors: by u on the side of the inputs, or by v on that of the outputs.
+    `part` names the part of complex outputs, "real" or "imaginary". In fast mode, Jacobians are
+    multiplied by random vectors: by u on the input side or by v on the output side.
     """
 
     def __init__(self, func: Checked, inputs: tuple[Any, ...], rules: _Rules) -> None:
@@ -301,24 +301,24 @@ class _Point:
         outputs = _outputs(func, inputs)
         chosen = [k for k, output in enumerate(outputs) if output.requires_grad]
         self.depends = bool(chosen)
-        # if none requires gradients, all of them have to be constant
+        # if no output requires gradients, all have to be constant
         self._chosen = chosen or [k for k, o in enumerate(outputs) if o.dtype.kind in "fc"]
         self.outputs = [outputs[k] for k in self._chosen]
         self.parts = ("imaginary", "real") if any(map(is_complex, self.outputs)) else ("real",)
         rng = np.random.default_rng(0)
-        # two directions: for the real and the imaginary part of an input
+        # two directions: for the real and imaginary parts of an input
         self.us = [[_unit_vector(x.shape, rng) for _ in range(2)] for x in self.sources]
         self.vs = [_unit_vector(output.size, rng) for output in self.outputs]
 
     def difference(self, i: int, index: Any, step: Any, part: str) -> list[np.ndarray]:
-        """Return the outputs' central differences, flat, as elements of an input move by a step."""
+        """Return flat central differences of the outputs for a step of elements of an input."""
         array = _array(self.sources[i])
         before = array[index].copy()
 
         def outputs_at(moved: np.ndarray) -> list[np.ndarray]:
             array[index] = moved
             outputs = _outputs(self.func, self.inputs)
-            # copies, as outputs may show the memory of inputs
+            # copies, as outputs may share memory with inputs
             return [_array(outputs[k]).copy() for k in self._chosen]
 
         try:
@@ -340,7 +340,7 @@ class _Point:
         return slopes
 
     def slope(self, i: int, index: Any, part: str, u: Any = 1.0, v: Any = 1.0) -> list[np.ndarray]:
-        """Return the outputs' derivatives as elements of an input move along u (and 1j * v)."""
+        """Return the derivatives of the outputs along u (and 1j * v) in elements of an input."""
         slopes = self.difference(i, index, self.rules.eps * u, part)
         if not is_complex(self.sources[i]):
             return slopes
@@ -348,7 +348,7 @@ class _Point:
         return [a + 1j * b for a, b in zip(slopes, turned, strict=True)]
 
     def numerical(self, i: int, part: str, fast: bool) -> list[np.ndarray]:
-        """Return the Jacobians of the outputs by an input, from differences."""
+        """Return the Jacobians of the outputs with respect to an input, from differences."""
         if fast:
             rows = [self.slope(i, ..., part, *self.us[i])]
         else:
@@ -359,7 +359,7 @@ class _Point:
         ]
 
     def swept(self, k: int, part: str, fast: bool) -> list[np.ndarray]:
-        """Return the Jacobians of an output by the inputs, from backward passes."""
+        """Return the Jacobians of an output with respect to the inputs, from backward passes."""
         output = self.outputs[k]
         unit = 1j if is_complex(output) and part == "imaginary" else 1.0
         rows: list[list[np.ndarray]] = [[] for _ in self.sources]
@@ -376,12 +376,12 @@ class _Point:
         return [np.array(row).reshape(len(row), x.size).T for x, row in pairs]
 
     def sweep_zeros(self, outputs: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
-        """Return the gradients for cotangents that are zeros."""
+        """Return the gradients for zero cotangents."""
         seeds = [as_tensor(np.zeros(output.shape, output.dtype)) for output in outputs]
         return grad(outputs, self.sources, seeds, retain_graph=True, allow_unused=True)
 
     def analytical(self, k: int, part: str, fast: bool) -> list[np.ndarray]:
-        """Return the same as `swept`, which has to be the same every time."""
+        """Return the result of `swept`, after checking that it is reproducible."""
         first, second = self.swept(k, part, fast), self.swept(k, part, fast)
         for a, b in zip(first, second, strict=True):
             with np.errstate(all="ignore"):
@@ -398,7 +398,7 @@ class _Point:
 
 
 def _compare(point: _Point, part: str) -> None:
-    """Compare the derivatives of all outputs by all inputs with differences."""
+    """Compare the derivatives of all outputs with respect to all inputs with differences."""
     fast, rtol = point.rules.fast, point.rules.rtol
     numerical = [point.numerical(i, part, fast) for i in range(len(point.us))]
     if not point.depends:
@@ -444,7 +444,7 @@ def _mismatch(point: _Point, k: int, i: int, part: str, expected: Any, found: An
 
 
 def _check_zeros(point: _Point) -> None:
-    """Check that cotangents of zeros give gradients of zeros, of the right dtypes and shapes."""
+    """Check that zero cotangents give zero gradients with the right dtypes and shapes."""
     for x, g in zip(point.sources, point.sweep_zeros(point.outputs), strict=True):
         if g is not None and np.any(_array(g) != 0):
             raise GradcheckError("backward not multiplied by grad_output")
@@ -455,7 +455,7 @@ def _check_zeros(point: _Point) -> None:
 
 
 class _Undefined(Function):
-    """The identity, with an undefined gradient."""
+    """The identity with an undefined gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -467,7 +467,7 @@ class _Undefined(Function):
 
 
 def _check_undefined(point: _Point) -> None:
-    """Check that all cotangents, and each of several alone, may be undefined."""
+    """Check that all cotangents may be undefined, and each one alone if there are several."""
     count = len(point.outputs)
     for undefined in [set(range(count)), *({k} for k in range(count) if count > 1)]:
         made = _differentiable(_outputs(point.func, point.inputs))

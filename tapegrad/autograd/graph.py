@@ -1,4 +1,4 @@
-"""The graph: its nodes and edges, its hooks, and what it saves. Public names."""
+"""Public names of the graph: nodes, edges, hooks and saved tensors."""
 
 from tapegrad.autograd.engine.edge import GradientEdge, get_gradient_edge
 from tapegrad.autograd.engine.multi_grad_hook import register_multi_grad_hook

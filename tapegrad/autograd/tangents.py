@@ -1,8 +1,8 @@
-"""Tangents of results: a walk over the recorded graph, the oldest record first.
+"""Forward mode: tangents are propagated over the recorded graph, oldest record first.
 
-A record's tangent is that of its op, from those of its inputs and from what was saved for the
-gradient (`tapegrad.ops.kinds`). Of a record that only has a rule for cotangents, such as a
-Function's, it is the derivative of that rule, which is linear in the cotangent.
+The jvp of a record's op maps the tangents of its inputs and the values saved for the gradient to
+the tangent of its output (`tapegrad.ops.kinds`). If a record has only a vjp, as a Function's does,
+its tangent is obtained by differentiating the vjp, which is linear in the cotangent.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ def propagate_tangents(
     tangents: Sequence[Tensor],
     create_graph: bool,
 ) -> list[Tensor | None]:
-    """Return the tangents of outputs for tangents of the inputs they were computed from.
+    """Return the tangents of outputs for given tangents of inputs.
 
     Parameters
     ----------
     outputs, inputs
         Owners of their records.
     tangents
-        One for each input, of its shape.
+        One per input, with its shape.
     create_graph
         Record the walk, so that the tangents can be differentiated.
 
     Returns
     -------
     list of Tensor or None
-        None for outputs that depend on none of the inputs.
+        None for an output that depends on none of the inputs.
     """
     try:
         with np.errstate(all="ignore"):  # as in the sweep
@@ -77,7 +77,7 @@ def _walk(
     for own, parents in records:
         given = [None if p is None else known.get(p[OWN_SLOT]) for p in parents]
         known[own[OWN_SLOT]] = _tangent(own, given, create_graph)
-        for parent in parents:  # free the tangents after their last readers
+        for parent in parents:  # free each tangent after its last reader
             if parent is not None and last[parent[OWN_SLOT]] is own:
                 if parent[OWN_SLOT] not in ends:
                     known.pop(parent[OWN_SLOT], None)
@@ -93,9 +93,9 @@ def _record(slot: int) -> tuple[Owner, list[Owner | None]]:
 
 
 def _tangent(own: Owner, given: list[Any], create_graph: bool) -> Any:
-    """Return the tangent of a record's output, a tuple of them if it has several.
+    """Return the tangent of a record's output, or a tuple of tangents if it has several.
 
-    Those of its inputs are given, None for those that have none.
+    `given` holds the tangents of its inputs, None for inputs without tangent.
     """
     if all(t is None for t in given):
         return None
@@ -132,10 +132,10 @@ def _arrays(value: Any) -> Any:
 
 
 def _by_transposition(own: Owner, given: list[Any], create_graph: bool) -> Any:
-    """Return the tangent of a record by the derivative of its rule for cotangents."""
+    """Return the tangent of a record by transposing its vjp."""
     outputs = getattr(own[-1], "outputs", None)
     kinds = outputs or [(AVALS.shapes[own[OWN_AVAL]], AVALS.dtypes[own[OWN_AVAL]])]
-    # any cotangent will do for a linear rule; but what does not depend on it must show
+    # a linear vjp allows any cotangent; nonzero ones expose gradients that do not depend on it
     seeds = [wrap(np.ones(shape, dtype)).requires_grad_() for shape, dtype in kinds]
     wanted = {
         id(p): t

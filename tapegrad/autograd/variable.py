@@ -1,4 +1,4 @@
-"""Deprecated names of old programs that still work."""
+"""Deprecated names that still work."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tapegrad.eager.tensor import Tensor
 
 
 class VariableMeta(type):
-    """Makes every tensor an instance of `Variable`."""
+    """Metaclass that makes every tensor an instance of `Variable`."""
 
     def __instancecheck__(cls, other: Any) -> bool:
         return isinstance(other, Tensor)
@@ -25,7 +25,7 @@ class Variable(metaclass=VariableMeta):
     data
         A tensor or array-like.
     requires_grad
-        Record what is computed from it.
+        Whether to record operations on it.
     """
 
     _execution_engine: Engine = ENGINE
@@ -38,14 +38,14 @@ class Variable(metaclass=VariableMeta):
 
 
 def variable(data: Any, requires_grad: bool = False, dtype: Any = None) -> Tensor:
-    """Return a tensor with a copy of data (deprecated: use `tapegrad.tensor`).
+    """Return a tensor with a copy of the data (deprecated: use `tapegrad.tensor`).
 
     Parameters
     ----------
     data
         As for `tapegrad.tensor`.
     requires_grad
-        Record what is computed from it.
+        Whether to record operations on it.
     dtype
         Type of the elements.
     """

@@ -1,1 +1,1 @@
-"""Ops on tensors: what is computed and recorded when a program runs."""
+"""Ops on tensors: computation and recording."""

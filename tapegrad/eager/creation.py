@@ -1,4 +1,4 @@
-"""Making tensors."""
+"""Creation of tensors."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def tensor(data: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
     Parameters
     ----------
     data
-        A number, nested lists, an array or a tensor (whose history is not copied). Lists that hold
-        recorded tensors become a tensor with their history.
+        A number, nested lists, an array or a tensor (whose history is not copied). A list that
+        contains recorded tensors becomes a tensor with their history.
     dtype
-        Type of the elements; default: as NumPy chooses, so that float32 stays float32.
+        Type of the elements; chosen by NumPy by default, so float32 stays float32.
     requires_grad
-        Record what is computed from it.
+        Whether to record ops on it.
 
     Examples
     --------
@@ -43,9 +43,9 @@ def tensor(data: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
 
 
 def as_tensor(data: Any, dtype: Any = None) -> Tensor:
-    """Make a tensor that shares the memory of data where that is possible.
+    """Make a tensor that shares the memory of data if possible.
 
-    A tensor of the right dtype is returned as it is, history included.
+    A tensor of the right dtype is returned unchanged, with its history.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def from_dlpack(source: Any) -> Tensor:
     return passive(np.from_dlpack(source))
 
 
-# what makes arrays of values, with what to write where these are differentiated
+# creation functions that take values, with a replacement that differentiates these
 _OF_VALUES = {
     "full": "value * tg.ones(shape)",
     "full_like": "value * tg.ones_like(a)",
@@ -117,9 +117,9 @@ def linspace(
     Parameters
     ----------
     start, stop, num, endpoint, retstep, dtype, axis
-        As NumPy takes them.
+        As for NumPy.
     requires_grad
-        Make a leaf that requires gradients, where start and stop do not.
+        Make a leaf that requires gradients, if `start` and `stop` do not.
 
     Examples
     --------
@@ -146,7 +146,7 @@ def linspace(
 
 
 class Brackets:
-    """``tg.r_[...]`` and ``tg.c_[...]``: arrays, numbers and ranges joined, as NumPy's.
+    """``tg.r_[...]`` and ``tg.c_[...]``: join arrays, numbers and ranges, as NumPy does.
 
     Examples
     --------
@@ -162,7 +162,7 @@ class Brackets:
     def __getitem__(self, key: Any) -> Tensor:
         items = key if isinstance(key, tuple) else (key,)
         plain = [unwrap(item) for item in items]
-        dtype = self._numpys[tuple(plain)].dtype  # of numbers, too, which do not raise a precision
+        dtype = self._numpys[tuple(plain)].dtype  # numbers do not raise the precision
         words = [item for item in items[:1] if isinstance(item, str)]
         parts = [np.r_[item] if isinstance(item, slice) else item for item in items[len(words) :]]
         joined = rearranged(lambda *places: self._numpys[(*words, *places)], parts, dtype)

@@ -1,4 +1,4 @@
-"""What happens when a tensor that is being differentiated becomes a plain number."""
+"""Warnings and errors for conversions of differentiated tensors to plain numbers."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ _WAY_OUT = (
 
 
 class DetachedWarning(UserWarning):
-    """A tensor that requires grad became a number, which has no history.
+    """A tensor that requires grad was converted to a number, which has no history.
 
-    It is given once for each place in a program, outside of transforms such as `tapegrad.grad`.
-    Within them it is an error. A transform gives it too if the result does not depend on its
+    It is issued once per location, outside transforms such as `tapegrad.grad`; inside them the
+    conversion is an error. A transform also issues it if its result does not depend on its
     argument.
     """
 
 
 def note_detached(own: Any, what: str) -> None:
-    """Warn that the gradient through a record ends here; raise if a transform is to find it.
+    """Warn that the gradient through a record is lost; raise if a transform needs it.
 
     Parameters
     ----------
     own
         Owner of the record.
     what
-        What makes a number of it.
+        The conversion, for the message.
     """
     if not MODE.recording:
         return
@@ -51,12 +51,12 @@ def note_detached(own: Any, what: str) -> None:
 
 
 def note_independent(name: str) -> None:
-    """Warn that what a transform differentiates does not depend on its argument.
+    """Warn that the result of a transformed function does not depend on its argument.
 
     Parameters
     ----------
     name
-        Of the transform, which the user has called.
+        Name of the transform that the user called.
     """
     if MODE.recording and MODE.thread.transform is None:
         warnings.warn(

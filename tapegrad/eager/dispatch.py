@@ -1,7 +1,7 @@
-"""Calling ops on tensors: unwrap, compute, and record.
+"""Calling ops on tensors: unwrap, compute, record.
 
-`apply_op` is the general way, for any op and any arguments. `tapegrad.eager.fast_path` has a
-shorter one for the commonest case, which leaves exactly the same record.
+`apply_op` handles any op with any arguments. `tapegrad.eager.fast_path` handles the most common
+calls faster and leaves exactly the same records.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NUMBER_TYPES = frozenset([bool, int, float])
 
 
 def unwrap(value: Any) -> Any:
-    """Return the array of a tensor (or of tensors in a list); anything else as it is."""
+    """Return the array of a tensor (or of tensors in a list), and anything else unchanged."""
     if isinstance(value, Tensor):
         return value._a
     if type(value) in (list, tuple):
@@ -46,9 +46,9 @@ def unwrap(value: Any) -> Any:
 
 
 def operand(value: Any) -> Any:
-    """Return what an op takes for a value: one tensor for nested lists that hold recorded ones.
+    """Return a value as an op takes it; nested lists with recorded tensors become one tensor.
 
-    Arrays with masks are refused.
+    Masked arrays are refused.
     """
     if type(value) in (list, tuple) and holds_recorded(value):
         items = map(operand, value)
@@ -58,7 +58,7 @@ def operand(value: Any) -> Any:
 
 
 def holds_recorded(value: Any) -> bool:
-    """Whether a value is a recorded tensor, or a list that holds one; masks are refused."""
+    """Whether a value is a recorded tensor or a list that contains one; refuse masked arrays."""
     if type(value) in (list, tuple):
         return any(map(holds_recorded, value))
     refuse_masked(value)
@@ -76,7 +76,7 @@ def as_array(z: Any) -> np.ndarray:
 
 
 def check_recordable(op: Op, z: np.ndarray) -> None:
-    """Refuse to differentiate where there is no rule for the dtype."""
+    """Raise if results of this dtype cannot be differentiated."""
     if z.dtype == object:
         raise TypeError(
             f"{op.name}: an argument is not an array of numbers; a sparse matrix S goes into "
@@ -91,12 +91,12 @@ def check_recordable(op: Op, z: np.ndarray) -> None:
 
 
 def passive(z: np.ndarray) -> Tensor:
-    """Return a result that is not recorded, marked if this is inference mode."""
+    """Return an unrecorded result, marked as an inference tensor in inference mode."""
     return wrap(z, None, bool(MODE.special) and MODE.thread.inference)
 
 
 def apply_op(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Compute an op on tensors, arrays and numbers, and record it if an input needs it."""
+    """Compute an op on tensors, arrays and numbers, and record it if an input requires grad."""
     bound = op.bind(args, kwargs)
     if isinstance(op, ArrayOp):
         return apply_opaque(op, bound)
@@ -116,7 +116,7 @@ def apply_op(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def apply_view(op: View, x: Any, parameters: dict[str, Any]) -> Tensor:
-    """Show a tensor (or array) in another way."""
+    """Return a view of a tensor (or array), recorded if the tensor requires gradients."""
     if not isinstance(x, Tensor):
         x = operand(x)
         if not isinstance(x, Tensor):
@@ -150,11 +150,11 @@ def _append(op: Op, aval: int, x: int, y: int, tail: list[Any], flags: int) -> O
     return owner
 
 
-# -- ops that the sweep knows ---------------------------------------------------------------------
+# -- ops known to the sweep -----------------------------------------------------------------------
 
 
 def _as_dtype(value: Any, dtype: np.dtype) -> Any:
-    """Bring a recorded operand to the dtype of the result, by a recorded cast."""
+    """Convert a recorded operand to the dtype of the result by a recorded cast."""
     if isinstance(value, Tensor) and value._own is not None and value._a.dtype != dtype:
         return apply_op(astype, (value, dtype), {})
     return value
@@ -163,7 +163,7 @@ def _as_dtype(value: Any, dtype: np.dtype) -> Any:
 def _record_swept(
     op: SweptOp, z: np.ndarray, values: list[Any], parameters: dict[str, Any]
 ) -> Owner:
-    """Record an elementwise op or a reduction: save what the needed partials read."""
+    """Record an elementwise op or a reduction, with the saved values of the needed partials."""
     named = dict(zip(op.arguments, values, strict=True))
     owners = [owner_of(named[name]) for name in op.differentiable]
     needed = {
@@ -188,7 +188,7 @@ def _record_swept(
             if isinstance(op, Elementwise) and name in op.truths and array.dtype != np.bool_:
                 array = array != 0
             if array.dtype == np.bool_ and array.ndim > 0:
-                # compiled code knows the type by its identity, which unpickling loses
+                # compiled code identifies the dtype object, which unpickling does not preserve
                 saved.append(array if array.dtype is _BOOL else array.astype(_BOOL))
             else:
                 saved.append(array if array.dtype == z.dtype else array.astype(z.dtype))
@@ -210,7 +210,7 @@ _LAYOUTS_KEPT = 4096
 
 
 def _hashable(value: Any) -> Any:
-    """Return something hashable that identifies the parameter of a view."""
+    """Return a hashable key for the parameter of a view."""
     kind = type(value)
     if kind is slice:
         return (slice, value.start, value.stop, value.step)
@@ -220,7 +220,7 @@ def _hashable(value: Any) -> Any:
 
 
 def _layout(op: View, aval: int, parameters: dict[str, Any]) -> np.ndarray:
-    """Return offset and strides, in elements, of a view of a contiguous array of an aval."""
+    """Return the offset and strides, in elements, of a view of a contiguous array with an aval."""
     key = (op.code, aval, *map(_hashable, parameters.values()))
     found = _layouts.get(key)
     if found is None:
@@ -232,7 +232,7 @@ def _layout(op: View, aval: int, parameters: dict[str, Any]) -> np.ndarray:
         stand_in = np.lib.stride_tricks.as_strided(np.zeros(1, dtype), shape, strides)
         shown = op.function(stand_in, **parameters)
         offset = address_of(shown) - address_of(stand_in)
-        inner = (part.itemsize,) if shown.dtype.kind == "c" else ()  # the axis of the two parts
+        inner = (part.itemsize,) if shown.dtype.kind == "c" else ()  # axis of the two parts
         found = np.array([offset, *shown.strides, *inner], np.int64) // part.itemsize
         if len(_layouts) >= _LAYOUTS_KEPT:
             _layouts.clear()
@@ -241,7 +241,7 @@ def _layout(op: View, aval: int, parameters: dict[str, Any]) -> np.ndarray:
 
 
 def _note_view(result: Tensor, source: Tensor, op: View, parameters: dict[str, Any]) -> None:
-    """Remember that a tensor shows memory of another one."""
+    """Note that a tensor is a view of another one if they share memory."""
     shown, base_array = result._a.base, source._a
     if shown is None or (shown is not base_array and shown is not base_array.base):
         if MODE.special and MODE.thread.inference:
@@ -257,7 +257,7 @@ def _note_view(result: Tensor, source: Tensor, op: View, parameters: dict[str, A
     meta.steps = steps
     if MODE.special and not MODE.recording:
         meta.unrecorded_view = "inference" if MODE.thread.inference else "no_grad"
-    if known is not None:  # what holds for a view holds for views of it
+    if known is not None:  # a view of a view inherits its restrictions
         meta.inference = known.inference
         meta.one_of_several = known.one_of_several
         if known.unrecorded_view and not meta.unrecorded_view:
@@ -270,7 +270,7 @@ def _note_view(result: Tensor, source: Tensor, op: View, parameters: dict[str, A
 
 
 def apply_opaque(op: ArrayOp, bound: dict[str, Any]) -> Any:
-    """Compute an op that has Python rules, from all its arguments by name."""
+    """Compute an op that has Python rules, given all its arguments by name, and record it."""
     for name in op.arguments:
         value = bound[name]
         if type(value) is not Tensor:
@@ -287,7 +287,7 @@ def apply_opaque(op: ArrayOp, bound: dict[str, Any]) -> Any:
     if isinstance(out, tuple):
         return _apply_several(active, bound, out, record)
     z = as_array(out)
-    if z.base is not None:  # maybe a view, which nobody would know of
+    if z.base is not None:  # possibly a view, which would not be tracked
         z = z.copy()
     if not record or z.dtype.kind in "biu":
         return passive(z)
@@ -300,7 +300,7 @@ def _apply_several(
 ) -> Any:
     """Record an op with several outputs, and each output as a selection from it."""
     results = tuple(as_array(z) for z in out)
-    made = getattr(out, "_make", tuple)  # a named tuple stays one
+    made = getattr(out, "_make", tuple)  # keeps named tuples
     if not record:
         return made([passive(z) for z in results])
     for z in results:

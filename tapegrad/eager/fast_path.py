@@ -1,9 +1,8 @@
-"""The public function of every op, with a fast path for the commonest calls.
+"""The public function of every op, with a fast path for the most common calls.
 
-For an elementwise op whose inputs are tensors of one shape and dtype (or a Python number), nothing
-has to be worked out at the call: which values to save, the output's aval and the owner's shape are
-known from the op table. The source of a specialised function is put together here from the table,
-once per op at import; everything else goes to `apply_op`.
+For an elementwise op on tensors of one shape and dtype (or a Python number), the values to save,
+the output's aval and the layout of the owner follow from the op table. The source of a specialised
+function is generated from the table once per op, at import; all other calls go to `apply_op`.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from tapegrad.tape.avals import AVALS, DTYPE_CODES, FLOAT32, FLOAT64
 from tapegrad.tape.layout import NUMBERS
 from tapegrad.tape.tape import TAPE
 
-# What every specialised function ends with: append the record of `z` and hand out its tensor.
+# The end of every specialised function: append the record of `z` and return its tensor.
 _RECORD = """
 segment = TAPE.seg
 try:
@@ -41,7 +40,7 @@ segment.extend((slot, {code}, aval, {x}, {y}, id(owner)))
 return result
 """
 
-# ... or hand it out without a record.
+# Return `z` without a record.
 _PASSIVE = """
 result = Tensor()
 result._a = z
@@ -54,7 +53,7 @@ if type(z) is not ndarray:
     z = asarray(z)
 """
 
-# Where complex numbers are recorded at all, MODE.special is not empty.
+# MODE.special is not empty once complex numbers have been recorded.
 _UNARY = """
 def {name}(x, out=None, where=True):
     if type(x) is Tensor and out is None and where is True:
@@ -130,7 +129,7 @@ def reflected(y, x):
     return general(x, y)
 """
 
-# Any mixture of tensors, arrays and numbers that NumPy broadcasts; what needs a cast goes on.
+# Any mixture of tensors, arrays and numbers that NumPy broadcasts; `apply_op` handles casts.
 _GENERAL = """
 def general({arguments}):
     action = MODE.action() if SPECIAL else RECORD_OP
@@ -153,7 +152,7 @@ def general({arguments}):
     return apply_op(OP, ({arguments},), {{}})
 """
 
-# Tensors of inference mode must not be saved.
+# Inference tensors must not be saved.
 _UNWRAP = """
 if type({n}) is Tensor:
     own_{n} = {n}._own
@@ -199,12 +198,12 @@ _NUMBERS_KEPT = 1024
 
 
 def number(value: float, dtype: np.dtype) -> Any:
-    """Return a Python number as a 0-d array of a float dtype; as it is beside other dtypes."""
+    """Return a Python number as a 0-d array of a float dtype, or unchanged for other dtypes."""
     if dtype is FLOAT64:
         known = _doubles
     elif dtype is FLOAT32:
         known = _singles
-    elif dtype in DTYPE_CODES:  # equal to one of these, but another object: from a pickle
+    elif dtype in DTYPE_CODES:  # an equal dtype but another object, from a pickle
         known = _doubles if dtype == FLOAT64 else _singles
     else:
         return value
@@ -226,7 +225,7 @@ def axes_mask(axis: Any, ndim: int) -> int:
 
 
 def function_of(op: Op) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
-    """Return an op's public function, and that with its two arguments swapped, if it has one."""
+    """Return an op's public function and, for some binary ops, the reflected function."""
     if isinstance(op, Elementwise):
         scope = _compile(op, _elementwise_source(op))
         return _dress(op, scope.get(op.name, scope["general"])), scope.get("reflected")
@@ -316,7 +315,7 @@ def _compile(op: Op, source: str) -> dict[str, Any]:
 
 
 def _fill(template: str, **parts: str) -> str:
-    """Fill a template, indenting parts of several lines to where they stand."""
+    """Fill a template; multi-line parts are indented like their placeholders."""
     lines = []
     for line in template.strip("\n").splitlines():
         text = line.strip()
@@ -329,7 +328,7 @@ def _fill(template: str, **parts: str) -> str:
 
 
 def _record_source(op: SweptOp, active: tuple[str, ...] | None, y: str = "") -> str:
-    """Source of recording `z`, where just the `active` inputs need it (None: to be seen then)."""
+    """Return source that records `z` for the given `active` inputs (None: tested at run time)."""
     owners, slots, saved = [], [], []
     for name in op.differentiable:
         known = active is None or name in active
@@ -360,7 +359,7 @@ def _record_source(op: SweptOp, active: tuple[str, ...] | None, y: str = "") -> 
             if tests:
                 code = f"{numbers} if {' or '.join(tests)} else {code}"
         elif len(active) == 1 and not set(op.reads(active[0])) & {"z", *active}:
-            code = numbers  # beside one input there is a number in the fast path
+            code = numbers  # the other operand is a number in the fast path
     return _fill(
         _RECORD,
         owners=", ".join(owners),

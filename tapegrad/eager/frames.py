@@ -1,8 +1,8 @@
-"""Records of ops with Python rules: how they are appended, and how their rules are run.
+"""Records of ops with Python rules: appending them and running their rules.
 
-A frame is the last item of the owner of a record that the sweep cannot do by itself. It answers two
-questions: `contributions`, on arrays inside a compiled sweep, and `cotangents`, on tensors (where
-the rules may be recorded themselves, which is how gradients of gradients come about).
+A frame is the last item of the owner of a record that the compiled sweep cannot process. Its
+`contributions` runs the rules on arrays inside a compiled sweep; its `cotangents` runs them on
+tensors, where they may be recorded themselves for higher derivatives.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tapegrad.tape.tape import TAPE
 Wanted = Callable[[Owner], bool]
 SavedArrays = list[tuple[np.ndarray, Owner | None, int]]
 
-# A record with several outputs has this aval; their cotangents travel beside the sweep.
+# Records with several outputs have this aval; their cotangents are kept in `Sweep.tuples`.
 TUPLE_AVAL = AVALS.of(np.zeros((), FLOAT64))
 _TUPLE_TOKEN = np.zeros(())
 _NARY, _SAVES = NARY << 32, SAVES << 32
@@ -37,29 +37,29 @@ _OWN_FILES = (str(Path(__file__).parents[1]), "<tapegrad")
 
 
 class RuleFrame(Frame):
-    """Base of the frames: what the engine asks of the Python part of a record."""
+    """Base class of frames: the engine's interface to the Python part of a record."""
 
     __slots__ = ()
-    op_name = ""  # where the op of the record does not know it
-    runs_undefined = False  # also where its cotangent is undefined
+    op_name = ""  # if the op of the record does not have it
+    runs_undefined = False  # whether rules run even for an undefined cotangent
 
     def cotangents(
         self, owner: Owner, parents: list[Owner | None], g: Any, wanted: Wanted
     ) -> list[Any]:
-        """Return the cotangent of every parent as tensors (None: none), `g` being a tensor."""
+        """Return a tensor or None as the cotangent of every parent, for a tensor `g`."""
         raise NotImplementedError
 
     def active(self) -> list[bool]:
-        """Return for every input that could need a gradient whether it does."""
+        """Return, for every differentiable input, whether it needs a gradient."""
         return [True]
 
     def saved_arrays(self, owner: Owner) -> SavedArrays:
-        """Return the saved arrays, with the records that made them, as which output."""
+        """Return the saved arrays, with the record and output number that made each."""
         return []
 
 
 def maker_of(owner: Owner | None) -> tuple[Owner | None, int]:
-    """Return the owner of the record that made a value, and which output of it the value is."""
+    """Return the owner of the record that made a value, and the number of the output."""
     if owner is not None and isinstance(owner[-1], SelectFrame):
         return owner[3], owner[-1].k
     return owner, 0
@@ -90,7 +90,7 @@ def append_record(
 
 
 def note_origin(owner: Owner) -> None:
-    """In anomaly mode, note which call of the program made a record."""
+    """In anomaly mode, note the call that made a record."""
     if MODE.anomaly:
         stack = traceback.extract_stack()
         while stack and stack[-1].filename.startswith(_OWN_FILES):
@@ -101,7 +101,7 @@ def note_origin(owner: Owner) -> None:
 
 
 def node_name(owner: Owner) -> str:
-    """Return the name of a record's op as a word with capitals, such as ``Exp``."""
+    """Return the name of a record's op in CamelCase, such as ``Exp``."""
     if owner[OWN_SLOT] >= LEAF_CLOCK:
         return "AccumulateGrad"
     name = owner[-1].op_name if isinstance(owner[-1], RuleFrame) else ""
@@ -109,15 +109,14 @@ def node_name(owner: Owner) -> str:
 
 
 def title(name: str) -> str:
-    """Return the name of an op as a word with capitals."""
+    """Return the name of an op in CamelCase."""
     return name if name[:1].isupper() else name.title().replace("_", "")
 
 
 def fit_array(array: Any, aval: int, what: str) -> np.ndarray:
-    """Bring a cotangent to the shape and dtype of its input.
+    """Convert a cotangent to the shape and dtype of its input.
 
-    What broadcasting repeated is summed; of a complex cotangent of a real input, the real part
-    counts.
+    Broadcast axes are summed; for a real input, the real part of a complex cotangent is taken.
     """
     array = np.asarray(array)
     shape, dtype = AVALS.shapes[aval], AVALS.dtypes[aval]
@@ -131,7 +130,7 @@ def fit_array(array: Any, aval: int, what: str) -> np.ndarray:
 
 
 def check_reducible(shape: tuple[int, ...], wanted: tuple[int, ...], what: str) -> None:
-    """Raise if a cotangent's shape is not one that broadcasting its input explains."""
+    """Raise if a cotangent's shape is not a broadcast of its input's shape."""
     lead = len(shape) - len(wanted)
     if lead < 0 or any(
         wide != narrow and narrow != 1 for wide, narrow in zip(shape[lead:], wanted, strict=True)
@@ -142,7 +141,7 @@ def check_reducible(shape: tuple[int, ...], wanted: tuple[int, ...], what: str) 
 
 
 def unbroadcast_array(array: np.ndarray, shape: tuple[int, ...], what: str) -> np.ndarray:
-    """Sum an array to a shape that broadcasts to its own."""
+    """Sum an array to a shape that broadcasts to the array's shape."""
     check_reducible(array.shape, shape, what)
     lead = array.ndim - len(shape)
     axes = tuple(range(lead)) + tuple(
@@ -154,21 +153,21 @@ def unbroadcast_array(array: np.ndarray, shape: tuple[int, ...], what: str) -> n
 # -- ops of the table -----------------------------------------------------------------------------
 
 
-# the op of records whose op the sweep would know, but not with these values
+# the op of records whose op is known to the sweep, but not with these values
 FRAMED = OPS.register(PythonOp("framed"))
 
 
 class Active:
-    """The arguments of a call of an op: their arrays, and which of them need a gradient."""
+    """The arguments of a call of an op: their arrays, and those that need a gradient."""
 
     __slots__ = ("arrays", "inputs", "lengths", "mask", "op", "parents")
 
     def __init__(self, op: Op, bound: dict[str, Any]) -> None:
         self.op = op
         self.arrays: list[Any] = []
-        self.inputs: list[tuple[str, int | None]] = []  # names, and places in arguments of several
+        self.inputs: list[tuple[str, int | None]] = []  # names, with positions in list arguments
         self.parents: list[Owner | None] = []
-        self.lengths = _NO_LENGTHS  # of arguments of several
+        self.lengths = _NO_LENGTHS  # of list arguments
         self.mask = 0
         rules = op.rules
         for bit, name in enumerate(op.arguments):
@@ -197,7 +196,7 @@ _NO_LENGTHS: dict[str, int] = {}
 
 
 class OpFrame(RuleFrame):
-    """The frame of an op of the table: which inputs matter, and what their rules read."""
+    """The frame of an op of the table: its active inputs and the values that their rules read."""
 
     __slots__ = ("constants", "inputs", "lengths", "op", "outputs", "parents", "saved", "saves")
 
@@ -210,7 +209,7 @@ class OpFrame(RuleFrame):
         self.outputs: list[tuple[tuple[int, ...], np.dtype]] | None = None
         values, shapes, self.saves = op.plan(mask)
         self.saved: dict[str, Any] = {}
-        self.constants: dict[str, Any] = {}  # what is neither checked nor freed
+        self.constants: dict[str, Any] = {}  # values that are neither checked nor freed
         for name in values:
             if name in op.parameters:
                 if _holds_arrays(bound[name]):
@@ -226,7 +225,7 @@ class OpFrame(RuleFrame):
                 self.saved[name] = op.extras[name](  # type: ignore[attr-defined]
                     bound["x"]._a, z, bound["axis"]
                 )
-        for name in shapes:  # of these only the shape: their values need not be kept
+        for name in shapes:  # only the shapes are kept, not the values
             value = bound[name.removesuffix("_shape")]
             self.constants[name] = value._a.shape if type(value) is Tensor else _shapes(value)
 
@@ -277,7 +276,7 @@ class OpFrame(RuleFrame):
         return result
 
     def named(self, given: Sequence[Any]) -> dict[str, Any]:
-        """Arrange one value per input, or None, by the names of the op's arguments."""
+        """Arrange one value (or None) per input by the names of the op's arguments."""
         found: dict[str, Any] = {}
         for (name, k), value in zip(self.inputs, given, strict=False):
             if value is not None and k is None:
@@ -293,7 +292,7 @@ class OpFrame(RuleFrame):
         return self._run(cotangent, self.values(owner), parents, wanted)
 
     def values(self, owner: Owner) -> dict[str, Any]:
-        """Return what the rules read but the cotangent, tensors with their history."""
+        """Return the values that the rules read, except the cotangent, as tensors with history."""
         slot = owner[OWN_SLOT]
         values = dict(self.constants)
         for name, value in self.saved.items():
@@ -312,7 +311,7 @@ class OpFrame(RuleFrame):
         return values
 
     def _complete(self, given: dict[int, Any]) -> tuple[Any, ...]:
-        """Return a cotangent for every output, zeros where there is none."""
+        """Return a cotangent for every output, zeros for undefined ones."""
         assert self.outputs is not None
         return tuple(
             given[k] if k in given else np.zeros(shape, dtype)
@@ -338,7 +337,7 @@ class OpFrame(RuleFrame):
 
 
 def _holds_arrays(parameter: Any) -> bool:
-    """Whether a parameter, such as an index, is an array or has arrays in it."""
+    """Whether a parameter, such as an index, is an array or contains arrays."""
     if type(parameter) is tuple:
         return any(type(item) is np.ndarray for item in parameter)
     return type(parameter) is np.ndarray
@@ -367,7 +366,7 @@ SELECT = OPS.register(PythonOp("select"))
 
 
 class SelectFrame(RuleFrame):
-    """The frame of one output of a record that has several."""
+    """The frame of one output of a record with several."""
 
     __slots__ = ("k",)
     runs_undefined = True
@@ -389,7 +388,7 @@ class SelectFrame(RuleFrame):
 
 
 def select(maker: Owner, k: int) -> Owner:
-    """Record the k-th output of a record that has several."""
+    """Record the k-th output of a record with several."""
     shape, dtype = maker[-1].outputs[k]
     return append_record(SELECT, AVALS.of_type(shape, dtype), [maker], SelectFrame(k), False)
 
@@ -398,9 +397,9 @@ def select(maker: Owner, k: int) -> Owner:
 
 
 def needs_frame(op: SweptOp, z: np.ndarray, values: list[Any]) -> bool:
-    """Whether an op that the sweep knows has to be recorded with its Python rules here.
+    """Whether an op that is known to the sweep has to be recorded with its Python rules.
 
-    The sweep knows no products of complex numbers, and does not unpack what hooks have packed.
+    The compiled sweep neither multiplies complex numbers nor unpacks values packed by hooks.
     """
     if not isinstance(op, (Elementwise, Reduction)):
         return False

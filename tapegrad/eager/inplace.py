@@ -1,9 +1,9 @@
-"""Changing tensors in place, with the graph following.
+"""In-place changes of tensors, with the corresponding changes of the graph.
 
-Memory may be shown by several tensors. In-place work is done in three steps: compute what the
-target's new value is a function of, write the memory and note the mutation on the tape's clock,
-and give the target that history. If the target is a view, its base gets a history in which that
-part was replaced, and all other views of the base are shown anew.
+Several tensors may share memory. An in-place op has three steps: compute the new value, write it to
+memory and note the mutation on the tape's clock, and give the target the history of the new value.
+If the target is a view, its base gets a history in which that part was replaced, and all other
+views of the base are recorded again.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _FUNCTION_VIEW = (
 
 
 def check_writable(target: Tensor, what: str, *values: Any) -> None:
-    """Refuse in-place work, with some values, that would lose a gradient."""
+    """Raise if an in-place op on a target, with some operands, would lose a gradient."""
     if not isinstance(target, Tensor):
         raise TypeError(f"{what}: the target is a {type(target).__name__}, not a Tensor")
     meta = target.meta()
@@ -75,7 +75,7 @@ def check_writable(target: Tensor, what: str, *values: Any) -> None:
 
 
 def _check_view(meta: Meta) -> None:
-    """Refuse to write through a view whose base could not follow."""
+    """Raise if the base of a view cannot get the history of a write to the view."""
     if meta.unrecorded_view:
         mode = meta.unrecorded_view
         now = "in normal mode" if mode == "inference" else "with grad mode enabled"
@@ -111,7 +111,7 @@ def _clarify(mode: str) -> str:
 
 
 def rebase(target: Tensor, own: Owner | None) -> None:
-    """Give a target, whose memory was just written, the history of its new value."""
+    """Give a target whose memory was just written the history of its new value."""
     if not MODE.recording:
         return
     meta = target.meta()
@@ -132,7 +132,7 @@ def rebase(target: Tensor, own: Owner | None) -> None:
 
 
 def refresh_views(base: Tensor) -> None:
-    """Give every tensor that shows memory of a base the history that follows from the base's."""
+    """Give every view of a base the history that follows from the base's history."""
     meta = base.meta()
     if meta is None or meta.views is None:
         return
@@ -153,7 +153,7 @@ def refresh_views(base: Tensor) -> None:
 
 
 class RefusedFrame(RuleFrame):
-    """The frame of a view whose base was modified in a way that it could not follow."""
+    """The frame of a view that became invalid when its base was modified."""
 
     __slots__ = ("reason",)
 
@@ -161,20 +161,20 @@ class RefusedFrame(RuleFrame):
         self.reason = reason
 
     def refuse(self) -> NoReturn:
-        """Say why there is no right gradient."""
+        """Raise with the reason why there is no valid gradient."""
         raise RuntimeError(self.reason)
 
     def cotangents(self, *args: Any) -> list[Any]:
-        """Refuse."""
+        """Raise."""
         self.refuse()
 
     def contributions(self, *args: Any) -> Contributions:
-        """Refuse."""
+        """Raise."""
         self.refuse()
 
 
 def _refused(shown: Tensor) -> Owner:
-    """Record that a view must not be differentiated any more."""
+    """Record that a view can no longer be differentiated."""
     meta = shown._meta
     assert meta is not None
     modified = "and its base or another view of its base has been modified inplace."
@@ -188,7 +188,7 @@ def _refused(shown: Tensor) -> Owner:
 
 
 def give_history(target: Tensor, own: Owner | None) -> None:
-    """Put a tensor at another place of the graph: its hooks stay, a retained gradient follows."""
+    """Give a tensor another history: its hooks stay with the old one, a retained gradient moves."""
     meta = target.meta()
     old, target._own = target._own, own
     if meta is not None and meta.retains_grad:
@@ -202,13 +202,13 @@ def give_history(target: Tensor, own: Owner | None) -> None:
 
 
 def protect(target: Tensor) -> None:
-    """Let whoever looks after saved values act before the memory of a tensor is written."""
+    """Let the mutation guard copy saved values before the memory of a tensor is written."""
     if MODE.mutation_guard is not None:
         MODE.mutation_guard.before_write(target._a)
 
 
 def note_mutation(target: Tensor, what: str) -> None:
-    """Note that an op wrote the memory of a tensor."""
+    """Note that an op wrote to the memory of a tensor."""
     meta = target.meta()
     base = meta.base if meta is not None and meta.base is not None else target
     known = base.meta()
@@ -217,12 +217,12 @@ def note_mutation(target: Tensor, what: str) -> None:
 
 
 def record_unrun(op: ArrayOp, z: np.ndarray, bound: dict[str, Any]) -> Owner | None:
-    """Record an opaque op whose result is in memory already and whose rules read no values."""
+    """Record an opaque op whose result is already in memory and whose rules read no values."""
     active = Active(op, bound)
     return OpFrame(active, bound, z).append(AVALS.of(z)) if active.mask else None
 
 
-# -- what users call ------------------------------------------------------------------------------
+# -- public functions -----------------------------------------------------------------------------
 
 
 def apply_inplace(op: Op | Composite, target: Tensor, *others: Any, **named: Any) -> Tensor:
@@ -230,7 +230,7 @@ def apply_inplace(op: Op | Composite, target: Tensor, *others: Any, **named: Any
     check_writable(target, op.name, *others)
     source: Any = target
     if not (isinstance(op, SweptOp) and op.saves_nothing) and _is_recorded(target, *others):
-        # the op may save what is about to be overwritten
+        # the op may save the values that are about to be overwritten
         source = wrap(target._a.copy(), _old_history(target))
     others = tuple(source if other is target else other for other in others)
     call = op.function if isinstance(op, Composite) else op.public
@@ -238,15 +238,15 @@ def apply_inplace(op: Op | Composite, target: Tensor, *others: Any, **named: Any
 
 
 def _is_recorded(*operands: Any) -> bool:
-    """Whether an op of some operands will be on the tape."""
+    """Whether an op on some operands is recorded."""
     return MODE.recording and any(owner_of(value) is not None for value in operands)
 
 
 def _old_history(target: Tensor) -> Owner | None:
-    """Return the history of a tensor's value before in-place work.
+    """Return the history of a tensor's value before an in-place op.
 
-    That of a view follows from its base, not from what is known of the view: its hooks belong to
-    the view, which the gradient does not pass through any more.
+    For a view with hooks, it is derived from the base again: the hooks belong to the view, through
+    which the gradient no longer passes.
     """
     own, meta = target._own, target.meta()
     if own is None or meta is None or meta.base is None or notes_of(own) is None:
@@ -257,15 +257,15 @@ def _old_history(target: Tensor) -> Owner | None:
 def write(target: Tensor, value: Any, what: str, keep: bool = False) -> Tensor:
     """``target[...] = value``, keeping the target's shape and dtype; return the target.
 
-    With `keep` the write is a record of its own: the target's history stays, with a gradient of
-    zero, and a value that is somebody's does not share its place in the graph.
+    With `keep`, the write is recorded as an op of its own: the target's old history remains, with a
+    zero gradient, and the target does not share the record of the value.
     """
     check_writable(target, what, value)
     return _overwrite(target, value, what, keep)
 
 
 def _check_fit(array: np.ndarray, target: np.ndarray, what: str) -> None:
-    """Raise if an array cannot be written to another one."""
+    """Raise if an array cannot be written to a target array."""
     if array.shape != target.shape:
         shape = np.broadcast_shapes(array.shape, target.shape)
         if shape != target.shape:
@@ -281,11 +281,11 @@ def _check_fit(array: np.ndarray, target: np.ndarray, what: str) -> None:
 
 
 def _overwrite(target: Tensor, value: Any, what: str, keep: bool) -> Tensor:
-    """Do what `write` does, where it is known to be allowed."""
+    """Do what `write` does, without `check_writable`."""
     value = operand(value)
     array = np.asarray(unwrap(value))
     _check_fit(array, target._a, what)
-    if not target._a.flags.writeable:  # NumPy does not look at it if source and target are one
+    if not target._a.flags.writeable:  # NumPy does not check it if source and target are the same
         raise ValueError(
             f"{what}: assignment destination is read-only: more than one of its elements may be at "
             "one place in memory; write to a clone()"
@@ -313,7 +313,7 @@ def _overwrite(target: Tensor, value: Any, what: str, keep: bool) -> Tensor:
 
 
 def assign_item(target: Tensor, index: Any, value: Any) -> None:
-    """Do ``target[index] = value``."""
+    """Perform ``target[index] = value``."""
     check_writable(target, "item assignment", value)
     index = unwrap_index(index)
     value = operand(value)
@@ -350,7 +350,7 @@ def unwrap_index(index: Any) -> Any:
 
 
 def _own_index(part: Any) -> Any:
-    """Copy what could be changed before the backward pass reads it."""
+    """Copy index arrays, which could change before the backward pass reads them."""
     if isinstance(part, Tensor):
         return part._a.copy()
     refuse_masked(part)
@@ -368,7 +368,7 @@ def read_item(source: Tensor, index: Any) -> Tensor:
 
 
 def apply_with_out(op: Op, args: tuple[Any, ...], out: Any, where: Any) -> Tensor:
-    """Apply an op with NumPy's `out` and `where`."""
+    """Apply an op with NumPy's `out` and `where` arguments."""
     if type(out) is tuple:
         (out,) = out
     if out is None:
@@ -377,7 +377,7 @@ def apply_with_out(op: Op, args: tuple[Any, ...], out: Any, where: Any) -> Tenso
             "tapegrad.where"
         )
     if isinstance(out, Tensor) and any(arg is out for arg in args) and _is_recorded(*args):
-        source = wrap(out._a.copy(), out._own)  # the op may save what is about to be overwritten
+        source = wrap(out._a.copy(), out._own)  # the op may save the old values
         args = tuple(source if arg is out else arg for arg in args)
     result = apply_op(op, args, {})
     if isinstance(out, np.ndarray):

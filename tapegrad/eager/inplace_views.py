@@ -1,7 +1,7 @@
-"""Changing which elements a tensor shows, in place: `transpose_`, `squeeze_` and the like.
+"""In-place changes of a tensor's shape and strides: `transpose_`, `squeeze_` and others.
 
-The memory stays as it is, and so do values that were saved. Refused is what a gradient could not
-follow: a tensor that has views, and one that requires grad where nothing is recorded.
+Memory and saved values do not change. Tensors that have views are refused, and so are tensors that
+require grad while recording is off, since gradients would not match them.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from tapegrad.eager.tensor import Tensor, wrap
 
 
 def show_as(target: Tensor, what: str, view: Callable[[Tensor], Tensor]) -> Tensor:
-    """Let a tensor show its elements as a view of it does; return it.
+    """Turn a tensor into a view of itself, in place; return it.
 
     Parameters
     ----------
     target
         The tensor.
     what
-        The name of the method, for errors.
+        The name of the method, for error messages.
     view
-        Returns the view.
+        Function that returns the view.
     """
     check_writable(target, what)
     meta = target.meta()
@@ -43,7 +43,7 @@ def show_as(target: Tensor, what: str, view: Callable[[Tensor], Tensor]) -> Tens
     result = view(before)
     target._a = result._a
     give_history(target, result._own)
-    target.ensure_meta().writes_before += 1  # nothing that was saved has changed
+    target.ensure_meta().writes_before += 1  # saved values did not change
     known = result.meta()
     if meta is not None and meta.base is not None and known is not None and known.base is not None:
         meta.steps = known.steps
@@ -52,47 +52,47 @@ def show_as(target: Tensor, what: str, view: Callable[[Tensor], Tensor]) -> Tens
 
 
 def swap_(self: Tensor, axis1: int, axis2: int) -> Tensor:
-    """Swap two axes, in place; return the tensor.
+    """Swap two axes in place; return the tensor.
 
     Parameters
     ----------
     axis1, axis2
-        The axes. (`transpose` takes all axes, as NumPy does; this is PyTorch's `transpose_`.)
+        The axes. (This is PyTorch's `transpose_`; `transpose` takes all axes, as in NumPy.)
     """
     return show_as(self, "transpose_", lambda t: FUNCTIONS["swapaxes"](t, axis1, axis2))
 
 
 def t_(self: Tensor) -> Tensor:
-    """Transpose a tensor of at most two axes, in place; return it."""
+    """Transpose a tensor of at most two axes in place; return it."""
     if self.ndim > 2:
         raise RuntimeError(f"t_ expects a tensor with <= 2 dimensions, but self is {self.ndim}D")
     return show_as(self, "t_", FUNCTIONS["transpose"])
 
 
 def squeeze_(self: Tensor, axis: Any = None) -> Tensor:
-    """Leave out axes of length 1, in place; return the tensor.
+    """Remove axes of length 1 in place; return the tensor.
 
     Parameters
     ----------
     axis
-        Which of them; all by default.
+        The axes to remove; all of length 1 by default.
     """
     return show_as(self, "squeeze_", lambda t: FUNCTIONS["squeeze"](t, axis))
 
 
 def expand_dims_(self: Tensor, axis: Any) -> Tensor:
-    """Insert axes of length 1, in place; return the tensor.
+    """Insert axes of length 1 in place; return the tensor.
 
     Parameters
     ----------
     axis
-        Where they will be.
+        Positions of the new axes.
     """
     return show_as(self, "unsqueeze_", lambda t: FUNCTIONS["expand_dims"](t, axis))
 
 
 def resize_(self: Tensor, *sizes: Any) -> NoReturn:
-    """Refuse: memory is not made longer or shorter in place."""
+    """Raise: memory cannot be resized in place."""
     if self.requires_grad:
         raise RuntimeError("cannot resize variables that require grad")
     raise RuntimeError("resize_: a tensor keeps its memory; make a new one, such as with reshape()")

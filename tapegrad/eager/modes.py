@@ -1,12 +1,12 @@
-"""Switches that change what an op does, arranged so that nobody pays for unused ones.
+"""Switches that change what an op does, at no cost while they are unused.
 
-The fast path of every op looks at ``MODE.special``, which is empty while no thread has changed
-anything. Only where it is not does an op ask for the *action* of its own thread.
+The fast path of every op checks ``MODE.special``, which is empty while no switch of any thread is
+changed. Only if it is not empty does an op look up the *action* of its own thread.
 
-An interrupt (Ctrl-C) comes where a function is called, and before a loop turns; never between the
-stores of one block. So a thread is listed in ``special`` before it deviates, which alone costs time
-only, its switches are set by stores without calls between them, and they are set back by what is
-no Python function.
+An interrupt (Ctrl-C) arrives at a function call or a loop iteration, never between the stores of
+one block. A thread is therefore listed in ``special`` before its switches change (being listed only
+costs time), the switches are set by consecutive stores, and they are restored by functions that are
+not written in Python.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-# what an op does: record; compute only; record, after a look at every switch
+# actions of an op: record; compute only; check every switch, then record
 RECORD_OP, COMPUTE_ONLY, CHECK_SWITCHES = range(3)
 
 
@@ -28,15 +28,15 @@ class Switches(threading.local):
         self.action = RECORD_OP
         self.recording = True
         self.inference = False
-        self.saved_hooks: tuple[Any, ...] = ()  # pairs of pack and unpack, innermost last
-        self.hooks_forbidden: str | None = None  # why saved-tensor hooks must not be used
-        self.node: Any = None  # whose rule runs, while anomalies are looked for
-        self.depth = 0  # contexts that are open
-        self.transform: Any = None  # what differentiates the function that runs
+        self.saved_hooks: tuple[Any, ...] = ()  # pairs of pack and unpack hooks, innermost last
+        self.hooks_forbidden: str | None = None  # error message if saved-tensor hooks are forbidden
+        self.node: Any = None  # node whose rule is running, in anomaly mode
+        self.depth = 0  # number of open contexts
+        self.transform: Any = None  # the innermost running transform
 
 
 class Mode:
-    """The switches of the current thread, and those that all threads share."""
+    """The switches of the current thread and those shared by all threads."""
 
     __slots__ = (
         "anomaly",
@@ -49,16 +49,16 @@ class Mode:
     )
 
     def __init__(self) -> None:
-        self.special: dict[Any, None] = {}  # threads, by their switches, and what holds for all
+        self.special: dict[Any, None] = {}  # ids of threads' switches, names of shared ones
         self.thread = Switches()
-        self.inference_used: list[None] = []  # not empty once there are tensors of inference mode
+        self.inference_used: list[None] = []  # not empty once inference mode was used
         self.complex_used = False
         self.anomaly = False
         self.check_nan = True
-        self.mutation_guard: Any = None  # looks after saved values before memory is written
+        self.mutation_guard: Any = None  # copies saved values before their memory is written
 
     def action(self) -> int:
-        """Return what an op of this thread has to do."""
+        """Return the action of ops in this thread."""
         action = self.thread.action
         return CHECK_SWITCHES if action == RECORD_OP and self.anomaly else action
 
@@ -71,23 +71,23 @@ class Mode:
         return thread.recording and not thread.inference
 
     def set_recording(self, on: bool) -> bool:
-        """Switch recording in this thread; return what it was."""
+        """Switch recording in this thread; return the previous state."""
         before: bool = self._switch("recording", on)
         return before
 
     def set_inference(self, on: bool) -> bool:
-        """Switch inference mode in this thread; return what it was."""
+        """Switch inference mode in this thread; return the previous state."""
         if on and not self.inference_used:
             self.inference_used.append(None)
         before: bool = self._switch("inference", on)
         return before
 
     def set_saved_hooks(self, pairs: tuple[Any, ...]) -> None:
-        """Choose the hooks that values saved in this thread go through."""
+        """Set the hooks for values saved in this thread."""
         self._switch("saved_hooks", pairs)
 
     def _switch(self, name: str, value: Any) -> Any:
-        """Set a switch of this thread, and what follows from all of them; return what it was."""
+        """Set a switch of this thread and update its action; return the previous value."""
         switches = self.thread.__dict__
         before = switches[name]
         if value is not before:
@@ -104,20 +104,20 @@ class Mode:
         return before
 
     def with_recording(self, on: bool, function: Callable[..., T], *args: Any) -> T:
-        """Call a function with recording on or off; all switches are then what they were."""
+        """Call a function with recording on or off; restore all switches afterwards."""
         switches = self.thread.__dict__
         key, before = id(switches), switches.copy()
         try:
             self.set_recording(on)
             return function(*args)
-        finally:  # what `restore` does, which could be interrupted before it has begun
+        finally:  # inlined `restore`, whose call could be interrupted
             self.special[key] = None
             switches.update(before)
             if switches["action"] == RECORD_OP:
                 self.special.pop(key, None)
 
     def restore(self, switches: dict[str, Any], before: dict[str, Any]) -> None:
-        """Set all switches of a thread to what they were."""
+        """Restore all switches of a thread."""
         key = id(switches)
         self.special[key] = None
         switches.update(before)
@@ -125,12 +125,12 @@ class Mode:
             self.special.pop(key, None)
 
     def note_complex(self) -> None:
-        """From now on ops have to look whether what they record is complex."""
+        """Make ops check from now on whether they record complex numbers."""
         self.complex_used = True
         self.special["complex"] = None
 
     def set_anomaly(self, on: bool, check_nan: bool = True) -> tuple[bool, bool]:
-        """Switch anomaly mode, for all threads; return what it was."""
+        """Switch anomaly mode for all threads; return the previous state."""
         before = self.anomaly, self.check_nan
         if on:
             self.special["anomaly"] = None
@@ -141,14 +141,14 @@ class Mode:
 
 
 class ModeContext:
-    """A context of a thread, whose end is made up for where an interrupt prevented it.
+    """A context of a thread that is ended even if an interrupt prevents its `__exit__`.
 
-    The interrupt may come when `__exit__` is called, before it has done anything. Then the context
-    around this one is left by an exception, and sets back all switches. Where there is none, this
-    context does so when it is dropped.
+    An interrupt may arrive when `__exit__` is called, before it has done anything. The surrounding
+    context is then left by an exception and restores all switches. Without a surrounding context,
+    this one restores them when it is deleted.
     """
 
-    # for each time that it is open: the switches of the thread, what was before of its own, and all
+    # per entry: the switches of the thread, the result of `now`, and a copy of all switches
     _open: tuple[tuple[dict[str, Any], Any, dict[str, Any]], ...] = ()
 
     def __enter__(self) -> Any:
@@ -171,21 +171,21 @@ class ModeContext:
     def __del__(self) -> None:
         for switches, own, everything in reversed(self._open):
             here = switches is MODE.thread.__dict__
-            if here and switches["depth"] > everything["depth"]:  # none around it has ended since
+            if here and switches["depth"] > everything["depth"]:  # no outer context ended since
                 MODE.restore(switches, everything)
                 self.leave(own)
 
     def now(self) -> Any:
-        """Return what `leave` has to know of what was before."""
+        """Return the present state, which `leave` restores."""
 
     def enter(self) -> Any:
-        """Switch; return what the context is called."""
+        """Switch; return the target of ``with ... as``."""
 
     def leave(self, before: Any) -> None:
-        """Switch back, also where an interrupt left something as it was."""
+        """Switch back, even if an interrupt left the switch incomplete."""
 
     def not_entered(self) -> Any:
-        """Return what was before, of a context that is left without being entered."""
+        """Return the previous state for a context that is left without being entered."""
         raise RuntimeError(f"{type(self).__name__} is left without being entered")
 
 

@@ -1,7 +1,7 @@
-"""The numeric namespace: every op and composed function under NumPy's name, on tensors.
+"""The numeric namespace: every op and composite function on tensors, under NumPy's name.
 
-The functions are derived from the op table (`tapegrad.ops`), which says under which names they are
-found, and those that are not differentiable from NumPy itself.
+Differentiable functions and their names are derived from the op table (`tapegrad.ops`), the others
+from NumPy itself.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from tapegrad.ops import (  # noqa: F401 (importing them fills the table)
 from tapegrad.ops.kinds import COMPOSITES, Composite, declarations
 from tapegrad.ops.op import TABLE, is_differentiated
 
-# Functions of values that have no derivative: they answer with passive tensors.
+# Functions without derivatives, which return passive tensors.
 PASSIVE = [
     "all",
     "any",
@@ -78,7 +78,7 @@ PASSIVE = [
 
 
 def wrap_result(result: Any) -> Any:
-    """Return a result of NumPy with tensors in the place of its arrays."""
+    """Return a result of NumPy with tensors in place of its arrays."""
     if isinstance(result, (np.ndarray, np.generic)):
         return wrap(np.asarray(result))
     if type(result) in (list, tuple):
@@ -89,9 +89,9 @@ def wrap_result(result: Any) -> Any:
 
 
 def _composite_function(composite: Composite) -> Callable[..., Any]:
-    """Return the public form of a composed function: array-likes in, tensors out."""
+    """Return the public form of a composite function, from array-likes to tensors."""
     body = composite.function
-    # a Python number has no dtype of its own beside arrays that have one
+    # Python numbers are weak scalars: they take the dtype of the arrays
     is_ufunc = isinstance(getattr(np, composite.name, None), np.ufunc)
 
     @functools.wraps(body)
@@ -129,12 +129,12 @@ def _passive_function(name: str, module: Any = np) -> Callable[..., Any]:
     return function
 
 
-# x ** n as cheaper functions, which also have cheaper derivatives
+# cheaper functions for x ** n, which also have cheaper derivatives
 _POWERS = {2: "square", 0.5: "sqrt", -1: "reciprocal", 1: "positive"}
 
 
 def _power(x: Any, y: Any, out: Any = None, where: Any = True) -> Any:
-    """Power x**y; see the op of that name."""
+    """Power x**y; see the op of the same name."""
     if (type(y) is int or type(y) is float) and type(x) is Tensor and x.dtype.kind == "f":
         name = _POWERS.get(y)
         if name is not None:
@@ -143,7 +143,7 @@ def _power(x: Any, y: Any, out: Any = None, where: Any = True) -> Any:
 
 
 def _polygamma(n: Any, x: Any) -> Any:
-    """Derivative of order n of `digamma`; see the op of that name."""
+    """Derivative of order n of `digamma`; see the op of the same name."""
     if is_differentiated(n):
         raise TypeError(
             "polygamma has no derivative with respect to 'n' in tapegrad; detach() it, or write a "
@@ -153,7 +153,7 @@ def _polygamma(n: Any, x: Any) -> Any:
 
 
 def _with_sparse(dense: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the product of matrices, of which one may be a sparse matrix of SciPy."""
+    """Return a matrix product of which one operand may be a sparse matrix of SciPy."""
 
     @functools.wraps(dense)
     def matmul(x: Any, y: Any) -> Any:
@@ -179,7 +179,7 @@ def _sparse_product(x: Any, matrix: Any) -> Any:
 
 
 def _build() -> tuple[dict[str, Callable[..., Any]], dict[str, Callable[..., Any]]]:
-    """Return the public functions, and by op name the reflected ones of binary operators."""
+    """Return the public functions and the reflected functions of binary ops, both by op name."""
     functions: dict[str, Callable[..., Any]] = {}
     reflected: dict[str, Callable[..., Any]] = {}
     for name, op in TABLE.items():

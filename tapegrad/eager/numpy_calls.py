@@ -1,4 +1,4 @@
-"""Calls of NumPy's functions as calls of ours: names of arguments, and options of NumPy's own."""
+"""Translation of calls of NumPy functions to ours: argument names and NumPy's options."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tapegrad.ops.shape import in_order
 
 _RENAMED = {"a_min": "min", "a_max": "max", "UPLO": "uplo"}
 _WITHOUT_EFFECT = ("kind", "stable", "casting", "subok", "hermitian")
-# what a reduction starts from: its neutral element, and how more is joined
+# how a reduction combines its result with `initial`, and its neutral element
 _JOINED = {
     "sum": ("add", 0.0),
     "prod": ("multiply", 1.0),
@@ -42,18 +42,18 @@ _WAYS_OUT = {
 
 @dataclass
 class _Plan:
-    """How the arguments of a NumPy function are those of ours.
+    """How the arguments of a NumPy function map to those of ours.
 
     Attributes
     ----------
     signature
-        Of the NumPy function.
+        Signature of the NumPy function.
     names
-        Our name of each argument; none of options that ours does not have.
+        Our name of each argument, without options that our function lacks.
     direct
-        The number of leading arguments that are the same in both.
+        Number of leading arguments that are the same in both.
     same
-        The names that are the same in both.
+        Names that are the same in both.
     """
 
     signature: inspect.Signature
@@ -62,7 +62,7 @@ class _Plan:
     same: frozenset[str]
 
 
-PLANS: dict[Any, _Plan | None] = {}  # of the functions that have been called
+PLANS: dict[Any, _Plan | None] = {}  # by NumPy function, for those that have been called
 
 
 def _plan(func: Any, ours: Callable[..., Any], name: str) -> _Plan | None:
@@ -94,23 +94,23 @@ def _plan(func: Any, ours: Callable[..., Any], name: str) -> _Plan | None:
 
 
 def call(func: Any, ours: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: Any) -> Any:
-    """Call our function with the arguments of NumPy's.
+    """Call our function with the arguments of a call of a NumPy function.
 
     Parameters
     ----------
     func
         The NumPy function.
     ours
-        What stands for it.
+        Our replacement for it.
     name
-        Its name.
+        Name of the function.
     args, kwargs
-        What it was called with.
+        Arguments of the call.
 
     Raises
     ------
     TypeError
-        For an option that tensors do not have.
+        If an option is not supported for tensors.
     """
     if name == "where" and len(args) == 1:
         return FUNCTIONS["nonzero"](*args)
@@ -145,7 +145,7 @@ def _is_default(key: str, value: Any, default: Any) -> bool:
 def _with_options(
     ours: Callable[..., Any], name: str, passed: dict[str, Any], options: dict[str, Any]
 ) -> Any:
-    """Call our function with options that it does not have itself."""
+    """Call our function with NumPy options that it does not have itself."""
     (_, x), *rest = passed.items()
     more = dict(rest)
     if "dtype" in options:
@@ -154,7 +154,7 @@ def _with_options(
     join, neutral = _JOINED.get(name, ("", None))
     initial = options.pop("initial", None) if join else None
     out = options.pop("out", None)
-    counted: Any = None  # of a mean, the part of the elements that count
+    counted: Any = None  # for mean, the fraction of elements that `where` selects
     if "where" in options and (join or name == "mean"):
         chosen = options.pop("where")
         if join and neutral is None and initial is None:
@@ -183,7 +183,7 @@ def _cast(x: Any, dtype: Any) -> Any:
 
 
 def _stored(result: Any, out: Any, name: str) -> Any:
-    """Write a result into `out`, and return that."""
+    """Write a result to `out`; return `out`."""
     if isinstance(out, Tensor):
         return inplace.write(out, result, f"numpy.{name} with `out`")
     if isinstance(result, Tensor) and result._own is not None:
@@ -196,7 +196,7 @@ def _stored(result: Any, out: Any, name: str) -> Any:
 
 
 def _with_subscripts(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the arguments of einsum with a string, where axes are given as numbers."""
+    """Return the arguments of einsum with a subscript string in place of lists of axis numbers."""
     if not args or isinstance(args[0], str):
         return args
     operands, axes = args[: len(args) // 2 * 2 : 2], args[1::2]

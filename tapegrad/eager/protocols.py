@@ -1,4 +1,4 @@
-"""NumPy's protocols: what happens when a NumPy function is given a tensor."""
+"""NumPy's protocols: dispatch of NumPy functions that are called with tensors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ UFUNCS: dict[Any, str] = {
     and not name.startswith("at_")
 }
 UFUNCS |= {np.matmul: "matmul"}
-# composed functions and other names
+# composite functions and aliases
 UFUNCS |= {
     getattr(np, name): name
     for name in (*COMPOSITES, *ALIASES)
@@ -65,7 +65,7 @@ _FUNCTIONS_OF = {
     "numpy.linalg": NAMESPACES["linalg"],
 }
 
-# NumPy functions of which only shape, dtype or passive values are asked
+# NumPy functions that return no differentiable values
 UNTRACED = {
     getattr(np, name)
     for name in (
@@ -122,7 +122,7 @@ def _refuse(name: str, remedy: str) -> TypeError:
 
 
 def array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-    """Answer a NumPy ufunc with the op of the same name."""
+    """Replace a NumPy ufunc with the op of the same name."""
     name = UFUNCS.get(ufunc) or _of_scipy(ufunc)
     if method == "at":
         return _ufunc_at(ufunc, *inputs)
@@ -171,15 +171,15 @@ def array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: A
 
 
 def _of_scipy(ufunc: Any) -> str | None:
-    """Return what stands for a ufunc of scipy.special."""
+    """Return the name of our replacement for a ufunc of scipy.special, or None."""
     name = _SCIPY_NAMES.get(ufunc.__name__, ufunc.__name__)
     special = sys.modules.get("scipy.special") if name in NAMESPACES["special"] else None
     return name if getattr(special, ufunc.__name__, None) is ufunc else None
 
 
 def _is_passive(ufunc: Any) -> bool:
-    """Whether a ufunc answers with booleans or integers only, which have no derivative."""
-    results = {signature.rpartition(">")[2] for signature in ufunc.types}  # none: not known yet
+    """Whether a ufunc returns only booleans or integers, which have no derivative."""
+    results = {signature.rpartition(">")[2] for signature in ufunc.types}  # empty if not known yet
     return bool(results) and all(set(result) <= set("?bhilqBHILQO") for result in results)
 
 
@@ -193,7 +193,7 @@ def _ufunc_at(ufunc: Any, target: Any, index: Any, *values: Any) -> None:
 
 
 def array_function(self: Tensor, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-    """Answer a NumPy function with the tapegrad function of the same name."""
+    """Replace a NumPy function with the tapegrad function of the same name."""
     module = getattr(func, "__module__", "") or ""
     name = getattr(func, "__name__", "")
     functions = _FUNCTIONS_OF.get(module, {})
@@ -219,7 +219,7 @@ def array_function(self: Tensor, func: Any, types: Any, args: Any, kwargs: Any) 
 
 
 def _is_of_integers(args: Any, kwargs: Any) -> bool:
-    """Whether a function of real numbers is given integers only: NumPy has its own results then."""
+    """Whether all arguments are integers, for which NumPy itself computes the result."""
     return not any(map(_holds_reals, (*args, *kwargs.values())))
 
 
@@ -230,7 +230,7 @@ def _holds_reals(value: Any) -> bool:
 
 
 def _refuse_copied(func: Any, args: Any, kwargs: Any) -> None:
-    """Refuse a value that a function would copy into its result without a history."""
+    """Raise if a function would copy a recorded value into its result without its history."""
     parameter, position, remedy = _COPIED[func]
     value = args[position] if position < len(args) else kwargs.get(parameter)
     if _requires_grad((value,)):
@@ -261,7 +261,7 @@ def _bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
     index = np.asarray(unwrap(x))
     if not _requires_grad((weights,)):
         return wrap_result(np.bincount(index, unwrap(weights), minlength))
-    size = np.bincount(index, None, minlength).size  # which checks the numbers
+    size = np.bincount(index, None, minlength).size  # checks the indices
     if np.shape(weights) != index.shape:
         raise ValueError(f"bincount: weights of shape {weights.shape} for shape {index.shape}")
     return FUNCTIONS["scatter_add"](weights, (size,), index)
@@ -270,7 +270,7 @@ def _bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
 def _histogram(
     a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None
 ) -> Any:
-    """Counts, which are constant, and edges, which depend on the ends of what is counted."""
+    """Return the counts, which are constant, and the edges, which depend on the range."""
     if _requires_grad((weights,)):
         remedy = "np.bincount(np.digitize(x, edges[1:-1]), weights, edges.size - 1)"
         raise _refuse("numpy.histogram with the `weights`", f"use {remedy}, or detach() them")
@@ -282,7 +282,7 @@ def _histogram(
     if np.ndim(number) == 0 and (range is not None or _requires_grad((a,))):
         ends = (FUNCTIONS["min"](a), FUNCTIONS["max"](a)) if range is None else range
         share = np.linspace(0.0, 1.0, values.size)
-        # added to the values, which stay NumPy's
+        # zero, added only for its history: the values stay NumPy's
         moved = [
             FUNCTIONS["multiply"](as_tensor(x) - unwrap(x), s)
             for x, s in zip(ends, (1.0 - share, share), strict=True)
@@ -293,7 +293,7 @@ def _histogram(
     return as_tensor(counts), edges
 
 
-# functions that keep the values of one argument: its name, its place, and what to write instead
+# functions that copy the values of one argument: its name, its position, and a replacement
 _COPIED: dict[Any, tuple[str, int, str]] = {
     np.full_like: ("fill_value", 1, "write np.ones_like(x) * value, or detach() it"),
 }

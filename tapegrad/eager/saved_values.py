@@ -1,7 +1,7 @@
-"""What records keep of values, plain or packed by the user's hooks.
+"""Values saved by records, plain or packed by the user's hooks.
 
-A saved value is an array, or a tensor (so that the gradient of the gradient finds its history). If
-saved-tensor hooks are active, what the innermost pair makes of it is kept instead, as a `Packed`.
+A saved value is an array or a tensor, whose history is needed for higher derivatives. If
+saved-tensor hooks are active, a `Packed` holds the result of the innermost pack hook.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ INFERENCE_SAVED = (
 
 
 class Packed:
-    """A saved value as the user's pack hook returned it."""
+    """A saved value in the form returned by the user's pack hook."""
 
     __slots__ = ("content", "own", "unpack_hook")
 
@@ -50,7 +50,7 @@ class Packed:
             )
 
     def unpack(self, own: Owner | None) -> Tensor:
-        """Return the value as the unpack hook restores it, with the history of what was saved."""
+        """Return the value restored by the unpack hook, with the history of the saved value."""
         found = self.unpack_hook(self.content)
         if not isinstance(found, Tensor):
             raise TypeError(
@@ -61,16 +61,16 @@ class Packed:
 
 
 def check_savable(value: Any) -> None:
-    """Refuse to save a tensor of inference mode."""
+    """Raise if a tensor is an inference tensor, which cannot be saved."""
     meta = value._meta
     if meta is not None and meta.inference:
         raise RuntimeError(INFERENCE_SAVED)
 
 
 def save(value: Any) -> Any:
-    """Keep a value as it is now: a tensor's handle may be given another history later.
+    """Return a value to save; a tensor is kept with its present history, which may change later.
 
-    Values that are neither arrays nor tensors are kept as they are; of lists, every item.
+    The items of lists are saved one by one. Other values are returned unchanged.
     """
     kind = type(value)
     if kind is Tensor:
@@ -87,16 +87,16 @@ def save(value: Any) -> Any:
 
 
 def restore(value: Any, slot: int, own: Owner | None = None) -> Any:
-    """Return a saved value, checked: an array or number as it was, or a tensor.
+    """Return a saved value after checking that it was not modified.
 
     Parameters
     ----------
     value
         A result of `save`.
     slot
-        Of the record that saved it.
+        Slot of the record that saved it.
     own
-        The history of the value, where it is not known by the value itself.
+        Owner of the value, if the saved value does not hold it.
     """
     kind = type(value)
     if kind is Packed:

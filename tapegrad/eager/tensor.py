@@ -1,4 +1,4 @@
-"""Tensor: the handle a user holds on an array and its place on the tape."""
+"""Tensor: the user's handle on an array and its record on the tape."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tapegrad.tape.layout import LEAF_CLOCK, OWN_SLOT
 from tapegrad.tape.owner import Notes, Owner, notes_of, take_notes
 from tapegrad.tape.tape import TAPE
 
-if TYPE_CHECKING:  # what is derived from the op table (`tapegrad.methods`)
+if TYPE_CHECKING:  # derived from the op table (`tapegrad.methods`)
     from tapegrad.stubs.methods import Methods
 else:
     Methods = object
@@ -25,29 +25,29 @@ NO_NUMPY = "Can't call numpy() on Tensor that requires grad. Use tensor.detach()
 
 
 class Meta:
-    """What few tensors have: a gradient, hooks, a base whose memory they show.
+    """Attributes that few tensors have: a gradient, hooks, the base of a view.
 
-    A leaf's meta is held by its owner, and so by everything recorded from it: gradients arrive
-    also when the tensor itself has gone.
+    A leaf's owner holds its meta, and so does everything recorded from the leaf: gradients are
+    accumulated even after the tensor itself is deleted.
     """
 
     grad: Tensor | None = None
-    leaf: weakref.ref[Tensor] | None = None  # whose gradient it is, if a leaf's
+    leaf: weakref.ref[Tensor] | None = None  # the tensor, if it is a leaf
     array: np.ndarray | None = None
-    notes: Notes | None = None  # while it does not require gradients: those of its old record
+    notes: Notes | None = None  # notes of its former record, while it does not require gradients
     retains_grad = False
-    writes_before = 0  # how much higher the version is than that of the memory
+    writes_before = 0  # difference of its version from that of the memory
     inference = False  # made in inference mode
-    base: Tensor | None = None  # whose memory it shows, ...
-    steps: tuple[Any, ...] = ()  # ... through which views, ...
-    unrecorded_view = ""  # ... made in this mode, where nothing was recorded, ...
-    unrecorded_source = ""  # ... or of such a view, by this op
-    function_view = ""  # or by this Function, whose record does not know of it
-    one_of_several: tuple[str, int] | None = None  # or by this function, as one of several views
-    views: list[weakref.ref[Tensor]] | None = None  # tensors that show this one's memory
+    base: Tensor | None = None  # the tensor that it is a view of, ...
+    steps: tuple[Any, ...] = ()  # ... by these view ops, ...
+    unrecorded_view = ""  # ... made in this mode, without a record, ...
+    unrecorded_source = ""  # ... or made from such a view by this op
+    function_view = ""  # ... or by this Function, whose record is not a view
+    one_of_several: tuple[str, int] | None = None  # ... or one of several views by this function
+    views: list[weakref.ref[Tensor]] | None = None  # views of this tensor
 
     def variable(self, own: Owner) -> Tensor:
-        """Return the leaf, made anew if its handle has gone."""
+        """Return the leaf, recreated if its tensor was deleted."""
         known = None if self.leaf is None else self.leaf()
         if known is None:
             assert self.array is not None
@@ -57,7 +57,7 @@ class Meta:
         return known
 
     def add_view(self, view: Tensor) -> None:
-        """Note a tensor that shows this one's memory; those that have gone are swept out."""
+        """Note a view of this tensor; drop views that were deleted."""
         if self.views is None:
             self.views = []
         elif len(self.views) > 8 and len(self.views) & (len(self.views) - 1) == 0:
@@ -68,8 +68,8 @@ class Meta:
 class Tensor(Methods):
     """An array whose computations are recorded for differentiation.
 
-    Tensors are made by `tapegrad.tensor` and by ops. Functions and methods have NumPy's names and
-    meaning; the autograd attributes (`requires_grad`, `grad`, `backward`, ...) have PyTorch's.
+    Tensors are created by `tapegrad.tensor` and by ops. Functions and methods follow NumPy; the
+    autograd attributes (`requires_grad`, `grad`, `backward`, ...) follow PyTorch.
 
     Examples
     --------
@@ -83,8 +83,8 @@ class Tensor(Methods):
 
     __slots__ = ("__weakref__", "_a", "_meta", "_own")
     __array_priority__ = 1000
-    __pandas_priority__ = 5000  # more than a DataFrame's: operators of pandas leave it to tensors
-    _apply_op = True  # ops are applied to it, instead of computing with it as with an array
+    __pandas_priority__ = 5000  # higher than a DataFrame's, so that pandas defers to tensors
+    _apply_op = True  # ops dispatch on it instead of computing with it as an array
 
     _a: np.ndarray
     _own: Owner | None
@@ -95,12 +95,12 @@ class Tensor(Methods):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Length of every dimension."""
+        """Length of every axis."""
         return self._a.shape
 
     @property
     def ndim(self) -> int:
-        """Number of dimensions."""
+        """Number of axes."""
         return self._a.ndim
 
     @property
@@ -110,17 +110,17 @@ class Tensor(Methods):
 
     @property
     def dtype(self) -> np.dtype:
-        """Type of an element."""
+        """Type of the elements."""
         return self._a.dtype
 
     @property
     def itemsize(self) -> int:
-        """Bytes of an element."""
+        """Size of an element in bytes."""
         return self._a.itemsize
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all elements."""
+        """Size of all elements in bytes."""
         return self._a.nbytes
 
     def __len__(self) -> int:
@@ -129,7 +129,7 @@ class Tensor(Methods):
         return len(self._a)
 
     def item(self, *index: int) -> Any:
-        """Return one element as a Python number (the only one, or that at `index`)."""
+        """Return one element as a Python number (the only one, or the one at `index`)."""
         return self._a.item(*index)
 
     def tolist(self) -> Any:
@@ -159,14 +159,14 @@ class Tensor(Methods):
 
     __hash__ = object.__hash__
 
-    # -- its place in the graph -------------------------------------------------------------------
+    # -- the graph --------------------------------------------------------------------------------
 
     def meta(self) -> Meta | None:
-        """Return the rare attributes, None if it has none (internal)."""
+        """Return the rare attributes or None (internal)."""
         return self._meta
 
     def ensure_meta(self) -> Meta:
-        """Return the rare attributes, making them if needed (internal)."""
+        """Return the rare attributes, creating them if needed (internal)."""
         found = self._meta
         if found is None:
             found = self._meta = Meta()
@@ -174,13 +174,13 @@ class Tensor(Methods):
 
     @property
     def is_leaf(self) -> bool:
-        """Whether no op that is differentiated made it."""
+        """Whether it is not the result of a recorded op."""
         own = self._own
         return own is None or own[OWN_SLOT] >= LEAF_CLOCK
 
     @property
     def requires_grad(self) -> bool:
-        """Whether ops on it are recorded. Settable on leaves."""
+        """Whether ops on it are recorded; settable on leaves."""
         return self._own is not None
 
     @requires_grad.setter
@@ -194,12 +194,12 @@ class Tensor(Methods):
         raise RuntimeError("requires_grad must be a bool")
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
-        """Start (or stop) recording what is computed from this leaf; return it.
+        """Start (or stop) recording ops on this leaf; return it.
 
         Raises
         ------
         RuntimeError
-            If it is not a leaf, or its dtype is not floating point.
+            If it is not a leaf, or its dtype is neither floating point nor complex.
         TypeError
             If `requires_grad` is not a bool.
         """
@@ -235,7 +235,7 @@ class Tensor(Methods):
             )
         meta.leaf, meta.array = weakref.ref(self), self._a
         self._own = TAPE.new_leaf(AVALS.of(self._a), meta)
-        if meta.notes is not None:  # of an earlier time as a leaf
+        if meta.notes is not None:  # from when it was a leaf before
             take_notes(self._own, meta.notes)
             meta.notes = None
         if meta.views is not None:
@@ -257,8 +257,8 @@ class Tensor(Methods):
         Raises
         ------
         RuntimeError
-            If the tensor requires gradients, and ops are recorded: writing to the array would go
-            unnoticed.
+            If the tensor requires gradients and ops are recorded, since writes to the array are not
+            tracked.
         """
         if self._own is not None and MODE.recording:
             raise RuntimeError(NO_NUMPY)
@@ -266,7 +266,7 @@ class Tensor(Methods):
 
     @property
     def grad(self) -> Tensor | None:
-        """Gradient accumulated by `backward`, None if there is none. Settable."""
+        """Gradient accumulated by `backward`, or None; settable."""
         meta = self.meta()
         if not self.is_leaf and (meta is None or (not meta.retains_grad and meta.grad is None)):
             warnings.warn(
@@ -311,7 +311,7 @@ AVALS.at_complex = MODE.note_complex
 
 
 def wrap(array: np.ndarray, own: Owner | None = None, inference: bool = False) -> Tensor:
-    """Make a tensor on an array, without copying."""
+    """Make a tensor on an array without copying."""
     tensor = Tensor()
     tensor._a = array
     tensor._own = own

@@ -1,1 +1,1 @@
-"""Compiled loops: how they are generated from the op table, compiled, cached and called."""
+"""Compiled loops: generating them from the op table, compiling, caching and calling them."""

@@ -1,13 +1,13 @@
-"""The cache folder: which files in it are trusted, and how they are read and written.
+"""The cache folder: checking, reading and writing its files.
 
 The folder holds code that is executed. It is ``$TAPEGRAD_CACHE_DIR``, else
-``$XDG_CACHE_HOME/tapegrad``, else ``~/.cache/tapegrad``. A folder or file is used if it belongs to
-the user of the process and nobody else can write to it; in place of a folder that is not so, a
-private one is made, which is deleted when the process ends.
+``$XDG_CACHE_HOME/tapegrad``, else ``~/.cache/tapegrad``. A folder or file is used only if the user
+of the process owns it and nobody else can write to it. Otherwise the folder is replaced by a
+private one, which is deleted when the process ends.
 
-The first line of every file is a checksum over its content and the key that it is found by. A file
-that was damaged, cut off, or put in the place of another is reported and made again. The checksum
-is no secret: it tells accidents, while the owner and mode of a file tell who can have written it.
+The first line of every file is a checksum of its key and content. A file that was damaged,
+truncated or swapped with another is reported and created again. The checksum is not secret: it
+detects accidents, while the owner and mode of a file show who can have written it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _lock = threading.RLock()
 
 
 def chosen() -> Path:
-    """Return the folder that the environment names (it need not exist)."""
+    """Return the folder named by the environment (it need not exist)."""
     if given := os.environ.get("TAPEGRAD_CACHE_DIR"):
         return Path(given)
     base = os.environ.get("XDG_CACHE_HOME")
@@ -37,17 +37,17 @@ def chosen() -> Path:
 
 
 def folder(*below: str) -> Path | None:
-    """Return a trusted folder of the cache, None if there can be none.
+    """Return a trusted folder of the cache, or None if there is none.
 
     Parameters
     ----------
     *below
-        Names of the folders on the way to it, from the cache folder on.
+        Names of the nested folders below the cache folder.
     """
     with _lock:
         try:
             return _checked(chosen(), below)
-        except RuntimeError:  # there is no home
+        except RuntimeError:  # no home folder
             return None
 
 
@@ -65,7 +65,7 @@ def _checked(root: Path, below: tuple[str, ...]) -> Path | None:
             path.mkdir(mode=0o700, exist_ok=True)
         reason = distrust(path.stat())
     except OSError:
-        return None  # it cannot be made, or not be looked at: there is nothing to load
+        return None  # it cannot be created or inspected, so there is nothing to load
     if not path.is_dir():
         return None
     if reason is None:
@@ -80,7 +80,7 @@ def _checked(root: Path, below: tuple[str, ...]) -> Path | None:
 
 
 def _private(below: tuple[str, ...]) -> Path | None:
-    """Return a folder of this process alone."""
+    """Return a private folder of this process."""
     root = _temporary()
     if root is None:
         return None
@@ -95,7 +95,7 @@ def _private(below: tuple[str, ...]) -> Path | None:
 @functools.cache
 def _temporary() -> Path | None:
     try:
-        root = Path(tempfile.mkdtemp(prefix="tapegrad-"))  # of mode 0700
+        root = Path(tempfile.mkdtemp(prefix="tapegrad-"))  # mode 0700
     except OSError:
         return None
     atexit.register(_remove, root, os.getpid())
@@ -103,14 +103,14 @@ def _temporary() -> Path | None:
 
 
 def _remove(root: Path, process: int) -> None:
-    if os.getpid() == process:  # a forked process leaves it to its parent
+    if os.getpid() == process:  # not in a forked process
         shutil.rmtree(root, ignore_errors=True)
 
 
 def distrust(status: os.stat_result) -> str | None:
-    """Return why a folder or file is not trusted, None if it is."""
+    """Return why a folder or file is not trusted, or None if it is."""
     if not hasattr(os, "getuid"):
-        return None  # there the user's own folder is private by its place
+        return None  # without uids, the user's own folder is private by location
     if status.st_uid != os.getuid():
         return f"belongs to another user (uid {status.st_uid})"
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
@@ -119,25 +119,25 @@ def distrust(status: os.stat_result) -> str | None:
 
 
 def sealed(key: str, content: bytes) -> bytes:
-    """Return what is written to a file: content with its checksum."""
+    """Return the content of a file preceded by its checksum."""
     return _HEAD + checksum(key, content).encode() + b"\n" + content
 
 
 def checksum(key: str, content: bytes) -> str:
-    """Return the checksum over a key and what was written for it."""
+    """Return the checksum of a key and its content."""
     name = key.encode()
     return hashlib.sha256(len(name).to_bytes(8, "little") + name + content).hexdigest()
 
 
 def read(path: Path, key: str) -> bytes | None:
-    """Return the content of a file, None if there is none or it is not to be used.
+    """Return the content of a file, or None if it is missing or must not be used.
 
     Parameters
     ----------
     path
         The file.
     key
-        What it was written for.
+        Key that it was written with.
     """
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     flags |= getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -162,22 +162,22 @@ def read(path: Path, key: str) -> bytes | None:
 
 
 def report(path: Path, reason: str) -> None:
-    """Warn of a file that is made again."""
+    """Warn that a file is created again."""
     warnings.warn(
         f"tapegrad: the cache file {path} {reason}; it is made again", RuntimeWarning, stacklevel=3
     )
 
 
 def write(path: Path, key: str, content: bytes) -> bool:
-    """Write a file so that readers see all of it or none; return whether that was possible."""
+    """Write a file atomically; return whether that succeeded."""
     temporary: str | None = None
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # it may have been deleted
-        handle, temporary = tempfile.mkstemp(dir=path.parent)  # of mode 0600
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # may have been deleted
+        handle, temporary = tempfile.mkstemp(dir=path.parent)  # mode 0600
         with os.fdopen(handle, "wb") as file:
             file.write(sealed(key, content))
         Path(temporary).replace(path)
-    except OSError:  # a full disk, a read-only home
+    except OSError:  # such as a full disk or a read-only home folder
         if temporary is not None:
             with contextlib.suppress(OSError):
                 Path(temporary).unlink()

@@ -1,13 +1,13 @@
-"""From a formula of the op table to a compiled loop.
+"""Generation of compiled loops from formulas of the op table.
 
 A formula is a plain Python function of scalars, such as the partial ``def _(x): return cos(x)``.
-What it names is found by following its code: an op stands for its own scalar formula, functions of
-the vector-math modules and numeric constants stand for themselves. All of it is copied, as source
-text, into one module per kernel, so that a kernel is a closed piece of text: its hash names its
-machine code on disk, and an edit anywhere below it gives another hash.
+Its dependencies are found from its bytecode: an op stands for its own scalar formula, functions of
+the vector-math modules and numeric constants for themselves. All of them are copied as source text
+into one module per kernel. The kernel's machine code on disk is named by a hash of everything it
+depends on, so any edit to a dependency changes the hash.
 
-Literal floats become constants of the kernel's own type, so that a float32 kernel computes in
-float32; vector math computes in float64 and its result is rounded once.
+Float literals become constants of the kernel's type, so that a float32 kernel computes in float32.
+Vector math computes in float64, and its result is rounded once.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _libm_tan(x: float) -> float:
     return math.tan(x)
 
 
-# sines come in two forms: without branches, for blocks of small arguments, and for any argument
+# sines have two forms: without branches for blocks of small arguments, and for any argument
 _SINES: dict[Any, tuple[Any, Any]] = {
     vmath.sin: (vmath.sin_reduced, _libm_sin),
     vmath.cos: (vmath.cos_reduced, _libm_cos),
@@ -57,14 +57,14 @@ _SINES: dict[Any, tuple[Any, Any]] = {
 
 
 def _scalar_function(value: Any) -> types.FunctionType | None:
-    """The formula behind a global of a formula: an op's, or a plain function."""
+    """Return the scalar formula of a global: an op's formula, or a plain function."""
     formula = getattr(value, "formula", value)
     return formula if isinstance(formula, types.FunctionType) else None
 
 
 @functools.cache
 def _dependencies(function: types.FunctionType) -> dict[str, Any]:
-    """Return what a formula uses of its module, by the name it uses (dotted for attributes)."""
+    """Return the globals that a formula uses, by name (dotted for attributes of modules)."""
     found: dict[str, Any] = {}
     scope = function.__globals__
     module: tuple[str, types.ModuleType] | None = None
@@ -86,7 +86,7 @@ def _dependencies(function: types.FunctionType) -> dict[str, Any]:
 
 @functools.cache
 def formula_key(function: types.FunctionType) -> bytes:
-    """Hash a formula and everything below it, without looking at its source."""
+    """Hash a formula and its dependencies without reading source text."""
     digest = hashlib.sha256()
     code = function.__code__
     digest.update(marshal.dumps((code.co_code, code.co_names, code.co_varnames)))
@@ -99,12 +99,12 @@ def formula_key(function: types.FunctionType) -> bytes:
 
 
 class _Rewriter(ast.NodeTransformer):
-    """Rename what a formula refers to, and type its literals."""
+    """Renames the globals of a formula, and converts its literals to the kernel's type."""
 
     def __init__(self, names: dict[str, str], dtype: str | None, widened: set[str]) -> None:
         self.names = names
         self.dtype = dtype
-        self.widened = widened  # functions that compute in float64 whatever the kernel's type
+        self.widened = widened  # functions that always compute in float64
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
@@ -138,7 +138,7 @@ def _is_vector_math(function: types.FunctionType | None) -> bool:
 
 
 class _Module:
-    """The source of a kernel's module, put together from formulas and what they need."""
+    """The source of a kernel's module, assembled from formulas and their dependencies."""
 
     def __init__(self, dtype: str) -> None:
         self.dtype = dtype
@@ -154,16 +154,16 @@ class _Module:
         self.emitted: dict[tuple[int, int | None], str] = {}
 
     def add(self, function: types.FunctionType, form: int | None = None) -> str:
-        """Emit a formula, after what it names; return the name it has here.
+        """Emit the dependencies of a formula, then the formula; return its name in the module.
 
-        With a `form`, sines are those of small (0) or of any (1) arguments.
+        `form` selects sines for small (0) or any (1) arguments.
         """
         if form is not None and function in _SINES:
             function = _SINES[function][form]
         key = (id(function), form)
         if key in self.emitted:
             return self.emitted[key]
-        tree = copy.deepcopy(_tree(function))  # the rewriter works in place
+        tree = copy.deepcopy(_tree(function))  # the rewriter modifies it
         vector_math = _is_vector_math(function)
         names: dict[str, str] = {}
         for used, value in _dependencies(function).items():
@@ -203,10 +203,10 @@ class _Module:
             self.add(function, form)
 
     def add_loop(self, function: types.FunctionType, read: dict[str, str], result: str) -> None:
-        """Emit the loop over `i` that stores `result`, which holds ``{}`` for the formula's value.
+        """Emit the loop over `i` that stores `result`, where ``{}`` stands for the formula's value.
 
         `read` maps the formula's arguments to pointers. A formula that takes sines of its arguments
-        gets a second loop, which vectorises, for blocks in which all of them are small.
+        gets a second, vectorised loop for blocks in which all arguments are small.
         """
         loads = ", ".join(f"load({pointer}, i)" for pointer in read.values())
         reads_trig = bool(read) and _takes_sines(function)
@@ -244,7 +244,7 @@ def _arguments(function: types.FunctionType) -> tuple[str, ...]:
 
 
 def _takes_sines(function: types.FunctionType) -> bool:
-    """Whether a formula applies sin, cos or tan, and to nothing but its own arguments."""
+    """Whether a formula applies sin, cos or tan, and only to its own arguments."""
     if function in _SINES:
         return True
     if _is_vector_math(function):
@@ -262,7 +262,7 @@ def _takes_sines(function: types.FunctionType) -> bool:
     return found
 
 
-# a partial of 0 says that the value was not chosen: nothing is passed on, not even nan
+# a partial of 0 means that the value was not chosen: its cotangent is 0 even where g is nan
 _CHOSEN = ["", "", _HELPER, "def chosen(g, partial):", "    return g * partial if partial else 0.0"]
 
 
@@ -273,7 +273,7 @@ def _pointer(dtype: str) -> str:
 def partial_source(
     rule: types.FunctionType, values: tuple[str, ...], dtype: str, chooses: bool
 ) -> str:
-    """Return the module of a reverse kernel: ``out[i] = g[i] * partial(values[i]...)``."""
+    """Return the source of a reverse kernel: ``out[i] = g[i] * partial(values[i]...)``."""
     module = _Module(dtype)
     if chooses:
         module.lines += _CHOSEN
@@ -289,7 +289,7 @@ def partial_source(
 
 
 def map_source(formula: types.FunctionType, dtype: str) -> str:
-    """Return the module of a forward loop: ``out[i] = formula(inputs[i]...)``.
+    """Return the source of a forward loop: ``out[i] = formula(inputs[i]...)``.
 
     Its arguments are the number of elements and the addresses of the array headers.
     """
@@ -320,11 +320,11 @@ def partial_kernel(
     rule
         The partial, a function of some of `values`.
     values
-        Names of what the kernel's operands z, a0, a1, a2 hold.
+        Names of the values in the kernel's operands z, a0, a1, a2.
     dtype
         Code of the float type (`tapegrad.tape.layout`).
     chooses
-        Where the partial is 0, so is the product, whatever the cotangent is.
+        Whether the product is 0 where the partial is 0, whatever the cotangent is.
     """
     read = _arguments(rule)
     places = repr([values.index(name) for name in read])
@@ -341,6 +341,6 @@ def map_kernel(formula: types.FunctionType, dtype: int) -> int:
 
 @functools.cache
 def _generator() -> bytes:
-    """Return the text of the generator: an edit of it invalidates what it generated."""
+    """Return the source of the generator, since an edit to it invalidates its output."""
     folder = Path(__file__).parent
     return Path(__file__).read_bytes() + (folder / "intrinsics.py").read_bytes()

@@ -1,8 +1,8 @@
 """Raw memory and indirect calls for compiled code.
 
-The sweep sees memory as addresses (plain int64). These intrinsics turn an address into a typed
-pointer, read and write through it, and call a compiled kernel by its address. This module imports
-numba, so it is imported only where something is about to be compiled.
+The sweep handles memory as int64 addresses. These intrinsics convert an address to a typed pointer,
+read and write through it, and call a compiled kernel by its address. This module imports numba, so
+it is imported only when something is to be compiled.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def load(typingctx, pointer, index):
 
 @intrinsic
 def store(typingctx, pointer, index, value):
-    """Do ``pointer[index] = value``, converting the value to the pointer's type."""
+    """Perform ``pointer[index] = value``, converting the value to the pointer's type."""
 
     def codegen(context, builder, signature, args):
         value = context.cast(builder, args[2], signature.args[2], signature.args[0].dtype)
@@ -62,7 +62,7 @@ def store(typingctx, pointer, index, value):
 
 @intrinsic
 def store_words(typingctx, pointer, index, a, b, c, d):
-    """Do ``pointer[index:index+4] = a, b, c, d`` for int64."""
+    """Perform ``pointer[index:index+4] = a, b, c, d`` for int64."""
 
     def codegen(context, builder, signature, args):
         base = builder.gep(args[0], [args[1]])
@@ -75,7 +75,7 @@ def store_words(typingctx, pointer, index, a, b, c, d):
 
 @intrinsic
 def call_kernel(typingctx, address, n, g, z, a0, a1, a2, out):
-    """Call the kernel at `address`: seven int64 arguments, no result."""
+    """Call the kernel at `address`, with seven int64 arguments and no result."""
 
     def codegen(context, builder, signature, args):
         i64 = ir.IntType(64)

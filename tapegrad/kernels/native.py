@@ -1,13 +1,13 @@
 """Compile a numba function once, keep its machine code on disk, and load it without numba.
 
-Everything compiled in tapegrad (the reverse sweep, the derivative kernels, the vector-math loops)
-is a function of plain integers and addresses that neither allocates nor raises. Such a function is
-compiled by numba as a C callback; its object code goes into the cache folder under a name that is
-the hash of everything it was made from. A later process loads that object through llvmlite alone,
-which takes a few milliseconds, while importing numba and starting its compiler takes half a second.
+All code compiled here (the reverse sweep, the derivative kernels, the vector-math loops) consists
+of functions of integers and addresses that neither allocate nor raise. numba compiles such a
+function as a C callback, and its object code is written to the cache folder under a hash of
+everything it was made from. A later process loads the object with llvmlite alone, which takes a few
+milliseconds; importing numba and starting its compiler takes half a second.
 
-Where the cache folder (`tapegrad.kernels.cache`) cannot be written, code is compiled for this
-process only.
+If the cache folder (`tapegrad.kernels.cache`) is not writable, code is compiled for this process
+only.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from typing import Any
 
 from tapegrad.kernels import cache
 
-# numba's runtime, which a C callback mentions on its (unreachable) error path
+# prefixes of numba's runtime, referenced on the (unreachable) error path of a C callback
 _RUNTIME = ("numba_", "NRT_")
 _lock = threading.RLock()
-_keep: list[Any] = []  # loaded objects live as long as the process: kernels are called by address
+_keep: list[Any] = []  # kept until the process ends, since kernels are called by address
 
 
 @functools.cache
 def _engine() -> Any:
-    """Make the llvmlite engine that cached objects are loaded into."""
+    """Return the llvmlite engine that cached objects are loaded into."""
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
@@ -62,10 +62,10 @@ def _cpu_features() -> str:
     return str(llvm.get_host_cpu_features().flatten())
 
 
-FORMAT = "2"  # of the files, which begin with a checksum
+FORMAT = "2"  # format of the files
 
 
-# settings of numba's compiler that change what it makes of the same source
+# settings of numba's compiler that change the generated code
 _SETTINGS = """
 BOUNDSCHECK CPU_FEATURES CPU_NAME DEBUGINFO ENABLE_AVX LOOP_VECTORIZE OPT SLP_VECTORIZE
 """
@@ -73,7 +73,7 @@ BOUNDSCHECK CPU_FEATURES CPU_NAME DEBUGINFO ENABLE_AVX LOOP_VECTORIZE OPT SLP_VE
 
 @functools.cache
 def _environment() -> bytes:
-    """Everything beside the source that decides what machine code comes out."""
+    """Return everything besides the source that determines the machine code."""
     import llvmlite.binding as llvm
 
     settings = (f"{name}={os.environ.get(f'NUMBA_{name}', '')}" for name in _SETTINGS.split())
@@ -91,7 +91,7 @@ def _environment() -> bytes:
 
 
 def fingerprint(*parts: bytes) -> str:
-    """Hash what a function is made from, together with the compiler and the CPU."""
+    """Hash the inputs of a function's compilation, the compiler and the CPU."""
     digest = hashlib.sha256(_environment())
     for part in parts:
         digest.update(len(part).to_bytes(8, "little"))
@@ -125,9 +125,9 @@ def load(key: str, build: Callable[[], Any]) -> int:
 
 
 def compile_source(key: str, source: str, name: str) -> Any:
-    """Execute generated source as a module of its own and return the object called `name`.
+    """Execute generated source as a separate module and return the object called `name`.
 
-    The text is registered with `linecache`, so that tracebacks and debuggers show it.
+    The text is registered with `linecache` for tracebacks and debuggers.
     """
     module = types.ModuleType(f"tapegrad_generated_{key}")
     filename = f"<tapegrad {name} {key}>"
@@ -138,14 +138,14 @@ def compile_source(key: str, source: str, name: str) -> Any:
 
 
 def _load_object(content: bytes) -> int:
-    """Link object code of the cache; 0 if its function is not found in it."""
+    """Link object code from the cache; return its function's address, or 0 if it is not found."""
     import llvmlite.binding as llvm
 
     header, _, code = content.partition(b"\0")
     name, *runtime = header.decode().split()
     engine = _engine()
     for symbol in runtime:
-        # Once numba is imported it registers the real ones, which take precedence.
+        # numba registers the real symbols when it is imported; they take precedence.
         if llvm.address_of_symbol(symbol) is None:
             llvm.add_symbol(symbol, ctypes.cast(ctypes.CDLL(None).abort, ctypes.c_void_p).value)
     loaded = llvm.ObjectFileRef.from_data(code)
@@ -156,7 +156,7 @@ def _load_object(content: bytes) -> int:
 
 
 def _object_of(compiled: Any) -> bytes:
-    """Return object code after its symbol and those of numba's runtime."""
+    """Return object code preceded by its symbol and those of numba's runtime."""
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()

@@ -1,7 +1,7 @@
-"""Special functions for float64, under the rules of ``vmath``: scalar, self-contained, copyable.
+"""Special functions for float64, written under the rules of ``vmath``.
 
-``erf`` and ``erfc`` are straight-line code and vectorise; the functions of the gamma family have
-loops or branches, so they run one element at a time.
+``erf`` and ``erfc`` are straight-line code and vectorise; the gamma family has loops or branches
+and runs one element at a time.
 """
 
 # ruff: noqa: FURB136
@@ -48,9 +48,9 @@ def _erf_small(x):
 
 
 def erf(x):
-    """Error function, odd also for zeros; 1 from x = 5.93. At most 1.4 ulp.
+    """Error function, odd including signed zeros; 1 from x = 5.93. At most 1.4 ulp.
 
-    A polynomial below 1; 1 - e**-q(x) above, where e**-q <= 0.16 hides its own error.
+    A polynomial below 1; 1 - e**-q(x) above, where e**-q <= 0.16 makes its error small.
     """
     a = abs(x)
     # q = -log(erfc(x)) in v = x - 1 on [0, 4.95], degree 17, error 2**-57 of erf
@@ -129,9 +129,9 @@ def erfc(x):
 
 
 def log_gamma(x):
-    """log(abs(gamma(x))), inf at the poles, by the lgamma of the math module.
+    """log(abs(gamma(x))), inf at the poles, by math.lgamma.
 
-    Relative accuracy 1e-14, absolute near the zeros. The guards are where Python's lgamma raises.
+    Relative accuracy 1e-14, absolute near the zeros. The guards are for errors of math.lgamma.
     """
     if x <= 0.0 and x == np.floor(x):
         return math.inf
@@ -202,7 +202,7 @@ def _trigamma_positive(x):
 
 
 def _factorial_over_power(n, x):
-    """N! / x**(n + 1) for x > 0, without overflow on the way to a finite result."""
+    """n! / x**(n + 1) for x > 0, without intermediate overflow."""
     y = 1.0 / x
     i = 1.0
     while i <= n and y != 0.0 and y != math.inf:
@@ -212,10 +212,10 @@ def _factorial_over_power(n, x):
 
 
 def _polygamma_positive(n, a):
-    """N! zeta(n + 1, a), the sum of n! / (a + j)**(n + 1) over j >= 0, for n >= 1 and a > 0.
+    """n! zeta(n + 1, a), the sum of n! / (a + j)**(n + 1) over j >= 0, for n >= 1 and a > 0.
 
-    The first terms directly, the rest by the Euler-Maclaurin formula. All of it relative to
-    (n - 1)! / a**n, as numerator and denominator leave the range of doubles before the quotient.
+    It sums the first terms directly and the rest by the Euler-Maclaurin formula. Both are relative
+    to (n - 1)! / a**n, as numerator and denominator leave the range of doubles before the quotient.
     """
     lead = _factorial_over_power(n - 1.0, a)
     if lead == 0.0 or lead == math.inf:
@@ -249,8 +249,8 @@ def _polygamma_positive(n, a):
 def polygamma(n, x):
     """Derivative of order n of digamma; nan unless n is an integer-valued number >= 0.
 
-    At the poles (-1)**(n + 1) inf; for n = 0 as digamma. Relative accuracy 1e-13 for n up to 100,
-    absolute (to the largest term of the reflection) near the zeros on the negative axis.
+    It is (-1)**(n + 1) inf at the poles; for n = 0 it is digamma. Relative accuracy 1e-13 for n up
+    to 100, absolute (to the largest term of the reflection) near the zeros on the negative axis.
     """
     n = np.float64(n)
     if not (n >= 0.0 and n == np.floor(n) and n < math.inf):
@@ -263,8 +263,8 @@ def polygamma(n, x):
     elif x == np.floor(x):
         y = math.inf
     else:
-        # The sum over j >= 0 as the sum over all integers j, which only depends on the distance
-        # d of x from the nearest integer, less that over j < 0. nan lands here too.
+        # The sum over j >= 0 is the sum over all integers j, which depends only on the distance d
+        # of x from the nearest integer, minus the sum over j < 0. nan is handled here too.
         d = x - np.rint(x)
         y = _factorial_over_power(n, abs(d))
         y = -y if d < 0.0 and not odd else y

@@ -1,8 +1,8 @@
-"""Where CPython and NumPy keep the few fields that compiled code reads.
+"""Offsets of the few fields of CPython and NumPy structs that compiled code reads.
 
 Compiled code follows a list to its items and an array header to data, shape and strides. The
-structs (``PyListObject``, ``PyArrayObject_fields``) are public but not promised forever, so the
-offsets are proved on live objects when this module is imported.
+structs (``PyListObject``, ``PyArrayObject_fields``) are public but may change, so the offsets are
+verified on live objects when this module is imported.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ARRAY_DATA, ARRAY_NDIM, ARRAY_DIMS, ARRAY_STRIDES, ARRAY_BASE, ARRAY_DTYPE = 16,
 
 
 class LayoutError(ImportError):
-    """Raised where Python or NumPy keeps its objects in another way than compiled code expects."""
+    """Raised if objects of Python or NumPy do not have the layout that compiled code expects."""
 
 
 def address_of(array: np.ndarray) -> int:
@@ -26,12 +26,12 @@ def address_of(array: np.ndarray) -> int:
 
 
 def verify() -> None:
-    """Prove the struct offsets on live objects.
+    """Verify the struct offsets on live objects.
 
     Raises
     ------
     LayoutError
-        If a field is not where it is expected, naming the field.
+        If a field is not at the expected offset; the message names the field.
     """
 
     def word(address: int) -> int:

@@ -1,32 +1,32 @@
-"""Elementary functions for float64 that a compiler can turn into SIMD loops.
+"""Elementary functions for float64 that a compiler can vectorise.
 
-Every function takes and returns one float64. The bodies are straight-line arithmetic: no
-branches, table look-ups or libm calls, only conditional expressions with cheap sides that become
-vector selects. A loop ``for i in range(n): out[i] = exp(x[i])`` therefore vectorises, which a
-loop over ``math.exp`` does not. The exceptions are ``sin``, ``cos`` and ``tan``: they fall back
-to libm above ``REDUCED_LIMIT``, and a branch per element stops the vectoriser. A caller that
-knows ``abs(x) <= REDUCED_LIMIT`` for a whole block uses ``sin_reduced`` and its siblings.
+Every function takes and returns one float64. The bodies are straight-line arithmetic: no branches,
+table look-ups or libm calls, only conditional expressions with cheap operands, which become vector
+selects. A loop ``for i in range(n): out[i] = exp(x[i])`` therefore vectorises, which a loop over
+``math.exp`` does not. The exceptions are ``sin``, ``cos`` and ``tan``: they fall back to libm above
+``REDUCED_LIMIT``, and a branch per element prevents vectorisation. If ``abs(x) <= REDUCED_LIMIT``
+holds for a whole block, a caller uses ``sin_reduced`` and its siblings.
 
-The functions are written to be copied, source text and all, into generated modules, together with
-the functions and constants they name. Hence: plain ``def``, numeric constants, no arrays.
+The source text of the functions is copied into generated modules, together with the functions and
+constants they use. They are therefore plain functions with numeric constants and no arrays.
 
 Compilation assumes
 
-* ``error_model="numpy"``, as the ZeroDivisionError check of Python semantics is a branch;
-* ``forceinline=True``, as a call that is not inlined is not vectorised;
+* ``error_model="numpy"``, since Python's check for ZeroDivisionError is a branch;
+* ``forceinline=True``, since a call that is not inlined is not vectorised;
 * no fastmath flag except, optionally, ``"contract"``. Results stay within the stated bounds with
   and without contraction. Error-free sums are used only on values that are not products, or
   whose products are exact in 53 bits, so fusing them changes nothing. All other flags (``reassoc``,
   ``nnan``, ``nsz``...) would break the rounding and compensation steps.
 
-In plain Python the functions work too, on float or numpy.float64; NumPy then may warn about the
-overflow or invalid operation that the result is meant to show. Clamps are conditional expressions,
-not min and max, which define nothing about nan.
+The functions also work in plain Python, on float or numpy.float64; NumPy may then warn about an
+intended overflow or invalid operation. Clamps are conditional expressions, since min and max do not
+specify nan.
 
-Bounds in docstrings are the largest errors seen against mpmath, in units of the last place (ulp),
-rounded up. Polynomials are minimax approximations found by a weighted Remez exchange in 50-digit
-arithmetic and then rounded to doubles; a comment beside each says what was approximated, where,
-and the maximal error relative to the function that uses it.
+Bounds in docstrings are the largest errors observed in comparison with mpmath, in units in the last
+place (ulp), rounded up. Polynomials are minimax approximations from a weighted Remez exchange in
+50-digit arithmetic, rounded to doubles; a comment at each states the approximated function, the
+interval, and the maximal error relative to the function that uses it.
 """
 
 # ruff: noqa: FURB136
@@ -39,14 +39,14 @@ import numpy as np
 # the low bits of the double are that integer in two's complement.
 ROUND_SHIFT = 6755399441055744.0
 SIGN_BIT = -9223372036854775808
-HEAD_MASK = -134217728  # clears the low 27 bits: a double keeps 26 significant ones
+HEAD_MASK = -134217728  # clears the low 27 bits, which leaves 26 significant bits
 MANTISSA_MASK = 4503599627370495
 SQRT_HALF_BITS = 4604544271217802189
 SQRT_HALF_TO_ONE = 2638147582215219  # bits(1.0) - SQRT_HALF_BITS
 MIN_NORMAL = 2.2250738585072014e-308
 
-# A constant split in _HI and _LO has a short _HI: its product with an integer of up to 11 bits
-# (LN2, LOG10_2) or with a 26-bit double (INV_LN2, INV_LN10) is exact.
+# A constant that is split into _HI and _LO has a short _HI: its product with an integer of up to 11
+# bits (LN2, LOG10_2) or with a 26-bit double (INV_LN2, INV_LN10) is exact.
 LN2 = 0.6931471805599453
 LN2_HI = 0.6931471805598903
 LN2_LO = 5.497923018708371e-14
@@ -98,9 +98,9 @@ def _pow2(b):
 
 
 def _scale(p, b):
-    """P * 2**k for k in [-2044, 2046] in the low bits of b, rounded once.
+    """p * 2**k for k in [-2044, 2046] in the low bits of b, rounded once.
 
-    Two factors, as 2**k itself may overflow or underflow. The first product is exact.
+    It uses two factors, since 2**k itself may overflow or underflow. The first product is exact.
     """
     half = b >> 1
     return (p * _pow2(half)) * _pow2(b - half)
@@ -131,7 +131,7 @@ def _exp_reduced(x, shift):
 
 def exp(x):
     """e**x. inf above 709.78, gradual underflow to 0 below -745.13. At most 1 ulp."""
-    # Written so that nan passes the clamps. Both ends are beyond the last finite, nonzero result.
+    # nan passes the clamps. Both limits are beyond the last finite, nonzero result.
     x = 710.0 if x > 710.0 else x
     x = -746.0 if x < -746.0 else x
     return _exp_reduced(x, 0)
@@ -149,15 +149,15 @@ def exp2(x):
 def _expm1_parts(x, shift):
     """e**x - 1 as an unevaluated sum (hi, lo), for x in [-60, 709]; 2**shift * e**x - 1 in general.
 
-    With x = k log(2) + r: 2**k * (1 + r + tail) - 1, where (2**k - 1) + 2**k * r is summed
-    without error. For k >= 54 the first difference is rounded, which costs at most half an ulp.
+    With x = k log(2) + r: 2**k * (1 + r + tail) - 1, where (2**k - 1) + 2**k * r is summed without
+    error. For k >= 54 the first difference is rounded, with an error of at most half an ulp.
     """
     kb = x * INV_LN2 + ROUND_SHIFT
     k = kb - ROUND_SHIFT
     t = x - k * LN2_HI
     u = k * LN2_LO
     r = t - u
-    # (t - r) - u is what r lost to rounding
+    # (t - r) - u is the rounding error of r
     tail = _exp_tail(r) + ((t - r) - u)
     s = _pow2(_bits(kb) + shift)
     a = s - 1.0
@@ -198,7 +198,7 @@ def cosh(x):
 
 
 def sinh(x):
-    """Hyperbolic sine, odd also for zeros. At most 1.6 ulp."""
+    """Hyperbolic sine, odd including signed zeros. At most 1.6 ulp."""
     a = abs(x)
     h = _half_exp(a)
     large = h - 0.25 / h
@@ -215,10 +215,10 @@ def sinh(x):
 
 
 def tanh(x):
-    """Hyperbolic tangent, odd also for zeros. At most 1 ulp.
+    """Hyperbolic tangent, odd including signed zeros. At most 1 ulp.
 
-    (E - 1) / (E + 1) with E = e**(2 abs(x)), both sums carried as pairs, and a quotient corrected
-    by its exact remainder.
+    (E - 1) / (E + 1) with E = e**(2 abs(x)), where both sums are pairs and the quotient is
+    corrected by its exact remainder.
     """
     a = 2.0 * abs(x)
     a = 44.0 if a > 44.0 else a
@@ -244,7 +244,7 @@ def _log_split(x):
     """(k, m) with x = m * 2**k, sqrt(1/2) <= m < sqrt(2) for finite x > 0; k is a float."""
     tiny = x < MIN_NORMAL
     b = _bits(x * 18014398509481984.0 if tiny else x) + SQRT_HALF_TO_ONE
-    # The biased exponent under the exponent of 2**52 is a double: no integer conversion.
+    # The biased exponent with the exponent bits of 2**52 is a double, without conversion.
     k = _from_bits(((b >> 52) & 2047) | 4841369599423283200)
     k = k - (4503599627371573.0 if tiny else 4503599627371519.0)
     return k, _from_bits((b & MANTISSA_MASK) + SQRT_HALF_BITS)
@@ -253,7 +253,7 @@ def _log_split(x):
 def _log_tail(s):
     """log((1 + s) / (1 - s)) / s - 2 for abs(s) <= (sqrt(2) - 1) / (sqrt(2) + 1)."""
     z = s * s
-    # that divided by s**2, in s**2 on [0, 0.02944], degree 6, error 2**-58.4
+    # the result divided by s**2, in s**2 on [0, 0.02944], degree 6, error 2**-58.4
     w = z * z
     even = 0.18183546408088985 + w * 0.14792036429186128
     odd = 0.22222198954490036 + w * 0.15314471584586065
@@ -264,7 +264,7 @@ def _log_tail(s):
 
 
 def _log_domain(x, y):
-    """Y where 0 < x < inf, else what a logarithm gives: -inf at 0, nan below, inf at inf."""
+    """y where 0 < x < inf, else the value of a logarithm: -inf at 0, nan below, inf at inf."""
     y = y if x < math.inf else x
     edge = -math.inf if x == 0.0 else math.nan
     return y if x > 0.0 else edge
@@ -285,7 +285,7 @@ def log(x):
 
 
 def _log_scaled(x, c_hi, c_lo, k_hi, k_lo):
-    """K * (k_hi + k_lo) + log(m) * (c_hi + c_lo) for x = 2**k m: log to another base."""
+    """k * (k_hi + k_lo) + log(m) * (c_hi + c_lo) for x = 2**k m: log to another base."""
     k, m = _log_split(x)
     f = m - 1.0
     h = 0.5 * f * f
@@ -313,7 +313,7 @@ def log10(x):
 def log1p(x):
     """log(1 + x), accurate near 0 (sign of zero kept). -inf at -1, nan below. At most 1.4 ulp.
 
-    As log of u = 1 + x, with the rounding error of that sum, scaled like u, added to f.
+    It is log(u) for u = 1 + x, with the rounding error of that sum, scaled like u, added to f.
     """
     u = 1.0 + x
     c = u - x
@@ -401,7 +401,7 @@ def pow(x, y):
     e_lo = yh * ((hi - h) + lo) + (y - yh) * log_a
     e = e_hi + e_lo
     e_lo = (e_hi - e) + e_lo
-    # the exponential of e + e_lo, every sum but the last with its rounding error
+    # the exponential of e + e_lo, where every sum but the last carries its rounding error
     kb = e * INV_LN2 + ROUND_SHIFT
     k = kb - ROUND_SHIFT
     t = e - k * LN2_HI
@@ -411,7 +411,7 @@ def pow(x, y):
     v = 1.0 + r
     w = (1.0 - v) + r
     out = _scale(v + (w + (_exp_tail(r) + u)), _bits(kb))
-    # Far overflow and underflow, where the steps above may give nan; also 0 and inf as base.
+    # far overflow and underflow, where the steps above may give nan, and base 0 or inf
     log_a = -math.inf if a == 0.0 else log_a
     log_a = math.inf if a == math.inf else log_a
     e = y * log_a
@@ -435,8 +435,8 @@ def pow(x, y):
 def _trig_reduce(x):
     """(bits, hi, lo): x = n pi/2 + hi + lo, abs(hi) <= pi/4, n in the low bits.
 
-    Cody-Waite reduction for abs(x) <= REDUCED_LIMIT: both first differences are exact up to the
-    error term that is kept, and what remains is off by less than 2**-111.
+    Cody-Waite reduction for abs(x) <= REDUCED_LIMIT: the first two differences are exact up to the
+    error term that is kept, and the total error is less than 2**-111.
     """
     nb = x * TWO_OVER_PI + ROUND_SHIFT
     n = nb - ROUND_SHIFT
@@ -483,7 +483,7 @@ def _sin_shifted(x, quarters):
 
 
 def sin_reduced(x):
-    """sin(x) for abs(x) <= REDUCED_LIMIT, the sign of zero kept. At most 0.8 ulp."""
+    """sin(x) for abs(x) <= REDUCED_LIMIT; keeps the sign of zero. At most 0.8 ulp."""
     return x if abs(x) < 1e-9 else _sin_shifted(x, 0)
 
 
@@ -493,7 +493,7 @@ def cos_reduced(x):
 
 
 def tan_reduced(x):
-    """tan(x) for abs(x) <= REDUCED_LIMIT, the sign of zero kept. At most 2 ulp."""
+    """tan(x) for abs(x) <= REDUCED_LIMIT; keeps the sign of zero. At most 2 ulp."""
     b, r, lo = _trig_reduce(x)
     s = _sin_quarter(r, lo)
     c = _cos_quarter(r, lo)

@@ -1,4 +1,4 @@
-"""The kinds of ops whose rules are Python on whole arrays.
+"""The kinds of ops whose rules are Python functions of whole arrays.
 
 =============  =============================  ==========================================
 kind           the declaration gives          derived
@@ -9,7 +9,7 @@ bilinear       NumPy function, vjps           tangents: the op of one tangent at
 opaque         NumPy function, vjps, jvps     batches: stacks along leading axes
 =============  =============================  ==========================================
 
-Batches of linear and bilinear ops are computed item by item where no rule is declared.
+Batches of linear and bilinear ops are computed item by item if no rule is declared.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Formula = Any  # a plain Python function of arrays
 
 
 class ArrayOp(Op):
-    """An op whose rules are Python on whole arrays."""
+    """An op whose rules are Python functions of whole arrays."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class ArrayOp(Op):
     ) -> None:
         super().__init__(declaration, arrays)
         self.function = declaration if function is None else function
-        self.of_list = of_list  # its first argument is a list of arrays, not an array
+        self.of_list = of_list  # whether its first argument is a list of arrays
 
     def needs(self, argument: str) -> set[str]:
         return super().needs(argument) | self.parameters.keys()
@@ -60,7 +60,7 @@ class ArrayOp(Op):
         return one_by_one(self, args, batched, parameters)
 
     def declared(self, rules: dict[str, Rule], argument: str) -> Callable[[Rule], Rule]:
-        """Return a decorator that enters the rule of an argument."""
+        """Return a decorator that registers the rule of an argument."""
 
         def declare(rule: Rule) -> Rule:
             rules[argument] = rule
@@ -70,7 +70,7 @@ class ArrayOp(Op):
 
 
 class Pointwise(ArrayOp):
-    """A function of scalars, applied to every element, whose partials are Python on arrays."""
+    """A function of scalars, applied to every element; its partials are functions of arrays."""
 
     kind = "pointwise"
 
@@ -98,7 +98,7 @@ class Pointwise(ArrayOp):
 
 
 class Linear(ArrayOp):
-    """A linear function of its arguments, all together."""
+    """A function that is linear in all its arguments jointly."""
 
     kind = "linear"
 
@@ -121,7 +121,7 @@ class Linear(ArrayOp):
 
 
 class Bilinear(ArrayOp):
-    """A function that is linear in each of its arguments, or in each item of the only one."""
+    """A function that is linear in each argument, or in each item of its list argument."""
 
     kind = "bilinear"
 
@@ -145,7 +145,7 @@ class Bilinear(ArrayOp):
 
 
 class Opaque(ArrayOp):
-    """An op of which both derivatives are declared."""
+    """An op whose vjp and jvp are both declared."""
 
     kind = "opaque"
 
@@ -157,9 +157,9 @@ class Opaque(ArrayOp):
         self.jvps: dict[str, Rule] = {}
 
     def jvp(self, argument: str) -> Callable[[Rule], Rule]:
-        """Declare the tangent of the output by that of an argument, `t` (a decorator).
+        """Declare the output's tangent as a function of an argument's tangent `t` (a decorator).
 
-        What it reads beside `t` has to be read by the argument's vjp as well.
+        The argument's vjp must read all other values that the rule reads.
         """
         return self.declared(self.jvps, argument)
 
@@ -180,7 +180,7 @@ class Opaque(ArrayOp):
 
 
 def pointwise(function: Any, *, arrays: int | None = None) -> Callable[[Formula], Pointwise]:
-    """Declare an op by its partials, on arrays (a decorator); see `opaque`."""
+    """Declare an op by its partials, functions of arrays (a decorator); see `opaque`."""
     return lambda declaration: Pointwise(declaration, arrays, function)
 
 
@@ -204,15 +204,15 @@ def bilinear(
 def opaque(
     function: Any = None, *, arrays: int | None = None, stacks: bool = True
 ) -> Callable[[Formula], Opaque]:
-    """Declare an op with rules of its own (a decorator).
+    """Declare an op with its own vjps and jvps (a decorator).
 
     Parameters
     ----------
     function
-        What computes it, if not the declaration itself.
+        Function that computes it, if not the declaration itself.
     arrays
-        How many leading arguments are arrays; default: those without a default value.
+        Number of leading arguments that are arrays; default: those without a default value.
     stacks
-        It takes stacks of its arguments, along new leading axes of all of them.
+        Whether it accepts stacks of its arguments, along new leading axes of all of them.
     """
     return lambda declaration: Opaque(declaration, arrays, function, stacks)

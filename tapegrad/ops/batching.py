@@ -1,7 +1,7 @@
-"""What the batching rules of ops are made of.
+"""Building blocks of the batching rules of ops.
 
-A batched argument has the batch as its first axis, and so has the output. What an axis, a shape or
-an index says of one item is shifted by one (`Op.batch`).
+The first axis of a batched argument is the batch, and so is that of the output. An axis, shape or
+index of an item is shifted by one axis (`Op.batch`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tapegrad.ops.op import TABLE, Batched, normalize_axes, rank, shape_of, size
 
 
 def with_rank(x: Any, ndim: int) -> Any:
-    """Return a batch whose items have a number of axes: those in front have length 1."""
+    """Return a batch whose items have `ndim` axes, by changing leading axes of length 1."""
     size, *shape = shape_of(x)
     if len(shape) == ndim:
         return x
@@ -25,20 +25,20 @@ def with_rank(x: Any, ndim: int) -> Any:
 
 
 def aligned(args: Sequence[Any], batched: Batched) -> list[Any]:
-    """Return arguments whose items broadcast, so that the batches meet."""
+    """Return arguments with aligned batch axes, so that the items broadcast."""
     pairs = list(zip(args, batched, strict=True))
     widest = max(rank(arg) - bool(on) for arg, on in pairs)
     return [with_rank(arg, widest) if on else arg for arg, on in pairs]
 
 
 def flattened(x: Any) -> Any:
-    """Return a batch whose items have one axis."""
+    """Return a batch with flattened items."""
     size, *shape = shape_of(x)
     return TABLE["reshape"](x, (size, math.prod(shape)))
 
 
 def one_by_one(op: Any, args: Sequence[Any], batched: Batched, parameters: dict[str, Any]) -> Any:
-    """Apply an op to every item by itself, and stack the outputs."""
+    """Apply an op to every item separately, and stack the outputs."""
 
     def item(arg: Any, is_batched: Any, k: int) -> Any:
         if type(is_batched) is list:
@@ -62,19 +62,19 @@ def _joined(items: Sequence[Any]) -> Any:
 
 
 def shifted_axes(axis: Any, x: Any) -> tuple[int, ...]:
-    """Return those axes of a batch that are given axes of its items."""
+    """Return the axes of a batch that correspond to axes of its items."""
     return tuple(a + 1 for a in normalize_axes(axis, rank(x) - 1))
 
 
 def shifted_index(index: Any) -> tuple[Any, ...]:
-    """Return the index of a batch that indexes its items."""
+    """Return the index into a batch that indexes its items."""
     return (slice(None), *(index if type(index) is tuple else (index,)))
 
 
 def place_of_batch(index: Any) -> int:
-    """Return where the axis of the batch is in what a shifted index returns.
+    """Return the position of the batch axis in the result of a shifted index.
 
-    Arrays in an index that are not side by side bring their axes in front of all others.
+    If the arrays in an index are not adjacent, their axes come first in the result.
     """
     parts = index if type(index) is tuple else (index,)
     chosen = {
@@ -83,6 +83,6 @@ def place_of_batch(index: Any) -> int:
         if part is not None and part is not Ellipsis and not isinstance(part, slice)
     }
     arrays = [array for array in chosen.values() if array.ndim or array.dtype == bool]
-    if not arrays or max(chosen) - min(chosen) < len(chosen):  # numbers count beside arrays only
+    if not arrays or max(chosen) - min(chosen) < len(chosen):  # integers count only beside arrays
         return 0
     return max(1 if array.dtype == bool else array.ndim for array in arrays)

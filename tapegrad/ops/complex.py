@@ -2,10 +2,10 @@
 
 The convention is that of conjugate Wirtinger derivatives: the gradient of a real loss with respect
 to ``z = a + ib`` is ``dL/da + i dL/db``, the direction of steepest ascent. For a holomorphic
-function with derivative f' this makes the cotangent of the input ``g * conj(f')``, which is what
-follows from its partial; what is here states its cotangent outright. (W. Wirtinger, "Zur formalen
-Theorie der Funktionen von mehr komplexen Veränderlichen", 1927; K. Kreutz-Delgado, "The complex
-gradient operator and the CR-calculus", 2009.)
+function with derivative f', the cotangent of the input is then ``g * conj(f')``, which follows from
+its partial; functions that are not holomorphic declare the cotangent itself. (W. Wirtinger, "Zur
+formalen Theorie der Funktionen von mehr komplexen Veränderlichen", 1927; K. Kreutz-Delgado, "The
+complex gradient operator and the CR-calculus", 2009.)
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ def _(g, x_shape, **parameters):
 
 @composite
 def imag(x):
-    """Imaginary part: a view; of a real array zeros, without derivative."""
+    """Imaginary part: a view, or zeros without derivative for a real array."""
     return imaginary(x) if is_complex(x) else np.zeros(shape_of(x), getattr(x, "dtype", None))
 
 
 @view
 def view_as_real(x):
-    """Real and imaginary parts of a complex array, as a view with one more axis of length 2."""
+    """Real and imaginary parts of a complex array, as a view with an additional last axis."""
     if not is_complex(x):
         raise RuntimeError("view_as_real is only supported for complex tensors")
     return x[..., None].view(x.real.dtype)
@@ -83,7 +83,7 @@ def _(g, x_shape, **parameters):
 
 @view
 def view_as_complex(x):
-    """Complex array whose real and imaginary parts stand side by side in the last axis, a view."""
+    """Complex array, as a view of real and imaginary parts along the last axis."""
     if x.dtype not in COMPLEX_OF:
         raise RuntimeError(
             f"view_as_complex is only supported for float32 and float64 tensors, but got {x.dtype}"
@@ -123,7 +123,7 @@ def _(g, x):
 
 
 def _along(g, unit):
-    """Real part of the product of one number with the conjugate of another."""
+    """Return the real part of the product of a number and the conjugate of another."""
     return real(ew.multiply(g, conjugate(unit)))
 
 
@@ -157,7 +157,7 @@ def conj(x):
 
 
 def conjugated(x):
-    """Return the conjugate of complex values, and real ones as they are."""
+    """Return the conjugate of complex values, and real values unchanged."""
     return conjugate(x) if is_complex(x) else x
 
 

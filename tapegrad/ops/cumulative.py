@@ -1,4 +1,4 @@
-"""Cumulative sums and products, and the product over axes."""
+"""Cumulative sums, products and extrema, and the product over axes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tapegrad.ops.shape import concatenate, flip, getitem, moveaxis, ravel, resh
 @public(method=True)
 @linear(np.cumsum, arrays=1)
 def cumsum(x, axis=None):
-    """Sums of the elements up to each one (of the flattened array by default)."""
+    """Cumulative sums (by default, of the flattened array)."""
 
 
 @cumsum.transpose("x")
@@ -38,9 +38,9 @@ def _(x, axis):
 @public(method=True)
 @composite
 def prod(x, axis=None, *, keepdims=False):
-    """Product over axes, exact also where elements are zero.
+    """Product over axes, with exact derivatives even if elements are zero.
 
-    Pairs are multiplied, then pairs of those, and so on, so that no derivative divides.
+    Products are formed pairwise, so that no derivative divides by an element.
     """
     shape = shape_of(x)
     if plain(x).dtype.kind in "biu":
@@ -50,7 +50,7 @@ def prod(x, axis=None, *, keepdims=False):
     x = moveaxis(x, axes, tuple(range(len(axes))))
     x = reshape(x, (math.prod(shape[a] for a in axes), *kept))
     if shape_of(x)[0] == 1:
-        x = copied(x)  # one factor, which must not be a view
+        x = copied(x)  # the only factor must not be a view
     while (n := shape_of(x)[0]) > 1:
         pairs = ew.multiply(getitem(x, slice(0, n - 1, 2)), getitem(x, slice(1, n, 2)))
         x = concatenate([pairs, getitem(x, slice(n - 1, n))], 0) if n % 2 else pairs
@@ -63,9 +63,9 @@ def prod(x, axis=None, *, keepdims=False):
 @public(method=True)
 @composite
 def cumprod(x, axis=None):
-    """Products of the elements up to each one, exact also where elements are zero.
+    """Cumulative products, with exact derivatives even if elements are zero.
 
-    A prefix scan by doubling: log2(n) rounds of products, so that no derivative divides.
+    A prefix scan by doubling in log2(n) rounds, so that no derivative divides by an element.
     """
     if plain(x).dtype.kind in "biu":
         return np.cumprod(plain(x), axis=axis)
@@ -85,7 +85,7 @@ def cumprod(x, axis=None):
 
 
 def _accumulated(name, x, axis, compute, exceeds):
-    """Take for each place the element that is the largest, or smallest, up to there."""
+    """Take, at each position, the largest or smallest element up to there."""
     refuse_complex(name, x)
     (axis,) = normalize_axes(axis, rank(x))
     values = plain(x)
@@ -98,13 +98,13 @@ def _accumulated(name, x, axis, compute, exceeds):
 
 @composite
 def cummax(x, axis=0):
-    """Largest element up to each one (numpy.maximum.accumulate); of equal ones, the first."""
+    """Cumulative maximum (numpy.maximum.accumulate); the first of equal elements is taken."""
     return _accumulated("cummax", x, axis, np.maximum, np.greater)
 
 
 @composite
 def cummin(x, axis=0):
-    """Smallest element up to each one (numpy.minimum.accumulate); of equal ones, the first."""
+    """Cumulative minimum (numpy.minimum.accumulate); the first of equal elements is taken."""
     return _accumulated("cummin", x, axis, np.minimum, np.less)
 
 
@@ -124,11 +124,11 @@ def _from_initial(accumulate, x, initial, axis, include_initial):
 
 @composite
 def cumulative_sum(x, axis=None, include_initial=False):
-    """Sums of the first elements along an axis; with `include_initial`, from that of none."""
+    """Cumulative sums along an axis; `include_initial` prepends 0."""
     return _from_initial(cumsum, x, 0, axis, include_initial)
 
 
 @composite
 def cumulative_prod(x, axis=None, include_initial=False):
-    """Products of the first elements along an axis; with `include_initial`, from that of none."""
+    """Cumulative products along an axis; `include_initial` prepends 1."""
     return _from_initial(cumprod, x, 1, axis, include_initial)

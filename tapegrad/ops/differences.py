@@ -1,4 +1,4 @@
-"""Differences, interpolation, sums of neighbours: composed, with NumPy's names."""
+"""Composite differences, interpolation and convolution, with NumPy's names."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def diff(x, n=1, axis=-1, prepend=None, append=None):
 
 @composite
 def ediff1d(x, to_end=None, to_begin=None):
-    """Differences of neighbours of all elements, with values before and after them."""
+    """Differences of neighbours in the flattened array, with values put before and after them."""
     parts = [to_begin, diff(ravel(x)), to_end]
     given = [ravel(in_precision_of(x, array_of(part))) for part in parts if part is not None]
     return concatenate(given, 0) if len(given) > 1 else given[0]
@@ -52,7 +52,7 @@ def ediff1d(x, to_end=None, to_begin=None):
 
 @composite
 def gradient(x, *spacing, axis=None, edge_order=1):
-    """Derivatives by central differences, second order accurate inside.
+    """Derivatives by central differences, second-order accurate in the interior.
 
     Source: the formulas of NumPy's reference, for uniform and for given coordinates.
     """
@@ -89,7 +89,7 @@ def _slope(x: Any, spacing: Any, axis: int, edge_order: int) -> Any:
 
 @composite
 def trapezoid(y, x=None, dx=1.0, axis=-1):
-    """Integral by the trapezoidal rule, over coordinates or with a constant step."""
+    """Integral by the trapezoidal rule, for given coordinates or a constant step."""
     (axis,) = normalize_axes(axis, rank(y))
     y = moveaxis(y, axis, -1)
     steps = dx
@@ -101,9 +101,9 @@ def trapezoid(y, x=None, dx=1.0, axis=-1):
 
 @composite
 def interp(x, xp, fp, left=None, right=None, period=None):
-    """Linear interpolation between points of increasing xp, constant outside of them.
+    """Linear interpolation between points with increasing xp, constant outside them.
 
-    At a point the derivative is that of the piece to its right, at nan it is 0.
+    At a point, the derivative is that of the piece on its right; at nan it is 0.
     """
     if period is not None:
         raise TypeError("interp: periods are not supported; take x % period, and extend xp and fp")
@@ -148,10 +148,10 @@ def convolve(a, v, mode="full"):
 
 @composite
 def correlate(a, v, mode="valid"):
-    """Correlation of two 1-d arrays: sums of products with v shifted, and conjugated."""
+    """Correlation of two 1-d arrays: sums of products with v shifted and conjugated."""
     v = flip(conjugate(array_of(v)))
     if shape_of(v)[0] > shape_of(a)[0] and mode == "same":
-        full = convolve(a, v)  # the part in the middle has the length of the longer one
+        full = convolve(a, v)  # the middle part has the length of the longer array
         start = shape_of(a)[0] // 2
         return full[start : start + shape_of(v)[0]]
     return convolve(a, v, mode)
@@ -173,7 +173,7 @@ def cross(a, b, axisa=-1, axisb=-1, axisc=-1, axis=None):
 
 @composite
 def unwrap(p, discont=None, axis=-1, *, period=2.0 * np.pi):
-    """Add multiples of the period, so that neighbours differ by less than half of it."""
+    """Add multiples of the period so that neighbours differ by at most half of it."""
     refuse_complex("unwrap", p)
     values = plain(p)
     turns = np.unwrap(values, discont, axis, period=period) - values

@@ -1,8 +1,8 @@
-"""Elementary functions: a scalar formula and its partial derivatives.
+"""Elementary functions, each with a scalar formula and partial derivatives.
 
-In formulas and partials, ``z`` is the output. Where a function has no derivative, the partial
-takes the value named in its docstring. Choices and steps are in `tapegrad.ops.piecewise`, functions
-of statistics in `tapegrad.ops.special`.
+In partials, ``z`` is the output. Where a function has no derivative, the partial has the value
+named in the docstring. Choices and steps are in `tapegrad.ops.piecewise`, statistical functions in
+`tapegrad.ops.special`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tapegrad.ops.kinds import elementwise
 from tapegrad.ops.op import Fact, public
 from tapegrad.ops.piecewise import sign, where
 
-SMALLEST = 1.1754943508222875e-38  # 2 ** -126, whose inverse is finite as a float32 as well
+SMALLEST = 1.1754943508222875e-38  # 2 ** -126, whose inverse is finite in float32 too
 LN2 = 0.6931471805599453
 LN10 = 2.302585092994046
 PI = 3.141592653589793
@@ -60,7 +60,7 @@ def _(x, y):
 @public("divide", "true_divide")
 @elementwise(np.divide, facts=Fact.ARITHMETIC | Fact.SINGULAR | Fact.PASSING | Fact.HOLOMORPHIC)
 def divide(x, y):
-    """Quotient; at y = 0 the derivatives are the infinities or nan of floating-point division."""
+    """Quotient; at y = 0, the derivatives are inf or nan by floating-point division."""
     return x / y
 
 
@@ -82,7 +82,7 @@ def _():
 
 @elementwise(np.positive, facts=Fact.ARITHMETIC | Fact.PASSING | Fact.HOLOMORPHIC)
 def positive(x):
-    """The value itself, copied."""
+    """Copy of the value."""
     return +x
 
 
@@ -107,19 +107,19 @@ def _(z):
 def power(x, y):
     """Power x**y.
 
-    The derivative in x at y = 0 is 0, also at 0 ** 0; the derivative in y at x = 0 is 0 for y >= 0,
-    and -inf for y < 0. There is no mixed second derivative at x = 0 with 0 <= y <= 1: what is
-    computed there follows from these values, or is nan, and depends on the order.
+    The derivative with respect to x is 0 at y = 0, even at 0 ** 0; with respect to y it is 0 at x =
+    0 for y >= 0, and -inf for y < 0. At x = 0 with 0 <= y <= 1 there is no mixed second derivative:
+    the computed value follows from these conventions or is nan, and depends on the order.
     """
     return vmath.pow(x, y)
 
 
 @power.partials
 def _(z, x, y):
-    # 0 times an infinity, or nan, is cut; elsewhere the product depends on y at y = 0 as well
+    # avoids 0 times infinity or nan; elsewhere the product has to depend on y even at y = 0
     constant = (y == 0.0) & ((absolute(x) < SMALLEST) | (x != x))
     exponent = where(constant, 1.0, y)
-    zero = (x == 0.0) & (absolute(z) <= 1.0)  # y > 0 or y == 0; a complex y has no order
+    zero = (x == 0.0) & (absolute(z) <= 1.0)  # means y >= 0, without comparing a complex y
     base = where(zero, 1.0, x)
     return where(constant, 0.0, y * power(x, exponent - 1.0)), where(zero, 0.0, z * log(base))
 
@@ -340,7 +340,7 @@ def _(x):
 @public("arctan2", "atan2")
 @elementwise(np.arctan2, facts=Fact.SINGULAR)
 def arctan2(x, y):
-    """Angle of the point (y, x), in NumPy's order of arguments; the derivatives at 0, 0 are nan."""
+    """Angle of the point (y, x), with NumPy's order of arguments; derivatives at (0, 0) are nan."""
     return math.atan2(x, y)
 
 
@@ -404,7 +404,7 @@ def arccosh(x):
 
 @arccosh.partial("x")
 def _(x):
-    return 1.0 / (sqrt(x - 1.0) * sqrt(x - -1.0))  # which keeps the sign of a zero
+    return 1.0 / (sqrt(x - 1.0) * sqrt(x - -1.0))  # keeps the sign of zero
 
 
 @public("arctanh", "atanh")
@@ -428,7 +428,7 @@ def sinc(x):
 
 @sinc.partial("x")
 def _(x):
-    # (cos(πx) - sinc(x)) / x cancels near 0, where the Taylor series takes over
+    # (cos(πx) - sinc(x)) / x cancels near 0, where the Taylor series is used
     u = PI * x
     v = u * u
     series = -PI * u / 3.0 * (1.0 - v / 10.0 * (1.0 - v / 28.0 * (1.0 - v / 54.0)))

@@ -1,11 +1,11 @@
 """Discrete Fourier transforms, with the names and options of numpy.fft.
 
-Four linear maps without scale are primitive; of each, another one is the adjoint. A cotangent is
-the gradient by the real part plus i times that by the imaginary part (`tapegrad.ops.complex`), so
-that of the input of a complex linear map A is the conjugate transpose of A times that of the
-output. The transform of n real numbers has n // 2 + 1 complex ones: where they stand for two terms
-of the sum, of frequencies k and n - k, real and imaginary part count twice. (A. V. Oppenheim,
-R. W. Schafer, "Discrete-Time Signal Processing", chapter 8.)
+Four unscaled linear maps are primitive; the adjoint of each is one of the others. A cotangent is
+the gradient with respect to the real part plus i times the gradient with respect to the imaginary
+part (`tapegrad.ops.complex`), so a complex linear map A has the cotangent A^H g. The transform of n
+real numbers has n // 2 + 1 complex numbers. Those that stand for two terms of the sum, with
+frequencies k and n - k, count twice. (A. V. Oppenheim, R. W. Schafer, "Discrete-Time Signal
+Processing", chapter 8.)
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tapegrad.ops.kinds import composite
 from tapegrad.ops.op import array_of, internal, is_complex, normalize_axes, rank, shape_of
 from tapegrad.ops.shape import astype, embed, getitem, roll
 
-NAMESPACE = "fft"  # of the functions that are declared here
+NAMESPACE = "fft"  # of the functions declared here
 
 # -- primitives -----------------------------------------------------------------------------------
 
@@ -82,7 +82,7 @@ def _(x, axis):
 @internal
 @linear(arrays=1)
 def real_fourier(x, n, axis):
-    """The n real sums of ``x[k] exp(2 pi i j k / n)``, where ``x[n - k]`` is conjugate to x[k]."""
+    """Sums of ``x[k] exp(2 pi i j k / n)``, n real numbers, with ``x[n - k] = conj(x[k])``."""
     return np.fft.irfft(x, n, axis, norm="forward")
 
 
@@ -98,7 +98,7 @@ def _(x, n, axis):
 
 
 def _terms(x, n, axis):
-    """Return how many terms of a sum over n frequencies each item along an axis stands for."""
+    """Return the number of terms in a sum over n frequencies that each item represents."""
     found = np.full(shape_of(x)[axis], 2.0, np.empty(0, x.dtype).real.dtype)
     found[0] = 1.0
     if n % 2 == 0:
@@ -111,7 +111,7 @@ def _terms(x, n, axis):
 
 
 def _transform(name, x, n, axis, norm, is_forward, apply, items=None):
-    """Cut or pad to `items` (by default n) along an axis, transform, and scale."""
+    """Truncate or pad to `items` (by default n) along an axis, transform, and scale."""
     (axis,) = normalize_axes(axis, rank(x))
     n = shape_of(x)[axis] if n is None else int(n)
     if n < 1:
@@ -125,7 +125,7 @@ def _transform(name, x, n, axis, norm, is_forward, apply, items=None):
 
 
 def _resized(x, items, axis):
-    """Cut off what is beyond a length along an axis, or add zeros."""
+    """Truncate or zero-pad to a length along an axis."""
     shape = shape_of(x)
     if shape[axis] == items:
         return x
@@ -163,13 +163,13 @@ def ifft(a, n=None, axis=-1, norm=None):
 
 @composite
 def rfft(a, n=None, axis=-1, norm=None):
-    """Discrete Fourier transform of real numbers along an axis: frequencies up to n / 2."""
+    """Discrete Fourier transform of real numbers along an axis, for frequencies up to n / 2."""
     return _transform("rfft", _real("rfft", a), n, axis, norm, True, half_fourier)
 
 
 @composite
 def irfft(a, n=None, axis=-1, norm=None):
-    """Inverse of `rfft`: n real numbers, by default an even number of them."""
+    """Inverse of `rfft`: n real numbers; n is even by default."""
     x = _complex(a)
     n = 2 * (shape_of(x)[axis] - 1) if n is None else int(n)
 
@@ -184,7 +184,7 @@ _OPPOSITE = {None: "forward", "backward": "forward", "forward": "backward", "ort
 
 @composite
 def hfft(a, n=None, axis=-1, norm=None):
-    """Transform of a signal that is conjugate to itself reversed: its spectrum is real."""
+    """Transform of a signal with Hermitian symmetry, whose spectrum is real."""
     return irfft(conjugate(_complex(a)), n, axis, _OPPOSITE.get(norm, norm))
 
 
@@ -208,7 +208,7 @@ def _lengths(name, x, s, axes):
 
 
 def _along(transform, x, lengths, norm):
-    """Apply a transform along several axes, one after the other."""
+    """Apply a transform along several axes in turn."""
     for axis, n in lengths:
         x = transform(x, n, axis, norm)
     return x
@@ -216,7 +216,7 @@ def _along(transform, x, lengths, norm):
 
 @composite
 def fftn(a, s=None, axes=None, norm=None):
-    """Discrete Fourier transform along several axes (all of them by default)."""
+    """Discrete Fourier transform along several axes (by default, all)."""
     x = _complex(a)
     return _along(fft, x, reversed(_lengths("fftn", x, s, axes)), norm)
 
@@ -270,7 +270,7 @@ def irfft2(a, s=None, axes=(-2, -1), norm=None):
 
 @composite
 def fftshift(x, axes=None):
-    """Shift the frequency 0 to the middle."""
+    """Shift frequency 0 to the middle."""
     chosen = normalize_axes(axes, rank(x))
     return roll(x, tuple(shape_of(x)[a] // 2 for a in chosen), chosen)
 

@@ -1,4 +1,4 @@
-"""Reading and writing at indices."""
+"""Reading and writing elements at indices."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tapegrad.ops.shape import embed, getitem, moveaxis, ravel, stand_in, unbroa
 
 
 def is_basic(index: Any) -> bool:
-    """Whether an index makes a view: integers, slices, None and Ellipsis only."""
+    """Whether an index gives a view: it has only integers, slices, None and Ellipsis."""
     for part in index if type(index) is tuple else (index,):
         kind = type(part)
         if kind is int or kind is slice or part is None or part is Ellipsis:
@@ -26,7 +26,7 @@ def is_basic(index: Any) -> bool:
 
 
 def at(x: Any, index: Any) -> Any:
-    """``x[index]`` for any index."""
+    """Return ``x[index]`` for any index."""
     return getitem(x, index) if is_basic(index) else gather(x, index)
 
 
@@ -36,7 +36,7 @@ def at(x: Any, index: Any) -> Any:
 @internal
 @linear(arrays=1)
 def gather(x, index):
-    """Copy the elements at an index with arrays; where it repeats, cotangents add up."""
+    """Copy the elements at an index with arrays; cotangents of repeated elements add up."""
     return np.asarray(x)[index]
 
 
@@ -54,7 +54,7 @@ def _(x, index):
 
 @linear(arrays=1)
 def scatter_add(x, shape, index):
-    """Zeros of `shape`, with x added at an index; repeated indices add up."""
+    """Return zeros of `shape` with x added at an index; repeated indices add up."""
     out = np.zeros(shape, x.dtype)
     np.add.at(out, index, x)
     return out
@@ -74,7 +74,7 @@ def _(x, shape, index):
 @internal
 @linear(arrays=2)
 def put(x, value, index):
-    """Return a copy of x with a value at an index; where the index repeats, the last one stays."""
+    """Return a copy of x with a value at an index; the last of repeated indices wins."""
     out = np.array(x)
     out[index] = value
     return out
@@ -89,7 +89,7 @@ def _(g, index):
 def _(g, x_shape, value_shape, index):
     found = at(g, index)
     if not is_basic(index):
-        # of several values written to one place only the last counts
+        # only the last of several values for one element is used
         order = np.arange(found.size).reshape(shape_of(found))
         last = np.full(x_shape, -1)
         last[index] = order
@@ -103,7 +103,7 @@ def _(x, value, index):
 
 
 def _fitted(value: Any, x: Any, index: Any) -> Any:
-    """Return a batch of values in the axes of what a shifted index shows of a batch."""
+    """Return a batch of values with its axes arranged like the result of a shifted index."""
     ndim = stand_in(shape_of(x)[1:])[index].ndim
     return moveaxis(with_rank(value, ndim), 0, place_of_batch(index))
 
@@ -134,7 +134,7 @@ def _(x, value, index):
 @internal
 @linear(arrays=2)
 def put_view(x, value, steps):
-    """Return a copy of x with a value where a chain of views looks."""
+    """Return a copy of x with a value in the elements that a chain of views selects."""
     out = np.array(x)
     window = show(out, steps)
     window.flags.writeable = True
@@ -170,13 +170,13 @@ def show(x: Any, steps: tuple[Any, ...]) -> Any:
     return x
 
 
-# -- composed -------------------------------------------------------------------------------------
+# -- composites -----------------------------------------------------------------------------------
 
 
 @public(method=True)
 @composite
 def take(x, indices, axis=None, mode="raise"):
-    """Take elements along an axis (of the flattened array by default)."""
+    """Take elements along an axis (by default, of the flattened array)."""
     if axis is None:
         x, axis = ravel(x), 0
     (axis,) = normalize_axes(axis, rank(x))
@@ -193,7 +193,7 @@ def take(x, indices, axis=None, mode="raise"):
 
 @composite
 def take_along_axis(x, indices, axis=-1):
-    """Take, for every other position, its own elements along an axis."""
+    """Take elements along an axis, with separate indices for every position of the other axes."""
     indices = plain(indices)
     if axis is None:
         x, indices, axis = ravel(x), indices.ravel(), 0
@@ -213,7 +213,7 @@ def take_along_axis(x, indices, axis=-1):
 @public(method=True)
 @composite
 def repeat(x, repeats, axis=None):
-    """Repeat elements along an axis (of the flattened array by default)."""
+    """Repeat elements along an axis (by default, of the flattened array)."""
     if axis is None:
         x, axis = ravel(x), 0
     (axis,) = normalize_axes(axis, rank(x))
@@ -231,7 +231,7 @@ def sort(x, axis=-1):
 
 @composite
 def pad(x, pad_width, mode="constant", constant_values=0.0):
-    """Extend every axis: by a constant, or as NumPy's modes edge, wrap, reflect and symmetric."""
+    """Extend every axis by a constant, or by NumPy's modes edge, wrap, reflect and symmetric."""
     shape = shape_of(x)
     widths = np.broadcast_to(np.asarray(pad_width), (len(shape), 2)).tolist()
     if any(width < 0 for pair in widths for width in pair):

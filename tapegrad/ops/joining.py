@@ -1,4 +1,4 @@
-"""Arrays joined, cut and laid out: composed of `tapegrad.ops.shape`, with NumPy's names."""
+"""Functions that join, split and arrange arrays, composed of `tapegrad.ops.shape`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tapegrad.ops.shape import (
 
 @composite
 def append(x, values, axis=None):
-    """Join values at the end, along an axis or (by default) of all elements as one axis."""
+    """Append values along an axis, or (by default) to the flattened array."""
     if axis is None:
         return concatenate([ravel(x), ravel(array_of(values))], 0)
     return concatenate([x, array_of(values)], axis)
@@ -34,7 +34,7 @@ def append(x, values, axis=None):
 
 @composite
 def atleast_2d(x, *more):
-    """Return an array with two axes or more, new ones first; of several arrays a tuple."""
+    """Return an array with at least two axes, new ones first, or a tuple for several arrays."""
     if more:
         return tuple(map(atleast_2d, map(array_of, (x, *more))))
     return x if rank(x) > 1 else reshape(x, (1, -1))
@@ -42,7 +42,7 @@ def atleast_2d(x, *more):
 
 @composite
 def atleast_3d(x, *more):
-    """Return an array with three axes or more, laid out as NumPy does; of several a tuple."""
+    """Return an array with at least three axes, placed as in NumPy, or a tuple for several."""
     if more:
         return tuple(map(atleast_3d, map(array_of, (x, *more))))
     if rank(x) > 2:
@@ -64,7 +64,7 @@ def dstack(arrays):
 
 @composite(of_list=True, nested=True)
 def block(arrays):
-    """Join nested lists of arrays: the innermost along the last axis, and so on outwards."""
+    """Join nested lists of arrays: the innermost lists along the last axis, and so on."""
     depth = _depth(arrays)
 
     def joined(part: Any, level: int) -> Any:
@@ -85,19 +85,19 @@ def _depth(value: Any) -> int:
 
 @composite
 def hsplit(x, indices_or_sections):
-    """Cut along the second axis (the first, of 1-d arrays)."""
+    """Split along the second axis (the first for 1-d arrays)."""
     return split(x, indices_or_sections, min(rank(x), 2) - 1)
 
 
 @composite
 def vsplit(x, indices_or_sections):
-    """Cut along the first axis."""
+    """Split along the first axis."""
     return split(x, indices_or_sections, 0)
 
 
 @composite
 def dsplit(x, indices_or_sections):
-    """Cut along the third axis."""
+    """Split along the third axis."""
     return split(x, indices_or_sections, 2)
 
 
@@ -115,7 +115,7 @@ def flipud(x):
 
 @composite
 def rot90(x, k=1, axes=(0, 1)):
-    """Turn by 90 degrees in the plane of two axes, k times."""
+    """Rotate by 90 degrees in the plane of two axes, k times."""
     first, second = normalize_axes(tuple(axes), rank(x))
     if first == second:
         raise ValueError("rot90: axes must be different")
@@ -130,7 +130,7 @@ def rot90(x, k=1, axes=(0, 1)):
 
 @composite
 def meshgrid(x, *more, indexing="xy", sparse=False, copy=True):
-    """Return the coordinates of a grid, an array for each axis."""
+    """Return the coordinates of a grid, one array per axis."""
     axes = [ravel(atleast_1d(array_of(a))) for a in (x, *more)]
     count = len(axes)
     places = list(range(count))
@@ -151,7 +151,7 @@ def meshgrid(x, *more, indexing="xy", sparse=False, copy=True):
 
 @composite(of_list=True)
 def select(condlist, choicelist, default=0.0):
-    """Return, element by element, the first choice whose condition holds."""
+    """Choose every element from the first choice whose condition holds."""
     if len(condlist) != len(choicelist) or not condlist:
         raise ValueError(
             f"select: got {len(condlist)} conditions for {len(choicelist)} choices, expected as "
@@ -165,7 +165,7 @@ def select(condlist, choicelist, default=0.0):
 
 @composite
 def broadcast_arrays(x, *more):
-    """Show arrays in the shape to which they are broadcast together."""
+    """Broadcast arrays to their common shape."""
     arrays = [array_of(a) for a in (x, *more)]
     shape = np.broadcast_shapes(*map(shape_of, arrays))
     return tuple(broadcast_to(a, shape) for a in arrays)
@@ -173,7 +173,7 @@ def broadcast_arrays(x, *more):
 
 @composite
 def apply_along_axis(func1d, axis, arr, *args, **kwargs):
-    """Call a function with each 1-d slice along an axis, and join what it returns."""
+    """Call a function with each 1-d slice along an axis, and join the results."""
     arr = array_of(arr)
     (axis,) = normalize_axes(axis, rank(arr))
     rows = moveaxis(arr, axis, -1)

@@ -1,4 +1,4 @@
-"""The kinds of ops: each derives from one declaration all that the rest of the package needs.
+"""The kinds of ops, which derive everything the package needs from one declaration.
 
 =============  =============================  ==========================================
 kind           the declaration gives          derived
@@ -9,8 +9,8 @@ view           NumPy function that views      its transpose, the sweep's strided
 composite      Python function of other ops   everything, from those
 =============  =============================  ==========================================
 
-The sweep runs the first three without Python. Of the kinds in `tapegrad.ops.array_kinds` it calls
-the rules.
+The sweep runs the first three without Python. For the kinds in `tapegrad.ops.array_kinds`, it calls
+the rules in Python.
 """
 
 from __future__ import annotations
@@ -58,32 +58,32 @@ from tapegrad.tape.layout import (
 )
 
 Formula = Any  # a plain Python function of scalars or arrays
-COMPILED_FROM = 256  # elements from which a compiled forward loop pays for its call
+COMPILED_FROM = 256  # number of elements from which a compiled forward loop pays off
 
 
 class SweptOp(Op):
-    """An op whose reverse the sweep runs without Python.
+    """An op whose vjp the sweep runs without Python.
 
-    Its owner holds, after the fixed part, the owners of its `differentiable` inputs and then a
-    place for every value of `saved`.
+    After the fixed part, its owner holds the owners of the `differentiable` inputs, followed by a
+    place for every value in `saved`.
     """
 
     sweep_kind = KIND_PYTHON
-    chooses = False  # where a partial is 0, the argument was not chosen: its cotangent is 0
+    chooses = False  # a partial of 0 means not chosen: the cotangent is 0
 
     def __init__(self, declaration: Formula, arrays: int | None = None, real: bool = False) -> None:
         super().__init__(declaration, arrays)
         self.real = real
         self.differentiable: tuple[str, ...] = ()
         self.saved: tuple[str, ...] = ()
-        # of every saved value: its name, its index in the owner, and that of its maker (0 if that
-        # is the record itself, -1 if it has none)
+        # name of every saved value, its index in the owner, and the index of the owner that made it
+        # (0 for the record itself, -1 for none)
         self.places: tuple[tuple[str, int, int], ...] = ()
         self.extras: dict[str, Callable[..., np.ndarray]] = {}
 
     @property
     def saves_nothing(self) -> bool:
-        """Whether it never keeps a value, real or complex."""
+        """Whether it never saves a value, for real or complex numbers."""
         return not self.saved and not self.wirtinger
 
     def partial(self, argument: str) -> Callable[[Rule], Rule]:
@@ -104,14 +104,14 @@ class SweptOp(Op):
 
     @property
     def smooth_arguments(self) -> tuple[str, ...]:
-        """The arguments that a derivative may be taken with respect to."""
+        """The arguments with respect to which it may be differentiated."""
         return self.arguments
 
     def complex_vjp(self, argument: str) -> Callable[[Rule], Rule]:
         """Declare the cotangent of a complex argument as a function of `g` (a decorator).
 
-        For functions that are not holomorphic. Of the others it is `g` times the conjugate of the
-        partial.
+        Needed for functions that are not holomorphic. For others, the cotangent is `g` times the
+        conjugate of the partial.
         """
 
         def declare(rule: Rule) -> Rule:
@@ -143,12 +143,12 @@ class SweptOp(Op):
         return in_shape(functools.reduce(TABLE["add"], terms), out[0])
 
     def _term(self, argument: str, t: Any, values: dict[str, Any], out: Out) -> Any:
-        """Return a partial times a tangent."""
+        """Return the product of a partial and a tangent."""
         rule = self.wirtinger.get(argument)
         if rule is not None and is_complex(t):
 
             def along(direction: complex) -> Any:
-                # real part of the tangent of the output times the conjugate of a direction
+                # real part of the product of the output's tangent and the conjugate of a direction
                 found = call_rule(rule, {**values, "g": np.asarray(direction)})
                 return TABLE["real"](TABLE["multiply"](TABLE["conjugate"](t), found))
 
@@ -161,7 +161,7 @@ class SweptOp(Op):
         return t if type(partial) is float and partial == 1.0 else TABLE["multiply"](t, partial)
 
     def _as_complex(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Make operands complex, of one precision: functions of them are the complex ones."""
+        """Convert operands to complex numbers of one precision, for complex functions."""
         names = [name for name in ("z", *self.differentiable) if name in values]
         arrays = {name: values[name] for name in names if hasattr(values[name], "dtype")}
         dtype = np.result_type(np.complex64, *(array.dtype for array in arrays.values()))
@@ -173,7 +173,7 @@ class SweptOp(Op):
         return {**values, **numbers, **arrays}
 
     def describe(self) -> None:
-        """Work out what is saved, and tell the sweep."""
+        """Determine the saved values, and enter the op into the sweep's table."""
         self.differentiable = tuple(name for name in self.arguments if name in self.rules)
         values = ("z", *self.arguments, *self.extras)
         read = {name for argument in self.differentiable for name in self.reads(argument)}
@@ -233,7 +233,7 @@ class Elementwise(SweptOp):
         self.domains = domains or {}
         self.complex_function = function if complex_function is None else complex_function
         self.formula = declaration
-        self.truths = truths  # arguments of which only the truth counts
+        self.truths = truths  # arguments of which only the truth value is used
         self.function = function
         self.compiled = CompiledMap(self) if compiled or function is None else None
         self._products: dict[tuple[str, np.dtype], Callable[..., None]] = {}
@@ -247,7 +247,7 @@ class Elementwise(SweptOp):
         alike = all(_are_alike(t, value) for value in read.values())
         if not read or t.size < COMPILED_FROM or not alike:
             return super()._term(argument, t, values, out)
-        # the kernel of the sweep multiplies what it is given by the partial
+        # the kernel of the sweep multiplies its input by the partial
         found = np.empty_like(t)
         places = ("z", *self.arguments)
         addresses = [address_of(read[name]) if name in read else 0 for name in places]
@@ -261,7 +261,7 @@ class Elementwise(SweptOp):
         return self(*aligned(args, batched), **parameters)
 
     def _product(self, argument: str, dtype: np.dtype) -> Callable[..., None]:
-        """Return the compiled product with a partial, over contiguous arrays of one shape."""
+        """Return the compiled product with a partial, for contiguous arrays of one shape."""
         made = self._products.get((argument, dtype))
         if made is None:
             address = self.kernel(DTYPE_CODES[dtype], self.differentiable.index(argument))
@@ -277,7 +277,7 @@ class Elementwise(SweptOp):
 
 
 def _are_alike(t: Any, value: Any) -> bool:
-    """Whether two arrays are contiguous, of one shape and of one type that is compiled."""
+    """Whether two arrays are contiguous and have the same shape and the same compiled dtype."""
     return (
         type(t) is np.ndarray
         and type(value) is np.ndarray
@@ -297,7 +297,7 @@ class CompiledMap:
         self._loops: dict[np.dtype, Callable[..., None]] = {}
 
     def loop(self, dtype: np.dtype) -> Callable[..., None]:
-        """Return the loop for a float type, compiling it at first use."""
+        """Return the loop for a float type, compiled on first use."""
         found = self._loops.get(dtype)
         if found is None:
             address = codegen.map_kernel(self.op.formula, DTYPE_CODES[dtype])
@@ -350,21 +350,21 @@ def elementwise(
     Parameters
     ----------
     function
-        The NumPy ufunc that computes it; without one, the formula is compiled.
+        The NumPy ufunc that computes it; if None, the formula is compiled.
     compiled
-        The compiled formula is faster than `function` on large arrays: use it there.
+        Whether to use the compiled formula on large arrays, where it is faster than `function`.
     truths
-        Arguments of which only the truth counts.
+        Arguments of which only the truth value is used.
     real
-        It has no derivative for complex arguments.
+        Whether it has no derivative for complex arguments.
     complex_function
-        What computes it for complex arguments, if not `function`.
+        Function that computes it for complex arguments, if not `function`.
     chooses
-        Where a partial is 0, the argument was not chosen: it gets nothing, not even nan.
+        Whether a partial of 0 means "not chosen": the cotangent is 0 even where `g` is nan.
     domains
-        Intervals of its arguments in which it is smooth, where (0.2, 0.8) is none.
+        Intervals of its arguments in which it is smooth, if (0.2, 0.8) is not one.
     facts
-        What compiled functions have to know of it.
+        Properties that derivatives of compiled functions rely on.
     """
     return lambda declaration: Elementwise(
         declaration, function, compiled, truths, real, complex_function, chooses, domains, facts
@@ -372,7 +372,7 @@ def elementwise(
 
 
 class Reduction(SweptOp):
-    """A reduction over axes; its partial reads the input, and the output with axes of size 1."""
+    """A reduction over axes; its partial reads the input and the output with axes kept."""
 
     kind = "reduction"
     sweep_kind = KIND_REDUCE
@@ -415,7 +415,7 @@ class Reduction(SweptOp):
         return self(x, **{**parameters, "axis": shifted_axes(parameters["axis"], x)})
 
     def extra(self, function: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
-        """Declare a value of the output's shape that the partial reads as well (a decorator).
+        """Declare an additional value with the output's shape that the partial reads (a decorator).
 
         It is computed from the input, the output and the axes when the op is recorded.
         """
@@ -431,17 +431,17 @@ def reduction(
     Parameters
     ----------
     function
-        What computes it.
+        Function that computes it.
     real
-        It has no derivative for complex arguments.
+        Whether it has no derivative for complex arguments.
     chooses
-        Where the partial is 0, the element was not chosen: it gets nothing, not even nan.
+        Whether a partial of 0 means "not chosen": the cotangent is 0 even where `g` is nan.
     """
     return lambda declaration: Reduction(declaration, function, real, chooses)
 
 
 class View(SweptOp):
-    """A linear op whose output shows elements of its input, each at most once."""
+    """A linear op whose output consists of elements of its input, each at most once."""
 
     kind = "view"
 
@@ -464,8 +464,8 @@ class View(SweptOp):
     def shifts(self, rule: Rule) -> Rule:
         """Declare the parameters for a batch (a decorator).
 
-        A rule of `size`, the number of items, their shape `x_shape`, and the parameters for one of
-        them. Without it these are the parameters for a batch, too.
+        The rule reads `size`, the number of items, `x_shape`, their shape, and the parameters for
+        one item. By default the parameters for a batch are those for one item.
         """
         self.shift_rule = rule
         return rule
@@ -485,7 +485,7 @@ class View(SweptOp):
         return self(x, **self.shifted(size, tuple(shape), parameters))
 
     def transposes(self, rule: Rule) -> Rule:
-        """Declare the transpose: a rule of the cotangent `g`, the input's `x_shape`, parameters."""
+        """Declare the transpose, a function of `g`, the input's `x_shape`, and the parameters."""
         self.rules["x"] = rule
         return rule
 
@@ -496,7 +496,7 @@ def view(declaration: Formula) -> View:
 
 
 def flat(declaration: Formula) -> View:
-    """Declare an op that keeps all elements in their (row-major) order (a decorator)."""
+    """Declare an op that keeps all elements in row-major order (a decorator)."""
     return View(declaration, KIND_FLAT)
 
 
@@ -506,18 +506,18 @@ def cast(declaration: Formula) -> View:
 
 
 class Composite:
-    """A function written with other ops: it needs no rule of its own.
+    """A function composed of other ops, which needs no rule of its own.
 
     Attributes
     ----------
     of_list
-        Its first argument may be a list of arrays.
+        Whether its first argument may be a list of arrays.
     nested
-        The lists in that list are no arrays, but lists of arrays themselves.
+        Whether lists in that list are lists of arrays themselves, not arrays.
     gives_views
-        It returns several views of its argument.
+        Whether it returns several views of its argument.
     names, is_method
-        As of an `Op`.
+        As for an `Op`.
     """
 
     kind = "composite"
@@ -541,7 +541,7 @@ COMPOSITES: dict[str, Composite] = {}
 
 
 def declarations() -> dict[str, Op | Composite]:
-    """Return all functions that are declared, by name."""
+    """Return all declared functions by name."""
     return {**TABLE, **COMPOSITES}
 
 
@@ -566,18 +566,18 @@ def composite(
     nested: bool = False,
     gives_views: bool = False,
 ) -> Composite | Callable[[Formula], Composite]:
-    """Declare a function of other ops (a decorator).
+    """Declare a function composed of other ops (a decorator).
 
     Parameters
     ----------
     function
         The function.
     of_list
-        Its first argument may be a list of arrays.
+        Whether its first argument may be a list of arrays.
     nested
-        The lists in that list are no arrays, but lists of arrays themselves.
+        Whether lists in that list are lists of arrays themselves, not arrays.
     gives_views
-        It returns several views of its argument.
+        Whether it returns several views of its argument.
     """
     if function is None:
         return lambda given: Composite(given, of_list, nested, gives_views)

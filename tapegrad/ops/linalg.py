@@ -1,8 +1,8 @@
 """Linear algebra.
 
 Rules follow M. B. Giles, "An extended collection of matrix derivative results for forward and
-reverse mode automatic differentiation" (2008); for the decompositions, S. F. Walter et al.,
-"On evaluating higher-order derivatives of the QR decomposition" (2012), and J. Townsend,
+reverse mode automatic differentiation" (2008); rules of the decompositions follow S. F. Walter et
+al., "On evaluating higher-order derivatives of the QR decomposition" (2012), and J. Townsend,
 "Differentiating the singular value decomposition" (2016).
 """
 
@@ -59,7 +59,7 @@ def _(t, z):
 
 
 def _solve(a, b):
-    # NumPy 2 takes b as a stack of vectors only if it is 1-d
+    # NumPy 2 treats b as a vector only if it is 1-d
     return np.linalg.solve(a, b)
 
 
@@ -77,7 +77,7 @@ def _(g, z, a, b_shape):
 
 
 def _along(t, z, b_shape, solved):
-    """Return what solves for the product of a tangent of the matrix with the solution."""
+    """Return the solution whose right-hand side is the matrix's tangent times the solution z."""
     if len(b_shape) > 1:
         return solved(matmul(t, z))
     found = solved(matmul(t, expand_dims(z, -1)))  # z is a vector for each matrix
@@ -90,7 +90,7 @@ def _(a, b, batched):
 
 
 def _solved_for_batch(op, a, b, batched, *parameters):
-    """Solve the systems of a batch; many right-hand sides of one matrix together."""
+    """Solve the systems of a batch; right-hand sides of one matrix are solved together."""
     if not batched[0] and rank(a) == 2 and rank(b) <= 3:
         size, *shape = shape_of(b)
         found = op(a, flattened(moveaxis(b, 0, -1)), *parameters)
@@ -188,14 +188,14 @@ def _(t, x):
 
 
 def _without(s, left_out):
-    """Return products of the singular values that are not left out, along the last axis."""
+    """Return products over the last axis of the singular values that are not left out."""
     for _ in range(left_out.ndim - 1):
         s = s[..., None, :]
     return np.where(left_out, np.ones((), s.dtype), s).prod(-1)
 
 
 def _cofactor(x):
-    """det(x) * inv(x).T, by a singular value decomposition, so that x may be singular."""
+    """Return det(x) * inv(x).T, by a singular value decomposition, so that x may be singular."""
     u, s, vt = np.linalg.svd(x)
     sign = np.linalg.det(u) * np.linalg.det(vt)
     others = _without(s, np.eye(s.shape[-1], dtype=bool))
@@ -203,10 +203,10 @@ def _cofactor(x):
 
 
 def _cofactor_slope(x, direction):
-    """Derivative of the cofactors in a direction, in the basis of the singular vectors.
+    """Return the derivative of the cofactors in a direction.
 
-    There it is that of a diagonal matrix, whose minors of second order are products of all
-    diagonal elements but two.
+    In the basis of the singular vectors the matrix is diagonal, and its second-order minors are
+    products of all diagonal elements but two.
     """
     u, s, vt = np.linalg.svd(x)
     sign = np.linalg.det(u) * np.linalg.det(vt)
@@ -316,7 +316,7 @@ def matrix_power(x, n):
 
 
 def _half_diagonal(x: Any) -> Any:
-    """Lower triangle with half the diagonal."""
+    """Return the lower triangle with half the diagonal."""
     n = shape_of(x)[-1]
     return ew.multiply(x, np.tril(np.ones((n, n), x.dtype)) - 0.5 * _eye(n, x))
 
@@ -342,7 +342,7 @@ def _(t, z):
 
 
 def _real_diagonal(x: Any) -> Any:
-    """Diagonal matrix of the real parts of a diagonal."""
+    """Return the diagonal matrix of the real parts of a diagonal."""
     return ew.multiply(real(x) if is_complex(x) else x, _eye(shape_of(x)[-1], real(x)))
 
 
@@ -355,7 +355,7 @@ def _qr(x, mode):
 @public("qr", "linalg.qr")
 @opaque(_qr, arrays=1)
 def qr(x, mode="reduced"):
-    """Orthonormal columns q and upper triangular r with q @ r = x, x at least as high as wide."""
+    """Orthonormal q and upper triangular r with q @ r = x, for x with no more columns than rows."""
 
 
 def _refuse_wide(q, r):
@@ -389,7 +389,7 @@ def _(t, z):
 
 
 def refuse_phases(turning: Any, what: str) -> None:
-    """Refuse a cotangent of complex vectors that is not the same for vectors of other phases."""
+    """Raise if a cotangent of complex vectors depends on the phases of the vectors."""
     diagonal = np.diagonal(plain(turning), axis1=-2, axis2=-1)
     if diagonal.dtype.kind == "c" and not np.allclose(diagonal.imag, 0.0, rtol=1e-2, atol=1e-2):
         raise RuntimeError(
@@ -403,7 +403,7 @@ def _eigh(x, uplo):
 
 
 def safe_inverse(differences: Any) -> Any:
-    """1 / differences, 0 on the diagonal and where eigenvalues coincide."""
+    """Return 1 / differences, or 0 on the diagonal and where eigenvalues coincide."""
     same = differences == 0.0
     return where(same, 0.0, 1.0 / where(same, 1.0, differences))
 
@@ -413,8 +413,8 @@ def safe_inverse(differences: Any) -> Any:
 def eigh(x, uplo="L"):
     """Eigenvalues (ascending) and eigenvectors of symmetric matrices.
 
-    The cotangent is that of a symmetric matrix. Where eigenvalues coincide, eigenvectors have no
-    derivative: it is taken as 0 within the eigenspace.
+    The cotangent of x is symmetric. Where eigenvalues coincide, eigenvectors have no derivative: it
+    is taken as 0 within the eigenspace.
     """
 
 
@@ -470,7 +470,7 @@ def _of_thin_svd(g, z):
     middle = ew.multiply(ew.multiply(gaps, utgu - adjoint(utgu)), row)
     middle = middle + ew.multiply(column, ew.multiply(gaps, vtgv - adjoint(vtgv)))
     middle = middle + ew.multiply(expand_dims(gs, -2), eye)
-    if is_complex(u):  # the phases of u and v turn together: half of each is theirs
+    if is_complex(u):  # the phases of u and v are coupled: each takes one half
         refuse_phases(utgu + vtgv, "svd: the singular vectors")
         turn = ew.multiply(imag(utgu) - imag(vtgv), ew.multiply(expand_dims(inverse, -2), eye))
         middle = middle + 0.5j * turn
@@ -495,7 +495,7 @@ def _of_thin_svd_forward(t, z):
     left, right = ew.multiply(middle, row), ew.multiply(column, middle)
     turned_u = ew.multiply(gaps, left + adjoint(left))
     turned_v = ew.multiply(gaps, right + adjoint(right))
-    if is_complex(u):  # the phases turn together
+    if is_complex(u):  # the phases are coupled
         turn = 0.5j * imag(along) * safe_inverse(s)
         phases = ew.multiply(expand_dims(turn, -2), _eye(shape_of(s)[-1], s))
         turned_u, turned_v = turned_u + phases, turned_v - phases
@@ -539,7 +539,7 @@ def _(t, z):
     u, s, vt = z
     count = shape_of(s)[-1]
     tu, ts, tvt = _of_thin_svd_forward(t, (u[..., :, :count], s, vt[..., :count, :]))
-    # what is added has no derivative
+    # the additional vectors have no derivative
     more_u = np.full_like(plain(u)[..., :, count:], math.nan)
     more_vt = np.full_like(plain(vt)[..., count:, :], math.nan)
     return concatenate([tu, more_u], -1), ts, concatenate([tvt, more_vt], -2)
@@ -550,9 +550,9 @@ def _(t, z):
 def svd(x, full_matrices=True, compute_uv=True):
     """Singular value decomposition: u, s, vt with u[..., :k] @ diag(s) @ vt[..., :k, :] = x.
 
-    Here k is the number of singular values; with ``full_matrices=False`` there are no more vectors
-    than these. What is added has no derivative, and a cotangent of it is refused. Where singular
-    values coincide, singular vectors have no derivative: it is taken as 0 within their space.
+    Here k is the number of singular values; ``full_matrices=False`` returns only k vectors. The
+    others have no derivative, and nonzero cotangents of them are refused. Where singular values
+    coincide, singular vectors have no derivative: it is taken as 0 within their space.
     """
     square = shape_of(x)[-1] == shape_of(x)[-2]
     found = full_svd(x) if full_matrices and compute_uv and not square else thin_svd(x)

@@ -1,4 +1,4 @@
-"""Functions of matrices, and systems solved by their factors, with the names of scipy.linalg."""
+"""Matrix functions and solvers, with the names of scipy.linalg and numpy.linalg."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tapegrad.ops.op import array_of, plain, rank, shape_of
 from tapegrad.ops.scipy_functions import scipy_function
 from tapegrad.ops.shape import concatenate, moveaxis, ravel, reshape
 
-NAMESPACE = "linalg"  # of the functions that are declared here
+NAMESPACE = "linalg"  # of the functions declared here
 
 # -- functions of matrices ------------------------------------------------------------------------
 
@@ -39,9 +39,9 @@ def _computed(name: str) -> Callable[[Any], Any]:
 
 
 def _differentiated(function: Opaque, *, on_negative_axis: bool) -> None:
-    """Declare the derivative of a function of matrices that has a power series.
+    """Declare the derivatives of a matrix function that has a power series.
 
-    Of a block matrix [[x, d], [0, x]] it is [[f(x), f'(x) d], [0, f(x)]]. Source: N. J. Higham,
+    For a block matrix, f([[x, d], [0, x]]) = [[f(x), f'(x) d], [0, f(x)]]. Source: N. J. Higham,
     "Functions of Matrices" (SIAM 2008), equation 3.16.
 
     Parameters
@@ -49,14 +49,14 @@ def _differentiated(function: Opaque, *, on_negative_axis: bool) -> None:
     function
         The op.
     on_negative_axis
-        It is differentiable also where an eigenvalue is 0 or a negative number.
+        Whether it is differentiable if an eigenvalue is 0 or a negative number.
     """
 
     def tangent(t: Any, x: Any) -> Any:
         if not on_negative_axis:
             _refuse_negative(function.name, plain(x))
         n = shape_of(x)[-1]
-        # the map is linear in t, but how it is computed depends on the size of the block matrix
+        # the map is linear in t, but its computation depends on the norm of the block matrix
         scale = np.abs(plain(t)).max(axis=(-2, -1), keepdims=True, initial=0.0)
         scale = np.where((scale > 0.0) & np.isfinite(scale), scale, np.ones((), scale.dtype))
         zeros = np.zeros(shape_of(x), plain(x).dtype)
@@ -85,12 +85,12 @@ def expm(x):
 
 @opaque(_computed("logm"))
 def logm(x):
-    """Principal logarithm of square matrices; complex where an eigenvalue is negative."""
+    """Principal logarithm of square matrices; complex if an eigenvalue is negative."""
 
 
 @opaque(_computed("sqrtm"))
 def sqrtm(x):
-    """Principal square root of square matrices; complex where an eigenvalue is negative."""
+    """Principal square root of square matrices; complex if an eigenvalue is negative."""
 
 
 _differentiated(expm, on_negative_axis=True)
@@ -102,9 +102,9 @@ _differentiated(sqrtm, on_negative_axis=False)
 
 @composite
 def cho_factor(a, lower=False):
-    """Return a factor for `cho_solve`, and whether it is the lower triangle; the other one is 0.
+    """Return a triangular factor for `cho_solve`, and whether it is lower triangular.
 
-    As in `cholesky`, the lower triangle of a is what is read.
+    As in `cholesky`, only the lower triangle of a is read. The other triangle of the factor is 0.
     """
     factor = cholesky(a)
     return (factor, True) if lower else (adjoint(factor), False)

@@ -18,12 +18,12 @@ from tapegrad.ops.shape import expand_dims, moveaxis
 def vector_norm(x, axis=None, keepdims=False, ord=2):
     """Norm of vectors along axes.
 
-    The derivative is 0 where the norm is 0, and in elements that are 0, also for ord < 1.
+    The derivative is 0 where the norm is 0, and for elements that are 0, even if ord < 1.
     """
     if isinstance(ord, str):
         raise ValueError(f"vector_norm: ord {ord!r} is for matrices; give two axes")
     size = ew.absolute(x)
-    if not is_differentiated(ord):  # else it is the order of the powers, whatever its value is
+    if not is_differentiated(ord):  # else always use powers
         if ord == 2:
             return reduction.euclidean_norm(x, axis=axis, keepdims=keepdims)
         if ord == math.inf:
@@ -39,7 +39,7 @@ def vector_norm(x, axis=None, keepdims=False, ord=2):
             f"vector_norm: there is no derivative with respect to ord {plain(ord)}; detach() it"
         )
     if plain(ord) < 1 or is_differentiated(ord):
-        # the powers have an infinite slope at 0, and their logarithm
+        # the powers and their logarithms have an infinite slope at 0
         absent = plain(size) == 0.0
         powers = ew.power(where(absent, 1.0, size), ord)
         powers = where(absent, 0.0 if plain(ord) > 0 else math.inf, powers)
@@ -78,7 +78,7 @@ def matrix_norm(x, ord="fro", axis=(-2, -1), keepdims=False):
 @public("norm", "linalg.norm", method=True)
 @composite
 def norm(x, ord=None, axis=None, keepdims=False):
-    """Norm of vectors or matrices, as numpy.linalg.norm."""
+    """Norm of vectors or matrices, as in numpy.linalg.norm."""
     if axis is None and ord is None:
         return vector_norm(x, keepdims=keepdims)
     if axis is None:

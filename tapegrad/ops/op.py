@@ -1,13 +1,12 @@
-"""What an op is, whatever its kind.
+"""The base class of all ops, and helpers for their rules.
 
-An `Op` has a forward function on NumPy arrays and derivative rules whose argument names say what
-they read: ``g`` the cotangent, ``z`` the output, names of the op's own arguments, names of its
-parameters. What some rule reads is what gets saved, and nothing else.
+An `Op` has a forward function on NumPy arrays and derivative rules. The argument names of a rule
+tell what it reads: ``g`` is the cotangent, ``z`` the output, other names are arguments or
+parameters of the op. Only values that some rule reads are saved.
 
-Rules call other ops. Called with arrays an op computes; called with anything that says of itself
-that ops are to be applied to it (``_apply_op``), it goes through its public function. So one rule
-serves the sweep (arrays) and differentiation of the gradient itself (tensors), and this package
-knows nothing of tensors.
+Rules call other ops. Called with arrays, an op computes; called with an object that has the
+attribute ``_apply_op``, it calls its public function. One rule therefore serves both the sweep (on
+arrays) and higher derivatives (on tensors), and this package does not depend on tensors.
 """
 
 from __future__ import annotations
@@ -28,53 +27,53 @@ Declared = TypeVar("Declared")
 Plan = tuple[tuple[str, ...], tuple[str, ...], bool]
 Domain = tuple[float, float]
 Out = tuple[tuple[int, ...], np.dtype]  # shape and dtype
-Batched = Sequence[Any]  # for every argument whether it is batched; a list of these for a list
+Batched = Sequence[Any]  # whether each argument is batched; a list for a list argument
 TABLE: dict[str, Op] = {}  # every op by name
 
 
 class Fact(enum.Flag):
-    """What the derivatives of compiled functions have to know of an elementwise function."""
+    """Properties of an elementwise function that derivatives of compiled functions rely on."""
 
     NONE = 0
-    ARITHMETIC = enum.auto()  # it takes a few cycles, less than to keep its result
-    SINGULAR = enum.auto()  # its derivative is infinite or nan somewhere
-    OVERFLOWING = enum.auto()  # it is infinite at finite numbers, with its derivative
-    VANISHING = enum.auto()  # infinite tangents may have no influence: it is constant at infinity,
-    # or another value was chosen
-    PASSING = enum.auto()  # it passes cotangents on everywhere, but for a factor of the program's
-    HOLOMORPHIC = enum.auto()  # its partials hold for complex numbers as they are
+    ARITHMETIC = enum.auto()  # takes a few cycles: recomputing is cheaper than saving
+    SINGULAR = enum.auto()  # the derivative is infinite or nan at some points
+    OVERFLOWING = enum.auto()  # it and its derivative overflow at finite numbers
+    VANISHING = enum.auto()  # an infinite tangent may have no effect: it is constant at infinity,
+    # or chose another argument
+    PASSING = enum.auto()  # passes cotangents on everywhere, unless multiplied by 0 in the program
+    HOLOMORPHIC = enum.auto()  # its partials hold for complex numbers too
 
 
 class Op:
-    """One differentiable function, declared once.
+    """A differentiable function.
 
     Attributes
     ----------
     name
-        Its public name.
+        Its name in the table.
     arguments
         Names of the array arguments, in order.
     parameters
-        Names of the other arguments, with their defaults.
+        The other arguments by name, with their defaults.
     rules
-        Derivative rule of each differentiable argument.
+        Derivative rules by differentiable argument.
     domains
-        Intervals of arguments in which it is smooth: where it is tested (see `domain`).
+        Intervals of arguments in which it is smooth, for tests (see `domain`).
     names
         Its public names (see `public`).
     is_method
         Whether tensors have it as a method.
     wirtinger
-        Cotangents of complex arguments, where the rule holds for real ones only.
+        Rules for complex arguments, if those in `rules` hold only for real ones.
     batch_rule
-        How it is applied to a batch, where its kind does not say (see `batching`).
+        Batching rule, if it differs from that of its kind (see `batching`).
     """
 
     kind = "op"
     is_method = False
     batch_rule: Rule | None = None
     function: Any  # computes it on arrays
-    public: Callable[..., Any]  # the op on tensors, set by the package that defines them
+    public: Callable[..., Any]  # the op on tensors, set by the package that defines tensors
 
     def __init__(self, declaration: Any, arrays: int | None = None) -> None:
         self.name = declaration.__name__
@@ -165,13 +164,13 @@ class Op:
         return self.domains.get(argument, (0.2, 0.8))
 
     def reads(self, argument: str) -> tuple[str, ...]:
-        """Return the names that an argument's rule reads."""
+        """Return the names that the rule of an argument reads."""
         return reads_of(self.rules[argument])
 
     def plan(self, active: int) -> Plan:
-        """Return what is to be kept for the cotangents of some arguments (a bit mask).
+        """Return what has to be kept for the cotangents of some arguments (a bit mask).
 
-        Names of values and of shapes; and whether any value of an array is among them.
+        These are the names of values, the names of shapes, and whether the values include arrays.
         """
         found = self._plans.get(active)
         if found is None:
@@ -189,18 +188,18 @@ class Op:
         return {name for rule in rules for name in reads_of(rule)}
 
     def cotangent(self, argument: str, g: Any, values: dict[str, Any]) -> Any:
-        """Return the cotangent of an argument, from arrays or tensors by name.
+        """Return the cotangent of an argument, given arrays or tensors by name.
 
-        It may still have the shape to which the argument was broadcast, and a wider dtype.
+        It may still have the broadcast shape of the argument and a wider dtype.
         """
         return call_rule(self.rules[argument], {**values, "g": g})
 
     def batching(self, rule: Rule) -> Rule:
-        """Declare how the op is applied to a batch, in terms of ops (a decorator).
+        """Declare the batching rule, in terms of ops (a decorator).
 
-        The rule reads arguments and parameters by name. Arguments have the batch as their first
-        axis, all of them, unless the rule reads `batched` as well: for every argument, and every
-        item of a list, whether it is. The output has the batch as its first axis.
+        The rule reads arguments and parameters by name. The first axis of every argument is the
+        batch, unless the rule also reads `batched`, which tells for every argument (and every item
+        of a list) whether it is batched. The first axis of the output is the batch.
         """
         self.batch_rule = rule
         return rule
@@ -211,9 +210,9 @@ class Op:
         Parameters
         ----------
         args
-            The arguments, arrays or tensors; the first axis of a batched one is the batch.
+            The arguments, arrays or tensors; the first axis of a batched argument is the batch.
         batched
-            Whether each of them is batched; of an argument that is a list, a list.
+            Whether each argument is batched; a list for a list argument.
         parameters
             The parameters of one item, by name.
         """
@@ -228,18 +227,18 @@ class Op:
     def batch_by_kind(
         self, args: Sequence[Any], batched: Batched, parameters: dict[str, Any]
     ) -> Any:
-        """Return the outputs for the items of a batch, as all ops of this kind compute them."""
+        """Return the outputs for the items of a batch, by the default rule of this kind of op."""
         raise NotImplementedError
 
     def tangent(self, tangents: dict[str, Any], values: dict[str, Any], out: Out) -> Any:
-        """Return the tangent of the output, from arrays or tensors by name.
+        """Return the tangent of the output, given arrays or tensors by name.
 
         Parameters
         ----------
         tangents
-            Of some arguments; of an argument that is a list, a list with None for those without.
+            Tangents of some arguments; for a list argument, a list of tangents and None.
         values
-            What the rules read (see `plan`).
+            Values that the rules read (see `plan`).
         out
             Shape and dtype of the output.
         """
@@ -247,16 +246,16 @@ class Op:
 
 
 def public(*names: str, method: bool = False) -> Callable[[Declared], Declared]:
-    """Declare under which names a function is found (a decorator, above that of its kind).
+    """Declare the public names of a function (a decorator, above that of its kind).
 
-    Without it there is one: its own, after the ``NAMESPACE`` of the module if there is such a name.
+    By default it is the function's own name, in the ``NAMESPACE`` of its module if it has one.
 
     Parameters
     ----------
     *names
-        All of them; ``"linalg.inv"`` is ``tapegrad.linalg.inv``. Default: its own.
+        All public names; ``"linalg.inv"`` is ``tapegrad.linalg.inv``. Default: its own name.
     method
-        Tensors have it as a method.
+        Whether tensors have it as a method.
     """
 
     def declare(function: Any) -> Any:
@@ -269,7 +268,7 @@ def public(*names: str, method: bool = False) -> Callable[[Declared], Declared]:
 
 
 def internal(function: Declared) -> Declared:
-    """Declare what only other functions are made of, without a public name (a decorator)."""
+    """Declare a function without a public name, for use by other functions (a decorator)."""
     function.names = ()  # type: ignore[attr-defined]
     return function
 
@@ -287,7 +286,7 @@ def reads_of(rule: Rule) -> tuple[str, ...]:
 
 
 def call_rule(rule: Rule, values: dict[str, Any]) -> Any:
-    """Call a rule with what it reads."""
+    """Call a rule with the values that it reads."""
     return rule(*[values[name] for name in reads_of(rule)])
 
 
@@ -303,7 +302,7 @@ def size_of_batch(args: Sequence[Any], batched: Batched) -> int:
 
 
 def stacked(args: Sequence[Any], batched: Batched, size: int) -> list[Any]:
-    """Return the arguments, those that are not batched repeated for every item."""
+    """Return the arguments, with unbatched ones repeated for every item."""
     found: list[Any] = []
     for arg, is_batched in zip(args, batched, strict=True):
         if type(is_batched) is list:
@@ -326,23 +325,23 @@ def is_differentiated(value: Any) -> bool:
 
 
 def rank(value: Any) -> int:
-    """Number of dimensions of an array, tensor or number."""
+    """Return the number of axes of an array, tensor or number."""
     return len(shape_of(value))
 
 
 def shape_of(value: Any) -> tuple[int, ...]:
-    """Shape of an array, tensor or number."""
+    """Return the shape of an array, tensor or number."""
     shape = getattr(value, "shape", None)
     return np.shape(value) if shape is None else shape
 
 
 def in_shape(x: Any, shape: tuple[int, ...]) -> Any:
-    """Return what broadcasts to a shape in that shape."""
+    """Broadcast to a shape, if needed."""
     return x if shape_of(x) == shape else TABLE["broadcast_to"](x, shape)
 
 
 def normalize_axes(axis: Any, ndim: int) -> tuple[int, ...]:
-    """Return the axes of a reduction as non-negative numbers; NumPy's AxisError if there is none.
+    """Return the axes of a reduction as non-negative numbers, or raise NumPy's AxisError.
 
     As in NumPy, a 0-d array may be reduced over its missing axis.
     """
@@ -361,13 +360,13 @@ def plain(value: Any) -> np.ndarray:
 
 
 def array_of(value: Any) -> Any:
-    """Return a tensor or array as it is, and numbers and lists of them as an array."""
+    """Return a tensor or array unchanged, and numbers or lists of numbers as an array."""
     refuse_masked(value)
     return value if hasattr(value, "shape") else np.asarray(value)
 
 
 def refuse_masked(value: Any) -> None:
-    """Refuse an array some of whose elements do not count, also in lists."""
+    """Raise if a value is a masked array or a list that contains one."""
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(
             "tensors have no masks, so that the masked elements of a numpy.ma array would count; "
@@ -379,18 +378,18 @@ def refuse_masked(value: Any) -> None:
 
 
 def refuse_complex(name: str, *values: Any) -> None:
-    """Refuse complex numbers."""
+    """Raise if a value is complex."""
     if any(plain(value).dtype.kind == "c" for value in values):
         raise TypeError(f"{name} of complex numbers is not supported; take their real and imag")
 
 
 def in_precision_of(x: Any, constant: Any) -> Any:
-    """Return a constant real array in the precision of x, if that has one."""
+    """Return a constant real array in the precision of x, if x is floating point."""
     dtype = plain(x).real.dtype
     is_real = hasattr(constant, "dtype") and constant.dtype.kind != "c"
     return constant.astype(dtype) if dtype.kind == "f" and is_real else constant
 
 
 def copied(x: Any) -> Any:
-    """Return the same values in memory of their own."""
+    """Return a copy."""
     return TABLE["astype"](x, plain(x).dtype)

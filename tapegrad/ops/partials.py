@@ -1,7 +1,7 @@
-"""Partial derivatives that are written together, as one function, and taken apart.
+"""Splitting a function that returns several partial derivatives.
 
-Each of them becomes a function of its own that reads and computes what it needs, so that nothing is
-kept or computed for an argument without a gradient.
+Each partial becomes a separate function that reads and computes only what it needs, so that nothing
+is saved or computed for an argument without gradient.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from tapegrad.ops.op import Rule
 
 
 def taken_apart(rule: Rule) -> list[Rule]:
-    """Return functions for the items of the tuple that a rule returns.
+    """Return one function per item of the tuple that a rule returns.
 
     Parameters
     ----------
     rule
-        A function of assignments, followed by a return of a tuple.
+        A function that consists of assignments followed by a return of a tuple.
 
     Raises
     ------
     TypeError
-        If it is anything else.
+        If it has another form.
     """
     tree = ast.parse(textwrap.dedent(inspect.getsource(rule))).body[0]
     assert isinstance(tree, ast.FunctionDef)
@@ -65,7 +65,7 @@ def _function(
 
 
 def _names(node: ast.AST, context: type[ast.expr_context] = ast.Load) -> set[str]:
-    """Return the names that a node reads, or assigns."""
+    """Return the names that a node reads or assigns."""
     return {
         part.id
         for part in ast.walk(node)

@@ -1,6 +1,6 @@
-"""Elementwise choices and steps: functions that are smooth but for jumps and kinks.
+"""Elementwise choices and steps: functions that are smooth except for jumps and kinks.
 
-At a tie equal values share the cotangent equally; at a jump the derivative is the one-sided value
+At a tie, equal values share the cotangent equally; at a jump, the derivative is the one-sided value
 named in the docstring.
 """
 
@@ -181,9 +181,9 @@ def _():
     np.mod, domains={"x": (-0.95, -0.85), "y": (0.33, 0.4)}, facts=Fact.ARITHMETIC | Fact.SINGULAR
 )
 def mod(x, y):
-    """x - y * floor(x / y); at a jump the derivative is that of the side to the right.
+    """x - y * floor(x / y); at a jump, the derivative is that on the right.
 
-    Of an infinite y the remainder is x or, where the signs differ, y itself.
+    For infinite y, the remainder is x or, if the signs differ, y.
     """
     return x - y * np.floor(x / y)
 
@@ -191,13 +191,13 @@ def mod(x, y):
 @mod.partials
 def _(z, x, y):
     infinite = ((y == INFINITY) | (y == -INFINITY)) & (z == z)
-    quotient = rint(where(infinite, 0.0, x - z) / y)  # that goes with this remainder
+    quotient = rint(where(infinite, 0.0, x - z) / y)  # consistent with this remainder
     return 1.0, where(infinite, where(z == y, 1.0, 0.0), -quotient)
 
 
 @composite
 def divmod(x, y):
-    """The quotient rounded down, and what remains."""
+    """Quotient rounded down, and remainder."""
     return floor_divide(x, y), mod(x, y)
 
 
@@ -205,13 +205,13 @@ def divmod(x, y):
     np.fmod, domains={"x": (-0.95, -0.85), "y": (0.33, 0.4)}, facts=Fact.ARITHMETIC | Fact.SINGULAR
 )
 def fmod(x, y):
-    """x - y * trunc(x / y); at a jump the derivative is that of the side away from 0."""
+    """x - y * trunc(x / y); at a jump, the derivative is that on the side away from 0."""
     return math.fmod(x, y)
 
 
 @fmod.partials
 def _(z, x, y):
-    quotient = rint((x - z) / y)  # that goes with this remainder
+    quotient = rint((x - z) / y)  # consistent with this remainder
     return 1.0, -quotient
 
 
@@ -256,7 +256,7 @@ def round(x, decimals=0):
 @public(method=True)
 @composite
 def clip(x, min=None, max=None):
-    """Limit to [min, max]; on a bound the cotangent goes to x, beyond it to the bound."""
+    """Limit to [min, max]; x gets the cotangent on a bound, the bound gets it beyond."""
     if min is not None:
         x = at_least(x, min)
     if max is not None:
@@ -266,7 +266,7 @@ def clip(x, min=None, max=None):
 
 @composite
 def copysign(x, y):
-    """The size of x with the sign of y; the derivative with respect to y is 0, as is that at 0."""
+    """Magnitude of x with the sign of y; derivatives are 0 at x = 0 and with respect to y."""
     refuse_complex("copysign", x, y)
     x = where(True, x, np.zeros((), _float_type(x, y)))
     values = plain(x)
@@ -275,7 +275,7 @@ def copysign(x, y):
 
 
 def _float_type(*values):
-    """Return the type of floats that numbers, arrays and tensors are joined to."""
+    """Return the common float dtype of numbers, arrays and tensors."""
     dtype = np.result_type(*(plain(v) if hasattr(v, "dtype") else v for v in values))
     return dtype if dtype.kind == "f" else np.dtype(float)
 

@@ -1,4 +1,4 @@
-"""Polynomials by their coefficients, the highest power first: composed, with NumPy's names."""
+"""Polynomials given by coefficients, highest power first, with NumPy's names."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def polyval(p, x):
 
 @composite
 def vander(x, N=None, increasing=False):  # noqa: N803 (NumPy's name)
-    """Matrix of the powers of numbers, the highest one first (or last)."""
+    """Matrix of powers of numbers, the highest power first (or last)."""
     if rank(x) != 1:
         raise ValueError(f"vander: expected one dimension, got {rank(x)}")
     powers = np.arange(shape_of(x)[0] if N is None else N)
@@ -36,7 +36,7 @@ def vander(x, N=None, increasing=False):  # noqa: N803 (NumPy's name)
 
 @composite
 def polyfit(x, y, deg, rcond=None, w=None):
-    """Coefficients of the polynomial of a degree that fits points best, in least squares."""
+    """Coefficients of the polynomial of a degree that is the least-squares fit to points."""
     x, y = array_of(x) + 0.0, array_of(y) + 0.0
     if rank(x) != 1 or rank(y) not in (1, 2) or shape_of(x)[0] != shape_of(y)[0] or deg < 0:
         raise ValueError(
@@ -64,7 +64,7 @@ def polyfit(x, y, deg, rcond=None, w=None):
 def roots(p):
     """Roots of the polynomial with coefficients p.
 
-    Where a root is multiple, its derivative is infinite or nan.
+    At a multiple root, the derivative is infinite or nan.
     """
 
 

@@ -1,4 +1,4 @@
-"""Products of matrices, and sums of products over any axes."""
+"""Matrix products, and sums of products over any axes."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tapegrad.ops.kinds import composite
 from tapegrad.ops.op import internal, normalize_axes, public, rank, shape_of
 from tapegrad.ops.shape import broadcast_to, expand_dims, reshape, transpose, unbroadcast
 
-LETTERS = "zyxwvutsrqponmlkjihgfedcbaZYXWVUTSRQPONMLKJIHGFEDCBA"  # for axes that have no name
+LETTERS = "zyxwvutsrqponmlkjihgfedcbaZYXWVUTSRQPONMLKJIHGFEDCBA"  # for unnamed axes
 
 
 @public("matmul", "linalg.matmul", method=True)
 @bilinear(np.matmul)
 def matmul(x, y):
-    """Matrix product, over the last two axes and broadcast over the others."""
+    """Matrix product over the last two axes, broadcast over the others."""
 
 
 @matmul.vjp("x")
@@ -50,7 +50,7 @@ def _(g, x, y_shape):
 
 @matmul.batching
 def _(x, y, batched):
-    if not batched[1] and rank(y) <= 2:  # one product of matrices
+    if not batched[1] and rank(y) <= 2:  # a single matrix product
         *lead, length = shape_of(x)
         rows = matmul(reshape(x, (math.prod(lead), length)), y)
         return reshape(rows, (*lead, *shape_of(y)[1:]))
@@ -66,9 +66,9 @@ def _(x, y, batched):
 @internal
 @bilinear(arrays=2)
 def product(x, y, tx, ty):
-    """Product of matrices, of which some are transposed first.
+    """Product of matrices, each optionally transposed first.
 
-    What derivatives of products are made of: with it, no transpose has to be recorded and swept.
+    Derivatives of products use it, so that no transpose has to be recorded and swept.
     """
     return np.matmul(np.swapaxes(x, -1, -2) if tx else x, np.swapaxes(y, -1, -2) if ty else y)
 
@@ -111,14 +111,14 @@ def inner(x, y):
 
 @composite
 def vdot(x, y):
-    """Sum of the products of all elements, those of x conjugated."""
+    """Sum of products of all elements, with x conjugated."""
     return matmul(reshape(conjugated(x), (-1,)), reshape(y, (-1,)))
 
 
 @public("vecdot", "linalg.vecdot")
 @composite
 def vecdot(x, y, axis=-1):
-    """Sum of products over one axis, the elements of x conjugated."""
+    """Sum of products over one axis, with x conjugated."""
     return reduction.sum(ew.multiply(conjugated(x), y), axis=axis)
 
 
@@ -194,13 +194,13 @@ def _(g, operands, subscripts):
             [g, *others],
             ",".join([output, *other_terms]) + "->" + "".join(c for c in sizes if c in known),
         )
-        # an axis of length 1 may have met a longer one, and an index that the term alone has was
-        # summed, so that all of its elements get the same
+        # an axis of length 1 may have been broadcast, and an index that only this term has was
+        # summed, so that all of its elements get the same cotangent
         dims = dict(zip((c for c in sizes if c in known), shape_of(found), strict=True))
         found = reshape(found, tuple(dims.get(c, 1) for c in sizes))
         found = unbroadcast(found, tuple(1 if n == 1 else dims.get(c, 1) for c, n in sizes.items()))
         found = broadcast_to(found, tuple(sizes.values()))
-        if len(sizes) < len(term):  # an index repeats within the term: a diagonal was read
+        if len(sizes) < len(term):  # a repeated index in the term reads a diagonal
             open_index = np.ix_(*(np.arange(n) for n in sizes.values()))
             place = dict(zip(sizes, open_index, strict=True))
             found = scatter_add(found, shape_of(operands[k]), tuple(place[c] for c in term))
@@ -226,7 +226,7 @@ def einsum(subscripts, *operands, optimize=None):
 
 
 def _explicit(subscripts: str, operands: tuple[Any, ...]) -> str:
-    """Write subscripts with an output and without ellipses."""
+    """Return subscripts with an explicit output and without ellipses."""
     text = subscripts.replace(" ", "")
     inputs, arrow, output = text.partition("->")
     terms = inputs.split(",")

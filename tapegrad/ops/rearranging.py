@@ -1,7 +1,7 @@
-"""Functions that move elements and nothing else.
+"""Functions that only move elements.
 
-Where the elements go is asked of NumPy's own function, which is given the places of the elements
-in their stead. So options and corner cases are NumPy's, and the derivative is that of indexing.
+NumPy's own function is called with the indices of the elements in place of the elements. Options
+and corner cases are therefore NumPy's, and the derivative is that of indexing.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from tapegrad.ops.shape import astype, broadcast_to, concatenate, ravel
 
 
 def rearranged(move: Callable[..., Any], arrays: list[Any], dtype: Any = None) -> Any:
-    """Return what a function that only moves elements makes of arrays.
+    """Return the result of a function that only moves elements of arrays.
 
     Parameters
     ----------
     move
         The function, called with integer arrays of the same shapes.
     arrays
-        What it is to be called with.
+        Arrays to call it with.
     dtype
-        Type of the result; default: that to which the arrays are joined.
+        Type of the result; default: the common type of the arrays.
     """
     arrays = [array_of(x) for x in arrays]
     places, start = [], 0
@@ -43,7 +43,7 @@ def rearranged(move: Callable[..., Any], arrays: list[Any], dtype: Any = None) -
 
 @composite
 def insert(x, obj, values, axis=None):
-    """Insert values before given indices of an axis (by default of all elements as one axis)."""
+    """Insert values before given indices of an axis (by default, of the flattened array)."""
     refuse_masked(obj)
     dtype = plain(array_of(x)).dtype
     return rearranged(lambda x, values: np.insert(x, obj, values, axis), [x, values], dtype)
@@ -51,28 +51,28 @@ def insert(x, obj, values, axis=None):
 
 @composite
 def delete(x, obj, axis=None):
-    """Leave out given indices of an axis (by default of all elements as one axis)."""
+    """Remove given indices of an axis (by default, of the flattened array)."""
     refuse_masked(obj)
     return rearranged(lambda x: np.delete(x, obj, axis), [x])
 
 
 @composite
 def compress(condition, x, axis=None):
-    """Keep the slices of an axis (by default all elements as one axis) where a condition holds."""
+    """Keep the slices of an axis (by default, of the flattened array) where a condition holds."""
     condition = plain(condition)
     return rearranged(lambda x: np.compress(condition, x, axis), [x])
 
 
 @composite
 def extract(condition, x):
-    """Keep the elements where a condition holds, as one axis."""
+    """Return the elements where a condition holds, as one axis."""
     condition = plain(condition)
     return rearranged(lambda x: np.extract(condition, x), [x])
 
 
 @composite
 def choose(x, choices, mode="raise"):
-    """Return, element by element, that of several arrays whose number is given."""
+    """Choose every element from one of several arrays, by the number of the array."""
     x = plain(x)
     refuse_masked(list(choices))
     choices = [np.asarray(c) if isinstance(c, (list, tuple)) else c for c in choices]
@@ -82,7 +82,7 @@ def choose(x, choices, mode="raise"):
 
 @composite
 def resize(x, new_shape):
-    """Return an array of a new shape, with the elements repeated where they do not suffice."""
+    """Return an array of a new shape, with the elements repeated as needed."""
     if not plain(x).size:
         return np.zeros(new_shape, plain(x).dtype)
     return rearranged(lambda x: np.resize(x, new_shape), [x])
@@ -90,10 +90,10 @@ def resize(x, new_shape):
 
 @composite
 def piecewise(x, condlist, funclist, *args, **kw):
-    """Call functions with the elements where their conditions hold; numbers stand for themselves.
+    """Apply functions (or constants) to the elements where their conditions hold.
 
-    The last condition that holds counts. A function more than there are conditions is called with
-    the elements for which none holds; without it these are 0.
+    If several conditions hold, the last one counts. An additional function is applied to elements
+    for which no condition holds, which are 0 otherwise.
     """
     x = array_of(x)
     shape = shape_of(x)
@@ -111,7 +111,7 @@ def piecewise(x, condlist, funclist, *args, **kw):
     for condition, function in zip(conditions, funclist, strict=True):
         value = function
         count = np.count_nonzero(condition)
-        if callable(function):  # not with no elements, as in NumPy
+        if callable(function):  # as in NumPy, not called without elements
             value = function(at(x, condition), *args, **kw) if count else np.zeros(0)
         parts.append(broadcast_to(array_of(value), (count,)))
 

@@ -49,7 +49,7 @@ def _logsumexp(x, axis, keepdims):
 @public(method=True)
 @reduction(_logsumexp)
 def logsumexp(x, axis=None, *, keepdims=False):
-    """log(sum(exp(x))) without overflow; elements infinite as the result is share equally."""
+    """log(sum(exp(x))) without overflow; elements equal to an infinite result share equally."""
 
 
 def ties(x, z, axis):
@@ -67,7 +67,7 @@ def ties(x, z, axis):
 
 
 def infinities(x, z, axis):
-    """Count the elements that equal the reduced value where that is infinite."""
+    """Count the elements that equal the reduced value if it is infinite; otherwise return 1."""
     infinite = np.isinf(z)
     if not infinite.any():
         return np.ones_like(z)
@@ -79,7 +79,7 @@ logsumexp.extra(infinities)
 
 @logsumexp.partial("x")
 def _(z, x, infinities):
-    # equal infinities must not be subtracted; other elements as large as the result depend on it
+    # equal infinities must not be subtracted; finite elements are, for second derivatives
     infinite = (x == z) & (ew.absolute(x) == INFINITY)
     return where(infinite, 1.0 / infinities, ew.exp(where(infinite, 0.0, x - z)))
 
@@ -109,7 +109,7 @@ def _max(x, axis, keepdims):
 @public(method=True)
 @reduction(_max, real=True, chooses=True)
 def max(x, axis=None, *, keepdims=False):
-    """Largest element; equal ones share the cotangent."""
+    """Largest element; equal elements share the cotangent."""
 
 
 def _min(x, axis, keepdims):
@@ -119,7 +119,7 @@ def _min(x, axis, keepdims):
 @public(method=True)
 @reduction(_min, real=True, chooses=True)
 def min(x, axis=None, *, keepdims=False):
-    """Smallest element; equal ones share the cotangent."""
+    """Smallest element; equal elements share the cotangent."""
 
 
 for _op in (max, min):
@@ -130,7 +130,7 @@ for _op in (max, min):
         return where((x == z) | (x != x), 1.0 / ties, 0.0)
 
 
-# -- composed -------------------------------------------------------------------------------------
+# -- composites -----------------------------------------------------------------------------------
 
 
 @public(method=True)
@@ -141,14 +141,14 @@ def mean(x, axis=None, *, keepdims=False):
     count = math.prod(shape[a] for a in normalize_axes(axis, len(shape)))
     total = sum(x, axis=axis, keepdims=keepdims)
     if count == 0:
-        return total * math.nan  # as NumPy, without its warning
+        return total * math.nan  # as in NumPy, but without its warning
     return total / count
 
 
 @public(method=True)
 @composite
 def var(x, axis=None, *, ddof=0, keepdims=False, correction=None):
-    """Variance over axes, the sum of squares divided by the number of elements - ddof."""
+    """Variance over axes: the sum of squares divided by (number of elements - ddof)."""
     return _centred_moment(
         x, axis, ddof if correction is None else correction, keepdims, square=True
     )
@@ -157,7 +157,7 @@ def var(x, axis=None, *, ddof=0, keepdims=False, correction=None):
 @public(method=True)
 @composite
 def std(x, axis=None, *, ddof=0, keepdims=False, correction=None):
-    """Standard deviation over axes; the derivative where it is 0 is 0."""
+    """Standard deviation over axes; where it is 0, the derivative is 0."""
     return _centred_moment(
         x, axis, ddof if correction is None else correction, keepdims, square=False
     )
@@ -174,7 +174,7 @@ def _centred_moment(x: Any, axis: Any, ddof: float, keepdims: bool, square: bool
         total = euclidean_norm(centred, axis=axis, keepdims=keepdims)
     if free > 0:
         return total / (free if square else math.sqrt(free))
-    with np.errstate(invalid="ignore"):  # no degrees of freedom are left: inf, or nan for 0 / 0
+    with np.errstate(invalid="ignore"):  # no degrees of freedom: inf, or nan for 0 / 0
         return total * math.inf
 
 

@@ -1,4 +1,4 @@
-"""SciPy's functions, imported at their first call: SciPy is an optional extra."""
+"""SciPy's functions, imported on first call, since SciPy is an optional dependency."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def scipy_function(module: str, name: str) -> Callable[..., Any]:
     Raises
     ------
     ImportError
-        If SciPy is not installed, with what to install.
+        If SciPy is not installed; the message tells what to install.
     """
     try:
         functions = importlib.import_module(f"scipy.{module}")

@@ -1,7 +1,7 @@
-"""Special functions with the names of scipy.special; most of them are computed by SciPy.
+"""Special functions with the names of scipy.special, most of them computed by SciPy.
 
-Derivatives are those of the NIST Digital Library of Mathematical Functions (https://dlmf.nist.gov),
-whose sections are named.
+Derivatives are from the NIST Digital Library of Mathematical Functions (https://dlmf.nist.gov); its
+sections are named below.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from tapegrad.ops.scipy_functions import scipy_function
 from tapegrad.ops.shape import reshape
 from tapegrad.ops.special import digamma, gammaln
 
-NAMESPACE = "special"  # of the functions that are declared here
+NAMESPACE = "special"  # of the functions declared here
 
 HALF_SQRT_PI = math.sqrt(math.pi) / 2.0
 SQRT_2PI = math.sqrt(2.0 * math.pi)
 
 
 def computed(name: str) -> Callable[..., Any]:
-    """Return what computes a function of real numbers with SciPy."""
+    """Return a function that calls SciPy's function of that name, for real numbers."""
 
     def compute(*values: Any) -> Any:
         refuse_complex(name, *values)
@@ -39,7 +39,7 @@ def computed(name: str) -> Callable[..., Any]:
 
 
 def no_slope(name: str, argument: str) -> Callable[..., Any]:
-    """Return the rule of an argument without a derivative."""
+    """Return a rule that raises, for an argument without a derivative."""
 
     def rule() -> Any:
         raise TypeError(
@@ -334,7 +334,7 @@ def _(x, z):
 
 
 def _times(name, log):
-    """Return what computes ``x * log(y)``, 0 where x is 0 and y a number."""
+    """Return a function for ``x * log(y)``, which is 0 where x is 0 and y is not nan."""
 
     def compute(x, y):
         refuse_complex(name, x, y)
@@ -398,11 +398,11 @@ def _(p):
 @public("special.logsumexp")
 @composite
 def weighted_logsumexp(a, axis=None, b=None, keepdims=False, return_sign=False):
-    """``log(sum(b * exp(a)))`` without overflow, as scipy.special.logsumexp.
+    """``log(sum(b * exp(a)))`` without overflow, as in scipy.special.logsumexp.
 
-    With `return_sign` the logarithm of the absolute value, and the sign. Where a weight is 0 and
-    the exponential overflows beside the others, the derivative with respect to the weight is 0;
-    where the sum is 0, all derivatives are; infinite elements share that of an infinite sum.
+    With `return_sign`, it returns the logarithm of the absolute value, and the sign. The derivative
+    with respect to a weight of 0 is 0 if its exponential overflows relative to the others. All
+    derivatives are 0 where the sum is 0. Infinite elements share the derivative of an infinite sum.
     """
     if b is None and not return_sign:
         return reduction.logsumexp(a, axis=axis, keepdims=keepdims)

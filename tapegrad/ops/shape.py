@@ -1,4 +1,4 @@
-"""Ops that rearrange elements: views and casts, and what is made of them."""
+"""Ops that rearrange elements: views, casts, and functions composed of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tapegrad.ops.piecewise import where
 
 @cast
 def astype(x, dtype):
-    """Convert to another dtype; between float types this is differentiable."""
+    """Convert to another dtype; differentiable between float types."""
     return np.asarray(x).astype(dtype)
 
 
@@ -31,7 +31,7 @@ def _(g, x_shape, dtype):
 
 @flat
 def reshape(x, shape):
-    """Give the elements, in row-major order, another shape."""
+    """Give the elements another shape, in row-major order."""
     return np.reshape(x, shape)
 
 
@@ -47,7 +47,7 @@ def _(size, x_shape, shape):
 
 @view
 def transpose(x, axes=None):
-    """Permute the axes (reverse them by default)."""
+    """Permute the axes (by default, reverse them)."""
     return np.transpose(x, axes)
 
 
@@ -99,9 +99,9 @@ def _(x, shape):
 @internal
 @view
 def getitem(x, index):
-    """Elements at an index of integers, slices, None and Ellipsis (see also `gather`)."""
+    """Return the elements at an index of integers, slices, None and Ellipsis (see `gather`)."""
     parts = index if type(index) is tuple else (index,)
-    if Ellipsis not in parts:  # so that one element, too, is a view and not a scalar
+    if Ellipsis not in parts:  # so that a single element is a view, not a scalar
         parts = (*parts, Ellipsis)
     return np.asarray(x)[parts]
 
@@ -119,7 +119,7 @@ def _(index):
 @public(method=True)
 @view
 def diagonal(x, offset=0, axis1=0, axis2=1):
-    """Diagonal of two axes, as the last axis of a view."""
+    """Return the diagonal of two axes as the last axis of a view."""
     return np.diagonal(x, offset, axis1, axis2)
 
 
@@ -137,7 +137,7 @@ def _(x_shape, axis1, axis2):
 @internal
 @linear(arrays=1)
 def embed(x, shape, shown, parameters):
-    """Zeros of `shape`, with x where the view `shown` would look: the transpose of a view."""
+    """Return zeros of `shape` with x in the elements of the view `shown`: a view's transpose."""
     out = np.zeros(shape, x.dtype)
     window = shown.function(out, **parameters)
     window.flags.writeable = True
@@ -159,7 +159,7 @@ def _(x, shape, shown, parameters):
 @public("concatenate", "concat")
 @linear(arrays=1, of_list=True)
 def concatenate(arrays, axis=0):
-    """Join arrays along an existing axis (None: of the flattened arrays)."""
+    """Join arrays along an existing axis (None: join the flattened arrays)."""
     return np.concatenate(arrays, axis)
 
 
@@ -181,7 +181,7 @@ def _(arrays, axis):
 
 
 def _cut(x: Any, sizes: Sequence[int], axis: int) -> list[Any]:
-    """Cut into consecutive pieces along an axis."""
+    """Split into consecutive pieces along an axis."""
     (axis,) = normalize_axes(axis, rank(x))
     before = (slice(None),) * axis
     stops = np.cumsum(sizes).tolist()
@@ -192,7 +192,7 @@ def _cut(x: Any, sizes: Sequence[int], axis: int) -> list[Any]:
 
 
 def unbroadcast(g: Any, shape: tuple[int, ...]) -> Any:
-    """Sum what broadcasting repeated, so that the result has `shape`."""
+    """Sum over broadcast axes, so that the result has `shape`."""
     wide = shape_of(g)
     if wide == shape:
         return g
@@ -203,11 +203,11 @@ def unbroadcast(g: Any, shape: tuple[int, ...]) -> Any:
     return reshape(reduction.sum(g, axis=axes) if axes else g, shape)
 
 
-# -- composed -------------------------------------------------------------------------------------
+# -- composites -----------------------------------------------------------------------------------
 
 
 def in_order(x: Any, shape: Any, order: str, name: str) -> Any:
-    """Give the elements another shape, in row-major order or, for "F", in column-major order."""
+    """Give the elements another shape, in row-major or ("F") column-major order."""
     if order == "F":
         sizes = (shape,) if np.ndim(shape) == 0 else tuple(shape)
         return transpose(reshape(transpose(x), sizes[::-1]))
@@ -219,7 +219,7 @@ def in_order(x: Any, shape: Any, order: str, name: str) -> Any:
 @public(method=True)
 @composite
 def ravel(x, order="C"):
-    """Return the elements as one axis, row-major or (``order="F"``) column-major."""
+    """Flatten, in row-major or (``order="F"``) column-major order."""
     return in_order(x, (-1,), order, "ravel")
 
 
@@ -236,7 +236,7 @@ def swapaxes(x, axis1, axis2):
 @public(method=True)
 @composite
 def moveaxis(x, source, destination):
-    """Move axes to new places, keeping the order of the others."""
+    """Move axes to new positions, keeping the order of the others."""
     ndim = rank(x)
     source, destination = normalize_axes(source, ndim), normalize_axes(destination, ndim)
     if len(source) != len(destination):
@@ -263,18 +263,18 @@ def expand_dims(x, axis):
 @public(method=True)
 @composite
 def squeeze(x, axis=None):
-    """Remove axes of length 1 (all of them by default)."""
+    """Remove axes of length 1 (by default, all)."""
     return reshape(x, np.squeeze(stand_in(shape_of(x)), axis).shape)
 
 
 def stand_in(shape: tuple[int, ...]) -> np.ndarray:
-    """Return an array of a shape, to ask NumPy what a function does to shapes."""
+    """Return an array of a shape, for calling NumPy functions to find result shapes."""
     return np.broadcast_to(np.zeros(()), shape)
 
 
 @composite
 def atleast_1d(x, *more):
-    """Give a 0-d array one axis; of several arrays a tuple."""
+    """Give 0-d arrays one axis; returns a tuple for several arrays."""
     if more:
         return tuple(map(atleast_1d, map(array_of, (x, *more))))
     return reshape(x, (1,)) if rank(x) == 0 else x
@@ -283,7 +283,7 @@ def atleast_1d(x, *more):
 @public(method=True)
 @composite
 def flip(x, axis=None):
-    """Reverse the order along axes (all of them by default)."""
+    """Reverse the order along axes (by default, all)."""
     axes = normalize_axes(axis, rank(x))
     index = tuple(slice(None, None, -1) if a in axes else slice(None) for a in range(rank(x)))
     return getitem(x, index)
@@ -297,7 +297,7 @@ def stack(arrays, axis=0):
 
 @composite(of_list=True)
 def hstack(arrays):
-    """Join along the second axis (the first, of 1-d arrays)."""
+    """Join along the second axis (the first for 1-d arrays)."""
     arrays = [atleast_1d(a) for a in arrays]
     if not arrays:
         raise ValueError("hstack: need at least one array to join")
@@ -312,7 +312,7 @@ def vstack(arrays):
 
 @composite(gives_views=True)
 def array_split(x, indices_or_sections, axis=0):
-    """Cut along an axis at indices, or into a number of nearly equal pieces."""
+    """Split along an axis at indices, or into a number of nearly equal pieces."""
     (axis,) = normalize_axes(axis, rank(x))
     length = shape_of(x)[axis]
     if np.ndim(indices_or_sections):
@@ -332,7 +332,7 @@ def array_split(x, indices_or_sections, axis=0):
 
 @composite(gives_views=True)
 def split(x, indices_or_sections, axis=0):
-    """Cut along an axis at indices, or into a number of equal pieces."""
+    """Split along an axis at indices, or into a number of equal pieces."""
     (axis,) = normalize_axes(axis, rank(x))
     if not np.ndim(indices_or_sections) and shape_of(x)[axis] % int(indices_or_sections):
         raise ValueError("split: the array does not divide into equal pieces; use array_split")
@@ -350,7 +350,7 @@ def unstack(x, axis=0):
 @public(method=True)
 @composite
 def roll(x, shift, axis=None):
-    """Shift elements along axes, those that leave entering at the other end."""
+    """Shift elements along axes, cyclically."""
     if axis is None:
         return reshape(roll(ravel(x), shift, 0), shape_of(x))
     shifts, axes = np.broadcast_arrays(shift, axis)
@@ -407,20 +407,20 @@ def trace(x, offset=0, axis1=0, axis2=1):
 @public("linalg.diagonal")
 @composite
 def matrix_diagonal(x, *, offset=0):
-    """Diagonals of matrices, the last two axes (``diagonal`` of `tapegrad.linalg`)."""
+    """Diagonals of matrices in the last two axes (``diagonal`` of `tapegrad.linalg`)."""
     return diagonal(x, offset, -2, -1)
 
 
 @public("linalg.trace")
 @composite
 def matrix_trace(x, *, offset=0):
-    """Sums of the diagonals of matrices, the last two axes (``trace`` of `tapegrad.linalg`)."""
+    """Traces of matrices in the last two axes (``trace`` of `tapegrad.linalg`)."""
     return trace(x, offset, -2, -1)
 
 
 @composite
 def diag(x, k=0):
-    """Diagonal of a matrix; or a matrix with a given diagonal."""
+    """Diagonal of a matrix, or a matrix with a given diagonal."""
     if rank(x) == 2:
         return diagonal(x, k)
     if rank(x) != 1:

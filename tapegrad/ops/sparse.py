@@ -1,4 +1,4 @@
-"""Products with sparse matrices of SciPy, which are constants."""
+"""Products with SciPy's sparse matrices, which are constants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elementwise functions of statistics and machine learning."""
+"""Elementwise functions for statistics and machine learning."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ TWO_OVER_SQRT_PI = 1.1283791670955126
 
 @elementwise(np.logaddexp, compiled=True, facts=Fact.VANISHING)
 def logaddexp(x, y):
-    """log(exp(x) + exp(y)) without overflow; equal arguments, infinite ones too, share equally."""
+    """log(exp(x) + exp(y)) without overflow; equal arguments, even infinite ones, share equally."""
     return x + LN2 if x == y else max(x, y) + vmath.softplus(-abs(x - y))
 
 
 @logaddexp.partials
 def _(x, y):
-    # equal infinities must not be subtracted; the difference of equal numbers still depends on them
-    alike = (x == y) & (absolute(x) == INFINITY)  # of which the difference is nan
+    # equal infinities must not be subtracted; equal finite numbers are, for second derivatives
+    alike = (x == y) & (absolute(x) == INFINITY)  # their difference is nan
     return sigmoid(where(alike, 0.0, x - y)), sigmoid(where(alike, 0.0, y - x))
 
 
 @elementwise(np.logaddexp2, facts=Fact.VANISHING)
 def logaddexp2(x, y):
-    """log2(2**x + 2**y) without overflow; equal arguments, infinite ones too, share equally."""
+    """log2(2**x + 2**y) without overflow; equal arguments, even infinite ones, share equally."""
     return x + 1.0 if x == y else max(x, y) + vmath.softplus(-abs(x - y) * LN2) / LN2
 
 
@@ -63,13 +63,13 @@ def _(x):
 @internal
 @elementwise(facts=Fact.VANISHING)
 def gaussian(x):
-    """exp(-x**2), whose slope at infinity is 0."""
+    """exp(-x**2), with slope 0 at infinity."""
     return vmath.exp(-x * x)
 
 
 @gaussian.partial("x")
 def _(x, z):
-    finite = where(absolute(x) > 40.0, 40.0, x)  # z is 0 beyond
+    finite = where(absolute(x) > 40.0, 40.0, x)  # z is 0 there
     return -2.0 * finite * z
 
 
@@ -124,7 +124,7 @@ def _(x):
 @public("polygamma", "special.polygamma")
 @elementwise(domains={"x": (0.5, 3.0)}, facts=Fact.SINGULAR)
 def polygamma(n, x):
-    """n-th derivative of digamma, n an integer of value (scipy.special.polygamma)."""
+    """n-th derivative of digamma, for integer-valued n (scipy.special.polygamma)."""
     return special.polygamma(n, x)
 
 
@@ -136,7 +136,7 @@ def _(n, x):
 @public("expit", "special.expit")
 @composite
 def expit(x):
-    """1 / (1 + exp(-x)) (scipy's name of `sigmoid`)."""
+    """1 / (1 + exp(-x)) (SciPy's name of `sigmoid`)."""
     return sigmoid(x)
 
 
@@ -146,7 +146,7 @@ def expit(x):
 @public("deg2rad", "radians")
 @composite
 def deg2rad(x):
-    """Degrees in radians."""
+    """Convert degrees to radians."""
     refuse_complex("deg2rad", x)
     return x * (np.pi / 180.0)
 
@@ -154,6 +154,6 @@ def deg2rad(x):
 @public("rad2deg", "degrees")
 @composite
 def rad2deg(x):
-    """Radians in degrees."""
+    """Convert radians to degrees."""
     refuse_complex("rad2deg", x)
     return x * (180.0 / np.pi)

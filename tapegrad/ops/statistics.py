@@ -1,4 +1,4 @@
-"""Averages, order statistics and reductions that leave out nan: composed, with NumPy's names."""
+"""Composite averages, order statistics and reductions that ignore nan, with NumPy's names."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tapegrad.ops.shape import concatenate, moveaxis, reshape
 
 @composite
 def average(x, axis=None, weights=None, *, keepdims=False):
-    """Mean over axes, with weights if these are given."""
+    """Mean over axes, optionally weighted."""
     if weights is None:
         return reduction.mean(x, axis=axis, keepdims=keepdims)
     weights = array_of(weights)
@@ -47,7 +47,7 @@ def average(x, axis=None, weights=None, *, keepdims=False):
 
 @composite
 def cov(x, y=None, rowvar=True, bias=False, ddof=None):
-    """Covariance matrix of variables that are rows (or, with ``rowvar=False``, columns)."""
+    """Covariance matrix of variables in rows (or, with ``rowvar=False``, in columns)."""
     rows = _rows(x, rowvar)
     if y is not None:
         rows = concatenate([rows, _rows(array_of(y), rowvar)], 0)
@@ -60,7 +60,7 @@ def cov(x, y=None, rowvar=True, bias=False, ddof=None):
 
 
 def _rows(x: Any, rowvar: bool) -> Any:
-    """Return variables as rows, in double precision as in NumPy."""
+    """Return variables as rows in double precision, as NumPy does."""
     dtype = np.result_type(plain(x).dtype, np.float64)
     x = x if plain(x).dtype == dtype else x.astype(dtype)
     if rank(x) < 2:
@@ -70,7 +70,7 @@ def _rows(x: Any, rowvar: bool) -> Any:
 
 @composite
 def corrcoef(x, y=None, rowvar=True):
-    """Correlation coefficients of variables that are rows (or columns)."""
+    """Correlation coefficients of variables in rows (or columns)."""
     found = cov(x, y, rowvar)
     if rank(found) == 0:
         return found / found
@@ -83,7 +83,7 @@ def corrcoef(x, y=None, rowvar=True):
 
 
 def _flattened(x: Any, axis: Any) -> tuple[Any, tuple[int, ...]]:
-    """Return the elements of some axes along the last one, and the shape with these of length 1."""
+    """Return x with some axes flattened into the last one, and its shape with these kept."""
     axes = normalize_axes(axis, rank(x))
     shape = shape_of(x)
     kept = tuple(1 if k in axes else n for k, n in enumerate(shape))
@@ -104,7 +104,7 @@ _METHODS = {
 
 @composite
 def quantile(x, q, axis=None, *, method="linear", keepdims=False):
-    """Quantiles over axes; those of numbers among which there is nan are that nan."""
+    """Quantiles over axes; nan if there is nan among the elements."""
     refuse_complex("quantile", x)
     flat, kept = _flattened(x, axis)
     ordered = sort(flat, -1)  # nan last
@@ -113,20 +113,20 @@ def quantile(x, q, axis=None, *, method="linear", keepdims=False):
 
 
 def _quantiles(ordered, count, unknown, q, method, kept):
-    """Return quantiles of ordered numbers.
+    """Return quantiles of sorted numbers.
 
     Parameters
     ----------
     ordered
-        The numbers, along the last axis.
+        The numbers, sorted along the last axis.
     count
-        How many of them count, the first ones: one integer, or one for each row.
+        How many of the first numbers to use: one integer, or one for each row.
     unknown
-        The rows whose quantiles are nan, the last of their numbers.
+        Mask of the rows whose quantiles are nan, which is their last number.
     q, method
         As for `quantile`.
     kept
-        The shape of one quantile of each row; default: that of the rows.
+        Shape of one quantile of all rows; default: the leading shape of `ordered`.
     """
     if method not in _METHODS:
         raise ValueError(f"quantile: method {method!r} is none of {', '.join(_METHODS)}")
@@ -156,17 +156,17 @@ def _quantiles(ordered, count, unknown, q, method, kept):
 
 @composite
 def percentile(x, q, axis=None, *, method="linear", keepdims=False):
-    """Percentiles over axes: quantiles, counted from 0 to 100."""
+    """Percentiles over axes: quantiles on a scale from 0 to 100."""
     return quantile(x, np.asarray(q, float) / 100.0, axis, method=method, keepdims=keepdims)
 
 
 @composite
 def median(x, axis=None, *, keepdims=False):
-    """Median over axes; the two in the middle share the cotangent."""
+    """Median over axes; the two middle elements share the cotangent."""
     return quantile(x, 0.5, axis, keepdims=keepdims)
 
 
-# -- without nan ----------------------------------------------------------------------------------
+# -- ignoring nan ---------------------------------------------------------------------------------
 
 
 def _counted(x: Any, axis: Any, keepdims: bool) -> np.ndarray:
@@ -177,7 +177,7 @@ def _counted(x: Any, axis: Any, keepdims: bool) -> np.ndarray:
 
 @composite
 def nan_to_num(x, copy=True, nan=0.0, posinf=None, neginf=None):
-    """Replace nan and infinities by numbers; they have no derivative."""
+    """Replace nan and infinities by numbers, with derivative 0."""
     refuse_complex("nan_to_num", x)
     if not copy:
         raise TypeError("nan_to_num: copy=False is not supported; assign the result to x[...]")
@@ -190,37 +190,37 @@ def nan_to_num(x, copy=True, nan=0.0, posinf=None, neginf=None):
 
 @composite
 def nansum(x, axis=None, *, keepdims=False):
-    """Sum over axes of what is not nan."""
+    """Sum over axes, ignoring nan."""
     return reduction.sum(where(np.isnan(plain(x)), 0.0, x), axis=axis, keepdims=keepdims)
 
 
 @composite
 def nanprod(x, axis=None, *, keepdims=False):
-    """Product over axes of what is not nan."""
+    """Product over axes, ignoring nan."""
     return prod(where(np.isnan(plain(x)), 1.0, x), axis=axis, keepdims=keepdims)
 
 
 @composite
 def nancumsum(x, axis=None):
-    """Sums of the elements up to each one, without what is nan."""
+    """Cumulative sums, ignoring nan."""
     return cumsum(where(np.isnan(plain(x)), 0.0, x), axis)
 
 
 @composite
 def nancumprod(x, axis=None):
-    """Products of the elements up to each one, without what is nan."""
+    """Cumulative products, ignoring nan."""
     return cumprod(where(np.isnan(plain(x)), 1.0, x), axis)
 
 
 @composite
 def nanmean(x, axis=None, *, keepdims=False):
-    """Mean over axes of what is not nan."""
+    """Mean over axes, ignoring nan."""
     return nansum(x, axis, keepdims=keepdims) / _counted(x, axis, keepdims)
 
 
 @composite
 def nanvar(x, axis=None, *, ddof=0, keepdims=False):
-    """Variance over axes of what is not nan."""
+    """Variance over axes, ignoring nan."""
     centred = where(np.isnan(plain(x)), 0.0, x - nanmean(x, axis, keepdims=True))
     squares = reduction.sum(real(centred * conj(centred)), axis=axis, keepdims=keepdims)
     return squares / (_counted(x, axis, keepdims) - ddof)
@@ -228,7 +228,7 @@ def nanvar(x, axis=None, *, ddof=0, keepdims=False):
 
 @composite
 def nanstd(x, axis=None, *, ddof=0, keepdims=False):
-    """Standard deviation over axes of what is not nan; the derivative where it is 0 is 0."""
+    """Standard deviation over axes, ignoring nan; where it is 0, the derivative is 0."""
     variance = nanvar(x, axis, ddof=ddof, keepdims=keepdims)
     is_zero = plain(variance) == 0.0
     return where(is_zero, 0.0, ew.sqrt(where(is_zero, 1.0, variance)))
@@ -236,7 +236,7 @@ def nanstd(x, axis=None, *, ddof=0, keepdims=False):
 
 @composite
 def nanquantile(x, q, axis=None, *, method="linear", keepdims=False):
-    """Quantiles over axes of what is not nan; nan where there is nothing else."""
+    """Quantiles over axes, ignoring nan; nan if all elements are nan."""
     refuse_complex("nanquantile", x)
     flat, kept = _flattened(x, axis)
     count = np.sum(~np.isnan(plain(flat)), axis=-1, keepdims=True)
@@ -247,25 +247,25 @@ def nanquantile(x, q, axis=None, *, method="linear", keepdims=False):
 
 @composite
 def nanpercentile(x, q, axis=None, *, method="linear", keepdims=False):
-    """Percentiles over axes of what is not nan."""
+    """Percentiles over axes, ignoring nan."""
     return nanquantile(x, np.asarray(q, float) / 100.0, axis, method=method, keepdims=keepdims)
 
 
 @composite
 def nanmedian(x, axis=None, *, keepdims=False):
-    """Median over axes of what is not nan."""
+    """Median over axes, ignoring nan."""
     return nanquantile(x, 0.5, axis, keepdims=keepdims)
 
 
 @composite
 def nanmax(x, axis=None, *, keepdims=False):
-    """Maximum over axes of what is not nan; nan where there is nothing else."""
+    """Maximum over axes, ignoring nan; nan if all elements are nan."""
     found = reduction.max(where(np.isnan(plain(x)), -np.inf, x), axis=axis, keepdims=keepdims)
     return where(_counted(x, axis, keepdims) == 0, np.nan, found)
 
 
 @composite
 def nanmin(x, axis=None, *, keepdims=False):
-    """Minimum over axes of what is not nan; nan where there is nothing else."""
+    """Minimum over axes, ignoring nan; nan if all elements are nan."""
     found = reduction.min(where(np.isnan(plain(x)), np.inf, x), axis=axis, keepdims=keepdims)
     return where(_counted(x, axis, keepdims) == 0, np.nan, found)

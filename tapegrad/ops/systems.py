@@ -1,4 +1,4 @@
-"""Pseudo-inverses and least squares, chains of products, eigenvalues of general matrices."""
+"""Pseudo-inverses, least squares, chains of products, and eigenvalues of general matrices."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _pinv(x, rcond, hermitian, rtol):
 @public("pinv", "linalg.pinv")
 @opaque(_pinv, arrays=1)
 def pinv(x, rcond=None, hermitian=False, *, rtol=None):
-    """Pseudo-inverse of matrices, with a derivative where the rank stays what it is.
+    """Pseudo-inverse of matrices, differentiable where the rank is constant.
 
     Source: G. H. Golub, V. Pereyra, "The differentiation of pseudo-inverses and nonlinear least
     squares problems whose variables separate", SIAM J. Numer. Anal. 10 (1973), equation 4.12.
@@ -67,7 +67,7 @@ def _(t, z, x, rcond, hermitian, rtol):
 
 
 def _refuse_truncation(x, limit):
-    """Refuse the derivative where a limit leaves out singular values that are no round-off."""
+    """Raise if a limit cuts off singular values that are not round-off."""
     noise = 10.0 * max(x.shape[-2:]) * np.finfo(x.dtype).eps
     if limit is None or np.all(np.asarray(limit) <= noise):
         return
@@ -85,8 +85,8 @@ def _refuse_truncation(x, limit):
 def lstsq(a, b, rcond=None):
     """Least-squares solution x of a @ x = b, sums of squared residuals, rank, singular values.
 
-    As numpy.linalg.lstsq: of the solutions the one of least norm; no sums where the rank is less
-    than the number of unknowns, or the equations are no more than these.
+    As in numpy.linalg.lstsq, x is the solution of least norm, and the sums are empty if the rank is
+    less than the number of unknowns or there are no more equations than unknowns.
     """
     a, b = (x if plain(x).dtype.kind in "fc" else plain(x) * 1.0 for x in map(array_of, (a, b)))
     rows, columns = shape_of(a)
@@ -109,10 +109,10 @@ def lstsq(a, b, rcond=None):
 @public("cond", "linalg.cond")
 @composite
 def cond(x, p=None):
-    """Condition number of matrices, in the norms of numpy.linalg.norm."""
+    """Condition number of matrices, in a norm of numpy.linalg.norm."""
     if p in (None, 2, -2):
         s = svdvals(x)
-        none = plain(s)[..., 0] == 0.0  # as NumPy has it
+        none = plain(s)[..., 0] == 0.0  # as in NumPy
         one, two = (s[..., -1], s[..., 0]) if p == -2 else (s[..., 0], s[..., -1])
         with np.errstate(divide="ignore"):
             return where(none, math.inf, one / where(none, 1.0, two))
@@ -126,7 +126,7 @@ def cond(x, p=None):
 @public("multi_dot", "linalg.multi_dot")
 @composite(of_list=True)
 def multi_dot(arrays):
-    """Product of two or more matrices, in the order of the fewest multiplications.
+    """Product of two or more matrices, in the order that needs the fewest multiplications.
 
     The first and the last may be vectors. Source: T. H. Cormen, C. E. Leiserson, R. L. Rivest,
     C. Stein, "Introduction to Algorithms", section 15.2.
@@ -180,7 +180,7 @@ def eig(x):
     """Eigenvalues w and eigenvectors v (columns of length 1) of square matrices.
 
     Where eigenvalues coincide, eigenvectors have no derivative: it is taken as 0 within their
-    space. What depends on the phases of eigenvectors is refused. Source: C. Boeddeker, P.
+    space. Losses that depend on the phases of eigenvectors are refused. Source: C. Boeddeker, P.
     Hanebrink, L. Drude, J. Heymann, R. Haeb-Umbach, "On the computation of complex-valued gradients
     with application to statistically optimum beamforming", arXiv 1701.00392, section 4.4.
     """
@@ -226,11 +226,11 @@ def eigvals(x):
 
 @composite
 def matvec(x1, x2):
-    """Product of matrices and vectors, in the last axes."""
+    """Product of matrices and vectors, over the last axes."""
     return matmul(x1, expand_dims(array_of(x2), -1))[..., 0]
 
 
 @composite
 def vecmat(x1, x2):
-    """Product of vectors (conjugated) and matrices, in the last axes."""
+    """Product of vectors (conjugated) and matrices, over the last axes."""
     return matmul(conjugate(expand_dims(array_of(x1), -2)), x2)[..., 0, :]

@@ -1,1 +1,1 @@
-"""The tape: records of what was computed, and the compiled sweep that runs over them backwards."""
+"""The tape: records of computations, and the compiled reverse sweep over them."""

@@ -1,11 +1,11 @@
 """Abstract values: the shape and dtype of an array, interned as a small integer.
 
-Two tensors of one shape and dtype have one aval, so that comparing shapes is comparing integers.
-Avals of complex arrays are odd, those of real ones even.
+Tensors with the same shape and dtype have the same aval, so that comparing them is comparing
+integers. Avals of complex arrays are odd, those of real arrays even.
 
-Compiled code finds the numbers behind an aval in a table (`tapegrad.tape.layout`, AVAL_*). It knows
-real numbers only: there, a complex array has one more axis, of length 2. Sums, views and casts of
-complex arrays need nothing else.
+Compiled code looks up an aval in a table (`tapegrad.tape.layout`, AVAL_*). It handles only real
+numbers: there, a complex array has an additional axis of length 2, which suffices for sums, views
+and casts of complex arrays.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ FLOAT32 = np.dtype(np.float32)
 FLOAT64 = np.dtype(np.float64)
 COMPLEX64 = np.dtype(np.complex64)
 COMPLEX128 = np.dtype(np.complex128)
-DTYPE_CODES = {FLOAT32: DTYPE_F4, FLOAT64: DTYPE_F8}  # of what compiled code computes with
-# type of the real and the imaginary part
+DTYPE_CODES = {FLOAT32: DTYPE_F4, FLOAT64: DTYPE_F8}  # dtypes of compiled code
+# dtype of the real and imaginary parts
 PARTS: dict[Any, np.dtype] = {
     COMPLEX64: FLOAT32,
     COMPLEX128: FLOAT64,
@@ -52,14 +52,14 @@ class AvalTable:
         self._ids: dict[tuple[Shape, np.dtype], int] = {}
         self.shapes: list[Shape] = [()] * 64
         self.dtypes: list[np.dtype] = [FLOAT64] * 64
-        self._next = [0, 1]  # the next even and the next odd number
+        self._next = [0, 1]  # the next even and odd numbers
         self._kept: list[np.ndarray] = []
         self._set_words(np.zeros((64, AVAL_WORDS), np.int64))
         self._lock = threading.Lock()
-        self.at_complex: Callable[[], None] = lambda: None  # called when there is a new complex one
+        self.at_complex: Callable[[], None] = lambda: None  # called for every new complex aval
 
     def _set_words(self, words: np.ndarray) -> None:
-        # a running sweep may still read the table before the last growth
+        # a running sweep may still read the previous table
         self._kept.append(words)
         self.words = words
         self.address = address_of(words)
@@ -71,7 +71,7 @@ class AvalTable:
         return self._intern(*key) if found is None else found
 
     def known(self, array: np.ndarray) -> int | None:
-        """Return the aval of an array if it is one already."""
+        """Return the aval of an array if it exists already, else None."""
         return self._ids.get((array.shape, array.dtype))
 
     def of_type(self, shape: Shape, dtype: np.dtype) -> int:
@@ -113,7 +113,7 @@ class AvalTable:
             return number
 
     def empty(self, aval: int) -> np.ndarray:
-        """Return a new array of an aval."""
+        """Return a new array with an aval."""
         return np.empty(self.shapes[aval], self.dtypes[aval])
 
 

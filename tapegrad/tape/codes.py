@@ -1,4 +1,4 @@
-"""What the sweep can call: the op table in compiled form, kernels and handlers by address."""
+"""Code for the sweep: the op table in compiled form, and kernels and handlers by address."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OPTIONS = {"error_model": "numpy", "fastmath": {"contract"}}
 
 
 class SweptOp(Protocol):
-    """What the sweep asks of an op."""
+    """The sweep's interface to an op."""
 
     name: str
 
@@ -34,25 +34,25 @@ class SweptOp(Protocol):
 
 
 class OpTable:
-    """Numbers of all ops, their kinds and owner layouts, and the kernels compiled so far."""
+    """Codes, kinds and owner layouts of all ops, and the kernels compiled so far."""
 
     def __init__(self) -> None:
         self.ops: list[Any] = []
-        self.inputs: list[int] = []  # what `meta` says, for Python
+        self.inputs: list[int] = []  # the same as in `meta`, for Python
         self.saves: list[bool] = []
         self._kept: list[tuple[np.ndarray, np.ndarray]] = []
         self._set(np.zeros((256, OP_WORDS), np.int64), np.zeros((256, 2, KERNEL_INPUTS), np.int64))
 
     def _set(self, meta: np.ndarray, kernels: np.ndarray) -> None:
-        # a running sweep may still read the tables before the last growth
+        # a running sweep may still read the previous tables
         self._kept.append((meta, kernels))
         self.meta, self.kernels = meta, kernels
         self.meta_address, self.kernels_address = address_of(meta), address_of(kernels)
 
     def register(self, op: SweptOp) -> int:
-        """Give an op its number; until `describe` the sweep calls Python for it.
+        """Return a code for a new op; until `describe`, the sweep calls Python for it.
 
-        Its records have two inputs at most, or are n-ary.
+        Its records have at most two inputs or are n-ary.
         """
         code = len(self.ops)
         if code == len(self.meta):
@@ -75,7 +75,7 @@ class OpTable:
         layout_index: int = -1,
         traits: int = 0,
     ) -> None:
-        """State an op's kind, inputs, traits, and where its owner keeps z, a0, a1, a2 (or -1)."""
+        """Set an op's kind, inputs, traits, and its owner's indices of z, a0, a1, a2 (or -1)."""
         self.inputs[code] = inputs
         self.saves[code] = bool(traits & layout.TRAIT_SAVES)
         row = self.meta[code]
@@ -86,18 +86,18 @@ class OpTable:
         row[layout.OP_TRAITS] = traits
 
     def compile(self, code: int, dtype: int, position: int) -> None:
-        """Make a kernel callable."""
+        """Compile a kernel and enter its address."""
         self.kernels[code, dtype, position] = self.ops[code].kernel(dtype, position)
 
 
 class PythonOp:
-    """What stands in the op table for records that only Python understands."""
+    """Entry of the op table for records that are processed by Python."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def kernel(self, dtype: int, position: int) -> int:
-        """Refuse: there is no compiled partial."""
+        """Raise, since there is no compiled partial."""
         raise TypeError(f"{self.name} has no compiled partial")
 
 
@@ -121,7 +121,7 @@ def _address(module: str, name: str, arguments: int) -> int:
         import numba
 
         function = getattr(importlib.import_module(f"tapegrad.tape.compiled.{module}"), name)
-        function = getattr(function, "py_func", function)  # where others call it as well
+        function = getattr(function, "py_func", function)  # if it is also called by compiled code
         signature = numba.void(*[numba.int64] * arguments)
         return numba.cfunc(signature, **OPTIONS)(function)
 
@@ -131,9 +131,9 @@ def _address(module: str, name: str, arguments: int) -> int:
 
 @functools.cache
 def service(module: str, name: str, nogil: bool = False) -> Callable[[int], None]:
-    """Return a compiled function of a state's address: ``sweep``, ``mark``, ``release``.
+    """Return a compiled function of a state's address: ``sweep``, ``mark`` or ``release``.
 
-    With `nogil`, other threads run Python while it works.
+    With `nogil`, it runs without the GIL.
     """
     prototype = ctypes.CFUNCTYPE if nogil else ctypes.PYFUNCTYPE
     return prototype(None, ctypes.c_int64)(_address(module, name, 1))

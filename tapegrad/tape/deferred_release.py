@@ -1,8 +1,7 @@
-"""Values that are dropped while compiled code may still read them.
+"""Deferred release of values that compiled code may still read.
 
-A sweep with much work does not hold the GIL. Another thread may then release values that
-this sweep is about to read. They are dropped from their owners at once, but live here until no such
-sweep runs any more.
+A large sweep does not hold the GIL, so another thread may release values that it is about to read.
+These are dropped from their owners at once, but kept here until no such sweep is running.
 """
 
 from __future__ import annotations
@@ -11,12 +10,12 @@ import threading
 from typing import Any
 
 _lock = threading.Lock()
-READERS: dict[int, None] = {}  # sweeps that run without the GIL; each takes itself out
+READERS: dict[int, None] = {}  # sweeps running without the GIL; each removes itself
 _kept: list[Any] = []
 
 
 def enter(key: int) -> None:
-    """Begin to read without the GIL."""
+    """Register a sweep that reads without the GIL."""
     with _lock:
         READERS[key] = None
 
@@ -30,11 +29,11 @@ def clear() -> None:
         if not READERS:
             done.extend(_kept)
             _kept.clear()
-    done.clear()  # what dies here may run any code: not under the lock
+    done.clear()  # finalizers may run arbitrary code, so not under the lock
 
 
 def keep(value: Any) -> None:
-    """Keep a value that is dropped as long as somebody may read it."""
+    """Keep a released value while sweeps may read it."""
     with _lock:
         if READERS:
             _kept.append(value)

@@ -1,4 +1,4 @@
-"""Looking at the tape: a readable dump of records, and a drawing of what a tensor was made from."""
+"""Inspection of the tape: a readable dump of records, and a drawing of a tensor's graph."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ DRAWN_AT_MOST = 2000
 
 
 def slot_name(slot: int) -> str:
-    """Return a short name of a slot: a number for ops, a letter and a number for leaves."""
+    """Return a short name of a slot: a number for ops, L and a number for leaves."""
     if slot == 0:
         return "-"
     return f"L{slot - LEAF_CLOCK}" if slot >= LEAF_CLOCK else str(slot)
 
 
 def aval_name(aval: int) -> str:
-    """Return dtype and shape of an aval, such as ``float64[2,3]``."""
+    """Return the dtype and shape of an aval, such as ``float64[2,3]``."""
     return f"{AVALS.dtypes[aval]}[{','.join(map(str, AVALS.shapes[aval]))}]"
 
 
@@ -64,7 +64,7 @@ def dump(records: np.ndarray) -> str:
 
 
 def draw(own: Owner | None) -> Any:
-    """Draw the records that an owner was made from, newest at the bottom.
+    """Draw the records that an owner depends on, newest at the bottom.
 
     Parameters
     ----------
@@ -74,14 +74,14 @@ def draw(own: Owner | None) -> Any:
     Returns
     -------
     graphviz.Digraph
-        Shown by notebooks; ``render(path)`` writes a file.
+        Displayed in notebooks; ``render(path)`` writes a file.
 
     Raises
     ------
     ImportError
         If graphviz is not installed.
     ValueError
-        If there is nothing to draw, or more than a drawing can show.
+        If there is nothing to draw, or too much.
     """
     try:
         import graphviz

@@ -1,6 +1,6 @@
-"""The memory layouts that the compiled sweep and Python agree on, in one place.
+"""The memory layouts shared by the compiled sweep and Python.
 
-The fields of a tape record, the words of a sweep's state, and the tables they point to.
+These are the fields of a tape record, the words of a sweep's state, and the tables they point to.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from tapegrad.kernels.structs import OBJECT_TYPE as OBJECT_TYPE
 
 RECORD = np.dtype(
     [
-        ("slot", "<i8"),  # position on the tape's clock; also names the adjoint of the output
+        ("slot", "<i8"),  # position on the tape's clock; also identifies the output's adjoint
         ("op", "<u4"),  # row of the op table
-        ("flags", "<u4"),  # sum of the bits below
+        ("flags", "<u4"),  # the bits below
         ("aval", "<i8"),  # shape and dtype of the output, interned
         ("x", "<i8"),  # slot of the first input, 0 = passive; number of inputs if NARY
         ("y", "<i8"),  # slot of the second input; axes of a reduction as bits; reach if NARY
@@ -32,53 +32,53 @@ RECORD = np.dtype(
 RECORD_WORDS = RECORD.itemsize // 8
 SEGMENT_BITS = 12
 SEGMENT_ROWS = 1 << SEGMENT_BITS
-LEAF_CLOCK = 1 << 40  # leaves have a clock of their own, above every op
+LEAF_CLOCK = 1 << 40  # leaves have their own clock, above every op
 
 # flags of a record
-FREED = 1  # its saved values are gone
-PYTHON = 2  # the sweep must stop here: a user's rule, or a hook
+FREED = 1  # the saved values were freed
+PYTHON = 2  # the sweep must stop here, for a user's rule or a hook
 NARY = 4  # `x` counts inputs; their slots are an int64 array in the owner
-SAVES = 8  # this record saves values (of other records, the op table says so)
-NUMBERS = 16  # all it saves is numbers of the program, such as the 2.0 in ``2.0 * x``
+SAVES = 8  # this record saves values (for most records, the op table says so)
+NUMBERS = 16  # saves only Python numbers, such as the 2.0 in ``2.0 * x``
 
 # -- an owner: [holder, slot, aval, inputs' owners..., saved values...] ----------------------------
 
-# the holder is the segment, or what is noted of the record beside it, which holds the segment
+# the holder is the segment, or the record's `Notes`, which hold the segment
 OWN_HOLDER, OWN_SLOT, OWN_AVAL, OWN_INPUTS = 0, 1, 2, 3
-OWN_FACTORS = OWN_INPUTS + 2  # of KIND_PRODUCTS: a list of arrays, one for each input
+OWN_FACTORS = OWN_INPUTS + 2  # for KIND_PRODUCTS: a list of arrays, one per input
 
-# -- the op table as compiled code sees it: OP_WORDS int64 words an op ----------------------------
+# -- the op table of compiled code: OP_WORDS int64 words per op -----------------------------------
 
 OP_WORDS = 8
 OP_KIND = 0
 OP_INPUTS = 1  # inputs that have a slot, at most 2
 OP_VALUES = 2  # four words: index in the owner of z, a0, a1, a2, or -1
 OP_LAYOUT = 6  # index in the owner of the layout array of a view
-OP_TRAITS = 7  # sum of the bits below
-TRAIT_SAVES = 1  # it saves what a sweep without retain_graph sets free
-TRAIT_PASSES_X, TRAIT_PASSES_Y = 2, 4  # the partial is 1: the cotangent passes on unchanged
+OP_TRAITS = 7  # the bits below
+TRAIT_SAVES = 1  # saves values, which a sweep without retain_graph frees
+TRAIT_PASSES_X, TRAIT_PASSES_Y = 2, 4  # the partial is 1: the cotangent passes unchanged
 KIND_PYTHON, KIND_MAP, KIND_REDUCE, KIND_FLAT, KIND_VIEW, KIND_CAST, KIND_PRODUCTS = range(7)
 
-# -- the aval table: AVAL_WORDS int64 words an aval -----------------------------------------------
+# -- the aval table: AVAL_WORDS int64 words per aval ----------------------------------------------
 
 MAX_DIMS = 32
-# Compiled code sees complex numbers as pairs of real ones, in one more axis at the end.
+# Compiled code treats complex numbers as pairs of reals along an additional last axis.
 AVAL_DTYPE, AVAL_ITEM, AVAL_SIZE, AVAL_CLASS, AVAL_NDIM, AVAL_DIMS = range(6)
 AVAL_WORDS = AVAL_DIMS + MAX_DIMS
 AVAL_BYTES = 8 * AVAL_WORDS
 DTYPE_F4, DTYPE_F8 = 0, 1
 
-# -- a window: two words a row of one segment -----------------------------------------------------
+# -- a window: two words per row of a segment -----------------------------------------------------
 
 # word 0: address of the adjoint; word 1: bits below, aval << 8
-TOUCHED = 1  # has a contribution, or is about to; with no address yet it is undefined
+TOUCHED = 1  # has a contribution, or will get one; undefined while it has no address
 FRESH = 2  # the next contribution overwrites
 NEEDED = 4  # leads to a requested input
-REACHED = 8  # leads from a root
-BORROWED = 16  # memory that others may see: copy before adding to it
-FOREIGN = 32  # memory not of the arena: never recycled
+REACHED = 8  # reachable from a root
+BORROWED = 16  # shared memory: copy before adding to it
+FOREIGN = 32  # memory outside the arena: never recycled
 CAPTURE = 64  # report the finished adjoint
-PASSES = 128  # some input leads to a requested one
+PASSES = 128  # some input leads to a requested input
 AVAL_SHIFT = 8
 WINDOW_BYTES = 16 * SEGMENT_ROWS
 
@@ -90,28 +90,28 @@ WINDOW_BYTES = 16 * SEGMENT_ROWS
     S_ARG0,
     S_ARG1,
     S_ARG2,
-    S_FINISH,  # 1: Python has done the record under the cursor
+    S_FINISH,  # 1: Python has processed the record under the cursor
     S_CURRENT,  # row of the segment table being swept, -1 between segments
     S_CURSOR,  # row of that segment
     S_PENDING,  # touched rows not yet swept
-    S_NEED_MODE,  # 1: only what leads to requested inputs
-    S_RETAIN,  # 1: saved values stay
+    S_NEED_MODE,  # 1: only records that lead to requested inputs
+    S_RETAIN,  # 1: saved values are kept
     S_SEGMENTS,  # address of the segment table
     S_NSEGMENTS,
-    S_LAST,  # offset in that table of the segment found last
+    S_LAST,  # offset in that table of the last segment found
     S_AVALS,
     S_OPS,
     S_KERNELS,
     S_BLOCKS,  # scratch for blocks of elements
     S_WALKS,  # scratch for strided walks
-    S_SWEPT,  # (owner, op) of swept records whose saved values can go
+    S_SWEPT,  # (owner, op) of swept records whose saved values can be freed
     S_NSWEPT,
     S_CONTRIBUTIONS,  # (slot, array header, flags) of contributions that Python computed
     S_NCONTRIBUTIONS,
-    S_CONTRIBUTION,  # the first of them that was not added yet
-    S_WORK,  # elements computed since the start, or -1: the GIL is not held
+    S_CONTRIBUTION,  # the first of them not yet added
+    S_WORK,  # elements computed so far, or -1 if the GIL is not held
     S_NONE,  # address of None
-    S_RELEASED,  # address of what stands where a saved value was released
+    S_RELEASED,  # address of the placeholder for released values
     S_INCREF,  # addresses of the functions that take ...
     S_DECREF,  # ... and drop a reference
     S_BOOL,  # address of the bool dtype
@@ -119,14 +119,14 @@ WINDOW_BYTES = 16 * SEGMENT_ROWS
     S_NMUTATED,
     S_BUMP,  # unused memory of the arena
     S_BUMP_END,
-    S_HOOKED,  # slot whose hooks have run, so that the sweep goes on with it
+    S_HOOKED,  # slot whose hooks have run, so that the sweep continues with it
 ) = range(35)
 S_HEADERS = 35  # z, a0, a1, a2 of the current record: array headers (0: not read) ...
 S_DATA = 39  # ... and their data
-S_STEPS = 43  # ... and 1, or 0 where the operand is one number; then the same of g
-S_GATHERED = 48  # where the strided handler has gathered a block of each
+S_STEPS = 43  # ... and 1, or 0 if the operand is one number; then the same for g
+S_GATHERED = 48  # blocks of each, gathered by the strided handler
 S_HANDLERS = 52  # addresses by kind; the first two entries are HANDLER_*
-S_FREE = 60  # heads of the arena's free lists, one a power of two from 64 bytes
+S_FREE = 60  # heads of the arena's free lists, one per power of two from 64 bytes
 FREE_CLASSES = 48
 STATE_WORDS = S_FREE + FREE_CLASSES
 
@@ -141,8 +141,8 @@ SEG_NUMBER, SEG_ROWS, SEG_WINDOW, SEG_TOP, SEG_COUNT, SEG_LOW, SEG_HIGH, SEG_LEA
 (
     EVENT_DONE,
     EVENT_SEGMENT,  # ARG0: number of a segment that is not in the table
-    EVENT_MEMORY,  # ARG0: bytes the arena lacks
-    EVENT_ARRAY,  # ARG0: slot, ARG1: aval, ARG2: 1 to copy: its adjoint needs memory of Python's
+    EVENT_MEMORY,  # ARG0: bytes missing in the arena
+    EVENT_ARRAY,  # ARG0: slot, ARG1: aval, ARG2: 1 to copy: its adjoint needs memory from Python
     EVENT_PYTHON,  # ARG0: slot, ARG1: owner
     EVENT_CAPTURE,  # ARG0: slot
     EVENT_FREED,  # ARG0: slot, ARG1: op
@@ -150,17 +150,17 @@ SEG_NUMBER, SEG_ROWS, SEG_WINDOW, SEG_TOP, SEG_COUNT, SEG_LOW, SEG_HIGH, SEG_LEA
     EVENT_SWEPT,  # the list of swept records is full
     EVENT_KERNEL,  # ARG0: op, ARG1: dtype, ARG2: input: not compiled yet
     EVENT_HANDLER,  # ARG0: handler not compiled yet
-    EVENT_LARGE,  # there is much work: go on without the GIL
+    EVENT_LARGE,  # much work: continue without the GIL
 ) = range(12)
 
 SWEPT_CAPACITY = 4096
 CONTRIBUTION_WORDS = 3
-ADOPTED = 1 << 20  # in the flags of one: the array became the adjoint
-LARGE_WORK = 1 << 17  # elements from which the sweep gives up the GIL
+ADOPTED = 1 << 20  # flag of a contribution: the array became the adjoint
+LARGE_WORK = 1 << 17  # elements after which the sweep releases the GIL
 
-KERNEL_INPUTS = 3  # kernels that an op has room for, per dtype
+KERNEL_INPUTS = 3  # kernels per op and dtype
 BLOCK_ELEMENTS = 1024
-BLOCKS = 12  # seven of the strided handler, then ...
-SPREAD = 7  # ... those of numbers that stand for a block: z, a0, a1, a2, g
+BLOCKS = 12  # those of the strided handler, then ...
+SPREAD = 7  # ... those filled with one number: z, a0, a1, a2, g
 WALK_WORDS = 4 + 3 * MAX_DIMS
 WALKS = 6

@@ -1,8 +1,8 @@
 """Owners: the lists behind the records of the tape.
 
-A record is numbers; its owner is the Python list ``[holder, slot, aval, inputs' owners..., saved
-values...]`` that keeps alive what the record needs, and that tensors hold. `holder` is the segment
-of the record, or, for the few records that have any, the `Notes` beside it, which hold the segment.
+A record consists of integers. Tensors hold its owner, a list that keeps alive everything the record
+needs: ``[holder, slot, aval, inputs' owners..., saved values...]``. `holder` is the segment of the
+record or, for the few records that have them, its `Notes`, which hold the segment.
 
 The owner of a record with Python rules ends with a frame (`Frame`), which runs them.
 """
@@ -34,11 +34,11 @@ from tapegrad.tape.tape import TAPE, Segment
 Owner = list[Any]
 Hook = Callable[..., Any]
 
-owner_at: Callable[[int], Owner] = PyObj_FromPtr  # the live list at an address that a record holds
+owner_at: Callable[[int], Owner] = PyObj_FromPtr  # the live list at the address in a record
 
 
 class _Released:
-    """What stands in an owner where a saved value was released."""
+    """Placeholder in an owner for a released saved value."""
 
     def __repr__(self) -> str:
         return "<released>"
@@ -48,31 +48,31 @@ RELEASED = _Released()
 
 
 class Notes:
-    """What few records have beside their row: hooks and metadata."""
+    """Hooks and metadata of a record; few records have them."""
 
     def __init__(self, segment: Segment) -> None:
         self.segment = segment
-        self.hooks: dict[int, Hook] = {}  # of the output: they may replace its gradient
-        self.retains: weakref.ref[Any] | None = None  # the tensor whose `.grad` keeps it
-        self.prehooks: dict[int, Hook] = {}  # of the node, before ...
-        self.posthooks: dict[int, Hook] = {}  # ... and after its rule
-        self.accumulated: dict[int, Hook] = {}  # of a leaf, after its `.grad` was added to
+        self.hooks: dict[int, Hook] = {}  # of the output; may replace its gradient
+        self.retains: weakref.ref[Any] | None = None  # the tensor that retains its gradient
+        self.prehooks: dict[int, Hook] = {}  # of the node, run before ...
+        self.posthooks: dict[int, Hook] = {}  # ... and after its vjp
+        self.accumulated: dict[int, Hook] = {}  # of a leaf, run after accumulation
         self.metadata: dict[Any, Any] = {}
         self.outputs: dict[int, Notes] = {}  # notes of its outputs, if it has several
 
 
-# by slot, the notes of leaves: a pass looks here for the leaves that have hooks
+# notes of leaves by slot, where a pass finds the leaves with hooks
 LEAF_NOTES: dict[int, weakref.ref[Notes]] = {}
 
 
 class Frame:
-    """The Python part of a record whose rules the sweep cannot run by itself."""
+    """The Python part of a record whose rules the compiled sweep cannot run."""
 
     __slots__ = ()
-    direct = False  # it may run as soon as the record after it has, without hooks or checks
+    direct = False  # may run right after the next newer record, without hooks or checks
 
     def contributions(self, sweep: Any, owner: Owner, g: Any) -> list[tuple[Owner, Any]]:
-        """Return owner and array for every input that is wanted, inside a compiled sweep.
+        """Return owner and cotangent of every wanted input, inside a compiled sweep.
 
         The cotangent `g` is an array, or None if a Function above left it undefined.
         """
@@ -89,13 +89,13 @@ def segment_of(owner: Owner) -> Segment:
 
 
 def notes_of(owner: Owner) -> Notes | None:
-    """Return a record's notes, None if it has none."""
+    """Return a record's notes or None."""
     holder = owner[OWN_HOLDER]
     return holder if type(holder) is Notes else None
 
 
 def ensure_notes(owner: Owner, stop: bool = False) -> Notes:
-    """Return a record's notes, making them if needed; with `stop` the sweep looks at them."""
+    """Return a record's notes, created if needed; with `stop`, the sweep stops at the record."""
     holder = owner[OWN_HOLDER]
     if type(holder) is not Notes:
         holder = owner[OWN_HOLDER] = Notes(holder)
@@ -112,7 +112,7 @@ def _note_leaf(owner: Owner, notes: Notes) -> None:
 
 
 def take_notes(owner: Owner, notes: Notes) -> None:
-    """Give a new record the notes of an older one."""
+    """Move the notes of an old record to a new one."""
     notes.segment = owner[OWN_HOLDER]
     owner[OWN_HOLDER] = notes
     _note_leaf(owner, notes)
@@ -120,7 +120,7 @@ def take_notes(owner: Owner, notes: Notes) -> None:
 
 
 def record_owner(slot: int) -> Owner | None:
-    """Return the owner of a record that something alive refers to, None if its segment has gone."""
+    """Return the owner of a live record, None if its segment was freed."""
     segment = TAPE.segments.get(slot >> SEGMENT_BITS)
     if segment is None:
         return None
@@ -128,7 +128,7 @@ def record_owner(slot: int) -> Owner | None:
 
 
 def op_and_flags(owner: Owner) -> tuple[int, int]:
-    """Return the number of a record's op, and its flags."""
+    """Return the code of a record's op and the record's flags."""
     words = segment_of(owner).cell(owner[OWN_SLOT], 1)
     return words & 0xFFFFFFFF, words >> 32
 
@@ -142,15 +142,15 @@ def inputs_of(owner: Owner) -> list[Owner | None]:
 
 
 def is_freed(owner: Owner) -> bool:
-    """Whether a record has lost its saved values."""
+    """Whether a record's saved values were freed."""
     return bool(op_and_flags(owner)[1] & FREED)
 
 
 def free(owner: Owner) -> None:
-    """Set the saved values of one record free, if it saved any."""
+    """Free the saved values of a record, if any."""
     op, flags = op_and_flags(owner)
     if isinstance(owner[-1], Frame) and not flags & SAVES:
-        release(owner, op)  # a Function knows by itself
+        release(owner, op)  # a Function tracks it itself
     elif flags & SAVES or (OPS.saves[op] and not flags & NUMBERS):
         segment_of(owner).set_flags(owner[OWN_SLOT], FREED)
         release(owner, op)

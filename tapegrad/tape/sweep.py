@@ -1,4 +1,4 @@
-"""Run the compiled sweep: feed it memory, code and Python rules, and collect what it computed."""
+"""Run the compiled sweep: provide memory, code and Python rules, and collect the results."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ from tapegrad.tape.owner import Frame, Notes, Owner, owner_at
 from tapegrad.tape.tape import TAPE, Segment
 from tapegrad.tape.workspace import give_workspace_back, take_workspace
 
-Contributions = list[tuple[Owner, np.ndarray]]  # contributions to inputs, by their owners
+Contributions = list[tuple[Owner, np.ndarray]]  # contributions to inputs, with the owners of these
 PythonRule = Callable[["Sweep", int, Owner, Any], Contributions | None]
 Hooks = Callable[["Sweep", int], None]
 
@@ -87,11 +87,11 @@ _INDEX = SEGMENT_ROWS - 1
 
 
 class FreedError(Exception):
-    """The sweep met a record whose saved values are gone."""
+    """The sweep reached a record whose saved values were freed."""
 
 
 class MutatedError(Exception):
-    """The sweep met a saved value that was mutated after it was saved."""
+    """The sweep reached a saved value that was mutated after it was saved."""
 
     def __init__(self, slot: int) -> None:
         super().__init__(slot)
@@ -104,12 +104,12 @@ class Sweep:
     Parameters
     ----------
     rule
-        Called where a record needs Python, with the sweep, the slot, the owner and the adjoint
-        (None if it is undefined); returns contributions to inputs as pairs of owner and array
-        (contiguous, of the input's shape and dtype), or None if hooks have run (see `replace`) and
-        the sweep is to go on.
+        Called for a record that needs Python, with the sweep, the slot, the owner and the adjoint
+        (None if undefined); returns contributions to inputs as pairs of owner and array
+        (contiguous, with the input's shape and dtype), or None if only hooks have run (see
+        `replace`) and the sweep should process the record.
     hooks
-        Called with the sweep and the slot when a requested adjoint is finished; may `replace` it.
+        Called with the sweep and the slot when a requested adjoint is complete; may `replace` it.
     retain
         Keep saved values for another sweep.
     """
@@ -119,7 +119,7 @@ class Sweep:
         self.rule = rule
         self.hooks = hooks
         self.retain = retain
-        self.segments: dict[int, int] = {}  # segment number -> row of the table
+        self.segments: dict[int, int] = {}  # segment number to table row
         self._held: list[Segment] = []
         self.arrays: dict[int, np.ndarray] = {}  # adjoints whose memory Python owns
         self.borrowed: set[int] = set()
@@ -144,7 +144,7 @@ class Sweep:
             self._load_mutations()
 
     def _load_mutations(self) -> None:
-        """Tell compiled code which buffers were mutated, and when last."""
+        """Pass the last mutations of buffers to compiled code."""
         self._mutations_seen = TAPE.mutation_count
         pairs = TAPE.last_mutations()
         self._mutated = np.array(pairs, np.int64)
@@ -155,7 +155,7 @@ class Sweep:
     # -- segments and windows ---------------------------------------------------------------------
 
     def _add_segment(self, number: int) -> int:
-        """Put a segment into the table, with a clean window; return its row."""
+        """Add a segment to the table, with a clean window; return its row."""
         space = self.space
         segment = TAPE.segments.get(number)
         if segment is None:
@@ -180,7 +180,7 @@ class Sweep:
         return k
 
     def _entry(self, slot: int) -> tuple[memoryview[int], int, int]:
-        """Return the window of a slot, the index of its entry, and its row of the table."""
+        """Return the window of a slot, the index of its entry, and its table row."""
         number = slot >> SEGMENT_BITS
         k = self.segments.get(number)
         if k is None:
@@ -188,7 +188,7 @@ class Sweep:
         return self.space.windows[k], 2 * (slot & _INDEX), k
 
     def _count(self, slot: int, k: int, waiting: bool = True) -> None:
-        """Note that a row is in use and, if it is not a leaf's, waiting to be swept."""
+        """Note that a row is in use and, unless it is a leaf's, waiting to be swept."""
         table, row, index = self.space.table, k * SEG_WORDS, slot & _INDEX
         if index < table[row + SEG_LOW]:
             table[row + SEG_LOW] = index
@@ -202,10 +202,10 @@ class Sweep:
             table[row + SEG_COUNT] += 1
             self.state[S_PENDING] += 1
 
-    # -- what a caller does -----------------------------------------------------------------------
+    # -- interface for callers --------------------------------------------------------------------
 
     def seed(self, slot: int, aval: int, cotangent: np.ndarray) -> None:
-        """Start from a root, with a contiguous cotangent of its aval."""
+        """Set the contiguous cotangent of a root."""
         if slot in self.arrays:
             self.arrays[slot] = cotangent = np.asarray(self.arrays[slot] + cotangent)
         else:
@@ -218,7 +218,7 @@ class Sweep:
         window[index + 1] |= TOUCHED | FOREIGN | BORROWED | (aval << AVAL_SHIFT)
 
     def touch(self, slot: int) -> None:
-        """Let a record with a frame run although its cotangent is undefined, if nothing comes."""
+        """Sweep a record even if its cotangent remains undefined."""
         if slot >= LEAF_CLOCK:
             self.undefined.add(slot)
             return
@@ -228,7 +228,7 @@ class Sweep:
             window[index + 1] |= TOUCHED | FOREIGN
 
     def request(self, roots: Sequence[int], slots: Iterable[int]) -> None:
-        """Compute only what these slots need; call before `seed`, with the roots' slots."""
+        """Restrict the sweep to records between roots and these slots; call before `seed`."""
         self.requested = set(slots)
         for slot in self.requested:
             window, index, k = self._entry(slot)
@@ -245,7 +245,7 @@ class Sweep:
         self.state[S_LAST] = 0
 
     def stop_before(self, slot: int, function: Callable[[], None]) -> None:
-        """Call a function when this record is next; call after `request`, before `run`."""
+        """Call a function before a record is swept; call this after `request` and before `run`."""
         self.stops[slot] = function
         window, index, k = self._entry(slot)
         window[index + 1] |= CAPTURE
@@ -259,7 +259,7 @@ class Sweep:
         return bool(window[index + 1] & NEEDED)
 
     def marked(self, wanted: int) -> np.ndarray:
-        """Return, in order, the slots that `request` has marked with all bits wanted."""
+        """Return, in order, the slots that `request` marked with all of the wanted bits."""
         found = [np.empty(0, np.int64)]
         table = self.space.table
         for number, k in sorted(self.segments.items()):
@@ -270,10 +270,10 @@ class Sweep:
         return np.concatenate(found)
 
     def take(self, slot: int) -> np.ndarray | None:
-        """Take away the adjoint of a leaf that is complete; None if it is undefined."""
+        """Remove and return the adjoint of a complete leaf; None if it is undefined."""
         found = self.arrays.pop(slot, None)
         window, index, _ = self._entry(slot)
-        window[index] = 0  # what came later would be a gradient of its own
+        window[index] = 0  # later contributions would start a new adjoint
         window[index + 1] &= NEEDED
         self.undefined.discard(slot)
         if found is not None and slot in self.borrowed:
@@ -286,17 +286,17 @@ class Sweep:
         return self.is_needed(owner[OWN_SLOT])
 
     def run(self) -> None:
-        """Sweep until nothing is left to do.
+        """Run the sweep to its end.
 
-        Afterwards `arrays` has the adjoints of all leaves reached and `captured` those of other
-        requested slots. Slots in `borrowed` share memory with something else.
+        Afterwards `arrays` holds the adjoints of all reached leaves and `captured` those of other
+        requested slots. The arrays of slots in `borrowed` share memory with other arrays.
         """
         key = id(self)
         try:
             TAPE.begin_sweep(key)
             self._drive("sweep", "sweep")
         finally:
-            TAPE.sweeping.pop(key, None)  # at once: an interrupt may come with any other call
+            TAPE.sweeping.pop(key, None)  # first, since any other call may be interrupted
             deferred_release.READERS.pop(key, None)
             if self.state[S_NSWEPT]:
                 self._release_swept()
@@ -305,7 +305,7 @@ class Sweep:
     # -- events -----------------------------------------------------------------------------------
 
     def _drive(self, module: str, name: str) -> None:
-        """Call compiled code until it reports that it is done."""
+        """Call compiled code, and serve its events, until it is done."""
         call = codes.service(module, name)
         state, address = self.state, self.space.address
         while True:
@@ -350,25 +350,25 @@ class Sweep:
         self.state[S_HANDLERS + number] = codes.handler(number)
 
     def _give_array(self, slot: int, aval: int, copy: bool) -> None:
-        """Back an adjoint by an array of Python's."""
+        """Use a Python array as the memory of an adjoint."""
         array = AVALS.empty(aval)
         if copy:
             array[...] = self.arrays[slot]
         self.arrays[slot] = array
         self.borrowed.discard(slot)
         window, index, _ = self._entry(slot)
-        if window[index + 1] & TOUCHED and not copy:  # it was undefined
+        if window[index + 1] & TOUCHED and not copy:  # the adjoint was undefined
             window[index + 1] |= FRESH | aval << AVAL_SHIFT
         window[index] = address_of(array)
         window[index + 1] = (window[index + 1] | FOREIGN) & ~BORROWED
 
     def _capture(self, slot: int) -> None:
-        """Do what was to be done before a record; keep its finished adjoint if it was requested."""
+        """Run the stop at a record; keep its complete adjoint if it was requested."""
         if slot in self.stops:
             self.stops.pop(slot)()
         if slot in self.requested:
             self.hooks(self, slot)
-            if slot in self.arrays:  # else it is undefined
+            if slot in self.arrays:  # otherwise undefined
                 self.captured[slot] = self.arrays[slot]
                 self.borrowed.add(slot)
         window, index, _ = self._entry(slot)
@@ -395,23 +395,23 @@ class Sweep:
             self._load_mutations()
 
     def _adjoint(self, slot: int, owner: Owner) -> np.ndarray | None:
-        """Return the adjoint of a record, None if it is undefined."""
+        """Return the adjoint of a record, or None if it is undefined."""
         found = self.arrays.get(slot)
         if found is None:
             window, index, _ = self._entry(slot)
             if window[index]:
-                # of the arena: it got a hook while the sweep was under way
+                # in the arena, because its hook was added during the sweep
                 found = AVALS.empty(owner[OWN_AVAL])
                 ctypes.memmove(address_of(found), window[index], found.nbytes)
                 self.replace(slot, found)
         return found
 
     def _run_chain(self, slot: int, contributions: Contributions) -> Contributions:
-        """Run Functions that follow one on the other, without asking compiled code between.
+        """Run a chain of consecutive Functions without returning to compiled code.
 
-        The next record must come just before the slot and have no hooks, and compiled code must not
-        have contributed to it: its window entry is untouched. What goes elsewhere waits until the
-        end of the chain.
+        The next record must be the one just before the slot, without hooks, and its window entry
+        must be untouched: compiled code has not contributed to it. Contributions to other records
+        are returned at the end of the chain.
         """
         window = self.space.windows[self.state[S_CURRENT]]
         untouched = NEEDED | PASSES if self.state[S_NEED_MODE] else 0
@@ -442,7 +442,7 @@ class Sweep:
         return list(waiting.values())
 
     def _give(self, contributions: Contributions) -> None:
-        """Hand arrays that Python computed to compiled code, which adds them to adjoints."""
+        """Pass arrays computed by Python to compiled code, which adds them to adjoints."""
         state, space = self.state, self.space
         if len(contributions) * CONTRIBUTION_WORDS > len(space.contributions):
             space.grow_contributions(2 * len(contributions))
@@ -456,7 +456,7 @@ class Sweep:
         self._contributions = contributions
 
     def _adopt_contributions(self) -> None:
-        """Keep arrays that became adjoints as they are; the others are done with."""
+        """Keep the arrays that became adjoints alive, and drop the others."""
         table, state = self.space.contributions, self.state
         at = 2
         for owner, array in self._contributions:
@@ -471,7 +471,7 @@ class Sweep:
             self._contributions = []
 
     def replace(self, slot: int, array: np.ndarray) -> None:
-        """Put another array (contiguous, of its aval) in the place of an adjoint."""
+        """Replace an adjoint with another array (contiguous, with the same aval)."""
         self.arrays[slot] = array
         self.borrowed.add(slot)
         window, index, _ = self._entry(slot)
@@ -481,7 +481,7 @@ class Sweep:
     # -- the GIL and other threads -----------------------------------------------------------------
 
     def _give_up_gil(self) -> None:
-        """Let other threads run Python while compiled code works."""
+        """Let other threads run Python while compiled code runs."""
         self.state[S_WORK] = -1
         deferred_release.enter(id(self))
 
@@ -496,7 +496,7 @@ class Sweep:
     # -- the end ----------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """Give the workspace back (after an error it is not used again)."""
+        """Return the workspace (after an error it is not reused)."""
         space = self.space
         for k in self.segments.values():
             row = k * SEG_WORDS

@@ -1,13 +1,13 @@
-"""The tape: a clock, and the records written at its ticks.
+"""The tape: a clock and the records at its ticks.
 
 Every recorded op takes the next *slot* of the clock and appends one record. Records live in
-segments of SEGMENT_ROWS rows. A segment is held by the owners of its records and by nothing else
-(the tape holds only the one being filled), so it goes when its last record's values go. Slots are
-never used twice: position on the clock orders all records of all threads, and tells whether a
-buffer was mutated before or after a record saved it.
+segments of SEGMENT_ROWS rows. A segment is held only by the owners of its records (the tape itself
+holds only the one being filled), so it is freed with the last of them. Slots are never reused: the
+position on the clock orders the records of all threads, and tells whether a buffer was mutated
+before or after a record saved it.
 
-Appending is a list extension: six integers a record wait in `Segment.pending` until something
-wants to see them, and are then turned into rows in one go.
+Appending is a list extension: six integers per record are kept in `Segment.pending` until they are
+read, and are then converted to rows all at once.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _NO_LEAF = (1 << 31) - 1
 
 
 def reach_of(slot: int, inputs: list[int]) -> int:
-    """Return, in one integer, how far back the inputs of an n-ary record reach.
+    """Return, as one integer, how far back the inputs of an n-ary record reach.
 
     The high half is the distance to the oldest op, the low half the number of the oldest leaf.
     """
@@ -106,7 +106,7 @@ class Segment:
         return found
 
     def rows(self) -> np.ndarray:
-        """Return all rows as a structured array; those not written yet are zero."""
+        """Return all rows as a structured array; unwritten rows are zero."""
         if self.pending:
             self._flush()
         return self._rows
@@ -118,9 +118,9 @@ class Segment:
                 return
             packed = struct.pack(f"{len(taken)}q", *taken)
             new = np.frombuffer(packed, np.int64).reshape(-1, RECORD_WORDS)
-            # by their slots: threads may have appended out of order
+            # indexed by slot: threads may append out of order
             self.words[new[:, 0] - self.base] = new
-            # only now: whoever finds nothing pending reads the rows without asking for the lock
+            # last, since a reader that finds nothing pending reads the rows without the lock
             del self.pending[: len(taken)]
 
     def set_flags(self, slot: int, flags: int) -> None:
@@ -136,24 +136,23 @@ _lock = threading.RLock()
 
 
 class Mutations:
-    """When a buffer was mutated: the last positions on the clock, and how many there were."""
+    """Mutations of a buffer: the last positions on the clock, and the total number."""
 
     def __init__(self, buffer: weakref.ref[np.ndarray]) -> None:
-        self._buffer = buffer  # its callback forgets this when the buffer goes
+        self._buffer = buffer  # its callback removes this when the buffer is freed
         self.slots: deque[int] = deque(maxlen=1024)
         self.count = 0
-        self.op = ""  # the last one
+        self.op = ""  # of the last mutation
 
     def version_before(self, slot: int) -> int:
-        """Return how many mutations there had been at a position."""
+        """Return the number of mutations up to a position."""
         return self.count - sum(later > slot for later in self.slots)
 
 
 class Tape:
-    """The record of what was computed.
+    """The record of all computations.
 
-    There is one tape a process; threads append to it side by side. Users see it as
-    `tapegrad.current_tape`.
+    There is one tape per process, to which all threads append. `tapegrad.current_tape` returns it.
     """
 
     def __init__(self) -> None:
@@ -162,7 +161,7 @@ class Tape:
         self.leaf_seg = self._new_segment(LEAF_CLOCK >> SEGMENT_BITS)
         self.mutations: dict[int, Mutations] = {}
         self.mutation_count = 0
-        self.sweeping: dict[int, None] = {}  # the sweeps that run
+        self.sweeping: dict[int, None] = {}  # running sweeps
 
     def _new_segment(self, number: int) -> Segment:
         segment = Segment(number)
@@ -172,11 +171,11 @@ class Tape:
     # -- appending ------------------------------------------------------------------------------
 
     def advance(self, full: Segment) -> Segment:
-        """Return the segment after a full one, which may have been made by another thread."""
+        """Return the segment after a full one; another thread may have created it."""
         with _lock:
             if self.seg is full:
                 self.seg = self._new_segment(full.number + 1)
-                if sys.getrefcount(full) > 4:  # else nothing lives there, and it goes
+                if sys.getrefcount(full) > 4:  # else it has no live records and is freed
                     full.rows()
             return self.seg
 
@@ -190,9 +189,9 @@ class Tape:
                 self.advance(segment)
 
     def append(self, head: int, aval: int, x: int, y: int, tail: Sequence[Any]) -> list[Any]:
-        """Append a record to the clock and return its owner, which holds `tail` after the aval.
+        """Append a record and return its owner, which holds `tail` after the aval.
 
-        This is the one writer of records beside that of leaves; the fast path of ops inlines it.
+        The fast path of ops inlines this method.
         """
         segment = self.seg
         try:
@@ -206,7 +205,7 @@ class Tape:
     def append_wide(
         self, head: int, aval: int, parents: Sequence[list[Any] | None], tail: Sequence[Any]
     ) -> list[Any]:
-        """Append a record with any number of inputs; its owner holds them, and then `tail`."""
+        """Append a record with any number of inputs; its owner holds these, followed by `tail`."""
         segment, slot = self.next_slot()
         inputs = [0 if parent is None else parent[OWN_SLOT] for parent in parents]
         owner = [segment, slot, aval, np.array(inputs, np.int64), list(parents), *tail]
@@ -215,7 +214,7 @@ class Tape:
         return owner
 
     def new_leaf(self, aval: int, content: object) -> list[Any]:
-        """Give a leaf its slot and record; return its owner, which holds `content`."""
+        """Append the record of a leaf; return its owner, which holds `content`."""
         with _lock:
             try:
                 slot = self.leaf_seg.pop()
@@ -229,11 +228,11 @@ class Tape:
         return owner
 
     def leaf_position(self) -> int:
-        """Return the slot of a new position on the leaves' clock."""
+        """Return a new position on the clock of leaves."""
         return self.new_leaf(0, None)[1]
 
     def reaches_before(self, position: int, leaf_position: int) -> bool:
-        """Whether a record since `position` has an input from before, or an older leaf."""
+        """Whether a record since `position` has an older op or leaf as input."""
         for number in range(position >> SEGMENT_BITS, self.seg.number + 1):
             segment = self.segments.get(number)
             if segment is None:
@@ -258,7 +257,7 @@ class Tape:
     # -- mutation --------------------------------------------------------------------------------
 
     def note_mutation(self, array: np.ndarray, op: str = "") -> None:
-        """Note that the memory of an array changes at this position of the clock, by some op."""
+        """Note that an op changes the memory of an array at this position of the clock."""
         buffer = buffer_of(array)
         key = id(buffer)
         _, slot = self.next_slot()
@@ -273,46 +272,45 @@ class Tape:
         self.mutation_count += 1
 
     def last_mutations(self) -> list[tuple[int, int]]:
-        """Return the buffers that were mutated, each with the slot where it was last."""
+        """Return the ids of mutated buffers, each with the slot of its last mutation."""
         while True:
             try:
                 return [(key, known.slots[-1]) for key, known in self.mutations.items()]
             except RuntimeError:
-                # The collector freed a buffer meanwhile, or another thread noted one. A copy would
-                # be no remedy: the collector may run within `copy`, which then makes a broken one.
+                # The garbage collector freed a buffer, or another thread added one. Iterating over
+                # a copy does not help: the collector may run inside `copy` and corrupt it.
                 continue
 
     def version(self, array: np.ndarray) -> int:
-        """Return how many times the memory of an array was mutated by ops."""
+        """Return how often ops mutated the memory of an array."""
         known = self.mutations.get(id(buffer_of(array)))
         return 0 if known is None else known.count
 
     # -- sweeps -----------------------------------------------------------------------------------
 
     def begin_sweep(self, key: int) -> None:
-        """Note that a sweep reads the tape, until its key is taken out of `sweeping`."""
+        """Note that a sweep reads the tape until its key is removed from `sweeping`."""
         with _lock:
             self.sweeping[key] = None
 
     # -- mark and rewind --------------------------------------------------------------------------
 
     def mark(self) -> int:
-        """Return a position to which `rewind` can go back.
+        """Return the present position of the clock, for `rewind`.
 
         Returns
         -------
         int
-            The slot that the next record will take, or a later one.
+            A slot that precedes all later records.
         """
         return self.next_slot()[1]
 
     def rewind(self, mark: int) -> None:
-        """Forget every record made since a mark.
+        """Forget all records since a mark.
 
-        The clock does not go back: tensors recorded since the mark keep their values but have lost
-        their history, and a backward pass that reaches one raises RuntimeError. Their saved
-        values go at once, and their rows with their segment. Other threads' records since the mark
-        are forgotten as well.
+        The clock does not go back. Tensors recorded since the mark keep their values but lose their
+        history, and a backward pass that reaches one raises RuntimeError. Their saved values are
+        freed at once, their rows with their segment. This includes records of other threads.
 
         Parameters
         ----------
@@ -322,9 +320,9 @@ class Tape:
         Raises
         ------
         ValueError
-            If `mark` is not a position that this tape has passed.
+            If `mark` is not a past position of this tape.
         RuntimeError
-            While a backward pass runs: it reads these records.
+            If a backward pass is running, since it reads these records.
         """
         with _lock:
             if self.sweeping:
@@ -356,8 +354,8 @@ class Tape:
     def records(self) -> np.ndarray:
         """All records of live segments, oldest first, as a structured array (a copy).
 
-        Its fields are those of `tapegrad.tape.layout.RECORD`. Records whose values have gone stay
-        until their whole segment goes.
+        The fields are those of `tapegrad.tape.layout.RECORD`. Records whose values were freed
+        remain until their whole segment is freed.
         """
         rows = [segment.rows() for segment in self._live()]
         found = np.concatenate(rows) if rows else np.zeros(0, RECORD)
@@ -369,7 +367,7 @@ class Tape:
         Parameters
         ----------
         last
-            How many records.
+            Number of records.
         """
         from tapegrad.tape.inspection import dump
 
@@ -377,7 +375,7 @@ class Tape:
 
     @property
     def nbytes(self) -> int:
-        """Bytes held by the rows of live segments, leaves included."""
+        """Size in bytes of the rows of live segments, including leaves."""
         return len(self.segments) * SEGMENT_ROWS * RECORD.itemsize
 
     def __len__(self) -> int:
@@ -388,9 +386,9 @@ class Tape:
 
 
 def _owners_in(segment: Segment) -> list[list[Any]]:
-    """Return the live owners of a segment's records (they are what refers to it).
+    """Return the live owners of a segment's records, which are its referrers.
 
-    They do so directly, or through their notes.
+    They refer to it directly or through their notes.
     """
     import gc
 
@@ -404,7 +402,7 @@ def _owners_in(segment: Segment) -> list[list[Any]]:
 
 def buffer_of(array: np.ndarray) -> np.ndarray:
     """Return the array that owns the memory of an array (itself, if it is not a view)."""
-    # NumPy keeps one base for views of views, but not across subclasses, such as np.memmap
+    # NumPy collapses chains of bases, but not across subclasses such as np.memmap
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array

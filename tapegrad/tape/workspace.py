@@ -1,4 +1,4 @@
-"""The memory of running sweeps, kept and reused."""
+"""The memory of running sweeps, which is reused."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ from tapegrad.tape.layout import (
 from tapegrad.tape.owner import RELEASED
 
 ARENA_CHUNK = 1 << 18
-ARENA_KEPT = 1 << 26  # an arena larger than this is given back after the sweep
+ARENA_KEPT = 1 << 26  # an arena larger than this is freed after the sweep
 
 
 def _function_address(name: str) -> int:
-    """Return the address of a function of CPython."""
+    """Return the address of a CPython function."""
     function = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p)
     assert function.value is not None
     return function.value
 
 
 class Workspace:
-    """Memory of one running sweep, kept and reused by later ones: state, windows, arena, scratch.
+    """Memory of one sweep, reused by later ones: state, windows, arena, scratch.
 
-    What Python reads and writes word by word is seen through memoryviews: they give plain integers.
+    Python accesses single words through memoryviews, which give plain integers.
     """
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class Workspace:
         self.grow_contributions(16)
 
     def grow_table(self, rows: int) -> None:
-        """Give the segment table room for more rows, keeping its contents."""
+        """Enlarge the segment table, keeping its contents."""
         old = self.table.tolist()
         self._table, self.table = words(rows * SEG_WORDS)
         self.table_rows = rows
@@ -94,7 +94,7 @@ class Workspace:
         self.state[S_CONTRIBUTIONS] = address_of(self._contributions)
 
     def add_window(self) -> None:
-        """Make one more window, of untouched entries."""
+        """Add a window with untouched entries."""
         array, window = words(2 * SEGMENT_ROWS)
         self._window_arrays.append(array)
         self.windows.append(window)
@@ -105,11 +105,11 @@ class Workspace:
         return self._window_arrays[k][1::2]
 
     def clean_window(self, k: int, low: int, high: int) -> None:
-        """Make the entries of rows ``low..high`` untouched again."""
+        """Reset the entries of rows ``low..high`` to untouched."""
         self._window_arrays[k][2 * low : 2 * high + 2] = 0
 
     def add_memory(self, nbytes: int) -> None:
-        """Give the arena a new chunk of at least `nbytes`."""
+        """Add a chunk of at least `nbytes` to the arena."""
         size = max(nbytes, ARENA_CHUNK)
         chunk = np.empty(size + 64, np.uint8)
         self.chunks.append(chunk)
@@ -120,7 +120,7 @@ class Workspace:
         self.state[S_BUMP_END] = start + size
 
     def trim(self) -> None:
-        """Give back an arena that has grown large; its blocks are all free."""
+        """Free an arena that has grown large; none of its blocks is in use."""
         if self.arena_bytes > ARENA_KEPT:
             self.chunks.clear()
             self.arena_bytes = 0
@@ -140,13 +140,13 @@ _lock = threading.Lock()
 
 
 def take_workspace() -> Workspace:
-    """Return a workspace that no sweep uses."""
+    """Return an unused workspace."""
     with _lock:
         return _idle.pop() if _idle else Workspace()
 
 
 def give_workspace_back(space: Workspace) -> None:
-    """Keep a clean workspace for a later sweep."""
+    """Return a clean workspace for use by a later sweep."""
     space.trim()
     with _lock:
         _idle.append(space)

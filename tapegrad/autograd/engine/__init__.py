@@ -1,1 +1,1 @@
-"""The reverse pass, and what programs see of the graph that it runs over."""
+"""The reverse pass and the user's view of the graph that it sweeps."""

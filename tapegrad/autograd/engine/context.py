@@ -1,4 +1,4 @@
-"""What a `Function` leaves for its backward, and its record in the graph."""
+"""The context of a `Function`, which is also its record in the graph."""
 
 from __future__ import annotations
 
@@ -33,40 +33,40 @@ if TYPE_CHECKING:
     from tapegrad.autograd.function import Function
 
 _GRADIENT_TYPES = {Tensor, type(None)}
-OTHER, PASSIVE, ACTIVE = range(3)  # what an argument is: no tensor, a tensor, one with history
+OTHER, PASSIVE, ACTIVE = range(3)  # kinds of arguments: no tensor, a tensor, a tensor with history
 
 
-FUNCTION = OPS.register(PythonOp("function"))  # of all Functions; their frames know which one
+FUNCTION = OPS.register(PythonOp("function"))  # one op for all Functions; the frame tells which
 
 
 def _check_tensors(
     values: Sequence[Any], text: str, kind: type[Exception] = TypeError, optional: bool = False
 ) -> None:
-    """Raise, with the number and type of the first value that is no tensor (or None)."""
+    """Raise if a value is not a tensor (or None), with its number and type."""
     for k, value in enumerate(values):
         if not isinstance(value, Tensor) and not (optional and value is None):
             raise kind(text.format(k, type(value).__name__))
 
 
 class FunctionCtx:
-    """What a Function's forward leaves for its backward.
+    """Context in which a Function's forward keeps values for its backward.
 
-    Attributes other than the documented ones are free to use.
+    Other attributes may be set freely.
     """
 
-    _slot = 0  # of the record, 0 while forward or setup_context runs
-    _closed = False  # forward is over, and nothing was recorded
-    _marked = False  # by one of the mark_ methods
-    _given: Sequence[Tensor | None] = ()  # to `save_for_backward`
+    _slot = 0  # slot of the record, 0 while forward or setup_context runs
+    _closed = False  # forward has returned and nothing was recorded
+    _marked = False  # a mark_ method was called
+    _given: Sequence[Tensor | None] = ()  # passed to `save_for_backward`
     _dirty: tuple[Tensor, ...] = ()
     _non_differentiable: tuple[Tensor, ...] = ()
     _materialize = True
-    _kinds: Sequence[int] = ()  # of the arguments of apply
+    _kinds: Sequence[int] = ()  # kinds of the arguments of apply
     _wanted: Callable[[Owner], bool] | None = None
 
     @property
     def needs_input_grad(self) -> tuple[bool, ...]:
-        """For every argument of apply whether its gradient is needed (in backward: now)."""
+        """Whether the gradient of each argument of apply is needed (in backward, by this pass)."""
         needed = [kind == ACTIVE for kind in self._kinds]
         if self._wanted is not None:
             parents = iter(self._parents())
@@ -79,14 +79,14 @@ class FunctionCtx:
     def save_for_backward(self, *tensors: Tensor | None) -> None:
         """Keep tensors (inputs, outputs or others) for the backward pass.
 
-        They are checked for in-place modification when they are read there, and freed after it.
+        They are checked for in-place modification when they are read, and freed after the pass.
 
         Raises
         ------
         TypeError
             If one is neither a tensor nor None: keep other values as attributes of ctx.
         RuntimeError
-            Outside of forward and setup_context.
+            If called outside forward and setup_context.
         """
         if self._slot or self._closed:
             self._refuse("save_for_backward")
@@ -107,7 +107,7 @@ class FunctionCtx:
         TypeError
             If one is neither a tensor nor None.
         RuntimeError
-            Outside of forward and setup_context.
+            If called outside forward and setup_context.
         """
         self._check_open("save_for_forward")
         _check_tensors(
@@ -120,7 +120,7 @@ class FunctionCtx:
         self.saved_for_forward = tensors
 
     def mark_dirty(self, *args: Tensor) -> None:
-        """State that forward modified arguments in place; they have to be among its outputs."""
+        """Declare that forward modified arguments in place; they must be among its outputs."""
         self._check_open("mark_dirty")
         _check_tensors(
             args,
@@ -131,7 +131,7 @@ class FunctionCtx:
         self._marked = True
 
     def mark_non_differentiable(self, *args: Tensor) -> None:
-        """State that outputs do not require gradients; their cotangents arrive as zeros."""
+        """Declare that outputs do not require gradients; their cotangents are zeros in backward."""
         self._check_open("mark_non_differentiable")
         _check_tensors(
             args,
@@ -142,12 +142,12 @@ class FunctionCtx:
         self._marked = True
 
     def set_materialize_grads(self, value: bool) -> None:
-        """Choose whether cotangents that nobody computed arrive as zeros or as None."""
+        """Choose whether backward gets undefined cotangents as zeros or as None."""
         self._check_open("set_materialize_grads")
         self._materialize = bool(value)
 
     def mark_shared_storage(self, *pairs: Any) -> None:
-        """Do nothing (deprecated): shared memory is known."""
+        """Do nothing (deprecated): shared memory is tracked automatically."""
         warnings.warn(
             "`mark_shared_storage` is deprecated. Tensors with shared storages are automatically "
             "tracked. Note that calls to `set_()` are not tracked",
@@ -165,11 +165,11 @@ class FunctionCtx:
 
 
 class BackwardCFunction(Node, RuleFrame, FunctionCtx):
-    """A Function's node in the graph, its context, and the frame of its record in one.
+    """A Function's context, which is also its node in the graph and the frame of its record.
 
-    Every Function has a class of its own, with "Backward" after its name. What the tape holds is
-    the context; a node that the user asks for is another instance, which shares its attributes and
-    holds the record.
+    Every Function has its own subclass, named after it with the suffix "Backward". The tape holds
+    the context. A node requested by the user is another instance, which shares the context's
+    attributes and holds the record.
     """
 
     __init__ = object.__init__
@@ -177,10 +177,10 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
     runs_undefined = True
     direct = True
     _forward_cls: type[Function]
-    _rule: Callable[..., Any]  # backward or vjp of the Function
+    _rule: Callable[..., Any]  # the Function's backward or vjp
     _saved: tuple[Any, ...] | None = ()  # None once freed
-    _runs: Owner | None = None  # this record, while its backward runs
-    outputs: list[tuple[tuple[int, ...], np.dtype] | None] | None = None  # None if there is one
+    _runs: Owner | None = None  # owner of this record while its backward runs
+    outputs: list[tuple[tuple[int, ...], np.dtype] | None] | None = None  # None for a single output
 
     def apply(self, *args: Any) -> Any:
         """Run the Function's backward (or vjp) with this context."""
@@ -190,12 +190,12 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
         """Run the Function's jvp with this context."""
         return self._forward_cls.jvp(self, *args)
 
-    # -- what is saved ----------------------------------------------------------------------------
+    # -- saved tensors ----------------------------------------------------------------------------
 
     def keep(self, results: Sequence[Any]) -> None:
         """Keep the tensors given to `save_for_backward`, now that the outputs are known.
 
-        An output is kept by its number, as it would hold this record.
+        An output is kept by its number, since the tensor would hold this record.
         """
         hooked = bool(MODE.thread.saved_hooks)
         kept: list[Any] = []
@@ -213,10 +213,10 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
                         break
                 else:
                     kept.append(Packed(tensor, None) if hooked else wrap(tensor._a))
-            else:  # as it is now: its handle may be given another history later
+            else:  # with its present history, which may change later
                 kept.append(Packed(tensor, own) if hooked else wrap(tensor._a, own))
         self._saved = tuple(kept)
-        self._given = ()  # an output would hold this context
+        self._given = ()  # an output would keep this context alive
 
     @property
     def saved_tensors(self) -> tuple[Tensor | None, ...]:
@@ -225,7 +225,7 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
         Raises
         ------
         RuntimeError
-            If they were modified in place since, or freed by an earlier backward pass.
+            If one was modified in place after it was saved, or an earlier pass freed them.
         """
         if not self._slot:
             return tuple(self._given)
@@ -242,7 +242,7 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
 
     @property
     def saved_variables(self) -> tuple[Tensor | None, ...]:
-        """The same as `saved_tensors` (deprecated)."""
+        """Deprecated name of `saved_tensors`."""
         warnings.warn(
             "'saved_variables' is deprecated; use 'saved_tensors'", DeprecationWarning, stacklevel=2
         )
@@ -269,8 +269,8 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
     def _output(self, k: int) -> Owner | None:
         """Return the owner of one output.
 
-        The context has no reference to its record, which would be a cycle: the record is known
-        while its backward runs, and to nodes. Otherwise an output comes without history.
+        A reference from the context to its record would be a cycle, so the record is known only
+        while its backward runs and to nodes. Otherwise the output has no history.
         """
         owner = self._runs if self._runs is not None else getattr(self, "_own", None)
         if owner is None or self.outputs is None:
@@ -299,7 +299,7 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
         return [] if self._runs is None else inputs_of(self._runs)
 
     def _run(self, owner: Owner, grads: Sequence[Tensor | None], wanted: Any) -> list[Any]:
-        """Run the user's backward; return a tensor or None for each active argument of apply."""
+        """Run the user's backward; return a tensor or None per active argument of apply."""
         self._runs, self._wanted = owner, wanted
         try:
             result = self._rule(*grads)
@@ -341,20 +341,20 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
         return [g for g, kind in zip(given, kinds, strict=True) if kind == ACTIVE]
 
     def _what(self, parent: int) -> str:
-        """Begin the error of a wrong gradient, with the number of its argument."""
+        """Return the start of the message for a wrong gradient, with its argument's number."""
         active = [k for k, kind in enumerate(self._kinds) if kind == ACTIVE]
         name = type(self).__name__
         return f"Function {name} returned an invalid gradient at index {active[parent]}"
 
     def _defined(self, owner: Owner, g: Tensor | None) -> Tensor | None:
-        """Return the cotangent of the only output; if it is undefined zeros, or None."""
+        """Return the cotangent of the only output; zeros or None if it is undefined."""
         if g is None and self._materialize:
             aval = owner[OWN_AVAL]
             return wrap(np.zeros(AVALS.shapes[aval], AVALS.dtypes[aval]))
         return g
 
     def _complete(self, given: dict[int, Any]) -> list[Tensor | None]:
-        """Return a cotangent for every output: zeros, or None, where there is none."""
+        """Return a cotangent for every output; zeros or None for undefined ones."""
         grads: list[Tensor | None] = []
         assert self.outputs is not None
         for k, output in enumerate(self.outputs):
@@ -381,7 +381,7 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
         return found
 
     def _check_kind(self, dtype: np.dtype, aval: int, k: int) -> None:
-        """Raise if a gradient is complex and its input real."""
+        """Raise if a gradient is complex and its input is real."""
         if dtype.kind == "c" and AVALS.dtypes[aval].kind != "c":
             raise RuntimeError(
                 f"{self._what(k)} - got numbers of dtype {dtype}, but the input is real: return "
@@ -390,7 +390,7 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
 
     def contributions(self, sweep: Sweep, owner: Owner, g: Any) -> Contributions:
         if g is not None and self.outputs is None and len(self._kinds) == 1:
-            # the commonest case: one argument, one output
+            # fast path: one argument, one output
             self._runs = owner
             try:
                 result = self._rule(wrap(g))
@@ -415,7 +415,7 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
         return contributions
 
     def _fitted(self, array: np.ndarray, parent: Owner, k: int) -> np.ndarray:
-        """Return a gradient as an array of its input's aval."""
+        """Return a gradient as an array with its input's aval."""
         aval = parent[OWN_AVAL]
         if AVALS.known(array) == aval and array.flags.c_contiguous:
             return array

@@ -1,4 +1,4 @@
-"""`Function`: calling an op of the user's, and recording it."""
+"""`Function`: calling and recording a user-defined op."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tapegrad.tape.layout import OWN_SLOT
 from tapegrad.tape.owner import Owner
 from tapegrad.tape.tape import TAPE
 
-_ONE_PASSIVE, _ONE_ACTIVE = [PASSIVE], [ACTIVE]  # kinds of the arguments, where there is one
+_ONE_PASSIVE, _ONE_ACTIVE = [PASSIVE], [ACTIVE]  # kinds of a single argument
 
 _LEGACY = (
     "Legacy autograd function with non-static forward method is deprecated. Please use new-style "
@@ -37,19 +37,19 @@ _LEGACY = (
 
 
 def _no_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    """Leave on ctx what backward will need (with a forward that takes no ctx)."""
+    """Keep values for backward on ctx, if forward takes no ctx."""
     raise NotImplementedError("setup_context is not implemented.")
 
 
 def _no_backward(ctx: Any, *grad_outputs: Any) -> Any:
-    """Return the gradients of the arguments (to be defined by the subclass, or `vjp`).
+    """Return the gradients of the arguments (the subclass defines this or `vjp`).
 
     Parameters
     ----------
     ctx
-        What forward left.
+        The context of the call.
     *grad_outputs
-        A cotangent for every output.
+        One cotangent per output.
     """
     raise NotImplementedError(
         "You must implement either the backward or vjp method for your custom autograd.Function "
@@ -58,7 +58,7 @@ def _no_backward(ctx: Any, *grad_outputs: Any) -> Any:
 
 
 def _both(ctx: Any, *grad_outputs: Any) -> Any:
-    """Refuse to choose."""
+    """Raise because both are defined."""
     raise RuntimeError(
         "Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You should "
         "only implement one of them."
@@ -66,7 +66,7 @@ def _both(ctx: Any, *grad_outputs: Any) -> Any:
 
 
 def _as_method(rule: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function for a rule that is something else, such as a partial or a class method."""
+    """Wrap a rule that is not a function, such as a partial or a class method, in one."""
 
     @functools.wraps(rule, assigned=("__doc__",))
     def called(ctx: Any, *grad_outputs: Any) -> Any:
@@ -76,7 +76,7 @@ def _as_method(rule: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class FunctionMeta(type):
-    """The type of Functions: it gives every one a class of nodes of its own."""
+    """The metaclass of Functions, which creates a node class for each."""
 
     _backward_cls: type[BackwardCFunction]
     _context_cls: type[BackwardCFunction] = BackwardCFunction
@@ -94,7 +94,7 @@ class FunctionMeta(type):
             cls._look()
 
     def _look(cls) -> None:
-        """Find out in which form the rules are given."""
+        """Determine which rules the class defines, and in which form."""
         backward, vjp = (getattr(cls, name) is not _no_backward for name in ("backward", "vjp"))
         cls._separate = getattr(cls, "setup_context") is not _no_setup  # noqa: B009
         if backward and vjp:
@@ -105,14 +105,14 @@ class FunctionMeta(type):
 
 
 class Function(FunctionCtx, metaclass=FunctionMeta):
-    """An op with a forward and a backward of the user's.
+    """An op with user-defined forward and backward.
 
     Subclasses define static methods and are used through `apply`:
 
     - ``forward(ctx, *args)``, or ``forward(*args)`` with ``setup_context(ctx, inputs, output)``,
-      computes the outputs, with nothing being recorded;
-    - ``backward(ctx, *grads)`` (or ``vjp``, its other name) returns a gradient for every argument
-      of forward, None where there is none.
+      computes the outputs without recording;
+    - ``backward(ctx, *grads)`` (or its other name, ``vjp``) returns a gradient for every argument
+      of forward, or None.
 
     Examples
     --------
@@ -149,12 +149,12 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
 
     @staticmethod
     def forward(*args: Any, **kwargs: Any) -> Any:
-        """Compute the outputs (to be defined by the subclass).
+        """Compute the outputs (defined by the subclass).
 
         Parameters
         ----------
         *args
-            The context, unless the class has `setup_context`, and the arguments of `apply`.
+            The context, unless the class defines `setup_context`, then the arguments of `apply`.
         """
         raise NotImplementedError(
             "You must implement the forward function for custom autograd.Function."
@@ -166,14 +166,14 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
 
     @staticmethod
     def jvp(ctx: Any, *grad_inputs: Any) -> Any:
-        """Return the tangents of the outputs (to be defined by the subclass).
+        """Return the tangents of the outputs (defined by the subclass).
 
         Parameters
         ----------
         ctx
-            What forward left.
+            The context of the call.
         *grad_inputs
-            A tangent for every argument.
+            One tangent per argument.
         """
         raise NotImplementedError(
             "You must implement the jvp function for custom autograd.Function to use it with "
@@ -182,14 +182,14 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
-        """Apply the Function to a batch (to be defined by the subclass).
+        """Apply the Function to a batch (defined by the subclass).
 
         Parameters
         ----------
         info
             Size of the batch.
         in_dims
-            The batched axis of every argument, None for those without.
+            The batched axis of every argument, or None.
         *args
             The arguments.
         """
@@ -200,13 +200,13 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
 
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
-        """Run forward, and record it if an argument requires gradients.
+        """Run forward and record it if an argument requires gradients.
 
         Parameters
         ----------
         *args, **kwargs
-            Arguments of forward: tensors and anything else. Keywords take the places of the
-            arguments that they name; backward returns a gradient for these as well.
+            Arguments of forward: tensors and other values. Keyword arguments are converted to
+            positional ones; backward returns a gradient for these too.
 
         Returns
         -------
@@ -226,7 +226,7 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
         switches = MODE.thread.__dict__
         key, action, recording = id(switches), switches["action"], switches["recording"]
         before = None if action == RECORD_OP else switches.copy()
-        try:  # what MODE.with_recording(False, ...) does
+        try:  # inlined MODE.with_recording(False, ...)
             if before is None:
                 MODE.special[key] = None
                 switches["recording"], switches["action"] = False, COMPUTE_ONLY
@@ -263,7 +263,7 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
 
 
 def _bind(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """Return all arguments of forward by position, defaults included."""
+    """Return all arguments of forward as positional arguments, including defaults."""
     first = () if cls._separate else (None,)
     if not kwargs and not cls.forward.__defaults__:
         return args
@@ -278,13 +278,13 @@ def _bind(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 
 def _fresh(result: Any, args: tuple[Any, ...]) -> int | None:
-    """Return the aval of an output if it is a new tensor on memory of its own; else None."""
+    """Return the aval of an output if it is a new tensor with its own memory, else None."""
     if type(result) is not Tensor or result._own is not None or result._meta is not None:
         return None
     array = result._a
     if array.base is not None:
         return None
-    if len(args) > 1:  # the only one has history, and so is not the result
+    if len(args) > 1:  # a single argument has history, so it is not the result
         for arg in args:
             if arg is result:
                 return None
@@ -296,7 +296,7 @@ def _parents(args: tuple[Any, ...]) -> list[Owner]:
 
 
 def _record_one(ctx: BackwardCFunction, args: tuple[Any, ...], result: Tensor, aval: int) -> Tensor:
-    """Record the commonest case: one new tensor as output."""
+    """Record a call whose output is one new tensor (the fast path)."""
     given = ctx._given
     if given:
         if len(given) == 1 and given[0] is result and not MODE.special:
@@ -319,7 +319,7 @@ def _record_one(ctx: BackwardCFunction, args: tuple[Any, ...], result: Tensor, a
 def _record_several(
     ctx: BackwardCFunction, args: tuple[Any, ...], results: tuple[Tensor, ...], avals: list[Any]
 ) -> tuple[Tensor, ...]:
-    """Record several new tensors as outputs."""
+    """Record a call whose outputs are several new tensors."""
     if ctx._given:
         ctx.keep(results)
     ctx.outputs = [(AVALS.shapes[aval], AVALS.dtypes[aval]) for aval in avals]
@@ -337,7 +337,7 @@ def _record(
     given: tuple[Any, ...],
     recording: bool,
 ) -> tuple[Any, ...]:
-    """Give the outputs of a Function their history, if there is any."""
+    """Record a call in the general case, and return its outputs."""
     record = recording and ACTIVE in ctx._kinds
     dirty = _check_dirty(cls, ctx, args, given, recording)
     results = _outputs(args, given, dirty)
@@ -355,7 +355,7 @@ def _record(
         if isinstance(result, Tensor) and not is_one and id(result) not in dirty:
             result._own = None
     before = {key: tensor._own for key, tensor in dirty.items()}
-    for tensor in dirty.values():  # so that what is saved of them is seen as output
+    for tensor in dirty.values():  # so that saving them saves an output
         tensor._own = None
     try:
         ctx.keep(given)
@@ -390,7 +390,7 @@ def _check_dirty(
     given: tuple[Any, ...],
     recording: bool,
 ) -> dict[int, Tensor]:
-    """Return the arguments that forward modified, by id; they have to be outputs."""
+    """Return the tensors that forward modified, by id, after checking them."""
     dirty = {id(tensor): tensor for tensor in ctx._dirty}
     if dirty.keys() - {id(result) for result in given}:
         raise RuntimeError(
@@ -431,9 +431,9 @@ def _check_dirty(
 def _outputs(
     args: tuple[Any, ...], given: tuple[Any, ...], dirty: dict[int, Tensor]
 ) -> tuple[Any, ...]:
-    """Return what apply hands out: an argument returned as it is becomes an output of its own.
+    """Return the outputs of apply; an argument returned unchanged becomes a new tensor.
 
-    Any other result that is returned twice is one tensor, with the gradient of its last place.
+    Any other result returned twice is one tensor, with the gradient of its last position.
     """
     inputs = {id(arg) for arg in args}
     results: list[Any] = []
@@ -463,7 +463,7 @@ def _set_history(result: Tensor, own: Any, dirty: dict[int, Tensor]) -> None:
 def _mark_shared(
     cls: type[Function], result: Tensor, k: int, count: int, args: tuple[Any, ...]
 ) -> None:
-    """Note an output that shows memory of something else: in-place work on it is refused."""
+    """Note an output that is a view: writing to it in place is refused."""
     for arg in args:
         if isinstance(arg, Tensor) and np.may_share_memory(result._a, arg._a):
             meta = result.ensure_meta()

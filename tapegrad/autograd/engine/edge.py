@@ -1,4 +1,4 @@
-"""`GradientEdge`: a place in the graph without its tensor."""
+"""`GradientEdge`: an edge of the graph, independent of a tensor."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from tapegrad.tape.owner import Owner
 
 
 class GradientEdge(NamedTuple):
-    """One output of a node: what `grad` and `backward` can take in the place of a tensor.
+    """One output of a node, which `grad` and `backward` accept in place of a tensor.
 
     Attributes
     ----------
     node
         The node.
     output_nr
-        Which of its outputs.
+        Number of the output.
     ownership_token
-        Keeps the graph alive.
+        An object that keeps the graph alive.
     """
 
     node: Node
@@ -29,17 +29,17 @@ class GradientEdge(NamedTuple):
 
 
 def get_gradient_edge(tensor: Tensor) -> GradientEdge:
-    """Return the place of a tensor in the graph.
+    """Return the edge of a tensor in the graph.
 
     Parameters
     ----------
     tensor
-        One that requires gradients.
+        A tensor that requires gradients.
 
     Returns
     -------
     GradientEdge
-        Its node and which output of it the tensor is. It keeps the graph alive, not the tensor.
+        The tensor's node and output number. It keeps the graph alive, but not the tensor.
 
     Raises
     ------
@@ -65,12 +65,12 @@ def get_gradient_edge(tensor: Tensor) -> GradientEdge:
 
 
 def owner_of_edge(edge: GradientEdge) -> Owner:
-    """Return the owner of the output that an edge names.
+    """Return the owner of the output that an edge refers to.
 
     Raises
     ------
     RuntimeError
-        If the node has several outputs, and it is not known how the graph uses this one.
+        If the node has several outputs and no use of this one is known.
     """
     if edge.ownership_token is not None:
         own: Owner = edge.ownership_token

@@ -1,4 +1,4 @@
-"""What a tensor knows of its place in the graph: its node, its hooks, its retained gradient."""
+"""Methods of tensors that concern the graph: node, hooks, retained gradient."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from tapegrad.tape.tape import TAPE
 
 
 def register_hook(self: Tensor, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
-    """Call a function with this tensor's gradient whenever it is computed.
+    """Register a function that is called with this tensor's gradient when it is computed.
 
     Parameters
     ----------
     hook
-        Gets the gradient; may return another one of the same shape to use in its place.
+        Called with the gradient; may return a replacement of the same shape and dtype.
 
     Returns
     -------
     RemovableHandle
-        Its `remove` ends it.
+        Its `remove` removes the hook.
 
     Raises
     ------
@@ -44,7 +44,7 @@ def register_hook(self: Tensor, hook: Callable[[Tensor], Tensor | None]) -> Remo
 
 
 def retain_grad(self: Tensor) -> None:
-    """Keep the gradient in `.grad` although this tensor is not a leaf.
+    """Keep the gradient of this non-leaf tensor in `.grad`.
 
     Raises
     ------
@@ -59,7 +59,7 @@ def retain_grad(self: Tensor) -> None:
 
 
 def retains_grad(self: Tensor) -> bool:
-    """Return whether `.grad` will be kept although this tensor is not a leaf."""
+    """Return whether this is a non-leaf tensor whose `.grad` is kept."""
     meta = self.meta()
     return meta is not None and meta.retains_grad
 
@@ -67,12 +67,12 @@ def retains_grad(self: Tensor) -> bool:
 def register_post_accumulate_grad_hook(
     self: Tensor, hook: Callable[[Tensor], None]
 ) -> RemovableHandle:
-    """Call a function with this leaf whenever its `.grad` was added to.
+    """Register a function that is called with this leaf after its `.grad` was accumulated.
 
     Parameters
     ----------
     hook
-        Gets the leaf; has to return None.
+        Called with the leaf; must return None.
 
     Raises
     ------
@@ -87,12 +87,12 @@ def register_post_accumulate_grad_hook(
 
 
 def detach_(self: Tensor) -> Tensor:
-    """Take this tensor out of the graph, in place; return it.
+    """Detach this tensor from the graph in place; return it.
 
     Raises
     ------
     RuntimeError
-        If it is a view: its base would not know.
+        If it is a view, since its base would keep its history.
     """
     meta = self.meta()
     if meta is not None and meta.base is not None:
@@ -104,7 +104,7 @@ def detach_(self: Tensor) -> Tensor:
 
 
 def output_nr(self: Tensor) -> int:
-    """Return which output of its record a tensor is."""
+    """Return the number of this tensor among the outputs of its record."""
     own, meta = self._own, self.meta()
     if own is not None and isinstance(own[-1], SelectFrame):
         k: int = own[-1].k
@@ -113,7 +113,7 @@ def output_nr(self: Tensor) -> int:
 
 
 def grad_fn(self: Tensor) -> Node | None:
-    """Return the node that recorded a tensor, None for a leaf."""
+    """Return the node of the op that computed a tensor, None for a leaf."""
     if self.is_leaf:
         return None
     assert self._own is not None
@@ -123,7 +123,7 @@ def grad_fn(self: Tensor) -> Node | None:
 
 
 def set_data(self: Tensor, value: Tensor) -> None:
-    """Put other memory under a tensor; only a leaf may change its shape or dtype with it."""
+    """Replace a tensor's memory; only a leaf may change its shape or dtype."""
     if not isinstance(value, Tensor):
         raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
     own, meta = self._own, self.meta()
@@ -144,5 +144,5 @@ def set_data(self: Tensor, value: Tensor) -> None:
     self._a = np.asarray(value._a)
     if meta is not None and meta.array is not None:
         meta.array = self._a
-    if before != TAPE.version(self._a):  # what was written to the tensor stays counted
+    if before != TAPE.version(self._a):  # earlier writes still count
         self.ensure_meta().writes_before += before - TAPE.version(self._a)

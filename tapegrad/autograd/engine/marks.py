@@ -1,7 +1,6 @@
-"""What lies between the roots of a pass and some inputs, and when leaves with hooks are complete.
+"""Records between the roots of a pass and some inputs, and when hooked leaves are complete.
 
-All of it comes from the marks that a sweep of the tape leaves (`Sweep.request`) without running any
-rule.
+Both follow from the marks that `Sweep.request` leaves on the tape without running any rule.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ def _never(*_: Any) -> NoReturn:
 
 
 def _marked(roots: Sequence[int], requested: Iterable[int], *flags: int) -> list[np.ndarray]:
-    """Return the slots, in order, that have all bits of each of some flags."""
+    """Return, for each of some flags, the slots that have all of its bits, in order."""
     sweep = Sweep(_never, _never, True)
     sweep.request(roots, requested)
     found = [sweep.marked(bits) for bits in flags]
@@ -40,7 +39,7 @@ def _marked(roots: Sequence[int], requested: Iterable[int], *flags: int) -> list
 
 
 def marks_between(roots: Sequence[int], slots: Iterable[int]) -> tuple[set[int], set[int]]:
-    """Return what lies on a path from a root to some slots: these too, and all but these."""
+    """Return the records on a path from a root to some slots, with and without these slots."""
     needed, passing = _marked(roots, slots, NEEDED | REACHED, PASSES)
     return set(needed.tolist()), set(passing.tolist())
 
@@ -48,23 +47,23 @@ def marks_between(roots: Sequence[int], slots: Iterable[int]) -> tuple[set[int],
 def completed_leaves(
     roots: Sequence[int], inputs: Sequence[Owner] | None
 ) -> dict[int, list[Owner]]:
-    """Return which leaves with hooks are complete before which record is swept.
+    """Return which hooked leaves are complete before which record is swept.
 
-    A leaf is complete when the oldest of the records that read it was swept: before the next older
-    record that the pass will sweep, or at the end of the pass.
+    A leaf is complete once the oldest record that reads it has been swept: before the next older
+    record that the pass sweeps, or at the end of the pass.
 
     Parameters
     ----------
     roots
-        Slots from where the pass starts.
+        Slots where the pass starts.
     inputs
         Owners of the requested inputs; None for all leaves.
 
     Returns
     -------
     dict
-        By slots of records (0 for the end), the owners of the leaves, in the order in which they
-        were read.
+        Owners of the leaves, in the order in which they were read, by the slot of the record (0 for
+        the end).
     """
     hooked = {slot for slot in list(LEAF_NOTES) if _has_hooks(slot)}
     if hooked and inputs is not None:
@@ -90,7 +89,7 @@ def completed_leaves(
 
 
 def _has_hooks(slot: int) -> bool:
-    known = LEAF_NOTES.get(slot)  # the collector may take it away meanwhile
+    known = LEAF_NOTES.get(slot)  # the garbage collector may remove it meanwhile
     notes = None if known is None else known()
     return notes is not None and bool(
         notes.hooks or notes.prehooks or notes.accumulated or notes.posthooks
@@ -98,7 +97,7 @@ def _has_hooks(slot: int) -> bool:
 
 
 def _readers(slots: np.ndarray, leaves: np.ndarray) -> Iterator[Owner]:
-    """Give the owners of those records that may read one of some leaves, the oldest first."""
+    """Yield the owners of records that may read one of some leaves, oldest first."""
     slots = slots[slots < LEAF_CLOCK]
     for number in np.unique(slots >> SEGMENT_BITS).tolist():
         rows = TAPE.segments[number].rows()[

@@ -20,7 +20,7 @@ class _Handles(RemovableHandle):
         self.handles = handles
 
     def remove(self) -> None:
-        """Take the hook away (once or more often)."""
+        """Remove the hook; further calls do nothing."""
         for handle in self.handles:
             handle.remove()
 
@@ -32,7 +32,7 @@ class _Handles(RemovableHandle):
 
 
 class _Collector:
-    """Gradients of one backward pass, until all that it computes are there."""
+    """Gradients of one backward pass, collected until all that it computes are available."""
 
     def __init__(
         self, fn: Callable[[Sequence[Tensor | None]], None], expected: Sequence[bool]
@@ -54,28 +54,27 @@ def register_multi_grad_hook(
     *,
     mode: Literal["all", "any"] = "all",
 ) -> RemovableHandle:
-    """Call a function once a backward pass has computed the gradients of several tensors.
+    """Register a function that is called when a backward pass has computed several gradients.
 
     Parameters
     ----------
     tensors
-        The tensors. Those whose gradient a backward pass does not compute are ignored in it.
+        The tensors. A backward pass ignores those whose gradient it does not compute.
     fn
-        With mode "all", called with a list of the gradients (None where there is none) when the
-        last of them was computed; with "any", with the first gradient that was computed. It should
-        not modify them.
+        With mode "all", called with a list of the gradients (or None) when the last one has been
+        computed; with "any", called with the first gradient computed. It should not modify them.
     mode
         "all" or "any".
 
     Returns
     -------
     RemovableHandle
-        Its `remove` ends it.
+        Its `remove` removes the hook.
 
     Raises
     ------
     ValueError
-        If `mode` is neither.
+        If `mode` is neither of these.
 
     Examples
     --------

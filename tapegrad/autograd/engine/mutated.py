@@ -1,4 +1,4 @@
-"""What is said of a saved value that was modified."""
+"""The error message for a saved value that was modified in place."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tapegrad.tape.tape import TAPE, buffer_of
 
 
 def mutated_message(slot: int, owner: Owner | None) -> str:
-    """Say which saved value was modified, which op's output it was, and what to do.
+    """Return a message that names the modified value and the op that computed it, with a hint.
 
     Parameters
     ----------
     slot, owner
-        Of the record that saved it.
+        Slot and owner of the record that saved it.
     """
     what = "a saved value"
     for array, maker, k in saved_arrays(owner) if owner is not None else ():
@@ -44,7 +44,7 @@ def mutated_message(slot: int, owner: Owner | None) -> str:
 
 
 def saved_arrays(owner: Owner) -> SavedArrays:
-    """Return everything that a record saved, with the records that made it, as which output."""
+    """Return the arrays saved by a record, with the record and output number that made each."""
     frame = owner[-1]
     if isinstance(frame, RuleFrame):
         return frame.saved_arrays(owner)

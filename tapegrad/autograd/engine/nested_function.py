@@ -32,7 +32,7 @@ def _flatten(value: Any) -> Iterator[Tensor | None]:
 
 
 def _rebuild(form: Any, leaves: Iterator[Any]) -> Any:
-    """Put leaves into the form of a nested value."""
+    """Arrange leaves in the form of a nested value."""
     if _is_leaf(form):
         return next(leaves)
     if isinstance(form, dict):
@@ -45,7 +45,7 @@ class _Form:
     """The form of a nested value, without its tensors."""
 
     def __init__(self, value: Any) -> None:
-        for _ in _flatten(value):  # refuses what cannot be nested
+        for _ in _flatten(value):  # raises for other containers
             pass
         self.value = _rebuild(value, iter(lambda: None, 0))
 
@@ -55,9 +55,9 @@ class _Form:
 
 
 class NestedContext(BackwardCFunction):
-    """The context of a `NestedIOFunction`: what it takes and gives is nested."""
+    """The context of a `NestedIOFunction`, whose methods take and return nested values."""
 
-    _form: _Form | None = None  # of what was saved
+    _form: _Form | None = None  # of the saved values
 
     def save_for_backward(self, *args: Any) -> None:
         """Keep nested tensors for the backward pass."""
@@ -66,16 +66,16 @@ class NestedContext(BackwardCFunction):
 
     @property
     def saved_tensors(self) -> Any:
-        """What was given to `save_for_backward`, in its form."""
+        """The values given to `save_for_backward`, in their nested form."""
         flat = super().saved_tensors
         return flat if self._form is None else self._form.fill(flat)
 
     def mark_dirty(self, *args: Any) -> None:
-        """State that forward modified nested arguments in place."""
+        """Declare that forward modified nested arguments in place."""
         super().mark_dirty(*(tensor for tensor in _flatten(args) if tensor is not None))
 
     def mark_non_differentiable(self, *args: Any) -> None:
-        """State that nested outputs do not require gradients."""
+        """Declare that nested outputs do not require gradients."""
         kept = [tensor for tensor in _flatten(args) if tensor is not None]
         super().mark_non_differentiable(*kept)
 
@@ -83,10 +83,10 @@ class NestedContext(BackwardCFunction):
 class NestedIOFunction(Function):
     """A Function of nested containers: lists, tuples, namedtuples or dicts of tensors.
 
-    Subclasses define ``forward_extended(ctx, *inputs)`` and ``backward_extended(ctx, *grads)``; the
-    gradients come in the form of the outputs and are returned in that of the inputs. What
-    `save_for_backward` gets comes back in its form, too. For old code: new Functions take and
-    return tensors.
+    Subclasses define ``forward_extended(ctx, *inputs)`` and ``backward_extended(ctx, *grads)``;
+    backward gets gradients in the form of the outputs and returns them in the form of the inputs.
+    Values given to `save_for_backward` keep their form too. This is for legacy code: new Functions
+    take and return tensors.
 
     Examples
     --------
@@ -109,7 +109,7 @@ class NestedIOFunction(Function):
 
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
-        """Run `forward_extended`, and record it if an argument requires gradients.
+        """Run `forward_extended` and record it if an argument requires gradients.
 
         Parameters
         ----------
@@ -119,12 +119,12 @@ class NestedIOFunction(Function):
         Returns
         -------
         Tensor, list, tuple or dict
-            What `forward_extended` returns.
+            The result of `forward_extended`.
 
         Raises
         ------
         ValueError
-            If something else than tensors is nested there, naming its type.
+            If an argument contains anything but tensors and None; the message names its type.
         """
         forms: tuple[_Form, list[_Form]] = (_Form(args), [])
         flat = super().apply(forms, *_flatten(args), **kwargs)
@@ -150,7 +150,7 @@ class NestedIOFunction(Function):
 
     @staticmethod
     def forward_extended(ctx: Any, *inputs: Any) -> Any:
-        """Compute the nested outputs (to be defined by the subclass).
+        """Compute the nested outputs (defined by the subclass).
 
         Parameters
         ----------
@@ -163,7 +163,7 @@ class NestedIOFunction(Function):
 
     @staticmethod
     def backward_extended(ctx: Any, *grad_output: Any) -> Any:
-        """Return the nested gradients of the arguments (to be defined by the subclass).
+        """Return the nested gradients of the arguments (defined by the subclass).
 
         Parameters
         ----------

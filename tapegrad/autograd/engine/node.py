@@ -1,4 +1,4 @@
-"""`Node`: the record of an op, as a user sees it through `Tensor.grad_fn`."""
+"""`Node`: the user's view of a record, as returned by `Tensor.grad_fn`."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _hook_numbers = itertools.count()
 
 
 class RemovableHandle:
-    """What registering a hook returns: `remove` takes the hook away again.
+    """Handle of a registered hook; `remove` removes the hook.
 
-    It is a context manager too, which removes the hook at its end.
+    As a context manager, it removes the hook on exit.
     """
 
     def __init__(self, table: dict[int, Any], hook: Any) -> None:
@@ -28,7 +28,7 @@ class RemovableHandle:
         table[self.id] = hook
 
     def remove(self) -> None:
-        """Take the hook away (once or more often)."""
+        """Remove the hook; further calls do nothing."""
         if self._table is not None:
             self._table.pop(self.id, None)
             self._table = None
@@ -49,8 +49,8 @@ class RemovableHandle:
 class Node:
     """A node of the graph: one recorded op, or a leaf that accumulates its gradient.
 
-    Nodes are handles on records of the tape; as long as one is alive, it is the only one of its
-    record. It keeps the graph below it alive.
+    A node is a handle on a record of the tape and keeps the graph below it alive. A record has at
+    most one node at a time.
 
     Examples
     --------
@@ -67,25 +67,25 @@ class Node:
     __slots__ = ("__weakref__", "_outputs", "_own")
 
     _own: Owner
-    _outputs: dict[int, Owner]  # of a record that has several, those known to this handle
+    _outputs: dict[int, Owner]  # outputs known to this handle, of a record with several
 
     def __init__(self) -> None:
         raise TypeError("nodes are made by ops; take them from Tensor.grad_fn")
 
     def name(self) -> str:
-        """Return the op's name with "Backward"."""
+        """Return the name of the op with the suffix "Backward"."""
         return type(self).__name__
 
     @property
     def next_functions(self) -> tuple[tuple[Node | None, int], ...]:
-        """The nodes that made the inputs, each with the number of the output that the input is.
+        """The nodes of the inputs, each with the output number of the input.
 
         ``(None, 0)`` stands for an input that needs no gradient.
         """
         return tuple(map(_edge, self._inputs()))
 
     def _inputs(self) -> list[Owner | None]:
-        """Return the owners of all inputs that could need a gradient, None for passive ones."""
+        """Return the owners of all differentiable inputs, None for passive ones."""
         own = self._own
         if own[OWN_SLOT] >= LEAF_CLOCK:
             return []
@@ -94,40 +94,40 @@ class Node:
 
     @property
     def metadata(self) -> dict[Any, Any]:
-        """A dictionary of the user's, kept with the node."""
+        """A dictionary for the user, kept with the node."""
         return ensure_notes(self._own).metadata
 
     def register_hook(
         self, fn: Callable[[tuple[Any, ...], tuple[Any, ...]], Any]
     ) -> RemovableHandle:
-        """Call a function after the node has computed the gradients of its inputs.
+        """Register a function that is called after the node computed the gradients of its inputs.
 
         Parameters
         ----------
         fn
-            Gets the gradients of the inputs and those of the outputs, as tuples of tensors (None
-            where there is none); may return others in place of the first.
+            Called with the gradients of the inputs and of the outputs, as tuples of tensors (or
+            None); may return replacements for the gradients of the inputs.
 
         Returns
         -------
         RemovableHandle
-            Its `remove` ends it.
+            Its `remove` removes the hook.
         """
         return RemovableHandle(ensure_notes(self._own, stop=True).posthooks, fn)
 
     def register_prehook(self, fn: Callable[[tuple[Any, ...]], Any]) -> RemovableHandle:
-        """Call a function before the node computes the gradients of its inputs.
+        """Register a function that is called before the node computes the gradients of its inputs.
 
         Parameters
         ----------
         fn
-            Gets the gradients of the outputs, as a tuple of tensors (None where there is none); may
-            return others in their place.
+            Called with the gradients of the outputs, as a tuple of tensors (or None); may return
+            replacements.
 
         Returns
         -------
         RemovableHandle
-            Its `remove` ends it.
+            Its `remove` removes the hook.
         """
         return RemovableHandle(ensure_notes(self._own, stop=True).prehooks, fn)
 
@@ -149,18 +149,18 @@ class Node:
 
 
 def with_passive(frame: RuleFrame, values: Sequence[Any]) -> list[Any]:
-    """Return values of a record's active inputs with a None for every passive one."""
+    """Return the values of a record's active inputs, with None inserted for passive ones."""
     known = iter(values)
     return [next(known) if active else None for active in frame.active()]
 
 
 def active_only(frame: RuleFrame, values: Sequence[Any]) -> list[Any]:
-    """Return the values of the active inputs among those of all inputs."""
+    """Return the values of the active inputs, given values of all inputs."""
     return [value for value, active in zip(values, frame.active(), strict=True) if active]
 
 
 class AccumulateGrad(Node):
-    """The node of a leaf: it adds to the leaf's `.grad`."""
+    """The node of a leaf, which adds to the leaf's `.grad`."""
 
     __slots__ = ()
 
@@ -176,7 +176,7 @@ _handles: weakref.WeakValueDictionary[int, Node] = weakref.WeakValueDictionary()
 
 
 def node_class(own: Owner) -> type[Node]:
-    """Return the class of a record's node: one for each op."""
+    """Return the class of a record's node; there is one per op."""
     if isinstance(own[-1], Node):  # a Function's context is a node of the Function's own class
         return type(own[-1])
     name = node_name(own)
@@ -196,7 +196,7 @@ def node_of(own: Owner) -> Node:
         cls = node_class(own)
         found = cls.__new__(cls)
         if isinstance(own[-1], Node):
-            # what the user keeps there is seen from both
+            # so that both share the user's attributes
             object.__setattr__(found, "__dict__", own[-1].__dict__)
         found._own = own
         found._outputs = {}
@@ -205,7 +205,7 @@ def node_of(own: Owner) -> Node:
 
 
 def _edge(own: Owner | None) -> tuple[Node | None, int]:
-    """Return node and output number of an input."""
+    """Return the node and output number of an input."""
     if own is None:
         return None, 0
     frame = own[-1]
@@ -217,7 +217,7 @@ def _edge(own: Owner | None) -> tuple[Node | None, int]:
 
 
 def edge_of(tensor: Tensor) -> tuple[Node, int]:
-    """Return node and output number of a tensor that requires gradients."""
+    """Return the node and output number of a tensor that requires gradients."""
     assert tensor._own is not None
     node, k = _edge(tensor._own)
     assert node is not None

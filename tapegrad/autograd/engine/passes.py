@@ -1,4 +1,4 @@
-"""The backward passes that are running, and what a program may ask of them."""
+"""Running backward passes, and the engine interface for user code."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from tapegrad.tape.owner import Owner
 T = TypeVar("T")
 
 
-# passes inside passes that run in one thread, far fewer than Python's limit of recursion allows
+# nested passes per thread, far fewer than Python's recursion limit allows
 DEPTH = 40
 
 
 def in_new_thread(function: Callable[[], T]) -> T:
-    """Call a function in another thread, which starts with an empty stack, as in this one.
+    """Call a function in a new thread with an empty stack, with the state of this thread.
 
     Parameters
     ----------
     function
-        Called without arguments. What it raises is raised here.
+        Called without arguments. Its exceptions are raised here.
     """
     switches, passes = MODE.thread.__dict__.copy(), RUNNING.passes
     context = contextvars.copy_context()
@@ -51,20 +51,20 @@ def in_new_thread(function: Callable[[], T]) -> T:
     while thread.is_alive():
         try:
             thread.join()
-        except BaseException as error:  # such as Ctrl-C: the pass ends first, with the same error
+        except BaseException as error:  # such as KeyboardInterrupt: raise it in the pass, and wait
             interrupt = error
             ctypes.pythonapi.PyThreadState_SetAsyncExc(
                 ctypes.c_ulong(thread.ident or 0), ctypes.py_object(type(error))
             )
     if errors:
         raise errors[0]
-    if interrupt is not None:  # the pass had ended before it was told
+    if interrupt is not None:  # the pass ended before it was interrupted
         raise interrupt
     return found[0]
 
 
 class Pass:
-    """One backward pass: from where to where, and what is called at its end."""
+    """One backward pass: its roots, its inputs, and the callbacks for its end."""
 
     __slots__ = ("create_graph", "inputs", "queue", "roots")
 
@@ -80,7 +80,7 @@ class Pass:
         self.queue: list[Callable[[], None]] | None = None
 
     def run(self, function: Callable[[], T]) -> T:
-        """Call what does the pass, and then what was queued meanwhile."""
+        """Run the pass, then the callbacks that were queued meanwhile."""
         passes = RUNNING.passes
         outer = len(passes)
         try:
@@ -103,9 +103,9 @@ class Pass:
         self.queue.append(callback)
 
     def computes(self, owners: Sequence[Owner]) -> list[bool]:
-        """Return for each record whether this pass computes the gradient of its output."""
+        """Return, for each record, whether this pass computes the gradient of its output."""
         slots = []
-        for own in owners:  # of one output among several: whether the op is swept
+        for own in owners:  # for one output of several, whether the op is swept
             maker, _ = maker_of(own)
             assert maker is not None
             slots.append(maker[OWN_SLOT])
@@ -127,10 +127,10 @@ RUNNING = _Running()
 
 
 class Engine:
-    """What a program may ask of the engine while a backward pass runs."""
+    """Interface of the engine for user code in a running backward pass."""
 
     def queue_callback(self, callback: Callable[[], None]) -> None:
-        """Call a function when the running backward pass has ended.
+        """Queue a function to be called when the running backward pass has ended.
 
         Parameters
         ----------

@@ -1,12 +1,12 @@
-"""The reverse pass: from cotangents of outputs to cotangents of inputs.
+"""The reverse pass: cotangents of outputs to cotangents of inputs.
 
-Two engines share the graph. `sweep_arrays` runs the compiled sweep and calls Python where a record
-needs it; `sweep_tensors` walks the same records in Python and computes with tensors, so that the
-result can be differentiated again, or every step be watched.
+Two engines share the graph. `sweep_arrays` runs the compiled sweep and calls Python only for
+records that need it. `sweep_tensors` walks the same records in Python with tensors, so that the
+result can be differentiated again or anomalies can be detected.
 
-At a record both do the same, in this order: the leaves with hooks that are complete, the hooks of
-its output's gradient, the gradient that is retained or was requested, the prehooks of the node, its
-rule, its posthooks. Leaves without hooks are left to the caller.
+At each record, both handle in this order: complete leaves with hooks, hooks on the gradient of the
+output, the retained or requested gradient, the node's prehooks, its vjp, its posthooks. Leaves
+without hooks are left to the caller.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _seed_and_run(
                 own[OWN_AVAL],
                 np.ascontiguousarray(cotangent).reshape(cotangent.shape),
             )
-        elif type(own[0]) is Notes:  # nothing below is needed, but its gradient is known
+        elif type(own[0]) is Notes:  # not on a path to an input, but its gradient is known
             finish_gradient(own[0], passive(cotangent))
     sweep.run()
     _finish_leaves(sweep, last, finish_leaf)
@@ -113,19 +113,19 @@ def sweep_arrays(
     Parameters
     ----------
     roots
-        Owners of the outputs with their cotangents (arrays of their avals).
+        Owners of the outputs with their cotangents (arrays with their avals).
     inputs
         Owners of the requested inputs; None for all leaves.
     retain
         Keep saved values.
     finish_leaf
-        Called with each leaf that has hooks, and its cotangent, as soon as this is complete.
+        Called with each leaf that has hooks and its cotangent, once the cotangent is complete.
 
     Returns
     -------
     dict
-        By slot, the owners and cotangents of the inputs that were reached, or of all leaves, but
-        of those that were finished.
+        Owners and cotangents, by slot, of the inputs that were reached or of all leaves, except
+        finished leaves.
     """
     sweep = Sweep(run_record, run_slot_hooks, retain)
     try:
@@ -153,14 +153,14 @@ def sweep_arrays(
 
 
 def owner_of_leaf(slot: int) -> Owner:
-    """Return the owner of a leaf that a graph at hand refers to."""
+    """Return the owner of a leaf that a live graph refers to."""
     owner = record_owner(slot)
     assert owner is not None
     return owner
 
 
 def run_record(sweep: Sweep, slot: int, owner: Owner, g: Any) -> Contributions | None:
-    """What the compiled sweep calls where a record needs Python: its hooks, its rule."""
+    """Run a record that needs Python, with its hooks (called by the compiled sweep)."""
     if g is None:
         if type(owner[0]) is Notes and slot not in sweep.hooked:
             run_tensor_hooks(owner[0].hooks, None)
@@ -210,7 +210,7 @@ def _run_noted_record(
 
 
 def run_slot_hooks(sweep: Sweep, slot: int) -> None:
-    """Run the hooks of a requested output when its cotangent is complete."""
+    """Run the hooks of a requested output once its cotangent is complete."""
     owner = record_owner(slot)
     assert owner is not None
     if type(owner[0]) is Notes:
@@ -240,7 +240,7 @@ def sweep_tensors(
     retain: bool,
     finish_leaf: FinishLeaf,
 ) -> dict[int, tuple[Owner, Tensor]]:
-    """Run the reverse pass on tensors. Same meaning as `sweep_arrays`."""
+    """Run the reverse pass on tensors; parameters and result as for `sweep_arrays`."""
     requested: set[int] = set()
     needed: set[int] | None = None  # None: all
     passing: set[int] = set()
@@ -276,7 +276,7 @@ def _sweep_tensors(
         slot = own[OWN_SLOT]
         if g is None:
             cotangents.setdefault(slot, None)
-        elif type(g) is dict:  # of one output among several
+        elif type(g) is dict:  # for one output of several
             given = cotangents.setdefault(slot, {})
             for k, value in g.items():
                 given[k] = ew.add(given[k], value) if k in given else value
@@ -345,7 +345,7 @@ def _finish(own: Owner, notes: Notes, g: Any) -> Any:
 
 
 def _step(own: Owner, notes: Notes | None, g: Any, wanted: Wanted) -> list[Any]:
-    """Return the cotangents of a record's inputs; in anomaly mode, watch it."""
+    """Return the cotangents of a record's inputs; in anomaly mode, check them."""
     if not MODE.anomaly:
         return vjp_of_record(own, g, wanted) if notes is None else run_node(own, notes, g, wanted)
     before, MODE.thread.node = MODE.thread.node, node_of(own)
@@ -364,7 +364,7 @@ def _step(own: Owner, notes: Notes | None, g: Any, wanted: Wanted) -> list[Any]:
 
 
 def _watched(own: Owner, step: Callable[[], Any]) -> Any:
-    """Do something for a record; if that fails, warn of the call that recorded it."""
+    """Run a step of a record; if it fails, warn of the call that recorded it."""
     try:
         return step()
     except Exception:
@@ -373,7 +373,7 @@ def _watched(own: Owner, step: Callable[[], Any]) -> Any:
 
 
 def run_node(own: Owner, notes: Notes, g: Any, wanted: Wanted) -> list[Any]:
-    """Run a record's prehooks, its rule on tensors, and its posthooks."""
+    """Run a record's prehooks, its vjp on tensors, and its posthooks."""
     if not notes.prehooks and not notes.posthooks:
         return vjp_of_record(own, g, wanted)
     frame = own[-1] if isinstance(own[-1], RuleFrame) else None
@@ -403,7 +403,7 @@ def run_node(own: Owner, notes: Notes, g: Any, wanted: Wanted) -> list[Any]:
 
 
 def fit_tensor(g: Any, aval: int) -> Tensor:
-    """Bring a cotangent to the shape and dtype of its input."""
+    """Convert a cotangent to the shape and dtype of its input."""
     shape, dtype = AVALS.shapes[aval], AVALS.dtypes[aval]
     if not isinstance(g, Tensor):
         g = wrap(np.asarray(g))

@@ -1,4 +1,4 @@
-"""Running the hooks of one record: what both engines do around its rule."""
+"""Running the hooks of one record, shared by both engines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _name(hook: Any) -> str:
 
 
 def checked(result: Any, g: Tensor | None, hook: Any) -> Tensor:
-    """Return a hook's result, if it can stand in the place of a gradient."""
+    """Return a hook's result, after checking that it can replace a gradient."""
     if not isinstance(result, Tensor):
         raise TypeError(f"expected Variable, but hook returned '{type(result).__name__}'")
     if g is None:
@@ -34,7 +34,7 @@ def checked(result: Any, g: Tensor | None, hook: Any) -> Tensor:
 
 
 def _pass_through(hooks: Hooks, value: Any, accept: Callable[..., Any], *beside: Any) -> Any:
-    """Pass a value through hooks: what one returns takes its place, if it can be accepted."""
+    """Pass a value through hooks; an accepted result of a hook replaces it."""
     for hook in list(hooks.values()):
         result = hook(value, *beside)
         if result is not None:
@@ -43,7 +43,7 @@ def _pass_through(hooks: Hooks, value: Any, accept: Callable[..., Any], *beside:
 
 
 def run_tensor_hooks(hooks: Hooks, g: Gradient) -> Gradient:
-    """Pass a gradient through tensor hooks; None (undefined) stays so."""
+    """Pass a gradient through tensor hooks; None (undefined) stays None."""
     found: Gradient = _pass_through(hooks, g, checked)
     return found
 
@@ -75,14 +75,14 @@ def _replaced(result: Any, grads: Grads, hook: Any) -> Grads:
 
 
 def run_hooks_of_unused(notes: Notes, given: dict[int, Any]) -> None:
-    """Run the hooks of those outputs of an op that nothing used: their gradient is undefined."""
+    """Run the hooks of an op's unused outputs, whose gradient is undefined."""
     for k, output in notes.outputs.items():
         if k not in given:
             run_tensor_hooks(output.hooks, None)
 
 
 def finish_gradient(notes: Notes, g: Tensor) -> Tensor:
-    """Run the hooks of an op's output on its gradient, and keep it where the tensor retains it."""
+    """Run the hooks of an op's output on its gradient, and retain it if the tensor asks for it."""
     if notes.hooks:
         g = run_tensor_hooks(notes.hooks, g)
     if notes.retains is not None:

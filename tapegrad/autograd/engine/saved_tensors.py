@@ -1,4 +1,4 @@
-"""What happens to values saved for the backward pass: packing, and protection from mutation."""
+"""Packing hooks for values saved for the backward pass, and their protection from mutation."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ Unpack = Callable[[Any], Tensor]
 
 
 class saved_tensors_hooks(ModeContext):
-    """Pass every value that is saved for the backward pass through a pair of functions.
+    """Pass every value saved for the backward pass through a pair of functions.
 
-    Contexts nest; the innermost pair counts.
+    Contexts can be nested; the innermost pair is used.
 
     Parameters
     ----------
     pack_hook
-        Called with the tensor when it is saved; what it returns is kept in its place.
+        Called with the tensor when it is saved; its result is kept in place of the tensor.
     unpack_hook
-        Called with that when the backward pass needs the value; returns a tensor of the same
-        content.
+        Called with that result when the backward pass needs the value; returns a tensor with the
+        same content.
 
     Raises
     ------
     RuntimeError
-        Inside `disable_saved_tensors_hooks`, with its message.
+        Inside `disable_saved_tensors_hooks`, with the message given there.
 
     Examples
     --------
@@ -52,11 +52,11 @@ class saved_tensors_hooks(ModeContext):
         self.unpack_hook = unpack_hook
 
     def now(self) -> Any:
-        """Return the pairs of the thread."""
+        """Return the pairs of this thread."""
         return MODE.thread.saved_hooks
 
     def enter(self) -> saved_tensors_hooks:
-        """Put the pair on the stack of the thread."""
+        """Push the pair onto the stack of this thread."""
         if MODE.thread.hooks_forbidden is not None:
             raise RuntimeError(MODE.thread.hooks_forbidden)
         pair = self.pack_hook, self.unpack_hook
@@ -64,20 +64,19 @@ class saved_tensors_hooks(ModeContext):
         return self
 
     def leave(self, before: Any) -> None:
-        """Take it from there, with those of contexts inside that were not left."""
+        """Pop it, with the pairs of inner contexts that were not left."""
         MODE.set_saved_hooks(before)
 
 
 class save_on_cpu(saved_tensors_hooks):
     """Keep saved values in host memory until they are needed.
 
-    All memory of tapegrad's tensors is host memory, so that this keeps copies, which later
-    mutation does not reach.
+    All tensors are in host memory, so this keeps copies, which later mutations do not affect.
 
     Parameters
     ----------
     pin_memory
-        Accepted for compatibility; host memory need not be pinned here.
+        Accepted for compatibility, without effect.
     """
 
     def __init__(self, pin_memory: bool = False, device_type: str = "cpu") -> None:
@@ -85,29 +84,29 @@ class save_on_cpu(saved_tensors_hooks):
 
 
 class disable_saved_tensors_hooks(ModeContext, contextlib.ContextDecorator):
-    """Forbid saved-tensor hooks within a context, or within a function (as decorator).
+    """Forbid saved-tensor hooks within a context or, as a decorator, within a function.
 
     Parameters
     ----------
     error_message
-        What the error says if they are used.
+        Message of the error that is raised if they are used.
     """
 
     def __init__(self, error_message: str) -> None:
         self.error_message = error_message
 
     def now(self) -> Any:
-        """Return why they are forbidden already."""
+        """Return the message of the surrounding context, if any."""
         return MODE.thread.hooks_forbidden
 
     def enter(self) -> None:
-        """Forbid them."""
+        """Forbid saved-tensor hooks."""
         if MODE.thread.saved_hooks:
             raise RuntimeError(self.error_message)
         MODE.thread.hooks_forbidden = self.error_message
 
     def leave(self, before: Any) -> None:
-        """Allow them if they were allowed."""
+        """Restore the previous state."""
         MODE.thread.hooks_forbidden = before
 
 
@@ -115,7 +114,7 @@ class disable_saved_tensors_hooks(ModeContext, contextlib.ContextDecorator):
 
 
 class _Handle:
-    """A saved value, which becomes a copy when its memory is about to be written."""
+    """A saved value, which is replaced by a copy when its memory is about to be written."""
 
     __slots__ = ("__weakref__", "array")
 
@@ -124,7 +123,7 @@ class _Handle:
 
 
 class _MutationGuard:
-    """Knows the values saved within one context, by the buffers that they show."""
+    """The values saved within one context, by the buffers that they refer to."""
 
     def __init__(self) -> None:
         self.handles: dict[int, list[weakref.ref[_Handle]]] = {}
@@ -145,7 +144,7 @@ class _MutationGuard:
         return wrap(handle.array)
 
     def before_write(self, array: np.ndarray) -> None:
-        """Copy the saved values that show a buffer which is about to be written."""
+        """Copy the saved values in a buffer that is about to be written."""
         copies: dict[int, np.ndarray] = {}
         for reference in self.handles.pop(id(buffer_of(array)), []):
             handle = reference()
@@ -154,21 +153,21 @@ class _MutationGuard:
                 handle.array = copies.setdefault(id(shown), shown.copy())
 
     def clear(self) -> None:
-        """Forget everything; what was recorded cannot run backward any more."""
+        """Forget all values; the graph can no longer run backward."""
         self.active = False
         self.handles.clear()
 
 
 class allow_mutation_on_saved_tensors(ModeContext, contextlib.ContextDecorator):
-    """Let programs mutate tensors that were saved for the backward pass.
+    """Allow in-place writes to tensors that were saved for the backward pass.
 
-    A saved value is copied when its memory is first written, so that the backward pass still sees
-    what was saved. It has to run within the context too.
+    A saved value is copied before its memory is first written, so the backward pass still sees the
+    saved value. The backward pass has to run within the context too.
 
     Raises
     ------
     RuntimeError
-        If contexts are nested.
+        If such contexts are nested.
 
     Examples
     --------
@@ -184,11 +183,11 @@ class allow_mutation_on_saved_tensors(ModeContext, contextlib.ContextDecorator):
     """
 
     def now(self) -> Any:
-        """Return the hooks of the thread, and the guard of this time."""
+        """Return the hooks of the thread and a new guard."""
         return MODE.thread.saved_hooks, _MutationGuard()
 
     def enter(self) -> _MutationGuard:
-        """Begin to look after values that are saved."""
+        """Start guarding saved values."""
         if MODE.mutation_guard is not None:
             raise RuntimeError("allow_mutation_on_saved_tensors contexts cannot be nested")
         if MODE.thread.hooks_forbidden is not None:
@@ -199,7 +198,7 @@ class allow_mutation_on_saved_tensors(ModeContext, contextlib.ContextDecorator):
         return guard
 
     def leave(self, before: Any) -> None:
-        """Forget them."""
+        """Stop guarding, and forget the saved values."""
         hooks, guard = before
         if MODE.mutation_guard is guard:
             MODE.set_saved_hooks(hooks)
@@ -208,14 +207,14 @@ class allow_mutation_on_saved_tensors(ModeContext, contextlib.ContextDecorator):
 
 
 def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:
-    """Tell the engine that tensors were mutated in a way that it cannot see.
+    """Tell the engine that tensors were mutated in a way that it cannot detect.
 
-    Values saved before are then refused by the backward pass.
+    The backward pass then refuses values that were saved before.
 
     Parameters
     ----------
     tensor
-        One tensor, or several.
+        One or more tensors.
     """
     if not isinstance(tensor, (Tensor, Iterable)):
         raise RuntimeError("increment_version expect a Iterable[Tensor] as input")

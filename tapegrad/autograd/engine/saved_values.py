@@ -1,4 +1,4 @@
-"""What a record of the tape saved for its rule."""
+"""Values that a record of the tape saved for its vjp."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from tapegrad.tape.owner import Owner, op_and_flags, segment_of
 from tapegrad.tape.sweep import MutatedError
 from tapegrad.tape.tape import TAPE
 
-# PyTorch's names of what rules call otherwise
+# PyTorch's names of values, and their names in vjps
 _NAMES = {"self": "x", "other": "y", "exponent": "y", "result": "z", "dim": "axis"}
 _PREFIX = "_saved_"
 
 
 def swept_values(own: Owner, op: Any) -> dict[str, Any]:
-    """Return what the rules of an op that the compiled sweep knows are given, but the cotangent.
+    """Return the arguments of the vjp of an op known to the compiled sweep, except the cotangent.
 
     Parameters
     ----------
     own
-        Of the record.
+        Owner of the record.
     op
         The op.
 
     Raises
     ------
     MutatedError
-        If one of them was written since.
+        If one of the values was modified after it was saved.
     """
     if isinstance(op, View):
         parent, parameters = own[OWN_INPUTS], own[OWN_INPUTS + 1]
@@ -56,7 +56,7 @@ def swept_values(own: Owner, op: Any) -> dict[str, Any]:
 
 
 def saved_attributes(own: Owner) -> dict[str, str]:
-    """Return the names of the attributes that show what was saved, and what rules call it."""
+    """Return the names of the attributes for saved values, with their names in vjps."""
     op = OPS.ops[op_and_flags(own)[0]]
     if own[OWN_SLOT] >= LEAF_CLOCK:
         return {}
@@ -77,14 +77,14 @@ def saved_attributes(own: Owner) -> dict[str, str]:
 
 
 def saved_attribute(own: Owner, attribute: str) -> Any:
-    """Return what a record saved, by the name of an attribute; None if that was not needed.
+    """Return a saved value by the name of its attribute; None if it was not needed.
 
     Raises
     ------
     AttributeError
         If there is no such attribute.
     RuntimeError
-        If it was freed by a backward pass, or written since.
+        If it was freed by a backward pass or modified after it was saved.
     """
     name = saved_attributes(own)[attribute]
     if op_and_flags(own)[1] & FREED:

@@ -1,1 +1,1 @@
-"""The parts of the tape that numba compiles."""
+"""The parts of the tape that are compiled by numba."""

@@ -1,8 +1,7 @@
-"""The less common ways to add a contribution, one function each.
+"""Handlers for the less common kinds of contributions.
 
-Every handler takes the state of the sweep, the window entry to write to, and up to five words more,
-and is called by address from `tapegrad.tape.compiled.sweep`, so that it is compiled only when first
-met.
+Every handler takes the state of the sweep, the window entry to write to, and up to five more words.
+`tapegrad.tape.compiled.sweep` calls it by address, so it is compiled only on first use.
 
 Imported only to be compiled: see `tapegrad.kernels.native`.
 """
@@ -45,7 +44,7 @@ def nbytes_of(info):
 
 @jit
 def take_fresh(entry):
-    """Whether the next contribution overwrites; afterwards it does not."""
+    """Whether the next contribution overwrites; clears that flag."""
     e = i8_pointer(entry)
     state = load(e, 1)
     store(e, 1, state & ~FRESH)
@@ -64,11 +63,10 @@ def clear_bytes(dst, nbytes):
 
 @jit
 def walk_over(walk, address, itemsize, nd, dims, strides, own_strides, space, mask):
-    """Describe an operand over the space of an op (an aval).
+    """Set up the walk of an operand over the space of an op (an aval).
 
-    Dimensions align at the right and size 1 is broadcast. Under the axes of a reduction (`mask`)
-    the operand lacks those dimensions, unless it kept them all. Without strides of its own the
-    operand is contiguous.
+    Dimensions are aligned at the right, and size 1 is broadcast. The operand lacks the axes of a
+    reduction (`mask`), unless they were kept. Without `own_strides` the operand is contiguous.
     """
     walk_start(walk, address, itemsize)
     space_nd = load(i8_pointer(space), AVAL_NDIM)
@@ -88,7 +86,7 @@ def walk_over(walk, address, itemsize, nd, dims, strides, own_strides, space, ma
             od -= 1
         store(found, d, stride)
         d -= 1
-    # the list of merged strides overwrites `found` from the front, never ahead of the reading
+    # merged strides overwrite `found` from the front, never ahead of the read position
     for k in range(space_nd):
         walk_push(walk, load(space_dims, k), load(found, k))
     walk_end(walk)
@@ -96,7 +94,7 @@ def walk_over(walk, address, itemsize, nd, dims, strides, own_strides, space, ma
 
 @jit
 def walk_array(walk, header, itemsize, space, mask):
-    """Walk over a saved array, from its NumPy header."""
+    """Set up the walk of a saved array, given its NumPy header."""
     h = i8_pointer(header)
     nd = load(i4_pointer(header), ARRAY_NDIM >> 2) + 0
     dims = load(h, ARRAY_DIMS >> 3)
@@ -106,7 +104,7 @@ def walk_array(walk, header, itemsize, space, mask):
 
 @jit
 def walk_aval(walk, address, info, space, mask):
-    """Walk over contiguous memory of some aval."""
+    """Set up the walk of contiguous memory with some aval."""
     i = i8_pointer(info)
     walk_over(
         walk,
@@ -125,7 +123,7 @@ def walk_aval(walk, address, info, space, mask):
 
 
 def strided(state, entry, kernel, space, g_info, mask, g):
-    """Add the contribution of a kernel, block by block, over the space of an op (an aval)."""
+    """Add the contribution of a kernel block by block over the space of an op (an aval)."""
     st = i8_pointer(state)
     out = load(i8_pointer(entry), 0)
     out_info = target_info(st, entry)
@@ -163,7 +161,7 @@ def strided(state, entry, kernel, space, g_info, mask, g):
             if load(st, S_HEADERS + k) != 0:
                 scratch = blocks + 8 * BLOCK_ELEMENTS * (k + 1)
                 gathered = gather(walks + (k + 1) * walk_bytes, start, m, dtype, scratch)
-                # not in the place of the data: the other input may read them as they are
+                # kept apart from S_DATA, which the contribution to the other input may read
                 store(st, S_GATHERED + k, gathered)
         z, a0 = load(st, S_GATHERED), load(st, S_GATHERED + 1)
         a1, a2 = load(st, S_GATHERED + 2), load(st, S_GATHERED + 3)
@@ -177,7 +175,7 @@ def strided(state, entry, kernel, space, g_info, mask, g):
 
 @jit
 def flat(state, entry, info, g, layout, x, y):
-    """Add memory of the same number of elements as it is."""
+    """Add contiguous memory with the same number of elements."""
     i = i8_pointer(info)
     if take_fresh(entry):
         copy_bytes(load(i8_pointer(entry), 0), g, nbytes_of(info))
@@ -186,7 +184,7 @@ def flat(state, entry, info, g, layout, x, y):
 
 
 def view(state, entry, info, g, layout, x, y):
-    """Add to those elements of the input that the view showed."""
+    """Add to the elements of the input that the view selects."""
     st = i8_pointer(state)
     out = load(i8_pointer(entry), 0)
     if take_fresh(entry):
@@ -204,9 +202,9 @@ def view(state, entry, info, g, layout, x, y):
 
 
 def cast(state, entry, info, g, layout, x, y):
-    """Add across a change of dtype: between float types, and between real and complex numbers.
+    """Add with a change of dtype between float types, or between real and complex numbers.
 
-    A complex element is two real ones; one that has no counterpart gets nothing, or goes nowhere.
+    A complex element is a pair of reals; an imaginary part without counterpart is ignored.
     """
     st = i8_pointer(state)
     out = load(i8_pointer(entry), 0)
@@ -229,14 +227,14 @@ def cast(state, entry, info, g, layout, x, y):
 
 
 def check(state, slot, op, a, b, c, d):
-    """Look for a mutation of a saved array later than the record; an event if there is one."""
+    """Emit an event if a saved array was mutated later than the record."""
     st = i8_pointer(state)
     table = i8_pointer(load(st, S_MUTATED))
     for k in range(4):
         header = load(st, S_HEADERS + k)
         if header != 0:
             base = load(i8_pointer(header), ARRAY_BASE >> 3)
-            below = base  # a base that is an array may itself show one of another class
+            below = base  # a base array may itself be a view of an array of another class
             array_type = load(i8_pointer(header), OBJECT_TYPE >> 3)
             if base != 0 and load(i8_pointer(base), OBJECT_TYPE >> 3) == array_type:
                 below = load(i8_pointer(base), ARRAY_BASE >> 3)
@@ -248,12 +246,12 @@ def check(state, slot, op, a, b, c, d):
                     return
 
 
-# -- products with what was saved -----------------------------------------------------------------
+# -- products with saved factors ------------------------------------------------------------------
 
 
 @jit
 def add_product(entry, info, factor, scale):
-    """Add a number times a contiguous array of the input's shape and type."""
+    """Add a number times a contiguous array with the input's shape and dtype."""
     i = i8_pointer(info)
     out = load(i8_pointer(entry), 0)
     fresh = take_fresh(entry)
@@ -269,10 +267,10 @@ def add_product(entry, info, factor, scale):
 
 
 def products(address, items, count, g, info, slot, op):
-    """Sweep a record of one number whose gradient was computed with it: one factor an input."""
+    """Sweep a scalar record whose partials were computed with it, as one factor per input."""
     st = i8_pointer(address)
     words = i8_pointer(items)
-    if load(words, OWN_FACTORS) == load(st, S_RELEASED):  # by a sweep of another thread, just now
+    if load(words, OWN_FACTORS) == load(st, S_RELEASED):  # just now, by a sweep of another thread
         store_words(st, S_EVENT, EVENT_FREED, slot, op, 0)
         return
     slots = i8_pointer(load(i8_pointer(load(words, OWN_INPUTS)), ARRAY_DATA >> 3))

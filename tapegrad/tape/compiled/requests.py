@@ -1,7 +1,7 @@
-"""Two compiled services beside the sweep, each a function of the address of its state.
+"""Two compiled services for the sweep, each a function of the address of its state.
 
 `mark` finds the records between the roots and the requested inputs, so that the sweep computes only
-what is needed; `release` drops what swept records had saved.
+needed adjoints. `release` drops the saved values of swept records.
 
 Imported only to be compiled: see `tapegrad.kernels.native`.
 """
@@ -31,7 +31,7 @@ def entry_of(seg, slot):
 
 @jit
 def reach(st, slot):
-    """Note that a slot lies below a root. False after an event."""
+    """Mark a slot as reachable from a root; return False after an event."""
     seg = find_segment(st, slot)
     if seg == 0:
         return False
@@ -52,7 +52,7 @@ def is_needed(st, slot):
 
 @jit
 def visit_inputs(st, row, reaching):
-    """Reach the inputs of a record (False after an event), or ask whether one is needed."""
+    """Reach the inputs of a record (False after an event), or return whether one is needed."""
     r = i8_pointer(row)
     head = load(r, ROW_OP)
     flags = head >> 32
@@ -99,7 +99,7 @@ def mark(address):
             store(st, S_CURSOR, cursor - 1)
         store(s, SEG_TOP, -1)
         store(st, S_CURRENT, -1)
-    # upwards, oldest segment first: all of them are in the table, so nothing stops this pass
+    # forward, oldest segment first; all segments are in the table, so there are no events
     last = -1
     while True:
         table = load(st, S_SEGMENTS)
@@ -125,7 +125,7 @@ def mark(address):
 def release(address):
     """Drop the saved values of the swept records in the list.
 
-    What stood there is replaced before it is let go: letting go may run any code.
+    A value is replaced before its reference is dropped, since that may run arbitrary code.
     """
     st = i8_pointer(address)
     none = load(st, S_NONE)

@@ -1,10 +1,10 @@
 """Compiled loops over strided memory, in canonical blocks.
 
-Kernels of the op table know one shape only: contiguous runs of elements. Everything NumPy allows
-beside that (broadcasting, transposed or sliced inputs, reductions) is brought into that shape here:
-a *walk* describes how one operand is laid out over the space of an op; `gather` copies a block of
-it into contiguous scratch and `accumulate` adds a contiguous block to it, summing where several
-elements of the space fall on one element of the operand. So unbroadcasting happens in one place.
+Kernels of the op table process only contiguous runs of elements. All other layouts that NumPy
+allows (broadcast, transposed or sliced inputs, reductions) are converted here. A *walk* describes
+the layout of one operand over the space of an op. `gather` copies a block of the operand to
+contiguous scratch. `accumulate` adds a contiguous block to the operand and sums where several
+elements of the space map to one element, which is the only place where unbroadcasting happens.
 
 A walk is WALK_WORDS int64 words: address, item size, 1 if contiguous, number of dimensions, then
 dimensions and strides in bytes, outermost first, with size-1 dimensions dropped and adjacent
@@ -34,7 +34,7 @@ def walk_start(walk, address, itemsize):
 
 @jit
 def walk_push(walk, dim, stride):
-    """Append an inner dimension, merged with the one before where it continues it."""
+    """Append an inner dimension, merged with the previous one if the layout allows it."""
     w = i8_pointer(walk)
     if dim == 1:
         return
@@ -62,9 +62,9 @@ def walk_end(walk):
 
 @jit
 def _locate(w, position):
-    """Bytes from the base to linear element `position`, and its innermost coordinate.
+    """Return the byte offset of linear element `position`, and its innermost coordinate.
 
-    The coordinates are left in the walk, for `_advance`.
+    The coordinates are stored in the walk for `_advance`.
     """
     d = load(w, W_NDIM) - 1
     rest = position
@@ -80,7 +80,7 @@ def _locate(w, position):
 
 @jit
 def _advance(w, offset):
-    """Go from the start of one innermost run to the start of the next, as an odometer does."""
+    """Advance from the start of one innermost run to the start of the next, like an odometer."""
     d = load(w, W_NDIM) - 2
     while d >= 0:
         index = load(w, W_INDEX + d) + 1
@@ -111,7 +111,7 @@ def _add_run(dst, stride, src, n):
     if stride == 0:
         total = load(dst, 0)
         start = 0
-        if n >= 8:  # four sums side by side: faster, and closer to the exact sum, than one
+        if n >= 8:  # four partial sums are faster and more accurate than one
             s0, s1, s2, s3 = load(src, 0), load(src, 1), load(src, 2), load(src, 3)
             start = n & ~3
             for i in range(4, start, 4):
@@ -130,7 +130,7 @@ def _add_run(dst, stride, src, n):
 
 @jit
 def gather(walk, start, n, dtype, scratch):
-    """Return the address of elements ``start:start+n`` of the operand, contiguous and of `dtype`.
+    """Return the address of elements ``start:start+n`` of the operand, contiguous and with `dtype`.
 
     Elements of one byte are booleans and become 0.0 or 1.0.
     """
@@ -151,7 +151,7 @@ def gather(walk, start, n, dtype, scratch):
                 _copy_run(f8_pointer(scratch + done * 8), source, stride, run)
             else:
                 _copy_run(f4_pointer(scratch + done * 4), source, stride, run)
-        elif stride & (item - 1) != 0:  # a field of a record: not a whole number of elements
+        elif stride & (item - 1) != 0:  # a field of a structured array
             for i in range(run):
                 at = base + offset + i * stride
                 if item == 8:

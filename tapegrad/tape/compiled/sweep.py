@@ -1,15 +1,15 @@
 """The compiled reverse sweep.
 
-`sweep` is one function of one address: the state of a sweep (`tapegrad.tape.layout`, words S_*). It
-runs over the records below a root, newest first, and for each one that has an adjoint adds its
-contributions to the adjoints of its inputs. Where it needs something that only Python can give
-(memory, code not yet compiled, another segment of the tape, a user's rule) it writes an event into
-the state and returns; called again, it goes on where it was. Nothing is done twice: a record first
-*prepares* every input it will write to, which may stop, and only then writes.
+`sweep` is a function of the address of a sweep's state (`tapegrad.tape.layout`, words S_*). It runs
+over the records below the roots, newest first, and adds the contributions of each record with an
+adjoint to the adjoints of its inputs. If it needs something that only Python can provide (memory,
+code that is not yet compiled, another segment of the tape, a user's rule), it writes an event to
+the state and returns; the next call continues there. No work is done twice: a record first
+*prepares* every input that it will write to, which may cause an event, and only then writes.
 
-The commonest case, contiguous operands of one shape, is handled here. The others are functions of
-their own (`tapegrad.tape.compiled.contributions`) that are called by address and compiled when
-first met, so that a program pays the compile time of what it uses.
+The most common case, contiguous operands of one shape, is handled here. The others are separate
+functions (`tapegrad.tape.compiled.contributions`), called by address and compiled on first use, so
+that a program compiles only what it uses.
 
 Imported only to be compiled: see `tapegrad.kernels.native`.
 """
@@ -41,7 +41,7 @@ jit = numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **OPTIONS)
 
 @jit
 def find_segment(st, slot):
-    """Return the address of the segment-table row that holds `slot`, or 0 and an event."""
+    """Return the address of the segment-table row of `slot`, or 0 after an event."""
     number = slot >> SEGMENT_BITS
     table = load(st, S_SEGMENTS)
     seg = table + load(st, S_LAST)
@@ -72,10 +72,10 @@ def count(st, seg, index):
 
 @jit
 def prepare(st, slot):
-    """Give a slot an adjoint that can be added to.
+    """Ensure that a slot has an adjoint that can be added to.
 
-    Returns the address of its window entry, 0 after an event, or -1 if nobody needs it. It may be
-    called again for the same slot.
+    Return the address of its window entry, 0 after an event, or -1 if the adjoint is not needed. It
+    may be called repeatedly for a slot.
     """
     seg = find_segment(st, slot)
     if seg == 0:
@@ -90,7 +90,7 @@ def prepare(st, slot):
     if (state & TOUCHED) != 0 and load(e, 0) != 0:
         if (state & BORROWED) == 0:
             return entry
-        # others may see that memory: the sum goes into a copy
+        # the memory is shared: add to a copy
         store_words(st, S_EVENT, EVENT_ARRAY, slot, (state >> AVAL_SHIFT) & MASK_32, 1)
         return 0
     r = i8_pointer(load(s, SEG_ROWS) + index * ROW_BYTES)
@@ -98,7 +98,7 @@ def prepare(st, slot):
     if load(e, 0) == 0:
         head = load(r, ROW_OP)
         ops = i8_pointer(load(st, S_OPS))
-        # memory that Python will see is Python's own: leaves, rules, hooks, captured adjoints
+        # adjoints that Python reads use Python arrays: leaves, rules, hooks, captured adjoints
         if (
             ((head >> 32) & PYTHON) != 0
             or load(s, SEG_LEAF) == 1
@@ -128,7 +128,7 @@ def prepare(st, slot):
 
 @jit
 def is_plain(header, info, bool_dtype):
-    """Whether a saved array is contiguous and has just the shape of an aval."""
+    """Whether a saved array is contiguous and has the shape of an aval."""
     i = i8_pointer(info)
     h = i8_pointer(header)
     d = load(i4_pointer(header), ARRAY_NDIM >> 2) - 1
@@ -148,7 +148,7 @@ def is_plain(header, info, bool_dtype):
 
 @jit
 def add_block(dst, src, n, dtype):
-    """``dst[:n] += src[:n]``, contiguous."""
+    """Perform ``dst[:n] += src[:n]`` on contiguous memory."""
     if dtype == DTYPE_F8:
         d8 = f8_pointer(dst)
         s8 = f8_pointer(src)
@@ -178,7 +178,7 @@ def fill_block(st, address, k, info):
 
 @jit
 def fill_plain(st, entry, kernel, info, g):
-    """Add one contribution where every operand is a number or contiguous and of one shape."""
+    """Add one contribution if every operand is a number or contiguous, all of one shape."""
     e = i8_pointer(entry)
     z, a0 = load(st, S_DATA), load(st, S_DATA + 1)
     a1, a2 = load(st, S_DATA + 2), load(st, S_DATA + 3)
@@ -208,7 +208,7 @@ def fill_plain(st, entry, kernel, info, g):
 
 @jit
 def is_compiled(st, entry, op, j, info, space, plain):
-    """Whether all code for the contribution to input `j` is there; an event if not."""
+    """Whether all code for the contribution to input `j` is compiled; emit an event if not."""
     dtype = load(i8_pointer(info), AVAL_DTYPE)
     if load(i8_pointer(load(st, S_KERNELS)), (op * 2 + dtype) * KERNEL_INPUTS + j) == 0:
         store_words(st, S_EVENT, EVENT_KERNEL, op, dtype, j)
@@ -222,7 +222,7 @@ def is_compiled(st, entry, op, j, info, space, plain):
 
 @jit
 def fill(st, entry, op, j, info, space, plain, g, mask):
-    """Add the contribution to input `j`, by the plain loop or the strided handler."""
+    """Add the contribution to input `j` with the plain loop or the strided handler."""
     dtype = load(i8_pointer(info), AVAL_DTYPE)
     kernel = load(i8_pointer(load(st, S_KERNELS)), (op * 2 + dtype) * KERNEL_INPUTS + j)
     target = (load(i8_pointer(entry), 1) >> AVAL_SHIFT) & MASK_32
@@ -236,7 +236,7 @@ def fill(st, entry, op, j, info, space, plain, g, mask):
 
 @jit
 def retire(st, entry, row):
-    """End the work on a swept record: recycle its adjoint, note what can go."""
+    """Finish a swept record: recycle its adjoint, and note its saved values for release."""
     swept = is_swept(st, entry)
     recycle(st, entry)
     if load(st, S_RETAIN) == 1 or not swept:
@@ -257,7 +257,7 @@ def retire(st, entry, row):
 
 @jit
 def recycle(st, entry):
-    """Give the memory of an adjoint back, and make its entry untouched."""
+    """Free the memory of an adjoint, and reset its entry to untouched."""
     e = i8_pointer(entry)
     state = load(e, 1)
     if (state & FOREIGN) == 0:
@@ -271,13 +271,13 @@ def recycle(st, entry):
 
 @jit
 def is_swept(st, entry):
-    """Whether somebody needs what the record contributes, beside its own adjoint."""
+    """Whether the record's contributions are needed, not only its own adjoint."""
     return load(st, S_NEED_MODE) == 0 or (load(i8_pointer(entry), 1) & PASSES) != 0
 
 
 @jit
 def sweep_record(st, slot, entry, row):
-    """Sweep one record. True when done, False after an event."""
+    """Sweep one record; return True when done, False after an event."""
     r = i8_pointer(row)
     head = load(r, ROW_OP)
     op = head & MASK_32
@@ -333,7 +333,7 @@ def sweep_record(st, slot, entry, row):
         entry_y = prepare(st, y)
         if entry_y == 0:
             return False
-    # -- a cotangent that just passes on, to an input that has none yet: hand the memory over
+    # -- transfer the memory of a cotangent that passes unchanged to an input without adjoint
     handed = 0
     traits = load(meta, OP_TRAITS)
     if (traits & (TRAIT_PASSES_X | TRAIT_PASSES_Y)) != 0 and (state & FOREIGN) == 0:
@@ -343,7 +343,7 @@ def sweep_record(st, slot, entry, row):
             handed = entry_y
         if entry_x == entry_y:
             handed = 0
-    # -- the saved values it reads, over the space of the op: its output's, or a reduction's input's
+    # -- saved values, over the op's space: that of the output, or of a reduction's input
     space = aval
     if kind == KIND_REDUCE and entry_x != -1:
         space = (load(i8_pointer(entry_x), 1) >> AVAL_SHIFT) & MASK_32
@@ -351,7 +351,7 @@ def sweep_record(st, slot, entry, row):
     plain = kind == KIND_MAP
     store(st, S_STEPS + 4, 1)
     if kind == KIND_REDUCE and load(i8_pointer(info), AVAL_SIZE) == 1:
-        plain = True  # one cotangent for all elements
+        plain = True  # one cotangent is shared by all elements
         store(st, S_STEPS + 4, 0)
     for k in range(4):
         header = 0
@@ -360,7 +360,7 @@ def sweep_record(st, slot, entry, row):
         index = load(meta, OP_VALUES + k)
         if index >= 0:
             header = load(i8_pointer(items), index)
-            if header == load(st, S_RELEASED):  # by a sweep of another thread, just now
+            if header == load(st, S_RELEASED):  # just now, by a sweep of another thread
                 store_words(st, S_EVENT, EVENT_FREED, slot, op, 0)
                 return False
             if header == load(st, S_NONE):
@@ -379,7 +379,7 @@ def sweep_record(st, slot, entry, row):
             ):
                 data = fill_block(
                     st, data, SPREAD + k, space_info
-                )  # a number, as the 2.0 in ``2.0 * x``
+                )  # a number, such as the 2.0 in ``2.0 * x``
             else:
                 plain = False
         store(st, S_HEADERS + k, header)
@@ -427,7 +427,7 @@ def sweep_record(st, slot, entry, row):
         if entry_y != -1 and entry_y != handed:
             fill(st, entry_y, op, 1, info, space, plain, g, mask)
         if handed != 0:
-            # exchange the memory of both: the record's own is recycled when it retires
+            # swap both memories: the record's is recycled when it retires
             h = i8_pointer(handed)
             store(e, 0, load(h, 0))
             store(h, 0, g)
@@ -439,7 +439,7 @@ def sweep_record(st, slot, entry, row):
 
 @jit
 def can_take(st, entry, aval, kind):
-    """Whether a prepared input can be given the memory of a cotangent of some aval."""
+    """Whether a prepared input can take over the memory of a cotangent with some aval."""
     if entry == -1 or kind != KIND_MAP:
         return False
     state = load(i8_pointer(entry), 1)
@@ -449,7 +449,7 @@ def can_take(st, entry, aval, kind):
 
 @jit
 def next_segment(st):
-    """Choose the newest segment that has rows waiting; False if there is none."""
+    """Select the newest segment with waiting rows; return False if there is none."""
     table = load(st, S_SEGMENTS)
     best = -1
     best_number = -1
@@ -475,9 +475,9 @@ def copy_bytes(dst, src, nbytes):
 
 @jit
 def add_contribution(st, entry):
-    """Add an array that Python computed to the adjoint of a slot. False after an event.
+    """Add an array computed by Python to an adjoint; return False after an event.
 
-    A first contribution is adopted as it is; then Python keeps the array alive.
+    The first contribution becomes the adjoint itself; Python keeps the array alive.
     """
     words = i8_pointer(entry)
     slot = load(words, 0)
@@ -512,7 +512,7 @@ def add_contribution(st, entry):
 
 @jit
 def add_contributions(st):
-    """Add what Python computed. False after an event."""
+    """Add all arrays computed by Python; return False after an event."""
     while load(st, S_CONTRIBUTION) < load(st, S_NCONTRIBUTIONS):
         entry = load(st, S_CONTRIBUTION) * CONTRIBUTION_WORDS * 8
         if not add_contribution(st, load(st, S_CONTRIBUTIONS) + entry):
@@ -522,12 +522,12 @@ def add_contributions(st):
 
 
 def sweep(address):
-    """Go on with the sweep whose state lies at `address`, until it is done or needs Python."""
+    """Continue the sweep with the state at `address` until it is done or needs Python."""
     st = i8_pointer(address)
     store(st, S_EVENT, EVENT_DONE)
     if not add_contributions(st):
         return
-    finish = load(st, S_FINISH)  # Python has done the record under the cursor
+    finish = load(st, S_FINISH)  # Python has processed the record under the cursor
     store(st, S_FINISH, 0)
     while load(st, S_PENDING) > 0:
         if load(st, S_CURRENT) < 0 and not next_segment(st):
