@@ -93,9 +93,9 @@ def check_grads(
         f,
         arrays,
         order,
-        eps or _STEPS[dtype],
-        atol or _TOLERANCES[dtype],
-        rtol or _TOLERANCES[dtype],
+        _STEPS[dtype] if eps is None else eps,
+        _TOLERANCES[dtype] if atol is None else atol,
+        _TOLERANCES[dtype] if rtol is None else rtol,
         np.random.default_rng(seed),
         1,
     )

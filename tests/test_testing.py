@@ -99,6 +99,8 @@ def test_wrong_under_given_tolerances():
     check_grads(f, [A], rtol=0.1, atol=0.1)
     with pytest.raises(AssertionError):
         check_grads(f, [A], rtol=1e-5, atol=1e-5)
+    with pytest.raises(AssertionError):
+        check_grads(tg.sin, [A], rtol=0.0, atol=0.0)  # zero is a tolerance, too
 
 
 def test_kinks_are_found():

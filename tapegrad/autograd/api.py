@@ -413,6 +413,8 @@ def _batched(
     """Run one sweep per cotangent of a batch."""
     if cotangents is None:
         raise RuntimeError("grad can be implicitly created only for scalar outputs")
+    if isinstance(cotangents, np.ndarray):
+        cotangents = (cotangents,)
     cotangents = _as_tuple(cotangents, "grad_outputs")
     for k, (output, g) in enumerate(zip(outputs, cotangents, strict=False)):
         own = _owner(output, k, "tensors")

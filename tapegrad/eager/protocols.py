@@ -60,7 +60,7 @@ _OF_REAL_NUMBERS = {
 }
 
 _FUNCTIONS_OF = {
-    "numpy": FUNCTIONS,
+    "numpy": NAMESPACES[""],
     "numpy.fft": NAMESPACES["fft"],
     "numpy.linalg": NAMESPACES["linalg"],
 }
@@ -163,11 +163,23 @@ def array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: A
         if name is not None and extra:
             what += f" with {', '.join(sorted(extra))}"
         raise _refuse(what, remedy)
-    plain = {key: tuple(map(unwrap, v)) if key == "out" else unwrap(v) for key, v in kwargs.items()}
-    result = getattr(ufunc, method)(*map(unwrap, inputs), **plain)
-    if outs:
-        return outs[0] if len(outs) == 1 else outs
-    return wrap_result(result)
+    plain = {key: unwrap(v) for key, v in kwargs.items() if key != "out"}
+    if not outs:
+        return wrap_result(getattr(ufunc, method)(*map(unwrap, inputs), **plain))
+    what = f"numpy.{ufunc.__name__} with `out`"
+    if "where" in kwargs and _requires_grad(outs):
+        raise _refuse(what + " and `where`", "the elements that stay would lose their history")
+    copies = tuple(out._a.copy() if isinstance(out, Tensor) else out for out in outs)
+    results = getattr(ufunc, method)(*map(unwrap, inputs), out=copies, **plain)
+    for out, copied in zip(outs, copies, strict=True):
+        if isinstance(out, Tensor):
+            inplace.write(out, copied, what)
+    if len(outs) == 1:
+        return outs[0]
+    return tuple(
+        wrap_result(result) if out is None else out
+        for out, result in zip(outs, results, strict=True)
+    )
 
 
 def _of_scipy(ufunc: Any) -> str | None:
@@ -187,9 +199,13 @@ def _ufunc_at(ufunc: Any, target: Any, index: Any, *values: Any) -> None:
     if isinstance(target, Tensor) and ufunc is np.add:
         inplace.apply_inplace(TABLE["add_at"], target, *values, inplace.unwrap_index(index))
         return
+    what = f"numpy.{ufunc.__name__}.at"
     if _requires_grad((target, *values)):
-        raise _refuse(f"numpy.{ufunc.__name__}.at", "only numpy.add.at has a derivative")
-    ufunc.at(unwrap(target), inplace.unwrap_index(index), *map(unwrap, values))
+        raise _refuse(what, "only numpy.add.at has a derivative")
+    array = target._a.copy() if isinstance(target, Tensor) else target
+    ufunc.at(array, inplace.unwrap_index(index), *map(unwrap, values))
+    if isinstance(target, Tensor):
+        inplace.write(target, array, what)
 
 
 def array_function(self: Tensor, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
@@ -213,9 +229,30 @@ def array_function(self: Tensor, func: Any, types: Any, args: Any, kwargs: Any) 
             f"{module}.{name}",
             "it has no derivative in tapegrad; write it with other functions, or detach() first",
         )
-    plain_args = _unwrap_deep(args)
-    plain_kwargs = {key: _unwrap_deep(value) for key, value in kwargs.items()}
-    return wrap_result(func(*plain_args, **plain_kwargs))
+    return _call_plain(func, f"{module}.{name}", args, kwargs)
+
+
+def _call_plain(func: Any, what: str, args: Any, kwargs: Any) -> Any:
+    """Call a NumPy function on arrays; the memory of a tensor changes only through `write`."""
+    target = kwargs.get("out", args[0] if func in _WRITING and args else None)
+    if isinstance(target, Tensor):
+        array = target._a.copy()
+        given = [array if value is target else value for value in args]
+        named = {key: array if value is target else value for key, value in kwargs.items()}
+        func(*_read_only(given), **dict(zip(named, _read_only(named.values()), strict=True)))
+        inplace.write(target, array, what)
+        return target if "out" in kwargs else None
+    try:
+        return wrap_result(
+            func(*_read_only(args), **dict(zip(kwargs, _read_only(kwargs.values()), strict=True)))
+        )
+    except ValueError as error:
+        if "read-only" in str(error):
+            raise TypeError(
+                f"{what} writes to a tensor, which is not supported: let it write to an array, "
+                "t.detach().numpy().copy(), and assign the result: t[...] = array"
+            ) from error
+        raise
 
 
 def _is_of_integers(args: Any, kwargs: Any) -> bool:
@@ -237,6 +274,22 @@ def _refuse_copied(func: Any, args: Any, kwargs: Any) -> None:
         raise _refuse(f"numpy.{func.__name__} with the `{parameter}`", remedy)
 
 
+def _read_only(values: Any) -> list[Any]:
+    """Return values with arrays that cannot be written to in place of tensors."""
+
+    def shown(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            array = value._a.view()
+            array.flags.writeable = False
+            return array
+        if type(value) in (list, tuple):
+            return type(value)(map(shown, value))
+        refuse_masked(value)
+        return value
+
+    return [shown(value) for value in values]
+
+
 def _unwrap_deep(value: Any) -> Any:
     if isinstance(value, Tensor):
         return value._a
@@ -255,6 +308,13 @@ def _copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -
     if where is not True:
         src = FUNCTIONS["where"](where, src, dst.clone())
     inplace.write(dst, src, "numpy.copyto", keep=True)
+
+
+def _put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
+    if not isinstance(a, Tensor):
+        raise _refuse("numpy.put to an array", "write to a tensor, or detach() the values")
+    places = np.arange(a.size).take(np.ravel(unwrap(ind)), mode=mode)  # type: ignore[call-overload]
+    a[np.unravel_index(places, a.shape)] = FUNCTIONS["resize"](v, places.size)
 
 
 def _bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
@@ -298,12 +358,16 @@ _COPIED: dict[Any, tuple[str, int, str]] = {
     np.full_like: ("fill_value", 1, "write np.ones_like(x) * value, or detach() it"),
 }
 
+# functions that write to their first argument
+_WRITING = (np.fill_diagonal, np.place, np.putmask, np.put_along_axis)
+
 _DIRECT: dict[Any, Any] = {
     np.bincount: _bincount,
     np.copy: lambda a, **kwargs: a.clone(),
     np.copyto: _copyto,
     np.histogram: _histogram,
     np.linspace: linspace,
+    np.put: _put,
     np.take: lambda a, indices, axis=None, mode="raise": FUNCTIONS["take"](a, indices, axis, mode),
     np.linalg.norm: lambda x, ord=None, axis=None, keepdims=False: FUNCTIONS["norm"](
         x, ord, axis, keepdims

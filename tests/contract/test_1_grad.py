@@ -319,8 +319,10 @@ class TestBatches:
     def test_batched_cotangents_give_the_jacobian(self):
         x = leaf([1.0, 2.0, 3.0])
         y = x * x
-        (jacobian,) = grad(y, x, tg.eye(3), is_grads_batched=True)
+        (jacobian,) = grad(y, x, tg.eye(3), True, is_grads_batched=True)
         np.testing.assert_array_equal(values(jacobian), np.diag([2.0, 4.0, 6.0]))
+        (of_array,) = grad(y, x, np.eye(3), is_grads_batched=True)
+        np.testing.assert_array_equal(of_array, jacobian)
 
     def test_batched_with_several_outputs_and_inputs(self):
         x, w = leaf([1.0, 2.0]), leaf(3.0)

@@ -44,6 +44,85 @@ WRITES = {
     "out": lambda t: np.negative(t, out=t),
 }
 
+MASK = np.array([True, False, True])
+ROWS = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 7.0]])
+# NumPy's functions that write to a tensor without a history
+NUMPY_WRITES = {
+    "add.at": lambda t: np.add.at(t, [0], 5.0),
+    "multiply.at": lambda t: np.multiply.at(t, [0], 5.0),
+    "negative.at": lambda t: np.negative.at(t, [0, 2]),
+    "casting": lambda t: np.add(t, 1.0, out=t, casting="same_kind"),
+    "unknown ufunc": lambda t: np.spacing(ROWS[0], out=t),
+    "comparison": lambda t: np.isnan(ROWS[0], out=t),
+    "fabs": lambda t: np.fabs(-ROWS[1], out=t),
+    "two results": lambda t: np.modf(ROWS[0] * 1.3, out=(t, None)),
+    "reduce": lambda t: np.add.reduce(ROWS, out=t),
+    "accumulate": lambda t: np.add.accumulate(ROWS[0] + 1.0, out=t),
+    "reduceat": lambda t: np.add.reduceat(ROWS[1], [0, 1, 2], out=t),
+    "outer": lambda t: np.multiply.outer(ROWS[1], 1.0, out=t),
+    "where": lambda t: np.nextafter(ROWS[1], 0.0, out=t, where=MASK),
+    "copyto": lambda t: np.copyto(t, ROWS[1]),
+    "put": lambda t: np.put(t, [0, -1], 9.0),
+    "place": lambda t: np.place(t, MASK, [9.0, 8.0]),
+    "putmask": lambda t: np.putmask(t, MASK, ROWS[1]),
+    "put_along_axis": lambda t: np.put_along_axis(t, np.array([0]), 7.0, 0),
+    "fill_diagonal": lambda t: np.fill_diagonal(t.reshape(1, 3), 9.0),
+    "isposinf": lambda t: np.isposinf(ROWS[0], out=t),
+    "cumsum": lambda t: np.cumsum(ROWS[1], out=t),
+    "nanmedian": lambda t: np.nanmedian(ROWS, axis=0, out=t),
+}
+
+
+@pytest.mark.parametrize("of_view", [False, True])
+@pytest.mark.parametrize("write", NUMPY_WRITES)
+def test_numpy_functions_that_write(write, of_view):
+    """The value is NumPy's, and a gradient that needs the old one is not computed with the new."""
+    expected = np.array([2.0, 3.0, 4.0])
+    NUMPY_WRITES[write](expected)
+    base = tg.tensor([2.0, 3.0, 4.0])
+    x = leaf([3.0, 1.0, 2.0])
+    y = (x * base).sum()
+    NUMPY_WRITES[write](base[:] if of_view else base)
+    np.testing.assert_array_equal(base.numpy(), expected)
+    with pytest.raises(RuntimeError, match=MODIFIED):
+        y.backward()
+    with tg.autograd.graph.allow_mutation_on_saved_tensors():
+        base = tg.tensor([2.0, 3.0, 4.0])
+        y = (x * base).sum()
+        NUMPY_WRITES[write](base)
+        y.backward()
+    np.testing.assert_array_equal(x.grad.numpy(), [2.0, 3.0, 4.0])
+
+
+def test_other_functions_do_not_write_to_tensors():
+    t = tg.tensor([2.0, 3.0, 4.0])
+    with pytest.raises(TypeError, match=r"isneginf writes to a tensor.*t\.detach\(\)\.numpy\(\)"):
+        np.isneginf(ROWS[0], t)  # not by the name of the argument
+    array = t.detach().numpy().copy()  # the way out
+    np.isneginf(ROWS[0], array)
+    t[...] = array
+    np.testing.assert_array_equal(values(t), np.zeros(3))
+
+
+def test_history_of_what_is_written():
+    x = leaf([1.0, 2.0, 3.0])
+    w = leaf([5.0, 7.0])
+    y = x * 2.0
+    np.put(y, [2, 0], w)
+    (y * y).sum().backward()
+    np.testing.assert_array_equal(values(x.grad), [0.0, 16.0, 0.0])
+    np.testing.assert_array_equal(values(w.grad), [10.0, 14.0])
+    y = x * 2.0
+    np.isnan(ROWS[0], out=y)
+    assert not y.requires_grad
+    y = x * 2.0
+    with pytest.raises(TypeError, match=r"`out` and `where` of a tensor that requires grad"):
+        np.isnan(ROWS[0], out=y, where=MASK)
+    with pytest.raises(TypeError, match=r"numpy.place of a tensor that requires grad"):
+        np.place(y, MASK, [1.0])
+    with pytest.raises(TypeError, match=r"numpy.put to an array"):
+        np.put(np.ones(3), [0], w)
+
 
 class TestDetection:
     """A backward that needs an overwritten value raises; one that does not is right."""

@@ -150,7 +150,9 @@ class _MutationGuard:
             handle = reference()
             if handle is not None:
                 shown = handle.array
-                handle.array = copies.setdefault(id(shown), shown.copy())
+                if id(shown) not in copies:
+                    copies[id(shown)] = shown.copy()
+                handle.array = copies[id(shown)]
 
     def clear(self) -> None:
         """Forget all values; the graph can no longer run backward."""
