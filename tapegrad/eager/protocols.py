@@ -290,15 +290,6 @@ def _read_only(values: Any) -> list[Any]:
     return [shown(value) for value in values]
 
 
-def _unwrap_deep(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value._a
-    if type(value) in (list, tuple):
-        return type(value)(_unwrap_deep(item) for item in value)
-    refuse_masked(value)
-    return value
-
-
 def _copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
     if not isinstance(dst, Tensor):
         if not _requires_grad((src, where)):
@@ -334,9 +325,9 @@ def _histogram(
     if _requires_grad((weights,)):
         remedy = "np.bincount(np.digitize(x, edges[1:-1]), weights, edges.size - 1)"
         raise _refuse("numpy.histogram with the `weights`", f"use {remedy}, or detach() them")
-    number = _unwrap_deep(bins)
+    number = unwrap(bins)
     counts, values = np.histogram(
-        _unwrap_deep(a), number, _unwrap_deep(range), weights=_unwrap_deep(weights)
+        unwrap(a), number, unwrap(range), weights=unwrap(weights)
     )
     edges: Any = as_tensor(bins) if np.ndim(number) else wrap(values)
     if np.ndim(number) == 0 and (range is not None or _requires_grad((a,))):
