@@ -326,9 +326,7 @@ def _histogram(
         remedy = "np.bincount(np.digitize(x, edges[1:-1]), weights, edges.size - 1)"
         raise _refuse("numpy.histogram with the `weights`", f"use {remedy}, or detach() them")
     number = unwrap(bins)
-    counts, values = np.histogram(
-        unwrap(a), number, unwrap(range), weights=unwrap(weights)
-    )
+    counts, values = np.histogram(unwrap(a), number, unwrap(range), weights=unwrap(weights))
     edges: Any = as_tensor(bins) if np.ndim(number) else wrap(values)
     if np.ndim(number) == 0 and (range is not None or _requires_grad((a,))):
         ends = (FUNCTIONS["min"](a), FUNCTIONS["max"](a)) if range is None else range

@@ -1,6 +1,6 @@
 """Derivatives of numba functions by transformation of their source (docs/njit.md)."""
 
-# whatever is imported from here, compiled functions have all of their parts
+# these imports complete the classes of compiled functions
 from tapegrad.transform import function as function
 from tapegrad.transform import recording as recording
 from tapegrad.transform import vjps as vjps

@@ -1,7 +1,7 @@
-"""What all derivatives are: numba functions whose compilation first writes source.
+"""The base class of derivatives: numba functions whose compilation first writes source.
 
-For the types of the arguments a module is generated (or found on disk), and the function that
-stands in it is compiled.
+For the types of the arguments, a module is generated or found on disk, and the function in it is
+compiled.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Recording(CPUDispatcher):
     record: Any  # calls it with tensors (`tapegrad.transform.recording`)
 
     def typeof_pyval(self, val: Any) -> Any:
-        """Return the numba type of an argument; that of a tensor is found without a search."""
+        """Return the numba type of an argument; for a tensor, without a search."""
         if isinstance(val, Tensor):
             self._types_active_call.add(types.pyobject)
             return types.pyobject
@@ -55,7 +55,7 @@ class Recording(CPUDispatcher):
         return super().typeof_pyval(val)
 
     def _compile_for_args(self, *args: Any, **kws: Any) -> Any:
-        # what numba calls for arguments that it has no compiled code for, to get what it calls then
+        # numba calls this if it has no code for the arguments, and then calls the result
         if has_tensors((*args, *kws.values())):
             self._types_active_call.clear()
             return functools.partial(self.record, self)
@@ -64,9 +64,9 @@ class Recording(CPUDispatcher):
         return found
 
     def enter(self, args: tuple[Any, ...]) -> bool:
-        """Take note of the first call from Python with arguments of some types.
+        """Process the first call from Python with arguments of some types.
 
-        Returns whether numba finds the compiled code itself from now on.
+        Returns whether numba finds the compiled code without this method from now on.
         """
         return True
 
@@ -87,32 +87,32 @@ class Derivative(Recording):
     Parameters
     ----------
     base
-        What it is a derivative of: a numba function or another derivative.
+        The numba function or derivative to differentiate.
     label
-        Added to the name of the base.
+        The suffix of the name of the base.
     extra
-        Names of arguments after those of the base.
+        Names of additional arguments after those of the base.
     """
 
     _tapegrad_transform = True
-    once: Any  # the function that returns the derivative of a base, from what `spec` gives
+    once: Any  # the cached constructor, which takes a base and the result of `spec`
     check: Any  # compares it with the function in a call (`tapegrad.transform.checks.checking`)
-    # the function from arguments and tangents at some positions to the value and its tangent, and
-    # that from arguments and a cotangent to those of the arguments at some positions
+    # the pushforward for tangents of the arguments at some positions, and the function from
+    # arguments and a cotangent of the result to the cotangents of the arguments at some positions
     jvp: Callable[[Any, tuple[int, ...]], Derivative]
     vjp: Callable[[Any, tuple[int, ...]], Derivative]
 
     def __init__(self, base: Any, label: str, extra: tuple[str, ...] = ()) -> None:
         self.base = base
         self.label = label
-        self.given = len(extra)  # arguments after those of the base
+        self.given = len(extra)
         super().__init__(
             stub(base.py_func, f"{base.py_func.__name__}_{label}", extra),
             targetoptions={"nopython": True, **options(base)},
         )
         self._implementations: dict[Any, Any] = {}
         self._entered: set[Any] = set()  # types of calls from Python
-        self._made: dict[Any, Any] = {}  # what the function named when they were made
+        self._made: dict[Any, Any] = {}  # hashes of the names of the function when they were made
         self._dropped: list[Any] = []  # code that may still run
         if extra and self.py_func.__defaults__:
             self.__class__ = _binding(type(self))
@@ -132,7 +132,7 @@ class Derivative(Recording):
         return type(self).once, (self.base, *self.spec())
 
     def generate(self, program: Program, kinds: tuple[Any, ...]) -> str:
-        """Write it for the types of its arguments; return the name of the function."""
+        """Generate the code for the types of its arguments; return the name of the function."""
         raise NotImplementedError
 
     def _tapegrad_recipe(self) -> tuple[Any, ...]:
@@ -161,7 +161,7 @@ class Derivative(Recording):
     def _internal(self, arguments: tuple[Any, ...], error: NumbaError) -> TransformError:
         """Return the error for generated code that numba does not compile."""
         cause: BaseException | None = error
-        while cause is not None:  # a derivative that is called was refused, for a reason of its own
+        while cause is not None:  # the cause may be that an inner derivative was refused
             if isinstance(cause, TransformError):
                 return cause
             cause = cause.__cause__ or cause.__context__
@@ -179,11 +179,11 @@ class Derivative(Recording):
         )
 
     def add_overload(self, compiled: Any) -> None:
-        """Keep compiled code; calls from Python have it after their first one."""
+        """Keep compiled code; calls from Python use it after the first call."""
         self.overloads[tuple(compiled.signature.args)] = compiled
 
     def enter(self, args: tuple[Any, ...]) -> bool:
-        """Check the derivative in its first call, if that is asked for."""
+        """Check the derivative in its first call, if checks are on."""
         kinds = tuple(
             types.Omitted(a.value) if isinstance(a, OmittedArg) else typeof(a, Purpose.argument)
             for a in args
@@ -210,11 +210,11 @@ class Derivative(Recording):
         return self._implementations[kinds]
 
     def made(self) -> list[tuple[tuple[Any, ...], Any]]:
-        """Return the types that it was made for, each with what the function named then."""
+        """Return the types that it was made for, each with the hashes of names at that time."""
         return list(self._made.items())
 
     def forget(self) -> None:
-        """Make it anew when it is called next."""
+        """Regenerate it at the next call."""
         self._dropped.append(list(self.overloads.values()))
         self._make_finalizer()()
         self._reset_overloads()
@@ -223,14 +223,14 @@ class Derivative(Recording):
         self._made.clear()
 
     def recompile(self) -> None:
-        """Make it anew when it is called next."""
+        """Regenerate it at the next call."""
         self.forget()
 
     def source(self, kinds: tuple[Any, ...]) -> str:
-        """Return the generated source for the types of the arguments; defaults may be left out."""
+        """Return the generated source for the types of the arguments; defaults may be omitted."""
         _, kinds = self._compiler.fold_argument_types(kinds, {})
         filename = self.implementation(kinds).py_func.__code__.co_filename
-        lines = linecache.getlines(filename)[2:]  # without the lines for the machine
+        lines = linecache.getlines(filename)[2:]  # without the checksum and header
         return "".join(lines).removesuffix("# end\n").strip() + "\n"
 
     def _load(self, kinds: tuple[Any, ...], bound: Bound) -> Any:
@@ -259,13 +259,12 @@ class Derivative(Recording):
         namespace["_made_for"] = (self, kinds)
         return namespace[namespace["_about"]["entry"]]
 
-    # -- arguments that are left out ----------------------------------------------------------
+    # -- omitted arguments --------------------------------------------------------------------
 
     def _bound(self, kinds: tuple[Any, ...]) -> Bound:
-        """Return what the function is called with for the types of a call.
+        """Return the complete call for the types of the given arguments.
 
-        Where defaults are left out, the last arguments that are given are those after the
-        function's own.
+        If defaults are omitted, the last given arguments are the additional ones.
         """
         names = list(inspect.signature(self.py_func).parameters)
         count = len(names) - self.given
@@ -316,26 +315,26 @@ class Derivative(Recording):
         program.write(text, self.base)
         return caller
 
-    # -- derivatives of it --------------------------------------------------------------------
+    # -- higher derivatives -------------------------------------------------------------------
 
     def changed_arguments(self, kinds: tuple[Any, ...]) -> frozenset[int]:
-        """Return the numbers of the arguments that it writes into."""
+        """Return the positions of the arguments that it writes to."""
         if isinstance(self.base, Derivative):
             return self.base.changed_arguments(kinds)
         return written_arguments(self, kinds)
 
     def shares_results(self, kinds: tuple[Any, ...]) -> bool:
-        """Whether results of what it is made of may show elements of its arguments."""
+        """Whether results of the root function may share elements with its arguments."""
         return bool(effects(self, kinds).shared)
 
     def plain(self, kinds: tuple[Any, ...]) -> Any:
-        """Return the generated function if it can be differentiated like one of the user's."""
+        """Return the generated function if it can be differentiated like a user's function."""
         return None
 
 
 @functools.cache
 def effects(function: Any, kinds: tuple[Any, ...]) -> Instance:
-    """Return a function, or what a derivative is made of in the end, with its effects."""
+    """Return the instance of a function, or of the root of a derivative, with its effects."""
     root = function.root if isinstance(function, Derivative) else function
     program = Program()
     count = len(inspect.signature(root.py_func).parameters)
@@ -345,7 +344,7 @@ def effects(function: Any, kinds: tuple[Any, ...]) -> Instance:
 
 
 def written_arguments(function: Any, kinds: tuple[Any, ...]) -> frozenset[int]:
-    """Return the numbers of the arguments that what a derivative is made of writes into."""
+    """Return the positions of the arguments that a function, or the root of one, writes to."""
     instance = effects(function, kinds)
     leaves = instance.leaves()
     written = {leaves[position] for position in instance.writes}
@@ -364,9 +363,9 @@ class Bound:
     kinds
         Types of all arguments.
     texts
-        What is passed for each, in terms of the arguments that were given.
+        The expression passed for each, in terms of the given arguments.
     defaults
-        The values of those that were not, by the names that stand in the texts.
+        The values of the other arguments, by their names in these expressions.
     """
 
     def __init__(self, kinds: tuple[Any, ...], texts: list[str], defaults: dict[str, Any]) -> None:
@@ -380,9 +379,9 @@ def _is_integral(kind: Any) -> bool:
 
 
 def _assign(function: Any, given: list[str]) -> list[str | None]:
-    """Return what is passed for each argument of a function, None for a default.
+    """Return the name passed for each argument of a function, None for a default.
 
-    The last that are given are those that derivatives have added.
+    The last given arguments are those that derivatives add.
     """
     count = len(inspect.signature(function.py_func).parameters)
     if isinstance(function, Derivative) and function.given and len(given) < count:
@@ -402,9 +401,9 @@ def _complete(function: Any, args: tuple[Any, ...], kws: dict[str, Any]) -> tupl
 
 
 class _Binding:
-    """Binds arguments where some with defaults stand before those that a derivative adds.
+    """Binds arguments if some with defaults precede those that a derivative adds.
 
-    numba's binding of keywords does not know that the last positional arguments are those.
+    numba's binding of keywords does not know that the last positional arguments are the added ones.
     """
 
     def __call__(self: Any, *args: Any, **kws: Any) -> Any:
@@ -413,7 +412,7 @@ class _Binding:
         return super().__call__(*args, **kws)
 
     def get_call_template(self: Any, args: Any, kws: Any) -> Any:
-        """Return how compiled code calls it."""
+        """Return numba's template for calls from compiled code."""
         if self._binds(kws):
             raise TypingError(
                 f"{self.py_func.__name__}: with arguments by keyword, pass "
@@ -431,11 +430,11 @@ def _binding(kind: type) -> type:
 
 
 def _shown(given: dict[str, Any]) -> str:
-    """Return options as they are written in a call."""
+    """Return the text of options in a call."""
     return ", ".join(f"{name}={value!r}" for name, value in given.items())
 
 
 def options(base: Any) -> dict[str, Any]:
-    """Return the compiler's options that a derivative takes over."""
+    """Return the compiler options that a derivative inherits."""
     given = {name: base.targetoptions.get(name) for name in _OPTIONS}
     return {name: value for name, value in given.items() if value is not None}

@@ -1,4 +1,4 @@
-"""Types that a numba function was compiled with: its signatures, and those of its variables."""
+"""Declared types of a numba function: its signatures, and the types of its variables."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from tapegrad.transform.ir import FunctionIR, Let, name, unused
 
 
 class Declared:
-    """What is declared of a function.
+    """The declared types of a function.
 
-    Calls convert what they pass. That is understood of integers in calls of one signature.
+    Calls convert their arguments. This is supported for integers, if there is one signature.
     """
 
     def __init__(self, dispatcher: Any) -> None:
-        # with explicit signatures a function takes these, and converts what it is given
+        # a function with explicit signatures accepts only these, and converts its arguments
         self.is_closed = not getattr(dispatcher, "_can_compile", True)
         self.signatures = list(getattr(dispatcher, "nopython_signatures", ()))
-        # numba adds every value of a variable to these, with a number after its name
+        # numba adds an entry with a numbered name for every value of a variable
         given = getattr(dispatcher, "locals", None) or {}
         self.variables = {text: kind for text, kind in given.items() if "." not in text}
 
     def conversion(self, position: int, count: int, kind: Any) -> Any:
-        """Return the type that an integer in a call is converted to, None if it stays as it is."""
+        """Return the type that an integer argument is converted to, None if it is not converted."""
         if not self.is_closed or len(self.signatures) != 1 or len(self.signatures[0].args) != count:
             return None
         declared = self.signatures[0].args[position]
@@ -36,18 +36,18 @@ class Declared:
         return declared if converts else None
 
     def apply(self, function: FunctionIR, kinds: tuple[Any, ...], result: Any) -> None:
-        """Convert an integer that is the result; refuse other conversions.
+        """Convert an integer result; refuse other conversions.
 
         Parameters
         ----------
         function
             The normal form, which is changed.
         kinds, result
-            Types of the arguments, and the one that is found for the result.
+            Types of the arguments, and the inferred type of the result.
         """
         source = function.source
         line = source.tree.lineno
-        # floats are rounded to the declared precision, which makes no other derivative
+        # rounding floats to the declared precision does not change derivatives
         whole = [
             text
             for text, kind in self.variables.items()
@@ -97,14 +97,14 @@ class Declared:
 
 
 def _type_of(value: ast.expr, function: FunctionIR) -> Any:
-    """Return the type of a value of a variable, None if that is not known."""
+    """Return the type of a value of a variable, None if unknown."""
     if isinstance(value, ast.Constant):
         return types.unliteral(numba.typeof(value.value))
     return function.types.get(value.id) if isinstance(value, ast.Name) else None
 
 
 def _holds_the_same(kind: Any, declared: Any) -> bool:
-    """Whether values of one type are as they are in another one: the layout may differ."""
+    """Whether two types differ at most in array layout."""
     kind, declared = types.unliteral(kind), types.unliteral(declared)
     if isinstance(kind, types.Array) and isinstance(declared, types.Array):
         return bool(kind.dtype == declared.dtype and kind.ndim == declared.ndim)

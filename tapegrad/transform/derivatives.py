@@ -28,9 +28,10 @@ from tapegrad.transform.kinds import (
 
 
 def differentiable(program: Program, base: Any, kinds: tuple[Any, ...], wrap: bool) -> Instance:
-    """Return what is differentiated for a base: its function, or the one generated for it.
+    """Return the instance to differentiate for a base: of its function, or the generated one.
 
-    With `wrap`, a function that calls the derivative, for rules of the call to be used.
+    If the rule for calls of the base applies, this is a function that calls it: with `wrap` for
+    derivatives and custom vjps, otherwise for custom jvps.
     """
     changed = base.changed_arguments(kinds) if isinstance(base, Derivative) else frozenset()
     ruled = getattr(base, "rule_vjp" if wrap else "rule_jvp", None)
@@ -48,7 +49,7 @@ def differentiable(program: Program, base: Any, kinds: tuple[Any, ...], wrap: bo
 
 @functools.cache
 def _caller(base: Any, copied: tuple[int, ...] = ()) -> Any:
-    """Return a numba function that calls another one, for the rule of the call to be used."""
+    """Return a numba function that calls another one, so that the rule of the call is used."""
     import numba
 
     parameters = list(inspect.signature(base.py_func).parameters)
@@ -65,7 +66,7 @@ def _caller(base: Any, copied: tuple[int, ...] = ()) -> Any:
 def check_numbers(
     base: Any, numbers: tuple[int, ...], kinds: tuple[Any, ...], instance: Instance
 ) -> None:
-    """Refuse to differentiate by an argument that is not real."""
+    """Refuse to differentiate with respect to an argument that is not real."""
     for number in numbers:
         if not holds_real(kinds[number]):
             name = instance.function.params[number]
@@ -77,9 +78,9 @@ def check_numbers(
 
 
 class Pullback(Derivative):
-    """Value and gradient, or one of the two, perhaps with given cotangents of the value.
+    """Gradient, optionally with the value, optionally for given cotangents of the value.
 
-    With `seeds`, that many cotangents of (the real parts of) the value are arguments.
+    `seeds` is the number of cotangents, of the real parts of the value, that are arguments.
     """
 
     def __init__(self, base: Any, numbers: tuple[int, ...], seeds: int, returns: str) -> None:
@@ -133,7 +134,7 @@ class Pullback(Derivative):
 
 
 class Pushforward(Derivative):
-    """Value and tangent, for tangents of some arguments (a Jacobian times a vector)."""
+    """Value and tangent for tangents of some arguments (a Jacobian-vector product)."""
 
     def __init__(self, base: Any, numbers: tuple[int, ...]) -> None:
         self.numbers = numbers
@@ -165,7 +166,7 @@ class Pushforward(Derivative):
 
 
 def _is_tangent(kind: Any, tangent: Any) -> bool:
-    """Whether a type suits the tangents of another."""
+    """Whether a type is valid for tangents of another."""
     if isinstance(kind, types.Array):
         return (
             isinstance(tangent, types.Array)
@@ -184,9 +185,9 @@ def _is_tangent(kind: Any, tangent: Any) -> bool:
 
 
 class Composed(Derivative):
-    """A function of other derivatives, written as text.
+    """A function of other derivatives, generated as text.
 
-    It writes into none of the arrays that are its arguments: its parts get copies.
+    It does not write to its array arguments: its parts get copies.
     """
 
     def text(self, name: str, names: list[str], kinds: tuple[Any, ...]) -> str:
@@ -209,14 +210,14 @@ class Composed(Derivative):
         names = list(inspect.signature(self.py_func).parameters)
         text = self.text(entry, names, kinds)
         own = {*_assigned(text), *self.parts(), "np", "range"}
-        if own.intersection(names):  # arguments of the user's have names that are taken here
+        if own.intersection(names):  # the user's arguments have names that are used here
             names = [_unlike(name, {*own, *names}) if name in own else name for name in names]
             text = self.text(entry, names, kinds)
         program.write(text, self.base)
         return entry
 
     def passed(self, names: list[str], kinds: tuple[Any, ...]) -> list[str]:
-        """Return what is passed to a part for each argument: a copy of an array that it changes."""
+        """Return the text passed to a part for each argument; arrays that it changes are copied."""
         changed = written_arguments(self.base, kinds)
         return [
             f"{name}.copy()" if number in changed and is_array(kind) else name
@@ -225,13 +226,13 @@ class Composed(Derivative):
 
 
 def _assigned(text: str) -> set[str]:
-    """Return the names that are assigned in the text of a function."""
+    """Return the names that the text of a function assigns."""
     nodes = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name))
     return {node.id for node in nodes if isinstance(node.ctx, ast.Store)}
 
 
 def _unlike(name: str, others: set[str]) -> str:
-    """Return a name that is none of some others."""
+    """Return a variant of a name that is not in `others`."""
     while name in others:
         name += "_"
     return name
@@ -274,7 +275,7 @@ class Jacobian(Composed):
     def __init__(self, base: Any, numbers: tuple[int, ...], single: bool) -> None:
         self.numbers = numbers
         self.single = single
-        # forward mode is how derivatives are differentiated; of a gradient columns are rows anyway
+        # derivatives are differentiated in forward mode; for gradients, columns equal rows
         self.columns_only = isinstance(base, Derivative)
         for number in numbers:
             setattr(self, f"column_{number}", pushforward(base, (number,)))
@@ -377,7 +378,7 @@ class Jacobian(Composed):
 
 @functools.cache
 def pullback(base: Any, numbers: tuple[int, ...], seeds: int, returns: str) -> Pullback:
-    """Return the gradient of a function by some arguments."""
+    """Return the gradient of a function with respect to some arguments."""
     return Pullback(base, numbers, seeds, returns)
 
 

@@ -1,9 +1,9 @@
-"""Calls, in compiled functions, of the package's functions that numba does not compile.
+"""Calls, from compiled functions, of functions of the package that numba does not compile.
 
-They run in Python. So do their derivatives, which are those of the ops, of any order: the call
-``call_eager(path, *values)`` computes what `path` names, the function itself or a derivative of it.
-`values` are the numbers and arrays among the arguments. The others are constants, and parts of the
-path. Results are arrays of their own, also of functions that show their argument in another way.
+They run in Python, and so do their derivatives of any order, which are those of the ops: the call
+``call_eager(path, *values)`` computes the function or derivative that `path` denotes. `values` are
+the numbers and arrays among the arguments; other arguments are constants and part of the path.
+Results are new arrays, even those of functions that otherwise return views.
 
 =================  ====================================  =======================
 path               values                                result
@@ -40,8 +40,8 @@ from tapegrad.kernels import native
 from tapegrad.ops.kinds import Elementwise, declarations
 from tapegrad.transform.kinds import is_array, is_real
 
-_VARIABLE = object()  # stands for an argument that is a value; in a path it has its name alone
-_EXTENTS = (3, 2, 4, 1)  # of the arrays by which the type of a result is found
+_VARIABLE = object()  # stands for an argument that is a value; a path contains only its name
+_EXTENTS = (3, 2, 4, 1)  # of the example arrays that determine the type of a result
 
 
 # -- in Python -------------------------------------------------------------------------------------
@@ -49,7 +49,7 @@ _EXTENTS = (3, 2, 4, 1)  # of the arrays by which the type of a result is found
 
 @functools.cache
 def _function(path: str) -> Callable[..., Any]:
-    """Return what a path names, as a function of tensors."""
+    """Return the function of tensors that a path denotes."""
     *inner, last = ast.literal_eval(path)
     if inner:
         mode, number = last
@@ -62,7 +62,7 @@ def _function(path: str) -> Callable[..., Any]:
     def function(*values: Any) -> Any:
         given = iter(values)
         named = {n: constant[0] if constant else next(given) for n, *constant in arguments}
-        first = next(iter(named))  # by position: a list or a number becomes a tensor
+        first = next(iter(named))  # positional, so that a list or a number becomes a tensor
         return public(named.pop(first), **named)
 
     return function
@@ -76,7 +76,7 @@ def _with_leaf(values: list[Any], number: int) -> list[Any]:
 
 
 def _gradient(value: Any, leaf: Tensor, g: Tensor, given: tuple[Any, ...]) -> Any:
-    """Return a gradient, which is recorded where one of the given values is."""
+    """Return a gradient, which is recorded if one of the given values requires gradients."""
     if not value.requires_grad:
         return leaf.detach() * 0.0
     recorded = any(isinstance(v, Tensor) and v.requires_grad for v in given)
@@ -104,7 +104,7 @@ def _jvp(of: Callable[..., Any], number: int) -> Callable[..., Any]:
 
 
 class _Differentiated:
-    """What ops see that differentiates them: a tensor that becomes a number is an error."""
+    """The transform that ops see: converting a tensor to a number is an error."""
 
     name = "the derivative of a compiled function"
     outer = None
@@ -119,9 +119,9 @@ _DIFFERENTIATED = _Differentiated()
 
 
 def compute(path: str, dtypes: tuple[str, ...], values: tuple[Any, ...]) -> np.ndarray:
-    """Compute what a path names, as a contiguous array of its own.
+    """Compute what a path denotes, as a new contiguous array.
 
-    Numbers of every type come as Python's: their dtypes, and those of arrays, are given.
+    Numbers of all types arrive as Python numbers, so `dtypes` gives their dtypes.
     """
 
     def run() -> np.ndarray:
@@ -135,7 +135,7 @@ def compute(path: str, dtypes: tuple[str, ...], values: tuple[Any, ...]) -> np.n
             raise TypeError("several results; call NumPy's function, or one of its own for each")
         return found.detach().numpy() if isinstance(found, Tensor) else np.asarray(found)
 
-    with inference_mode(False):  # whatever the caller has switched off
+    with inference_mode(False):  # independent of the caller's modes
         return np.array(MODE.with_recording(True, run), order="C")
 
 
@@ -174,7 +174,7 @@ def _call_eager(path: Any, *values: Any) -> Any:
 
 
 def _result(path: str, kinds: tuple[Any, ...]) -> Any:
-    """Return the numba type of what a path names."""
+    """Return the numba type of the result of a path."""
     *inner, last = ast.literal_eval(path)
     if not inner:
         return _of_value(path, kinds)
@@ -185,7 +185,7 @@ def _result(path: str, kinds: tuple[Any, ...]) -> Any:
 
 
 def _of_value(path: str, kinds: tuple[Any, ...]) -> Any:
-    """Return the type of a value, found by computing one of small arrays."""
+    """Return the type of a value, determined by evaluating the function for small arrays."""
     for extent in _EXTENTS:
         try:
             with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -203,13 +203,13 @@ def _of_value(path: str, kinds: tuple[Any, ...]) -> Any:
 
 
 def _dtype_of(kind: Any) -> str:
-    """Return the dtype of a number or array, by its name."""
+    """Return the name of the dtype of a number or array."""
     kind = types.unliteral(kind)
     return str(as_dtype(kind.dtype if is_array(kind) else kind))
 
 
 def _example(kind: Any, extent: int) -> Any:
-    """Return a value of a type, in which most functions are defined."""
+    """Return a value of a type at which most functions are defined."""
     kind, dtype = types.unliteral(kind), np.dtype(_dtype_of(kind))
     if not is_array(kind):
         return dtype.type(0.5 if dtype.kind in "fc" else 0)
@@ -223,7 +223,7 @@ def _example(kind: Any, extent: int) -> Any:
 
 
 def register() -> None:
-    """Let numba compile calls of all functions of numbers and arrays that it does not know."""
+    """Let numba compile calls of functions of numbers and arrays that it does not know."""
     for declaration in declarations().values():
         is_known = isinstance(declaration, Elementwise) and declaration.formula is not None
         if is_known or getattr(declaration, "of_list", False):
@@ -237,7 +237,7 @@ def register() -> None:
 
 
 def instead_of(text: str) -> str | None:
-    """Return the function of the package that takes the place of ``np.linalg.matrix_power``."""
+    """Return the name of the function of the package that replaces a NumPy function, or None."""
     namespace, _, short = text.removeprefix("np.").rpartition(".")
     typing = getattr(NAMESPACES.get(namespace, {}).get(short), "tapegrad_overloaded", None)
     known = typing is not None and typing.parameters is not None
@@ -245,7 +245,7 @@ def instead_of(text: str) -> str | None:
 
 
 class _Typing:
-    """What numba asks for the implementation of a function for argument types."""
+    """Provides numba with the implementation of a function for argument types."""
 
     def __init__(self, dotted: str, declaration: Any) -> None:
         self.dotted = dotted
@@ -253,12 +253,12 @@ class _Typing:
 
     @functools.cached_property
     def signature(self) -> inspect.Signature:
-        """That of the function."""
+        """The signature of the function."""
         return inspect.signature(self.declaration)
 
     @functools.cached_property
     def parameters(self) -> str | None:
-        """The text of the parameters with their defaults, None of what numba cannot have."""
+        """The text of the parameters with defaults, None if numba does not support them."""
         found = []
         for parameter in self.signature.parameters.values():
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
@@ -305,7 +305,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _static(kind: Any) -> Any:
-    """Return the value that a type stands for, `_VARIABLE` if it stands for many."""
+    """Return the only value of a type, `_VARIABLE` if it has several."""
     if isinstance(kind, types.Omitted):
         return kind.value
     if isinstance(kind, types.Literal):

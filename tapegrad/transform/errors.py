@@ -1,4 +1,4 @@
-"""How the transformation says no: with the user's file, line, the construct and a way out."""
+"""Errors of the transformation, which name the user's file and line, the construct and a remedy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 class TransformError(TypeError):
     """A function cannot be differentiated as it is written.
 
-    Its text names the file and line, the construct, and what to write instead.
+    The message names the file and line, the construct, and what to write instead.
     """
 
     def __init__(self, message: str, source: Any = None, line: int | None = None) -> None:
@@ -20,19 +20,19 @@ class TransformError(TypeError):
 
 
 class VerificationError(ArithmeticError):
-    """A derivative is not that of its function.
+    """A derivative does not match its function.
 
     Raised by derivatives that check themselves: ``tapegrad.njit(verify=True)``, or the environment
-    variable ``TAPEGRAD_VERIFY=1``. Its text names the argument, the numbers that should be equal,
-    what is wrong (a rule declared with `defvjp` or `defjvp`, or the derivative that was made), and
+    variable ``TAPEGRAD_VERIFY=1``. The message names the argument, the numbers that should be
+    equal, the cause (a rule declared with `defvjp` or `defjvp`, or the generated derivative), and
     what to do.
     """
 
 
 class InternalError(RuntimeError):
-    """Generated code that is not right: a defect of the package, found before it could run.
+    """Generated code is incorrect: a defect of the package, found before the code could run.
 
-    Its text names the generated function and line.
+    The message names the generated function and line.
     """
 
     def __init__(self, what: str, function: str, line: int, text: str) -> None:

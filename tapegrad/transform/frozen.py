@@ -1,9 +1,9 @@
-"""What numba functions were compiled with.
+"""Values that numba functions were compiled with.
 
-numba compiles the values of globals, of variables of outer functions and of what is called into a
-function, and keeps them when they change later. A derivative made after such a change would be one
-of another function. So what a function names is hashed whenever numba compiles it, and compared
-when a derivative is made.
+numba compiles globals, variables of outer functions and callees into a function as constants, and
+keeps the old values when they change later. A derivative made after such a change would be that of
+a different function. So the values that a function names are hashed whenever numba compiles it, and
+compared when a derivative is made.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from tapegrad.transform.errors import TransformError
 
 Items = dict[tuple[int, str, str], bytes]
 
-# of each compiled function, by the types that it was compiled for
+# hashes for each compiled function, by the types that it was compiled for
 _compiled: weakref.WeakKeyDictionary[Any, dict[Any, Items]] = weakref.WeakKeyDictionary()
 _derivatives: weakref.WeakKeyDictionary[Any, weakref.WeakSet[Any]] = weakref.WeakKeyDictionary()
 
 
 class _Listener(event.Listener):
-    """Notes what every function names at the time that numba compiles it."""
+    """Hashes the values that a function names when numba compiles it."""
 
     def on_start(self, event: Any) -> None:
         dispatcher, args = event.data.get("dispatcher"), event.data.get("args")
@@ -39,13 +39,13 @@ class _Listener(event.Listener):
             return
         try:
             items = Fingerprint(dispatcher, frozen=True).items
-        except Exception:  # an object that cannot be looked at; it is numba that is at work here
+        except Exception:  # an object that cannot be hashed must not break numba's compilation
             return
         _compiled.setdefault(dispatcher, {})[tuple(args)] = items
         settle(dispatcher, plain(args), items)
 
     def on_end(self, event: Any) -> None:
-        """Keep what was noted; of a compilation that failed there is no code to compare with."""
+        """Keep the hashes; a failed compilation leaves no code to compare with."""
 
 
 event.register("numba:compile", _Listener())
@@ -64,12 +64,12 @@ def plain(kinds: Any) -> tuple[Any, ...]:
 
 
 def enter(root: Any, derivative: Any) -> None:
-    """Note a derivative of a function, which is made again when the function changes."""
+    """Register a derivative of a function, which is regenerated when the function changes."""
     _derivatives.setdefault(root, weakref.WeakSet()).add(derivative)
 
 
 def settle(root: Any, kinds: tuple[Any, ...], items: Items) -> None:
-    """Forget the derivatives of a function that were made with other values than it now has."""
+    """Forget the derivatives of a function that were made with other values than the current."""
     for derivative in list(_derivatives.get(root, ())):
         if any(known[: len(kinds)] == kinds and made != items for known, made in derivative.made()):
             derivative.forget()
@@ -82,25 +82,25 @@ def forget(root: Any) -> None:
 
 
 def below(root: Any) -> list[Any]:
-    """Return the user's compiled functions that a function calls, and itself, callees first."""
+    """Return the user functions called by a compiled function, and itself, callees first."""
     found = Fingerprint(root, frozen=True).dispatchers
     return [d for d in found if isinstance(d, CPUDispatcher) and not _is_generated(d)]
 
 
 def check(root: Any, kinds: tuple[Any, ...]) -> Items:
-    """Return the hashes of what a function names; refuse if numba compiled it with other values.
+    """Return the hashes of a function's names; refuse if numba compiled it with other values.
 
     Parameters
     ----------
     root
         A compiled function.
     kinds
-        Types of its arguments; what it was compiled to for others does not matter.
+        Types of its arguments; code for other types is ignored.
 
     Raises
     ------
     TransformError
-        If it, or a function that it calls, was compiled before something that it names changed.
+        If it, or a function that it calls, was compiled before a value that it names changed.
     """
     now = Fingerprint(root, frozen=True)
     stale, changed = [], None
@@ -139,7 +139,7 @@ def _lasting_refusal(function: str, dotted: str) -> TransformError:
 
 
 def _change_in(made: Any) -> tuple[str, str] | None:
-    """Return what has changed since the code of a ufunc or implementation was compiled."""
+    """Return the function and name of a value that changed since a ufunc or such was compiled."""
     current = None
     for args, code in made.overloads.items():
         known = _compiled.get(made, {}).get(args)
@@ -164,7 +164,7 @@ def _refusal(root: Any, stale: list[Any], function: str, dotted: str) -> Transfo
 
 
 def _first_difference(known: Items, current: Items) -> tuple[str, str] | None:
-    """Return the function and name of the first value that is another one, callees first."""
+    """Return the function and name of the first value that differs, callees first."""
     for key in [*known, *current]:
         if known.get(key) != current.get(key):
             return key[1], key[2]
@@ -172,10 +172,10 @@ def _first_difference(known: Items, current: Items) -> tuple[str, str] | None:
 
 
 def _first_rebound(function: Any, annotation: Any) -> tuple[str, str] | None:
-    """Return what has another value than in numba's intermediate code.
+    """Return the function and name of a value that differs from that in numba's IR.
 
-    For functions that were compiled before this module was there. Those that numba loaded from
-    its cache have no such code any more.
+    This is for functions that were compiled before this module was imported. Functions that numba
+    loaded from its cache have no IR.
     """
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     names = set(_names(function.__code__))
@@ -183,7 +183,7 @@ def _first_rebound(function: Any, annotation: Any) -> tuple[str, str] | None:
         for statement in block.find_insts(ir.Assign):
             value = statement.value
             if not isinstance(value, (ir.FreeVar, ir.Global)) or value.name not in names:
-                continue  # those that the text does not name are numba's own, of comprehensions
+                continue  # other names are numba's own, for comprehensions
             if isinstance(value, ir.FreeVar) and value.name in cells:
                 current = cells[value.name].cell_contents
             elif isinstance(value, ir.Global):
@@ -198,7 +198,7 @@ def _first_rebound(function: Any, annotation: Any) -> tuple[str, str] | None:
 
 
 def _names(code: CodeType) -> Iterator[str]:
-    """Yield the names that code reads of its surroundings."""
+    """Yield the names from outside that code reads."""
     yield from (s.argval for s in dis.get_instructions(code) if s.opname in ROOTS)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

@@ -19,11 +19,11 @@ from tapegrad.transform.lowering.callees import is_dispatcher
 
 
 class CompiledFunction(Recording):
-    """What `tapegrad.njit` makes of a function: numba's, with derivatives."""
+    """A function compiled with `tapegrad.njit`: a numba function with derivatives."""
 
     rule_vjp: Any = None
     rule_jvp: Any = None
-    _rules: Mapping[str, Any] = MappingProxyType({})  # as they were declared
+    _rules: Mapping[str, Any] = MappingProxyType({})  # as declared
     verify: bool | None = None  # whether its derivatives check themselves
 
     def __reduce__(self) -> Any:
@@ -43,7 +43,7 @@ class CompiledFunction(Recording):
     ) -> CompiledFunction:
         found: CompiledFunction = super()._rebuild(**states)
         for declare, rule in rules.items():
-            if declare not in found._rules:  # it may be the function itself, of this process
+            if declare not in found._rules:  # it may be the existing function of this process
                 getattr(found, declare)(rule)
         found.verify = verify
         return found
@@ -51,14 +51,14 @@ class CompiledFunction(Recording):
     def defvjp(self, rule: Callable[..., Any]) -> Callable[..., Any]:
         """Declare the reverse rule of this function (a decorator).
 
-        It is used wherever the function is called by one that is differentiated, instead of a
-        derivative made from its source.
+        It replaces the derivative generated from the source wherever a differentiated function
+        calls this one.
 
         Parameters
         ----------
         rule
             Takes the arguments, the result and its cotangent; returns a tuple with a cotangent for
-            each argument, of its type and shape (0.0 where there is none). Compiled by numba.
+            each argument, of its type and shape (0.0 if there is none). Compiled by numba.
 
         Returns
         -------
@@ -131,9 +131,9 @@ class CompiledFunction(Recording):
         return rule
 
     def recompile(self) -> None:
-        """Compile it anew, with all that it calls, for the present values of what it names.
+        """Recompile it and all its callees with the current values of the names they use.
 
-        Its derivatives are made anew when they are called next.
+        Its derivatives are regenerated at their next call.
         """
         for function in frozen.below(self):
             if function is not self:
@@ -142,28 +142,28 @@ class CompiledFunction(Recording):
         frozen.forget(self)
 
     def adjoint_source(self, *args: Any, argnums: int | tuple[int, ...] = 0) -> str:
-        """Return the source that is generated for value and gradient.
+        """Return the generated source of the value and gradient.
 
         Parameters
         ----------
         *args
-            Arguments like those of a call, for their types.
+            Example arguments, for their types.
         argnums
-            Which of them to differentiate by.
+            The arguments to differentiate with respect to.
         """
         numbers, _ = positions(self, argnums, "adjoint_source")
         made = derivatives.pullback(self, numbers, 0, "value, gradients")
         return made.source(tuple(map(numba.typeof, args)))
 
     def tangent_source(self, *args: Any, argnums: int | tuple[int, ...] = 0) -> str:
-        """Return the source that is generated for value and tangent.
+        """Return the generated source of the value and tangent.
 
         Parameters
         ----------
         *args
-            Arguments like those of a call, for their types.
+            Example arguments, for their types.
         argnums
-            Which of them have tangents.
+            The arguments that have tangents.
         """
         numbers, _ = positions(self, argnums, "tangent_source")
         kinds = tuple(map(numba.typeof, args))
@@ -182,11 +182,11 @@ def njit(function: Any = None, *, verify: bool | None = None, **options: Any) ->
     function
         The function.
     verify
-        Whether a derivative is compared with the function in its first call from Python, for each
-        tuple of argument types; by default if the environment variable ``TAPEGRAD_VERIFY`` is 1.
+        Whether a derivative is compared with the function in its first call from Python for each
+        tuple of argument types; by default, if the environment variable ``TAPEGRAD_VERIFY`` is set.
         See "Derivatives that check themselves" in the guide to numba functions.
     **options
-        Those of ``numba.njit``. Derivatives take over ``error_model``, ``boundscheck`` and
+        Options of ``numba.njit``. Derivatives inherit ``error_model``, ``boundscheck`` and
         ``nogil``.
 
     Examples
@@ -226,7 +226,7 @@ def njit(function: Any = None, *, verify: bool | None = None, **options: Any) ->
 def positions(
     function: Any, argnums: int | tuple[int, ...], what: str
 ) -> tuple[tuple[int, ...], bool]:
-    """Return the numbers of the arguments to differentiate by, and whether it is a single one."""
+    """Return the positions in `argnums`, and whether it is a single integer."""
     single = isinstance(argnums, int)
     given = (argnums,) if single else argnums
     if (
@@ -252,7 +252,7 @@ def positions(
 
 
 def gradient(function: Any, argnums: int | tuple[int, ...], with_value: bool, what: str) -> Any:
-    """Return the gradient of a numba function, with its value before it if asked."""
+    """Return the gradient of a numba function, optionally preceded by its value."""
     numbers, single = positions(function, argnums, what)
     returns = "gradient" if single else "gradients"
     return derivatives.pullback(

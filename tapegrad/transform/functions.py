@@ -18,12 +18,12 @@ from tapegrad.transform.eager_calls import call_eager
 
 
 def known_to_numba(op: Elementwise) -> bool:
-    """Whether numba compiles NumPy's function of that name, as it does all ufuncs of the table."""
+    """Whether an op is NumPy's ufunc of the same name, which numba compiles."""
     return isinstance(op.function, np.ufunc) and op.function is getattr(np, op.name, None)
 
 
 class _Ops(types.ModuleType):
-    """The ops by name, for generated code: ``ops.sigmoid(x)``; for numba it is a module."""
+    """The ops by name, for generated code: ``ops.sigmoid(x)``; a module for numba's sake."""
 
     def __getattr__(self, identifier: str) -> Any:
         if identifier not in TABLE:
@@ -51,7 +51,7 @@ def register() -> None:
 
 
 def _stopped(x: Any) -> Any:
-    """Return the implementation for a type: an array is copied, lest two names write to it."""
+    """Return the implementation for a type; arrays are copied, so that the result is no alias."""
     from numba.core.types import Array
 
     def copied(x: Any) -> Any:
@@ -64,12 +64,12 @@ def _stopped(x: Any) -> Any:
 
 
 def stop_gradient(x: Any) -> Any:
-    """Return `x`, of which nothing is differentiated, in compiled functions."""
+    """Return `x` as a constant: it is not differentiated."""
     return x.detach() if hasattr(x, "detach") else x
 
 
 def _implementation(op: Elementwise) -> Any:
-    """Return what makes the implementation of an op for argument types."""
+    """Return a function that returns the implementation of an op for argument types."""
     names = ", ".join(op.arguments)
     text = (
         f"def implementation({names}, out=None, where=True):\n"
@@ -86,7 +86,7 @@ def _implementation(op: Elementwise) -> Any:
 
 @functools.cache
 def compiled(op: Elementwise) -> Any:
-    """Return an op as a numba ufunc, compiled for the types that it meets."""
+    """Return an op as a numba ufunc, compiled on demand for each type."""
     import numba
 
     name, text = source(op)
@@ -99,7 +99,7 @@ def compiled(op: Elementwise) -> Any:
 
 
 def source(op: Elementwise) -> tuple[str, str]:
-    """Return the name and the text of a closed module that computes an op in float64."""
+    """Return the name and the text of a self-contained module that computes an op in float64."""
     module = codegen._Module("float64")
     name = module.add(op.formula)
     names = ", ".join(op.arguments)

@@ -1,10 +1,10 @@
 """The normal form of a function: structured single-assignment code.
 
 Every expression is an operation on atoms (names or constants), every name is assigned in one
-place, and control flow is nested blocks. Where ways meet, values are merged by name: an `If` has
-`Phi` entries, a `Loop` has `Carried` ones. Expressions are Python's own ``ast`` nodes, so the
-normal form prints as Python: types are found by letting numba infer those of the printed text, and
-generated code is made of the same pieces.
+place, and control flow is nested blocks. Values are merged by name where paths meet: an `If` has
+`Phi` entries, a `Loop` has `Carried` entries. Expressions are Python's own ``ast`` nodes, so the
+normal form prints as Python: numba infers the types of the printed text, and generated code is
+built from the same nodes.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Block = list[Any]  # of the statements below
 class Let:
     """``target = expr``, an expression over atoms.
 
-    Where the value is a tuple, `leaves` names its parts and `target` is the pattern that unpacks
-    it. The `rule` says how it is differentiated.
+    If the value is a tuple, `leaves` names its parts and `target` is the pattern that unpacks it.
+    The `rule` says how the operation is differentiated.
     """
 
     target: str
@@ -38,7 +38,7 @@ class Let:
 class Store:
     """``array[index] = value``; with `op` ``+`` or ``-``, ``array[index] += value``.
 
-    If the value is an array of the array's own shape, `ndim` is that of both.
+    If the value is an array of the same shape, `ndim` is the number of dimensions of both.
     """
 
     array: str
@@ -51,7 +51,7 @@ class Store:
 
 @dataclass
 class Effect:
-    """A statement that computes no value: ``raise``, or a call for its effect on nothing here."""
+    """A statement that computes no value, such as ``raise``."""
 
     statement: ast.stmt
     line: int = 0
@@ -59,10 +59,10 @@ class Effect:
 
 @dataclass
 class Phi:
-    """A name that is one of two values, by the branch taken; None: undefined there.
+    """A name that has one of two values, by the branch taken; None means undefined.
 
-    After a return the value of that side (the field's name) is `unread`, and says nothing about the
-    type of the name.
+    `unread` names the side, if any, whose value is dead because of a jump; it does not determine
+    the type of the name.
     """
 
     target: str
@@ -73,9 +73,9 @@ class Phi:
 
 @dataclass
 class If:
-    """A choice between two blocks.
+    """A branch between two blocks.
 
-    Where it is not certain which of them count for numba, a name has one type in both.
+    Unless it is `certain` which of them numba considers, names must have the same type in both.
     """
 
     cond: Atom
@@ -86,7 +86,7 @@ class If:
     certain: bool = True
 
     def merged(self, side: str) -> list[tuple[str, Any]]:
-        """Return the names that a side (the field of its block) gives values, with these."""
+        """Return the names that a side (the name of its field) assigns, with their values."""
         if always_raises(getattr(self, side)):
             return []
         return [
@@ -96,7 +96,7 @@ class If:
 
 @dataclass
 class Carried:
-    """A value that goes round a loop: `phi` in an iteration, `out` after the loop."""
+    """A loop-carried value: `phi` in an iteration, `out` after the loop."""
 
     phi: str
     init: Atom | None
@@ -108,9 +108,9 @@ class Carried:
 class Loop:
     """A loop: ``for index in range(*bounds)``, or, without bounds, while `cond` after `test`.
 
-    After the body it is left if `exit` holds. `trips` names the number of iterations. Where it is
-    not certain which paths count for numba, a name has one type on all; in a loop that is `entered`
-    the paths around it do not count.
+    It is left after the body if `exit` holds. `trips` names the trip count. Unless it is `certain`
+    which paths numba considers, names must have the same type on all of them; if the loop is
+    `entered`, paths that skip it do not matter.
     """
 
     index: str | None
@@ -127,7 +127,7 @@ class Loop:
 
     @property
     def counted(self) -> bool:
-        """Whether the number of iterations is known before the first."""
+        """Whether the trip count is known before the first iteration."""
         return self.bounds is not None and self.exit is None
 
 
@@ -175,9 +175,9 @@ class FunctionIR:
     body: Block
     result: Any  # an atom, a `Structure` of them, or None
     source: Any
-    statics: dict[str, Any]  # what it names outside of itself, by the text that names it
-    types: dict[str, Any] = field(default_factory=dict)  # numba's, of every name
-    # arrays that are changed in place by other arrays, with lines
+    statics: dict[str, Any]  # values from outside, by the text that names them
+    types: dict[str, Any] = field(default_factory=dict)  # the numba type of every name
+    # arrays and the arrays that in-place operations combine them with, with lines
     inplace: list[tuple[str, str, int]] = field(default_factory=list)
     named: dict[str, list[Atom]] = field(default_factory=dict)  # the values of each variable
 
@@ -219,7 +219,7 @@ def replace_names(expr: ast.expr, new: Mapping[str, str]) -> ast.expr:
 
 
 def defined(statement: Statement) -> list[str]:
-    """Return the names that a statement defines for what follows it in its block."""
+    """Return the names that a statement defines for the rest of its block."""
     if isinstance(statement, Let):
         return [statement.target] if statement.leaves is None else statement.leaves
     if isinstance(statement, If):
@@ -230,7 +230,7 @@ def defined(statement: Statement) -> list[str]:
 
 
 def walk(block: Block) -> Iterator[Statement]:
-    """Return all statements of a block and of the blocks in it, in order of the text."""
+    """Yield all statements of a block and its inner blocks, in order."""
     for statement in block:
         yield statement
         if isinstance(statement, If):
@@ -242,13 +242,13 @@ def walk(block: Block) -> Iterator[Statement]:
 
 
 def names_of(function: FunctionIR) -> set[str]:
-    """Return all names of a function, also those that never have a value."""
+    """Return all names of a function, including those that never have a value."""
     found = {*function.types, *function.params}
     return found.union(n for s in walk(function.body) for n in (*defined(s), *reads(s)))
 
 
 def always_raises(block: Block) -> bool:
-    """Whether a block ends with an error on all of its ways."""
+    """Whether a block ends with an error on all paths."""
     last = block[-1] if block else None
     if isinstance(last, If):
         return always_raises(last.then) and always_raises(last.orelse)
@@ -256,7 +256,7 @@ def always_raises(block: Block) -> bool:
 
 
 def reads(statement: Statement) -> list[str]:
-    """Return the names that a statement itself reads, without those of its blocks."""
+    """Return the names that a statement reads, without those of its inner blocks."""
     if isinstance(statement, Let):
         return names_in(statement.expr)
     if isinstance(statement, Store):

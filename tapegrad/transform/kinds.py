@@ -1,7 +1,6 @@
-"""What numba's types say of derivatives: which values have one, and which are arrays.
+"""Predicates on numba types: which values have derivatives, and which are arrays.
 
-Real here is what consists of real numbers that change continuously: floats, complex numbers, and
-arrays of these. Integers and truth values are not.
+Floats, complex numbers and arrays of these are called real here; integers and booleans are not.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def result_kind(function: Any, kinds: tuple[Any, ...]) -> Any:
 
 
 def zero_text(kind: Any) -> str:
-    """Return the text of a zero of a type of numbers."""
+    """Return the text of a zero of a number type."""
     return "0j" if is_complex(kind) else "0.0"
 
 
@@ -64,7 +63,7 @@ def holds_array(kind: Any) -> bool:
 
 
 def is_instance(kind: Any) -> bool:
-    """Whether a numba type is one of instances of a class, which hold values by name."""
+    """Whether a numba type is that of class instances, which hold values by name."""
     return isinstance(kind, (types.ClassInstanceType, types.StructRef))
 
 
@@ -76,9 +75,9 @@ def holds_instance(kind: Any) -> bool:
 
 
 def is_container(kind: Any) -> bool:
-    """Whether values of a numba type hold arrays that are not followed any further.
+    """Whether values of a numba type hold arrays that are not tracked.
 
-    Arrays in plain tuples are: these are taken apart.
+    Arrays in plain tuples are tracked, since tuples are unpacked.
     """
     if isinstance(kind, types.BaseTuple):
         return any(map(is_container, kind))
@@ -90,12 +89,12 @@ def is_container(kind: Any) -> bool:
 
 
 def may_share(kind: Any) -> bool:
-    """Whether two values of a numba type may show the same elements."""
+    """Whether two values of a numba type may share elements."""
     return kind is not None and (holds_array(kind) or is_container(kind))
 
 
 def shape_checks(given: str, like: str, kind: Any) -> list[str]:
-    """Return the lines that refuse a tangent or cotangent of another shape than its argument's."""
+    """Return the lines that refuse a tangent or cotangent with a wrong shape."""
     if isinstance(kind, types.BaseTuple):
         parts = enumerate(kind)
         return [c for k, item in parts for c in shape_checks(f"{given}[{k}]", f"{like}[{k}]", item)]

@@ -1,4 +1,4 @@
-"""Printing: blocks of the normal form, and generated code, as Python text."""
+"""Printing of the normal form and of generated code as Python text."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class Writer:
         self.lines.append("    " * self.depth + text)
 
     def open(self, text: str) -> None:
-        """Append the head of a block and indent what follows."""
+        """Append the head of a block and indent the following lines."""
         self(text)
         self.depth += 1
 
     def close(self, start: int | None = None) -> None:
-        """End a block; if nothing was written since line `start`, it says ``pass``."""
+        """End a block; if nothing was written since line `start`, write ``pass``."""
         if start is not None and len(self.lines) == start:
             self("pass")
         self.depth -= 1
@@ -62,9 +62,9 @@ def show(node: ast.expr | ast.stmt | None) -> str:
 
 
 class _Numbers(ast.NodeTransformer):
-    """Makes the sign of a negative constant an operation, which prints with its parentheses.
+    """Turns the sign of a negative constant into an operation, which prints with parentheses.
 
-    What is not finite gets its name.
+    Infinities and nan become names.
     """
 
     def visit_Constant(self, node: ast.Constant) -> ast.expr:
@@ -84,13 +84,13 @@ def show_value(value: ast.expr | None) -> str:
 
 
 def show_number(value: float) -> str:
-    """Return a float as text that is Python."""
+    """Return a float as Python text."""
     text = repr(value)
     return {"inf": "np.inf", "-inf": "-np.inf", "nan": "np.nan"}.get(text, text)
 
 
 def assign(writer: Writer, pairs: list[tuple[str, str]]) -> None:
-    """Write assignments that happen at once, as few at a time as is right."""
+    """Write simultaneous assignments, as separate ones if none reads the target of another."""
     pairs = [(target, value) for target, value in pairs if target != value]
     targets = {target for target, _ in pairs}
     if any(value in targets for _, value in pairs):
@@ -186,18 +186,18 @@ def write_test(writer: Writer, loop: Loop) -> None:
 
 
 def enter(writer: Writer, carried: list[Carried]) -> None:
-    """Write what gives carried names their first values."""
+    """Write the assignments of the initial values of carried names."""
     for entry in carried:
         writer(f"{entry.phi} = {show_value(entry.init)}")
 
 
 def advance(writer: Writer, carried: list[Carried]) -> None:
-    """Write what gives carried names their next values."""
+    """Write the assignments of the next values of carried names."""
     assign(writer, [(c.phi, show_value(c.next)) for c in carried])
 
 
 def leave(writer: Writer, carried: list[Carried]) -> None:
-    """Write what names the values after a loop."""
+    """Write the assignments of the names after a loop."""
     for entry in carried:
         writer(f"{entry.out} = {entry.phi}")
 

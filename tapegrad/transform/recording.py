@@ -1,4 +1,4 @@
-"""Compiled functions called with tensors: one record on the tape for the whole function."""
+"""Calls of compiled functions with tensors: one record on the tape for the whole function."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _REAL = (float, np.floating, complex, np.complexfloating, np.ndarray)
 def record(function: Any, *args: Any, **kwargs: Any) -> Any:
     """Call a compiled function with tensors among its arguments.
 
-    Tensors of no dimension are passed as numbers. Results are tensors.
+    Zero-dimensional tensors are passed as numbers. Results are tensors.
     """
     name = function.py_func.__name__
     if kwargs:
@@ -73,7 +73,7 @@ def _is_complex(value: Any) -> bool:
     return isinstance(value, Tensor) and value.dtype.kind == "c"
 
 
-# -- functions of one number as the result: their gradient comes with the value -------------------
+# -- scalar results: the gradient is computed with the value ---------------------------------------
 
 COMPILED = OPS.register(PythonOp("compiled"))
 OPS.describe(COMPILED, KIND_PRODUCTS, 2, (OWN_FACTORS,), traits=TRAIT_SAVES)
@@ -88,7 +88,7 @@ def _record_number(
 ) -> Tensor:
     """Compute a number and its gradient, and record both: the sweep only has to multiply.
 
-    Of `args`, those that the call changes are copies.
+    The arguments that the call changes are copies.
     """
     value, gradients = derivatives.pullback(function, active, 0, "value, gradients")(*values)
     parents = [args[k]._own for k in active]
@@ -104,7 +104,7 @@ def _record_number(
 
 
 class CompiledFrame(RuleFrame):
-    """The Python part of such a record: for hooks, and to differentiate the gradient itself."""
+    """The Python part of such a record, for hooks and for differentiating the gradient."""
 
     __slots__ = ("active_", "arguments", "changed", "function")
 
@@ -152,7 +152,7 @@ class CompiledFrame(RuleFrame):
         return [g * found[k] if k in found else None for k in self.active_]
 
 
-# -- any result: the compiled derivative as a rule ------------------------------------------------
+# -- other results: the compiled derivative as a rule ---------------------------------------------
 
 
 class Recorded(Function):
@@ -179,7 +179,7 @@ class Recorded(Function):
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> Any:
-        """Compute the cotangents of the tensors; recorded as well where that is asked for."""
+        """Compute the cotangents of the tensors; they are recorded as well if requested."""
         args = [_copied(v) if k in ctx.changed else v for k, v in enumerate(ctx.constants)]
         for position, saved in zip(ctx.positions, ctx.saved_tensors, strict=True):
             args[position] = saved
@@ -194,7 +194,7 @@ class Recorded(Function):
 
 
 def _plain(value: Any) -> Any:
-    """Return what compiled code is given for an argument."""
+    """Return the value passed to compiled code for an argument."""
     if isinstance(value, Tensor):
         array = value._a
         return array[()] if array.ndim == 0 else array
@@ -214,14 +214,14 @@ def _tensors(value: Any) -> Any:
 class Facts:
     """What recording has to know of a function for some types of arguments."""
 
-    changed: frozenset[int]  # arguments that it writes into
-    receiving: frozenset[int]  # those of them that it writes what depends on tensors into
+    changed: frozenset[int]  # arguments that it writes to
+    receiving: frozenset[int]  # those that it writes values that depend on tensors to
     is_number: bool  # whether its result is one real number
 
 
 @functools.cache
 def _facts(function: Any, kinds: tuple[Any, ...], positions: tuple[int, ...]) -> Facts:
-    """Return what is known of a function with tensors at some positions."""
+    """Return the facts about a function with tensors at some positions."""
     instance = effects(function, kinds)
     by_number = [leaf_names(value) for value in instance.params]
     leaves = instance.leaves()
@@ -240,7 +240,7 @@ def _facts(function: Any, kinds: tuple[Any, ...], positions: tuple[int, ...]) ->
 
 
 def _check_changed(function: Any, facts: Facts, positions: tuple[int, ...]) -> None:
-    """Refuse a function that writes into a tensor, or what depends on one into an array."""
+    """Refuse a function that writes to a tensor, or stores a value that depends on one."""
     name = function.py_func.__name__
     for position in sorted(facts.changed):
         if position in positions:

@@ -1,7 +1,7 @@
-"""What generated code calls: the tape of kept values.
+"""Functions that generated code calls, above all for the tape of kept values.
 
-The tape is one growing array of float64. Integers and truth values go onto it by their bits,
-arrays by reference: what is taken from the tape is the very array that was put onto it.
+The tape is one growing array of float64. Integers and booleans are pushed as raw bits, arrays by
+reference: a pop returns the same array that was pushed.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from numba.np import arrayobj
 
 from tapegrad.transform.cache.machine_code import jit
 
-inlined = numba.njit(error_model="numpy")  # what is kept on disk as a part of its callers only
+inlined = numba.njit(error_model="numpy")  # on disk only as part of the callers
 
-_PAGES, _PAGE_SIZE = 85, 30  # names of sysconf's answers on Linux
-LARGE = 1 << 26  # bytes from which on memory is asked for with care
-FIRST = 64  # numbers
+_PAGES, _PAGE_SIZE = 85, 30  # names of sysconf variables on Linux
+LARGE = 1 << 26  # bytes above which the available memory is checked
+FIRST = 64  # initial size of the tape, in numbers
 _POINTER = ir.IntType(8).as_pointer()
 _WORD = ir.IntType(64)
 
 
 @intrinsic
 def to_bits(typingctx, value):
-    """Return an integer as the float64 of the same bits."""
+    """Return the float64 with the same bits as an integer."""
 
     def codegen(context, builder, signature, args):
         kind = signature.args[0]
@@ -42,7 +42,7 @@ def to_bits(typingctx, value):
 
 @intrinsic
 def from_bits(typingctx, value):
-    """Return a float64 as the integer of the same bits."""
+    """Return the integer with the same bits as a float64."""
 
     def codegen(context, builder, signature, args):
         return builder.bitcast(args[0], ir.IntType(64))
@@ -52,7 +52,7 @@ def from_bits(typingctx, value):
 
 @intrinsic
 def member(typingctx, like, value):
-    """Return the member with a value, of the enumeration that has another member."""
+    """Return the member with a value, of the same enumeration as the member `like`."""
 
     def codegen(context, builder, signature, args):
         return context.cast(builder, args[1], signature.args[1], signature.return_type.dtype)
@@ -62,7 +62,7 @@ def member(typingctx, like, value):
 
 @intrinsic
 def inverse(typingctx, value):
-    """Return ``1 / value`` as IEEE 754 defines it, without an error for zero."""
+    """Return ``1 / value`` by IEEE 754, without an error for zero."""
 
     def codegen(context, builder, signature, args):
         wide = context.cast(builder, args[0], signature.args[0], types.float64)
@@ -73,7 +73,7 @@ def inverse(typingctx, value):
 
 @intrinsic
 def product(typingctx, x, y):
-    """Return ``x * y``, 0 where x is 0."""
+    """Return ``x * y``, or 0 if x is 0."""
 
     def codegen(context, builder, signature, args):
         one, two = (
@@ -89,7 +89,7 @@ def product(typingctx, x, y):
 
 @intrinsic
 def system_answer(typingctx, number):
-    """Ask the system (``sysconf``)."""
+    """Return a system configuration value (``sysconf``)."""
 
     def codegen(context, builder, signature, args):
         kind = ir.FunctionType(ir.IntType(64), [ir.IntType(32)])
@@ -105,8 +105,8 @@ def system_answer(typingctx, number):
 def take_tape(typingctx):
     """Return the tape that the last call of this function left behind, or a new one.
 
-    Its address stands in a variable of the compiled module, which is emptied meanwhile: threads
-    and calls within calls each have a tape of their own.
+    Its address is in a variable of the compiled module, which is cleared while the tape is in use:
+    threads and nested calls each have a separate tape.
     """
     kind = types.Array(types.float64, 1, "C")
 
@@ -149,7 +149,7 @@ def give_tape(typingctx, tape):
         context.nrt.incref(builder, kind, args[0])
         array = context.make_array(kind)(context, builder, args[0])
         (items,) = cgutils.unpack_tuple(builder, array.shape, 1)
-        # the first word of a tape that waits is its size
+        # the first word of an idle tape is its size
         builder.store(items, builder.bitcast(array.data, ir.IntType(64).as_pointer()))
         left = builder.atomic_rmw("xchg", _place(builder), array.meminfo, "acq_rel")
         with builder.if_then(builder.icmp_unsigned("!=", left, ir.Constant(_POINTER, None))):
@@ -178,7 +178,7 @@ def _place(builder):
 
 @jit
 def grown(tape, needed):
-    """Return a tape of at least the needed size with the same content."""
+    """Return a copy of a tape with at least the needed size."""
     size = max(needed, tape.size + tape.size // 2, FIRST)
     if size * 8 > LARGE:
         size = max(needed, tape.size + tape.size // 2)
@@ -191,14 +191,14 @@ def grown(tape, needed):
                 "take fewer steps, or split the loop and differentiate its parts"
             )
     larger = np.empty(size)
-    for k in range(tape.size):  # a slice would take seconds to compile, for the text of its error
+    for k in range(tape.size):  # a slice would take seconds to compile
         larger[k] = tape[k]
     return larger
 
 
 @jit
 def extent(array):
-    """Return the first address of an array's elements and the one behind the last."""
+    """Return the address of the first byte of an array and that after the last."""
     low = array.ctypes.data
     high = low + array.itemsize
     for axis in range(array.ndim):
@@ -221,7 +221,7 @@ def overlap(x, y):
 
 
 def passive(function):
-    """Compile a function of which nothing is differentiated."""
+    """Compile a function that is not differentiated."""
     made = jit(function)
     made.tapegrad_passive = True
     return made
@@ -229,7 +229,7 @@ def passive(function):
 
 @passive
 def broadcast(m, n):
-    """Return the number of elements that axes of two arrays have together."""
+    """Return the broadcast length of two axes."""
     if m != n and m != 1 and n != 1:
         raise ValueError("operands of a vectorized function have shapes that do not broadcast")
     return n if m == 1 else m
@@ -237,7 +237,7 @@ def broadcast(m, n):
 
 @passive
 def stride(m, n):
-    """Return by how many elements an axis of m elements goes on along n of them, 0 or 1."""
+    """Return the step, 0 or 1, of an axis of m elements that is broadcast to n elements."""
     if m != n and m != 1:
         raise ValueError("operands of a vectorized function have shapes that do not broadcast")
     return 1 if m == n else 0
@@ -245,7 +245,7 @@ def stride(m, n):
 
 @passive
 def check_extent(m, n):
-    """Refuse arguments of a generalized ufunc whose axes differ."""
+    """Refuse arguments of a generalized ufunc whose axes have different lengths."""
     if m != n:
         raise ValueError("arguments of a generalized ufunc have shapes that do not fit together")
     return n
@@ -253,7 +253,7 @@ def check_extent(m, n):
 
 @intrinsic
 def hold(typingctx, tape, place, array, kind):
-    """Write a reference to an array onto the tape, which owns it from now on."""
+    """Write an owned reference to an array onto the tape."""
     if not _is_taken_as(array, kind.instance_type):
         raise TypingError(f"{array} on the tape, {kind.instance_type} taken from it")
 
@@ -274,7 +274,7 @@ def hold(typingctx, tape, place, array, kind):
 
 @intrinsic
 def pop_array(typingctx, tape, top, kind):
-    """Take a reference to an array of a type from the tape; return it with the new top."""
+    """Pop a reference to an array of a type from the tape; return it with the new top."""
     array_type = kind.instance_type
     count = words_of(array_type)
 
@@ -303,26 +303,26 @@ def pop_array(typingctx, tape, top, kind):
 
 
 def words_of(kind):
-    """Return how many numbers of the tape a reference to an array takes."""
+    """Return the size of a reference to an array on the tape, in numbers."""
     return 2 + 2 * kind.ndim
 
 
 def _words(context, builder, kind, tape, place):
-    """Return the address of a place on the tape, as one of integers."""
+    """Return the address of a position on the tape, as a pointer to integers."""
     array = context.make_array(kind)(context, builder, tape)
     data = builder.bitcast(array.data, _WORD.as_pointer())
     return builder.gep(data, [place], inbounds=True)
 
 
 def _is_taken_as(array, kind):
-    """Whether an array's memory is read rightly as an array of another type."""
+    """Whether an array can be read back as an array of another type."""
     layouts = (array.layout, "A")
     return array.dtype == kind.dtype and array.ndim == kind.ndim and kind.layout in layouts
 
 
 @inlined
 def push_array(tape, top, array, kind):
-    """Put a reference to an array onto the tape, from which it is taken as one of a type."""
+    """Push a reference to an array, which is later popped as an array of type `kind`."""
     needed = top + 2 + 2 * array.ndim
     if needed > tape.size:
         tape = grown(tape, needed)
@@ -332,17 +332,17 @@ def push_array(tape, top, array, kind):
 
 @inlined
 def push_tangent(tape, top, array, kind):
-    """Put the tangent of an array onto the tape of tangents, to be taken as one of a type.
+    """Push the tangent of an array onto the tape of tangents, as an array of type `kind`.
 
-    What is computed may have another layout than the array it is the tangent of; then it is a copy
-    that is put there. That is as good: what is kept to be read is not written to in between, and
-    tangents of cotangents, which are, are made like these.
+    A tangent may have another layout than its array; then a copy is pushed. A copy is sufficient:
+    arrays kept for reading are not written in between, and tangents of cotangents, which are
+    written, have the layout of the cotangents.
     """
     return push_array(tape, top, as_kind(array, kind), kind)
 
 
 def as_kind(array, kind):
-    """Return an array, or a copy of it, that has a type (for compiled code)."""
+    """Return an array as one of type `kind`, copied if necessary (for compiled code)."""
 
 
 @overload(as_kind)
@@ -357,12 +357,12 @@ def _as_kind(array, kind):
 
 
 def kind_name(kind):
-    """Return how generated code names the type of arrays on the tape (see `__getattr__`)."""
+    """Return the name in generated code of a type of arrays on the tape (see `__getattr__`)."""
     return f"array_{kind.dtype}_{kind.ndim}_{kind.layout}"
 
 
 def __getattr__(name):
-    """Return the type of arrays that generated code names: ``runtime.array_float64_1_C``."""
+    """Return the array type with a name such as ``runtime.array_float64_1_C``."""
     if not name.startswith("array_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     _, dtype, ndim, layout = name.split("_")

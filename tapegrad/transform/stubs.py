@@ -1,4 +1,4 @@
-"""Functions without content, which give derivatives their signatures."""
+"""Empty functions that give derivatives their signatures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 def stub(function: Callable[..., Any], name: str, extra: tuple[str, ...]) -> Any:
     """Return a function with the signature of a derivative, for numba to bind arguments to.
 
-    After arguments with defaults, all others have them too: what is left out is found later.
+    If any argument has a default, the extra ones get None; missing arguments are detected later.
     """
     parameters = list(inspect.signature(function).parameters.values())
     names = [parameter.name for parameter in parameters]

@@ -1,7 +1,7 @@
-"""Rules that users declare: what they take and return is checked.
+"""User-defined rules, with checks of their arguments and results.
 
-A rule is called through a function that compares what it returns with what it is for: their types
-when it is compiled, the shapes of arrays in every call.
+A rule is called through a function that checks its results: the types when it is compiled, the
+shapes of arrays in every call.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ def reverse_rule(function: Any, rule: Any) -> Any:
     function
         The compiled function.
     rule
-        Takes its arguments, the result and the cotangent of that; returns a tuple with a cotangent
-        for each argument.
+        Takes the arguments, the result and the cotangent of the result; returns a tuple with a
+        cotangent for each argument.
 
     Raises
     ------
     TypeError
-        If it takes another number of arguments.
+        If it takes a different number of arguments.
     """
     names = _parameters(function)
     given = _unused(names, "result", "cotangent")
@@ -43,19 +43,19 @@ def reverse_rule(function: Any, rule: Any) -> Any:
 
 
 def forward_rule(function: Any, rule: Any) -> Any:
-    """Return the forward rule of a function. It takes the result as well, as the last argument.
+    """Return the forward rule of a function, which also takes the result, as the last argument.
 
     Parameters
     ----------
     function
         The compiled function.
     rule
-        Takes its arguments and a tangent for each of them; returns the tangent of the result.
+        Takes the arguments and a tangent for each of them; returns the tangent of the result.
 
     Raises
     ------
     TypeError
-        If it takes another number of arguments.
+        If it takes a different number of arguments.
     """
     names = _parameters(function)
     tangents = _unused(names, *(f"{name}_dot" for name in names))
@@ -77,16 +77,16 @@ def _unused(names: list[str], *wanted: str) -> list[str]:
 def _checked(
     function: Any, rule: Any, kind: str, taken: list[str], given: list[str], extra: list[str]
 ) -> Any:
-    """Return the function that calls a rule and checks what it returns.
+    """Return a function that calls a rule and checks its result.
 
     Parameters
     ----------
     taken
         The arguments of the rule.
     given
-        Those of the function made that the results belong to.
+        The arguments of the new function that the results belong to.
     extra
-        Arguments of the function made that the rule does not take.
+        Arguments of the new function that the rule does not take.
     """
     declared = rule if is_dispatcher(rule) else numba.njit(rule)
     label = f"{declared.py_func.__name__} ({kind} of {function.py_func.__name__})"
@@ -134,7 +134,7 @@ def _attempt(label: str, declared: Any) -> Any:
         except (AttributeError, NumbaError) as error:
             shown = ", ".join(map(str, given))
             said = [line.strip() for line in str(error).splitlines() if line.strip()]
-            said = said[1:2] or said  # without that it failed
+            said = said[1:2] or said  # without the line that says that it failed
             what = f"numba does not compile it for ({shown}): {' '.join(said)}"
             raise _wrong(label, what) from None
         return lambda given: None
@@ -144,10 +144,10 @@ def _attempt(label: str, declared: Any) -> Any:
 
 
 def _comparison(label: str, kind: str, names: list[str]) -> Any:
-    """Return a function for compiled code that refuses what a rule must not return."""
+    """Return a function for compiled code that refuses invalid results of a rule."""
 
     def compare(found: Any, like: Any) -> None:
-        """Compare what a rule returns with what it is for."""
+        """Compare the result of a rule with the values that it belongs to."""
 
     compare.tapegrad_passive = True
 
@@ -193,7 +193,7 @@ def _comparison(label: str, kind: str, names: list[str]) -> Any:
 
 
 class _TypesDifferError(Exception):
-    """What a rule returns has a type that suits nothing."""
+    """The result of a rule has an invalid type."""
 
 
 def _wrong(label: str, what: str) -> TransformError:
@@ -205,18 +205,18 @@ def _start(label: str) -> str:
 
 
 def _tests(found: Any, like: Any, path: str, what: str, zero: bool) -> Iterator[tuple[str, str]]:
-    """Yield what must not hold when the rule is called, and the text of the error.
+    """Yield conditions that must not hold when the rule is called, with their error messages.
 
     Parameters
     ----------
     found, like
-        Types of what is returned, and of what it belongs to.
+        Types of the returned value, and of the value that it belongs to.
     path
-        How it is taken out of what is returned.
+        The subscripts that select it from the result.
     what
-        What it is, in words.
+        Its description.
     zero
-        Whether the number 0 stands for an array of zeros.
+        Whether the number 0 may stand for an array of zeros.
     """
     found, like = types.unliteral(found), types.unliteral(like)
     number = isinstance(found, (types.Float, types.Integer, types.Complex))
@@ -246,7 +246,7 @@ def _tests(found: Any, like: Any, path: str, what: str, zero: bool) -> Iterator[
 
 
 def _words(kind: Any) -> str:
-    """Return a type in words."""
+    """Return the description of a type."""
     if isinstance(kind, types.Array):
         return f"an array of {kind.dtype} with {kind.ndim} dimension{'s' * (kind.ndim != 1)}"
     if isinstance(kind, types.BaseTuple):

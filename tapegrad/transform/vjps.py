@@ -1,7 +1,7 @@
-"""Cotangents of the arguments of derivatives: the reverse mode of what is a derivative itself.
+"""Cotangents of the arguments of derivatives: reverse mode applied to derivatives.
 
-They are derivatives of derivatives that are made already, so that no reverse code is ever reversed.
-In what follows f is the function at the bottom, and D_u the derivative in direction u.
+They are composed of forward and reverse derivatives, so no reverse code is ever reversed. Below, f
+is the root function, and D_u the derivative in direction u.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from tapegrad.transform.kinds import holds_real, is_array, is_real, result_kind
 class Vjp(Composed):
     """Cotangents of some arguments of a derivative.
 
-    It takes the arguments of the derivative and a cotangent of the structure of its result, and
-    returns a tuple: the cotangent of the argument at each of `positions`.
+    It takes the arguments of the derivative and a cotangent in the structure of its result, and
+    returns a tuple with the cotangents of the arguments at `positions`.
     """
 
     def __init__(self, derivative: Any, positions: tuple[int, ...]) -> None:
         self.positions = positions
-        # positions of arguments of the function that the derivative is of, not added by it
+        # the arguments of the differentiated function, which precede those that the derivative adds
         self.count = len(inspect.signature(derivative.base.py_func).parameters)
         self.own = tuple(k for k in positions if k < self.count)
         self.added = tuple(k for k in positions if k >= self.count)
@@ -48,7 +48,7 @@ class Vjp(Composed):
         return (self.positions,)
 
     def use(self, name: str, part: Derivative) -> None:
-        """Enter a derivative that is called, by its name, which is an attribute as well."""
+        """Register a derivative to call, under a name that also becomes an attribute."""
         setattr(self, name, part)
         self.used[name] = part
 
@@ -73,21 +73,21 @@ class Vjp(Composed):
         Parameters
         ----------
         names, given
-            The arguments of the derivative, and what is passed on for them.
+            The arguments of the derivative, and the texts that are passed on for them.
         g
             The cotangent.
         kinds
-            The types of all.
+            The types of all arguments.
         """
         raise NotImplementedError
 
 
 class VjpOfGradient(Vjp):
-    """Those of a gradient, by the symmetry of the Hessian.
+    """Cotangents for a gradient, by the symmetry of the Hessian.
 
-    A gradient of ``sum(g * f(x))`` with the cotangent ``u``: that of ``x`` is the second
-    derivative times ``u``, which is the tangent of the gradient in direction ``u``; that of ``g``
-    is the tangent of ``f`` in direction ``u``.
+    For the gradient of ``sum(g * f(x))`` with the cotangent ``u``: the cotangent of ``x`` is the
+    second derivative times ``u``, which is the tangent of the gradient in direction ``u``; the
+    cotangent of ``g`` is the tangent of ``f`` in direction ``u``.
     """
 
     def __init__(self, gradient: Pullback, positions: tuple[int, ...]) -> None:
@@ -130,7 +130,7 @@ class VjpOfGradient(Vjp):
 
 
 class VjpOfPushforward(Vjp):
-    """Those of the value and tangent of another derivative h.
+    """Cotangents for the value and tangent of a function or derivative h.
 
     With the cotangent c of ``h(x)`` and d of ``h'(x) v``: let ``q(x, d)`` be the cotangent of x for
     the cotangent d of ``h(x)``. It is linear in d. So the cotangent of v is ``q(x, d)``, and that
@@ -161,10 +161,10 @@ class VjpOfPushforward(Vjp):
 
 
 class VjpOfProduct(Vjp):
-    """Those of a Hessian times a vector v.
+    """Cotangents for a Hessian times a vector v.
 
-    With the cotangent w they are the derivatives of ``D_v D_w f``: by v it is the Hessian times w,
-    by an argument the tangent of the tangent of the gradient by that argument.
+    With the cotangent w they are the gradients of ``D_v D_w f``: with respect to v, the Hessian
+    times w; with respect to an argument, the tangent of the tangent of its gradient.
     """
 
     def __init__(self, product: HessianProduct, positions: tuple[int, ...]) -> None:
@@ -188,10 +188,10 @@ class VjpOfProduct(Vjp):
 
 
 class VjpOfJacobian(Vjp):
-    """Those of a Jacobian: the sum of those of its columns or rows, whichever are fewer.
+    """Cotangents for a Jacobian: summed over its columns or rows, whichever are fewer.
 
-    With the cotangent G, and a row g of it: a row is a gradient, with a cotangent of its own. A
-    column with the cotangent g is a tangent, which is differentiated in reverse mode.
+    With the cotangent G: a row of the Jacobian is a gradient, whose cotangent is a row of G. A
+    column is a tangent, which is differentiated in reverse mode with a column of G.
     """
 
     def __init__(self, jacobian: Jacobian, positions: tuple[int, ...]) -> None:
@@ -219,7 +219,7 @@ class VjpOfJacobian(Vjp):
         ]
 
         def added(found: str) -> list[str]:
-            """Return the lines that add up cotangents of all arguments."""
+            """Return the lines that accumulate the cotangents of all arguments."""
             return [
                 f"found = {found}",
                 *(
@@ -311,7 +311,7 @@ def _sum_text(kind: Any, x: str, factor: str, y: str) -> str:
 
 
 def _built(kind: Any, items: list[str]) -> str:
-    """Return the text of a tuple of a type."""
+    """Return the text of a tuple or named tuple of a type."""
     made = class_text(kind.instance_class) if hasattr(kind, "instance_class") else ""
     return f"{made}({', '.join(items)}{'' if made else ','})"
 
@@ -324,7 +324,7 @@ def _leaves(kind: Any, text: str) -> list[tuple[str, Any]]:
 
 
 def _rebuilt(kind: Any, parts: list[str]) -> str:
-    """Return the text of a value with given real parts, which are taken from the list."""
+    """Return the text of a value with given real parts, which are popped from the list."""
     if isinstance(kind, types.BaseTuple):
         return _built(kind, [_rebuilt(item, parts) for item in kind])
     return parts.pop(0) if is_real(kind) else "0.0"

@@ -1,1 +1,1 @@
-"""What generated and machine code is found again by."""
+"""Fingerprints of functions, and the cache of machine code."""

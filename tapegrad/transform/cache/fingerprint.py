@@ -1,4 +1,4 @@
-"""What the code of a function depends on, as one hash and as a list of functions."""
+"""Fingerprints: everything the code of a function depends on, as a hash and a list of functions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tapegrad.kernels import native
 from tapegrad.transform.declared import Declared
 
 MISSING = object()
-# what comes with the versions that are in every key, or is part of the package
+# modules covered by the versions in every key, or part of the package
 _LIBRARIES = {
     "numpy", "numba", "llvmlite", "math", "cmath", "operator", "builtins", "random", "tapegrad",
     "tapegrad_ops",
@@ -37,7 +37,7 @@ _PLAIN = (
     kinds_of.SliceType, kinds_of.UnicodeCharSeq, kinds_of.CharSeq, kinds_of.Bytes,
 )  # fmt: skip
 _SCALARS = (bool, int, float, complex, str, bytes, type(None), type(...))
-_LARGE = 10**6  # bytes: of arrays above numba compiles in the address, not the elements
+_LARGE = 10**6  # bytes; for larger arrays numba compiles in the address, not the elements
 
 
 def is_library(module: str | None) -> bool:
@@ -46,29 +46,29 @@ def is_library(module: str | None) -> bool:
 
 
 class Fingerprint:
-    """The hash of a function with everything below it, by value.
+    """The hash, by value, of a function and everything that it uses.
 
     Parameters
     ----------
     root
         A compiled function, or a derivative of one.
     frozen
-        Hash what numba compiles into the function: large arrays by their address, and no rules.
+        Hash what numba compiles into the function: large arrays by address, and no rules.
 
     Attributes
     ----------
     functions
         The Python functions reached, in a fixed order.
     dispatchers
-        The compiled functions reached, those that are called before their callers.
+        The compiled functions reached, callees before callers.
     lasting
-        What numba compiled of ufuncs and of implementations of plain functions: it keeps that.
+        The code that numba compiled for ufuncs and implementations of plain functions, and keeps.
     items
-        The hash of what each name of each function stands for, callees before callers.
+        The hash of the value of each name of each function, callees before callers.
     complete
-        Whether all that was reached has a hash that holds in another process.
+        Whether everything reached has a hash that is valid in another process.
     recursive
-        Whether a function calls itself: numba crashes on the machine code of such on disk.
+        Whether a function calls itself: numba crashes on machine code of such functions on disk.
     """
 
     def __init__(self, root: Any, frozen: bool = False) -> None:
@@ -80,8 +80,8 @@ class Fingerprint:
         self.items: dict[tuple[int, str, str], bytes] = {}
         self.complete = True
         self.recursive = False
-        self._open: list[types.FunctionType] = []  # those that are being looked at
-        self._inside: list[int] = []  # containers that are being looked at
+        self._open: list[types.FunctionType] = []  # functions being hashed
+        self._inside: list[int] = []  # containers being hashed
         self._add(root)
 
     def key(self, *parts: Any) -> str:
@@ -89,7 +89,7 @@ class Fingerprint:
         return native.fingerprint(package(), self.digest.digest(), repr(parts).encode())
 
     def add_kinds(self, kinds: tuple[Any, ...]) -> None:
-        """Add numba types, with what their names do not tell."""
+        """Add numba types, including what their names do not show."""
         for kind in kinds:
             self._kind(kind)
 
@@ -120,7 +120,7 @@ class Fingerprint:
         elif _is_dispatcher(value):
             self._dispatcher(value)
         elif isinstance(value, types.FunctionType):
-            if self.frozen:  # numba compiles nothing of it but what is declared for it
+            if self.frozen:  # numba compiles only the implementations declared for it
                 self._note(f"function {id(value)}")
             else:
                 self._function(value)
@@ -176,7 +176,7 @@ class Fingerprint:
         if array.dtype.hasobject:
             self._unknown(array)
         elif self.frozen and (not any(layout) or array.nbytes > _LARGE):
-            self._note(str(array.ctypes.data))  # what stands there is read in each call
+            self._note(str(array.ctypes.data))  # its elements are read in each call
         else:
             self.digest.update(array.tobytes())
 
@@ -221,7 +221,7 @@ class Fingerprint:
             self._add(getattr(value, "_field_defaults", {}))
 
     def _kind(self, kind: Any) -> None:
-        """Add a numba type; names of types do not tell fields and members."""
+        """Add a numba type with its fields and members, which its name does not show."""
         is_class = isinstance(kind, kinds_of.ClassInstanceType)  # its name has an address
         self._note(f"type {type(kind).__name__} {kind.classname if is_class else kind}")
         if isinstance(kind, kinds_of.BaseTuple):
@@ -278,7 +278,7 @@ class Fingerprint:
             self.lasting.append(made)
 
     def _overloads(self, value: Any) -> None:
-        """Add what numba compiles for a plain function: the implementations declared for it."""
+        """Add the implementations declared for a plain function, which numba compiles for it."""
         for template in templates_of(value):
             made = getattr(template, "_overload_func", None)
             if not isinstance(made, types.FunctionType):
@@ -303,7 +303,7 @@ class Fingerprint:
         self._open.pop()
 
     def _content(self, function: types.FunctionType) -> None:
-        """Add the code of a function and what it names."""
+        """Add the code of a function and the values that it names."""
         module = _module_of(function)
         if is_library(module):
             self._note(f"{module}.{function.__qualname__}")
@@ -365,10 +365,10 @@ def _is_dispatcher(value: Any) -> bool:
 
 
 def named(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    """Yield what a function names of its surroundings, by dotted names, with the values.
+    """Yield the outside values that a function names, with their dotted names.
 
-    Names lead through modules and classes to what is used of them. The code that numba compiles is
-    read for that, so nothing is missed that has a name of its own in the text.
+    Names are followed through modules and classes to the attributes used. They are read from the
+    code that numba compiles, so no value with a name in the text is missed.
     """
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     seen = set()
@@ -392,7 +392,7 @@ def named(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
 def _followed(
     dotted: str, rest: tuple[str, ...], value: Any, code: types.CodeType, seen: set[int]
 ) -> Iterator[tuple[str, Any]]:
-    """Yield where a dotted name leads to from a value on."""
+    """Yield the values that a dotted name leads to, starting from a value."""
     while rest and isinstance(value, (types.ModuleType, type)):
         if is_library(_place(value)) or isinstance(value, enum.EnumMeta):
             break
@@ -402,7 +402,7 @@ def _followed(
     if rest or not isinstance(value, types.ModuleType) or is_library(_place(value)):
         return
     if id(value) not in seen:
-        # a module in a variable: all in it that is called like something in the function
+        # a module in a variable: all its attributes whose names occur in the function
         seen.add(id(value))
         for name in sorted({*code.co_names, *(c for c in code.co_consts if isinstance(c, str))}):
             if hasattr(value, name):

@@ -1,9 +1,9 @@
-"""Machine code on disk: of generated functions, and of those that they call.
+"""Machine code on disk, of generated functions and of those that they call.
 
-numba's own cache unpickles whatever stands in its index and data files, and numbers these: where
-two processes compile a function at the same time, for different types, one may be handed the code
-of the other. Here each compiled function has one file, named after its types, which is read only if
-it is trusted and its checksum is right (`tapegrad.kernels.cache`), and which is written at once.
+numba's own cache unpickles its index and data files without checks, and numbers the latter: if two
+processes compile a function at the same time for different types, one may load the code of the
+other. Here each compiled function has one file, named after its types, which is read only if it is
+trusted and its checksum matches (`tapegrad.kernels.cache`), and which is written atomically.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from tapegrad.transform.cache import fingerprint
 
 
 class MachineCode(NullCache):
-    """What numba asks for the compiled code of one function.
+    """The cache that numba asks for the compiled code of one function.
 
     Parameters
     ----------
     stem
-        Path that the names of the files begin with, None if there is no folder for them.
+        Common start of the paths of the files, None if there is no folder for them.
     key
-        Stands for the text of the function and all that it depends on.
+        Identifies the text of the function and everything that it depends on.
     """
 
     stem: Path | None
@@ -49,7 +49,7 @@ class MachineCode(NullCache):
         return None if self.stem is None else str(self.stem.parent)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Return the code for a signature, None if there is none that can be used."""
+        """Return the code for a signature, None if there is no usable code."""
         target_context.refresh()
         place = self._place(sig, target_context.codegen())
         content = None if place is None else cache.read(*place)
@@ -62,11 +62,11 @@ class MachineCode(NullCache):
         except Exception as error:
             cache.report(place[0], f"cannot be loaded ({type(error).__name__})")
             return None
-        # a class that cannot be imported comes back as another one
+        # a class that cannot be imported is rebuilt as a different class
         return found if tuple(found.signature.args) == tuple(sig) else None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Write the code for a signature, if it holds in another process."""
+        """Write the code for a signature, if it is valid in another process."""
         if data.library.has_dynamic_globals or any(not part.can_cache for part in data.lifted):
             return  # addresses of this process
         place = self._place(sig, data.codegen)
@@ -74,7 +74,7 @@ class MachineCode(NullCache):
             cache.write(*place, dumps(data._reduce()))
 
     def _place(self, sig: Any, codegen: Any) -> tuple[Path, str] | None:
-        """Return the file for a signature, and what its checksum goes over; None for none."""
+        """Return the file for a signature and the key in its checksum; None if not cached."""
         if self.stem is None or _has_identity(sig):
             return None
         key = repr((self.key, sig, codegen.magic_tuple()))
@@ -95,7 +95,7 @@ def keep(namespace: dict[str, Any], path: Path, key: str) -> None:
 
 
 class _OfPackage(MachineCode):
-    """The compiled code of one of our own functions."""
+    """The cache of a function of this package."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.name = f"{function.__module__}.{function.__qualname__}"
@@ -111,7 +111,7 @@ class _OfPackage(MachineCode):
 
 
 def jit(function: Callable[..., Any]) -> Any:
-    """Make a numba function of one of ours; its machine code is kept."""
+    """Compile a function of this package with numba, and cache its machine code."""
     made = numba.njit(error_model="numpy")(function)
     made._cache = _OfPackage(function)
     return made

@@ -1,4 +1,4 @@
-"""What a failed check says: which argument, the numbers, what is wrong, and what to do."""
+"""Messages of failed checks: the argument, the numbers, the cause and the remedy."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _TITLES = {
 
 
 class Blame:
-    """The words about a derivative.
+    """The messages about a derivative.
 
     Attributes
     ----------
     rules
-        The rules of the user's that it may use, in words.
+        Descriptions of the user rules that it may use.
     stops
-        Whether the function calls `stop_gradient`, so that difference quotients see more than its
+        Whether the function uses `stop_gradient`, so that difference quotients may differ from its
         derivative.
     """
 
@@ -47,7 +47,7 @@ class Blame:
                 self._note(value)
 
     def _note(self, value: Any) -> None:
-        """Note what matters of something that the function names."""
+        """Note rules and the use of `stop_gradient` in a value that the function names."""
         self.stops |= value is stop_gradient
         for kind in ("vjp", "jvp"):
             rule = getattr(value, f"rule_{kind}", None)
@@ -63,7 +63,7 @@ class Blame:
                 self.rules.append(text)
 
     def arguments(self, numbers: tuple[int, ...]) -> str:
-        """Return the arguments in words."""
+        """Return the description of the arguments."""
         names = self.claim.args.names
         shown = [f"{number} ({names[number]})" for number in numbers]
         return f"argument{'s' if len(shown) > 1 else ''} {' and '.join(shown)}"
@@ -75,7 +75,7 @@ class Blame:
         found: dict[str, float],
         quotients: list[tuple[float, float]],
     ) -> str:
-        """Return the text about a wrong derivative, a number or that along a direction."""
+        """Return the text about a wrong derivative, a number or along a direction."""
         rows = {label: f"{value:.10g}" for label, value in found.items()}
         for value, error in quotients:
             rows["difference quotient"] = f"{value:.10g} (error below {error:.1g})"
@@ -85,7 +85,7 @@ class Blame:
         return self._text(f"by {self.arguments(numbers)} is wrong; {along}it is\n{table}")
 
     def of_shape(self, numbers: tuple[int, ...]) -> str:
-        """Return the text about a derivative of another shape."""
+        """Return the text about a derivative with a wrong shape."""
         return self._text(f"by {self.arguments(numbers)} has not the shape of the argument")
 
     def of_value(self, found: Any, expected: Any) -> str:
@@ -93,7 +93,7 @@ class Blame:
         return self._text(f"comes with the value {found!r}; the function returns {expected!r}")
 
     def of_argument(self, number: int) -> str:
-        """Return the text about an argument with other contents after the call."""
+        """Return the text about an argument with wrong contents after the call."""
         left = "as the function leaves it" if self.claim.writes else "as it was"
         return self._text(f"does not leave {self.arguments((number,))} {left}")
 
@@ -102,7 +102,7 @@ class Blame:
         return self._text("writes into a tangent or cotangent that it is given")
 
     def of_chance(self) -> str:
-        """Return the text about a derivative that is another one in a second call."""
+        """Return the text about a derivative that differs in a second call."""
         return self._text("is not the same in a second call with the same arguments")
 
     def _text(self, what: str) -> str:
@@ -126,7 +126,7 @@ class Blame:
 
 
 def _named(function: Any) -> list[Any]:
-    """Return what a Python function names, attributes of modules included."""
+    """Return the values that a Python function names, including attributes of modules."""
     closure = inspect.getclosurevars(function)
     found = []
     for value in [*closure.globals.values(), *closure.nonlocals.values()]:

@@ -1,13 +1,13 @@
 """Derivatives that check themselves when they are called for the first time.
 
-With ``tapegrad.njit(verify=True)``, or ``TAPEGRAD_VERIFY=1`` for everything, the first call from
-Python of a derivative for some types of arguments compares, along random directions, what it
-computes with what the other mode computes, and with difference quotients of the function; its value
-and what it leaves in its arguments with those of the function.
+With ``tapegrad.njit(verify=True)``, or ``TAPEGRAD_VERIFY=1`` for everything, the first call of a
+derivative from Python for some types of arguments compares it, along random directions, with the
+other mode and with difference quotients of the function. The value, and the arguments after the
+call, are compared with those of the function.
 
-A product of both sides, ``u . J v`` for weights ``u`` of the results and a direction ``v`` of one
-argument, is a single number whichever way it is computed: reverse mode gives ``(u J) . v``, forward
-mode ``u . (J v)`` (the dot product test, J. F. Claerbout, Earth Soundings Analysis, 1992).
+The product ``u . J v``, for weights ``u`` of the results and a direction ``v`` of one argument, is
+the same number in both modes: reverse mode computes ``(u J) . v``, forward mode ``u . (J v)`` (the
+dot product test, J. F. Claerbout, Earth Soundings Analysis, 1992).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tapegrad.transform.checks.blame import Blame
 from tapegrad.transform.checks.claims import Product, ShapeError, claim_of
 from tapegrad.transform.errors import VerificationError
 
-_LADDER = 5  # step sizes of the quotients, each an eighth of the one before
+_LADDER = 5  # number of step sizes of the quotients, each an eighth of the previous one
 _inside = threading.local()
 
 
@@ -48,13 +48,13 @@ def passes(derivative: Any, args: tuple[Any, ...]) -> bool:
     derivative
         The derivative.
     args
-        As numba passes them: those that are left out are instances of ``OmittedArg``.
+        The arguments as numba passes them: omitted ones are instances of ``OmittedArg``.
 
     Returns
     -------
     bool
-        Whether calls need no further check. False where the function or the derivative raises for
-        these arguments, and inside of a check.
+        Whether calls need no further check. False if the function or the derivative raises for
+        these arguments, and inside a check.
 
     Raises
     ------
@@ -91,7 +91,7 @@ class Check:
         self.blame = Blame(claim)
 
     def run(self) -> bool:
-        """Return whether there was something to compare; raise an error if it is wrong."""
+        """Return whether the comparison was possible; raise an error if the derivative is wrong."""
         claim = self.claim
         values = claim.args.values
         try:
@@ -104,7 +104,7 @@ class Check:
         except Exception:
             return False  # the call itself raises it again
         if not _same(self.value, again, 0.0) or not as_many:
-            return True  # not a function of its arguments, or of other random numbers
+            return True  # not a function of its arguments, or draws different random numbers
         self.result = probes.vector(self.value)
         self.single = _is_single([*values, *claim.extra, self.value])
         value = claim.value(found)
@@ -129,7 +129,7 @@ class Check:
         return True
 
     def compare_arguments(self, expected: list[Any], found: list[Any]) -> None:
-        """Compare what is left in arguments."""
+        """Compare the arguments after the call."""
         own = len(self.claim.args.values)
         for number in range(own):
             if not self.close(found[number], expected[number], lambda _, left, k=number: left[k]):
@@ -139,10 +139,10 @@ class Check:
                 raise VerificationError(self.blame.of_tangent())
 
     def close(self, found: Any, expected: Any, choose: Callable[..., Any]) -> bool:
-        """Whether a number of the derivative is that of the function, but for rounding.
+        """Whether a value from the derivative equals that of the function up to rounding.
 
-        Where it is not, but the function is that sensitive to the last digits of its arguments, it
-        is. `choose` takes out of a result of the function and its arguments what is compared.
+        Larger differences are allowed if the function is that sensitive to the last digits of its
+        arguments. `choose` selects the compared value from the result and the arguments.
         """
         precision = 1e-3 if self.single else 1e-9
         if _same(found, expected, precision):
@@ -192,11 +192,11 @@ class Check:
         for label, way in ways:
             try:
                 found[label] = (way, way(values, self.u, steps))
-            except Exception:  # refused, or a mistake of its own, which its own call reports
+            except Exception:  # refused or defective, which its own call reports
                 continue
         quotients = list(self.quotients(steps, own))
         if not np.isfinite(own.value):
-            # the same in all ways, or nothing tells that it is not right
+            # wrong only if another way gives a finite value that a quotient confirms
             others = [p for _, p in found.values() if np.isfinite(p.value)]
             is_wrong = any(_confirmed(product, quotients, 0.0) for product in others)
         else:
@@ -228,7 +228,7 @@ class Check:
         found: dict[str, Product],
         quotients: list[tuple[float, float]],
     ) -> str:
-        """Return the text about a wrong product; of one number by another, the derivative."""
+        """Return the text about a wrong product, or the derivative if both sides are numbers."""
         step = steps[numbers[0]]
         is_number = self.u.size == 1 and len(numbers) == 1 and step.size == 1
         unit = float(self.u[0] * step[0]) if is_number else 1.0
@@ -251,12 +251,12 @@ class Check:
         return gap <= allowed + noise
 
     def floor(self) -> float:
-        """Return what a derivative may be wrong by because of the size of the value."""
+        """Return the error allowed because of the size of the value."""
         known = np.where(self.u != 0.0, self.result, 0.0)
         return (1e-5 if self.single else 1e-12) * float(np.abs(self.u * known).sum())
 
     def noise(self, way: Any, steps: dict[int, np.ndarray], own: Product) -> float:
-        """Return how much a product changes where the arguments change in their last digits."""
+        """Return how much a product changes if the arguments change in their last digits."""
         largest = 0.0
         for near in self.neighbours():
             try:
@@ -270,10 +270,10 @@ class Check:
     def quotients(
         self, steps: dict[int, np.ndarray], own: Product
     ) -> Iterator[tuple[float, float]]:
-        """Yield difference quotients that have converged, each with a bound of its error.
+        """Yield converged difference quotients, each with an error bound.
 
-        Central ones, extrapolated from two step sizes. At a kink those of the two sides differ
-        however small the step is, and none is returned.
+        They are central and extrapolated from two step sizes. At a kink, the one-sided quotients
+        differ for all step sizes, and none is returned.
         """
         eps = float(np.finfo(np.float32 if self.single else np.float64).eps)
         own_size = own.size if np.isfinite(own.size) else 0.0
@@ -331,7 +331,7 @@ def _is_single(values: list[Any]) -> bool:
 
 
 def _same(one: Any, other: Any, precision: float) -> bool:
-    """Whether two values are equal, but for rounding."""
+    """Whether two values are equal up to rounding."""
     ones, others = probes.parts(one), probes.parts(other)
     if len(ones) != len(others):
         return False

@@ -1,7 +1,6 @@
-"""What each derivative claims: products ``u . J v``, whichever way it is computed.
+"""Claims of derivatives: products ``u . J v``, which each derivative determines.
 
-``u`` are weights of the results, ``v`` is a direction of arguments; both are vectors of the real
-numbers in them.
+``u`` are weights of the results, ``v`` is a direction of the arguments; both are real vectors.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from tapegrad.transform.checks import probes
 
 
 class ShapeError(Exception):
-    """A derivative has not the shape that it should have."""
+    """A derivative has a wrong shape."""
 
 
 class Arguments:
-    """Arguments of a call. Those that were left out are left out of every other call as well."""
+    """Arguments of a call; omitted ones are omitted from all other calls as well."""
 
     def __init__(self, function: Any, args: tuple[Any, ...]) -> None:
         code = function.py_func.__code__
@@ -39,20 +38,20 @@ class Arguments:
 
 
 class Claim:
-    """A derivative as what can be compared: products ``u . J v``.
+    """A derivative in comparable form: as products ``u . J v``.
 
     Attributes
     ----------
     derivative, function
-        The derivative, and what it is the derivative of.
+        The derivative, and the function that it differentiates.
     args
         The arguments of the function.
     numbers
-        Those it is differentiated by.
+        Positions of the arguments to differentiate with respect to.
     builds_on
-        Derivatives to check before, with the number of their arguments.
+        Derivatives to check first, with the number of their arguments.
     mode
-        What it is called in messages.
+        Its name in messages.
     """
 
     writes = True  # whether it leaves arguments as the function does, or as they were
@@ -70,7 +69,7 @@ class Claim:
             self.builds_on.append((function, self.count))
 
     def call(self, function: Any, values: list[Any], extra: list[Any]) -> tuple[Any, list[Any]]:
-        """Return the result of a function for copies of values, and what it leaves in them."""
+        """Call a function with copies of values; return the result and the copies afterwards."""
         probes.restore(self.state)
         given = [probes.copied(value) for value in [*values, *extra]]
         if self.args.omitted and not extra:
@@ -85,7 +84,7 @@ class Claim:
         return None
 
     def first(self) -> tuple[Any, list[Any]]:
-        """Return the result of the derivative where it was called, and the arguments after it."""
+        """Return the result of the derivative for the given call, and the arguments after it."""
         return self.call(self.derivative, self.args.values, self.extra)
 
     def results(self, values: list[Any], extra: list[Any]) -> Any:
@@ -111,7 +110,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Product:
-    """A scalar product, and the sum of the sizes of what it adds up."""
+    """A dot product, and the sum of the magnitudes of its terms."""
 
     value: float
     size: float
@@ -254,7 +253,7 @@ def claim_of(derivative: Any, args: tuple[Any, ...]) -> Any:
     found = [_CLAIMS[kind] for kind in type(derivative).__mro__ if kind in _CLAIMS]
     own = len(args) - derivative.given
     if not found or any(isinstance(arg, OmittedArg) for arg in args[own:]):
-        return None  # where defaults are left out, the arguments stand in other places
+        return None  # with omitted defaults, the arguments have other positions
     return found[0](derivative, args)
 
 
@@ -275,7 +274,7 @@ def _forward(claim: Any) -> Callable[..., Product]:
 def _reverse(claim: Any, result: Any) -> Callable[..., Product]:
     real = [part for part in probes.parts(result) if probes.is_real(part)]
     if len(real) == 1 and not isinstance(real[0], np.ndarray):
-        real = []  # what value_and_grad returns is likely to be there
+        real = []  # value_and_grad is likely to be compiled already
     returns = "gradients" if real else "value, gradients"
 
     def product(values: list[Any], u: np.ndarray, v: dict[int, np.ndarray]) -> Product:
@@ -294,7 +293,7 @@ def _along(
     v: dict[int, np.ndarray],
     seeded: bool,
 ) -> Product:
-    """Return the product of gradients with a direction; they are of one number if not seeded."""
+    """Return the product of gradients with a direction; scaled by `u` if not seeded."""
     found = [
         _dot(_gradient(gradient, values[number]), v[number])
         for number, gradient in zip(numbers, gradients, strict=True)
@@ -306,7 +305,7 @@ def _along(
 
 
 def _seeds(given: list[Any], u: np.ndarray) -> list[Any]:
-    """Return cotangents of the types of given ones, with other numbers."""
+    """Return cotangents of the same types as given ones, with other numbers."""
     pieces = np.split(u, np.cumsum([probes.size_of(s) for s in given])[:-1]) if given else []
     return [_numbers(seed, piece) for seed, piece in zip(given, pieces, strict=True)]
 
@@ -319,7 +318,7 @@ def _numbers(part: Any, numbers: np.ndarray) -> Any:
 
 
 def _tangent(given: Any, value: Any, step: np.ndarray) -> Any:
-    """Return a tangent of the type of a given one. That of a number may be an integer."""
+    """Return a tangent of the same type as a given one, which may be an integer for a number."""
     if isinstance(given, tuple):
         items, start = [], 0
         for one, part in zip(given, value, strict=True):
@@ -333,9 +332,10 @@ def _tangent(given: Any, value: Any, step: np.ndarray) -> Any:
 
 
 def _possible(given: Any, value: Any, step: np.ndarray) -> np.ndarray:
-    """Return a direction without fractions where a given tangent is an integer.
+    """Return a direction that the types of the given tangents can represent.
 
-    Where one of a complex number is real, it has no imaginary part.
+    It is integral where a given tangent is an integer, and real where a tangent of a complex number
+    is real.
     """
     pairs = [
         (tangent, part)

@@ -14,7 +14,7 @@ import numpy as np
 
 
 def parts(value: Any) -> list[Any]:
-    """Return what a value consists of, tuples taken apart."""
+    """Return the parts of a value, with tuples flattened."""
     if isinstance(value, tuple):
         return [part for item in value for part in parts(item)]
     return [value]
@@ -33,7 +33,7 @@ def is_complex(part: Any) -> bool:
 
 
 def size_of(part: Any) -> int:
-    """Return how many real numbers a part consists of."""
+    """Return the number of real numbers in a part."""
     return int(np.size(part)) * (2 if is_complex(part) else 1)
 
 
@@ -45,12 +45,12 @@ def _numbers(part: Any) -> np.ndarray:
 
 
 def rebuilt(value: tuple[Any, ...], items: list[Any]) -> Any:
-    """Return a tuple of the type of another."""
+    """Return a tuple of items, of the type of another tuple."""
     return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
 
 
 def copied(value: Any) -> Any:
-    """Return a copy of numba's type of the value: arrays have the same layout and flags."""
+    """Return a copy with the same numba type: arrays have the same layout and flags."""
     if isinstance(value, tuple):
         return rebuilt(value, [copied(item) for item in value])
     if isinstance(value, np.ndarray):
@@ -66,7 +66,7 @@ def copied(value: Any) -> Any:
 
 
 def _array(like: np.ndarray) -> np.ndarray:
-    """Return a new array for which numba has the type of another."""
+    """Return a new array with the same numba type as another."""
     if like.flags.c_contiguous or like.flags.f_contiguous:
         return np.empty(like.shape, like.dtype, "C" if like.flags.c_contiguous else "F")
     return np.empty((*like.shape[:-1], 2 * like.shape[-1]), like.dtype)[..., ::2]
@@ -78,7 +78,7 @@ def vector(value: Any, like: Any = None) -> np.ndarray:
     found = []
     for one, other in pairs:
         if is_real(other):
-            # a real tangent of a complex number is one without imaginary part
+            # a real tangent of a complex number has no imaginary part
             same = is_complex(one) or not is_complex(other)
             found.append(_numbers(one if same else np.asarray(one) + 0j))
     return np.concatenate([*found, np.zeros(0)])
@@ -90,7 +90,7 @@ def with_numbers(value: Any, numbers: np.ndarray) -> Any:
 
 
 def moved(value: Any, step: np.ndarray) -> Any:
-    """Return a value whose real parts are changed by a vector."""
+    """Return a value with a vector added to its real parts."""
     return _with_numbers(value, iter(_pieces(value, vector(value) + step)), zeros=False)
 
 
@@ -131,8 +131,8 @@ def is_like(value: Any, like: Any) -> bool:
 def direction(value: Any, draw: np.random.Generator) -> np.ndarray:
     """Return a random direction: every real number changes in proportion to its size.
 
-    The sizes of small numbers and zeros are taken from the largest of the same part. Numbers that
-    are not finite stay as they are.
+    For small numbers and zeros, the size is derived from the largest number of the same part.
+    Numbers that are not finite do not change.
     """
     found = [np.zeros(0)]
     for part in parts(value):
@@ -169,7 +169,7 @@ def random_state() -> list[bytes]:
 
 
 def restore(state: list[bytes]) -> None:
-    """Put the random state of this thread back."""
+    """Restore the random state of this thread."""
     for place, content in zip(_places(), state, strict=True):
         ctypes.memmove(place, content, len(content))
 

@@ -1,1 +1,1 @@
-"""The code of derivatives, and the modules that it stands in."""
+"""Generation of derivative code, and of the modules that contain it."""

@@ -1,7 +1,7 @@
-"""What is known of a function before its derivative is written.
+"""Analyses of a function that run before its derivative is written.
 
-Which names show elements of the same array, where arrays are written, in which block every name is
-defined, and which names carry derivatives.
+They find which names may refer to elements of the same array, where arrays are written, in which
+block every name is defined, and which names carry derivatives.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from tapegrad.transform.rules import base as rules
 
 @dataclass
 class Scope:
-    """A block with its place among the others.
+    """A block and its position in the tree of blocks.
 
     Attributes
     ----------
     local
-        Its values are still there, as variables, when the reverse pass comes to it.
+        Whether its values are still live, as local variables, when the reverse pass reaches it.
     stored
-        Names that the forward pass puts onto the tape at the end of the block.
+        Names that the forward pass pushes onto the tape at the end of the block.
     is_read
-        Whether the reverse pass reads values that are still there.
+        Whether the reverse pass reads values of a local block.
     parts
-        The parts that are there of complex numbers and tuples, which are put there so.
+        The names of the parts as which complex numbers and tuples are stored on the tape.
     """
 
     block: Block
@@ -63,7 +63,7 @@ class Scope:
 
 
 class Arrays:
-    """Which names may show elements of the same array, and where arrays are written."""
+    """Which names may refer to elements of the same array, and where arrays are written."""
 
     def __init__(self, function: FunctionIR) -> None:
         self.types = function.types
@@ -93,7 +93,7 @@ class Arrays:
             self.unite([n for n in names if isinstance(n, str) and may_share(self.types.get(n))])
 
     def _joined_by(self, let: Let) -> list[list[Any]]:
-        """Return the groups of names that an operation makes show the same elements."""
+        """Return the groups of names that may share elements after an operation."""
         rule = let.rule
         if hasattr(rule, "shared"):
             return rule.shared(let)
@@ -105,17 +105,17 @@ class Arrays:
         numbers = (types.Number, types.Boolean)
         if all(isinstance(self.types.get(n), numbers) for n in defined(let)):
             return []
-        # of what is unknown, and of arrays without derivative: taken for a view
+        # unknown operations, and operations on arrays without derivative: assume a view
         return [[*defined(let), *names_in(let.expr)]]
 
     def of(self, array: str) -> str:
-        """Return the name that stands for all names of the same array."""
+        """Return the representative of the alias class of an array."""
         while array in self._parent:
             array = self._parent[array]
         return array
 
     def unite(self, arrays: list[str]) -> None:
-        """Take arrays for possibly the same."""
+        """Merge the alias classes of arrays."""
         for one in arrays[1:]:
             first, second = self.of(arrays[0]), self.of(one)
             if first != second:
@@ -125,7 +125,7 @@ class Arrays:
                     self.stores[first] = merged
 
     def names(self) -> dict[str, list[str]]:
-        """Return all arrays by the name that stands for their class."""
+        """Return all arrays, grouped by the representative of their alias class."""
         found: dict[str, list[str]] = {}
         for identifier, kind in self.types.items():
             if is_array(kind):
@@ -145,7 +145,7 @@ class Arrays:
         )
 
     def keeps(self, array: str, root: int) -> bool:
-        """Whether an array keeps its content from a statement of the body on."""
+        """Whether an array is not written from a statement of the body onwards."""
         positions = self.stores.get(self.of(array))
         return not positions or max(positions) < root
 
@@ -161,7 +161,7 @@ _NEW = ("copy", "flatten", "astype", "sum", "cumsum", "argsort", "nonzero")  # m
 
 
 def is_new(let: Let) -> bool:
-    """Whether an operation on arrays without derivative makes an array of its own."""
+    """Whether an operation on arrays without derivative allocates a new array."""
     expr = let.expr
     if isinstance(expr, ast.Call) and isinstance(expr.func, ast.Attribute):
         return expr.func.attr in _NEW
@@ -201,7 +201,7 @@ class Activity:
             self.backward.setdefault(two, set()).add(one)
 
     def _carries(self, name: str) -> bool:
-        """Whether values of a name have derivatives, or hold arrays that may have some."""
+        """Whether values of a name have derivatives, or hold arrays that may have them."""
         kind = self.types.get(name, types.none)
         return is_real(kind) or is_container(kind)
 
@@ -240,8 +240,8 @@ def unused_at_times(
 ) -> set[str]:
     """Return the numbers whose cotangent may be zero because nothing uses them.
 
-    That are those that reach a choice, an array, a call that may not use them, or one of some
-    results; with `vanishing`, also a function with a derivative that may vanish.
+    These are the numbers that reach a selection, an array, a call that may not use them, or one of
+    `results`; with `vanishing`, also those that reach a function whose derivative may vanish.
     """
     sources: dict[str, set[str]] = {}
     known = {n for s in walk(function.body) for n in reads(s)}
@@ -251,7 +251,7 @@ def unused_at_times(
     def reach(target: str, names: Iterable[str]) -> None:
         sources.setdefault(target, set()).update(names)
         if vanishing and holds_complex(function.types.get(target)):
-            # of the cotangent a real number takes the real part, which may be zero
+            # a real number receives the real part of the cotangent, which may be zero
             found.update(n for n in names if not holds_complex(function.types.get(n)))
 
     for statement in walk(function.body):
@@ -272,7 +272,7 @@ def unused_at_times(
 
 
 def _always_used(let: Let, vanishing: bool) -> list[str]:
-    """Return what a cotangent is passed on to wherever there is one."""
+    """Return the names to which a nonzero cotangent of the result is always passed on."""
     rule = let.rule
     op = getattr(rule, "op", None)
     if op is not None:
@@ -286,8 +286,8 @@ def _always_used(let: Let, vanishing: bool) -> list[str]:
 def undefined_at_times(function: FunctionIR) -> set[str]:
     """Return the values that may be infinite or nan where they are not used.
 
-    That are results of functions that are not defined everywhere or overflow, of calls, and what is
-    computed from them.
+    These are results of calls and of functions that overflow or are not defined everywhere, and
+    everything computed from them.
     """
     found = set()
     users: dict[str, set[str]] = {}
@@ -317,7 +317,7 @@ def undefined_at_times(function: FunctionIR) -> set[str]:
 
 
 def _closure(found: set[str], following: dict[str, set[str]]) -> set[str]:
-    """Return names with all that follow from them."""
+    """Return names and everything reachable from them."""
     found = set(found)
     todo = list(found)
     while todo:
@@ -329,7 +329,7 @@ def _closure(found: set[str], following: dict[str, set[str]]) -> set[str]:
 
 @dataclass
 class Scopes:
-    """The scope of every block (by its id) and every name, what defines it, and where it stands."""
+    """The scopes of blocks (by id) and names, definitions of names, and positions of statements."""
 
     blocks: dict[int, Scope] = field(default_factory=dict)
     scope_of: dict[str, Scope] = field(default_factory=dict)
@@ -338,7 +338,7 @@ class Scopes:
 
 
 def scopes(function: FunctionIR, split: bool) -> Scopes:
-    """Return the scopes of a function; with `split`, its reverse pass is a function of its own."""
+    """Return the scopes of a function; with `split`, its reverse pass is a separate function."""
     result = Scopes()
     found, scope_of = result.blocks, result.scope_of
 
@@ -386,7 +386,7 @@ def leaf_names(value: Any) -> list[str]:
 
 
 def unused_suffix(suffix: str, names: Iterable[str]) -> str:
-    """Return an ending that none of some names has."""
+    """Return a variant of `suffix` that no name ends with."""
     number, found = 1, suffix
     names = list(names)
     while any(one.endswith(found) for one in names):
@@ -396,7 +396,7 @@ def unused_suffix(suffix: str, names: Iterable[str]) -> str:
 
 
 def check_known(function: FunctionIR, activity: Activity) -> None:
-    """Refuse what depends on differentiated arguments and is not understood."""
+    """Refuse operations that depend on differentiated arguments and have no rule."""
     for statement in walk(function.body):
         if not isinstance(statement, Let):
             continue
@@ -405,9 +405,9 @@ def check_known(function: FunctionIR, activity: Activity) -> None:
         if error is None and not isinstance(rule, rules.Unknown):
             continue
         arrays = [n for n in defined(statement) if is_array(function.types.get(n))]
-        # several arrays may be one: what is written to the first is read in the second
+        # several arrays may alias: what is written to the first is read from the second
         several = sum(n in activity for n in arrays) > 1
-        # the result shows an array that depends on the arguments: who reads it is not known
+        # the result is a view of an array that depends on the arguments: its readers are unknown
         shown = getattr(rule, "shows", False) and any(map(activity.is_varied, arrays))
         if several or shown or any(map(activity.is_varied, rule.inputs())):
             if error is not None:

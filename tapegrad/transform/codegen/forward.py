@@ -1,7 +1,7 @@
-"""Forward mode: every value goes together with its tangent.
+"""Forward mode: every value is computed together with its tangent.
 
-The tangent of a number ``x`` is a variable ``x_dot``, that of an array an array ``x_dot``; views of
-the array have views of it. The code is the primal code with a line for each tangent beside it.
+The tangent of a number or array ``x`` is a number or array ``x_dot``; the tangent of a view is a
+view of the tangent. The code is the primal code with one more line for each tangent.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ class Forward:
     Parameters
     ----------
     program
-        What it belongs to.
+        The module that the code is written for.
     function
         The function, lowered.
     arrays
-        Its arrays.
+        Its alias classes.
     given
         The names whose tangents are arguments.
     inputs, outputs
-        The names to differentiate by, and what.
+        The names to differentiate with respect to, and the names to differentiate.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Forward:
         check_known(function, self.activity)
 
     def refuse(self, what: str, line: int) -> NoReturn:
-        """Raise the error for a line of the user's."""
+        """Raise an error that points to a line of the user's function."""
         raise TransformError(what, self.function.source, line)
 
     # -- what rules call ----------------------------------------------------------------------
@@ -80,7 +80,7 @@ class Forward:
         return replace_names(expr, new)
 
     def set_dot(self, let: Let, expr: ast.expr | None, broadcast: bool = False) -> None:
-        """Write the tangent of a new value; with `broadcast` it has the value's shape."""
+        """Write the tangent of a new value; with `broadcast`, broadcast it to the value's shape."""
         target = let.target
         whole = is_array(self.types[target])
         if expr is None:
@@ -89,7 +89,7 @@ class Forward:
             self.writer(f"{target}{self.suffix} = np.zeros_like({target})")
             self.writer(f"{target}{self.suffix} += {show(expr)}")
         elif whole and isinstance(expr, ast.Name) and let.rule.fresh:
-            # an array of its own, lest two values have one tangent
+            # copy: two values must not share a tangent
             self.writer(f"{target}{self.suffix} = {expr.id}.copy()")
         else:
             self.writer(f"{target}{self.suffix} = {show(expr)}")
@@ -138,7 +138,7 @@ class Forward:
             rule.write_jvp(self, let)
 
     def is_constant(self, let: Let) -> bool:
-        """Whether a new array has no tangent but for what is written to it later."""
+        """Whether the tangent of a new array is zero until something is written to the array."""
         inputs = let.rule.inputs()
         is_new = let.leaves is None and let.rule.base is None and bool(inputs)
         return is_new and not any(map(self.is_active, inputs))

@@ -1,4 +1,4 @@
-"""The forward code: that of the primal, which keeps what its reverse needs as well."""
+"""The forward code: the primal code, which also keeps what the reverse code needs."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from tapegrad.transform.printer import Writer, show
 
 
 class ForwardHalf:
-    """Writes the forward code of one function, once the reverse code has said what it needs.
+    """Writes the forward code of one function, once it is known what the reverse code needs.
 
     Parameters
     ----------
     state
-        What is known of the function.
+        The state of reverse mode.
     shadows
-        Its arrays of cotangents.
+        The arrays of cotangents.
     keeping
-        What is kept on the tape.
+        Decides what is kept on the tape.
     copies
-        What is copied around operations.
+        Copies made before and after operations.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class ForwardHalf:
         self.copies = copies
 
     def write(self, writer: Writer, block: Block) -> None:
-        """Write the forward code of a block, which keeps what its reverse needs."""
+        """Write the forward code of a block, with the pushes for its reverse."""
         self.write_statements(writer, block)
         self.keeping.write_pushes(writer, self.state.scopes.blocks[id(block)])
 

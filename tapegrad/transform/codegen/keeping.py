@@ -1,4 +1,4 @@
-"""Which values the forward pass keeps on the tape, and the code that keeps and takes them."""
+"""Which values the forward pass keeps on the tape, and the code that pushes and pops them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tapegrad.transform.rules import base as rules
 
 
 class Keeping:
-    """Decides between keeping values and computing them again.
+    """Decides between keeping values and recomputing them.
 
     Parameters
     ----------
     state
-        What is known of the function.
+        The state of reverse mode.
     shadows
-        Its arrays of cotangents.
+        The arrays of cotangents.
     """
 
     def __init__(self, state: ReverseState, shadows: Shadows) -> None:
@@ -34,7 +34,7 @@ class Keeping:
         self.shadows = shadows
 
     def plan(self, scope: Scope, needs: dict[str, None], writer: Writer) -> dict[str, None]:
-        """Write what brings back the values of a block; return those needed from outside."""
+        """Write the code that restores values of a block; return those needed from outside."""
         state = self.state
         outer = {n: None for n in needs if n not in scope.own}
         own = [n for n in needs if n in scope.own]
@@ -44,7 +44,7 @@ class Keeping:
                 self.shadows.want(identifier)
             return outer
         again: set[int] = set()
-        views: set[str] = set()  # whose shadows are taken again
+        views: set[str] = set()  # shadows that are views, made again
         stored: dict[str, None] = {}
         seen: set[str] = set()
 
@@ -93,7 +93,7 @@ class Keeping:
         return outer
 
     def in_parts(self, scope: Scope, stored: dict[str, None]) -> list[str]:
-        """Return what is kept, where complex numbers and tuples are kept as their parts."""
+        """Return the names to keep, with complex numbers and tuples replaced by their parts."""
         state = self.state
         found: list[str] = []
         waiting = list(reversed(stored))
@@ -112,13 +112,13 @@ class Keeping:
         return found
 
     def reads_again(self, maker: Any) -> list[str]:
-        """Return what has to be there to compute a statement again."""
+        """Return the names that recomputing a statement reads."""
         inside = list(walk([maker]))
         made = {n for s in inside if s is not maker for n in defined(s)}
         return [n for s in inside for n in reads(s) if n not in made]
 
     def is_cheap(self, maker: Any, identifier: str) -> bool:
-        """Whether a value is computed again rather than kept."""
+        """Whether a value is recomputed rather than kept."""
         if isinstance(maker, Let):
             rule = maker.rule
             if not rule.cheap:
@@ -126,7 +126,7 @@ class Keeping:
             if isinstance(rule, rules.View):
                 return True
             if any(self.may_change(n) for n in defined(maker)):
-                return False  # it was made with other elements than it has now
+                return False  # its elements may have changed since it was made
             if isinstance(rule, rules.Passive) and not self.reads_elements(maker.expr):
                 return True
             root = self.state.scopes.roots[id(maker)]
@@ -150,7 +150,7 @@ class Keeping:
         return True
 
     def may_change(self, identifier: str) -> bool:
-        """Whether a name stands for an array that is written anywhere."""
+        """Whether a name refers to an array that may be written anywhere."""
         state = self.state
         if not is_array(state.types.get(identifier)):
             return False
@@ -158,7 +158,7 @@ class Keeping:
         return first in state.unstable or state.arrays.is_stored(first)
 
     def is_same(self, identifier: str, root: int) -> bool:
-        """Whether what a name stands for stays what it is from a statement of the body on."""
+        """Whether the value of a name cannot change from a statement of the body onwards."""
         state = self.state
         kind = state.types.get(identifier)
         if is_array(kind):
@@ -166,9 +166,9 @@ class Keeping:
         return kind is None or not _may_change(kind) or not state.arrays.stores
 
     def places(self, scope: Scope, numbers: list[str]) -> list[str]:
-        """Return where on the tape the numbers of a block are.
+        """Return the positions on the tape of the numbers of a block.
 
-        A loop whose number of iterations is known before has a row of the tape for each of them.
+        A reserved loop has one row of the tape for each of them, with an element per iteration.
         """
         if not self.is_reserved(scope):
             return [f"tape[top + {k}]" if k else "tape[top]" for k in range(len(numbers))]
@@ -185,7 +185,7 @@ class Keeping:
         return [f"tape[{row} + {turn}]" for row in rows[: len(numbers)]]
 
     def is_reserved(self, scope: Scope) -> bool:
-        """Whether a block is the body of a loop that has its part of the tape as a whole."""
+        """Whether a block is the body of a loop whose part of the tape is reserved at its start."""
         loop = scope.statement
         return (
             scope.kind == "loop"
@@ -196,7 +196,7 @@ class Keeping:
         )
 
     def write_pops(self, scope: Scope, writer: Writer) -> None:
-        """Write what takes values from the tape."""
+        """Write the code that pops values from the tape."""
         state = self.state
         stored = scope.stored
         arrays = [n for n in stored if is_array(state.types[n])]
@@ -224,12 +224,12 @@ class Keeping:
                     self.refuse_keeping(identifier, kind)
                 writer(f"{identifier} = {text}")
         for identifier, parts in reversed(scope.parts.items()):
-            # a complex number has the precision of the parts
+            # complex() of two floats has their precision
             joined = "complex" if isinstance(state.types[identifier], types.Complex) else ""
             writer(f"{identifier} = {joined}({', '.join(parts)}{'' if joined else ','})")
 
     def kept_as(self, identifier: str) -> str:
-        """Return the expression of the type that an array has on the tape."""
+        """Return the expression for the type of an array on the tape."""
         kind = self.state.types[identifier]
         if not isinstance(kind.dtype, (types.Number, types.Boolean)):
             self.refuse_keeping(identifier, kind)
@@ -247,7 +247,7 @@ class Keeping:
         )
 
     def write_pushes(self, writer: Writer, scope: Scope) -> None:
-        """Write what puts values onto the tape."""
+        """Write the code that pushes values onto the tape."""
         stored = scope.stored
         arrays = [n for n in stored if is_array(self.state.types[n])]
         numbers = [n for n in stored if n not in arrays]
@@ -274,7 +274,7 @@ class Keeping:
             writer(f"tape, top = runtime.push_array(tape, top, {given})")
 
     def reserve(self, writer: Writer, loop: Loop, scope: Scope) -> None:
-        """Write what makes the tape large enough for a whole loop."""
+        """Write the code that makes the tape large enough for a whole loop."""
         needed = f"needed_{loop.trips}"
         writer(f"{loop.trips} = {trips_text(loop)}")
         count = len(scope.stored)
@@ -284,7 +284,7 @@ class Keeping:
         writer.close()
 
     def keeps_inside(self, block: Block) -> bool:
-        """Whether inner blocks keep anything on the tape, or calls have to be made beforehand."""
+        """Whether inner blocks keep anything on the tape, or calls have a forward function."""
         for statement in block:
             if isinstance(statement, If):
                 inner = [statement.then, statement.orelse]
@@ -302,7 +302,7 @@ class Keeping:
 
 
 def trips_text(loop: Loop) -> str:
-    """Return the text of the number of iterations of a loop over a range."""
+    """Return the text of the trip count of a loop over a range."""
     assert loop.bounds is not None
     low, high, step = (show(bound) for bound in loop.bounds)
     if step != "1":
@@ -311,7 +311,7 @@ def trips_text(loop: Loop) -> str:
 
 
 def parts_of(kind: Any) -> dict[str, Any]:
-    """Return the types of the parts, by their names, as which a value is kept; none of others."""
+    """Return the types of the parts that a value is kept as, by name; empty if it is kept whole."""
     if isinstance(kind, types.Complex):
         return dict.fromkeys(("real", "imag"), kind.underlying_float)
     if isinstance(kind, (types.Tuple, types.UniTuple)):
@@ -323,7 +323,7 @@ _ELEMENT_FREE = ("shape", "size", "ndim", "itemsize", "nbytes", "strides", "T")
 
 
 def _may_change(kind: Any) -> bool:
-    """Whether what a value of a type holds may be changed by anyone."""
+    """Whether values of a type hold anything mutable."""
     if isinstance(kind, types.BaseTuple):
         return any(map(_may_change, kind))
     fixed = (

@@ -1,14 +1,13 @@
-"""Loops of which the reverse can be written in a better way than iteration by iteration backwards.
+"""Loops that have a better reverse than their iterations backwards.
 
-- One that only adds up terms is differentiated in the same iteration that computes it
-  (`is_fusible`). The reverse of a sum needs no value of the sum. So where what follows the loop is
-  linear in its sums, their cotangents are known before the loop starts: each iteration can be
-  followed by its own reverse at once, and nothing is kept or computed again. That is how one would
-  write such an adjoint by hand.
-- One whose iterations do not depend on each other is reversed from the first to the last, which
-  compilers like better (`is_independent`).
-- In one that computes a single new value from the last, the slope does not wait for the cotangent
-  (`is_recurrence`).
+- A loop that only adds up terms is reversed in the same iterations that compute it
+  (`is_fusible`). The reverse of a sum does not read the sum. If the code after the loop is linear
+  in the sums, their cotangents are known before the loop starts: each iteration is followed by its
+  own reverse at once, and nothing is kept or recomputed. An adjoint written by hand does the same.
+- A loop with independent iterations is reversed from the first iteration to the last, which
+  compilers optimize better (`is_independent`).
+- In a loop that computes a single new value from the previous one, the slope does not depend on
+  the cotangent (`is_recurrence`).
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ def last_loop(block: Block) -> int | None:
 def is_fusible(
     loop: Loop, types: dict[str, Any], arrays: Arrays, scopes: Scopes, active: Any
 ) -> bool:
-    """Whether the iterations of a loop can be differentiated one by one."""
+    """Whether each iteration of a loop can be followed by its reverse."""
     inside = set(_defined_inside(loop))
     for statement in walk(loop.body):
         for array in written(statement):
@@ -77,10 +76,10 @@ def _defined_inside(loop: Loop) -> Iterator[str]:
 
 
 def is_sum(loop: Loop, entry: Carried) -> bool:
-    """Whether what goes round a loop is only ever added to.
+    """Whether a loop-carried value is only ever added to.
 
     A name is a partial sum if it is the carried value plus or minus something else; every use of
-    a partial sum has to make another one.
+    a partial sum has to yield another one.
     """
     sums = {entry.phi}
     if not _only_adds(loop.body, sums):
@@ -96,12 +95,12 @@ def is_sum(loop: Loop, entry: Carried) -> bool:
 
 
 def _only_adds(block: Block, sums: set[str]) -> bool:
-    """Enter the sums that a block makes; whether it uses sums for nothing else."""
+    """Enter the sums that a block makes; return whether it uses sums for nothing else."""
     for statement in block:
         if isinstance(statement, If):
             blocks = (statement.then, statement.orelse)
         elif isinstance(statement, Loop):
-            if not _extends(statement, sums):  # what goes round it is known before its blocks
+            if not _extends(statement, sums):  # enters the carried values first
                 return False
             blocks = (statement.test, statement.body)
         else:
@@ -112,7 +111,7 @@ def _only_adds(block: Block, sums: set[str]) -> bool:
 
 
 def _extends(statement: Statement, sums: set[str]) -> bool:
-    """Enter the sums that a statement makes; whether it uses sums for nothing else."""
+    """Enter the sums that a statement makes; return whether it uses sums for nothing else."""
     used = [n for n in reads(statement) if n in sums]
     if not used:
         return True
@@ -153,10 +152,10 @@ def _extends(statement: Statement, sums: set[str]) -> bool:
 
 
 def is_independent(loop: Loop, state: ReverseState, keeping: Keeping) -> bool:
-    """Whether the reverse of the iterations can be done in any order.
+    """Whether the iterations can be reversed in any order.
 
-    So it is if nothing of an iteration goes to the next, what it keeps has a place of its own,
-    and every array is either only read or only written, at an element for each iteration.
+    They can if no iteration passes anything on to the next, each keeps its values in its own place,
+    and every array is either only read or only written, at one element per iteration.
     """
     scope = state.scopes.blocks[id(loop.body)]
     if not loop.counted or (scope.stored and not keeping.is_reserved(scope)):
@@ -196,7 +195,7 @@ def is_independent(loop: Loop, state: ReverseState, keeping: Keeping) -> bool:
 
 
 def is_recurrence(loop: Loop, going: list[Carried], kinds: dict[str, Any]) -> bool:
-    """Whether an iteration is a straight computation of one new value from the last."""
+    """Whether an iteration computes one new value from the previous one in straight-line code."""
     if len(going) != 1 or not isinstance(going[0].next, ast.Name):
         return False
     made = {s.target: s for s in loop.body if isinstance(s, Let)}

@@ -1,4 +1,4 @@
-"""A generated module: the functions that one derivative needs, and how they are put together."""
+"""A generated module: the functions that one derivative needs, and how they are assembled."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class Instance:
         self.params: list[Any] = []  # atom or structure of every argument
         self.error: TransformError | None = None  # why it cannot be differentiated
         self.writes: set[int] = set()  # positions of leaves of the arguments
-        self.skips: set[int] = set()  # positions of leaves that are not used at times
-        # results (by position) that may show elements of each other, or of arguments
+        self.skips: set[int] = set()  # positions of leaves that may be unused
+        # results (by position) that may share elements with each other or with arguments
         self.shared: list[tuple[list[int], list[int]]] = []
 
     def leaves(self) -> list[str]:
@@ -56,9 +56,9 @@ class Instance:
         return [leaf for value in self.params for leaf in leaf_names(value)]
 
     def find_effects(self) -> bool:
-        """Find what the function writes, what its results share, and what it does not use at times.
+        """Find what the function writes, what its results share, and what it may not use.
 
-        Returns whether that is news.
+        Returns whether anything changed.
         """
         self.arrays = arrays = Arrays(self.function)
         leaves = self.leaves()
@@ -81,9 +81,9 @@ class Instance:
         return found
 
     def joined_results(self) -> list[str]:
-        """Return the arrays of the result that may show elements of another part of it.
+        """Return the arrays of the result that may share elements with another part of it.
 
-        What a caller writes to one of them is read in the other.
+        What a caller writes to one of them is read from the other.
         """
         leaves = self.result_leaves()
         found = [leaves[k] for made, _ in self.shared for k in made if len(made) > 1]
@@ -110,7 +110,7 @@ class Instance:
 
 
 class Variant:
-    """Forward and reverse functions of an instance, for some active arguments."""
+    """The forward and reverse functions of an instance for one choice of active arguments."""
 
     def __init__(self, active: tuple[bool, ...], forward_name: str, reverse_name: str) -> None:
         self.active = active
@@ -118,7 +118,7 @@ class Variant:
         self.reverse_name = reverse_name
         self.shadowed: list[bool] = []  # real results whose shadows the forward function returns
         self.written = False
-        # until they are known, as for a function that calls itself
+        # assumed until they are known, for functions that call themselves
         self.uses_tape = True  # it keeps values
         self.takes_shadows = True  # its forward function takes the shadows of its arguments
 
@@ -131,12 +131,11 @@ class Program:
         self.variants: dict[Any, Variant] = {}
         self.tangents: dict[Any, str] = {}
         self.texts: list[tuple[str, Any]] = []  # each function, with what it was made from
-        # for the verifier: forward functions that nobody calls, and, by the names of functions,
-        # the functions that they are made from
+        # for the verifier: forward functions that are not called, and the primal of each function
         self.unwritten: list[str] = []
         self.primals: dict[str, str] = {}
         self.statics: dict[str, Any] = {}
-        self.origins: dict[str, Any] = {}  # how each of them is found in another process
+        self.origins: dict[str, Any] = {}  # how to find each of them in another process
         self.taken: set[str] = set(RESERVED)
         self._todo: list[Instance] = []
 
@@ -147,11 +146,11 @@ class Program:
         return found
 
     def write(self, text: str, dispatcher: Any) -> None:
-        """Add a function that was made from a compiled one, whose options it takes over."""
+        """Add a function that was made from a compiled one and inherits its options."""
         self.texts.append((text, dispatcher))
 
     def instance(self, dispatcher: Any, kinds: tuple[Any, ...]) -> Instance:
-        """Return a function for some argument types, which is analysed later."""
+        """Return the instance for some argument types; it is analysed later."""
         key = (dispatcher, kinds)
         if key not in self.instances:
             self.instances[key] = Instance(dispatcher, kinds)
@@ -159,7 +158,7 @@ class Program:
         return self.instances[key]
 
     def analyse(self) -> None:
-        """Bring all instances into the form that is differentiated."""
+        """Lower all instances and find their effects."""
         while self._todo:
             instance = self._todo.pop()
             try:
@@ -177,9 +176,9 @@ class Program:
             pass
 
     def _find_disturbed(self, instance: Instance) -> bool:
-        """Refuse a function that changes what an instance of a class holds; whether that is news.
+        """Refuse a function that changes what a class instance holds; return whether it does.
 
-        What is read of instances is taken to stay what it is.
+        Values read from instances are assumed not to change.
         """
         if instance.error is not None:
             return False
@@ -204,7 +203,7 @@ class Program:
         return False
 
     def _lower(self, instance: Instance) -> None:
-        """Bring one instance into the form that is differentiated."""
+        """Lower one instance to the form that is differentiated."""
         source = Source(instance.dispatcher.py_func)
         given = instance.kinds
         prune(source, given)
@@ -229,7 +228,7 @@ class Program:
         key = (id(instance), active, same, kept)
         found = self.variants.get(key)
         if found is not None:
-            found.written = True  # what was assumed has to stay
+            found.written = True  # its assumptions are now in use
             return found
         stem = instance.function.name
         found = Variant(active, self.fresh(f"{stem}_forward"), self.fresh(f"{stem}_reverse"))
@@ -246,17 +245,15 @@ class Program:
         return self.tangents[key]
 
     def static(self, text: str, value: Any, origin: Any) -> str:
-        """Return the name, in this module, of something that a function calls `text`."""
+        """Return the name in this module of an object that a function refers to as `text`."""
         texts = [text]
-        if own := getattr(
-            value, "__name__", ""
-        ):  # it may have been imported from a module, by name
+        if own := getattr(value, "__name__", ""):  # it may have been imported by name
             texts += [f"{module}.{own}" for module in ("math", "np", "np.linalg")]
         for found in texts:
             if known(found, value):
                 return found
         stem = "".join(c if c.isalnum() else "_" for c in text)
-        # the variables of functions have single underscores before numbers
+        # local variables of functions have single underscores before numbers
         for found in [stem, *(f"{stem}__{k}" for k in range(1, len(self.statics) + 2))]:
             if found not in self.statics and found in self.taken:
                 continue
@@ -273,12 +270,12 @@ class Program:
         return self.static(kind, made, (kind, self.origin_of(base), positions))
 
     def origin_of(self, value: Any) -> Any:
-        """Return how an object of the module is found in another process, None if it is not."""
+        """Return how to find an object of the module in another process, None if unknown."""
         return next((self.origins.get(t) for t, v in self.statics.items() if v is value), None)
 
 
 def known(text: str, value: Any) -> bool:
-    """Whether a generated module knows something by its dotted name."""
+    """Whether a dotted name means an object in every generated module."""
     first, *rest = text.split(".")
     found = namespace({}).get(first, getattr(builtins, first, None))
     for attribute in rest:
@@ -311,7 +308,7 @@ def write_tangent(
 
 
 def overlap_checks(instance: Instance) -> list[str]:
-    """Return the lines that refuse array arguments that overlap, where one of them is written."""
+    """Return the lines that refuse overlapping array arguments if one of them is written."""
     kinds = instance.function.types
     leaves = instance.leaves()
     texts = instance.paths()
@@ -353,9 +350,10 @@ def held_arrays(instance: Instance) -> list[str]:
 
 
 def inner_arrays(gen: Any, instance: Instance, inputs: list[str]) -> list[str]:
-    """Return what makes the tangents of arrays from outside that have none.
+    """Return the lines that make tangents of outside arrays that are given none.
 
-    They are written in the function, and read again. Parts of tuples get theirs with their names.
+    The function writes such arrays and reads them again. Parts of tuples get their tangents where
+    they are named.
     """
     function = instance.function
     return [
@@ -366,7 +364,7 @@ def inner_arrays(gen: Any, instance: Instance, inputs: list[str]) -> list[str]:
 
 
 def write_pushforward(program: Program, instance: Instance, params: list[int]) -> str:
-    """Write the function from arguments and tangents of some to the value and its tangent."""
+    """Write the function from the arguments and some tangents to the value and its tangent."""
     function = instance.function
     chosen = [instance.params[k] for k in params]
     inputs = [
@@ -409,7 +407,7 @@ def write_pushforward(program: Program, instance: Instance, params: list[int]) -
 
 
 def paths(value: Any, path: str) -> list[tuple[str, str]]:
-    """Return the names in a value with the text that takes them out of one like it."""
+    """Return the names in a value, each with the text that reads it from `path`."""
     if not isinstance(value, Structure):
         return [(path, value.id)] if isinstance(value, ast.Name) else []
     return [found for k, item in enumerate(value.items) for found in paths(item, f"{path}[{k}]")]
@@ -418,7 +416,7 @@ def paths(value: Any, path: str) -> list[tuple[str, str]]:
 def check_overlaps(instance: Instance) -> None:
     """Refuse in-place operations between parts of one array.
 
-    numba computes them element by element, each with what was written before; NumPy does not.
+    numba computes them element by element and reads what it has already written; NumPy does not.
     """
     function = instance.function
     for array, value, line in function.inplace:
@@ -492,12 +490,12 @@ def write_split(
     program.primals[variant.forward_name] = print_function(function, variant.forward_name)
     if variant.uses_tape or returned:
         program.write(writer.text(), instance.dispatcher)
-    else:  # nobody calls it
+    else:  # never called
         program.unwritten.append(writer.text())
 
 
 def elements(kind: Any) -> Any:
-    """Return the type of numbers that an array consists of; complex ones have two real parts."""
+    """Return the real type of the elements of an array, or of their real and imaginary parts."""
     return getattr(kind.dtype, "underlying_float", kind.dtype)
 
 
@@ -514,14 +512,15 @@ def write_pullback(
     Parameters
     ----------
     program, instance
-        Where to write it, and of what.
+        The module, and the function to differentiate.
     params
-        Numbers of the arguments to differentiate by.
+        Positions of the arguments to differentiate with respect to.
     seeds
-        How many cotangents of the result are arguments as well; with none, that of the only one
-        is 1.
+        How many cotangents of the result are parameters as well; with 0, the cotangent of the only
+        result is 1.
     returns
-        ``gradient`` (of the only argument), ``gradients`` (a tuple), with ``value, `` before it.
+        ``gradient`` (of the only argument) or ``gradients`` (a tuple), prefixed with ``value, `` to
+        return the value as well.
     """
     function = instance.function
     results = instance.results()
@@ -578,7 +577,7 @@ def write_pullback(
 
 
 def gradient_text(value: Any, inputs: list[str], function: FunctionIR, bar_of: Any) -> str:
-    """Return the text of the gradient by an argument, of the argument's structure."""
+    """Return the text of the gradient of an argument, in the structure of the argument."""
 
     def convert(leaf: ast.expr) -> ast.expr:
         assert isinstance(leaf, ast.Name)

@@ -1,9 +1,9 @@
-"""Reverse mode: the reverse code of one function, and of the forward code what it asks for.
+"""Reverse mode: the reverse code of one function, and what its forward code has to keep.
 
-The reverse of a block is written first, statement by statement from the last to the first; what it
-reads of the primal is noted. Then it is decided for every such value whether it is still there,
-computed again, or kept on the tape: what goes round a loop is kept, what follows from it by cheap
-operations is computed again. Only then is the forward code written, which keeps exactly that.
+The reverse of a block is written first, statement by statement from the last to the first, and
+notes the primal values it reads. Each such value is then either still live, recomputed, or kept on
+the tape: loop-carried values are kept, and values that follow from them by cheap operations are
+recomputed. Only then is the forward code written, which keeps exactly these values.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Reverse:
     Parameters
     ----------
     state
-        What is known of the function.
+        The state of reverse mode.
     given
         Arrays whose shadows are arguments.
     returned
@@ -77,8 +77,8 @@ class Reverse:
     ) -> tuple[Writer, dict[str, None]]:
         """Write the reverse of a block.
 
-        `before` writes what its cotangents start from, `after` what is done with them. Returns the
-        code and the names from outside whose cotangents it adds to.
+        `before` writes the initial cotangents, `after` the code that uses the final ones. Returns
+        the code and the names from outside whose cotangents it adds to.
         """
         with self.state.entered(scope) as region, self.state.writing() as code:
             before()
@@ -93,7 +93,7 @@ class Reverse:
     def combined(
         self, scope: Scope, before: Callable[[], None], starts: Sequence[str] = ()
     ) -> tuple[Writer, dict[str, None]]:
-        """Write a block and its reverse, one after the other or, for its last loop, in one.
+        """Write a block followed by its reverse, fusing its last loop with the reverse if possible.
 
         The values of the block are local variables. `starts` are lines before the reverse code.
         Returns the code and the names from outside whose cotangents it adds to.
@@ -129,7 +129,7 @@ class Reverse:
         return result, region.outward
 
     def _bring_back(self, region: Region, writer: Writer) -> Writer:
-        """Write what brings back the values that a region needs; return what makes its shadows."""
+        """Write the code that restores the values a region needs; return that of its shadows."""
         setup, outer_shadows = self.shadows.set_up(region)
         outer_needs = self.keeping.plan(region.scope, region.needs, writer)
         assert region.outer is not None
@@ -146,7 +146,7 @@ class Reverse:
             writer("pass")
 
     def prepare(self, outward: dict[str, None]) -> None:
-        """Make sure that cotangents to which inner code adds have a value."""
+        """Initialize the cotangents that inner code adds to."""
         state = self.state
         for target in outward:
             if target in state.has:
@@ -174,7 +174,7 @@ class Reverse:
             assert isinstance(statement, Effect)
 
     def _is_reversed(self, let: Let) -> bool:
-        """Whether cotangents go through an operation."""
+        """Whether an operation propagates cotangents."""
         state, rule = self.state, let.rule
         if isinstance(rule, (rules.Passive, rules.Part, rules.Unknown)):
             return False
@@ -187,7 +187,7 @@ class Reverse:
         return let.target in state.has
 
     def write_vjp(self, let: Let) -> None:
-        """Write the reverse of an operation, which reads elements as they were at that time."""
+        """Write the reverse of an operation, with copies of operands that are overwritten later."""
         rule: rules.Rule = let.rule
         kept = self.copies.make(let, rule.contents(let))
         (rule.reading(kept) if kept else rule).write_vjp(self.state, let)
@@ -260,7 +260,7 @@ class Reverse:
                 state.add(c.init.id, state.bar(c.phi), _ONE)
 
     def _iteration(self, scope: Scope, going: list[Carried]) -> tuple[Writer, dict[str, None]]:
-        """Write the reverse of an iteration, from the cotangents of what it leaves to the next."""
+        """Write the reverse of an iteration, starting from the cotangents of its carried values."""
         state = self.state
         phis = [c.phi for c in going]
         nexts = [c.next.id for c in going if isinstance(c.next, ast.Name)]
@@ -295,8 +295,8 @@ class Reverse:
     def _recurrence(self, scope: Scope, c: Carried) -> tuple[Writer, dict[str, None]]:
         """Write the reverse of a recurrence: its slope first, then the product with the cotangent.
 
-        The slope does not wait for the cotangent, so that the chain from one iteration to the next
-        is a single product.
+        The slope does not depend on the cotangent, so the dependency chain from one iteration to
+        the next is a single product.
         """
         state = self.state
         bar, slope = state.bar(c.phi), f"{c.phi}_slope"
@@ -319,7 +319,7 @@ class Reverse:
     def _reversed_head(self, loop: Loop, going: list[Carried]) -> list[str]:
         """Return the first lines of the loop over the iterations from the last to the first.
 
-        Where their order does not matter it is the first to the last, which compilers like better.
+        Independent iterations run from the first to the last, which compilers optimize better.
         """
         state = self.state
         if loop.bounds is None:
@@ -346,10 +346,10 @@ class Reverse:
         text = f"len(range({show(low)}, {show(high)}, {show(step)}))"
         return [f"for turn in range({text} - 1, -1, -1):", f"{index} = {place}"]
 
-    # -- loops whose iterations are differentiated one by one ---------------------------------
+    # -- loops whose iterations are followed by their reverse ---------------------------------
 
     def _fused(self, loop: Loop, tail: Block) -> Writer | None:
-        """Return the code of a loop with its reverse in each iteration, None if it has to wait."""
+        """Return a loop with its reverse in each iteration, None if the reverse has to wait."""
         state = self.state
         if self._has_to_wait(loop, tail):
             return None
@@ -383,13 +383,13 @@ class Reverse:
                 writer.close()
             writer.close(start)
             printer.leave(writer, loop.carried)
-            for c in live:  # what the sums started from
+            for c in live:  # the initial values of the sums
                 if isinstance(c.init, ast.Name):
                     state.add(c.init.id, state.bar(c.out), _ONE)
         return writer
 
     def _has_to_wait(self, loop: Loop, tail: Block) -> bool:
-        """Whether the reverse of a loop needs what is only known when what follows is reversed."""
+        """Whether the reverse of a loop needs results of the code after it, or of its reverse."""
         state = self.state
         late = {n for statement in (loop, *tail) for n in defined(statement)}
         late |= {n + state.suffix for n in late}
@@ -405,7 +405,7 @@ class Reverse:
         return not is_fusible(loop, state.types, state.arrays, state.scopes, state.activity)
 
     def _make_local(self, scope: Scope) -> None:
-        """Take the values of a block for local variables: its reverse follows at once."""
+        """Mark the values of a block as live local variables: its reverse follows at once."""
         scope.local = True
         for inner in self.state.scopes.blocks.values():
             if inner.parent is scope and inner.kind in ("then", "else"):

@@ -1,7 +1,7 @@
-"""The state of reverse mode while the code of one function is written, and what rules write to it.
+"""The state of reverse mode while the code of one function is written.
 
-The cotangent of a number ``x`` is a variable ``x_bar``. That of an array is an array ``x_bar`` of
-its own (see `shadows`).
+Rules write their code through it. The cotangent of a number ``x`` is a variable ``x_bar``, that of
+an array is a separate array ``x_bar`` (see `shadows`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ BAR = "_bar"
 _MODULES = {"np", "math", "arrays", "runtime", "ops"}
 
 
-# those that are written for the dimensions of what they add; numba takes long for the general one
+# additions specialized by dimension; numba compiles the general one slowly
 _ADDITIONS = ("arrays.add_1_to_1", "arrays.add_2_to_1", "arrays.add_2_to_2", "arrays.add_3_to_3")
 
 
@@ -50,9 +50,9 @@ class Region:
     needs
         Values of the primal that its reverse reads.
     has
-        Numbers whose cotangents have a value.
+        Numbers whose cotangents are initialized.
     outward
-        Numbers from outside to whose cotangents it adds.
+        Numbers from outside whose cotangents it adds to.
     shadows
         Arrays whose cotangents it reads or writes, and which the reverse code makes.
     outer
@@ -68,7 +68,7 @@ class Region:
 
 
 class ReverseState:
-    """What is known of the function, and how far its code is written.
+    """What is known of the function, and the code written so far.
 
     Parameters
     ----------
@@ -77,13 +77,13 @@ class ReverseState:
     function
         The function, lowered.
     arrays
-        Its arrays.
+        Its alias classes.
     inputs, outputs
-        Names of the numbers and arrays to differentiate by, and of what.
+        Names to differentiate with respect to, and names to differentiate.
     unstable
         Arrays that may change before the reverse code is called.
     split
-        Forward and reverse code become two functions; else they are one.
+        Whether forward and reverse code become two functions instead of one.
     """
 
     shadows: ShadowCode
@@ -109,7 +109,7 @@ class ReverseState:
         # numbers whose cotangent may be zero where their derivative is infinite
         uncertain = outputs if split or len(outputs) > 1 else ()
         self.doubtful = unused_at_times(function, uncertain)
-        # the same because nothing uses them, and numbers that may then be infinite or nan
+        # the same, only where nothing uses them; and numbers that may then be infinite or nan
         self.skipped = unused_at_times(function, uncertain, vanishing=False)
         self.undefined = undefined_at_times(function)
         self.has_complex = any(map(holds_complex, self.types.values()))
@@ -118,8 +118,8 @@ class ReverseState:
         self.arrays_of: dict[str, str] = {}  # arrays by the names of their shadows
         self.local_classes: set[str] = set()  # arrays whose shadows are made in the reverse code
         self.frozen: set[str] = set()  # sums whose cotangents stay as they are
-        self.renamed: dict[str, str] = {}  # cotangents that have another name for a while
-        self.scale = ""  # what contributions to the outside are multiplied by
+        self.renamed: dict[str, str] = {}  # cotangents that temporarily have another name
+        self.scale = ""  # factor of contributions to cotangents from outside
         self.uses_tape = False
         self.count = 0
         self.region = Region(self.top)
@@ -128,14 +128,14 @@ class ReverseState:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[Writer]:
-        """Let lines go to a writer of their own."""
+        """Redirect lines to a new writer."""
         outer, self.writer = self.writer, Writer()
         yield self.writer
         self.writer = outer
 
     @contextlib.contextmanager
     def entered(self, scope: Scope) -> Iterator[Region]:
-        """Let the reverse of a block be what is written."""
+        """Make a block the current region."""
         outer = self.region
         self.region = Region(scope, outer=outer)
         yield self.region
@@ -143,11 +143,11 @@ class ReverseState:
 
     @property
     def has(self) -> set[str]:
-        """The numbers whose cotangents have a value."""
+        """The numbers whose cotangents are initialized."""
         return self.region.has
 
     def refuse(self, what: str, line: int) -> NoReturn:
-        """Raise the error for a line of the user's."""
+        """Raise an error that points to a line of the user's function."""
         raise TransformError(what, self.function.source, line)
 
     def is_active(self, identifier: str) -> bool:
@@ -155,7 +155,7 @@ class ReverseState:
         return identifier in self.activity
 
     def number(self) -> int:
-        """Return a number that was not returned before."""
+        """Return a number that is new at each call."""
         self.count += 1
         return self.count
 
@@ -164,13 +164,13 @@ class ReverseState:
         return self.renamed.get(identifier, identifier + self.suffix)
 
     def zero(self, identifier: str) -> str:
-        """Return the text of the cotangent zero of a number."""
+        """Return the text of a zero cotangent of a number."""
         return zero_text(self.types.get(identifier, types.float64))
 
     def projected(self, target: str, text: str) -> str:
-        """Return what is added to a cotangent: of complex numbers the real part, if that is real.
+        """Return what is added to a cotangent: the real part if the target is a real number.
 
-        The cotangent of a real number is the derivative with respect to it alone (see
+        The cotangent of a real number is the derivative with respect to that number alone (see
         `complex_numbers`).
         """
         if not self.has_complex or is_complex(self.types[target]):
@@ -187,7 +187,7 @@ class ReverseState:
         return f"{text}.real" if text.isidentifier() else f"({text}).real"
 
     def _may_be_complex(self, identifier: str) -> bool:
-        """Whether a name of a value or cotangent may stand for a complex number, or for several."""
+        """Whether a value or cotangent may be complex or hold complex numbers."""
         kind = self.types.get(identifier, self.types.get(identifier.removesuffix(self.suffix)))
         return kind is None or holds_complex(kind)
 
@@ -206,7 +206,7 @@ class ReverseState:
         return replace_names(expr, new)
 
     def line(self, expr: ast.expr) -> None:
-        """Write an expression for its effect."""
+        """Write an expression statement."""
         self.read(expr)
         self.writer(show(expr))
 
@@ -238,7 +238,7 @@ class ReverseState:
         self.writer(f"{bar} {sign}= {text}")
 
     def add_array(self, target: str, g: ast.expr, ndim: int = -1) -> None:
-        """Add an array of some dimensions to the cotangent of an array that was broadcast."""
+        """Add an array of `ndim` dimensions to the cotangent of an array that was broadcast."""
         self.read(g)
         projected = self.projected(target, show(g))
         g = g if projected == show(g) else name(projected)
@@ -257,7 +257,7 @@ class ReverseState:
         self.writer(f"{show(place)} += {g}")
 
     def shadow(self, identifier: str) -> str:
-        """Return the array of cotangents of an array, for reverse code; zeros if it has none."""
+        """Return the shadow of an array for reverse code; zeros if it has none."""
         if not self.is_active(identifier):
             self.read(name(identifier))
             return f"np.zeros_like({identifier})"
@@ -269,5 +269,5 @@ class ReverseState:
         return bar
 
     def keeps(self, array: str, root: int) -> bool:
-        """Whether an array keeps its elements from a statement of the body on."""
+        """Whether the elements of an array cannot change from a statement of the body onwards."""
         return self.arrays.of(array) not in self.unstable and self.arrays.keeps(array, root)

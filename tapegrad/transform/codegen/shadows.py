@@ -1,12 +1,11 @@
-"""Arrays of cotangents: what makes them, and how they follow the arrays that they belong to.
+"""Arrays of cotangents: how they are made, and how they follow the arrays that they belong to.
 
-The shadow of an array is an array of the same shape. It is made where the array is made, in the
-forward code, and goes everywhere the array goes: a view of the array has the same view of the
-shadow, a branch or a loop that chooses among arrays chooses among their shadows as well, and a
-function that is called takes shadows with arrays and returns those of its results. So names for the
-same elements have the same cotangents, whatever way they took.
+The shadow of an array is an array of the same shape. The forward code makes it together with the
+array and carries it along: the shadow of a view is the same view of the shadow, a branch or loop
+that selects among arrays selects among their shadows as well, and a callee takes shadows with
+arrays and returns those of its results. So aliases share their cotangents on every path.
 
-An array that has names in one block only needs less: its shadow is made in the reverse code.
+If all names of an array are in one block, the reverse code makes the shadow instead.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class Shadows:
     Parameters
     ----------
     state
-        What is known of the function. The shadows of all active arrays are entered.
+        The state of reverse mode, in which the shadows of all active arrays are entered.
     given
         Arrays whose shadows are arguments.
     returned
@@ -48,8 +47,8 @@ class Shadows:
 
     def __init__(self, state: ReverseState, given: list[str], returned: list[str]) -> None:
         self.state = state
-        self.inner: list[str] = []  # arrays from outside that nothing is differentiated by
-        self.wanted: set[str] = set()  # those that the forward code makes
+        self.inner: list[str] = []  # active arrays from outside that are not inputs
+        self.wanted: set[str] = set()  # shadows that the forward code makes
         self._enter(given)
         self._find_local(given, returned)
         for array in returned:
@@ -98,7 +97,7 @@ class Shadows:
     # -- shadows made in the reverse code -----------------------------------------------------
 
     def set_up(self, region: Region) -> tuple[Writer, dict[str, None]]:
-        """Write what makes the shadows of arrays that have names in one block only.
+        """Write the code that makes the shadows of arrays whose names are all in this block.
 
         Returns the code and the arrays from outside whose shadows are read.
         """
@@ -133,7 +132,7 @@ class Shadows:
     # -- shadows made in the forward code -----------------------------------------------------
 
     def want(self, bar: str) -> None:
-        """Have the forward code make a shadow, and those that it is made of."""
+        """Have the forward code make a shadow and the shadows that it is made from."""
         state = self.state
         if bar in self.wanted or bar not in state.arrays_of:
             return
@@ -163,9 +162,9 @@ class Shadows:
         return array + self.state.suffix in self.wanted
 
     def write_inner(self, writer: Writer, texts: dict[str, str]) -> None:
-        """Write the shadows of arrays from outside by which nothing is differentiated.
+        """Write the shadows of active arrays from outside that are not inputs.
 
-        They are written in the function, and read again. Those of arguments have `texts`.
+        The function writes such arrays and reads them again. `texts` holds those of arguments.
         """
         for array in self.inner:
             if self.is_wanted(array):
@@ -180,7 +179,7 @@ class Shadows:
                 writer(f"{target}{self.state.suffix} = {show(self.shadow_of(statement, target))}")
 
     def pairs(self, pairs: list[tuple[str, Any]]) -> list[tuple[str, str]]:
-        """Return what is assigned to shadows where names are assigned to arrays."""
+        """Return the assignments of shadows that go with assignments of arrays."""
         return [
             (target + self.state.suffix, value.id + self.state.suffix)
             for target, value in pairs

@@ -1,8 +1,8 @@
-"""Generated modules on disk: written once, found again by what they were made from.
+"""Generated modules on disk, keyed by what they were made from.
 
 A module is a file of plain Python in the cache folder, so that numba keeps its machine code beside
-it, tracebacks show it, and it can be read. What it names of the user's is put into its namespace
-when it is loaded; a line in its head says where each of these is found.
+it, tracebacks show it, and it can be read. The user's objects that it names are put into its
+namespace when it is loaded; its first line says where to find each of them.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _HEAD = "# tapegrad: "
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds generated modules for numba, which asks for them by name.
 
-    Machine code from disk comes with the names of the modules that its parts were compiled in. They
-    need not be filled: what they hold is compiled in.
+    Machine code from disk refers by name to the modules that its parts were compiled in. These
+    modules may stay empty: their contents are compiled in.
     """
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
@@ -57,12 +57,12 @@ sys.meta_path.append(_Finder())
 
 
 class Recipe:
-    """Where the objects that a generated module names are found in another process.
+    """Where to find the objects that a generated module names in another process.
 
     Parameters
     ----------
     fingerprint
-        Of the derivative that the module is made for.
+        The fingerprint of the derivative that the module is made for.
     root
         The derivative.
     kinds
@@ -75,7 +75,7 @@ class Recipe:
         self.classes = _classes(kinds)
 
     def write(self, program: Any) -> dict[str, Any] | None:
-        """Return how every object is found again, None if one cannot be."""
+        """Return how to find every object again, None if one cannot be found."""
         if not self.fingerprint.complete:
             return None
         found: dict[str, Any] = {}
@@ -117,7 +117,7 @@ class Recipe:
         return [kind, inner, detail if isinstance(detail, str) else list(detail)]
 
     def _steps_of_stand_in(self, function: Any, detail: str, program: Any) -> Any:
-        """Return how a name in the source that takes the place of a callee is found."""
+        """Return how to find a name in the source of a stand-in for a callee."""
         made = made_for(function)
         if made is None:
             return None
@@ -125,7 +125,7 @@ class Recipe:
         return None if steps is None or call is None else ["stand_in", steps, [call, detail]]
 
     def _steps_to(self, made: Any, program: Any) -> Any:
-        """Return how something is found whose code is a part of what is differentiated."""
+        """Return how to find an object whose code is part of the differentiated function."""
         if made is self.root.base:
             return ["root", None, "base"]
         for text, value in program.statics.items():
@@ -149,7 +149,7 @@ class Recipe:
             return lookup(self.fingerprint.functions[base], detail)
         found = self.read(base)
         if kind == "stand_in":
-            core = core_of(found)  # all that the loop of a ufunc names
+            core = core_of(found)  # the only name in the loop of a ufunc
             if core is not None:
                 return core
             made = stand_in(found, *pickle.loads(base64.b64decode(detail[0])))
@@ -166,7 +166,7 @@ class Recipe:
 
 
 def _pickled(kinds: Any) -> str | None:
-    """Return numba types as text, None for types that have none (of ufuncs as arguments)."""
+    """Return numba types as text, None for types that cannot be pickled (ufuncs as arguments)."""
     try:
         return base64.b64encode(pickle.dumps(kinds)).decode()
     except (AttributeError, TypeError, pickle.PicklingError):
@@ -194,7 +194,7 @@ def lookup(function: types.FunctionType, dotted: str) -> Any:
 
 
 def namespace(statics: dict[str, Any]) -> dict[str, Any]:
-    """Return what a generated module starts from."""
+    """Return the initial namespace of a generated module."""
     import numba
 
     found: dict[str, Any] = {
@@ -221,12 +221,12 @@ def load(key: str, recipe: Recipe) -> dict[str, Any] | None:
     try:
         statics = {name: recipe.read(steps) for name, steps in known["statics"].items()}
     except (AttributeError, IndexError, KeyError):
-        return None  # what it names is found otherwise now
+        return None  # the names are found elsewhere now
     return execute(key, text, path, known, statics)
 
 
 def save(key: str, body: str, about: dict[str, Any], statics: dict[str, Any]) -> dict[str, Any]:
-    """Write a module to disk where that is possible, and return its namespace."""
+    """Write a module to disk if possible, and return its namespace."""
     text = f"{_HEAD}{json.dumps(about)}\n{body}\n# end\n"
     path = None if about["statics"] is None else _path_of(key)
     if path is not None and not cache.write(path, key, text.encode()):
@@ -245,7 +245,7 @@ def execute(
 ) -> dict[str, Any]:
     """Execute the text of a module; without a file, its machine code is not kept.
 
-    The lines of the file come after one with its checksum.
+    The text is shifted by one line because the file starts with a checksum.
     """
     name = f"tapegrad_derivative_{key}"
     filename = str(path) if path is not None else f"<{name}>"
@@ -256,7 +256,7 @@ def execute(
     module.__dict__["_about"] = about
     linecache.cache[filename] = (len(shown), None, shown.splitlines(True), filename)
     sys.modules[name] = module
-    # not by numba's own cache, which trusts what it finds
+    # do not use numba's own cache, which trusts what it finds
     exec(compile(shown.replace("cache=True", "cache=False"), filename, "exec"), module.__dict__)
     if path is not None and about["cache"]:
         machine_code.keep(module.__dict__, path, cache.checksum(key, text.encode()))

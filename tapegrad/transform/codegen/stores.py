@@ -1,4 +1,4 @@
-"""The reverse of stores, and copies of what is overwritten before the reverse code reads it."""
+"""The reverse of stores, and copies of arrays overwritten before the reverse code reads them."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tapegrad.transform.rules import base as rules
 
 
 class Copies:
-    """Copies of arrays whose elements the reverse code reads as they were at that time.
+    """Copies of arrays that are overwritten before the reverse code reads them.
 
     Parameters
     ----------
     state
-        What is known of the function.
+        The state of reverse mode.
     """
 
     def __init__(self, state: ReverseState) -> None:
@@ -36,7 +36,7 @@ class Copies:
         self.around: dict[int, tuple[Block, Block]] = {}  # made before and after an operation
 
     def make(self, statement: Statement, names: list[str]) -> dict[str, str]:
-        """Return copies, with names of their own, of those arrays that are written later."""
+        """Return the names of copies of those arrays that are written later."""
         root = self.state.scopes.roots[id(statement)]
         changing = [
             n
@@ -46,7 +46,7 @@ class Copies:
         return {n: self._make_one(n, statement) for n in changing}
 
     def keep(self, statement: Statement, kept: dict[str, str]) -> None:
-        """Have the forward code make those copies that the reverse code reads."""
+        """Have the forward code make the copies that the reverse code reads."""
         state = self.state
         made = {n: state.scopes.makers[c] for n, c in kept.items() if c in state.region.needs}
         results = defined(statement)
@@ -56,7 +56,7 @@ class Copies:
         )
 
     def _make_one(self, array: str, statement: Statement) -> str:
-        """Return the name of a copy of an array, which is known from now on."""
+        """Register a copy of an array and return its name."""
         state = self.state
         number, target = 0, f"{array}_kept"
         while target in state.types:
@@ -79,9 +79,9 @@ class Stores:
     Parameters
     ----------
     state
-        What is known of the function.
+        The state of reverse mode.
     copies
-        Its copies of arrays.
+        Copies of arrays.
     """
 
     def __init__(self, state: ReverseState, copies: Copies) -> None:
@@ -113,7 +113,7 @@ class Stores:
         if store.op:
             return
         if active and not single and state.arrays.of(value.id) == state.arrays.of(store.array):
-            # what is written comes from the same array: clear first, then add
+            # the value comes from the same array: clear first, then add
             state.writer.lines.pop()
             held = f"held{state.suffix}"
             state.write(f"{held} = {place}.copy()")
@@ -123,9 +123,9 @@ class Stores:
         state.write(f"{place} = 0.0")
 
     def _reverse_fancy(self, store: Store) -> None:
-        """Write the reverse of a store to elements that an array chooses.
+        """Write the reverse of a store to elements selected by an index array.
 
-        Where a position is chosen twice, the last value is stored.
+        If a position is selected twice, the last value is stored.
         """
         state = self.state
         kept = self.copies.make(store, names_in(store.index))
@@ -147,7 +147,7 @@ class Stores:
             state.add(value.id, f"np.sum({held})", factor)
 
     def _is_fancy(self, store: Store) -> bool:
-        """Whether an array chooses the elements that a store writes."""
+        """Whether an index array selects the elements that a store writes."""
         parts = store.index.elts if isinstance(store.index, ast.Tuple) else [store.index]
         return any(isinstance(p, ast.Name) and is_array(self.state.types.get(p.id)) for p in parts)
 

@@ -1,1 +1,1 @@
-"""From the source of a function to its normal form with types."""
+"""From the source of a function to its typed normal form."""

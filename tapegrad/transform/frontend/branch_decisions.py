@@ -1,7 +1,7 @@
-"""Which branches numba decides before it finds types.
+"""Branches that numba decides before type inference.
 
-A copy of the function is compiled in which each conditional jump has a line of its own, which numba
-copies with it. The jumps of a condition come in the order of its operands.
+A copy of the function is compiled in which each conditional jump has a unique line number, which
+numba preserves. The jumps of a condition come in the order of its operands.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from tapegrad.transform.frontend import pipelines
 from tapegrad.transform.frontend.conditions import UNDECIDED, Condition, Jump
 from tapegrad.transform.frontend.source import Source
 
-FIRST_LINE = 1_000_000  # of those that conditions are given
-_COPY = "<copy>"  # a name that no body can mean
-_WITHOUT_COLUMNS = 13  # a kind of entry in tables of lines
+FIRST_LINE = 1_000_000  # of the lines that jumps are given
+_COPY = "<copy>"  # not an identifier, so no body can refer to it
+_WITHOUT_COLUMNS = 13  # a kind of entry in line tables
 
 
 def numbered(source: Source, conditions: list[Condition]) -> tuple[FunctionType, list[int]]:
-    """Return a copy of a function in which each conditional jump has a line of its own.
+    """Return a copy of a function in which each conditional jump has a unique line.
 
-    Also returned are the numbers of the conditions to which these lines belong.
+    Also return the numbers of the conditions that these lines belong to.
     """
     twins: dict[int, Any] = {}
     tree = copy.deepcopy(source.tree, twins)
     tree.decorator_list = []
-    tree.name = _COPY  # what the body calls by its own name is the function itself
+    tree.name = _COPY  # recursive calls refer to the original function
     tree.args.defaults = [ast.Constant(None) for _ in tree.args.defaults]
     tree.args.kw_defaults = [d and ast.Constant(None) for d in tree.args.kw_defaults]
     for number, condition in enumerate(conditions):
         for part in condition.parts:
-            # where it ends: on where it begins depends which jumps there are
+            # only the end line: the compiler's choice of jumps depends on the start line
             twins[id(part)].end_lineno = FIRST_LINE + number
     function = source.function
     captured = function.__code__.co_freevars
@@ -73,9 +73,9 @@ def numbered(source: Source, conditions: list[Condition]) -> tuple[FunctionType,
 
 
 def _relocated(code: CodeType, owners: list[int]) -> CodeType:
-    """Return code in which the jumps of conditions have lines of their own.
+    """Return code in which the jumps of conditions have unique lines.
 
-    Source: "Source code locations", format of the table, in CPython's notes on code objects.
+    For the format of the table, see "Source code locations" in CPython's notes on code objects.
     """
     constants = [_relocated(c, owners) if isinstance(c, CodeType) else c for c in code.co_consts]
     table = bytearray()
@@ -96,13 +96,13 @@ def _relocated(code: CodeType, owners: list[int]) -> CodeType:
 
 
 def jumps_of(function: FunctionType, kinds: tuple[Any, ...]) -> dict[int, Jump]:
-    """Return the conditional jumps by their lines, and what numba decides of them."""
+    """Return the conditional jumps by line, with numba's decisions."""
     found: dict[int, Jump] = pipelines.run(_Untyped, function, kinds)
     return found
 
 
 class _Untyped(compiler.CompilerBase):
-    """numba's pipeline before it finds types, with notes of what it decides."""
+    """numba's pipeline before type inference, which notes the decisions on branches."""
 
     def define_pipelines(self) -> list[PassManager]:
         untyped = compiler.DefaultPassBuilder.define_untyped_pipeline(self.state)
@@ -116,7 +116,7 @@ class _Untyped(compiler.CompilerBase):
 
 
 def _is_negative(state: Any, jump: ir.Branch) -> bool:
-    """Whether what is asked is that something is not something else."""
+    """Whether the condition of a jump is a negation."""
     try:
         value = state.func_ir.get_definition(state.func_ir.get_definition(jump.cond).args[0])
     except (KeyError, AttributeError, IndexError):
@@ -127,7 +127,7 @@ def _is_negative(state: Any, jump: ir.Branch) -> bool:
 
 
 class _Noting(CompilerPass):
-    """A pass of numba that decides branches, and notes of each what it decides."""
+    """A pass of numba that decides branches, and notes its decisions."""
 
     def run_pass(self, state: Any) -> bool:
         found = state.setdefault("jumps", {})
@@ -148,14 +148,14 @@ class _Noting(CompilerPass):
 
 @register_pass(mutates_CFG=True, analysis_only=False)
 class _Decide(_Noting, DeadBranchPrune):
-    """Decides conditions of constants."""
+    """Decides conditions on constants."""
 
     _name = "tapegrad_decide_branches"
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
 class _DecideByTypes(_Noting, LiteralPropagationSubPipelinePass):
-    """Decides what `isinstance` and `hasattr` say of arguments."""
+    """Decides calls of `isinstance` and `hasattr` on arguments."""
 
     _name = "tapegrad_decide_branches_by_types"
 
@@ -175,7 +175,7 @@ class _Return(AnalysisPass):
             if isinstance(block.terminator, ir.Branch):
                 jumps[block.terminator.loc.line].decisions.add(UNDECIDED)
         for label, line, decision in state["decided"]:
-            if label in blocks:  # it can still be reached
+            if label in blocks:  # still reachable
                 jumps[line].decisions.add(decision)
         state["cr"] = jumps
         return False

@@ -1,11 +1,11 @@
-"""What is not read any more after a jump, and variables that get a value just before a `break`.
+"""Variables that are dead after a jump, and variables assigned just before a `break`.
 
-In structured code the paths of jumps go on to the end of the block or of the iteration. After a
-return nobody reads a variable there, so that the types of its values must not count. For numba, a
-variable that gets a value just before a `break` has the type of this value after the loop, not in
-it: an integer that becomes a float where a loop is left was an integer in each iteration, and
-``2 ** (k - 3)`` is computed with integers there. Where these types differ, the value that leaves
-gets a variable of its own, and the function a second normal form.
+In structured code, the path of a jump continues to the end of the block or iteration. After a
+return, variables are not read there, so the types of their values must not matter. For numba, a
+value assigned just before a `break` affects the type of the variable after the loop, not in it: an
+integer that becomes a float when the loop is left is an integer in each iteration, where
+``2 ** (k - 3)`` is computed with integers. If these types differ, the value that leaves the loop
+gets a separate variable, and the function a second normal form.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from numba import typeof, types
 from tapegrad.transform.frontend.liveness import assigned
 from tapegrad.transform.ir import Carried
 
-Site = tuple[int, int]  # a loop and a variable that it assigns, by their numbers
+Site = tuple[int, int]  # the numbers of a loop and of a variable that it assigns
 Flags = frozenset[str]
 
 
@@ -32,11 +32,11 @@ class Breaks:
     Attributes
     ----------
     number
-        Which loop of the function it is.
+        The number of the loop in the function.
     names
         The variables that the loop assigns.
     own
-        The names that hold the values of variables where the loop was left.
+        The names that hold the values of variables at the break.
     """
 
     number: int
@@ -44,23 +44,23 @@ class Breaks:
     own: dict[str, str] = field(default_factory=dict)
 
     def site(self, variable: str) -> Site:
-        """Return what tells a variable of the loop from all others of the function."""
+        """Return the site of a variable of the loop."""
         return self.number, self.names.index(variable)
 
 
 class Departures:
-    """The jumps of one function, and what the normal form makes of them.
+    """The jumps of one function, and their effect on the normal form.
 
     Attributes
     ----------
     apart
-        The variables that have values of their own where a loop is left.
+        The sites whose values at a break get a separate variable.
     by_flag
-        The breaks of each loop, by the flag that says that it was left.
+        The breaks of each loop, by the flag that is set when it is left.
     unread
-        What nobody reads after a return or a break, by the flag that says that it has happened.
+        The variables that are dead after a jump, by the flag that is set by the jump.
     happened
-        Flags of which one at least is set, at the point that the normal form has reached.
+        Sets of flags, each with at least one flag set at the current point of the normal form.
     """
 
     def __init__(self, apart: Set[Site] = frozenset()) -> None:
@@ -70,7 +70,7 @@ class Departures:
         self.happened: frozenset[Flags] = frozenset()
         self._changed: set[Site] = set()
         self._rounds: dict[Site, Carried] = {}
-        self._skips: dict[str, set[str]] = {}  # what is assigned around a `continue`, by its flag
+        self._skips: dict[str, set[str]] = {}  # variables assigned around a `continue`, by its flag
         self._skipped: set[str] = set()
         self._mixed: list[tuple[str, Carried]] = []
         self._loops = 0
@@ -85,12 +85,12 @@ class Departures:
         return found
 
     def skip(self, flag: str, nodes: list[ast.stmt]) -> None:
-        """Note a flag that says that a `continue` in these statements has happened."""
+        """Note a flag that is set by a `continue` in these statements."""
         self._skips[flag] = set(assigned(nodes))
         self.unread[flag] = set()
 
     def learn(self, test: ast.expr, outcome: bool) -> None:
-        """Note what follows from a test of flags."""
+        """Note what the outcome of a test says about flags."""
         while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
             test, outcome = test.operand, not outcome
         either = isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or)
@@ -100,29 +100,29 @@ class Departures:
             self.happened |= {flags}
 
     def at(self, values: dict[str, Any]) -> frozenset[Flags]:
-        """Return the flags of which one at least is set, where variables have some values."""
+        """Return the sets of flags with at least one flag set, given the values of variables."""
         set_here = (flag for flag in self.unread if _is_set(values.get(flag)))
         return self.happened | {frozenset([flag]) for flag in set_here if self._counts(flag)}
 
     def meet(self, one: frozenset[Flags], two: frozenset[Flags]) -> None:
-        """Note what is known where two paths meet, of which each knows something."""
+        """Note what is known where two paths meet, from what is known on each."""
         found = {first | second for first in one for second in two}
         self.happened = frozenset(f for f in found if not any(less < f for less in found))
 
     def _counts(self, flag: str) -> bool:
-        """Whether a flag says what is not read: that of a `break` does so in its loop."""
+        """Whether a flag implies dead variables; that of a `break` does so only in its loop."""
         return flag in self.unread and (flag not in self.by_flag or flag in self._open)
 
     @contextlib.contextmanager
     def inside(self, flags: set[str]) -> Iterator[None]:
-        """Go through a loop that is left if one of these flags is set."""
+        """Enter a loop that is left if one of these flags is set."""
         happened, opened = self.happened, self._open
         self._open = opened | flags
         yield
         self.happened, self._open = happened, opened
 
     def is_unread(self, variable: str, happened: frozenset[Flags]) -> bool:
-        """Whether nobody reads a variable that has a new value, by the flags that are set."""
+        """Whether a variable with a new value is dead, given the flags that are set."""
         for flag in frozenset[str]().union(*happened):
             if flag in self.by_flag and variable in self.by_flag[flag].names:
                 self._changed.add(self.by_flag[flag].site(variable))
@@ -131,7 +131,7 @@ class Departures:
         return any(all(variable in self.unread[flag] for flag in flags) for flags in happened)
 
     def carry(self, flags: set[str], variable: str, entry: Carried) -> None:
-        """Note what becomes of a variable in the loop that is left if one of these flags is set."""
+        """Note the loop-carried entry of a variable in the loop that these flags leave."""
         for flag in flags & self.by_flag.keys():
             if variable in self.by_flag[flag].names:
                 self._rounds[self.by_flag[flag].site(variable)] = entry
@@ -139,9 +139,9 @@ class Departures:
             self._mixed.append((variable, entry))
 
     def mixed(self, kinds: dict[str, Any]) -> str | None:
-        """Return a variable that may be an integer in a loop for numba, and is a float here.
+        """Return a variable that may be an integer in a loop for numba but is a float here.
 
-        It becomes one on a path that leaves the loop, from where other paths continue it.
+        It becomes a float on a path that leaves the loop, where other paths continue it.
 
         Parameters
         ----------
@@ -155,7 +155,7 @@ class Departures:
         return None
 
     def found(self, kinds: dict[str, Any]) -> set[Site]:
-        """Return the variables that may have other types in a loop than where it is left.
+        """Return the sites of variables whose types in a loop and at its breaks may differ.
 
         Parameters
         ----------
@@ -172,12 +172,12 @@ class Departures:
 
 
 def _type_of(atom: ast.expr | None, kinds: dict[str, Any]) -> Any:
-    """Return the type of an atom, None if it is not known."""
+    """Return the type of an atom, None if it is unknown."""
     if isinstance(atom, ast.Name):
         return kinds.get(atom.id)
     return typeof(atom.value) if isinstance(atom, ast.Constant) else None
 
 
 def _is_set(atom: ast.expr | None) -> bool:
-    """Whether an atom is the constant that a flag is set to."""
+    """Whether an atom is a flag that is certainly set."""
     return isinstance(atom, ast.Constant) and atom.value is True

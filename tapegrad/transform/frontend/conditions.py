@@ -1,4 +1,4 @@
-"""Conditions of a function: what chooses, what it asks in turn, and what of that is decided."""
+"""Conditions of a function: their operands, and numba's decisions on them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Visit = Callable[[ast.expr], ast.expr]
 
 
 class Uncertain(ast.expr):
-    """A condition that numba decides in some places or turns only.
+    """A condition that numba decides only in some places or iterations.
 
-    Variables that its branches assign must have one type: it is not known which of two they have.
-    Of a loop it may be known that it is `entered`.
+    Variables that its branches assign must have one type, since it is unknown which branch counts.
+    If `entered`, it is the condition of a loop that is known to be entered.
     """
 
     _fields = ("value",)
@@ -28,28 +28,28 @@ class Uncertain(ast.expr):
 class Jump:
     """A conditional jump in numba's form of a function."""
 
-    negative: bool  # whether it asks if something is not something else
+    negative: bool  # whether its condition is a negation
     decisions: set[Any] = field(default_factory=set)  # True, False, UNDECIDED
 
 
 @dataclass
 class Condition:
-    """An expression or statement that chooses.
+    """An expression or statement that branches.
 
     Attributes
     ----------
     node
-        What chooses.
+        The expression or statement.
     operands
-        What is asked in turn, an operand for each jump.
+        The operands tested in order, one for each jump.
     parts
         The nodes whose code jumps, and these operands.
     decisions
-        What numba decides on the operands, if it can be reached at all.
+        numba's decisions on the operands, if the condition is reachable.
     is_certain
-        Whether that holds wherever, and whenever, the condition is evaluated.
+        Whether they hold at every evaluation of the condition.
     is_entered
-        Whether numba decides that a loop is entered, and does not decide when it is left.
+        Whether numba decides that a loop is entered, but not when it is left.
     """
 
     node: ast.AST
@@ -62,8 +62,8 @@ class Condition:
     def decide(self, jumps: list[Jump]) -> None:
         """Find the decision on each operand.
 
-        There are several for one where an inner function is called several times, and where a loop
-        is tested before it begins and after each iteration.
+        An operand has several decisions if an inner function is called several times, or if a loop
+        is tested both before it starts and after each iteration.
         """
         count = len(self.operands)
         if count == 0:
@@ -77,16 +77,16 @@ class Condition:
             self.decisions.append(found.pop() if len(found) == 1 else UNDECIDED)
         if isinstance(self.node, ast.While) and not self.is_certain and len(jumps) == 2 * count:
             first, again = (self.truth(self.node.test, jumps[k : k + count]) for k in (0, count))
-            self.is_certain = first is again is None  # what differs are parts of the condition
+            self.is_certain = first is again is None  # only parts of the condition differ
             self.is_entered = first is True and again is None
         if isinstance(self.node, ast.BoolOp):
             for k, operand in enumerate(self.operands):
-                # the jump may be that of the last part alone, as others go further
+                # the jump may be that of the last part only, as the others jump further
                 if isinstance(self.decisions[k], bool) and _is_compound(operand):
                     self.decisions[k], self.is_certain = UNDECIDED, False
 
     def truth(self, test: ast.expr, jumps: list[Jump]) -> bool | None:
-        """Return the value of a condition by what numba decides of some jumps, None if open."""
+        """Return the value of a condition from the decisions on some jumps, None if undecided."""
         decided = Condition(self.node, self.operands, [])
         decided.decide(jumps)
         found = decided.left(test, lambda operand: operand)
@@ -100,13 +100,13 @@ class Condition:
         return found[0] if len(set(found)) == 1 else UNDECIDED
 
     def marked(self, test: ast.expr) -> ast.expr:
-        """Return what is left of the condition, marked if it is uncertain."""
+        """Return the rest of the condition, marked if it is uncertain."""
         if self.is_certain:
             return test
         return ast.copy_location(Uncertain(value=test, entered=self.is_entered), test)
 
     def left(self, test: ast.expr, visit: Visit) -> ast.expr | bool:
-        """Return what is left of a condition, or its value."""
+        """Return the undecided rest of a condition, or its value."""
         if (known := constant_truth(test)) is not None:
             return known
         found: ast.expr | bool
@@ -154,25 +154,25 @@ def _is_compound(node: ast.expr) -> bool:
 
 
 def _decisions(operand: ast.expr, jump: Jump) -> set[Any]:
-    """Return what a jump says about its operand."""
+    """Return the decisions of a jump on its operand."""
     negated = False
     while isinstance(operand, ast.UnaryOp) and isinstance(operand.op, ast.Not):
         operand, negated = operand.operand, not negated
     asked = operand.ops[0] if isinstance(operand, ast.Compare) and len(operand.ops) == 1 else None
     if not isinstance(asked, (ast.Is, ast.IsNot, ast.In, ast.NotIn)):
         return jump.decisions
-    # the compiler may ask the opposite
+    # the compiler may test the opposite
     if not jump.negative ^ negated ^ isinstance(asked, (ast.IsNot, ast.NotIn)):
         return jump.decisions
     return {d if d == UNDECIDED else not d for d in jump.decisions}
 
 
 def constant_truth(node: ast.expr) -> bool | None:
-    """Return the truth of what Python's compiler knows to be a constant, None for others."""
+    """Return the truth of an expression that Python's compiler folds, None for others."""
     if any(isinstance(part, (ast.Name, ast.Call)) for part in ast.walk(node)):
         return None
     code = compile(ast.unparse(node), "<constant>", "eval", dont_inherit=True)
-    # it begins, loads the constant and returns it, or is longer
+    # the code of a constant only loads and returns it
     return bool(eval(code, {})) if len(code.co_code) <= 6 else None
 
 
@@ -186,13 +186,13 @@ class Conditions(ast.NodeVisitor):
         self.found.append(Condition(node, operands, [node, *parts]))
 
     def tested(self, node: ast.AST, test: ast.expr) -> None:
-        """Add what a condition chooses for, and visit what it asks."""
+        """Add the condition of a node, and visit its operands."""
         operands, parts, _ = _tested(test)
         self.add(node, operands, parts)
         self.within(test)
 
     def within(self, test: ast.expr) -> None:
-        """Visit what a condition asks."""
+        """Visit the operands of a condition."""
         if isinstance(test, ast.BoolOp):
             parts = test.values
         elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
@@ -224,15 +224,15 @@ class Conditions(ast.NodeVisitor):
         self.visit(node.orelse)
 
     def visit_Assert(self, node: ast.Assert) -> None:
-        self.within(node.test)  # what fails has no derivative
+        self.within(node.test)  # the failing branch has no derivative
 
     def visit_comprehension(self, node: ast.comprehension) -> None:
         self.visit(node.iter)
         for test in node.ifs:
-            self.within(test)  # what is left out has no type of its own
+            self.within(test)  # skipped items do not affect types
 
     def visit_BoolOp(self, node: ast.BoolOp) -> None:
-        """Visit one that gives a value: that of the last operand, or of the first that decides."""
+        """Visit an operation used for its value: that of the last or the deciding operand."""
         operands = []
         for value in node.values[:-1]:
             known = constant_truth(value)
@@ -245,9 +245,9 @@ class Conditions(ast.NodeVisitor):
 
 
 def _tested(test: ast.expr) -> tuple[list[ast.expr], list[ast.AST], bool | None]:
-    """Return what a condition asks in turn, the nodes that do, and its value if that is constant.
+    """Return the operands of a condition in order, their nodes, and the value if constant.
 
-    What a constant leaves out has no code.
+    Operands that a constant makes unreachable have no code.
     """
     if (known := constant_truth(test)) is not None:
         return [], [test], known
@@ -280,7 +280,7 @@ def _tested(test: ast.expr) -> tuple[list[ast.expr], list[ast.AST], bool | None]
 
 
 def after(test: ast.expr, value: ast.expr) -> ast.expr:
-    """Return a value that is computed after a condition, if that may do more."""
+    """Return a value evaluated after a condition, if the condition may have side effects."""
     if not has_calls(test):
         return value
     both = ast.Tuple([test, value], ast.Load())
@@ -289,7 +289,7 @@ def after(test: ast.expr, value: ast.expr) -> ast.expr:
 
 
 def has_calls(node: ast.expr) -> bool:
-    """Whether evaluating an expression may do more than compute a value."""
+    """Whether evaluating an expression may have side effects."""
     for part in ast.walk(node):
         if isinstance(part, ast.Call):
             if not isinstance(part.func, ast.Name) or part.func.id not in _PURE:

@@ -30,20 +30,20 @@ from tapegrad.transform.ir import (
     unused,
 )
 
-# the value of every variable; those whose names hold a space are not the user's
+# the value of every variable; names with a space are internal
 Env = dict[str, ast.expr]
 
-# names that mean something else in generated code
+# names that have another meaning in generated code
 RESERVED = {
     "np", "math", "numba", "operator", "runtime", "arrays", "ops", "tape", "top", "needed", "turn",
     "undefined", *keyword.kwlist, *dir(builtins),
 }  # fmt: skip
-# what generated code makes of other names
+# names that generated code derives from others
 _MADE = re.compile(
     r"^(needed|held|class)_|_(part|seed|kept|next|forward|reverse|tangent|gradient|pullback"
     r"|pushforward|vjp|jvp)(_\d+)?$"
 )
-# methods that change what they are called on
+# methods that change their object
 CHANGING = {
     "add", "append", "clear", "discard", "extend", "fill", "insert", "itemset", "partition", "pop",
     "popitem", "put", "remove", "resize", "reverse", "setdefault", "sort", "update",
@@ -68,7 +68,7 @@ _WAY_OUT = {
 }
 
 
-# what is refused wherever it stands
+# nodes that are refused everywhere
 NEVER = (
     ast.ClassDef,
     ast.AsyncFunctionDef,
@@ -85,12 +85,12 @@ NEVER = (
 
 
 def is_made(identifier: str) -> bool:
-    """Whether generated code may make a name of this form."""
+    """Whether a name has a form that generated code uses."""
     return _MADE.search(identifier) is not None
 
 
 class Expressions:
-    """Appends what computes expressions to the current block."""
+    """Appends the code of expressions to the current block."""
 
     def __init__(self, source: Source, departures: Departures) -> None:
         self.source = source
@@ -101,8 +101,8 @@ class Expressions:
         self.local: set[str] = set()
         self.statics: dict[str, Any] = {}
         self.assigned: dict[str, list[ast.expr]] = {}  # the values of each variable
-        self.iterated: dict[str, ast.expr] = {}  # what loops go over by positions, by its name
-        self.constants: set[str] = set()  # names of what is computed from constants alone
+        self.iterated: dict[str, ast.expr] = {}  # sequences that loops index, by name
+        self.constants: set[str] = set()  # names computed from constants only
         self.departures = departures
         self.block: Block = []
         self.line = tree.lineno
@@ -141,7 +141,7 @@ class Expressions:
         return name(target)
 
     def static_value(self, node: ast.expr) -> Any:
-        """Return what an expression outside of the function's variables stands for, or MISSING."""
+        """Return the value of an expression without local variables, or MISSING."""
         if isinstance(node, ast.Name):
             return MISSING if node.id in self.local else self.source.lookup(node.id)
         if isinstance(node, ast.Attribute):
@@ -155,7 +155,7 @@ class Expressions:
         return MISSING
 
     def static(self, node: ast.expr) -> ast.expr | None:
-        """Return a name or constant for an expression outside of the function's variables."""
+        """Return a name or constant for an expression without local variables, or None."""
         value = self.static_value(node)
         if value is MISSING:
             if isinstance(node, ast.Name) and node.id not in self.local:
@@ -171,7 +171,7 @@ class Expressions:
         return self.outside(ast.unparse(node), value)
 
     def outside(self, text: str, value: Any) -> ast.Name:
-        """Return what is not a variable of the function by the text that names it."""
+        """Register a value from outside the function; return the name for it."""
         if self.statics.setdefault(text, value) is not value:
             raise self.source.refuse(
                 f"{text} means something of your own here, where generated code needs the usual; "
@@ -188,10 +188,10 @@ class Expressions:
         return self.let(ast.Tuple(items, ast.Load()), "t")
 
     def check_use(self, expr: ast.expr) -> None:
-        """Refuse an operation on what is no value of the normal form."""
+        """Refuse an operation on something that is not a value of the normal form."""
 
     def has_effects(self, node: ast.AST) -> bool:
-        """Whether evaluating an expression may do more than compute a value."""
+        """Whether evaluating an expression may have side effects."""
         for part in ast.walk(node):
             if isinstance(part, (ast.NamedExpr, Inlined)):
                 return True
@@ -200,7 +200,7 @@ class Expressions:
         return False
 
     def _is_pure(self, function: ast.expr) -> bool:
-        """Whether a call is one of a function that only computes its value."""
+        """Whether a function has no side effects."""
         value = self.static_value(function)
         if value is MISSING:
             return isinstance(function, ast.Attribute) and function.attr not in CHANGING
@@ -216,9 +216,9 @@ class Expressions:
         return self.expression(node.value if isinstance(node, Uncertain) else node, env, "cond")
 
     def undecided(self, cond: ast.expr) -> ast.expr:
-        """Return a condition for which no branch of generated code is left out as never reached.
+        """Return a condition that numba does not decide in generated code.
 
-        What numba leaves out of the function is not here any more.
+        Branches that numba removes from the user's function are already removed.
         """
         if isinstance(cond, ast.Constant) or (
             isinstance(cond, ast.Name) and cond.id in self.constants
@@ -238,7 +238,7 @@ class Expressions:
     ) -> None:
         """Append an `If` and merge the environments of its blocks.
 
-        `after` names what is read later, None is everything.
+        `after` names the variables read later; None means all.
         """
         cond = self.undecided(cond)
         env_then, env_else = dict(env), dict(env)
@@ -269,11 +269,11 @@ class Expressions:
         self.block.append(statement)
 
     def behind(self, env: Env, names: set[str]) -> set[str]:
-        """Return the variables that stand behind some names, which hold no value of their own."""
+        """Return the variables that hold the values of names that are lists."""
         return set()
 
     def align(self, then: Env, orelse: Env, after: set[str] | None, line: int) -> None:
-        """Bring values that are not atoms into a form in which branches can be merged."""
+        """Make values that are not atoms mergeable."""
 
     def choice(
         self,
@@ -296,7 +296,7 @@ class Expressions:
         return env.pop(key)
 
     def expression(self, node: ast.expr, env: Env, stem: str = "t") -> ast.expr:
-        """Append what computes an expression; return its atom."""
+        """Append the code of an expression; return its atom."""
         self.line = getattr(node, "lineno", self.line)
         if isinstance(node, ast.Constant):
             return constant(node.value)
@@ -325,7 +325,7 @@ class Expressions:
         right = self.expression(node.right, env)
         if isinstance(left, ast.Constant) and isinstance(right, ast.Constant):
             if not (_is_literal(node.left) and _is_literal(node.right)):
-                left = self.let(left, "t")  # lest Python computes it in advance
+                left = self.let(left, "t")  # so that Python does not fold it
         return self.let(ast.BinOp(left, node.op, right), stem)
 
     def _unaryop(self, node: ast.UnaryOp, env: Env, stem: str) -> ast.expr:
@@ -347,7 +347,7 @@ class Expressions:
     def comparison(
         self, left: ast.expr, ops: list[ast.cmpop], others: list[ast.expr], env: Env, stem: str
     ) -> ast.expr:
-        """Append a comparison, perhaps with more to come: each operand is evaluated once."""
+        """Append a possibly chained comparison; each operand is evaluated once."""
         right = self.expression(others[0], env)
         first = self.let(ast.Compare(left, ops[:1], [right]), stem)
         if len(ops) == 1:
@@ -361,7 +361,7 @@ class Expressions:
         )
 
     def _uncertain(self, node: Uncertain, env: Env, stem: str) -> ast.expr:
-        assert isinstance(node.value, ast.BoolOp)  # others are conditions
+        assert isinstance(node.value, ast.BoolOp)  # others are handled by `condition`
         return self._boolop(node.value, env, stem, False)
 
     def _boolop(self, node: ast.BoolOp, env: Env, stem: str, certain: bool = True) -> ast.expr:
@@ -449,7 +449,7 @@ class Expressions:
         arguments = []
         for position, argument in enumerate(node.args):
             if isinstance(argument, ast.List) and value is np.select:
-                argument = ast.Tuple(argument.elts, ast.Load())  # does as well, and has derivatives
+                argument = ast.Tuple(argument.elts, ast.Load())  # equivalent, and has derivatives
             if position == 0 and isinstance(argument, ast.List) and value in (np.array, np.asarray):
                 arguments.append(self.nested_list(argument, env))
             elif isinstance(argument, ast.Starred):
@@ -467,11 +467,11 @@ class Expressions:
         return self.called(ast.Call(callee, arguments, keywords), value, env, stem)
 
     def method(self, base: ast.expr, node: ast.Call, env: Env, stem: str) -> ast.expr | None:
-        """Append the call of a method, if it is one of what is no value of the normal form."""
+        """Append a method call on a list of floats; return None for other objects."""
         return None
 
     def called(self, call: ast.Call, value: Any, env: Env, stem: str) -> ast.expr:
-        """Append a call, whose function has some value (None: that is not known)."""
+        """Append a call of the function `value`, None if unknown."""
         return self.let(call, stem)
 
     def nested_list(self, node: ast.List, env: Env) -> ast.List:
@@ -487,7 +487,7 @@ class Expressions:
 
 
 def _is_literal(node: ast.expr) -> bool:
-    """Whether Python computes an expression before the program runs."""
+    """Whether Python folds an expression at compile time."""
     if isinstance(node, ast.BinOp):
         return _is_literal(node.left) and _is_literal(node.right)
     if isinstance(node, ast.UnaryOp):
@@ -511,9 +511,9 @@ def same(one: ast.expr | None, two: ast.expr | None) -> bool:
 def positional(
     function: Any, arguments: list[ast.expr], keywords: list[ast.keyword]
 ) -> tuple[list[ast.expr], list[ast.keyword]]:
-    """Return the arguments of a call by position, as far as their names allow.
+    """Return the arguments of a call with keywords made positional where possible.
 
-    What stands between them gets its default where that can be written.
+    Skipped parameters get their defaults if these can be written as literals.
     """
     found = list(arguments)
     named = {word.arg: word.value for word in keywords}

@@ -1,4 +1,4 @@
-"""Control flow: branches, loops and the bodies of inner functions, with the values they merge."""
+"""Control flow: branches, loops and inlined functions, and the values they merge."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _OF_DICTS = ("items", "keys", "values")
 
 
 class Flow(Lists):
-    """Appends statements that choose and repeat."""
+    """Appends branches and loops."""
 
     def statements(self, nodes: list[ast.stmt], env: Env, after: set[str]) -> None:
-        """Append the normal form of statements; `after` names what is read later."""
+        """Append the normal form of statements; `after` names the variables read later."""
         raise NotImplementedError
 
     def assign(self, target: ast.expr, value: Any, env: Env) -> None:
@@ -122,7 +122,7 @@ class Flow(Lists):
         inside = live(node.body, after | exits)
         targets = set(assigned([ast.Assign([node.target], node.iter)]))
         around = after | exits | (live(node.body, after | exits | inside) - targets)
-        # a name that the target assigns goes round only if what follows the loop reads it
+        # a name that the target assigns is carried only if it is read after the loop
         ends = [env[length_of(items)] for items in over]
         self.loop(node, index, bounds, None, body, around, targets - after, env)
         self.roomy = roomy
@@ -154,7 +154,7 @@ class Flow(Lists):
         within: set[str],
         env: Env,
     ) -> None:
-        """Append a loop; `around` names what is read in the next iteration or later."""
+        """Append a loop; `around` names the variables read in the next iteration or later."""
         line = node.lineno
         changed = assigned([node.target, *node.body] if index else node.body)
         lists = {
@@ -209,10 +209,10 @@ class Flow(Lists):
             phi = phis.get(identifier) or self.fresh(stem)
             following = inner.get(identifier)
             if identifier in at_start and same(following, at_start[identifier]):
-                # not assigned after all: it keeps its value
+                # not assigned after all, so unchanged
                 following = name(phi)
             elif self.departures.is_unread(identifier, at_end) and env.get(identifier) is not None:
-                following = None  # the loop is never gone round
+                following = None  # there is no second iteration
             carried.append(Carried(phi, env.get(identifier), following, self.fresh(stem)))
         for identifier in changed:
             if identifier not in lists:
@@ -246,7 +246,7 @@ class Flow(Lists):
         block: Block,
         line: int,
     ) -> None:
-        """Refuse lists that are others in each iteration of a loop."""
+        """Refuse variables that hold a different list in each iteration of a loop."""
         wrong = {v for v, items in lists.items() if not same(inner.get(v), items)}
         read = {n for statement in walk(block) for n in reads(statement)}
         for identifier, phi in phis.items():
@@ -256,7 +256,7 @@ class Flow(Lists):
         for identifier, value in env.items():
             if isinstance(value, Items):
                 hidden = self.behind(env, {identifier})
-                hidden &= env.keys()  # of a list that is not used any more nothing is known
+                hidden &= env.keys()  # dead lists have no variables
                 if any(v not in phis and not same(inner.get(v), env[v]) for v in hidden):
                     wrong.add(identifier)
         if wrong:
@@ -269,9 +269,9 @@ class Flow(Lists):
     def iteration(
         self, node: ast.expr, env: Env, over: list[Items]
     ) -> tuple[Any, Callable[..., None]]:
-        """Return the bounds of a ``for``, and what binds its target for an index.
+        """Return the bounds of a ``for``, and a function that binds its target for an index.
 
-        The lists that it goes over are added to `over`.
+        The lists that it iterates over are added to `over`.
         """
         import numba
 
@@ -287,18 +287,18 @@ class Flow(Lists):
         )
 
     def bounds(self, node: ast.Call, env: Env) -> list[ast.expr]:
-        """Return where a range begins and ends, and its step."""
+        """Return the start, end and step of a range."""
         given = [self.expression(argument, env) for argument in node.args]
         if len(given) == 1:
             return [constant(0), *given, constant(1)]
         for bound in given:
-            bound.is_written = True  # its type counts for numba
+            bound.is_written = True  # its type matters to numba
         return given if len(given) == 3 else [*given, constant(1)]
 
     def sequence(
         self, node: ast.expr, env: Env, over: list[Items]
     ) -> tuple[ast.expr, Callable[[ast.expr], Any]]:
-        """Return the length of what a ``for`` goes over, and what gives its item at an index."""
+        """Return the length of an iterable, and a function that returns its item at an index."""
         if isinstance(node, ast.Call):
             function = self.static_value(node.func)
             if function is enumerate:
@@ -324,7 +324,7 @@ class Flow(Lists):
                 length, item = self.sequence(node.args[0], env, over)
                 last = self.let(ast.BinOp(length, ast.Sub(), constant(1)), "t")
                 return length, lambda i: item(self.let(ast.BinOp(last, ast.Sub(), i), "t"))
-            if function is range and not node.keywords:  # numba takes no element out of it
+            if function is range and not node.keywords:  # numba cannot index a range
                 bounds = self.bounds(node, env)
                 written = [b for b in bounds if hasattr(b, "is_written")] or bounds[1:2]
                 whole = self.let(ast.Call(self.builtin("range"), written, []), "t")

@@ -1,4 +1,4 @@
-"""Types of all names of a function in normal form, by numba's own inference."""
+"""Types of all names of a function in normal form, by numba's type inference."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tapegrad.transform.printer import UNDEFINED, print_function
 
 
 class _Undefined(types.Type):
-    """The type of a name where it has no value: any other type wins over it."""
+    """The type of an undefined name; it unifies with any other type."""
 
     def __init__(self) -> None:
         super().__init__("undefined value")
@@ -54,7 +54,7 @@ def _undefined(typingctx: Any) -> Any:
 
 
 def _merged(value: Any, calls: set[str]) -> list[str] | None:
-    """Return the names that a value is one of: none for an undefined one, None for a new value."""
+    """Return the names that a value may be a copy of, none if undefined; None for a new value."""
     if isinstance(value, ir.Var):
         return [value.name]
     if isinstance(value, ir.Expr) and value.op == "phi":
@@ -66,9 +66,9 @@ def _merged(value: Any, calls: set[str]) -> list[str] | None:
 
 @register_pass(mutates_CFG=False, analysis_only=False)
 class _Unmerge(FunctionPass):
-    """Takes undefined values out of what numba merges where paths meet.
+    """Removes undefined values from numba's phis.
 
-    It would wait for no other type and take an operation on what is merged for one on no value.
+    Otherwise numba would type operations on the result of a phi as if it were undefined.
     """
 
     _name = "tapegrad_unmerge_undefined"
@@ -122,7 +122,7 @@ class _TypesOnly(compiler.CompilerBase):
         builder = compiler.DefaultPassBuilder
         untyped = builder.define_untyped_pipeline(self.state)
         manager = PassManager("tapegrad_types")
-        # there are no closures, lists must not become arrays unasked, and branches are decided
+        # there are no closures, lists must not become arrays, and branches are already decided
         omitted = (InlineClosureLikes, DeadBranchPrune, LiteralPropagationSubPipelinePass)
         manager.passes.extend(p for p in untyped.passes if p[0] not in omitted)
         manager.add_pass(_Unmerge, "values of some paths only")
@@ -133,7 +133,7 @@ class _TypesOnly(compiler.CompilerBase):
 
 
 class _Outside(ast.NodeTransformer):
-    """Gives what a function names outside of itself names that mean nothing else."""
+    """Renames outside values of a function to unique names."""
 
     def __init__(self, statics: dict[str, Any]) -> None:
         self.statics = statics
@@ -146,7 +146,7 @@ class _Outside(ast.NodeTransformer):
         return self.outside(node)
 
     def outside(self, node: ast.expr) -> ast.expr:
-        """Return the name of a static, or a node as it is."""
+        """Return the unique name of an outside value, or the node unchanged."""
         text = ast.unparse(node)
         if text not in self.statics:
             return self.generic_visit(node)  # type: ignore[return-value]
@@ -157,7 +157,7 @@ class _Outside(ast.NodeTransformer):
         return ast.copy_location(ast.Name(found, ast.Load()), node)
 
 
-# what numba says where a loop goes over the positions of a set or a dict, whose keys are names
+# numba's errors for a loop that indexes a set, or a dict with string keys
 _NO_POSITIONS = re.compile(r"getitem\((set\(|DictType\[)|Cannot cast int64 to unicode_type")
 
 
@@ -179,7 +179,8 @@ def infer(function: FunctionIR, arguments: tuple[Any, ...]) -> tuple[dict[str, A
     exec(compile(outside.visit(ast.parse(text)), filename, "exec"), namespace)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", errors.NumbaTypeSafetyWarning)  # of the normal form
+            # such warnings would concern the normal form
+            warnings.simplefilter("ignore", errors.NumbaTypeSafetyWarning)
             normal = namespace[f"{function.name}_normal"]
             typemap, result = pipelines.run(_TypesOnly, normal, arguments)
     except errors.TypingError as error:
@@ -203,7 +204,7 @@ def infer(function: FunctionIR, arguments: tuple[Any, ...]) -> tuple[dict[str, A
             continue
         base = identifier.split(".")[0]
         if base.startswith("$"):
-            continue  # numba's own names
+            continue  # numba's internal names
         kind = types.unliteral(kind)
         if kind == _UNDEFINED:
             continue
@@ -214,14 +215,15 @@ def infer(function: FunctionIR, arguments: tuple[Any, ...]) -> tuple[dict[str, A
     return found, result
 
 
-# what `tapegrad.transform.eager_calls` says of arguments for which a function has no result
+# errors of `tapegrad.transform.eager_calls` for arguments that a function does not accept
 _NO_RESULT = re.compile(r"TypingError: (tapegrad\.(?:\w+\.)*(\w+) of \(.*?\): .*)")
 
 
 def _refuse_callees(function: FunctionIR, said: str) -> None:
-    """Refuse by its line what the function calls in vain, in an error that numba raised.
+    """Refuse, with its line, the call that caused an error of numba.
 
-    That is transforms, plain functions, and functions of the package for other arguments.
+    These are calls of transforms, of plain functions, and of functions of the package with
+    unsupported arguments.
     """
     no_result = _NO_RESULT.search(said)
     for node in ast.walk(function.source.tree):
@@ -252,7 +254,7 @@ def _refuse_callees(function: FunctionIR, said: str) -> None:
 
 
 def _is_typed(value: Any) -> bool:
-    """Whether numba knows a value."""
+    """Whether numba has a type for a value."""
     typing = getattr(value, "tapegrad_overloaded", None)
     if typing is not None and typing.parameters is None:
         return False
@@ -264,7 +266,7 @@ def _is_typed(value: Any) -> bool:
 
 
 def _said(text: str) -> str:
-    """Return what an error of numba says, without where that is in the normal form."""
+    """Return the text of a numba error without locations in the normal form."""
     said = re.sub(r",? (defined )?at <normal form[^>]*> \(\d+\)", "", text)
     lines = [line.strip() for line in said.splitlines()]
     lines = [line for line in lines if line and "mode pipeline" not in line]

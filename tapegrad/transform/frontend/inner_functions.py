@@ -1,8 +1,8 @@
-"""Inner functions, lambdas and comprehensions: bodies that take the place of their calls.
+"""Inlining of inner functions, lambdas and comprehensions.
 
-numba puts the code of an inner function where it is called, with the variables of the function
-around it as they are then. So does the normal form: a call becomes a `Inlined` node, and a
-comprehension becomes the call of a function whose loop fills a list or dict.
+numba inlines an inner function at its call, with the variables of the enclosing function as they
+are then. So does the normal form: a call becomes an `Inlined` node, and a comprehension becomes the
+call of a function whose loop fills a list or dict.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class Definition:
     Attributes
     ----------
     name, parameters, defaults, body
-        Of the function; defaults by parameter.
+        The parts of the function; defaults by parameter.
     bound
-        The names of its own.
+        Its local names.
     captured
-        The names of the function around it that its body reads.
+        The names of the enclosing function that its body reads.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Definition:
         self.captured = sorted(read - self.bound)
 
     def renamed(self, new: Renaming) -> Definition:
-        """Return it with names of the function around it replaced."""
+        """Return the definition with names of the enclosing function replaced."""
         new = {old: found for old, found in new.items() if old not in self.bound}
         return Definition(
             self.name, self.parameters, self.defaults, rename(self.body, new), self.node
@@ -62,7 +62,7 @@ class Definition:
 
 
 class Inlined(ast.expr):
-    """The call of an inner function; `captured` are the variables that its body reads."""
+    """A call of an inner function; `captured` are the variables that its body reads."""
 
     _fields = ("args", "keywords", "captured")
 
@@ -75,7 +75,7 @@ class Inlined(ast.expr):
 def call_of(
     definition: Definition, args: list[ast.expr], keywords: list[ast.keyword], at: ast.AST
 ) -> Inlined:
-    """Return the call of an inner function."""
+    """Return a call of an inner function."""
     node = Inlined()
     node.definition = definition
     node.args = args
@@ -103,7 +103,7 @@ def rename(body: list[ast.stmt], new: Renaming) -> list[ast.stmt]:
 
 
 def copied(node: Any) -> Any:
-    """Return a copy of a tree; the definitions in it are shared."""
+    """Return a copy of a tree that shares its definitions."""
     definitions = {
         id(part.definition): part.definition for part in ast.walk(node) if isinstance(part, Inlined)
     }
@@ -113,13 +113,13 @@ def copied(node: Any) -> Any:
 def inline(
     source: Source, body: list[ast.stmt], parameters: set[str], fresh: Callable[[str], str]
 ) -> list[ast.stmt]:
-    """Return the body of a function with `Inlined` nodes for calls of what is defined in it."""
+    """Return the body of a function with calls of inner functions as `Inlined` nodes."""
     own = [copied(statement) for statement in body]
     return _Inliner(source, fresh, {}).function(own, parameters)
 
 
 class _Inliner(ast.NodeTransformer):
-    """Rewrites one function; `known` are the definitions of the functions around it."""
+    """Rewrites one function; `known` are the definitions of the enclosing functions."""
 
     def __init__(
         self, source: Source, fresh: Callable[[str], str], known: dict[str, Definition | None]
@@ -133,7 +133,7 @@ class _Inliner(ast.NodeTransformer):
         counts: dict[str, int] = {}
         for found in [*parameters, *_bindings(body)]:
             counts[found] = counts.get(found, 0) + 1
-            self.known.pop(found, None)  # it is another one here
+            self.known.pop(found, None)  # shadowed here
         self.counts = counts
         return self.block(body)
 
@@ -203,7 +203,7 @@ class _Inliner(ast.NodeTransformer):
                     value,
                 )
         inner = _Inliner(self.source, self.fresh, self.known)
-        inner.known[name] = None  # until its body is known: it must not call itself
+        inner.known[name] = None  # it must not call itself
         return Definition(name, parameters, defaults, inner.function(body, set(parameters)), node)
 
     # -- their use ----------------------------------------------------------------------------
@@ -307,7 +307,7 @@ class _Inliner(ast.NodeTransformer):
 
 
 def _bindings(body: list[ast.stmt]) -> list[str]:
-    """Return the names that a function binds, each as often as it does, without inner ones."""
+    """Return the names that a function binds, with repetitions, without those of inner scopes."""
     found: list[str] = []
     todo: list[ast.AST] = list(body)
     while todo:

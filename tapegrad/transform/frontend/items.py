@@ -11,9 +11,9 @@ from tapegrad.transform.ir import constant
 
 
 class Items(ast.expr):
-    """A list of floats as a value: the number of the place that made it.
+    """A list of floats as a value, identified by the number of the place that made it.
 
-    Its array and its length are variables, which change as the list does.
+    Its array and its length are variables that change with the list.
     """
 
     _fields = ()
@@ -31,7 +31,7 @@ def length_of(items: Items) -> str:
 
 
 def touched(nodes: list[ast.stmt]) -> list[str]:
-    """Return the names of what may be a list that statements make longer or shorter."""
+    """Return the names of possible lists whose length statements may change."""
     found: dict[str, None] = {}
     todo: list[ast.AST] = list(nodes)
     while todo:
@@ -64,7 +64,7 @@ class Appends:
                 self.is_unclear |= isinstance(env.get(part.value.id), Items)  # an alias
 
     def count(self, nodes: list[ast.stmt], identifier: str) -> ast.expr | None:
-        """Return how many items statements append to a list at most, None if that is unclear."""
+        """Return an upper bound on the items that statements append to a list, None if unclear."""
         if identifier in self.changing:
             return None
         total: ast.expr | None = None
@@ -110,7 +110,7 @@ class Appends:
         return ast.BinOp(total, ast.Add(), ast.Constant(number)) if number else total
 
     def trips(self, node: ast.expr) -> ast.expr | None:
-        """Return the number of iterations of an inner loop, None if that may change."""
+        """Return the trip count of an inner loop, None if it may change."""
         if isinstance(node, ast.Call):
             function = self.lists.static_value(node.func)
             if function in (enumerate, zip, reversed) and node.args:
@@ -132,7 +132,7 @@ class Appends:
 
 
 def _appends(node: ast.stmt, identifier: str) -> bool:
-    """Whether a statement is the append of an item to a list, and does nothing else with it."""
+    """Whether a statement appends an item to a list and does not change it otherwise."""
     return (
         isinstance(node, ast.Expr)
         and isinstance(node.value, ast.Call)

@@ -1,8 +1,8 @@
 """Structured code without jumps: `break`, `continue` and early `return` become flags and branches.
 
-What follows an ``if`` that jumps moves into its other branch. Where that is not enough, a flag
-says that a jump has happened, and what follows is guarded by it. A loop that can be left early
-gets the condition that leaves it, checked after its body.
+The code after an ``if`` that jumps moves into its other branch. If that is not enough, a flag
+records that the jump was taken, and guards the code that follows. A loop that can be left early
+gets an exit condition, checked after its body.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _set(flag: str, value: bool, at: ast.AST) -> ast.stmt:
 
 
 def contains(nodes: Statements, kinds: tuple[type, ...], through_loops: bool) -> bool:
-    """Whether a jump of some kind stands in a block (in its inner loops only if asked)."""
+    """Whether a block contains a jump of some kind, optionally also in its inner loops."""
     for node in nodes:
         if isinstance(node, kinds):
             return True
@@ -43,7 +43,7 @@ def contains(nodes: Statements, kinds: tuple[type, ...], through_loops: bool) ->
 
 
 def is_none(node: ast.expr | None) -> bool:
-    """Whether an expression is left out, or None."""
+    """Whether an expression is missing or None."""
     return node is None or (isinstance(node, ast.Constant) and node.value is None)
 
 
@@ -69,8 +69,8 @@ def always_jumps(nodes: Statements) -> bool:
 class Structurer:
     """Rewrites the body of one function.
 
-    `fresh` makes unused names, `has_effects` says of an expression whether it may do more than
-    compute a value. The breaks are added to `departures`.
+    `fresh` makes unused names, `has_effects` says whether an expression may have side effects. The
+    breaks are added to `departures`.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Structurer:
         self.valued = False
 
     def function(self, body: Statements) -> tuple[Statements, str | None]:
-        """Return the body without jumps, and the name of its result (None: it has none)."""
+        """Return the body without jumps, and the name of its result, None if it has none."""
         self.result = self.fresh(RESULT)
         self.valued = any(
             isinstance(node, ast.Return) and not is_none(node.value)
@@ -92,7 +92,7 @@ class Structurer:
             for node in ast.walk(statement)
         )
         if self.valued and not always_jumps(body):
-            # at its end it returns None, which the module `optionals` tells from a value
+            # its end returns None, which the module `optionals` distinguishes from a value
             body = [*body, ast.copy_location(ast.Return(ast.Constant(None)), body[-1])]
         if _returns_in_loop(body):
             self.returned = self.fresh(RETURNED)
@@ -103,7 +103,7 @@ class Structurer:
         return found, self.result if returns else None
 
     def block(self, nodes: Statements, broke: str | None, skipped: str | None) -> Statements:
-        """Rewrite a block; `broke` and `skipped` are the flags of the loop it stands in."""
+        """Rewrite a block; `broke` and `skipped` are the flags of the enclosing loop."""
         found: Statements = []
         for position, node in enumerate(nodes):
             rest = nodes[position + 1 :]
@@ -153,7 +153,7 @@ class Structurer:
     def _branch(
         self, node: ast.If, rest: Statements, broke: str | None, skipped: str | None
     ) -> Statements:
-        """Rewrite an ``if`` that may jump, with what follows it."""
+        """Rewrite an ``if`` that may jump, and the code that follows it."""
         then, orelse = node.body, node.orelse
         if always_jumps(then):
             orelse, rest = [*orelse, *rest], []
@@ -168,7 +168,7 @@ class Structurer:
                     self.block(orelse, broke, skipped),
                 )
             ]
-        # Both ways may go on: what follows is guarded by the flags of the jumps that may happen.
+        # both branches may fall through: guard the rest by the flags of the possible jumps
         flags = []
         found: Statements = []
         if contains([node], (ast.Return,), True):
@@ -219,7 +219,7 @@ class Structurer:
         if isinstance(node, ast.For):
             loop = ast.For(node.target, node.iter, self.block(node.body, broke, None), [])
         elif self.has_effects(node.test):
-            # what the condition does belongs to the body, which then decides about its end
+            # a condition with side effects moves into the body, which then ends the loop
             done = self.fresh("done")
             found.append(_set(done, False, node))
             exits.append(ast.Name(done, ast.Load()))

@@ -1,9 +1,9 @@
-"""Lists of floats: an array with room to grow, and the number of items in it.
+"""Lists of floats: an array with spare capacity, and the number of items in it.
 
-A list has no derivative, an array has. Where numba finds a list of floats, the normal form is made
-once more with the items in an array, and what is done with the list is done with the array:
-``append`` stores an element, behind which there is room, or a larger array takes its place. Lists
-of anything else stay lists.
+A list has no derivative, an array has. If numba infers a list of floats, a second normal form is
+made with the items in an array, and operations on the list become operations on the array:
+``append`` stores an element, in a larger array if the capacity is used up. Lists of anything else
+stay lists.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _definitions() -> dict[str, Definition]:
         assert isinstance(node, ast.FunctionDef)
         for part in ast.walk(node):
             if hasattr(part, "lineno"):
-                del part.lineno  # the lines are those of the user's call
+                del part.lineno  # replaced by the line of the user's call
         found[node.name] = Definition(
             node.name, [a.arg for a in node.args.args], {}, node.body, node
         )
@@ -82,18 +82,18 @@ _WHOLE_LIST = {builtins.sum: "total", builtins.min: "smallest", builtins.max: "l
 class Lists(Expressions):
     """Expressions with lists.
 
-    `sites` are the names of all lists in the order of the places that make them; `floats` says of
-    which places numba found lists of floats, and of which type, when this is done the second time.
+    `sites` are the names of all lists, in the order of the places that make them; in the second
+    normal form, `floats` maps the places that make lists of floats to the types of their items.
     """
 
     def __init__(self, source: Any, floats: dict[int, Any], departures: Departures) -> None:
         super().__init__(source, departures)
         self.floats = dict(floats)
         self.sites: list[str] = []
-        self.parts = 0  # lists that are parts of lists have negative numbers
-        self.depths: dict[int, int] = {}  # of the loops that lists were made in
+        self.parts = 0  # slices and copies of lists have negative numbers
+        self.depths: dict[int, int] = {}  # loop depths at which lists were made
         self.depth = 0
-        self.roomy: set[int] = set()  # lists that have room for all that this loop appends
+        self.roomy: set[int] = set()  # lists with capacity for all that this loop appends
 
     def check_use(self, expr: ast.expr) -> None:
         if any(isinstance(part, Items) for part in ast.walk(expr)):
@@ -106,7 +106,7 @@ class Lists(Expressions):
     # -- new lists ----------------------------------------------------------------------------
 
     def made(self, expr: ast.expr, stem: str, env: Env) -> ast.expr:
-        """Return a new list, of which this is what Python makes it by."""
+        """Return the new list that an expression makes."""
         site = len(self.sites)
         if site not in self.floats:
             self.sites.append("")
@@ -132,7 +132,7 @@ class Lists(Expressions):
         return self.entered(site, array, count, env)
 
     def entered(self, site: int, array: ast.expr, length: ast.expr, env: Env) -> Items:
-        """Return a list whose array and length are known."""
+        """Return a new list with the given array and length."""
         items = Items()
         items.site = site
         for identifier, value in env.items():
@@ -174,10 +174,10 @@ class Lists(Expressions):
             return self.made(ast.BinOp(left, node.op, right), stem, env)
         return super()._binop(node, env, stem)
 
-    # -- what is done with them ---------------------------------------------------------------
+    # -- operations on lists ------------------------------------------------------------------
 
     def template(self, text: str, arguments: list[ast.expr], env: Env, stem: str = "t") -> ast.expr:
-        """Append the code of a template for values."""
+        """Append the code of a template for some arguments."""
         given = {f"argument {k}": value for k, value in enumerate(arguments)}
         names: list[ast.expr] = [ast.Name(identifier, ast.Load()) for identifier in given]
         env.update(given)
@@ -187,7 +187,7 @@ class Lists(Expressions):
         return found
 
     def content(self, items: Items, env: Env) -> ast.expr:
-        """Return the array of the items, which shows the same elements."""
+        """Return the items as a view of the array."""
         array, length = env[array_of(items)], env[length_of(items)]
         return self.let(ast.Subscript(array, ast.Slice(None, length, None), ast.Load()), "t")
 
@@ -225,7 +225,7 @@ class Lists(Expressions):
         return self.part(base, shown, env, stem)
 
     def part(self, items: Items, shown: ast.expr, env: Env, stem: str) -> Items:
-        """Return a new list of the items that an array shows."""
+        """Return a new list of the items in a view of an array."""
         self.parts += 1
         site = -self.parts
         self.floats[site] = self.floats[items.site]
@@ -299,7 +299,7 @@ class Lists(Expressions):
         env[length_of(items)] = self.let(ast.BinOp(length, ast.Add(), constant(1)), "length")
 
     def make_room(self, items: Items, count: ast.expr, env: Env) -> None:
-        """Append what gives a list an array that has room for some more items."""
+        """Append code that makes the array of a list large enough for `count` more items."""
         length, old = env[length_of(items)], env[array_of(items)]
         needed = self.let(ast.BinOp(length, ast.Add(), count), "size")
 
@@ -323,7 +323,7 @@ class Lists(Expressions):
         self.choose(full, enlarge, lambda _: None, env, None, self.line)
 
     def store(self, base: ast.expr, index: ast.expr, value: Any, op: str, env: Env) -> None:
-        """Append the store of an element or slice."""
+        """Append a store to an element or slice."""
         if isinstance(value, list):
             value = self.let(ast.Tuple(value, ast.Load()), "t")
         if isinstance(value, Items):
@@ -340,7 +340,7 @@ class Lists(Expressions):
         self.block.append(Store(base.id, index, value, op, self.line))
 
     def array(self, items: Items, env: Env) -> ast.expr:
-        """Return the array of a list, with the room in it."""
+        """Return the array of a list, including its spare capacity."""
         return env[array_of(items)]
 
     def item(self, value: ast.expr, index: ast.expr, env: Env, stem: str) -> ast.expr:
@@ -353,16 +353,16 @@ class Lists(Expressions):
     # -- loops ----------------------------------------------------------------------------------
 
     def grown(self, nodes: list[ast.stmt], env: Env) -> list[str]:
-        """Return the variables behind lists that statements may make longer or shorter."""
+        """Return the variables of lists whose length statements may change."""
         found: dict[str, None] = {}
         for identifier in touched(nodes):
             found.update(dict.fromkeys(sorted(self.behind(env, {identifier}))))
         return list(found)
 
     def reserve(self, node: ast.For, bounds: tuple[ast.expr, ...], env: Env) -> set[int]:
-        """Make room before a loop for all that it appends, where that is known by then.
+        """Reserve capacity for all that a loop appends, if the number is known before the loop.
 
-        Returns the lists that have it.
+        Returns the lists with reserved capacity.
         """
         names = [v for v in touched(node.body) if isinstance(env.get(v), Items)]
         made = Appends(self, node, env)
@@ -379,7 +379,7 @@ class Lists(Expressions):
             if made.is_unclear or any(isinstance(c, ast.Constant) and not c.value for c in counts):
                 continue
             total = self.expression(counts[0], env)
-            for count in counts[1:]:  # of the other names of the list
+            for count in counts[1:]:  # other names of the list
                 more = self.expression(count, env)
                 total = self.let(ast.BinOp(total, ast.Add(), more), "size")
             needed = self.trips(bounds)
@@ -390,14 +390,14 @@ class Lists(Expressions):
         return found
 
     def trips(self, bounds: tuple[ast.expr, ...]) -> ast.expr:
-        """Return the number of iterations of a loop over a range."""
+        """Return the trip count of a loop over a range."""
         low, high, step = bounds
         if same(low, constant(0)) and same(step, constant(1)):
             return self.let(ast.Call(self.builtin("max"), [high, constant(0)], []), "size")
         turns = self.let(ast.Call(self.builtin("range"), [low, high, step], []), "turns")
         return self.let(ast.Call(self.builtin("len"), [turns], []), "size")
 
-    # -- where ways meet ----------------------------------------------------------------------
+    # -- where paths meet ---------------------------------------------------------------------
 
     def behind(self, env: Env, names: set[str]) -> set[str]:
         return {
@@ -415,7 +415,7 @@ class Lists(Expressions):
             if same(one, two) or (after is not None and identifier not in after):
                 continue
             if one is None or two is None:
-                # it is there on one of the ways only, and used only if that was taken
+                # defined on one path only, and used only if that path was taken
                 found = one or two
                 then[identifier] = orelse[identifier] = found
             elif isinstance(one, Items) and isinstance(two, Items) and self.is_one(then, one, two):
@@ -434,7 +434,7 @@ class Lists(Expressions):
                 raise self.refuse_choice(identifier, line)
 
     def is_one(self, env: Env, own: Items, other: Items) -> bool:
-        """Whether a list has one name only, and the list of the other branch none."""
+        """Whether a list has exactly one name, and the list of the other branch has none."""
         sites = [value.site for value in env.values() if isinstance(value, Items)]
         return sites.count(own.site) == 1 and other.site not in sites
 

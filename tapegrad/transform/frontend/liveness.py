@@ -1,4 +1,4 @@
-"""Which names of a block of Python statements are assigned, read, and needed."""
+"""Names that Python statements assign and read, and names that are live at their start."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def used(node: ast.AST) -> set[str]:
 
 
 def live(nodes: list[ast.stmt], after: set[str]) -> set[str]:
-    """Return the names whose values at the start of a block matter, given those after it."""
+    """Return the names live at the start of a block, given those live after it."""
     for node in reversed(nodes):
         if isinstance(node, ast.If):
             after = used(node.test) | live(node.body, after) | live(node.orelse, after)

@@ -1,4 +1,4 @@
-"""From a function's tree to its normal form (`tapegrad.transform.ir`)."""
+"""From the syntax tree of a function to its normal form (`tapegrad.transform.ir`)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OPERATORS = {
     ast.Pow: "**", ast.MatMult: "@", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^",
     ast.LShift: "<<", ast.RShift: ">>",
 }  # fmt: skip
-# the function of an augmented assignment of a name, which works in place on arrays
+# functions for augmented assignments to names, which change arrays in place
 INPLACE = {
     "+": "iadd", "-": "isub", "*": "imul", "/": "itruediv", "//": "ifloordiv", "%": "imod",
     "**": "ipow", "@": "imatmul", "&": "iand", "|": "ior", "^": "ixor", "<<": "ilshift",
@@ -47,8 +47,8 @@ def normalize(
     source
         The function.
     infer
-        Returns the types of a normal form. Where it finds lists of floats, or that a variable may
-        have another type where a loop is left, there is another one.
+        Returns the types of a normal form. If there are lists of floats, or variables that may have
+        another type at a break, the normal form is made again.
     """
     apart: set[Site] = set()
     while True:
@@ -56,7 +56,7 @@ def normalize(
         normalizer = _Normalizer(source, {}, departures)
         function = normalizer.function()
         kinds, result = infer(function)
-        # with other types in a loop there may be others in the loops inside
+        # other types in a loop may change those in inner loops
         if departures.found(kinds) <= apart:
             break
         apart |= departures.found(kinds)
@@ -129,7 +129,7 @@ class _Normalizer(Flow):
         return function
 
     def parameter(self, identifier: str) -> str:
-        """Return the name of a parameter in generated code: its own, if that is free there."""
+        """Return the name of a parameter in generated code: the same name, if it is free there."""
         if identifier in RESERVED or is_made(identifier):
             return self.fresh(identifier)
         return identifier
@@ -137,7 +137,7 @@ class _Normalizer(Flow):
     # -- statements ---------------------------------------------------------------------------
 
     def statements(self, nodes: list[ast.stmt], env: Env, after: set[str]) -> None:
-        """Append the normal form of statements; `after` names what is read later."""
+        """Append the normal form of statements; `after` names the variables read later."""
         for position, node in enumerate(nodes):
             self.line = getattr(node, "lineno", self.line)
             if isinstance(node, (ast.If, ast.For, ast.While)):
@@ -216,7 +216,7 @@ class _Normalizer(Flow):
             if isinstance(value, list):
                 value = self.let(ast.Tuple(value, ast.Load()), target.id)
             env[target.id] = value
-            if isinstance(value, ast.expr):  # no list of floats
+            if isinstance(value, ast.expr):
                 self.assigned.setdefault(target.id, []).append(value)
         elif isinstance(target, (ast.Tuple, ast.List)):
             for position, part in enumerate(target.elts):
@@ -241,7 +241,7 @@ class _Normalizer(Flow):
             old = self.expression(ast.Name(node.target.id, ast.Load()), env)
             value = self.expression(node.value, env)
             if isinstance(old, ast.Constant) and isinstance(value, ast.Constant):
-                old = self.let(old, "t")  # lest Python computes it in advance
+                old = self.let(old, "t")  # so that Python does not fold it
             if isinstance(old, Items) and op == "+":
                 self.extend(old, value, env)
                 return
@@ -255,7 +255,7 @@ class _Normalizer(Flow):
             if op in "+-" and not self.has_effects(node.value):
                 self.store(base, index, self.expression(node.value, env), op, env)
                 return
-            # the element is read before the value is computed, which may change it
+            # the element is read before the value is computed, which may change the element
             if isinstance(base, Items):
                 index = self.position(base, index, env)
                 base = self.array(base, env)

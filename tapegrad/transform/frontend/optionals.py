@@ -1,9 +1,8 @@
-"""Variables that hold a value or None: a value, and a flag that says whether there is one.
+"""Variables that hold a value or None become a value and a flag.
 
-numba gives ``best = None`` that a branch or an iteration sets to a number the type of an optional
-number. None has no derivative, so that such a name becomes two: one for the value, undefined where
-there is none, and one for the flag, which ``best is None`` asks. Where the value is read, an error
-is raised if there is none, as numba does it.
+If a branch or an iteration sets ``best = None`` to a number, numba types it as an optional number.
+None has no derivative, so such a name becomes two: one for the value, which may be undefined, and a
+flag, which ``best is None`` tests. As in numba, reading a missing value raises an error.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from tapegrad.transform.kinds import holds_real
 
 
 def split(function: FunctionIR) -> None:
-    """Split the optional values of a function whose names have types."""
+    """Split the optional values of a typed function."""
     optional = {
         identifier
         for identifier, kind in function.types.items()
@@ -53,7 +52,7 @@ class _Split:
         self.optional = optional
         self.taken = names_of(function).union(function.statics)
         self.flags: dict[str, Atom] = {}  # by the names of the values
-        self.asked: dict[str, tuple[str, bool]] = {}  # outcomes of tests: the flag, what it equals
+        self.asked: dict[str, tuple[str, bool]] = {}  # tests: the value, if true is given
         self.line = 0
 
     def run(self) -> None:
@@ -80,20 +79,20 @@ class _Split:
     # -- flags ----------------------------------------------------------------------------------
 
     def fresh(self, stem: str) -> str:
-        """Return an unused name for a truth value."""
+        """Return an unused name for a boolean."""
         found = unused(stem, self.taken)
         self.taken.add(found)
         self.function.types[found] = types.boolean
         return found
 
     def new_flag(self, identifier: str) -> str:
-        """Make the name of the flag of a value."""
+        """Return a new name for the flag of a value."""
         found = self.fresh(f"{identifier}_given")
         self.flags[identifier] = name(found)
         return found
 
     def pair(self, atom: Atom | None) -> tuple[Atom | None, Atom | None]:
-        """Return the value and the flag of an atom; both are None where it is undefined."""
+        """Return the value and the flag of an atom; both are None if it is undefined."""
         if atom is None:
             return None, None
         if isinstance(atom, ast.Constant) and atom.value is None:
@@ -113,9 +112,9 @@ class _Split:
     # -- statements -----------------------------------------------------------------------------
 
     def block(self, block: Block, given: set[str], last: list[Any]) -> Block:
-        """Return a block with flags; `given` are the values known to be there.
+        """Return a block with flags; `given` are the values known to be present.
 
-        `last` is what is read at its end.
+        `last` are the values read at its end.
         """
         found: Block = []
         for statement in block:
@@ -136,14 +135,14 @@ class _Split:
             found.append(statement)
 
     def check(self, names: list[str], given: set[str], found: Block, what: str = "") -> None:
-        """Append what raises an error where a value that is read is None."""
+        """Append code that raises an error if a value that is read is None."""
         for identifier in dict.fromkeys(names):
             if identifier not in self.optional or identifier in given:
                 continue
             given.add(identifier)
             flag = self.flags.get(identifier)
             if flag is None:
-                continue  # the result of a call, which raised an error itself
+                continue  # the result of a call, in which None raises an error
             text = what or f"{_shown(identifier)} is None here, where a value is needed"
             error = ast.Call(name("TypeError"), [constant(text)], [])
             raised = Effect(ast.Raise(error, None), self.line)
@@ -213,5 +212,5 @@ class _Split:
 
 
 def _shown(identifier: str) -> str:
-    """Return what the user calls it."""
+    """Return the user's name of a variable."""
     return re.sub(r"_\d+$", "", identifier)

@@ -1,4 +1,4 @@
-"""Parts of numba's pipeline, run for what they find out."""
+"""Parts of numba's pipeline, run for their analyses."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from numba.core.registry import cpu_target
 
 
 def run(pipeline: type[compiler.CompilerBase], function: FunctionType, kinds: Any) -> Any:
-    """Return what the last pass of a pipeline leaves as its result.
+    """Return the result of the last pass of a pipeline.
 
     Parameters
     ----------
     pipeline
         The passes.
     function
-        The Python function that they are run over.
+        The Python function to run them on.
     kinds
         numba types of its arguments.
     """

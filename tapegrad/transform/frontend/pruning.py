@@ -1,9 +1,9 @@
-"""Takes out of a function what numba decides, before it finds types, that is never reached.
+"""Removes branches that numba considers dead before type inference.
 
-A condition of constants is decided if it stands in a form that numba recognizes. The normal form is
-another text, in which other conditions would be decided, and variables that branches assign would
-have other types. So numba's own passes say what they decide in the function as the user wrote it,
-and the tree of the function becomes that of what is left.
+numba decides conditions on constants that have a form it recognizes. In the normal form it would
+decide other conditions, and variables that branches assign would have other types. So numba's own
+passes are run on the function as the user wrote it, and the dead branches are removed from the
+syntax tree.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tapegrad.transform.frontend.source import Source
 
 
 def prune(source: Source, kinds: tuple[Any, ...]) -> None:
-    """Take out of the tree of a function what numba decides that is never reached.
+    """Remove branches that numba considers dead from the tree of a function.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def prune(source: Source, kinds: tuple[Any, ...]) -> None:
         twin, owners = numbered(source, conditions.found)
         jumps = jumps_of(twin, kinds)
     except (NumbaError, UnsupportedBytecodeError, NotImplementedError):
-        return  # what numba does not take is refused later, by its line
+        return  # unsupported code is refused later, with its line
     decided: dict[int, Any] = {}
     for number, condition in enumerate(conditions.found):
         lines = [FIRST_LINE + k for k, owner in enumerate(owners) if owner == number]
@@ -56,13 +56,13 @@ def prune(source: Source, kinds: tuple[Any, ...]) -> None:
 
 
 class _Pruner(ast.NodeTransformer):
-    """Takes out what is decided."""
+    """Removes dead branches."""
 
     def __init__(self, conditions: dict[int, Condition]) -> None:
         self.conditions = conditions
 
     def block(self, nodes: list[ast.stmt]) -> list[ast.stmt]:
-        """Return what is left of some statements."""
+        """Return the statements that remain."""
         found: list[ast.stmt] = []
         for node in nodes:
             left = self.visit(node)
@@ -136,7 +136,7 @@ class _Pruner(ast.NodeTransformer):
         return condition.marked(node) if len(values) > 1 else values[0]
 
     def effects(self, test: ast.expr, node: ast.stmt) -> list[ast.stmt]:
-        """Return what evaluates a condition that may do more than compute a value."""
+        """Return statements that evaluate a condition for its side effects, if it may have any."""
         if not has_calls(test):
             return []
         return [ast.copy_location(ast.Expr(test), node)]

@@ -1,7 +1,7 @@
-"""Variables that are ranges: they become numbers, which branches and loops can hand on.
+"""Variables that hold ranges are replaced by numbers, which branches and loops can carry.
 
-``r = range(a, b)`` is ``first, end = a, b``; what reads ``r`` reads ``range(first, end)``. How many
-arguments there are stays as it is, since the type of the range follows from them.
+``r = range(a, b)`` becomes ``first, end = a, b``, and uses of ``r`` become ``range(first, end)``.
+The number of arguments does not change, since it determines the type of the range.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def replace_ranges(
     value: Callable[[ast.expr], Any],
     fresh: Callable[[str], str],
 ) -> list[ast.stmt]:
-    """Return the statements of a function without variables that are ranges.
+    """Return the statements of a function without variables that hold ranges.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ def replace_ranges(
     params
         The parameters of the function.
     value
-        Returns what an expression stands for that is known outside of the function.
+        Returns the value of an expression without local variables.
     fresh
         Returns a new name.
     """
@@ -42,7 +42,7 @@ def replace_ranges(
             if isinstance(target, ast.Name) and _is_range(made_of, value):
                 made.setdefault(target.id, []).append(made_of)
     ranges = {}
-    bounds_of = {}  # of a call, by its identity
+    bounds_of = {}  # of calls, by id
     for identifier, calls in made.items():
         if len(calls) == stores[identifier] and identifier not in params | inner:
             count = max(len(call.args) for call in calls)
@@ -57,7 +57,7 @@ def replace_ranges(
 
 
 def _pairs(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
-    """Return what an assignment assigns, with what it assigns it to."""
+    """Return the targets of an assignment, each with its value."""
     if not isinstance(node, ast.Assign) or len(node.targets) != 1:
         return []
     target, value = node.targets[0], node.value
@@ -89,7 +89,7 @@ def _bounds(given: list[ast.expr], count: int) -> list[ast.expr]:
 
 
 class _Rewriter(ast.NodeTransformer):
-    """Puts bounds in the place of ranges that are assigned, and ranges of them where it reads."""
+    """Replaces assigned ranges by their bounds, and reads by ranges of these bounds."""
 
     def __init__(
         self,

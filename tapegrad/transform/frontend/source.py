@@ -1,4 +1,4 @@
-"""The source of a user's function: its tree, where it stands, and what its names mean."""
+"""The source of a user's function: its syntax tree, location and names."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from typing import Any
 from tapegrad.transform.errors import TransformError
 
 MISSING = object()
-_STARTED = time.time()  # files that are older have not been edited since they were read
+_STARTED = time.time()  # older files have not been edited since they were read
 
 
 class Source:
-    """What a plain Python function was compiled from.
+    """The source that a plain Python function was compiled from.
 
     Attributes
     ----------
@@ -70,20 +70,20 @@ class Source:
         return linecache.getline(self.filename, line).strip()
 
     def lookup(self, identifier: str) -> Any:
-        """Return what a name of the function's surroundings stands for, or MISSING."""
+        """Return the value of a name from outside the function, or MISSING."""
         for scope in (self._closure, self._globals):
             if identifier in scope:
                 return scope[identifier]
         return getattr(builtins, identifier, MISSING)
 
     def refuse(self, what: str, node: Any) -> TransformError:
-        """Return the error for a construct at a node (or line)."""
+        """Return the error for a construct at a node or line."""
         line = node if isinstance(node, int) else getattr(node, "lineno", self.tree.lineno)
         return TransformError(what, self, line)
 
 
 def _definition(lines: list[str], first: int) -> ast.FunctionDef | None:
-    """Return the definition that stands in some lines, None if there is none."""
+    """Return the function definition in some lines, None if there is none."""
     try:
         module = ast.parse(textwrap.dedent("".join(lines)))
     except SyntaxError:
@@ -96,7 +96,7 @@ def _definition(lines: list[str], first: int) -> ast.FunctionDef | None:
 
 
 def _lambda(function: types.FunctionType) -> ast.FunctionDef | None:
-    """Return the definition of a lambda, None if several begin in its line."""
+    """Return the definition of a lambda, None if several start on its line."""
     code = function.__code__
     try:
         module = ast.parse("".join(linecache.getlines(code.co_filename, function.__globals__)))
@@ -115,7 +115,7 @@ def _lambda(function: types.FunctionType) -> ast.FunctionDef | None:
 
 
 def _with_private_names(tree: ast.FunctionDef, code: types.CodeType) -> ast.FunctionDef:
-    """Return the definition of a method with the names that ``self.__x`` has outside the class."""
+    """Return the definition of a method with private names such as ``self.__x`` mangled."""
     private = {
         node.attr
         for node in ast.walk(tree)
@@ -134,17 +134,17 @@ def _with_private_names(tree: ast.FunctionDef, code: types.CodeType) -> ast.Func
 
 
 def _is_current(code: types.CodeType) -> bool:
-    """Whether code was compiled from the file as it stands there now.
+    """Whether code was compiled from the current content of its file.
 
-    Files are edited while processes run, and what is read then may be another function.
+    Files may be edited while a process runs, and then another function may be read.
     """
     with contextlib.suppress(OSError):
         if Path(code.co_filename).stat().st_mtime <= _STARTED:
             return True
     if any(name.startswith("@py") for name in code.co_varnames):
-        return True  # pytest writes assert statements anew
+        return True  # pytest rewrites assert statements
     text = "".join(linecache.getlines(code.co_filename))
-    # where it stands now, another function may have stood: lines are what sources are found by
+    # sources are found by line, and another function may be on that line now
     where = (code.co_name, code.co_firstlineno)
     return any(
         _same(inner, code)
@@ -163,7 +163,7 @@ def _compiled(text: str) -> list[types.CodeType]:
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    """Yield all code objects inside of one."""
+    """Yield all code objects inside another."""
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield constant
@@ -171,7 +171,7 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
 
 
 def _same(one: types.CodeType, two: types.CodeType) -> bool:
-    """Whether two code objects do the same, wherever they stand."""
+    """Whether two code objects are equal apart from their location."""
     parts = ("co_name", "co_code", "co_names", "co_varnames", "co_freevars", "co_cellvars")
     return (
         all(getattr(one, part) == getattr(two, part) for part in parts)

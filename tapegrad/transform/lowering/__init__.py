@@ -1,1 +1,1 @@
-"""From the normal form to what is differentiated: every operation with its rule."""
+"""Lowering of the normal form: every operation gets its rule."""

@@ -1,4 +1,4 @@
-"""What is called: the rule of a call by its callee, and the arguments in order."""
+"""Callees: the rule of a call, and its arguments in order."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from tapegrad.transform.rules.ruled_calls import ForwardRuled, Ruled
 
 
 def function_of(kind: Any) -> Any:
-    """Return the function that a value of a numba type is, or None."""
+    """Return the function that a numba type stands for, or None."""
     if isinstance(kind, types.Function):
         return kind.typing_key if has_stand_in(kind.typing_key) else None
     return kind.dispatcher if isinstance(kind, types.Dispatcher) else None
@@ -53,7 +53,7 @@ def is_dispatcher(value: Any) -> bool:
 
 
 def find(lowering: Lowerer, callee: Any, expr: ast.Call, kind: Any) -> Rule | None:
-    """Return the rule of the call of a numba function or a transform, None for anything else."""
+    """Return the rule of a call of a numba function or a transform, None for anything else."""
     if callee is stop_gradient:
         return Stopped()
     if callee is runtime.overlap or getattr(callee, "tapegrad_passive", False):
@@ -101,15 +101,15 @@ def find(lowering: Lowerer, callee: Any, expr: ast.Call, kind: Any) -> Rule | No
 
 
 def _matters(kinds: Iterable[Any], kind: Any) -> bool:
-    """Whether a call may have derivatives, or join arrays that do.
+    """Whether a call may have derivatives, or may make arrays alias.
 
-    Arrays may be written, or be shown by the result, of which two parts may be one array.
+    Arrays may be written or viewed by the result, and two parts of the result may be one array.
     """
     return any(holds_real(k) or may_share(k) for k in kinds) or count_arrays(kind) > 1
 
 
 def _through_stand_in(lowering: Lowerer, callee: Any, expr: ast.Call, kind: Any) -> Rule | None:
-    """Return the rule of the call of what has its source in another function."""
+    """Return the rule of a call of a callee whose source is that of a stand-in."""
     named = {k.arg: k.value for k in expr.keywords}
     given = [_value_of(lowering, argument) for argument in lowering.call.args]
     kinds = [_precise(lowering, value) for value in (*given, *named.values())]
@@ -124,7 +124,7 @@ def _through_stand_in(lowering: Lowerer, callee: Any, expr: ast.Call, kind: Any)
 
 
 def _precise(lowering: Lowerer, value: Any) -> Any:
-    """Return the type of a value, that of the constant if it is one."""
+    """Return the type of a value, a literal type if it is a constant."""
     if isinstance(value, ast.Constant) and isinstance(value.value, (bool, int, str)):
         return types.literal(value.value)
     if isinstance(value, ast.Name) and isinstance(lowering.type_of(value), types.BaseTuple):
@@ -137,7 +137,7 @@ def _precise(lowering: Lowerer, value: Any) -> Any:
 
 
 def _value_of(lowering: Lowerer, argument: ast.expr) -> Any:
-    """Return what an argument is now."""
+    """Return the current value of an argument."""
     return lowering.value(argument) if isinstance(argument, ast.Name) else argument
 
 
@@ -157,9 +157,9 @@ def _is_own_copy(lowering: Lowerer, value: Any) -> bool:
 
 
 def of_instance(lowering: Lowerer, base: ast.expr, attribute: str, is_called: bool) -> Rule | None:
-    """Return the rule of what an instance of a class has by a name; None if that is no function.
+    """Return the rule of a method or property of a class instance; None for other attributes.
 
-    A method is a function whose first argument is the instance, and so is a property.
+    Both are calls of functions whose first argument is the instance.
     """
     made = lowering.type_of(base).class_type
     given = [] if attribute in made.jit_static_methods else [lowering.value(base)]
@@ -178,9 +178,9 @@ def _kinds(lowering: Lowerer, values: list[Any]) -> tuple[Any, ...]:
 
 
 def bind(lowering: Lowerer, callee: Any, first: list[Any] | None = None) -> list[Any]:
-    """Return the arguments of the call that is lowered in order, with defaults.
+    """Return the arguments of the call being lowered, in order and with defaults.
 
-    Those in `first` stand before those of the call.
+    Those in `first` precede those of the call.
     """
     call = lowering.call
     values = [*(first or []), *(_value_of(lowering, argument) for argument in call.args)]
@@ -199,7 +199,7 @@ def bind(lowering: Lowerer, callee: Any, first: list[Any] | None = None) -> list
 
 
 def with_declared_types(lowering: Lowerer, callee: Any, call: ast.Call) -> ast.Call:
-    """Return a call with integers as numbers of the types that a function is compiled for."""
+    """Return a call with integers converted to the types that the function is compiled for."""
     if not hasattr(callee, "py_func") or call.keywords:
         return call
     declared, count = Declared(callee), len(call.args)
@@ -212,7 +212,7 @@ def with_declared_types(lowering: Lowerer, callee: Any, call: ast.Call) -> ast.C
 
 
 def _default(lowering: Lowerer, callee: Any, parameter: inspect.Parameter) -> Any:
-    """Return what stands for an argument that a call leaves out."""
+    """Return the default of a parameter that a call leaves out."""
 
     def value_of(value: Any) -> Any:
         number = plain(value)
@@ -243,7 +243,7 @@ def _default(lowering: Lowerer, callee: Any, parameter: inspect.Parameter) -> An
 
 
 class Stopped(Rule):
-    """``stop_gradient(x)``, which is a copy where `x` is an array."""
+    """``stop_gradient(x)``, which is a copy if `x` is an array."""
 
     fresh = True
 

@@ -1,13 +1,12 @@
-"""Complex numbers: which operations on them have a derivative, and which rule.
+"""Complex numbers: which operations on them have a derivative, and by which rule.
 
 The convention is that of conjugate Wirtinger derivatives, as for tensors (`tapegrad.ops.complex`):
 the cotangent of ``z = a + ib`` is ``dL/da + i dL/db`` for a real number L. So a holomorphic
-function passes on the cotangent times the conjugate of its derivative; what goes to a real operand
-is the real part of that. Tangents are complex as well, and are multiplied by the derivative itself.
-What leads from complex numbers to real ones has rules of its own here.
+function multiplies the cotangent by the conjugate of its derivative; a real operand receives the
+real part of the product. Tangents are complex as well, and are multiplied by the derivative itself.
+Operations from complex to real numbers have separate rules here.
 
-Rules that are written for real numbers may be wrong for complex ones. So none is used that is not
-named here.
+Rules written for real numbers may be wrong for complex ones. Only those named here are used.
 """
 
 from __future__ import annotations
@@ -50,9 +49,9 @@ from tapegrad.transform.rules.views import Rearrangement
 
 
 class Projection(Rule):
-    """A real number, or array of them, that is found from complex ones.
+    """A real number or array computed from complex ones.
 
-    Its derivative along a change ``dz`` is the real part of ``conj(direction) * dz``.
+    Its derivative along ``dz`` is the real part of ``conj(direction) * dz``.
     """
 
     def __init__(
@@ -121,7 +120,7 @@ class Conjugate(Rule):
 
 
 class FromParts(Rule):
-    """A complex number of a real and an imaginary part."""
+    """A complex number made from a real and an imaginary part."""
 
     def __init__(self, parts: list[ast.expr], lowering: Lowerer) -> None:
         self.parts = parts
@@ -144,7 +143,7 @@ class FromParts(Rule):
 
 
 def part_is_in(part: ast.expr, names: list[str]) -> bool:
-    """Whether an atom is one of some names."""
+    """Whether an atom is a name in `names`."""
     return isinstance(part, ast.Name) and part.id in names
 
 
@@ -168,7 +167,7 @@ def is_involved(lowering: Lowerer, expr: ast.expr, kind: Any) -> bool:
 
 
 def rule_of(lowering: Lowerer, expr: ast.expr, kind: Any) -> Rule | None:
-    """Return the rule of an operation that only complex numbers need, None for any other."""
+    """Return the rule of an operation specific to complex numbers, None for any other."""
     text, operands = _named(lowering, expr)
     if text is None or not operands or kind is None:
         return None
@@ -199,7 +198,7 @@ def rule_of(lowering: Lowerer, expr: ast.expr, kind: Any) -> Rule | None:
 
 
 def _named(lowering: Lowerer, expr: ast.expr) -> tuple[str | None, list[ast.expr]]:
-    """Return the name of a function, method or attribute, and what it is of."""
+    """Return the name of a function, method or attribute, and its operands."""
     if isinstance(expr, ast.Attribute):
         return expr.attr, [expr.value]
     if not isinstance(expr, ast.Call) or expr.keywords:
@@ -225,9 +224,9 @@ _FUNCTIONS: tuple[tuple[tuple[Any, ...], str], ...] = (
 
 
 def checked(lowering: Lowerer, expr: ast.expr, kind: Any, found: Rule) -> Rule:
-    """Return the rule of an operation with complex numbers, if it is right for them.
+    """Return the rule of an operation with complex numbers if it is valid for them.
 
-    What is not known to be right is not differentiated.
+    A rule not known to be valid is replaced by one that refuses to differentiate.
     """
     inputs = real_names([expr], lowering)
     if isinstance(found, Unknown) or _is_right(lowering, expr, kind, found, inputs):
@@ -237,7 +236,7 @@ def checked(lowering: Lowerer, expr: ast.expr, kind: Any, found: Rule) -> Rule:
 
 
 def _is_right(lowering: Lowerer, expr: ast.expr, kind: Any, found: Rule, inputs: list[str]) -> bool:
-    """Whether the rule of an operation with complex numbers is right."""
+    """Whether the rule of an operation with complex numbers is valid."""
     if isinstance(found, _ALWAYS_RIGHT):
         return True
     if isinstance(found, (Passive, Fixed)):
@@ -247,7 +246,7 @@ def _is_right(lowering: Lowerer, expr: ast.expr, kind: Any, found: Rule, inputs:
         same = all(t.dtype == kind.dtype for t in types_found if is_array(t))
         return same or _named(lowering, expr)[0] in ("real", "imag")
     if isinstance(found, Linear):
-        # to complex numbers, not from them to real ones
+        # conversions to complex numbers, not from complex to real ones
         return is_complex(kind) and "conj" not in _numpys(lowering, expr)
     if isinstance(found, Elementary):
         found.is_complex = True

@@ -1,8 +1,7 @@
-"""From the normal form with types to what is differentiated: every operation with its rule.
+"""Lowering of the typed normal form to the form that is differentiated.
 
-Tuples are taken apart, names for the same array become one name, values that are undefined on some
-path get a definite one, and each `Let` gets the rule of its operation
-(`tapegrad.transform.rules.base`).
+Tuples are unpacked, names of the same array are merged, values that are undefined on some path
+become definite, and each `Let` gets the rule of its operation (`tapegrad.transform.rules.base`).
 """
 
 from __future__ import annotations
@@ -57,16 +56,16 @@ class Lowering:
     def __init__(self, function: FunctionIR, program: ProgramCode) -> None:
         self.function = function
         self.program = program
-        self.call: ast.Call | None = None  # the call that is lowered, before its names are
+        self.call: ast.Call | None = None  # the call being lowered, with its original names
         self.types = dict(function.types)
         self.same = SameValues(self.types)
-        self.parts: dict[str, Any] = {}  # atom or structure that stands for a name
+        self.parts: dict[str, Any] = {}  # atoms and structures that replace names
         self.block: Block = []
         self.taken = names_of(function)
         self.statics: dict[str, Any] = {}
         self.line = function.source.tree.lineno
         self.inplaces: list[tuple[str, str, int]] = []
-        self.views: dict[str, str] = {}  # parts of arrays, by name, as they were taken
+        self.views: dict[str, str] = {}  # subscripts that made views, by the names of the views
         self.known: dict[str, str] = {}  # names of values by the expressions that compute them
         self.writes = any(
             isinstance(s, Store) or (isinstance(s, Let) and callees.may_write(s, function.statics))
@@ -110,7 +109,7 @@ class Lowering:
         )
 
     def named_numbers(self, value: Any) -> Any:
-        """Return a result in which floats that are constants have names."""
+        """Return a result in which constant floats have names."""
         if isinstance(value, Structure):
             return Structure(value.type, [self.named_numbers(item) for item in value.items])
         if isinstance(value, ast.Constant) and isinstance(value.value, (float, complex)):
@@ -126,7 +125,7 @@ class Lowering:
     # -- names --------------------------------------------------------------------------------
 
     def value(self, atom: Atom) -> Any:
-        """Return what an atom is now: an atom, or a structure."""
+        """Return the current value of an atom: an atom or a structure."""
         atom = self.same.final(atom)
         if isinstance(atom, ast.Name) and atom.id in self.parts:
             return self.parts[atom.id]
@@ -144,7 +143,7 @@ class Lowering:
         return type_of_constant(self, value.id) if found is None else found
 
     def types_of(self, *values: Any) -> set[Any]:
-        """Return the types of values; None is none."""
+        """Return the types of values, ignoring None."""
         return {self.type_of(value) for value in values if value is not None}
 
     def fresh(self, stem: str) -> str:
@@ -153,7 +152,7 @@ class Lowering:
         return found
 
     def resolve(self, node: Any) -> Any:
-        """Return an expression with every name replaced by what it is now."""
+        """Return an expression with every name replaced by its current value."""
 
         class Replace(ast.NodeTransformer):
             def visit_Name(inner, node: ast.Name) -> ast.expr:  # noqa: N805
@@ -179,7 +178,7 @@ class Lowering:
                 self.note_classes(item)
 
     def take_apart(self, base: Atom, kind: Any, stem: str) -> Structure:
-        """Append what names the parts of a tuple."""
+        """Append statements that name the parts of a tuple."""
         items: list[Any] = []
         for position, item in enumerate(kind):
             part = ast.Subscript(base, constant(position), ast.Load())
@@ -194,7 +193,7 @@ class Lowering:
         return Structure(kind, items)
 
     def named(self, kind: Any, stem: str) -> Any:
-        """Return a new name of a type, or a structure of new names."""
+        """Return a new name of a type, or a structure of new names for a tuple."""
         if isinstance(kind, types.BaseTuple) and holds_real(kind):
             return Structure(kind, [self.named(item, f"{stem}_{k}") for k, item in enumerate(kind)])
         target = self.fresh(stem)
@@ -249,21 +248,21 @@ class Lowering:
         self.block.append(If(cond, then, orelse, phis, statement.line))
 
     def merged(self, phi: Phi, side: str, kind: Any) -> Any:
-        """Return a value of a name, None if it has none, or one of another type that is unread."""
+        """Return the value of a phi on one side; None if undefined, or unread and mistyped."""
         found = self.typed(getattr(phi, side))
         if found is not None and phi.unread == side and self.type_of(found) != kind:
             return None
         return found
 
     def typed(self, atom: Atom | None) -> Any:
-        """Return what an atom is now, None if it never has a value."""
+        """Return the current value of an atom, None if it never has one."""
         value = None if atom is None else self.value(atom)
         if isinstance(value, ast.Name) and value.id not in self.types:
             return value if value.id in self.statics else None
         return value
 
     def definite(self, value: Atom | None, kind: Any) -> Atom:
-        """Return a value, or something of its type where it is undefined."""
+        """Return a value, or an arbitrary one of its type if it is undefined."""
         if value is not None:
             return value
         if kind in ZEROS:
@@ -295,7 +294,7 @@ class Lowering:
         return name(let.target)
 
     def signed(self, bound: Atom) -> Atom:
-        """Return a bound of a range as an int64, which can be subtracted from others."""
+        """Return a bound of a range as an int64, so that bounds can be subtracted."""
         return bound if self.type_of(bound) == types.int64 else self.converted(bound, types.int64)
 
     def loop(self, loop: Loop) -> None:
@@ -364,13 +363,13 @@ class Lowering:
         if isinstance(value, ast.Name) and is_array(self.types.get(value.id)):
             same = self.views.get(value.id) == part
             if same and not store.op:
-                return  # it was changed in place
+                return  # the view was changed in place
             if store.op and not same:
                 self.inplaces.append((array.id, value.id, store.line))
         self.block.append(Store(array.id, index, value, store.op, store.line))
 
     def literal(self, value: Structure) -> ast.Name:
-        """Append the array that a tuple of numbers is where it is stored."""
+        """Append the array that a stored tuple of numbers becomes."""
         if any(isinstance(item, Structure) for item in value.items):
             raise self.refuse(
                 "cannot differentiate the store of tuples in a tuple; store the items"
@@ -405,7 +404,7 @@ class Lowering:
                 return
             of = self.type_of(base)
             if isinstance(expr, ast.Attribute) and expr.attr == "flat" and is_array(of):
-                if of.layout == "C":  # the same elements in the same order
+                if of.layout == "C":  # then reshape(-1) has the same order
                     method = ast.Attribute(expr.value, "reshape", ast.Load())
                     expr = ast.Call(method, [constant(-1)], [])
                     kind = self.types[target] = types.Array(of.dtype, 1, "C")
@@ -458,7 +457,7 @@ class Lowering:
         self.block.append(Let(target, expr, let.line, found))
 
     def unpacked(self, arguments: list[Any]) -> list[Atom]:
-        """Return the arguments of a call with the items of those that are starred."""
+        """Return the arguments of a call with starred ones replaced by their items."""
         found: list[Atom] = []
         for argument in arguments:
             if not isinstance(argument, ast.Starred):
@@ -502,7 +501,7 @@ class Lowering:
             self.parts[let.target] = first
 
     def can_repeat(self, rule: Any, kind: Any) -> bool:
-        """Whether an operation gives the same wherever it stands."""
+        """Whether an operation has the same result wherever it is repeated."""
         if is_array(kind):
             return False
         if isinstance(rule, rules.Load):
@@ -512,7 +511,7 @@ class Lowering:
         return False
 
     def part(self, let: Let, base: Structure) -> None:
-        """Lower the access to an item of a tuple."""
+        """Lower an access to an item of a tuple."""
         expr = let.expr
         if isinstance(expr, ast.Attribute):
             fields = getattr(base.type, "fields", ())
@@ -531,7 +530,7 @@ class Lowering:
                 chosen = slice(*(None if end is None else end.value for end in ends))
                 self.parts[let.target] = Structure(self.types[let.target], base.items[chosen])
                 return
-        # a computed index is a chain of choices
+        # a computed index becomes a chain of selections
         number = self.resolve(index)
         chosen_item: Any = base.items[-1]
         for position in range(len(base.items) - 2, -1, -1):
@@ -540,7 +539,7 @@ class Lowering:
         self.parts[let.target] = chosen_item
 
     def is_number(self, number: Atom, wanted: tuple[int, int], line: int) -> ast.Name:
-        """Append what compares an integer with two others; return the outcome."""
+        """Append the comparison of an integer with two others; return whether either is equal."""
         found: list[ast.expr] = []
         for value in wanted:
             test = self.fresh("cond")
@@ -555,7 +554,7 @@ class Lowering:
         return name(both)
 
     def choose(self, cond: Atom, one: Any, two: Any, let: Let) -> Any:
-        """Append the choice between two values of a type; return what was chosen."""
+        """Append a selection between two values of a type; return the result."""
         if isinstance(one, Structure):
             target: Any = self.named(one.type, let.target)
         else:
@@ -591,7 +590,7 @@ class Lowering:
 
 
 def _pattern(structure: Structure) -> ast.expr:
-    """Return the tuple of names that takes a structure apart."""
+    """Return the pattern that unpacks a structure."""
     return ast.Tuple(
         [_pattern(item) if isinstance(item, Structure) else item for item in structure.items],
         ast.Load(),

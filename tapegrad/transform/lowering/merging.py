@@ -1,4 +1,4 @@
-"""Names that have values of several types, by the way that was taken."""
+"""Names whose values have different types on different paths."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ZEROS = {types.float64: 0.0, types.complex128: 0j, types.boolean: False, types.i
 
 
 def check_merge(lowering: Lowerer, kind: Any, *values: Any) -> None:
-    """Refuse a name that has a value with derivative on one way, and is of a type without.
+    """Refuse a name of a type without derivative whose value has one on some path.
 
     Parameters
     ----------
@@ -24,7 +24,7 @@ def check_merge(lowering: Lowerer, kind: Any, *values: Any) -> None:
     kind
         The type of the name.
     *values
-        The values of the name, None where it has none.
+        The values of the name on each path, None if undefined.
     """
     if not holds_real(kind) and any(map(holds_real, lowering.types_of(*values))):
         raise lowering.refuse(
@@ -34,7 +34,7 @@ def check_merge(lowering: Lowerer, kind: Any, *values: Any) -> None:
 
 
 def check_same(lowering: Lowerer, found: set[Any]) -> None:
-    """Refuse a name of several types, of which it is not certain which count for numba."""
+    """Refuse a name of several types if it is not certain which of them numba considers."""
     if len({(t.dtype, t.ndim) if is_array(t) else t for t in found}) > 1:
         shown = ", ".join(sorted(map(str, found)))
         raise lowering.refuse(
@@ -44,12 +44,12 @@ def check_same(lowering: Lowerer, found: set[Any]) -> None:
 
 
 def converted_at_end(lowering: Lowerer, block: Block, value: Atom, kind: Any) -> Atom:
-    """Return the value that a block gives a name of another type, after its conversion.
+    """Return the value that a block assigns to a name, converted to the type of the name.
 
-    If numba left out the other blocks, as never reached, it would take the type of this value.
+    If numba removed the other blocks as dead, it would use the type of this value.
     """
     own = lowering.type_of(value)
-    # a value with a derivative stays as it is: numba converts it
+    # numba converts a value with a derivative
     passive = (types.Integer, types.Boolean)
     if isinstance(value, ast.Constant):
         passive = (types.Number, types.Boolean)

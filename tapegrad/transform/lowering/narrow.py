@@ -1,8 +1,8 @@
-"""Arrays of narrow integers within expressions, which numba does not make.
+"""Intermediate arrays of narrow integers, which numba does not materialize.
 
-numba computes a nested expression of arrays in one loop over their elements, as numbers: the sum
-of two ``int8`` is an ``int64`` there, and an ``int8``, which may wrap, where the sum has a name.
-The normal form gives everything a name. What would wrap is refused.
+numba evaluates a nested array expression in one loop over the elements, as scalars: there the sum
+of two ``int8`` is an ``int64``, but if the sum has a name it is an ``int8``, which may wrap. The
+normal form names every intermediate result, so expressions that could wrap are refused.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from numba.np.ufunc.dufunc import DUFunc
 
 from tapegrad.transform.ir import FunctionIR, Let, names_in, walk
 
-# operations that have the same bits with more of them
+# operations whose low bits do not depend on the width, and that do not overflow
 _BITWISE = (ast.BitAnd, ast.BitOr, ast.BitXor)
 _OF_TRUTHS = (*_BITWISE, ast.Mult, ast.Invert)
 
 
 def refuse_narrow(function: FunctionIR) -> None:
-    """Refuse a part of an array expression that has narrow integers, and no name."""
+    """Refuse an unnamed part of an array expression that has narrow integers."""
     kinds = function.types
     arrays = {n for n, kind in kinds.items() if isinstance(kind, types.Array)}
     expressions = [
@@ -48,7 +48,7 @@ def refuse_narrow(function: FunctionIR) -> None:
 
 
 def _is_elementwise(expr: Any, statics: dict[str, Any], arrays: set[str]) -> bool:
-    """Whether an operation belongs to the array expressions of numba."""
+    """Whether numba would fuse an operation into an array expression."""
     if arrays.isdisjoint(names_in(expr)):
         return False
     if isinstance(expr, ast.Call) and isinstance(expr.func, ast.Name):
@@ -57,7 +57,7 @@ def _is_elementwise(expr: Any, statics: dict[str, Any], arrays: set[str]) -> boo
 
 
 def _is_narrow(kind: Any, expr: Any) -> bool:
-    """Whether an operation has another result in the elements' type than with 64 bits."""
+    """Whether an operation may differ between the type of the elements and 64 bits."""
     op = getattr(expr, "op", None)
     if isinstance(kind, types.Boolean):
         return isinstance(expr, (ast.BinOp, ast.UnaryOp)) and not isinstance(op, _OF_TRUTHS)

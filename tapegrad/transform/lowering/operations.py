@@ -1,4 +1,4 @@
-"""Which rule an operation has: expressions over atoms to rules (`tapegrad.transform.rules`)."""
+"""The rules of operations: from expressions over atoms to `tapegrad.transform.rules`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _PURE = {
     np.size,
 }  # fmt: skip
 _STEPS = (round, np.round, math.floor, math.ceil, math.trunc, int)
-# methods that change an array in place in a way that is not understood
+# methods that change an array in place and have no rule
 _CHANGING = ("sort", "partition", "fill", "resize", "put", "itemset", "byteswap", "setfield")
 
 
@@ -69,12 +69,12 @@ def find(lowering: Lowerer, expr: ast.expr, kind: Any) -> Rule:
     if held and isinstance(found, Call):
         return Unknown(found.inputs(), f"a call that is given {held[0]!r}, a list, set or dict")
     if held and isinstance(found, Passive):
-        found = Passive(False)  # what it holds may have changed when the reverse pass comes
+        found = Passive(False)  # the container may have changed before the reverse pass
     if type(found) is Passive and isinstance(expr, ast.Call):
         if not found.cheap or isinstance(kind, types.NoneType):
             found.changed = [n for n in names_in(expr) if is_array(lowering.types.get(n))]
     if type(found) is Passive and not _is_plain(kind):
-        # nothing is known of it, and it may hold what reals went into
+        # an unknown kind of value, which may hold something computed from reals
         inputs = real_names([expr], lowering)
         if inputs:
             what = f"what is put in here, {CONTAINED}"
@@ -83,7 +83,7 @@ def find(lowering: Lowerer, expr: ast.expr, kind: Any) -> Rule:
 
 
 def _is_plain(kind: Any) -> bool:
-    """Whether a value of a type holds nothing that depends on reals smoothly."""
+    """Whether values of a type cannot hold anything that depends smoothly on reals."""
     if isinstance(kind, types.BaseTuple):
         return all(map(_is_plain, kind))
     if isinstance(kind, types.Array):
@@ -200,7 +200,7 @@ def _call_rule(lowering: Lowerer, expr: ast.Call, kind: Any) -> Rule:
     inputs = real_names([*arguments, *(k.value for k in expr.keywords)], lowering)
     op = getattr(callee, "tapegrad_op", None) or _hashed(elementary(), callee)
     if callee in (builtins.min, builtins.max):
-        op = TABLE["fmin" if callee is min else "fmax"]  # with nan second, they are the first
+        op = TABLE["fmin" if callee is min else "fmax"]  # the first, if the second is nan
         if len(arguments) == 1:
             op = None
     if op is not None and real and not expr.keywords and len(arguments) == len(op.arguments):
@@ -233,7 +233,7 @@ def _call_rule(lowering: Lowerer, expr: ast.Call, kind: Any) -> Rule:
 
 
 def _what_is_called(lowering: Lowerer, function: ast.Name, callee: Any) -> str:
-    """Return the words for a call that is not understood."""
+    """Return the description of a call without a rule."""
     kind, shown = lowering.type_of(function), ast.unparse(lowering.call.func)
     if callee is None and isinstance(kind, types.FunctionType):
         return (
@@ -251,7 +251,7 @@ def _what_is_called(lowering: Lowerer, function: ast.Name, callee: Any) -> str:
 
 
 def _is_among(functions: Any, callee: Any) -> bool:
-    """Whether a callee, which need not be hashable, is one of some functions."""
+    """Whether a callee, which need not be hashable, is in `functions`."""
     return any(function is callee for function in functions)
 
 
@@ -285,14 +285,14 @@ def _numpy(
 
 
 def _numbers(inputs: list[str], kind: Any) -> Rule:
-    """Return the rule of what has integers or truth values as its result."""
+    """Return the rule of an operation whose result is of integers or booleans."""
     if inputs and is_array(kind):
         return Found(False)
-    return Passive(True)  # it may be a view, of integers
+    return Passive(True)  # may be a view of integers
 
 
 def _asked(lowering: Lowerer, text: str, expr: ast.Call, arguments: Atoms, kind: Any) -> Any:
-    """Return what the family of a function says of a call: a rule, a text, or None."""
+    """Return what `understands` declares for a call: a rule, a text, or None."""
     if text not in FUNCTIONS:
         return None
     request = Request(lowering, text, expr, kind)
@@ -315,7 +315,7 @@ _DRAWN_ELEMENTS = ("permutation", "shuffle", "choice")
 
 
 def _draw(expr: ast.Call, kind: Any, inputs: list[str], what: str) -> Rule:
-    """Return the rule of a random draw, which is made once."""
+    """Return the rule of a random draw, which is never repeated."""
     if inputs and what.endswith(_DRAWN_ELEMENTS):
         way_out = "draw positions: x[np.random.permutation(x.size)]"
         return Unknown(inputs, f"{what} with an array that is differentiated; {way_out}")
@@ -329,7 +329,7 @@ def _draw(expr: ast.Call, kind: Any, inputs: list[str], what: str) -> Rule:
 
 
 def _method(lowering: Lowerer, expr: ast.Call, base: ast.expr, text: str, kind: Any) -> Rule:
-    """Return the rule of a method of an array (or number, or instance of a class)."""
+    """Return the rule of a method of an array, number or class instance."""
     base_kind = lowering.type_of(base)
     real = kind is not None and is_real(kind)
     arguments = [base, *expr.args]

@@ -1,4 +1,4 @@
-"""Names of one value: of arrays that loops and branches hand on, or that are changed in place."""
+"""Names of one value: of arrays that loops and branches pass on, or that are changed in place."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from tapegrad.transform.frontend.normalize import INPLACE, OPERATORS
 from tapegrad.transform.ir import Atom, Block, If, Let, Loop, Statement, walk
 from tapegrad.transform.kinds import is_array
 
-# calls that change their first argument, if that is an array, and return it: x += y, for example
+# calls that change their first argument if it is an array, and return it, such as x += y
 INPLACE_CALLS = {f"operator.{INPLACE[text]}": kind() for kind, text in OPERATORS.items()}
 
 
 class SameValues:
-    """Finds names that stand for the value of another name, and takes them out of a function.
+    """Finds names that are copies of another name, and removes them from a function.
 
     Parameters
     ----------
     types
-        numba's, of every name.
+        The numba type of every name.
     """
 
     def __init__(self, types: dict[str, Any]) -> None:
@@ -27,13 +27,13 @@ class SameValues:
         self.same: dict[str, Atom] = {}
 
     def final(self, atom: Atom) -> Atom:
-        """Return the name, or the constant, that stands for a value in the end."""
+        """Return the name or constant that an atom is finally replaced by."""
         while isinstance(atom, ast.Name) and atom.id in self.same:
             atom = self.same[atom.id]
         return atom
 
     def find(self, block: Block) -> None:
-        """Find them all; what merges a value with itself goes from loops and branches."""
+        """Find all copies; remove phis and loop-carried entries that merge a value with itself."""
         found = True
         while found:
             found = False
@@ -41,7 +41,7 @@ class SameValues:
                 found |= self._look(statement)
 
     def _look(self, statement: Statement) -> bool:
-        """Look at a statement, and return whether something was found."""
+        """Look at a statement; return whether a copy was found."""
         if isinstance(statement, Let):
             return self._changed_in_place(statement)
         if isinstance(statement, Loop):

@@ -1,8 +1,8 @@
-"""Functions whose source takes the place of callees that have none of their own.
+"""Stand-ins: numba functions that replace callees that are not numba functions with a source.
 
-A call of a ufunc of numba's is a loop over the call of its Python function, and a call of a plain
-function is one of the implementation that is declared for it. Both are numba functions, which are
-differentiated like those of the user.
+A call of a numba ufunc becomes a loop that calls its Python function, and a call of a plain
+function becomes a call of the implementation declared for it. Both are numba functions, which are
+differentiated like the user's.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _made: weakref.WeakKeyDictionary[types.FunctionType, tuple[Any, ...]] = weakref.
 
 
 def has_stand_in(callee: Any) -> bool:
-    """Whether a callee is of a kind for which functions can stand in."""
+    """Whether a callee is of a kind that stand-ins exist for."""
     if isinstance(callee, DUFunc):
         return not hasattr(callee, "tapegrad_op")
     if isinstance(callee, (GUFunc, CFunc)):
@@ -44,21 +44,21 @@ def has_stand_in(callee: Any) -> bool:
 
 @functools.cache
 def stand_in(callee: Any, kinds: tuple[Any, ...], names: tuple[str, ...] = ()) -> Any:
-    """Return the numba function that does what a call does.
+    """Return the numba function that is equivalent to a callee.
 
     Parameters
     ----------
     callee
-        What is called.
+        The callee.
     kinds
         numba types of the arguments.
     names
-        Names of the last of them, which are passed by name.
+        Names of the last arguments, if they are passed by name.
 
     Raises
     ------
     TransformError
-        If there is none; its text is a part of a sentence.
+        If there is none; its message is a noun phrase.
     """
     if isinstance(callee, DUFunc):
         found = _elementwise(callee, kinds)
@@ -78,7 +78,7 @@ def made_for(function: types.FunctionType) -> tuple[Any, ...] | None:
 
 
 def core_of(callee: Any) -> Any:
-    """Return the numba function of a ufunc's or callback's Python function, or None."""
+    """Return the Python function of a ufunc or callback as a numba function, or None."""
     if isinstance(callee, CFunc):
         return _python_function(callee)
     return _core(callee._dispatcher) if isinstance(callee, (DUFunc, GUFunc)) else None
@@ -167,7 +167,7 @@ def _generalized(ufunc: GUFunc, kinds: tuple[Any, ...]) -> Any:
             f"    runtime.check_extent(x{number}.shape[{axis}], n{axis})" for axis in range(turns)
         ]
         places = [f"i{axis}" for axis in range(turns)]
-        if is_output and not core:  # the element is an array of one
+        if is_output and not core:  # the output is a one-element array
             places[-1:] = [f"i{ndim - 1} : i{ndim - 1} + 1"]
         item = f"x{number}[{', '.join(places)}]" if places else f"x{number}"
         converts = not is_output and not core and _element(kind) != wanted
@@ -180,7 +180,7 @@ def _generalized(ufunc: GUFunc, kinds: tuple[Any, ...]) -> Any:
 
 
 def _callback(callback: CFunc, kinds: tuple[Any, ...]) -> Any:
-    """Return the function that a C callback was made from, with the types that are declared."""
+    """Return the function that a C callback was made from, with the declared conversions."""
     name, declared = callback.__name__, callback._sig
     if len(kinds) != len(declared.args) or not all(isinstance(k, _NUMBERS) for k in declared.args):
         raise TransformError(f"a call of {name} for {_shown(kinds)}")
@@ -195,7 +195,7 @@ def _callback(callback: CFunc, kinds: tuple[Any, ...]) -> Any:
 
 
 def _matches(kinds: tuple[Any, ...], cores: list[Any]) -> list[str]:
-    """Return the lines that compare the last dimensions of what has the same of them."""
+    """Return the lines that check the core dimensions of arrays that share them."""
     found = []
     for one, first in enumerate(cores):
         for two, second in list(enumerate(cores))[one + 1 :]:
@@ -210,7 +210,7 @@ def _matches(kinds: tuple[Any, ...], cores: list[Any]) -> list[str]:
 
 
 def _extents(operands: list[str], kinds: tuple[Any, ...], ndim: int) -> list[str]:
-    """Return the lines that find the shape that operands have together."""
+    """Return the lines that compute the broadcast shape of operands."""
     found = []
     for turn in range(ndim):
         text = ""
@@ -224,7 +224,7 @@ def _extents(operands: list[str], kinds: tuple[Any, ...], ndim: int) -> list[str
 
 
 def _loops(ndim: int, reversed_order: bool) -> list[str]:
-    """Return the heads of the loops over all elements, in the order in which numba has them."""
+    """Return the heads of the loops over all elements, in numba's order."""
     order = range(ndim - 1, -1, -1) if reversed_order else range(ndim)
     return [
         f"{'    ' * (depth + 1)}for i{axis} in range(n{axis}):" for depth, axis in enumerate(order)
@@ -232,7 +232,7 @@ def _loops(ndim: int, reversed_order: bool) -> list[str]:
 
 
 def _empty(ndim: int, dtype: Any, layouts: list[str]) -> str:
-    """Return the text of a new array, in the layout that numba gives to results."""
+    """Return the text of a new array, in the layout of numba's results."""
     sizes = [f"n{axis}" for axis in range(ndim)]
     if "C" not in layouts and "F" in layouts and ndim > 1:
         return f"np.empty(({', '.join(sizes[::-1])},), {_name(dtype)}).T"
@@ -244,7 +244,7 @@ def _element(kind: Any) -> Any:
 
 
 def _name(kind: Any) -> str:
-    """Return the text of NumPy's type for a numba type."""
+    """Return the name of the NumPy type of a numba type."""
     found = as_dtype(kind).type
     return f"np.{found.__name__.rstrip('_')}{'_' if found is np.bool_ else ''}"
 
@@ -255,7 +255,7 @@ def _shown(kinds: Any) -> str:
 
 @functools.cache
 def _core(dispatcher: Any) -> Any:
-    """Return the numba function of a ufunc's Python function, with the ufunc's options."""
+    """Return the Python function of a ufunc as a numba function, with the ufunc's options."""
     given = dispatcher.targetoptions
     return numba.njit(
         error_model="numpy", **{k: given[k] for k in ("boundscheck", "fastmath") if given.get(k)}
@@ -263,7 +263,7 @@ def _core(dispatcher: Any) -> Any:
 
 
 def _compiled(lines: list[str], scope: dict[str, Any]) -> Any:
-    """Return the numba function of a text."""
+    """Return the numba function defined by some lines of source."""
     text = "\n".join(lines) + "\n"
     name = lines[0].removeprefix("def ").partition("(")[0]
     identity = repr([(key, id(value)) for key, value in scope.items()])
@@ -277,7 +277,7 @@ def _compiled(lines: list[str], scope: dict[str, Any]) -> Any:
 
 
 def _implementation(function: Any, kinds: tuple[Any, ...], names: tuple[str, ...]) -> Any:
-    """Return the implementation that is declared for a plain function and some types."""
+    """Return the implementation declared for a plain function and some types."""
     context = cpu_target.typing_context
     plain = tuple(kinds_of.unliteral(kind) for kind in kinds)
     found = []

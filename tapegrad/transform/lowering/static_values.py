@@ -1,4 +1,4 @@
-"""Values from outside of a function: their types, and the parts of tuples."""
+"""Values from outside a function: their types, and the parts of tuples."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tapegrad.transform.rules.generators import Lowerer
 
 
 def type_of_constant(lowering: Lowerer, text: str) -> Any:
-    """Return the type of what a name stands for outside of the function; none for other names."""
+    """Return the type of a name from outside the function; ``types.none`` for other names."""
     if text not in lowering.statics:
         return types.none
     value = lowering.statics[text]
@@ -35,7 +35,7 @@ def type_of_constant(lowering: Lowerer, text: str) -> Any:
 def parts_of_constant(
     lowering: Lowerer, base: ast.expr, value: tuple[Any, ...], kind: Any
 ) -> Structure:
-    """Return the parts of a tuple; what is no number gets a name."""
+    """Return the parts of a tuple; parts that are not numbers get names."""
     items: list[Any] = []
     for position, (item, item_kind) in enumerate(zip(value, kind, strict=True)):
         part = ast.Subscript(base, constant(position), ast.Load())

@@ -1,4 +1,4 @@
-"""Subscripts that are tuples with names of their own."""
+"""Subscripts that are named tuples of indices."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tapegrad.transform.ir import Let, constant, name
 from tapegrad.transform.rules import base as rules
 from tapegrad.transform.rules.generators import Lowerer
 
-# items of tuples that have one value
+# types with a single value
 _VALUES = {types.none: None, types.ellipsis: Ellipsis}
 
 
 def taken_apart(lowering: Lowerer, node: Any, line: int) -> Any:
-    """Return a subscript of an array with the items of a tuple in the place of its name.
+    """Return a subscript of an array with the name of a tuple replaced by its items.
 
-    An array or a slice among them decides what is done: it must not hide in a tuple. A tuple of
-    integers stays what it is.
+    An array or a slice among the items decides the rule, so it must be visible. A tuple of integers
+    is kept.
     """
     kind = lowering.type_of(node) if isinstance(node, ast.Name) else None
     if not isinstance(kind, types.BaseTuple):

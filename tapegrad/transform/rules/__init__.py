@@ -1,1 +1,1 @@
-"""How every operation is differentiated."""
+"""Differentiation rules of all operations."""

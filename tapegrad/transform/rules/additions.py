@@ -1,6 +1,6 @@
-"""What adds arrays to cotangents: to what was broadcast, summed, or chosen.
+"""Functions that add to cotangents of arrays that were broadcast, summed or indexed.
 
-Their last argument is what they add to the first one (see `addition` in
+They add their last argument to the first one (see `addition` in
 `tapegrad.transform.rules.array_specs`).
 """
 
@@ -15,7 +15,7 @@ from tapegrad.transform.rules.array_specs import addition
 
 
 def as_array(g, bar):
-    """Return a cotangent as an array; a number is that of all elements of another array."""
+    """Return a cotangent as an array; a number is broadcast to the shape of `bar`."""
     return g if isinstance(g, np.ndarray) else np.full_like(bar, g)
 
 
@@ -28,7 +28,7 @@ def _as_array(g, bar):
 
 @addition
 def add_to(bar, given):
-    """Add a cotangent (an array or number) to one of an input that was broadcast."""
+    """Add a cotangent (an array or number) to that of an input that was broadcast."""
     g = as_array(given, bar)
     if g.ndim == bar.ndim:
         if g.shape == bar.shape:
@@ -55,7 +55,7 @@ def add_1_to_1(bar, g):
 
 @addition
 def add_2_to_1(bar, g):
-    """Add a matrix to what was repeated in its rows."""
+    """Add a matrix to a vector that was broadcast to its rows."""
     step = 0 if bar.size == 1 else 1
     for i in range(g.shape[0]):
         for j in range(g.shape[1]):
@@ -74,7 +74,7 @@ def add_2_to_2(bar, g):
 
 @addition
 def add_3_to_3(bar, g):
-    """Add an array of three dimensions."""
+    """Add a three-dimensional array."""
     first = 0 if bar.shape[0] == 1 else 1
     second = 0 if bar.shape[1] == 1 else 1
     third = 0 if bar.shape[2] == 1 else 1
@@ -86,14 +86,14 @@ def add_3_to_3(bar, g):
 
 @jit
 def assign_1(x, y):
-    """Give a vector the elements of another."""
+    """Copy the elements of a vector to another."""
     for i in range(x.size):
         x[i] = y[i]
 
 
 @jit
 def assign_2(x, y):
-    """Give a matrix the elements of another."""
+    """Copy the elements of a matrix to another."""
     for i in range(x.shape[0]):
         for j in range(x.shape[1]):
             x[i, j] = y[i, j]
@@ -113,7 +113,7 @@ def places(x):
 
 @addition
 def scatter(bar, chosen, g):
-    """Add the cotangents of chosen elements, given their positions."""
+    """Add the cotangents of selected elements, given their positions."""
     total = np.zeros(bar.size, bar.dtype)
     where = chosen.flatten()
     values = g.flatten()
@@ -124,10 +124,10 @@ def scatter(bar, chosen, g):
 
 @jit
 def taken(bar, chosen, clear):
-    """Return the cotangents of values that were stored to chosen positions.
+    """Return the cotangents of values that were stored at selected positions.
 
-    Of several values for one position, the last counts. With `clear`, what was there before the
-    store had no influence on what came later.
+    If several values went to one position, the last one receives its cotangent. With `clear`, the
+    store replaced the old elements, so their cotangents are set to 0.
     """
     where = chosen.flatten()
     flat = bar.flatten()
@@ -142,19 +142,19 @@ def taken(bar, chosen, clear):
 
 @jit
 def numbered(x):
-    """Return the numbers from 1 of the elements of an array, in its shape."""
+    """Return the numbers from 1 of the elements, in the shape of the array."""
     return np.arange(1, x.size + 1).reshape(x.shape)
 
 
 @jit
 def unnumbered(x):
-    """Return zeros in the shape of an array, for elements that do not count."""
+    """Return zeros in the shape of an array, for elements without a number."""
     return np.zeros(x.shape, np.int64)
 
 
 @jit
 def sum_numbered(numbers, g):
-    """Return the sum of the cotangents of elements that have a number."""
+    """Return the sum of the cotangents of numbered elements."""
     total = 0.0
     where = numbers.flatten()
     values = g.flatten()
@@ -166,7 +166,7 @@ def sum_numbered(numbers, g):
 
 @addition
 def scatter_numbered(bar, numbers, g):
-    """Add cotangents to the elements that have some numbers; 0 is none of them."""
+    """Add cotangents to the elements with the given numbers; 0 means no element."""
     total = np.zeros(bar.size, bar.dtype)
     where = numbers.flatten()
     values = g.flatten()
@@ -178,7 +178,7 @@ def scatter_numbered(bar, numbers, g):
 
 @addition
 def add_along(bar, axis, g):
-    """Add to all elements along an axis what they have in common."""
+    """Add the cotangents of sums along an axis."""
     flat = g.flatten()
     size = bar.shape[axis]
     inner = 1
@@ -192,7 +192,7 @@ def add_along(bar, axis, g):
 
 @addition
 def add_cumulated(bar, g):
-    """Add the cotangents of cumulated sums, of the elements in row-major order."""
+    """Add the cotangents of cumulative sums of the elements in row-major order."""
     flat = g.flatten()
     total = np.zeros(bar.size, bar.dtype)
     found = 0.0
@@ -204,7 +204,7 @@ def add_cumulated(bar, g):
 
 @addition
 def add_cumulated_along(bar, axis, g):
-    """Add the cotangents of sums that are cumulated along an axis."""
+    """Add the cotangents of cumulative sums along an axis."""
     total = g.flatten()
     size = bar.shape[axis]
     inner = 1

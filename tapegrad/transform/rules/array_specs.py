@@ -1,14 +1,14 @@
-"""How functions of whole arrays are declared: which rule a call has, and its derivatives.
+"""Declarations of functions of whole arrays: which rule a call has, and its derivatives.
 
-A `Spec` names the arguments of a function and gives for each what its cotangent gains
-(``NAME_vjp_ARGUMENT``) and how its tangent passes on (``NAME_jvp_ARGUMENT``); of a number that is
-made of an array, both follow from the derivative by it (``NAME_partial_ARGUMENT``). The names of a
-function's own arguments say what it reads: arguments, ``z`` the result, ``g`` its cotangent,
-``x_bar`` the cotangent to add to, ``x_dot`` the tangent. Being in the language that is
-differentiated, these functions have derivatives themselves. Where a function is linear in an
-argument, its tangent is the function of the tangent, and is derived.
+A `Spec` names the arguments of a function and holds for each its vjp (``NAME_vjp_ARGUMENT``) and
+its jvp (``NAME_jvp_ARGUMENT``). If the result is a number, both follow from its partial
+(``NAME_partial_ARGUMENT``). The parameter names of these functions say what they read:
+arguments, ``z`` the result, ``g`` its cotangent, ``x_bar`` the cotangent to add to, ``x_dot`` the
+tangent. They are written in the language that is differentiated, so they have derivatives
+themselves. If a function is linear in an argument, its jvp is the function itself applied to the
+tangent, and is generated.
 
-Which spec or other rule a call of a NumPy function has, `understands` says beside the derivatives.
+Functions decorated with `understands` select the rule of a call of a NumPy function.
 """
 
 from __future__ import annotations
@@ -27,15 +27,16 @@ from tapegrad.transform.rules.base import Elementary, Linear, View, Whole
 from tapegrad.transform.rules.generators import Lowerer
 from tapegrad.transform.rules.scalars import product_of_elements
 
-VARIABLE = object()  # what stands for the value of an argument that is no constant
+VARIABLE = object()  # stands for the value of an argument that is not a constant
 
 
 @dataclass
 class Spec:
-    """A function of arrays with its derivatives; by its `steps` the derivative is zero.
+    """A function of arrays with its derivatives.
 
-    One that `chooses` may leave elements of its arguments unused. The derivatives of one that is
-    `holomorphic` hold for complex arguments.
+    The derivative with respect to arguments in `steps` is zero. If it `chooses`, it may leave
+    elements of its arguments unused. If it is `holomorphic`, its derivatives are valid for complex
+    arguments.
     """
 
     name: str
@@ -49,7 +50,7 @@ class Spec:
 
 
 SPECS: dict[str, Spec] = {}
-FUNCTIONS: dict[str, Callable[[Request], Any]] = {}  # by the names that NumPy gives them
+FUNCTIONS: dict[str, Callable[[Request], Any]] = {}  # by their names in NumPy
 PARAMETERS: dict[str, tuple[str, ...]] = {}
 ADDITIONS: list[Any] = []
 
@@ -66,20 +67,20 @@ def declare(
     value: str = "",
     like: str = "",
 ) -> None:
-    """Declare a function by the name that its derivatives begin with.
+    """Declare a function by the name that its derivatives start with.
 
     Parameters
     ----------
     name, *arguments, cheap, steps, chooses, holomorphic
-        What its `Spec` holds.
+        The attributes of its `Spec`.
     calls
-        Calls of NumPy's function of that name have this rule.
+        Whether calls of NumPy's function of that name have this rule.
     linear
-        Arguments in each of which it is linear, so that the tangent is the function of the tangent.
+        Arguments in each of which it is linear; their jvps are generated.
     value
-        What computes it then; default: NumPy's function of that name.
+        The expression that these jvps evaluate; by default a call of NumPy's function of that name.
     like
-        A function that is declared before, with the same derivatives: they follow from the result.
+        A function declared earlier whose derivatives, as functions of the result, are the same.
     """
     spec = SPECS[name] = Spec(name, arguments, cheap, steps, chooses, holomorphic)
     if like:
@@ -92,7 +93,7 @@ def declare(
 
 
 def _of_tangent(name: str, argument: str, value: str) -> Callable[..., Any]:
-    """Return the function that computes a value with a tangent in the place of an argument."""
+    """Return the jvp of a linear argument: the value with the argument replaced by its tangent."""
     text = re.sub(rf"\b{argument}\b", f"{argument}_dot", value)
     reads = [n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name) and n.id != "np"]
     return _made(f"{name}_jvp_{argument}", reads, f"return {text}")
@@ -109,7 +110,7 @@ def _made(name: str, parameters: Iterable[str], body: str, **names: Any) -> Call
 
 
 def derivative(function: Callable[..., Any]) -> Any:
-    """Compile a derivative and enter it, by its name, into the spec that it belongs to."""
+    """Compile a derivative and enter it into the spec that its name refers to."""
     compiled = jit(function)
     mode = "vjp" if "_vjp_" in function.__name__ else "jvp"
     name, argument = function.__name__.split(f"_{mode}_")
@@ -139,10 +140,10 @@ def partial(function: Callable[..., Any]) -> Any:
 
 
 def addition(function: Callable[..., Any]) -> Any:
-    """Compile a function that is linear in its last argument, which it adds to the first one.
+    """Compile a function that adds a linear function of its last argument to the first one.
 
-    Its tangent is the same call of the tangents of these two, so that it may use all of numba's
-    language. The arguments between them are not differentiated.
+    Its jvp is the same call with the tangents of these two, so it may use everything numba
+    supports. The arguments between them are not differentiated.
     """
     compiled = jit(function)
     ADDITIONS.append(compiled)
@@ -156,11 +157,11 @@ def ruled(function: Any, vjp: Any, jvp: Any) -> None:
 
 
 def understands(*names: str) -> Callable[[Any], Any]:
-    """Enter what finds the rule of a call of NumPy functions (a decorator).
+    """Enter the function that selects the rule of calls of NumPy functions (a decorator).
 
-    It takes a `Request` and then names the parameters of the NumPy functions, which are strings
-    given as defaults of nothing: ``def _(call, a, axis)``. It returns a rule, None if the call is
-    not understood, or a text that says what is not.
+    Its parameters are a `Request` and then the parameters of the NumPy functions, by name:
+    ``def _(call, a, axis)``; missing ones are None. It returns a rule, None if the call has none,
+    or a text that says what is not supported.
     """
 
     def enter(choose: Any) -> Any:
@@ -179,16 +180,16 @@ def understands(*names: str) -> Callable[[Any], Any]:
 
 
 class Request:
-    """A call of a NumPy function, or of a method: its arguments by name, and their types.
+    """A call of a NumPy function or method: its arguments by name, and their types.
 
     Attributes
     ----------
     text
         The name of the function.
     operands
-        Atoms by parameter; what was not given, or given as None, is missing.
+        Atoms by parameter; arguments that were not given, or given as None, are missing.
     expr
-        The call, which a rule may replace by one of the same value.
+        The call, which a rule may replace by an equivalent one.
     kind
         The numba type of the result.
     """
@@ -201,7 +202,7 @@ class Request:
         self.operands: dict[str, ast.expr] = {}
 
     def bind(self, arguments: list[ast.expr], keywords: list[ast.keyword]) -> bool:
-        """Enter the arguments by the names of the parameters; whether that is possible."""
+        """Bind the arguments to the parameters; return whether that is possible."""
         parameters = PARAMETERS[self.text]
         if len(arguments) > len(parameters):
             return False
@@ -218,15 +219,15 @@ class Request:
         return True
 
     def type(self, operand: ast.expr | None) -> Any:
-        """Return the numba type of an operand, None of one that is missing."""
+        """Return the numba type of an operand, None if it is missing."""
         return None if operand is None else self.lowering.type_of(operand)
 
     def ndim(self, operand: ast.expr | None) -> int:
-        """Return how many dimensions an operand has, 0 for a number."""
+        """Return the number of dimensions of an operand, 0 for a number."""
         return getattr(self.type(operand), "ndim", 0)
 
     def constant(self, operand: ast.expr | None, default: Any = None) -> Any:
-        """Return the value of an operand that is a constant, else `VARIABLE`."""
+        """Return the value of a constant operand, else `VARIABLE`."""
         if operand is None:
             return default
         return operand.value if isinstance(operand, ast.Constant) else VARIABLE
@@ -248,13 +249,12 @@ class Request:
         given = {key: value for key, value in operands.items() if value is not None}
         for key in given:
             if key not in spec.steps and key not in spec.jvp:
-                # an argument of reals by which no derivative is known is refused, not taken for
-                # one without influence
+                # a real argument without a known derivative is refused, not treated as constant
                 spec.vjp.setdefault(key, None)
         return Whole(spec, given, self.is_whole, self.lowering)
 
     def elementary(self, op: Any, *operands: ast.expr) -> Any:
-        """Return the rule of an elementwise function, by its name in the op table or itself."""
+        """Return the rule of an elementwise function, given as an op or by name."""
         found = TABLE[op] if isinstance(op, str) else op
         return Elementary(found, list(operands), self.is_whole, self.lowering)
 
@@ -267,7 +267,7 @@ class Request:
         return View(operand.id) if isinstance(operand, ast.Name) else None
 
     def refuse(self, what: str) -> Exception:
-        """Return the error for a call that is refused whatever it is differentiated by."""
+        """Return the error for a call that is always refused."""
         error: Exception = self.lowering.refuse(f"cannot differentiate {what}")
         return error
 

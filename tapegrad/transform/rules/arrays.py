@@ -1,4 +1,4 @@
-"""Functions of whole arrays that generated code calls, all families under one name."""
+"""Functions of whole arrays that generated code calls, collected in one namespace."""
 
 from tapegrad.transform.rules.additions import *
 from tapegrad.transform.rules.array_specs import ADDITIONS as ADDITIONS
@@ -14,7 +14,7 @@ from tapegrad.transform.rules.sequences import *
 from tapegrad.transform.rules.sorting import *
 from tapegrad.transform.rules.views import *
 
-# derivatives that are derived stand in no module
+# generated derivatives are not in any module
 globals().update(
     {f.__name__: f for spec in SPECS.values() for f in (*spec.vjp.values(), *spec.jvp.values())}
 )

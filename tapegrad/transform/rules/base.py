@@ -1,9 +1,10 @@
-"""The rule of every operation: what it reads, and how its derivative is written in both modes.
+"""Rules of operations: what an operation reads, and how its derivative is written in both modes.
 
 A rule writes code through a generator (`reverse` or `forward` of `tapegrad.transform.codegen`):
-``write_vjp`` adds to the cotangents of the inputs, ``write_jvp`` makes the tangent of the output.
-Derivatives of elementary functions come from the op table (`tapegrad.transform.rules.partials`),
-those of functions of whole arrays from `tapegrad.transform.rules.arrays`.
+``write_vjp`` adds to the cotangents of the inputs, ``write_jvp`` computes the tangent of the
+output. Derivatives of elementary functions come from the op table
+(`tapegrad.transform.rules.partials`), those of functions of whole arrays from
+`tapegrad.transform.rules.arrays`.
 """
 
 from __future__ import annotations
@@ -33,18 +34,18 @@ class Rule:
     Attributes
     ----------
     cheap
-        It may be computed again in the reverse pass instead of being kept.
+        Whether the result may be recomputed in the reverse pass instead of being kept.
     base
-        The array that the result shows elements of, for a view.
+        The array that the result is a view of, if it is a view.
     fresh
-        The result is an array of its own.
+        Whether the result is a new array.
     kept
-        Copies of arrays, as they were at the operation, by the names of the arrays.
+        Names of copies of arrays, made at the operation, by the names of the arrays.
     calls
-        It is a call, whose `write_vjp` and `write_jvp` find out what carries derivatives.
+        Whether it is a call, whose `write_vjp` and `write_jvp` find out what carries derivatives.
     is_passing
-        Cotangents reach all elements of the operands, but for zeros among the program's own numbers
-        that they are multiplied by. Not known of ops of the table.
+        Whether cotangents reach all elements of the operands, unless multiplied by a zero among the
+        program's own values. Not set for ops of the table.
     """
 
     cheap = True
@@ -59,11 +60,11 @@ class Rule:
         return []
 
     def contents(self, let: Let) -> list[str]:
-        """Return the names of which `write_vjp` may read elements, the result's among them."""
+        """Return the names whose elements `write_vjp` may read, possibly including the result."""
         return []
 
     def always_used(self) -> list[str]:
-        """Return the operands that are used wherever the result is, so far as that is known."""
+        """Return the operands known to be used wherever the result is."""
         return []
 
     def written(self) -> list[str]:
@@ -71,23 +72,23 @@ class Rule:
         return []
 
     def reading(self, kept: dict[str, str]) -> Rule:
-        """Return the rule that reads the elements of arrays from copies that were kept."""
+        """Return the rule with arrays read from copies."""
         made = copy.copy(self)
         made.kept = kept
         return made
 
     def read(self, node: ast.expr) -> ast.expr:
-        """Return an expression that reads elements as they were at the operation."""
+        """Return an expression that reads arrays as they were at the operation."""
         return replace_names(node, self.kept) if self.kept else node
 
     def write_vjp(self, gen: ReverseCode, let: Let) -> None:
-        """Write what adds to the cotangents of the inputs."""
+        """Write the code that adds to the cotangents of the inputs."""
 
     def write_jvp(self, gen: ForwardCode, let: Let) -> None:
-        """Write what makes the tangent of the result."""
+        """Write the code that computes the tangent of the result."""
 
     def zeros(self, let: Let) -> ast.expr:
-        """Return the expression of an array of zeros like the (fresh) result."""
+        """Return an expression for an array of zeros like the (fresh) result."""
         return _call("np.zeros_like", name(let.target))
 
 
@@ -96,7 +97,7 @@ def _call(function: str, *arguments: ast.expr) -> ast.expr:
 
 
 def conjugate(expr: ast.expr, whole: bool) -> ast.expr:
-    """Return the expression of the conjugate of a number or of an array."""
+    """Return an expression for the conjugate of a number or of an array."""
     if isinstance(expr, ast.UnaryOp) and isinstance(expr.op, ast.USub):
         return ast.UnaryOp(expr.op, conjugate(expr.operand, whole))
     if isinstance(expr, ast.Constant):
@@ -114,7 +115,7 @@ def real_names(atoms: Atoms, lowering: Lowerer) -> list[str]:
 
 
 class Passive(Rule):
-    """An operation without derivative: on integers, truth values, shapes."""
+    """An operation without derivative: on integers, booleans, shapes."""
 
     def __init__(self, cheap: bool) -> None:
         self.cheap = cheap
@@ -125,7 +126,7 @@ class Passive(Rule):
 
 
 class Held(Passive):
-    """An array that an instance of a class holds, which must not be written."""
+    """An array that a class instance holds, which must not be written."""
 
 
 class Step(Passive):
@@ -141,14 +142,14 @@ class Part(Rule):
 
 
 class Unknown(Rule):
-    """A call of which nothing is known; refused if it is to be differentiated."""
+    """A call without a rule; refused if it is to be differentiated."""
 
     cheap = False
 
     def __init__(self, inputs: list[str], what: str, shows: bool = False) -> None:
         self._inputs = inputs
         self.what = what
-        self.shows = shows  # the result shows the elements of an array without derivative
+        self.shows = shows  # the result is a view of an array without derivative
 
     def inputs(self) -> list[str]:
         return self._inputs
@@ -158,7 +159,7 @@ class Unknown(Rule):
 
 
 def is_arithmetic(op: Elementwise, operands: Atoms) -> bool:
-    """Whether an op takes a few cycles, less than to keep its result and fetch it again."""
+    """Whether recomputing an op is cheaper than keeping and reloading its result."""
     if op.name == "power":
         exponent = operands[1]
         return isinstance(exponent, ast.Constant) and isinstance(exponent.value, int)
@@ -166,7 +167,7 @@ def is_arithmetic(op: Elementwise, operands: Atoms) -> bool:
 
 
 def may_be_undefined(op: Elementwise, operands: Atoms) -> bool:
-    """Whether an op may be infinite or nan at finite numbers."""
+    """Whether an op may be infinite or nan for finite operands."""
     if not op.facts & (Fact.SINGULAR | Fact.OVERFLOWING):
         return False
     if op.name == "power" and isinstance(operands[1], ast.Constant):
@@ -176,7 +177,7 @@ def may_be_undefined(op: Elementwise, operands: Atoms) -> bool:
 
 
 class Elementary(Rule):
-    """An op of the table, on numbers or with broadcasting on whole arrays."""
+    """An op of the table, on numbers or, with broadcasting, on whole arrays."""
 
     def __init__(self, op: Any, operands: Atoms, whole: bool, lowering: Lowerer) -> None:
         self.op = op
@@ -185,7 +186,7 @@ class Elementary(Rule):
         self.fresh = whole
         self.cheap = whole or is_arithmetic(op, operands)
         self.types = lowering.types
-        self.is_complex = False  # whether operands or the result are
+        self.is_complex = False  # whether any operand or the result is
         self._inputs = real_names(operands, lowering)
 
     def inputs(self) -> list[str]:
@@ -203,12 +204,12 @@ class Elementary(Rule):
         return partial(op, op.arguments[position], atoms, self.whole, test)
 
     def real(self, operand: ast.expr) -> ast.expr:
-        """Return an operand for a formula of reals; an integer is converted, lest it wraps."""
+        """Return an operand for a formula of reals; integers are converted, because they wrap."""
         found = self.read(operand)
         kind = self.types.get(operand.id) if isinstance(operand, ast.Name) else None
         whole = isinstance(kind, types.Array)
         if Fact.ARITHMETIC in self.op.facts or self.op.name == "power":
-            return found  # their partials compute nothing of one operand alone
+            return found  # their partials compute nothing from one operand alone
         if not isinstance(kind.dtype if whole else kind, types.Integer):
             return found
         if whole:
@@ -221,7 +222,7 @@ class Elementary(Rule):
         if any(isinstance(n, ast.Constant) and isinstance(n.value, complex) for n in nodes):
             return True
         kinds = {n: self.types.get(n) for n in names_in(expr)}
-        # copies that were kept have names that are not known here
+        # the types of copies are not known here
         return any(
             is_complex(kind) if kind is not None else n in self.kept.values()
             for n, kind in kinds.items()
@@ -254,7 +255,7 @@ class Elementary(Rule):
             if guarded:
                 product = _call(self.product_name(), shadow, factor)
             if self.op.chooses and not isinstance(factor, ast.Constant):
-                # what was not chosen gets nothing, not even nan
+                # elements that were not selected receive nothing, not even nan
                 product = _call(self.product_name(), factor, shadow)
             if isinstance(self.types[operand], types.Array):
                 gen.add_array(operand, product, self.types[let.target].ndim)
@@ -273,7 +274,7 @@ class Elementary(Rule):
         return quotient or any(copied.get(n, n) in gen.undefined for n in names_in(factor))
 
     def is_singular(self, position: int, factor: ast.expr) -> bool:
-        """Whether the partial by an operand may be infinite or nan where the function is not."""
+        """Whether the partial of an operand may be infinite or nan where the function is not."""
         if Fact.SINGULAR not in self.op.facts or isinstance(factor, ast.Constant):
             return False
         if self.op.name == "divide" and position == 0:
@@ -284,13 +285,13 @@ class Elementary(Rule):
         return True
 
     def product(self, position: int, dot: ast.expr, factor: ast.expr) -> ast.expr:
-        """Return a tangent times a partial: a constant has no tangent, whatever the partial is."""
+        """Return a tangent times a partial; a tangent of 0 gives 0, even if the partial is nan."""
         if self.is_singular(position, factor):
             return _call(self.product_name(), dot, factor)
         return _product(dot, factor)
 
     def product_name(self) -> str:
-        """Return the function of generated code for a product of which one factor may be 0."""
+        """Return the name of the product that is 0 where its first factor is 0."""
         if self.whole:
             return "arrays.product_of_elements"
         return "arrays.complex_product" if self.is_complex else "runtime.product"
@@ -304,7 +305,7 @@ class Elementary(Rule):
         read = {let.target}
         for position, operand, factor in self.terms(gen, let):
             dot: ast.expr = name(gen.dot(operand))
-            # a cotangent of 0 passes nothing on, whatever tangent the partial has
+            # a cotangent of 0 passes nothing on, whatever the tangent of the partial
             if Fact.VANISHING in self.op.facts or (self.op.name == "product" and position == 1):
                 term: ast.expr = _call(self.product_name(), factor, dot)
             else:
@@ -334,7 +335,7 @@ def _product(g: ast.expr, factor: ast.expr) -> ast.expr:
 
 
 class Linear(Rule):
-    """A conversion or copy: the derivative is that of its input."""
+    """A conversion or copy: the derivative is that of the input."""
 
     is_passing = True
 
@@ -358,12 +359,12 @@ class Linear(Rule):
     def write_jvp(self, gen: ForwardCode, let: Let) -> None:
         expr = let.expr
         for operand in self._inputs:
-            # the copy of an array without tangent may get one when it is written to
+            # the copy of an array without tangent may get a tangent when it is written to
             gen.set_dot(let, gen.replaced(expr, {operand: gen.tangent(name(operand))}))
 
 
 class Load(Rule):
-    """The read of an element of an array."""
+    """A read of an element of an array."""
 
     def __init__(self, array: str, index: ast.expr) -> None:
         self.array = array
@@ -381,7 +382,7 @@ class Load(Rule):
 
 
 class View(Rule):
-    """An array that shows elements of another one, or a part of them."""
+    """A view of an array, or of a part of it."""
 
     def __init__(self, base: str, part: bool = False) -> None:
         self.base = base
@@ -396,7 +397,7 @@ class View(Rule):
 
 
 class Alloc(Rule):
-    """A new array, of a shape that `shape` (or an array like it) gives."""
+    """A new array whose shape is given by an argument or by the array `like`."""
 
     fresh = True
 
@@ -455,7 +456,7 @@ class Whole(Rule):
         return _call(f"arrays.{function.py_func.__name__}", *(values[n] for n in reads))
 
     def value(self, atom: ast.expr, is_pull: bool) -> ast.expr:
-        """Return what a derivative reads for an operand: in reverse mode the conjugate."""
+        """Return the expression that a derivative reads for an operand, conjugated for a vjp."""
         found = self.read(atom)
         kind = self.types.get(atom.id) if isinstance(atom, ast.Name) else None
         if is_pull and kind is not None and is_complex(kind):
@@ -463,7 +464,7 @@ class Whole(Rule):
         return found
 
     def refuse_unknown(self, gen: Generator, let: Let, argument: str) -> None:
-        """Raise the error for an argument by which no derivative is known."""
+        """Raise the error for an argument without a known derivative."""
         gen.refuse(
             f"cannot differentiate {show(let.expr)} with respect to {argument!r}; pass it through "
             "tg.stop_gradient, or write the function as a loop",
@@ -504,7 +505,7 @@ class Whole(Rule):
 
 
 class Gather(Rule):
-    """The read of elements chosen by an array of positions or truth values."""
+    """A read of elements selected by an array of positions or booleans."""
 
     fresh = True
 

@@ -1,8 +1,8 @@
-"""The call of a function that is differentiated as well.
+"""Calls of functions that are differentiated as well.
 
-A callee that is differentiated becomes two functions of the generated module: ``f_forward``, which
-keeps what its reverse needs on the caller's tape, and ``f_reverse``, which takes it from there. A
-callee that keeps nothing and returns no arrays is called as it is in the forward pass.
+A differentiated callee becomes two functions of the generated module: ``f_forward``, which keeps
+what its reverse needs on the caller's tape, and ``f_reverse``, which pops it. The forward pass
+calls a callee that keeps nothing and returns no shadows unchanged.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tapegrad.transform.rules.generators import ForwardCode, Generator, Lowerer,
 
 
 class Call(Rule):
-    """The call of a numba function that is differentiated as well."""
+    """A call of a numba function that is differentiated as well."""
 
     cheap = False
     calls = True
@@ -83,7 +83,7 @@ class Call(Rule):
         return self.types.get(identifier) if isinstance(identifier, str) else None
 
     def shared(self, let: Let) -> list[list[str]]:
-        """Return the groups of arguments and results that may show the same elements."""
+        """Return the groups of arguments and results that may share elements."""
         if self.error is not None:
             return [list(filter(self._shares, [*self.results(let), *self.written()]))]
         leaves = self.leaves()
@@ -98,10 +98,10 @@ class Call(Rule):
         return [leaf for value in self.values for leaf in leaves_of(value)]
 
     def variant(self, gen: ReverseCode, let: Let) -> Any:
-        """Return the pair of generated functions for what is known of the arguments here.
+        """Return the pair of generated functions for this call.
 
-        That is which of them are active, and which arrays (of the results, too) keep their elements
-        from now on.
+        It depends on which arguments are active, whether they may overlap, and which arrays,
+        including results, keep their elements after the call.
         """
         root = gen.scopes.roots[id(let)]
         kept = tuple(
@@ -124,7 +124,7 @@ class Call(Rule):
         )
 
     def same_arrays(self, gen: Generator) -> bool:
-        """Whether two arguments may be parts of one array of which one is written."""
+        """Whether the callee writes an argument, and two arguments may be parts of one array."""
         arrays = self.arrays()
         classes = [gen.arrays.of(array) for array in arrays]
         return bool(self.instance.writes) and len(set(classes)) < len(classes)
@@ -133,7 +133,7 @@ class Call(Rule):
         return [let.target] if let.leaves is None else let.leaves
 
     def is_differentiated(self, gen: ReverseCode, let: Let) -> bool:
-        """Whether any cotangent goes into the call."""
+        """Whether any cotangent propagates through the call."""
         if self.error is not None:
             return False
         if not any(gen.is_active(n) for n in self._inputs):
@@ -142,7 +142,7 @@ class Call(Rule):
         return bool(outputs) or any(gen.is_active(n) for n in self.written())
 
     def has_several_arrays(self, gen: Generator, let: Let) -> bool:
-        """Whether several arrays of the result carry derivatives later: they may be one."""
+        """Whether several arrays of the result carry derivatives later: they may alias."""
         return sum(self._is_array(n) and gen.is_active(n) for n in self.results(let)) > 1
 
     def write_vjp(self, gen: ReverseCode, let: Let) -> None:
@@ -185,7 +185,7 @@ class Call(Rule):
             gen.add(scalar, target, ast.Constant(1.0))
 
     def passed(self, gen: ReverseCode, let: Let) -> list[str]:
-        """Return the arrays whose shadows go into the forward call, or come out of it."""
+        """Return the arrays whose shadows are passed to the forward call or returned by it."""
         if not self.is_differentiated(gen, let):
             return []
         variant = self.variant(gen, let)
@@ -222,7 +222,7 @@ class Call(Rule):
                 writer(f"{result}{gen.suffix} = np.zeros_like({result})")
 
     def has_forward(self, gen: ReverseCode, let: Let) -> bool:
-        """Whether the forward code calls the forward half, which keeps values or makes shadows."""
+        """Whether the forward code calls the forward function, to keep values or make shadows."""
         if not self.is_differentiated(gen, let):
             return False
         variant = self.variant(gen, let)
@@ -265,14 +265,14 @@ def text_of(value: Any) -> str:
 
 
 def paths_of(value: Any, path: str) -> list[tuple[str, Any]]:
-    """Return the atoms of a value with the text that takes them out of one like it."""
+    """Return the atoms of a value, each with the text that reads it from `path`."""
     if not isinstance(value, Structure):
         return [(path, value)]
     return [found for k, item in enumerate(value.items) for found in paths_of(item, f"{path}[{k}]")]
 
 
 def dotted(let: Let, gen: Any) -> str:
-    """Return the pattern that takes the tangents of a result apart."""
+    """Return the pattern that unpacks the tangents of a result."""
     pattern = ast.parse(let.target, mode="eval").body
 
     class Dot(ast.NodeTransformer):

@@ -19,19 +19,19 @@ declare(
 
 @jit
 def complex_inverse(z):
-    """Return ``1 / z``, nan for 0, without an error."""
+    """Return ``1 / z``, or nan for 0 instead of an error."""
     return 1.0 / z if z != 0.0 else complex(np.nan, np.nan)
 
 
 @jit
 def complex_product(x, y):
-    """Return ``x * y``, 0 where x is 0, for numbers of which one is complex."""
+    """Return ``x * y``, or 0 if x is 0; at least one factor is complex."""
     return x * y if x != 0.0 else 0j
 
 
 @jit
 def direction(z):
-    """Return the direction of a complex number, of size 1; 0 for 0."""
+    """Return the unit complex number in the direction of z, or 0 for 0."""
     size = abs(z)
     return z / size if size != 0.0 else 0j
 
@@ -45,14 +45,14 @@ def directions(z):
 
 @jit
 def turn(z):
-    """Return the direction in which the angle of a complex number grows, by its growth."""
+    """Return the gradient of the angle of a complex number, as a complex number."""
     square = z.real * z.real + z.imag * z.imag
     return 1j * z / square if square != 0.0 else 0j
 
 
 @jit
 def turns(z):
-    """Return the directions in which the angles of complex numbers grow, by their growth."""
+    """Return the gradients of the angles of complex numbers, as complex numbers."""
     square = z.real * z.real + z.imag * z.imag
     return 1j * z / np.where(square == 0.0, 1.0, square)
 
@@ -61,8 +61,8 @@ def turns(z):
 def complex_det_partial_a(a, z):
     """Return the derivative of the determinant z of a complex matrix.
 
-    Where the inverse is not accurate, as it is if z is small beside the product of the lengths of
-    the rows (the bound of Hadamard), it is computed by its definition, from minors.
+    If z is small compared with the product of the norms of the rows (Hadamard's bound), the inverse
+    is not accurate, and the derivative is computed from minors.
     """
     size = a.shape[0]
     bound = 1.0
@@ -84,7 +84,7 @@ def complex_det_partial_a(a, z):
 
 @derivative
 def complex_vdot_vjp_x(x_bar, y, g):
-    # in reverse mode operands are conjugates
+    # the operands of vjps are conjugated
     x_bar += np.conj(g * y)
 
 

@@ -3,8 +3,8 @@
 Formulas: of the SVD, J. Townsend, "Differentiating the singular value decomposition" (2016); of
 QR, S. F. Walter et al., "On evaluating higher-order derivatives of the QR decomposition" (2012); of
 eigenvalues, M. B. Giles, "Collected matrix derivative results for forward and reverse mode
-algorithmic differentiation" (2008). Where singular values or eigenvalues coincide, the vectors that
-belong to them have no derivative: it is taken as 0 within their space.
+algorithmic differentiation" (2008). If singular values or eigenvalues coincide, the corresponding
+vectors have no derivative: it is taken as 0 within their span.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Several(Whole):
     """A function with several results.
 
     Its derivatives read the arguments, ``g_0``, ``g_1``, ... (cotangents of the results) and, in
-    forward mode, the results ``z_0``, ``z_1``, ...; the reverse computes the results again, as they
-    may have been written to since. Results by which there is no derivative are in `without`.
+    forward mode, the results ``z_0``, ``z_1``, ...; the vjps recompute the results, which may have
+    been overwritten. `without` holds the positions of results without derivative.
     """
 
     cheap = False
@@ -76,7 +76,7 @@ class Several(Whole):
         return let.leaves
 
     def write_vjp(self, gen: ReverseCode, let: Let) -> None:
-        """Write what adds to the cotangents of the arguments."""
+        """Write the code that adds to the cotangents of the arguments."""
         leaves = self._check(gen, let)
         if not any(map(gen.is_active, leaves)):
             return
@@ -141,7 +141,7 @@ def _(call: Request, a: Any, full_matrices: Any) -> Any:
 
 @jit
 def inverse_gaps(squares):
-    """Return 1 / (column - row) of some numbers, 0 where they are equal."""
+    """Return 1 / (x[j] - x[i]) for all pairs of elements, 0 where they are equal."""
     found = np.zeros((squares.size, squares.size), squares.dtype)
     for i in range(squares.size):
         for j in range(squares.size):
@@ -153,7 +153,7 @@ def inverse_gaps(squares):
 
 @jit
 def scaled_columns(x, s):
-    """Return a matrix with its columns divided by some numbers; 0 where these are 0."""
+    """Return a matrix with its columns divided by `s`, 0 where `s` is 0."""
     found = np.zeros_like(x)
     for j in range(s.size):
         if s[j] != 0.0:
@@ -164,7 +164,7 @@ def scaled_columns(x, s):
 
 @jit
 def check_square(a, full_matrices, reads):
-    """Refuse the vectors of a full decomposition that are not determined."""
+    """Refuse a full decomposition if vectors are used and some are not determined."""
     if full_matrices and reads and a.shape[0] != a.shape[1]:
         raise ValueError(
             "np.linalg.svd: the additional vectors of full_matrices=True have no derivative; pass "
@@ -278,7 +278,7 @@ def _(call: Request, a: Any) -> Any:
 
 @jit
 def check_high(a):
-    """Refuse a matrix that is wider than high."""
+    """Refuse a matrix with more columns than rows."""
     if a.shape[0] < a.shape[1]:
         raise ValueError(
             "np.linalg.qr: the derivative is defined for matrices at least as high as wide; "

@@ -1,4 +1,4 @@
-"""The call of a derivative in a function that is differentiated itself."""
+"""Calls of derivatives in functions that are differentiated themselves."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tapegrad.transform.rules.generators import ForwardCode, Generator, Lowerer,
 
 
 class TransformCall(Rule):
-    """The call of a derivative that was made with `tapegrad.grad` and its siblings."""
+    """A call of a derivative that was made with `tapegrad.grad` and similar functions."""
 
     cheap = False
     calls = True
@@ -48,11 +48,11 @@ class TransformCall(Rule):
         return [leaf.id for value in self.values for leaf in leaves_of(value) if names_in(leaf)]
 
     def written(self) -> list[str]:
-        """Return the arrays that the callee writes: copies of their own."""
+        """Return the arrays that the callee writes."""
         return [self.values[k].id for k in self.callee.changed_arguments(self.kinds)]
 
     def cotangent(self, gen: ReverseCode, let: Let) -> ast.expr:
-        """Return the cotangent of the result, which has its structure."""
+        """Return the cotangent of the result, in the structure of the result."""
 
         def one(node: ast.expr, kind: Any) -> ast.expr:
             if isinstance(node, ast.Tuple):
@@ -67,7 +67,7 @@ class TransformCall(Rule):
         return one(pattern, result_kind(self.callee, self.kinds))
 
     def active_positions(self, gen: Generator) -> tuple[int, ...]:
-        """Return the numbers of the arguments that carry derivatives."""
+        """Return the positions of the arguments that carry derivatives."""
         return tuple(
             position
             for position, value in enumerate(self.values)
@@ -82,7 +82,7 @@ class TransformCall(Rule):
         ]
 
     def write_jvp(self, gen: ForwardCode, let: Let) -> None:
-        """Write the call of the derivative of the derivative."""
+        """Write the call of the jvp of the derivative."""
         positions = self.active_positions(gen)
         if not positions:
             gen.write(f"{let.target} = {show(let.expr)}")

@@ -32,14 +32,14 @@ class EagerCall(Rule):
         return [*[o.id for o in self.operands if isinstance(o, ast.Name)], let.target]
 
     def derivative(self, mode: str, number: int, result: ast.expr, by: str) -> ast.expr:
-        """Return the call of a derivative by one operand."""
+        """Return the call of the vjp or jvp of one operand."""
         path = ast.Constant(repr((*self.path, (mode, number))))
         values = [self.read(operand) for operand in self.operands]
         function = name("ops.call_eager")
         return ast.Call(function, [path, *values, self.read(result), name(by)], [])
 
     def active(self, gen: Generator) -> list[tuple[int, str]]:
-        """Return the operands that carry derivatives, by their numbers."""
+        """Return the operands that carry derivatives, with their positions."""
         return [
             (number, operand.id)
             for number, operand in enumerate(self.operands)

@@ -1,4 +1,4 @@
-"""NumPy functions of every element that are no ufuncs: which rule a call has."""
+"""Rules of elementwise NumPy functions that are not ufuncs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _(call: Request, a: Any, a_min: Any, a_max: Any) -> Any:
 
 @understands("nan_to_num")
 def _(call: Request, x: Any, copy: Any, nan: Any) -> Any:
-    # without a copy it changes its argument
+    # with copy=False it changes its argument
     return call.elementary(finite, x) if copy is None and nan is None else None
 
 

@@ -1,4 +1,4 @@
-"""Calls that stand in generated code only, for when that is differentiated itself."""
+"""Calls that occur only in generated code, for differentiating that code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tapegrad.transform.rules.generators import ForwardCode, Lowerer, ReverseCod
 
 
 class GeneratedCall(Rule):
-    """A call that writes its first argument, in generated code."""
+    """A call in generated code that writes its first argument."""
 
     cheap = False
     calls = True
@@ -29,7 +29,7 @@ class GeneratedCall(Rule):
         return [self.call.args[0].id]
 
     def write_vjp(self, gen: ReverseCode, let: Let) -> None:
-        """Refuse: a gradient is differentiated in forward mode."""
+        """Refuse: gradients are differentiated in forward mode."""
         if gen.is_active(self.call.args[0].id):
             gen.refuse(
                 "cannot differentiate this gradient once more in reverse mode; use forward mode: "
@@ -39,14 +39,14 @@ class GeneratedCall(Rule):
 
 
 class Addition(GeneratedCall):
-    """A call that adds an array to (chosen elements of) another, in generated code."""
+    """A call in generated code that adds an array to another or to selected elements of it."""
 
     def __init__(self, lowering: Lowerer, expr: ast.Call) -> None:
         self.call = expr
         self._inputs = real_names([expr.args[-1]], lowering)
 
     def write_jvp(self, gen: ForwardCode, let: Let) -> None:
-        """Write the call, and the same one of the tangents."""
+        """Write the call, and the same call for the tangents."""
         gen.write(show(self.call))
         if not gen.is_active(self.call.args[0].id):
             return
@@ -57,9 +57,9 @@ class Addition(GeneratedCall):
 
 
 class Keep(GeneratedCall):
-    """What puts an array onto the tape by reference, or takes it from there, in generated code.
+    """A call in generated code that pushes an array onto the tape by reference, or pops it.
 
-    The tangents of what is on the tape are on a tape of their own, at the same places.
+    The tangents of values on the tape are on a second tape, at the same positions.
     """
 
     def __init__(self, lowering: Lowerer, expr: ast.Call) -> None:
@@ -68,7 +68,7 @@ class Keep(GeneratedCall):
         self._inputs = real_names(expr.args, lowering)
 
     def shared(self, let: Let) -> list[list[str]]:
-        """Return what shares elements: what is on the tape may be taken from it."""
+        """Return the arrays that may share elements, through the tape."""
         return [[n for n in (*self._inputs, *defined(let)) if self._is_real_array(n)]]
 
     def _is_real_array(self, identifier: str) -> bool:
@@ -76,7 +76,7 @@ class Keep(GeneratedCall):
         return isinstance(kind, types.Array) and is_real(kind)
 
     def write_jvp(self, gen: ForwardCode, let: Let) -> None:
-        """Write the call, and the same one of the tape of tangents."""
+        """Write the call, and the same call for the tape of tangents."""
         gen.write(f"{let.target} = {show(self.call)}")
         if not gen.is_active(self.call.args[0].id):
             return

@@ -1,7 +1,7 @@
-"""What rules may ask of the code that is written around them, in both modes, and of the lowering.
+"""The interfaces that rules use: of the code generators of both modes, and of the lowering.
 
 Rules are called with a generator, which writes the code of one function: `ReverseCode` for their
-vjps, `ForwardCode` for their jvps. A rule is made by a `Lowerer`, which knows the types.
+vjps, `ForwardCode` for their jvps. Rules are made by a `Lowerer`, which knows the types.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ScopeOrder(Protocol):
 
 
 class Generator(Protocol):
-    """What both modes have."""
+    """The interface common to both modes."""
 
     program: ProgramCode
     function: FunctionIR
@@ -73,20 +73,20 @@ class Generator(Protocol):
         """Whether a name carries derivatives."""
 
     def refuse(self, what: str, line: int) -> NoReturn:
-        """Raise the error for a line of the user's."""
+        """Raise an error that points to a line of the user's function."""
 
     def write(self, text: str) -> None:
         """Write a line."""
 
     def zero(self, identifier: str) -> str:
-        """Return the text of a derivative that is zero."""
+        """Return the text of a zero derivative."""
 
     def replaced(self, expr: ast.expr, new: dict[str, str]) -> ast.expr:
         """Return an expression with names replaced."""
 
 
 class ForwardCode(Generator, Protocol):
-    """The code of forward mode."""
+    """The code generator of forward mode."""
 
     def dot(self, identifier: str) -> str:
         """Return the tangent of a name."""
@@ -95,7 +95,7 @@ class ForwardCode(Generator, Protocol):
         """Return the tangent of an atom, zero if it has none."""
 
     def set_dot(self, let: Let, expr: ast.expr | None, broadcast: bool = False) -> None:
-        """Write the tangent of a new value; with `broadcast` it has the value's shape."""
+        """Write the tangent of a new value; with `broadcast`, broadcast it to the value's shape."""
 
     def set_handle(self, target: str, expr: ast.expr) -> None:
         """Write the tangent of a new array."""
@@ -115,11 +115,11 @@ class ShadowCode(Protocol):
 
 
 class ReverseCode(Generator, Protocol):
-    """The code of reverse mode."""
+    """The code generator of reverse mode."""
 
     shadows: ShadowCode
-    undefined: set[str]  # names that have no value on some path
-    skipped: set[str]  # numbers that are not used on some path
+    undefined: set[str]  # values that may be infinite or nan where they are not used
+    skipped: set[str]  # numbers whose cotangent may be zero because nothing uses them
     doubtful: set[str]  # numbers whose cotangent may be zero where their derivative is infinite
     uses_tape: bool
 
@@ -129,38 +129,38 @@ class ReverseCode(Generator, Protocol):
 
     @property
     def has(self) -> set[str]:
-        """The numbers whose cotangents have a value."""
+        """The numbers whose cotangents are initialized."""
 
     def bar(self, identifier: str) -> str:
         """Return the cotangent of a number."""
 
     def shadow(self, identifier: str) -> str:
-        """Return the array of cotangents of an array; zeros if it has none."""
+        """Return the shadow of an array; zeros if it has none."""
 
     def read(self, node: Any) -> None:
         """Note the primal values that an expression reads."""
 
     def line(self, expr: ast.expr) -> None:
-        """Write an expression for its effect."""
+        """Write an expression statement."""
 
     def number(self) -> int:
-        """Return a number that was not returned before."""
+        """Return a number that is new at each call."""
 
     def add(self, target: str, g: str, factor: ast.expr, reads: ast.expr | None = None) -> None:
         """Add ``g * factor`` to the cotangent of a number."""
 
     def add_array(self, target: str, g: ast.expr, ndim: int = -1) -> None:
-        """Add an array of some dimensions to the cotangent of an array that was broadcast."""
+        """Add an array of `ndim` dimensions to the cotangent of an array that was broadcast."""
 
     def add_element(self, array: str, index: ast.expr, g: str) -> None:
         """Add to an element of the cotangent of an array."""
 
     def keeps(self, array: str, root: int) -> bool:
-        """Whether an array keeps its elements from a statement of the body on."""
+        """Whether the elements of an array cannot change from a statement of the body onwards."""
 
 
 class Lowerer(Protocol):
-    """What makes rules: the lowering of one function."""
+    """The lowering of one function, which makes rules."""
 
     program: ProgramCode
     function: FunctionIR
@@ -168,7 +168,7 @@ class Lowerer(Protocol):
     statics: dict[str, Any]
     block: Block
     known: dict[str, str]  # names of values by the expressions that compute them
-    call: ast.Call | None  # the call that is lowered, before its names are
+    call: ast.Call | None  # the call that is lowered, with its original names
     line: int
 
     def type_of(self, value: Any) -> Any:
@@ -178,10 +178,10 @@ class Lowerer(Protocol):
         """Return the types that a value may have."""
 
     def value(self, atom: Atom) -> Any:
-        """Return what an atom is now: an atom, or the structure of a tuple."""
+        """Return the current value of an atom: an atom, or the structure of a tuple."""
 
     def fresh(self, stem: str) -> str:
-        """Return a name that is not used."""
+        """Return an unused name."""
 
     def refuse(self, what: str) -> TransformError:
-        """Return the error for the line that is lowered."""
+        """Return an error that points to the line that is lowered."""

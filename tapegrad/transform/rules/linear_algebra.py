@@ -269,7 +269,7 @@ def inv_jvp_a(a_dot, z):
 
 @jit
 def products_without(s, i, j):
-    """Return the product of all numbers but two (or one, if these are the same)."""
+    """Return the product of all elements but i and j."""
     product = 1.0
     for k in range(s.size):
         if k != i and k != j:
@@ -279,7 +279,7 @@ def products_without(s, i, j):
 
 @jit
 def cofactors(a):
-    """Return the derivative of the determinant, right for singular matrices as well."""
+    """Return the derivative of the determinant, valid for singular matrices as well."""
     u, s, vt = np.linalg.svd(a)
     sign = np.linalg.det(u) * np.linalg.det(vt)
     scaled = np.empty_like(u)
@@ -308,7 +308,7 @@ def cofactors_tangent(a, a_dot):
 
 @jit
 def cofactors_pull(a, z, g):
-    """Return the cotangent of a matrix by that of its cofactors: a Hessian is symmetric."""
+    """Return the cotangent of a matrix from that of its cofactors: a Hessian is symmetric."""
     return (cofactors_tangent(a, g),)
 
 
@@ -320,7 +320,7 @@ def cofactors_push(a, a_dot, z):
 
 @jit
 def beyond(a, a_dot, a_dot_2, a_dot_dot, z):
-    """Return nan: derivatives of third order at singular matrices are not known."""
+    """Return nan: third derivatives at singular matrices are not implemented."""
     return np.full_like(a, np.nan)
 
 
@@ -330,9 +330,9 @@ ruled(cofactors_tangent, cofactors_tangent, beyond)
 
 @jit
 def is_regular(a, z):
-    """Whether a determinant z is so large that the inverse is accurate.
+    """Whether a determinant z is large enough for the inverse to be accurate.
 
-    Compared with the product of the lengths of the rows, the bound of Hadamard.
+    It is compared with Hadamard's bound, the product of the norms of the rows.
     """
     bound = 1.0
     for i in range(a.shape[0]):
@@ -352,7 +352,7 @@ def det_partial_a(a, z):
 
 @jit
 def pinv_cotangent(a, p, g):
-    """Return the cotangent of a matrix by that of its pseudoinverse p."""
+    """Return the cotangent of a matrix from that of its pseudoinverse p."""
     pt = np.ascontiguousarray(p.T)
     gt = np.ascontiguousarray(g.T)
     found = -product_of(np.dot(pt, np.ascontiguousarray(g)), pt)
@@ -408,7 +408,7 @@ def eigvalsh_jvp_a(a, a_dot):
 
 @jit
 def symmetric_part(x):
-    """Return the mean of a matrix and its transpose, of the same precision."""
+    """Return the mean of a matrix and its transpose, in the same precision."""
     found = np.empty_like(x)
     for i in range(x.shape[0]):
         for j in range(x.shape[1]):

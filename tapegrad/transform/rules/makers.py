@@ -1,4 +1,4 @@
-"""Functions that make arrays: of a shape, of numbers, and copies."""
+"""Functions that make arrays: from a shape, from numbers, and copies."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ declare("diag", "v", chooses=True, holomorphic=True, linear=("v",))
 
 
 class Fixed(Rule):
-    """A new array by whose inputs the derivative is zero; what is written into it has one."""
+    """A new array with zero derivative; values written into it later may have one."""
 
     fresh = True
     cheap = False
@@ -36,7 +36,7 @@ class Fixed(Rule):
 
 
 class Found(Passive):
-    """Integers or truth values that are found from reals, in a new array."""
+    """A new array of integers or booleans computed from reals."""
 
     fresh = True
 
@@ -81,7 +81,7 @@ def full_like_vjp_fill_value(g):
 
 @understands("arange")
 def _(call: Request, start: Any, stop: Any, step: Any, dtype: Any) -> Any:
-    if stop is None:  # the only argument is where it ends
+    if stop is None:  # the only argument is the end
         return Fixed()
     return call.whole("arange", start=start, stop=stop, step=step)
 

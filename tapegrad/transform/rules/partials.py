@@ -1,8 +1,8 @@
 """Partial derivatives of the op table as expressions of generated code.
 
-A rule such as ``def _(x): return cos(x)`` is read as text: its arguments are replaced by the atoms
-of the operation, the ops that it names by functions that numba knows, and what is constant is
-worked out, so that the partial of ``x ** 2`` is ``2.0 * x``.
+A rule such as ``def _(x): return cos(x)`` is read as source: its arguments are replaced by the
+atoms of the operation and its ops by functions that numba knows, and constants are folded, so that
+the partial of ``x ** 2`` is ``2.0 * x``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tapegrad.transform import runtime
 from tapegrad.transform.functions import known_to_numba
 from tapegrad.transform.rules.scalars import SCALARS, Scalar
 
-# where Python's math module has another name than the op
+# names in Python's math module that differ from those of the ops
 _MATH_NAMES = {
     "fabs": "absolute",
     "asin": "arcsin",
@@ -74,7 +74,7 @@ _CONSTANT_OPERATORS: dict[type, Any] = {
 }
 
 
-# -- partials of ops that differ from those by real numbers ----------------------------------------
+# -- partials that differ for complex numbers ------------------------------------------------------
 
 
 def _arcsin(z: Any) -> Any:
@@ -97,7 +97,7 @@ def _power_by_exponent(z: Any, x: Any) -> Any:
     return where(x == 0.0, 0.0, z * log(x + 0j))
 
 
-# by the result, which tells on which branch of the function it is
+# in terms of the result, which determines the branch of the function
 COMPLEX: dict[tuple[str, str], Rule] = {
     ("arcsin", "x"): _arcsin,
     ("arccos", "x"): _arccos,
@@ -109,7 +109,7 @@ COMPLEX: dict[tuple[str, str], Rule] = {
 
 @functools.cache
 def elementary() -> dict[Any, Elementwise | Scalar]:
-    """Return the elementwise ops by the functions that a numba function may call for them."""
+    """Return the elementwise ops, keyed by the functions that numba code may call for them."""
     found: dict[Any, Elementwise | Scalar] = {}
     for op in TABLE.values():
         if isinstance(op, Elementwise):
@@ -154,13 +154,13 @@ def partial(
     op
         The op.
     argument
-        The argument to differentiate by.
+        The argument to differentiate with respect to.
     atoms
-        What stands for the op's arguments and its output ``z``.
+        The atoms for the op's arguments and its output ``z``.
     whole
-        The expression is of arrays: choices are ``np.where``.
+        Whether the operands are arrays: selections are then ``np.where``.
     is_complex
-        Where operands or the result are complex, what tells which expressions are.
+        If an operand or the result is complex, a function that says which expressions are.
     """
     rule = op.rules[argument]
     if is_complex is not None:
@@ -171,7 +171,7 @@ def partial(
 
 @functools.cache
 def _body(rule: Rule) -> ast.expr:
-    """Return the expression of a rule; assignments before its return are put into it."""
+    """Return the expression of a rule; assignments before its return are inlined."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(rule))).body[0]
     assert isinstance(tree, ast.FunctionDef)
     local: dict[str, ast.expr] = {}
@@ -192,14 +192,14 @@ def _body(rule: Rule) -> ast.expr:
 
 
 def called(op: Elementwise | Scalar, whole: bool) -> str:
-    """Return the text by which generated code calls an op, on arrays or on numbers."""
+    """Return the name by which generated code calls an op, on arrays or on numbers."""
     if isinstance(op, Scalar):
         return op.texts[whole]
     return f"np.{op.name}" if known_to_numba(op) else f"ops.{op.name}"
 
 
 class _Fold(ast.NodeTransformer):
-    """Replaces names, works out constants, and spells ops for numba."""
+    """Replaces names, folds constants, and writes ops as functions that numba knows."""
 
     def __init__(
         self,
@@ -242,7 +242,7 @@ class _Fold(ast.NodeTransformer):
             if isinstance(left, ast.Constant):
                 return ast.Constant(left.value / right.value)
         elif kind is ast.Div:
-            # quotients by the same number share its reciprocal, and none of them raises
+            # quotients with the same denominator share its reciprocal, and never raise
             one = ast.Constant(1.0)
             inverse: ast.expr = ast.BinOp(one, ast.Div(), right)
             if not self.whole:

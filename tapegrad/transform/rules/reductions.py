@@ -1,7 +1,7 @@
 """Reductions and cumulative sums and products.
 
-Where largest or smallest elements are equal they share the derivative. The derivative of a norm or
-a standard deviation where it is 0 is taken as 0.
+Equal largest or smallest elements share the derivative. The derivative of a norm or a standard
+deviation that is 0 is taken as 0.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def mean_vjp_x(x_bar, g):
 
 @jit
 def products_of_others(flat):
-    """Return the products of all elements but one, for each."""
+    """Return, for each element, the product of all others."""
     gains = np.empty_like(flat)
     before = 1.0
     for k in range(flat.size):
@@ -128,7 +128,7 @@ def prod_jvp_x(x, x_dot):
 
 @jit
 def hits(x, z):
-    """Return which elements are the extreme one; where that is nan, those that are nan."""
+    """Return which elements equal the extreme z; if z is nan, which elements are nan."""
     return (x == z) | (x != x)
 
 
@@ -172,7 +172,7 @@ def var_jvp_x(x, x_dot):
 
 @derivative
 def std_vjp_x(x, x_bar, z, g):
-    # the mean of equal values is rounded, so that their deviation may be a little above 0
+    # the mean of equal values is rounded, so their deviation may be slightly above 0
     if x.size and np.max(x) - np.min(x) != 0.0:
         x_bar += (g / (x.size * z)) * (x - np.mean(x))
 
@@ -226,7 +226,7 @@ def cumsum_axis_vjp_x(x_bar, axis, g):
 
 @jit
 def gains_of_products(flat, g):
-    """Return the cotangents of elements whose products are cumulated, without a division."""
+    """Return the cotangents of the elements of a cumulative product, without a division."""
     gains = np.empty_like(flat)
     before = 1.0
     for k in range(flat.size):
@@ -263,7 +263,7 @@ def cumprod_jvp_x(x, x_dot):
     return tangents_of_products(x.flatten(), x_dot.flatten())
 
 
-# -- without what is nan ---------------------------------------------------------------------------
+# -- ignoring nan ---------------------------------------------------------------------------------
 
 for _name in ("nansum", "nanmean", "nanvar", "nanstd", "nanprod", "nanmax", "nancumsum",
               "nancumprod"):  # fmt: skip
@@ -295,7 +295,7 @@ def nanmean_jvp_a(a, a_dot):
 
 @jit
 def known(a):
-    """Return how many elements are not nan, at least one."""
+    """Return the number of elements that are not nan, at least 1."""
     return max(np.sum(~np.isnan(a)), 1)
 
 

@@ -1,4 +1,4 @@
-"""The call of a function that has rules of its own."""
+"""Calls of functions that have custom rules."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from tapegrad.transform.rules.generators import ForwardCode, Lowerer, ReverseCod
 
 
 class ForwardRuled(Call):
-    """The call of a function with a forward rule of its own; reverse mode is that of its source."""
+    """A call of a function with a custom jvp; reverse mode differentiates its source."""
 
-    error = None  # of the source, which forward mode does not need
+    error = None  # forward mode does not need the source, so its error does not matter here
 
     def __init__(
         self, lowering: Lowerer, callee: Any, values: list[Any], kinds: tuple[Any, ...]
@@ -63,7 +63,7 @@ class ForwardRuled(Call):
 
 
 class Ruled(ForwardRuled):
-    """The call of a function with a reverse rule of its own."""
+    """A call of a function with a custom vjp."""
 
     def __init__(
         self, lowering: Lowerer, callee: Any, values: list[Any], kinds: tuple[Any, ...]

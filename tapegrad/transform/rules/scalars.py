@@ -1,7 +1,7 @@
-"""Elementwise functions that compiled code calls and that are no ops on tensors.
+"""Elementwise functions that compiled code calls and that are not ops on tensors.
 
 They are declared like the ops of the table (`tapegrad.ops.elementwise`): partials are written with
-ops, ``z`` is the result. Where a function has a jump the derivative is that of one side.
+ops, ``z`` is the result. At a jump, the derivative is that of one side.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ RADIANS = 0.017453292519943295
 
 
 class Scalar:
-    """An elementwise function that is no op on tensors.
+    """An elementwise function that is not an op on tensors.
 
     Attributes
     ----------
     name, arguments, rules
-        As of an op.
-    text
-        How generated code calls it, on numbers and on arrays.
+        As in an op.
+    texts
+        The names by which generated code calls it, on numbers and on arrays.
     chooses, facts
-        As of an elementwise op.
+        As in an elementwise op.
     """
 
     def __init__(
@@ -59,12 +59,12 @@ class Scalar:
         return declare
 
     def partials(self, rule: Rule) -> Rule:
-        """Declare the partial derivatives with respect to all arguments, a tuple (a decorator)."""
+        """Declare a tuple of the partials with respect to all arguments (a decorator)."""
         self.rules.update(zip(self.arguments, taken_apart(rule), strict=True))
         return rule
 
 
-SCALARS: dict[Any, Scalar] = {}  # by the functions that numba code calls for them
+SCALARS: dict[Any, Scalar] = {}  # keyed by the functions that numba code calls
 
 
 def scalar(
@@ -81,11 +81,11 @@ def scalar(
     *functions
         The functions that users call.
     number, whole
-        The texts by which partials call it, if they do, on numbers and on arrays.
+        The names by which partials call it, if they do, on numbers and on arrays.
     chooses
-        Where a partial is 0, the argument was not chosen.
+        Whether an argument is not selected where its partial is 0.
     facts
-        What compiled functions have to know of it.
+        Properties that compiled functions have to know.
     """
 
     def enter(declaration: Callable[..., Any]) -> Scalar:
@@ -110,10 +110,9 @@ def product_of_elements(x, y):
     facts=Fact.ARITHMETIC | Fact.SINGULAR | Fact.HOLOMORPHIC,
 )
 def product(x, y):
-    """x * y, and 0 where x is 0, whatever y is.
+    """x * y, or 0 where x is 0, whatever y is.
 
-    A cotangent or tangent of 0 times a derivative that is infinite or nan: what was not used
-    passes nothing on.
+    A cotangent or tangent of 0 passes nothing on, even if the partial is infinite or nan.
     """
 
 
@@ -147,7 +146,7 @@ def _():
 
 @scalar(np.copysign, math.copysign, number="np.copysign", facts=Fact.ARITHMETIC)
 def copysign(x, y):
-    """The size of x with the sign of y; the derivative in x at 0 is 0, that in y is 0."""
+    """Magnitude of x with the sign of y; the partials are 0 for x at 0, and for y."""
 
 
 @copysign.partials
@@ -177,7 +176,7 @@ def _(z, x):
 
 @scalar(chooses=True)
 def clip(x, low, high):
-    """Limit to [low, high]; on a bound the cotangent goes to x, beyond it to the bound."""
+    """Clip to [low, high]; on a bound the cotangent goes to x, beyond it to the bound."""
 
 
 @clip.partials
@@ -190,7 +189,7 @@ def _(x, low, high):
 
 @scalar(chooses=True)
 def finite(x):
-    """The value itself where it is finite, else a number."""
+    """Return x where it is finite, else a constant."""
 
 
 @finite.partial("x")

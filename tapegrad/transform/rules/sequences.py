@@ -42,24 +42,24 @@ def _(call: Request, x: Any, xp: Any, fp: Any) -> Any:
 
 @jit
 def segment(x, xp):
-    """Return the number of the knot left of (or at) x, -1 or the last one where there is none."""
+    """Return the index of the last knot at or left of x, -1 if there is none."""
     return np.searchsorted(xp, x, side="right") - 1
 
 
 @jit
 def slope_at(x, xp, fp):
-    """Return the slope of the line through knots; at a knot, the one right of it."""
+    """Return the slope of the interpolant at x; at a knot, the slope to the right of it."""
     k = segment(x, xp)
     found = 0.0
     if k >= 0 and k < xp.size - 1:
-        # a difference of unsigned integers wraps
+        # differences of unsigned integers wrap
         found = (float(fp[k + 1]) - float(fp[k])) / (xp[k + 1] - xp[k])
     return found
 
 
 @jit
 def add_to_knots(x, xp, xp_bar, fp, g):
-    """Add the cotangent of an interpolated value to those of the knots' places."""
+    """Add the cotangent of an interpolated value to those of the knot positions."""
     k = segment(x, xp)
     if k >= 0 and k < xp.size - 1:
         slope = (float(fp[k + 1]) - float(fp[k])) / (xp[k + 1] - xp[k])
@@ -70,7 +70,7 @@ def add_to_knots(x, xp, xp_bar, fp, g):
 
 @jit
 def add_to_values(x, xp, fp_bar, g):
-    """Add the cotangent of an interpolated value to those of the knots' values."""
+    """Add the cotangent of an interpolated value to those of the knot values."""
     k = segment(x, xp)
     if k < 0:
         fp_bar[0] += g
@@ -84,7 +84,7 @@ def add_to_values(x, xp, fp_bar, g):
 
 @jit
 def tangent_of_knots(x, xp, xp_dot, fp):
-    """Return the tangent of an interpolated value by that of the knots' places."""
+    """Return the tangent of an interpolated value from those of the knot positions."""
     k = segment(x, xp)
     found = 0.0
     if k >= 0 and k < xp.size - 1:
@@ -158,7 +158,7 @@ def interp_1_jvp_xp(x, xp, xp_dot, fp, z):
 
 @addition
 def add_differences(bar, n, g):
-    """Add the cotangents of n-th differences along the last axis."""
+    """Add the cotangents of nth differences along the last axis."""
     if bar.size:
         size = bar.shape[-1]
         total = np.zeros(bar.size, bar.dtype)
@@ -199,7 +199,7 @@ def ediff1d_vjp_ary(ary_bar, g):
 
 @addition
 def add_flat_differences(bar, g):
-    """Add the cotangents of the differences of neighbours in row-major order."""
+    """Add the cotangents of differences of neighbouring elements in row-major order."""
     total = np.zeros(bar.size, bar.dtype)
     for k in range(bar.size - 1):
         total[k + 1] += g[k]
@@ -207,7 +207,7 @@ def add_flat_differences(bar, g):
     bar += total.reshape(bar.shape)
 
 
-@understands("trapezoid", "trapz")  # its name until NumPy 2.0
+@understands("trapezoid", "trapz")  # trapz before NumPy 2.0
 def _(call: Request, y: Any, x: Any, dx: Any) -> Any:
     if call.ndim(y) != 1 or call.ndim(dx) or (x is not None and call.ndim(x) != 1):
         return None
@@ -230,7 +230,7 @@ def trapezoid_vjp_dx(y, g):
 
 @derivative
 def trapezoid_of_vjp_y(y_bar, x, g):
-    steps = np.diff(x)  # of the type that the function itself takes
+    steps = np.diff(x)  # of the same type as in np.trapezoid
     for k in range(y_bar.size - 1):
         half = 0.5 * g * steps[k]
         y_bar[k] += half
@@ -255,7 +255,7 @@ def _(call: Request, a: Any, v: Any, mode: Any) -> Any:
 
 @jit
 def first_of(n, m, size):
-    """Return where, in a full convolution of n and m numbers, the given result begins."""
+    """Return where a result of some size starts in the full convolution of n and m elements."""
     if size == n + m - 1:
         return 0
     return (min(n, m) - 1) // 2 if size == max(n, m) else min(n, m) - 1
@@ -263,7 +263,7 @@ def first_of(n, m, size):
 
 @jit
 def first_of_correlation(n, m, size):
-    """Return where, in the full convolution with v turned around, a correlation begins."""
+    """Return where a correlation starts in the full convolution with v reversed."""
     if size == n + m - 1:
         return 0
     if size < max(n, m):
@@ -470,7 +470,7 @@ def without_mean(m):
 
 @jit
 def scatter_matrix_tangent(m, m_dot):
-    """Return the tangent of the covariances of rows."""
+    """Return the tangent of the covariance matrix of the rows."""
     product = np.dot(without_mean(m), np.ascontiguousarray(m_dot.T * 1.0))
     return (product + product.T) / (m.shape[1] - 1)
 
@@ -487,7 +487,7 @@ def cov_jvp_m(m, m_dot):
 
 @derivative
 def corrcoef_vjp_x(x, x_bar, z, g):
-    # through the covariances c, of which z holds c[i, j] / sqrt(c[i, i] * c[j, j])
+    # through the covariances c: z[i, j] is c[i, j] / sqrt(c[i, i] * c[j, j])
     c = np.cov(x)
     total = np.empty_like(c)
     for i in range(c.shape[0]):

@@ -1,8 +1,7 @@
 """Functions that order the elements of arrays: sorts, medians, quantiles.
 
-Each is, near a point, a fixed linear function of the elements in order. Elements that are equal
-count in the order in which they stand; of the equal elements that `np.unique` puts together, the
-first has the derivative.
+Near a point, each is a fixed linear function of the sorted elements. Equal elements are ordered by
+position; of equal elements that `np.unique` merges, the first one has the derivative.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def _(call: Request, a: Any, q: Any) -> Any:
 
 @jit
 def order_of(x):
-    """Return the numbers of the elements in the order of sorting, without those that are nan."""
+    """Return the indices that sort the flattened elements, without those of nan."""
     flat = x.flatten()
     order = np.argsort(flat, kind="mergesort")
     return order[: np.sum(flat == flat)]
@@ -50,7 +49,7 @@ def order_of(x):
 
 @jit
 def order_in_rows(x):
-    """Return the numbers of the elements, sorted along the last axis, in the shape of an array."""
+    """Return the flat indices of the elements sorted along the last axis."""
     flat = x.flatten()
     size = x.shape[-1]
     order = np.empty(flat.size, np.int64)
@@ -73,7 +72,7 @@ def sort_jvp_a(a, a_dot):
 
 @jit
 def partitioned(a, z):
-    """Return the numbers of the elements as a partition has put them."""
+    """Return the indices of the elements in the order of their partition z."""
     found = np.empty(a.size, np.int64)
     order = np.argsort(a, kind="mergesort")
     places = np.argsort(z, kind="mergesort")
@@ -94,7 +93,7 @@ def partition_jvp_a(a, a_dot, z):
 
 @jit
 def firsts(x, size):
-    """Return the numbers of the first of equal elements, in the order of sorting."""
+    """Return the indices of the first of equal elements, in sorted order."""
     flat = x.flatten()
     order = np.argsort(flat, kind="mergesort")
     found = np.empty(size, np.int64)
@@ -119,7 +118,7 @@ def unique_jvp_ar(ar, ar_dot, z):
 
 @jit
 def ranked(x, z):
-    """Return the numbers in the order of sorting; that of the last nan if the choice is nan."""
+    """Return the indices in sorted order; if z is nan, only that of the last nan."""
     order = order_of(x)
     if z != z and order.size < x.size:
         flat = x.flatten()
@@ -129,7 +128,7 @@ def ranked(x, z):
 
 @jit
 def middle_of(order):
-    """Return the one or two numbers in the middle."""
+    """Return the one or two indices in the middle."""
     return order[(order.size - 1) // 2 : order.size // 2 + 1].copy()
 
 
@@ -146,7 +145,7 @@ def median_jvp_a(a, a_dot, z):
 
 @jit
 def between(size, q):
-    """Return the places that a quantile lies between, and how far it is from the first."""
+    """Return the two positions around a quantile, and its distance from the first."""
     place = q * (size - 1)
     below = min(max(math.floor(place), 0), size - 1)
     return below, min(below + 1, size - 1), place - below
@@ -154,7 +153,7 @@ def between(size, q):
 
 @addition
 def add_quantile(bar, order, q, g):
-    """Add the cotangent of a quantile to the two elements that it lies between."""
+    """Add the cotangent of a quantile to the two elements around it."""
     if order.size:
         below, above, part = between(order.size, q)
         total = np.zeros(bar.size, bar.dtype)

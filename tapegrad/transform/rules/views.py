@@ -1,4 +1,4 @@
-"""Functions that put the elements of arrays elsewhere: views where numba gives views, or copies."""
+"""Functions that rearrange the elements of arrays, as views where numba returns views."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _(call: Request, a: Any) -> Any:
 
 @understands("atleast_1d", "atleast_2d", "atleast_3d")
 def _(call: Request, a: Any) -> Any:
-    # a number becomes an array of its own
+    # a number becomes a new array
     return call.view(a) if call.ndim(a) and call.is_whole else None
 
 
@@ -101,17 +101,17 @@ def item_vjp_a(a_bar, g):
 
 
 class Broadcast(Whole):
-    """``np.broadcast_to``: a view that cannot be written to, with cotangents of its own.
+    """``np.broadcast_to``: a read-only view with a separate shadow.
 
-    Several of its elements may be one of the array's, so it has no view of the shadow.
+    Several of its elements may be one element of the array, so its shadow cannot be a view.
     """
 
     def shared(self, let: Let) -> list[list[str]]:
-        """Return what shares elements."""
+        """Return the names that share elements."""
         return [[let.target, *names_in(self.operands["x"])]]
 
     def check(self, gen: Generator, let: Let) -> None:
-        """Refuse it where the array is written: the view would show other elements then."""
+        """Refuse it if the array is written: the elements of the view would change."""
         if gen.arrays.is_stored(let.target):
             gen.refuse(
                 "cannot differentiate np.broadcast_to of an array that is written to; add "
@@ -144,9 +144,9 @@ def broadcast_vjp_x(x_bar, g):
 
 
 class Rearrangement(Rule):
-    """A function that only puts elements of arrays, numbers and zeros into another order.
+    """A function that only rearranges elements of arrays, numbers and zeros.
 
-    Where they go is found by sending their numbers the same way.
+    Applying it to the numbers of the elements shows where they go.
     """
 
     fresh = True
@@ -162,10 +162,10 @@ class Rearrangement(Rule):
         return self._inputs
 
     def contents(self, let: Let) -> list[str]:
-        return [n for n in names_in(let.expr) if n not in self._inputs]  # of positions, counts
+        return [n for n in names_in(let.expr) if n not in self._inputs]  # positions, counts
 
     def replaced(self, convert: Any) -> ast.expr:
-        """Return the call with other atoms in the place of those that give elements."""
+        """Return the call with the atoms that provide elements replaced."""
         elements = self.elements
 
         class Replace(ast.NodeTransformer):
@@ -173,7 +173,7 @@ class Rearrangement(Rule):
                 found = next((e for e in elements if e is node), None)
                 return self.generic_visit(node) if found is None else convert(found)
 
-        # a copy keeps the atoms themselves, by which they are found
+        # the copy shares these atoms, which are found by identity
         memo = {id(element): element for element in elements}
         return Replace().visit(copy.deepcopy(self.expr, memo))
 
@@ -214,7 +214,7 @@ class Rearrangement(Rule):
 
 
 def _elements(*operands: Any) -> list[ast.expr]:
-    """Return the atoms that give elements, also those in tuples."""
+    """Return the atoms that provide elements, including those in tuples."""
     found: list[ast.expr] = []
     for operand in operands:
         if isinstance(operand, (ast.Tuple, ast.List)):

@@ -1,10 +1,10 @@
-"""The reverse code computes the cotangents that follow from what the forward code does.
+"""The reverse code computes the cotangents that follow from the forward code.
 
-Some ways through the code are drawn (`walk`). On each the cotangents are computed twice: as the
-statements of the reverse code say, and as they follow from the operations of the forward code, from
-the last to the first (`events`). Derivatives are random maps (`linear`): the one from the cotangent
-of a result to that of an operand is the same on both sides. What is missing, done twice, done in
-another order or not cleared leads to other cotangents of the arguments.
+Some paths through the code are drawn at random (`walk`). On each, the cotangents are computed
+twice: by the statements of the reverse code, and from the operations of the forward code, from the
+last to the first (`events`). Derivatives are random maps (`linear`): the map from the cotangent of
+a result to that of an operand is the same in both. A contribution that is missing, repeated, out of
+order or not cleared changes the cotangents of the arguments.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from tapegrad.transform.verifier.static import Static
 
 
 class Adjoint(Calls):
-    """The comparison on one way."""
+    """The comparison on one path."""
 
-    # -- the whole ----------------------------------------------------------------------------
+    # -- the whole function -------------------------------------------------------------------
 
     def run(self) -> None:
         """Compare the cotangents of the arguments."""
@@ -68,12 +68,12 @@ class Adjoint(Calls):
         self.finish()
 
     def start(self, results: list[str]) -> None:
-        """Give what a caller knows its cotangents: arrays, and the numbers that are returned."""
+        """Seed the cotangents of arrays and of the numbers that are returned."""
         if len(self.checked.codes) == 1:
             return
         numbers = [n for n in results if n not in self.bars | self.arrays | set(TAPE)]
         seeds = [p for p in self.checked.codes[1].parameters if SEED.match(p)]
-        if len(seeds) == len(numbers):  # else whole numbers are among them
+        if len(seeds) == len(numbers):  # otherwise some are integers
             self.are_seeded = True
             self.seeds += [
                 (self.frame.names[n], self.maps.of("seed", p))
@@ -138,7 +138,7 @@ class Adjoint(Calls):
         target, value = node.targets[0], node.value
         if isinstance(target, ast.Tuple):
             if isinstance(value, ast.Call) and any(is_tape(n) for n in names_in(value)):
-                return  # taken from the tape: known
+                return  # popped from the tape, so known
             if isinstance(value, ast.Tuple):
                 self.assign_together(node, target.elts, value.elts)
                 return
@@ -172,7 +172,7 @@ class Adjoint(Calls):
         self.numbers.update(numbers)
 
     def make_shadows(self, node: ast.Assign) -> None:
-        """Go through what makes arrays of cotangents, and the arrays that go with them."""
+        """Process assignments that make arrays of cotangents, and of their arrays."""
         found: list[tuple[str, Value]] = []
         for target, value in paired(node.targets[0], node.value):
             if not isinstance(target, ast.Name) or target.id in self.frame.own:
@@ -189,7 +189,7 @@ class Adjoint(Calls):
             self.frame.own.add(name)
 
     def shadow(self, name: str, value: ast.expr) -> Handle | None:
-        """Return the array of cotangents that an expression is, None for a number."""
+        """Return the array of cotangents that an expression evaluates to, None for a number."""
         stem = self.stem(name)
         if not stem:
             return None
@@ -199,7 +199,7 @@ class Adjoint(Calls):
         return self.handle(value) if stem in self.arrays else None
 
     def help(self, node: ast.stmt, names: list[str], value: ast.expr) -> None:
-        """Note what is computed for several operands."""
+        """Process an intermediate value that several operands use."""
         if isinstance(value, ast.Call) and module_call(value) == ("arrays", "taken"):
             base, places, clear = value.args
             handle = self.handle(base)
@@ -266,12 +266,12 @@ class Adjoint(Calls):
         self.numbers[name] = total(before, change)
 
     def has_cotangent(self, value: Value | None) -> bool:
-        """Whether there is a cotangent of any name of a value."""
+        """Whether any name of a value has a cotangent."""
         names = self.frame.names.items()
         return any(found is value and name + self.suffix in self.bars for name, found in names)
 
     def added(self, node: ast.Expr, call: ast.Call) -> None:
-        """Go through a call that adds to the cotangent of an array."""
+        """Process a call that adds to the cotangent of an array."""
         module = module_call(call)
         if module is None or module[0] != "arrays":
             if module is not None and module[1] == "give_tape":
@@ -282,7 +282,7 @@ class Adjoint(Calls):
         handle = self.handle(first)
         if handle is None or not isinstance(first, ast.Name):
             if isinstance(first, ast.Call):
-                return  # cotangents that nobody reads
+                return  # cotangents that are not read
             raise self.wrong("a call that no pass knows", node)
         whole: ast.expr = call.args[-1]
         if not module[1].startswith("add_"):
@@ -296,6 +296,6 @@ def _is_in(node: ast.expr, names: set[str]) -> bool:
 
 
 def compare(checked: Any, differentiated: set[str]) -> None:
-    """Go some ways through a function, or through a forward function and its reverse."""
+    """Check some paths through a function, or through a forward function and its reverse."""
     checked.static = Static(checked, differentiated)
     go_ways(checked.codes, lambda choices: Adjoint(checked, choices).run())

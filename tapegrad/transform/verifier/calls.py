@@ -1,4 +1,4 @@
-"""Calls of functions that are differentiated, and of their reverse halves."""
+"""Calls of differentiated functions and of their reverse halves."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PART = re.compile(r"_part_\d+$")
 
 
 class Calls(Reading):
-    """The part that goes through calls."""
+    """The part that processes calls."""
 
     def forward_call(self, node: ast.stmt, call: ast.Call, function: str) -> None:
         assert isinstance(node, ast.Assign)
@@ -41,7 +41,7 @@ class Calls(Reading):
             if value is not None and read not in self.bars and read not in event.operands:
                 event.operands[read] = Operand(value, None)
         shadowed: dict[str, Handle | None] = {}
-        unread: set[str] = set()  # what shows an argument that the call does not write
+        unread: set[str] = set()  # views of arguments that the call does not write
         results = summary.results or ()
         written = {summary.classes[position] for position in summary.writes}
         for place, name in enumerate(found):
@@ -92,7 +92,7 @@ class Calls(Reading):
         summary = self.checked.summaries[function]
         given = [a for a in call.args if not is_tape(a)]
         primal: list[ast.expr] = []
-        shadows: list[tuple[ast.expr, bool]] = []  # whether more is done than adding to it
+        shadows: list[tuple[ast.expr, bool]] = []  # with whether it is read or cleared
         seeds: list[ast.expr] = []
         for position, (param, argument) in enumerate(zip(summary.params, given, strict=False)):
             if SEED.match(param):
@@ -121,7 +121,7 @@ class Calls(Reading):
         handles = [self.frame.get(n) for n, _ in shown]
         arrays = [self.frame.get(self.stem(n)) for n, _ in shown]
         event.read = [is_read for _, is_read in shown]
-        results = list(event.seeds)  # arrays of the result whose cotangents the callee has
+        results = list(event.seeds)  # arrays of the result whose cotangents the callee keeps
         for value in results:
             for name, other in self.frame.names.items():
                 if other is value and name + self.suffix in self.frame.names:
@@ -158,11 +158,11 @@ class Calls(Reading):
         operands: set[str],
         seeded: list[Value],
     ) -> Event | None:
-        """Return the last call that is not reversed yet: one that makes what has the seeds.
+        """Return the last call that is not reversed yet, preferably one whose results are seeded.
 
-        One of arguments with some names comes before others: on some paths names denote equal
-        values, so that calls with other names have the same arguments. The function may be called
-        by another name than its own.
+        Calls whose arguments have the given names come first: on some paths several names have
+        equal values, so calls with other names may have the same arguments. The function may be
+        called by a different name.
         """
         forward = REVERSE.sub(r"_forward\1", function)
         open_calls = [
@@ -198,7 +198,7 @@ class Calls(Reading):
 
 
 def _is_given(event: Event, own: str, arguments: tuple[Hashable, ...]) -> bool:
-    """Whether a call of a function, by its own name, gets some arguments."""
+    """Whether a call has the given arguments; for a method, also the name `own`."""
     if event.instance is not None:
         if own != event.function:
             return False
@@ -208,5 +208,5 @@ def _is_given(event: Event, own: str, arguments: tuple[Hashable, ...]) -> bool:
 
 
 def is_tape(node: ast.expr) -> bool:
-    """Whether an expression is the tape, or its top."""
+    """Whether an expression is the tape or its top."""
     return isinstance(node, ast.Name) and node.id in TAPE

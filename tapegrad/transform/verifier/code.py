@@ -1,4 +1,4 @@
-"""The language of generated code, as the passes of the verifier read it."""
+"""The language of generated code, as read by the passes of the verifier."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class Code:
     name, parameters, body
         Its parts.
     locals
-        The names that are assigned somewhere in it, parameters included.
+        The names that it assigns, including parameters.
     primal
-        Those of the function that it is made from.
+        The locals of the function that it is made from.
     """
 
     name: str
@@ -58,12 +58,12 @@ class Code:
 
     @functools.cached_property
     def statements(self) -> list[ast.stmt]:
-        """All statements, nested ones after the one that holds them."""
+        """All statements, nested ones after the one that contains them."""
         return list(walk(self.body))
 
     @functools.cached_property
     def uses(self) -> list[ast.Subscript | ast.Attribute | ast.Call]:
-        """What takes parts of values, and calls."""
+        """All subscripts, attributes and calls."""
         return [
             node
             for statement in self.statements
@@ -74,7 +74,7 @@ class Code:
 
     @functools.cached_property
     def pairs(self) -> list[tuple[str, ast.expr]]:
-        """What is assigned to which name."""
+        """All assigned names with their values."""
         return [
             (target.id, value)
             for statement in self.statements
@@ -84,7 +84,7 @@ class Code:
         ]
 
     def wrong(self, what: str, node: ast.AST) -> InternalError:
-        """Return the error about a node."""
+        """Return an error that points to a node."""
         line = getattr(node, "lineno", 1)
         return InternalError(what, self.name, line, self.lines[line - 1].strip())
 
@@ -95,7 +95,7 @@ def functions_of(text: str) -> list[Code]:
     Raises
     ------
     InternalError
-        If it holds something that is not in the language.
+        If it contains anything that is not in the language.
     """
     lines = text.splitlines()
     found = []
@@ -114,7 +114,7 @@ def functions_of(text: str) -> list[Code]:
 
 
 def _check(code: Code, body: list[ast.stmt]) -> None:
-    """Refuse what is not in the language."""
+    """Refuse nodes that are not in the language."""
     for statement in walk(body):
         if not isinstance(statement, (*_SIMPLE, *_NESTED)):
             raise code.wrong(
@@ -130,7 +130,7 @@ def _check(code: Code, body: list[ast.stmt]) -> None:
 
 
 def walk(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield all statements of a block, nested ones after the one that holds them."""
+    """Yield all statements of a block, nested ones after the one that contains them."""
     for statement in body:
         yield statement
         if isinstance(statement, ast.If):
@@ -141,7 +141,7 @@ def walk(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def expressions(statement: ast.stmt) -> list[ast.expr]:
-    """Return the expressions that a statement itself holds, without those of nested ones."""
+    """Return the expressions of a statement, without those of nested statements."""
     found: list[ast.expr | None] = []
     if isinstance(statement, ast.Assign):
         found = [statement.value, *statement.targets]
@@ -161,9 +161,9 @@ def expressions(statement: ast.stmt) -> list[ast.expr]:
 
 
 def reads(statement: ast.stmt) -> list[ast.Name]:
-    """Return the names that a statement itself reads, in the order of the text.
+    """Return the names that a statement reads, without nested statements.
 
-    An augmented assignment reads its target; the store of an element reads the array.
+    An augmented assignment reads its target; a store to an element reads the array.
     """
     found = [
         node
@@ -177,7 +177,7 @@ def reads(statement: ast.stmt) -> list[ast.Name]:
 
 
 def targets(statement: ast.stmt) -> list[str]:
-    """Return the names that a statement itself assigns."""
+    """Return the names that a statement assigns, without nested statements."""
     found: list[str] | None = getattr(statement, "_targets", None)
     if found is None:
         found = statement._targets = _targets(statement)
@@ -200,12 +200,12 @@ def _targets(statement: ast.stmt) -> list[str]:
 
 
 def is_endless(statement: ast.While) -> bool:
-    """Whether a loop is left by ``break`` alone."""
+    """Whether a loop is left only by ``break``."""
     return isinstance(statement.test, ast.Constant) and statement.test.value is True
 
 
 def condition(test: ast.expr) -> tuple[str, bool] | None:
-    """Return what a test says of a variable: its name and truth value."""
+    """Return the variable that a test reads, and its value if the test is true."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         found = condition(test.operand)
         return None if found is None else (found[0], not found[1])
@@ -213,26 +213,26 @@ def condition(test: ast.expr) -> tuple[str, bool] | None:
 
 
 def leaves(node: ast.expr) -> list[ast.expr]:
-    """Return the parts of a tuple, nested ones taken apart."""
+    """Return the items of a tuple, with nested tuples flattened."""
     if isinstance(node, ast.Tuple):
         return [leaf for item in node.elts for leaf in leaves(item)]
     return [node]
 
 
 def makes_named_tuple(node: ast.expr) -> bool:
-    """Whether an expression is the call of the class of a named tuple."""
+    """Whether an expression calls the class of a named tuple."""
     return isinstance(node, ast.Call) and (called(node) or "").startswith("class_")
 
 
 def called(node: ast.AST | None) -> str | None:
-    """Return the name of a function that is called by its name."""
+    """Return the name of the callee, if it is called by a plain name."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         return node.func.id
     return None
 
 
 def module_call(node: ast.Call) -> tuple[str, str] | None:
-    """Return module and name of a function that is called as a module's."""
+    """Return the module and the name of the callee, if it is an attribute of a module."""
     parts: list[str] = []
     func: ast.expr = node.func
     while isinstance(func, ast.Attribute):
@@ -244,7 +244,7 @@ def module_call(node: ast.Call) -> tuple[str, str] | None:
 
 
 def nodes_of(node: ast.AST) -> list[ast.AST]:
-    """Return a node and all in it, which are looked for once."""
+    """Return a node and all its descendants (cached)."""
     found: list[ast.AST] | None = getattr(node, "_nodes", None)
     if found is None:
         found = list(ast.walk(node))
@@ -253,7 +253,7 @@ def nodes_of(node: ast.AST) -> list[ast.AST]:
 
 
 def names_in(node: ast.AST) -> list[ast.Name]:
-    """Return the names that are read in an expression."""
+    """Return the names that an expression reads (cached)."""
     found: list[ast.Name] | None = getattr(node, "_names", None)
     if found is None:
         found = [
@@ -266,7 +266,7 @@ def names_in(node: ast.AST) -> list[ast.Name]:
 
 
 def paired(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
-    """Return what is assigned to what."""
+    """Return the pairs of targets and values of an assignment."""
     if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
         if len(target.elts) == len(value.elts):
             found = zip(target.elts, value.elts, strict=True)

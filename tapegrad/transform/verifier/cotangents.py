@@ -1,4 +1,4 @@
-"""Which names of generated code are cotangents."""
+"""The names of cotangents in generated code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TAPE = ("tape", "top")
 
 
 class Cotangents:
-    """The names of some functions that hold cotangents, or what is computed from cotangents.
+    """The names in some functions that hold cotangents or values computed from cotangents.
 
     Parameters
     ----------
@@ -31,9 +31,9 @@ class Cotangents:
     names
         The names.
     suffix
-        What is added to a name for that of its cotangent.
+        The suffix of the names of cotangents.
     is_known
-        Whether they can be told from names of the user's.
+        Whether they can be distinguished from the user's names.
     """
 
     def __init__(self, codes: list[Code], functions: Container[str]) -> None:
@@ -55,7 +55,7 @@ class Cotangents:
                     self.names.update(made)
 
     def _sources(self, statement: ast.stmt) -> tuple[set[str] | None, list[str]] | None:
-        """Return what names are computed from, None for cotangents at any rate."""
+        """Return the names read and assigned; None instead of reads if always cotangents."""
         if not isinstance(statement, ast.Assign):
             return None
         value = statement.value
@@ -70,15 +70,15 @@ class Cotangents:
         return {n.id for n in names_in(value)}, made
 
     def is_forward(self, function: str | None) -> bool:
-        """Whether a function is the forward half of one of the user's."""
+        """Whether a function is the forward half of a user's function."""
         return bool(function) and function in self.functions and bool(FORWARD.search(function))
 
     def is_reverse(self, function: str | None) -> bool:
-        """Whether a function is the reverse half of one of the user's."""
+        """Whether a function is the reverse half of a user's function."""
         return bool(function) and function in self.functions and bool(REVERSE.search(function))
 
     def is_cotangent(self, node: ast.stmt) -> bool:
-        """Whether a statement computes cotangents, or holds one that does."""
+        """Whether a statement computes cotangents or contains one that does."""
         found = self._known.get(id(node))
         if found is None:
             found = self._known[id(node)] = self._is_cotangent(node)

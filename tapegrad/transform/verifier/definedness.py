@@ -1,7 +1,7 @@
 """Every name that is read is defined on every path to it.
 
-Loops may run zero times, branches go either way. What is defined in a branch is defined wherever
-the same variable is tested again with the same outcome, as reverse code does.
+Loops may run zero times, and branches may be taken or not. A name defined in a branch is defined
+wherever the same variable is tested again with the same outcome, as in reverse code.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class State:
     Attributes
     ----------
     names
-        For every name the guards under each of which it is defined.
+        For every name, the guards that each imply that it is defined.
     facts
-        What is known of variables because of the tests on the way.
+        The values of variables that are known from tests on the path.
     """
 
     def __init__(self, names: dict[str, frozenset[Guard]], facts: Guard) -> None:
@@ -45,7 +45,7 @@ class State:
         return any(guard <= self.facts for guard in self.names.get(name, ()))
 
     def assign(self, name: str) -> None:
-        """Define a name; what was known of its value is no longer."""
+        """Define a name, and forget what was known of its value."""
         self.forget([name])
         self.names[name] = frozenset([_ALWAYS])
 
@@ -61,7 +61,7 @@ class State:
                 )
 
     def after_test(self, fact: Fact | None) -> State:
-        """Return the state where a test came out in some way."""
+        """Return the state after a test that implies a fact."""
         found = self.copy()
         if fact is not None:
             found.facts |= {fact}
@@ -69,9 +69,9 @@ class State:
 
 
 def meet(one: State | None, other: State | None, tested: Fact | None = None) -> State | None:
-    """Return what holds where two ways meet; None stands for a way that nothing comes from.
+    """Return what holds where two paths meet; None stands for an unreachable path.
 
-    With `tested`, the first way is taken where this fact holds and the second where it does not.
+    With `tested`, the first path is taken if this fact holds, otherwise the second.
     """
     if one is None or other is None:
         return one or other
@@ -84,7 +84,7 @@ def meet(one: State | None, other: State | None, tested: Fact | None = None) -> 
         found = {guard | more for guard in ours for more in theirs}
         if tested is not None:
             opposite = (tested[0], not tested[1])
-            if tested in one.facts:  # not assigned on the first way
+            if tested in one.facts:  # not assigned on the first path
                 ours = frozenset(guard - {tested} for guard in ours)
                 found |= {guard | {opposite} for guard in theirs}
             if opposite in other.facts:
@@ -96,7 +96,7 @@ def meet(one: State | None, other: State | None, tested: Fact | None = None) -> 
 
 
 def _smallest(guards: set[Guard]) -> frozenset[Guard]:
-    """Leave out guards that never hold, and those that others make superfluous."""
+    """Drop guards that never hold, and those that others make redundant."""
     possible = [
         guard for guard in guards if not any((name, not value) in guard for name, value in guard)
     ]
@@ -111,7 +111,7 @@ class Definedness:
     code
         The function.
     known
-        The names that it finds in its module.
+        The global names of its module.
     """
 
     def __init__(self, code: Code, known: set[str]) -> None:
@@ -120,7 +120,7 @@ class Definedness:
         self.breaks: list[State | None] = []  # where the innermost loop is left
 
     def run(self) -> None:
-        """Raise an error where a name may be read before it is defined."""
+        """Raise an error if a name may be read before it is defined."""
         names = {name: frozenset([_ALWAYS]) for name in self.code.parameters}
         end = self.block(self.code.body, State(names, _ALWAYS))
         if end is not None:

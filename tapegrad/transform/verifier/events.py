@@ -1,9 +1,10 @@
-"""What the forward code does to numbers and arrays, and what follows for cotangents or tangents.
+"""The effects of forward code on numbers and arrays, and the cotangents or tangents that follow.
 
 An `Event` is one execution of a statement. The cotangents of all values follow from the events,
-from the last to the first: that of a result goes, by a linear map for each, to the operands; a
-store takes the cotangent of the elements that it writes and leaves zero. Tangents follow from the
-events from the first to the last. No derivative is known here; each is a map of its own (`linear`).
+from the last to the first: that of a result is added to those of the operands, through a linear map
+for each; a store consumes the cotangent of the elements that it writes and leaves zero. Tangents
+follow from the events from the first to the last. Derivatives are not known here; each one is a
+separate map (`linear`).
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ from tapegrad.transform.verifier.linear import ONE, ZERO, Map, Maps, negative, p
 
 
 class Number:
-    """A value that is no array.
+    """A value that is not an array.
 
     Attributes
     ----------
     key
         Equal for values that are computed in the same way.
     truth
-        Whether it is true, once that is drawn.
+        Whether it is true, once this is drawn.
     event, place
-        What made it, and the how-manieth of the results it is.
+        The event that made it, and its position among the results.
     """
 
     __slots__ = ("event", "key", "place", "truth")
@@ -36,13 +37,13 @@ class Number:
 
 
 class Memory:
-    """The elements of an array, of which views show some."""
+    """The elements of an array, which its views share."""
 
     __slots__ = ()
 
 
 class Handle:
-    """An array: the elements that some steps lead to from those of a `Memory`."""
+    """An array: the elements of a `Memory` that some view steps select."""
 
     __slots__ = ("event", "memory", "place", "steps")
 
@@ -60,14 +61,14 @@ Value = Number | Handle
 
 @dataclass(eq=False)
 class Operand:
-    """What an operation reads.
+    """An operand of an operation.
 
     Attributes
     ----------
     count
-        How often it adds to its cotangent; None if that is not known.
+        How often the operation adds to its cotangent; None if unknown.
     sign
-        1 or -1 for a sum, 0 where the derivative is not known.
+        1 or -1 in a sum, 0 if the derivative is unknown.
     """
 
     value: Value
@@ -82,26 +83,25 @@ class Event:
     Attributes
     ----------
     results
-        What it makes.
+        The values that it makes.
     operands
-        What it reads, by names.
-    stored
-        The elements that a store writes, with whether what was there is lost.
+        The values that it reads, by name.
+    stored, is_lost
+        The elements that a store writes, and whether their old values are lost.
     used
-        How often the reverse code added to the cotangents of the operands, by names; in forward
-        mode how often their tangents were added to those of the results, by places and names.
+        How often the reverse code added to the cotangents of the operands, by name; in forward
+        mode, how often their tangents were added to those of the results, by position and name.
     taken
-        The places of the results whose cotangents were.
+        The positions of the results whose cotangents were used.
     joined
-        Whether the cotangents of all results are first brought together, as calls do.
+        Whether the cotangents of all results are first combined, as in calls.
     silent
-        The places of results that have no cotangents then, or no tangents: whole numbers, for
-        example.
+        The positions of results without cotangents or tangents, such as integers.
     instance
-        Of the call of a method: the instance.
+        The instance of a method call.
     passed, read
-        Of a call: the arrays whose cotangents its reverse changes, in forward mode those whose
-        tangents it changes; whether it reads the cotangents.
+        The arrays whose cotangents the reverse of a call changes, or whose tangents a call in
+        forward mode changes; whether it reads these cotangents.
     """
 
     number: int
@@ -146,7 +146,7 @@ class Contents:
         self.known[handle.memory] = product(cleared, found) if handle.steps else ZERO
 
     def call(self, event: Event, handles: list[Handle], seeds: list[Map]) -> list[Map]:
-        """Change cotangents as the reverse of a call does; return those of its numbers."""
+        """Apply the reverse of a call to cotangents; return those of its numbers."""
         read = [
             self.read(handle) if is_read else ZERO
             for handle, is_read in zip(handles, event.read, strict=True)
@@ -188,7 +188,7 @@ class Expected:
             self.numbers[value] = total(self.numbers.get(value, ZERO), change)
 
     def run(self, events: list[Event]) -> None:
-        """Go backwards through what was done."""
+        """Process the events from the last to the first."""
         for event in reversed(events):
             if event.stored is not None:
                 self.store(event, event.stored)
@@ -236,7 +236,7 @@ class ExpectedTangents(Expected):
     """The tangents that follow from events."""
 
     def run(self, events: list[Event]) -> None:
-        """Go through what was done."""
+        """Process the events in order."""
         for event in events:
             if event.stored is not None:
                 self.store(event, event.stored)
@@ -268,7 +268,7 @@ class ExpectedTangents(Expected):
             self.contents.add(array, change)
 
     def together(self, event: Event, place: Hashable, values: dict[str, Map]) -> Map:
-        """Return the tangent of a result, or what is added to that of an array."""
+        """Return the tangent of a result, or the change of the tangent of an array."""
         found = ZERO
         for name, value in values.items():
             count, used = event.operands[name].count, event.used.get((place, name), 0)
@@ -278,12 +278,12 @@ class ExpectedTangents(Expected):
 
 
 def changed(name: str) -> Hashable:
-    """Return the place that stands for the elements of an array that a call changes."""
+    """Return the key of the elements of an array that a call changes."""
     return ("array", name)
 
 
 def joined(maps: Maps, event: Event, found: list[Map]) -> Map:
-    """Return what the cotangents of several results come to together."""
+    """Return the combined cotangents of several results."""
     result = ZERO
     for place, g in enumerate(found):
         result = total(result, product(maps.of(event.number, "in", place), g))
@@ -291,7 +291,7 @@ def joined(maps: Maps, event: Event, found: list[Map]) -> Map:
 
 
 def weight(maps: Maps, event: Event, place: Hashable, name: str, k: int) -> Map:
-    """Return the map from the cotangent of a result to that of an operand, or of tangents back."""
+    """Return the map between the cotangents, or tangents, of a result and of an operand."""
     sign = event.operands[name].sign
     if sign:
         return ONE if sign > 0 or k else negative(ONE)

@@ -1,4 +1,4 @@
-"""What the text of a function of forward mode tells: which names are tangents, and which arrays."""
+"""Tangents and arrays among the names of a function of forward mode, found from its text."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _COPIES = ("copy", "astype", "flatten", "conj", "conjugate")
 
 
 class TangentNames(Cotangents):
-    """The names that hold tangents, or what is computed from them: all but the function's own."""
+    """The names that hold tangents or values computed from them: all but the primal names."""
 
     def __init__(self, code: Code) -> None:
         self.names = code.locals - code.primal
@@ -48,14 +48,14 @@ class TangentNames(Cotangents):
 class _Arrays(Memory):
     """What is known of the arrays of a function of forward mode.
 
-    Less is taken for an array than elsewhere: that a number is taken for one would let its tangent
-    pass for a shared array.
+    Names are classified as arrays more cautiously than elsewhere: if a number were classified as an
+    array, its tangent could pass for a shared array.
     """
 
     def _evidence(self, node: ast.AST) -> None:
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             if node.attr not in _SHAPED:
-                return  # instances of classes have attributes, too
+                return  # class instances have attributes as well
         if isinstance(node, ast.Call):
             if (module_call(node) or ("", ""))[0] == "arrays":
                 return  # most of them change nothing
@@ -87,11 +87,11 @@ class _Arrays(Memory):
             is_like = is_like or (isinstance(found, np.ufunc) and found.signature is None)
             return is_like and any(map(self._is_array, node.args))
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
-            return False  # it may be a number
+            return False  # may be a number
         return super()._is_array(node)
 
     def propagate(self, code: Code, suffix: str) -> None:
-        """Find more arrays, after some were found elsewhere."""
+        """Find further arrays after some were found elsewhere."""
         before = -1
         while before != len(self.arrays):
             before = len(self.arrays)
@@ -112,17 +112,17 @@ _SHAPED = frozenset(["shape", "ndim", "size", "strides", "T", "flat"])
 
 
 class TangentCode:
-    """A function of forward mode, as a walk through it needs it.
+    """A function of forward mode, prepared for walks through it.
 
     Attributes
     ----------
     given
-        The parts of parameters that have tangents: the position of the parameter, and the numbers
-        of the items that lead to the part, in the order of the parameters for tangents.
+        The parts of parameters that have tangents, in the order of the parameters for tangents:
+        the position of the parameter, and the indices of the items that lead to the part.
     parts
-        Their names.
+        The names of these parts.
     reads
-        The names that are read anywhere in it, and the tangents of arguments, which a caller reads.
+        The names that it reads, and the tangents of arguments, which a caller reads.
     """
 
     def __init__(self, code: Code, summaries: dict[str, Summary]) -> None:
@@ -158,7 +158,7 @@ class TangentCode:
             self.given.append((own.index(part), *path))
 
     def is_part(self, name: str) -> bool:
-        """Whether a name is that of a part of a parameter, which is only taken apart, and once."""
+        """Whether a name is a part of a parameter that is only unpacked, and only once."""
         if name not in self.items:
             return False
         base, _ = self.items[name]
@@ -169,7 +169,7 @@ class TangentCode:
         return base in self.own or self.is_part(base)
 
     def is_kept(self, place: int) -> bool:
-        """Whether one of the tangents of the result may be kept on a tape as well."""
+        """Whether a tangent of the result may also be kept on a tape."""
         _, dots = self.results()
         dot = dots[place]
         if not isinstance(dot, ast.Name):
@@ -185,7 +185,7 @@ class TangentCode:
         return any(self.memory.of(n) == self.memory.of(dot.id) for n in given)
 
     def results(self) -> tuple[ast.expr, list[ast.expr]]:
-        """Return what it returns: the value, and the tangents of its real parts."""
+        """Return the returned value, and the tangents of its real parts."""
         end = self.code.body[-1]
         pair = end.value if isinstance(end, ast.Return) else None
         if not isinstance(pair, ast.Tuple) or len(pair.elts) != 2:
@@ -195,7 +195,7 @@ class TangentCode:
 
 
 def find_arrays(checked: dict[str, TangentCode]) -> None:
-    """Find the arrays of all functions; calls hand them over."""
+    """Find the arrays of all functions, following calls."""
     before = -1
     count = 0
     for one in checked.values():
@@ -214,7 +214,7 @@ def find_arrays(checked: dict[str, TangentCode]) -> None:
 
 
 def _changed(statement: ast.stmt, bars: set[str]) -> list[str]:
-    """Return arrays that are known from what a statement does to them."""
+    """Return the names that a statement uses in a way that only arrays allow."""
     value = getattr(statement, "value", None)
     found: list[ast.expr] = []
     if isinstance(statement, ast.AugAssign):
@@ -249,7 +249,7 @@ def _name(text: str) -> ast.expr:
 
 
 class Facts(Static):
-    """What the text tells of names; arrays are known from calls as well."""
+    """Facts about names from the text; arrays are also known from calls."""
 
     def _find_arrays(self, codes: list[Code], checked: TangentCode, suffix: str) -> None:
         self.arrays = checked.memory.arrays
@@ -262,4 +262,4 @@ class Facts(Static):
                 self.zeros.add(stem)
 
 
-_COPIED = ("broadcast", "flatten", "nan_to_num")  # what looks like a view and may be none
+_COPIED = ("broadcast", "flatten", "nan_to_num")  # look like views, but may be copies

@@ -1,4 +1,4 @@
-"""Where a walk is, and which way it takes."""
+"""The position of a walk, and its choice of path."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ LEAST_WALKS, MOST_WALKS = 4, 10
 
 
 class Frame:
-    """The names of one turn of a loop, or of a function.
+    """The names of one iteration of a loop, or of a function.
 
     Attributes
     ----------
     names
-        Their values: while the forward code runs the present ones, for reverse code those that it
-        reads, which are the ones at the start of the turn for what goes round the loop.
+        Their values: in forward code the current ones, in reverse code those that it reads, which
+        for loop-carried names are the ones at the start of the iteration.
     own
-        The names that were given values in it.
+        The names that were assigned in it.
     turns
-        The frames of the loops in it, those of whole turns.
+        The frames of complete iterations of the loops in it.
     begun
-        With that of a turn in which the loop is left.
+        The same, including the iteration in which a loop is left.
     """
 
     def __init__(self, names: dict[str, Value], outer: Frame | None = None) -> None:
@@ -37,7 +37,7 @@ class Frame:
         self.begun: dict[int, list[Frame]] = {}
 
     def get(self, name: str) -> Value | None:
-        """Return the value of a name; cotangents may be made outside later than inside."""
+        """Return the value of a name; outer frames may define cotangents later."""
         found = self.names.get(name)
         if found is None and self.outer is not None:
             return self.outer.get(name)
@@ -45,7 +45,7 @@ class Frame:
 
 
 class Choices:
-    """What is drawn: sides that no walk has taken yet come first."""
+    """Random choices; branches that no walk has taken yet come first."""
 
     def __init__(self, seed: int, taken: set[tuple[int, bool]]) -> None:
         self.draw = random.Random(seed)
@@ -56,31 +56,31 @@ class Choices:
         self.is_early = seed < 3
 
     def side(self, node: ast.AST) -> bool:
-        """Return a side of a branch."""
+        """Return which side of a branch to take."""
         for side in (True, False):
             if (id(node), side) not in self.taken:
                 return side
         return self.draw.random() < 0.5
 
     def turns(self) -> int:
-        """Return how often a loop goes round."""
+        """Return the trip count of a loop."""
         return 2 if self.is_early else self.draw.choice((0, 1, 2, 3))
 
     def is_view(self) -> bool:
-        """Return whether an array that may show an argument, or be a new one, shows it."""
+        """Return whether an array that may be new or a view of an argument is a view."""
         return self.walk == 0 if self.is_first else self.draw.random() < 0.5
 
     def last(self, limit: int) -> int:
-        """Return the turn in which a loop is left, if it can be."""
+        """Return the iteration in which a loop is left, if it can be left."""
         return limit if self.is_first else self.draw.randint(0, limit)
 
 
 class AbandonedError(Exception):
-    """A way that no run of the code takes."""
+    """A path that no execution takes."""
 
 
 def go_ways(codes: list[Code], go: Callable[[Choices], None]) -> None:
-    """Go some ways through code, both sides of every branch where a way leads there."""
+    """Follow some paths through code, with both sides of every branch that can be reached."""
     taken: set[tuple[int, bool]] = set()
     branches = {
         (id(s), side)

@@ -1,4 +1,4 @@
-"""The statements that push and pop."""
+"""Statements that push and pop."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Keeping(Numbering):
     # -- calls --------------------------------------------------------------------------------
 
     def primal_arguments(self, call: ast.Call) -> tuple[int, ...]:
-        """Return the numbers of the arguments of a call that are no cotangents."""
+        """Return the value numbers of the arguments of a call before any cotangents."""
         found = []
         for argument in call.args:
             names = [n.id for n in names_in(argument)]
@@ -41,7 +41,7 @@ class Keeping(Numbering):
         return tuple(found)
 
     def unread(self, node: ast.stmt) -> set[int]:
-        """Return the arguments that the reverse function called does not name."""
+        """Return the arguments that the called reverse function does not read."""
         value = getattr(node, "value", None)
         if not isinstance(value, ast.Call):
             return set()
@@ -49,13 +49,13 @@ class Keeping(Numbering):
         return {id(argument) for k, argument in enumerate(value.args) if k in places}
 
     def agree(self, one: tuple[int, ...], other: tuple[int, ...], function: str) -> bool:
-        """Whether two calls have the same arguments, as far as a reverse function names them."""
+        """Whether two calls agree on the arguments that a reverse function reads."""
         unread = self.needs.get(function, Needs()).unread
         pairs = enumerate(zip(one, other, strict=False))
         return all(a == b or place in unread for place, (a, b) in pairs)
 
     def note_call(self, node: ast.stmt) -> None:
-        """Check, at the call of a reverse function, what the forward call noted."""
+        """Check a call of a reverse function, or remember a call that may be reversed later."""
         value = getattr(node, "value", None)
         function = called(value) if isinstance(node, (ast.Assign, ast.Expr)) else None
         self.noted: Any = None
@@ -67,7 +67,7 @@ class Keeping(Numbering):
             self.noted = (function, value, self.primal_arguments(value))
 
     def note_contents(self, node: ast.stmt) -> None:
-        """Note the contents of arrays after a call that is reversed later."""
+        """Note the contents of arrays after a call that may be reversed later."""
         if self.noted is None:
             return
         function, call, arguments = self.noted
@@ -92,7 +92,7 @@ class Keeping(Numbering):
         return self.state.contents.get(self.memory.of(name), -1)
 
     def check_call(self, function: str, call: ast.Call, node: ast.stmt) -> None:
-        """Check the call of a reverse function."""
+        """Check a call of a reverse function."""
         self.is_complete = self.is_complete and function in self.needs
         needs = self.needs.get(function, Needs())
         for place in needs.params:
@@ -126,7 +126,7 @@ class Keeping(Numbering):
         return forward is not None and forward.is_called
 
     def common(self, function: str) -> int:
-        """Return how many arguments the forward and the reverse function have in common."""
+        """Return the number of leading primal parameters that both halves share."""
         two = self.summaries[function].params
         one = self.summaries[REVERSE.sub(r"_forward\1", function)].params
         count = 0
@@ -137,7 +137,7 @@ class Keeping(Numbering):
         return count
 
     def suits(self, noted: dict[str, int], wanted: dict[str, int], needs: Needs) -> bool:
-        """Whether arrays have the contents that they had after a call."""
+        """Whether arrays still have the contents that they had after a call."""
         if any(noted.get(of, version) != version for of, version in wanted.items()):
             return False
         for place in needs.results:
@@ -152,7 +152,7 @@ class Keeping(Numbering):
     # -- the tape -----------------------------------------------------------------------------
 
     def is_of_tape(self, node: ast.AST) -> bool:
-        """Whether code moves, reads or writes the tape."""
+        """Whether code uses the tape."""
         if isinstance(node, ast.Assign) and ast.unparse(node) == "tape = runtime.take_tape()":
             self.has_tape = True
         if not self.has_tape:
@@ -254,7 +254,7 @@ class Keeping(Numbering):
         frame.is_claimed = False
 
     def turn_of(self, frame: Turned) -> int:
-        """Return the number of the iteration, counted from 0."""
+        """Return the value number of the iteration number, counted from 0."""
         assert frame.bounds is not None
         assert frame.values is not None
         found = frame.index_value
@@ -275,7 +275,7 @@ class Keeping(Numbering):
         self.tape.moved()
 
     def claim(self, node: ast.stmt, needed: str) -> None:
-        """Move the top behind the rows of a loop."""
+        """Process the move of the top past the rows of a loop."""
         count, trips, fits = self.tape.reserved.get(needed, (0, -1, False))
         found = [f for f in self.loops.values() if not f.is_claimed and f.path == self.path]
         if len(found) != 1 or not fits:

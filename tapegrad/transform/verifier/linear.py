@@ -1,9 +1,9 @@
 """Linear maps that stand for derivatives: products and sums, where only equality matters.
 
-A derivative that nobody knows is stood for by a random matrix over a finite field. Sums of products
-of such matrices that are computed in two ways are equal, but for a chance of one in 2**60, only if
-they are sums of the same products (the lemma of Schwartz and Zippel). Matrices do not commute, so
-that the order of what is done to one array matters as it should.
+A random matrix over a finite field stands for each unknown derivative. Two sums of products of such
+matrices are equal, except with a probability of about 2**-60, only if they are sums of the same
+products (the Schwartz-Zippel lemma). Matrices do not commute, so the order of operations on an
+array matters, as it should.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ONE: Map = (1, 0, 0, 1)
 
 
 def product(one: Map, two: Map) -> Map:
-    """Return the map that is `one` after `two`."""
+    """Return the composition of `one` after `two`."""
     if one is ONE or two is ZERO:
         return two
     if two is ONE or one is ZERO:

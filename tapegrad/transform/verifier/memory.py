@@ -1,9 +1,9 @@
-"""Which names of generated code may show elements of the same array, and what writes them.
+"""Names of generated code that may alias, and the statements that write them.
 
-There are no types: a name is taken for an array if it is used as one. Calls between functions of
-the module are followed by summaries; arrays that a function is given are taken for different ones,
-which generated code checks where it matters. Functions of the user's that are called as they are,
-for their result, are taken to write nothing and to return arrays of their own.
+There are no types: a name is assumed to be an array if it is used as one. Calls between functions
+of the module are followed through summaries; array arguments are assumed to be distinct, which
+generated code checks where it matters. User functions that are called unchanged, for their result,
+are assumed to write nothing and to return new arrays.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ MAKERS = frozenset(
         "zeros_like",
     ]
 )
-# functions of several arguments of which one decides whether they return an array
+# functions that return an array if this argument is one
 LIKE_ONE = {"digitize": 0, "interp": 0, "searchsorted": 1}
 _REDUCTIONS = frozenset(
     [
@@ -175,13 +175,13 @@ _FINDS = (("np", "nonzero"), ("np", "where"))  # tuples of arrays of positions
 _OF_NUMBERS = frozenset(["conjugate", "imag", "real"])  # complex numbers have them as well
 _ARRAY_METHODS = VIEWS | {"astype", "copy", "flatten"}
 _NUMBER_CALLS = frozenset(["complex_inverse", "complex_product", "direction", "turn"])
-_SAME = frozenset(["tuple", "list", "enumerate", "zip", "reversed"])  # what hands on arrays
+_SAME = frozenset(["tuple", "list", "enumerate", "zip", "reversed"])  # pass arrays on
 _BAR = re.compile(r"_bar\d*$")
 
 
 @functools.cache
 def added_to(function: tuple[str, str]) -> int:
-    """Return which argument of a function is the array that it adds to; -1 if there is none."""
+    """Return the position of the argument that a function adds to; -1 if there is none."""
     module, name = function
     if module != "arrays" or name in _NUMBER_CALLS:
         return -1
@@ -197,7 +197,7 @@ def added_to(function: tuple[str, str]) -> int:
 
 
 def shape_only(node: ast.AST) -> set[int]:
-    """Return the nodes in an expression of which only the shape is read."""
+    """Return the nodes in an expression whose shape only is read."""
     free: set[int] = set()
     for inner in nodes_of(node):
         if isinstance(inner, ast.Attribute) and inner.attr in SHAPE:
@@ -210,16 +210,16 @@ def shape_only(node: ast.AST) -> set[int]:
 
 
 class Memory:
-    """What is known of the arrays of some functions that share their names.
+    """What is known of the arrays of functions that share their names.
 
     Parameters
     ----------
     codes
         The functions.
     summaries
-        Of the functions that they call.
+        The summaries of the functions that they call.
     cotangents
-        Their names, which stand for other arrays than all others.
+        The names of cotangents, which do not alias any other arrays.
     """
 
     def __init__(
@@ -242,7 +242,7 @@ class Memory:
                     self._assign(statement.targets[0], statement.value)
 
     def of(self, name: str) -> str:
-        """Return the name that stands for all names of the same array."""
+        """Return the representative of the alias class of an array."""
         while name in self._parent:
             name = self._parent[name]
         return name
@@ -274,11 +274,11 @@ class Memory:
         self._follow(pairs)
 
     def _tuples_of_numbers(self, names: set[str]) -> set[str]:
-        """Return those names that stand for tuples, which are subscripted too, without arrays."""
+        """Return the names of tuples without arrays, which are also subscripted."""
 
         def is_one(value: ast.expr, known: set[str]) -> bool:
             if isinstance(value, ast.Subscript):
-                value = value.value  # an item of such a tuple is a number or such a tuple
+                value = value.value  # items of such tuples are numbers or such tuples
             if isinstance(value, ast.Name):
                 return value.id in known
             return isinstance(value, ast.Tuple) and not any(map(self._is_array, value.elts))
@@ -289,7 +289,7 @@ class Memory:
         return found & names
 
     def _follow(self, pairs: list[tuple[str, ast.expr]]) -> None:
-        """Find the arrays among what is made of arrays, and of what they are made."""
+        """Find further arrays by following assignments in both directions."""
         changed = True
         while changed:
             before = len(self.arrays)
@@ -303,7 +303,7 @@ class Memory:
             changed = len(self.arrays) != before
 
     def _is_array(self, node: ast.expr) -> bool:
-        """Whether a value is an array, as far as the text tells."""
+        """Whether the text shows that a value is an array."""
         if isinstance(node, ast.Name):
             return node.id in self.arrays
         if isinstance(node, ast.Subscript):
@@ -330,7 +330,7 @@ class Memory:
         return False
 
     def _parts(self, index: ast.expr) -> list[ast.expr]:
-        """Return the parts of a subscript, also of one that is a tuple with a name."""
+        """Return the parts of a subscript, also if it is a named tuple of indices."""
         made = self._made.get(index.id, []) if isinstance(index, ast.Name) else []
         if len(made) == 1 and isinstance(made[0], ast.Tuple):
             return leaves(made[0])
@@ -345,7 +345,7 @@ class Memory:
         elif isinstance(node, ast.Subscript):
             inner = node.value
             if isinstance(inner, ast.Call) and module_call(inner) == ("arrays", "places"):
-                # places are asked for where arrays choose elements: one of these names is one
+                # `places` is used only with index arrays, so one of these names is an array
                 self._choosing.append({n.id for n in leaves(node.slice) if isinstance(n, ast.Name)})
         elif isinstance(node, ast.Call):
             summary = self.summaries.get(called(node) or "")
@@ -393,11 +393,11 @@ class Memory:
             self._unite(group)
 
     def shared(self, node: ast.expr) -> list[str]:
-        """Return the arrays that a value may show elements of."""
+        """Return the arrays that a value may share elements with."""
         if isinstance(node, ast.Name):
             return [node.id] if node.id in self.arrays else []
         if isinstance(node, ast.Subscript):
-            # elements that an array chooses are copied
+            # indexing by an array copies
             chosen = any(map(self._is_array, self._parts(node.slice)))
             return [] if chosen else self.shared(node.value)
         if isinstance(node, ast.Starred):
@@ -424,7 +424,7 @@ class Memory:
         return [n for argument in node.args for n in self.shared(argument)]
 
     def written(self, statement: ast.stmt) -> list[str]:
-        """Return the arrays whose elements a statement itself may write."""
+        """Return the arrays whose elements a statement may write, without nested statements."""
         found: list[str] = []
         if isinstance(statement, (ast.Assign, ast.AugAssign)):
             given = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
@@ -460,22 +460,22 @@ class Memory:
 
 
 def _same_kind(value: ast.expr) -> str | None:
-    """Return the name that a value is, or is a copy of."""
+    """Return the name that a value is or is a copy of."""
     if isinstance(value, ast.Call) and module_call(value) == ("np", "copy"):
         value = value.args[0]
     return value.id if isinstance(value, ast.Name) else None
 
 
 def differ(function: str, count: int, places: list[int], summaries: dict[str, Summary]) -> bool:
-    """Whether some of the results of a function, of so many, are known to be different arrays."""
+    """Whether some of the `count` results of a function are known to be different arrays."""
     known = _known(function, count, summaries)
     return bool(known) and all(_differ(summary, places) for summary in known)
 
 
 def _known(function: str, count: int, summaries: dict[str, Summary]) -> list[Summary]:
-    """Return what is known of a function with so many results, by its forward half.
+    """Return summaries that may describe a function with `count` results.
 
-    That may have another name: then it is one of those that nothing calls.
+    If the function is not in the module, they are those of forward halves that are not called.
     """
     if function in summaries:
         return [summaries[function]]
@@ -492,7 +492,7 @@ def _differ(summary: Summary, places: list[int]) -> bool:
 
 
 def results_of(node: ast.expr) -> list[ast.expr]:
-    """Return the parts of what a function returns; named tuples are taken apart as well."""
+    """Return the parts of a returned value; named tuples are flattened as well."""
     if isinstance(node, ast.Tuple):
         return [leaf for item in node.elts for leaf in results_of(item)]
     if isinstance(node, ast.Call) and makes_named_tuple(node):

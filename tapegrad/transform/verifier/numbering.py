@@ -1,4 +1,4 @@
-"""Numbers of values: equal operations on equal values have equal numbers."""
+"""Value numbering: equal operations on equal values have equal numbers."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _PURE = frozenset(vars(builtins)) - {"input", "print", "open", "next", "iter"}
 
 @dataclass
 class Needs:
-    """The parameters, and results of the forward function, that a reverse function reads."""
+    """The parameters and forward results whose elements a reverse function reads."""
 
     params: set[int] = field(default_factory=set)
-    unread: set[int] = field(default_factory=set)  # parameters that it does not even name
+    unread: set[int] = field(default_factory=set)  # parameters that it does not read at all
     results: set[int] = field(default_factory=set)
 
 
@@ -39,15 +39,15 @@ class Turned:
     """A loop of the forward code."""
 
     number: int
-    path: tuple[int, ...]  # the loops around it
+    path: tuple[int, ...]  # the enclosing loops
     index: str | None
     index_value: int
     bounds: tuple[ast.expr, ast.expr, ast.expr] | None
     values: tuple[int, int, int] | None  # of the bounds
-    trips: int | None  # the value of the number of iterations, as reservations compute it
+    trips: int | None  # the value number of the trip count, as reservations compute it
     items: tuple[Item, ...] = ()
     rows: dict[int, tuple[Kept, int]] = field(default_factory=dict)
-    # what was counted and kept where it is left
+    # what was counted and kept at each break
     breaks: list[tuple[set[str], tuple[Item, ...]]] = field(default_factory=list)
     counted: dict[str, int] = field(default_factory=dict)
     is_claimed: bool = True
@@ -56,7 +56,7 @@ class Turned:
 
 @dataclass
 class State:
-    """What is known at a point: the numbers of values and of the contents of arrays."""
+    """The value numbers of names and of the contents of arrays at a point."""
 
     values: dict[str, int]
     contents: dict[str, int]
@@ -75,9 +75,9 @@ class Numbering:
     code
         The function.
     summaries
-        Of all functions of the module.
+        The summaries of all functions of the module.
     needs
-        Of those that were checked before.
+        The needs of the functions checked before.
     """
 
     def __init__(
@@ -98,22 +98,22 @@ class Numbering:
         self.is_complete = True  # the needs of all functions that it calls are known
         self.memory = Memory(self.codes, summaries, self.cotangents)
         self.numbers: dict[Any, int] = {}
-        # of complex numbers and tuples: which of how many, and of what
+        # parts of complex numbers and tuples: the position, the number of parts, and the whole
         self.parts: dict[int, tuple[int, int, int]] = {}
-        self.classes: set[int] = set()  # what ``type(x)`` returned
+        self.classes: set[int] = set()  # results of ``type(x)``
         self.joins: dict[int, tuple[int, int | None, int | None]] = {}
         self.facts: dict[int, bool] = {}
         self.canon: dict[str, int] = {}
-        self.going: set[str] = set()  # what goes round forward loops
+        self.going: set[str] = set()  # names carried around forward loops
         self.readings: dict[str, dict[str, int]] = {}
         self.reading: dict[str, int] = {}
         self.loops: dict[int, Turned] = {}
         self.by_index: dict[str, Turned] = {}
         self.by_count: dict[int, Turned] = {}
-        self.turnings: dict[int, Turned] = {}  # what loops of reverse code turn round
-        self.passed: set[tuple[int, bool]] = set()  # branches, and which of their sides
+        self.turnings: dict[int, Turned] = {}  # the forward loop of each reverse loop
+        self.passed: set[tuple[int, bool]] = set()  # sides of branches that were taken
         self.path: tuple[int, ...] = ()
-        self.frames: list[Turned | None] = []  # the loops that are being passed through ...
+        self.frames: list[Turned | None] = []  # the enclosing loops ...
         self.tapes: list[Tape] = []  # ... and the tape in each
         self.calls: dict[str, list[tuple[tuple[int, ...], dict[str, int]]]] = {}
         self.read_classes: set[str] = set()
@@ -125,15 +125,15 @@ class Numbering:
     # -- numbers ------------------------------------------------------------------------------
 
     def number(self, *key: Any) -> int:
-        """Return the number of what is known by a key."""
+        """Return the number of a key."""
         return self.numbers.setdefault(key, len(self.numbers))
 
     def new(self) -> int:
-        """Return a number that nothing else has."""
+        """Return a new number."""
         return self.number("new", len(self.numbers))
 
     def join(self, cond: int, one: int | None, two: int | None) -> int:
-        """Return the number of what has one of two values, by a condition."""
+        """Return the number of a value selected from two by a condition."""
         if one == two and one is not None:
             return one
         found = self.number("join", cond, one, two)
@@ -141,7 +141,7 @@ class Numbering:
         return found
 
     def resolved(self, value: int | None) -> int | None:
-        """Return the number that a value has where the conditions on the way are known."""
+        """Return the number of a value, given the conditions known on this path."""
         while value in self.joins:
             cond, one, two = self.joins[value]
             if cond not in self.facts:
@@ -164,7 +164,7 @@ class Numbering:
         return tuple(found)
 
     def handle(self, node: ast.expr) -> int:
-        """Return the number of a value without the elements of arrays."""
+        """Return the number of a value, ignoring the elements of arrays."""
         if isinstance(node, ast.Name):
             return self.named(node.id)
         if isinstance(node, ast.Subscript):
@@ -188,7 +188,7 @@ class Numbering:
         return self.new() if found is None else found
 
     def value(self, node: ast.expr) -> int:
-        """Return the number of a value, elements of arrays included."""
+        """Return the number of a value, including the elements of arrays."""
         if isinstance(node, ast.Name):
             found = self.named(node.id)
             if node.id not in self.memory.arrays:
@@ -212,7 +212,7 @@ class Numbering:
                 if whole is not None:
                     return whole
             if not self.is_pure(node):
-                if not self.cotangents.is_reverse(called(node)):  # what that reads is known
+                if not self.cotangents.is_reverse(called(node)):  # its reads are known
                     for argument in node.args:
                         self.value(argument)
                 return self.new()
@@ -239,14 +239,14 @@ class Numbering:
         return self.number(type(node).__name__, *parts)
 
     def joined(self, parts: list[int]) -> int | None:
-        """Return the number of what is put together of its own parts."""
+        """Return the number of a whole that is rebuilt from all its parts, None otherwise."""
         found = [self.parts.get(part) for part in parts]
         whole = found[0][2] if found and found[0] is not None else -1
         expected = [(k, len(found), whole) for k in range(len(found))]
         return whole if whole >= 0 and found == expected else None
 
     def joined_tuple(self, node: ast.Tuple) -> int | None:
-        """Return the number of a tuple that is put together of its own parts."""
+        """Return the number of a tuple that is rebuilt from all its parts, None otherwise."""
         return self.joined([self.handle(part) for part in node.elts])
 
     def is_pure(self, node: ast.Call) -> bool:
@@ -277,7 +277,7 @@ class Numbering:
         return self.current.wrong(what, node)
 
     def assigned(self, name: str, value: int) -> None:
-        """Give a name a value."""
+        """Assign a value to a name."""
         if name in self.bars:
             return
         self.state.values[name] = value
@@ -286,5 +286,5 @@ class Numbering:
             self.readings[name] = dict(self.reading)
 
     def block(self, body: list[ast.stmt]) -> bool:
-        """Pass through a block; return whether its end is reached."""
+        """Process a block; return whether its end is reached."""
         raise NotImplementedError

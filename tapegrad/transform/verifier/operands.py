@@ -1,4 +1,4 @@
-"""What the operations of the forward code read, as far as derivatives go through it."""
+"""The operands of forward code through which derivatives propagate."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from tapegrad.transform.verifier.code import called, module_call
 from tapegrad.transform.verifier.memory import SHAPE
 
-# whose derivative is zero, or that have none
+# functions without derivative, or whose derivative is zero
 FLAT = frozenset(
     [
         *("floor", "ceil", "trunc", "fix", "rint", "round", "around", "sign"),
@@ -23,7 +23,7 @@ FLAT = frozenset(
     ]
 )
 _FLAT_NAMES = re.compile(r"(int|bool|len|range|round|isinstance|str|\w*stop_gradient)$")
-# the arguments by which functions have a derivative, where these are not all of them
+# the differentiable arguments of functions, if not all of them are
 _SMOOTH = {
     "copysign": (0,),
     "ldexp": (0,),
@@ -34,7 +34,7 @@ _SMOOTH = {
 }
 _SUMS = {"add": 1, "subtract": -1}
 
-SOME, UNKNOWN = -1, -2  # counts that are not known: at least one, or perhaps none
+SOME, UNKNOWN = -1, -2  # unknown counts: at least one, or possibly none
 
 Found = tuple[str, int, int]  # a name, how often it is added to (see `Operand`), the sign
 
@@ -42,8 +42,8 @@ Found = tuple[str, int, int]  # a name, how often it is added to (see `Operand`)
 def operands(node: ast.expr) -> list[Found]:
     """Return the names that a value depends on smoothly.
 
-    The count is that of what adds to the cotangent, `SOME` or `UNKNOWN`. Functions that the user
-    names may be anything.
+    The count is the number of additions to the cotangent, `SOME` or `UNKNOWN`. Nothing is assumed
+    about user functions.
     """
     if isinstance(node, ast.UnaryOp):
         if isinstance(node.operand, ast.Name) and isinstance(node.op, (ast.USub, ast.UAdd)):
@@ -73,7 +73,7 @@ def _of_binary(node: ast.BinOp) -> list[Found]:
         return [(n, 1, s) for n, s in zip(names, (1, sign), strict=True) if n]
     if kind in (ast.Mult, ast.Div, ast.MatMult):
         if any(isinstance(n, ast.Constant) and n.value == 0 for _, n in both):
-            return [(n, UNKNOWN, 0) for n in dict.fromkeys(names) if n]  # it is zero
+            return [(n, UNKNOWN, 0) for n in dict.fromkeys(names) if n]  # the product is zero
         return [(n, names.count(n), 0) for n in dict.fromkeys(names) if n]
     if kind is ast.Pow:
         constant = both[1][1]

@@ -1,4 +1,4 @@
-"""The outcomes of tests on one way through code: the same test has the same outcome."""
+"""The outcomes of tests on one path through code: equal tests have equal outcomes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tapegrad.transform.verifier.frames import Choices, Frame
 
 
 class Outcomes:
-    """The part of a walk that knows what is equal, and what is true."""
+    """The part of a walk that knows which values are equal and which are true."""
 
     def __init__(self, choices: Choices) -> None:
         self.choices = choices
@@ -18,10 +18,10 @@ class Outcomes:
         self.keys: dict[Hashable, int] = {}
         self.formulas: dict[Number, tuple[str, list[Number]]] = {}
         self.truths: dict[Hashable, bool] = {}
-        self.wish: bool | None = None  # how a test should come out
+        self.wish: bool | None = None  # the preferred outcome of a test
 
     def key(self, node: ast.AST) -> Hashable:
-        """Return what is equal for expressions of equal values."""
+        """Return a key that is equal for expressions with equal values."""
         if isinstance(node, ast.Name):
             found = self.frame.get(node.id)
             if found is None:
@@ -78,7 +78,7 @@ class Outcomes:
         return number.truth
 
     def formula(self, number: Number, node: ast.expr) -> None:
-        """Note what the truth of a number follows from."""
+        """Note how the truth of a number follows from others."""
         kind, parts = "", []
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             kind, parts = "not", [node.operand]

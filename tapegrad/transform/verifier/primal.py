@@ -1,8 +1,8 @@
 """Forward code, and code of forward mode, does what the function does.
 
-Beside each derivative stands the function that it is made from, in the same small language. Its
-statements are found in the code: all of them, in their order, in the same branches and loops. What
-stands between them keeps values, and makes and computes cotangents or tangents.
+The function that each derivative is made from is given in the same small language. The code has to
+contain all its statements, in order, in the same branches and loops. The statements in between keep
+values, or make and compute cotangents or tangents.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tapegrad.transform.verifier.cotangents import FORWARD, TANGENT
 
 
 def check_primal(code: Code, function: Code) -> None:
-    """Refuse code without all statements of the function that it belongs to.
+    """Refuse code that lacks statements of the function that it is made from.
 
     Raises
     ------
@@ -52,9 +52,9 @@ class _Match:
         return None
 
     def match(self, statement: ast.stmt, wanted: ast.stmt) -> tuple[bool, ast.stmt | None]:
-        """Return whether a statement is the one that is wanted, else what it lacks."""
+        """Return whether a statement is the wanted one, and otherwise what it lacks."""
         if isinstance(statement, ast.Expr) and isinstance(wanted, ast.Assign):
-            # what is done for its effect, whose result nobody reads
+            # an expression statement whose result is not read
             return ast.unparse(statement.value) == ast.unparse(wanted.value), None
         if type(statement) is not type(wanted):
             return False, None
@@ -72,7 +72,7 @@ class _Match:
         return _is_call(statement, wanted) or self.is_among(statement, wanted), None
 
     def is_among(self, statement: ast.Assign, wanted: ast.Assign) -> bool:
-        """Whether what is assigned at once to names of the function is what is wanted."""
+        """Whether the names of the function in a tuple assignment get the wanted values."""
         given = paired(statement.targets[0], statement.value)
         own = [(t, v) for t, v in given if isinstance(t, ast.Name) and t.id in self.names]
         if len(given) < 2 or len(own) == len(given):
@@ -92,10 +92,10 @@ def _head(node: ast.stmt) -> str:
 
 
 def _is_call(statement: ast.Assign, wanted: ast.Assign) -> bool:
-    """Whether a statement calls what belongs to the function that another one calls.
+    """Whether a statement calls the derivative code of the function that `wanted` calls.
 
-    That is its forward half, or what computes the tangent as well. A method gets its instance as
-    the first argument, and named arguments stand in their places.
+    This is its forward half, or the function that also computes tangents. Methods take the instance
+    as the first argument, and keyword arguments become positional.
     """
     one, two = statement.value, wanted.value
     target = statement.targets[0]
@@ -120,7 +120,7 @@ def _is_call(statement: ast.Assign, wanted: ast.Assign) -> bool:
 
 
 def is_pushed(target: ast.expr, value: ast.expr) -> bool:
-    """Whether an assignment calls what returns a value and its tangent."""
+    """Whether an assignment calls a function that returns a value and its tangent."""
     name = called(value) or ""
     if not isinstance(target, ast.Tuple) or len(target.elts) != 2:
         return False

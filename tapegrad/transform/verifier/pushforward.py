@@ -1,8 +1,8 @@
-"""What a user calls hands tangents over, and gives back those of the result.
+"""The function that the user calls passes tangents on and returns those of the result.
 
-The function of forward mode has a parameter for the tangent of each part of the arguments and
-returns the tangents of the real parts of its result in a row. The one around it has the structure
-of the arguments and of the result.
+A function of forward mode has a parameter for the tangent of each part of the arguments and returns
+a flat tuple of the tangents of the real parts of its result. Its wrapper takes and returns tangents
+in the structure of the arguments and of the result.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _SUFFIX = re.compile(r"_dot\d*$")
 
 
 def check_pushforward(code: Code, others: dict[str, TangentCode]) -> None:
-    """Refuse a function that mixes up tangents where it calls one of forward mode.
+    """Refuse a function that mixes up tangents when it calls a function of forward mode.
 
     Raises
     ------
     InternalError
-        With the line.
+        With the line of the call or the return.
     """
     for place, statement in enumerate(code.body):
         value = getattr(statement, "value", None)
@@ -48,7 +48,7 @@ def _check_arguments(code: Code, statement: ast.stmt, call: ast.Call, other: Tan
         text = ast.unparse(argument)
         place = "".join(f"[{k}]" for k in path[1:])
         wanted = f"{dots.get(params[path[0]], '')}{place}"
-        is_kept = path[0] in written and not place  # the caller's is not changed
+        is_kept = path[0] in written and not place  # the caller's must not change
         if text != f"{wanted}.copy()" and (text != wanted or is_kept):
             raise code.wrong(f"{text} is not what it has to pass on", statement)
 

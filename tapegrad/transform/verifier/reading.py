@@ -1,4 +1,4 @@
-"""What statements of reverse code read of cotangents, and what follows for others."""
+"""The cotangents that reverse code reads, and its contributions to others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Reading(Sources):
         super().__init__(checked, choices)
         self.expected = Expected(self.maps)
         self.seeds: list[tuple[Value | str, Map]] = []
-        self.are_seeded = False  # else the seeds are of the names that they are first added to
+        self.are_seeded = False  # otherwise seeds belong to the names that they are first added to
         self.returned: list[ast.expr] = []
         self.reversed: set[int] = set()
         self.frames_of: dict[int, Any] = {}
@@ -30,7 +30,7 @@ class Reading(Sources):
         self.scales = {n.removesuffix("_slope") + self.suffix for n in self.slopes}
 
     def stem(self, name: str) -> str:
-        """Return the name that a cotangent belongs to; nothing if it is another value."""
+        """Return the name that a cotangent belongs to; "" for other values."""
         if name in self.slopes:
             return name.removesuffix("_slope")
         stem = name.removesuffix(self.suffix)
@@ -39,7 +39,7 @@ class Reading(Sources):
     def gain(self, node: ast.expr, target: str, statement: ast.stmt) -> Map:
         """Return what an expression adds to the cotangent of a name."""
         if isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.BinOp):
-            inner = node.operand  # the scale of a recurrence stands before the sign
+            inner = node.operand  # the scale of a recurrence comes before the sign
             if isinstance(inner.left, ast.Name) and inner.left.id in self.scales:
                 node = ast.BinOp(inner.left, inner.op, ast.UnaryOp(node.op, inner.right))
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
@@ -84,7 +84,7 @@ class Reading(Sources):
             return ZERO
         if text == "1.0":
             if self.frame.outer is not None:
-                return ONE  # of a recurrence, whose slope is computed
+                return ONE  # the start of the slope of a recurrence
             self.seeds.append((target, ONE))
             return ONE
         raise self.wrong(f"it adds what is no cotangent to that of {target}", statement)
@@ -97,7 +97,7 @@ class Reading(Sources):
         sign: int,
         statement: ast.stmt,
     ) -> Map:
-        """Return what goes from the cotangents of results to that of an operand."""
+        """Return the contribution of cotangents of results to that of an operand."""
         operand = event.operands.get(target)
         if operand is None:
             what = f"{target} is no operand of what made the value whose cotangent goes to it"

@@ -1,7 +1,7 @@
-"""Arrays that one call returns have cotangents, or tangents, of their own only if they differ.
+"""Arrays that one call returns have separate cotangents or tangents only if they do not alias.
 
-What a caller writes to an array is read in all others that show the same elements. If a function
-returns such arrays, their cotangents have to be one array as well, which the function makes.
+What a caller writes to an array is read from all its aliases. If a function returns aliases, their
+cotangents have to alias as well, so the function has to make them.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def check_returned(codes: list[Code], summaries: dict[str, Summary], fresh: set[
     codes
         All functions of a module.
     summaries
-        Of each of them.
+        Their summaries.
     fresh
-        Functions whose results are arrays of their own.
+        Functions whose results are new arrays.
 
     Raises
     ------
@@ -50,7 +50,7 @@ def check_returned(codes: list[Code], summaries: dict[str, Summary], fresh: set[
 
 
 def _made(code: Code) -> set[str]:
-    """Return the names for which arrays of zeros are made."""
+    """Return the names whose cotangents or tangents are new arrays of zeros."""
     return {
         _OWN.sub("", target.id)
         for statement in code.statements

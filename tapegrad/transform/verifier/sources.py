@@ -1,4 +1,4 @@
-"""What expressions of derivative code read: cotangents, or tangents."""
+"""The cotangents or tangents that expressions of derivative code read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NO_SOURCES = SHAPE_CALLS | {"places"}
 
 
 class Helper:
-    """What is computed from the cotangents of the results of an operation for those of operands."""
+    """A value computed from cotangents of results, from which those of operands are computed."""
 
     def __init__(self, event: Event, value: Map) -> None:
         self.event, self.value = event, value
@@ -25,11 +25,11 @@ class Helper:
 
 Source = tuple[
     ast.expr, str, "Map | Helper", bool
-]  # an expression, its name, its value, if it is a part
+]  # an expression, its name, its value, and whether it is a part
 
 
 class Sources(Walk):
-    """The part that knows the cotangents, or tangents, at each point."""
+    """The part that knows the cotangents or tangents at each point."""
 
     def __init__(self, checked: Any, choices: Choices) -> None:
         super().__init__(checked, choices)
@@ -96,7 +96,7 @@ class Sources(Walk):
             found = self.sign(node.operand)
             return -found if isinstance(node.op, ast.USub) else found
         if isinstance(node, ast.Attribute) and node.attr == "real":
-            return self.sign(node.value)  # that of a real number in a complex one
+            return self.sign(node.value)  # the cotangent of a real operand
         if isinstance(node, ast.Call) and node.args:
             module = module_call(node)
             if (called(node) or (module or ("", ""))[1]) in _SUMS:

@@ -1,4 +1,4 @@
-"""What the text of functions tells of their names, for the walks through them."""
+"""Facts about the names of functions from their text, for walks through them."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from tapegrad.transform.verifier.memory import added_to
 
 
 class Static:
-    """What the text of some functions tells of their names.
+    """Facts about the names of some functions from their text.
 
     Attributes
     ----------
     zeros
-        Arrays whose cotangents are made anew, or given, although they may be views of others.
+        Arrays whose cotangents are new or given, although the arrays may be views of others.
     copies
-        Pairs of names of which the first is made by copying the second.
+        Pairs of names where the first is assigned from the second.
     needed
-        Names for future positions on the tape.
+        Names of future positions on the tape.
     differentiated
-        Functions of the user's that have a reverse half in the module.
+        User functions that have a reverse half in the module.
     """
 
     def __init__(self, checked: Any, differentiated: set[str]) -> None:
@@ -48,7 +48,7 @@ class Static:
         suffix = cotangents.suffix
         for code in codes:
             given = {p.removesuffix(suffix) for p in code.parameters if p.endswith(suffix)}
-            self.zeros |= given - set(code.parameters)  # a part of an argument has an array itself
+            self.zeros |= given - set(code.parameters)  # parts of arguments have separate arrays
             for statement in code.statements:
                 if not isinstance(statement, ast.Assign):
                     continue
@@ -70,7 +70,7 @@ class Static:
         self._copied: dict[str, set[str]] = {}
 
     def _find_arrays(self, codes: list[Code], checked: Any, suffix: str) -> None:
-        """Find the arrays that only their cotangents tell from numbers."""
+        """Find the arrays that only their cotangents distinguish from numbers."""
         found = {p for code in codes for p in code.parameters if p.endswith(suffix)}
         found.update(name + suffix for name in self.zeros)
         for code in codes:
@@ -104,7 +104,7 @@ class Static:
         self.arrays -= numbers
 
     def _propagate(self, names: set[str]) -> None:
-        """Add the names that are copies of those of a set, and those that they are copies of."""
+        """Add the names that are assigned from names in a set, or the other way round."""
         count = -1
         while count != len(names):
             count = len(names)
@@ -113,7 +113,7 @@ class Static:
                     names.update((one, two))
 
     def is_copy(self, name: str, other: str) -> bool:
-        """Whether a name may be made by copying another one, in steps."""
+        """Whether a name may be a copy of another one, possibly through several assignments."""
         found = self._copied.get(name)
         if found is None:
             found, todo = set(), [name]
@@ -134,7 +134,7 @@ class Static:
         return found
 
     def counted(self, node: ast.For | ast.While) -> set[str]:
-        """Return the names that count the turns of a loop."""
+        """Return the names that count the iterations of a loop."""
         found = self._counted.get(id(node))
         if found is None:
             found = {

@@ -1,4 +1,4 @@
-"""What a caller has to know of a function."""
+"""Summaries of functions: what their callers have to know."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Summary:
     writes
         Positions of parameters whose elements it writes.
     reads
-        Positions of cotangents whose elements it reads or clears, and does not only add to.
+        Positions of cotangents that it reads or clears rather than only adds to.
     results
-        For every leaf of what it returns its class, if it is an array; None if that is not known.
+        For every leaf of the returned value its alias class if it is an array, else None.
     own
-        Positions of results, not known to be arrays, that show no elements of other results.
+        Positions of results that are not known to be arrays and do not alias other results.
     classes
-        The class of every parameter that is an array, by position.
+        The alias class of every array parameter, by position.
     is_called
         Whether any function of the module calls it.
     """
@@ -100,7 +100,7 @@ def _summary(code: Code, summaries: dict[str, Summary]) -> Summary:
 
 
 def _is_made(value: ast.expr) -> bool:
-    """Whether a value is what an operation makes, if it is an array at all."""
+    """Whether a value is made by an operation, so that it is new if it is an array."""
     if isinstance(value, ast.Call):
         module = module_call(value)
         return module is not None and module[0].startswith("np") and module[1] not in VIEWS
@@ -108,7 +108,7 @@ def _is_made(value: ast.expr) -> bool:
 
 
 def _reads(statement: ast.stmt, memory: Memory, summaries: dict[str, Summary]) -> list[str]:
-    """Return the arrays of cotangents whose elements a statement itself reads or clears."""
+    """Return the arrays of cotangents that a statement reads or clears."""
     bars = memory.bars & memory.arrays
 
     def read(node: ast.expr) -> list[str]:
@@ -138,6 +138,6 @@ def _reads(statement: ast.stmt, memory: Memory, summaries: dict[str, Summary]) -
         if isinstance(target, ast.Subscript):
             found += read(target)
         named = [n.id for n in leaves(target) if isinstance(n, ast.Name)]
-        if not (named and bars.issuperset(named)):  # else views, in names of their own
+        if not (named and bars.issuperset(named)):  # otherwise views with separate names
             found += read(given)
     return found

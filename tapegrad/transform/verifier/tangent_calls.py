@@ -1,4 +1,4 @@
-"""Calls in forward mode: of functions that return a value with its tangent, and of rules."""
+"""Calls in forward mode, of functions that return a value with its tangent and of rules."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from tapegrad.transform.verifier.tangent_stores import TangentStores
 
 
 class TangentCalls(TangentStores):
-    """The part that goes through calls.
+    """The part that processes calls.
 
     Parameters
     ----------
     checked
         The function.
     choices
-        What is drawn.
+        The random choices.
     others
-        All functions of forward mode, by their names.
+        All functions of forward mode, by name.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class TangentCalls(TangentStores):
         self.others = others
 
     def several(self, node: ast.Assign, target: ast.Tuple, call: ast.Call) -> None:
-        """Go through what makes the tangents of several results."""
+        """Process the computation of the tangents of several results."""
         if module_call(call) in _OF_TAPE:
             self.keep_tangent(node, target, call)
             return
@@ -47,11 +47,11 @@ class TangentCalls(TangentStores):
                 raise self.wrong(f"{leaf.id} is assigned where its tangent is", node)
             value = self.frame.get(self.stem(leaf.id))
             if value is not None and value.event is not None and leaf.id not in self.checked.reads:
-                value.event.silent.add(value.place)  # a whole number
+                value.event.silent.add(value.place)  # an integer
             self.take(leaf.id, self.gain(call, self.stem(leaf.id), node), node)
 
     def take(self, name: str, found: Map, node: ast.AST) -> None:
-        """Give a name the tangent of a result."""
+        """Assign the tangent of a result to a name."""
         value = self.frame.get(self.stem(name))
         if isinstance(value, Handle):
             handle = Handle(Memory())
@@ -62,8 +62,8 @@ class TangentCalls(TangentStores):
             self.set_number(name, found, value)
 
     def call(self, node: ast.Assign, target: ast.Tuple, call: ast.Call) -> None:
-        """Go through a call that returns a value with its tangent."""
-        self.check_stores(node)  # it may read them, also from what is kept on the tape
+        """Process a call that returns a value with its tangent."""
+        self.check_stores(node)  # the call may read them, possibly through the tape
         function = called(call) or ""
         other = self.others.get(function)
         if other is None:
@@ -111,7 +111,7 @@ class TangentCalls(TangentStores):
             self.take(name, found, node)
 
     def passed(self, event: Event, place: Hashable, given: list[Source], node: ast.AST) -> Map:
-        """Return what goes through a call from tangents that it gets to one that it gives."""
+        """Return the tangent of a result of a call, from the tangents that it is given."""
         found = ZERO
         for _, name, value, _ in given:
             assert not isinstance(value, Helper)
@@ -127,7 +127,7 @@ class TangentCalls(TangentStores):
     def check_arguments(
         self, node: ast.AST, other: TangentCode, own: list[ast.expr], dots: list[ast.expr]
     ) -> None:
-        """Refuse tangents of other values than those that the function has them for."""
+        """Refuse tangents that do not belong to the arguments that the function expects."""
         if len(dots) != len(other.given):
             raise self.wrong("it does not get the tangents that it wants", node)
         for path, dot in zip(other.given, dots, strict=True):
@@ -143,7 +143,7 @@ class TangentCalls(TangentStores):
                 raise self.wrong(f"it gets {dot.id} for the tangent of {part.id}", node)
 
     def check_results(self, node: ast.AST, other: TangentCode, target: ast.Tuple) -> None:
-        """Refuse tangents under names of other results than those that the function gives."""
+        """Refuse tangents assigned to the names of other results."""
         value, given = other.results()
         parts = [ast.unparse(part) for part in results_of(value)]
         names = [ast.unparse(leaf) for leaf in leaves(target.elts[0])]
@@ -160,7 +160,7 @@ class TangentCalls(TangentStores):
     def shown_by(
         self, summary: Summary, own: list[ast.expr], event: Event, target: ast.Tuple
     ) -> dict[str, tuple[Handle, Handle]]:
-        """Return the results that show elements of arguments, with the tangents of these."""
+        """Return the results that are views of arguments, with their tangents."""
         found: dict[str, tuple[Handle, Handle]] = {}
         results = leaves(target.elts[0])
         for place, leaf in enumerate(results):
@@ -188,7 +188,7 @@ class TangentCalls(TangentStores):
         own: list[ast.expr],
         given: list[Source],
     ) -> None:
-        """Go through what a call does to the elements of its arguments."""
+        """Process the changes that a call makes to the elements of its arguments."""
         changes: list[tuple[Handle, Map]] = []
         event.passed = []
         written = [n.id for k in summary.writes if k < len(own) for n in names_in(own[k])]

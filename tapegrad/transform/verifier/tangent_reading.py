@@ -1,4 +1,4 @@
-"""What statements of forward mode read of tangents, and what follows for others."""
+"""The tangents that statements of forward mode read, and the tangents that follow."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tapegrad.transform.verifier.linear import ZERO, Map, negative, product, tot
 from tapegrad.transform.verifier.memory import FRESH_METHODS, shape_only
 from tapegrad.transform.verifier.sources import Helper, Source, Sources
 
-# functions of which zeros make zeros, with the arguments that do
+# functions that map zeros to zeros, with the arguments that have to be zero
 _LINEAR: dict[str, Callable[[list[ast.expr]], list[ast.expr]]] = {
     **dict.fromkeys(
         ("concatenate", "stack", "hstack", "vstack", "dstack", "column_stack"),
@@ -43,20 +43,20 @@ class TangentReading(Sources):
         self.of: dict[str, Value] = {}  # the values that tangents of numbers belong to
         self.helpers: dict[str, list[Source]] = {}
         self.shadows: dict[Memory, Memory] = {}
-        self.names: dict[Memory, str] = {}  # one of those of each array with tangents
+        self.names: dict[Memory, str] = {}  # a name of each array with tangents
         self.shown: set[Memory] = set()  # arrays of tangents
-        self.constant: set[Memory] = set()  # arrays without tangents, which nothing writes
+        self.constant: set[Memory] = set()  # arrays without tangents, which are never written
         self.versions: dict[Memory, int] = {}
         self.readings: dict[int, dict[str, tuple[Value, int]]] = {}
         self.given: list[tuple[str, Number, Map]] = []  # all tangents of numbers
-        self.stores: list[Event] = []  # those whose tangents were not stored
-        self.wanted: dict[int, str] = {}  # those that need it, with the names of the arrays
-        self.kept: set[str] = set()  # tangents that forward code made, and kept on the tape
-        self.tops: dict[str, Hashable] = {}  # positions on the tape, with how they were found
-        self.now: dict[str, Value] = {}  # values that a statement gives at once
+        self.stores: list[Event] = []  # stores whose tangents are not stored yet
+        self.wanted: dict[int, str] = {}  # stores that need a tangent, with the names of the arrays
+        self.kept: set[str] = set()  # tangents that forward code made and kept on the tape
+        self.tops: dict[str, Hashable] = {}  # positions on the tape, and how they were computed
+        self.now: dict[str, Value] = {}  # values that the current statement assigns together
 
     def stem(self, name: str) -> str:
-        """Return the name that a tangent belongs to; nothing if it is another value."""
+        """Return the name that a tangent belongs to; "" for other values."""
         stem = name.removesuffix(self.suffix)
         return stem if stem != name and stem in self.facts.primal else ""
 
@@ -78,7 +78,7 @@ class TangentReading(Sources):
         return found
 
     def pair(self, value: Handle, handle: Handle, name: str, node: ast.AST) -> None:
-        """Refuse an array of tangents that is not that of an array, or that of another one."""
+        """Refuse an array of tangents that belongs to a different array."""
         if value.memory in self.constant:
             return
         if value.steps != handle.steps:
@@ -94,7 +94,7 @@ class TangentReading(Sources):
             raise self.wrong(f"{name} is not the tangent of all names of the array", node)
 
     def is_zero(self, node: ast.expr) -> bool:
-        """Whether a tangent is written as zero."""
+        """Whether an expression is visibly zero."""
         if isinstance(node, ast.Call):
             module = module_call(node)
             if module is not None and module[0] == "np" and module[1] in _ZEROS:
@@ -111,7 +111,7 @@ class TangentReading(Sources):
         return isinstance(node, ast.Constant) and node.value == 0
 
     def gain(self, node: ast.expr, stem: str, statement: ast.AST) -> Map:
-        """Return the tangent that an expression gives to a name."""
+        """Return the tangent that an expression assigns to a name."""
         value = self.current(stem)
         found = ZERO
         for sign, term in _terms(node, 1):
@@ -127,9 +127,9 @@ class TangentReading(Sources):
         return found
 
     def parts(self, term: ast.expr, value: Value | None, node: ast.AST) -> tuple[list[Source], int]:
-        """Return the tangents that a term reads, and the sign if it is one of them.
+        """Return the tangents that a term reads, and the sign if it is a tangent itself.
 
-        An item of a helper reads what that does.
+        An item of a helper reads the tangents that the helper reads.
         """
         base = term.value if isinstance(term, ast.Subscript) else None
         if not isinstance(base, ast.Name) or base.id not in self.helpers:
@@ -142,7 +142,7 @@ class TangentReading(Sources):
     def edge(
         self, value: Value | None, name: str, given: Map, sign: int, statement: ast.AST
     ) -> Map:
-        """Return what goes from the tangent of an operand to that of a result."""
+        """Return the contribution of the tangent of an operand to that of a result."""
         stem = self.stem(name)
         source = self.frame.get(stem)
         if value is None:
@@ -178,7 +178,7 @@ class TangentReading(Sources):
         return product(self.maps.of(event.number, place, stem, count), given)
 
     def check_reads(self, node: ast.expr, event: Event, statement: ast.AST) -> None:
-        """Refuse values that are not those of the operation."""
+        """Refuse values that are not those that the operation read or made."""
         known = self.readings.get(event.number)
         if known is None:
             return
@@ -224,14 +224,14 @@ def _terms(node: ast.expr, sign: int) -> Iterator[tuple[int, ast.expr]]:
 
 
 def same(one: Value | None, other: Value | None) -> bool:
-    """Whether two values are one, or show the same elements of an array."""
+    """Whether two values are identical, or equal views of one array."""
     if isinstance(one, Handle) and isinstance(other, Handle):
         return one.memory is other.memory and one.steps == other.steps
     return one is other and one is not None
 
 
 def _of_one(one: Value | None, other: Value | None) -> bool:
-    """Whether two values are one, or of one array."""
+    """Whether two values are identical, or views of one array."""
     if isinstance(one, Handle) and isinstance(other, Handle):
         return one.memory is other.memory
     return one is other

@@ -1,4 +1,4 @@
-"""Stores to the elements of arrays, each with one to those of the array of tangents."""
+"""Stores to arrays, each with a store to the array of tangents."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tapegrad.transform.verifier.walk import WHOLE
 
 
 class TangentStores(TangentReading):
-    """The part that goes through what is stored, and kept on the tape of a gradient."""
+    """The part that processes stores, and the tape of a gradient."""
 
-    # -- what the function does ---------------------------------------------------------------
+    # -- statements of the function -----------------------------------------------------------
 
     def is_of_tape(self, node: ast.AST) -> bool:
-        return False  # a gradient that is differentiated has a tape like any array
+        return False  # in a differentiated gradient, the tape is an array like any other
 
     def is_room(self, node: ast.If) -> bool:
         return False
@@ -61,15 +61,15 @@ class TangentStores(TangentReading):
             super().assign(node)
         elif isinstance(target, ast.Tuple):
             self.use_tape(target, value)
-        else:  # what has no tangent is on both tapes
+        else:  # values without tangent are on both tapes
             assert isinstance(target, ast.Name)
             self.set_value(target.id, Number(self.fresh()))
             self.tops[target.id] = self.place_on_tape(value)
 
     def use_tape(self, target: ast.Tuple, call: ast.Call) -> None:
-        """Go through what keeps an array on the tape, or takes it from there.
+        """Process a push or pop of an array, which is treated as a part of the tape.
 
-        It is a part of the tape, which is the same one after that.
+        The tape remains the same array.
         """
         tape, top = (leaf.id for leaf in target.elts if isinstance(leaf, ast.Name))
         step = self.place_on_tape(call)
@@ -109,9 +109,9 @@ class TangentStores(TangentReading):
             super().effect(call)
 
     def addition(self, call: ast.Call) -> tuple[str | None, Hashable, bool]:
-        """Return the array that a call adds its last argument to, or assigns it.
+        """Return the array that a call adds its last argument to, or assigns it to.
 
-        With the step to the elements, and whether what was there is lost.
+        Also return the step to the elements, and whether their old values are lost.
         """
         module = module_call(call)
         function = called(call) if module is None else module[1] if module[0] == "arrays" else None
@@ -122,7 +122,7 @@ class TangentStores(TangentReading):
             return base, self.step(WHOLE), True
         return base, (function, *map(self.key, call.args[1:-1])), False
 
-    # -- tangents that are stored -------------------------------------------------------------
+    # -- stores of tangents -------------------------------------------------------------------
 
     def store_tangent(self, node: ast.stmt, target: ast.expr, value: ast.expr, sign: int) -> None:
         handle = self.handle(target.value) if isinstance(target, ast.Subscript) else None
@@ -143,7 +143,7 @@ class TangentStores(TangentReading):
         value: ast.expr,
         sign: int,
     ) -> None:
-        """Go through a store to an array of tangents, which belongs to one of the function."""
+        """Process a store to an array of tangents, which belongs to a store of the function."""
         steps = (*handle.steps, step)
         event = self.pending(handle, steps)
         if event is None:
@@ -167,7 +167,7 @@ class TangentStores(TangentReading):
         self.contents.add(shown, found)
 
     def pending(self, handle: Handle, steps: tuple[Hashable, ...]) -> Event | None:
-        """Return the last store of the function that a store of tangents may go with."""
+        """Return the last store of the function that matches a store of tangents."""
         for event in reversed(self.stores):
             stored = event.stored
             assert stored is not None
@@ -183,7 +183,7 @@ class TangentStores(TangentReading):
         self.write(node, base, handle, step, call.args[-1], 1)
 
     def add_whole(self, node: ast.stmt, target: ast.Name, value: ast.expr, sign: int) -> None:
-        """Go through ``x_dot += y``: a store, or a sum that is broadcast to an array."""
+        """Process ``x_dot += y``: a store, or a sum that is broadcast to an array."""
         handle = self.frame.get(target.id)
         if not isinstance(handle, Handle):
             raise self.wrong("a tangent is changed that is no array", node)
@@ -195,7 +195,7 @@ class TangentStores(TangentReading):
         self.contents.add(handle, self.gain(value, self.stem(target.id), node))
 
     def keep_tangent(self, node: ast.stmt, target: ast.Tuple, call: ast.Call) -> None:
-        """Go through what keeps an array of tangents on their tape, or takes it from there."""
+        """Process a push or pop of an array of tangents on the tape of tangents."""
         tape, top = (leaf.id for leaf in target.elts if isinstance(leaf, ast.Name))
         step = self.check_top(node, top, call)
         base = call.args[0]
@@ -206,7 +206,7 @@ class TangentStores(TangentReading):
             kept = call.args[2]
             event = self.pending(found, (*found.steps, step))
             if isinstance(kept, ast.Name) and event is not None and kept.id in event.operands:
-                kept = ast.Constant(0.0)  # what has no tangent is on both tapes
+                kept = ast.Constant(0.0)  # values without tangent are on both tapes
             self.write(node, base.id, found, step, kept, 1)
         else:
             found = found.view(step)
@@ -216,14 +216,14 @@ class TangentStores(TangentReading):
         self.pair(value, found, tape, node)
 
     def check_top(self, node: ast.stmt, top: str, call: ast.Call) -> tuple[Hashable, ...]:
-        """Return the place on the tape of tangents, which is that on the tape."""
+        """Return the position on the tape of tangents, which has to equal that on the tape."""
         step = self.place_on_tape(call)
         if self.tops.get(top) != step:
             raise self.wrong("the tape of tangents is used in another way than the tape", node)
         return step
 
     def check_stores(self, node: ast.AST) -> None:
-        """Refuse stores without one of the tangents."""
+        """Refuse stores without the matching store of tangents."""
         for event in self.stores:
             if event.number in self.wanted:
                 name = self.wanted[event.number]

@@ -1,12 +1,12 @@
-"""The code of forward mode computes the tangents that follow from the function beside them.
+"""The code of forward mode computes the tangents that follow from the function in it.
 
-Some ways through the code are drawn (`walk`). On each the tangents are computed twice: as the
-statements for tangents say, and as they follow from the operations of the function, in their order
-(`events`). Derivatives are random maps (`linear`), the same on both sides. What is missing, done
-twice or in another order leads to other tangents of the result or of what is left in arguments.
+Some paths through the code are drawn at random (`walk`). On each, the tangents are computed twice:
+by the statements for tangents, and from the operations of the function, in order (`events`).
+Derivatives are random maps (`linear`), the same in both. A contribution that is missing, repeated
+or out of order changes the tangents of the result or of the final contents of arguments.
 
-A tangent has to be one of the value that its name has at the moment; what it is computed with, the
-values that the operation had; and each array has one array of tangents, which no other array has.
+A tangent has to belong to the current value of its name, and has to be computed from the values
+that the operation read; each array has exactly one array of tangents, which it does not share.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _ZEROS = ("zeros", "zeros_like")
 
 
 class Tangents(TangentCalls):
-    """The comparison on one way."""
+    """The comparison on one path."""
 
-    # -- the whole ----------------------------------------------------------------------------
+    # -- the whole function -------------------------------------------------------------------
 
     def run(self) -> None:
-        """Compare the tangents of the result, and those that are left in arguments."""
+        """Compare the tangents of the result, and the final ones of arguments."""
         names = self.frame.names
         for param in self.checked.own:
             names[param] = self.value_of(param)
@@ -61,7 +61,7 @@ class Tangents(TangentCalls):
         return Handle(Memory()) if name in self.arrays else Number(self.fresh())
 
     def give(self, name: str, value: Value) -> None:
-        """Take note of a part of the arguments, which has a tangent of its own."""
+        """Register a part of the arguments that has a tangent."""
         seed = self.maps.of("seed", name)
         dot = name + self.suffix
         self.expected.add(value, seed)
@@ -96,7 +96,7 @@ class Tangents(TangentCalls):
         self.check_all(end)
 
     def check_all(self, end: ast.stmt) -> None:
-        """Compare all tangents that are read, also those that only the tape leads to."""
+        """Compare all tangents that are read, including those reached only through the tape."""
         wrong = [n for n, v, given in self.given if self.expected.numbers.get(v, ZERO) != given]
         for array, shadow in self.shadows.items():
             left = self.expected.contents.known.get(array, ZERO)
@@ -107,9 +107,9 @@ class Tangents(TangentCalls):
                 raise self.wrong(f"the tangent of {name} is not what follows from the code", end)
 
     def skipped(self, stem: str, rest: Iterator[ast.expr], end: ast.stmt) -> list[tuple[str, Map]]:
-        """Return the parts of the result before one with a tangent: they have none.
+        """Return the parts of the result before one with a tangent; their tangents are zero.
 
-        Without a name, that is the next one, whose tangent is zero.
+        Without a name, return the next part.
         """
         found: list[tuple[str, Map]] = []
         for leaf in rest:
@@ -188,7 +188,7 @@ class Tangents(TangentCalls):
         self.now = {}
 
     def tangent(self, name: str, expr: ast.expr, node: ast.stmt) -> Map | Handle | Helper:
-        """Return the tangent that is given a name."""
+        """Return the tangent that an expression assigns to a name."""
         stem = self.stem(name)
         value = self.current(stem)
         if not isinstance(value, Handle):
@@ -206,7 +206,7 @@ class Tangents(TangentCalls):
         return made
 
     def is_of_passive(self, value: Handle, zero: ast.expr) -> bool:
-        """Whether an array without tangents is given one: it, or a view of it, has another name."""
+        """Whether zeros are assigned as the tangent of an array without tangents, or of a view."""
         passive = [n.id for n in names_in(zero) if n.id + self.suffix not in self.bars]
         return bool(value.steps) or any(same(value, self.frame.get(name)) for name in passive)
 

@@ -1,9 +1,9 @@
 """What is pushed onto the tape is popped: in reverse order, on every path, in every iteration.
 
-The tape is followed symbolically. What a block pushes is a sequence of items; an item of a branch
-or a loop holds the sequences of its blocks. A block that pops has to take the items from the end,
-each in the way in which it was pushed: the branch under the same condition, the loop in as many
-iterations. Numbers are known by the value that was pushed, so that a pop tells what a name denotes.
+The tape is tracked symbolically. A block pushes a sequence of items; the item of a branch or loop
+contains the sequences of its blocks. Items have to be popped from the end, each in the way in which
+it was pushed: a branch under the same condition, a loop in as many iterations. Numbers on the tape
+are identified by value number, so a pop determines the value of a name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tapegrad.transform.verifier.code import nodes_of, walk
 
 @dataclass(frozen=True)
 class Kept:
-    """A value on the tape: its name, its value number, and whether it is there by its bits."""
+    """A value on the tape: its name, its value number, and whether it is kept as raw bits."""
 
     name: str
     value: int
@@ -34,7 +34,7 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Array:
-    """A reference to an array, and as which type it is taken."""
+    """A reference to an array, and its type."""
 
     kept: Kept
     kind: str
@@ -42,7 +42,7 @@ class Array:
 
 @dataclass(frozen=True)
 class Called:
-    """What a forward function pushed."""
+    """The items that a forward function pushed."""
 
     pair: str
     arguments: tuple[int, ...]
@@ -50,7 +50,7 @@ class Called:
 
 @dataclass(frozen=True)
 class Branch:
-    """What the sides of a branch pushed."""
+    """The items that the sides of a branch pushed."""
 
     condition: int
     then: tuple[Item, ...]
@@ -59,7 +59,7 @@ class Branch:
 
 @dataclass(frozen=True)
 class Turns:
-    """What the iterations of a loop pushed."""
+    """The items that each iteration of a loop pushed."""
 
     loop: int
     items: tuple[Item, ...]
@@ -67,11 +67,11 @@ class Turns:
 
 @dataclass(frozen=True)
 class Rows:
-    """A part of the tape with a place for every iteration of a loop."""
+    """A part of the tape with rows that have a position for every iteration of a loop."""
 
     loop: int
     trips: int
-    rows: tuple[tuple[Kept, int], ...]  # with the number of the iteration in the row
+    rows: tuple[tuple[Kept, int], ...]  # with the position in the row
 
 
 Item = Numbers | Array | Called | Branch | Turns | Rows
@@ -84,13 +84,14 @@ class Tape:
     Attributes
     ----------
     items
-        What was pushed in the block, or what is left of what it has to pop.
+        The items pushed in the block, or those that it still has to pop.
     room
         How many numbers fit.
     reserved
-        For variables that hold a future top: how many rows of which length, and if they fit.
+        For variables that hold a future top: the number of rows, their length, and whether they
+        fit.
     slots
-        Numbers that are written, but not pushed yet.
+        Numbers that are written but not pushed yet.
     taken
         Numbers that were popped last.
     rows
@@ -105,11 +106,11 @@ class Tape:
     rows: Rows | None = None
 
     def moved(self) -> None:
-        """Forget what holds for one position of the top alone."""
+        """Forget what holds only for the previous position of the top."""
         self.room, self.reserved, self.taken, self.rows = 0, {}, None, None
 
     def inside(self, items: list[Item], rows: bool) -> Tape:
-        """Return the state at the start of an inner block; with `rows`, rows are in reach."""
+        """Return the state at the start of an inner block, which may use rows with `rows`."""
         found = Tape(items)
         if rows:
             found.reserved, found.rows = dict(self.reserved), self.rows
@@ -131,7 +132,7 @@ def mentions(node: ast.AST) -> bool:
 
 
 def pops(body: list[ast.stmt], is_reverse: Callable[[str], bool]) -> bool:
-    """Whether code takes anything from the tape."""
+    """Whether code pops anything from the tape."""
     for statement in walk(body):
         if isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Sub):
             if isinstance(statement.target, ast.Name) and statement.target.id == "top":
@@ -146,10 +147,10 @@ def pops(body: list[ast.stmt], is_reverse: Callable[[str], bool]) -> bool:
 
 
 def place(index: ast.expr) -> tuple[int, ast.expr | None, ast.expr | None] | None:
-    """Take the position of a number on the tape apart.
+    """Parse the position of a number on the tape.
 
-    Returns an offset alone, or the number of a row, the length of a row (None for the first) and
-    the place in the row; None if it is neither.
+    Returns an offset only, or the number of a row, the length of a row (None for the first row) and
+    the position in the row; None if it is neither.
     """
     if isinstance(index, ast.Name) and index.id == "top":
         return 0, None, None
@@ -169,7 +170,7 @@ def place(index: ast.expr) -> tuple[int, ast.expr | None, ast.expr | None] | Non
 
 
 def rows_of(node: ast.expr) -> tuple[int, ast.expr | None]:
-    """Take ``2 * trips``, or ``trips``, apart."""
+    """Parse ``2 * trips`` or ``trips``."""
     if isinstance(node, ast.Name):
         return 1, node
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
@@ -179,7 +180,7 @@ def rows_of(node: ast.expr) -> tuple[int, ast.expr | None]:
 
 
 def kept_value(node: ast.expr) -> tuple[str, bool] | None:
-    """Return the name that is written to the tape, and whether by its bits."""
+    """Return the name that is written to the tape, and whether as raw bits."""
     if isinstance(node, ast.Name):
         return node.id, False
     if isinstance(node, ast.Call) and ast.unparse(node.func) == "runtime.to_bits":
@@ -188,13 +189,13 @@ def kept_value(node: ast.expr) -> tuple[str, bool] | None:
     return None
 
 
-# what makes integers of other types, and members of enumerations, of what is read
+# conversions of values read to integers of other types and to members of enumerations
 _OF_BITS = {f"np.{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 _OF_BITS.add("runtime.member")
 
 
 def read_value(node: ast.expr) -> tuple[ast.expr, bool] | None:
-    """Return the position that a value is read from, and whether by its bits."""
+    """Return the position that a value is read from, and whether as raw bits."""
     if isinstance(node, ast.Compare) and len(node.ops) == 1:
         zero = node.comparators[0]
         if isinstance(node.ops[0], ast.NotEq) and _is_zero(zero):

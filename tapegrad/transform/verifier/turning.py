@@ -1,4 +1,4 @@
-"""Loops of the forward code, and those of reverse code that turn them round."""
+"""Loops of the forward code, and the loops of reverse code that reverse them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tapegrad.transform.verifier.tape import (
 
 
 class Turning(Keeping):
-    """The part of the pass that goes through loops."""
+    """The part of the pass that processes loops."""
 
     # -- loops --------------------------------------------------------------------------------
 
@@ -34,7 +34,7 @@ class Turning(Keeping):
             self.reverse_loop(node, turned)
 
     def changed(self, node: ast.For | ast.While) -> tuple[set[str], set[str]]:
-        """Return the names that a loop assigns, and the classes of arrays that it writes."""
+        """Return the names that a loop assigns, and the alias classes of arrays that it writes."""
         names: set[str] = set()
         classes: set[str] = set()
         for statement in walk(node.body):
@@ -102,7 +102,7 @@ class Turning(Keeping):
                 self.state.values.pop(name, None)
 
     def entered(self, node: ast.For | ast.While) -> Turned:
-        """Return a loop of the forward code, at its start."""
+        """Return the record of a loop of the forward code, at its start."""
         index = node.target.id if isinstance(node, ast.For) and _is_name(node.target) else None
         bounds = bounds_of(node.iter) if isinstance(node, ast.For) else None
         values = trips = None
@@ -120,7 +120,7 @@ class Turning(Keeping):
         return frame
 
     def count(self, node: ast.For | ast.While, frame: Turned, before: dict[str, int]) -> None:
-        """Find out which variables count the iterations."""
+        """Find the variables that count the iterations."""
         zero = self.value(ast.Constant(0))
         body = {id(s) for s in node.body}
         for name in list(frame.counted):
@@ -144,7 +144,7 @@ class Turning(Keeping):
         frame.breaks.append((counted, tuple(tape.items)))
 
     def turned(self, node: ast.For) -> Turned | None:
-        """Return the loop of the forward code that a loop turns round; None if it is one itself."""
+        """Return the forward loop that a loop reverses, None for a forward loop."""
         if not isinstance(node.target, ast.Name):
             return None
         name = node.target.id
@@ -167,7 +167,7 @@ class Turning(Keeping):
         return found
 
     def check_bounds(self, node: ast.For, loop: Turned) -> None:
-        """Check that a loop has the iterations of one of the forward code, the last one first."""
+        """Check that a loop has the iterations of a forward loop, from the last to the first."""
         name = node.target.id
         text = ast.unparse(node.iter)
         error = self.wrong("a loop has other iterations than that which it turns round", node)
@@ -219,7 +219,7 @@ class Turning(Keeping):
             raise error
 
     def check_independent(self, node: ast.For, loop: Turned) -> None:
-        """Refuse the order of the forward code where iterations depend on each other."""
+        """Refuse to run iterations in forward order if they depend on each other."""
         error = self.wrong("iterations that depend on each other are not turned round", node)
         if loop.items:
             raise error
@@ -267,7 +267,7 @@ class Turning(Keeping):
             raise error
 
     def whole_sum(self, call: ast.expr) -> tuple[str, list[str]] | None:
-        """Return the array that a call adds to, and what it reads; None for other calls."""
+        """Return the array that a call adds to, and the cotangents it reads; None for others."""
         module = module_call(call) if isinstance(call, ast.Call) else None
         if module is None or module[1].startswith("assign_"):
             return None
@@ -335,7 +335,7 @@ def bounds_of(node: ast.expr) -> tuple[ast.expr, ast.expr, ast.expr] | None:
 
 
 def trips_text(low: ast.expr, high: ast.expr, step: ast.expr) -> str:
-    """Return how the number of iterations of a loop over a range is computed."""
+    """Return the text of the trip count of a loop over a range."""
     first, last, by = map(ast.unparse, (low, high, step))
     if by != "1":
         return f"len(range({first}, {last}, {by}))"
@@ -343,7 +343,7 @@ def trips_text(low: ast.expr, high: ast.expr, step: ast.expr) -> str:
 
 
 def targets_of(body: list[ast.stmt]) -> set[str]:
-    """Return the names that are set, not only added to, in a block."""
+    """Return the names that a block assigns or adds to."""
     return {n for s in body if isinstance(s, ast.Assign) for n in targets(s)} | {
         n for s in body if isinstance(s, ast.AugAssign) for n in targets(s)
     }

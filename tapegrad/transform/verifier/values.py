@@ -1,13 +1,13 @@
-"""Every value that reverse code reads is that of the forward code, and the tape is in order.
+"""Every value that reverse code reads equals that of the forward code, and the tape is in order.
 
-The pass numbers values: equal operations on equal values have equal numbers. What reads elements
-of an array depends on the version of the array's contents, which every statement that may write
-them changes. A value that is computed again has the number that it had if it is computed in the
-same way from the same values, and no element that it reads was written since. What is popped has
-the number of what was pushed (`tape`). Loops of reverse code are those of the forward code the
-other way round; inside, numbers are those of the same iteration.
+The pass numbers values: equal operations on equal values have equal numbers. Reads of elements
+depend on the version of the array's contents, which changes with every statement that may write
+them. A recomputed value has its original number if it is computed in the same way from the same
+values, and no element that it reads was written since. A popped value has the number of the pushed
+one (`tape`). Loops of reverse code reverse those of the forward code; inside, numbers are those of
+the same iteration.
 
-The two halves may be one function, or two that call each other's halves in turn.
+The two halves may be one function, or two functions.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tapegrad.transform.verifier.turning import Turning
 
 
 def pairs_of(codes: list[Code]) -> list[tuple[Code | None, Code]]:
-    """Return the functions, forward functions with their reverse ones."""
+    """Return all functions, reverse functions paired with their forward functions."""
     by_name = {code.name: code for code in codes}
     found: list[tuple[Code | None, Code]] = []
     for code in codes:
@@ -59,7 +59,7 @@ def verify_values(codes: list[Code], summaries: dict[str, Summary]) -> None:
     codes
         All its functions.
     summaries
-        Of each of them.
+        Their summaries.
 
     Raises
     ------
@@ -87,7 +87,7 @@ class Values(Turning):
     # -- functions ----------------------------------------------------------------------------
 
     def run(self) -> Needs:
-        """Check it; return what its reverse half needs to be unchanged."""
+        """Check the function; return what its reverse half needs unchanged."""
         items: list[Item] = []
         contents: dict[str, int] = {}
         for code in self.codes:
@@ -128,7 +128,7 @@ class Values(Turning):
         return found
 
     def block(self, body: list[ast.stmt]) -> bool:
-        """Pass through a block; return whether its end is reached."""
+        """Process a block; return whether its end is reached."""
         return all(map(self.statement, body))
 
     def statement(self, node: ast.stmt) -> bool:
@@ -157,7 +157,7 @@ class Values(Turning):
         return True
 
     def write(self, node: ast.stmt) -> None:
-        """Give arrays that are written new versions."""
+        """Assign new versions to arrays that are written."""
         for name in self.memory.written(node):
             self.state.contents[self.memory.of(name)] = self.new()
         self.note_contents(node)
@@ -204,10 +204,10 @@ class Values(Turning):
             frame.counted[name] = frame.counted.get(name, 0) + 1
         self.state.values[name] = value
 
-    # -- what reverse code reads --------------------------------------------------------------
+    # -- reads of reverse code ----------------------------------------------------------------
 
     def check_reads(self, node: ast.AST) -> None:
-        """Refuse names that do not have the value that they had in the forward code."""
+        """Refuse names whose value differs from that in the forward code."""
         free = shape_only(node) | self.unread(node)
         for name in names_in(node):
             if name.id in self.bars or name.id in TAPE or name.id not in self.local:
@@ -219,14 +219,14 @@ class Values(Turning):
                 raise self.wrong(f"{name.id} is not what it was in the forward code", node)
 
     def check_cotangents(self, node: ast.stmt) -> None:
-        """Check what a statement that computes cotangents reads of the primal."""
+        """Check the primal values that a statement reads to compute cotangents."""
         if not self.cotangents.is_cotangent(node):
             return
         self.check_reads(node)
         self.check_elements(node)
 
     def check_elements(self, node: ast.stmt) -> None:
-        """Refuse elements that were written since the operation that is reversed read them."""
+        """Refuse elements that were written since the reversed operation read them."""
         value = getattr(node, "value", None)
         if value is None or self.cotangents.is_reverse(called(value) or ""):
             return
@@ -265,7 +265,7 @@ class Values(Turning):
         sides = [(node.body, positive), (node.orelse, not positive)]
         if not positive:
             sides.reverse()
-        if cond in self.facts:  # the same was asked before: one way leads there
+        if cond in self.facts:  # tested before, so only one side is possible
             body = next(body for body, side in sides if side == self.facts[cond])
             self.passed.add((id(node), body is node.body))
             return self.block(body)
@@ -327,7 +327,7 @@ class Values(Turning):
         return State(values, contents)
 
     def popped_branch(self, node: ast.If, cond: int) -> Branch | None:
-        """Return what the branch of the forward code kept, if the branch takes it."""
+        """Return the item that the forward branch pushed, if this branch pops it."""
         if not self.has_tape or not of_tape.pops([node], self.cotangents.is_reverse):
             return None
         if not self.tape.items:
@@ -340,7 +340,7 @@ class Values(Turning):
 
 
 def _raises(body: list[ast.stmt]) -> bool:
-    """Whether a block ends with an error on all of its ways."""
+    """Whether a block ends with an error on all paths."""
     last = body[-1] if body else None
     if isinstance(last, ast.If):
         return _raises(last.body) and _raises(last.orelse)

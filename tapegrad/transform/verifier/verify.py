@@ -23,23 +23,23 @@ def verify(
     primals: Mapping[str, str] | None = None,
     fresh: Iterable[str] = (),
 ) -> None:
-    r"""Refuse a generated module that is not right.
+    r"""Refuse a generated module that is not correct.
 
     Parameters
     ----------
     module_text
         The text of its functions.
     functions
-        Names that stand in its namespace: modules of the package, functions of the user's and
-        derivatives that it calls.
+        Names in its namespace: modules of the package, and user functions and derivatives that it
+        calls.
     uncalled
-        Texts of forward functions that the module does without, because the functions that they
-        are made from do the same: what the reverse functions of the module belong to.
+        Texts of forward functions that reverse functions of the module belong to, but that the
+        module omits because they do the same as their primals.
     primals
-        By the names of functions with forward code, or of forward mode, the texts of the functions
-        that they are made from, in the same language.
+        Texts of the functions that forward code, or code of forward mode, is made from, in the same
+        language, by the names of the functions with that code.
     fresh
-        Functions all of whose results are arrays of their own: derivatives that it calls.
+        Functions whose results are all new arrays: derivatives that it calls.
 
     Raises
     ------
@@ -75,7 +75,7 @@ def verify(
         raise InternalError(what, codes[-1].name, 1, codes[-1].lines[0]) from error
 
 
-# what a pass raises where code is so wrong, or so unlike what it knows, that it loses its way
+# errors that a pass raises if it cannot follow the code
 _LOST = (
     *(ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError),
     *(TypeError, ValueError),

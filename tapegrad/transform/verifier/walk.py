@@ -1,7 +1,7 @@
-"""One way through forward code, or code of forward mode: what it does to numbers and arrays.
+"""One path through forward code, or code of forward mode, and its effects on numbers and arrays.
 
-The outcome of every test and the number of turns of every loop is drawn. What is made by copying a
-name is the same `Number`; what shows elements of an array is a `Handle` of the same memory.
+The outcome of every test and the trip count of every loop are drawn at random. A name assigned from
+another one has the same `Number`; a view of an array is a `Handle` of the same memory.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from tapegrad.transform.verifier.tape import mentions
 
 
 class Walk(Outcomes):
-    """Goes through forward code.
+    """A walk along one path through forward code.
 
     Parameters
     ----------
     checked
-        The pass over values, which knows the arrays, and which loops turn round which.
+        The pass over values, which knows the arrays, and which loops reverse which.
     choices
-        What is drawn.
+        The random choices.
     """
 
     def __init__(self, checked: Any, choices: Choices) -> None:
@@ -52,8 +52,8 @@ class Walk(Outcomes):
         self.events: list[Event] = []
         self.trips: dict[Hashable, int] = {}
         self.code: Code = checked.codes[0]
-        self.leaving: bool | None = None  # whether the present turn should be the last
-        self.is_forward = True  # else only what computes cotangents is gone through
+        self.leaving: bool | None = None  # whether the current iteration should be the last
+        self.is_forward = True  # otherwise only code for cotangents is processed
 
     def wrong(self, what: str, node: ast.AST) -> Exception:
         return self.code.wrong(what, node)
@@ -61,7 +61,7 @@ class Walk(Outcomes):
     # -- values -------------------------------------------------------------------------------
 
     def step(self, index: ast.AST) -> Hashable:
-        """Return the step to the elements that a subscript shows."""
+        """Return the step to the elements that a subscript selects."""
         return ("item", self.key(index))
 
     def fresh(self) -> Hashable:
@@ -84,7 +84,7 @@ class Walk(Outcomes):
         return value
 
     def handle(self, node: ast.expr) -> Handle | None:
-        """Return the array whose elements an expression shows, None if there is none."""
+        """Return the array or view that an expression evaluates to, None for other values."""
         if isinstance(node, ast.Name):
             found = self.frame.get(node.id)
             return found if isinstance(found, Handle) else None
@@ -118,7 +118,7 @@ class Walk(Outcomes):
     # -- statements ---------------------------------------------------------------------------
 
     def block(self, body: list[ast.stmt]) -> str:
-        """Go through a block; return "break" or "return" if it is left, else nothing."""
+        """Process a block; return "break" or "return" if it is left early, else ""."""
         for statement in body:
             way = self.statement(statement)
             if way:
@@ -157,17 +157,17 @@ class Walk(Outcomes):
         return ""
 
     def is_of_tape(self, node: ast.AST) -> bool:
-        """Whether code keeps values on the tape, or takes them from there."""
+        """Whether code uses the tape."""
         return mentions(node)
 
     def is_room(self, node: ast.If) -> bool:
-        """Whether a branch makes room on the tape."""
+        """Whether a branch enlarges the tape."""
         if self.is_of_tape(node.test):
             return True
         return any(n.id in self.facts.needed for n in names_in(node.test))
 
     def is_done(self, name: str) -> bool:
-        """Whether a value was made before, and is computed again."""
+        """Whether a value was made before and is recomputed."""
         return name in self.frame.own
 
     def simple(self, node: ast.stmt) -> None:
@@ -189,7 +189,7 @@ class Walk(Outcomes):
         return self.cotangents.is_forward(function) or self.cotangents.is_reverse(function)
 
     def cotangent(self, node: ast.stmt) -> None:
-        """Go through a statement of reverse code."""
+        """Process a statement of reverse code."""
         raise NotImplementedError
 
     def assign(self, node: ast.Assign) -> None:
@@ -211,7 +211,7 @@ class Walk(Outcomes):
             self.frame.own.add(name)
 
     def value(self, target: str, node: ast.expr, statement: ast.stmt) -> Value:
-        """Return the value of what is assigned to a name."""
+        """Return the value that is assigned to a name."""
         if isinstance(node, ast.Name) and node.id in self.frame.names:
             return self.frame.names[node.id]
         if isinstance(node, ast.Constant):
@@ -236,7 +236,7 @@ class Walk(Outcomes):
         return made
 
     def literal(self, node: ast.expr) -> Handle | None:
-        """Return an array whose elements are listed."""
+        """Return the array of a list or tuple display, None for other expressions."""
         if not isinstance(node, ast.Call) or module_call(node) not in _LITERALS:
             return None
         if not isinstance(node.args[0], (ast.List, ast.Tuple)):
@@ -254,7 +254,7 @@ class Walk(Outcomes):
         return handle
 
     def item(self, target: str, node: ast.Subscript, base: str) -> Value:
-        """Return the value of an element of an array, or of a part of a tuple."""
+        """Return the value of an element of an array or of an item of a tuple."""
         handle = self.frame.get(base)
         if target + self.suffix in self.bars and base + self.suffix not in self.bars:
             return Handle(Memory()) if target in self.arrays else Number(self.fresh())
@@ -281,14 +281,14 @@ class Walk(Outcomes):
         return found
 
     def note_call(self, event: Event, node: ast.expr, results: list[str]) -> None:
-        """Note what a function of the user's, or one of the package, is called with."""
+        """Note the function and arguments of a call."""
         if not isinstance(node, ast.Call):
             return
         function, module = called(node), module_call(node)
         if module is not None and module[0] in ("arrays", "runtime"):
             function = module[1]
         elif function is None and module is None:
-            assert isinstance(node.func, ast.Attribute)  # a method: static, or of the instance
+            assert isinstance(node.func, ast.Attribute)  # a method, possibly static
             event.function = node.func.attr
             event.arguments = tuple(self.identity(a) for a in node.args)
             event.instance = self.identity(node.func.value)
@@ -301,7 +301,7 @@ class Walk(Outcomes):
                     operand.count = None
 
     def identity(self, node: ast.expr) -> Hashable:
-        """Return what tells arguments of calls apart."""
+        """Return a key that identifies an argument of a call."""
         if isinstance(node, ast.Name):
             found = self.frame.get(node.id)
             if isinstance(found, Handle):
@@ -335,7 +335,7 @@ class Walk(Outcomes):
             self.frame.own.add(node.target.id)
 
     def effect(self, call: ast.Call) -> None:
-        """Go through a call for what it does."""
+        """Process a call in an expression statement."""
         module = module_call(call)
         if module is not None and module[0] == "arrays" and module[1].startswith("assign_"):
             self.store(call.args[0], self.step(WHOLE), call.args[1], True)
@@ -392,7 +392,7 @@ class Walk(Outcomes):
         return way if way == "return" else ""
 
     def again(self, node: ast.For | ast.While) -> str:
-        """Go through what a loop of the forward code computes of cotangents."""
+        """Process the code for cotangents in a loop of the forward code."""
         if self.cotangents.is_cotangent(node):
             outer = self.frame
             for frame in outer.begun[id(node)]:
@@ -426,7 +426,7 @@ _LITERALS = ("np", "array"), ("np", "asarray")
 
 
 def _is_plain(node: ast.expr) -> bool:
-    """Whether a value follows from numbers alone."""
+    """Whether an expression contains only arithmetic on names and constants."""
     return isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Constant)) and not any(
         isinstance(n, (ast.Call, ast.Subscript, ast.Attribute)) for n in nodes_of(node)
     )
