@@ -210,6 +210,29 @@ def field_of_a_record(x, r):
     return y
 
 
+@tg.njit
+def products(x, n):
+    w = np.outer(x, n) * np.outer(n, x)[0, 0]
+    return np.sum(w * w)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int64, np.float32])
+def test_outer_products_of_other_types(kind):
+    check(products, WEIGHTS, np.array([5, 3], kind), argnums=(0,), compiled=True, hvp=True)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.uint64])
+def test_knots_between_unsigned_integers(kind):
+    """Forward mode with respect to the positions of knots, where the values fall."""
+
+    @tg.njit
+    def between(knots, values):
+        return np.interp(1.5, knots, values)
+
+    value, slope = tg.jvp(between)(np.array([1.0, 2.0]), np.array([5, 3], kind), np.array([1.0, 0]))
+    assert (value, slope) == (4.0, 1.0)
+
+
 @pytest.mark.parametrize("kind", [np.uint8, np.uint64])
 def test_differences_of_unsigned_integers(kind):
     check(angle, 0.8, kind(3), compiled=True)

@@ -290,12 +290,12 @@ def _implementation(function: Any, kinds: tuple[Any, ...], names: tuple[str, ...
         except NumbaError:
             continue
         if made is not None:
-            found.append(made)
+            found.append((made, given, named))
     if len(found) > 1:
-        found = [made for made in found if _types(made, given, named)][:1]
+        found = [candidate for candidate in found if _types(*candidate)]
     if not found:
         raise TransformError(f"a call of {function.__name__} for {_shown(kinds)}")
-    return found[0]
+    return found[0][0]
 
 
 def _types(made: Any, given: tuple[Any, ...], named: dict[str, Any]) -> bool:

@@ -139,12 +139,12 @@ def add_outer(bar, x, y):
 
 @derivative
 def outer_vjp_x(x_bar, y, g):
-    x_bar += matrix_vector(g, y)
+    x_bar += matrix_vector(g, y.astype(g.dtype))
 
 
 @derivative
 def outer_vjp_y(x, y_bar, g):
-    y_bar += vector_matrix(x, g)
+    y_bar += vector_matrix(x.astype(g.dtype), g)
 
 
 @derivative

@@ -88,7 +88,7 @@ def tangent_of_knots(x, xp, xp_dot, fp):
     k = segment(x, xp)
     found = 0.0
     if k >= 0 and k < xp.size - 1:
-        slope = (fp[k + 1] - fp[k]) / (xp[k + 1] - xp[k])
+        slope = (float(fp[k + 1]) - float(fp[k])) / (xp[k + 1] - xp[k])
         part = (x - xp[k]) / (xp[k + 1] - xp[k])
         found = -slope * (xp_dot[k] * (1.0 - part) + xp_dot[k + 1] * part)
     return found

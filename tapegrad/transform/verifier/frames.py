@@ -51,7 +51,6 @@ class Choices:
         self.draw = random.Random(seed)
         self.taken = taken
         self.walk = seed
-        self.walk = seed
         self.is_first = seed < 2
         self.is_early = seed < 3
 
