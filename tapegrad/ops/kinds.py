@@ -233,10 +233,20 @@ class Elementwise(SweptOp):
         self.domains = domains or {}
         self.complex_function = function if complex_function is None else complex_function
         self.formula = declaration
+        self.scalar_formula = declaration  # for functions of numba's
         self.truths = truths  # arguments of which only the truth value is used
         self.function = function
         self.compiled = CompiledMap(self) if compiled or function is None else None
         self._products: dict[tuple[str, np.dtype], Callable[..., None]] = {}
+
+    def in_numba(self, formula: Formula) -> Formula:
+        """Declare the formula that functions of numba's call (a decorator).
+
+        Their code handles one number at a time. The functions of `math` compile in a fraction of
+        the time of those for vectors.
+        """
+        self.scalar_formula = formula
+        return formula
 
     @property
     def smooth_arguments(self) -> tuple[str, ...]:

@@ -101,7 +101,7 @@ def compiled(op: Elementwise) -> Any:
 def source(op: Elementwise) -> tuple[str, str]:
     """Return the name and the text of a self-contained module that computes an op in float64."""
     module = codegen._Module("float64")
-    name = module.add(op.formula)
+    name = module.add(op.scalar_formula)
     names = ", ".join(op.arguments)
     module.lines += ["", "", f"def op_{op.name}({names}):", f"    return {name}({names})"]
     return f"op_{op.name}", module.text()
