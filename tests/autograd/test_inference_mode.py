@@ -1,4 +1,4 @@
-"""Section 1: `inference_mode` and the tensors that are made in it."""
+"""`inference_mode` and the tensors that are made in it."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""Item 19 of section 5: the order in which the hooks of all kinds run."""
+"""The order in which the hooks of all kinds run."""
 
 import math
 import warnings

@@ -1,4 +1,4 @@
-"""Section 4: hooks after accumulation, `register_post_accumulate_grad_hook`."""
+"""Hooks after accumulation, `register_post_accumulate_grad_hook`."""
 
 import warnings
 

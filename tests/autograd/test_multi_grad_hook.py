@@ -1,4 +1,4 @@
-"""Section 3: hooks of several tensors, `register_multi_grad_hook`."""
+"""Hooks of several tensors, `register_multi_grad_hook`."""
 
 import pickle
 

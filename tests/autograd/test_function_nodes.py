@@ -1,4 +1,4 @@
-"""Contract, section 2: the class's own Node type, and names that are deprecated."""
+"""The class's own Node type, and names that are deprecated."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""Section 4: tensor hooks."""
+"""Tensor hooks."""
 
 import functools
 import gc

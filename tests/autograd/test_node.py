@@ -1,4 +1,4 @@
-"""Section 3: `Node`, what `Tensor.grad_fn` returns."""
+"""`Node`, what `Tensor.grad_fn` returns."""
 
 import gc
 

@@ -1,4 +1,4 @@
-"""Section 3: `allow_mutation_on_saved_tensors`."""
+"""`allow_mutation_on_saved_tensors`."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Contract, section 1: what `gradcheck` asks of a backward pass besides right values."""
+"""What `gradcheck` asks of a backward pass besides right values."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Section 1: `detect_anomaly` and `set_detect_anomaly`."""
+"""`detect_anomaly` and `set_detect_anomaly`."""
 
 import contextlib
 import inspect

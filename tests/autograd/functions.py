@@ -1,4 +1,4 @@
-"""What the tests of section 2 share: leaves, values, and Functions made of plain functions."""
+"""What tests of Functions share: leaves, values, and Functions made of plain functions."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Contract, section 2: what forward leaves on ctx, how long it lives, and what backward finds."""
+"""What forward leaves on ctx, how long it lives, and what backward finds."""
 
 import gc
 import weakref

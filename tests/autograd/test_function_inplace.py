@@ -1,4 +1,4 @@
-"""Contract, section 2: Functions that work in place, and Functions that return views."""
+"""Functions that work in place, and Functions that return views."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Section 4: `retain_grad`, and what hooks and retained gradients do when values are written."""
+"""`retain_grad`, and what hooks and retained gradients do when values are written."""
 
 import gc
 import warnings

@@ -1,4 +1,4 @@
-"""Contract, section 2: `NestedIOFunction`, whose inputs and outputs are nested containers."""
+"""`NestedIOFunction`, whose inputs and outputs are nested containers."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""Contract, section 1 and section 5, item 30: `gradcheck` and `gradgradcheck`."""
+"""`gradcheck` and `gradgradcheck`."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Contract, section 1: `gradgradcheck`."""
+"""`gradgradcheck`."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Section 3: gradient edges, `increment_version`, callbacks at the end of a backward."""
+"""Gradient edges, `increment_version`, callbacks at the end of a backward."""
 
 import gc
 

@@ -1,4 +1,4 @@
-"""Contract, section 2: `Function`, its two forms, its arguments and its outputs."""
+"""`Function`, its two forms, its arguments and its outputs."""
 
 import collections
 

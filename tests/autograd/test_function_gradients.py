@@ -1,4 +1,4 @@
-"""Contract, section 2: what backward may return, and `once_differentiable`."""
+"""What backward may return, and `once_differentiable`."""
 
 import numpy as np
 import pytest

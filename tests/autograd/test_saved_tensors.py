@@ -1,4 +1,4 @@
-"""Section 3: hooks of saved tensors, `save_on_cpu`, `disable_saved_tensors_hooks`."""
+"""Hooks of saved tensors, `save_on_cpu`, `disable_saved_tensors_hooks`."""
 
 import gc
 import threading

@@ -1,4 +1,4 @@
-"""Contract, section 1: `gradcheck` of functions of complex numbers."""
+"""`gradcheck` of functions of complex numbers."""
 
 import numpy as np
 import pytest

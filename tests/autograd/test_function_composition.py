@@ -1,4 +1,4 @@
-"""Contract, section 2: Functions among ops, hooks and other Functions; errors inside them."""
+"""Functions among ops, hooks and other Functions; errors inside them."""
 
 import numpy as np
 import pytest

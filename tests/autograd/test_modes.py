@@ -1,4 +1,4 @@
-"""Section 1: `no_grad`, `enable_grad` and `set_grad_enabled`."""
+"""`no_grad`, `enable_grad` and `set_grad_enabled`."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""Contract, section 5, item 16: a gradient that a Function leaves out stays undefined."""
+"""A gradient that a Function leaves out stays undefined."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Section 3: hooks of nodes, `Node.register_hook` and `Node.register_prehook`."""
+"""Hooks of nodes, `Node.register_hook` and `Node.register_prehook`."""
 
 import gc
 
