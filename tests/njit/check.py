@@ -174,10 +174,31 @@ def same_structure(found, like):
 
 def is_compiled(f):
     """Whether this is one of the functions whose derivatives are compiled in every run."""
+    code = f.py_func.__code__
+    return is_chosen(f"{code.co_name} {code.co_code.hex()}")
+
+
+def is_chosen(text):
+    """Whether what a text stands for is compiled in every run: one of eight is, or all are."""
     if os.environ.get("TAPEGRAD_TEST_COMPILED"):
         return True
-    code = f.py_func.__code__
-    return zlib.crc32(f"{code.co_name} {code.co_code.hex()}".encode()) % 8 == 0
+    return zlib.crc32(text.encode()) % 8 == 0
+
+
+@contextlib.contextmanager
+def running(compiled):
+    """Gives what makes a derivative callable: nothing to do if compiled, else Python runs it.
+
+    ::
+
+        with running(is_compiled(f)) as run:
+            run(tg.grad(f))(0.3)
+    """
+    if compiled:
+        yield lambda function: function
+        return
+    with types_only():
+        yield Interpreter().function
 
 
 def check(f, *args, compiled=None, **options):
@@ -206,12 +227,8 @@ def check(f, *args, compiled=None, **options):
     tuple
         The gradients.
     """
-    if compiled is None:
-        compiled = is_compiled(f)
-    if compiled:
-        return compare(f, args, lambda function: function, **options)
-    with types_only():
-        return compare(f, args, Interpreter().function, **options)
+    with running(is_compiled(f) if compiled is None else compiled) as run:
+        return compare(f, args, run, **options)
 
 
 def compare(f, args, run, argnums=None, tensors=False, jvp=True, hvp=False, tolerance=None):

@@ -1,13 +1,12 @@
 """Generated modules on disk, memory, and calls from several threads."""
 
 import os
-import subprocess
-import sys
 import textwrap
 import threading
 
 import numpy as np
 import pytest
+from processes import FORBIDDEN, finish, run, start, written
 
 import tapegrad as tg
 
@@ -61,58 +60,18 @@ PROGRAM = """
 """
 
 
-def start(path, cache, prelude="", warnings="error"):
-    """A process that runs a program."""
-    code = f"{prelude}\nimport runpy; runpy.run_path({str(path)!r})"
-    return subprocess.Popen(
-        [sys.executable, "-W", warnings, "-c", code],
-        env={**os.environ, "TAPEGRAD_CACHE_DIR": str(cache), "TAPEGRAD_VERIFY": "0"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def finish(process):
-    """What a process prints, and what it warns of."""
-    printed, errors = process.communicate()
-    assert process.returncode == 0, errors
-    return printed, errors
-
-
-def run(path, cache, prelude=""):
-    """What a program prints in a process of its own, without a warning."""
-    return finish(start(path, cache, prelude))[0]
-
-
-def written(tmp_path, text):
-    path = tmp_path / "program.py"
-    path.write_text(textwrap.dedent(text))
-    return path
-
-
-def test_second_process_analyses_nothing(tmp_path):
-    path = tmp_path / "program.py"
-    path.write_text(textwrap.dedent(PROGRAM))
-    cache = tmp_path / "cache"
-    first = run(path, cache)
+def test_second_process_analyses_nothing(ran, tmp_path):
+    path, cache, first = ran(PROGRAM, tmp_path)
     files = sorted(p.name for p in (cache / "njit").glob("*.py"))
     assert files
-    prelude = (
-        "from tapegrad.transform.codegen.program import Program\n"
-        "def refuse(self):\n    raise AssertionError('analysed again')\n"
-        "Program.analyse = refuse\n"
-    )
-    assert run(path, cache, prelude) == first
+    assert run(path, cache, FORBIDDEN) == first
     assert sorted(p.name for p in (cache / "njit").glob("*.py")) == files
 
 
-def test_edited_callee_is_seen(tmp_path):
-    path = tmp_path / "program.py"
-    path.write_text(textwrap.dedent(PROGRAM))
-    first = run(path, tmp_path / "cache")
+def test_edited_callee_is_seen(ran, tmp_path):
+    path, cache, first = ran(PROGRAM, tmp_path)
     path.write_text(textwrap.dedent(PROGRAM).replace("-x * x", "-2.0 * x * x"))
-    assert run(path, tmp_path / "cache") != first
+    assert run(path, cache) != first
 
 
 SMALL = """
@@ -146,19 +105,12 @@ SMALL = """
     (tg.sin(x) * x).backward()
     print(x.grad)
 """
-FORBIDDEN = """
-from tapegrad.transform.codegen.program import Program
-def refuse(self):
-    raise AssertionError("analysed again")
-Program.analyse = refuse
-"""
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "exchanged"])
-def test_damaged_files_are_made_again(tmp_path, damage):
+def test_damaged_files_are_made_again(ran, tmp_path, damage):
     """Modules, the machine code of their functions, and that of kernels."""
-    path, cache = written(tmp_path, SMALL), tmp_path / "cache"
-    first = run(path, cache)
+    path, cache, first = ran(SMALL, tmp_path)
     files = sorted([*cache.glob("*.o"), *(cache / "njit").iterdir()])
     assert {file.suffix for file in files} == {".o", ".py", ".nbc"}
     blobs = [file.read_bytes() for file in files]
@@ -179,9 +131,8 @@ def test_damaged_files_are_made_again(tmp_path, damage):
 
 
 @pytest.mark.skipif(not hasattr(os, "getuid"), reason="modes are POSIX")
-def test_folder_that_others_can_write(tmp_path):
-    path, cache = written(tmp_path, SMALL), tmp_path / "cache"
-    first = run(path, cache)
+def test_folder_that_others_can_write(ran, tmp_path):
+    path, cache, first = ran(SMALL, tmp_path)
     for folder in (cache, cache / "njit"):
         folder.chmod(0o777)
         for file in folder.rglob("*.py"):
@@ -194,22 +145,23 @@ def test_folder_that_others_can_write(tmp_path):
         folder.chmod(0o700)
 
 
-def test_folder_that_cannot_be_written(tmp_path):
-    path = written(tmp_path, SMALL)
+def test_folder_that_cannot_be_written(ran, tmp_path):
+    path, _, first = ran(SMALL, tmp_path)
     blocked = tmp_path / "file"
     blocked.write_text("")
-    assert run(path, blocked) == run(path, tmp_path / "cache")
+    assert run(path, blocked) == first
 
 
-def test_full_disk(tmp_path):
-    path, cache = written(tmp_path, SMALL), tmp_path / "cache"
+def test_full_disk(ran, tmp_path):
+    path, _, first = ran(SMALL, tmp_path)
+    cache = tmp_path / "another"
     full = """
 import tempfile
 def mkstemp(*args, **options):
     raise OSError(28, "No space left on device")
 tempfile.mkstemp = mkstemp
 """
-    assert run(path, cache, full) == run(path, tmp_path / "other")
+    assert run(path, cache, full) == first
     assert [p for p in cache.rglob("*") if p.is_file()] == []
 
 
@@ -320,16 +272,22 @@ NESTS = """
 
 def test_nested_derivatives_in_every_process(tmp_path):
     path, cache = written(tmp_path, NESTS), tmp_path / "cache"
+
+    def modules():
+        return sorted((cache / "njit").glob("*.py"))
+
     first = run(path, cache)
-    made = {file.name for file in (cache / "njit").glob("*.py")}
+    made = modules()
     # one of them is lost, and others lead to it
-    for file in sorted((cache / "njit").glob("*.py"))[::3]:
+    for file in made[::3]:
         file.unlink()
     assert run(path, cache) == first
     # the same modules have the same keys in every process
-    assert {file.name for file in (cache / "njit").glob("*.py")} <= made
-    assert run(path, tmp_path / "another") == first
-    assert {file.name for file in (tmp_path / "another" / "njit").glob("*.py")} == made
+    assert set(modules()) <= set(made)
+    for file in modules():
+        file.unlink()
+    assert run(path, cache) == first
+    assert modules() == made
 
 
 @tg.njit

@@ -1,6 +1,8 @@
 """Generated modules on disk that call ufuncs, implementations and methods."""
 
-from test_store import FORBIDDEN, run, written
+import textwrap
+
+from processes import FORBIDDEN, run
 
 PROGRAM = """
     import math
@@ -57,20 +59,21 @@ PROGRAM = """
 """
 
 
-def test_second_process_analyses_nothing(tmp_path):
-    path, cache = written(tmp_path, PROGRAM), tmp_path / "cache"
-    first = run(path, cache)
+def test_second_process_analyses_nothing(ran, tmp_path):
+    path, cache, first = ran(PROGRAM, tmp_path)
     files = sorted(p.name for p in (cache / "njit").glob("*.py"))
     assert files
     assert run(path, cache, FORBIDDEN) == first
     assert sorted(p.name for p in (cache / "njit").glob("*.py")) == files
 
 
-def test_edited_callees_are_seen(tmp_path):
+def test_edited_callees_are_seen(ran, tmp_path):
     """Also where the edit is in what an implementation calls."""
-    text = PROGRAM.replace("    print(tg.hvp(f, 1)(m, a, np.ones(2)).tolist())\n", "")
-    seen = {run(written(tmp_path, text), tmp_path / "cache")}
+    path, cache, first = ran(PROGRAM, tmp_path)
+    text = textwrap.dedent(PROGRAM).replace("print(tg.hvp(f, 1)(m, a, np.ones(2)).tolist())\n", "")
+    seen = {first.splitlines()[0]}
     for old, new in [("return math.sin(x) * y", "return math.cos(x) * y"), ("1.5 * x", "1.25 * x")]:
         text = text.replace(old, new)
-        seen.add(run(written(tmp_path, text), tmp_path / "cache"))
+        path.write_text(text)
+        seen.add(run(path, cache).strip())
     assert len(seen) == 3

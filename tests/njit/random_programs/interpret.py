@@ -15,16 +15,18 @@ import numba
 import numpy as np
 from numba.core import compiler, extending, typing
 from numba.core.compiler_machinery import AnalysisPass, PassManager, register_pass
-from numba.core.dispatcher import Dispatcher
-from numba.core.errors import NumbaWarning
+from numba.core.dispatcher import Dispatcher, ObjModeLiftedWith
+from numba.core.errors import ForceLiteralArg, NumbaWarning
 from numba.core.registry import cpu_target
 from numba.core.typed_passes import NopythonTypeInference
 from numba.np.ufunc.dufunc import DUFunc
 
+from tapegrad.transform import derivatives, vjps
 from tapegrad.transform.codegen import program
 from tapegrad.transform.derivatives import Derivative
 from tapegrad.transform.frontend import inference
 from tapegrad.transform.printer import print_function
+from tapegrad.transform.rules import derivative_calls
 
 INTRINSIC = extending._Intrinsic
 COMPILED = "numba.", "tapegrad.kernels.", "tapegrad.transform.runtime"  # these work on addresses
@@ -58,36 +60,71 @@ def result_type(function, kinds):
     flags = compiler.Flags()
     flags.nrt, flags.enable_looplift, flags.error_model = True, False, "python"
     typing_context, target_context = cpu_target.typing_context, cpu_target.target_context
-    found = compiler.compile_extra(
+    return compiler.compile_extra(
         typing_context, target_context, function, kinds, None, flags, {}, pipeline_class=_TypesOnly
     )
-    return numba.types.unliteral(found)
+
+
+def result_of(dispatcher, kinds):
+    """The type that numba finds for what a compiled function returns."""
+    if not is_of_library(dispatcher):
+        return numba.types.unliteral(result_type(dispatcher.py_func, kinds))
+    try:
+        return result_type(dispatcher.py_func, kinds)
+    except ForceLiteralArg as error:  # it wants to know the values of arguments
+        raise error.bind_fold_arguments(
+            lambda args, kws: dispatcher._compiler.fold_argument_types(args, kws)[1]
+        ) from None
 
 
 @contextlib.contextmanager
 def types_only():
-    """Let numba find the types of what functions return without compiling them."""
+    """Let numba find the types of what functions return without compiling them.
+
+    numba's own functions are not compiled either, unless they are called by code that is.
+    """
     template, compiled = Dispatcher.get_call_template, Dispatcher.get_overload
+    compile_fully, compile_block = compiler.Compiler._compile_core, ObjModeLiftedWith.compile
+    compiling = 0
+
+    def compile_core(self):
+        nonlocal compiling
+        compiling += 1
+        try:
+            return compile_fully(self)
+        finally:
+            compiling -= 1
+
+    def compile_lifted(self, signature):
+        return compile_block(self, signature) if compiling else None  # the block says its types
 
     def get_overload(self, signature):
         kinds = tuple(signature.args if isinstance(signature, typing.Signature) else signature)
-        if kinds not in self.overloads:  # what compiled code calls must be compiled after all
-            self.compile(kinds)
+        if kinds not in self.overloads:
+            if not compiling:
+                return NOT_COMPILED
+            self.compile(kinds)  # what compiled code calls must be compiled after all
         return compiled(self, signature)
 
     def get_call_template(self, args, kws):
-        if isinstance(self, Derivative) or calls_itself(self) or is_of_library(self):
+        if compiling and (is_of_library(self) or isinstance(self, Derivative)):
             return template(self, args, kws)
-        pysig, args = self._compiler.fold_argument_types(args, kws)
-        known = SIGNATURES.setdefault(self, {})
-        kinds = tuple(args)
+        pysig, kinds = self._compiler.fold_argument_types(args, kws)
+        kinds = tuple(kinds)
+        function = self.implementation(kinds) if isinstance(self, Derivative) else self
+        if calls_itself(function):
+            return template(self, args, kws)
+        known = SIGNATURES.setdefault(function, {})
         if kinds not in known:
-            result = result_type(self.py_func, kinds)
-            known[kinds] = typing.signature(result, *kinds)
+            known[kinds] = typing.signature(result_of(function, kinds), *kinds)
         name = self.py_func.__name__
         signatures = list(known.values())
         made = typing.make_concrete_template(name, key=name, signatures=signatures)
-        return made, pysig, args, {}
+        return made, pysig, kinds, {}
+
+    def result_kind(function, kinds):
+        made, _, kinds, _ = function.get_call_template(kinds, {})
+        return made(cpu_target.typing_context).apply(kinds, {}).return_type
 
     inferred = {}
 
@@ -101,8 +138,13 @@ def types_only():
 
     with (
         mock.patch.object(program, "infer", infer),
+        mock.patch.object(derivatives, "result_kind", result_kind),
+        mock.patch.object(derivative_calls, "result_kind", result_kind),
+        mock.patch.object(vjps, "result_kind", result_kind),
         mock.patch.object(Dispatcher, "get_call_template", get_call_template),
         mock.patch.object(Dispatcher, "get_overload", get_overload),
+        mock.patch.object(compiler.Compiler, "_compile_core", compile_core),
+        mock.patch.object(ObjModeLiftedWith, "compile", compile_lifted),
         warnings.catch_warnings(),
         np.errstate(all="ignore"),  # Python's numbers warn where compiled ones do not
     ):
@@ -112,6 +154,7 @@ def types_only():
 
 
 SIGNATURES = weakref.WeakKeyDictionary()
+NOT_COMPILED = "not compiled"  # what numba keeps as the code of a function of which it needs types
 
 
 def is_of_library(dispatcher):
