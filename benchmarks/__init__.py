@@ -1,12 +1,12 @@
 """Benchmarks of tapegrad: asv suites (``bench_*.py``) and comparisons with other libraries.
 
-``python -m benchmarks.versus`` measures tapegrad beside PyTorch, JAX and HIPS autograd, whichever
-are installed; ``asv run`` follows tapegrad alone from commit to commit; ``python -m
+``python -m benchmarks.versus`` compares tapegrad with PyTorch, JAX and HIPS autograd, if they are
+installed; ``asv run`` follows tapegrad alone from commit to commit; ``python -m
 benchmarks.plain_path OLD NEW`` compares the cost of a plain op in two checkouts.
 
-Every library is held to one thread. The variables below are read when a library loads, so they
-are set here, before any of them is imported; asv may import NumPy before it gets here, which is
-why ``asv.conf.json`` sets the one for NumPy too.
+Every library is limited to one thread. The variables below are read when a library loads, so they
+are set here, before any library is imported; asv may import NumPy before this module, so
+``asv.conf.json`` sets the one for NumPy too.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""What autograd features cost, beside the plain op that must not pay for them."""
+"""The cost of autograd features, and of the plain op that must not pay for them."""
 
 import tapegrad as tg
 

@@ -1,4 +1,4 @@
-"""Importing tapegrad, which should cost what importing numba costs."""
+"""Importing tapegrad, which should cost no more than importing numba."""
 
 import statistics
 

@@ -1,4 +1,4 @@
-"""Memory: the peak of a training loop, what a live graph holds, and the size of a record."""
+"""Memory: the peak of a training loop, of a live graph, and the size of a record."""
 
 import tapegrad as tg
 

@@ -1,4 +1,4 @@
-"""Derivatives of numba's functions: time, ratio to numba's primal, compilation, start, memory."""
+"""Derivatives of numba functions: time, ratio to numba's primal, compilation, start, memory."""
 
 from tempfile import TemporaryDirectory
 

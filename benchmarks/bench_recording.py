@@ -1,4 +1,4 @@
-"""Recording without a sweep: a thousand small operations on the tape, off it, and in NumPy."""
+"""Recording without a sweep: a thousand small operations recorded, not recorded, and in NumPy."""
 
 from contextlib import nullcontext
 

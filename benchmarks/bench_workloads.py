@@ -1,4 +1,4 @@
-"""Value and gradients of the workloads: forward, sweep, and letting the graph go."""
+"""Value and gradients of the workloads: forward, sweep, and freeing the graph."""
 
 from .suite import CASES, SIDE, labels
 

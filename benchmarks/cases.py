@@ -1,10 +1,10 @@
-"""What a workload is: a loss over an array namespace, and everything needed to run it.
+"""Workloads: a loss over an array namespace, and everything needed to run it.
 
 A loss takes the namespace ``xp``, then its arrays, then keyword constants such as a number of
-steps. Whatever answers to NumPy's names can run it: NumPy itself, tapegrad, ``jax.numpy``,
-``autograd.numpy`` and, since it accepts ``axis=`` and ``keepdims=``, PyTorch. What NumPy has no
-name for comes from the side that runs the program (see ``peers.py``); a workload lists those of
-such names that not every side has.
+steps. Any namespace with NumPy's names can run it: NumPy itself, tapegrad, ``jax.numpy``,
+``autograd.numpy`` and, since it accepts ``axis=`` and ``keepdims=``, PyTorch. Functions that NumPy
+lacks are provided by the side that runs the program (see ``peers.py``); a workload lists those
+that some sides lack.
 """
 
 from collections.abc import Callable, Mapping

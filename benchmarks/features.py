@@ -1,14 +1,14 @@
-"""Programs that use what an autograd library offers beside gradients, to see what it costs.
+"""Programs that use the features of autograd libraries beyond gradients, to measure their cost.
 
-Most are a chain of a hundred small operations, so that a hundredth of a time is about one use.
-Names that the sides provide, where they can:
+Most are a chain of a hundred small operations, so that one use takes about a hundredth of the time.
+Names that the sides provide if they can:
 
 - ``decay``, ``decay_in_context``, ``product``, ``sine_and_cosine``: functions with a derivative
-  written by the user, of one input and output, of one whose context is set up apart, of two inputs,
-  of two outputs;
+  written by the user: with one input and output, with a separate ``setup_context``, with two
+  inputs, with two outputs;
 - ``watch_tensor``, ``watch_node``, ``retain_grad``: attach hooks that do nothing to a result or to
   its node, or keep the result's gradient;
-- ``packed()``: a context in which saved values go through the user's functions;
+- ``packed()``: a context in which saved values pass through the user's functions;
 - ``own``: a copy of an array that may be written to;
 - ``derivative``: the gradients of a function, which can be differentiated again;
 - ``no_grad()``, ``inference_mode()``: contexts in which nothing is recorded.

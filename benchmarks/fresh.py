@@ -1,7 +1,7 @@
-"""Measurements that need a process of their own: imports, first calls, peaks of memory.
+"""Measurements that need their own process: imports, first calls, peak memory.
 
 ``run_fresh("import_seconds", "numba")`` starts an interpreter, runs the function of that name in
-it, and returns what it printed as JSON.
+it, and returns the parsed JSON that it printed.
 """
 
 import importlib

@@ -1,7 +1,7 @@
-"""Draw what ``asv run`` measured over time, offline: ``python -m benchmarks.history``.
+"""Plot the results of ``asv run`` over time, offline: ``python -m benchmarks.history``.
 
-A picture for each suite and unit, with a line for each benchmark and parameter, over the commits.
-(``asv publish`` makes pages one can click in, which load their scripts from the network.)
+There is one picture per suite and unit, with one line per benchmark and parameter, over the
+commits. (``asv publish`` makes interactive pages, which load their scripts from the network.)
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Values and gradients of the programs written by hand: what a compiler of adjoints can reach."""
+"""Hand-written values and gradients of the programs: the goal for generated adjoints."""
 
 import math
 

@@ -1,8 +1,8 @@
-r"""Derivatives of functions that others wrote: how many are right, wrong, refused, and their costs.
+r"""Derivatives of published functions: how many are right, wrong or refused, and their costs.
 
 The corpus is a table of functions of published packages that use numba, and of arguments for them
-(``corpus/table.json``). No code is copied: the packages lie in a scratch folder. What they depend
-on need not be there, only numba, NumPy and SciPy. From the root of the repository::
+(``corpus/table.json``). No code is copied: the packages are in a scratch folder. Of their
+dependencies only numba, NumPy and SciPy are needed. From the root of the repository::
 
     python3.11 -m venv /tmp/corpus-venv
     /tmp/corpus-venv/bin/pip install numba==0.68.1 numpy==2.4.6 scipy==1.17.1
@@ -10,18 +10,18 @@ on need not be there, only numba, NumPy and SciPy. From the root of the reposito
         -r benchmarks/corpus/requirements.txt
     /tmp/corpus-venv/bin/python -m benchmarks.njit_corpus --packages /tmp/corpus-packages
 
-Each function is judged in a process of its own with empty caches. Results go to a file; a run that
-was stopped goes on from there, as long as the package tapegrad is the same. ``--list`` shows the
+Each function is judged in its own process with empty caches. Results are written to a file; a
+stopped run resumes from it, as long as the package tapegrad is unchanged. ``--list`` shows the
 table, ``--only quantecon`` or ``--only hapsira:E_to_nu`` judges a part of it, ``--show`` prints the
-tables of what is there and judges nothing, ``--markdown`` prints them for a page. ``--details``
-prints what is not right, ``--no-times`` leaves out the times.
+tables of existing results only, ``--markdown`` prints them for a page. ``--details`` prints what is
+not right, ``--no-times`` omits the times.
 
-``--draw`` makes the table anew; the rule is in ``corpus/draw.py``. That takes an hour or two.
+``--draw`` regenerates the table; the rule is in ``corpus/draw.py``. This takes an hour or two.
 
-A derivative is compared with differences (``corpus/differences.py``) of the sum, with fixed
-weights, of all real numbers that the function returns or writes into its arguments: the gradient by
-all real arguments in reverse mode, one direction in forward mode. Value, and arguments after the
-call, are compared with plain numba.
+A derivative is compared with differences (``corpus/differences.py``) of the weighted sum, with
+fixed weights, of all real numbers that the function returns or writes into its arguments: the
+gradient with respect to all real arguments in reverse mode, one direction in forward mode. Value,
+and arguments after the call, are compared with plain numba.
 """
 
 import argparse

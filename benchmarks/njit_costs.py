@@ -1,4 +1,4 @@
-"""What else derivatives of numba's functions cost: compilation, a start, memory, second order."""
+"""Other costs of derivatives of numba functions: compilation, start, memory, second order."""
 
 from collections.abc import Callable, Sequence
 from functools import partial

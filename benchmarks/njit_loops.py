@@ -1,7 +1,7 @@
-"""Programs as loops over numbers: plain functions in numba's language, written as for numba.
+"""Programs as loops over numbers: plain functions, written as for numba.
 
-Nothing here knows of derivatives or needs tapegrad, so that a process can measure what numba alone
-costs. Each takes the arrays of its workload, then the constants (``njit_workloads.py``).
+Nothing here uses derivatives or needs tapegrad, so that a process can measure the cost of numba
+alone. Each takes the arrays of its workload, then the constants (``njit_workloads.py``).
 """
 
 import math

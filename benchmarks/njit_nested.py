@@ -1,4 +1,4 @@
-"""Programs for numba that call derivatives of tapegrad's: within their loops, or to go further."""
+"""Programs for numba that call tapegrad's derivatives: inside their loops, or for higher orders."""
 
 import math
 from collections.abc import Callable

@@ -1,6 +1,6 @@
-"""Programs for numba beside the same for array namespaces, and what they are run on.
+"""Programs for numba, the same programs for array namespaces, and their inputs.
 
-Some array namespaces have a better way than the loops: terms of a sum at once, or a factorization.
+Some array programs are better than the loops: all terms of a sum at once, or a factorization.
 """
 
 import numpy as np

@@ -3,8 +3,8 @@
     python -m benchmarks.versus --json versus.json
     python -m benchmarks.page versus.json
 
-A table stands between two comments, which name it, and is replaced. Rows are not chosen by hand:
-the page has all of them, the README those of a rule (`representative`).
+A table between two comments, which name it, is replaced. Rows are not chosen by hand: the page has
+all of them, the README those that a rule selects (`representative`).
 """
 
 import json

@@ -1,6 +1,6 @@
 """The sides of a comparison: tapegrad, its peers, and plain NumPy for the primal alone.
 
-A side knows its array namespace and how to turn a case into a ``Program``, the functions that get
+A side knows its array namespace and how to turn a case into a ``Program``, the functions that are
 timed. Libraries are imported when a side is first used, so that any subset may be installed.
 """
 

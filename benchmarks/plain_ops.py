@@ -1,9 +1,9 @@
-"""What a plain recorded op costs: nanoseconds to record it, to let it go and to sweep it.
+"""The cost of a plain recorded op: nanoseconds to record it, to free it and to sweep it.
 
-Plain means that no rarer feature is in use: no hooks, no modes, no in-place writes. The file needs
-nothing but NumPy and a tapegrad, whichever is imported, so that ``plain_path.py`` can run it on any
-version: ``python plain_ops.py`` prints the costs as JSON. Under Valgrind's Callgrind,
-``python plain_ops.py --instructions`` has it count the instructions of every cost instead.
+Plain means that no special feature is used: no hooks, no modes, no in-place writes. The file needs
+only NumPy and any version of tapegrad, so that ``plain_path.py`` can run it on all versions:
+``python plain_ops.py`` prints the costs as JSON. Under Valgrind's Callgrind,
+``python plain_ops.py --instructions`` lets it count the instructions of each instead.
 """
 
 import gc

@@ -1,14 +1,14 @@
 """The plain path in two versions of tapegrad: ``python -m benchmarks.plain_path OLD NEW``.
 
 OLD and NEW are folders of checkouts. New processes of the two are started in turn, each measures
-what a plain op costs (see ``plain_ops.py``), and medians over the processes are compared. The last
-columns hold the ratio of the medians, that of the fastest processes, and the quartiles of the
-ratios within the rounds: a change is visible where they agree on which side of one they are. On a
-machine with other work the fastest of many rounds tells most: what others do only adds to a time.
+the cost of plain ops (see ``plain_ops.py``), and medians over the processes are compared. The last
+columns are the ratio of the medians, that of the fastest processes, and the quartiles of the ratios
+within the rounds: a change is significant if all of them are on the same side of one. On a busy
+machine the fastest of many rounds is the most reliable: other work only adds to a time.
 
-``--instructions`` counts instructions instead (with Valgrind, which must be installed), those of
-preparing a sample and of letting it go included. They are the same on every machine but for a few
-in a thousand, and say nothing of memory and caches.
+``--instructions`` counts instructions instead (with Valgrind, which must be installed), including
+those for preparing and freeing a sample. The counts are the same on every machine to within a few
+in a thousand, and do not cover memory and caches.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Comparisons that take a process of their own: imports, first gradients, memory."""
+"""Comparisons that need their own process: imports, first gradients, memory."""
 
 import importlib
 import statistics

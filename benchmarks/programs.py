@@ -1,8 +1,8 @@
 """Programs of the kind that users differentiate, small and large.
 
-Two names are not NumPy's and come from the side that runs the program: ``xp.logsumexp`` and
-``xp.iterate``, a loop around a long step. Short steps are in plain loops, so that nothing but the
-operations is measured.
+Two names are not NumPy's and are provided by the side that runs the program: ``xp.logsumexp`` and
+``xp.iterate``, a loop around a long step. Short steps are in plain loops, so that only the
+operations are measured.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Tables for a terminal and a plot for a page; rich and matplotlib are used if they are there."""
+"""Tables for a terminal and a plot for a page; rich and matplotlib are used if installed."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

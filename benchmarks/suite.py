@@ -1,4 +1,4 @@
-"""What the asv suites share: cases by their labels, and graphs recorded from them."""
+"""Shared by the asv suites: cases by their labels, and graphs recorded from them."""
 
 from typing import Any
 

@@ -1,6 +1,6 @@
-"""How fast tapegrad means to be, as ratios to its peers, and whether a measurement says so.
+"""Performance targets of tapegrad, as ratios to its peers, and whether a measurement meets them.
 
-A peer that cannot do what tapegrad does, a primal, is measured by what it does.
+A peer without the phase in question, such as a primal, is represented by its whole time.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,7 @@
-"""Two threads that each sweep a graph of large arrays, beside one thread that sweeps both.
+"""Two threads that each sweep a graph of large arrays, compared with one thread that sweeps both.
 
-A library that lets go of the interpreter while it sweeps takes up to half the time with two
-threads, where two cores are free and memory is fast enough.
+A library that releases the GIL while it sweeps takes as little as half the time with two threads,
+if two cores are free and memory is fast enough.
 """
 
 from collections.abc import Callable, Sequence

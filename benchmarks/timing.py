@@ -1,4 +1,4 @@
-"""Timing several sides of one case in turn, so that a noisy moment falls on all of them."""
+"""Timing several sides of one case in turn, so that a noisy moment affects all of them."""
 
 import gc
 import statistics

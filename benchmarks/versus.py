@@ -1,7 +1,7 @@
 """tapegrad beside PyTorch, JAX, HIPS autograd and NumPy: ``python -m benchmarks.versus``.
 
-Whichever of the peers are installed take part. All sides run in this process, on one thread, in
-turn; times are medians. Before anything is timed, values and gradients are compared.
+All installed peers take part. All sides run in this process, on one thread, in turn; times are
+medians. Before timing, values and gradients are compared.
 """
 
 import argparse

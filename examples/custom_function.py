@@ -1,20 +1,20 @@
-"""A derivative of your own: Kepler's equation, and the orbit of the exoplanet HD 20868 b.
+"""A custom derivative: Kepler's equation, and the orbit of the exoplanet HD 20868 b.
 
-Where a planet stands on an elliptic orbit follows from Kepler's equation
+The position of a planet on an elliptic orbit follows from Kepler's equation
 
     E - e sin(E) = M
 
 which has to be solved for E, here by Newton's method.  Recording the iterations and
-differentiating through them would work, but nobody needs them: at the solution the implicit
-function theorem gives both partial derivatives at once,
+differentiating through them would work, but is not needed: at the solution the implicit function
+theorem gives both partial derivatives directly,
 
     dE/dM = 1 / (1 - e cos(E))        dE/de = sin(E) / (1 - e cos(E)).
 
-``Kepler`` below is a ``tapegrad.autograd.Function`` that solves in plain NumPy and states these
-two.  With it the script checks first and second derivatives against finite differences, compares
-cost and result with the derivative through the iterations, and then fits the orbit of a real
-planet, one of the most eccentric known, to 48 measured radial velocities of its star (Moutou et
-al. 2009, Astronomy & Astrophysics 496, 513).
+``Kepler`` below is a ``tapegrad.autograd.Function`` that solves the equation in plain NumPy and
+defines these two derivatives.  The script checks its first and second derivatives against finite
+differences, compares cost and result with differentiating through the iterations, and then fits
+the orbit of a real planet, one of the most eccentric known, to 48 measured radial velocities of
+its star (Moutou et al. 2009, Astronomy & Astrophysics 496, 513).
 
     python examples/custom_function.py
     python examples/custom_function.py --output orbit.png

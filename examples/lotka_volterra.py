@@ -1,15 +1,15 @@
 """Fit a differential equation to data: hares and lynxes of Hudson Bay, 1900 to 1920.
 
 The Hudson's Bay Company counted the pelts that trappers brought in.  Lotka and Volterra describe
-how the hares x, which multiply, and the lynxes y, which eat them, drive each other round:
+how the populations of the hares x and of the lynxes y, which eat them, oscillate:
 
     dx/dt = (alpha - beta y) x        dy/dt = (delta x - gamma) y
 
-The script integrates this with the method of Runge and Kutta, in loops over scalars as one writes
-them for numba, and finds the four rates and the two populations of 1900 that bring the curves
-closest to the counts: the least sum of squares of differences of logarithms.  ``tapegrad.njit``
-compiles the program, ``tg.value_and_grad`` its gradient for SciPy's BFGS, ``tg.hvp`` and
-``tg.jacobian`` what the standard errors of parameters and curves need.
+The script integrates this with a Runge-Kutta method, in scalar loops as is usual with numba, and
+finds the four rates and the two populations of 1900 that fit the counts best: with the least sum
+of squared differences of logarithms.  ``tapegrad.njit`` compiles the program,
+``tg.value_and_grad`` its gradient for SciPy's BFGS, ``tg.hvp`` and ``tg.jacobian`` the derivatives
+needed for the standard errors of parameters and curves.
 
     python examples/lotka_volterra.py
     python examples/lotka_volterra.py --output hares.png

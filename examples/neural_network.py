@@ -1,16 +1,16 @@
-"""Train a small neural network to read handwritten digits, on tapegrad and NumPy alone.
+"""Train a small neural network to read handwritten digits, with tapegrad and NumPy alone.
 
 The data are the 1797 images, 8 by 8 pixels in 17 shades, of the test part of "Optical
 Recognition of Handwritten Digits" (E. Alpaydin and C. Kaynak, 1998, UCI Machine Learning
 Repository, CC BY 4.0), in the copy that scikit-learn distributes.  One image in five is kept for
 testing.  The network has one hidden layer; the loss is the cross entropy, minimised by Adam on
-minibatches, all of it written out below.
+minibatches; all of this is implemented below.
 
     python examples/neural_network.py                    # a few seconds, neural_network.png
     python examples/neural_network.py --epochs 60 --hidden 256 --seed 1
 
 The exit code is 1 if fewer than 96 % of the test images are read correctly.  rich (progress bar)
-and Matplotlib (picture) are used where installed.
+and Matplotlib (picture) are used if installed.
 """
 
 from __future__ import annotations

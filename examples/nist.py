@@ -1,18 +1,18 @@
 """Fit the NIST nonlinear regression problems with SciPy and tapegrad Jacobians.
 
 The Statistical Reference Datasets of NIST (StRD) come with starting values and with certified
-parameters, correct to eleven digits, against which a fit can be judged.  Every model below is
-written once, in plain NumPy style; its Jacobian is ``tg.func.jacobian(model)``, exact to
+parameters, correct to eleven digits, to compare a fit with.  Every model below is written once, in
+plain NumPy style; its Jacobian is ``tg.func.jacobian(model)``, exact to
 rounding.  With it SciPy's solver reaches six digits in all 54 fits, and a few Gauss-Newton steps
-more bring each to ten.  With SciPy's own finite differences instead (``jac="2-point"``) the same
-solver leaves seven fits below six digits, Hahn1 at two.
+more bring each to ten.  With SciPy's own finite differences (``jac="2-point"``) the same solver
+leaves seven fits below six digits, with only two for Hahn1.
 
     python examples/nist.py                              # all problems, both starts, nist.png
     python examples/nist.py --problem Hahn1 --problem MGH09 --output two.png
 
-A table gives the number of correct digits of every parameter.  The exit code is 1 if some
-parameter of some fit has fewer than six.  Needs SciPy; rich (table) and Matplotlib (picture)
-are used where installed.
+A table shows the number of correct digits of every parameter.  The exit code is 1 if any
+parameter of any fit has fewer than six.  Needs SciPy; rich (table) and Matplotlib (picture)
+are used if installed.
 """
 
 from __future__ import annotations
