@@ -1,6 +1,6 @@
 """Random programs in the language of `tapegrad.njit`, and what judges their derivatives.
 
-``python -m tests.njit.random_programs --programs 1000`` compares so many of them.
+``python -m tests.transform.random_programs --programs 1000`` compares so many of them.
 """
 
 from .reference import Reference, Unsmooth

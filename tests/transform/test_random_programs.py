@@ -16,7 +16,7 @@ from random_programs.shrink import shrunk
 def compare(seeds, **how):
     """Compare the programs of some seeds; few of them may be refused.
 
-    ``python -m tests.njit.random_programs --programs 1 --seed ...`` makes one that fails smaller.
+    ``python -m tests.transform.random_programs --programs 1 --seed ...`` makes one that fails smaller.
     """
     counts = collections.Counter()
     for seed in seeds:

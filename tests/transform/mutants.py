@@ -1,6 +1,6 @@
 """Mutants of generated code: one statement is left out, or changes places with the next one.
 
-``python -m tests.njit.mutants --programs 200`` makes mutants of the derivatives of so many
+``python -m tests.transform.mutants --programs 200`` makes mutants of the derivatives of so many
 programs, finds out which of them compute something else, and counts those that the verifier
 refuses. Mutants are run by Python, with a tape that notices what compiled code would not. With
 ``--mode forward`` they are those of tangents, with ``--mode second`` of tangents of gradients; some

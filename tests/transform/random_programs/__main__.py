@@ -32,7 +32,7 @@ BAD = "wrong", "failed", "crashed", "timeout", "invalid"
 
 def parsed():
     parser = argparse.ArgumentParser(
-        prog="python -m tests.njit.random_programs", description=__doc__
+        prog="python -m tests.transform.random_programs", description=__doc__
     )
     parser.add_argument("--programs", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0, help="of the first program; then count up")
@@ -60,7 +60,7 @@ def in_fresh_environment():
         place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
         folder = tempfile.mkdtemp(prefix="random_programs", dir=place)
         os.environ.update(given, RANDOM_PROGRAMS=folder, TAPEGRAD_CACHE_DIR=folder)
-        arguments = ["-m", "tests.njit.random_programs", *sys.argv[1:]]
+        arguments = ["-m", "tests.transform.random_programs", *sys.argv[1:]]
         os.execv(sys.executable, [sys.executable, *arguments])
     return pathlib.Path(os.environ["RANDOM_PROGRAMS"])
 
