@@ -16,7 +16,7 @@ from random_programs.shrink import shrunk
 def compare(seeds, **how):
     """Compare the programs of some seeds; few of them may be refused.
 
-    ``python -m tests.transform.random_programs --programs 1 --seed ...`` makes one that fails smaller.
+    ``python -m tests.transform.random_programs --programs 1 --seed ...`` shrinks one that fails.
     """
     counts = collections.Counter()
     for seed in seeds:

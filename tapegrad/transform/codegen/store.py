@@ -1,7 +1,7 @@
 """Generated modules on disk, keyed by what they were made from.
 
-A module is a file of plain Python in the cache folder, so that numba keeps its machine code beside
-it, tracebacks show it, and it can be read. The user's objects that it names are put into its
+A module is a file of plain Python in the cache folder, so that tracebacks show it and it can be
+read; its machine code is kept beside it. The user's objects that it names are put into its
 namespace when it is loaded; its first line says where to find each of them.
 """
 
