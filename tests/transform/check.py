@@ -175,7 +175,7 @@ def same_structure(found, like):
 def is_compiled(f):
     """Whether this is one of the functions whose derivatives are compiled in every run."""
     code = f.py_func.__code__
-    return is_chosen(f"{code.co_name} {code.co_code.hex()}")
+    return is_chosen(f"{code.co_name} {' '.join(code.co_names)} {code.co_code.hex()}")
 
 
 def is_chosen(text):

@@ -19,6 +19,7 @@ from numba.core.dispatcher import Dispatcher, ObjModeLiftedWith
 from numba.core.errors import ForceLiteralArg, NumbaWarning
 from numba.core.registry import cpu_target
 from numba.core.typed_passes import NopythonTypeInference
+from numba.core.typing.templates import _IntrinsicTemplate
 from numba.np.ufunc.dufunc import DUFunc
 
 from tapegrad.transform import derivatives, vjps
@@ -57,6 +58,11 @@ class _TypesOnly(compiler.CompilerBase):
 
 def result_type(function, kinds):
     """The type that numba finds for what a Python function returns."""
+    return numba.types.unliteral(exact_type(function, kinds))
+
+
+def exact_type(function, kinds):
+    """The same, with its value where numba knows it."""
     flags = compiler.Flags()
     flags.nrt, flags.enable_looplift, flags.error_model = True, False, "python"
     typing_context, target_context = cpu_target.typing_context, cpu_target.target_context
@@ -68,9 +74,9 @@ def result_type(function, kinds):
 def result_of(dispatcher, kinds):
     """The type that numba finds for what a compiled function returns."""
     if not is_of_library(dispatcher):
-        return numba.types.unliteral(result_type(dispatcher.py_func, kinds))
-    try:
         return result_type(dispatcher.py_func, kinds)
+    try:
+        return exact_type(dispatcher.py_func, kinds)
     except ForceLiteralArg as error:  # it wants to know the values of arguments
         raise error.bind_fold_arguments(
             lambda args, kws: dispatcher._compiler.fold_argument_types(args, kws)[1]
@@ -84,16 +90,24 @@ def types_only():
     numba's own functions are not compiled either, unless they are called by code that is.
     """
     template, compiled = Dispatcher.get_call_template, Dispatcher.get_overload
-    compile_fully, compile_block = compiler.Compiler._compile_core, ObjModeLiftedWith.compile
-    compiling = 0
+    compile_block, compiling = ObjModeLiftedWith.compile, 0
 
-    def compile_core(self):
-        nonlocal compiling
-        compiling += 1
-        try:
-            return compile_fully(self)
-        finally:
-            compiling -= 1
+    def fully(method):
+        """The same method of numba, in which what is called is compiled."""
+
+        def call(*args):
+            nonlocal compiling
+            compiling += 1
+            try:
+                return method(*args)
+            finally:
+                compiling -= 1
+
+        return call
+
+    # intrinsics remember what they found when they are compiled later
+    compile_core = fully(compiler.Compiler._compile_core)
+    type_intrinsic = fully(_IntrinsicTemplate.generic)
 
     def compile_lifted(self, signature):
         return compile_block(self, signature) if compiling else None  # the block says its types
@@ -144,6 +158,7 @@ def types_only():
         mock.patch.object(Dispatcher, "get_call_template", get_call_template),
         mock.patch.object(Dispatcher, "get_overload", get_overload),
         mock.patch.object(compiler.Compiler, "_compile_core", compile_core),
+        mock.patch.object(_IntrinsicTemplate, "generic", type_intrinsic),
         mock.patch.object(ObjModeLiftedWith, "compile", compile_lifted),
         warnings.catch_warnings(),
         np.errstate(all="ignore"),  # Python's numbers warn where compiled ones do not
