@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from tapegrad.autograd.engine.context import FunctionCtx
 from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.numeric import FUNCTIONS
@@ -14,7 +15,7 @@ from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.pytrees import holds_tensor, tree
 from tapegrad.tape.avals import DIFFERENTIABLE
 from tapegrad.tape.layout import LEAF_CLOCK, OWN_SLOT
-from tapegrad.tape.owner import Owner, inputs_of
+from tapegrad.tape.owner import Owner, inputs_of, notes_of
 from tapegrad.tape.tape import TAPE
 
 Argnums = int | Sequence[int]
@@ -112,24 +113,40 @@ class Call:
             return False
         if any(not tensor.is_leaf for tensor in self.inputs):
             return True
+        owners = self._owners(self.result, "the result")
+        if any(not self.has_made(own) for own in owners):
+            return True  # the result itself is from outside
         # the tape also holds records of other threads: a hit counts only if the result reaches it
-        return TAPE.reaches_before(self._clock, self._outside_leaf) and self._reaches_outside()
+        if not TAPE.reaches_before(self._clock, self._outside_leaf):
+            return False
+        return any(not self.has_made(own) for own in self._history(owners))
 
-    def _reaches_outside(self) -> bool:
-        """Whether the result depends on a leaf or record that is older than the call."""
-        results = tree(self.result, f"{self.name}: the result")[0]
-        waiting = [r._own for r in results if isinstance(r, Tensor) and r._own is not None]
-        seen = set()
+    def _owners(self, value: Any, what: str) -> list[Owner]:
+        """Return the owners of the tensors in a result of the function."""
+        leaves = tree(value, f"{self.name}: {what}")[0]
+        return [t._own for t in leaves if isinstance(t, Tensor) and t._own is not None]
+
+    def _history(self, owners: list[Owner]) -> Iterator[Owner]:
+        """Yield records and all that they depend on, back to those from outside of the call."""
+        waiting, seen = list(owners), set()
         while waiting:
             own = waiting.pop()
             slot = own[OWN_SLOT]
             if slot in seen:
                 continue
             seen.add(slot)
-            if not self.has_made(own):
-                return True
-            if slot < LEAF_CLOCK:
+            yield own
+            if slot < LEAF_CLOCK and self.has_made(own):
                 waiting += [parent for parent in inputs_of(own) if parent is not None]
+
+    def runs_user_code(self, own: Owner) -> bool:
+        """Whether the reverse pass of a record calls hooks or rules of the user's."""
+        for record in self._history([own]):
+            notes = notes_of(record)
+            if isinstance(record[-1], FunctionCtx):
+                return True
+            if notes is not None and (notes.hooks or notes.prehooks or notes.posthooks):
+                return True
         return False
 
     def value(self, tensor: Tensor) -> Any:
@@ -148,7 +165,14 @@ class Call:
         if not self.is_plain or not holds_tensor([self.aux]):
             return self.aux
         leaves, build = tree(self.aux, f"{self.name}: the auxiliary result")
-        return build([plain(leaf) for leaf in leaves])
+
+        def shown(leaf: Any) -> Any:
+            own = leaf._own if isinstance(leaf, Tensor) and MODE.recording else None
+            if own is not None and any(not self.has_made(o) for o in self._history([own])):
+                return leaf  # it depends on something outside of the call
+            return plain(leaf)
+
+        return build([shown(leaf) for leaf in leaves])
 
     def like_inputs(self, values: Sequence[Tensor], is_plain: bool | None = None) -> Any:
         """Arrange one value per input like the arguments, as arrays if the call is plain."""

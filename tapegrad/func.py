@@ -286,7 +286,8 @@ def _jacobian(call: Call, output: Tensor, nested: bool) -> list[Tensor]:
         return [wrap(np.zeros((*output.shape, *t.shape), t.dtype)) for t in call.inputs]
     is_real = all(t.dtype.kind == "f" for t in call.inputs)
     if is_real and not nested and output.size > 2 * sum(t.size for t in call.inputs):
-        return _columns(call, output)
+        if not call.runs_user_code(output._own):  # which may not be linear, or not recorded
+            return _columns(call, output)
     return _rows(call, output, nested)
 
 

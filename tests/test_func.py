@@ -908,3 +908,50 @@ def test_many_threads():
     for thread in threads:
         thread.join()
     assert found == [(np.ndarray, True)] * 400
+
+
+class DetachedExp(tg.Function):
+    """Its backward leaves the graph."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return tg.exp(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return tg.tensor(g.detach().numpy() * np.exp(x.detach().numpy()))
+
+
+def test_tall_jacobians_through_code_of_users():
+    """Backwards and hooks that are not recorded, or not linear, are called for each row."""
+
+    def hooked(x):
+        y = x * 3.0
+        y.register_hook(lambda g: g.detach().clip(-0.5, 0.5))
+        return y * np.ones(5)
+
+    x = np.array([1.0])
+    found = tg.jacobian(lambda x: (DetachedExp.apply(x) + x * x) * np.ones(5))(x)
+    np.testing.assert_allclose(found, np.full((5, 1), np.e + 2.0))
+    np.testing.assert_allclose(tg.jacobian(hooked)(x), np.full((5, 1), 1.5))
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        lambda a: tg.grad(lambda y: (y**2, a * 3.0), has_aux=True)(2.0)[1],
+        lambda a: tg.value_and_grad(lambda y: (y**2, a * 3.0), has_aux=True)(2.0)[0][1],
+        lambda a: tg.vjp(lambda y: (y**2, [a * 3.0]), 2.0, has_aux=True)[2][0],
+        lambda a: tg.jacobian(lambda y: (y**2, {"a": a * 3.0}), has_aux=True)(2.0)[1]["a"],
+        lambda a: tg.value_and_grad(lambda y: a)(2.0)[0] * 3.0,
+        lambda a: tg.vjp(lambda y: (a, y * y), 2.0)[0][0] * 3.0,
+        lambda a: tg.jvp(lambda y: a)(2.0, 1.0)[0] * 3.0,
+    ],
+)
+def test_results_that_depend_on_the_outside_keep_their_history(inner):
+    assert tg.grad(lambda a: inner(a) + a)(1.0) == 4.0
+    a = tg.tensor(1.0, requires_grad=True)
+    (inner(a) + a).backward()
+    assert a.grad.item() == 4.0

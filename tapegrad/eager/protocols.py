@@ -192,7 +192,8 @@ def _of_scipy(ufunc: Any) -> str | None:
 def _is_passive(ufunc: Any) -> bool:
     """Whether a ufunc returns only booleans or integers, which have no derivative."""
     results = {signature.rpartition(">")[2] for signature in ufunc.types}  # empty if not known yet
-    return bool(results) and all(set(result) <= set("?bhilqBHILQO") for result in results)
+    of_numbers = results - {"O"}  # objects may be anything
+    return bool(of_numbers) and all(set(result) <= set("?bhilqBHILQ") for result in of_numbers)
 
 
 def _ufunc_at(ufunc: Any, target: Any, index: Any, *values: Any) -> None:
@@ -243,9 +244,8 @@ def _call_plain(func: Any, what: str, args: Any, kwargs: Any) -> Any:
         inplace.write(target, array, what)
         return target if "out" in kwargs else None
     try:
-        return wrap_result(
-            func(*_read_only(args), **dict(zip(kwargs, _read_only(kwargs.values()), strict=True)))
-        )
+        named = dict(zip(kwargs, _read_only(kwargs.values()), strict=True))
+        return wrap_result(_own_memory(func(*_read_only(args), **named)))
     except ValueError as error:
         if "read-only" in str(error):
             raise TypeError(
@@ -272,6 +272,15 @@ def _refuse_copied(func: Any, args: Any, kwargs: Any) -> None:
     value = args[position] if position < len(args) else kwargs.get(parameter)
     if _requires_grad((value,)):
         raise _refuse(f"numpy.{func.__name__} with the `{parameter}`", remedy)
+
+
+def _own_memory(result: Any) -> Any:
+    """Copy arrays that are views: a view of a tensor that tapegrad does not know has no history."""
+    if isinstance(result, np.ndarray):
+        return result if result.base is None else result.copy()
+    if type(result) in (list, tuple):
+        return type(result)(map(_own_memory, result))
+    return result
 
 
 def _read_only(values: Any) -> list[Any]:

@@ -73,8 +73,8 @@ def _slope(x: Any, spacing: Any, axis: int, edge_order: int) -> Any:
     count = shape_of(x)[axis]
     if count < edge_order + 1:
         raise ValueError(f"gradient: axis {axis} needs {edge_order + 1} elements or more")
-    x = moveaxis(x, axis, -1)
-    spacing = array_of(spacing)
+    x = moveaxis(_as_real(x), axis, -1)
+    spacing = _as_real(spacing)
     steps = spacing * np.ones(count - 1) if rank(spacing) == 0 else diff(spacing)
     steps = in_precision_of(x, steps)
     slopes = (x[..., 1:] - x[..., :-1]) / steps
@@ -85,6 +85,12 @@ def _slope(x: Any, spacing: Any, axis: int, edge_order: int) -> Any:
         first = first + (slopes[..., :1] - slopes[..., 1:2]) * steps[0] / (steps[0] + steps[1])
         last = last + (slopes[..., -1:] - slopes[..., -2:-1]) * steps[-1] / (steps[-1] + steps[-2])
     return moveaxis(concatenate([first, inside, last], -1), -1, axis)
+
+
+def _as_real(x: Any) -> Any:
+    """Return an array, integers as floats: differences of integers may overflow."""
+    x = array_of(x)
+    return np.asarray(plain(x), np.float64) if plain(x).dtype.kind in "biu" else x
 
 
 @composite
@@ -107,7 +113,7 @@ def interp(x, xp, fp, left=None, right=None, period=None):
     """
     if period is not None:
         raise TypeError("interp: periods are not supported; take x % period, and extend xp and fp")
-    xp, fp = array_of(xp), array_of(fp)
+    x, xp, fp = _as_real(x), _as_real(xp), _as_real(fp)
     refuse_complex("interp", x, xp)
     points, at = np.asarray(plain(xp)), np.asarray(plain(x))
     if points.ndim != 1 or points.size != shape_of(fp)[0]:

@@ -9,7 +9,16 @@ import numpy as np
 from tapegrad.ops.array_kinds import linear
 from tapegrad.ops.batching import place_of_batch, shifted_index, with_rank
 from tapegrad.ops.kinds import composite
-from tapegrad.ops.op import copied, internal, normalize_axes, plain, public, rank, shape_of
+from tapegrad.ops.op import (
+    copied,
+    internal,
+    is_differentiated,
+    normalize_axes,
+    plain,
+    public,
+    rank,
+    shape_of,
+)
 from tapegrad.ops.piecewise import where
 from tapegrad.ops.shape import embed, getitem, moveaxis, ravel, stand_in, unbroadcast
 
@@ -181,6 +190,8 @@ def take(x, indices, axis=None, mode="raise"):
         x, axis = ravel(x), 0
     (axis,) = normalize_axes(axis, rank(x))
     indices = plain(indices)
+    if indices.dtype == bool:  # 0 and 1; in a subscript it would be a mask
+        indices = indices.astype(np.intp)
     length = shape_of(x)[axis]
     if mode == "wrap":
         indices = indices % length
@@ -239,6 +250,11 @@ def pad(x, pad_width, mode="constant", constant_values=0.0):
             f"pad: pad_width {pad_width!r} must not be negative; use slices to cut off"
         )
     if mode == "constant":
+        if is_differentiated(constant_values):
+            raise TypeError(
+                "pad: there is no derivative with respect to constant_values; detach() them, or "
+                "write tg.where(tg.pad(np.ones_like(x), ...), tg.pad(x, ...), c)"
+            )
         outer = tuple(
             before + dim + after for (before, after), dim in zip(widths, shape, strict=True)
         )

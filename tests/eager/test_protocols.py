@@ -572,3 +572,22 @@ def test_values_from_a_passive_tensor_to_an_array():
 def test_arrays_indexed_by_tensors():
     np.testing.assert_array_equal(V[tg.tensor([2, 0])], V[[2, 0]])
     np.testing.assert_array_equal(V[np.asarray(tg.tensor(V) > 1)], V[V > 1])
+
+
+def test_ufuncs_of_python_functions_may_have_derivatives():
+    square = np.frompyfunc(lambda v: v * v, 1, 1)
+    with pytest.raises(TypeError, match="of a tensor that requires grad is not supported"):
+        square(tg.tensor([1.0, 2.0], requires_grad=True))
+    assert square(tg.tensor([1.0, 2.0])).tolist() == [1.0, 4.0]
+
+
+def test_views_that_tapegrad_does_not_know_are_copies():
+    """A write to the tensor would change them without their history."""
+    t = tg.tensor([1.0, 2.0, 3.0])
+    windows = np.lib.stride_tricks.sliding_window_view(t, 2)
+    x = tg.tensor([1.0, 1.0], requires_grad=True)
+    y = (windows * x).sum()
+    t[:] = 0.0
+    y.backward()
+    np.testing.assert_array_equal(x.grad.numpy(), [3.0, 5.0])
+    assert not np.shares_memory(np.rollaxis(tg.ones((2, 2)), 1).numpy(), t.numpy())

@@ -259,4 +259,16 @@ def may_write(let: Let, statics: dict[str, Any]) -> bool:
         return True
     callee = statics.get(let.expr.func.id)
     own = hasattr(callee, "py_func") or has_stand_in(callee)
-    return own or callee is None or let.expr.func.id in INPLACE_CALLS
+    if own or callee is None or let.expr.func.id in INPLACE_CALLS:
+        return True
+    return callee is np.random.shuffle or writes_argument(callee, let.expr)
+
+
+def writes_argument(callee: Any, call: ast.Call) -> bool:
+    """Whether a call of a NumPy function writes to one of its arguments."""
+    if any(keyword.arg == "out" for keyword in call.keywords) or callee is np.fill_diagonal:
+        return True
+    if isinstance(callee, np.ufunc):
+        return len(call.args) > callee.nin
+    outs = {np.round: 2, np.around: 2, np.clip: 3}  # positions of `out`
+    return any(callee is function and len(call.args) > at for function, at in outs.items())

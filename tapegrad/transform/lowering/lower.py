@@ -431,7 +431,8 @@ class Lowering:
                 arguments: Any = expr.args
                 if len(arguments) == 1:
                     arguments = self.parts_of(arguments[0])
-                if arguments and (len(arguments) > 2 or arguments is not expr.args):
+                one_by_one = arguments is not expr.args or len(arguments or ()) > 2
+                if arguments and one_by_one and not expr.keywords:
                     self.pairwise(let, value, arguments)
                     return
         self.call = expr if isinstance(expr, ast.Call) else None
@@ -528,7 +529,11 @@ class Lowering:
             ends = (index.lower, index.upper, index.step)
             if all(end is None or isinstance(end, ast.Constant) for end in ends):
                 chosen = slice(*(None if end is None else end.value for end in ends))
-                self.parts[let.target] = Structure(self.types[let.target], base.items[chosen])
+                kind = self.types[let.target]
+                self.parts[let.target] = Structure(kind, base.items[chosen])
+                if not holds_real(kind):  # such a tuple is not taken apart
+                    whole = self.parts.pop(let.target).build(lambda leaf: leaf)
+                    self.block.append(Let(let.target, whole, let.line, rules.Passive(True)))
                 return
         # a computed index becomes a chain of selections
         number = self.resolve(index)

@@ -184,6 +184,8 @@ def _call_rule(lowering: Lowerer, expr: ast.Call, kind: Any) -> Rule:
     found = callees.find(lowering, callee, expr, kind)
     if found is not None:
         return found
+    if callees.writes_argument(callee, expr):
+        return _writing(lowering, expr, callee)
     bits = runtime.to_bits, runtime.from_bits, runtime.member
     if callee in (*bits, runtime.give_tape, runtime.system_answer):
         return Passive(False)
@@ -282,6 +284,18 @@ def _numpy(
             what += f" (write {instead}, which runs in Python)"
         return Unknown(inputs, found or what)
     return Fixed() if is_array(kind) else Passive(True)
+
+
+def _writing(lowering: Lowerer, expr: ast.Call, callee: Any) -> Rule:
+    """Return the rule of a NumPy function that writes to one of its arguments."""
+    names = names_in(expr)
+    inputs = real_names([*expr.args, *(k.value for k in expr.keywords)], lowering)
+    if inputs:
+        what = f"{_numpys_name(callee)} that writes to its argument; assign the result instead"
+        return Unknown(inputs, what, shows=True)
+    rule = Passive(False)
+    rule.changed = [n for n in names if is_array(lowering.types.get(n))]
+    return rule
 
 
 def _numbers(inputs: list[str], kind: Any) -> Rule:

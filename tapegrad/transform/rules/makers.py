@@ -18,7 +18,6 @@ declare(
     steps=("a",),
     calls=False,
     holomorphic=True,
-    linear=("fill_value",),
 )
 declare("linspace", "start", "stop", "num")
 declare("arange", "start", "stop", "step", steps=("stop",), calls=False)
@@ -79,10 +78,15 @@ def full_like_vjp_fill_value(g):
     return np.sum(g)
 
 
+@derivative
+def full_like_jvp_fill_value(z, fill_value_dot):
+    return np.full_like(z, fill_value_dot)
+
+
 @understands("arange")
 def _(call: Request, start: Any, stop: Any, step: Any, dtype: Any) -> Any:
-    if stop is None:  # the only argument is the end
-        return Fixed()
+    if stop is None:  # the first argument is the end
+        return Fixed() if step is None else call.whole("arange", step=step)
     return call.whole("arange", start=start, stop=stop, step=step)
 
 

@@ -159,7 +159,7 @@ def interp_1_jvp_xp(x, xp, xp_dot, fp, z):
 @addition
 def add_differences(bar, n, g):
     """Add the cotangents of nth differences along the last axis."""
-    if bar.size:
+    if bar.size and g.size:  # there may be no differences of this order
         size = bar.shape[-1]
         total = np.zeros(bar.size, bar.dtype)
         flat = g.flatten()
@@ -228,21 +228,32 @@ def trapezoid_vjp_dx(y, g):
     return g * np.trapezoid(y)
 
 
+@jit
+def pieces(steps, means):
+    """Return how many trapezoids there are; one step, or one mean, is used for all."""
+    return max(steps, means) if min(steps, means) > 0 else 0
+
+
 @derivative
 def trapezoid_of_vjp_y(y_bar, x, g):
     steps = np.diff(x)  # of the same type as in np.trapezoid
-    for k in range(y_bar.size - 1):
-        half = 0.5 * g * steps[k]
-        y_bar[k] += half
-        y_bar[k + 1] += half
+    size = y_bar.size - 1
+    for k in range(pieces(steps.size, size)):
+        half = 0.5 * g * steps[k if steps.size > 1 else 0]
+        j = k if size > 1 else 0
+        y_bar[j] += half
+        y_bar[j + 1] += half
 
 
 @derivative
 def trapezoid_of_vjp_x(y, x_bar, g):
-    for k in range(x_bar.size - 1):
-        middle = 0.5 * g * (y[k] + y[k + 1])
-        x_bar[k] -= middle
-        x_bar[k + 1] += middle
+    size = x_bar.size - 1
+    for k in range(pieces(size, y.size - 1)):
+        i = k if y.size > 2 else 0
+        middle = 0.5 * g * (y[i] + y[i + 1])
+        j = k if size > 1 else 0
+        x_bar[j] -= middle
+        x_bar[j + 1] += middle
 
 
 # -- convolutions ----------------------------------------------------------------------------------
@@ -290,9 +301,10 @@ def convolve_vjp_v(a, v_bar, g):
 
 
 @jit
-def convolved(a, v, first, size):
-    """Return a part of a convolution."""
-    found = np.zeros(size, a.dtype)
+def convolved(a, v, first, z):
+    """Return a part of a convolution, of the size and dtype of z."""
+    size = z.size
+    found = np.zeros_like(z)
     for k in range(a.size):
         for j in range(v.size):
             if k + j - first >= 0 and k + j - first < size:
@@ -302,12 +314,12 @@ def convolved(a, v, first, size):
 
 @derivative
 def convolve_jvp_a(a_dot, v, z):
-    return convolved(a_dot, v, first_of(a_dot.size, v.size, z.size), z.size)
+    return convolved(a_dot, v, first_of(a_dot.size, v.size, z.size), z)
 
 
 @derivative
 def convolve_jvp_v(a, v_dot, z):
-    return convolved(a, v_dot, first_of(a.size, v_dot.size, z.size), z.size)
+    return convolved(a, v_dot, first_of(a.size, v_dot.size, z.size), z)
 
 
 @derivative
@@ -330,13 +342,13 @@ def correlate_vjp_v(a, v_bar, g):
 
 @derivative
 def correlate_jvp_a(a_dot, v, z):
-    return convolved(a_dot, v[::-1], first_of_correlation(a_dot.size, v.size, z.size), z.size)
+    return convolved(a_dot, v[::-1], first_of_correlation(a_dot.size, v.size, z.size), z)
 
 
 @derivative
 def correlate_jvp_v(a, v_dot, z):
     first = first_of_correlation(a.size, v_dot.size, z.size)
-    return convolved(a, v_dot[::-1], first, z.size)
+    return convolved(a, v_dot[::-1], first, z)
 
 
 # -- others ----------------------------------------------------------------------------------------

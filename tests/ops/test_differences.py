@@ -1,0 +1,51 @@
+"""Differences and interpolation of integers, which would overflow in their own type."""
+
+import numpy as np
+import pytest
+
+import tapegrad as tg
+from tapegrad.testing import check_grads
+
+FALLING = np.array([5, 1, 0], np.uint8)
+WIDE = np.array([-100, 100, 127], np.int8)
+
+
+@pytest.mark.parametrize("points", [FALLING, WIDE, np.array([True, False, True])])
+def test_interpolation_between_integers(points):
+    at, x = np.array([0.2, 0.5, 1.7]), np.array([0.0, 1.0, 2.0])
+    found = np.interp(tg.tensor(at, requires_grad=True), x, points)
+    np.testing.assert_allclose(found.detach(), np.interp(at, x, points.astype(float)))
+    check_grads(lambda t: tg.interp(t, x, points), [at])
+
+
+def test_interpolation_at_integer_positions():
+    check_grads(lambda v: tg.interp(np.array([50.0, -7.0]), WIDE, v), [np.array([1.0, 2.0, 4.0])])
+
+
+@pytest.mark.parametrize("values", [FALLING, WIDE])
+def test_gradients_of_integers_and_at_integer_positions(values):
+    step = tg.tensor(2.0, requires_grad=True)
+    np.testing.assert_allclose(np.gradient(values, step).detach(), np.gradient(values, 2.0))
+    check_grads(lambda s: tg.gradient(values, s), [np.array(2.0)])
+    y = np.array([1.0, 5.0, 2.0])
+    found = np.gradient(tg.tensor(y, requires_grad=True), values)
+    np.testing.assert_allclose(found.detach(), np.gradient(y, values))
+    check_grads(lambda y: tg.gradient(y, values), [y])
+
+
+def test_truth_values_as_indices_of_take_are_integers():
+    x = np.array([3.0, 4.0])
+    assert tg.take(x, [False, True]).numpy().tolist() == np.take(x, [False, True]).tolist()
+    assert tg.grad(lambda x: tg.sum(tg.take(x, np.array([True, False]))))(x).tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_values_that_pad_have_no_derivative(value):
+    x = np.array([1.0, 2.0])
+    with pytest.raises(TypeError, match="no derivative with respect to constant_values"):
+        tg.grad(lambda c: tg.sum(tg.pad(x, 2, constant_values=c)))(value)
+
+    def way_out(c):
+        return tg.sum(tg.where(tg.pad(np.ones_like(x), 2), tg.pad(x, 2), c))
+
+    assert tg.grad(way_out)(value) == 4.0
