@@ -291,7 +291,8 @@ def _writing(lowering: Lowerer, expr: ast.Call, callee: Any) -> Rule:
     names = names_in(expr)
     inputs = real_names([*expr.args, *(k.value for k in expr.keywords)], lowering)
     if inputs:
-        what = f"{_numpys_name(callee)} that writes to its argument; assign the result instead"
+        way_out = "write a loop" if callee is np.fill_diagonal else "assign the result instead"
+        what = f"{_numpys_name(callee)} that writes to its argument; {way_out}"
         return Unknown(inputs, what, shows=True)
     rule = Passive(False)
     rule.changed = [n for n in names if is_array(lowering.types.get(n))]
