@@ -30,6 +30,7 @@ from tapegrad.transform.ir import (
 from tapegrad.transform.kinds import count_arrays, holds_real, may_share
 from tapegrad.transform.lowering.same_values import INPLACE_CALLS
 from tapegrad.transform.lowering.stand_ins import has_stand_in, stand_in
+from tapegrad.transform.lowering.static_values import whole_if_passive
 from tapegrad.transform.rules import arrays
 from tapegrad.transform.rules.base import Passive, Rule, Unknown, real_names
 from tapegrad.transform.rules.calls import Call
@@ -219,16 +220,8 @@ def _default(lowering: Lowerer, callee: Any, parameter: inspect.Parameter) -> An
         if number is not MISSING:
             return constant(number)
         if type(value) is tuple:
-            kind = numba.typeof(value)
-            found = Structure(kind, [value_of(item) for item in value])
-            if holds_real(kind):
-                return found
-            # the callee does not take it apart
-            target = lowering.fresh("t")
-            lowering.types[target] = kind
-            whole = found.build(lambda leaf: leaf)
-            lowering.block.append(Let(target, whole, lowering.line, Passive(True)))
-            return name(target)
+            found = Structure(numba.typeof(value), [value_of(item) for item in value])
+            return whole_if_passive(lowering, found, lowering.fresh("t"))
         if value is parameter.default and isinstance(value, (enum.Enum, np.generic, complex)):
             origin = ("parameter", lowering.program.origin_of(callee), parameter.name)
             text = lowering.program.static(f"{callee.__name__}.{parameter.name}", value, origin)

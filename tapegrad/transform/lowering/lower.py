@@ -37,12 +37,11 @@ from tapegrad.transform.ir import (
     walk,
 )
 from tapegrad.transform.kinds import holds_real, is_array, is_complex, is_real
-from tapegrad.transform.lowering import callees, operations
+from tapegrad.transform.lowering import callees, operations, static_values
 from tapegrad.transform.lowering.merging import ZEROS, check_merge, check_same, converted_at_end
 from tapegrad.transform.lowering.narrow import refuse_narrow
 from tapegrad.transform.lowering.same_values import INPLACE_CALLS, SameValues
 from tapegrad.transform.lowering.stand_ins import has_stand_in
-from tapegrad.transform.lowering.static_values import parts_of_constant, type_of_constant
 from tapegrad.transform.lowering.subscripts import taken_apart
 from tapegrad.transform.rules import base as rules
 from tapegrad.transform.rules.generators import ProgramCode
@@ -82,9 +81,11 @@ class Lowering:
             if found != text:
                 self.parts[text] = name(found)
             if is_followed(value) or has_stand_in(value):
-                self.types[found] = type_of_constant(self, found)
-            elif isinstance(value, tuple) and holds_real(kind := type_of_constant(self, found)):
-                self.parts[text] = parts_of_constant(self, name(found), value, kind)
+                self.types[found] = static_values.type_of_constant(self, found)
+            elif isinstance(value, tuple) and holds_real(
+                kind := static_values.type_of_constant(self, found)
+            ):
+                self.parts[text] = static_values.parts_of_constant(self, name(found), value, kind)
         self.same.find(function.body)
         for param in function.params:
             kind = self.types.get(f"arg.{param}", self.types[param])
@@ -140,7 +141,7 @@ class Lowering:
         if not isinstance(value, ast.Name):
             return types.none  # a list, for example
         found = self.types.get(value.id)
-        return type_of_constant(self, value.id) if found is None else found
+        return static_values.type_of_constant(self, value.id) if found is None else found
 
     def types_of(self, *values: Any) -> set[Any]:
         """Return the types of values, ignoring None."""
@@ -529,11 +530,8 @@ class Lowering:
             ends = (index.lower, index.upper, index.step)
             if all(end is None or isinstance(end, ast.Constant) for end in ends):
                 chosen = slice(*(None if end is None else end.value for end in ends))
-                kind = self.types[let.target]
-                self.parts[let.target] = Structure(kind, base.items[chosen])
-                if not holds_real(kind):  # such a tuple is not taken apart
-                    whole = self.parts.pop(let.target).build(lambda leaf: leaf)
-                    self.block.append(Let(let.target, whole, let.line, rules.Passive(True)))
+                found = Structure(self.types[let.target], base.items[chosen])
+                self.parts[let.target] = static_values.whole_if_passive(self, found, let.target)
                 return
         # a computed index becomes a chain of selections
         number = self.resolve(index)
