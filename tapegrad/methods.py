@@ -306,9 +306,11 @@ def _rebuild(array: np.ndarray, requires_grad: bool, grad: Tensor | None) -> Ten
 
 
 def _copy(self: Tensor) -> Tensor:
+    """Share the memory: a leaf that requires gradients with its `.grad`, others as a view."""
+    if self._own is None or not self.is_leaf:
+        return inplace.read_item(self, ...)
     result = wrap(self._a, self._own)
-    if (meta := self.meta()) is not None:
-        result._meta = meta
+    result._meta = self.meta()
     return result
 
 

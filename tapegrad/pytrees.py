@@ -77,8 +77,8 @@ def _of_dataclass(value: Any, what: str) -> tuple[list[Any], Build]:
 
 def _parts(value: Any) -> dict[str, Any]:
     """Return the fields of a dataclass instance that are its parts, by name."""
-    fields = {f.name: getattr(value, f.name, None) for f in dataclasses.fields(value)}
-    return {name: part for name, part in fields.items() if _is_part(part)}
+    fields = {f: getattr(value, f.name, None) for f in dataclasses.fields(value)}
+    return {f.name: part for f, part in fields.items() if _is_part(part, f.type)}
 
 
 def _joined(items: list[Any], what: str, build: Build) -> tuple[list[Any], Build]:
@@ -108,8 +108,14 @@ def structure(value: Any) -> Any:
     return (type(value), len(tree(value, "")[0])) if _is_inner(value) else value is None
 
 
-def _is_part(value: Any) -> bool:
-    """Whether a field of a dataclass is one of its parts."""
+def _is_part(value: Any, annotation: Any) -> bool:
+    """Whether a field of a dataclass is one of its parts.
+
+    An integer is a setting, unless the class says that the field is for real numbers.
+    """
+    if type(value) is int:
+        name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+        return name in ("float", "complex")
     if isinstance(value, (np.ndarray, np.generic)):
         return value.dtype.kind in "fc"
     return isinstance(value, (*_LEAVES, *CONTAINERS)) or _is_inner(value)

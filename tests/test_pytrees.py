@@ -105,6 +105,11 @@ class TestDataclasses:
         found = tg.grad(lambda m: tg.sum(m.a) * m.b)(Model(A, 2.0, more=np.arange(3)))
         np.testing.assert_array_equal(found.more, np.arange(3))
 
+    def test_an_integer_where_the_class_has_a_real_number(self):
+        model = Model(A, 2)
+        with pytest.raises(TypeError, match="argument 0 has dtype int64"):
+            tg.grad(lambda m: tg.sum(m.a) * m.b)(model)
+
 
 class TestStructures:
     def test_what_is_cached_is_computed_again(self):

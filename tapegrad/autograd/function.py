@@ -6,11 +6,17 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from tapegrad.autograd.engine.context import BackwardCFunction, FunctionCtx
 from tapegrad.autograd.engine.custom import Function, FunctionMeta
 from tapegrad.autograd.engine.nested_function import NestedIOFunction
+from tapegrad.eager.dispatch import owner_of, unwrap
+from tapegrad.eager.frames import FRAMED, RefusedFrame, append_record
 from tapegrad.eager.modes import MODE
-from tapegrad.eager.tensor import Tensor, wrap
+from tapegrad.eager.tensor import wrap
+from tapegrad.tape.avals import AVALS, DIFFERENTIABLE
+from tapegrad.tape.owner import Owner
 
 __all__ = [
     "BackwardCFunction",
@@ -23,18 +29,7 @@ __all__ = [
 ]
 
 
-class _TwiceError(Function):
-    """The identity, which refuses to be differentiated."""
-
-    @staticmethod
-    def forward(ctx: Any, *values: Any) -> Any:
-        return tuple(wrap(value._a) if isinstance(value, Tensor) else value for value in values)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        raise RuntimeError(
-            "trying to differentiate twice a function that was marked with @once_differentiable"
-        )
+_TWICE = "trying to differentiate twice a function that was marked with @once_differentiable"
 
 
 def once_differentiable(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -52,18 +47,24 @@ def once_differentiable(fn: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(ctx: Any, *args: Any) -> Any:
         before = MODE.thread.recording
         outputs = MODE.with_recording(False, fn, ctx, *args)
-        if not before or not any(isinstance(arg, Tensor) and arg.requires_grad for arg in args):
+        if not before:
             return outputs
-        several = isinstance(outputs, tuple)
-        # new leaves, so that differentiating the result raises
-        fresh = [
-            wrap(value._a).requires_grad_() if isinstance(value, Tensor) else value
-            for value in (outputs if several else (outputs,))
-        ]
-        refused = _TwiceError.apply(*fresh)
-        return refused if several else refused[0]
+        inputs = ctx._parents() if isinstance(ctx, FunctionCtx) else []
+        parents = [own for own in (*inputs, *map(owner_of, args)) if own is not None]
+        if isinstance(outputs, tuple):
+            return tuple(_refusing(value, parents) for value in outputs)
+        return _refusing(outputs, parents)
 
     return wrapper
+
+
+def _refusing(gradient: Any, parents: list[Owner]) -> Any:
+    """Return a gradient that depends on some records and refuses to be differentiated."""
+    array = np.asarray(unwrap(gradient))
+    if array.dtype not in DIFFERENTIABLE or not parents:
+        return gradient
+    own = append_record(FRAMED, AVALS.of(array), parents, RefusedFrame(_TWICE), False)
+    return wrap(array, own)
 
 
 class InplaceFunction(Function):

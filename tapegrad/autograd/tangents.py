@@ -17,7 +17,7 @@ from tapegrad.autograd.engine.marks import marks_between
 from tapegrad.autograd.engine.mutated import mutated_message
 from tapegrad.autograd.engine.reverse_pass import fit_tensor, vjp_of_record
 from tapegrad.autograd.engine.saved_values import swept_values
-from tapegrad.eager.frames import OpFrame, RuleFrame, SelectFrame, node_name
+from tapegrad.eager.frames import OpFrame, RefusedFrame, RuleFrame, SelectFrame, node_name
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.saved_values import SECOND_TIME
 from tapegrad.eager.tensor import Tensor, wrap
@@ -151,7 +151,8 @@ def _by_transposition(own: Owner, given: list[Any], create_graph: bool) -> Any:
     slots = [seed._own[OWN_SLOT] for seed in seeds if seed._own is not None]
     for g, t in zip(cotangents, given, strict=False):
         if t is not None and isinstance(g, Tensor) and np.any(g._a):
-            if g._own is None or not marks_between([g._own[OWN_SLOT]], slots)[0]:
+            refused = g._own is None or isinstance(g._own[-1], RefusedFrame)
+            if refused or not marks_between([g._own[OWN_SLOT]], slots)[0]:
                 raise RuntimeError(
                     f"jvp: the backward of {node_name(own)} returned a gradient that does not "
                     "depend on what it was given (it is marked @once_differentiable, or detaches), "

@@ -69,7 +69,14 @@ def from_dlpack(source: Any) -> Tensor:
     ----------
     source
         An object with ``__dlpack__`` on the CPU.
+
+    Raises
+    ------
+    RuntimeError
+        If it is a tensor that requires gradients, and ops are recorded.
     """
+    if isinstance(source, Tensor):  # the same array, so that writes are noted for both
+        return passive(source.numpy())
     return passive(np.from_dlpack(source))
 
 

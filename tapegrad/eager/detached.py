@@ -23,31 +23,43 @@ class DetachedWarning(UserWarning):
 
 
 def note_detached(own: Any, what: str) -> None:
+    """Warn that a conversion loses the gradient of a tensor; raise if a transform needs it.
+
+    Parameters
+    ----------
+    own
+        Owner of the tensor's record.
+    what
+        The conversion, for the message.
+    """
+    note_lost(
+        own,
+        f"{what} of a tensor that {{}} would lose its gradient; {_WAY_OUT}",
+        f"{what} of a tensor that requires grad returns a number without history, through which no "
+        f"gradient passes; {_WAY_OUT}",
+    )
+
+
+def note_lost(own: Any, error: str, warning: str) -> None:
     """Warn that the gradient through a record is lost; raise if a transform needs it.
 
     Parameters
     ----------
     own
         Owner of the record.
-    what
-        The conversion, for the message.
+    error
+        Message in a transform; ``{}`` stands for "grad differentiates".
+    warning
+        Message elsewhere.
     """
     if not MODE.recording:
         return
     transform = MODE.thread.transform
     while transform is not None:
         if transform.has_made(own):
-            raise RuntimeError(
-                f"{what} of a tensor that {transform.name} differentiates would lose its gradient; "
-                f"{_WAY_OUT}"
-            )
+            raise RuntimeError(error.format(f"{transform.name} differentiates"))
         transform = transform.outer
-    warnings.warn(
-        f"{what} of a tensor that requires grad returns a number without history, through which no "
-        f"gradient passes; {_WAY_OUT}",
-        DetachedWarning,
-        stacklevel=3,
-    )
+    warnings.warn(warning, DetachedWarning, stacklevel=4)
 
 
 def note_independent(name: str) -> None:

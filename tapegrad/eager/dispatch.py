@@ -216,7 +216,7 @@ def _hashable(value: Any) -> Any:
         return (slice, value.start, value.stop, value.step)
     if kind is tuple or kind is list:
         return tuple(map(_hashable, value))
-    return value
+    return tuple(value.tolist()) if kind is np.ndarray else value
 
 
 def _layout(op: View, aval: int, parameters: dict[str, Any]) -> np.ndarray:

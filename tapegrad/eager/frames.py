@@ -10,7 +10,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -56,6 +56,28 @@ class RuleFrame(Frame):
     def saved_arrays(self, owner: Owner) -> SavedArrays:
         """Return the saved arrays, with the record and output number that made each."""
         return []
+
+
+class RefusedFrame(RuleFrame):
+    """The frame of a value that must not be differentiated."""
+
+    __slots__ = ("reason",)
+    op_name = "Error"
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+    def refuse(self) -> NoReturn:
+        """Raise with the reason why there is no valid gradient."""
+        raise RuntimeError(self.reason)
+
+    def cotangents(self, *args: Any) -> list[Any]:
+        """Raise."""
+        self.refuse()
+
+    def contributions(self, *args: Any) -> Contributions:
+        """Raise."""
+        self.refuse()
 
 
 def maker_of(owner: Owner | None) -> tuple[Owner | None, int]:
@@ -212,11 +234,12 @@ class OpFrame(RuleFrame):
         self.constants: dict[str, Any] = {}  # values that are neither checked nor freed
         for name in values:
             if name in op.parameters:
-                if _holds_arrays(bound[name]):
-                    self.saved[name] = save(bound[name])
+                parameter = _copied(bound[name])
+                if _holds_arrays(parameter):
+                    self.saved[name] = save(parameter)
                     self.saves = True
                 else:
-                    self.constants[name] = bound[name]
+                    self.constants[name] = parameter
             elif name in bound:
                 self.saved[name] = save(bound[name])
             elif name == "z":
@@ -341,6 +364,14 @@ def _holds_arrays(parameter: Any) -> bool:
     if type(parameter) is tuple:
         return any(type(item) is np.ndarray for item in parameter)
     return type(parameter) is np.ndarray
+
+
+def _copied(parameter: Any) -> Any:
+    """Copy the arrays of a parameter, which could change before the backward pass reads them."""
+    kind = type(parameter)
+    if kind is tuple or kind is list:
+        return kind(map(_copied, parameter))
+    return _array(parameter).copy() if kind is np.ndarray or kind is Tensor else parameter
 
 
 def _has_history(item: Any) -> bool:

@@ -9,7 +9,7 @@ views of the base are recorded again.
 from __future__ import annotations
 
 import weakref
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from tapegrad.eager.dispatch import (
     owner_of,
     unwrap,
 )
-from tapegrad.eager.frames import FRAMED, Active, OpFrame, RuleFrame, append_record
+from tapegrad.eager.frames import FRAMED, Active, OpFrame, RefusedFrame, append_record
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.tensor import Meta, Tensor, wrap
 from tapegrad.ops import indexing, piecewise
@@ -32,7 +32,6 @@ from tapegrad.ops.op import Op, refuse_masked
 from tapegrad.ops.shape import astype, broadcast_to, getitem, reshape
 from tapegrad.tape.avals import AVALS, DIFFERENTIABLE
 from tapegrad.tape.owner import Owner, ensure_notes, notes_of
-from tapegrad.tape.sweep import Contributions
 from tapegrad.tape.tape import TAPE
 
 _FUNCTION_VIEW = (
@@ -152,25 +151,10 @@ def refresh_views(base: Tensor) -> None:
             give_history(shown, show(source, known.steps)._own)
 
 
-class RefusedFrame(RuleFrame):
-    """The frame of a view that became invalid when its base was modified."""
+class InvalidViewFrame(RefusedFrame):
+    """The frame of a view that became invalid when its base was modified; it has no node."""
 
-    __slots__ = ("reason",)
-
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-
-    def refuse(self) -> NoReturn:
-        """Raise with the reason why there is no valid gradient."""
-        raise RuntimeError(self.reason)
-
-    def cotangents(self, *args: Any) -> list[Any]:
-        """Raise."""
-        self.refuse()
-
-    def contributions(self, *args: Any) -> Contributions:
-        """Raise."""
-        self.refuse()
+    __slots__ = ()
 
 
 def _refused(shown: Tensor) -> Owner:
@@ -183,7 +167,7 @@ def _refused(shown: Tensor) -> Owner:
     else:
         mode = meta.unrecorded_view
         reason = f"A view was created in {mode} mode {modified} {_clarify(mode)}"
-    frame = RefusedFrame(reason)
+    frame = InvalidViewFrame(reason)
     return append_record(FRAMED, AVALS.of(shown._a), [shown._own], frame, False)
 
 
@@ -345,16 +329,11 @@ def assign_item(target: Tensor, index: Any, value: Any) -> None:
 def unwrap_index(index: Any) -> Any:
     """Return an index with arrays in place of tensors."""
     if type(index) is tuple:
-        return tuple(map(_own_index, index))
-    return _own_index(index)
-
-
-def _own_index(part: Any) -> Any:
-    """Copy index arrays, which could change before the backward pass reads them."""
-    if isinstance(part, Tensor):
-        return part._a.copy()
-    refuse_masked(part)
-    return np.array(part) if isinstance(part, (list, np.ndarray)) else part
+        return tuple(map(unwrap_index, index))
+    if isinstance(index, Tensor):
+        return index._a
+    refuse_masked(index)
+    return np.asarray(index) if isinstance(index, (list, np.ndarray)) else index
 
 
 def read_item(source: Tensor, index: Any) -> Tensor:

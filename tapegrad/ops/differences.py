@@ -11,6 +11,7 @@ from tapegrad.ops.complex import conjugate
 from tapegrad.ops.kinds import composite
 from tapegrad.ops.op import (
     array_of,
+    copied,
     in_precision_of,
     normalize_axes,
     plain,
@@ -32,6 +33,8 @@ def diff(x, n=1, axis=-1, prepend=None, append=None):
     """Differences of neighbours along an axis, n times."""
     if n < 0:
         raise ValueError(f"diff: n must not be negative, got {n}")
+    if n == 0:  # without `prepend` and `append`, as in NumPy
+        return copied(x)
     (axis,) = normalize_axes(axis, rank(x))
     parts = [array_of(part) for part in (prepend, x, append) if part is not None]
     if len(parts) > 1:

@@ -183,10 +183,20 @@ class TestArguments:
             seen.append(ctx.needs_input_grad)
             return x * items[0]
 
-        make(forward, lambda ctx, g: (g, None)).apply(x, [y]).backward()
+        f = make(forward, lambda ctx, g: (g, None))
+        with pytest.warns(tg.DetachedWarning, match="F.apply: argument 1 is a list with a tensor"):
+            f.apply(x, [y]).backward()
         assert seen == [(True, False)]
         assert x.grad.item() == 1.0
         assert y.grad is None
+        f.apply(x, [y.detach(), 2.0]).backward()  # nothing is lost
+
+    @pytest.mark.parametrize("wrapped", [lambda t: [t], lambda t: (1.0, t), lambda t: {"t": [t]}])
+    def test_a_transform_refuses_to_lose_what_it_differentiates(self, wrapped):
+        f = make(lambda ctx, x, items: x * 2, lambda ctx, g: (g * 2, None))
+        with pytest.raises(RuntimeError, match="grad differentiates, through which no gradient"):
+            tg.grad(lambda x: f.apply(x, wrapped(x)))(2.0)
+        assert tg.grad(lambda x: f.apply(x, wrapped(x.detach())))(2.0) == 2.0
 
     def test_the_same_tensor_for_two_arguments(self):
         f = make(lambda ctx, x, y: x * y, lambda ctx, g: (g * 10, g * 100))

@@ -162,7 +162,7 @@ def once_differentiable_once(lib):
     y = once(lib).apply(x)
     plain = lib.grad(y, x, retain_graph=True)
     (recorded,) = lib.grad(y, x, create_graph=True)
-    return plain, recorded
+    return plain, recorded.detach()
 
 
 @program

@@ -210,6 +210,13 @@ def test_from_dlpack_of_an_array():
 def test_from_dlpack_of_a_tensor():
     t = tg.tensor([1.0, 2.0])
     assert np.shares_memory(tg.from_dlpack(t).numpy(), t.numpy())
+    x = tg.tensor([1.0, 1.0], requires_grad=True)
+    y = (x * t).sum()
+    tg.from_dlpack(t).mul_(2.0)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.backward()
+    with pytest.raises(RuntimeError, match="numpy"):
+        tg.from_dlpack(x)
 
 
 def test_unknown_names():

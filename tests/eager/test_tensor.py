@@ -413,6 +413,24 @@ def test_shallow_copy_shares():
     y = copy.copy(x)
     assert np.shares_memory(values(y), values(x))
     assert y.requires_grad
+    y.sum().backward()
+    np.testing.assert_array_equal(values(x.grad), [1.0, 1.0])
+    assert y.grad is x.grad
+
+
+@pytest.mark.parametrize("written", ["original", "copy"])
+@pytest.mark.parametrize("recorded_before", [True, False])
+def test_a_shallow_copy_and_its_original_have_one_history(written, recorded_before):
+    x = leaf([1.0, 2.0])
+    original = x * 1.0 if recorded_before else tg.zeros(2)
+    shallow = copy.copy(original)
+    assert shallow.requires_grad is recorded_before
+    target = original if written == "original" else shallow
+    target.mul_(2.0)
+    target.add_(x * x)
+    for t in (original, shallow):
+        (g,) = tg.autograd.grad(t.sum(), x, retain_graph=True)
+        np.testing.assert_array_equal(values(g), 2.0 * recorded_before + 2.0 * values(x))
 
 
 def test_clone_and_copy():

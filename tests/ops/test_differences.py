@@ -49,3 +49,12 @@ def test_values_that_pad_have_no_derivative(value):
         return tg.sum(tg.where(tg.pad(np.ones_like(x), 2), tg.pad(x, 2), c))
 
     assert tg.grad(way_out)(value) == 4.0
+
+
+def test_no_differences():
+    """Without a difference there are no ends either."""
+    x = tg.tensor([1.0, 3.0], requires_grad=True)
+    found = np.diff(x, 0, prepend=5.0, append=7.0)
+    assert found.tolist() == np.diff(x.detach().numpy(), 0, prepend=5.0, append=7.0).tolist()
+    found.sum().backward()
+    assert x.grad.tolist() == [1.0, 1.0]

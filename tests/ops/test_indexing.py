@@ -289,6 +289,30 @@ def test_index_changed_after_use():
     assert x.grad.tolist() == [1.0, 2.0, 0.0]
 
 
+@pytest.mark.parametrize("as_tensor", [False, True])
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda x, index: x[index],
+        lambda x, index: x[index, 0],
+        lambda x, index: tg.take(x, index, axis=0),
+        lambda x, index: np.take(x, index),
+        lambda x, index: tg.take_along_axis(x, index[:, None], axis=0),
+        lambda x, index: tg.scatter_add(x[:2], (4, 4), index),
+    ],
+    ids=["[]", "[,]", "take", "np.take", "take_along_axis", "scatter_add"],
+)
+def test_an_index_changed_after_any_use(use, as_tensor):
+    given = tg.tensor([2, 1]) if as_tensor else np.array([2, 1])
+    x, y = (tg.tensor(X[0], requires_grad=True) for _ in range(2))
+    changed, expected = use(x, given), use(y, given.copy())
+    given[...] = 0
+    weights = np.arange(changed.size).reshape(changed.shape) + 1.0
+    (changed * weights).sum().backward()
+    (expected * weights).sum().backward()
+    assert x.grad.tolist() == y.grad.tolist()
+
+
 def test_a_basic_index_shows_memory_and_an_advanced_one_copies():
     x = tg.tensor(X)
     assert np.shares_memory(array_of(x[0]), array_of(x))

@@ -18,7 +18,8 @@ from tapegrad.autograd.engine.context import (
     BackwardCFunction,
     FunctionCtx,
 )
-from tapegrad.eager.dispatch import passive
+from tapegrad.eager.detached import note_lost
+from tapegrad.eager.dispatch import owner_of, passive
 from tapegrad.eager.frames import TUPLE_AVAL, append_record, note_origin, select
 from tapegrad.eager.inplace import check_writable, rebase
 from tapegrad.eager.modes import COMPUTE_ONLY, MODE, RECORD_OP
@@ -29,6 +30,7 @@ from tapegrad.tape.owner import Owner
 from tapegrad.tape.tape import TAPE
 
 _ONE_PASSIVE, _ONE_ACTIVE = [PASSIVE], [ACTIVE]  # kinds of a single argument
+_CONTAINERS = frozenset([list, tuple, dict])
 
 _LEGACY = (
     "Legacy autograd function with non-static forward method is deprecated. Please use new-style "
@@ -223,6 +225,8 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
                 (PASSIVE if arg._own is None else ACTIVE) if isinstance(arg, Tensor) else OTHER
                 for arg in args
             ]
+            if OTHER in kinds:
+                _note_contained(cls, args)
         switches = MODE.thread.__dict__
         key, action, recording = id(switches), switches["action"], switches["recording"]
         before = None if action == RECORD_OP else switches.copy()
@@ -275,6 +279,26 @@ def _bind(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) ->
             f"{next(iter(bound.kwargs))!r}: arguments are passed to it by position only"
         )
     return bound.args[len(first) :]
+
+
+def _note_contained(cls: type[Function], args: tuple[Any, ...]) -> None:
+    """Warn of tensors inside of arguments, through which no gradient passes."""
+    for k, arg in enumerate(args):
+        if type(arg) in _CONTAINERS and (own := _recorded_in(arg)) is not None:
+            text = (
+                f"{cls.__name__}.apply: argument {k} is a {type(arg).__name__} with a tensor that "
+            )
+            lost = "through which no gradient passes; pass every tensor as an argument of its own"
+            note_lost(own, f"{text}{{}}, {lost}", f"{text}requires grad, {lost}")
+
+
+def _recorded_in(value: Any, depth: int = 3) -> Owner | None:
+    """Return the owner of the first recorded tensor in nested containers, if there is one."""
+    if type(value) not in _CONTAINERS or not depth:
+        return owner_of(value)
+    items = value.values() if type(value) is dict else value
+    found = (_recorded_in(item, depth - 1) for item in items)
+    return next((own for own in found if own is not None), None)
 
 
 def _fresh(result: Any, args: tuple[Any, ...]) -> int | None:

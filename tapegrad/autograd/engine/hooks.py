@@ -9,7 +9,7 @@ import numpy as np
 
 from tapegrad.autograd.engine.node import Node, RemovableHandle, edge_of
 from tapegrad.eager.frames import SelectFrame, maker_of
-from tapegrad.eager.inplace import RefusedFrame
+from tapegrad.eager.inplace import InvalidViewFrame
 from tapegrad.eager.tensor import Tensor
 from tapegrad.tape.avals import AVALS, DIFFERENTIABLE
 from tapegrad.tape.owner import ensure_notes, notes_of, take_notes
@@ -117,7 +117,7 @@ def grad_fn(self: Tensor) -> Node | None:
     if self.is_leaf:
         return None
     assert self._own is not None
-    if isinstance(self._own[-1], RefusedFrame):
+    if isinstance(self._own[-1], InvalidViewFrame):
         self._own[-1].refuse()
     return edge_of(self)[0]
 
