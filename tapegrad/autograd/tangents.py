@@ -151,8 +151,12 @@ def _by_transposition(own: Owner, given: list[Any], create_graph: bool) -> Any:
     slots = [seed._own[OWN_SLOT] for seed in seeds if seed._own is not None]
     for g, t in zip(cotangents, given, strict=False):
         if t is not None and isinstance(g, Tensor) and np.any(g._a):
-            refused = g._own is None or isinstance(g._own[-1], RefusedFrame)
-            if refused or not marks_between([g._own[OWN_SLOT]], slots)[0]:
+            made = g._own
+            if (
+                made is None
+                or isinstance(made[-1], RefusedFrame)
+                or not marks_between([made[OWN_SLOT]], slots)[0]
+            ):
                 raise RuntimeError(
                     f"jvp: the backward of {node_name(own)} returned a gradient that does not "
                     "depend on what it was given (it is marked @once_differentiable, or detaches), "
