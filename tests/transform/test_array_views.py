@@ -136,6 +136,24 @@ def chosen(a, m):
 
 
 @case(A, hvp=True)
+def chosen_by_numbers(a):
+    b = np.extract(a, a * a)
+    return (b * b).sum()
+
+
+@case(A, np.array([0, 2]), hvp=True)
+def gathered_from_constants_and_written(a, i):
+    c = np.arange(6.0) + 1.0
+    s = 0.0
+    for k in range(2):
+        b = c[i]
+        b[k] = a[0] * b[0]
+        b[0] *= a[1] * c[k]
+        s += (b * b * a[2]).sum()
+    return s
+
+
+@case(A, hvp=True)
 def spread_out(a):
     b = np.broadcast_to(a, (3, 6))
     return (b * b * b).sum() + b[1, 2] * b[0, 3]

@@ -30,7 +30,7 @@ def plain(text):
                 if isinstance(block, list):
                     kept = [part for s in block if (part := without_tangents(s)) is not None]
                     setattr(node, field, kept or ([ast.Pass()] if block else []))
-    return {f.name: ast.unparse(f) for f in tree.body if f.name.endswith("_tangent")}
+    return {f.name: (ast.unparse(f), set()) for f in tree.body if f.name.endswith("_tangent")}
 
 
 def without_tangents(statement):

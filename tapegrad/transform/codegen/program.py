@@ -133,11 +133,16 @@ class Program:
         self.texts: list[tuple[str, Any]] = []  # each function, with what it was made from
         # for the verifier: forward functions that are not called, and the primal of each function
         self.unwritten: list[str] = []
-        self.primals: dict[str, str] = {}
+        self.primals: dict[str, tuple[str, set[str]]] = {}
         self.statics: dict[str, Any] = {}
         self.origins: dict[str, Any] = {}  # how to find each of them in another process
         self.taken: set[str] = set(RESERVED)
         self._todo: list[Instance] = []
+
+    def note_primal(self, identifier: str, function: FunctionIR) -> None:
+        """Keep what the verifier has to know of the function that generated code is made from."""
+        arrays = {name for name, kind in function.types.items() if is_array(kind)}
+        self.primals[identifier] = print_function(function, identifier), arrays
 
     def fresh(self, stem: str) -> str:
         """Return an unused name of the module."""
@@ -303,7 +308,7 @@ def write_tangent(
     gen.block(function.body)
     dots = [gen.tangent(name(result)) for result in results]
     writer(f"return {show_result(function)}, ({', '.join(dots)}{',' if dots else ''})")
-    program.primals[identifier] = print_function(function, identifier)
+    program.note_primal(identifier, function)
     program.write(writer.text(), instance.dispatcher)
 
 
@@ -487,7 +492,7 @@ def write_split(
     reverse.forward.write(writer, function.body)
     found = [show_result(function), *(n + gen.suffix for n in returned), *tape]
     writer(f"return {', '.join(found)}")
-    program.primals[variant.forward_name] = print_function(function, variant.forward_name)
+    program.note_primal(variant.forward_name, function)
     if variant.uses_tape or returned:
         program.write(writer.text(), instance.dispatcher)
     else:  # never called
@@ -568,7 +573,7 @@ def write_pullback(
     grads = [gradient_text(instance.params[k], inputs, function, gen.bar) for k in params]
     if uses_tape:
         writer("runtime.give_tape(tape)")
-    program.primals[entry] = print_function(function, entry)
+    program.note_primal(entry, function)
     gradient = grads[0] if returns.endswith("gradient") else f"({', '.join(grads)},)"
     value = f"{show_result(function)}, " if returns.startswith("value") else ""
     writer(f"return {value}{gradient}")

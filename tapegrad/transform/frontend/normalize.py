@@ -216,8 +216,7 @@ class _Normalizer(Flow):
             if isinstance(value, list):
                 value = self.let(ast.Tuple(value, ast.Load()), target.id)
             env[target.id] = value
-            if isinstance(value, ast.expr):
-                self.assigned.setdefault(target.id, []).append(value)
+            self.assigned.setdefault(target.id, []).append(value)
         elif isinstance(target, (ast.Tuple, ast.List)):
             for position, part in enumerate(target.elts):
                 if isinstance(part, ast.Starred):

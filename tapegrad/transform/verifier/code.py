@@ -47,6 +47,8 @@ class Code:
         The names that it assigns, including parameters.
     primal
         The locals of the function that it is made from.
+    arrays
+        Those that are arrays.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Code:
     lines: list[str]
     locals: set[str] = field(default_factory=set)
     primal: set[str] = field(default_factory=set)
+    arrays: set[str] = field(default_factory=set)
 
     @functools.cached_property
     def statements(self) -> list[ast.stmt]:

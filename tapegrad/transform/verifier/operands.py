@@ -28,6 +28,7 @@ _SMOOTH = {
     "copysign": (0,),
     "ldexp": (0,),
     "where": (1, 2),
+    "extract": (1,),
     "arange": (0, 2),
     "full": (1,),
     "full_like": (1,),

@@ -20,7 +20,7 @@ def verify(
     module_text: str,
     functions: Iterable[str],
     uncalled: Iterable[str] = (),
-    primals: Mapping[str, str] | None = None,
+    primals: Mapping[str, tuple[str, set[str]]] | None = None,
     fresh: Iterable[str] = (),
 ) -> None:
     r"""Refuse a generated module that is not correct.
@@ -37,7 +37,7 @@ def verify(
         module omits because they do the same as their primals.
     primals
         Texts of the functions that forward code, or code of forward mode, is made from, in the same
-        language, by the names of the functions with that code.
+        language, with the names of their arrays, by the names of the functions with that code.
     fresh
         Functions whose results are all new arrays: derivatives that it calls.
 
@@ -64,9 +64,10 @@ def verify(
         codes += functions_of(text)
     try:
         by_name = {code.name: code for code in codes}
-        for name, text in (primals or {}).items():
+        for name, (text, arrays) in (primals or {}).items():
             primal = functions_of(text)[0]
             check_primal(by_name[name], primal)
+            by_name[name].arrays = arrays
             for half in {name, FORWARD.sub(r"_reverse\1", name)}:
                 by_name[half].primal = primal.locals
         _check(codes, functions, set(fresh))
