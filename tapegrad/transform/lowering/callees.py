@@ -30,7 +30,7 @@ from tapegrad.transform.ir import (
 from tapegrad.transform.kinds import count_arrays, holds_real, may_share
 from tapegrad.transform.lowering.same_values import INPLACE_CALLS
 from tapegrad.transform.lowering.stand_ins import has_stand_in, stand_in
-from tapegrad.transform.lowering.static_values import whole_if_passive
+from tapegrad.transform.lowering.tuples import whole_if_passive
 from tapegrad.transform.rules import arrays
 from tapegrad.transform.rules.base import Passive, Rule, Unknown, real_names
 from tapegrad.transform.rules.calls import Call

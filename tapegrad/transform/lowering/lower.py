@@ -28,7 +28,6 @@ from tapegrad.transform.ir import (
     Phi,
     Store,
     Structure,
-    class_text,
     constant,
     leaves_of,
     name,
@@ -37,7 +36,7 @@ from tapegrad.transform.ir import (
     walk,
 )
 from tapegrad.transform.kinds import holds_real, is_array, is_complex, is_real
-from tapegrad.transform.lowering import callees, operations, static_values
+from tapegrad.transform.lowering import callees, operations, static_values, tuples
 from tapegrad.transform.lowering.merging import ZEROS, check_merge, check_same, converted_at_end
 from tapegrad.transform.lowering.narrow import refuse_narrow
 from tapegrad.transform.lowering.same_values import INPLACE_CALLS, SameValues
@@ -90,14 +89,14 @@ class Lowering:
         for param in function.params:
             kind = self.types.get(f"arg.{param}", self.types[param])
             if isinstance(kind, types.BaseTuple) and holds_real(kind):
-                self.parts[param] = self.take_apart(name(param), kind, param)
+                self.parts[param] = tuples.take_apart(self, name(param), kind, param)
         self.statements(function.body)
         result = (
             None if function.result is None else self.named_numbers(self.value(function.result))
         )
         for value in (*self.parts.values(), result):
             if isinstance(value, Structure):
-                self.note_classes(value.type)
+                tuples.note_classes(self, value.type)
         return FunctionIR(
             function.name,
             function.params,
@@ -159,47 +158,11 @@ class Lowering:
             def visit_Name(inner, node: ast.Name) -> ast.expr:  # noqa: N805
                 value = self.value(node)
                 if isinstance(value, Structure):
-                    self.note_classes(value.type)
+                    tuples.note_classes(self, value.type)
                     return value.build(lambda leaf: leaf)
                 return value
 
         return None if node is None else Replace().visit(copy.deepcopy(node))
-
-    def note_classes(self, kind: Any) -> None:
-        """Make the classes of named tuples known to the generated code."""
-        if hasattr(kind, "instance_class"):
-            made = kind.instance_class
-            statics = self.function.statics
-            text = next((text for text, value in statics.items() if value is made), None)
-            origin = None if text is None else ("name", self.function.source.function, text)
-            if self.program.static(class_text(made), made, origin) != class_text(made):
-                raise self.refuse(f"two named tuples are called {made.__name__}; rename one")
-        for item in kind:
-            if isinstance(item, types.BaseTuple):
-                self.note_classes(item)
-
-    def take_apart(self, base: Atom, kind: Any, stem: str) -> Structure:
-        """Append statements that name the parts of a tuple."""
-        items: list[Any] = []
-        for position, item in enumerate(kind):
-            part = ast.Subscript(base, constant(position), ast.Load())
-            target = self.fresh(f"{stem}_{position}")
-            self.types[target] = item
-            self.block.append(Let(target, part, self.line, rules.Passive(True)))
-            if isinstance(item, types.BaseTuple) and holds_real(item):
-                items.append(self.take_apart(name(target), item, target))
-            else:
-                self.block[-1].rule = rules.Part()
-                items.append(name(target))
-        return Structure(kind, items)
-
-    def named(self, kind: Any, stem: str) -> Any:
-        """Return a new name of a type, or a structure of new names for a tuple."""
-        if isinstance(kind, types.BaseTuple) and holds_real(kind):
-            return Structure(kind, [self.named(item, f"{stem}_{k}") for k, item in enumerate(kind)])
-        target = self.fresh(stem)
-        self.types[target] = kind
-        return name(target)
 
     # -- statements ---------------------------------------------------------------------------
 
@@ -238,7 +201,7 @@ class Lowering:
                 check_same(self, self.types_of(one, two))
             target: Any = name(phi.target)
             if isinstance(one, Structure) or isinstance(two, Structure):
-                target = self.parts[phi.target] = self.named(kind, phi.target)
+                target = self.parts[phi.target] = tuples.named(self, kind, phi.target)
             ones = [None] * len(leaves_of(target)) if one is None else leaves_of(one)
             twos = [None] * len(leaves_of(target)) if two is None else leaves_of(two)
             for leaf, first, second in zip(leaves_of(target), ones, twos, strict=True):
@@ -311,8 +274,8 @@ class Lowering:
             phi: Any = name(entry.phi)
             out: Any = name(entry.out)
             if isinstance(kind, types.BaseTuple) and holds_real(kind):
-                phi = self.parts[entry.phi] = self.named(kind, entry.phi)
-                out = self.parts[entry.out] = self.named(kind, entry.out)
+                phi = self.parts[entry.phi] = tuples.named(self, kind, entry.phi)
+                out = self.parts[entry.out] = tuples.named(self, kind, entry.out)
             entries.append((entry, phi, init, out))
         index = loop.index
         if index is not None and self.types.setdefault(index, types.int64) != types.int64:
@@ -387,21 +350,21 @@ class Lowering:
     def let(self, let: Let) -> None:
         target, expr = let.target, let.expr
         if isinstance(expr, ast.Call) and any(isinstance(a, ast.Starred) for a in expr.args):
-            expr = ast.Call(expr.func, self.unpacked(expr.args), expr.keywords)
+            expr = ast.Call(expr.func, tuples.unpacked(self, expr.args), expr.keywords)
         kind = self.types.get(target)
         if isinstance(expr, ast.Tuple) and kind is not None and holds_real(kind):
             items = [self.value(item) for item in expr.elts]
             self.parts[target] = Structure(kind, items)
             return
         if isinstance(expr, ast.BinOp) and isinstance(kind, types.BaseTuple) and holds_real(kind):
-            ends = [self.parts_of(end) for end in (expr.left, expr.right)]
+            ends = [tuples.parts_of(self, end) for end in (expr.left, expr.right)]
             if isinstance(expr.op, ast.Add) and None not in ends:
                 self.parts[target] = Structure(kind, [*ends[0], *ends[1]])
                 return
         if isinstance(expr, (ast.Subscript, ast.Attribute)):
             base = self.value(expr.value)
             if isinstance(base, Structure):
-                self.part(let, base)
+                tuples.part(self, let, base)
                 return
             of = self.type_of(base)
             if isinstance(expr, ast.Attribute) and expr.attr == "flat" and is_array(of):
@@ -431,7 +394,7 @@ class Lowering:
             if value in (builtins.min, builtins.max, builtins.sum):
                 arguments: Any = expr.args
                 if len(arguments) == 1:
-                    arguments = self.parts_of(arguments[0])
+                    arguments = tuples.parts_of(self, arguments[0])
                 one_by_one = arguments is not expr.args or len(arguments or ()) > 2
                 if arguments and one_by_one and not expr.keywords:
                     self.pairwise(let, value, arguments)
@@ -442,9 +405,9 @@ class Lowering:
             expr = ast.Subscript(expr.value, taken_apart(self, expr.slice, let.line), ast.Load())
         found = operations.find(self, expr, kind)
         if kind is not None and isinstance(kind, types.BaseTuple) and holds_real(kind):
-            structure = self.named(kind, target)
+            structure = tuples.named(self, kind, target)
             self.parts[target] = structure
-            pattern = ast.unparse(_pattern(structure))
+            pattern = ast.unparse(tuples.pattern(structure))
             leaves = [leaf.id for leaf in structure.leaves()]
             self.block.append(Let(pattern, expr, let.line, found, leaves))
             return
@@ -457,34 +420,6 @@ class Lowering:
                 return
             self.known[key] = target
         self.block.append(Let(target, expr, let.line, found))
-
-    def unpacked(self, arguments: list[Any]) -> list[Atom]:
-        """Return the arguments of a call with starred ones replaced by their items."""
-        found: list[Atom] = []
-        for argument in arguments:
-            if not isinstance(argument, ast.Starred):
-                found.append(argument)
-                continue
-            items = self.parts_of(argument.value)
-            if items is None:
-                raise self.refuse("cannot differentiate a starred argument that is not a tuple")
-            for item in items:
-                if isinstance(item, Structure):
-                    target = self.fresh("item")
-                    self.types[target], self.parts[target] = item.type, item
-                    item = name(target)
-                found.append(item)
-        return found
-
-    def parts_of(self, atom: Atom) -> list[Any] | None:
-        """Return the items of a tuple, None for anything else."""
-        value = self.value(atom)
-        if isinstance(value, Structure):
-            return value.items
-        kind = self.type_of(value)
-        if isinstance(kind, types.BaseTuple) and isinstance(value, ast.Name):
-            return self.take_apart(value, kind, value.id).items
-        return None
 
     def pairwise(self, let: Let, function: Any, items: list[Atom]) -> None:
         """Lower ``sum``, ``min`` or ``max`` of several numbers, two at a time."""
@@ -512,65 +447,6 @@ class Lowering:
             return not rule.whole
         return False
 
-    def part(self, let: Let, base: Structure) -> None:
-        """Lower an access to an item of a tuple."""
-        expr = let.expr
-        if isinstance(expr, ast.Attribute):
-            fields = getattr(base.type, "fields", ())
-            if expr.attr not in fields:
-                raise self.refuse(f"cannot differentiate the attribute {expr.attr!r} of a tuple")
-            self.parts[let.target] = base.items[fields.index(expr.attr)]
-            return
-        assert isinstance(expr, ast.Subscript)
-        index = expr.slice
-        if isinstance(index, ast.Constant):
-            self.parts[let.target] = base.items[index.value]
-            return
-        if isinstance(index, ast.Slice):
-            ends = (index.lower, index.upper, index.step)
-            if all(end is None or isinstance(end, ast.Constant) for end in ends):
-                chosen = slice(*(None if end is None else end.value for end in ends))
-                found = Structure(self.types[let.target], base.items[chosen])
-                self.parts[let.target] = static_values.whole_if_passive(self, found, let.target)
-                return
-        # a computed index becomes a chain of selections
-        number = self.resolve(index)
-        chosen_item: Any = base.items[-1]
-        for position in range(len(base.items) - 2, -1, -1):
-            hit = self.is_number(number, (position, position - len(base.items)), let.line)
-            chosen_item = self.choose(hit, base.items[position], chosen_item, let)
-        self.parts[let.target] = chosen_item
-
-    def is_number(self, number: Atom, wanted: tuple[int, int], line: int) -> ast.Name:
-        """Append the comparison of an integer with two others; return whether either is equal."""
-        found: list[ast.expr] = []
-        for value in wanted:
-            test = self.fresh("cond")
-            self.types[test] = types.boolean
-            equal = ast.Compare(number, [ast.Eq()], [constant(value)])
-            self.block.append(Let(test, equal, line, rules.Passive(True)))
-            found.append(name(test))
-        both = self.fresh("cond")
-        self.types[both] = types.boolean
-        union = ast.BinOp(found[0], ast.BitOr(), found[1])
-        self.block.append(Let(both, union, line, rules.Passive(True)))
-        return name(both)
-
-    def choose(self, cond: Atom, one: Any, two: Any, let: Let) -> Any:
-        """Append a selection between two values of a type; return the result."""
-        if isinstance(one, Structure):
-            target: Any = self.named(one.type, let.target)
-        else:
-            kind = self.types[let.target]
-            if isinstance(kind, types.BaseTuple):
-                kind = self.type_of(one)
-            target = name(self.fresh(let.target))
-            self.types[target.id] = kind
-        triples = zip(leaves_of(target), leaves_of(one), leaves_of(two), strict=True)
-        phis = [Phi(leaf.id, first, second) for leaf, first, second in triples]
-        self.block.append(If(cond, [], [], phis, let.line))
-        return target
-
     def inplace(self, let: Let, callee: str, kind: Any) -> None:
         """Lower an augmented assignment of a name."""
         assert isinstance(let.expr, ast.Call)
@@ -590,11 +466,3 @@ class Lowering:
         self.types[result] = types.Array(kind.dtype, kind.ndim, "C")
         self.let(Let(result, ast.BinOp(old, node, value), let.line))
         self.block.append(Store(old.id, index, name(result), "", let.line, kind.ndim))
-
-
-def _pattern(structure: Structure) -> ast.expr:
-    """Return the pattern that unpacks a structure."""
-    return ast.Tuple(
-        [_pattern(item) if isinstance(item, Structure) else item for item in structure.items],
-        ast.Load(),
-    )

@@ -51,16 +51,3 @@ def parts_of_constant(
             lowering.block.append(Let(target, part, lowering.line, rule))
             items.append(name(target))
     return Structure(kind, items)
-
-
-def whole_if_passive(lowering: Lowerer, found: Structure, target: str) -> Any:
-    """Return a tuple as its parts, or the name of it as a whole if it holds no reals.
-
-    Only tuples that hold reals are taken apart, in callers as in callees.
-    """
-    if holds_real(found.type):
-        return found
-    lowering.types[target] = found.type
-    whole = found.build(lambda leaf: leaf)
-    lowering.block.append(Let(target, whole, lowering.line, rules.Passive(True)))
-    return name(target)

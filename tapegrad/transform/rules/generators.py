@@ -167,6 +167,7 @@ class Lowerer(Protocol):
     types: dict[str, Any]
     statics: dict[str, Any]
     block: Block
+    parts: dict[str, Any]  # atoms and structures that replace names
     known: dict[str, str]  # names of values by the expressions that compute them
     call: ast.Call | None  # the call that is lowered, with its original names
     line: int
@@ -179,6 +180,9 @@ class Lowerer(Protocol):
 
     def value(self, atom: Atom) -> Any:
         """Return the current value of an atom: an atom, or the structure of a tuple."""
+
+    def resolve(self, node: Any) -> Any:
+        """Return an expression with every name replaced by its current value."""
 
     def fresh(self, stem: str) -> str:
         """Return an unused name."""
