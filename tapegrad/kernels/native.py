@@ -125,16 +125,22 @@ def load(key: str, build: Callable[[], Any]) -> int:
 
 
 def compile_source(key: str, source: str, name: str) -> Any:
-    """Execute generated source as a separate module and return the object called `name`.
+    """Execute generated source as a separate module and return the object called `name`."""
+    return execute(key, source, name)[name]
 
-    The text is registered with `linecache` for tracebacks and debuggers.
+
+def execute(key: str, source: str, name: str) -> dict[str, Any]:
+    """Execute generated source as a separate module and return its namespace.
+
+    The text is registered with `linecache` for tracebacks and debuggers; `name` is part of the file
+    name that they show.
     """
     module = types.ModuleType(f"tapegrad_generated_{key}")
     filename = f"<tapegrad {name} {key}>"
     linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
     exec(compile(source, filename, "exec"), module.__dict__)
     sys.modules[module.__name__] = module
-    return module.__dict__[name]
+    return module.__dict__
 
 
 def _load_object(content: bytes) -> int:

@@ -42,10 +42,15 @@ def register() -> None:
     """Let numba compile calls of the package's own functions: ``tapegrad.sigmoid(x)``."""
     from numba.extending import overload
 
-    for op in TABLE.values():
-        if isinstance(op, Elementwise) and op.formula is not None:
-            for function in {op.public, PUBLIC.get(op.name, op.public)}:
-                overload(function, strict=False)(_implementation(op))
+    ops_with_formula = [
+        op for op in TABLE.values() if isinstance(op, Elementwise) and op.formula is not None
+    ]
+    text = "\n\n".join(map(_implementation, ops_with_formula))
+    made = native.execute(native.fingerprint(text.encode()), text, "implementations")
+    made |= {"ops": ops, "np": np}
+    for op in ops_with_formula:
+        for function in {op.public, PUBLIC.get(op.name, op.public)}:
+            overload(function, strict=False)(made[f"implementation_{op.name}"])
     eager_calls.register()
     overload(stop_gradient)(_stopped)
 
@@ -68,20 +73,15 @@ def stop_gradient(x: Any) -> Any:
     return x.detach() if hasattr(x, "detach") else x
 
 
-def _implementation(op: Elementwise) -> Any:
-    """Return a function that returns the implementation of an op for argument types."""
+def _implementation(op: Elementwise) -> str:
+    """Return the text of a function that returns the implementation of an op."""
     names = ", ".join(op.arguments)
-    text = (
-        f"def implementation({names}, out=None, where=True):\n"
+    return (
+        f"def implementation_{op.name}({names}, out=None, where=True):\n"
         f"    def call({names}, out=None, where=True):\n"
         f"        return {'np' if known_to_numba(op) else 'ops'}.{op.name}({names})\n"
         "    return call\n"
     )
-    scope: dict[str, Any] = {"ops": ops, "np": np}
-    key = native.fingerprint(text.encode())
-    made = native.compile_source(key, text, "implementation")
-    made.__globals__.update(scope)
-    return made
 
 
 @functools.cache

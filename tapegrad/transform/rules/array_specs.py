@@ -53,6 +53,8 @@ SPECS: dict[str, Spec] = {}
 FUNCTIONS: dict[str, Callable[[Request], Any]] = {}  # by their names in NumPy
 PARAMETERS: dict[str, tuple[str, ...]] = {}
 ADDITIONS: list[Any] = []
+_GENERATED: list[str] = []  # texts of derivatives that follow from declarations
+_PARTIALS: dict[str, Any] = {}  # functions that they call
 
 
 def declare(
@@ -86,27 +88,32 @@ def declare(
     if like:
         spec.vjp, spec.jvp = SPECS[like].vjp, SPECS[like].jvp
     for argument in linear:
-        derivative(_of_tangent(name, argument, value or f"np.{name}({', '.join(arguments)})"))
+        _tangent(name, argument, value or f"np.{name}({', '.join(arguments)})")
     if calls:
         PARAMETERS[name] = arguments
         FUNCTIONS[name] = lambda request: request.whole(name)
 
 
-def _of_tangent(name: str, argument: str, value: str) -> Callable[..., Any]:
-    """Return the jvp of a linear argument: the value with the argument replaced by its tangent."""
+def _tangent(name: str, argument: str, value: str) -> None:
+    """Generate the jvp of a linear argument: the value with the tangent in place of it."""
     text = re.sub(rf"\b{argument}\b", f"{argument}_dot", value)
     reads = [n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name) and n.id != "np"]
-    return _made(f"{name}_jvp_{argument}", reads, f"return {text}")
+    _generate(f"{name}_jvp_{argument}", reads, f"return {text}")
 
 
-def _made(name: str, parameters: Iterable[str], body: str, **names: Any) -> Callable[..., Any]:
-    """Return a function of one line, which knows some names beside NumPy."""
-    head = f"def {name}({', '.join(dict.fromkeys(parameters))}):"
-    source = f"import numpy as np\n\n\n{head}\n    {body}\n"
-    function = native.compile_source(native.fingerprint(source.encode()), source, name)
-    function.__globals__.update(names)
-    found: Callable[..., Any] = function
-    return found
+def _generate(name: str, parameters: Iterable[str], body: str) -> None:
+    """Enter a derivative of one line."""
+    _GENERATED.append(f"def {name}({', '.join(dict.fromkeys(parameters))}):\n    {body}\n")
+
+
+def enter_generated() -> None:
+    """Enter the generated derivatives into their specs, all from one module."""
+    source = "\n\n".join(["import numpy as np\n", *_GENERATED])
+    made = native.execute(native.fingerprint(source.encode()), source, "derivatives")
+    functions = [f for name, f in made.items() if re.search("_(vjp|jvp)_", name)]
+    made |= {"product_of_elements": product_of_elements, **_PARTIALS}
+    for function in functions:
+        derivative(function)
 
 
 def derivative(function: Callable[..., Any]) -> Any:
@@ -119,23 +126,22 @@ def derivative(function: Callable[..., Any]) -> Any:
 
 
 def partial(function: Callable[..., Any]) -> Any:
-    """Compile the partial of a number that is made of an array, and enter what follows from it.
+    """Compile the partial of a number that is made of an array, and generate what follows from it.
 
     The vjp adds the partial times the cotangent, the jvp is the sum of the partial times the
     tangent. Where the partial of a function that chooses is 0, nothing passes, not even nan.
     """
-    compiled = jit(function)
+    compiled = _PARTIALS[function.__name__] = jit(function)
     name, argument = function.__name__.split("_partial_")
     code = function.__code__
     reads = code.co_varnames[: code.co_argcount]
     call = f"{function.__name__}({', '.join(reads)})"
-    names = {function.__name__: compiled, "product_of_elements": product_of_elements}
     product = "product_of_elements({}, {})" if SPECS[name].chooses else "{} * {}"
     bar, dot = f"{argument}_bar", f"{argument}_dot"
     vjp = f"{bar} += {product.format(call, 'g')}"
-    derivative(_made(f"{name}_vjp_{argument}", [*reads, bar, "g"], vjp, **names))
+    _generate(f"{name}_vjp_{argument}", [*reads, bar, "g"], vjp)
     jvp = f"return np.sum({product.format(call, dot)})"
-    derivative(_made(f"{name}_jvp_{argument}", [*reads, dot], jvp, **names))
+    _generate(f"{name}_jvp_{argument}", [*reads, dot], jvp)
     return compiled
 
 

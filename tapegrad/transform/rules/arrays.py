@@ -2,7 +2,7 @@
 
 from tapegrad.transform.rules.additions import *
 from tapegrad.transform.rules.array_specs import ADDITIONS as ADDITIONS
-from tapegrad.transform.rules.array_specs import SPECS
+from tapegrad.transform.rules.array_specs import SPECS, enter_generated
 from tapegrad.transform.rules.complex_functions import *
 from tapegrad.transform.rules.decompositions import *
 from tapegrad.transform.rules.elementwise import *
@@ -14,7 +14,7 @@ from tapegrad.transform.rules.sequences import *
 from tapegrad.transform.rules.sorting import *
 from tapegrad.transform.rules.views import *
 
-# generated derivatives are not in any module
+enter_generated()  # they are not in any of these modules
 globals().update(
     {f.__name__: f for spec in SPECS.values() for f in (*spec.vjp.values(), *spec.jvp.values())}
 )
