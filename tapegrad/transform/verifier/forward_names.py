@@ -199,7 +199,6 @@ def find_arrays(checked: dict[str, TangentCode]) -> None:
     before = -1
     count = 0
     for one in checked.values():
-        one.memory.arrays.update(one.code.arrays)
         for statement in one.code.statements:
             one.memory.arrays.update(_changed(statement, one.bars))
     while before != count:

@@ -127,7 +127,18 @@ class Tangents(TangentCalls):
             made = self.value_of(target)
             self.give(target, made)
             return made
+        if target in self.arrays and self.is_copy_of_passive(node):
+            return self.made(target, self.event(operands={}))
         return super().value(target, node, statement)
+
+    def is_copy_of_passive(self, node: ast.expr) -> bool:
+        """Whether elements of an array without tangents are gathered at an array of positions."""
+        return (
+            isinstance(node, ast.Subscript)
+            and isinstance(node.value, ast.Name)
+            and node.value.id + self.suffix not in self.bars
+            and any(part.id in self.code.arrays for part in names_in(node.slice))
+        )
 
     # -- statements for tangents --------------------------------------------------------------
 
