@@ -15,7 +15,8 @@ from tapegrad.eager import inplace, inplace_views
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.numeric import FUNCTIONS, REFLECTED
 from tapegrad.eager.tensor import NO_NUMPY, Tensor, wrap
-from tapegrad.ops.kinds import COMPOSITES, Elementwise, declarations
+from tapegrad.ops.composite import COMPOSITES, declarations
+from tapegrad.ops.kinds import Elementwise
 from tapegrad.ops.op import TABLE
 from tapegrad.ops.shape import in_order
 from tapegrad.tape import inspection

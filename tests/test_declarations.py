@@ -41,6 +41,19 @@ def batches(name, *args, **parameters):
         np.testing.assert_allclose(found[k], op(*[w[k] for w in wide], **parameters))
 
 
+def sparsity(name, *args, **parameters):
+    """Which elements depend on which, beside differences."""
+    op = TABLE[name]
+    for k, argument in enumerate(op.arguments):
+        units = np.eye(args[k].size).reshape(-1, *args[k].shape)
+        moved = [[*args[:k], args[k] + 1e-3 * unit, *args[k + 1 :]] for unit in units]
+        changes = [np.ravel(op(*m, **parameters) - op(*args, **parameters)) for m in moved]
+        found = np.zeros((changes[0].size, len(units)), bool)
+        found[tuple(op.sparsity(argument, args, {**op.parameters, **parameters}))] = True
+        np.testing.assert_array_equal(found | (np.stack(changes, axis=1) != 0.0), found)
+        assert op.kind == "opaque" or not found.all() or found.size == len(units)
+
+
 def tangents(name, *args, **parameters):
     """A tangent in forward mode, beside differences."""
     f = getattr(tg, name)
@@ -66,6 +79,7 @@ for name, args, parameters in [
     tg.testing.check_grads(lambda *a: f(*a, **parameters), args, order=2)
     tangents(name, *args, **parameters)
     batches(name, *args, **parameters)
+    sparsity(name, *args, **parameters)
 
 np.testing.assert_allclose(tg.log_expit(X), scipy.special.log_expit(X))
 np.testing.assert_allclose(TABLE["sum_of_squares"](X), np.sum(X * X))

@@ -26,8 +26,9 @@ from tapegrad.eager.modes import MODE
 from tapegrad.eager.tensor import Meta, Tensor, wrap
 from tapegrad.ops import indexing, piecewise
 from tapegrad.ops.array_kinds import ArrayOp
+from tapegrad.ops.composite import Composite
 from tapegrad.ops.indexing import put_view, show
-from tapegrad.ops.kinds import Composite, SweptOp
+from tapegrad.ops.kinds import SweptOp
 from tapegrad.ops.op import Op, refuse_masked
 from tapegrad.ops.shape import astype, broadcast_to, getitem, reshape
 from tapegrad.tape.avals import AVALS, DIFFERENTIABLE

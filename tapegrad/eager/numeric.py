@@ -37,7 +37,7 @@ from tapegrad.ops import (  # noqa: F401 (importing them fills the table)
     statistics,
     systems,
 )
-from tapegrad.ops.kinds import COMPOSITES, Composite, declarations
+from tapegrad.ops.composite import COMPOSITES, Composite, declarations
 from tapegrad.ops.op import TABLE, is_differentiated
 
 # Functions without derivatives, which return passive tensors.

@@ -21,7 +21,8 @@ from tapegrad.eager.numeric import (
 from tapegrad.eager.numpy_calls import PLANS
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.ops import differences, polynomials, rearranging, statistics
-from tapegrad.ops.kinds import COMPOSITES, Elementwise
+from tapegrad.ops.composite import COMPOSITES
+from tapegrad.ops.kinds import Elementwise
 from tapegrad.ops.op import TABLE, refuse_masked
 
 UFUNCS: dict[Any, str] = {

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.ops import sparsity
 from tapegrad.ops.batching import aligned, one_by_one
 from tapegrad.ops.op import (
     TABLE,
@@ -92,6 +93,11 @@ class Pointwise(ArrayOp):
     ) -> Any:
         return self(*aligned(args, batched), **parameters)
 
+    def sparsity(
+        self, argument: str, args: Sequence[Any], parameters: dict[str, Any]
+    ) -> np.ndarray:
+        return sparsity.of_broadcasting(args, self.arguments.index(argument))
+
     def tangent(self, tangents: dict[str, Any], values: dict[str, Any], out: Out) -> Any:
         terms = [self.cotangent(name, t, values) for name, t in tangents.items()]
         return in_shape(functools.reduce(TABLE["add"], terms), out[0])
@@ -119,6 +125,11 @@ class Linear(ArrayOp):
             args.append(t)
         return self(*args, **{name: values[name] for name in self.parameters})
 
+    def sparsity(
+        self, argument: str, args: Sequence[Any], parameters: dict[str, Any]
+    ) -> np.ndarray:
+        return sparsity.of_units(self, self.arguments.index(argument), args, 0.0, parameters)
+
 
 class Bilinear(ArrayOp):
     """A function that is linear in each argument, or in each item of its list argument."""
@@ -142,6 +153,11 @@ class Bilinear(ArrayOp):
                     items = [item if j == k else value for j, value in enumerate(values[name])]
                     terms.append(self(items, **parameters))
         return functools.reduce(TABLE["add"], terms)
+
+    def sparsity(
+        self, argument: str, args: Sequence[Any], parameters: dict[str, Any]
+    ) -> np.ndarray:
+        return sparsity.of_units(self, self.arguments.index(argument), args, 1.0, parameters)
 
 
 class Opaque(ArrayOp):
@@ -177,6 +193,13 @@ class Opaque(ArrayOp):
         if not self.stacks:
             return super().batch_by_kind(args, batched, parameters)
         return self(*stacked(args, batched, size_of_batch(args, batched)), **parameters)
+
+    def sparsity(
+        self, argument: str, args: Sequence[Any], parameters: dict[str, Any]
+    ) -> np.ndarray:
+        out = self(*args, **parameters)
+        rows = sum(np.size(z) for z in (out if isinstance(out, tuple) else (out,)))
+        return sparsity.dense(rows, np.size(args[self.arguments.index(argument)]))
 
 
 def pointwise(function: Any, *, arrays: int | None = None) -> Callable[[Formula], Pointwise]:

@@ -13,7 +13,8 @@ from __future__ import annotations
 import numpy as np
 
 from tapegrad.ops import elementwise as ew
-from tapegrad.ops.kinds import composite, elementwise, view
+from tapegrad.ops.composite import composite
+from tapegrad.ops.kinds import elementwise, view
 from tapegrad.ops.op import internal, is_complex, public, shape_of
 from tapegrad.ops.piecewise import sign, where
 from tapegrad.ops.reduction import euclidean_norm

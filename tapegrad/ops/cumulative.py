@@ -10,8 +10,8 @@ from tapegrad.ops import elementwise as ew
 from tapegrad.ops import reduction
 from tapegrad.ops.array_kinds import linear
 from tapegrad.ops.batching import flattened, shifted_axes
+from tapegrad.ops.composite import composite
 from tapegrad.ops.indexing import take_along_axis
-from tapegrad.ops.kinds import composite
 from tapegrad.ops.op import copied, normalize_axes, plain, public, rank, refuse_complex, shape_of
 from tapegrad.ops.shape import concatenate, flip, getitem, moveaxis, ravel, reshape
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from tapegrad.ops import reduction
 from tapegrad.ops.complex import conjugate
-from tapegrad.ops.kinds import composite
+from tapegrad.ops.composite import composite
 from tapegrad.ops.op import (
     array_of,
     copied,

@@ -18,7 +18,7 @@ from tapegrad.ops import elementwise as ew
 from tapegrad.ops.array_kinds import linear
 from tapegrad.ops.batching import shifted_axes
 from tapegrad.ops.complex import COMPLEX_OF, conjugate
-from tapegrad.ops.kinds import composite
+from tapegrad.ops.composite import composite
 from tapegrad.ops.op import array_of, internal, is_complex, normalize_axes, rank, shape_of
 from tapegrad.ops.shape import astype, embed, getitem, roll
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from tapegrad.ops.array_kinds import linear
 from tapegrad.ops.batching import place_of_batch, shifted_index, with_rank
-from tapegrad.ops.kinds import composite
+from tapegrad.ops.composite import composite
 from tapegrad.ops.op import (
     copied,
     internal,

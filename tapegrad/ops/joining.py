@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ops.kinds import composite
+from tapegrad.ops.composite import composite
 from tapegrad.ops.op import array_of, copied, normalize_axes, rank, shape_of
 from tapegrad.ops.piecewise import where
 from tapegrad.ops.shape import (

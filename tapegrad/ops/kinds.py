@@ -6,11 +6,10 @@ kind           the declaration gives          derived
 elementwise    scalar formula, partials       forward loop, reverse kernel, broadcasting
 reduction      NumPy function, one partial    reverse kernel over the unreduced space
 view           NumPy function that views      its transpose, the sweep's strided copy
-composite      Python function of other ops   everything, from those
 =============  =============================  ==========================================
 
-The sweep runs the first three without Python. For the kinds in `tapegrad.ops.array_kinds`, it calls
-the rules in Python.
+The sweep runs these without Python. For the kinds in `tapegrad.ops.array_kinds`, it calls the rules
+in Python. A composite (`tapegrad.ops.composite`) has no rules of its own.
 """
 
 from __future__ import annotations
@@ -18,12 +17,13 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
 from tapegrad.kernels import codegen
 from tapegrad.kernels.structs import address_of
+from tapegrad.ops import sparsity
 from tapegrad.ops.batching import aligned, shifted_axes
 from tapegrad.ops.op import (
     TABLE,
@@ -34,7 +34,6 @@ from tapegrad.ops.op import (
     Out,
     Rule,
     call_rule,
-    default_names,
     in_shape,
     is_complex,
     normalize_axes,
@@ -270,6 +269,11 @@ class Elementwise(SweptOp):
     ) -> Any:
         return self(*aligned(args, batched), **parameters)
 
+    def sparsity(
+        self, argument: str, args: Sequence[Any], parameters: dict[str, Any]
+    ) -> np.ndarray:
+        return sparsity.of_broadcasting(args, self.arguments.index(argument))
+
     def _product(self, argument: str, dtype: np.dtype) -> Callable[..., None]:
         """Return the compiled product with a partial, for contiguous arrays of one shape."""
         made = self._products.get((argument, dtype))
@@ -424,6 +428,14 @@ class Reduction(SweptOp):
         (x,) = args
         return self(x, **{**parameters, "axis": shifted_axes(parameters["axis"], x)})
 
+    def sparsity(
+        self, argument: str, args: Sequence[Any], parameters: dict[str, Any]
+    ) -> np.ndarray:
+        shape = shape_of(args[0])
+        axes = normalize_axes(parameters["axis"], len(shape))
+        kept = tuple(1 if k in axes else dim for k, dim in enumerate(shape))
+        return sparsity.aligned(shape, sparsity.numbered(kept), sparsity.numbered(shape))
+
     def extra(self, function: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
         """Declare an additional value with the output's shape that the partial reads (a decorator).
 
@@ -494,6 +506,14 @@ class View(SweptOp):
         size, *shape = shape_of(x)
         return self(x, **self.shifted(size, tuple(shape), parameters))
 
+    def sparsity(
+        self, argument: str, args: Sequence[Any], parameters: dict[str, Any]
+    ) -> np.ndarray:
+        if self.sweep_kind == KIND_CAST:
+            return sparsity.of_broadcasting(args, 0)
+        x = np.ascontiguousarray(args[0])
+        return sparsity.shown(x, self.function(x, **parameters))
+
     def transposes(self, rule: Rule) -> Rule:
         """Declare the transpose, a function of `g`, the input's `x_shape`, and the parameters."""
         self.rules["x"] = rule
@@ -513,82 +533,3 @@ def flat(declaration: Formula) -> View:
 def cast(declaration: Formula) -> View:
     """Declare an op that converts between float types (a decorator)."""
     return View(declaration, KIND_CAST)
-
-
-class Composite:
-    """A function composed of other ops, which needs no rule of its own.
-
-    Attributes
-    ----------
-    of_list
-        Whether its first argument may be a list of arrays.
-    nested
-        Whether lists in that list are lists of arrays themselves, not arrays.
-    gives_views
-        Whether it returns several views of its argument.
-    names, is_method
-        As for an `Op`.
-    """
-
-    kind = "composite"
-    is_method = False
-
-    def __init__(self, function: Formula, of_list: bool, nested: bool, gives_views: bool) -> None:
-        self.function = function
-        self.of_list = of_list
-        self.nested = nested
-        self.gives_views = gives_views
-        self.name = function.__name__
-        self.names = default_names(function)
-        functools.update_wrapper(self, function)
-        COMPOSITES[self.name] = self
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.function(*args, **kwargs)
-
-
-COMPOSITES: dict[str, Composite] = {}
-
-
-def declarations() -> dict[str, Op | Composite]:
-    """Return all declared functions by name."""
-    return {**TABLE, **COMPOSITES}
-
-
-@overload
-def composite(function: Formula) -> Composite: ...
-
-
-@overload
-def composite(
-    function: None = None,
-    *,
-    of_list: bool = False,
-    nested: bool = False,
-    gives_views: bool = False,
-) -> Callable[[Formula], Composite]: ...
-
-
-def composite(
-    function: Formula = None,
-    *,
-    of_list: bool = False,
-    nested: bool = False,
-    gives_views: bool = False,
-) -> Composite | Callable[[Formula], Composite]:
-    """Declare a function composed of other ops (a decorator).
-
-    Parameters
-    ----------
-    function
-        The function.
-    of_list
-        Whether its first argument may be a list of arrays.
-    nested
-        Whether lists in that list are lists of arrays themselves, not arrays.
-    gives_views
-        Whether it returns several views of its argument.
-    """
-    if function is None:
-        return lambda given: Composite(given, of_list, nested, gives_views)
-    return Composite(function, of_list, nested, gives_views)

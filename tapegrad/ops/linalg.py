@@ -18,7 +18,7 @@ from tapegrad.ops import reduction
 from tapegrad.ops.array_kinds import opaque
 from tapegrad.ops.batching import aligned, flattened
 from tapegrad.ops.complex import adjoint, conjugate, conjugated, imag, real
-from tapegrad.ops.kinds import composite
+from tapegrad.ops.composite import composite
 from tapegrad.ops.op import copied, internal, is_complex, plain, public, rank, shape_of
 from tapegrad.ops.piecewise import where
 from tapegrad.ops.products import matmul

@@ -10,7 +10,7 @@ import numpy as np
 
 from tapegrad.ops.array_kinds import Opaque, opaque
 from tapegrad.ops.complex import adjoint
-from tapegrad.ops.kinds import composite
+from tapegrad.ops.composite import composite
 from tapegrad.ops.linalg import cholesky, inv, solve, solve_triangular
 from tapegrad.ops.op import array_of, plain, rank, shape_of
 from tapegrad.ops.scipy_functions import scipy_function

@@ -6,7 +6,7 @@ import math
 
 from tapegrad.ops import elementwise as ew
 from tapegrad.ops import reduction
-from tapegrad.ops.kinds import composite
+from tapegrad.ops.composite import composite
 from tapegrad.ops.linalg import svdvals
 from tapegrad.ops.op import is_differentiated, normalize_axes, plain, public, rank
 from tapegrad.ops.piecewise import where

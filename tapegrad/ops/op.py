@@ -230,6 +230,26 @@ class Op:
         """Return the outputs for the items of a batch, by the default rule of this kind of op."""
         raise NotImplementedError
 
+    def sparsity(
+        self, argument: str, args: Sequence[Any], parameters: dict[str, Any]
+    ) -> np.ndarray:
+        """Return which elements of an argument may affect which elements of the output.
+
+        Parameters
+        ----------
+        argument
+            Name of the argument, which has a derivative. The arrays of a list are numbered one
+            after the other.
+        args, parameters
+            Arrays and parameters of the call.
+
+        Returns
+        -------
+        numpy.ndarray
+            Positions in the flattened output, and in the flattened argument, as two rows.
+        """
+        raise NotImplementedError
+
     def tangent(self, tangents: dict[str, Any], values: dict[str, Any], out: Out) -> Any:
         """Return the tangent of the output, given arrays or tensors by name.
 

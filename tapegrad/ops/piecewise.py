@@ -11,7 +11,8 @@ import math
 import numpy as np
 
 from tapegrad.ops.array_kinds import opaque
-from tapegrad.ops.kinds import composite, elementwise
+from tapegrad.ops.composite import composite
+from tapegrad.ops.kinds import elementwise
 from tapegrad.ops.op import Fact, copied, internal, plain, public, refuse_complex
 
 INFINITY = math.inf

@@ -8,7 +8,7 @@ from tapegrad.ops import elementwise as ew
 from tapegrad.ops import reduction
 from tapegrad.ops.array_kinds import opaque
 from tapegrad.ops.complex import conjugate
-from tapegrad.ops.kinds import composite
+from tapegrad.ops.composite import composite
 from tapegrad.ops.op import array_of, plain, rank, shape_of
 from tapegrad.ops.products import matmul
 from tapegrad.ops.shape import expand_dims

@@ -12,8 +12,8 @@ from tapegrad.ops import reduction
 from tapegrad.ops.array_kinds import bilinear
 from tapegrad.ops.batching import aligned
 from tapegrad.ops.complex import conjugated
+from tapegrad.ops.composite import composite
 from tapegrad.ops.indexing import scatter_add
-from tapegrad.ops.kinds import composite
 from tapegrad.ops.op import internal, normalize_axes, public, rank, shape_of
 from tapegrad.ops.shape import broadcast_to, expand_dims, reshape, transpose, unbroadcast
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.ops.composite import composite
 from tapegrad.ops.indexing import at
-from tapegrad.ops.kinds import composite
 from tapegrad.ops.op import array_of, plain, rank, refuse_masked, shape_of
 from tapegrad.ops.shape import astype, broadcast_to, concatenate, ravel
 

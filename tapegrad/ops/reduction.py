@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from tapegrad.ops import elementwise as ew
-from tapegrad.ops.kinds import composite, reduction
+from tapegrad.ops.composite import composite
+from tapegrad.ops.kinds import reduction
 from tapegrad.ops.op import internal, is_complex, normalize_axes, public, shape_of
 from tapegrad.ops.piecewise import INFINITY, where
 

@@ -15,7 +15,7 @@ import numpy as np
 from tapegrad.ops import elementwise as ew
 from tapegrad.ops import reduction
 from tapegrad.ops.array_kinds import pointwise
-from tapegrad.ops.kinds import composite
+from tapegrad.ops.composite import composite
 from tapegrad.ops.op import array_of, plain, public, refuse_complex, shape_of
 from tapegrad.ops.piecewise import sign, where
 from tapegrad.ops.scipy_functions import scipy_function

@@ -11,7 +11,8 @@ import numpy as np
 from tapegrad.ops import reduction
 from tapegrad.ops.array_kinds import linear
 from tapegrad.ops.batching import flattened, shifted_axes, shifted_index, with_rank
-from tapegrad.ops.kinds import cast, composite, flat, view
+from tapegrad.ops.composite import composite
+from tapegrad.ops.kinds import cast, flat, view
 from tapegrad.ops.op import array_of, copied, internal, normalize_axes, public, rank, shape_of
 from tapegrad.ops.piecewise import where
 

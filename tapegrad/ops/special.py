@@ -7,8 +7,9 @@ import math
 import numpy as np
 
 from tapegrad.kernels import special, vmath
+from tapegrad.ops.composite import composite
 from tapegrad.ops.elementwise import LN2, absolute
-from tapegrad.ops.kinds import composite, elementwise
+from tapegrad.ops.kinds import elementwise
 from tapegrad.ops.op import Fact, internal, public, refuse_complex
 from tapegrad.ops.piecewise import INFINITY, where
 

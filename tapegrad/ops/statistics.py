@@ -10,9 +10,9 @@ import numpy as np
 from tapegrad.ops import elementwise as ew
 from tapegrad.ops import reduction
 from tapegrad.ops.complex import conj, real
+from tapegrad.ops.composite import composite
 from tapegrad.ops.cumulative import cumprod, cumsum, prod
 from tapegrad.ops.indexing import sort, take_along_axis
-from tapegrad.ops.kinds import composite
 from tapegrad.ops.op import (
     array_of,
     in_precision_of,

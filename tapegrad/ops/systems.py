@@ -10,7 +10,7 @@ from tapegrad.ops import elementwise as ew
 from tapegrad.ops import reduction
 from tapegrad.ops.array_kinds import opaque
 from tapegrad.ops.complex import adjoint, conjugate, real
-from tapegrad.ops.kinds import composite
+from tapegrad.ops.composite import composite
 from tapegrad.ops.linalg import (
     inv,
     refuse_phases,

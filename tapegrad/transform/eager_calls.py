@@ -37,7 +37,8 @@ from tapegrad.eager.modes import MODE
 from tapegrad.eager.numeric import NAMESPACES
 from tapegrad.eager.tensor import Tensor
 from tapegrad.kernels import native
-from tapegrad.ops.kinds import Elementwise, declarations
+from tapegrad.ops.composite import declarations
+from tapegrad.ops.kinds import Elementwise
 from tapegrad.transform.kinds import is_array, is_real
 
 _VARIABLE = object()  # stands for an argument that is a value; a path contains only its name

@@ -25,7 +25,8 @@ from tapegrad.ops import (
     sparse,
     systems,
 )
-from tapegrad.ops.kinds import COMPILED_FROM, COMPOSITES, Composite, Elementwise
+from tapegrad.ops.composite import COMPOSITES, Composite
+from tapegrad.ops.kinds import COMPILED_FROM, Elementwise
 from tapegrad.ops.op import TABLE, Op
 
 INF, NAN = math.inf, math.nan

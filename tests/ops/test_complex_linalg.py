@@ -15,7 +15,7 @@ import tapegrad as tg
 from tapegrad.autograd import grad, gradcheck, gradgradcheck
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.ops import linalg, norms, products
-from tapegrad.ops.kinds import Composite
+from tapegrad.ops.composite import Composite
 from tapegrad.ops.op import Op
 
 REAL_OF = {"complex64": "float32", "complex128": "float64"}

@@ -13,7 +13,7 @@ import tapegrad as tg
 from tapegrad.eager.numeric import FUNCTIONS, NAMESPACES
 from tapegrad.ops import linalg as linalg_module
 from tapegrad.ops import norms, products
-from tapegrad.ops.kinds import Composite
+from tapegrad.ops.composite import Composite
 from tapegrad.ops.op import Op
 
 BATCHES = [(), (1,), (2,), (2, 3), (0,)]

@@ -9,7 +9,8 @@ import scipy.special
 import tapegrad as tg
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.ops import reduction
-from tapegrad.ops.kinds import COMPOSITES, Reduction
+from tapegrad.ops.composite import COMPOSITES
+from tapegrad.ops.kinds import Reduction
 from tapegrad.ops.op import TABLE
 
 INF, NAN = math.inf, math.nan

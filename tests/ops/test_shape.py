@@ -6,7 +6,7 @@ import pytest
 import tapegrad as tg
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.ops import shape as shape_module
-from tapegrad.ops.kinds import COMPOSITES, Composite
+from tapegrad.ops.composite import COMPOSITES, Composite
 from tapegrad.ops.op import TABLE, Op
 
 AXIS_ERROR = "axis|bounds|range"

@@ -1,0 +1,90 @@
+"""Functions composed of ops, which have all their derivatives from these."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, overload
+
+from tapegrad.ops.op import TABLE, Op, default_names
+
+Formula = Any  # a plain Python function of arrays
+
+
+class Composite:
+    """A function composed of other ops, which needs no rule of its own.
+
+    Attributes
+    ----------
+    of_list
+        Whether its first argument may be a list of arrays.
+    nested
+        Whether lists in that list are lists of arrays themselves, not arrays.
+    gives_views
+        Whether it returns several views of its argument.
+    names, is_method
+        As for an `Op`.
+    """
+
+    kind = "composite"
+    is_method = False
+
+    def __init__(self, function: Formula, of_list: bool, nested: bool, gives_views: bool) -> None:
+        self.function = function
+        self.of_list = of_list
+        self.nested = nested
+        self.gives_views = gives_views
+        self.name = function.__name__
+        self.names = default_names(function)
+        functools.update_wrapper(self, function)
+        COMPOSITES[self.name] = self
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+
+COMPOSITES: dict[str, Composite] = {}
+
+
+def declarations() -> dict[str, Op | Composite]:
+    """Return all declared functions by name."""
+    return {**TABLE, **COMPOSITES}
+
+
+@overload
+def composite(function: Formula) -> Composite: ...
+
+
+@overload
+def composite(
+    function: None = None,
+    *,
+    of_list: bool = False,
+    nested: bool = False,
+    gives_views: bool = False,
+) -> Callable[[Formula], Composite]: ...
+
+
+def composite(
+    function: Formula = None,
+    *,
+    of_list: bool = False,
+    nested: bool = False,
+    gives_views: bool = False,
+) -> Composite | Callable[[Formula], Composite]:
+    """Declare a function composed of other ops (a decorator).
+
+    Parameters
+    ----------
+    function
+        The function.
+    of_list
+        Whether its first argument may be a list of arrays.
+    nested
+        Whether lists in that list are lists of arrays themselves, not arrays.
+    gives_views
+        Whether it returns several views of its argument.
+    """
+    if function is None:
+        return lambda given: Composite(given, of_list, nested, gives_views)
+    return Composite(function, of_list, nested, gives_views)
