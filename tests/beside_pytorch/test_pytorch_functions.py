@@ -189,7 +189,7 @@ def arguments_of_any_kind(lib):
         lambda ctx, x, items, text, mapping: x * items[0] * mapping["k"],
         lambda ctx, g: (g * 2, None, None, None),
     )
-    x, y = lib.tensor([1.0], True), lib.tensor([2.0], True)
+    x, y = lib.tensor([1.0], True), lib.tensor([2.0])
     z = f.apply(x, [y], "text", {"k": 3})
     z.backward()
     return z, x.grad, y.grad
