@@ -955,3 +955,22 @@ def test_results_that_depend_on_the_outside_keep_their_history(inner):
     a = tg.tensor(1.0, requires_grad=True)
     (inner(a) + a).backward()
     assert a.grad.item() == 4.0
+
+
+@pytest.mark.parametrize("context", [tg.no_grad, tg.inference_mode])
+@pytest.mark.parametrize("recorded", [False, True])
+def test_transforms_record_whatever_the_mode(context, recorded):
+    def cubes(x):
+        return (x**3).sum()
+
+    x = np.array([1.0, 2.0])
+    given = tg.tensor(x, requires_grad=recorded) if recorded else x
+    with context():
+        np.testing.assert_array_equal(tg.grad(cubes)(given), 3 * x**2)
+        np.testing.assert_array_equal(tg.jacobian(lambda x: x * x)(given), np.diag(2 * x))
+        np.testing.assert_array_equal(tg.hessian(cubes)(given), np.diag(6 * x))
+        np.testing.assert_array_equal(tg.hvp(cubes)(given, x), 6 * x * x)
+        np.testing.assert_array_equal(tg.jvp(cubes)(given, x)[1], 3 * np.sum(x**3))
+        np.testing.assert_array_equal(tg.vjp(cubes, given)[1](1.0)[0], 3 * x**2)
+        assert not tg.is_grad_enabled() or tg.is_inference_mode_enabled()
+    assert tg.is_grad_enabled()

@@ -13,6 +13,7 @@ from tapegrad.autograd.tangents import propagate_tangents
 from tapegrad.eager.inplace import read_item
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import Tensor, wrap
+from tapegrad.ops.op import is_complex
 
 Tensors = tuple[Tensor, ...]
 _OUTPUTS = "outputs of the user-provided function"
@@ -74,11 +75,16 @@ class RecordedCall:
                 f"v is a tuple of invalid length: should be {len(like)} but got {len(found)}."
             )
         for k, (one, other) in enumerate(zip(found, like, strict=True)):
+            entry = f"Entry {k} in " if is_tuple else ""
             if one.shape != other.shape:
-                entry = f"Entry {k} in " if is_tuple else ""
                 raise RuntimeError(
                     f"{entry}v has invalid size: should be {list(other.shape)} but got "
                     f"{list(one.shape)}."
+                )
+            if is_complex(one) != is_complex(other):
+                raise RuntimeError(
+                    f"{entry}v has dtype {one.dtype}, and what it belongs to {other.dtype}: for "
+                    "complex Tensors, both are required to have the same dtype."
                 )
         return tuple(t if self.create_graph else t.detach() for t in found)
 

@@ -104,11 +104,16 @@ class Mode:
         return before
 
     def with_recording(self, on: bool, function: Callable[..., T], *args: Any) -> T:
-        """Call a function with recording on or off; restore all switches afterwards."""
+        """Call a function with recording on or off; restore all switches afterwards.
+
+        Nothing can be recorded in inference mode, which is left for the call if `on` is set.
+        """
         switches = self.thread.__dict__
         key, before = id(switches), switches.copy()
         try:
             self.set_recording(on)
+            if on and switches["inference"]:
+                self.set_inference(False)
             return function(*args)
         finally:  # inlined `restore`, whose call could be interrupted
             self.special[key] = None

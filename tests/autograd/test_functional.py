@@ -223,3 +223,22 @@ def test_independence_is_zero_otherwise():
     np.testing.assert_array_equal(found[1], np.zeros((2, 3)))
     _, found = functional.jvp(lambda a: tg.ones(2), x, x)
     np.testing.assert_array_equal(found, [0.0, 0.0])
+
+
+@pytest.mark.parametrize("context", [tg.no_grad, tg.inference_mode])
+def test_recorded_whatever_the_mode(context):
+    x = tg.tensor(X)
+    with context():
+        np.testing.assert_array_equal(functional.jacobian(lambda t: t * t, x), np.diag(2 * X))
+        hessian = functional.hessian(lambda t: (t * t).sum(), x, create_graph=True)
+        np.testing.assert_array_equal(hessian.detach(), 2.0 * np.eye(3))
+        np.testing.assert_array_equal(functional.vjp(lambda t: t * t, x, x)[1], 2 * X * X)
+
+
+@pytest.mark.parametrize("name", ["vjp", "jvp", "hvp", "vhp"])
+def test_vectors_are_complex_where_what_they_belong_to_is(name):
+    x, z = tg.tensor(X), tg.tensor(X + 1j)
+    f = (lambda t: t * t) if name in ("vjp", "jvp") else (lambda t: (t * t).real.sum())
+    for inputs, v in ((x, z), (z, x)):
+        with pytest.raises(RuntimeError, match="for complex Tensors, both are required"):
+            getattr(functional, name)(f, inputs, v)
