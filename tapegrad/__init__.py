@@ -37,8 +37,11 @@ from tapegrad.eager.tensor import Tensor as Tensor
 from tapegrad.func import grad as grad
 from tapegrad.func import hessian as hessian
 from tapegrad.func import hvp as hvp
+from tapegrad.func import jacfwd as jacfwd
 from tapegrad.func import jacobian as jacobian
+from tapegrad.func import jacrev as jacrev
 from tapegrad.func import jvp as jvp
+from tapegrad.func import linearize as linearize
 from tapegrad.func import value_and_grad as value_and_grad
 from tapegrad.func import vjp as vjp
 from tapegrad.tape.tape import Tape as Tape
@@ -60,7 +63,8 @@ __all__ = sorted(
         "enable_grad",
         "func",
     }
-    | {"grad", "hessian", "hvp", "jacobian", "jvp", "value_and_grad", "vjp"}
+    | {"grad", "hessian", "hvp", "jacfwd", "jacobian", "jacrev", "jvp", "linearize"}
+    | {"value_and_grad", "vjp"}
     | {"njit", "stop_gradient", "TransformError", "VerificationError"}
     | {"inference_mode", "is_anomaly_check_nan_enabled", "is_anomaly_enabled"}
     | {"is_inference_mode_enabled"}

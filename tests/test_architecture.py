@@ -39,7 +39,7 @@ LAYERS = [
 ]
 # imports inside of functions, and why they stand there
 INNER = {
-    ("func", "transform.function"): "numba's front end takes half a second",
+    ("func.common", "transform.function"): "numba's front end takes half a second",
     ("tape.tape", "tape.inspection"): "only for those who look at the tape",
 }
 # imports that type checkers alone see, of what stands above or imports the module

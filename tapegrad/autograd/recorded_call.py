@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from tapegrad.autograd.api import grad
-from tapegrad.autograd.tangents import propagate_tangents
+from tapegrad.autograd.tangents import columns_of, stacked, tangents_of
 from tapegrad.eager.inplace import read_item
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import Tensor, wrap
@@ -135,24 +134,13 @@ class RecordedCall:
 
     def tangents(self, outputs: Tensors, v: Tensors, what: str) -> list[Tensor]:
         """Return the tangents of outputs (or of the gradient) for those of the inputs."""
+        rows = tangents_of(outputs, self.inputs, v, self.create_graph)
         found = []
-        for k, (t, z) in enumerate(zip(self.propagate(outputs, v), outputs, strict=True)):
+        for k, (t, z) in enumerate(zip(rows, outputs, strict=True)):
             if self.create_graph and t is not None:
                 self.refuse_passive(t, what, k)
             found.append(_zeros(z) if t is None else t)
         return found
-
-    def propagate(self, outputs: Tensors, v: Sequence[Tensor]) -> list[Tensor | None]:
-        """Return the tangents of outputs, None for those without history."""
-        recorded = [z for z in outputs if z._own is not None]
-        rows = propagate_tangents(
-            [z._own for z in recorded if z._own is not None],
-            [x._own for x in self.inputs if x._own is not None],
-            v,
-            self.create_graph,
-        )
-        known = dict(zip(map(id, recorded), rows, strict=True))
-        return [known.get(id(z)) for z in outputs]
 
     def rows(self, vectorize: bool) -> list[list[Tensor]]:
         """Return the blocks of the Jacobian for every output, by rows."""
@@ -198,24 +186,12 @@ class RecordedCall:
                 self.refuse("output", k, number)
             elif self.create_graph:
                 self.refuse_passive(row, "jacobian", k)
-        return _joined([_zeros(x) if row is None else row for row in rows], (*z.shape, *x.shape), x)
+        items = [_zeros(x) if row is None else row for row in rows]
+        return stacked(items, (*z.shape, *x.shape), x.dtype)
 
     def columns(self) -> list[list[Tensor]]:
         """Return the blocks of the Jacobian for every output, by columns."""
-        blocks: list[list[Tensor]] = [[] for _ in self.outputs]
-        for k, x in enumerate(self.inputs):
-            rest = [_zeros(other) for other in self.inputs]
-            columns = [
-                self.propagate(self.outputs, [*rest[:k], unit, *rest[k + 1 :]])
-                for unit in _units(x)
-            ]
-            for number, z in enumerate(self.outputs):
-                found = [column[number] for column in columns]
-                items = [_zeros(z) if t is None else t for t in found]
-                joined = _joined(items, (*x.shape, *z.shape), z)
-                order = (*range(x.ndim, x.ndim + z.ndim), *range(x.ndim))
-                blocks[number].append(FUNCTIONS["transpose"](joined, order))
-        return blocks
+        return columns_of(self.outputs, self.inputs, self.create_graph)
 
     # -- strict mode ------------------------------------------------------------------------------
 
@@ -310,12 +286,3 @@ def _units(like: Tensor) -> list[Tensor]:
     """Return the arrays with a single one."""
     rows = np.eye(like.size, dtype=like.dtype).reshape(like.size, *like.shape)
     return [wrap(row) for row in rows]
-
-
-def _joined(items: list[Tensor], shape: tuple[int, ...], like: Tensor) -> Tensor:
-    """Stack tensors, and give the axis of the stack the shape that it stands for."""
-    if not math.prod(shape):
-        return wrap(np.zeros(shape, like.dtype))
-    stacked: Tensor = FUNCTIONS["stack"](items)
-    found: Tensor = FUNCTIONS["reshape"](stacked, shape)
-    return found

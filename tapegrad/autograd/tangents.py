@@ -7,6 +7,7 @@ its tangent is obtained by differentiating the vjp, which is linear in the cotan
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from tapegrad.autograd.engine.reverse_pass import fit_tensor, vjp_of_record
 from tapegrad.autograd.engine.saved_values import swept_values
 from tapegrad.eager.frames import OpFrame, RefusedFrame, RuleFrame, SelectFrame, node_name
 from tapegrad.eager.modes import MODE
+from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.saved_values import SECOND_TIME
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.ops.kinds import SweptOp
@@ -57,6 +59,68 @@ def propagate_tangents(
             return MODE.with_recording(create_graph, _walk, outputs, inputs, tangents, create_graph)
     except MutatedError as error:
         raise RuntimeError(mutated_message(error.slot, record_owner(error.slot))) from None
+
+
+def tangents_of(
+    outputs: Sequence[Tensor],
+    inputs: Sequence[Tensor],
+    tangents: Sequence[Tensor],
+    create_graph: bool,
+) -> list[Tensor | None]:
+    """Return the tangents of tensors, None for those that depend on no input."""
+    recorded = {id(z): z._own for z in outputs if z._own is not None}
+    rows = propagate_tangents(
+        [*recorded.values()],
+        [x._own for x in inputs if x._own is not None],
+        tangents,
+        create_graph,
+    )
+    found = dict(zip(recorded, rows, strict=True))
+    return [found.get(id(z)) for z in outputs]
+
+
+def columns_of(
+    outputs: Sequence[Tensor], inputs: Sequence[Tensor], create_graph: bool
+) -> list[list[Tensor]]:
+    """Return the Jacobians of outputs with respect to inputs, computed by columns.
+
+    Parameters
+    ----------
+    outputs
+        Tensors, recorded or not.
+    inputs
+        Recorded tensors.
+    create_graph
+        Record the walks, so that the Jacobians can be differentiated.
+
+    Returns
+    -------
+    list of list of Tensor
+        For every output, one Jacobian per input: the axes of the output, then those of the input.
+    """
+    blocks: list[list[Tensor]] = [[] for _ in outputs]
+    for k, x in enumerate(inputs):
+        rest = [wrap(np.zeros(other.shape, other.dtype)) for other in inputs]
+        units = np.eye(x.size, dtype=x.dtype).reshape(x.size, *x.shape)
+        columns = [
+            tangents_of(outputs, inputs, [*rest[:k], wrap(unit), *rest[k + 1 :]], create_graph)
+            for unit in units
+        ]
+        for number, z in enumerate(outputs):
+            zeros = wrap(np.zeros(z.shape, z.dtype))
+            items = [zeros if column[number] is None else column[number] for column in columns]
+            joined = stacked(items, (*x.shape, *z.shape), z.dtype)
+            order = (*range(x.ndim, x.ndim + z.ndim), *range(x.ndim))
+            blocks[number].append(FUNCTIONS["transpose"](joined, order))
+    return blocks
+
+
+def stacked(items: Sequence[Any], shape: tuple[int, ...], dtype: np.dtype) -> Tensor:
+    """Stack tensors, and give the axis of the stack the shape that it stands for."""
+    if not math.prod(shape):
+        return wrap(np.zeros(shape, dtype))
+    found: Tensor = FUNCTIONS["reshape"](FUNCTIONS["stack"](list(items)), shape)
+    return found
 
 
 def _walk(

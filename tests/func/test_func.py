@@ -6,29 +6,10 @@ import threading
 
 import numpy as np
 import pytest
+from differences import M, V, numeric_jacobian, values
 
 import tapegrad as tg
 from tapegrad.func import grad, hessian, hvp, jacobian, value_and_grad, vjp
-
-V = np.array([0.5, 1.5, 2.5])
-M = np.array([[0.5, 1.0, 0.2], [0.3, 0.8, 1.1]])
-
-
-def values(t):
-    """The array of a result, which is a tensor where it has to be one."""
-    return t.detach().numpy() if isinstance(t, tg.Tensor) else np.asarray(t)
-
-
-def numeric_jacobian(f, at, eps=1e-6):
-    at = np.asarray(at, float)
-    columns = []
-    for index in np.ndindex(at.shape):
-        step = np.zeros_like(at)
-        step[index] = eps
-        columns.append((np.asarray(f(at + step)) - np.asarray(f(at - step))) / (2 * eps))
-    columns = np.stack(columns, -1) if columns else np.zeros((*np.shape(f(at)), 0))
-    return columns.reshape((*columns.shape[:-1], *at.shape))
-
 
 # -- grad and value_and_grad ----------------------------------------------------------------------
 
@@ -363,85 +344,7 @@ def test_vjp_is_differentiable_by_the_cotangent():
     np.testing.assert_allclose(values(u.grad), np.cos(V))
 
 
-# -- jacobian and hessian -------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("f", "plain", "at"),
-    [
-        (lambda x: tg.sin(x), np.sin, V),
-        (lambda x: tg.outer(x, x), lambda x: np.outer(x, x), V),
-        (lambda x: tg.sum(x**2), lambda x: np.sum(x**2), V),
-        (lambda x: tg.sum(x, axis=0) ** 2, lambda x: np.sum(x, 0) ** 2, M),
-        (lambda x: x.T @ x, lambda x: x.T @ x, M),
-        (
-            lambda x: x * np.arange(12.0).reshape(3, 4),
-            lambda x: x * np.arange(12.0).reshape(3, 4),
-            2.0,
-        ),
-        (lambda x: tg.stack([x, x**2, tg.sin(x)]), lambda x: np.stack([x, x**2, np.sin(x)]), 0.7),
-        (lambda x: tg.sin(x), np.sin, 0.7),
-        (lambda x: tg.tile(tg.exp(x), 5), lambda x: np.tile(np.exp(x), 5), V),
-        (lambda x: x[:0], lambda x: x[:0], V),
-    ],
-    ids=[
-        "square",
-        "tall",
-        "scalar",
-        "wide",
-        "matrix",
-        "very tall",
-        "of a scalar",
-        "both",
-        "tile",
-        "empty",
-    ],
-)
-def test_jacobian(f, plain, at):
-    found = jacobian(f)(at)
-    expected = numeric_jacobian(plain, at)
-    assert found.shape == expected.shape
-    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8)
-    assert isinstance(found, (np.ndarray, np.float64))
-
-
-@pytest.mark.parametrize("repeats", [1, 5])
-def test_jacobian_by_several_arguments(repeats):
-    """By rows, and by columns where the result is tall."""
-
-    def f(x, y):
-        return tg.tile(tg.concatenate([x * y[0, 0], tg.sum(y) * x]), repeats)
-
-    def plain(x, y):
-        return np.tile(np.concatenate([x * y[0, 0], np.sum(y) * x]), repeats)
-
-    jx, jy = jacobian(f, (0, 1))(V, M)
-    np.testing.assert_allclose(values(jx), numeric_jacobian(lambda x: plain(x, M), V), atol=1e-8)
-    np.testing.assert_allclose(values(jy), numeric_jacobian(lambda y: plain(V, y), M), atol=1e-8)
-    only = jacobian(f, 1)(V, M)
-    np.testing.assert_array_equal(values(only), values(jy))
-    last = jacobian(f, -1)(V, M)
-    np.testing.assert_array_equal(values(last), values(jy))
-
-
-@pytest.mark.parametrize("repeats", [1, 7])
-def test_jacobian_ignoring_one_argument(repeats):
-    jx, jy = jacobian(lambda x, y: tg.tile(x, repeats), (0, 1))(V, M)
-    np.testing.assert_array_equal(values(jx), np.tile(np.eye(3), (repeats, 1)))
-    np.testing.assert_array_equal(values(jy), np.zeros((3 * repeats, 2, 3)))
-
-
-def test_jacobian_of_mixed_dtypes():
-    jx, jy = jacobian(lambda x, y: x * y, (0, 1))(V.astype(np.float32), V)
-    assert jx.dtype == np.float32
-    assert jy.dtype == np.float64
-    np.testing.assert_allclose(values(jx), np.diag(V))
-
-
-def test_jacobian_of_several_results():
-    one, two = jacobian(lambda x: (x, tg.sum(x**2)))(V)
-    np.testing.assert_array_equal(one, np.eye(3))
-    np.testing.assert_array_equal(two, 2 * V)
+# -- hessian ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

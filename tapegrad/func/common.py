@@ -1,0 +1,77 @@
+"""What the transforms share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapegrad.autograd.api import grad as autograd_grad
+from tapegrad.calls import Call
+from tapegrad.eager.creation import as_tensor
+from tapegrad.eager.tensor import Tensor, wrap
+
+
+def compiler_of(f: Any, name: str, has_aux: bool = False) -> Any:
+    """Return the module that transforms source, or None if `f` is not compiled."""
+    if not (hasattr(f, "py_func") and hasattr(f, "targetoptions")):
+        return None
+    if has_aux:
+        raise TypeError(
+            f"{name}: has_aux is for functions of tensors; a compiled function has no other "
+            "results than those that are differentiated"
+        )
+    import tapegrad.transform.function as transform
+
+    return transform
+
+
+def scalar_of(result: Any, name: str) -> Tensor:
+    """Return the result of a function as a tensor, after checking that it is one number."""
+    if not isinstance(result, Tensor):
+        if isinstance(result, (float, int, np.ndarray, np.generic)):
+            result = as_tensor(result)
+        else:
+            raise TypeError(
+                f"{name}: the function returned a {type(result).__name__}; expected a scalar tensor"
+            )
+    if result.size != 1:
+        raise ValueError(
+            f"{name}: the function returned shape {list(result.shape)}; expected a scalar "
+            "(use jacobian or vjp for other results)"
+        )
+    return result
+
+
+def cotangents_of_inputs(
+    call: Call, outputs: Any, cotangents: Any = None, **options: Any
+) -> list[Tensor]:
+    """Return the cotangents of the differentiated arguments for those of outputs."""
+    if all(output._own is None for output in outputs):
+        return [wrap(np.zeros(t.shape, t.dtype)) for t in call.inputs]
+    return list[Any](
+        autograd_grad(
+            [o for o in outputs if o._own is not None],
+            call.inputs,
+            None
+            if cotangents is None
+            else [g for o, g in zip(outputs, cotangents, strict=True) if o._own is not None],
+            materialize_grads=True,
+            **options,
+        )
+    )
+
+
+def checked_tangent(given: Any, tensor: Tensor, name: str) -> Tensor:
+    """Return the tangent given for an argument as a tensor, after checking it."""
+    t = as_tensor(given)
+    if t.dtype.kind == "c" and tensor.dtype.kind != "c":
+        raise TypeError(
+            f"{name}: a tangent has dtype {t.dtype}, and its argument {tensor.dtype}; a real "
+            "argument has real tangents"
+        )
+    if t.shape != tensor.shape:
+        raise ValueError(
+            f"{name}: a tangent has shape {list(t.shape)}, and its argument {list(tensor.shape)}"
+        )
+    return t

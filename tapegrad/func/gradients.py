@@ -1,0 +1,97 @@
+"""Gradients of functions, with their values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tapegrad.calls import Argnums, Call, Transformed
+from tapegrad.eager.detached import note_independent
+from tapegrad.func.common import compiler_of, cotangents_of_inputs, scalar_of
+
+
+def value_and_grad(
+    f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """Return a function that computes the value and the gradient of `f`.
+
+    Parameters
+    ----------
+    f
+        Function with a scalar result.
+    argnums
+        Positions of the differentiated arguments; for a sequence, the gradient is a tuple.
+    has_aux
+        Whether `f` returns a pair (scalar, anything); the value is then that pair.
+
+    Returns
+    -------
+    callable
+        Takes the arguments of `f` and returns (value, gradient). A gradient has the structure,
+        shapes and dtypes of its argument.
+
+    Raises
+    ------
+    TypeError, ValueError
+        When called, if a differentiated argument is not floating point or the result not a scalar.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import tapegrad as tg
+    >>> value, gradient = tg.value_and_grad(lambda x: tg.sum(x**2))(np.array([1.0, 2.0]))
+    >>> value, gradient
+    (np.float64(5.0), array([2., 4.]))
+    """
+    if source := compiler_of(f, "value_and_grad", has_aux):
+        return source.gradient(f, argnums, True, "value_and_grad")
+    both = _value_and_grad(f, argnums, has_aux, "value_and_grad")
+    return Transformed(both, value_and_grad, f, argnums, has_aux)
+
+
+def _value_and_grad(
+    f: Callable[..., Any], argnums: Argnums, has_aux: bool, name: str
+) -> Callable[..., Any]:
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        call = Call(f, args, argnums, name, has_aux, kwargs)
+        value = scalar_of(call.result, name)
+        if value._own is None and not call.has_inner:  # a derivative may well be constant
+            note_independent(name)
+        nested = call.nested()
+        gradients = cotangents_of_inputs(call, [value], create_graph=nested)
+        found = call.value(value)
+        return ((found, call.auxiliary()) if has_aux else found), call.like_inputs(gradients)
+
+    return wrapped
+
+
+def grad(f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> Callable[..., Any]:
+    """Return a function that computes the gradient of `f`.
+
+    Parameters
+    ----------
+    f
+        Function with a scalar result.
+    argnums
+        Positions of the differentiated arguments; for a sequence, the gradient is a tuple.
+    has_aux
+        Whether `f` returns a pair (scalar, anything); the result is then (gradient, anything).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import tapegrad as tg
+    >>> tg.grad(lambda x: tg.sum(x**3))(np.array([1.0, 2.0]))
+    array([ 3., 12.])
+    >>> tg.grad(tg.grad(tg.sin))(0.5) == -np.sin(0.5)
+    np.True_
+    """
+    if source := compiler_of(f, "grad", has_aux):
+        return source.gradient(f, argnums, False, "grad")
+    both = _value_and_grad(f, argnums, has_aux, "grad")
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        value, gradient = both(*args, **kwargs)
+        return (gradient, value[1]) if has_aux else gradient
+
+    return Transformed(wrapped, grad, f, argnums, has_aux)

@@ -1,0 +1,243 @@
+"""Jacobians and Hessians of functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tapegrad.autograd.api import grad as autograd_grad
+from tapegrad.autograd.tangents import columns_of
+from tapegrad.calls import Argnums, Call, Transformed
+from tapegrad.eager.creation import as_tensor
+from tapegrad.eager.detached import note_independent
+from tapegrad.eager.numeric import FUNCTIONS
+from tapegrad.eager.tensor import Tensor, wrap
+from tapegrad.func.common import compiler_of, cotangents_of_inputs
+from tapegrad.func.gradients import grad
+from tapegrad.pytrees import tree
+
+
+def jacobian(
+    f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """Return a function that computes the Jacobian of `f`.
+
+    Reverse sweeps compute it row by row, or column by column where the input is smaller than the
+    output: the cotangent of the input is linear in the cotangent of the output, so reverse sweeps
+    over the recorded reverse pass give the columns.
+
+    Parameters
+    ----------
+    f
+        Function of arrays or pytrees; its result is a real array or a pytree of real arrays.
+    argnums
+        Positions of the differentiated arguments; for a sequence, the result is a tuple.
+    has_aux
+        Whether `f` returns a pair (array, anything); the returned function then does too.
+
+    Returns
+    -------
+    callable
+        Takes the arguments of `f`; the Jacobian has the shape of the value followed by the shape of
+        the argument. For pytrees, the structure of the argument is nested in that of the value.
+        With respect to complex arguments, each row is the gradient of one element.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import tapegrad as tg
+    >>> tg.jacobian(lambda x: x**2)(np.array([1.0, 2.0]))
+    array([[2., 0.],
+           [0., 4.]])
+    """
+    return _transformed(jacobian, _jacobian, f, argnums, has_aux)
+
+
+def jacrev(
+    f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """Return a function that computes the Jacobian of `f` by rows, in reverse mode.
+
+    Parameters
+    ----------
+    f, argnums, has_aux
+        As for `jacobian`, which chooses between rows and columns, and so does this function for a
+        compiled `f`.
+
+    Returns
+    -------
+    callable
+        As for `jacobian`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import tapegrad as tg
+    >>> tg.jacrev(lambda x: tg.sum(x) * x)(np.array([1.0, 2.0]))
+    array([[4., 1.],
+           [2., 5.]])
+    """
+    return _transformed(jacrev, _rows, f, argnums, has_aux)
+
+
+def jacfwd(
+    f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """Return a function that computes the Jacobian of `f` by columns, in forward mode.
+
+    The function is called once; tangents are propagated through its records.
+
+    Parameters
+    ----------
+    f, argnums, has_aux
+        As for `jacrev`.
+
+    Returns
+    -------
+    callable
+        As for `jacobian`; complex results are allowed. With respect to complex arguments, each
+        column is the derivative in the direction of the real part.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import tapegrad as tg
+    >>> tg.jacfwd(lambda x: np.outer(x, x).ravel())(np.array([1.0, 2.0]))
+    array([[2., 0.],
+           [2., 1.],
+           [2., 1.],
+           [0., 4.]])
+    """
+    return _transformed(jacfwd, _forward, f, argnums, has_aux)
+
+
+def _transformed(
+    transform: Any, method: Any, f: Callable[..., Any], argnums: Argnums, has_aux: bool
+) -> Callable[..., Any]:
+    """Return a function that computes the Jacobian of `f` by a method for one output."""
+    name = transform.__name__
+    if source := compiler_of(f, name, has_aux):
+        return source.jacobian(f, argnums)
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        call = Call(f, args, argnums, name, has_aux, kwargs)
+        leaves, build = tree(call.result, f"{name}: the result")
+        outputs = [as_tensor(leaf) for leaf in leaves]
+        if all(output._own is None for output in outputs) and not call.has_inner:
+            note_independent(name)
+        nested = call.nested()
+        found = build([call.like_inputs(_block(call, z, nested, method)) for z in outputs])
+        return (found, call.auxiliary()) if has_aux else found
+
+    return Transformed(wrapped, transform, f, argnums, has_aux)
+
+
+def _block(call: Call, output: Tensor, nested: bool, method: Any) -> list[Tensor]:
+    """Return the Jacobian of one output with respect to every input."""
+    if output.dtype.kind == "c" and method is not _forward:
+        raise TypeError(
+            f"{call.name}: the function returned numbers of dtype {output.dtype}; the Jacobian is "
+            "of real ones: return their parts (real, imag, or tg.view_as_real), or use jacfwd"
+        )
+    if output._own is None:
+        return [wrap(np.zeros((*output.shape, *t.shape), t.dtype)) for t in call.inputs]
+    found: list[Tensor] = method(call, output, nested)
+    return found
+
+
+def _forward(call: Call, output: Tensor, nested: bool) -> list[Tensor]:
+    """Propagate the unit tangents of the inputs through the records."""
+    (blocks,) = columns_of([output], call.inputs, nested)
+    if output.dtype.kind == "c":
+        return blocks
+    pairs = zip(blocks, call.inputs, strict=True)
+    return [
+        FUNCTIONS["astype"](block, x.dtype) if x.dtype.kind == "f" else block for block, x in pairs
+    ]
+
+
+def _jacobian(call: Call, output: Tensor, nested: bool) -> list[Tensor]:
+    """Choose between rows and columns."""
+    is_real = all(t.dtype.kind == "f" for t in call.inputs)
+    if is_real and not nested and output.size > 2 * sum(t.size for t in call.inputs):
+        assert output._own is not None
+        if not call.runs_user_code(output._own):  # which may not be linear, or not recorded
+            return _columns(call, output)
+    return _rows(call, output, nested)
+
+
+def _rows(call: Call, output: Tensor, nested: bool) -> list[Tensor]:
+    """Run one reverse sweep per element of the output."""
+    rows: list[list[Tensor]] = []
+    for k in range(output.size):
+        cotangent = np.zeros(output.size, output.dtype)
+        cotangent[k] = 1.0
+        seed = wrap(cotangent.reshape(output.shape))
+        rows.append(
+            cotangents_of_inputs(call, [output], [seed], retain_graph=True, create_graph=nested)
+        )
+    parts = []
+    for position, tensor in enumerate(call.inputs):
+        shape = (*output.shape, *tensor.shape)
+        if nested:
+            parts.append(FUNCTIONS["stack"]([row[position] for row in rows]).reshape(shape))
+        else:
+            stacked = np.array([row[position]._a for row in rows], tensor.dtype)
+            parts.append(wrap(stacked.reshape(shape)))
+    return parts
+
+
+def _columns(call: Call, output: Tensor) -> list[Tensor]:
+    """Run one sweep per element of the inputs over the recorded reverse pass."""
+    u = wrap(np.zeros(output.shape, output.dtype)).requires_grad_()
+    cotangents = cotangents_of_inputs(call, [output], [u], create_graph=True)
+    parts = []
+    for tensor, linear in zip(call.inputs, cotangents, strict=True):
+        columns = np.zeros((output.size, tensor.size), tensor.dtype)
+        if linear._own is not None:
+            for k in range(tensor.size):
+                seed = np.zeros(tensor.size, tensor.dtype)
+                seed[k] = 1.0
+                (column,) = autograd_grad(
+                    linear,
+                    u,
+                    wrap(seed.reshape(tensor.shape)),
+                    retain_graph=True,
+                    materialize_grads=True,
+                )
+                assert column is not None
+                columns[:, k] = column._a.reshape(-1)
+        parts.append(wrap(columns.reshape(*output.shape, *tensor.shape)))
+    return parts
+
+
+def hessian(f: Callable[..., Any], argnums: int = 0, has_aux: bool = False) -> Callable[..., Any]:
+    """Return a function that computes the matrix of second derivatives of a scalar function.
+
+    Parameters
+    ----------
+    f
+        Function with a scalar result.
+    argnums
+        Position of the differentiated argument, an array.
+    has_aux
+        Whether `f` returns a pair (scalar, anything); the returned function then does too.
+
+    Returns
+    -------
+    callable
+        Takes the arguments of `f`; the result has the shape of the argument twice over.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import tapegrad as tg
+    >>> tg.hessian(lambda x: x[0] * x[1] ** 2)(np.array([3.0, 2.0]))
+    array([[0., 4.],
+           [4., 6.]])
+    """
+    if not isinstance(argnums, int):
+        raise TypeError("hessian: argnums must be one integer; use jacobian(grad(f)) for blocks")
+    return jacobian(grad(f, argnums, has_aux), argnums, has_aux)
