@@ -1,8 +1,9 @@
 """Forward mode: tangents are propagated over the recorded graph, oldest record first.
 
 The jvp of a record's op maps the tangents of its inputs and the values saved for the gradient to
-the tangent of its output (`tapegrad.ops.kinds`). If a record has only a vjp, as a Function's does,
-its tangent is obtained by differentiating the vjp, which is linear in the cotangent.
+the tangent of its output (`tapegrad.ops.kinds`), and so does the jvp of a Function that defines
+one. If a record has only a vjp, its tangent is obtained by differentiating the vjp, which is linear
+in the cotangent.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.autograd.api import grad
+from tapegrad.autograd.engine.context import BackwardCFunction
 from tapegrad.autograd.engine.marks import marks_between
 from tapegrad.autograd.engine.mutated import mutated_message
 from tapegrad.autograd.engine.reverse_pass import fit_tensor, vjp_of_record
@@ -169,6 +171,8 @@ def _tangent(own: Owner, given: list[Any], create_graph: bool) -> Any:
     frame = own[-1]
     if isinstance(frame, SelectFrame):
         return given[0][frame.k]
+    if isinstance(frame, BackwardCFunction) and frame._has_jvp:
+        return _by_function(frame, own, given, create_graph)
     op = frame.op if isinstance(frame, OpFrame) else OPS.ops[code]
     if isinstance(frame, OpFrame):
         values, tangents = frame.values(own), frame.named(given)
@@ -187,6 +191,20 @@ def _tangent(own: Owner, given: list[Any], create_graph: bool) -> Any:
     if isinstance(found, Tensor):
         return fit_tensor(in_shape(found, shape), own[OWN_AVAL])
     return np.asarray(in_shape(np.asarray(found), shape), dtype)
+
+
+def _by_function(frame: BackwardCFunction, own: Owner, given: list[Any], create_graph: bool) -> Any:
+    """Return the tangent of a record of a Function that defines its jvp."""
+    tensors = [t if t is None or isinstance(t, Tensor) else wrap(t) for t in given]
+    aval = own[OWN_AVAL]
+    outputs = frame.outputs or [(AVALS.shapes[aval], AVALS.dtypes[aval])]
+    found = [
+        None if t is None or output is None else FUNCTIONS["astype"](t, output[1])
+        for t, output in zip(frame.tangents(own, tensors), outputs, strict=True)
+    ]
+    if not create_graph:
+        found = [None if t is None else np.array(t._a) for t in found]
+    return tuple(found) if frame.outputs else found[0]
 
 
 def _arrays(value: Any) -> Any:

@@ -22,6 +22,7 @@ from tapegrad.eager.frames import (
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.saved_values import SECOND_TIME, Packed, check_savable, check_unmutated
 from tapegrad.eager.tensor import Tensor, wrap
+from tapegrad.ops.op import Out
 from tapegrad.tape.avals import AVALS
 from tapegrad.tape.codes import OPS, PythonOp
 from tapegrad.tape.layout import OWN_AVAL, OWN_INPUTS, OWN_SLOT
@@ -58,6 +59,7 @@ class FunctionCtx:
     _closed = False  # forward has returned and nothing was recorded
     _marked = False  # a mark_ method was called
     _given: Sequence[Tensor | None] = ()  # passed to `save_for_backward`
+    _given_forward: Sequence[Tensor | None] = ()  # passed to `save_for_forward`
     _dirty: tuple[Tensor, ...] = ()
     _non_differentiable: tuple[Tensor, ...] = ()
     _materialize = True
@@ -100,7 +102,9 @@ class FunctionCtx:
         self._given = tensors
 
     def save_for_forward(self, *tensors: Tensor | None) -> None:
-        """Keep tensors for the Function's `jvp`.
+        """Keep tensors for the Function's `jvp`, where they are `saved_tensors`.
+
+        They are checked for in-place modification when they are read.
 
         Raises
         ------
@@ -117,7 +121,8 @@ class FunctionCtx:
             AssertionError,
             optional=True,
         )
-        self.saved_for_forward = tensors
+        self._given_forward = tensors
+        self._marked = True
 
     def mark_dirty(self, *args: Tensor) -> None:
         """Declare that forward modified arguments in place; they must be among its outputs."""
@@ -179,6 +184,10 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
     _forward_cls: type[Function]
     _rule: Callable[..., Any]  # the Function's backward or vjp
     _saved: tuple[Any, ...] | None = ()  # None once freed
+    _saved_forward: tuple[Any, ...] = ()
+    _shapes: Sequence[Out | None] = ()  # of tensors among the arguments, if there is a jvp
+    _has_jvp = False
+    _pushes = False  # whether its jvp runs
     _runs: Owner | None = None  # owner of this record while its backward runs
     outputs: list[tuple[tuple[int, ...], np.dtype] | None] | None = None  # None for a single output
 
@@ -193,34 +202,15 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
     # -- saved tensors ----------------------------------------------------------------------------
 
     def keep(self, results: Sequence[Any]) -> None:
-        """Keep the tensors given to `save_for_backward`, now that the outputs are known.
-
-        An output is kept by its number, since the tensor would hold this record.
-        """
+        """Keep the tensors given to the `save_` methods, now that the outputs are known."""
         hooked = bool(MODE.thread.saved_hooks)
-        kept: list[Any] = []
-        for tensor in self._given:
-            if tensor is None:
-                kept.append(None)
-                continue
-            if tensor._meta is not None:
-                check_savable(tensor)
-            own = tensor._own
-            if own is None:
-                for k, result in enumerate(results):
-                    if result is tensor:
-                        kept.append((k, Packed(tensor, None) if hooked else tensor._a))
-                        break
-                else:
-                    kept.append(Packed(tensor, None) if hooked else wrap(tensor._a))
-            else:  # with its present history, which may change later
-                kept.append(Packed(tensor, own) if hooked else wrap(tensor._a, own))
-        self._saved = tuple(kept)
-        self._given = ()  # an output would keep this context alive
+        self._saved = _kept(self._given, results, hooked)
+        self._saved_forward = _kept(self._given_forward, results, False)
+        self._given = self._given_forward = ()  # an output would keep this context alive
 
     @property
     def saved_tensors(self) -> tuple[Tensor | None, ...]:
-        """The tensors given to `save_for_backward`.
+        """The tensors given to `save_for_backward`; in jvp, those given to `save_for_forward`.
 
         Raises
         ------
@@ -229,7 +219,7 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
         """
         if not self._slot:
             return tuple(self._given)
-        saved = self._saved
+        saved = self._saved_forward if self._pushes else self._saved
         if saved is None:
             raise RuntimeError(SECOND_TIME)
         try:
@@ -367,6 +357,47 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
                 grads.append(wrap(np.zeros(*output)))
         return grads
 
+    def tangents(self, owner: Owner, given: Sequence[Tensor | None]) -> list[Tensor | None]:
+        """Run the user's jvp; return the tangent of every output.
+
+        Parameters
+        ----------
+        owner
+            The record.
+        given
+            Tangents of the arguments with history.
+        """
+        left = iter(given)
+        tangents = [next(left) if kind == ACTIVE else None for kind in self._kinds]
+        if self._materialize:
+            pairs = zip(tangents, self._shapes, strict=True)
+            tangents = [wrap(np.zeros(*o)) if t is None and o is not None else t for t, o in pairs]
+        self._runs, self._pushes = owner, True
+        try:
+            found = self.apply_jvp(*tangents)
+        finally:
+            self._runs, self._pushes = None, False
+        aval = owner[OWN_AVAL]
+        outputs = self.outputs or [(AVALS.shapes[aval], AVALS.dtypes[aval])]
+        results = list(found) if isinstance(found, tuple) else [found]
+        if len(results) != len(outputs):
+            raise RuntimeError(
+                "Function's jvp returned an invalid number of forward gradients (expected "
+                f"{len(outputs)} but got {len(results)})"
+            )
+        for k, (t, output) in enumerate(zip(results, outputs, strict=True)):
+            if t is not None and not isinstance(t, Tensor):
+                raise RuntimeError(
+                    f"expected Variable or None (got {type(t).__name__}) for grad output {k}."
+                )
+            if t is not None and output is not None and t.shape != output[0]:
+                raise RuntimeError(
+                    "Trying to set a forward gradient that has a different size than that of the "
+                    f"original Tensor, this is not supported. Tensor is of size {list(output[0])} "
+                    f"while the given forward gradient is of size {list(t.shape)}."
+                )
+        return results
+
     def cotangents(
         self, owner: Owner, parents: list[Owner | None], g: Any, wanted: Any
     ) -> list[Any]:
@@ -421,3 +452,28 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
             return array
         self._check_kind(array.dtype, aval, k)
         return fit_array(array, aval, self._what(k))
+
+
+def _kept(given: Sequence[Tensor | None], results: Sequence[Any], hooked: bool) -> tuple[Any, ...]:
+    """Return what is kept of tensors that were saved.
+
+    An output is kept by its number, since the tensor would hold this record.
+    """
+    kept: list[Any] = []
+    for tensor in given:
+        if tensor is None:
+            kept.append(None)
+            continue
+        if tensor._meta is not None:
+            check_savable(tensor)
+        own = tensor._own
+        if own is None:
+            for k, result in enumerate(results):
+                if result is tensor:
+                    kept.append((k, Packed(tensor, None) if hooked else tensor._a))
+                    break
+            else:
+                kept.append(Packed(tensor, None) if hooked else wrap(tensor._a))
+        else:  # with its present history, which may change later
+            kept.append(Packed(tensor, own) if hooked else wrap(tensor._a, own))
+    return tuple(kept)

@@ -59,6 +59,22 @@ def _no_backward(ctx: Any, *grad_outputs: Any) -> Any:
     )
 
 
+def _no_jvp(ctx: Any, *grad_inputs: Any) -> Any:
+    """Return the tangents of the outputs (defined by the subclass).
+
+    Parameters
+    ----------
+    ctx
+        The context of the call.
+    *grad_inputs
+        One tangent per argument.
+    """
+    raise NotImplementedError(
+        "You must implement the jvp function for custom autograd.Function to use it with "
+        "forward mode AD."
+    )
+
+
 def _both(ctx: Any, *grad_outputs: Any) -> Any:
     """Raise because both are defined."""
     raise RuntimeError(
@@ -92,13 +108,14 @@ class FunctionMeta(type):
 
     def __setattr__(cls, name: str, value: Any) -> None:
         super().__setattr__(name, value)
-        if name in ("backward", "vjp", "setup_context"):
+        if name in ("backward", "vjp", "jvp", "setup_context"):
             cls._look()
 
     def _look(cls) -> None:
         """Determine which rules the class defines, and in which form."""
         backward, vjp = (getattr(cls, name) is not _no_backward for name in ("backward", "vjp"))
         cls._separate = getattr(cls, "setup_context") is not _no_setup  # noqa: B009
+        cls._backward_cls._has_jvp = getattr(cls, "jvp") is not _no_jvp  # noqa: B009
         if backward and vjp:
             cls._backward_cls._rule = _both
         else:
@@ -165,22 +182,7 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
     setup_context = staticmethod(_no_setup)
     backward = staticmethod(_no_backward)
     vjp = staticmethod(_no_backward)
-
-    @staticmethod
-    def jvp(ctx: Any, *grad_inputs: Any) -> Any:
-        """Return the tangents of the outputs (defined by the subclass).
-
-        Parameters
-        ----------
-        ctx
-            The context of the call.
-        *grad_inputs
-            One tangent per argument.
-        """
-        raise NotImplementedError(
-            "You must implement the jvp function for custom autograd.Function to use it with "
-            "forward mode AD."
-        )
+    jvp = staticmethod(_no_jvp)
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
@@ -227,6 +229,8 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
             ]
             if OTHER in kinds:
                 _note_contained(cls, args)
+        if ctx._has_jvp:
+            ctx._shapes = [(a.shape, a.dtype) if isinstance(a, Tensor) else None for a in args]
         switches = MODE.thread.__dict__
         key, action, recording = id(switches), switches["action"], switches["recording"]
         before = None if action == RECORD_OP else switches.copy()
