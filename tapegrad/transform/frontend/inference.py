@@ -230,7 +230,7 @@ def _refuse_callees(function: FunctionIR, said: str) -> None:
         if isinstance(node, ast.Call):
             text = ast.unparse(node.func)
             value = function.statics.get(text)
-            if getattr(value, "__module__", None) == "tapegrad.func":
+            if (getattr(value, "__module__", None) or "").startswith("tapegrad.func."):
                 raise function.source.refuse(
                     f"cannot call {text} in a compiled function; make the derivative outside of "
                     f"it, and call that: g = {text}(f)",
