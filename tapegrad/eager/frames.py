@@ -369,9 +369,14 @@ def _holds_arrays(parameter: Any) -> bool:
 def _copied(parameter: Any) -> Any:
     """Copy the arrays of a parameter, which could change before the backward pass reads them."""
     kind = type(parameter)
-    if kind is tuple or kind is list:
+    if kind is np.ndarray or kind is Tensor:
+        return _array(parameter).copy()
+    if kind is list or (kind is tuple and any(type(item) in _MUTABLE for item in parameter)):
         return kind(map(_copied, parameter))
-    return _array(parameter).copy() if kind is np.ndarray or kind is Tensor else parameter
+    return parameter
+
+
+_MUTABLE = frozenset([np.ndarray, Tensor, list])
 
 
 def _has_history(item: Any) -> bool:

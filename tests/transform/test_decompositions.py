@@ -70,6 +70,16 @@ def test_gradient(name):
 
 
 @tg.njit
+def of_numbers_that_are_known(a):
+    return np.nanstd(a) * np.linalg.det(a)
+
+
+def test_single_precision_is_compiled():
+    """The parts of a partial have one type."""
+    check(of_numbers_that_are_known, M33.astype(np.float32), compiled=True)
+
+
+@tg.njit
 def determinant(a):
     return np.linalg.det(a)
 

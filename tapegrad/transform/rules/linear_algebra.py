@@ -346,7 +346,9 @@ def is_regular(a, z):
 @partial
 def det_partial_a(a, z):
     if is_regular(a, z):
-        return z * np.linalg.inv(a).T
+        found = np.ascontiguousarray(np.linalg.inv(a).T)
+        found *= z  # in the precision of the matrix, whatever that of the number
+        return found
     return cofactors(a)
 
 

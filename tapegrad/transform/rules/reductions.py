@@ -314,7 +314,7 @@ def nanvar_partial_a(a):
 def nanstd_partial_a(a, z):
     low, high = np.nanmin(a), np.nanmax(a)
     if high - low == 0.0 or low != low:  # equal numbers, or none, are known
-        return np.zeros_like(a)
+        return np.zeros(a.shape)  # of the type of the other result
     return centred(a) / (known(a) * z)
 
 
