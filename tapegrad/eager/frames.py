@@ -371,8 +371,10 @@ def _copied(parameter: Any) -> Any:
     kind = type(parameter)
     if kind is np.ndarray or kind is Tensor:
         return _array(parameter).copy()
-    if kind is list or (kind is tuple and any(type(item) in _MUTABLE for item in parameter)):
-        return kind(map(_copied, parameter))
+    if kind is tuple or kind is list:
+        for item in parameter:
+            if kind is list or type(item) in _MUTABLE:
+                return kind(map(_copied, parameter))
     return parameter
 
 
