@@ -27,7 +27,11 @@ def plain(value: Any) -> Any:
 
 
 class Call:
-    """One call of a function with some arguments made differentiable."""
+    """One call of a function with some arguments made differentiable.
+
+    With `is_kept`, derivatives are computed after the transform has returned. Arrays are then
+    copied, since writes to them are not noticed.
+    """
 
     def __init__(
         self,
@@ -37,8 +41,10 @@ class Call:
         name: str,
         has_aux: bool = False,
         kwargs: dict[str, Any] | None = None,
+        is_kept: bool = False,
     ) -> None:
         self.name = name
+        self.is_kept = is_kept
         self.outer = MODE.thread.transform  # the transform that surrounds this call
         self.has_inner = False  # the function calls another transform
         if self.outer is not None:
@@ -92,7 +98,8 @@ class Call:
         if tensor._own is not None:
             fresh: Tensor = MODE.with_recording(True, FUNCTIONS["positive"], tensor)
             return fresh
-        return wrap(tensor._a).requires_grad_()
+        is_shared = isinstance(value, Tensor) or not self.is_kept
+        return wrap(tensor._a if is_shared else tensor._a.copy()).requires_grad_()
 
     def has_made(self, own: Owner) -> bool:
         """Whether a record was made by this call, not by the surrounding code."""

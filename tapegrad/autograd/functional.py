@@ -66,8 +66,8 @@ def vjp(
 
     def run() -> tuple[Any, Any]:
         call = RecordedCall(func, inputs, "vjp", create_graph, strict)
-        cotangents = call.vector(v, call.outputs, call.has_outputs, "function returns")
-        return call.packed_outputs(), call.packed(call.cotangents(cotangents))
+        found = call.cotangents(call.outputs, call.vector(v, of_outputs=True), "output", "jacobian")
+        return call.packed_outputs(), call.packed(found)
 
     return MODE.with_recording(True, run)
 
@@ -111,7 +111,7 @@ def jvp(
 
     def run() -> tuple[Any, Any]:
         call = RecordedCall(func, inputs, "jvp", create_graph, strict)
-        tangents = call.vector(v, call.inputs, call.has_inputs, "input to")
+        tangents = call.vector(v)
         call.check_dependence()
         found = call.tangents(call.outputs, tangents, "jacobian")
         return call.packed_outputs(), call.packed(found, call.has_outputs)
@@ -296,8 +296,8 @@ def vhp(
 
     def run() -> tuple[Any, Any]:
         call = RecordedCall(func, inputs, "vhp", create_graph, strict)
-        vector = call.vector(v, call.inputs, call.has_inputs, "input to")
-        found = call.second_cotangents(call.gradients(), vector)
+        vector = call.vector(v)
+        found = call.cotangents(call.gradients(), vector, "hessian", "hessian")
         return call.packed_outputs(), call.packed(found)
 
     return MODE.with_recording(True, run)
@@ -339,7 +339,7 @@ def hvp(
 
     def run() -> tuple[Any, Any]:
         call = RecordedCall(func, inputs, "hvp", create_graph, strict)
-        vector = call.vector(v, call.inputs, call.has_inputs, "input to")
+        vector = call.vector(v)
         found = call.tangents(call.gradients(), vector, "hessian")
         return call.packed_outputs(), call.packed(found)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.autograd.api import grad
-from tapegrad.autograd.tangents import columns_of, stacked, tangents_of
+from tapegrad.autograd.tangents import columns_of, stacked, tangents_of, units
 from tapegrad.eager.inplace import read_item
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import Tensor, wrap
@@ -53,14 +53,18 @@ class RecordedCall:
                         "running in strict mode."
                     )
 
-    def vector(self, v: Any, like: Tensors, is_tuple: bool, whose: str) -> Tensors:
-        """Return the vector of a product, ones by default."""
+    def vector(self, v: Any, of_outputs: bool = False) -> Tensors:
+        """Return the vector of a product, with the structure of the inputs or outputs.
+
+        If they are a single number, it is 1 by default.
+        """
+        is_tuple, like = self.has_inputs, self.inputs
+        what = "the input to the user-provided function is"
+        if of_outputs:
+            is_tuple, like = self.has_outputs, self.outputs
+            what = "the user-provided function returns"
         if v is None:
             if len(like) != 1 or like[0].size != 1:
-                user = "the user-provided function"
-                what = (
-                    f"{user} returns" if whose == "function returns" else f"the input to {user} is"
-                )
                 raise RuntimeError(
                     f"The vector v can only be None if {what} a single Tensor with a single "
                     "element."
@@ -89,15 +93,27 @@ class RecordedCall:
 
     # -- derivatives ------------------------------------------------------------------------------
 
-    def cotangents(self, v: Sequence[Tensor]) -> list[Tensor]:
-        """Return the cotangents of the inputs for those of the outputs."""
-        rows = _gradients(self.outputs, self.inputs, v, self.create_graph)
-        return [self.complete(g, k, "output", "jacobian") for k, g in enumerate(rows)]
+    def cotangents(
+        self, outputs: Tensors, v: Sequence[Tensor], unused: str, what: str
+    ) -> list[Tensor]:
+        """Return the cotangents of the inputs for those of outputs (or of the gradient).
+
+        Strict mode refuses None, as the independence of `unused`, and cotangents without history,
+        as that of `what`.
+        """
+        found = []
+        for k, g in enumerate(_gradients(outputs, self.inputs, v, self.create_graph)):
+            if g is None:
+                self.refuse(unused, k)
+            elif self.create_graph:
+                self.refuse_passive(g, what, k)
+            found.append(_zeros(self.inputs[k]) if g is None else g)
+        return found
 
     def check_dependence(self) -> None:
         """In strict mode, raise if no output depends on an input."""
-        ones = [_ones(z) for z in self.outputs]
         if self.strict:
+            ones = [_ones(z) for z in self.outputs]
             for k, g in enumerate(_gradients(self.outputs, self.inputs, ones, False)):
                 if g is None:
                     self.refuse("output", k)
@@ -127,11 +143,6 @@ class RecordedCall:
             found.append(_zeros(x) if g is None else g)
         return tuple(found)
 
-    def second_cotangents(self, gradient: Tensors, v: Tensors) -> list[Tensor]:
-        """Return the product of a vector and the Jacobian of the gradient."""
-        rows = _gradients(gradient, self.inputs, v, self.create_graph)
-        return [self.complete(g, k, "hessian", "hessian") for k, g in enumerate(rows)]
-
     def tangents(self, outputs: Tensors, v: Tensors, what: str) -> list[Tensor]:
         """Return the tangents of outputs (or of the gradient) for those of the inputs."""
         rows = tangents_of(outputs, self.inputs, v, self.create_graph)
@@ -153,7 +164,7 @@ class RecordedCall:
             if vectorize and z.requires_grad and z.size:
                 blocks.append(self.batched_block(z))
                 continue
-            rows = [_gradients([z], self.inputs, [u], self.create_graph) for u in _units(z)]
+            rows = [_gradients([z], self.inputs, [u], self.create_graph) for u in units(z)]
             blocks.append(
                 [
                     self.block(number, z, k, x, [row[k] for row in rows])
@@ -167,7 +178,7 @@ class RecordedCall:
         found = grad(
             [z],
             self.inputs,
-            [FUNCTIONS["stack"](_units(z))],
+            [FUNCTIONS["stack"](list(units(z)))],
             retain_graph=True,
             create_graph=self.create_graph,
             allow_unused=True,
@@ -194,15 +205,6 @@ class RecordedCall:
         return columns_of(self.outputs, self.inputs, self.create_graph)
 
     # -- strict mode ------------------------------------------------------------------------------
-
-    def complete(self, g: Tensor | None, k: int, unused: str, passive: str) -> Tensor:
-        """Return the cotangent of an input, zeros for None."""
-        if g is None:
-            self.refuse(unused, k)
-            return _zeros(self.inputs[k])
-        if self.create_graph:
-            self.refuse_passive(g, passive, k)
-        return g
 
     def refuse(self, what: str, k: int, output: int | None = None) -> None:
         """Raise in strict mode: something is independent of an input."""
@@ -280,9 +282,3 @@ def _zeros(like: Tensor) -> Tensor:
 
 def _ones(like: Tensor) -> Tensor:
     return wrap(np.ones(like.shape, like.dtype))
-
-
-def _units(like: Tensor) -> list[Tensor]:
-    """Return the arrays with a single one."""
-    rows = np.eye(like.size, dtype=like.dtype).reshape(like.size, *like.shape)
-    return [wrap(row) for row in rows]

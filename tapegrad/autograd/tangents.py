@@ -9,7 +9,7 @@ in the cotangent.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -101,13 +101,8 @@ def columns_of(
         For every output, one Jacobian per input: the axes of the output, then those of the input.
     """
     blocks: list[list[Tensor]] = [[] for _ in outputs]
-    for k, x in enumerate(inputs):
-        rest = [wrap(np.zeros(other.shape, other.dtype)) for other in inputs]
-        units = np.eye(x.size, dtype=x.dtype).reshape(x.size, *x.shape)
-        columns = [
-            tangents_of(outputs, inputs, [*rest[:k], wrap(unit), *rest[k + 1 :]], create_graph)
-            for unit in units
-        ]
+    for x in inputs:
+        columns = [tangents_of(outputs, [x], [unit], create_graph) for unit in units(x)]
         for number, z in enumerate(outputs):
             zeros = wrap(np.zeros(z.shape, z.dtype))
             items = [zeros if column[number] is None else column[number] for column in columns]
@@ -115,6 +110,14 @@ def columns_of(
             order = (*range(x.ndim, x.ndim + z.ndim), *range(x.ndim))
             blocks[number].append(FUNCTIONS["transpose"](joined, order))
     return blocks
+
+
+def units(like: Tensor) -> Iterator[Tensor]:
+    """Yield the tensors like another one with a single 1, one at a time."""
+    for k in range(like.size):
+        unit = np.zeros(like.shape, like.dtype)
+        unit.flat[k] = 1.0
+        yield wrap(unit)
 
 
 def stacked(items: Sequence[Any], shape: tuple[int, ...], dtype: np.dtype) -> Tensor:

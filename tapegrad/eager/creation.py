@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.eager.dispatch import holds_recorded, operand, passive, unwrap
-from tapegrad.eager.tensor import Tensor
+from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.ops.rearranging import rearranged
 from tapegrad.ops.shape import moveaxis
 
@@ -76,7 +76,7 @@ def from_dlpack(source: Any) -> Tensor:
         If it is a tensor that requires gradients, and ops are recorded.
     """
     if isinstance(source, Tensor):  # the same array, so that writes are noted for both
-        return passive(source.numpy())
+        return wrap(source.numpy(), None, source.is_inference())
     return passive(np.from_dlpack(source))
 
 

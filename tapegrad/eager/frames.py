@@ -366,6 +366,9 @@ def _holds_arrays(parameter: Any) -> bool:
     return type(parameter) is np.ndarray
 
 
+_MUTABLE = frozenset([np.ndarray, Tensor, list])
+
+
 def _copied(parameter: Any) -> Any:
     """Copy the arrays of a parameter, which could change before the backward pass reads them."""
     kind = type(parameter)
@@ -376,9 +379,6 @@ def _copied(parameter: Any) -> Any:
             if kind is list or type(item) in _MUTABLE:
                 return kind(map(_copied, parameter))
     return parameter
-
-
-_MUTABLE = frozenset([np.ndarray, Tensor, list])
 
 
 def _has_history(item: Any) -> bool:

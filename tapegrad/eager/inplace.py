@@ -328,13 +328,20 @@ def assign_item(target: Tensor, index: Any, value: Any) -> None:
 
 
 def unwrap_index(index: Any) -> Any:
-    """Return an index with arrays in place of tensors."""
+    """Return an index with arrays in place of tensors and sequences."""
     if type(index) is tuple:
-        return tuple(map(unwrap_index, index))
-    if isinstance(index, Tensor):
-        return index._a
-    refuse_masked(index)
-    return np.asarray(index) if isinstance(index, (list, np.ndarray)) else index
+        return tuple(map(_unwrap_part, index))
+    return _unwrap_part(index)
+
+
+def _unwrap_part(part: Any) -> Any:
+    if isinstance(part, Tensor):
+        return part._a
+    refuse_masked(part)
+    if isinstance(part, (list, tuple)):
+        found = np.array(part)
+        return found if found.size else found.astype(np.intp)
+    return part
 
 
 def read_item(source: Tensor, index: Any) -> Tensor:

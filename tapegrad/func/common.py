@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from tapegrad.autograd.api import grad as autograd_grad
 from tapegrad.calls import Call
 from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.tensor import Tensor, wrap
+from tapegrad.pytrees import Build, tree
 
 
 def compiler_of(f: Any, name: str, has_aux: bool = False) -> Any:
@@ -24,6 +26,17 @@ def compiler_of(f: Any, name: str, has_aux: bool = False) -> Any:
     import tapegrad.transform.function as transform
 
     return transform
+
+
+def outputs_of(call: Call) -> tuple[list[Tensor], Build]:
+    """Return the results of a function as tensors, and what puts others in their places."""
+    leaves, build = tree(call.result, f"{call.name}: the result")
+    return [as_tensor(leaf) for leaf in leaves], build
+
+
+def has_no_history(call: Call, outputs: Sequence[Tensor]) -> bool:
+    """Whether derivatives are zero because nothing was recorded; a derivative may be constant."""
+    return not call.has_inner and all(output._own is None for output in outputs)
 
 
 def scalar_of(result: Any, name: str) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tapegrad.calls import Argnums, Call, Transformed
 from tapegrad.eager.detached import note_independent
-from tapegrad.func.common import compiler_of, cotangents_of_inputs, scalar_of
+from tapegrad.func.common import compiler_of, cotangents_of_inputs, has_no_history, scalar_of
 
 
 def value_and_grad(
@@ -55,7 +55,7 @@ def _value_and_grad(
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         call = Call(f, args, argnums, name, has_aux, kwargs)
         value = scalar_of(call.result, name)
-        if value._own is None and not call.has_inner:  # a derivative may well be constant
+        if has_no_history(call, [value]):
             note_independent(name)
         nested = call.nested()
         gradients = cotangents_of_inputs(call, [value], create_graph=nested)

@@ -8,15 +8,18 @@ from typing import Any
 import numpy as np
 
 from tapegrad.autograd.api import grad as autograd_grad
-from tapegrad.autograd.tangents import columns_of
+from tapegrad.autograd.tangents import columns_of, stacked, units
 from tapegrad.calls import Argnums, Call, Transformed
-from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.detached import note_independent
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import Tensor, wrap
-from tapegrad.func.common import compiler_of, cotangents_of_inputs
+from tapegrad.func.common import (
+    compiler_of,
+    cotangents_of_inputs,
+    has_no_history,
+    outputs_of,
+)
 from tapegrad.func.gradients import grad
-from tapegrad.pytrees import tree
 
 
 def jacobian(
@@ -97,8 +100,8 @@ def jacfwd(
     Returns
     -------
     callable
-        As for `jacobian`; complex results are allowed. With respect to complex arguments, each
-        column is the derivative in the direction of the real part.
+        As for `jacobian`; complex results are allowed. With respect to a complex argument, it is
+        the complex derivative of a holomorphic function.
 
     Examples
     --------
@@ -123,9 +126,8 @@ def _transformed(
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         call = Call(f, args, argnums, name, has_aux, kwargs)
-        leaves, build = tree(call.result, f"{name}: the result")
-        outputs = [as_tensor(leaf) for leaf in leaves]
-        if all(output._own is None for output in outputs) and not call.has_inner:
+        outputs, build = outputs_of(call)
+        if has_no_history(call, outputs):
             note_independent(name)
         nested = call.nested()
         found = build([call.like_inputs(_block(call, z, nested, method)) for z in outputs])
@@ -149,13 +151,17 @@ def _block(call: Call, output: Tensor, nested: bool, method: Any) -> list[Tensor
 
 def _forward(call: Call, output: Tensor, nested: bool) -> list[Tensor]:
     """Propagate the unit tangents of the inputs through the records."""
+    is_real = output.dtype.kind != "c"
+    if is_real and any(x.dtype.kind == "c" for x in call.inputs):
+        raise TypeError(
+            "jacfwd: a real result has two derivatives with respect to a complex argument, and a "
+            "column is one of them: use jacobian, or take the parts of the argument"
+        )
     (blocks,) = columns_of([output], call.inputs, nested)
-    if output.dtype.kind == "c":
+    if not is_real:
         return blocks
     pairs = zip(blocks, call.inputs, strict=True)
-    return [
-        FUNCTIONS["astype"](block, x.dtype) if x.dtype.kind == "f" else block for block, x in pairs
-    ]
+    return [FUNCTIONS["astype"](block, x.dtype) for block, x in pairs]
 
 
 def _jacobian(call: Call, output: Tensor, nested: bool) -> list[Tensor]:
@@ -170,23 +176,14 @@ def _jacobian(call: Call, output: Tensor, nested: bool) -> list[Tensor]:
 
 def _rows(call: Call, output: Tensor, nested: bool) -> list[Tensor]:
     """Run one reverse sweep per element of the output."""
-    rows: list[list[Tensor]] = []
-    for k in range(output.size):
-        cotangent = np.zeros(output.size, output.dtype)
-        cotangent[k] = 1.0
-        seed = wrap(cotangent.reshape(output.shape))
-        rows.append(
-            cotangents_of_inputs(call, [output], [seed], retain_graph=True, create_graph=nested)
-        )
-    parts = []
-    for position, tensor in enumerate(call.inputs):
-        shape = (*output.shape, *tensor.shape)
-        if nested:
-            parts.append(FUNCTIONS["stack"]([row[position] for row in rows]).reshape(shape))
-        else:
-            stacked = np.array([row[position]._a for row in rows], tensor.dtype)
-            parts.append(wrap(stacked.reshape(shape)))
-    return parts
+    rows = [
+        cotangents_of_inputs(call, [output], [unit], retain_graph=True, create_graph=nested)
+        for unit in units(output)
+    ]
+    return [
+        stacked([row[k] for row in rows], (*output.shape, *x.shape), x.dtype)
+        for k, x in enumerate(call.inputs)
+    ]
 
 
 def _columns(call: Call, output: Tensor) -> list[Tensor]:
@@ -197,15 +194,9 @@ def _columns(call: Call, output: Tensor) -> list[Tensor]:
     for tensor, linear in zip(call.inputs, cotangents, strict=True):
         columns = np.zeros((output.size, tensor.size), tensor.dtype)
         if linear._own is not None:
-            for k in range(tensor.size):
-                seed = np.zeros(tensor.size, tensor.dtype)
-                seed[k] = 1.0
+            for k, unit in enumerate(units(tensor)):
                 (column,) = autograd_grad(
-                    linear,
-                    u,
-                    wrap(seed.reshape(tensor.shape)),
-                    retain_graph=True,
-                    materialize_grads=True,
+                    linear, u, unit, retain_graph=True, materialize_grads=True
                 )
                 assert column is not None
                 columns[:, k] = column._a.reshape(-1)

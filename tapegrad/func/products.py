@@ -13,7 +13,14 @@ from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.detached import note_independent
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.tensor import Tensor, wrap
-from tapegrad.func.common import checked_tangent, compiler_of, cotangents_of_inputs, scalar_of
+from tapegrad.func.common import (
+    checked_tangent,
+    compiler_of,
+    cotangents_of_inputs,
+    has_no_history,
+    outputs_of,
+    scalar_of,
+)
 from tapegrad.pytrees import holds_tensor, structure, tree
 
 
@@ -45,10 +52,9 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[An
     >>> pullback(np.array([1.0, 0.0]))
     (array([1., 0.]),)
     """
-    call = Call(f, primals, tuple(range(len(primals))), "vjp", has_aux)
-    leaves, build = tree(call.result, "vjp: the result")
-    outputs = [as_tensor(leaf) for leaf in leaves]
-    if all(output._own is None for output in outputs) and not call.has_inner:
+    call = Call(f, primals, tuple(range(len(primals))), "vjp", has_aux, is_kept=True)
+    outputs, build = outputs_of(call)
+    if has_no_history(call, outputs):
         note_independent("vjp")
     nested = call.nested()
 
@@ -104,8 +110,7 @@ def jvp(f: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]:
         primals, tangents = args[: len(args) - len(numbers)], args[len(args) - len(numbers) :]
         call = Call(f, primals, argnums, "jvp", kwargs=kwargs)
         call.is_plain &= not holds_tensor(tangents)
-        results, build = tree(call.result, "jvp: the result")
-        outputs = [as_tensor(result) for result in results]
+        outputs, build = outputs_of(call)
         call.nested()
         dots = _pushforward(call, outputs, [primals[number] for number in numbers], tangents)
         values = [call.value(output) for output in outputs]
@@ -144,10 +149,9 @@ def linearize(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tu
     >>> pushforward(np.array([1.0, 0.0])), pushforward(np.array([0.0, 1.0]))
     (array([4., 2.]), array([1., 5.]))
     """
-    call = Call(f, primals, tuple(range(len(primals))), "linearize", has_aux)
-    leaves, build = tree(call.result, "linearize: the result")
-    outputs = [as_tensor(leaf) for leaf in leaves]
-    if all(output._own is None for output in outputs) and not call.has_inner:
+    call = Call(f, primals, tuple(range(len(primals))), "linearize", has_aux, is_kept=True)
+    outputs, build = outputs_of(call)
+    if has_no_history(call, outputs):
         note_independent("linearize")
     call.nested()
     is_plain = call.is_plain
@@ -164,16 +168,12 @@ def _pushforward(
     call: Call, outputs: list[Tensor], primals: Sequence[Any], tangents: Sequence[Any]
 ) -> list[Tensor]:
     """Return the tangents of outputs for tangents of primals, after checking these."""
-    if len(tangents) != len(primals):
-        raise ValueError(
-            f"{call.name}: got {len(tangents)} tangents for {len(primals)} differentiated arguments"
-        )
     given = [leaf for tangent in tangents for leaf in tree(tangent, f"{call.name}: a tangent")[0]]
-    if len(given) != len(call.inputs):
-        raise ValueError(
-            f"{call.name}: got {len(given)} tangents for {len(call.inputs)} differentiated "
-            "arguments"
-        )
+    for found, wanted in ((len(tangents), len(primals)), (len(given), len(call.inputs))):
+        if found != wanted:
+            raise ValueError(
+                f"{call.name}: got {found} tangents for {wanted} differentiated arguments"
+            )
     for primal, tangent in zip(primals, tangents, strict=True):
         if structure(tangent) != structure(primal):
             raise ValueError(f"{call.name}: a tangent has another structure than its argument")
@@ -184,8 +184,8 @@ def _pushforward(
     )
     dots: list[Tensor] = []
     rows = tangents_of(outputs, call.inputs, directions, create_graph)
-    for output, found in zip(outputs, rows, strict=True):
-        t = wrap(np.zeros(output.shape, output.dtype)) if found is None else found
+    for output, row in zip(outputs, rows, strict=True):
+        t = wrap(np.zeros(output.shape, output.dtype)) if row is None else row
         # the same result may be returned twice
         dots.append(t.clone() if any(t is other for other in dots) else t)
     return dots
@@ -222,7 +222,7 @@ def hvp(f: Callable[..., Any], argnums: int = 0) -> Callable[..., Any]:
         call = Call(f, tuple(primals), argnums, "hvp")
         call.is_plain &= not holds_tensor([vector])
         value = scalar_of(call.result, "hvp")
-        if value._own is None and not call.has_inner:
+        if has_no_history(call, [value]):
             note_independent("hvp")
         nested = call.nested()
         gradients = cotangents_of_inputs(call, [value], create_graph=True)

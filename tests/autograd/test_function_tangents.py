@@ -1,6 +1,7 @@
 """A Function's own jvp in forward mode, and what `save_for_forward` keeps for it."""
 
 import gc
+import threading
 import weakref
 
 import numpy as np
@@ -9,6 +10,7 @@ from functions import leaf, make
 
 import tapegrad as tg
 from tapegrad.autograd import functional
+from tapegrad.autograd.tangents import tangents_of
 
 A, T = np.array([0.5, -1.5, 2.0]), np.array([1.0, 0.25, -2.0])
 
@@ -185,6 +187,35 @@ class TestSaved:
         finally:
             gc.enable()
 
+    def test_threads(self):
+        """A backward that runs while a jvp runs has the tensors saved for it."""
+        inside, done = threading.Event(), threading.Event()
+
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            ctx.save_for_forward(x * 3.0)
+            return x * x
+
+        def jvp(ctx, t):
+            inside.set()
+            assert done.wait(60)
+            return ctx.saved_tensors[0] * t
+
+        f = make(forward, lambda ctx, g: 2.0 * ctx.saved_tensors[0] * g, jvp=jvp)
+        x = leaf(A)
+        y = f.apply(x)
+        found = []
+        thread = threading.Thread(
+            target=lambda: found.extend(tangents_of([y], [x], [tg.tensor(T)], create_graph=False))
+        )
+        thread.start()
+        assert inside.wait(60)
+        (g,) = tg.autograd.grad(y.sum(), x)
+        done.set()
+        thread.join()
+        np.testing.assert_array_equal(g, 2.0 * A)
+        np.testing.assert_array_equal(found[0], 3.0 * A * T)
+
     def test_zeros_only_if_they_are_wanted(self):
         seen = []
 
@@ -205,6 +236,10 @@ class TestRefused:
         [
             (lambda t: (t, t), "invalid number of forward gradients .expected 1 but got 2"),
             (lambda t: 2.0, "expected Variable or None .got float. for grad output 0"),
+            (
+                lambda t: t * 1j,
+                "forward gradient of dtype complex128 for output 0 of dtype float64",
+            ),
             (lambda t: t[:2], r"Tensor is of size \[3\] while the given forward gradient is of"),
         ],
     )

@@ -217,6 +217,9 @@ def test_from_dlpack_of_a_tensor():
         y.backward()
     with pytest.raises(RuntimeError, match="numpy"):
         tg.from_dlpack(x)
+    with tg.inference_mode():
+        t = tg.tensor([1.0, 2.0])
+    assert tg.from_dlpack(t).is_inference()
 
 
 def test_unknown_names():

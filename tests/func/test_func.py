@@ -875,5 +875,5 @@ def test_transforms_record_whatever_the_mode(context, recorded):
         np.testing.assert_array_equal(tg.hvp(cubes)(given, x), 6 * x * x)
         np.testing.assert_array_equal(tg.jvp(cubes)(given, x)[1], 3 * np.sum(x**3))
         np.testing.assert_array_equal(tg.vjp(cubes, given)[1](1.0)[0], 3 * x**2)
-        assert not tg.is_grad_enabled() or tg.is_inference_mode_enabled()
+        assert tg.is_inference_mode_enabled() is (context is tg.inference_mode)
     assert tg.is_grad_enabled()

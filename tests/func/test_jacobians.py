@@ -7,6 +7,7 @@ import pytest
 from differences import M, V, numeric_jacobian, values
 
 import tapegrad as tg
+from tapegrad.autograd.tangents import units
 
 
 @pytest.fixture(params=[tg.jacobian, tg.jacrev, tg.jacfwd], ids=lambda f: f.__name__)
@@ -159,6 +160,14 @@ def test_complex_results():
     np.testing.assert_allclose(tg.jacfwd(f)(V), np.diag(1j * np.exp(1j * V)), rtol=1e-14)
     z = V + 1j
     np.testing.assert_allclose(tg.jacfwd(lambda z: z * z)(z), np.diag(2 * z), rtol=1e-14)
+    with pytest.raises(TypeError, match="jacfwd: a real result has two derivatives"):
+        tg.jacfwd(lambda z: tg.abs(z))(z)
+
+
+def test_one_unit_at_a_time():
+    """A wide or tall Jacobian does not need a square of unit arrays, which has 8 TB here."""
+    first = next(units(tg.ones(10**6)))
+    assert first.numpy()[0] == first.sum().item() == 1.0
 
 
 def test_what_does_not_depend_warns(transform):
@@ -211,6 +220,15 @@ def test_linearize_is_differentiated():
     np.testing.assert_allclose(x.grad, -np.sin(V))
     found = tg.grad(lambda x: tg.linearize(lambda y: y**3, x)[1](np.ones(3)).sum())(V)
     np.testing.assert_allclose(found, 6 * V)
+
+
+@pytest.mark.parametrize("transform", [tg.vjp, tg.linearize])
+def test_primals_may_be_overwritten_afterwards(transform):
+    x = V.copy()
+    _, derivative = transform(lambda x: x * x, x)
+    x += 10.0
+    found = derivative(np.ones(3))
+    np.testing.assert_array_equal(found[0] if transform is tg.vjp else found, 2 * V)
 
 
 def test_linearize_refuses_what_does_not_fit():

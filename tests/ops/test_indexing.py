@@ -313,6 +313,18 @@ def test_an_index_changed_after_any_use(use, as_tensor):
     assert x.grad.tolist() == y.grad.tolist()
 
 
+def test_sequences_in_an_index():
+    rows, columns = np.array([0, 1]), np.array([1, 0])
+    x = tg.tensor(X[0], requires_grad=True)
+    y = x[(rows, columns), (columns, rows)]
+    np.testing.assert_array_equal(array_of(y), X[0][(rows, columns), (columns, rows)])
+    rows[:] = columns[:] = 2
+    y.sum().backward()
+    assert x.grad.numpy()[:2, :2].tolist() == [[0.0, 2.0], [2.0, 0.0]]
+    for index in ([], (slice(None), []), ((0, 1), slice(None)), ((),)):
+        assert x[index].shape == X[0][index].shape
+
+
 def test_a_basic_index_shows_memory_and_an_advanced_one_copies():
     x = tg.tensor(X)
     assert np.shares_memory(array_of(x[0]), array_of(x))

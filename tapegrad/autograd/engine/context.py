@@ -22,7 +22,7 @@ from tapegrad.eager.frames import (
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.saved_values import SECOND_TIME, Packed, check_savable, check_unmutated
 from tapegrad.eager.tensor import Tensor, wrap
-from tapegrad.ops.op import Out
+from tapegrad.ops.op import Out, is_complex
 from tapegrad.tape.avals import AVALS
 from tapegrad.tape.codes import OPS, PythonOp
 from tapegrad.tape.layout import OWN_AVAL, OWN_INPUTS, OWN_SLOT
@@ -372,11 +372,10 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
         if self._materialize:
             pairs = zip(tangents, self._shapes, strict=True)
             tangents = [wrap(np.zeros(*o)) if t is None and o is not None else t for t, o in pairs]
-        self._runs, self._pushes = owner, True
-        try:
-            found = self.apply_jvp(*tangents)
-        finally:
-            self._runs, self._pushes = None, False
+        # a context of its own: other threads may run the backward, or this jvp, at the same time
+        context = object.__new__(type(self))
+        context.__dict__.update(self.__dict__, _runs=owner, _pushes=True)
+        found = context.apply_jvp(*tangents)
         aval = owner[OWN_AVAL]
         outputs = self.outputs or [(AVALS.shapes[aval], AVALS.dtypes[aval])]
         results = list(found) if isinstance(found, tuple) else [found]
@@ -390,7 +389,14 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
                 raise RuntimeError(
                     f"expected Variable or None (got {type(t).__name__}) for grad output {k}."
                 )
-            if t is not None and output is not None and t.shape != output[0]:
+            if t is None or output is None:
+                continue
+            if is_complex(t) and output[1].kind != "c":
+                raise RuntimeError(
+                    f"Function's jvp returned a forward gradient of dtype {t.dtype} for output {k} "
+                    f"of dtype {output[1]}; a real output has a real one"
+                )
+            if t.shape != output[0]:
                 raise RuntimeError(
                     "Trying to set a forward gradient that has a different size than that of the "
                     f"original Tensor, this is not supported. Tensor is of size {list(output[0])} "
