@@ -288,6 +288,12 @@ def partial_source(
     return module.text()
 
 
+def scalar_source(formula: types.FunctionType) -> tuple[str, str]:
+    """Return a formula's name in a module, where it is a function of numba's, and its source."""
+    module = _Module("float64")
+    return module.add(formula), module.text()
+
+
 def map_source(formula: types.FunctionType, dtype: str) -> str:
     """Return the source of a forward loop: ``out[i] = formula(inputs[i]...)``.
 

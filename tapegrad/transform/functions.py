@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import types
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,16 +26,32 @@ def known_to_numba(op: Elementwise) -> bool:
 class _Ops(types.ModuleType):
     """The ops by name, for generated code: ``ops.sigmoid(x)``; a module for numba's sake."""
 
+    def __init__(self, name: str, convert: Callable[[Any], Any]) -> None:
+        super().__init__(name)
+        self._convert = convert
+
     def __getattr__(self, identifier: str) -> Any:
-        if identifier not in TABLE:
+        op = TABLE.get(identifier)
+        if not isinstance(op, Elementwise):
             raise AttributeError(f"there is no op {identifier!r}")
-        function = compiled(TABLE[identifier])
+        name, text = codegen.scalar_source(op.scalar_formula)
+        formula = native.compile_source(native.fingerprint(text.encode()), text, name)
+        function = self._convert(formula)
+        function.tapegrad_op = op
         setattr(self, identifier, function)
         return function
 
 
-ops = _Ops("tapegrad_ops")
+def _ufunc(formula: Any) -> Any:
+    import numba
+
+    return numba.vectorize(fastmath=formula.targetoptions["fastmath"])(formula.py_func)
+
+
+# on whole arrays, and on numbers: numba takes longer to compile a ufunc
+ops = _Ops("tapegrad_ops", _ufunc)
 ops.call_eager = call_eager
+scalar_ops = _Ops("tapegrad_scalar_ops", lambda formula: formula)
 
 
 @functools.cache
@@ -47,7 +64,7 @@ def register() -> None:
     ]
     text = "\n\n".join(map(_implementation, ops_with_formula))
     made = native.execute(native.fingerprint(text.encode()), text, "implementations")
-    made |= {"ops": ops, "np": np}
+    made |= {"module_for": _module_for, "np": np}
     for op in ops_with_formula:
         for function in {op.public, PUBLIC.get(op.name, op.public)}:
             overload(function, strict=False)(made[f"implementation_{op.name}"])
@@ -78,30 +95,15 @@ def _implementation(op: Elementwise) -> str:
     names = ", ".join(op.arguments)
     return (
         f"def implementation_{op.name}({names}, out=None, where=True):\n"
+        f"    module = {'np' if known_to_numba(op) else f'module_for({names})'}\n"
         f"    def call({names}, out=None, where=True):\n"
-        f"        return {'np' if known_to_numba(op) else 'ops'}.{op.name}({names})\n"
+        f"        return module.{op.name}({names})\n"
         "    return call\n"
     )
 
 
-@functools.cache
-def compiled(op: Elementwise) -> Any:
-    """Return an op as a numba ufunc, compiled on demand for each type."""
-    import numba
+def _module_for(*kinds: Any) -> _Ops:
+    """Return the module whose functions take arguments of these types."""
+    from numba.core.types import Array
 
-    name, text = source(op)
-    key = native.fingerprint(text.encode())
-    formula = native.compile_source(key, text, name)
-    function = numba.vectorize(formula)
-    function.__name__ = op.name
-    function.tapegrad_op = op
-    return function
-
-
-def source(op: Elementwise) -> tuple[str, str]:
-    """Return the name and the text of a self-contained module that computes an op in float64."""
-    module = codegen._Module("float64")
-    name = module.add(op.scalar_formula)
-    names = ", ".join(op.arguments)
-    module.lines += ["", "", f"def op_{op.name}({names}):", f"    return {name}({names})"]
-    return f"op_{op.name}", module.text()
+    return ops if any(isinstance(kind, Array) for kind in kinds) else scalar_ops

@@ -28,7 +28,7 @@ MISSING = object()
 # modules covered by the versions in every key, or part of the package
 _LIBRARIES = {
     "numpy", "numba", "llvmlite", "math", "cmath", "operator", "builtins", "random", "tapegrad",
-    "tapegrad_ops",
+    "tapegrad_ops", "tapegrad_scalar_ops",
 }  # fmt: skip
 ROOTS = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"}
 _STEPS = {"LOAD_ATTR", "LOAD_METHOD"}

@@ -32,7 +32,7 @@ from tapegrad.transform.printer import Writer, show
 from tapegrad.transform.rules.generators import ProgramCode, ShadowCode
 
 BAR = "_bar"
-_MODULES = {"np", "math", "arrays", "runtime", "ops"}
+_MODULES = {"np", "math", "arrays", "runtime", "ops", "scalar_ops"}
 
 
 # additions specialized by dimension; numba compiles the general one slowly

@@ -30,7 +30,7 @@ from tapegrad.transform import runtime
 from tapegrad.transform.cache import machine_code
 from tapegrad.transform.cache.fingerprint import Fingerprint
 from tapegrad.transform.frontend.source import Source
-from tapegrad.transform.functions import ops
+from tapegrad.transform.functions import ops, scalar_ops
 from tapegrad.transform.lowering.stand_ins import core_of, made_for, stand_in
 from tapegrad.transform.rules import arrays
 
@@ -205,6 +205,7 @@ def namespace(statics: dict[str, Any]) -> dict[str, Any]:
         "runtime": runtime,
         "arrays": arrays,
         "ops": ops,
+        "scalar_ops": scalar_ops,
     }
     found.update(statics)
     return found

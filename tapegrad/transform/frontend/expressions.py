@@ -35,8 +35,8 @@ Env = dict[str, ast.expr]
 
 # names that have another meaning in generated code
 RESERVED = {
-    "np", "math", "numba", "operator", "runtime", "arrays", "ops", "tape", "top", "needed", "turn",
-    "undefined", *keyword.kwlist, *dir(builtins),
+    "np", "math", "numba", "operator", "runtime", "arrays", "ops", "scalar_ops", "tape", "top",
+    "needed", "turn", "undefined", *keyword.kwlist, *dir(builtins),
 }  # fmt: skip
 # names that generated code derives from others
 _MADE = re.compile(

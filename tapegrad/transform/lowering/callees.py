@@ -38,6 +38,7 @@ from tapegrad.transform.rules.derivative_calls import TransformCall
 from tapegrad.transform.rules.eager_calls import EagerCall
 from tapegrad.transform.rules.generated_calls import Addition, Keep
 from tapegrad.transform.rules.generators import ForwardCode, Lowerer
+from tapegrad.transform.rules.partials import op_of
 from tapegrad.transform.rules.ruled_calls import ForwardRuled, Ruled
 
 
@@ -65,6 +66,8 @@ def find(lowering: Lowerer, callee: Any, expr: ast.Call, kind: Any) -> Rule | No
         return Addition(lowering, expr)
     if callee is call_eager:
         return EagerCall(lowering, expr, kind)
+    if op_of(callee, expr) is not None:
+        return None
     transform = getattr(callee, "_tapegrad_transform", None)
     if transform is None and not is_dispatcher(callee):
         return _through_stand_in(lowering, callee, expr, kind) if has_stand_in(callee) else None
@@ -251,7 +254,8 @@ def may_write(let: Let, statics: dict[str, Any]) -> bool:
     if not isinstance(let.expr.func, ast.Name):
         return True
     callee = statics.get(let.expr.func.id)
-    own = hasattr(callee, "py_func") or has_stand_in(callee)
+    is_op = op_of(callee, let.expr) is not None
+    own = not is_op and (hasattr(callee, "py_func") or has_stand_in(callee))
     if own or callee is None or let.expr.func.id in INPLACE_CALLS:
         return True
     return callee is np.random.shuffle or writes_argument(callee, let.expr)

@@ -38,7 +38,7 @@ from tapegrad.transform.rules.base import (
 from tapegrad.transform.rules.calls import Call
 from tapegrad.transform.rules.generators import Lowerer
 from tapegrad.transform.rules.makers import Fixed, Found
-from tapegrad.transform.rules.partials import BINARY, UNARY, elementary
+from tapegrad.transform.rules.partials import BINARY, UNARY, op_of
 
 _VIEW_ATTRIBUTES = ("T",)
 _SHAPE_ATTRIBUTES = ("shape", "size", "ndim", "itemsize", "nbytes", "strides", "dtype")
@@ -200,12 +200,10 @@ def _call_rule(lowering: Lowerer, expr: ast.Call, kind: Any) -> Rule:
         return Alloc([])
     arguments = expr.args
     inputs = real_names([*arguments, *(k.value for k in expr.keywords)], lowering)
-    op = getattr(callee, "tapegrad_op", None) or _hashed(elementary(), callee)
-    if callee in (builtins.min, builtins.max):
+    op = op_of(callee, expr)
+    if callee in (builtins.min, builtins.max) and len(arguments) == 2 and not expr.keywords:
         op = TABLE["fmin" if callee is min else "fmax"]  # the first, if the second is nan
-        if len(arguments) == 1:
-            op = None
-    if op is not None and real and not expr.keywords and len(arguments) == len(op.arguments):
+    if op is not None and real:
         return Elementary(op, list(arguments), whole, lowering)
     if _is_among(_STEPS, callee):
         return Fixed() if real and whole else Step(False) if real else Passive(True)
@@ -255,13 +253,6 @@ def _what_is_called(lowering: Lowerer, function: ast.Name, callee: Any) -> str:
 def _is_among(functions: Any, callee: Any) -> bool:
     """Whether a callee, which need not be hashable, is in `functions`."""
     return any(function is callee for function in functions)
-
-
-def _hashed(table: dict[Any, Any], key: Any) -> Any:
-    try:
-        return table.get(key)
-    except TypeError:
-        return None
 
 
 def _numpy(

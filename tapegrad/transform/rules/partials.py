@@ -141,6 +141,17 @@ def elementary() -> dict[Any, Elementwise | Scalar]:
     return found | SCALARS
 
 
+def op_of(callee: Any, call: ast.Call) -> Elementwise | Scalar | None:
+    """Return the elementwise op that a call applies to its arguments, None for other calls."""
+    op = getattr(callee, "tapegrad_op", None)
+    if op is None:
+        try:
+            op = elementary().get(callee)
+        except TypeError:  # not hashable
+            return None
+    return None if op is None or call.keywords or len(call.args) != len(op.arguments) else op
+
+
 def partial(
     op: Elementwise | Scalar,
     argument: str,
@@ -196,7 +207,9 @@ def called(op: Elementwise | Scalar, whole: bool) -> str:
     """Return the name by which generated code calls an op, on arrays or on numbers."""
     if isinstance(op, Scalar):
         return op.texts[whole]
-    return f"np.{op.name}" if known_to_numba(op) else f"ops.{op.name}"
+    if known_to_numba(op):
+        return f"np.{op.name}"
+    return f"ops.{op.name}" if whole else f"scalar_ops.{op.name}"
 
 
 class _Fold(ast.NodeTransformer):

@@ -11,7 +11,7 @@ from tapegrad.transform.errors import InternalError
 
 _SIMPLE = (ast.Assign, ast.AugAssign, ast.Expr, ast.Return, ast.Raise, ast.Pass, ast.Break)
 _SIMPLE += (ast.Assert,)
-MODULES = frozenset({"np", "math", "numba", "operator", "runtime", "arrays", "ops"})
+MODULES = frozenset({"np", "math", "numba", "operator", "runtime", "arrays", "ops", "scalar_ops"})
 _NESTED = (ast.If, ast.For, ast.While)
 _EXPRESSIONS = (
     ast.Attribute,

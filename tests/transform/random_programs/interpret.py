@@ -26,8 +26,10 @@ from tapegrad.transform import derivatives, vjps
 from tapegrad.transform.codegen import program
 from tapegrad.transform.derivatives import Derivative
 from tapegrad.transform.frontend import inference
+from tapegrad.transform.functions import ops, scalar_ops
 from tapegrad.transform.printer import print_function
 from tapegrad.transform.rules import derivative_calls
+from tapegrad.transform.rules.partials import elementary
 
 INTRINSIC = extending._Intrinsic
 COMPILED = "numba.", "tapegrad.kernels.", "tapegrad.transform.runtime"  # these work on addresses
@@ -219,6 +221,11 @@ def compiled_intrinsic(value):
     return numba.njit(lambda *args: value(*args))
 
 
+def is_op(value):
+    """Whether a function is an op: Python's calls of it return tensors."""
+    return isinstance(value, types.FunctionType) and value in elementary()
+
+
 def of_its_operands(ufunc):
     """A function made with `numba.vectorize`, with the result type that it has in compiled code.
 
@@ -249,8 +256,10 @@ class Interpreter:
             return self.function(found)
         if isinstance(found, DUFunc):
             return of_its_operands(found)
-        if isinstance(found, INTRINSIC):
+        if isinstance(found, INTRINSIC) or is_op(found):
             return compiled_intrinsic(found)
+        if found is scalar_ops:
+            return ops
         if isinstance(found, types.ModuleType) and found.__name__.startswith("tapegrad.transform"):
             return Members(self, found)
         return found
