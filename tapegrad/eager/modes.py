@@ -41,7 +41,6 @@ class Mode:
     __slots__ = (
         "anomaly",
         "check_nan",
-        "complex_used",
         "inference_used",
         "mutation_guard",
         "special",
@@ -52,7 +51,6 @@ class Mode:
         self.special: dict[Any, None] = {}  # ids of threads' switches, names of shared ones
         self.thread = Switches()
         self.inference_used: list[None] = []  # not empty once inference mode was used
-        self.complex_used = False
         self.anomaly = False
         self.check_nan = True
         self.mutation_guard: Any = None  # copies saved values before their memory is written
@@ -131,7 +129,6 @@ class Mode:
 
     def note_complex(self) -> None:
         """Make ops check from now on whether they record complex numbers."""
-        self.complex_used = True
         self.special["complex"] = None
 
     def set_anomaly(self, on: bool, check_nan: bool = True) -> tuple[bool, bool]:

@@ -171,36 +171,6 @@ def digamma(x):
     return log(a) - 0.5 * i - z * s + shift
 
 
-def trigamma(x):
-    """Second derivative of log_gamma. inf at the poles. Relative accuracy 1e-14."""
-    if x <= 0.0:
-        if x == np.floor(x):
-            return math.inf
-        r = math.pi / math.sin(math.pi * (x - np.rint(x)))
-        return r * r - _trigamma_positive(1.0 - x)
-    return _trigamma_positive(x)
-
-
-def _trigamma_positive(x):
-    """Trigamma for x > 0, by recurrence up to x >= 10 and the asymptotic series."""
-    shift = 0.0
-    while x < 10.0:
-        i = 1.0 / x
-        shift += i * i
-        x += 1.0
-    # B(2j) / x**(2j + 1) for j = 1..8
-    i = 1.0 / x
-    z = i * i
-    s = 1.1666666666666667 - z * 7.092156862745098
-    s = -0.2531135531135531 + z * s
-    s = 0.07575757575757576 + z * s
-    s = -0.03333333333333333 + z * s
-    s = 0.023809523809523808 + z * s
-    s = -0.03333333333333333 + z * s
-    s = 0.16666666666666666 + z * s
-    return shift + (i + 0.5 * z + i * z * s)
-
-
 def _factorial_over_power(n, x):
     """n! / x**(n + 1) for x > 0, without intermediate overflow."""
     y = 1.0 / x

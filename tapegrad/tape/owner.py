@@ -141,11 +141,6 @@ def inputs_of(owner: Owner) -> list[Owner | None]:
     return owner[OWN_INPUTS : OWN_INPUTS + OPS.inputs[op]]
 
 
-def is_freed(owner: Owner) -> bool:
-    """Whether a record's saved values were freed."""
-    return bool(op_and_flags(owner)[1] & FREED)
-
-
 def free(owner: Owner) -> None:
     """Free the saved values of a record, if any."""
     op, flags = op_and_flags(owner)

@@ -13,7 +13,7 @@ from tapegrad.kernels import special, vmath
 
 INF, NAN = math.inf, math.nan
 MAX, MIN_SUB = np.finfo(np.float64).max, 5e-324
-PUBLIC = ["erf", "erfc", "log_gamma", "digamma", "trigamma", "polygamma"]
+PUBLIC = ["erf", "erfc", "log_gamma", "digamma", "polygamma"]
 
 
 @pytest.fixture(scope="module", params=["python", "plain", "contract"])
@@ -119,17 +119,6 @@ def exact_polygamma(n, x):
     return (-1) ** (n + 1) * mp.factorial(n) * total
 
 
-def exact_trigamma(x):
-    if x < 0:
-        return (mp.pi / mp.sinpi(x)) ** 2 - exact_polygamma(1, 1 - x)
-    return exact_polygamma(1, x)
-
-
-def test_trigamma(functions):
-    for x in (POSITIVE, NEGATIVE):
-        check(functions["trigamma"](x), exact_trigamma, (x,), 4e-15, relative)
-
-
 @pytest.mark.parametrize("n", [1, 2, 3, 12, 100])
 def test_polygamma(functions, n):
     rng = np.random.default_rng(n)
@@ -166,9 +155,6 @@ SPECIAL = {
     ],
     "digamma": [
         (0.0, -INF), (-0.0, INF), (-1.0, NAN), (-1e20, NAN), (INF, INF), (-INF, NAN), (NAN, NAN),
-    ],
-    "trigamma": [
-        (0.0, INF), (-0.0, INF), (-1.0, INF), (-1e20, INF), (INF, 0.0), (-INF, INF), (NAN, NAN),
     ],
 }  # fmt: skip
 
