@@ -44,6 +44,7 @@ from tapegrad.func import jvp as jvp
 from tapegrad.func import linearize as linearize
 from tapegrad.func import value_and_grad as value_and_grad
 from tapegrad.func import vjp as vjp
+from tapegrad.func import vmap as vmap
 from tapegrad.tape.tape import Tape as Tape
 from tapegrad.tape.tape import current_tape as current_tape
 
@@ -64,7 +65,7 @@ __all__ = sorted(
         "func",
     }
     | {"grad", "hessian", "hvp", "jacfwd", "jacobian", "jacrev", "jvp", "linearize"}
-    | {"value_and_grad", "vjp"}
+    | {"value_and_grad", "vjp", "vmap"}
     | {"njit", "stop_gradient", "TransformError", "VerificationError"}
     | {"inference_mode", "is_anomaly_check_nan_enabled", "is_anomaly_enabled"}
     | {"is_inference_mode_enabled"}

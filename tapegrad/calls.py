@@ -7,7 +7,8 @@ import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from tapegrad.autograd.engine.context import FunctionCtx
+from tapegrad.autograd.engine.history import calls_user_code, history
+from tapegrad.eager.batched import as_item, in_all_levels
 from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.numeric import FUNCTIONS
@@ -15,7 +16,7 @@ from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.pytrees import holds_tensor, tree
 from tapegrad.tape.avals import DIFFERENTIABLE
 from tapegrad.tape.layout import LEAF_CLOCK, OWN_SLOT
-from tapegrad.tape.owner import Owner, inputs_of, notes_of
+from tapegrad.tape.owner import Owner
 from tapegrad.tape.tape import TAPE
 
 Argnums = int | Sequence[int]
@@ -51,6 +52,7 @@ class Call:
             self.outer.has_inner = True
         self.is_nested = False
         self.is_plain = not holds_tensor(args) and not (kwargs and holds_tensor(kwargs))
+        self.is_plain &= not MODE.thread.levels
         self.single = isinstance(argnums, int)
         numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
         call_args = list(args)
@@ -95,10 +97,15 @@ class Call:
                 f"{self.name}: argument {number} has dtype {tensor.dtype}, expected float32, "
                 "float64, complex64 or complex128"
             )
+        if MODE.thread.levels:  # every item of a batch has an input, and a gradient, of its own
+            return as_item(self._leaf(in_all_levels(tensor), True))
+        return self._leaf(tensor, isinstance(value, Tensor) or not self.is_kept)
+
+    def _leaf(self, tensor: Tensor, is_shared: bool) -> Tensor:
+        """Return what the function is given for a tensor: a leaf, or a copy with its history."""
         if tensor._own is not None:
             fresh: Tensor = MODE.with_recording(True, FUNCTIONS["positive"], tensor)
             return fresh
-        is_shared = isinstance(value, Tensor) or not self.is_kept
         return wrap(tensor._a if is_shared else tensor._a.copy()).requires_grad_()
 
     def has_made(self, own: Owner) -> bool:
@@ -135,26 +142,11 @@ class Call:
 
     def _history(self, owners: list[Owner]) -> Iterator[Owner]:
         """Yield records and all that they depend on, back to those from outside of the call."""
-        waiting, seen = list(owners), set()
-        while waiting:
-            own = waiting.pop()
-            slot = own[OWN_SLOT]
-            if slot in seen:
-                continue
-            seen.add(slot)
-            yield own
-            if slot < LEAF_CLOCK and self.has_made(own):
-                waiting += [parent for parent in inputs_of(own) if parent is not None]
+        return history(owners, self.has_made)
 
     def runs_user_code(self, own: Owner) -> bool:
         """Whether the reverse pass of a record calls hooks or rules of the user's."""
-        for record in self._history([own]):
-            notes = notes_of(record)
-            if isinstance(record[-1], FunctionCtx):
-                return True
-            if notes is not None and (notes.hooks or notes.prehooks or notes.posthooks):
-                return True
-        return False
+        return any(map(calls_user_code, self._history([own])))
 
     def value(self, tensor: Tensor) -> Any:
         """Return the result of the function, without history if nothing outside needs it."""

@@ -281,7 +281,7 @@ def _version(self: Tensor) -> int:
 def _iter(self: Tensor) -> Any:
     if not self.ndim:
         raise TypeError("iteration over a 0-d tensor")
-    return iter([self[k] for k in range(len(self._a))])
+    return iter([self[k] for k in range(len(self))])
 
 
 def _contains(self: Tensor, value: Any) -> bool:

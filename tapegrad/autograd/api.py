@@ -10,7 +10,18 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.autograd.batches import (
+    Directions,
+    in_batches,
+    is_many,
+    items,
+    level_of_records,
+    lowered_inputs,
+    lowered_outputs,
+    lowered_seeds,
+)
 from tapegrad.autograd.engine.edge import GradientEdge, owner_of_edge
+from tapegrad.autograd.engine.history import size_of_batches
 from tapegrad.autograd.engine.passes import Pass
 from tapegrad.autograd.engine.reverse_pass import FinishLeaf, sweep_arrays, sweep_tensors
 from tapegrad.autograd.engine.running_hooks import (
@@ -18,9 +29,9 @@ from tapegrad.autograd.engine.running_hooks import (
     run_prehooks,
     run_tensor_hooks,
 )
+from tapegrad.eager.batched import NO_BACKWARD, BatchError
 from tapegrad.eager.dispatch import passive
 from tapegrad.eager.modes import MODE
-from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import Meta, Tensor, wrap
 from tapegrad.ops.op import refuse_masked
 from tapegrad.tape.avals import AVALS
@@ -30,6 +41,7 @@ from tapegrad.tape.tape import TAPE
 
 Differentiable = Tensor | GradientEdge
 Tensors = Differentiable | Sequence[Differentiable]
+_NOT_SCALAR = "grad can be implicitly created only for scalar outputs"
 
 
 def _as_tuple(value: Any, what: str) -> tuple[Any, ...]:
@@ -44,12 +56,7 @@ def _roots(
     outputs: tuple[Tensor, ...], cotangents: Any, create_graph: bool
 ) -> list[tuple[Owner, Tensor]]:
     """Pair the owners of outputs with their cotangents, created or checked."""
-    if cotangents is None:
-        cotangents = (None,) * len(outputs)
-    elif isinstance(cotangents, (Tensor, np.ndarray)):
-        cotangents = (cotangents,)
-    if len(cotangents) != len(outputs):
-        raise RuntimeError(f"got {len(outputs)} tensors and {len(cotangents)} gradients")
+    cotangents = _as_seeds(cotangents, outputs)
     roots = []
     for k, (output, g) in enumerate(zip(outputs, cotangents, strict=True)):
         own = _owner(output, k, "tensors")
@@ -60,7 +67,7 @@ def _roots(
         shape, dtype = AVALS.shapes[own[OWN_AVAL]], AVALS.dtypes[own[OWN_AVAL]]
         if g is None:
             if math.prod(shape) != 1:
-                raise RuntimeError("grad can be implicitly created only for scalar outputs")
+                raise RuntimeError(_NOT_SCALAR)
             if dtype.kind == "c":
                 raise RuntimeError(
                     f"grad can be implicitly created only for real scalar outputs but got {dtype}"
@@ -70,6 +77,17 @@ def _roots(
             g = _cotangent(g, shape, dtype, k)
         roots.append((own, g))
     return roots
+
+
+def _as_seeds(cotangents: Any, outputs: Sequence[Any]) -> Sequence[Any]:
+    """Return one cotangent, or None, for every output."""
+    if cotangents is None:
+        cotangents = (None,) * len(outputs)
+    elif isinstance(cotangents, (Tensor, np.ndarray)):
+        cotangents = (cotangents,)
+    if len(cotangents) != len(outputs):
+        raise RuntimeError(f"got {len(outputs)} tensors and {len(cotangents)} gradients")
+    return cotangents
 
 
 def _owner(value: Any, k: int, what: str) -> Owner | None:
@@ -113,7 +131,7 @@ def _run(
     create_graph: bool,
     finish_leaf: FinishLeaf,
 ) -> dict[int, tuple[Owner, Tensor]]:
-    if create_graph or MODE.anomaly:
+    if create_graph or MODE.anomaly or is_many([g for _, g in roots]):
         return MODE.with_recording(create_graph, sweep_tensors, roots, inputs, retain, finish_leaf)
     found = sweep_arrays([(own, g._a) for own, g in roots], inputs, retain, finish_leaf)
     return {slot: (own, g if g is None else passive(g)) for slot, (own, g) in found.items()}
@@ -171,6 +189,8 @@ def backward(
                 "`backward()`. Please only use `grad_tensors`."
             )
         grad_tensors = grad_variables
+    if MODE.thread.levels:
+        raise BatchError(NO_BACKWARD)
     owners = None
     targets: dict[int, Tensor] = {}
     if inputs is not None:
@@ -357,11 +377,23 @@ def grad(
         raise RuntimeError("`inputs` argument to `grad()` cannot be empty.")
     retain = create_graph if retain_graph is None else retain_graph
     outputs = _as_tuple(outputs, "outputs")
-    owners = _owners(chosen)
     if is_grads_batched:
         return _batched(
             outputs, chosen, grad_outputs, retain, create_graph, allow_unused, materialize_grads
         )
+    level = level_of_records((*outputs, *chosen))
+    if level is not None:
+        found_items = grad(
+            lowered_outputs(outputs, level),
+            lowered_inputs(chosen, level),
+            lowered_seeds(outputs, _as_seeds(grad_outputs, outputs), level, _NOT_SCALAR),
+            retain_graph,
+            create_graph,
+            allow_unused=allow_unused,
+            materialize_grads=materialize_grads,
+        )
+        return tuple(items(found_items, level))
+    owners = _owners(chosen)
     roots = _roots(outputs, grad_outputs, create_graph)
 
     def run() -> list[Tensor | None]:
@@ -410,9 +442,13 @@ def _batched(
     allow_unused: bool,
     materialize: bool,
 ) -> tuple[Tensor | None, ...]:
-    """Run one sweep per cotangent of a batch."""
+    """Return the gradients for every cotangent of a batch.
+
+    One pass computes them all. If it would call functions of the user, which are written for one
+    cotangent, there is a pass for each.
+    """
     if cotangents is None:
-        raise RuntimeError("grad can be implicitly created only for scalar outputs")
+        raise RuntimeError(_NOT_SCALAR)
     if isinstance(cotangents, np.ndarray):
         cotangents = (cotangents,)
     cotangents = _as_tuple(cotangents, "grad_outputs")
@@ -436,19 +472,17 @@ def _batched(
             f"{[g.shape[0] for g in cotangents if g is not None]}"
         )
     (count,) = sizes
-    rows = [
-        grad(
+
+    def sweep(start: int, end: int, make: Directions) -> tuple[Tensor | None, ...]:
+        return grad(
             outputs,
             inputs,
-            [None if g is None else g[k] for g in cotangents],
-            True if k < count - 1 else retain,
+            [None if g is None else make(g[start:end]) for g in cotangents],
+            retain or end < count,
             create_graph,
             allow_unused=allow_unused,
             materialize_grads=materialize,
         )
-        for k in range(count)
-    ]
-    return tuple(
-        None if column[0] is None else FUNCTIONS["stack"](list(column))
-        for column in zip(*rows, strict=True)
-    )
+
+    owners = [own for k, z in enumerate(outputs) if (own := _owner(z, k, "tensors")) is not None]
+    return tuple(in_batches(count, size_of_batches(owners, count, create_graph), sweep))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from tapegrad.autograd.api import grad
-from tapegrad.autograd.tangents import columns_of, stacked, tangents_of, units
+from tapegrad.autograd.batches import unit_directions
+from tapegrad.autograd.tangents import columns_of, tangents_of
 from tapegrad.eager.inplace import read_item
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import Tensor, wrap
@@ -164,7 +166,8 @@ class RecordedCall:
             if vectorize and z.requires_grad and z.size:
                 blocks.append(self.batched_block(z))
                 continue
-            rows = [_gradients([z], self.inputs, [u], self.create_graph) for u in units(z)]
+            units = [unit_directions(z, k, k + 1)[0] for k in range(z.size)]
+            rows = [_gradients([z], self.inputs, [u], self.create_graph) for u in units]
             blocks.append(
                 [
                     self.block(number, z, k, x, [row[k] for row in rows])
@@ -178,7 +181,7 @@ class RecordedCall:
         found = grad(
             [z],
             self.inputs,
-            [FUNCTIONS["stack"](list(units(z)))],
+            [unit_directions(z, 0, z.size)],
             retain_graph=True,
             create_graph=self.create_graph,
             allow_unused=True,
@@ -198,7 +201,11 @@ class RecordedCall:
             elif self.create_graph:
                 self.refuse_passive(row, "jacobian", k)
         items = [_zeros(x) if row is None else row for row in rows]
-        return stacked(items, (*z.shape, *x.shape), x.dtype)
+        shape = (*z.shape, *x.shape)
+        if not math.prod(shape):
+            return wrap(np.zeros(shape, x.dtype))
+        found: Tensor = FUNCTIONS["reshape"](FUNCTIONS["stack"](items), shape)
+        return found
 
     def columns(self) -> list[list[Tensor]]:
         """Return the blocks of the Jacobian for every output, by columns."""

@@ -8,19 +8,27 @@ in the cotangent.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from tapegrad.autograd.api import grad
+from tapegrad.autograd.batches import (
+    along_units,
+    is_many,
+    level_of_records,
+    lowered_inputs,
+    lowered_outputs,
+)
 from tapegrad.autograd.engine.context import BackwardCFunction
 from tapegrad.autograd.engine.marks import marks_between
 from tapegrad.autograd.engine.mutated import mutated_message
 from tapegrad.autograd.engine.reverse_pass import fit_tensor, vjp_of_record
 from tapegrad.autograd.engine.saved_values import swept_values
+from tapegrad.eager.batched import batched, expanded, is_at
 from tapegrad.eager.frames import OpFrame, RefusedFrame, RuleFrame, SelectFrame, node_name
+from tapegrad.eager.item_by_item import or_item_by_item
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.saved_values import SECOND_TIME
@@ -56,9 +64,10 @@ def propagate_tangents(
     list of Tensor or None
         None for an output that depends on none of the inputs.
     """
+    on_tensors = create_graph or is_many(tangents)
     try:
         with np.errstate(all="ignore"):  # as in the sweep
-            return MODE.with_recording(create_graph, _walk, outputs, inputs, tangents, create_graph)
+            return MODE.with_recording(create_graph, _walk, outputs, inputs, tangents, on_tensors)
     except MutatedError as error:
         raise RuntimeError(mutated_message(error.slot, record_owner(error.slot))) from None
 
@@ -70,6 +79,18 @@ def tangents_of(
     create_graph: bool,
 ) -> list[Tensor | None]:
     """Return the tangents of tensors, None for those that depend on no input."""
+    level = level_of_records((*outputs, *inputs))
+    if level is not None:
+        found_items = tangents_of(
+            lowered_outputs(outputs, level),
+            lowered_inputs(inputs, level),
+            [expanded(t, level) for t in tangents],
+            create_graph,
+        )
+        return [
+            None if t is None else batched(t, level) if is_at(z, level) else t
+            for z, t in zip(outputs, found_items, strict=True)
+        ]
     recorded = {id(z): z._own for z in outputs if z._own is not None}
     rows = propagate_tangents(
         [*recorded.values()],
@@ -102,42 +123,32 @@ def columns_of(
     """
     blocks: list[list[Tensor]] = [[] for _ in outputs]
     for x in inputs:
-        columns = [tangents_of(outputs, [x], [unit], create_graph) for unit in units(x)]
+        columns = along_units(
+            x,
+            [own for z in outputs if (own := z._own) is not None],
+            create_graph,
+            lambda unit: tangents_of(outputs, [x], [unit], create_graph),  # noqa: B023
+        )
         for number, z in enumerate(outputs):
-            zeros = wrap(np.zeros(z.shape, z.dtype))
-            items = [zeros if column[number] is None else column[number] for column in columns]
-            joined = stacked(items, (*x.shape, *z.shape), z.dtype)
+            joined = columns[number] if x.size else None
+            if joined is None:
+                joined = wrap(np.zeros((x.size, *z.shape), z.dtype))
+            whole = FUNCTIONS["reshape"](joined, (*x.shape, *z.shape))
             order = (*range(x.ndim, x.ndim + z.ndim), *range(x.ndim))
-            blocks[number].append(FUNCTIONS["transpose"](joined, order))
+            blocks[number].append(FUNCTIONS["transpose"](whole, order))
     return blocks
-
-
-def units(like: Tensor) -> Iterator[Tensor]:
-    """Yield the tensors like another one with a single 1, one at a time."""
-    for k in range(like.size):
-        unit = np.zeros(like.shape, like.dtype)
-        unit.flat[k] = 1.0
-        yield wrap(unit)
-
-
-def stacked(items: Sequence[Any], shape: tuple[int, ...], dtype: np.dtype) -> Tensor:
-    """Stack tensors, and give the axis of the stack the shape that it stands for."""
-    if not math.prod(shape):
-        return wrap(np.zeros(shape, dtype))
-    found: Tensor = FUNCTIONS["reshape"](FUNCTIONS["stack"](list(items)), shape)
-    return found
 
 
 def _walk(
     outputs: Sequence[Owner],
     inputs: Sequence[Owner],
     tangents: Sequence[Tensor],
-    create_graph: bool,
+    on_tensors: bool,
 ) -> list[Tensor | None]:
     known: dict[int, Any] = {
         own[OWN_SLOT]: fit_tensor(t, own[OWN_AVAL]) for own, t in zip(inputs, tangents, strict=True)
     }
-    if not create_graph:
+    if not on_tensors:
         known = {slot: t._a for slot, t in known.items()}
     ends = {own[OWN_SLOT] for own in outputs}
     needed, _ = marks_between([*ends], [*known])
@@ -145,7 +156,13 @@ def _walk(
     last = {p[OWN_SLOT]: own for own, parents in records for p in parents if p is not None}
     for own, parents in records:
         given = [None if p is None else known.get(p[OWN_SLOT]) for p in parents]
-        known[own[OWN_SLOT]] = _tangent(own, given, create_graph)
+        if MODE.special and MODE.thread.levels:
+            known[own[OWN_SLOT]] = or_item_by_item(
+                lambda items: _tangent(own, items, on_tensors),  # noqa: B023
+                given,
+            )
+        else:
+            known[own[OWN_SLOT]] = _tangent(own, given, on_tensors)
         for parent in parents:  # free each tangent after its last reader
             if parent is not None and last[parent[OWN_SLOT]] is own:
                 if parent[OWN_SLOT] not in ends:
@@ -161,10 +178,10 @@ def _record(slot: int) -> tuple[Owner, list[Owner | None]]:
     return own, inputs_of(own)
 
 
-def _tangent(own: Owner, given: list[Any], create_graph: bool) -> Any:
+def _tangent(own: Owner, given: list[Any], on_tensors: bool) -> Any:
     """Return the tangent of a record's output, or a tuple of tangents if it has several.
 
-    `given` holds the tangents of its inputs, None for inputs without tangent.
+    `given` holds the tangents of its inputs, None for inputs without tangent: tensors, or arrays.
     """
     if all(t is None for t in given):
         return None
@@ -175,17 +192,17 @@ def _tangent(own: Owner, given: list[Any], create_graph: bool) -> Any:
     if isinstance(frame, SelectFrame):
         return given[0][frame.k]
     if isinstance(frame, BackwardCFunction) and frame._has_jvp:
-        return _by_function(frame, own, given, create_graph)
+        return _by_function(frame, own, given, on_tensors)
     op = frame.op if isinstance(frame, OpFrame) else OPS.ops[code]
     if isinstance(frame, OpFrame):
         values, tangents = frame.values(own), frame.named(given)
     elif isinstance(frame, RuleFrame) or not isinstance(op, SweptOp):
-        return _by_transposition(own, given, create_graph)
+        return _by_transposition(own, given, on_tensors)
     else:
         values = swept_values(own, op)
         pairs = zip(op.differentiable, given, strict=False)
         tangents = {name: t for name, t in pairs if t is not None}
-    if not create_graph:
+    if not on_tensors:
         values = {name: _arrays(value) for name, value in values.items()}
     shape, dtype = AVALS.shapes[own[OWN_AVAL]], AVALS.dtypes[own[OWN_AVAL]]
     found = op.tangent(tangents, values, (shape, dtype))
@@ -196,7 +213,7 @@ def _tangent(own: Owner, given: list[Any], create_graph: bool) -> Any:
     return np.asarray(in_shape(np.asarray(found), shape), dtype)
 
 
-def _by_function(frame: BackwardCFunction, own: Owner, given: list[Any], create_graph: bool) -> Any:
+def _by_function(frame: BackwardCFunction, own: Owner, given: list[Any], on_tensors: bool) -> Any:
     """Return the tangent of a record of a Function that defines its jvp."""
     tensors = [t if t is None or isinstance(t, Tensor) else wrap(t) for t in given]
     aval = own[OWN_AVAL]
@@ -205,7 +222,7 @@ def _by_function(frame: BackwardCFunction, own: Owner, given: list[Any], create_
         None if t is None or output is None else FUNCTIONS["astype"](t, output[1])
         for t, output in zip(frame.tangents(own, tensors), outputs, strict=True)
     ]
-    if not create_graph:
+    if not on_tensors:
         found = [None if t is None else np.array(t._a) for t in found]
     return tuple(found) if frame.outputs else found[0]
 
@@ -216,7 +233,7 @@ def _arrays(value: Any) -> Any:
     return type(value)(map(_arrays, value)) if type(value) in (list, tuple) else value
 
 
-def _by_transposition(own: Owner, given: list[Any], create_graph: bool) -> Any:
+def _by_transposition(own: Owner, given: list[Any], on_tensors: bool) -> Any:
     """Return the tangent of a record by transposing its vjp."""
     outputs = getattr(own[-1], "outputs", None)
     kinds = outputs or [(AVALS.shapes[own[OWN_AVAL]], AVALS.dtypes[own[OWN_AVAL]])]
@@ -258,9 +275,9 @@ def _by_transposition(own: Owner, given: list[Any], create_graph: bool) -> Any:
         [g for g, _ in pairs],
         seeds,
         [t for _, t in pairs],
-        create_graph=create_graph,
+        create_graph=MODE.recording,
         materialize_grads=True,
     )
-    if not create_graph:
+    if not on_tensors:
         found = tuple(t._a for t in found)
     return found if outputs else found[0]

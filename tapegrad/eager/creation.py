@@ -7,7 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.eager.batched import Batched
+from tapegrad.eager.batched_calls import made_like
 from tapegrad.eager.dispatch import holds_recorded, operand, passive, unwrap
+from tapegrad.eager.modes import MODE
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.ops.rearranging import rearranged
 from tapegrad.ops.shape import moveaxis
@@ -93,6 +96,8 @@ def _maker(name: str) -> Callable[..., Tensor]:
     make = getattr(np, name)
 
     def function(*args: Any, requires_grad: bool = False, **kwargs: Any) -> Tensor:
+        if MODE.special and name.endswith("_like") and type(args[0]) is Batched:
+            return made_like(function, args[0], args[1:], kwargs)
         if name in _OF_VALUES:
             values = (*args[name.startswith("full") :], *kwargs.values())
             if any(map(holds_recorded, values)):

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.eager import batched_calls
+from tapegrad.eager.batched import holds_batched
 from tapegrad.eager.frames import (
     TUPLE_AVAL,
     Active,
@@ -62,7 +64,7 @@ def holds_recorded(value: Any) -> bool:
     if type(value) in (list, tuple):
         return any(map(holds_recorded, value))
     refuse_masked(value)
-    return isinstance(value, Tensor) and value._own is not None
+    return isinstance(value, Tensor) and (value._own is not None or type(value) is not Tensor)
 
 
 def owner_of(value: Any) -> Owner | None:
@@ -101,6 +103,8 @@ def apply_op(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if isinstance(op, ArrayOp):
         return apply_opaque(op, bound)
     values = [operand(bound[name]) for name in op.arguments]
+    if MODE.special and holds_batched(values):
+        return batched_calls.apply(op, {**bound, **dict(zip(op.arguments, values, strict=True))})
     parameters = {name: bound[name] for name in op.parameters}
     if isinstance(op, View):
         return apply_view(op, values[0], parameters)
@@ -117,10 +121,13 @@ def apply_op(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def apply_view(op: View, x: Any, parameters: dict[str, Any]) -> Tensor:
     """Return a view of a tensor (or array), recorded if the tensor requires gradients."""
-    if not isinstance(x, Tensor):
+    if type(x) is not Tensor:
         x = operand(x)
         if not isinstance(x, Tensor):
             return passive(as_array(op.function(x, **parameters)))
+        if type(x) is not Tensor:
+            found: Tensor = batched_calls.apply(op, {"x": x, **parameters})
+            return found
     z = as_array(op.function(x._a, **parameters))
     result = Tensor()
     result._a = z
@@ -278,6 +285,8 @@ def apply_opaque(op: ArrayOp, bound: dict[str, Any]) -> Any:
             value = [*map(operand, value)] if several else operand(value)
             is_list = type(value) in (list, tuple) and not several
             bound[name] = np.asarray(value) if is_list else value
+    if MODE.special and MODE.thread.levels and holds_batched(bound.values()):
+        return batched_calls.apply(op, bound)
     active = Active(op, bound)
     if op.parameters:
         out = op.function(*active.arrays, **{name: bound[name] for name in op.parameters})

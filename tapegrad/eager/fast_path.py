@@ -133,7 +133,7 @@ def reflected(y, x):
 _GENERAL = """
 def general({arguments}):
     action = MODE.action() if SPECIAL else RECORD_OP
-    inference = action == CHECK_SWITCHES and THREAD.inference
+    inference = action == CHECK_SWITCHES and THREAD.inference and not THREAD.levels
     if action == CHECK_SWITCHES and not inference:
         return apply_op(OP, ({arguments},), {{}})
     {unwrap}

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.eager import batched_indices
+from tapegrad.eager.batched import BatchError, holds_batched
 from tapegrad.eager.dispatch import (
     apply_op,
     apply_opaque,
@@ -26,6 +28,7 @@ from tapegrad.eager.modes import MODE
 from tapegrad.eager.tensor import Meta, Tensor, wrap
 from tapegrad.ops import indexing, piecewise
 from tapegrad.ops.array_kinds import ArrayOp
+from tapegrad.ops.batching import place_of_batch
 from tapegrad.ops.composite import Composite
 from tapegrad.ops.indexing import put_view, show
 from tapegrad.ops.kinds import SweptOp
@@ -212,6 +215,13 @@ def record_unrun(op: ArrayOp, z: np.ndarray, bound: dict[str, Any]) -> Owner | N
 
 def apply_inplace(op: Op | Composite, target: Tensor, *others: Any, **named: Any) -> Tensor:
     """``target[...] = op(target, *others)``; return the target."""
+    if _is_batched(target, others):
+        held, level = batched_indices.target_of(target, [*others], op.name)
+        old = target.clone() if _is_recorded(target, *others) else target
+        call = op.function if isinstance(op, Composite) else op.public
+        value = call(old, *[old if x is target else x for x in others], **named)
+        write(held, batched_indices.value_for(target, value, level), op.name)
+        return target
     check_writable(target, op.name, *others)
     source: Any = target
     if not (isinstance(op, SweptOp) and op.saves_nothing) and _is_recorded(target, *others):
@@ -245,8 +255,17 @@ def write(target: Tensor, value: Any, what: str, keep: bool = False) -> Tensor:
     With `keep`, the write is recorded as an op of its own: the target's old history remains, with a
     zero gradient, and the target does not share the record of the value.
     """
+    if _is_batched(target, (value,)):
+        held, level = batched_indices.target_of(target, operand(value), what)
+        write(held, batched_indices.value_for(target, operand(value), level), what, keep)
+        return target
     check_writable(target, what, value)
     return _overwrite(target, value, what, keep)
+
+
+def _is_batched(target: Tensor, values: Any) -> bool:
+    """Whether a target or a value is batched (`tapegrad.eager.batched_indices`)."""
+    return bool(MODE.special) and holds_batched((target, *values))
 
 
 def _check_fit(array: np.ndarray, target: np.ndarray, what: str) -> None:
@@ -299,6 +318,9 @@ def _overwrite(target: Tensor, value: Any, what: str, keep: bool) -> Tensor:
 
 def assign_item(target: Tensor, index: Any, value: Any) -> None:
     """Perform ``target[index] = value``."""
+    if _is_batched(target, (index, value)):
+        _assign_batched(target, index, operand(value))
+        return
     check_writable(target, "item assignment", value)
     index = unwrap_index(index)
     value = operand(value)
@@ -327,6 +349,24 @@ def assign_item(target: Tensor, index: Any, value: Any) -> None:
         rebase(target, own)
 
 
+def _assign_batched(target: Tensor, index: Any, value: Any) -> None:
+    """Perform ``target[index] = value`` for the items of a batch."""
+    held, level = batched_indices.target_of(target, [index, value], "item assignment")
+    mask = batched_indices.mask_of(index, target)
+    if mask is not None:
+        write(target, piecewise.where.public(mask, value, target.clone()), "item assignment")
+        return
+    places = batched_indices.place_of(index, target, level)
+    if places is None:
+        places = batched_indices.shifted(unwrap_index(index))
+        if place_of_batch(unwrap_index(index)):
+            raise BatchError(
+                "vmap: item assignment with index arrays that are not adjacent is not supported; "
+                "assign with one array, or write tapegrad.where"
+            )
+    assign_item(held, places, batched_indices.value_for(target[index], value, level))
+
+
 def unwrap_index(index: Any) -> Any:
     """Return an index with arrays in place of tensors and sequences."""
     if type(index) is tuple:
@@ -347,6 +387,9 @@ def _unwrap_part(part: Any) -> Any:
 def read_item(source: Tensor, index: Any) -> Tensor:
     """Return ``source[index]``: a view for basic indices, a copy for arrays."""
     if not isinstance(index, (int, slice)):
+        if MODE.special and holds_batched((index,)):
+            found: Tensor = batched_indices.read_item(source, index)
+            return found
         index = unwrap_index(index)
     if indexing.is_basic(index):
         return apply_view(getitem, source, {"index": index})

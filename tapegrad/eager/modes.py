@@ -33,6 +33,7 @@ class Switches(threading.local):
         self.node: Any = None  # node whose rule is running, in anomaly mode
         self.depth = 0  # number of open contexts
         self.transform: Any = None  # the innermost running transform
+        self.levels: tuple[Any, ...] = ()  # of running calls over batches, innermost last
 
 
 class Mode:
@@ -84,6 +85,10 @@ class Mode:
         """Set the hooks for values saved in this thread."""
         self._switch("saved_hooks", pairs)
 
+    def set_levels(self, levels: tuple[Any, ...]) -> None:
+        """Set the levels of batches of this thread."""
+        self._switch("levels", levels)
+
     def _switch(self, name: str, value: Any) -> Any:
         """Set a switch of this thread and update its action; return the previous value."""
         switches = self.thread.__dict__
@@ -93,7 +98,8 @@ class Mode:
             self.special[key] = None
             switches[name] = value
             recording = switches["recording"]
-            if switches["inference"] or (recording and switches["saved_hooks"]):
+            checks = switches["inference"] or switches["levels"]
+            if checks or (recording and switches["saved_hooks"]):
                 switches["action"] = CHECK_SWITCHES
             else:
                 switches["action"] = RECORD_OP if recording else COMPUTE_ONLY

@@ -12,8 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.eager.batched import holds_batched
+from tapegrad.eager.batched_calls import apply_composite, apply_passive
 from tapegrad.eager.dispatch import operand, unwrap
 from tapegrad.eager.fast_path import function_of
+from tapegrad.eager.modes import MODE
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.ops import (  # noqa: F401 (importing them fills the table)
     complex,
@@ -108,7 +111,10 @@ def _composite_function(composite: Composite) -> Callable[..., Any]:
                 if not isinstance(first, (Tensor, np.ndarray)):
                     first = wrap(np.asarray(first))
                 args = (first, *args[1:])
-        result = wrap_result(body(*args, **kwargs))
+        if MODE.special and holds_batched((*args, *kwargs.values())):
+            result = apply_composite(body, function, args, kwargs)
+        else:
+            result = wrap_result(body(*args, **kwargs))
         if composite.gives_views:
             for k, view in enumerate(result):
                 if view.meta() is not None:
@@ -122,6 +128,8 @@ def _passive_function(name: str, module: Any = np) -> Callable[..., Any]:
     compute = getattr(module, name)
 
     def function(*args: Any, **kwargs: Any) -> Any:
+        if MODE.special and holds_batched((*args, *kwargs.values())):
+            return apply_passive(name, compute, function, args, kwargs)
         return wrap_result(compute(*map(unwrap, args), **{k: unwrap(v) for k, v in kwargs.items()}))
 
     function.__name__ = function.__qualname__ = name

@@ -19,3 +19,4 @@ from tapegrad.func.products import hvp as hvp
 from tapegrad.func.products import jvp as jvp
 from tapegrad.func.products import linearize as linearize
 from tapegrad.func.products import vjp as vjp
+from tapegrad.func.vmap import vmap as vmap

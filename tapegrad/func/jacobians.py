@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from tapegrad.autograd.api import grad as autograd_grad
-from tapegrad.autograd.tangents import columns_of, stacked, units
+from tapegrad.autograd.batches import along_units
+from tapegrad.autograd.tangents import columns_of
 from tapegrad.calls import Argnums, Call, Transformed
+from tapegrad.eager.batched import as_item, in_all_levels
 from tapegrad.eager.detached import note_independent
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import Tensor, wrap
@@ -175,33 +178,43 @@ def _jacobian(call: Call, output: Tensor, nested: bool) -> list[Tensor]:
 
 
 def _rows(call: Call, output: Tensor, nested: bool) -> list[Tensor]:
-    """Run one reverse sweep per element of the output."""
-    rows = [
-        cotangents_of_inputs(call, [output], [unit], retain_graph=True, create_graph=nested)
-        for unit in units(output)
-    ]
+    """Run the reverse pass for every element of the output."""
+    assert output._own is not None
+    rows = along_units(
+        output,
+        [output._own],
+        nested,
+        lambda unit: cotangents_of_inputs(
+            call, [output], [unit], retain_graph=True, create_graph=nested
+        ),
+    )
     return [
-        stacked([row[k] for row in rows], (*output.shape, *x.shape), x.dtype)
+        FUNCTIONS["reshape"](rows[k], (*output.shape, *x.shape))
+        if output.size
+        else wrap(np.zeros((*output.shape, *x.shape), x.dtype))
         for k, x in enumerate(call.inputs)
     ]
 
 
 def _columns(call: Call, output: Tensor) -> list[Tensor]:
-    """Run one sweep per element of the inputs over the recorded reverse pass."""
-    u = wrap(np.zeros(output.shape, output.dtype)).requires_grad_()
+    """Run the pass over the recorded reverse pass for every element of the inputs."""
+    u = as_item(in_all_levels(wrap(np.zeros(output.shape, output.dtype))).requires_grad_())
     cotangents = cotangents_of_inputs(call, [output], [u], create_graph=True)
     parts = []
-    for tensor, linear in zip(call.inputs, cotangents, strict=True):
-        columns = np.zeros((output.size, tensor.size), tensor.dtype)
-        if linear._own is not None:
-            for k, unit in enumerate(units(tensor)):
-                (column,) = autograd_grad(
-                    linear, u, unit, retain_graph=True, materialize_grads=True
-                )
-                assert column is not None
-                columns[:, k] = column._a.reshape(-1)
-        parts.append(wrap(columns.reshape(*output.shape, *tensor.shape)))
+    for x, linear in zip(call.inputs, cotangents, strict=True):
+        if linear._own is None or not x.size:
+            parts.append(wrap(np.zeros((*output.shape, *x.shape), x.dtype)))
+            continue
+        transposed = functools.partial(_pulled_back, linear, u)
+        (columns,) = along_units(x, [linear._own], False, transposed)
+        order = (*range(1, 1 + output.ndim), 0)
+        moved = FUNCTIONS["transpose"](columns, order)
+        parts.append(FUNCTIONS["reshape"](moved, (*output.shape, *x.shape)))
     return parts
+
+
+def _pulled_back(linear: Tensor, u: Tensor, g: Tensor) -> Any:
+    return autograd_grad(linear, u, g, retain_graph=True, materialize_grads=True)
 
 
 def hessian(f: Callable[..., Any], argnums: int = 0, has_aux: bool = False) -> Callable[..., Any]:

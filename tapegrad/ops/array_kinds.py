@@ -52,6 +52,10 @@ class ArrayOp(Op):
         self.function = declaration if function is None else function
         self.of_list = of_list  # whether its first argument is a list of arrays
 
+    @property
+    def is_looped(self) -> bool:  # type: ignore[override]
+        return self.batch_rule is None
+
     def needs(self, argument: str) -> set[str]:
         return super().needs(argument) | self.parameters.keys()
 
@@ -171,6 +175,10 @@ class Opaque(ArrayOp):
         super().__init__(declaration, arrays, function)
         self.stacks = stacks
         self.jvps: dict[str, Rule] = {}
+
+    @property
+    def is_looped(self) -> bool:  # type: ignore[override]
+        return self.batch_rule is None and not self.stacks
 
     def jvp(self, argument: str) -> Callable[[Rule], Rule]:
         """Declare the output's tangent as a function of an argument's tangent `t` (a decorator).

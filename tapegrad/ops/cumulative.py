@@ -12,7 +12,16 @@ from tapegrad.ops.array_kinds import linear
 from tapegrad.ops.batching import flattened, shifted_axes
 from tapegrad.ops.composite import composite
 from tapegrad.ops.indexing import take_along_axis
-from tapegrad.ops.op import copied, normalize_axes, plain, public, rank, refuse_complex, shape_of
+from tapegrad.ops.op import (
+    copied,
+    dtype_of,
+    normalize_axes,
+    plain,
+    public,
+    rank,
+    refuse_complex,
+    shape_of,
+)
 from tapegrad.ops.shape import concatenate, flip, getitem, moveaxis, ravel, reshape
 
 
@@ -43,7 +52,7 @@ def prod(x, axis=None, *, keepdims=False):
     Products are formed pairwise, so that no derivative divides by an element.
     """
     shape = shape_of(x)
-    if plain(x).dtype.kind in "biu":
+    if dtype_of(x).kind in "biu":
         return np.prod(plain(x), axis=axis, keepdims=keepdims)
     axes = normalize_axes(axis, len(shape))
     kept = tuple(dim for k, dim in enumerate(shape) if k not in axes)
@@ -67,7 +76,7 @@ def cumprod(x, axis=None):
 
     A prefix scan by doubling in log2(n) rounds, so that no derivative divides by an element.
     """
-    if plain(x).dtype.kind in "biu":
+    if dtype_of(x).kind in "biu":
         return np.cumprod(plain(x), axis=axis)
     if axis is None:
         x, axis = ravel(x), 0
@@ -119,7 +128,7 @@ def _from_initial(accumulate, x, initial, axis, include_initial):
         return found
     (axis,) = normalize_axes(axis, rank(x))
     shape = tuple(1 if k == axis else n for k, n in enumerate(shape_of(x)))
-    return concatenate([np.full(shape, initial, plain(found).dtype), found], axis)
+    return concatenate([np.full(shape, initial, dtype_of(found)), found], axis)
 
 
 @composite

@@ -12,6 +12,7 @@ from tapegrad.ops.composite import composite
 from tapegrad.ops.op import (
     array_of,
     copied,
+    dtype_of,
     in_precision_of,
     normalize_axes,
     plain,
@@ -93,7 +94,7 @@ def _slope(x: Any, spacing: Any, axis: int, edge_order: int) -> Any:
 def _as_real(x: Any) -> Any:
     """Return an array, integers as floats: differences of integers may overflow."""
     x = array_of(x)
-    return np.asarray(plain(x), np.float64) if plain(x).dtype.kind in "biu" else x
+    return np.asarray(plain(x), np.float64) if dtype_of(x).kind in "biu" else x
 
 
 @composite
@@ -141,7 +142,7 @@ def convolve(a, v, mode="full"):
     if shape_of(v)[0] > shape_of(a)[0]:
         a, v = v, a
     n, m = shape_of(a)[0], shape_of(v)[0]
-    zeros = np.zeros(m - 1, plain(a).dtype)
+    zeros = np.zeros(m - 1, dtype_of(a))
     padded = concatenate([zeros, a, zeros], 0) if m > 1 else a
     windows = np.arange(n + m - 1)[:, None] + np.arange(m)
     full = reduction.sum(padded[windows] * flip(v), axis=-1)

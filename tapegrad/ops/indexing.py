@@ -14,6 +14,7 @@ from tapegrad.ops.op import (
     internal,
     is_differentiated,
     normalize_axes,
+    places_of,
     plain,
     public,
     rank,
@@ -189,7 +190,7 @@ def take(x, indices, axis=None, mode="raise"):
     if axis is None:
         x, axis = ravel(x), 0
     (axis,) = normalize_axes(axis, rank(x))
-    indices = plain(indices)
+    indices = places_of(indices)
     if indices.dtype == bool:  # 0 and 1; in a subscript it would be a mask
         indices = indices.astype(np.intp)
     length = shape_of(x)[axis]
@@ -205,7 +206,7 @@ def take(x, indices, axis=None, mode="raise"):
 @composite
 def take_along_axis(x, indices, axis=-1):
     """Take elements along an axis, with separate indices for every position of the other axes."""
-    indices = plain(indices)
+    indices = places_of(indices)
     if axis is None:
         x, indices, axis = ravel(x), indices.ravel(), 0
     (axis,) = normalize_axes(axis, rank(x))

@@ -12,7 +12,7 @@ from tapegrad.ops.array_kinds import Opaque, opaque
 from tapegrad.ops.complex import adjoint
 from tapegrad.ops.composite import composite
 from tapegrad.ops.linalg import cholesky, inv, solve, solve_triangular
-from tapegrad.ops.op import array_of, plain, rank, shape_of
+from tapegrad.ops.op import array_of, dtype_of, plain, rank, shape_of
 from tapegrad.ops.scipy_functions import scipy_function
 from tapegrad.ops.shape import concatenate, moveaxis, ravel, reshape
 
@@ -59,7 +59,7 @@ def _differentiated(function: Opaque, *, on_negative_axis: bool) -> None:
         # the map is linear in t, but its computation depends on the norm of the block matrix
         scale = np.abs(plain(t)).max(axis=(-2, -1), keepdims=True, initial=0.0)
         scale = np.where((scale > 0.0) & np.isfinite(scale), scale, np.ones((), scale.dtype))
-        zeros = np.zeros(shape_of(x), plain(x).dtype)
+        zeros = np.zeros(shape_of(x), dtype_of(x))
         above = concatenate([x, t / scale], -1)
         block = concatenate([above, concatenate([zeros, x], -1)], -2)
         return function(block)[..., :n, n:] * scale

@@ -71,6 +71,7 @@ class Op:
 
     kind = "op"
     is_method = False
+    is_looped = False  # whether `batch` computes the items one by one
     batch_rule: Rule | None = None
     function: Any  # computes it on arrays
     public: Callable[..., Any]  # the op on tensors, set by the package that defines tensors
@@ -379,6 +380,17 @@ def plain(value: Any) -> np.ndarray:
     return np.asarray(array)
 
 
+def dtype_of(value: Any) -> np.dtype:
+    """Return the dtype of an array, tensor, number or list of numbers."""
+    dtype = getattr(value, "dtype", None)
+    return plain(value).dtype if dtype is None else dtype
+
+
+def places_of(value: Any) -> Any:
+    """Return an index as an array, or as the tensor that stands for the items of a batch."""
+    return value if getattr(value, "_is_batched", False) else plain(value)
+
+
 def array_of(value: Any) -> Any:
     """Return a tensor or array unchanged, and numbers or lists of numbers as an array."""
     refuse_masked(value)
@@ -399,7 +411,7 @@ def refuse_masked(value: Any) -> None:
 
 def refuse_complex(name: str, *values: Any) -> None:
     """Raise if a value is complex."""
-    if any(plain(value).dtype.kind == "c" for value in values):
+    if any(dtype_of(value).kind == "c" for value in values):
         raise TypeError(f"{name} of complex numbers is not supported; take their real and imag")
 
 
@@ -412,4 +424,4 @@ def in_precision_of(x: Any, constant: Any) -> Any:
 
 def copied(x: Any) -> Any:
     """Return a copy."""
-    return TABLE["astype"](x, plain(x).dtype)
+    return TABLE["astype"](x, dtype_of(x))

@@ -9,7 +9,7 @@ from tapegrad.ops import reduction
 from tapegrad.ops.array_kinds import opaque
 from tapegrad.ops.complex import conjugate
 from tapegrad.ops.composite import composite
-from tapegrad.ops.op import array_of, plain, rank, shape_of
+from tapegrad.ops.op import array_of, dtype_of, rank, shape_of
 from tapegrad.ops.products import matmul
 from tapegrad.ops.shape import expand_dims
 from tapegrad.ops.systems import lstsq
@@ -55,7 +55,7 @@ def polyfit(x, y, deg, rcond=None, w=None):
         powers, y = powers * weights, y * (weights if rank(y) == 2 else weights[:, 0])
     scale = ew.sqrt(reduction.sum(powers * powers, axis=0))
     if rcond is None:
-        rcond = shape_of(x)[0] * np.finfo(plain(x).dtype).eps
+        rcond = shape_of(x)[0] * np.finfo(dtype_of(x)).eps
     found = lstsq(powers / scale, y, rcond)[0]
     return found / (expand_dims(scale, -1) if rank(y) == 2 else scale)
 
@@ -72,7 +72,7 @@ def roots(p):
 def _(g, z, p):
     n = shape_of(p)[0]
     if n < 2:
-        return np.zeros(n, plain(p).dtype)
+        return np.zeros(n, dtype_of(p))
     slope = polyval(p[:-1] * np.arange(n - 1.0, 0.0, -1.0), z)
     with np.errstate(divide="ignore", invalid="ignore"):
         return -matmul(g / conjugate(slope), conjugate(vander(z, n)))
@@ -82,7 +82,7 @@ def _(g, z, p):
 def _(t, z, p):
     n = shape_of(p)[0]
     if n < 2:
-        return np.zeros(0, plain(z).dtype)
+        return np.zeros(0, dtype_of(z))
     slope = polyval(p[:-1] * np.arange(n - 1.0, 0.0, -1.0), z)
     with np.errstate(divide="ignore", invalid="ignore"):
         return -matmul(vander(z, n), t) / slope

@@ -13,7 +13,7 @@ import numpy as np
 
 from tapegrad.ops.composite import composite
 from tapegrad.ops.indexing import at
-from tapegrad.ops.op import array_of, plain, rank, refuse_masked, shape_of
+from tapegrad.ops.op import array_of, dtype_of, plain, rank, refuse_masked, shape_of
 from tapegrad.ops.shape import astype, broadcast_to, concatenate, ravel
 
 
@@ -36,7 +36,7 @@ def rearranged(move: Callable[..., Any], arrays: list[Any], dtype: Any = None) -
         places.append(np.arange(start, start + plain(x).size).reshape(shape))
         start += plain(x).size
     source = concatenate([ravel(x) for x in arrays])
-    if dtype is not None and plain(source).dtype != dtype:
+    if dtype is not None and dtype_of(source) != dtype:
         source = astype(source, dtype)
     return at(source, np.asarray(move(*places)))
 
@@ -84,7 +84,7 @@ def choose(x, choices, mode="raise"):
 def resize(x, new_shape):
     """Return an array of a new shape, with the elements repeated as needed."""
     if not plain(x).size:
-        return np.zeros(new_shape, plain(x).dtype)
+        return np.zeros(new_shape, dtype_of(x))
     return rearranged(lambda x: np.resize(x, new_shape), [x])
 
 
@@ -121,4 +121,4 @@ def piecewise(x, condlist, funclist, *args, **kw):
             found[condition] = chosen
         return found
 
-    return rearranged(placed, parts, plain(x).dtype)
+    return rearranged(placed, parts, dtype_of(x))

@@ -16,7 +16,7 @@ from tapegrad.ops import elementwise as ew
 from tapegrad.ops import reduction
 from tapegrad.ops.array_kinds import pointwise
 from tapegrad.ops.composite import composite
-from tapegrad.ops.op import array_of, plain, public, refuse_complex, shape_of
+from tapegrad.ops.op import array_of, dtype_of, plain, public, refuse_complex, shape_of
 from tapegrad.ops.piecewise import sign, where
 from tapegrad.ops.scipy_functions import scipy_function
 from tapegrad.ops.shape import reshape
@@ -412,13 +412,13 @@ def weighted_logsumexp(a, axis=None, b=None, keepdims=False, return_sign=False):
         b = 1.0 if b is None else array_of(b)
     is_infinite = (plain(a) == math.inf) & (plain(b) > 0.0)
     shares = np.sum(is_infinite, axis=axis, keepdims=True)
-    count = np.maximum(shares, 1).astype(plain(a).dtype)
+    count = np.maximum(shares, 1).astype(dtype_of(a))
     infinite = reduction.sum(where(is_infinite, a / count, 0.0), axis, keepdims=True)
     a = where(shares > 0, 0.0, a)
     used = np.where(plain(b) == 0.0, -math.inf, plain(a))
     high = np.max(used, axis=axis, keepdims=True, initial=-math.inf)
-    high = np.where(np.isfinite(high), high, 0.0).astype(plain(a).dtype)
-    limit = math.log(np.finfo(plain(a).dtype).max)
+    high = np.where(np.isfinite(high), high, 0.0).astype(dtype_of(a))
+    limit = math.log(np.finfo(dtype_of(a)).max)
     away = (plain(b) == 0.0) & ~(plain(a) - high < limit)
     terms = ew.multiply(b, ew.exp(where(away, -math.inf, a) - high))
     total = reduction.sum(terms, axis=axis, keepdims=True)

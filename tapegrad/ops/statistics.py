@@ -15,6 +15,7 @@ from tapegrad.ops.cumulative import cumprod, cumsum, prod
 from tapegrad.ops.indexing import sort, take_along_axis
 from tapegrad.ops.op import (
     array_of,
+    dtype_of,
     in_precision_of,
     normalize_axes,
     plain,
@@ -61,8 +62,8 @@ def cov(x, y=None, rowvar=True, bias=False, ddof=None):
 
 def _rows(x: Any, rowvar: bool) -> Any:
     """Return variables as rows in double precision, as NumPy does."""
-    dtype = np.result_type(plain(x).dtype, np.float64)
-    x = x if plain(x).dtype == dtype else x.astype(dtype)
+    dtype = np.result_type(dtype_of(x), np.float64)
+    x = x if dtype_of(x) == dtype else x.astype(dtype)
     if rank(x) < 2:
         return reshape(x, (1, -1))
     return x if rowvar or shape_of(x)[0] == 1 else x.T
@@ -135,7 +136,7 @@ def _quantiles(ordered, count, unknown, q, method, kept):
         raise ValueError("quantile: q must be between 0 and 1")
     shape = (*q.shape, *(shape_of(ordered)[:-1] if kept is None else kept))
     if not shape_of(ordered)[-1]:
-        return np.full(shape, np.nan, plain(ordered).dtype)
+        return np.full(shape, np.nan, dtype_of(ordered))
     at = _METHODS[method](q.reshape(-1) * (count - 1))
     low, high = np.floor(at).astype(int), np.ceil(at).astype(int)
     part = in_precision_of(ordered, at - low)

@@ -19,7 +19,7 @@ from tapegrad.ops.linalg import (
     svdvals,
 )
 from tapegrad.ops.norms import norm
-from tapegrad.ops.op import array_of, plain, public, rank, shape_of
+from tapegrad.ops.op import array_of, dtype_of, plain, public, rank, shape_of
 from tapegrad.ops.piecewise import where
 from tapegrad.ops.products import matmul
 from tapegrad.ops.shape import diagonal, expand_dims
@@ -88,9 +88,9 @@ def lstsq(a, b, rcond=None):
     As in numpy.linalg.lstsq, x is the solution of least norm, and the sums are empty if the rank is
     less than the number of unknowns or there are no more equations than unknowns.
     """
-    a, b = (x if plain(x).dtype.kind in "fc" else plain(x) * 1.0 for x in map(array_of, (a, b)))
+    a, b = (x if dtype_of(x).kind in "fc" else plain(x) * 1.0 for x in map(array_of, (a, b)))
     rows, columns = shape_of(a)
-    smallest = np.finfo(plain(a).dtype).eps
+    smallest = np.finfo(dtype_of(a)).eps
     if rcond is None:
         rcond = smallest * max(rows, columns)
     elif rcond < 0.0:
@@ -193,7 +193,7 @@ def _(g, z):
     vh = adjoint(v)
     inner = matmul(vh, gv)
     along = diagonal(inner, 0, -2, -1)
-    if plain(v).dtype.kind == "c":
+    if dtype_of(v).kind == "c":
         refuse_phases(inner, "eig: the eigenvectors")
     lengths = matmul(vh, v)
     middle = inner - ew.multiply(lengths, expand_dims(real(along), -2))

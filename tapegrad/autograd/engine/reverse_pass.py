@@ -36,6 +36,7 @@ from tapegrad.eager.frames import (
     fit_array,
     node_name,
 )
+from tapegrad.eager.item_by_item import or_item_by_item
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.saved_values import SECOND_TIME
 from tapegrad.eager.tensor import Tensor, wrap
@@ -419,6 +420,13 @@ def fit_tensor(g: Any, aval: int) -> Tensor:
 
 def vjp_of_record(own: Owner, g: Any, wanted: Wanted) -> list[Any]:
     """Return the cotangents of a record's inputs as tensors."""
+    if MODE.special and MODE.thread.levels:
+        found: list[Any] = or_item_by_item(lambda item: _vjp_of_record(own, item, wanted), g)
+        return found
+    return _vjp_of_record(own, g, wanted)
+
+
+def _vjp_of_record(own: Owner, g: Any, wanted: Wanted) -> list[Any]:
     code, flags = op_and_flags(own)
     if flags & FREED:
         raise RuntimeError(SECOND_TIME)

@@ -1,0 +1,82 @@
+"""Walking over records: what a value depends on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+
+from tapegrad.autograd.engine.context import FunctionCtx
+from tapegrad.tape.avals import AVALS
+from tapegrad.tape.layout import LEAF_CLOCK, OWN_AVAL, OWN_SLOT
+from tapegrad.tape.owner import Owner, inputs_of, notes_of
+
+
+def history(
+    owners: Iterable[Owner], goes_on: Callable[[Owner], bool] | None = None
+) -> Iterator[Owner]:
+    """Yield records and all that they depend on.
+
+    Parameters
+    ----------
+    owners
+        The records to start from.
+    goes_on
+        Whether to go on to the inputs of a record; by default always.
+    """
+    waiting, seen = list(owners), set()
+    while waiting:
+        own = waiting.pop()
+        slot = own[OWN_SLOT]
+        if slot in seen:
+            continue
+        seen.add(slot)
+        yield own
+        if slot < LEAF_CLOCK and (goes_on is None or goes_on(own)):
+            waiting += [parent for parent in inputs_of(own) if parent is not None]
+
+
+def calls_user_code(own: Owner) -> bool:
+    """Whether the reverse pass of a record calls its hooks or rules of the user's."""
+    notes = notes_of(own)
+    if isinstance(own[-1], FunctionCtx):
+        return True
+    return notes is not None and bool(notes.hooks or notes.prehooks or notes.posthooks)
+
+
+def size_of(own: Owner) -> int:
+    """Return the number of elements of a record's output."""
+    return math.prod(AVALS.shapes[own[OWN_AVAL]])
+
+
+# Costs in microseconds: a compiled sweep, each of its records, and a record of a pass on tensors.
+_SWEEP, _SWEPT, _ON_TENSORS = 25.0, 0.15, 15.0
+_BATCH_LIMIT = 1 << 20  # elements of one record, from which larger batches do not pay off
+
+
+def size_of_batches(owners: list[Owner], count: int, create_graph: bool) -> int:
+    """Return for how many directions at once a pass should run.
+
+    Parameters
+    ----------
+    owners
+        The records that the passes start from.
+    count
+        Number of directions (cotangents or tangents).
+    create_graph
+        Whether the passes are recorded.
+
+    Returns
+    -------
+    int
+        1 if passes one by one are faster, or call functions of the user, which are written for one
+        direction.
+    """
+    largest = 1
+    for records, own in enumerate(history(owners), 1):
+        if calls_user_code(own):
+            return 1
+        largest = max(largest, size_of(own))
+        one_by_one = count * (_SWEEP + _SWEPT * records)
+        if not create_graph and records * _ON_TENSORS > one_by_one and count < 100:
+            return 1
+    return max(min(count, _BATCH_LIMIT // max(largest, 1)), 1)

@@ -1,0 +1,252 @@
+"""`vmap`: a function of one item, applied to a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.calls import Transformed, plain
+from tapegrad.eager.batched import (
+    BatchError,
+    Level,
+    batched,
+    expanded,
+    innermost,
+    is_at,
+    open_level,
+)
+from tapegrad.eager.creation import as_tensor
+from tapegrad.eager.numeric import FUNCTIONS
+from tapegrad.eager.tensor import Tensor
+from tapegrad.pytrees import CONTAINERS, holds_tensor, tree
+
+Axes = Any  # an integer, None, or a container of these
+
+
+def vmap(
+    f: Callable[..., Any],
+    in_axes: Axes = 0,
+    out_axes: Axes = 0,
+    *,
+    chunk_size: int | None = None,
+    in_dims: Axes = None,
+    out_dims: Axes = None,
+) -> Callable[..., Any]:
+    """Return a function that applies `f` to every item of a batch, in one call.
+
+    `f` is written for one item. It is called once, with tensors that stand for all items; each of
+    its ops is one op of the batch. Derivatives of `f` may be taken inside, such as gradients for
+    every sample, or outside.
+
+    Parameters
+    ----------
+    f
+        Function of arrays or pytrees; it returns arrays or a pytree of arrays.
+    in_axes
+        The axis of each argument along which the items are; None for an argument that all items
+        share. One number for all arguments, or a tuple with one entry for each, which may be a
+        container like the argument. Keyword arguments are shared.
+    out_axes
+        The axis of the results along which the items are, likewise.
+    chunk_size
+        Process at most this many items at a time, to save memory; all by default.
+    in_dims, out_dims
+        PyTorch's names of `in_axes` and `out_axes`.
+
+    Returns
+    -------
+    callable
+        Takes the arguments of `f` with one axis more. It returns tensors if it is given tensors,
+        otherwise arrays.
+
+    Raises
+    ------
+    ValueError
+        When called, if the axes do not match the arguments, or the sizes of the batches differ.
+    BatchError
+        When called, if `f` asks for the value of an item, for example by an ``if`` on a tensor.
+
+    Notes
+    -----
+    In-place work on tensors that are made from batched ones is supported (``tg.zeros_like(x)``,
+    ``x.clone()``). An op without a batching rule is computed item by item, with a warning.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import tapegrad as tg
+    >>> x = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    >>> tg.vmap(lambda row: row @ row)(x)
+    array([ 5., 25., 61.])
+    >>> w = np.array([1.0, -1.0])
+    >>> loss = lambda w, row: (row @ w) ** 2
+    >>> tg.vmap(tg.grad(loss), in_axes=(None, 0))(w, x)  # a gradient for every row
+    array([[-2., -4.],
+           [-6., -8.],
+           [-10., -12.]])
+    """
+    in_axes = in_axes if in_dims is None else in_dims
+    out_axes = out_axes if out_dims is None else out_dims
+    if chunk_size is not None and chunk_size <= 0:
+        raise ValueError(f"vmap: chunk_size should be None or greater than 0. (got {chunk_size})")
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        batch = _Batch(f, args, in_axes)
+        step = chunk_size or max(batch.size, 1)
+        parts = [
+            batch.call(slice(start, start + step), kwargs, out_axes)
+            for start in range(0, max(batch.size, 1), step)
+        ]
+        found, build, places = parts[0]
+        if len(parts) > 1:
+            found = [
+                items[0] if place is None else FUNCTIONS["concatenate"](list(items), place)
+                for place, *items in zip(places, *(part[0] for part in parts), strict=True)
+            ]
+        if not holds_tensor(args) and not holds_tensor(kwargs):
+            found = [_shown(z) for z in found]
+        return build(found)
+
+    return Transformed(wrapped, _again, f, in_axes, out_axes, chunk_size)
+
+
+def _shown(z: Tensor) -> Any:
+    """Return a result as an array with memory of its own, unless it has a history or is batched."""
+    if z.requires_grad or innermost([z]) is not None:
+        return z
+    return plain(z) if z._a.base is None else plain(z).copy()
+
+
+def _again(f: Callable[..., Any], in_axes: Axes, out_axes: Axes, chunk_size: int | None) -> Any:
+    return vmap(f, in_axes, out_axes, chunk_size=chunk_size)
+
+
+class _Batch:
+    """The arguments of a call, of which some have an axis of items."""
+
+    def __init__(self, f: Callable[..., Any], args: tuple[Any, ...], axes: Axes) -> None:
+        self.f = f
+        self.name = name = f"vmap({getattr(f, '__name__', f)}, in_dims={axes}, ...)(<inputs>)"
+        if not isinstance(axes, (int, tuple, list)):
+            raise ValueError(
+                f"{name}: expected `in_dims` to be int or a (potentially nested) tuple matching "
+                f"the structure of inputs, got: {type(axes)}."
+            )
+        if not args:
+            raise ValueError(
+                f"{name}: got no inputs. Maybe you forgot to add inputs, or you are trying to vmap "
+                "over a function with no inputs. The latter is unsupported."
+            )
+        if not isinstance(axes, int) and len(axes) != len(args):
+            raise ValueError(
+                f"{name}: in_dims is not compatible with the structure of inputs: it has "
+                f"{len(axes)} entries for {len(args)} arguments."
+            )
+        self.parts: list[tuple[list[Any], Any, list[int | None]]] = []
+        sizes = []
+        for number, arg in enumerate(args):
+            given = axes if isinstance(axes, int) else axes[number]
+            leaves, build = tree(arg, f"vmap: argument {number}")
+            places = [
+                self._place(leaf, place)
+                for leaf, place in zip(leaves, axes_of(arg, given, self.name), strict=True)
+            ]
+            self.parts.append((leaves, build, places))
+            sizes += [
+                np.shape(leaf)[place] if not isinstance(leaf, Tensor) else leaf.shape[place]
+                for leaf, place in zip(leaves, places, strict=True)
+                if place is not None
+            ]
+        if not sizes:
+            raise ValueError(f"{name}: at least one argument needs an axis of items (in_dims)")
+        if len(set(sizes)) > 1:
+            raise ValueError(
+                "vmap: Expected all tensors to have the same size in the mapped dimension, got "
+                f"sizes {sizes} for the mapped dimension"
+            )
+        self.size: int = sizes[0]
+
+    def _place(self, leaf: Any, place: Any) -> int | None:
+        """Return the axis of the items of an argument, counted from the first one."""
+        if place is None:
+            return None
+        if not isinstance(leaf, (Tensor, np.ndarray)):
+            raise ValueError(
+                f"{self.name}: Got in_dim={place} for an input but the input is of type "
+                f"{type(leaf)}. We cannot vmap over non-Tensor arguments, please use None as the "
+                "respective in_dim"
+            )
+        if not -leaf.ndim <= place < leaf.ndim:
+            raise ValueError(
+                f"{self.name}: Got in_dim={place} for some input, but that input is a Tensor of "
+                f"dimensionality {leaf.ndim} so expected in_dim to satisfy "
+                f"-{leaf.ndim} <= in_dim < {leaf.ndim}."
+            )
+        return int(place) % leaf.ndim
+
+    def call(
+        self, chunk: slice, kwargs: dict[str, Any], out_axes: Axes
+    ) -> tuple[list[Tensor], Any, list[int | None]]:
+        """Call the function with some of the items; return the leaves of its result."""
+        size = len(range(*chunk.indices(self.size)))
+        with open_level(size) as level:
+            args = [
+                build(
+                    [self._item(*pair, chunk, level) for pair in zip(leaves, places, strict=True)]
+                )
+                for leaves, build, places in self.parts
+            ]
+            result = self.f(*args, **kwargs)
+            leaves, build = tree(result, "vmap: the result")
+            places = axes_of(result, out_axes, self.name.replace("in_dims", "out_dims"))
+            pairs = zip(leaves, places, strict=True)
+            found = [self._output(leaf, place, level) for leaf, place in pairs]
+        return found, build, places
+
+    def _item(self, leaf: Any, place: int | None, chunk: slice, level: Level) -> Any:
+        if place is None:
+            return leaf
+        tensor = as_tensor(leaf)
+        first = FUNCTIONS["moveaxis"](tensor, place, 0) if place else tensor
+        return batched(first if level.size == self.size else first[chunk], level)
+
+    def _output(self, leaf: Any, place: int | None, level: Level) -> Tensor:
+        if not isinstance(leaf, (Tensor, np.ndarray, np.generic, float, int, complex)):
+            raise ValueError(
+                f"vmap({getattr(self.f, '__name__', self.f)}, ...): the function must only return "
+                f"Tensors, got type {type(leaf)}."
+            )
+        tensor = as_tensor(leaf)
+        if place is None:
+            if is_at(tensor, level):
+                raise ValueError(
+                    "vmap: a result has out_dims=None, but it differs between the items of the "
+                    "batch; give it an axis"
+                )
+            return tensor
+        whole: Tensor = expanded(tensor, level)
+        if not -whole.ndim <= place < whole.ndim:
+            raise ValueError(
+                f"vmap: out_dims has {place} for a result with {whole.ndim} axes, that of the "
+                "items included"
+            )
+        return FUNCTIONS["moveaxis"](whole, 0, place) if place else whole
+
+
+def axes_of(value: Any, axes: Axes, name: str) -> list[int | None]:
+    """Return the axis of every leaf of a pytree, from one for all or a container of axes."""
+    if axes is None or isinstance(axes, int):
+        return [axes] * len(tree(value, name)[0])
+    is_dict = isinstance(value, dict) and isinstance(axes, dict)
+    if is_dict and value.keys() == axes.keys():
+        pairs: Sequence[Any] = [(value[key], axes[key]) for key in sorted(value)]
+    elif isinstance(value, CONTAINERS) and type(axes) in (list, tuple) and len(value) == len(axes):
+        pairs = [*zip(value, axes, strict=True)]
+    else:
+        raise ValueError(f"{name}: the axes {axes} do not match the structure of {type(value)}.")
+    return [place for item, axis in pairs for place in axes_of(item, axis, name)]
+
+
+__all__ = ["BatchError", "vmap"]
