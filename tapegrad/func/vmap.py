@@ -106,17 +106,19 @@ def vmap(
                 for place, *items in zip(places, *(part[0] for part in parts), strict=True)
             ]
         if not holds_tensor(args) and not holds_tensor(kwargs):
-            found = [_shown(z) for z in found]
+            found = [_shown(z, batch.arrays) for z in found]
         return build(found)
 
     return Transformed(wrapped, _again, f, in_axes, out_axes, chunk_size)
 
 
-def _shown(z: Tensor) -> Any:
+def _shown(z: Tensor, given: list[np.ndarray]) -> Any:
     """Return a result as an array with memory of its own, unless it has a history or is batched."""
     if z.requires_grad or innermost([z]) is not None:
         return z
-    return plain(z) if z._a.base is None else plain(z).copy()
+    array = z._a
+    is_fresh = array.flags.writeable and not any(np.may_share_memory(array, a) for a in given)
+    return plain(z) if array.base is None or is_fresh else plain(z).copy()
 
 
 def _again(f: Callable[..., Any], in_axes: Axes, out_axes: Axes, chunk_size: int | None) -> Any:
@@ -145,6 +147,7 @@ class _Batch:
                 f"{len(axes)} entries for {len(args)} arguments."
             )
         self.parts: list[tuple[list[Any], Any, list[int | None]]] = []
+        self.arrays: list[np.ndarray] = []
         sizes = []
         for number, arg in enumerate(args):
             given = axes if isinstance(axes, int) else axes[number]
@@ -154,6 +157,7 @@ class _Batch:
                 for leaf, place in zip(leaves, axes_of(arg, given, self.name), strict=True)
             ]
             self.parts.append((leaves, build, places))
+            self.arrays += [leaf for leaf in leaves if isinstance(leaf, np.ndarray)]
             sizes += [
                 np.shape(leaf)[place] if not isinstance(leaf, Tensor) else leaf.shape[place]
                 for leaf, place in zip(leaves, places, strict=True)

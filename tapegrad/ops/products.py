@@ -20,8 +20,23 @@ from tapegrad.ops.shape import broadcast_to, expand_dims, reshape, transpose, un
 LETTERS = "zyxwvutsrqponmlkjihgfedcbaZYXWVUTSRQPONMLKJIHGFEDCBA"  # for unnamed axes
 
 
+def _matmul(x, y):
+    """Return the matrix product of arrays; NumPy's own is slow for a batch of vectors."""
+    x, y = np.asarray(x), np.asarray(y)
+    if x.ndim != 3 or y.ndim != 3 or x.shape[-1] != y.shape[-2]:
+        return np.matmul(x, y)
+    if x.shape[-1] == 1:  # outer products
+        return np.multiply(x, y)
+    if x.shape[0] == y.shape[0] > 1:
+        if y.strides[0] == 0 and x.strides[0] != 0:  # all items times one matrix
+            return np.matmul(x.reshape(-1, x.shape[-1]), y[0]).reshape(*x.shape[:2], -1)
+        if x.strides[0] == 0 and y.strides[0] != 0 and y.shape[-1] == 1:  # one matrix times vectors
+            return np.matmul(y[..., 0], x[0].T)[..., None]
+    return np.matmul(x, y)
+
+
 @public("matmul", "linalg.matmul", method=True)
-@bilinear(np.matmul)
+@bilinear(_matmul)
 def matmul(x, y):
     """Matrix product over the last two axes, broadcast over the others."""
 
@@ -70,7 +85,7 @@ def product(x, y, tx, ty):
 
     Derivatives of products use it, so that no transpose has to be recorded and swept.
     """
-    return np.matmul(np.swapaxes(x, -1, -2) if tx else x, np.swapaxes(y, -1, -2) if ty else y)
+    return _matmul(np.swapaxes(x, -1, -2) if tx else x, np.swapaxes(y, -1, -2) if ty else y)
 
 
 @product.vjp("x")

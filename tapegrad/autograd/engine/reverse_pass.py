@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import heapq
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -64,6 +65,7 @@ from tapegrad.tape.owner import (
 from tapegrad.tape.sweep import Contributions, FreedError, MutatedError, Sweep
 
 Wanted = Callable[[Owner], bool]
+_OWN_REFERENCES = 4  # of an array: two dicts, a variable, and the argument of sys.getrefcount
 FinishLeaf = Callable[[Owner, Tensor | None], None]  # called with a leaf and its gradient
 
 
@@ -137,7 +139,10 @@ def sweep_arrays(
         raise RuntimeError(mutated_message(error.slot, record_owner(error.slot))) from None
     arrays = {**sweep.arrays, **sweep.captured}
     for slot in sweep.borrowed & arrays.keys():
-        arrays[slot] = arrays[slot].copy()
+        array = arrays[slot]
+        # if only this function and the sweep refer to it, a rule made it and nothing else has it
+        if not array.flags.owndata or sys.getrefcount(array) > _OWN_REFERENCES:
+            arrays[slot] = array.copy()
     if inputs is None:
         found: dict[int, tuple[Owner, Any]] = {}
         for slot in sweep.undefined:
