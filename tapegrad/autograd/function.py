@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+import tapegrad.autograd.engine.batched_function  # noqa: F401 (Functions inside of vmap)
 from tapegrad.autograd.engine.context import BackwardCFunction, FunctionCtx
 from tapegrad.autograd.engine.custom import Function, FunctionMeta
 from tapegrad.autograd.engine.nested_function import NestedIOFunction

@@ -123,9 +123,14 @@ class Batched(Tensor):
         return f"Batched(size={self._level.size}, value={self._value!r})"
 
     def __float__(self) -> float:
-        raise BatchError(NO_ITEMS)
+        raise BatchError(NO_ITEMS if self._level.is_open else ENDED)
 
     __int__ = __index__ = __complex__ = __float__  # type: ignore[assignment]
+
+    def __array_ufunc__(self, *args: Any, **kwargs: Any) -> Any:
+        if not MODE.thread.levels:  # ops do not look for batched tensors then
+            raise BatchError(ENDED)
+        return Tensor.__array_ufunc__(self, *args, **kwargs)
 
     def ensure_meta(self) -> Any:
         """Return the attributes of the held tensor (internal)."""

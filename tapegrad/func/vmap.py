@@ -118,7 +118,7 @@ def _shown(z: Tensor, given: list[np.ndarray]) -> Any:
         return z
     array = z._a
     is_fresh = array.flags.writeable and not any(np.may_share_memory(array, a) for a in given)
-    return plain(z) if array.base is None or is_fresh else plain(z).copy()
+    return plain(z) if is_fresh else plain(z).copy()
 
 
 def _again(f: Callable[..., Any], in_axes: Axes, out_axes: Axes, chunk_size: int | None) -> Any:

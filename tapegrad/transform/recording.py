@@ -15,7 +15,9 @@ from numba.core import types
 from tapegrad.autograd.function import Function
 from tapegrad.eager.creation import tensor
 from tapegrad.eager.frames import RuleFrame, Wanted
+from tapegrad.eager.item_by_item import warn_of_loop
 from tapegrad.eager.modes import MODE, RECORD_OP
+from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.saved_values import restore, save
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.tape.avals import AVALS, DIFFERENTIABLE, DTYPE_CODES
@@ -191,6 +193,18 @@ class Recorded(Function):
         for position, cotangent in zip(needed, found, strict=True):
             result[position + 1] = cotangent
         return tuple(result)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
+        """Call the function for every item: compiled code takes one at a time."""
+        warn_of_loop(args[0].py_func.__name__)
+        found = [
+            record(*[a if d is None else a[k] for a, d in zip(args, in_dims, strict=True)])
+            for k in range(info.batch_size)
+        ]
+        if not isinstance(found[0], tuple):
+            return FUNCTIONS["stack"](found), 0
+        return tuple(FUNCTIONS["stack"](list(column)) for column in zip(*found, strict=True)), 0
 
 
 def _plain(value: Any) -> Any:

@@ -1,11 +1,15 @@
 """`vmap` beside a loop over the items, alone and with derivatives inside and outside of it."""
 
+import pickle
 import warnings
 
+import numba
 import numpy as np
 import pytest
 
 import tapegrad as tg
+from tapegrad.eager import item_by_item
+from tapegrad.eager.batched import BatchError
 
 RNG = np.random.default_rng(5)
 X = RNG.uniform(0.3, 1.4, (4, 3))
@@ -177,3 +181,283 @@ def _quiet_where_independent():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", tg.DetachedWarning)
         yield
+
+
+class TestAxes:
+    @pytest.mark.parametrize("axis", [0, 1, 2, -1, -3])
+    def test_of_arguments(self, axis):
+        found = tg.vmap(lambda m: m @ m.T if m.shape[0] < m.shape[1] else m.T @ m, axis)(M)
+        items = [np.take(M, k, axis) for k in range(M.shape[axis])]
+        check(found, stacked([m @ m.T if m.shape[0] < m.shape[1] else m.T @ m for m in items]))
+
+    @pytest.mark.parametrize("axis", [0, 1, 2, -1, -3])
+    def test_of_results(self, axis):
+        found = tg.vmap(lambda m: m * 2.0, 0, axis)(M)
+        check(found, np.stack([m * 2.0 for m in M], axis))
+
+    def test_of_containers(self):
+        def f(pair, named):
+            return {"sum": pair[0] * named["k"], "both": (pair[1], named["x"] + pair[0])}
+
+        given = [(X, Y.T), {"k": Y[:, 0], "x": X[0]}]
+        found = tg.vmap(f, ((0, 1), {"k": 0, "x": None}), {"sum": 1, "both": 0})(*given)
+        check(found["sum"], (X * Y[:, :1]).T)
+        check(found["both"][0], Y)
+        check(found["both"][1], X[0] + X)
+        shared = tg.vmap(f, (0, None))((X, X), {"k": 2.0, "x": X[0]})
+        check(shared["sum"], 2.0 * X)
+
+    def test_words_of_pytorch(self):
+        found = tg.vmap(lambda x, k: x * k, in_dims=(1, None), out_dims=1)(X, 2.0)
+        check(found, X * 2.0)
+
+    def test_keyword_arguments_are_shared(self):
+        check(tg.vmap(lambda x, *, k: x * k)(X, k=X[0]), X * X[0])
+
+    def test_no_items(self):
+        found = tg.vmap(lambda x: tg.sin(x).sum())(np.zeros((0, 3)))
+        assert found.shape == (0,)
+
+    def test_results_that_items_share(self):
+        found, shared = tg.vmap(lambda x: (x, tg.ones(2)), out_axes=(0, None))(X)
+        check(found, X)
+        check(shared, np.ones(2))
+        repeated = tg.vmap(lambda x: X[1])(X)
+        check(repeated, np.stack([X[1]] * 4))
+        repeated[0] = 0.0  # memory of its own
+        check(tg.vmap(lambda x: 2.5)(X), np.full(4, 2.5))
+
+    def test_results_do_not_share_memory_with_arguments(self):
+        x = X.copy()
+        for f in (lambda x: x, lambda x: x[::-1], lambda x: x.reshape(3, 1)):
+            tg.vmap(f)(x)[...] = 0.0
+        check(x, X)
+
+
+class TestKinds:
+    def test_tensors_give_tensors(self):
+        x = tg.tensor(X, requires_grad=True)
+        found = tg.vmap(lambda x: (x * x).sum())(x)
+        assert isinstance(found, tg.Tensor)
+        found.sum().backward()
+        check(x.grad, 2.0 * X)
+
+    def test_single_precision(self):
+        found = tg.vmap(tg.grad(lambda x: (x * x).sum()))(X.astype(np.float32))
+        assert found.dtype == np.float32
+
+    def test_complex_numbers(self):
+        z = X + 1j * Y
+        found = tg.vmap(tg.grad(lambda z: tg.abs(z * z).sum()))(z)
+        check(found, stacked([tg.grad(lambda z: tg.abs(z * z).sum())(row) for row in z]))
+
+    def test_integers(self):
+        n = np.arange(12).reshape(4, 3)
+        check(tg.vmap(lambda n: n[::-1] * 2 + n.sum())(n), n[:, ::-1] * 2 + n.sum(axis=1)[:, None])
+
+    def test_tensors_from_outside(self):
+        w = tg.tensor(Y[0], requires_grad=True)
+        tg.vmap(lambda x: (w * x).sum() ** 2)(X).sum().backward()
+        check(w.grad, sum(2.0 * (Y[0] @ x) * x for x in X))
+
+    def test_modes(self):
+        x = tg.tensor(X, requires_grad=True)
+        with tg.no_grad():
+            assert not tg.vmap(lambda x: x * 2.0)(x).requires_grad
+        with tg.inference_mode():
+            found = tg.vmap(lambda x: tg.sin(x) * 2.0 + x[0])(x)
+        check(found, np.sin(X) * 2.0 + X[:, :1])
+        assert found.is_inference()
+        with tg.inference_mode():
+            check(tg.vmap(tg.grad(lambda x: (x**3).sum()))(X), 3.0 * X**2)
+
+    def test_pickled(self):
+        again = pickle.loads(pickle.dumps(tg.vmap(np.linalg.norm, 1, chunk_size=2)))
+        check(again(X), np.linalg.norm(X, axis=0))
+        assert repr(again).startswith("<_again of norm")
+
+    def test_hooks_of_what_is_outside(self):
+        seen = []
+        x = tg.tensor(X, requires_grad=True)
+        x.register_hook(lambda g: seen.append(g.shape))
+        tg.vmap(lambda x: x.sum())(x).sum().backward()
+        assert seen == [(4, 3)]
+
+
+@pytest.fixture
+def _new_warnings(monkeypatch):
+    monkeypatch.setattr(item_by_item, "_warned", set())
+
+
+@pytest.mark.usefixtures("_new_warnings")
+class TestLoops:
+    def test_op_without_a_rule(self):
+        with pytest.warns(UserWarning, match=r"vmap: roots has no batching rule"):
+            found = tg.vmap(tg.roots)(Y)
+        check(np.sort(np.abs(found)), stacked([np.sort(np.abs(np.roots(y))) for y in Y]))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            tg.vmap(tg.roots)(Y)  # once
+
+    def test_index_with_other_parts(self):
+        place = np.array([0, 2, 1, 1])
+        with pytest.warns(UserWarning, match=r"vmap: t\[index\] has no batching rule"):
+            found = tg.vmap(lambda m, k: m[1:, k])(M, place)
+        check(found, stacked([m[1:, k] for m, k in zip(M, place)]))
+        check(tg.vmap(lambda m, k: m[:, k])(M, place), stacked([m[:, k] for m, k in zip(M, place)]))
+
+    def test_compiled_function(self):
+        @numba.njit
+        def energy(x, k):
+            total = 0.0
+            for i in range(x.size):
+                total += k * x[i] ** 3
+            return total
+
+        f = tg.njit(energy)
+        with pytest.warns(UserWarning, match="vmap: energy has no batching rule"):
+            found = tg.vmap(f, (0, None))(X, 2.0)
+        check(found, 2.0 * (X**3).sum(axis=1))
+        check(tg.vmap(tg.grad(lambda x: f(x, 2.0) * x[0]))(X),
+              stacked([tg.grad(lambda x: f(x, 2.0) * x[0])(x) for x in X]))  # fmt: skip
+
+    def test_rule_that_decides_by_its_cotangent(self):
+        a = tg.tensor(M[0] @ M[0].T, requires_grad=True)
+        seeds = np.stack([np.eye(3), M[1], 0.0 * M[1]])
+        (found,) = tg.autograd.grad(
+            tg.linalg.sqrtm(a), a, tg.tensor(seeds), is_grads_batched=True, retain_graph=True
+        )
+        for row, seed in zip(found, seeds):
+            check(row, tg.autograd.grad(tg.linalg.sqrtm(a), a, tg.tensor(seed))[0])
+
+
+def refuse(error, text, f, *args, **kwargs):
+    with pytest.raises(error, match=text):
+        tg.vmap(f, **kwargs)(*args)
+
+
+def same(x):
+    return x
+
+
+class TestRefused:
+    def test_axes_of_another_type(self):
+        text = r"vmap\(same, in_dims=a, ...\)\(<inputs>\): expected `in_dims` to be int or"
+        refuse(ValueError, text, same, X, in_axes="a")
+
+    def test_no_inputs(self):
+        refuse(ValueError, "got no inputs. Maybe you forgot to add inputs", same)
+
+    def test_number_of_axes(self):
+        refuse(ValueError, "in_dims is not compatible with the structure", same, X, in_axes=(0, 0))
+
+    def test_axis_out_of_range(self):
+        text = "Got in_dim=2 for some input, but that input is a Tensor of dimensionality 2 so"
+        refuse(ValueError, text, same, X, in_axes=2)
+
+    def test_numbers_have_no_axis(self):
+        refuse(ValueError, "Got in_dim=0 for an input but the input is of type", same, 2.0)
+
+    def test_nothing_to_map(self):
+        refuse(ValueError, "at least one argument needs an axis", same, X, in_axes=(None,))
+
+    def test_sizes_that_differ(self):
+        text = (
+            r"Expected all tensors to have the same size in the mapped dimension, got sizes \[4, "
+        )
+        refuse(ValueError, text, lambda x, y: x, X, X[:3])
+
+    def test_results_that_are_no_tensors(self):
+        refuse(ValueError, "must only return Tensors, got type <class 'str'>", lambda x: "a", X)
+
+    def test_result_without_an_axis(self):
+        refuse(ValueError, "it differs between the items", same, X, out_axes=None)
+
+    def test_axis_of_a_result_out_of_range(self):
+        refuse(ValueError, "out_dims has 3 for a result with 2 axes", same, X, out_axes=3)
+
+    def test_structure_of_axes_of_results(self):
+        refuse(ValueError, "do not match the structure", same, X, out_axes=(0, 0))
+
+    def test_size_of_chunks(self):
+        refuse(ValueError, "chunk_size should be None or greater than 0", same, X, chunk_size=0)
+
+    @pytest.mark.parametrize(
+        "f",
+        [
+            lambda x: x[0].item(),
+            lambda x: float(x[0]),
+            lambda x: int(x[0]),
+            lambda x: x.numpy(),
+            np.asarray,
+            lambda x: x.tolist(),
+            lambda x: np.linalg.matrix_rank(x),
+            lambda x: np.zeros(3)[x],
+        ],
+    )
+    def test_arrays_of_items(self, f):
+        refuse(BatchError, "asks for the array of a batched tensor", f, X)
+
+    def test_choices(self):
+        refuse(BatchError, "use tapegrad.where", lambda x: x if x[0] > 0.5 else -x, X)
+        refuse(BatchError, "use tapegrad.where", lambda x: max(x[0], x[1]), X)
+
+    def test_shapes_that_would_differ(self):
+        refuse(BatchError, "the shape of t.mask. would differ", lambda x: x[x > 0.5], X)
+        refuse(BatchError, "nonzero of a batched tensor", lambda x: tg.nonzero(x > 0.5), X)
+
+    def test_writes_to_what_items_share(self):
+        def f(x):
+            out = tg.zeros(3)
+            out[0] = x[0]
+            return out
+
+        refuse(BatchError, "is not possible because a value that is written has more", f, X)
+        refuse(BatchError, "is not possible", lambda x: tg.zeros(3).add_(x), X)
+        y = tg.zeros(4)
+        refuse(BatchError, "is not possible", lambda x: tg.vmap(lambda z: y.add_(z))(x), M)
+
+    def test_writes_to_arguments(self):
+        """The items of a batch are views of the argument, as a row of it would be."""
+        x = tg.tensor(X.copy())
+        tg.vmap(lambda row: row.mul_(2.0))(x)
+        check(x, 2.0 * X)
+        leaf = tg.tensor(X, requires_grad=True)
+        refuse(RuntimeError, "a leaf Variable that requires grad", lambda x: x.mul_(2.0), leaf)
+
+    @pytest.mark.parametrize(
+        "f, text",
+        [
+            (lambda x: x.sum().backward(), r"backward\(\) called inside of vmap"),
+            (lambda x: tg.autograd.backward(x.sum()), r"backward\(\) called inside of vmap"),
+            (lambda x: x.requires_grad_(), "would be about all items at once"),
+            (lambda x: x.register_hook(print), "has neither hooks"),
+            (lambda x: x.retain_grad(), "has neither hooks"),
+            (lambda x: x.grad, "has neither hooks"),
+            (lambda x: x.grad_fn, "has neither hooks"),
+            (lambda x: x.transpose_(0, 0), "has neither hooks"),
+        ],
+    )
+    def test_what_belongs_to_all_items(self, f, text):
+        refuse(BatchError, text, f, tg.tensor(X, requires_grad=True) * 1.0)
+
+    def test_gradients_of_what_items_share(self):
+        w = tg.tensor(Y[0], requires_grad=True)
+
+        def f(x):
+            return tg.autograd.grad((w * x).sum(), w)[0]
+
+        refuse(BatchError, "input 0 is not batched, but what is differentiated is", f, X)
+
+    def test_after_the_end(self):
+        kept = []
+        tg.vmap(lambda x: (kept.append(x), x)[1])(X)
+        for use in (lambda x: x + 1.0, np.sin, lambda x: x[0], lambda x: x > 0, np.sum, float):
+            with pytest.raises(BatchError, match="is used after the function has returned"):
+                use(kept[0])
+
+    def test_state_after_an_error(self):
+        refuse(ZeroDivisionError, "by zero", lambda x: x * (1 // 0), X)
+        check(tg.tensor(X) * 2.0, X * 2.0)
+        assert tg.is_grad_enabled()
+        (tg.tensor(X, requires_grad=True) * 1.0).sum().backward()

@@ -18,6 +18,7 @@ from tapegrad.autograd.engine.context import (
     BackwardCFunction,
     FunctionCtx,
 )
+from tapegrad.eager.batched import Batched
 from tapegrad.eager.detached import note_lost
 from tapegrad.eager.dispatch import owner_of, passive
 from tapegrad.eager.frames import TUPLE_AVAL, append_record, note_origin, select
@@ -153,6 +154,7 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
     """
 
     generate_vmap_rule = False
+    _apply_to_batch: Callable[..., Any]  # set by `tapegrad.autograd.engine.batched_function`
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         warnings.warn(
@@ -219,6 +221,8 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
         """
         if kwargs or cls._separate:
             args = _bind(cls, args, kwargs)
+        if MODE.special and MODE.thread.levels and any(type(arg) is Batched for arg in args):
+            return cls._apply_to_batch(cls, args)
         ctx = cls._backward_cls()
         if len(args) == 1 and type(args[0]) is Tensor:
             ctx._kinds = kinds = _ONE_PASSIVE if args[0]._own is None else _ONE_ACTIVE

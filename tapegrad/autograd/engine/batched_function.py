@@ -1,0 +1,210 @@
+"""Functions of the user's inside of vmap: by their own rule, or by one made from their methods."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from tapegrad.autograd.engine.context import FunctionCtx
+from tapegrad.autograd.engine.custom import Function, FunctionMeta
+from tapegrad.eager.batched import Level, batched, expanded, innermost, lowered, open_level
+from tapegrad.eager.numeric import FUNCTIONS
+from tapegrad.eager.tensor import Tensor
+
+Flags = tuple[bool, ...]  # which of some values are batched
+
+
+class VmapInfo(NamedTuple):
+    """What the `vmap` method of a Function is told about the batch."""
+
+    batch_size: int
+
+
+def apply_to_batch(cls: type[Function], args: tuple[Any, ...]) -> Any:
+    """Apply a Function of which an argument is batched."""
+    level = innermost(args)
+    assert level is not None
+    has_rule = cls.vmap is not Function.vmap
+    if cls.generate_vmap_rule and has_rule:
+        raise RuntimeError(
+            f"You tried to vmap over {cls.__name__}, but it has both generate_vmap_rule=True and "
+            "an overridden vmap staticmethod. Please set generate_vmap_rule=False or delete the "
+            "overridden vmap staticmethod to avoid ambiguity."
+        )
+    given, flags = lowered(list(args), level)
+    if cls.generate_vmap_rule:
+        found = _generated(cls, level.size, tuple(flags)).apply(*given)
+        several = isinstance(found, tuple)
+        results = [batched(z, level) for z in (found if several else (found,))]
+        return tuple(results) if several else results[0]
+    if not has_rule:
+        raise RuntimeError(
+            f"You tried to vmap over {cls.__name__}, but it does not have vmap support. Please "
+            "override and implement the vmap staticmethod or set generate_vmap_rule=True."
+        )
+    in_dims = tuple(0 if flag else None for flag in flags)
+    found = cls.vmap(VmapInfo(level.size), in_dims, *given)
+    if not isinstance(found, tuple) or len(found) != 2:
+        raise RuntimeError(
+            "Expected the vmap staticmethod to have two returns, an output and out_dims with "
+            f"structure compatible with the output. Got a {type(found)} instead"
+        )
+    return _outputs(*found, level)
+
+
+def _outputs(output: Any, out_dims: Any, level: Level) -> Any:
+    """Return the outputs of a Function's own rule as those of one item."""
+    if not isinstance(output, tuple):
+        if isinstance(out_dims, tuple):
+            raise RuntimeError(
+                "The autograd.Function's vmap staticmethod returned an incompatible (output, "
+                f"out_dims) tuple. Expected out_dims={out_dims} to be compatible with the "
+                "structure of `output`."
+            )
+        if out_dims is None:
+            return output
+        return batched(FUNCTIONS["moveaxis"](output, out_dims, 0), level)
+    places = out_dims if isinstance(out_dims, tuple) else (out_dims,) * len(output)
+    if len(places) != len(output):
+        raise RuntimeError(
+            "The autograd.Function's vmap staticmethod returned an incompatible (output, out_dims) "
+            f"tuple: {len(output)} outputs and {len(places)} axes."
+        )
+    return tuple(_outputs(z, place, level) for z, place in zip(output, places, strict=True))
+
+
+# -- generated rules ------------------------------------------------------------------------------
+
+
+class _ItemCtx(FunctionCtx):
+    """The context that the methods of a Function get for one item of a batch."""
+
+    _restored: Sequence[Tensor | None] | None = None
+    _needs: tuple[bool, ...] | None = None
+
+    @property
+    def saved_tensors(self) -> tuple[Tensor | None, ...]:
+        """The tensors given to `save_for_backward`, or in jvp to `save_for_forward`."""
+        return tuple(self._given if self._restored is None else self._restored)
+
+    @property
+    def needs_input_grad(self) -> tuple[bool, ...]:
+        """Whether the gradient of each argument of apply is needed."""
+        return super().needs_input_grad if self._needs is None else self._needs
+
+    def mark_dirty(self, *args: Tensor) -> None:
+        """Refuse: the items of a batch are not written to."""
+        raise RuntimeError(
+            "generate_vmap_rule=True does not support ctx.mark_dirty; return a new tensor, or "
+            "define the vmap staticmethod"
+        )
+
+
+@functools.lru_cache(maxsize=256)
+def _generated(cls: type[Function], size: int, flags: Flags) -> type[Function]:
+    """Return the Function of a batch whose methods are those of a Function of one item.
+
+    Parameters
+    ----------
+    cls
+        The Function of one item.
+    size
+        Number of items.
+    flags
+        Which arguments are batched.
+    """
+
+    def forward(ctx: Any, *args: Any) -> Any:
+        ctx.item = item = _ItemCtx()
+        item._kinds = ctx._kinds
+        with open_level(size) as level:
+            given = [batched(a, level) if f else a for a, f in zip(args, flags, strict=True)]
+            if cls._separate:
+                output = cls.forward(*given)
+                cls.setup_context(item, tuple(given), output)
+            else:
+                output = cls.forward(item, *given)
+            several = isinstance(output, tuple)
+            items = output if several else (output,)
+            for z in items:
+                if not isinstance(z, Tensor):
+                    raise TypeError(
+                        f"{cls.__name__}: with generate_vmap_rule=True all outputs are tensors, "
+                        f"got {type(z).__name__}"
+                    )
+            results = [expanded(z, level) for z in items]
+            ctx.kept = _keep(ctx.save_for_backward, item._given, level)
+            if item._given_forward:
+                ctx.kept_forward = _keep(ctx.save_for_forward, item._given_forward, level)
+        item._given = item._given_forward = ()
+        skipped = {id(z) for z in item._non_differentiable}
+        passive = [r for r, z in zip(results, items, strict=True) if id(z) in skipped]
+        if passive:
+            ctx.mark_non_differentiable(*passive)
+        item._non_differentiable, item._closed = (), True
+        ctx.set_materialize_grads(item._materialize)
+        return tuple(results) if several else results[0]
+
+    def backward(ctx: Any, *grads: Any) -> Any:
+        with open_level(size) as level:
+            item = _reopened(ctx, ctx.kept, level)
+            item._needs = ctx.needs_input_grad
+            found = cls._backward_cls._rule(item, *_batches(grads, level))
+            item._restored = item._needs = None
+            gradients = found if isinstance(found, tuple) else (found,)
+            if len(gradients) < len(flags):
+                return found  # refused with the right text
+            return tuple(_total(g, flag, level) for g, flag in zip(gradients, flags, strict=False))
+
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        with open_level(size) as level:
+            item = _reopened(ctx, ctx.__dict__.get("kept_forward", ()), level)
+            given = [
+                batched(t, level) if f and t is not None else t
+                for t, f in zip(tangents, flags, strict=True)
+            ]
+            found = cls.jvp(item, *given)
+            item._restored = None
+            if not isinstance(found, tuple):
+                return None if found is None else expanded(found, level)
+            return tuple(None if t is None else expanded(t, level) for t in found)
+
+    methods: dict[str, Any] = {"forward": forward, "backward": backward}
+    if cls._backward_cls._has_jvp:
+        methods["jvp"] = jvp
+    body = {name: staticmethod(method) for name, method in methods.items()}
+    made: Any = FunctionMeta(cls.__name__, (Function,), {**body, "generate_vmap_rule": True})
+    return made
+
+
+def _keep(save: Any, tensors: Sequence[Any], level: Level) -> Flags:
+    """Save the tensors of a batch; return which of them are batched."""
+    values, flags = lowered(list(tensors), level)
+    save(*values)
+    return tuple(flags)
+
+
+def _reopened(ctx: Any, kept: Flags, level: Level) -> _ItemCtx:
+    """Return the context of an item, with what was saved, in a level that is open now."""
+    item: _ItemCtx = ctx.item
+    item._restored = [
+        batched(t, level) if flag else t for t, flag in zip(ctx.saved_tensors, kept, strict=True)
+    ]
+    return item
+
+
+def _batches(values: Sequence[Any], level: Level) -> list[Any]:
+    return [None if value is None else batched(value, level) for value in values]
+
+
+def _total(g: Any, is_batched: bool, level: Level) -> Any:
+    """Return the gradient of an argument; that of a shared one is the sum over the items."""
+    if not isinstance(g, Tensor):
+        return g
+    if is_batched:
+        return expanded(g, level)
+    return FUNCTIONS["sum"](expanded(g, level), 0)
+
+
+Function._apply_to_batch = staticmethod(apply_to_batch)
