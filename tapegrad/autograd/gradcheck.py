@@ -10,6 +10,7 @@ import numpy as np
 
 from tapegrad.autograd.api import grad
 from tapegrad.autograd.function import Function
+from tapegrad.eager.batched import batched, expanded, open_level
 from tapegrad.eager.creation import as_tensor, tensor
 from tapegrad.eager.tensor import Tensor
 from tapegrad.ops.op import is_complex
@@ -67,7 +68,9 @@ def gradcheck(
         Check that undefined cotangents are treated as zeros.
     check_grad_dtypes
         Check that gradients have the dtypes of their inputs.
-    check_batched_grad, check_batched_forward_grad, check_forward_ad, check_backward_ad
+    check_batched_grad
+        Check that gradients for several cotangents at once are those for each of them.
+    check_batched_forward_grad, check_forward_ad, check_backward_ad
         Only reverse mode is checked, so only the defaults are accepted.
     fast_mode
         Check the product of each Jacobian with random vectors instead of its elements, with two
@@ -105,13 +108,13 @@ def gradcheck(
     analytical:tensor([[3.]])
     """
     _refuse("check_forward_ad", check_forward_ad, "check_backward_ad=True")
-    _refuse("check_batched_grad", check_batched_grad, "check_backward_ad=True")
     _refuse("check_batched_forward_grad", check_batched_forward_grad, "check_backward_ad=True")
     if not check_backward_ad:
         raise AssertionError(
             "Expected at least one of check_forward_ad or check_backward_ad to be True"
         )
-    rules = _Rules(eps, atol, rtol, nondet_tol, check_undefined_grad, check_grad_dtypes, fast_mode)
+    switches = (check_undefined_grad, check_grad_dtypes, fast_mode, check_batched_grad)
+    rules = _Rules(eps, atol, rtol, nondet_tol, *switches)
     return _verdict(func, _as_tuple(inputs), rules, raise_exception)
 
 
@@ -142,14 +145,14 @@ def gradgradcheck(
     Parameters
     ----------
     func, inputs, eps, atol, rtol, raise_exception, nondet_tol, check_undefined_grad, \
-    check_grad_dtypes, fast_mode, masked
+    check_grad_dtypes, check_batched_grad, fast_mode, masked
         As for `gradcheck`.
     grad_outputs
         Cotangents of the outputs that require gradients, with the same shapes. Those that require
         gradients are checked too. By default they are random and require gradients.
     gen_non_contig_grad_outputs
         Make the random cotangents non-contiguous.
-    check_batched_grad, check_fwd_over_rev, check_rev_over_rev
+    check_fwd_over_rev, check_rev_over_rev
         Only reverse over reverse mode is checked, so only the defaults are accepted.
 
     Returns
@@ -171,7 +174,6 @@ def gradgradcheck(
     True
     """
     _refuse("check_fwd_over_rev", check_fwd_over_rev, "check_rev_over_rev=True")
-    _refuse("check_batched_grad", check_batched_grad, "check_rev_over_rev=True")
     if not check_rev_over_rev:
         raise AssertionError(
             "Expected at least one of check_fwd_over_rev or check_rev_over_rev to be True"
@@ -188,7 +190,8 @@ def gradgradcheck(
         found = grad(outputs, _differentiable(given), seeds, create_graph=True, allow_unused=True)
         return tuple(g for g in found if g is not None)
 
-    rules = _Rules(eps, atol, rtol, nondet_tol, check_undefined_grad, check_grad_dtypes, fast_mode)
+    switches = (check_undefined_grad, check_grad_dtypes, fast_mode, check_batched_grad)
+    rules = _Rules(eps, atol, rtol, nondet_tol, *switches)
     return _verdict(gradients, args + cotangents, rules, raise_exception)
 
 
@@ -207,6 +210,7 @@ class _Rules(NamedTuple):
     undefined: bool
     dtypes: bool
     fast: bool
+    batched: bool
 
 
 def _verdict(func: Checked, inputs: tuple[Any, ...], rules: _Rules, raises: bool) -> bool:
@@ -218,6 +222,8 @@ def _verdict(func: Checked, inputs: tuple[Any, ...], rules: _Rules, raises: bool
             _compare(point, part)
         if point.depends:
             _check_zeros(point)
+            if rules.batched:
+                _check_batched(point)
             if rules.undefined:
                 _check_undefined(point)
     except GradcheckError:
@@ -452,6 +458,42 @@ def _check_zeros(point: _Point) -> None:
             raise GradcheckError("grad is incorrect type")
         if g is not None and g.shape != x.shape:
             raise GradcheckError("grad is incorrect size")
+
+
+def _check_batched(point: _Point) -> None:
+    """Check that a pass for several cotangents gives the gradients of a pass for each of them."""
+    rng = np.random.default_rng(1)
+    for k, output in enumerate(point.outputs):
+        seeds = [_cotangent(output, rng, False).detach() for _ in range(2)]
+
+        def gradients(g: Any) -> list[Tensor]:
+            return list[Any](
+                grad(output, point.sources, g, retain_graph=True, materialize_grads=True)  # noqa: B023
+            )
+
+        rows = [gradients(seed) for seed in seeds]
+        try:
+            with open_level(len(seeds)) as level:
+                several = batched(np.stack([_array(seed) for seed in seeds]), level)
+                found = [expanded(g, level) for g in gradients(several)]
+        except RuntimeError as error:
+            raise GradcheckError(
+                f"While computing batched gradients, got: {error}\n\n{_BATCHED}"
+            ) from error
+        for i, (g, column) in enumerate(zip(found, zip(*rows, strict=True), strict=True)):
+            expected = np.stack([_array(row) for row in column])
+            if not np.allclose(_array(g), expected, 1e-5, 1e-8):
+                raise GradcheckError(
+                    f"For output {k} and input {i}:\n\n{_BATCHED}\n\nGot:\n{g}\n\nExpected:\n"
+                    f"{tensor(expected)}\n"
+                )
+
+
+_BATCHED = (
+    "gradcheck or gradgradcheck failed while testing batched gradient computation. To compute "
+    "batched grads (e.g., jacobians, hessians), we vmap over the backward computation. The most "
+    "common failure case is if there is a 'vmap-incompatible operation' in the backward pass."
+)
 
 
 class _Undefined(Function):

@@ -340,10 +340,8 @@ class TestOptions:
         ("check", "name", "instead"),
         [
             (gradcheck, "check_forward_ad", "check_backward_ad=True"),
-            (gradcheck, "check_batched_grad", "check_backward_ad=True"),
             (gradcheck, "check_batched_forward_grad", "check_backward_ad=True"),
             (gradgradcheck, "check_fwd_over_rev", "check_rev_over_rev=True"),
-            (gradgradcheck, "check_batched_grad", "check_rev_over_rev=True"),
         ],
     )
     def test_not_available(self, check, name, instead):
@@ -353,6 +351,40 @@ class TestOptions:
             f"{name}=True is not available: gradcheck checks the reverse mode; use {instead}"
         )
         assert check(tg.sin, leaf(1.0), **{name: False})
+
+    def test_batched_gradients(self):
+        def f(x):
+            return tg.linalg.solve(x @ x.T + 2.0 * tg.eye(2), tg.sin(x)), tg.exp(x).sum()
+
+        x = leaf([[0.5, -1.0], [0.3, 0.8]])
+        assert gradcheck(f, x, check_batched_grad=True)
+        assert gradgradcheck(f, x, check_batched_grad=True)
+
+    @pytest.mark.parametrize("scale", [2.0, None], ids=["other values", "an error"])
+    def test_backward_that_treats_batches_differently(self, scale):
+        class F(tg.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return x * 1.0
+
+            @staticmethod
+            def backward(ctx, g):
+                if type(g) is tg.Tensor:
+                    return g * 1.0
+                if scale is None:
+                    raise RuntimeError("no batches here")
+                return scale * g
+
+        x = leaf([0.5, 1.0])
+        assert gradcheck(F.apply, x)
+        text = (
+            "For output 0 and input 0:\n\ngradcheck or gradgradcheck failed while testing batched"
+        )
+        if scale is None:
+            text = "While computing batched gradients, got: no batches here"
+        with pytest.raises(GradcheckError, match=text):
+            gradcheck(F.apply, x, check_batched_grad=True)
+        assert not gradcheck(F.apply, x, check_batched_grad=True, raise_exception=False)
 
     def test_something_has_to_be_checked(self):
         text = "Expected at least one of check_forward_ad or check_backward_ad to be True"
