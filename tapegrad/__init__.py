@@ -29,6 +29,7 @@ from tapegrad.autograd.grad_mode import set_grad_enabled as set_grad_enabled
 from tapegrad.eager import creation as _creation
 from tapegrad.eager import numeric as _numeric
 from tapegrad.eager import protocols as _protocols  # noqa: F401 (and NumPy's protocols)
+from tapegrad.eager.batched import BatchError as BatchError
 from tapegrad.eager.creation import as_tensor as as_tensor
 from tapegrad.eager.creation import from_dlpack as from_dlpack
 from tapegrad.eager.creation import tensor as tensor
@@ -55,6 +56,7 @@ globals().update(_NAMES)
 __all__ = sorted(
     {
         *_NAMES,
+        "BatchError",
         "DetachedWarning",
         "Function",
         "Tape",
