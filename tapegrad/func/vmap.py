@@ -83,8 +83,8 @@ def vmap(
     >>> w = np.array([1.0, -1.0])
     >>> loss = lambda w, row: (row @ w) ** 2
     >>> tg.vmap(tg.grad(loss), in_axes=(None, 0))(w, x)  # a gradient for every row
-    array([[-2., -4.],
-           [-6., -8.],
+    array([[ -2.,  -4.],
+           [ -6.,  -8.],
            [-10., -12.]])
     """
     in_axes = in_axes if in_dims is None else in_dims
