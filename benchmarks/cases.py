@@ -22,6 +22,7 @@ GROUPS = {
     "mutation": "Writing in place",
     "double": "Double backward",
     "modes": "Modes, forward alone",
+    "transforms": "Batches, Jacobians and Hessians",
     "complex": "Complex numbers",
     "njit": "Functions of numba",
 }

@@ -11,11 +11,12 @@ Names that the sides provide if they can:
 - ``packed()``: a context in which saved values pass through the user's functions;
 - ``own``: a copy of an array that may be written to;
 - ``derivative``: the gradients of a function, which can be differentiated again;
-- ``no_grad()``, ``inference_mode()``: contexts in which nothing is recorded.
+- ``no_grad()``, ``inference_mode()``: contexts in which nothing is recorded;
+- ``vmap``, ``gradient``, ``jacrev``, ``jacfwd``, ``hessian``, ``hvp``: transforms of functions.
 """
 
 import operator
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -210,6 +211,63 @@ def chain_inference_mode(xp, x, y, *, steps):
 
 
 # --------------------------------------------------------------------------------------------------
+# Transforms
+
+
+def sample_loss(xp, w, b, v, x, target):
+    """The squared error of a small network at one sample."""
+    return (xp.sum(xp.tanh(x @ w + b) * v) - target) ** 2
+
+
+def per_sample_gradients(xp, w, b, v, x, target):
+    """The sum of squares of the gradients of all samples."""
+    gradients = xp.gradient(partial(sample_loss, xp), (0, 1, 2))
+    found = xp.vmap(gradients, (None, None, None, 0, 0))(w, b, v, x, target)
+    return reduce(operator.add, (xp.sum(part * part) for part in found))
+
+
+def draw_samples(rng, samples, inputs, hidden):
+    """Weights of a network with one hidden layer, samples and targets."""
+    w, v = rng.standard_normal((inputs, hidden)) / 5.0, rng.standard_normal(hidden) / 5.0
+    return w, np.zeros(hidden), v, rng.standard_normal((samples, inputs)), np.ones(samples)
+
+
+def energy(xp, a, x):
+    """A function of a vector with a dense Hessian."""
+    return xp.sum(xp.tanh(a @ x) ** 2) + xp.sum(x**4)
+
+
+def forces(xp, a, x):
+    """A vector function with a dense Jacobian."""
+    return xp.tanh(a @ x) * x
+
+
+def whole_hessian(xp, a, x):
+    """The sum of squares of all second derivatives."""
+    return xp.sum(xp.hessian(partial(energy, xp, a))(x) ** 2)
+
+
+def hessian_product(xp, a, x):
+    """A product of the Hessian with a vector."""
+    return xp.sum(xp.hvp(partial(energy, xp, a), x, x))
+
+
+def jacobian_by_rows(xp, a, x):
+    """The sum of squares of the Jacobian, in reverse mode."""
+    return xp.sum(xp.jacrev(partial(forces, xp, a))(x) ** 2)
+
+
+def jacobian_by_columns(xp, a, x):
+    """The sum of squares of the Jacobian, in forward mode."""
+    return xp.sum(xp.jacfwd(partial(forces, xp, a))(x) ** 2)
+
+
+def draw_dense(rng, n):
+    """A matrix and a vector."""
+    return rng.standard_normal((n, n)) / np.sqrt(n), rng.standard_normal(n)
+
+
+# --------------------------------------------------------------------------------------------------
 # Complex numbers
 
 
@@ -250,6 +308,7 @@ WRITTEN = {
     "group": "mutation",
     "needs": ("own",),
 }
+TRANSFORMS: dict[str, Any] = {"group": "transforms", "needs": ("vmap", "hvp"), "how": "forward"}
 DOUBLE: dict[str, Any] = {"group": "double", "needs": ("derivative",)}
 
 FEATURES = (
@@ -319,6 +378,28 @@ FEATURES = (
             how="forward",
         )
         for loss in (chain_no_grad, chain_inference_mode)
+    ),
+    Workload(
+        per_sample_gradients,
+        draw_samples,
+        (),
+        quick=Size("8", {"samples": 8, "inputs": 3, "hidden": 4}),
+        sizes=(
+            Size("2000", {"samples": 2000, "inputs": 20, "hidden": 32}),
+            Size("200", {"samples": 200, "inputs": 20, "hidden": 32}),
+        ),
+        **TRANSFORMS,
+    ),
+    *(
+        Workload(
+            loss,
+            draw_dense,
+            (),
+            quick=Size("n=5", {"n": 5}),
+            sizes=(Size("n=10", {"n": 10}), Size("n=100", {"n": 100})),
+            **TRANSFORMS,
+        )
+        for loss in (whole_hessian, hessian_product, jacobian_by_rows, jacobian_by_columns)
     ),
     Workload(
         complex_chain,

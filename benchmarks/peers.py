@@ -164,7 +164,12 @@ class TorchStyle(Side):
             packed=lambda: self.module.autograd.graph.saved_tensors_hooks(same, same),
             own=lambda x: x.clone(),
             derivative=self.derivative,
+            **self.transforms(),
         )
+
+    def transforms(self) -> dict[str, Callable[..., Any]]:
+        """Transforms of functions."""
+        raise NotImplementedError
 
     @staticmethod
     def watch_node(z: Any) -> None:
@@ -293,6 +298,16 @@ class Tapegrad(TorchStyle):
     name = "tapegrad"
     package = "tapegrad"
 
+    def transforms(self) -> dict[str, Callable[..., Any]]:
+        """Its own names; the product takes the function first, and a point and a vector after."""
+        module = self.module
+        names = ("vmap", "jacrev", "jacfwd", "hessian")
+        return {
+            **{name: getattr(module, name) for name in names},
+            "gradient": module.grad,
+            "hvp": lambda f, x, v: module.hvp(f)(x, v),
+        }
+
 
 class Torch(TorchStyle):
     """PyTorch, eager."""
@@ -306,6 +321,19 @@ class Torch(TorchStyle):
         torch = importlib.import_module("torch")
         torch.set_num_threads(1)
         return torch
+
+    def transforms(self) -> dict[str, Callable[..., Any]]:
+        """Those of ``torch.func``."""
+        return of_functional(importlib.import_module("torch.func"))
+
+
+def of_functional(module: Any) -> dict[str, Callable[..., Any]]:
+    """Transforms of a module with the names of JAX and ``torch.func``."""
+    return {
+        **{name: getattr(module, name) for name in ("vmap", "jacrev", "jacfwd", "hessian")},
+        "gradient": module.grad,
+        "hvp": lambda f, x, v: module.jvp(module.grad(f), (x,), (v,))[1],
+    }
 
 
 class Autograd(Side):
@@ -388,6 +416,7 @@ class Jax(Side):
             sine_and_cosine=sine_and_cosine,
             derivative=self.derivative,
             erf=self.module.scipy.special.erf,
+            **of_functional(self.module),
         )
 
     def arrays(self, case: Case) -> list[Any]:
@@ -412,6 +441,9 @@ class JaxJit(Jax):
 
     def prepare(self, case: Case) -> Program:
         """A total only: there is nothing to split."""
+        if case.workload.how == "forward":
+            forward, given = self.module.jit(case.loss(self.namespace())), self.arrays(case)
+            return Program(lambda: self.module.block_until_ready(forward(*given)))
         value_and_grad = self.module.value_and_grad(case.loss(self.namespace()), argnums=case.wrt)
         compiled, arrays = self.module.jit(value_and_grad), self.arrays(case)
         return Program(total=lambda: self.module.block_until_ready(compiled(*arrays)))
@@ -439,6 +471,8 @@ class JaxEager(Jax):
         """``jax.vjp`` runs the forward and returns the backward."""
         loss, arrays = case.loss(self.namespace()), self.arrays(case)
         ready, one = self.module.block_until_ready, self.module.device_put(np.ones(()))
+        if case.workload.how == "forward":
+            return Program(lambda: ready(loss(*arrays)))
 
         def of_differentiated(*parts):
             whole = list(arrays)

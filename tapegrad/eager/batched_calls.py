@@ -20,6 +20,7 @@ from tapegrad.eager.batched import (
 )
 from tapegrad.eager.batched_indices import read_item
 from tapegrad.eager.item_by_item import as_items, call_one_by_one, warn_of_loop
+from tapegrad.eager.modes import MODE
 from tapegrad.ops.batching import aligned, flattened
 from tapegrad.ops.op import TABLE, Op
 
@@ -35,7 +36,13 @@ def apply(op: Op, bound: dict[str, Any]) -> Any:
         return _with_parameters(op, args, parameters, level)
     if op.is_looped:
         warn_of_loop(op.name)
-    return as_items(op.batch(given, flags, parameters), level)
+    levels = MODE.thread.levels
+    MODE.set_levels(levels[: level.depth])  # what is held is batched at levels further outside only
+    try:
+        found = op.batch(given, flags, parameters)
+    finally:
+        MODE.set_levels(levels)
+    return as_items(found, level)
 
 
 def _with_parameters(op: Op, args: list[Any], parameters: dict[str, Any], level: Level) -> Any:
