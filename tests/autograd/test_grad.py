@@ -400,3 +400,65 @@ class TestBatches:
         x = leaf(2.0)
         with pytest.raises((RuntimeError, ValueError), match=r"size|length"):
             grad([x * x, x * 3], x, [tg.ones(3), tg.ones(2)], is_grads_batched=True)
+
+
+class TestMemory:
+    """A gradient may be written to: it shares memory with nothing else."""
+
+    def check(self, function, x, others):
+        y = function(x)
+        (g,) = grad(y, x, tg.ones_like(y), retain_graph=True)
+        assert not any(np.shares_memory(g.detach().numpy(), other) for other in others)
+        before = [np.copy(other) for other in others]
+        g.detach().numpy()[...] = 17.0
+        for other, copy in zip(others, before, strict=True):
+            np.testing.assert_array_equal(other, copy)
+        (again,) = grad(y, x, tg.ones_like(y))
+        assert not np.any(again.detach().numpy() == 17.0)
+
+    def test_of_a_product(self):
+        w = np.arange(12.0).reshape(3, 4)
+        self.check(lambda x: x @ w, leaf(np.ones((2, 3))), [w])
+        self.check(lambda x: tg.reshape(x @ w, (8,)), leaf(np.ones((2, 3))), [w])
+
+    def test_of_functions_that_keep_what_they_return(self):
+        kept = tg.tensor([1.0, 2.0])
+
+        class Constant(tg.Function):
+            @staticmethod
+            def forward(ctx, x):
+                ctx.save_for_backward(x)
+                return x * 1.0
+
+            @staticmethod
+            def backward(ctx, g):
+                return kept
+
+        class Saved(Constant):
+            @staticmethod
+            def backward(ctx, g):
+                return ctx.saved_tensors[0]
+
+        class Attribute(Constant):
+            @staticmethod
+            def backward(ctx, g):
+                if not hasattr(ctx, "made"):
+                    ctx.made = g * 3.0
+                return ctx.made
+
+        x = leaf([0.5, 1.5])
+        for function in (Constant, Saved, Attribute):
+            self.check(function.apply, x, [kept.numpy(), x.detach().numpy()])
+
+    def test_of_hooks_that_keep_gradients(self):
+        seen = []
+        x = leaf(np.ones((2, 3)))
+        y = x * 1.0
+        y.register_hook(lambda g: seen.append(g))
+        x.register_hook(lambda g: seen.append(g))
+        z = y @ np.ones((3, 4))
+        for target in (x, y):
+            seen.clear()
+            (g,) = grad(z, target, tg.ones((2, 4)), retain_graph=True)
+            g.detach().numpy()[...] = 17.0
+            assert not any(np.any(s.numpy() == 17.0) for s in seen if s is not g)
