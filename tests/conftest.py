@@ -1,6 +1,13 @@
-"""Settings of the whole test suite."""
+"""Settings of the whole test suite.
+
+Tests of compiled functions (`tests/transform`) take three quarters of the time of all: each has
+numba infer types several times. One in `SHARE` of them runs by default, and all that are named on
+the command line. `.ci/run` runs the others as well.
+"""
 
 import os
+import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +20,39 @@ from tapegrad.testing import check_grads
 settings.register_profile("build", derandomize=True, deadline=None)
 settings.register_profile("default", deadline=None)
 settings.load_profile("build" if os.environ.get("CI") else "default")
+
+
+SHARE = 16
+COMPILED = Path(__file__).parent / "transform"
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--compiled",
+        choices=["some", "others", "all"],
+        help="which tests of compiled functions run: a sample (default), all but these, or all "
+        "(default if files are named)",
+    )
+
+
+def pytest_configure(config):
+    if config.option.compiled is None:  # decided once, for all processes
+        are_named = config.args_source is pytest.Config.ArgsSource.ARGS
+        config.option.compiled = "all" if are_named else "some"
+
+
+def pytest_collection_modifyitems(config, items):
+    which = config.option.compiled
+    if which == "all":
+        return
+    kept, left_out = [], []
+    for item in items:
+        is_compiled = COMPILED in item.path.parents
+        is_in_sample = not is_compiled or zlib.crc32(item.nodeid.encode()) % SHARE == 0
+        runs = is_in_sample if which == "some" else is_compiled and not is_in_sample
+        (kept if runs else left_out).append(item)
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = kept
 
 
 @pytest.fixture
