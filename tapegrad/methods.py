@@ -264,7 +264,7 @@ def _part(name: str) -> property:
 
     def assign(self: Tensor, value: Any) -> None:
         part = FUNCTIONS[name](self)
-        if part._a.base is None:
+        if type(part) is Tensor and part._a.base is None:
             raise TypeError(f"{name}: a tensor of dtype {self.dtype} has no such part to assign to")
         inplace.assign_item(part, ..., value)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.eager.batched import held
 from tapegrad.eager.frames import node_name
 from tapegrad.eager.modes import MODE, ModeContext
 from tapegrad.eager.tensor import Tensor
@@ -131,7 +132,7 @@ def _origin(own: Owner, title: str) -> str:
 def check_nan(own: Owner, cotangents: list[Any]) -> None:
     """Raise if a record's vjp returned nan."""
     for k, g in enumerate(cotangents):
-        if isinstance(g, Tensor) and np.isnan(g._a).any():
+        if isinstance(g, Tensor) and np.isnan(held(g)._a).any():
             raise RuntimeError(
                 f"Function '{node_name(own)}Backward' returned nan values in its {k}th output."
             )

@@ -433,6 +433,11 @@ def grad(
     return tuple(result)
 
 
+def _of_array(g: Any) -> Tensor:
+    refuse_masked(g)
+    return wrap(np.asarray(g))
+
+
 def _batched(
     outputs: tuple[Tensor, ...],
     inputs: tuple[Tensor, ...],
@@ -465,6 +470,7 @@ def _batched(
                 f"grad_output[{k}] has a shape of {list(g.shape)} and output[{k}] has a shape of "
                 f"{list(shape)}."
             )
+    cotangents = [g if g is None or isinstance(g, Tensor) else _of_array(g) for g in cotangents]
     sizes = {g.shape[0] for g in cotangents if g is not None}
     if len(sizes) != 1:
         raise ValueError(
@@ -485,4 +491,6 @@ def _batched(
         )
 
     owners = [own for k, z in enumerate(outputs) if (own := _owner(z, k, "tensors")) is not None]
-    return tuple(in_batches(count, size_of_batches(owners, count, create_graph), sweep))
+    return tuple(
+        in_batches(count, size_of_batches(owners, _owners(inputs), count, create_graph), sweep)
+    )

@@ -132,10 +132,8 @@ def in_batches(
         with open_level(end - start) as level:
             found = derivative(start, end, lambda several: batched(several, level))
             rows.append([None if t is None else expanded(t, level) for t in found])
-    return [
-        None if parts[0] is None else parts[0] if len(parts) == 1 else _joined(parts)
-        for parts in zip(*rows, strict=True)
-    ]
+    # joined, even if there is one: what a pass returns may share memory
+    return [None if parts[0] is None else _joined(parts) for parts in zip(*rows, strict=True)]
 
 
 def _joined(parts: Sequence[Any]) -> Tensor:
@@ -146,6 +144,7 @@ def _joined(parts: Sequence[Any]) -> Tensor:
 def along_units(
     like: Tensor,
     owners: list[Owner],
+    inputs: list[Owner],
     create_graph: bool,
     derivative: Callable[[Tensor], Sequence[Tensor | None]],
 ) -> list[Tensor | None]:
@@ -155,8 +154,8 @@ def along_units(
     ----------
     like
         The tensor whose unit directions are taken.
-    owners
-        The records that a pass starts from.
+    owners, inputs
+        The records that a pass starts from, and where it ends.
     create_graph
         Whether the passes are recorded.
     derivative
@@ -166,7 +165,7 @@ def along_units(
     def along(start: int, end: int, make: Directions) -> Sequence[Tensor | None]:
         return derivative(make(unit_directions(like, start, end)))
 
-    return in_batches(like.size, size_of_batches(owners, like.size, create_graph), along)
+    return in_batches(like.size, size_of_batches(owners, inputs, like.size, create_graph), along)
 
 
 def unit_directions(like: Tensor, start: int, end: int) -> Tensor:

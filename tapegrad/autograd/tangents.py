@@ -126,6 +126,7 @@ def columns_of(
         columns = along_units(
             x,
             [own for z in outputs if (own := z._own) is not None],
+            [] if x._own is None else [x._own],
             create_graph,
             lambda unit: tangents_of(outputs, [x], [unit], create_graph),  # noqa: B023
         )

@@ -58,8 +58,8 @@ def open_level(size: int) -> Any:
     """Open a level for a batch; in it, ops of this thread may be batched."""
     level = Level(size)
     before = MODE.thread.levels
-    MODE.set_levels((*before, level))
     try:
+        MODE.set_levels((*before, level))
         yield level
     finally:
         level.is_open = False
@@ -164,9 +164,31 @@ class Batched(Tensor):
             "node nor a .grad of its own; set them outside"
         )
 
+    def _refuse_shape(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refuse: the held tensor would change."""
+        raise BatchError(
+            "vmap: the shape of a batched tensor cannot change in place; use the function that "
+            "returns a view (transpose, squeeze, expand_dims, ...)"
+        )
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        if self._own is not None:
+            raise RuntimeError(
+                "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
+                "protocol at the moment; detach() first"
+            )
+        return self.clone()
+
     register_hook = register_post_accumulate_grad_hook = retain_grad = detach_ = _refuse
-    resize_ = squeeze_ = swapaxes_ = t_ = transpose_ = unsqueeze_ = expand_dims_ = _refuse
+    resize_ = squeeze_ = swapaxes_ = t_ = transpose_ = unsqueeze_ = expand_dims_ = _refuse_shape
     grad = grad_fn = output_nr = data = retains_grad = property(_refuse, _refuse)
+
+
+def held(value: Tensor) -> Tensor:
+    """Return the tensor that a batched one holds, with the axes of all its levels."""
+    while type(value) is Batched:
+        value = value._value
+    return value
 
 
 def batched(value: Any, level: Level) -> Batched:

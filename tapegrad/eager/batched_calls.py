@@ -18,11 +18,12 @@ from tapegrad.eager.batched import (
     is_at,
     lowered,
 )
-from tapegrad.eager.batched_indices import read_item
+from tapegrad.eager.batched_indices import read_item, value_for
 from tapegrad.eager.item_by_item import as_items, call_one_by_one, warn_of_loop
 from tapegrad.eager.modes import MODE
-from tapegrad.ops.batching import aligned, flattened
-from tapegrad.ops.op import TABLE, Op
+from tapegrad.ops.batching import aligned, flattened, shifted_axes
+from tapegrad.ops.composite import Composite
+from tapegrad.ops.op import Op
 
 
 def apply(op: Op, bound: dict[str, Any]) -> Any:
@@ -56,33 +57,38 @@ def _with_parameters(op: Op, args: list[Any], parameters: dict[str, Any], level:
 
 
 def apply_composite(
-    body: Callable[..., Any], function: Callable[..., Any], args: Any, kwargs: dict[str, Any]
+    composite: Composite, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]
 ) -> Any:
     """Call a composite function of which an argument is batched.
 
     Most need nothing but batched ops. One that decides by the values of its argument, such as a
-    sort, is called with all items and the axis behind theirs, or with the items one by one.
+    sort, is called with all items as it declares, or with the items one by one.
     """
     try:
-        return body(*args, **kwargs)
+        return composite.function(*args, **kwargs)
     except BatchError:
         level = innermost([*args, *kwargs.values()])
         if level is None:
             raise
-    given = inspect.signature(body).bind(*args, **kwargs)
-    given.apply_defaults()
-    (first, x), *others = given.arguments.items()
-    is_alone = is_at(x, level) and innermost([v for _, v in others]) is not level
-    if is_alone and "axis" in given.arguments:
+    if composite.batching == "elementwise" and not kwargs:
+        return batched(function(*aligned(*lowered(list(args), level))), level)
+    if composite.batching == "axis":
+        given = inspect.signature(composite.function).bind(*args, **kwargs)
+        given.apply_defaults()
+        (first, x), *others = given.arguments.items()
         axis, keepdims = given.arguments["axis"], given.arguments.get("keepdims", False)
-        if axis is not None:
-            axes = tuple(a % x.ndim + 1 for a in (axis if isinstance(axis, tuple) else (axis,)))
-            given.arguments["axis"] = axes if isinstance(axis, tuple) else axes[0]
-        if axis is not None or not keepdims:
-            flat = flattened(x._value) if axis is None else x._value
-            given.arguments |= {first: flat, "axis": given.arguments["axis"] or 1}
+        is_alone = is_at(x, level) and innermost([value for _, value in others]) is not level
+        if is_alone and (axis is not None or not keepdims):
+            held = flattened(x._value) if axis is None else x._value
+            shifted = 1 if axis is None else _like(axis, shifted_axes(axis, held))
+            given.arguments |= {first: held, "axis": shifted}
             return as_items(function(*given.args, **given.kwargs), level)
-    return call_one_by_one(function, body.__name__, args, kwargs, level)
+    return call_one_by_one(function, composite.name, args, kwargs, level)
+
+
+def _like(axis: Any, axes: tuple[int, ...]) -> Any:
+    """Return axes in the form in which they were given, a tuple or one number."""
+    return axes if isinstance(axis, tuple) else axes[0]
 
 
 # -- functions without derivatives ----------------------------------------------------------------
@@ -97,28 +103,32 @@ def apply_passive(
     """Call a function without derivatives of which an argument is batched."""
     level = innermost([*args, *kwargs.values()])
     assert level is not None
-    given, flags = lowered(list(args), level)
     if isinstance(compute, np.ufunc) or name == "isclose":
-        return batched(function(*aligned(given, flags), **kwargs), level)
-    if name not in _OVER_AXES or not flags[0]:
+        return batched(function(*aligned(*lowered(list(args), level)), **kwargs), level)
+    if name == "searchsorted":
+        return call_one_by_one(function, name, args, kwargs, level)
+    if name not in _OVER_AXES or not is_at(args[0], level):
         raise BatchError(
-            f"vmap: {name} of a batched tensor is not supported: its result is not a tensor of one "
-            "shape for all items"
+            f"vmap: {name} of a batched tensor is not supported; compare element by element, and "
+            "choose with tapegrad.where"
         )
-    x = given[0]
-    axis = given[1] if len(given) > 1 else kwargs.pop("axis", _OVER_AXES[name])
-    keepdims = kwargs.get("keepdims", False)
-    if axis is None:
-        x = TABLE["reshape"].public(x, (x.shape[0], -1, *[1] * (x.ndim - 2 if keepdims else 0)))
-        axis = 0 if name.startswith("arg") else tuple(range(x.ndim - 1))
-    axes = axis if isinstance(axis, tuple) else (axis,)
-    moved = tuple(a % (x.ndim - 1) + 1 for a in axes)
-    shifted_axis = moved if isinstance(axis, tuple) else moved[0]
-    return batched(function(x, axis=shifted_axis, **kwargs), level)
+    x = args[0]._value
+    ndim = x.ndim - 1
+    axis = args[1] if len(args) > 1 else kwargs.pop("axis", _OVER_AXES[name])
+    if axis is not None:
+        found = function(x, axis=_like(axis, shifted_axes(axis, x)), **kwargs)
+    else:
+        keepdims = kwargs.pop("keepdims", False)
+        found = function(flattened(x), axis=1, **kwargs)
+        if keepdims:
+            found = found.reshape(x.shape[0], *[1] * ndim)
+    return batched(found, level)
 
 
 def made_like(make: Callable[..., Any], like: Batched, args: Any, kwargs: Any) -> Any:
     """Call a function such as ``zeros_like`` with a batched tensor."""
+    for value in args[:1] if make.__name__ == "full_like" else ():
+        value_for(like, value, like._level)  # refuses what does not fit an item
     if kwargs.get("shape") is not None:
         kwargs["shape"] = (like._level.size, *np.atleast_1d(kwargs["shape"]))
     return batched(make(like._value, *args, **kwargs), like._level)

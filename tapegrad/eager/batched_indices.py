@@ -20,7 +20,7 @@ from tapegrad.eager.batched import (
 from tapegrad.eager.item_by_item import call_one_by_one
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.ops.batching import with_rank
-from tapegrad.ops.op import TABLE, rank
+from tapegrad.ops.op import TABLE, rank, shape_of
 
 
 def read_item(source: Any, index: Any) -> Any:
@@ -56,6 +56,8 @@ def _places(parts: Sequence[Any], level: Level) -> tuple[int, list[Any]]:
         skipped += 1
     found = []
     for part in parts[skipped:]:
+        if type(part) is list:
+            part = np.asarray(part)
         if not isinstance(part, (int, np.integer, np.ndarray, Tensor)) or part is True:
             return skipped, []
         place = expanded(part if isinstance(part, Tensor) else wrap(np.asarray(part)), level)
@@ -111,10 +113,22 @@ def target_of(target: Any, value: Any, what: str) -> tuple[Tensor, Level]:
 
 
 def value_for(target: Any, value: Any, level: Level) -> Any:
-    """Return a value to be written to the tensor that a batched target holds."""
-    if not is_at(value, level):
-        return value
-    return with_rank(value._value, max(target.ndim, value.ndim))
+    """Return a value to be written to the tensor that a batched target holds.
+
+    Raises
+    ------
+    ValueError
+        If it does not fit the shape of an item: its axes would meet that of the batch.
+    """
+    shape = shape_of(value)
+    extra = len(shape) - target.ndim
+    if extra > 0 and shape[:extra] != (1,) * extra:
+        raise ValueError(
+            f"could not broadcast input array from shape {shape} into shape {target.shape}"
+        )
+    if is_at(value, level):
+        return with_rank(value._value, target.ndim)
+    return TABLE["reshape"].public(value, shape[extra:]) if extra > 0 else value
 
 
 def shifted(index: Any) -> tuple[Any, ...]:
@@ -125,9 +139,9 @@ def shifted(index: Any) -> tuple[Any, ...]:
 def mask_of(index: Any, target: Tensor) -> Any:
     """Return an index that is a batched mask of all elements of a target, None for others."""
     parts = index if type(index) is tuple else (index,)
-    mask = parts[0]
-    is_mask = len(parts) == 1 and type(mask) is Batched and mask.dtype == bool
-    return mask if is_mask and mask.shape == target.shape else None
+    if len(parts) != 1 or type(parts[0]) is not Batched or parts[0].dtype != bool:
+        return None
+    return parts[0] if parts[0].shape == target.shape else None
 
 
 def place_of(index: Any, target: Tensor, level: Level) -> Any:

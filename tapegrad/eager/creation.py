@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.eager.batched import Batched
+from tapegrad.eager.batched import Batched, holds_batched
 from tapegrad.eager.batched_calls import made_like
 from tapegrad.eager.dispatch import holds_recorded, operand, passive, unwrap
 from tapegrad.eager.modes import MODE
@@ -38,7 +38,9 @@ def tensor(data: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
     tensor([1., 2.], requires_grad=True)
     """
     made = operand(data)
-    if made is not data:
+    if type(data) is Batched:
+        result = as_tensor(data.detach().clone(), dtype)
+    elif made is not data:
         result = as_tensor(made, dtype)
     else:
         result = passive(np.array(unwrap(data), dtype=dtype, order="C", subok=False))
@@ -101,9 +103,10 @@ def _maker(name: str) -> Callable[..., Tensor]:
         if name in _OF_VALUES:
             values = (*args[name.startswith("full") :], *kwargs.values())
             if any(map(holds_recorded, values)):
+                what = "is batched has no values" if holds_batched(values) else ""
                 raise TypeError(
-                    f"{name} of a tensor that requires grad would lose its history; write "
-                    f"{_OF_VALUES[name]}, or detach() it"
+                    f"{name} of a tensor that {what or 'requires grad would lose its history'}; "
+                    f"write {_OF_VALUES[name]}{'' if what else ', or detach() it'}"
                 )
         plain = {key: unwrap(value) for key, value in kwargs.items()}
         result = passive(np.asarray(make(*map(unwrap, args), **plain)))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.eager import batched_calls
-from tapegrad.eager.batched import holds_batched
+from tapegrad.eager.batched import Batched, holds_batched
 from tapegrad.eager.frames import (
     TUPLE_AVAL,
     Active,
@@ -64,7 +64,7 @@ def holds_recorded(value: Any) -> bool:
     if type(value) in (list, tuple):
         return any(map(holds_recorded, value))
     refuse_masked(value)
-    return isinstance(value, Tensor) and (value._own is not None or type(value) is not Tensor)
+    return isinstance(value, Tensor) and (value._own is not None or type(value) is Batched)
 
 
 def owner_of(value: Any) -> Owner | None:
@@ -125,7 +125,7 @@ def apply_view(op: View, x: Any, parameters: dict[str, Any]) -> Tensor:
         x = operand(x)
         if not isinstance(x, Tensor):
             return passive(as_array(op.function(x, **parameters)))
-        if type(x) is not Tensor:
+        if type(x) is Batched:
             found: Tensor = batched_calls.apply(op, {"x": x, **parameters})
             return found
     z = as_array(op.function(x._a, **parameters))

@@ -397,6 +397,13 @@ def read_item(source: Tensor, index: Any) -> Tensor:
     return result
 
 
+def _copy_of(target: Tensor) -> Tensor:
+    """Return a copy of the values of a tensor, with its history."""
+    if type(target) is not Tensor:
+        return target.clone()
+    return wrap(target._a.copy(), target._own)
+
+
 def apply_with_out(op: Op, args: tuple[Any, ...], out: Any, where: Any) -> Tensor:
     """Apply an op with NumPy's `out` and `where` arguments."""
     if type(out) is tuple:
@@ -407,7 +414,7 @@ def apply_with_out(op: Op, args: tuple[Any, ...], out: Any, where: Any) -> Tenso
             "tapegrad.where"
         )
     if isinstance(out, Tensor) and any(arg is out for arg in args) and _is_recorded(*args):
-        source = wrap(out._a.copy(), out._own)  # the op may save the old values
+        source = _copy_of(out)  # the op may save the old values
         args = tuple(source if arg is out else arg for arg in args)
     result = apply_op(op, args, {})
     if isinstance(out, np.ndarray):
@@ -419,7 +426,7 @@ def apply_with_out(op: Op, args: tuple[Any, ...], out: Any, where: Any) -> Tenso
         np.copyto(out, result._a, where=unwrap(where), casting="same_kind")
         return wrap(out)
     if where is not True:
-        result = apply_op(piecewise.where, (where, result, wrap(out._a.copy(), out._own)), {})
+        result = apply_op(piecewise.where, (where, result, _copy_of(out)), {})
     if result.shape != out.shape:
         raise ValueError(
             f"{op.name}: `out` has shape {list(out.shape)}, the result {list(result.shape)}"

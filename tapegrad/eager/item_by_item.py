@@ -6,6 +6,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from tapegrad.eager.batched import BatchError, Level, batched, innermost, is_at, lowered
 from tapegrad.ops.batching import one_by_one
 from tapegrad.ops.shape import stack
@@ -92,12 +94,16 @@ def _mapped(function: Callable[[Any], Any], value: Any) -> Any:
 
 
 def _restacked(found: list[Any], level: Level) -> Any:
-    first = found[0]
-    if first is None:
+    """Return the results for all items as one; undefined gradients of some of them are zeros."""
+    defined = [item for item in found if item is not None]
+    if not defined:
         return None
+    first = defined[0]
     if isinstance(first, dict):
-        return {key: _restacked([item[key] for item in found], level) for key in first}
+        keys = dict.fromkeys(key for item in defined for key in item)
+        return {key: _restacked([(item or {}).get(key) for item in found], level) for key in keys}
     if type(first) in (list, tuple):
-        columns = zip(*found, strict=True)
+        columns = zip(*(item or [None] * len(first) for item in found), strict=True)
         return type(first)(_restacked(list(column), level) for column in columns)
-    return batched(stack(found), level)
+    zeros = np.zeros(first.shape, first.dtype)
+    return batched(stack([zeros if item is None else item for item in found]), level)

@@ -97,12 +97,7 @@ class Mode:
             key = id(switches)
             self.special[key] = None
             switches[name] = value
-            recording = switches["recording"]
-            checks = switches["inference"] or switches["levels"]
-            if checks or (recording and switches["saved_hooks"]):
-                switches["action"] = CHECK_SWITCHES
-            else:
-                switches["action"] = RECORD_OP if recording else COMPUTE_ONLY
+            switches["action"] = _action_of(switches)
             if switches["action"] == RECORD_OP:
                 self.special.pop(key, None)
         return before
@@ -129,7 +124,11 @@ class Mode:
         """Restore all switches of a thread."""
         key = id(switches)
         self.special[key] = None
+        if before["levels"]:  # a batch may have ended since
+            before = {**before, "levels": tuple(v for v in before["levels"] if v.is_open)}
         switches.update(before)
+        if not before["levels"]:
+            switches["action"] = _action_of(switches)
         if switches["action"] == RECORD_OP:
             self.special.pop(key, None)
 
@@ -146,6 +145,15 @@ class Mode:
         if not on:
             self.special.pop("anomaly", None)
         return before
+
+
+def _action_of(switches: dict[str, Any]) -> int:
+    """Return the action that follows from the switches of a thread."""
+    recording = switches["recording"]
+    checks = switches["inference"] or switches["levels"]
+    if checks or (recording and switches["saved_hooks"]):
+        return CHECK_SWITCHES
+    return RECORD_OP if recording else COMPUTE_ONLY
 
 
 class ModeContext:

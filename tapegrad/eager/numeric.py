@@ -112,7 +112,7 @@ def _composite_function(composite: Composite) -> Callable[..., Any]:
                     first = wrap(np.asarray(first))
                 args = (first, *args[1:])
         if MODE.special and holds_batched((*args, *kwargs.values())):
-            result = apply_composite(body, function, args, kwargs)
+            result = apply_composite(composite, function, args, kwargs)
         else:
             result = wrap_result(body(*args, **kwargs))
         if composite.gives_views:

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from tapegrad.eager import inplace, numpy_calls
-from tapegrad.eager.creation import as_tensor, linspace
+from tapegrad.eager.batched import holds_batched
+from tapegrad.eager.creation import CREATION, as_tensor, linspace
 from tapegrad.eager.dispatch import unwrap
+from tapegrad.eager.modes import MODE
 from tapegrad.eager.numeric import (
     ALIASES,
     FUNCTIONS,
@@ -105,6 +107,9 @@ UNTRACED = {
 } | {np.linalg.matrix_rank}
 
 
+# functions that need no values
+_OF_SHAPES = (np.shape, np.ndim, np.size, np.result_type, np.iscomplexobj, np.isrealobj)
+
 _SCIPY_NAMES = {"psi": "digamma"}
 
 
@@ -124,6 +129,8 @@ def _refuse(name: str, remedy: str) -> TypeError:
 
 def array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
     """Replace a NumPy ufunc with the op of the same name."""
+    if method == "__call__" and ufunc.__name__ in PASSIVE and not kwargs and _is_batched(inputs):
+        return FUNCTIONS[ufunc.__name__](*inputs)
     name = UFUNCS.get(ufunc) or _of_scipy(ufunc)
     if method == "at":
         return _ufunc_at(ufunc, *inputs)
@@ -210,8 +217,32 @@ def _ufunc_at(ufunc: Any, target: Any, index: Any, *values: Any) -> None:
         inplace.write(target, array, what)
 
 
+def _is_batched(values: Any) -> bool:
+    return bool(MODE.special) and holds_batched(values)
+
+
+def _untraced_of_batched(func: Any, args: Any, kwargs: Any) -> Any:
+    """Call a function without differentiable values for the items of a batch."""
+    name = func.__name__
+    if name in PASSIVE:
+        return FUNCTIONS[name](*args, **kwargs)
+    if name in CREATION:
+        return CREATION[name](*args, **kwargs)
+    if func in _OF_SHAPES:  # an array of the shape and the dtype of an item will do
+        return func(*[_blank(a) for a in args], **{k: _blank(v) for k, v in kwargs.items()})
+    return _call_plain(func, f"numpy.{name}", args, kwargs)
+
+
+def _blank(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return np.broadcast_to(np.zeros((), value.dtype), value.shape)
+    return value
+
+
 def array_function(self: Tensor, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
     """Replace a NumPy function with the tapegrad function of the same name."""
+    if func in UNTRACED and _is_batched((*args, *kwargs.values())):
+        return _untraced_of_batched(func, args, kwargs)
     module = getattr(func, "__module__", "") or ""
     name = getattr(func, "__name__", "")
     functions = _FUNCTIONS_OF.get(module, {})

@@ -183,6 +183,7 @@ def _rows(call: Call, output: Tensor, nested: bool) -> list[Tensor]:
     rows = along_units(
         output,
         [output._own],
+        [own for x in call.inputs if (own := x._own) is not None],
         nested,
         lambda unit: cotangents_of_inputs(
             call, [output], [unit], retain_graph=True, create_graph=nested
@@ -206,10 +207,11 @@ def _columns(call: Call, output: Tensor) -> list[Tensor]:
             parts.append(wrap(np.zeros((*output.shape, *x.shape), x.dtype)))
             continue
         transposed = functools.partial(_pulled_back, linear, u)
-        (columns,) = along_units(x, [linear._own], False, transposed)
+        (columns,) = along_units(x, [linear._own], [u._own], False, transposed)
         order = (*range(1, 1 + output.ndim), 0)
         moved = FUNCTIONS["transpose"](columns, order)
-        parts.append(FUNCTIONS["reshape"](moved, (*output.shape, *x.shape)))
+        whole = FUNCTIONS["reshape"](moved, (*output.shape, *x.shape))
+        parts.append(FUNCTIONS["astype"](whole, x.dtype))
     return parts
 
 

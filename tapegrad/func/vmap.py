@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from tapegrad.calls import Transformed, plain
 from tapegrad.eager.batched import (
-    BatchError,
     Level,
     batched,
     expanded,
@@ -20,7 +19,7 @@ from tapegrad.eager.batched import (
 from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import Tensor
-from tapegrad.pytrees import CONTAINERS, holds_tensor, tree
+from tapegrad.pytrees import holds_tensor, tree
 
 Axes = Any  # an integer, None, or a container of these
 
@@ -131,7 +130,7 @@ class _Batch:
     def __init__(self, f: Callable[..., Any], args: tuple[Any, ...], axes: Axes) -> None:
         self.f = f
         self.name = name = f"vmap({getattr(f, '__name__', f)}, in_dims={axes}, ...)(<inputs>)"
-        if not isinstance(axes, (int, tuple, list)):
+        if not isinstance(axes, (int, np.integer, tuple, list)):
             raise ValueError(
                 f"{name}: expected `in_dims` to be int or a (potentially nested) tuple matching "
                 f"the structure of inputs, got: {type(axes)}."
@@ -141,7 +140,7 @@ class _Batch:
                 f"{name}: got no inputs. Maybe you forgot to add inputs, or you are trying to vmap "
                 "over a function with no inputs. The latter is unsupported."
             )
-        if not isinstance(axes, int) and len(axes) != len(args):
+        if not isinstance(axes, (int, np.integer)) and len(axes) != len(args):
             raise ValueError(
                 f"{name}: in_dims is not compatible with the structure of inputs: it has "
                 f"{len(axes)} entries for {len(args)} arguments."
@@ -150,7 +149,7 @@ class _Batch:
         self.arrays: list[np.ndarray] = []
         sizes = []
         for number, arg in enumerate(args):
-            given = axes if isinstance(axes, int) else axes[number]
+            given = axes[number] if isinstance(axes, (tuple, list)) else axes
             leaves, build = tree(arg, f"vmap: argument {number}")
             places = [
                 self._place(leaf, place)
@@ -214,7 +213,8 @@ class _Batch:
             return leaf
         tensor = as_tensor(leaf)
         first = FUNCTIONS["moveaxis"](tensor, place, 0) if place else tensor
-        return batched(first if level.size == self.size else first[chunk], level)
+        # a view, whose record is that of the argument alone: other uses of the tensor do not count
+        return batched(first[chunk], level)
 
     def _output(self, leaf: Any, place: int | None, level: Level) -> Tensor:
         if not isinstance(leaf, (Tensor, np.ndarray, np.generic, float, int, complex)):
@@ -223,6 +223,8 @@ class _Batch:
                 f"Tensors, got type {type(leaf)}."
             )
         tensor = as_tensor(leaf)
+        if not is_at(tensor, level) and type(tensor) is Tensor:
+            self.arrays.append(tensor._a)  # not made by the call
         if place is None:
             if is_at(tensor, level):
                 raise ValueError(
@@ -241,16 +243,27 @@ class _Batch:
 
 def axes_of(value: Any, axes: Axes, name: str) -> list[int | None]:
     """Return the axis of every leaf of a pytree, from one for all or a container of axes."""
-    if axes is None or isinstance(axes, int):
-        return [axes] * len(tree(value, name)[0])
-    is_dict = isinstance(value, dict) and isinstance(axes, dict)
-    if is_dict and value.keys() == axes.keys():
-        pairs: Sequence[Any] = [(value[key], axes[key]) for key in sorted(value)]
-    elif isinstance(value, CONTAINERS) and type(axes) in (list, tuple) and len(value) == len(axes):
-        pairs = [*zip(value, axes, strict=True)]
-    else:
-        raise ValueError(f"{name}: the axes {axes} do not match the structure of {type(value)}.")
-    return [place for item, axis in pairs for place in axes_of(item, axis, name)]
+    leaves, build = tree(value, name)
+    found: list[int | None] = [None] * len(leaves)
 
+    def assign(numbered: Any, given: Any) -> None:
+        if given is None or isinstance(given, (int, np.integer)):
+            for number in tree(numbered, name)[0]:
+                found[int(number)] = None if given is None else int(given)
+        elif isinstance(numbered, dict) and isinstance(given, dict):
+            if numbered.keys() != given.keys():
+                raise ValueError(f"{name}: the axes have keys {[*given]} for {[*numbered]}.")
+            for key in numbered:
+                assign(numbered[key], given[key])
+        elif isinstance(numbered, (list, tuple)) and isinstance(given, (list, tuple)):
+            if len(numbered) != len(given):
+                raise ValueError(f"{name}: {len(given)} axes for {len(numbered)} values.")
+            for item, axis in zip(numbered, given, strict=True):
+                assign(item, axis)
+        else:
+            raise ValueError(
+                f"{name}: the axes {axes} do not match the structure of {type(value)}."
+            )
 
-__all__ = ["BatchError", "vmap"]
+    assign(build([float(k) for k in range(len(leaves))]), axes)
+    return found

@@ -22,6 +22,10 @@ class Composite:
         Whether lists in that list are lists of arrays themselves, not arrays.
     gives_views
         Whether it returns several views of its argument.
+    batching
+        How it is applied to a batch if its ops need the values of an item: ``"axis"`` if it is
+        along the axis `axis` of its first argument, None being the flattened argument;
+        ``"elementwise"``; ``""`` for the items one by one.
     names, is_method
         As for an `Op`.
     """
@@ -29,11 +33,14 @@ class Composite:
     kind = "composite"
     is_method = False
 
-    def __init__(self, function: Formula, of_list: bool, nested: bool, gives_views: bool) -> None:
+    def __init__(
+        self, function: Formula, of_list: bool, nested: bool, gives_views: bool, batching: str
+    ) -> None:
         self.function = function
         self.of_list = of_list
         self.nested = nested
         self.gives_views = gives_views
+        self.batching = batching
         self.name = function.__name__
         self.names = default_names(function)
         functools.update_wrapper(self, function)
@@ -62,6 +69,7 @@ def composite(
     of_list: bool = False,
     nested: bool = False,
     gives_views: bool = False,
+    batching: str = "",
 ) -> Callable[[Formula], Composite]: ...
 
 
@@ -71,6 +79,7 @@ def composite(
     of_list: bool = False,
     nested: bool = False,
     gives_views: bool = False,
+    batching: str = "",
 ) -> Composite | Callable[[Formula], Composite]:
     """Declare a function composed of other ops (a decorator).
 
@@ -84,7 +93,9 @@ def composite(
         Whether lists in that list are lists of arrays themselves, not arrays.
     gives_views
         Whether it returns several views of its argument.
+    batching
+        ``"axis"`` or ``"elementwise"``, for a function that needs the values of an item.
     """
     if function is None:
-        return lambda given: Composite(given, of_list, nested, gives_views)
-    return Composite(function, of_list, nested, gives_views)
+        return lambda given: Composite(given, of_list, nested, gives_views, batching)
+    return Composite(function, of_list, nested, gives_views, batching)

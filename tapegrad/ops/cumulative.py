@@ -105,13 +105,13 @@ def _accumulated(name, x, axis, compute, exceeds):
     return take_along_axis(x, np.maximum.accumulate(np.where(is_new, along, 0), axis=axis), axis)
 
 
-@composite
+@composite(batching="axis")
 def cummax(x, axis=0):
     """Cumulative maximum (numpy.maximum.accumulate); the first of equal elements is taken."""
     return _accumulated("cummax", x, axis, np.maximum, np.greater)
 
 
-@composite
+@composite(batching="axis")
 def cummin(x, axis=0):
     """Cumulative minimum (numpy.minimum.accumulate); the first of equal elements is taken."""
     return _accumulated("cummin", x, axis, np.minimum, np.less)

@@ -181,7 +181,7 @@ def cross(a, b, axisa=-1, axisb=-1, axisc=-1, axis=None):
     return moveaxis(found, -1, axisc)
 
 
-@composite
+@composite(batching="axis")
 def unwrap(p, discont=None, axis=-1, *, period=2.0 * np.pi):
     """Add multiples of the period so that neighbours differ by at most half of it."""
     refuse_complex("unwrap", p)

@@ -232,7 +232,7 @@ def repeat(x, repeats, axis=None):
     return take(x, np.repeat(np.arange(shape_of(x)[axis]), plain(repeats)), axis=axis)
 
 
-@composite
+@composite(batching="axis")
 def sort(x, axis=-1):
     """Sort along an axis; the cotangents follow the elements."""
     if axis is None:

@@ -265,7 +265,7 @@ def clip(x, min=None, max=None):
     return copied(x) if min is None and max is None else x
 
 
-@composite
+@composite(batching="elementwise")
 def copysign(x, y):
     """Magnitude of x with the sign of y; derivatives are 0 at x = 0 and with respect to y."""
     refuse_complex("copysign", x, y)
@@ -281,7 +281,7 @@ def _float_type(*values):
     return dtype if dtype.kind == "f" else np.dtype(float)
 
 
-@composite
+@composite(batching="elementwise")
 def heaviside(x, y):
     """0 below 0, 1 above, y at 0; the derivative with respect to x is 0 everywhere."""
     refuse_complex("heaviside", x, y)

@@ -368,7 +368,7 @@ def _(x, y):
     return ew.log1p(y), x / where(none, 1.0, 1.0 + y)
 
 
-@composite
+@composite(batching="elementwise")
 def entr(x):
     """``-x * log(x)``, 0 at 0 and -inf below."""
     x = array_of(x)

@@ -161,7 +161,7 @@ def percentile(x, q, axis=None, *, method="linear", keepdims=False):
     return quantile(x, np.asarray(q, float) / 100.0, axis, method=method, keepdims=keepdims)
 
 
-@composite
+@composite(batching="axis")
 def median(x, axis=None, *, keepdims=False):
     """Median over axes; the two middle elements share the cotangent."""
     return quantile(x, 0.5, axis, keepdims=keepdims)
@@ -189,37 +189,37 @@ def nan_to_num(x, copy=True, nan=0.0, posinf=None, neginf=None):
     return where(np.isnan(values), nan, x)
 
 
-@composite
+@composite(batching="axis")
 def nansum(x, axis=None, *, keepdims=False):
     """Sum over axes, ignoring nan."""
     return reduction.sum(where(np.isnan(plain(x)), 0.0, x), axis=axis, keepdims=keepdims)
 
 
-@composite
+@composite(batching="axis")
 def nanprod(x, axis=None, *, keepdims=False):
     """Product over axes, ignoring nan."""
     return prod(where(np.isnan(plain(x)), 1.0, x), axis=axis, keepdims=keepdims)
 
 
-@composite
+@composite(batching="axis")
 def nancumsum(x, axis=None):
     """Cumulative sums, ignoring nan."""
     return cumsum(where(np.isnan(plain(x)), 0.0, x), axis)
 
 
-@composite
+@composite(batching="axis")
 def nancumprod(x, axis=None):
     """Cumulative products, ignoring nan."""
     return cumprod(where(np.isnan(plain(x)), 1.0, x), axis)
 
 
-@composite
+@composite(batching="axis")
 def nanmean(x, axis=None, *, keepdims=False):
     """Mean over axes, ignoring nan."""
     return nansum(x, axis, keepdims=keepdims) / _counted(x, axis, keepdims)
 
 
-@composite
+@composite(batching="axis")
 def nanvar(x, axis=None, *, ddof=0, keepdims=False):
     """Variance over axes, ignoring nan."""
     centred = where(np.isnan(plain(x)), 0.0, x - nanmean(x, axis, keepdims=True))
@@ -227,7 +227,7 @@ def nanvar(x, axis=None, *, ddof=0, keepdims=False):
     return squares / (_counted(x, axis, keepdims) - ddof)
 
 
-@composite
+@composite(batching="axis")
 def nanstd(x, axis=None, *, ddof=0, keepdims=False):
     """Standard deviation over axes, ignoring nan; where it is 0, the derivative is 0."""
     variance = nanvar(x, axis, ddof=ddof, keepdims=keepdims)
@@ -252,20 +252,20 @@ def nanpercentile(x, q, axis=None, *, method="linear", keepdims=False):
     return nanquantile(x, np.asarray(q, float) / 100.0, axis, method=method, keepdims=keepdims)
 
 
-@composite
+@composite(batching="axis")
 def nanmedian(x, axis=None, *, keepdims=False):
     """Median over axes, ignoring nan."""
     return nanquantile(x, 0.5, axis, keepdims=keepdims)
 
 
-@composite
+@composite(batching="axis")
 def nanmax(x, axis=None, *, keepdims=False):
     """Maximum over axes, ignoring nan; nan if all elements are nan."""
     found = reduction.max(where(np.isnan(plain(x)), -np.inf, x), axis=axis, keepdims=keepdims)
     return where(_counted(x, axis, keepdims) == 0, np.nan, found)
 
 
-@composite
+@composite(batching="axis")
 def nanmin(x, axis=None, *, keepdims=False):
     """Minimum over axes, ignoring nan; nan if all elements are nan."""
     found = reduction.min(where(np.isnan(plain(x)), np.inf, x), axis=axis, keepdims=keepdims)

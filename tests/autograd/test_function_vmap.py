@@ -176,6 +176,60 @@ def test_output_that_items_share():
     np.testing.assert_array_equal(shared, [[1.0, 2.0], [1.0, 2.0]])
 
 
+def test_gradients_that_broadcasting_enlarged():
+    class Sum(tg.Function):
+        generate_vmap_rule = True
+
+        @staticmethod
+        def forward(ctx, x, y):
+            return x + y
+
+        @staticmethod
+        def backward(ctx, g):
+            return g, g
+
+    def loss(y, x):
+        return tg.sum(Sum.apply(x, y) * np.arange(3.0))
+
+    for count in (3, 4):
+        y, x = np.arange(float(count)), np.ones((count, 3))
+        found = tg.vmap(tg.grad(loss, (0, 1)))(y, x)
+        expected = [tg.grad(loss, (0, 1))(*pair) for pair in zip(y, x)]
+        for k in range(2):
+            np.testing.assert_allclose(found[k], np.stack([pair[k] for pair in expected]))
+
+
+@pytest.mark.parametrize("generated", [True, False])
+def test_arguments_that_are_no_tensors(generated):
+    class Reshape(tg.Function):
+        generate_vmap_rule = generated
+
+        @staticmethod
+        def forward(ctx, x, shape, name=None):
+            ctx.shape = x.shape
+            assert shape == (3, 1)
+            return x.reshape(shape)
+
+        @staticmethod
+        def backward(ctx, g):
+            return g.reshape(ctx.shape), None, None
+
+    if not generated:
+
+        def rule(info, in_dims, x, shape):
+            assert in_dims == (0, None)
+            return x.reshape(info.batch_size, *shape), 0
+
+        Reshape.vmap = staticmethod(rule)
+    found = tg.vmap(lambda x: Reshape.apply(x, (3, 1)))(X)
+    np.testing.assert_array_equal(found, X[..., None])
+    if generated:
+        gradients = tg.vmap(tg.grad(lambda x: (Reshape.apply(x, (3, 1)) ** 2).sum()))(X)
+        np.testing.assert_array_equal(gradients, 2.0 * X)
+        with pytest.raises(BatchError, match="argument 1 is a tuple with a batched tensor"):
+            tg.vmap(lambda x: Reshape.apply(x, (x, 1)))(X)
+
+
 class TestRefused:
     def refuse(self, error, text, **methods):
         body = {name: staticmethod(m) if callable(m) else m for name, m in methods.items()}

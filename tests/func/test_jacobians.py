@@ -167,8 +167,10 @@ def test_complex_results():
 def test_batches_of_unit_directions_are_bounded():
     """A tall Jacobian of a large array does not need a square of unit arrays."""
     x = tg.zeros(1 << 19, requires_grad=True)
-    assert size_of_batches([(x * x)._own], 1000, False) == 2
-    assert size_of_batches([(x[:10] * 1.0)._own], 10, True) == 2  # the largest record counts
+    assert size_of_batches([(x * x)._own], [x._own], 1000, False) == 2
+    y = x[:10] * 1.0
+    assert size_of_batches([y._own], [x._own], 10, True) == 2  # the largest record counts
+    assert size_of_batches([(y * y)._own], [y._own], 10, True) == 10  # not what is before the input
 
 
 def test_what_does_not_depend_warns(transform):

@@ -1,7 +1,9 @@
 """`vmap` beside a loop over the items, alone and with derivatives inside and outside of it."""
 
+import copy
 import pickle
 import warnings
+from collections import OrderedDict, namedtuple
 
 import numba
 import numpy as np
@@ -435,7 +437,7 @@ class TestRefused:
             (lambda x: x.retain_grad(), "has neither hooks"),
             (lambda x: x.grad, "has neither hooks"),
             (lambda x: x.grad_fn, "has neither hooks"),
-            (lambda x: x.transpose_(0, 0), "has neither hooks"),
+            (lambda x: x.transpose_(0, 0), "cannot change in place"),
         ],
     )
     def test_what_belongs_to_all_items(self, f, text):
@@ -461,3 +463,238 @@ class TestRefused:
         check(tg.tensor(X) * 2.0, X * 2.0)
         assert tg.is_grad_enabled()
         (tg.tensor(X, requires_grad=True) * 1.0).sum().backward()
+
+
+R = RNG.normal(size=(2, 3, 4))
+
+
+class TestFound:
+    """Programs that were wrong, or refused, in a draft."""
+
+    @pytest.mark.parametrize(
+        "f",
+        [
+            lambda a: tg.quantile(a, [0.1, 0.5], axis=1),
+            lambda a: tg.percentile(a, [[10.0, 20.0]]),
+            lambda a: tg.nanquantile(a, np.array([0.0, 1.0]), axis=0, keepdims=True),
+            lambda a: sum(tg.gradient(a)),
+            lambda a: tg.gradient(a, 0.5, 0.25)[1],
+            lambda a: tg.nansum(a, axis=()),
+            lambda a: tg.nanstd(a, axis=(0, -1)),
+            lambda a: tg.median(a, axis=-1, keepdims=True),
+            lambda a: tg.sort(a, axis=0),
+            lambda a: tg.copysign(a, a[0]),
+        ],
+    )
+    def test_composites_that_need_items(self, f):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            check(tg.vmap(f)(R), stacked([f(tg.tensor(r)) for r in R]))
+            found = tg.vmap(tg.grad(lambda a: (f(a) ** 2).sum()))(R)
+            check(found, stacked([tg.grad(lambda a: (f(a) ** 2).sum())(r) for r in R]))
+
+    @pytest.mark.parametrize(
+        "f",
+        [
+            lambda a: tg.any(a > 0.5, (0, 1)),
+            lambda a: tg.all(a[0, 0] < 9.0, keepdims=True),
+            lambda a: tg.argmax(a, axis=None, keepdims=True),
+            lambda a: tg.count_nonzero(a > 0.0, axis=-1),
+            lambda a: tg.argsort(a, axis=None),
+            lambda a: np.argmin(a, axis=0),
+            lambda a: np.isnan(a) | np.greater(R[0], a) | (R[0] > a),
+            lambda a: tg.where(np.float64(0.1) < a, a, np.zeros_like(a)),
+            lambda a: a * np.ndim(a) + np.shape(a)[1] + np.size(a),
+        ],
+    )
+    def test_functions_without_derivatives(self, f):
+        check(tg.vmap(f)(R), stacked([f(tg.tensor(r)) for r in R]))
+
+    @pytest.mark.parametrize(
+        "f",
+        [
+            lambda a: tg.argmax(a, axis=5),
+            lambda a: tg.any(a > 0, axis=2),
+            lambda a: tg.nansum(a, axis=2),
+            lambda a: tg.sort(a, axis=-3),
+            lambda a: tg.sum(a, axis=2),
+        ],
+    )
+    def test_axes_that_do_not_exist(self, f):
+        refuse(np.exceptions.AxisError, "out of bounds", f, R)
+
+    def test_no_items_without_values(self):
+        assert tg.vmap(lambda a: tg.any(a > 0))(np.zeros((0, 3))).shape == (0,)
+
+    def test_writes_that_do_not_fit_an_item(self):
+        def whole(a):
+            out = tg.zeros_like(a)
+            out[...] = np.array([10.0, 20.0, 30.0])
+            return out
+
+        def row(a):
+            out = tg.zeros_like(a)
+            out[0] = np.arange(8.0).reshape(2, 4)
+            return out
+
+        refuse(ValueError, "could not broadcast input array", whole, np.arange(3.0))
+        refuse(ValueError, "could not broadcast input array", row, R)
+        refuse(ValueError, "could not broadcast", lambda a: tg.full_like(a, np.ones(3)), X[:3, 0])
+        values = tg.tensor([1.0, 2.0, 3.0])
+        text = "could not broadcast input array"
+        refuse(ValueError, text, lambda a: tg.zeros_like(a).copy_(values), np.arange(3.0))
+
+    def test_writes(self):
+        def f(a):
+            out = a * 1.0
+            out[()] = a * 2.0
+            out[1:, None] = np.ones((1, 1, 1, 4))
+            out[tg.argmax(a[:, 0]), [0, 1]] = -1.0
+            np.add(out, a, out=out)
+            return out
+
+        check(tg.vmap(f)(R), stacked([f(tg.tensor(r)) for r in R]))
+        found = tg.vmap(tg.grad(lambda a: (f(a) ** 2).sum()))(R)
+        check(found, stacked([tg.grad(lambda a: (f(a) ** 2).sum())(r) for r in R]))
+        z = tg.vmap(lambda a: _with_parts(a))(R)
+        check(z, stacked([_with_parts(tg.tensor(r)) for r in R]))
+
+    def test_gradient_of_an_argument_is_of_its_own_uses(self):
+        x = tg.tensor(X, requires_grad=True)
+
+        def f(a):
+            return tg.autograd.grad(tg.sum(a * a) + tg.sum(x), a, retain_graph=True)[0]
+
+        def h(a, b):
+            return tg.autograd.grad(tg.sum(a * b), (a,), retain_graph=True)[0]
+
+        for options in ({}, {"chunk_size": 2}):
+            check(tg.vmap(f, **options)(x), 2.0 * X)
+            check(tg.vmap(h, **options)(x, x), X)
+
+    def test_undefined_gradients_of_some_items(self):
+        class Skips(tg.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return x * 2.0
+
+            @staticmethod
+            def backward(ctx, g):
+                return None if float(g.sum()) == 0.0 else g * 2.0
+
+        x = tg.tensor(np.ones(2), requires_grad=True)
+        y = Skips.apply(x)
+
+        def product(g):
+            return tg.autograd.grad(y, x, g, retain_graph=True, materialize_grads=True)[0]
+
+        for seeds in ([[0.0, 0.0], [1.0, 2.0]], [[1.0, 2.0], [0.0, 0.0]]):
+            check(tg.vmap(product)(np.array(seeds)), 2.0 * np.array(seeds))
+
+    def test_axes_of_containers(self):
+        square = np.array([[1.0, 2.0], [3.0, 4.0]])
+        unsorted = OrderedDict(z=0, a=1)
+        found = tg.vmap(lambda d: d["a"] * 1.0, (unsorted,))(OrderedDict(z=square, a=square))
+        check(found, square.T)
+        results = tg.vmap(lambda r: OrderedDict(z=r, a=r * 10.0), out_axes=unsorted)(square)
+        check(results["z"], square)
+        check(results["a"], 10.0 * square.T)
+        mixed = tg.vmap(lambda d: d[2] + d["a"], ({2: 0, "a": 0},))({2: X, "a": X})
+        check(mixed, 2.0 * X)
+        pair = namedtuple("pair", "z a")
+        check(
+            tg.vmap(lambda p: p.z * p.a[:3], (pair(0, 1),))(pair(X, M[:, :, 0].T)), X * M[:, :, 0]
+        )
+        check(tg.vmap(np.sin, np.int64(0))(X), np.sin(X))
+        refuse(ValueError, "the axes have keys", same, {"a": X}, in_axes=({"b": 0},))
+        refuse(ValueError, "1 axes for 2 values", same, [X, X], in_axes=([0],))
+
+    def test_results_do_not_share_memory_with_what_is_outside(self):
+        w = np.arange(4.0)
+        _, found = tg.vmap(lambda a: (a, w), out_axes=(0, None))(X)
+        assert not np.shares_memory(found, w)
+        found = tg.vmap(lambda a, k: k, out_axes=None)(X, k=w)
+        assert not np.shares_memory(found, w)
+
+    def test_copies(self):
+        check(tg.vmap(copy.deepcopy)(X), X)
+        check(tg.vmap(tg.tensor)(X), X)
+        refuse(
+            TypeError,
+            "full of a tensor that is batched has no values",
+            lambda a: tg.full(2, a),
+            X[0],
+        )
+
+
+def _with_parts(a):
+    z = a + 0.0j
+    z.real = a * 2.0
+    z.imag += 1.0
+    return z
+
+
+class TestManyCotangents:
+    """Jacobians and `is_grads_batched`, which batch the passes."""
+
+    def test_results_have_memory_of_their_own(self):
+        x, y = (tg.tensor(np.arange(3.0), requires_grad=True) for _ in range(2))
+        seeds = tg.tensor(np.ones((4, 3)))
+        one, two = tg.autograd.grad(x + y, (x, y), seeds, is_grads_batched=True)
+        one *= 0.0
+        check(two, np.ones((4, 3)))
+        check(seeds, np.ones((4, 3)))
+        first, second = tg.jacobian(lambda a, b: a + b, (0, 1))(np.ones(3), np.ones(3))
+        first[...] = 7.0
+        check(second, np.eye(3))
+        zeros = tg.jacobian(lambda a, b: a * 2.0, (0, 1))(np.ones(3), np.ones(3))[1]
+        zeros[0, 0] = 1.0
+
+    def test_masked_cotangents(self):
+        x = tg.tensor(np.ones(3), requires_grad=True)
+        masked_seeds = np.ma.masked_array(np.ones((2, 3)), mask=True)
+        with pytest.raises(TypeError, match="tensors have no masks"):
+            tg.autograd.grad(x * 2.0, x, masked_seeds, is_grads_batched=True)
+
+    def test_dtype(self):
+        f = lambda a: tg.astype(tg.concatenate([a, a, a]), np.float64)  # noqa: E731
+        for transform in (tg.jacobian, tg.jacrev, tg.jacfwd):
+            assert transform(f)(np.ones(2, np.float32)).dtype == np.float32
+
+    @pytest.mark.filterwarnings("ignore:Anomaly Detection")
+    @pytest.mark.filterwarnings("ignore:Error detected")
+    def test_anomaly_mode(self):
+        with tg.autograd.detect_anomaly():
+            check(tg.jacobian(tg.sin)(X[0]), np.diag(np.cos(X[0])))
+            check(tg.hessian(lambda x: tg.sin(x).sum())(X[0]), -np.diag(np.sin(X[0])))
+            check(tg.vmap(tg.jacobian(tg.sin))(X), stacked([np.diag(np.cos(x)) for x in X]))
+            with pytest.raises(RuntimeError, match="returned nan values"):
+                tg.jacobian(lambda x: tg.sqrt(x * 0.0) * 0.0)(np.zeros(3))
+
+    def test_retained_gradients(self):
+        x = tg.tensor([1.0, 2.0], requires_grad=True)
+        y = x * x
+        y.retain_grad()
+        (found,) = tg.autograd.grad(y * 1.0, x, tg.tensor(np.eye(2)), is_grads_batched=True)
+        check(found, np.diag([2.0, 4.0]))
+        assert y.grad is not None
+
+
+def test_modes_that_outlive_a_batch():
+    kept = []
+
+    def items(a):
+        with tg.no_grad():
+            yield a.sum()
+            yield a.max()
+
+    def first(a):
+        kept.append(items(a))
+        return next(kept[0])
+
+    tg.vmap(first)(X)
+    kept[0].close()
+    x = tg.tensor(X, requires_grad=True)
+    (x * x).sum().backward()
+    check(x.grad, 2.0 * X)
+    check(tg.grad(lambda a: tg.sum(a * a))(X), 2.0 * X)

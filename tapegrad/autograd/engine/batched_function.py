@@ -8,9 +8,20 @@ from typing import Any, NamedTuple
 
 from tapegrad.autograd.engine.context import FunctionCtx
 from tapegrad.autograd.engine.custom import Function, FunctionMeta
-from tapegrad.eager.batched import Level, batched, expanded, innermost, lowered, open_level
+from tapegrad.eager.batched import (
+    BatchError,
+    Level,
+    batched,
+    expanded,
+    holds_batched,
+    innermost,
+    lowered,
+    open_level,
+)
+from tapegrad.eager.frames import check_reducible
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import Tensor
+from tapegrad.ops.shape import unbroadcast
 
 Flags = tuple[bool, ...]  # which of some values are batched
 
@@ -32,7 +43,14 @@ def apply_to_batch(cls: type[Function], args: tuple[Any, ...]) -> Any:
             "an overridden vmap staticmethod. Please set generate_vmap_rule=False or delete the "
             "overridden vmap staticmethod to avoid ambiguity."
         )
-    given, flags = lowered(list(args), level)
+    pairs = [lowered(a, level) if isinstance(a, Tensor) else (a, False) for a in args]
+    given, flags = [value for value, _ in pairs], [flag for _, flag in pairs]
+    for k, arg in enumerate(args):
+        if not isinstance(arg, Tensor) and holds_batched([arg]):
+            raise BatchError(
+                f"{cls.__name__}.apply: argument {k} is a {type(arg).__name__} with a batched "
+                "tensor; pass every tensor as an argument of its own"
+            )
     if cls.generate_vmap_rule:
         found = _generated(cls, level.size, tuple(flags)).apply(*given)
         several = isinstance(found, tuple)
@@ -80,18 +98,10 @@ def _outputs(output: Any, out_dims: Any, level: Level) -> Any:
 class _ItemCtx(FunctionCtx):
     """The context that the methods of a Function get for one item of a batch."""
 
-    _restored: Sequence[Tensor | None] | None = None
-    _needs: tuple[bool, ...] | None = None
-
     @property
     def saved_tensors(self) -> tuple[Tensor | None, ...]:
-        """The tensors given to `save_for_backward`, or in jvp to `save_for_forward`."""
-        return tuple(self._given if self._restored is None else self._restored)
-
-    @property
-    def needs_input_grad(self) -> tuple[bool, ...]:
-        """Whether the gradient of each argument of apply is needed."""
-        return super().needs_input_grad if self._needs is None else self._needs
+        """The tensors given to `save_for_backward`."""
+        return tuple(self._given)
 
     def mark_dirty(self, *args: Tensor) -> None:
         """Refuse: the items of a batch are not written to."""
@@ -99,6 +109,29 @@ class _ItemCtx(FunctionCtx):
             "generate_vmap_rule=True does not support ctx.mark_dirty; return a new tensor, or "
             "define the vmap staticmethod"
         )
+
+
+class _ReopenedCtx(_ItemCtx):
+    """The same context, with its attributes, while a rule runs."""
+
+    __slots__ = ("_needs", "_restored")
+    _restored: Sequence[Tensor | None]
+    _needs: tuple[bool, ...]
+
+    def __init__(self, item: _ItemCtx, saved: Sequence[Tensor | None], needs: Any) -> None:
+        self.__dict__ = item.__dict__
+        self._restored = saved
+        self._needs = needs
+
+    @property
+    def saved_tensors(self) -> tuple[Tensor | None, ...]:
+        """The tensors given to `save_for_backward`, or in jvp to `save_for_forward`."""
+        return tuple(self._restored)
+
+    @property
+    def needs_input_grad(self) -> tuple[bool, ...]:
+        """Whether the gradient of each argument of apply is needed."""
+        return self._needs
 
 
 @functools.lru_cache(maxsize=256)
@@ -120,6 +153,7 @@ def _generated(cls: type[Function], size: int, flags: Flags) -> type[Function]:
         item._kinds = ctx._kinds
         with open_level(size) as level:
             given = [batched(a, level) if f else a for a, f in zip(args, flags, strict=True)]
+            ctx.shapes = [a.shape if isinstance(a, Tensor) else None for a in given]
             if cls._separate:
                 output = cls.forward(*given)
                 cls.setup_context(item, tuple(given), output)
@@ -149,13 +183,14 @@ def _generated(cls: type[Function], size: int, flags: Flags) -> type[Function]:
     def backward(ctx: Any, *grads: Any) -> Any:
         with open_level(size) as level:
             item = _reopened(ctx, ctx.kept, level)
-            item._needs = ctx.needs_input_grad
             found = cls._backward_cls._rule(item, *_batches(grads, level))
-            item._restored = item._needs = None
             gradients = found if isinstance(found, tuple) else (found,)
             if len(gradients) < len(flags):
                 return found  # refused with the right text
-            return tuple(_total(g, flag, level) for g, flag in zip(gradients, flags, strict=False))
+            return tuple(
+                _total(g, flag, level, shape)
+                for g, flag, shape in zip(gradients, flags, ctx.shapes, strict=False)
+            )
 
     def jvp(ctx: Any, *tangents: Any) -> Any:
         with open_level(size) as level:
@@ -165,7 +200,6 @@ def _generated(cls: type[Function], size: int, flags: Flags) -> type[Function]:
                 for t, f in zip(tangents, flags, strict=True)
             ]
             found = cls.jvp(item, *given)
-            item._restored = None
             if not isinstance(found, tuple):
                 return None if found is None else expanded(found, level)
             return tuple(None if t is None else expanded(t, level) for t in found)
@@ -185,26 +219,30 @@ def _keep(save: Any, tensors: Sequence[Any], level: Level) -> Flags:
     return tuple(flags)
 
 
-def _reopened(ctx: Any, kept: Flags, level: Level) -> _ItemCtx:
+def _reopened(ctx: Any, kept: Flags, level: Level) -> _ReopenedCtx:
     """Return the context of an item, with what was saved, in a level that is open now."""
-    item: _ItemCtx = ctx.item
-    item._restored = [
+    saved = [
         batched(t, level) if flag else t for t, flag in zip(ctx.saved_tensors, kept, strict=True)
     ]
-    return item
+    return _ReopenedCtx(ctx.item, saved, ctx.needs_input_grad)
 
 
 def _batches(values: Sequence[Any], level: Level) -> list[Any]:
     return [None if value is None else batched(value, level) for value in values]
 
 
-def _total(g: Any, is_batched: bool, level: Level) -> Any:
-    """Return the gradient of an argument; that of a shared one is the sum over the items."""
-    if not isinstance(g, Tensor):
+def _total(g: Any, is_batched: bool, level: Level, shape: Any) -> Any:
+    """Return the gradient of an argument; that of a shared one is the sum over the items.
+
+    A gradient that broadcasting has enlarged is first that of one item.
+    """
+    if not isinstance(g, Tensor) or shape is None:
         return g
-    if is_batched:
-        return expanded(g, level)
-    return FUNCTIONS["sum"](expanded(g, level), 0)
+    if g.shape != shape:
+        check_reducible(g.shape, shape, "a Function returned an invalid gradient of an item")
+        g = unbroadcast(g, shape)
+    whole = expanded(g, level)
+    return whole if is_batched else FUNCTIONS["sum"](whole, 0)
 
 
 Function._apply_to_batch = staticmethod(apply_to_batch)

@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 
 from tapegrad.autograd.engine.context import FunctionCtx
+from tapegrad.autograd.engine.marks import marks_between
 from tapegrad.tape.avals import AVALS
 from tapegrad.tape.layout import LEAF_CLOCK, OWN_AVAL, OWN_SLOT
-from tapegrad.tape.owner import Owner, inputs_of, notes_of
+from tapegrad.tape.owner import Owner, inputs_of, notes_of, record_owner
 
 
 def history(
@@ -40,7 +41,9 @@ def calls_user_code(own: Owner) -> bool:
     notes = notes_of(own)
     if isinstance(own[-1], FunctionCtx):
         return True
-    return notes is not None and bool(notes.hooks or notes.prehooks or notes.posthooks)
+    return notes is not None and bool(
+        notes.hooks or notes.prehooks or notes.posthooks or notes.outputs or notes.retains
+    )
 
 
 def size_of(own: Owner) -> int:
@@ -53,13 +56,17 @@ _SWEEP, _SWEPT, _ON_TENSORS = 25.0, 0.15, 15.0
 _BATCH_LIMIT = 1 << 20  # elements of one record, from which larger batches do not pay off
 
 
-def size_of_batches(owners: list[Owner], count: int, create_graph: bool) -> int:
+def size_of_batches(
+    owners: list[Owner], inputs: list[Owner], count: int, create_graph: bool
+) -> int:
     """Return for how many directions at once a pass should run.
 
     Parameters
     ----------
     owners
         The records that the passes start from.
+    inputs
+        The records where they end.
     count
         Number of directions (cotangents or tangents).
     create_graph
@@ -72,7 +79,11 @@ def size_of_batches(owners: list[Owner], count: int, create_graph: bool) -> int:
         direction.
     """
     largest = 1
-    for records, own in enumerate(history(owners), 1):
+    ends = {own[OWN_SLOT] for own in inputs}
+    needed, _ = marks_between([own[OWN_SLOT] for own in owners], ends)
+    for records, slot in enumerate(needed, 1):
+        own = record_owner(slot)
+        assert own is not None
         if calls_user_code(own):
             return 1
         largest = max(largest, size_of(own))

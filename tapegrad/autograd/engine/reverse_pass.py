@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import heapq
 import sys
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -141,7 +142,8 @@ def sweep_arrays(
     for slot in sweep.borrowed & arrays.keys():
         array = arrays[slot]
         # if only this function and the sweep refer to it, a rule made it and nothing else has it
-        if not array.flags.owndata or sys.getrefcount(array) > _OWN_REFERENCES:
+        is_own = array.flags.owndata and array.flags.writeable
+        if not is_own or sys.getrefcount(array) > _OWN_REFERENCES or weakref.getweakrefcount(array):
             arrays[slot] = array.copy()
     if inputs is None:
         found: dict[int, tuple[Owner, Any]] = {}
