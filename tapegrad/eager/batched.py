@@ -19,8 +19,8 @@ import numpy as np
 
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.tensor import Tensor, wrap
-from tapegrad.ops.op import TABLE, shape_of
-from tapegrad.ops.shape import moveaxis
+from tapegrad.ops.op import shape_of
+from tapegrad.ops.shape import broadcast_to, moveaxis
 
 NO_ITEMS = (
     "vmap: the function asks for the array of a batched tensor, which stands for many items: by "
@@ -250,7 +250,7 @@ def expanded(value: Any, level: Level) -> Any:
     if type(value) is Batched and value._level.depth > level.depth:
         inner = expanded(value._value, level)  # its second axis is that of the inner level
         return batched(moveaxis(inner, 1, 0), value._level)
-    return TABLE["broadcast_to"].public(value, (level.size, *shape_of(value)))
+    return broadcast_to(value, (level.size, *shape_of(value)))
 
 
 def in_all_levels(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -23,6 +24,7 @@ from tapegrad.eager.item_by_item import as_items, call_one_by_one, warn_of_loop
 from tapegrad.eager.modes import MODE
 from tapegrad.ops.batching import aligned, flattened, shifted_axes
 from tapegrad.ops.composite import Composite
+from tapegrad.ops.indexing import gather
 from tapegrad.ops.op import Op
 
 
@@ -48,7 +50,7 @@ def apply(op: Op, bound: dict[str, Any]) -> Any:
 
 def _with_parameters(op: Op, args: list[Any], parameters: dict[str, Any], level: Level) -> Any:
     """Apply an op of which a parameter, such as an index, is batched."""
-    if op.name == "gather":
+    if op is gather:
         return read_item(args[0], parameters["index"])
     return call_one_by_one(op.public, op.name, args, parameters, level)
 
@@ -93,8 +95,10 @@ def _like(axis: Any, axes: tuple[int, ...]) -> Any:
 
 # -- functions without derivatives ----------------------------------------------------------------
 
-_OVER_AXES = {"all": None, "any": None, "argmax": None, "argmin": None, "argsort": -1,
-              "count_nonzero": None}  # fmt: skip
+
+@functools.cache
+def _parameters(compute: Any) -> dict[str, inspect.Parameter]:
+    return dict(inspect.signature(compute).parameters)
 
 
 def apply_passive(
@@ -103,18 +107,19 @@ def apply_passive(
     """Call a function without derivatives of which an argument is batched."""
     level = innermost([*args, *kwargs.values()])
     assert level is not None
-    if isinstance(compute, np.ufunc) or name == "isclose":
+    if isinstance(compute, np.ufunc) or compute is np.isclose:
         return batched(function(*aligned(*lowered(list(args), level)), **kwargs), level)
-    if name == "searchsorted":
+    if compute is np.searchsorted:
         return call_one_by_one(function, name, args, kwargs, level)
-    if name not in _OVER_AXES or not is_at(args[0], level):
+    parameters = _parameters(compute)
+    if "axis" not in parameters or not is_at(args[0], level):
         raise BatchError(
             f"vmap: {name} of a batched tensor is not supported; compare element by element, and "
             "choose with tapegrad.where"
         )
     x = args[0]._value
     ndim = x.ndim - 1
-    axis = args[1] if len(args) > 1 else kwargs.pop("axis", _OVER_AXES[name])
+    axis = args[1] if len(args) > 1 else kwargs.pop("axis", parameters["axis"].default)
     if axis is not None:
         found = function(x, axis=_like(axis, shifted_axes(axis, x)), **kwargs)
     else:

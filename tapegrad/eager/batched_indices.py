@@ -20,7 +20,8 @@ from tapegrad.eager.batched import (
 from tapegrad.eager.item_by_item import call_one_by_one
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.ops.batching import with_rank
-from tapegrad.ops.op import TABLE, rank, shape_of
+from tapegrad.ops.op import rank, shape_of
+from tapegrad.ops.shape import reshape, transpose
 
 
 def read_item(source: Any, index: Any) -> Any:
@@ -42,7 +43,7 @@ def read_item(source: Any, index: Any) -> Any:
     if skipped:  # the axes of arrays that are not adjacent come first
         new = max(map(rank, places))
         order = (0, *range(new, new + skipped), *range(1, new), *range(new + skipped, found.ndim))
-        found = TABLE["transpose"].public(found, order)
+        found = transpose(found, order)
     return batched(found, level)
 
 
@@ -128,7 +129,7 @@ def value_for(target: Any, value: Any, level: Level) -> Any:
         )
     if is_at(value, level):
         return with_rank(value._value, target.ndim)
-    return TABLE["reshape"].public(value, shape[extra:]) if extra > 0 else value
+    return reshape(value, shape[extra:]) if extra > 0 else value
 
 
 def shifted(index: Any) -> tuple[Any, ...]:
