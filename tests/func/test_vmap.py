@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import threading
 import warnings
 from collections import OrderedDict, namedtuple
 
@@ -678,6 +679,34 @@ class TestManyCotangents:
         (found,) = tg.autograd.grad(y * 1.0, x, tg.tensor(np.eye(2)), is_grads_batched=True)
         check(found, np.diag([2.0, 4.0]))
         assert y.grad is not None
+
+
+def test_threads():
+    """A batch belongs to its thread."""
+    errors = []
+
+    def batches():
+        try:
+            for _ in range(50):
+                check(tg.vmap(tg.grad(lambda x: (x**3).sum()))(X), 3.0 * X**2)
+        except Exception as error:
+            errors.append(error)
+
+    def plain_work():
+        try:
+            for _ in range(200):
+                x = tg.tensor(X, requires_grad=True)
+                (x * x).sum().backward()
+                check(x.grad, 2.0 * X)
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work) for work in (batches, plain_work, batches)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
 
 
 def test_modes_that_outlive_a_batch():
