@@ -132,11 +132,13 @@ def in_batches(
         with open_level(end - start) as level:
             found = derivative(start, end, lambda several: batched(several, level))
             rows.append([None if t is None else expanded(t, level) for t in found])
-    # joined, even if there is one: what a pass returns may share memory
     return [None if parts[0] is None else _joined(parts) for parts in zip(*rows, strict=True)]
 
 
 def _joined(parts: Sequence[Any]) -> Tensor:
+    """Return parts as one, with memory of its own: what a pass returns may share it."""
+    if len(parts) == 1:
+        return parts[0].clone()
     found: Tensor = FUNCTIONS["concatenate"](list(parts))
     return found
 
