@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from tapegrad.autograd.api import grad
+from tapegrad.autograd.checked_point import (
+    Checked,
+    GradcheckError,
+    Point,
+    Rules,
+    Tensors,
+    array_of,
+    as_tuple,
+    differentiable,
+    outputs_of,
+    random_cotangent,
+)
 from tapegrad.autograd.function import Function
 from tapegrad.eager.batched import batched, expanded, open_level
-from tapegrad.eager.creation import as_tensor, tensor
+from tapegrad.eager.creation import tensor
 from tapegrad.eager.tensor import Tensor
 from tapegrad.ops.op import is_complex
 
 __all__ = ["GradcheckError", "gradcheck", "gradgradcheck"]
-
-Tensors = Tensor | Sequence[Tensor]
-Checked = Callable[..., Tensors]
-
-
-class GradcheckError(RuntimeError):
-    """Raised by `gradcheck` and `gradgradcheck` if a derivative is wrong."""
 
 
 def gradcheck(
@@ -70,8 +75,12 @@ def gradcheck(
         Check that gradients have the dtypes of their inputs.
     check_batched_grad
         Check that gradients for several cotangents at once are those for each of them.
-    check_batched_forward_grad, check_forward_ad, check_backward_ad
-        Only reverse mode is checked, so only the defaults are accepted.
+    check_forward_ad
+        Check the tangents of forward mode, with the Jacobian's columns.
+    check_batched_forward_grad
+        Check that tangents for several directions at once are those for each of them.
+    check_backward_ad
+        Check reverse mode.
     fast_mode
         Check the product of each Jacobian with random vectors instead of its elements, with two
         calls of `func` per input (four if it is complex).
@@ -107,15 +116,31 @@ def gradcheck(
     numerical:tensor([[6.]])
     analytical:tensor([[3.]])
     """
-    _refuse("check_forward_ad", check_forward_ad, "check_backward_ad=True")
-    _refuse("check_batched_forward_grad", check_batched_forward_grad, "check_backward_ad=True")
-    if not check_backward_ad:
+    if not check_backward_ad and not check_forward_ad:
         raise AssertionError(
             "Expected at least one of check_forward_ad or check_backward_ad to be True"
         )
-    switches = (check_undefined_grad, check_grad_dtypes, fast_mode, check_batched_grad)
-    rules = _Rules(eps, atol, rtol, nondet_tol, *switches)
-    return _verdict(func, _as_tuple(inputs), rules, raise_exception)
+    _require("check_batched_grad", check_batched_grad, "check_backward_ad", check_backward_ad)
+    _require(
+        "check_batched_forward_grad",
+        check_batched_forward_grad,
+        "check_forward_ad",
+        check_forward_ad,
+    )
+    rules = Rules(
+        eps,
+        atol,
+        rtol,
+        nondet_tol,
+        undefined=check_undefined_grad and check_backward_ad,
+        dtypes=check_grad_dtypes,
+        fast=fast_mode,
+        backward=check_backward_ad,
+        batched=check_batched_grad,
+        forward=check_forward_ad,
+        batched_forward=check_batched_forward_grad,
+    )
+    return _verdict(func, as_tuple(inputs), rules, raise_exception)
 
 
 def gradgradcheck(
@@ -153,7 +178,7 @@ def gradgradcheck(
     gen_non_contig_grad_outputs
         Make the random cotangents non-contiguous.
     check_fwd_over_rev, check_rev_over_rev
-        Only reverse over reverse mode is checked, so only the defaults are accepted.
+        Check forward mode, or reverse mode, over the reverse mode of the gradients.
 
     Returns
     -------
@@ -173,54 +198,55 @@ def gradgradcheck(
     >>> tg.autograd.gradgradcheck(lambda x: tg.exp(x) * x, x)
     True
     """
-    _refuse("check_fwd_over_rev", check_fwd_over_rev, "check_rev_over_rev=True")
-    if not check_rev_over_rev:
+    if not check_rev_over_rev and not check_fwd_over_rev:
         raise AssertionError(
             "Expected at least one of check_fwd_over_rev or check_rev_over_rev to be True"
         )
-    args, cotangents = _as_tuple(inputs), _as_tuple(grad_outputs)
+    _require("check_undefined_grad", check_undefined_grad, "check_rev_over_rev", check_rev_over_rev)
+    _require("check_batched_grad", check_batched_grad, "check_rev_over_rev", check_rev_over_rev)
+    args, cotangents = as_tuple(inputs), as_tuple(grad_outputs)
     if grad_outputs is None:
         rng = np.random.default_rng(0)
-        outputs = _differentiable(_outputs(func, args))
-        cotangents = tuple(_cotangent(o, rng, gen_non_contig_grad_outputs) for o in outputs)
+        outputs = differentiable(outputs_of(func, args))
+        cotangents = tuple(random_cotangent(o, rng, gen_non_contig_grad_outputs) for o in outputs)
 
     def gradients(*both: Any) -> tuple[Tensor, ...]:
         given, seeds = both[: len(args)], both[len(args) :]
-        outputs = _differentiable(_outputs(func, given))
-        found = grad(outputs, _differentiable(given), seeds, create_graph=True, allow_unused=True)
+        outputs = differentiable(outputs_of(func, given))
+        found = grad(outputs, differentiable(given), seeds, create_graph=True, allow_unused=True)
         return tuple(g for g in found if g is not None)
 
-    switches = (check_undefined_grad, check_grad_dtypes, fast_mode, check_batched_grad)
-    rules = _Rules(eps, atol, rtol, nondet_tol, *switches)
+    rules = Rules(
+        eps,
+        atol,
+        rtol,
+        nondet_tol,
+        undefined=check_undefined_grad,
+        dtypes=check_grad_dtypes,
+        fast=fast_mode,
+        backward=check_rev_over_rev,
+        batched=check_batched_grad,
+        forward=check_fwd_over_rev,
+        batched_forward=False,
+    )
     return _verdict(gradients, args + cotangents, rules, raise_exception)
 
 
-def _refuse(name: str, value: bool, instead: str) -> None:
-    if value:
-        raise ValueError(
-            f"{name}=True is not available: gradcheck checks the reverse mode; use {instead}"
-        )
+def _require(name: str, value: bool, other: str, is_on: bool) -> None:
+    if value and not is_on:
+        raise AssertionError(f"Setting {name}=True requires {other} to be True")
 
 
-class _Rules(NamedTuple):
-    eps: float
-    atol: float
-    rtol: float
-    nondet_tol: float
-    undefined: bool
-    dtypes: bool
-    fast: bool
-    batched: bool
-
-
-def _verdict(func: Checked, inputs: tuple[Any, ...], rules: _Rules, raises: bool) -> bool:
+def _verdict(func: Checked, inputs: tuple[Any, ...], rules: Rules, raises: bool) -> bool:
     """Run all checks; raise or return False if one fails."""
     _check_inputs(inputs)
     try:
-        point = _Point(func, inputs, rules)
+        point = Point(func, inputs, rules)
         for part in point.parts:
             _compare(point, part)
-        if point.depends:
+        if point.depends and rules.batched_forward:
+            _check_batched_tangents(point)
+        if point.depends and rules.backward:
             _check_zeros(point)
             if rules.batched:
                 _check_batched(point)
@@ -245,165 +271,21 @@ def _check_inputs(inputs: tuple[Any, ...]) -> None:
                 UserWarning,
                 stacklevel=4,
             )
-        steps = _array(x).strides
+        steps = array_of(x).strides
         if x.size and any(s == 0 and n > 1 for s, n in zip(steps, x.shape, strict=True)):
             raise RuntimeError(
                 f"The {k}th input has a dimension with stride 0. gradcheck only supports inputs "
                 "that are non-overlapping to be able to compute the numerical gradients "
                 "correctly. You should call .copy() on the input before passing it to gradcheck."
             )
-    if not _differentiable(inputs):
+    if not differentiable(inputs):
         raise ValueError(
             "gradcheck expects at least one input tensor to require gradient, but none of them "
             "have requires_grad=True."
         )
 
 
-def _as_tuple(value: Any) -> tuple[Any, ...]:
-    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
-
-
-def _array(x: Tensor) -> np.ndarray:
-    return x.detach().numpy()
-
-
-def _differentiable(values: Sequence[Any]) -> list[Tensor]:
-    return [x for x in values if isinstance(x, Tensor) and x.requires_grad]
-
-
-def _outputs(func: Checked, args: Sequence[Any]) -> tuple[Tensor, ...]:
-    outputs = _as_tuple(func(*args))
-    for k, output in enumerate(outputs):
-        if not isinstance(output, Tensor):
-            raise TypeError(f"output {k} of func is a {type(output).__name__}, not a Tensor")
-    return outputs
-
-
-def _cotangent(output: Tensor, rng: np.random.Generator, strided: bool) -> Tensor:
-    """Return a random cotangent that requires gradients."""
-    values = rng.uniform(-1.0, 1.0, (2, *output.shape))
-    turn = 1j if is_complex(output) else 0.0
-    array = np.asarray(values[0] + turn * values[1], output.dtype)
-    if strided and array.ndim:
-        array = np.repeat(array, 2, axis=-1)[..., ::2]
-    return as_tensor(array).requires_grad_()
-
-
-def _unit_vector(shape: Any, rng: np.random.Generator) -> np.ndarray:
-    vector = rng.random(shape)  # positive, so that errors of one sign do not cancel
-    return vector / (np.sqrt(np.sum(vector**2)) or 1.0)
-
-
-class _Point:
-    """A function and its inputs, with numerical and analytical Jacobians there.
-
-    `part` names the part of complex outputs, "real" or "imaginary". In fast mode, Jacobians are
-    multiplied by random vectors: by u on the input side or by v on the output side.
-    """
-
-    def __init__(self, func: Checked, inputs: tuple[Any, ...], rules: _Rules) -> None:
-        self.func, self.inputs, self.rules = func, inputs, rules
-        self.sources = _differentiable(inputs)
-        outputs = _outputs(func, inputs)
-        chosen = [k for k, output in enumerate(outputs) if output.requires_grad]
-        self.depends = bool(chosen)
-        # if no output requires gradients, all have to be constant
-        self._chosen = chosen or [k for k, o in enumerate(outputs) if o.dtype.kind in "fc"]
-        self.outputs = [outputs[k] for k in self._chosen]
-        self.parts = ("imaginary", "real") if any(map(is_complex, self.outputs)) else ("real",)
-        rng = np.random.default_rng(0)
-        # two directions: for the real and imaginary parts of an input
-        self.us = [[_unit_vector(x.shape, rng) for _ in range(2)] for x in self.sources]
-        self.vs = [_unit_vector(output.size, rng) for output in self.outputs]
-
-    def difference(self, i: int, index: Any, step: Any, part: str) -> list[np.ndarray]:
-        """Return flat central differences of the outputs for a step of elements of an input."""
-        array = _array(self.sources[i])
-        before = array[index].copy()
-
-        def outputs_at(moved: np.ndarray) -> list[np.ndarray]:
-            array[index] = moved
-            outputs = _outputs(self.func, self.inputs)
-            # copies, as outputs may share memory with inputs
-            return [_array(outputs[k]).copy() for k in self._chosen]
-
-        try:
-            below, above = outputs_at(before - step), outputs_at(before + step)
-        finally:
-            array[index] = before
-        where = "" if index is Ellipsis else f"on index {index} "
-        slopes = []
-        for a, b in zip(below, above, strict=True):
-            for what, old, new in (("shape", a.shape, b.shape), ("dtype", a.dtype, b.dtype)):
-                if old != new:
-                    raise AssertionError(
-                        f"Expected `func` to return outputs with the same {what} when inputs are "
-                        f"perturbed {where}by {self.rules.eps}, but got: {what}s {old} and {new}."
-                    )
-            with np.errstate(all="ignore"):
-                slope = (b - a).reshape(-1) / (2 * self.rules.eps)
-            slopes.append(slope.imag if is_complex(slope) and part == "imaginary" else slope.real)
-        return slopes
-
-    def slope(self, i: int, index: Any, part: str, u: Any = 1.0, v: Any = 1.0) -> list[np.ndarray]:
-        """Return the derivatives of the outputs along u (and 1j * v) in elements of an input."""
-        slopes = self.difference(i, index, self.rules.eps * u, part)
-        if not is_complex(self.sources[i]):
-            return slopes
-        turned = self.difference(i, index, self.rules.eps * v * 1j, part)
-        return [a + 1j * b for a, b in zip(slopes, turned, strict=True)]
-
-    def numerical(self, i: int, part: str, fast: bool) -> list[np.ndarray]:
-        """Return the Jacobians of the outputs with respect to an input, from differences."""
-        if fast:
-            rows = [self.slope(i, ..., part, *self.us[i])]
-        else:
-            rows = [self.slope(i, at, part) for at in np.ndindex(self.sources[i].shape)]
-        return [
-            np.array([row[k] for row in rows]).reshape(len(rows), output.size)
-            for k, output in enumerate(self.outputs)
-        ]
-
-    def swept(self, k: int, part: str, fast: bool) -> list[np.ndarray]:
-        """Return the Jacobians of an output with respect to the inputs, from backward passes."""
-        output = self.outputs[k]
-        unit = 1j if is_complex(output) and part == "imaginary" else 1.0
-        rows: list[list[np.ndarray]] = [[] for _ in self.sources]
-        for vector in self.vs[k : k + 1] if fast else np.eye(output.size):
-            seed = as_tensor(np.asarray(vector * unit, output.dtype).reshape(output.shape))
-            found = grad(output, self.sources, seed, retain_graph=True, allow_unused=True)
-            for x, g, row in zip(self.sources, found, rows, strict=True):
-                if g is not None and self.rules.dtypes and g.dtype != x.dtype:
-                    raise GradcheckError("Gradient has dtype mismatch")
-                if g is not None and g.shape != x.shape:
-                    raise GradcheckError("Analytical gradient has incorrect size")
-                row.append(np.zeros(x.shape, x.dtype) if g is None else _array(g).copy())
-        pairs = zip(self.sources, rows, strict=True)
-        return [np.array(row).reshape(len(row), x.size).T for x, row in pairs]
-
-    def sweep_zeros(self, outputs: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
-        """Return the gradients for zero cotangents."""
-        seeds = [as_tensor(np.zeros(output.shape, output.dtype)) for output in outputs]
-        return grad(outputs, self.sources, seeds, retain_graph=True, allow_unused=True)
-
-    def analytical(self, k: int, part: str, fast: bool) -> list[np.ndarray]:
-        """Return the result of `swept`, after checking that it is reproducible."""
-        first, second = self.swept(k, part, fast), self.swept(k, part, fast)
-        for a, b in zip(first, second, strict=True):
-            with np.errstate(all="ignore"):
-                gap = np.abs(a - b)
-            if np.any(gap > self.rules.nondet_tol):
-                raise GradcheckError(
-                    "Backward is not reentrant, i.e., running backward with same input and "
-                    "grad_output multiple times gives different values, although analytical "
-                    "gradient matches numerical gradient.The tolerance for nondeterminism was "
-                    f"{self.rules.nondet_tol}.\n\nNOTE: If this is expected, pass "
-                    "`nondet_tol=<tol>` as a keyword argument."
-                )
-        return first
-
-
-def _compare(point: _Point, part: str) -> None:
+def _compare(point: Point, part: str) -> None:
     """Compare the derivatives of all outputs with respect to all inputs with differences."""
     fast, rtol = point.rules.fast, point.rules.rtol
     numerical = [point.numerical(i, part, fast) for i in range(len(point.us))]
@@ -411,6 +293,10 @@ def _compare(point: _Point, part: str) -> None:
         moves = [np.abs(jacobian) for row in numerical for jacobian in row]
         if not all(np.all(move <= point.rules.nondet_tol) for move in moves):
             raise GradcheckError("Numerical gradient for function expected to be zero")
+        return
+    if point.rules.forward:
+        _compare_tangents(point, part, numerical)
+    if not point.rules.backward:
         return
     analytical = [point.analytical(k, part, fast) for k in range(len(point.vs))]
     for k, v in enumerate(point.vs):
@@ -425,12 +311,32 @@ def _compare(point: _Point, part: str) -> None:
                 raise GradcheckError(_mismatch(point, k, i, part, expected, found))
 
 
+def _compare_tangents(point: Point, part: str, numerical: list[list[np.ndarray]]) -> None:
+    """Compare the tangents of all outputs with differences."""
+    for i, u in enumerate(point.us):
+        pushed = point.pushed(i, part, point.rules.fast)
+        for k, (expected, found) in enumerate(zip(numerical[i], pushed, strict=True)):
+            atol = point.rules.atol * (u[0].sum() if point.rules.fast else 1.0)
+            if not np.allclose(found, expected, point.rules.rtol, atol):
+                raise GradcheckError(
+                    f"{_of_part(point, k, part)}Jacobian computed with forward mode mismatch for "
+                    f"output {k} with respect to input {i},\nnumerical:{tensor(expected)}\n"
+                    f"analytical:{tensor(found)}\n"
+                )
+
+
+def _of_part(point: Point, k: int, part: str) -> str:
+    if not is_complex(point.outputs[k]):
+        return ""
+    return f"While considering the {part} part of complex outputs only, "
+
+
 @np.errstate(all="ignore")
-def _mismatch(point: _Point, k: int, i: int, part: str, expected: Any, found: Any) -> str:
+def _mismatch(point: Point, k: int, i: int, part: str, expected: Any, found: Any) -> str:
     """Describe a wrong derivative."""
-    text = f"Jacobian mismatch for output {k} with respect to input {i},\n"
-    if is_complex(point.outputs[k]):
-        text = f"While considering the {part} part of complex outputs only, {text}"
+    text = (
+        f"{_of_part(point, k, part)}Jacobian mismatch for output {k} with respect to input {i},\n"
+    )
     if not point.rules.fast:
         return f"{text}numerical:{tensor(expected)}\nanalytical:{tensor(found)}\n"
     text += f"numerical:{expected}\nanalytical:{found}\n"
@@ -449,10 +355,10 @@ def _mismatch(point: _Point, k: int, i: int, part: str, expected: Any, found: An
     return text
 
 
-def _check_zeros(point: _Point) -> None:
+def _check_zeros(point: Point) -> None:
     """Check that zero cotangents give zero gradients with the right dtypes and shapes."""
     for x, g in zip(point.sources, point.sweep_zeros(point.outputs), strict=True):
-        if g is not None and np.any(_array(g) != 0):
+        if g is not None and np.any(array_of(g) != 0):
             raise GradcheckError("backward not multiplied by grad_output")
         if g is not None and g.dtype != x.dtype:
             raise GradcheckError("grad is incorrect type")
@@ -460,11 +366,11 @@ def _check_zeros(point: _Point) -> None:
             raise GradcheckError("grad is incorrect size")
 
 
-def _check_batched(point: _Point) -> None:
+def _check_batched(point: Point) -> None:
     """Check that a pass for several cotangents gives the gradients of a pass for each of them."""
     rng = np.random.default_rng(1)
     for k, output in enumerate(point.outputs):
-        seeds = [_cotangent(output, rng, False).detach() for _ in range(2)]
+        seeds = [random_cotangent(output, rng, False).detach() for _ in range(2)]
 
         def gradients(g: Any) -> list[Tensor]:
             return list[Any](
@@ -474,18 +380,36 @@ def _check_batched(point: _Point) -> None:
         rows = [gradients(seed) for seed in seeds]
         try:
             with open_level(len(seeds)) as level:
-                several = batched(np.stack([_array(seed) for seed in seeds]), level)
+                several = batched(np.stack([array_of(seed) for seed in seeds]), level)
                 found = [expanded(g, level) for g in gradients(several)]
         except RuntimeError as error:
             raise GradcheckError(
                 f"While computing batched gradients, got: {error}\n\n{_BATCHED}"
             ) from error
         for i, (g, column) in enumerate(zip(found, zip(*rows, strict=True), strict=True)):
-            expected = np.stack([_array(row) for row in column])
-            if not np.allclose(_array(g), expected, 1e-5, 1e-8):
+            expected = np.stack([array_of(row) for row in column])
+            if not np.allclose(array_of(g), expected, 1e-5, 1e-8):
                 raise GradcheckError(
                     f"For output {k} and input {i}:\n\n{_BATCHED}\n\nGot:\n{g}\n\nExpected:\n"
                     f"{tensor(expected)}\n"
+                )
+
+
+def _check_batched_tangents(point: Point) -> None:
+    """Check that tangents for several directions at once are those for each of them."""
+    rng = np.random.default_rng(1)
+    for i, x in enumerate(point.sources):
+        seeds = [random_cotangent(x, rng, False).detach() for _ in range(2)]
+        rows = [point.tangents(i, seed) for seed in seeds]
+        with open_level(len(seeds)) as level:
+            several = batched(np.stack([array_of(seed) for seed in seeds]), level)
+            found = [expanded(t, level) for t in point.tangents(i, several)]
+        for k, (t, column) in enumerate(zip(found, zip(*rows, strict=True), strict=True)):
+            expected = np.stack([array_of(row) for row in column])
+            if not np.allclose(array_of(t), expected, 1e-5, 1e-8):
+                raise GradcheckError(
+                    f"For output {k} and input {i}:\n\nbatched tangents differ from single ones.\n"
+                    f"\nGot:\n{t}\n\nExpected:\n{tensor(expected)}\n"
                 )
 
 
@@ -508,15 +432,15 @@ class _Undefined(Function):
         return None
 
 
-def _check_undefined(point: _Point) -> None:
+def _check_undefined(point: Point) -> None:
     """Check that all cotangents may be undefined, and each one alone if there are several."""
     count = len(point.outputs)
     for undefined in [set(range(count)), *({k} for k in range(count) if count > 1)]:
-        made = _differentiable(_outputs(point.func, point.inputs))
+        made = differentiable(outputs_of(point.func, point.inputs))
         outputs = [_Undefined.apply(o) if k in undefined else o for k, o in enumerate(made)]
         text, cause = "", None
         try:
-            if any(np.any(_array(g) != 0) for g in point.sweep_zeros(outputs) if g is not None):
+            if any(np.any(array_of(g) != 0) for g in point.sweep_zeros(outputs) if g is not None):
                 text = (
                     "Expected all input grads to be undefined or zero when all output grads are "
                     "undefined or zero."

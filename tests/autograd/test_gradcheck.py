@@ -337,20 +337,80 @@ class TestOptions:
     """Options are keywords; what the reverse mode cannot check is refused by name."""
 
     @pytest.mark.parametrize(
-        ("check", "name", "instead"),
+        ("check", "options", "text"),
         [
-            (gradcheck, "check_forward_ad", "check_backward_ad=True"),
-            (gradcheck, "check_batched_forward_grad", "check_backward_ad=True"),
-            (gradgradcheck, "check_fwd_over_rev", "check_rev_over_rev=True"),
+            (
+                gradcheck,
+                {"check_batched_grad": True, "check_backward_ad": False, "check_forward_ad": True},
+                "Setting check_batched_grad=True requires check_backward_ad to be True",
+            ),
+            (
+                gradcheck,
+                {"check_batched_forward_grad": True},
+                "Setting check_batched_forward_grad=True requires check_forward_ad to be True",
+            ),
+            (
+                gradgradcheck,
+                {"check_fwd_over_rev": True, "check_rev_over_rev": False},
+                "Setting check_undefined_grad=True requires check_rev_over_rev to be True",
+            ),
         ],
     )
-    def test_not_available(self, check, name, instead):
-        with pytest.raises(ValueError) as caught:
-            check(tg.sin, leaf(1.0), **{name: True})
-        assert str(caught.value) == (
-            f"{name}=True is not available: gradcheck checks the reverse mode; use {instead}"
+    def test_options_that_do_not_fit(self, check, options, text):
+        with pytest.raises(AssertionError, match=text):
+            check(tg.sin, leaf(1.0), **options)
+
+    @pytest.mark.parametrize("fast", [False, True])
+    def test_forward_mode(self, fast):
+        def f(x, y):
+            return tg.linalg.solve(x @ x.T + 2.0 * tg.eye(2), tg.sin(y)), tg.exp(x).sum(), y * 2.0
+
+        args = leaf([[0.5, -1.0], [0.3, 0.8]]), leaf([0.2, 0.7])
+        options = {"check_forward_ad": True, "check_batched_forward_grad": True, "fast_mode": fast}
+        assert gradcheck(f, args, **options)
+        assert gradcheck(f, args, check_backward_ad=False, **options)
+        assert gradgradcheck(f, args, check_fwd_over_rev=True, fast_mode=fast)
+        assert gradgradcheck(
+            f,
+            args,
+            check_fwd_over_rev=True,
+            check_rev_over_rev=False,
+            check_undefined_grad=False,
+            fast_mode=fast,
         )
-        assert check(tg.sin, leaf(1.0), **{name: False})
+
+    @pytest.mark.parametrize("fast", [False, True])
+    def test_forward_mode_of_complex_numbers(self, fast):
+        z = tg.tensor([0.5 + 1.0j, -0.3 + 0.2j], requires_grad=True)
+        options = {"check_forward_ad": True, "fast_mode": fast}
+        assert gradcheck(lambda z: z * z * 1j, z, **options)
+        assert gradcheck(lambda z: (tg.abs(z), z * tg.abs(z), tg.real(z)), z, **options)
+
+    @pytest.mark.parametrize("fast", [False, True])
+    def test_wrong_tangents(self, fast):
+        class F(tg.Function):
+            @staticmethod
+            def forward(ctx, x):
+                ctx.save_for_backward(x)
+                ctx.save_for_forward(x)
+                return x * x
+
+            @staticmethod
+            def backward(ctx, g):
+                return 2.0 * g * ctx.saved_tensors[0]
+
+            @staticmethod
+            def jvp(ctx, t):
+                return 3.0 * t * ctx.saved_tensors[0]
+
+        x = leaf([1.0, 2.0])
+        assert gradcheck(F.apply, x, fast_mode=fast)
+        text = "Jacobian computed with forward mode mismatch for output 0 with respect to input 0,"
+        with pytest.raises(GradcheckError, match=text):
+            gradcheck(F.apply, x, check_forward_ad=True, fast_mode=fast)
+        assert not gradcheck(
+            F.apply, x, check_forward_ad=True, check_backward_ad=False, raise_exception=False
+        )
 
     def test_batched_gradients(self):
         def f(x):

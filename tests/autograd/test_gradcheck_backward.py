@@ -10,7 +10,7 @@ import tapegrad as tg
 from tapegrad.autograd import gradcheck
 from tapegrad.autograd.gradcheck import GradcheckError
 
-MODULE = sys.modules["tapegrad.autograd.gradcheck"]
+MODULE = sys.modules["tapegrad.autograd.checked_point"]
 
 both_modes = pytest.mark.parametrize("fast", [False, True], ids=["slow", "fast"])
 
