@@ -16,7 +16,7 @@ import numpy as np
 
 from tapegrad.eager.dispatch import NUMBER_TYPES, apply_op, apply_opaque, apply_view
 from tapegrad.eager.inplace import apply_with_out
-from tapegrad.eager.modes import CHECK_SWITCHES, COMPUTE_ONLY, MODE, RECORD_OP
+from tapegrad.eager.modes import CHECK_SWITCHES, COMPUTE_ONLY, MAKE_INFERENCE, MODE, RECORD_OP
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.ops.array_kinds import ArrayOp
 from tapegrad.ops.kinds import COMPILED_FROM, Elementwise, Reduction, SweptOp, View
@@ -133,9 +133,9 @@ def reflected(y, x):
 _GENERAL = """
 def general({arguments}):
     action = MODE.action() if SPECIAL else RECORD_OP
-    inference = action == CHECK_SWITCHES and THREAD.inference and not THREAD.levels
-    if action == CHECK_SWITCHES and not inference:
+    if action == CHECK_SWITCHES:
         return apply_op(OP, ({arguments},), {{}})
+    inference = action == MAKE_INFERENCE
     {unwrap}
     z = forward({operands})
     {as_array}
@@ -182,9 +182,9 @@ def {name}(x, axis=None, *, keepdims=False):
     z = compute(a_x, axis, keepdims)
     {as_array}
     action = MODE.action() if SPECIAL else RECORD_OP
-    if action != CHECK_SWITCHES and (own_x is None or action == COMPUTE_ONLY):
+    if action < CHECK_SWITCHES and (own_x is None or action == COMPUTE_ONLY):
         {passive}
-    if action == CHECK_SWITCHES or z.dtype is not a_x.dtype or own_x[2] & 1:
+    if action >= CHECK_SWITCHES or z.dtype is not a_x.dtype or own_x[2] & 1:
         return apply_op(OP, (x, axis), {{"keepdims": keepdims}})
     mask = axes_mask(axis, a_x.ndim)
     aval = aval_of(z)
@@ -278,6 +278,7 @@ def _compile(op: Op, source: str) -> dict[str, Any]:
         "CHECK_SWITCHES": CHECK_SWITCHES,
         "FLOAT32": FLOAT32,
         "FLOAT64": FLOAT64,
+        "MAKE_INFERENCE": MAKE_INFERENCE,
         "MODE": MODE,
         "MaskedArray": np.ma.MaskedArray,
         "NUMBER_TYPES": NUMBER_TYPES,

@@ -215,7 +215,7 @@ def record_unrun(op: ArrayOp, z: np.ndarray, bound: dict[str, Any]) -> Owner | N
 
 def apply_inplace(op: Op | Composite, target: Tensor, *others: Any, **named: Any) -> Tensor:
     """``target[...] = op(target, *others)``; return the target."""
-    if _is_batched(target, others):
+    if MODE.special and holds_batched((target, *others)):
         held, level = batched_indices.target_of(target, [*others], op.name)
         old = target.clone() if _is_recorded(target, *others) else target
         call = op.function if isinstance(op, Composite) else op.public
@@ -255,17 +255,12 @@ def write(target: Tensor, value: Any, what: str, keep: bool = False) -> Tensor:
     With `keep`, the write is recorded as an op of its own: the target's old history remains, with a
     zero gradient, and the target does not share the record of the value.
     """
-    if _is_batched(target, (value,)):
+    if MODE.special and holds_batched((target, value)):
         held, level = batched_indices.target_of(target, operand(value), what)
         write(held, batched_indices.value_for(target, operand(value), level), what, keep)
         return target
     check_writable(target, what, value)
     return _overwrite(target, value, what, keep)
-
-
-def _is_batched(target: Tensor, values: Any) -> bool:
-    """Whether a target or a value is batched (`tapegrad.eager.batched_indices`)."""
-    return bool(MODE.special) and holds_batched((target, *values))
 
 
 def _check_fit(array: np.ndarray, target: np.ndarray, what: str) -> None:
@@ -318,7 +313,7 @@ def _overwrite(target: Tensor, value: Any, what: str, keep: bool) -> Tensor:
 
 def assign_item(target: Tensor, index: Any, value: Any) -> None:
     """Perform ``target[index] = value``."""
-    if _is_batched(target, (index, value)):
+    if MODE.special and holds_batched((target, index, value)):
         _assign_batched(target, index, operand(value))
         return
     check_writable(target, "item assignment", value)

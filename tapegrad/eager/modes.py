@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-# actions of an op: record; compute only; check every switch, then record
-RECORD_OP, COMPUTE_ONLY, CHECK_SWITCHES = range(3)
+# actions of an op: record; compute only; check every switch, then record; make an inference tensor
+RECORD_OP, COMPUTE_ONLY, CHECK_SWITCHES, MAKE_INFERENCE = range(4)
 
 
 class Switches(threading.local):
@@ -150,8 +150,11 @@ class Mode:
 def _action_of(switches: dict[str, Any]) -> int:
     """Return the action that follows from the switches of a thread."""
     recording = switches["recording"]
-    checks = switches["inference"] or switches["levels"]
-    if checks or (recording and switches["saved_hooks"]):
+    if switches["levels"]:
+        return CHECK_SWITCHES
+    if switches["inference"]:
+        return MAKE_INFERENCE
+    if recording and switches["saved_hooks"]:
         return CHECK_SWITCHES
     return RECORD_OP if recording else COMPUTE_ONLY
 
