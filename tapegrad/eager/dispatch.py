@@ -52,6 +52,8 @@ def operand(value: Any) -> Any:
 
     Masked arrays are refused.
     """
+    if type(value) is Tensor or type(value) is np.ndarray:
+        return value
     if type(value) in (list, tuple) and holds_recorded(value):
         items = map(operand, value)
         return stack([item if isinstance(item, Tensor) else np.asarray(item) for item in items])

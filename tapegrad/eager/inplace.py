@@ -370,6 +370,8 @@ def unwrap_index(index: Any) -> Any:
 
 
 def _unwrap_part(part: Any) -> Any:
+    if type(part) is int or type(part) is slice:
+        return part
     if isinstance(part, Tensor):
         return part._a
     refuse_masked(part)

@@ -112,11 +112,11 @@ class Op:
             kind = type(value)
             if kind is np.ndarray:
                 continue
-            refuse_masked(value)
             if hasattr(kind, "_apply_op") or (
                 kind in (list, tuple) and any(hasattr(type(item), "_apply_op") for item in value)
             ):
                 return self.public(*args, **kwargs)
+            refuse_masked(value)
         if len(args) == len(self.arguments):
             if not kwargs:
                 return self.forward(*args, **self.parameters)
