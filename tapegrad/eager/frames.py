@@ -362,7 +362,10 @@ class OpFrame(RuleFrame):
 def _holds_arrays(parameter: Any) -> bool:
     """Whether a parameter, such as an index, is an array or contains arrays."""
     if type(parameter) is tuple:
-        return any(type(item) is np.ndarray for item in parameter)
+        for item in parameter:  # noqa: SIM110 (in a third of the time of `any`)
+            if type(item) is np.ndarray:
+                return True
+        return False
     return type(parameter) is np.ndarray
 
 
