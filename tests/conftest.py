@@ -22,7 +22,7 @@ settings.register_profile("default", deadline=None)
 settings.load_profile("build" if os.environ.get("CI") else "default")
 
 
-SHARE = 16
+SHARE = 40
 COMPILED = Path(__file__).parent / "transform"
 
 
