@@ -396,7 +396,10 @@ def _owners_in(segment: Segment) -> list[list[Any]]:
     return [
         found
         for found in gc.get_referrers(*holders)
-        if type(found) is list and len(found) > 2 and any(found[0] is holder for holder in holders)
+        if type(found) is list
+        and found is not holders
+        and len(found) > 2
+        and any(found[0] is holder for holder in holders)
     ]
 
 

@@ -356,6 +356,26 @@ def test_rewind_forgets():
     np.testing.assert_allclose(x.grad.detach().numpy(), np.exp([1.0, 2.0, 3.0]))
 
 
+def test_rewind_of_records_with_hooks():
+    seen = []
+    x = leaf()
+    kept = [tg.exp(x) for _ in range(3)]
+    for y in kept:
+        y.register_hook(seen.append)
+    mark = TAPE.mark()
+    lost = [y * 2.0 for y in kept]
+    for y in lost:
+        y.register_hook(seen.append)
+    TAPE.rewind(mark)
+    for y in lost:
+        with pytest.raises(RuntimeError, match=SECOND_TIME):
+            y.sum().backward()
+    assert len(seen) <= len(lost)
+    for y in kept:
+        y.sum().backward()
+    np.testing.assert_allclose(x.grad.detach().numpy(), 3.0 * np.exp([1.0, 2.0, 3.0]))
+
+
 def test_rewind_over_segments():
     x = leaf()
     mark = TAPE.mark()
