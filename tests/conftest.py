@@ -1,6 +1,6 @@
 """Settings of the whole test suite.
 
-Tests of compiled functions (`tests/transform`) take three quarters of the time of all: each has
+Tests of compiled functions, and examples in their documentation, take three quarters of the time of all: each has
 numba infer types several times. One in `SHARE` of them runs by default, and all that are named on
 the command line. `.ci/run` runs the others as well.
 """
@@ -23,7 +23,8 @@ settings.load_profile("build" if os.environ.get("CI") else "default")
 
 
 SHARE = 40
-COMPILED = Path(__file__).parent / "transform"
+ROOT = Path(__file__).parents[1]
+COMPILED = [ROOT / name for name in ("tests/transform", "tapegrad/transform", "docs/guide-njit.md")]
 
 
 def pytest_addoption(parser):
@@ -47,7 +48,7 @@ def pytest_collection_modifyitems(config, items):
         return
     kept, left_out = [], []
     for item in items:
-        is_compiled = COMPILED in item.path.parents
+        is_compiled = any(item.path.is_relative_to(place) for place in COMPILED)
         is_in_sample = not is_compiled or zlib.crc32(item.nodeid.encode()) % SHARE == 0
         runs = is_in_sample if which == "some" else is_compiled and not is_in_sample
         (kept if runs else left_out).append(item)
