@@ -1,8 +1,8 @@
 """Settings of the whole test suite.
 
-Tests of compiled functions, and the examples in their documentation, take three quarters of the time
-of all: in each, numba infers types several times. One in `SHARE` of them runs by default, and all
-that are named on the command line. `.ci/run` runs the others as well.
+Tests of compiled functions, and the examples in their documentation, take three quarters of the
+time of all: in each, numba infers types several times. One in `SHARE` of them runs by default, and
+all that are named on the command line. `.ci/run` runs the others as well.
 """
 
 import os
