@@ -189,12 +189,6 @@ def give_history(target: Tensor, own: Owner | None) -> None:
             ensure_notes(own, stop=True).retains = weakref.ref(target)
 
 
-def protect(target: Tensor) -> None:
-    """Let the mutation guard copy saved values before the memory of a tensor is written."""
-    if MODE.mutation_guard is not None:
-        MODE.mutation_guard.before_write(target._a)
-
-
 def note_mutation(target: Tensor, what: str) -> None:
     """Note that an op wrote to the memory of a tensor."""
     meta = target.meta()
@@ -282,8 +276,9 @@ def _check_fit(array: np.ndarray, target: np.ndarray, what: str) -> None:
 def _overwrite(target: Tensor, value: Any, what: str, keep: bool) -> Tensor:
     """Do what `write` does, without `check_writable`."""
     value = operand(value)
-    array = np.asarray(unwrap(value))
-    _check_fit(array, target._a, what)
+    array = value._a if type(value) is Tensor else np.asarray(unwrap(value))
+    if array.shape != target._a.shape or array.dtype != target._a.dtype:
+        _check_fit(array, target._a, what)
     if not target._a.flags.writeable:  # NumPy does not check it if source and target are the same
         raise ValueError(
             f"{what}: assignment destination is read-only: more than one of its elements may be at "
@@ -304,7 +299,8 @@ def _overwrite(target: Tensor, value: Any, what: str, keep: bool) -> Tensor:
         kept = array if own is None else wrap(unwrap(value), own)
         bound = {"x": wrap(target._a, target._own), "value": kept, "index": ...}
         own = record_unrun(indexing.put, target._a, bound)  # the old value gets a zero gradient
-    protect(target)
+    if MODE.mutation_guard is not None:  # it copies saved values before their memory is written
+        MODE.mutation_guard.before_write(target._a)
     np.copyto(target._a, array, casting="same_kind")
     note_mutation(target, what)
     rebase(target, own)
@@ -337,7 +333,8 @@ def assign_item(target: Tensor, index: Any, value: Any) -> None:
         old = wrap(target._a, target._own)
         bound = {"x": old, "value": value if isinstance(value, Tensor) else array, "index": index}
         own = record_unrun(indexing.put, target._a, bound)
-    protect(target)
+    if MODE.mutation_guard is not None:  # it copies saved values before their memory is written
+        MODE.mutation_guard.before_write(target._a)
     target._a[index] = array
     note_mutation(target, "put")
     if recorded:
