@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import warnings
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ import numpy as np
 
 from tapegrad.autograd.batches import (
     Directions,
+    implicit_seed,
     in_batches,
     is_many,
     items,
@@ -19,6 +19,7 @@ from tapegrad.autograd.batches import (
     lowered_inputs,
     lowered_outputs,
     lowered_seeds,
+    of_array,
 )
 from tapegrad.autograd.engine.edge import GradientEdge, owner_of_edge
 from tapegrad.autograd.engine.history import size_of_batches
@@ -41,7 +42,6 @@ from tapegrad.tape.tape import TAPE
 
 Differentiable = Tensor | GradientEdge
 Tensors = Differentiable | Sequence[Differentiable]
-_NOT_SCALAR = "grad can be implicitly created only for scalar outputs"
 
 
 def _as_tuple(value: Any, what: str) -> tuple[Any, ...]:
@@ -65,16 +65,7 @@ def _roots(
                 f"element {k} of tensors does not require grad and does not have a grad_fn"
             )
         shape, dtype = AVALS.shapes[own[OWN_AVAL]], AVALS.dtypes[own[OWN_AVAL]]
-        if g is None:
-            if math.prod(shape) != 1:
-                raise RuntimeError(_NOT_SCALAR)
-            if dtype.kind == "c":
-                raise RuntimeError(
-                    f"grad can be implicitly created only for real scalar outputs but got {dtype}"
-                )
-            g = wrap(np.ones(shape, dtype))
-        else:
-            g = _cotangent(g, shape, dtype, k)
+        g = implicit_seed(shape, dtype) if g is None else _cotangent(g, shape, dtype, k)
         roots.append((own, g))
     return roots
 
@@ -386,7 +377,7 @@ def grad(
         found_items = grad(
             lowered_outputs(outputs, level),
             lowered_inputs(chosen, level),
-            lowered_seeds(outputs, _as_seeds(grad_outputs, outputs), level, _NOT_SCALAR),
+            lowered_seeds(outputs, _as_seeds(grad_outputs, outputs), level),
             retain_graph,
             create_graph,
             allow_unused=allow_unused,
@@ -433,11 +424,6 @@ def grad(
     return tuple(result)
 
 
-def _of_array(g: Any) -> Tensor:
-    refuse_masked(g)
-    return wrap(np.asarray(g))
-
-
 def _batched(
     outputs: tuple[Tensor, ...],
     inputs: tuple[Tensor, ...],
@@ -453,7 +439,7 @@ def _batched(
     cotangent, there is a pass for each.
     """
     if cotangents is None:
-        raise RuntimeError(_NOT_SCALAR)
+        raise RuntimeError("grad can be implicitly created only for scalar outputs")
     if isinstance(cotangents, np.ndarray):
         cotangents = (cotangents,)
     cotangents = _as_tuple(cotangents, "grad_outputs")
@@ -470,7 +456,7 @@ def _batched(
                 f"grad_output[{k}] has a shape of {list(g.shape)} and output[{k}] has a shape of "
                 f"{list(shape)}."
             )
-    cotangents = [g if g is None or isinstance(g, Tensor) else _of_array(g) for g in cotangents]
+    cotangents = [g if g is None or isinstance(g, Tensor) else of_array(g) for g in cotangents]
     sizes = {g.shape[0] for g in cotangents if g is not None}
     if len(sizes) != 1:
         raise ValueError(

@@ -7,6 +7,7 @@ cotangents: the pass then runs once, on tensors, and every rule is one batched o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,6 +27,7 @@ from tapegrad.eager.batched import (
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import Tensor, wrap
+from tapegrad.ops.op import refuse_masked
 from tapegrad.tape.owner import Owner
 
 
@@ -57,9 +59,24 @@ def lowered_outputs(outputs: Sequence[Any], level: Level) -> list[Any]:
     return [z._value if is_at(z, level) else z for z in outputs]
 
 
-def lowered_seeds(
-    outputs: Sequence[Any], seeds: Sequence[Any] | None, level: Level, missing: str
-) -> list[Any]:
+def of_array(g: Any) -> Tensor:
+    """Return a cotangent that is an array or a number as a tensor; masks are refused."""
+    refuse_masked(g)
+    return wrap(np.asarray(g))
+
+
+def implicit_seed(shape: tuple[int, ...], dtype: np.dtype) -> Tensor:
+    """Return the cotangent of an output that is given none: 1, if it is a real number."""
+    if math.prod(shape) != 1:
+        raise RuntimeError("grad can be implicitly created only for scalar outputs")
+    if dtype.kind == "c":
+        raise RuntimeError(
+            f"grad can be implicitly created only for real scalar outputs but got {dtype}"
+        )
+    return wrap(np.ones(shape, dtype))
+
+
+def lowered_seeds(outputs: Sequence[Any], seeds: Sequence[Any], level: Level) -> list[Any]:
     """Return one cotangent for every output, with the axis of a level if the output has it.
 
     Parameters
@@ -67,28 +84,18 @@ def lowered_seeds(
     outputs
         The outputs, not lowered.
     seeds
-        Their cotangents; None, also for one of them, for outputs that are single numbers.
+        Their cotangents; None for outputs that are single numbers.
     level
         The level.
-    missing
-        Error message for an output without cotangent that is not a single number.
     """
     found = []
-    for k, z in enumerate(outputs):
-        g = None if seeds is None else seeds[k]
+    for z, g in zip(outputs, seeds, strict=True):
         if not is_at(z, level):
             found.append(g)
             continue
         if g is None:
-            if z.size != 1:
-                raise RuntimeError(missing)
-            if z.dtype.kind == "c":
-                raise RuntimeError(
-                    f"grad can be implicitly created only for real scalar outputs but got {z.dtype}"
-                )
-            g = np.ones(z.shape, z.dtype)
-        g = g if isinstance(g, Tensor) else wrap(np.asarray(g))
-        found.append(expanded(g, level))
+            g = implicit_seed(z.shape, z.dtype)
+        found.append(expanded(g if isinstance(g, Tensor) else of_array(g), level))
     return found
 
 

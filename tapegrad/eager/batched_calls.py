@@ -40,8 +40,8 @@ def apply(op: Op, bound: dict[str, Any]) -> Any:
     if op.is_looped:
         warn_of_loop(op.name)
     levels = MODE.thread.levels
-    MODE.set_levels(levels[: level.depth])  # what is held is batched at levels further outside only
-    try:
+    try:  # what is held is batched at levels further outside only
+        MODE.set_levels(levels[: level.depth])
         found = op.batch(given, flags, parameters)
     finally:
         MODE.set_levels(levels)
@@ -132,8 +132,8 @@ def apply_passive(
 
 def made_like(make: Callable[..., Any], like: Batched, args: Any, kwargs: Any) -> Any:
     """Call a function such as ``zeros_like`` with a batched tensor."""
-    for value in args[:1] if make.__name__ == "full_like" else ():
-        value_for(like, value, like._level)  # refuses what does not fit an item
+    if make.__name__ == "full_like":  # refuse what does not fit an item
+        value_for(like, args[0] if args else kwargs.get("fill_value", 0.0), like._level)
     if kwargs.get("shape") is not None:
         kwargs["shape"] = (like._level.size, *np.atleast_1d(kwargs["shape"]))
     return batched(make(like._value, *args, **kwargs), like._level)

@@ -98,7 +98,7 @@ def _maker(name: str) -> Callable[..., Tensor]:
     make = getattr(np, name)
 
     def function(*args: Any, requires_grad: bool = False, **kwargs: Any) -> Tensor:
-        if MODE.special and name.endswith("_like") and type(args[0]) is Batched:
+        if MODE.special and name.endswith("_like") and args and type(args[0]) is Batched:
             return made_like(function, args[0], args[1:], kwargs)
         if name in _OF_VALUES:
             values = (*args[name.startswith("full") :], *kwargs.values())

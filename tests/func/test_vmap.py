@@ -541,6 +541,10 @@ class TestFound:
         refuse(ValueError, "could not broadcast input array", whole, np.arange(3.0))
         refuse(ValueError, "could not broadcast input array", row, R)
         refuse(ValueError, "could not broadcast", lambda a: tg.full_like(a, np.ones(3)), X[:3, 0])
+        named = lambda a: tg.full_like(a, fill_value=np.ones(3))  # noqa: E731
+        refuse(ValueError, "could not broadcast", named, X[:3, 0])
+        with tg.no_grad():
+            check(tg.zeros_like(a=tg.tensor(X)), 0.0 * X)
         values = tg.tensor([1.0, 2.0, 3.0])
         text = "could not broadcast input array"
         refuse(ValueError, text, lambda a: tg.zeros_like(a).copy_(values), np.arange(3.0))
@@ -656,6 +660,18 @@ class TestManyCotangents:
         masked_seeds = np.ma.masked_array(np.ones((2, 3)), mask=True)
         with pytest.raises(TypeError, match="tensors have no masks"):
             tg.autograd.grad(x * 2.0, x, masked_seeds, is_grads_batched=True)
+        refuse(
+            TypeError,
+            "tensors have no masks",
+            lambda r: tg.vjp(lambda u: u * 2.0, r)[1](masked_seeds[0])[0],
+            X,
+        )
+        refuse(
+            TypeError,
+            "tensors have no masks",
+            lambda r: tg.autograd.grad(r * 2.0, r, masked_seeds[0])[0],
+            tg.tensor(X, requires_grad=True),
+        )
 
     def test_dtype(self):
         f = lambda a: tg.astype(tg.concatenate([a, a, a]), np.float64)  # noqa: E731

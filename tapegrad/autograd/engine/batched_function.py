@@ -19,6 +19,7 @@ from tapegrad.eager.batched import (
     open_level,
 )
 from tapegrad.eager.frames import check_reducible
+from tapegrad.eager.item_by_item import as_items
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import Tensor
 from tapegrad.ops.shape import unbroadcast
@@ -52,10 +53,7 @@ def apply_to_batch(cls: type[Function], args: tuple[Any, ...]) -> Any:
                 "tensor; pass every tensor as an argument of its own"
             )
     if cls.generate_vmap_rule:
-        found = _generated(cls, level.size, tuple(flags)).apply(*given)
-        several = isinstance(found, tuple)
-        results = [batched(z, level) for z in (found if several else (found,))]
-        return tuple(results) if several else results[0]
+        return as_items(_generated(cls, level.size, tuple(flags)).apply(*given), level)
     if not has_rule:
         raise RuntimeError(
             f"You tried to vmap over {cls.__name__}, but it does not have vmap support. Please "
