@@ -190,14 +190,12 @@ def _add_tangent(
 def _values(op: Op, bound: dict[str, Any], result: Any, mask: int) -> dict[str, Any]:
     """Return the values that the tangent rules of some arguments read, by name."""
     names, shapes, _ = op.plan(mask)
-    values: dict[str, Any] = {}
+    values: dict[str, Any] = {name: _arrays(bound[name]) for name in op.parameters}
     for name in names:
-        if name in op.parameters:
-            values[name] = _arrays(bound[name])
-        elif name in bound:
-            values[name] = bound[name]
-        elif name == "z":
+        if name == "z":
             values[name] = result
+        elif name in bound:
+            values.setdefault(name, bound[name])
         else:
             assert isinstance(op, SweptOp)
             x = _arrays(bound["x"])
