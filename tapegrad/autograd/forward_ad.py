@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from tapegrad.autograd.grad_mode import ModeDecorator
 from tapegrad.eager.batched import Batched, batched, expanded
 from tapegrad.eager.creation import as_tensor
@@ -203,9 +201,9 @@ def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTens
         return UnpackedDualTensor(tensor, None)
     if type(tensor) is Batched:
         inner = tensor._level
-        parts = unpack_dual(tensor._value)
-        shown = [None if part is None else batched(part, inner) for part in parts]
-        return UnpackedDualTensor(*shown)
+        primal, tangent = unpack_dual(tensor._value)
+        shown = None if tangent is None else batched(tangent, inner)
+        return UnpackedDualTensor(batched(primal, inner), shown)
     tangent = tangent_of(tensor)
     if tangent is None:
         return UnpackedDualTensor(tensor, None)

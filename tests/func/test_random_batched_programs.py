@@ -11,6 +11,8 @@ from random_functions import arrays, check, made
 import tapegrad as tg
 
 COUNT = int(os.environ.get("TAPEGRAD_PROGRAMS", "60"))
+
+
 @pytest.mark.parametrize("seed", range(COUNT))
 def test_program(seed):
     text = made(seed)

@@ -4,7 +4,6 @@ import numpy as np
 from cases import is_refused
 
 from tapegrad.ops.array_kinds import Pointwise
-from tapegrad.ops.op import TABLE
 
 
 def products(outputs):

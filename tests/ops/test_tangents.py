@@ -3,7 +3,15 @@
 import numpy as np
 import pytest
 from cases import ALL, INDEX, M, V, as_list, elementwise_case, names_of
-from tangents import INVARIANTS, differentiable, direction, known, moved, products, tangent_of, values_of
+from tangents import (
+    INVARIANTS,
+    direction,
+    known,
+    moved,
+    products,
+    tangent_of,
+    values_of,
+)
 
 from tapegrad.ops import indexing, linalg, shape
 from tapegrad.ops.array_kinds import Linear

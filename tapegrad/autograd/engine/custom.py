@@ -423,9 +423,7 @@ def _record(
     return results
 
 
-def _add_tangents(
-    ctx: BackwardCFunction, args: tuple[Any, ...], results: tuple[Any, ...]
-) -> None:
+def _add_tangents(ctx: BackwardCFunction, args: tuple[Any, ...], results: tuple[Any, ...]) -> None:
     """Give the outputs of a call the tangents that the user's jvp returns."""
     makers = [maker_of(z._own)[0] for z in results if isinstance(z, Tensor)]
     owner = next((own for own in makers if own is not None), None)
