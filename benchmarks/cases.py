@@ -23,6 +23,7 @@ GROUPS = {
     "double": "Double backward",
     "modes": "Modes, forward alone",
     "transforms": "Batches, Jacobians and Hessians",
+    "forward": "Forward mode",
     "complex": "Complex numbers",
     "njit": "Functions of numba",
 }

@@ -7,7 +7,7 @@ timed. Libraries are imported when a side is first used, so that any subset may 
 import importlib
 import importlib.util
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -17,6 +17,7 @@ import numpy as np
 
 from .cases import Case, Loops
 from .features import ignore
+from .user_functions import functions
 
 
 @dataclass(frozen=True)
@@ -164,8 +165,15 @@ class TorchStyle(Side):
             packed=lambda: self.module.autograd.graph.saved_tensors_hooks(same, same),
             own=lambda x: x.clone(),
             derivative=self.derivative,
+            slope=self.slope,
             **self.transforms(),
         )
+
+    def slope(self, f: Callable[..., Any], at: Sequence[Any], along: Sequence[Any]) -> Any:
+        """The derivative of a function along a direction, by dual tensors."""
+        forward_ad = self.module.autograd.forward_ad
+        with forward_ad.dual_level():
+            return forward_ad.unpack_dual(f(*map(forward_ad.make_dual, at, along))).tangent
 
     def transforms(self) -> dict[str, Callable[..., Any]]:
         """Transforms of functions."""
@@ -231,67 +239,6 @@ def same(value: Any) -> Any:
     return value
 
 
-def functions(module: Any) -> dict[str, Callable[..., Any]]:
-    """Functions with a derivative written by the user, for a library that has PyTorch's names."""
-    exp, sin, cos, function = module.exp, module.sin, module.cos, module.autograd.Function
-
-    class Decay(function):
-        @staticmethod
-        def forward(ctx, x):
-            z = exp(-x)
-            ctx.save_for_backward(z)
-            return z
-
-        @staticmethod
-        def backward(ctx, g):
-            (z,) = ctx.saved_tensors
-            return -g * z
-
-    class DecayInContext(function):
-        @staticmethod
-        def forward(x):
-            return exp(-x)
-
-        @staticmethod
-        def setup_context(ctx, inputs, output):
-            ctx.save_for_backward(output)
-
-        @staticmethod
-        def backward(ctx, g):
-            (z,) = ctx.saved_tensors
-            return -g * z
-
-    class Product(function):
-        @staticmethod
-        def forward(ctx, x, y):
-            ctx.save_for_backward(x, y)
-            return x * y
-
-        @staticmethod
-        def backward(ctx, g):
-            x, y = ctx.saved_tensors
-            return g * y, g * x
-
-    class SineAndCosine(function):
-        @staticmethod
-        def forward(ctx, x):
-            s, c = sin(x), cos(x)
-            ctx.save_for_backward(s, c)
-            return s, c
-
-        @staticmethod
-        def backward(ctx, gs, gc):
-            s, c = ctx.saved_tensors
-            return gs * c - gc * s
-
-    return {
-        "decay": Decay.apply,
-        "decay_in_context": DecayInContext.apply,
-        "product": Product.apply,
-        "sine_and_cosine": SineAndCosine.apply,
-    }
-
-
 class Tapegrad(TorchStyle):
     """The library that these benchmarks are about."""
 
@@ -306,6 +253,7 @@ class Tapegrad(TorchStyle):
             **{name: getattr(module, name) for name in names},
             "gradient": module.grad,
             "hvp": lambda f, x, v: module.hvp(f)(x, v),
+            "jvp": lambda f, at, along: module.jvp(f, tuple(range(len(at))))(*at, *along),
         }
 
 
@@ -333,6 +281,7 @@ def of_functional(module: Any) -> dict[str, Callable[..., Any]]:
         **{name: getattr(module, name) for name in ("vmap", "jacrev", "jacfwd", "hessian")},
         "gradient": module.grad,
         "hvp": lambda f, x, v: module.jvp(module.grad(f), (x,), (v,))[1],
+        "jvp": module.jvp,
     }
 
 

@@ -2,9 +2,10 @@
 
 from .cases import Workload
 from .features import FEATURES
+from .forward_mode import FORWARD
 from .njit_workloads import NJIT_PROGRAMS
 from .programs import PROGRAMS
 
 WORKLOADS: dict[str, Workload] = {
-    workload.name: workload for workload in (*PROGRAMS, *FEATURES, *NJIT_PROGRAMS)
+    workload.name: workload for workload in (*PROGRAMS, *FEATURES, *FORWARD, *NJIT_PROGRAMS)
 }

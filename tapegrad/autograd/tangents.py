@@ -40,6 +40,7 @@ from tapegrad.tape.codes import OPS
 from tapegrad.tape.layout import FREED, OWN_AVAL, OWN_SLOT
 from tapegrad.tape.owner import Owner, inputs_of, op_and_flags, record_owner
 from tapegrad.tape.sweep import MutatedError
+from tapegrad.tape.tangents import Tangents
 
 
 def propagate_tangents(
@@ -153,6 +154,10 @@ def _walk(
         known = {slot: t._a for slot, t in known.items()}
     ends = {own[OWN_SLOT] for own in outputs}
     needed, _ = marks_between([*ends], [*known])
+    if not on_tensors:
+        found = _walk_arrays(needed, inputs, known, ends)
+        arrays = [found[own[OWN_SLOT]] for own in outputs]
+        return [None if t is None else wrap(np.array(t)) for t in arrays]
     records = [_record(slot) for slot in sorted(needed - known.keys())]
     last = {p[OWN_SLOT]: own for own, parents in records for p in parents if p is not None}
     for own, parents in records:
@@ -168,8 +173,33 @@ def _walk(
             if parent is not None and last[parent[OWN_SLOT]] is own:
                 if parent[OWN_SLOT] not in ends:
                     known.pop(parent[OWN_SLOT], None)
-    found = [known.get(own[OWN_SLOT]) for own in outputs]
-    return [t if t is None or isinstance(t, Tensor) else wrap(np.array(t)) for t in found]
+    return [known.get(own[OWN_SLOT]) for own in outputs]
+
+
+def _walk_arrays(
+    needed: set[int], inputs: Sequence[Owner], known: dict[int, np.ndarray], ends: set[int]
+) -> Tangents:
+    """Compute tangents that are arrays; compiled code computes what it can."""
+    slots = np.array(sorted(needed | known.keys()), np.int64)
+    avals = {own[OWN_SLOT]: own[OWN_AVAL] for own in inputs}
+    found = Tangents(slots, known, avals)
+    last = {}
+    for slot in found.in_python():
+        for parent in _record(slot)[1]:
+            if parent is not None:
+                last[parent[OWN_SLOT]] = slot
+
+    def step(slot: int) -> None:
+        own, parents = _record(slot)
+        given = [None if p is None else found[p[OWN_SLOT]] for p in parents]
+        found[slot] = _tangent(own, given, False)
+        for parent in parents:  # free each tangent after its last reader
+            if parent is not None and last.get(parent[OWN_SLOT]) == slot:
+                if parent[OWN_SLOT] not in ends:
+                    found.drop(parent[OWN_SLOT])
+
+    found.compute(step)
+    return found
 
 
 def _record(slot: int) -> tuple[Owner, list[Owner | None]]:

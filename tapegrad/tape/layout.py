@@ -128,7 +128,16 @@ S_GATHERED = 48  # blocks of each, gathered by the strided handler
 S_HANDLERS = 52  # addresses by kind; the first two entries are HANDLER_*
 S_FREE = 60  # heads of the arena's free lists, one per power of two from 64 bytes
 FREE_CLASSES = 48
-STATE_WORDS = S_FREE + FREE_CLASSES
+S_TANGENTS = S_FREE + FREE_CLASSES  # address of the rows of a walk in forward mode (TANGENT_*) ...
+S_NEXT_TANGENT = S_TANGENTS + 1  # ... the row where it is ...
+S_END_TANGENTS = S_TANGENTS + 2  # ... and their number
+STATE_WORDS = S_TANGENTS + 3
+
+# a row of a walk in forward mode: the record, the rows of its inputs (or -1), the address of its
+# tangent (0: none), and whether compiled code may compute it
+TANGENT_WORDS = 8
+TANGENT_BYTES = 8 * TANGENT_WORDS
+TANGENT_OP, TANGENT_AVAL, TANGENT_OWNER, TANGENT_X, TANGENT_Y, TANGENT_DATA, TANGENT_SIMPLE = range(7)
 
 HANDLER_STRIDED, HANDLER_CHECK = 0, 1  # KIND_FLAT and the kinds after it follow
 NO_MASK = -1
