@@ -174,6 +174,8 @@ class Call:
         leaves, build = tree(self.aux, f"{self.name}: the auxiliary result")
 
         def shown(leaf: Any) -> Any:
+            if any_dual((leaf,)):
+                return leaf
             own = leaf._own if isinstance(leaf, Tensor) and MODE.recording else None
             if own is not None and any(not self.has_made(o) for o in self._history([own])):
                 return leaf  # it depends on something outside of the call
@@ -183,7 +185,8 @@ class Call:
 
     def like_inputs(self, values: Sequence[Tensor], is_plain: bool | None = None) -> Any:
         """Arrange one value per input like the arguments, as arrays if the call is plain."""
-        given = plain if (self.is_plain if is_plain is None else is_plain) else lambda value: value
+        is_plain = (self.is_plain if is_plain is None else is_plain) and not any_dual(values)
+        given = plain if is_plain else lambda value: value
         parts = []
         start = 0
         for count, build in self._rebuild:

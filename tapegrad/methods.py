@@ -12,6 +12,7 @@ from tapegrad import array_api
 from tapegrad.autograd import api
 from tapegrad.autograd.engine import hooks
 from tapegrad.eager import inplace, inplace_views
+from tapegrad.eager.duals import any_dual, carry_tangent
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.numeric import FUNCTIONS, REFLECTED
 from tapegrad.eager.tensor import NO_NUMPY, Tensor, wrap
@@ -293,6 +294,11 @@ def _reduce(self: Tensor) -> Any:
         raise RuntimeError(
             "only leaf tensors can be pickled (the graph stays behind); detach() first"
         )
+    if any_dual((self,)):
+        raise RuntimeError(
+            "a tensor that has a tangent cannot be pickled, since the tangent would be lost; "
+            "detach() first"
+        )
     grad = self.grad
     return _rebuild, (self._a, self.requires_grad, grad)
 
@@ -321,10 +327,10 @@ def _deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
             "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
             "protocol at the moment; detach() first"
         )
-    rebuild, (array, requires_grad, grad) = _reduce(self)
-    result: Tensor = rebuild(array.copy(), requires_grad, copy.deepcopy(grad, memo))
+    grad = copy.deepcopy(self.grad, memo)
+    result: Tensor = _rebuild(self._a.copy(), self.requires_grad, grad)
     memo[id(self)] = result
-    return result
+    return carry_tangent(self, result)
 
 
 def _dlpack(self: Tensor, **kwargs: Any) -> Any:

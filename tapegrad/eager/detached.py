@@ -28,10 +28,17 @@ def note_detached(own: Any, what: str) -> None:
     Parameters
     ----------
     own
-        Owner of the tensor's record.
+        Owner of the tensor's record; None if it has none, but a tangent.
     what
         The conversion, for the message.
     """
+    if own is None:
+        warnings.warn(
+            f"{what} of a tensor that has a tangent returns a number without it; {_WAY_OUT}",
+            DetachedWarning,
+            stacklevel=3,
+        )
+        return
     note_lost(
         own,
         f"{what} of a tensor that {{}} would lose its gradient; {_WAY_OUT}",

@@ -29,7 +29,7 @@ from tapegrad.ops.array_kinds import ArrayOp
 from tapegrad.ops.kinds import Elementwise, Reduction, SweptOp, View
 from tapegrad.ops.op import Op, normalize_axes, refuse_masked
 from tapegrad.ops.shape import astype, stack
-from tapegrad.tape.avals import AVALS, DIFFERENTIABLE, PARTS
+from tapegrad.tape.avals import AVALS, DIFFERENTIABLE, PARTS, check_differentiable
 from tapegrad.tape.layout import KIND_CAST, KIND_VIEW, NUMBERS, OWN_AVAL, OWN_SLOT
 from tapegrad.tape.owner import Owner
 from tapegrad.tape.tape import TAPE
@@ -83,21 +83,6 @@ def as_array(z: Any) -> np.ndarray:
     return z if type(z) is np.ndarray else np.asarray(z)
 
 
-def check_recordable(op: Op, z: np.ndarray) -> None:
-    """Raise if results of this dtype cannot be differentiated."""
-    if z.dtype == object:
-        raise TypeError(
-            f"{op.name}: an argument is not an array of numbers; a sparse matrix S goes into "
-            "tg.matmul(S, t), or write S.toarray()"
-        )
-    if z.dtype not in DIFFERENTIABLE:
-        raise TypeError(
-            f"{op.name}: cannot differentiate a result of dtype {z.dtype}; tapegrad differentiates "
-            "float32, float64, complex64 and complex128: convert with astype, or detach() the "
-            "inputs"
-        )
-
-
 def passive(z: np.ndarray) -> Tensor:
     """Return an unrecorded result, marked as an inference tensor in inference mode."""
     return wrap(z, None, bool(MODE.special) and MODE.thread.inference)
@@ -120,10 +105,9 @@ def apply_op(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if not any(map(owner_of, values)) or z.dtype.kind in "biu" or not MODE.recording:
         result = passive(z)
         if has_tangent:
-            check_recordable(op, z)
             add_tangent(op, {**bound, **dict(zip(op.arguments, values, strict=True))}, result)
         return result
-    check_recordable(op, z)
+    check_differentiable(op.name, z.dtype)
     if needs_frame(op, z, values) or (has_tangent and op.saved):
         bound.update(zip(op.arguments, values, strict=True))
         return _record_framed(Active(op, bound), bound, z)
@@ -162,7 +146,7 @@ def apply_view(op: View, x: Any, parameters: dict[str, Any]) -> Tensor:
         result._own = None
     elif op.sweep_kind == KIND_CAST and z.dtype not in DIFFERENTIABLE:
         if z.dtype.kind not in "biu":
-            check_recordable(op, z)
+            check_differentiable(op.name, z.dtype)
         result._own = None
     else:
         tail: tuple[Any, ...] = (parent, parameters)
@@ -334,7 +318,7 @@ def apply_opaque(op: ArrayOp, bound: dict[str, Any]) -> Any:
         if MODE.special and MODE.thread.dual is not None:
             add_tangent(op, bound, result)
         return result
-    check_recordable(op, z)
+    check_differentiable(op.name, z.dtype)
     return _record_framed(active, bound, z)
 
 
@@ -351,7 +335,7 @@ def _apply_several(
             add_tangent(active.op, bound, tensors)
         return made(tensors)
     for z in results:
-        check_recordable(active.op, z)
+        check_differentiable(active.op.name, z.dtype)
     frame = OpFrame(active, bound, results)
     frame.outputs = [(z.shape, z.dtype) for z in results]
     maker = frame.append(TUPLE_AVAL)

@@ -24,25 +24,26 @@ from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.ops.indexing import show
 from tapegrad.ops.kinds import SweptOp
 from tapegrad.ops.op import TABLE, Op, shape_of
-from tapegrad.tape.avals import DIFFERENTIABLE
+from tapegrad.tape.avals import check_differentiable
 
 
 class DualLevel:
     """An open level of forward mode."""
 
-    __slots__ = ("in_cycles", "is_open")
+    __slots__ = ("is_open", "tangents")
 
     def __init__(self) -> None:
         self.is_open = True
-        self.in_cycles: list[weakref.ref[Tangent]] = []
+        self.tangents: weakref.WeakSet[Tangent] = weakref.WeakSet()
 
     def close(self) -> None:
-        """Drop the tangents that records refer to: their own records may refer back."""
+        """Drop all tangents; records that refer to those of their outputs are in cycles with them.
+
+        A saved output has the tangent, and the record of the tangent has the output.
+        """
         self.is_open = False
-        for reference in self.in_cycles:
-            tangent = reference()
-            if tangent is not None:
-                tangent.value = None
+        for tangent in self.tangents:
+            tangent.value = None
 
 
 class Tangent:
@@ -57,6 +58,7 @@ class Tangent:
         self.level = level
         self.value = value
         self.is_own = is_own
+        level.tangents.add(self)
 
 
 def is_dual(value: Any) -> bool:
@@ -107,8 +109,12 @@ def carry_tangent(source: Tensor, target: Tensor) -> Tensor:
 
 
 def without_history(tensor: Tensor) -> Tensor:
-    """Return a tensor detached from its history, with its tangent."""
-    return carry_tangent(tensor, tensor.detach())
+    """Return a tensor detached from its history, with its tangent, detached as well."""
+    found = tensor.detach()
+    if MODE.special and (tangent := tangent_of(tensor)) is not None:
+        share_tangents([tensor])
+        set_tangent(found, tangent.detach())
+    return found
 
 
 def tangent_to_write(target: Tensor) -> Tensor:
@@ -156,7 +162,8 @@ def add_tangent(op: Op, bound: dict[str, Any], result: Any) -> None:
                 given[name] = found
                 mask |= 1 << bit
     results = result if type(result) is tuple else (result,)
-    if given and results[0].dtype in DIFFERENTIABLE:
+    if given and results[0].dtype.kind not in "biu":
+        check_differentiable(op.name, results[0].dtype)
         MODE.with_dual(None, _add_tangent, op, bound, result, given, mask, MODE.thread.dual)
 
 
@@ -229,10 +236,8 @@ def saved_tangent(value: Tensor) -> Tangent | None:
 
 
 def saved_tangent_of_output(z: Tensor) -> Tangent | None:
-    """Return the tangent of an output that its record saves; they may refer to each other."""
+    """Return the tangent of an output that its record saves."""
     tangent: Tangent | None = None if z._meta is None else z._meta.tangent
-    if tangent is not None:
-        tangent.level.in_cycles.append(weakref.ref(tangent))
     return tangent
 
 

@@ -26,6 +26,7 @@ from tapegrad.eager.dispatch import (
 from tapegrad.eager.duals import (
     any_dual,
     carry_tangent,
+    is_dual,
     is_tracked,
     tangent_of,
     tangent_to_write,
@@ -291,6 +292,9 @@ def _overwrite(target: Tensor, value: Any, what: str, keep: bool) -> Tensor:
             f"{what}: assignment destination is read-only: more than one of its elements may be at "
             "one place in memory; write to a clone()"
         )
+    has_tangent = any_dual((target, value))
+    if has_tangent:
+        _check_tangent(target, value, what)
     own = owner_of(value)
     if own is not None and MODE.recording:
         if target.dtype not in DIFFERENTIABLE:
@@ -311,19 +315,20 @@ def _overwrite(target: Tensor, value: Any, what: str, keep: bool) -> Tensor:
     np.copyto(target._a, array, casting="same_kind")
     note_mutation(target, what)
     rebase(target, own)
-    if any_dual((target, value)):
-        MODE.with_dual(None, write, *_tangents(target, value, what), what, True)
+    if has_tangent:
+        found = tangent_of(value)
+        written = 0.0 if found is None else found
+        MODE.with_dual(None, write, tangent_to_write(target), written, what, True)
     return target
 
 
-def _tangents(target: Tensor, value: Any, what: str) -> tuple[Tensor, Any]:
-    """Return the tangent of the target of a write, and the value to write to it."""
-    found = tangent_of(value)
-    if found is not None and target.dtype not in DIFFERENTIABLE:
+def _check_tangent(target: Tensor, value: Any, what: str) -> None:
+    """Raise if the tangent of a value cannot be written."""
+    if target.dtype not in DIFFERENTIABLE and is_dual(value):
         raise RuntimeError(
             f"{what}: a tensor of dtype {target.dtype} cannot hold a value that has a tangent"
         )
-    return tangent_to_write(target), 0.0 if found is None else found
+    tangent_to_write(target)
 
 
 def assign_item(target: Tensor, index: Any, value: Any) -> None:
@@ -335,6 +340,9 @@ def assign_item(target: Tensor, index: Any, value: Any) -> None:
     index = unwrap_index(index)
     value = operand(value)
     array = np.asarray(unwrap(value))
+    has_tangent = any_dual((target, value))
+    if has_tangent:
+        _check_tangent(target, value, "item assignment")
     recorded = MODE.recording and (target._own is not None or owner_of(value) is not None)
     own = None
     if recorded:
@@ -358,9 +366,10 @@ def assign_item(target: Tensor, index: Any, value: Any) -> None:
     note_mutation(target, "put")
     if recorded:
         rebase(target, own)
-    if any_dual((target, value)):
-        to, found = _tangents(target, value, "item assignment")
-        MODE.with_dual(None, assign_item, to, index, found)
+    if has_tangent:
+        found = tangent_of(value)
+        written = 0.0 if found is None else found
+        MODE.with_dual(None, assign_item, tangent_to_write(target), index, written)
 
 
 def _assign_batched(target: Tensor, index: Any, value: Any) -> None:

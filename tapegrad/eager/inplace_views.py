@@ -40,6 +40,10 @@ def show_as(target: Tensor, what: str, view: Callable[[Tensor], Tensor]) -> Tens
             f"{what}: other tensors are views of this one, and show it as it was; use a view"
         )
     has_tangent = any_dual((target,))
+    if meta is not None and meta.base is not None:
+        base = meta.base.meta()
+        if base is not None and meta.tangent is base.tangent:
+            meta.tangent, meta.tangent_steps = None, ()  # it is found by the base
     if has_tangent and meta is not None and meta.tangent_steps:
         raise RuntimeError(
             f"{what}: a view of a tensor that has a tangent cannot change its shape in place; use "

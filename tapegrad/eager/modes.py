@@ -129,22 +129,23 @@ class Mode:
             return function(*args)
         finally:  # inlined `restore`, whose call could be interrupted
             self.special[key] = None
+            if name != "dual":
+                before["dual"] = switches["dual"]  # opened or closed meanwhile
+                before["action"] = _action_of(before)
             switches.update(before)
             if switches["action"] == RECORD_OP:
                 self.special.pop(key, None)
 
     def restore(self, switches: dict[str, Any], before: dict[str, Any]) -> None:
-        """Restore all switches of a thread."""
+        """Restore all switches of a thread, except the level of forward mode, which ends itself."""
         key = id(switches)
         self.special[key] = None
-        if before["levels"] or before["dual"] is not None:  # they may have ended since
-            dual = before["dual"]
-            before = {
-                **before,
-                "levels": tuple(level for level in before["levels"] if level.is_open),
-                "dual": dual if dual is not None and dual.is_open else None,
-            }
-            before["action"] = _action_of(before)
+        before = {
+            **before,
+            "levels": tuple(level for level in before["levels"] if level.is_open),
+            "dual": switches["dual"],
+        }
+        before["action"] = _action_of(before)
         switches.update(before)
         if switches["action"] == RECORD_OP:
             self.special.pop(key, None)

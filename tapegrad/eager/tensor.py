@@ -148,12 +148,12 @@ class Tensor(Methods):
         return bool(self._a)
 
     def __float__(self) -> float:
-        if self._own is not None:
+        if self._own is not None or (MODE.special and self._is_dual()):
             note_detached(self._own, "float()")
         return float(self._a)
 
     def __int__(self) -> int:
-        if self._own is not None:
+        if self._own is not None or (MODE.special and self._is_dual()):
             note_detached(self._own, "int()")
         return int(self._a)
 
@@ -161,7 +161,7 @@ class Tensor(Methods):
         return self._a.__index__()
 
     def __complex__(self) -> complex:
-        if self._own is not None:
+        if self._own is not None or (MODE.special and self._is_dual()):
             note_detached(self._own, "complex()")
         return complex(self._a)
 

@@ -42,6 +42,22 @@ PARTS: dict[Any, np.dtype] = {
 }
 DIFFERENTIABLE = frozenset([*DTYPE_CODES, *PARTS])
 
+
+def check_differentiable(name: str, dtype: np.dtype) -> None:
+    """Raise if the result of an op has a dtype that cannot be differentiated."""
+    if dtype.kind == "O":
+        raise TypeError(
+            f"{name}: an argument is not an array of numbers; a sparse matrix S goes into "
+            "tg.matmul(S, t), or write S.toarray()"
+        )
+    if dtype not in DIFFERENTIABLE:
+        raise TypeError(
+            f"{name}: cannot differentiate a result of dtype {dtype}; tapegrad differentiates "
+            "float32, float64, complex64 and complex128: convert with astype, or detach() the "
+            "inputs"
+        )
+
+
 Shape = tuple[int, ...]
 
 

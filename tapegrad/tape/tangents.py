@@ -53,6 +53,7 @@ from tapegrad.tape.workspace import give_workspace_back, take_workspace
 _LARGEST = 1 << 12  # elements of a tangent; larger ones are computed in Python, and freed early
 _MOST = 1 << 28  # bytes of all tangents that compiled code computes
 
+
 class Tangents:
     """Tangents of records by slot, while they are computed.
 

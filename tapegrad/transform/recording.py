@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,7 +65,8 @@ def record(function: Any, *args: Any, **kwargs: Any) -> Any:
                 _check_changed(function, facts, active)
                 args = tuple(_copied(a) if k in facts.changed else a for k, a in enumerate(args))
                 return _record_number(function, args, values, active, facts.changed)
-    return Recorded.apply(function, *args)
+    call = Call(function)
+    return call.arranged(Recorded.apply(call, *args))
 
 
 def _is_active(tensor: Tensor) -> bool:
@@ -157,12 +159,52 @@ class CompiledFrame(RuleFrame):
 # -- other results: the compiled derivative as a rule ---------------------------------------------
 
 
+class Call:
+    """A call of a compiled function, whose results may be nested: a Function's outputs are not."""
+
+    __slots__ = ("function", "like")
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+        self.like: Any = None  # the result, for its structure
+
+    def flat(self, result: Any) -> Any:
+        """Note the structure of a result; return the result without it."""
+        self.like = _without_values(result)
+        return tuple(_leaves(result)) if isinstance(result, tuple) else result
+
+    def arranged(self, outputs: Any) -> Any:
+        """Return the outputs of the Function in the structure of the result."""
+        return _arranged(self.like, iter(outputs)) if isinstance(self.like, tuple) else outputs
+
+
+def _leaves(value: Any) -> list[Any]:
+    if isinstance(value, tuple):
+        return [leaf for item in value for leaf in _leaves(item)]
+    return [value]
+
+
+def _without_values(value: Any) -> Any:
+    if isinstance(value, tuple):
+        items = map(_without_values, value)
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    return None
+
+
+def _arranged(like: Any, leaves: Iterator[Any]) -> Any:
+    if isinstance(like, tuple):
+        items = [_arranged(item, leaves) for item in like]
+        return type(like)(*items) if hasattr(like, "_fields") else tuple(items)
+    return next(leaves)
+
+
 class Recorded(Function):
     """A compiled function as an op with the compiled derivative as its rule."""
 
     @staticmethod
-    def forward(ctx: Any, function: Any, *args: Any) -> Any:
+    def forward(ctx: Any, call: Call, *args: Any) -> Any:
         """Compute the values."""
+        function = call.function
         values = [_plain(a) for a in args]
         positions = tuple(
             k for k, a in enumerate(args) if isinstance(a, Tensor) and a.dtype in DIFFERENTIABLE
@@ -177,8 +219,8 @@ class Recorded(Function):
         saved = [args[k] for k in positions]
         ctx.save_for_backward(*saved)
         ctx.save_for_forward(*saved)
-        found = function(*values)
-        ctx.real = [isinstance(v, _REAL) for v in (found if isinstance(found, tuple) else (found,))]
+        found = call.flat(function(*values))
+        ctx.real = [isinstance(v, _REAL) for v in _leaves(found)]
         return _tensors(found)
 
     @staticmethod
@@ -199,17 +241,17 @@ class Recorded(Function):
         """Compute the tangents of the results; they are recorded as well if requested."""
         given = [tangents[k] for k in ctx.positions]
         rule = derivatives.pushforward(ctx.function, ctx.positions)
-        found = rule(*_arguments(ctx), *given)[1]
-        if not isinstance(found, tuple):
-            return found
+        found = _leaves(rule(*_arguments(ctx), *given)[1])
         return tuple(t if real else None for t, real in zip(found, ctx.real, strict=True))
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
         """Call the function for every item: compiled code takes one at a time."""
-        warn_of_loop(args[0].py_func.__name__)
+        call, *given = args
+        warn_of_loop(call.function.py_func.__name__)
+        pairs = list(zip(given, in_dims[1:], strict=True))
         found = [
-            record(*[a if d is None else a[k] for a, d in zip(args, in_dims, strict=True)])
+            call.flat(record(call.function, *[a if d is None else a[k] for a, d in pairs]))
             for k in range(info.batch_size)
         ]
         if not isinstance(found[0], tuple):

@@ -1,6 +1,8 @@
 """Dual tensors: levels, tangents through views and writes, Functions, and backward passes."""
 
+import copy
 import gc
+import pickle
 import threading
 import weakref
 
@@ -343,6 +345,111 @@ class FromOutput(tg.Function):
         return t * ctx.saved_tensors[0]
 
 
+class TestWhatMustNotBeLost:
+    """Tangents that once were, in silence."""
+
+    @pytest.mark.parametrize("mode", [tg.no_grad, tg.enable_grad])
+    def test_generators_that_end_in_a_level(self, mode):
+        def numbers():
+            with mode():
+                yield from range(3)
+
+        generator = numbers()
+        next(generator)
+        with fw.dual_level():
+            x = dual([1.0], [2.0])
+            generator.close()
+            assert tangent(x * 3.0) == [6.0]
+        assert MODE.thread.dual is None
+
+    def test_levels_ended_by_hooks(self):
+        fw.enter_dual_level()
+        x = tg.tensor([1.0], requires_grad=True)
+        y = fw.make_dual(x, tg.tensor([2.0])) * 3.0
+        y.register_hook(lambda g: fw.exit_dual_level())
+        y.sum().backward()
+        assert MODE.thread.dual is None
+
+    def test_results_as_arrays(self, level):
+        x = dual([1.0, 2.0], [3.0, 4.0])
+        assert tangent(tg.vmap(lambda row: row * x)(np.ones((2, 2)))) == [[3.0, 4.0]] * 2
+        _, aux = tg.grad(lambda u: ((u**2).sum(), u * x), has_aux=True)(np.ones(2))
+        assert tangent(aux) == [3.0, 4.0]
+        _, _, aux = tg.vjp(lambda u: (u**2, u * x), np.ones(2), has_aux=True)
+        assert tangent(aux) == [3.0, 4.0]
+
+        def hooked(u):
+            y = u * 1.0
+            y.register_hook(lambda g: g * x)
+            return y.sum()
+
+        assert tangent(tg.grad(hooked)(np.ones(2))) == [3.0, 4.0]
+
+    def test_views_from_functions(self, level):
+        class Tail(tg.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return x[1:]
+
+            @staticmethod
+            def jvp(ctx, t):
+                return t[1:]
+
+        x = dual([1.0, 2.0, 3.0], [1.0, 10.0, 100.0])
+        tail = Tail.apply(x)
+        tail *= 2.0
+        assert (x.tolist(), tangent(x)) == ([1.0, 2.0, 3.0], [1.0, 10.0, 100.0])
+        assert (tail.tolist(), tangent(tail)) == ([4.0, 6.0], [20.0, 200.0])
+
+    @pytest.mark.parametrize("dtype", ["float16", np.longdouble])
+    def test_dtypes_without_derivatives(self, level, dtype):
+        with pytest.raises(TypeError, match="cannot differentiate a result of dtype"):
+            dual([1.0], [2.0]).astype(dtype)
+
+    @pytest.mark.parametrize("kind", [float, int, complex])
+    def test_numbers_from_tensors(self, level, kind):
+        with pytest.warns(tg.DetachedWarning, match="has a tangent"):
+            kind(dual(1.0, 2.0))
+
+    def test_counts(self, level):
+        with pytest.raises(TypeError, match="no derivative with respect to counts"):
+            tg.stats.poisson.logpmf(dual(2.0, 1.0), 3.0)
+
+    @pytest.mark.parametrize("make", [lambda x: [x], lambda x: {"x": (1, x)}])
+    def test_containers_given_to_functions(self, level, make):
+        with pytest.raises(RuntimeError, match="has a tangent, through which no gradient"):
+            Cube.apply(make(dual([1.0], [2.0])))
+
+    def test_refused_writes_change_nothing(self, level):
+        x = dual([1.0, 2.0], [3.0, 4.0])
+        counts = tg.tensor([5, 6])
+        for write in (lambda: counts.copy_(x), lambda: counts.__setitem__(0, x[1])):
+            with pytest.raises(RuntimeError, match=r"cannot hold|can't be cast"):
+                write()
+        view = fw.unpack_dual(x).primal[1:]
+        with pytest.raises(RuntimeError, match="primal part"):
+            view.copy_(x[:1])
+        assert counts.tolist() == [5, 6]
+        assert x.tolist() == [1.0, 2.0]
+
+    def test_copies(self, level):
+        x = dual([1.0, 2.0], [3.0, 4.0])
+        assert tangent(copy.deepcopy(x)) == [3.0, 4.0]
+        assert tangent(copy.copy(x)) == [3.0, 4.0]
+        with pytest.raises(RuntimeError, match="cannot be pickled"):
+            pickle.dumps(x)
+
+    def test_detach_in_place(self, level):
+        x = dual([1.0, 2.0], [3.0, 4.0]) * 1.0
+        assert tangent(x.detach_()) is None
+
+    def test_results_in_a_level_have_no_more_history(self, level):
+        x = dual([1.0, 2.0], [3.0, 4.0])
+        value, _ = tg.vjp(lambda u: u**2, x)
+        assert tangent(value) == [6.0, 16.0]
+        assert not fw.unpack_dual(value).tangent.requires_grad
+
+
 class TestFunctions:
     @pytest.mark.parametrize("requires_grad", [False, True])
     def test_jvp(self, level, requires_grad):
@@ -382,6 +489,20 @@ class TestFunctions:
 
         first, sign, last = Pair.apply(dual([1.0], [3.0]), 2.0)
         assert (tangent(first), tangent(sign), tangent(last)) == ([6.0], None, None)
+
+    def test_tangents_of_what_has_none(self, level):
+        class Wrong(tg.Function):
+            @staticmethod
+            def forward(ctx, x):
+                ctx.mark_non_differentiable(x)
+                return x
+
+            @staticmethod
+            def jvp(ctx, t):
+                return t
+
+        with pytest.raises(RuntimeError, match="is not a differentiable Tensor"):
+            Wrong.apply(dual([1.0], [3.0]))
 
     def test_in_place(self, level):
         class Double(tg.Function):
@@ -531,6 +652,44 @@ class TestCompiledFunctions:
         expected = -2.0 * np.sin([1.0, 2.0]) * [1.0, 0.5]
         np.testing.assert_allclose(grad(t, x, retain_graph=True)[0].tolist(), expected)
         np.testing.assert_allclose(tangent(grad(y, x)[0]), expected)
+
+
+@tg.njit
+def nested(x):
+    return (x * 2.0, x[0]), x[1] * x[2]
+
+
+def product_of_results(x):
+    (doubled, first), last = nested(x)
+    return doubled.sum() * first * last
+
+
+class TestNestedResults:
+    """Of compiled functions."""
+
+    def plain(self, x):
+        return (x * 2.0).sum() * x[0] * x[1] * x[2]
+
+    def test_gradients(self):
+        x = np.array([1.0, 2.0, 3.0])
+        expected = tg.grad(self.plain)(x)
+        np.testing.assert_allclose(tg.grad(product_of_results)(x), expected)
+        leaf = tg.tensor(x, requires_grad=True)
+        (doubled, first), last = nested(leaf)
+        (doubled.sum() * first * last).backward()
+        np.testing.assert_allclose(leaf.grad.tolist(), expected)
+
+    def test_tangents(self, level):
+        x, v = tg.tensor([1.0, 2.0, 3.0]), tg.tensor([1.0, 10.0, 100.0])
+        expected = tg.jvp(self.plain)(x, v)[1].tolist()
+        assert tg.jvp(product_of_results)(x, v)[1].tolist() == pytest.approx(expected)
+        assert tangent(product_of_results(fw.make_dual(x, v))) == pytest.approx(expected)
+
+    def test_tangents_of_compiled_functions_have_a_history(self):
+        x = tg.tensor([1.0, 2.0, 3.0], requires_grad=True)
+        (_, first), slopes = tg.jvp(nested)(x, tg.tensor([1.0, 10.0, 100.0]))[1]
+        assert first.requires_grad
+        assert grad(slopes, x)[0].tolist() == [0.0, 100.0, 10.0]
 
 
 class TestLifetime:

@@ -282,3 +282,74 @@ def test_a_result_that_is_returned_twice():
 def test_arguments_by_name():
     _, tangent = tg.jvp(lambda x, k=1.0: x * k)(A, T, k=3.0)
     np.testing.assert_array_equal(tangent, 3.0 * T)
+
+
+# -- walks that compiled code computes -------------------------------------------------------------
+
+
+def small(x, y, steps=9000):
+    """More records than one segment of the tape has; each number comes from both inputs."""
+    for k in range(steps // 3):
+        x = tg.sin(x) * y + 0.01 * k / steps
+        y = tg.where(x > 0.5, y, y * 0.999)
+    return x * y
+
+
+def of_all_kinds(x, y):
+    """Records for Python between those for compiled code, numbers, broadcasting and casts."""
+    a = 2.0 * x - y / (1.0 + x**2)
+    b = tg.cumsum(a) * tg.exp(-a) + tg.maximum(a, y)
+    c = tg.outer(b, a).sum(axis=0) * 0.1 + b.astype(np.float32) * 3.0
+    d = tg.stack([c, a])[1] * tg.where(b > 0.4, c, tg.tanh(y))
+    return tg.logsumexp(d) * c + (a * tg.ones(3)) * d[::-1]
+
+
+def large(x, y):
+    wide = tg.broadcast_to(x, (3000, 3)) * y
+    return (tg.sin(wide) * wide).sum(axis=0) * x
+
+
+@pytest.mark.parametrize("f", [small, of_all_kinds, large])
+@pytest.mark.parametrize("numbers", [0, 1, (0, 1)])
+def test_compiled_walks_are_those_on_tensors(f, numbers):
+    x, y = np.array([0.3, 0.7, 1.1]), np.array([0.9, 1.1, 0.4])
+    given = [(T, 0.5 * T)[n] for n in ((numbers,) if isinstance(numbers, int) else numbers)]
+    found = tg.jvp(f, numbers)(x, y, *given)[1]
+    recorded = [tg.tensor(t, requires_grad=True) for t in given]  # so that the walk is recorded
+    np.testing.assert_allclose(found, tg.jvp(f, numbers)(x, y, *recorded)[1].tolist(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.complex128])
+def test_walks_of_other_dtypes(dtype):
+    x = np.array([0.3, 0.7, 1.1], dtype)
+    found = tg.jvp(lambda x: tg.sin(x * x + 1.0) * 2.0)(x, np.ones(3, dtype))[1]
+    assert found.dtype == dtype
+    np.testing.assert_allclose(found, 4.0 * x * np.cos(x * x + 1.0), rtol=1e-6)
+
+
+def test_tangents_of_intermediate_tensors():
+    x = tg.tensor([0.3, 0.7], requires_grad=True)
+    y = tg.sin(x) * 2.0
+    _, pushed = tg.linearize(lambda u: tg.exp(u.T) * u[0], np.array([[0.3, 0.7], [0.1, 0.2]]))
+    t = np.arange(4.0).reshape(2, 2)
+    np.testing.assert_allclose(pushed(t.T.copy().T), pushed(t))
+    rows = tg.jvp(lambda u: u * y)(y, tg.tensor([1.0, 1.0]))[1]
+    np.testing.assert_allclose(rows.tolist(), y.tolist())
+
+
+def test_freed_values_of_a_walk():
+    def freeing(u):
+        z = tg.sin(u) * u
+        z.sum().backward()
+        return z
+
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        tg.jvp(freeing)(A, T)
+
+
+def test_infinite_and_choosing_partials():
+    x = np.array([0.0, 1.0, np.inf])
+    t = np.array([np.inf, np.nan, 1.0])
+    found = tg.jvp(lambda x: tg.maximum(x, 2.0) + tg.sqrt(x))(x, np.ones(3))[1]
+    np.testing.assert_array_equal(found, [np.inf, 0.5, 1.0])
+    np.testing.assert_array_equal(tg.jvp(lambda x: tg.maximum(x, 2.0))(x, t)[1], [0.0, 0.0, 1.0])

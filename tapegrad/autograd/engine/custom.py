@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from tapegrad.autograd.engine.context import (
 )
 from tapegrad.eager.batched import Batched
 from tapegrad.eager.detached import note_lost
-from tapegrad.eager.dispatch import owner_of, passive
+from tapegrad.eager.dispatch import passive
 from tapegrad.eager.duals import any_dual, set_tangent, share_tangents, tangent_of, tangent_to_write
 from tapegrad.eager.frames import TUPLE_AVAL, append_record, maker_of, note_origin, select
 from tapegrad.eager.inplace import check_writable, rebase, write
@@ -276,9 +276,10 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
                 if None not in avals and len({*map(id, output)}) == len(output) > 1:
                     return _record_several(ctx, args, output, avals)
         ctx._closed = True
-        results = _record(cls, ctx, args, output if several else (output,), recording)
+        given = output if several else (output,)
+        results = _record(cls, ctx, args, given, recording, is_dual)
         if is_dual:
-            _add_tangents(ctx, args, results)
+            _add_tangents(ctx, args, given, results)
         return results if several else results[0]
 
 
@@ -298,23 +299,27 @@ def _bind(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 
 def _note_contained(cls: type[Function], args: tuple[Any, ...]) -> None:
-    """Warn of tensors inside of arguments, through which no gradient passes."""
+    """Warn of tensors inside of arguments, through which no gradient passes; refuse tangents."""
     for k, arg in enumerate(args):
-        if type(arg) in _CONTAINERS and (own := _recorded_in(arg)) is not None:
-            text = (
-                f"{cls.__name__}.apply: argument {k} is a {type(arg).__name__} with a tensor that "
-            )
-            lost = "through which no gradient passes; pass every tensor as an argument of its own"
-            note_lost(own, f"{text}{{}}, {lost}", f"{text}requires grad, {lost}")
+        if type(arg) not in _CONTAINERS:
+            continue
+        text = f"{cls.__name__}.apply: argument {k} is a {type(arg).__name__} with a tensor that "
+        lost = "through which no gradient passes; pass every tensor as an argument of its own"
+        for tensor in _tensors_in(arg):
+            if any_dual((tensor,)):
+                raise RuntimeError(f"{text}has a tangent, {lost}")
+            if tensor._own is not None:
+                note_lost(tensor._own, f"{text}{{}}, {lost}", f"{text}requires grad, {lost}")
+                break
 
 
-def _recorded_in(value: Any, depth: int = 3) -> Owner | None:
-    """Return the owner of the first recorded tensor in nested containers, if there is one."""
-    if type(value) not in _CONTAINERS or not depth:
-        return owner_of(value)
-    items = value.values() if type(value) is dict else value
-    found = (_recorded_in(item, depth - 1) for item in items)
-    return next((own for own in found if own is not None), None)
+def _tensors_in(value: Any, depth: int = 3) -> Iterator[Tensor]:
+    """Yield the tensors in nested containers."""
+    if isinstance(value, Tensor):
+        yield value
+    elif type(value) in _CONTAINERS and depth:
+        for item in value.values() if type(value) is dict else value:
+            yield from _tensors_in(item, depth - 1)
 
 
 def _fresh(result: Any, args: tuple[Any, ...]) -> int | None:
@@ -376,11 +381,12 @@ def _record(
     args: tuple[Any, ...],
     given: tuple[Any, ...],
     recording: bool,
+    is_dual: bool,
 ) -> tuple[Any, ...]:
     """Record a call in the general case, and return its outputs."""
     record = recording and ACTIVE in ctx._kinds
     dirty = _check_dirty(cls, ctx, args, given, recording)
-    results = _outputs(args, given, dirty)
+    results = _outputs(args, given, dirty, is_dual)
     if not record:
         return results
     skipped = {id(tensor) for tensor in ctx._non_differentiable}
@@ -423,23 +429,35 @@ def _record(
     return results
 
 
-def _add_tangents(ctx: BackwardCFunction, args: tuple[Any, ...], results: tuple[Any, ...]) -> None:
+def _add_tangents(
+    ctx: BackwardCFunction,
+    args: tuple[Any, ...],
+    given: tuple[Any, ...],
+    results: tuple[Any, ...],
+) -> None:
     """Give the outputs of a call the tangents that the user's jvp returns."""
     makers = [maker_of(z._own)[0] for z in results if isinstance(z, Tensor)]
     owner = next((own for own in makers if own is not None), None)
-    given = [tangent_of(arg) for arg in args]
+    tangents = [tangent_of(arg) for arg in args]
     share_tangents(args)
     kinds = [(z.shape, z.dtype) if isinstance(z, Tensor) else None for z in results]
-    found = MODE.with_dual(None, ctx.pushed, owner, given, kinds)
+    found = MODE.with_dual(None, ctx.pushed, owner, tangents, kinds)
     dirty = {id(tensor) for tensor in ctx._dirty}
     skipped = {id(tensor) for tensor in ctx._non_differentiable}
-    for z, t in zip(results, found, strict=True):
-        if not isinstance(z, Tensor) or z.dtype not in DIFFERENTIABLE or id(z) in skipped:
-            continue
-        if id(z) in dirty:
+    for k, (old, z, t) in enumerate(zip(given, results, found, strict=True)):
+        if not isinstance(z, Tensor) or z.dtype not in DIFFERENTIABLE or {id(z), id(old)} & skipped:
+            if t is not None and isinstance(z, Tensor):
+                raise RuntimeError(
+                    f"Function's jvp returned a gradient at position {k}, but the corresponding "
+                    f"forward output is not a differentiable Tensor. ({ctx.op_name}) You should "
+                    "return None at that position instead."
+                )
+        elif id(z) in dirty:
             written = 0.0 if t is None else t
             MODE.with_dual(None, write, tangent_to_write(z), written, ctx.op_name, True)
-        elif t is not None:
+        elif t is None:
+            set_tangent(z, None)
+        else:
             set_tangent(z, t if t.dtype == z.dtype else FUNCTIONS["astype"](t, z.dtype))
     ctx.keep_tangents(results)
 
@@ -490,11 +508,12 @@ def _check_dirty(
 
 
 def _outputs(
-    args: tuple[Any, ...], given: tuple[Any, ...], dirty: dict[int, Tensor]
+    args: tuple[Any, ...], given: tuple[Any, ...], dirty: dict[int, Tensor], is_dual: bool
 ) -> tuple[Any, ...]:
     """Return the outputs of apply; an argument returned unchanged becomes a new tensor.
 
-    Any other result returned twice is one tensor, with the gradient of its last position.
+    Any other result returned twice is one tensor, with the gradient of its last position. With
+    tangents, of which the user's jvp makes new ones, outputs do not share memory with arguments.
     """
     inputs = {id(arg) for arg in args}
     results: list[Any] = []
@@ -508,7 +527,11 @@ def _outputs(
         if isinstance(result, (np.ndarray, np.generic)):
             result = passive(np.asarray(result))
         elif isinstance(result, Tensor) and id(result) not in dirty:
-            if id(result) in inputs or result._own is not None:
+            if is_dual and any(
+                isinstance(arg, Tensor) and np.may_share_memory(result._a, arg._a) for arg in args
+            ):
+                result = wrap(result._a.copy())
+            elif id(result) in inputs or result._own is not None:
                 result = wrap(result._a)
         results.append(result)
     return tuple(results)

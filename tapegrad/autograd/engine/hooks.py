@@ -100,6 +100,8 @@ def detach_(self: Tensor) -> Tensor:
             "Can't detach views in-place. Use detach() instead: the base would keep its history."
         )
     self._own = None
+    if meta is not None:
+        meta.tangent = None
     return self
 
 

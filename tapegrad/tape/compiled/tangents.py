@@ -10,7 +10,14 @@ Imported only to be compiled: see `tapegrad.kernels.native`.
 
 from __future__ import annotations
 
-from tapegrad.kernels.intrinsics import call_kernel, i4_pointer, i8_pointer, load, store, store_words
+from tapegrad.kernels.intrinsics import (
+    call_kernel,
+    i4_pointer,
+    i8_pointer,
+    load,
+    store,
+    store_words,
+)
 from tapegrad.tape.compiled.sweep import add_block, fill_block, is_plain, jit
 from tapegrad.tape.layout import *
 
