@@ -21,6 +21,7 @@ from tapegrad.random.draws import (
     values_of,
 )
 
+CLOSE = float(np.finfo(np.float32).eps) ** 0.5  # sums of probabilities that were float32 once
 SCORE = "and differentiate the logarithm of the probability (the score-function estimate)"
 
 
@@ -30,11 +31,22 @@ class DiscreteGenerator:
     Parameters
     ----------
     numpys
-        The generator of NumPy's that it draws from.
+        The generator of NumPy's that it draws from; by default one with entropy from the operating
+        system, which is made when it is needed (`numpy.random` takes a while to import).
     """
 
-    def __init__(self, numpys: np.random.Generator) -> None:
-        self._numpys = numpys
+    def __init__(self, numpys: np.random.Generator | None = None) -> None:
+        if numpys is not None:
+            self._made = numpys
+
+    @property
+    def _numpys(self) -> np.random.Generator:
+        made: np.random.Generator | None = self.__dict__.get("_made")
+        # what another thread has made meanwhile stays
+        return made or self.__dict__.setdefault("_made", np.random.default_rng())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._numpys,)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({type(self.bit_generator).__name__})"
@@ -55,7 +67,7 @@ class DiscreteGenerator:
 
     def restart(self, seed: Any = None) -> None:
         """Start anew from a seed; see `default_rng`."""
-        self._numpys = numpys_generator(seed)
+        self._made = numpys_generator(seed)
 
     def spawn(self, n_children: int) -> list[Self]:
         """Return independent generators, for example one for each thread or process.
@@ -113,16 +125,22 @@ class DiscreteGenerator:
         endpoint
             Whether `high` is included.
         """
-        ends = [as_tensor(end) for end in (low, high) if end is not None]
         refuse_differentiated("integers", "as the result is made of integers", low=low, high=high)
+        given = [as_tensor(end) for end in (low, high) if end is not None]
+        least, most = [as_tensor(0), *given][-2:]
+        above = values_of(FUNCTIONS["greater_equal"](most, least))
+        if not endpoint:
+            above = values_of(FUNCTIONS["greater"](most, least))
+        argument, other = ("low", "0") if high is None else ("high", "low")
+        require("integers", argument, above, f"{'at least' if endpoint else 'above'} {other}")
 
         def make(*args: Any) -> Any:
-            *arrays, shape = args
-            least, most = (0, *arrays)[-2:]
-            return self._numpys.integers(least, most, shape, dtype, endpoint)
+            *arrays, wide = args
+            ends: Any = (0, *arrays)[-2:]
+            return self._numpys.integers(*ends, size=wide, dtype=dtype, endpoint=endpoint)
 
-        shape = shape_of_samples("integers", size, [end.shape for end in ends])
-        return draw(self._numpys, "integers", make, shape, *ends)
+        shape = shape_of_samples("integers", size, [end.shape for end in given])
+        return draw(self._numpys, "integers", make, shape, *given)
 
     def bernoulli(self, p: Any = 0.5, size: Any = None, *, dtype: Any = None) -> Tensor:
         """1 with probability `p`, otherwise 0, as floating point numbers.
@@ -235,12 +253,16 @@ class DiscreteGenerator:
             raise ValueError("choice: a must be a number, or have an axis to choose along")
         count = int(a) if values is None else values.shape[axis]
         shape = shape_of_samples("choice", size, [()])
-        if p is None:
-            chances = []
-        else:
-            chances = parameters("choice", np.float64, p)
-            if chances[0].shape != (count,):
-                raise ValueError(f"choice: p has shape {chances[0].shape} for {count} elements")
+        chosen = int(np.prod(shape, dtype=np.int64))
+        require("choice", "a", count > 0 or not chosen, "a positive number, or have elements")
+        require("choice", "size", replace or chosen <= count, "at most that of a, without replace")
+        chances = [] if p is None else parameters("choice", np.float64, p)
+        for chance in chances:
+            if chance.shape != (count,):
+                raise ValueError(f"choice: p has shape {chance.shape} for {count} elements")
+            array = values_of(chance)
+            is_one = np.abs(np.sum(array, axis=-1) - 1.0) < CLOSE
+            require("choice", "p", np.all(array >= 0.0) & is_one, "at least 0, with a sum of 1")
 
         def make(*args: Any) -> Any:
             *given, wide = args

@@ -105,11 +105,10 @@ def shape_of_samples(name: str, size: Any, shapes: Sequence[Shape], event: int =
         raise ValueError(f"{name}: parameters of shapes {[*shapes]} do not broadcast") from None
     if size is None:
         return wide
-    shape: Shape
     try:
-        shape = (operator.index(size),)
+        shape = tuple(map(operator.index, size if isinstance(size, (tuple, list)) else [size]))
     except TypeError:
-        shape = tuple(map(operator.index, size))
+        raise TypeError(f"{name}: size must be an integer or a tuple of them, got {size}") from None
     if min(shape, default=0) < 0:
         raise ValueError(f"{name}: size has negative dimensions: {shape}")
     try:
