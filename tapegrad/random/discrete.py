@@ -9,7 +9,6 @@ import numpy as np
 from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import Tensor
-from tapegrad.ops.op import array_of
 from tapegrad.random.draws import (
     Shape,
     draw,
@@ -126,6 +125,7 @@ class DiscreteGenerator:
             Whether `high` is included.
         """
         refuse_differentiated("integers", "as the result is made of integers", low=low, high=high)
+        kind: Any = np.dtype(dtype)
         given = [as_tensor(end) for end in (low, high) if end is not None]
         least, most = [as_tensor(0), *given][-2:]
         above = values_of(FUNCTIONS["greater_equal"](most, least))
@@ -135,9 +135,8 @@ class DiscreteGenerator:
         require("integers", argument, above, f"{'at least' if endpoint else 'above'} {other}")
 
         def make(*args: Any) -> Any:
-            *arrays, wide = args
-            ends: Any = (0, *arrays)[-2:]
-            return self._numpys.integers(*ends, size=wide, dtype=dtype, endpoint=endpoint)
+            *ends, wide = (0, *args)
+            return self._numpys.integers(ends[-2], ends[-1], wide, kind, endpoint)
 
         shape = shape_of_samples("integers", size, [end.shape for end in given])
         return draw(self._numpys, "integers", make, shape, *given)
@@ -248,7 +247,7 @@ class DiscreteGenerator:
         tensor([1., 2., 1.])
         """
         refuse_differentiated("choice", SCORE, p=p)
-        values = None if isinstance(a, (int, np.integer)) else array_of(a)
+        values = None if isinstance(a, (int, np.integer)) else as_tensor(a)
         if values is not None and not values.ndim:
             raise ValueError("choice: a must be a number, or have an axis to choose along")
         count = int(a) if values is None else values.shape[axis]
@@ -277,7 +276,7 @@ class DiscreteGenerator:
             return found.reshape(wide)
 
         places = draw(self._numpys, "choice", make, shape, *chances)
-        return places if values is None else FUNCTIONS["take"](as_tensor(values), places, axis)
+        return places if values is None else FUNCTIONS["take"](values, places, axis)
 
     def permutation(self, x: Any, axis: int = 0) -> Tensor:
         """The elements of `x` in random order, differentiable with respect to them.
@@ -295,7 +294,7 @@ class DiscreteGenerator:
         >>> tg.random.default_rng(0).permutation(4)
         tensor([2, 0, 1, 3])
         """
-        values = None if isinstance(x, (int, np.integer)) else array_of(x)
+        values = None if isinstance(x, (int, np.integer)) else as_tensor(x)
         if values is not None and not values.ndim:
             raise ValueError("permutation: x must be a number, or have an axis")
         count = int(x) if values is None else values.shape[axis]
@@ -306,7 +305,7 @@ class DiscreteGenerator:
             return self._numpys.permuted(np.broadcast_to(np.arange(count), shape), axis=-1)
 
         order = draw(self._numpys, "permutation", make, (count,))
-        return order if values is None else FUNCTIONS["take"](as_tensor(values), order, axis)
+        return order if values is None else FUNCTIONS["take"](values, order, axis)
 
 
 def _require_probability(name: str, chance: Tensor) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from tapegrad.eager.batched import Batched, Level, batched, expanded, held
 from tapegrad.eager.creation import as_tensor
-from tapegrad.eager.dispatch import passive
+from tapegrad.eager.dispatch import operand, passive
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import Tensor
@@ -78,7 +78,7 @@ def require_scale(name: str, scale: Tensor) -> None:
 def refuse_differentiated(name: str, way_out: str, **given: Any) -> None:
     """Raise if a parameter that samples have no derivative by requires one."""
     for argument, value in given.items():
-        if MODE.recording and is_differentiated(value):
+        if MODE.recording and is_differentiated(operand(value)):
             raise TypeError(
                 f"{name}: samples have no derivative with respect to {argument!r}, which requires "
                 f"grad; {argument}.detach() it, {way_out}"

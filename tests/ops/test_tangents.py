@@ -22,6 +22,8 @@ def products(outputs):
 # derivatives of what has phases, or vectors of no derivative, are compared by these
 INVARIANTS = {"eigh", "eig", "thin_svd", "full_svd"}
 NO_DERIVATIVE = {("cofactor_slope", "x")}
+# their values are drawn: a difference at the same numbers is 0 (see test_sampling.py)
+DRAWN = {"gamma_sample", "log_gamma_sample"}
 
 
 def values_of(op, args, given):
@@ -78,7 +80,7 @@ def slopes(evaluate, h=1e-5):
 @pytest.mark.parametrize("case", ALL, ids=names_of)
 def test_beside_differences(case):
     name, args, given = case
-    names = known(TABLE[name])
+    names = known(TABLE[name]) if name not in DRAWN else []
     for chosen in [names, *([n] for n in names if len(names) > 1)]:
         if chosen:
             check_tangents(name, args, given, chosen)
