@@ -444,6 +444,18 @@ def test_an_upper_part_of_a_root_is_refused():
         drawn("multivariate_normal", mean=[0.0, 0.0], scale_tril=np.ones((2, 2)))
 
 
+def test_lists_of_tensors_keep_their_history():
+    items = [tg.tensor(k, requires_grad=True) for k in (1.0, 2.0)]
+    drawn("normal", loc=items, size=(3, 2)).sum().backward()
+    assert [item.grad.item() for item in items] == [3.0, 3.0]
+
+
+def test_parameters_of_discrete_samples_are_refused_in_forward_mode():
+    for name, parameter in [("bernoulli", "p"), ("poisson", "lam")]:
+        with pytest.raises(TypeError, match="no derivative with respect to"):
+            tg.jvp(lambda x: drawn(name, **{parameter: x}))(0.5, 1.0)
+
+
 def test_discrete_samples_without_recording():
     with tg.no_grad():
         assert not drawn("poisson", lam=GRAD).requires_grad

@@ -51,8 +51,7 @@ __all__ = [
     "uniform",
 ]
 
-# Threads share it, as they share one generator of NumPy's: each call draws under a lock, in the
-# order in which they come. A forked process goes on with a copy of its state.
+# NumPy's generators lock themselves for each draw, so that threads may share it
 _DEFAULT = Generator()
 
 bernoulli = _DEFAULT.bernoulli
