@@ -8,8 +8,9 @@ t = z e**s in the incomplete gamma functions and d = y - digamma(a), this is
           = integral over s > 0 of (s - d) e**(-a s + z (1 - e**-s))
 
 The first form has a positive integrand if d >= 0, the second one if d <= 0. So no digits cancel,
-wherever the sample is. The exponents differ from the function that is computed by Gauss-Legendre
-quadrature only by their linear and curved parts, which set the length of the interval.
+wherever the sample is. The integrands are smooth. They are computed by Gauss-Legendre quadrature up
+to where they have decayed, which follows from the slope and the curvature of the exponent. The
+series of P is used where the second form has no such end, or the series is shorter.
 """
 
 import math
@@ -31,8 +32,8 @@ def _curved(s):
 def _integral(a, z, sign, p0, p1, p2):
     """Integral over s > 0 of (p0 + p1 s + p2 s**2) e**(sign a s - z (e**(sign s) - 1)).
 
-    It is for z of at least 1.5 with sign 1, and for a of at least 15 with sign -1, where the
-    exponent does not increase but for a slope of at most 1 at its begin. 24 nodes.
+    For z >= 1.5 with sign 1 and for a >= 15 with sign -1, where the exponent decreases, except for
+    a slope of at most 1 near s = 0.
     """
     slope = sign * (z - a)
     c = LEAST_EXPONENT / z
@@ -44,6 +45,7 @@ def _integral(a, z, sign, p0, p1, p2):
     if slope * end > LEAST_EXPONENT:
         end = LEAST_EXPONENT / slope
     total = 0.0
+    # nodes and weights of degree 24 on [0, 1]
     for node, weight in (
         (0.00240639000148932, 0.0061706148999936),
         (0.012635722014345251, 0.014265694314466832),
