@@ -27,7 +27,7 @@ CASES = [
     ("standard_t", {"df": np.array([1.0, 5.0, 40.0])}),
     ("student_t", {"df": np.array([1.0, 5.0, 40.0]), "loc": SHAPES, "scale": SHAPES}),
 ]
-LINEAR = {"normal", "laplace", "logistic", "gumbel", "uniform", "exponential"}
+LINEAR = ["normal", "laplace", "logistic", "gumbel", "uniform", "exponential"]
 NAMES = [name for name, _ in CASES]
 METHODS = {
     name
@@ -126,12 +126,11 @@ def test_the_names_are_numpys_or_documented():
 # -- derivatives -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "given"), CASES, ids=NAMES)
-def test_gradients_of_location_and_scale_beside_differences(name, given):
+@pytest.mark.parametrize("name", [*LINEAR, "gamma", "student_t"])
+def test_gradients_of_location_and_scale_beside_differences(name):
     """What a number is for other parameters at the same seed."""
+    given = dict(CASES)[name]
     chosen = [n for n in given if name in LINEAR or n in ("loc", "scale")]
-    if not chosen:
-        pytest.skip("numbers of other shapes need other draws")
     values = [given[n] for n in chosen]
     tg.testing.check_grads(total(name, given, chosen), values, order=2)
 
@@ -147,8 +146,6 @@ def test_forward_and_reverse_mode_agree(name, given):
     _, slope = tg.jvp(f, numbers)(*values, *tangents)
     expected = sum(np.sum(g * t) for g, t in zip(gradients, tangents))
     np.testing.assert_allclose(slope, expected, rtol=1e-12)
-    if name == "dirichlet":
-        return
     # second order: reverse over reverse beside forward over reverse, and symmetric
     hessian = tg.hessian(lambda v: f(v, *values[1:]))(values[0])
     columns = tg.jacfwd(tg.grad(lambda v: f(v, *values[1:])))(values[0])
