@@ -28,7 +28,7 @@ import numpy as np
 
 from tapegrad.eager import creation, numeric
 from tapegrad.eager.creation import CREATION, as_tensor
-from tapegrad.eager.dispatch import holds_recorded, unwrap
+from tapegrad.eager.dispatch import holds_tracked, unwrap
 from tapegrad.eager.tensor import Tensor
 
 __array_api_version__ = "2024.12"
@@ -93,7 +93,7 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: Any = N
         True always copies, False raises if a copy is needed, None copies if needed.
     """
     _check_device(device)
-    recorded = holds_recorded(obj)
+    recorded = holds_tracked(obj)
     if not recorded and not isinstance(obj, Tensor):
         return as_tensor(np.asarray(obj, dtype=dtype, copy=copy))
     found = as_tensor(obj, dtype)

@@ -10,6 +10,7 @@ from typing import Any
 from tapegrad.autograd.engine.history import calls_user_code, history
 from tapegrad.eager.batched import as_item, in_all_levels
 from tapegrad.eager.creation import as_tensor
+from tapegrad.eager.duals import any_dual, carry_tangent, without_history
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import Tensor, wrap
@@ -106,7 +107,8 @@ class Call:
         if tensor._own is not None:
             fresh: Tensor = MODE.with_recording(True, FUNCTIONS["positive"], tensor)
             return fresh
-        return wrap(tensor._a if is_shared else tensor._a.copy()).requires_grad_()
+        leaf = wrap(tensor._a if is_shared else tensor._a.copy()).requires_grad_()
+        return carry_tangent(tensor, leaf)
 
     def has_made(self, own: Owner) -> bool:
         """Whether a record was made by this call, not by the surrounding code."""
@@ -119,8 +121,14 @@ class Call:
         If so, the derivative must be differentiable too.
         """
         self.is_nested = self._depends_on_outside()
-        self.is_plain &= not self.is_nested
+        self.is_plain &= not self.is_nested and not self._has_tangents()
         return self.is_nested
+
+    def _has_tangents(self) -> bool:
+        """Whether the result has tangents, which those of the derivatives follow from."""
+        if MODE.thread.dual is None:
+            return False
+        return any_dual([*tree(self.result, f"{self.name}: the result")[0], *self.inputs])
 
     def _depends_on_outside(self) -> bool:
         if not MODE.recording:
@@ -151,7 +159,7 @@ class Call:
     def value(self, tensor: Tensor) -> Any:
         """Return the result of the function, without history if nothing outside needs it."""
         if not self.is_plain:
-            return tensor if self.is_nested else tensor.detach()
+            return tensor if self.is_nested else without_history(tensor)
         found = plain(tensor)
         # the result must not share memory with an argument
         for given in self.inputs:

@@ -453,6 +453,20 @@ def test_parameters_of_discrete_samples_are_refused_in_forward_mode():
             tg.jvp(lambda x: drawn(name, **{parameter: x}))(0.5, 1.0)
 
 
+def test_dual_tensors():
+    forward = tg.autograd.forward_ad
+    with forward.dual_level():
+        a = forward.make_dual(tg.tensor(SHAPES), tg.tensor(np.ones(3)))
+        for context in (tg.enable_grad, tg.no_grad):
+            with context():
+                z = forward.unpack_dual(drawn("gamma", shape=a))
+                with pytest.raises(TypeError, match="respect to 'lam', which has a tangent"):
+                    drawn("poisson", lam=a)
+            expected = tg.jvp(lambda a: drawn("gamma", shape=a))(SHAPES, np.ones(3))
+            np.testing.assert_allclose([z.primal, z.tangent], expected, rtol=1e-14)
+        assert drawn("poisson", lam=a.detach()).shape == (3,)
+
+
 def test_discrete_samples_without_recording():
     with tg.no_grad():
         assert not drawn("poisson", lam=GRAD).requires_grad

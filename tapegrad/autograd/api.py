@@ -32,8 +32,11 @@ from tapegrad.autograd.engine.running_hooks import (
 )
 from tapegrad.eager.batched import NO_BACKWARD, BatchError
 from tapegrad.eager.dispatch import passive
+from tapegrad.eager.duals import any_dual
+from tapegrad.eager.inplace import apply_inplace
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.tensor import Meta, Tensor, wrap
+from tapegrad.ops.elementwise import add
 from tapegrad.ops.op import refuse_masked
 from tapegrad.tape.avals import AVALS
 from tapegrad.tape.layout import LEAF_CLOCK, OWN_AVAL, OWN_INPUTS, OWN_SLOT
@@ -115,6 +118,11 @@ def _cotangent(g: Any, shape: tuple[int, ...], dtype: np.dtype, k: int) -> Tenso
     return g
 
 
+def _on_tensors(create_graph: bool) -> bool:
+    """Whether a pass has to run on tensors: they have a history, or a tangent, or are checked."""
+    return create_graph or MODE.anomaly or MODE.thread.dual is not None
+
+
 def _run(
     roots: list[tuple[Owner, Tensor]],
     inputs: Sequence[Owner] | None,
@@ -122,7 +130,7 @@ def _run(
     create_graph: bool,
     finish_leaf: FinishLeaf,
 ) -> dict[int, tuple[Owner, Tensor]]:
-    if create_graph or MODE.anomaly or is_many([g for _, g in roots]):
+    if _on_tensors(create_graph) or is_many([g for _, g in roots]):
         return MODE.with_recording(create_graph, sweep_tensors, roots, inputs, retain, finish_leaf)
     found = sweep_arrays([(own, g._a) for own, g in roots], inputs, retain, finish_leaf)
     return {slot: (own, g if g is None else passive(g)) for slot, (own, g) in found.items()}
@@ -224,7 +232,7 @@ def _accumulate_all(
     found: dict[int, tuple[Owner, Tensor]], targets: dict[int, Tensor], create_graph: bool
 ) -> None:
     """Add the gradients of a pass to the `.grad` of leaves and of the requested targets."""
-    own_memory = not create_graph and not MODE.anomaly  # the compiled sweep ensures it
+    own_memory = not _on_tensors(create_graph)  # the compiled sweep ensures it
     for slot, (own, g) in found.items():
         if slot >= LEAF_CLOCK:
             accumulate(own, g, create_graph, own_memory)
@@ -278,6 +286,8 @@ def add_to_grad(meta: Meta, g: Tensor, create_graph: bool, own_memory: bool) -> 
             meta.grad = g if own_memory else g.clone()
         elif create_graph:
             meta.grad = old + g
+        elif any_dual((old, g)):
+            MODE.with_recording(False, apply_inplace, add, old, g)
         else:
             np.add(old._a, g._a, out=old._a)
             TAPE.note_mutation(old._a)  # records computed from the gradient may have saved it

@@ -19,27 +19,13 @@ def is_grad_enabled() -> bool:
     return MODE.thread.recording
 
 
-class _GradMode(ModeContext):
-    """A context manager and decorator that sets recording in the current thread."""
-
-    enabled: bool
+class ModeDecorator(ModeContext):
+    """A context manager that also decorates functions, whose body then runs in the context."""
 
     def __new__(cls, function: Any = None) -> Any:
         """Make the context, or decorate a function directly (``@no_grad``)."""
         made = super().__new__(cls)
         return made(function) if callable(function) else made
-
-    def now(self) -> Any:
-        """Return whether ops are recorded."""
-        return MODE.thread.recording
-
-    def enter(self) -> None:
-        """Set recording."""
-        MODE.set_recording(self.enabled)
-
-    def leave(self, before: Any) -> None:
-        """Restore the previous mode."""
-        MODE.set_recording(before)
 
     def __call__(self, function: F) -> F:
         """Decorate a function or generator function so that its body runs in this mode."""
@@ -64,7 +50,7 @@ class _GradMode(ModeContext):
 
         return wrapped  # type: ignore[return-value]
 
-    def clone(self) -> _GradMode:
+    def clone(self) -> ModeDecorator:
         """Return another context of the same mode (a context cannot be nested in itself)."""
         return type(self)()
 
@@ -91,6 +77,24 @@ class _GradMode(ModeContext):
                     step, argument = generator.throw, error
 
         return wrapped  # type: ignore[return-value]
+
+
+class _GradMode(ModeDecorator):
+    """A context manager and decorator that sets recording in the current thread."""
+
+    enabled: bool
+
+    def now(self) -> Any:
+        """Return whether ops are recorded."""
+        return MODE.thread.recording
+
+    def enter(self) -> None:
+        """Set recording."""
+        MODE.set_recording(self.enabled)
+
+    def leave(self, before: Any) -> None:
+        """Restore the previous mode."""
+        MODE.set_recording(before)
 
 
 class no_grad(_GradMode):
@@ -145,7 +149,7 @@ class set_grad_enabled(_GradMode):
         MODE.set_recording(self._at_first)  # a decorator does not itself switch the mode
         return super().__call__(function)
 
-    def clone(self) -> _GradMode:
+    def clone(self) -> ModeDecorator:
         """Return a context of the same mode that switches only when it is entered."""
         return enable_grad() if self.enabled else no_grad()
 
@@ -193,7 +197,7 @@ class inference_mode(_GradMode):
         MODE.set_recording(recording)
         MODE.set_inference(inference)
 
-    def clone(self) -> _GradMode:
+    def clone(self) -> ModeDecorator:
         """Return another context of the same mode."""
         return type(self)(self.mode)
 

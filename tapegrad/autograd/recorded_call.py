@@ -11,6 +11,7 @@ import numpy as np
 from tapegrad.autograd.api import grad
 from tapegrad.autograd.batches import unit_directions
 from tapegrad.autograd.tangents import columns_of, tangents_of
+from tapegrad.eager.duals import without_history
 from tapegrad.eager.inplace import read_item
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import Tensor, wrap
@@ -91,7 +92,7 @@ class RecordedCall:
                     f"{entry}v has dtype {one.dtype}, and what it belongs to {other.dtype}: for "
                     "complex Tensors, both are required to have the same dtype."
                 )
-        return tuple(t if self.create_graph else t.detach() for t in found)
+        return tuple(t if self.create_graph else without_history(t) for t in found)
 
     # -- derivatives ------------------------------------------------------------------------------
 
@@ -234,7 +235,7 @@ class RecordedCall:
 
     def packed(self, found: Sequence[Tensor], is_tuple: bool | None = None) -> Any:
         """Return tensors in the structure of the inputs, without history unless it is wanted."""
-        tensors = tuple(t if self.create_graph else t.detach() for t in found)
+        tensors = tuple(t if self.create_graph else without_history(t) for t in found)
         return tensors if (self.has_inputs if is_tuple is None else is_tuple) else tensors[0]
 
     def packed_outputs(self) -> Any:
@@ -260,7 +261,7 @@ def _input(x: Tensor, create_graph: bool) -> Tensor:
     """Return an input that is recorded: a view with its history, or a new leaf."""
     if create_graph and x.requires_grad:
         return read_item(x, ...)
-    return x.detach().requires_grad_()
+    return without_history(x).requires_grad_()
 
 
 def _gradients(

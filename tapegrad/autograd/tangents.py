@@ -64,7 +64,7 @@ def propagate_tangents(
     list of Tensor or None
         None for an output that depends on none of the inputs.
     """
-    on_tensors = create_graph or is_many(tangents)
+    on_tensors = create_graph or is_many(tangents) or MODE.thread.dual is not None
     try:
         with np.errstate(all="ignore"):  # as in the sweep
             return MODE.with_recording(create_graph, _walk, outputs, inputs, tangents, on_tensors)

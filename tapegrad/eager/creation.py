@@ -9,7 +9,7 @@ import numpy as np
 
 from tapegrad.eager.batched import Batched, holds_batched
 from tapegrad.eager.batched_calls import made_like
-from tapegrad.eager.dispatch import holds_recorded, operand, passive, unwrap
+from tapegrad.eager.dispatch import holds_tracked, operand, passive, unwrap
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.ops.rearranging import rearranged
@@ -102,7 +102,7 @@ def _maker(name: str) -> Callable[..., Tensor]:
             return made_like(function, args[0], args[1:], kwargs)
         if name in _OF_VALUES:
             values = (*args[name.startswith("full") :], *kwargs.values())
-            if any(map(holds_recorded, values)):
+            if any(map(holds_tracked, values)):
                 what = "is batched has no values" if holds_batched(values) else ""
                 raise TypeError(
                     f"{name} of a tensor that {what or 'requires grad would lose its history'}; "
@@ -142,7 +142,7 @@ def linspace(
     >>> tg.grad(lambda stop: tg.linspace(0.0, stop, 5).sum())(1.0)
     np.float64(2.5)
     """
-    if not holds_recorded([start, stop]):
+    if not holds_tracked([start, stop]):
         ends: tuple[Any, Any] = unwrap(start), unwrap(stop)
         found, step = np.linspace(*ends, num, endpoint, retstep=True, dtype=dtype, axis=axis)
         made = tensor(found, requires_grad=requires_grad)

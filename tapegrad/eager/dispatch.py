@@ -12,6 +12,7 @@ import numpy as np
 
 from tapegrad.eager import batched_calls
 from tapegrad.eager.batched import Batched, holds_batched
+from tapegrad.eager.duals import add_tangent, any_dual, is_tracked
 from tapegrad.eager.frames import (
     TUPLE_AVAL,
     Active,
@@ -48,25 +49,28 @@ def unwrap(value: Any) -> Any:
 
 
 def operand(value: Any) -> Any:
-    """Return a value as an op takes it; nested lists with recorded tensors become one tensor.
+    """Return a value as an op takes it; nested lists with tracked tensors become one tensor.
 
     Masked arrays are refused.
     """
     if type(value) is Tensor or type(value) is np.ndarray:
         return value
-    if type(value) in (list, tuple) and holds_recorded(value):
+    if type(value) in (list, tuple) and holds_tracked(value):
         items = map(operand, value)
         return stack([item if isinstance(item, Tensor) else np.asarray(item) for item in items])
     refuse_masked(value)
     return value
 
 
-def holds_recorded(value: Any) -> bool:
-    """Whether a value is a recorded tensor or a list that contains one; refuse masked arrays."""
+def holds_tracked(value: Any) -> bool:
+    """Whether a value is a tensor that derivatives pass through, or a list that contains one.
+
+    Masked arrays are refused.
+    """
     if type(value) in (list, tuple):
-        return any(map(holds_recorded, value))
+        return any(map(holds_tracked, value))
     refuse_masked(value)
-    return isinstance(value, Tensor) and (value._own is not None or type(value) is Batched)
+    return isinstance(value, Tensor) and (is_tracked(value) or type(value) is Batched)
 
 
 def owner_of(value: Any) -> Owner | None:
@@ -112,13 +116,32 @@ def apply_op(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return apply_view(op, values[0], parameters)
     assert isinstance(op, SweptOp)
     z = as_array(op.forward(*map(unwrap, values), **parameters))
+    has_tangent = any_dual(values) and z.dtype.kind not in "biu"
     if not any(map(owner_of, values)) or z.dtype.kind in "biu" or not MODE.recording:
-        return passive(z)
+        result = passive(z)
+        if has_tangent:
+            check_recordable(op, z)
+            add_tangent(op, {**bound, **dict(zip(op.arguments, values, strict=True))}, result)
+        return result
     check_recordable(op, z)
-    if needs_frame(op, z, values):
+    if needs_frame(op, z, values) or (has_tangent and op.saved):
         bound.update(zip(op.arguments, values, strict=True))
-        return wrap(z, OpFrame(Active(op, bound), bound, z).append(AVALS.of(z)))
-    return wrap(z, _record_swept(op, z, [_as_dtype(v, z.dtype) for v in values], parameters))
+        return _record_framed(Active(op, bound), bound, z)
+    own = _record_swept(op, z, [_as_dtype(v, z.dtype) for v in values], parameters)
+    result = wrap(z, own)
+    if has_tangent:
+        add_tangent(op, {**bound, **dict(zip(op.arguments, values, strict=True))}, result)
+    return result
+
+
+def _record_framed(active: Active, bound: dict[str, Any], z: np.ndarray) -> Tensor:
+    """Record an op with its Python rules, and return its result."""
+    frame = OpFrame(active, bound, z)
+    result = wrap(z, frame.append(AVALS.of(z)))
+    if MODE.special and MODE.thread.dual is not None:
+        add_tangent(active.op, bound, result)
+        frame.keep_tangents((result,))
+    return result
 
 
 def apply_view(op: View, x: Any, parameters: dict[str, Any]) -> Tensor:
@@ -149,6 +172,9 @@ def apply_view(op: View, x: Any, parameters: dict[str, Any]) -> Tensor:
         if MODE.special:
             note_origin(own)
     _note_view(result, x, op, parameters)
+    if MODE.special and MODE.thread.dual is not None:
+        if result._meta is None or result._meta.base is None:  # else it is the view of a tangent
+            add_tangent(op, {"x": x, **parameters}, result)
     return result
 
 
@@ -268,6 +294,9 @@ def _note_view(result: Tensor, source: Tensor, op: View, parameters: dict[str, A
         meta.unrecorded_view = "inference" if MODE.thread.inference else "no_grad"
     if known is not None:  # a view of a view inherits its restrictions
         meta.inference = known.inference
+        if known.tangent is not None:
+            meta.tangent = known.tangent
+            meta.tangent_steps = (*known.tangent_steps, (op, parameters))
         meta.one_of_several = known.one_of_several
         if known.unrecorded_view and not meta.unrecorded_view:
             meta.unrecorded_view, meta.unrecorded_source = known.unrecorded_view, title(op.name)
@@ -301,9 +330,12 @@ def apply_opaque(op: ArrayOp, bound: dict[str, Any]) -> Any:
     if z.base is not None:  # possibly a view, which would not be tracked
         z = z.copy()
     if not record or z.dtype.kind in "biu":
-        return passive(z)
+        result = passive(z)
+        if MODE.special and MODE.thread.dual is not None:
+            add_tangent(op, bound, result)
+        return result
     check_recordable(op, z)
-    return wrap(z, OpFrame(active, bound, z).append(AVALS.of(z)))
+    return _record_framed(active, bound, z)
 
 
 def _apply_several(
@@ -312,11 +344,19 @@ def _apply_several(
     """Record an op with several outputs, and each output as a selection from it."""
     results = tuple(as_array(z) for z in out)
     made = getattr(out, "_make", tuple)  # keeps named tuples
+    is_dual = bool(MODE.special) and MODE.thread.dual is not None
     if not record:
-        return made([passive(z) for z in results])
+        tensors = tuple(passive(z) for z in results)
+        if is_dual:
+            add_tangent(active.op, bound, tensors)
+        return made(tensors)
     for z in results:
         check_recordable(active.op, z)
     frame = OpFrame(active, bound, results)
     frame.outputs = [(z.shape, z.dtype) for z in results]
     maker = frame.append(TUPLE_AVAL)
-    return made([wrap(z, select(maker, k)) for k, z in enumerate(results)])
+    tensors = tuple(wrap(z, select(maker, k)) for k, z in enumerate(results))
+    if is_dual:
+        add_tangent(active.op, bound, tensors)
+        frame.keep_tangents(tensors)
+    return made(tensors)

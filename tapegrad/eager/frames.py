@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from tapegrad.eager.duals import saved_tangent_of_output, with_saved_tangent
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.saved_values import check_savable, restore, save
 from tapegrad.eager.tensor import Tensor
@@ -220,7 +221,17 @@ _NO_LENGTHS: dict[str, int] = {}
 class OpFrame(RuleFrame):
     """The frame of an op of the table: its active inputs and the values that their rules read."""
 
-    __slots__ = ("constants", "inputs", "lengths", "op", "outputs", "parents", "saved", "saves")
+    __slots__ = (
+        "constants",
+        "inputs",
+        "lengths",
+        "op",
+        "outputs",
+        "parents",
+        "saved",
+        "saves",
+        "tangents",
+    )
 
     def __init__(self, active: Active, bound: dict[str, Any], z: Any) -> None:
         op, mask = active.op, active.mask
@@ -229,6 +240,7 @@ class OpFrame(RuleFrame):
         self.parents = active.parents  # until the record is appended
         self.lengths = active.lengths
         self.outputs: list[tuple[tuple[int, ...], np.dtype]] | None = None
+        self.tangents: tuple[Any, ...] = ()  # of the outputs, if these are saved
         values, shapes, self.saves = op.plan(mask)
         self.saved: dict[str, Any] = {}
         self.constants: dict[str, Any] = {}  # values that are neither checked nor freed
@@ -265,6 +277,12 @@ class OpFrame(RuleFrame):
 
     def release(self) -> None:
         self.saved = {}
+        self.tangents = ()
+
+    def keep_tangents(self, outputs: tuple[Tensor, ...]) -> None:
+        """Keep the tangents of the outputs with their saved values."""
+        if "z" in self.saved:
+            self.tangents = tuple(map(saved_tangent_of_output, outputs))
 
     def saved_arrays(self, owner: Owner) -> SavedArrays:
         found: SavedArrays = []
@@ -331,6 +349,11 @@ class OpFrame(RuleFrame):
                 )
             else:
                 values["z"] = restore(z, slot, owner)
+            if self.tangents:
+                outputs = values["z"] if type(z) is tuple else (values["z"],)
+                for output, tangent in zip(outputs, self.tangents, strict=True):
+                    if isinstance(output, Tensor):
+                        with_saved_tangent(output, tangent)
         return values
 
     def _complete(self, given: dict[int, Any]) -> tuple[Any, ...]:

@@ -23,6 +23,13 @@ from tapegrad.eager.dispatch import (
     owner_of,
     unwrap,
 )
+from tapegrad.eager.duals import (
+    any_dual,
+    carry_tangent,
+    is_tracked,
+    tangent_of,
+    tangent_to_write,
+)
 from tapegrad.eager.frames import FRAMED, Active, OpFrame, RefusedFrame, append_record
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.tensor import Meta, Tensor, wrap
@@ -220,7 +227,7 @@ def apply_inplace(op: Op | Composite, target: Tensor, *others: Any, **named: Any
     source: Any = target
     if not (isinstance(op, SweptOp) and op.saves_nothing) and _is_recorded(target, *others):
         # the op may save the values that are about to be overwritten
-        source = wrap(target._a.copy(), _old_history(target))
+        source = carry_tangent(target, wrap(target._a.copy(), _old_history(target)))
     others = tuple(source if other is target else other for other in others)
     call = op.function if isinstance(op, Composite) else op.public
     return _overwrite(target, call(source, *others, **named), op.name, False)
@@ -304,7 +311,19 @@ def _overwrite(target: Tensor, value: Any, what: str, keep: bool) -> Tensor:
     np.copyto(target._a, array, casting="same_kind")
     note_mutation(target, what)
     rebase(target, own)
+    if any_dual((target, value)):
+        MODE.with_dual(None, write, *_tangents(target, value, what), what, True)
     return target
+
+
+def _tangents(target: Tensor, value: Any, what: str) -> tuple[Tensor, Any]:
+    """Return the tangent of the target of a write, and the value to write to it."""
+    found = tangent_of(value)
+    if found is not None and target.dtype not in DIFFERENTIABLE:
+        raise RuntimeError(
+            f"{what}: a tensor of dtype {target.dtype} cannot hold a value that has a tangent"
+        )
+    return tangent_to_write(target), 0.0 if found is None else found
 
 
 def assign_item(target: Tensor, index: Any, value: Any) -> None:
@@ -339,6 +358,9 @@ def assign_item(target: Tensor, index: Any, value: Any) -> None:
     note_mutation(target, "put")
     if recorded:
         rebase(target, own)
+    if any_dual((target, value)):
+        to, found = _tangents(target, value, "item assignment")
+        MODE.with_dual(None, assign_item, to, index, found)
 
 
 def _assign_batched(target: Tensor, index: Any, value: Any) -> None:
@@ -395,7 +417,7 @@ def _copy_of(target: Tensor) -> Tensor:
     """Return a copy of the values of a tensor, with its history."""
     if type(target) is not Tensor:
         return target.clone()
-    return wrap(target._a.copy(), target._own)
+    return carry_tangent(target, wrap(target._a.copy(), target._own))
 
 
 def apply_with_out(op: Op, args: tuple[Any, ...], out: Any, where: Any) -> Tensor:
@@ -412,7 +434,7 @@ def apply_with_out(op: Op, args: tuple[Any, ...], out: Any, where: Any) -> Tenso
         args = tuple(source if arg is out else arg for arg in args)
     result = apply_op(op, args, {})
     if isinstance(out, np.ndarray):
-        if result._own is not None:
+        if is_tracked(result):
             raise TypeError(
                 f"{op.name}: `out` is a NumPy array and cannot hold a gradient; give a Tensor, or "
                 "detach() the inputs"

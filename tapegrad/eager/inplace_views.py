@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from tapegrad.eager.duals import any_dual, carry_tangent
 from tapegrad.eager.inplace import check_writable, give_history
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.numeric import FUNCTIONS
@@ -38,10 +39,19 @@ def show_as(target: Tensor, what: str, view: Callable[[Tensor], Tensor]) -> Tens
         raise RuntimeError(
             f"{what}: other tensors are views of this one, and show it as it was; use a view"
         )
-    before = wrap(target._a, target._own)
-    before._meta = meta if meta is not None and meta.base is not None else None
+    has_tangent = any_dual((target,))
+    if has_tangent and meta is not None and meta.tangent_steps:
+        raise RuntimeError(
+            f"{what}: a view of a tensor that has a tangent cannot change its shape in place; use "
+            "the function that returns a view"
+        )
+    before = carry_tangent(target, wrap(target._a, target._own))
+    if meta is not None and meta.base is not None:
+        before._meta = meta
     result = view(before)
     target._a = result._a
+    if has_tangent and (meta is None or meta.base is None or meta.tangent is not None):
+        carry_tangent(result, target)
     give_history(target, result._own)
     target.ensure_meta().writes_before += 1  # saved values did not change
     known = result.meta()

@@ -34,6 +34,7 @@ class Switches(threading.local):
         self.depth = 0  # number of open contexts
         self.transform: Any = None  # the innermost running transform
         self.levels: tuple[Any, ...] = ()  # of running calls over batches, innermost last
+        self.dual: Any = None  # the open level of forward mode
 
 
 class Mode:
@@ -89,6 +90,10 @@ class Mode:
         """Set the levels of batches of this thread."""
         self._switch("levels", levels)
 
+    def set_dual(self, level: Any) -> Any:
+        """Set the level of forward mode of this thread, or None; return the previous one."""
+        return self._switch("dual", level)
+
     def _switch(self, name: str, value: Any) -> Any:
         """Set a switch of this thread and update its action; return the previous value."""
         switches = self.thread.__dict__
@@ -107,12 +112,20 @@ class Mode:
 
         Nothing can be recorded in inference mode, which is left for the call if `on` is set.
         """
+        if on and self.thread.inference:
+            return self._with("inference", False, self._with, "recording", on, function, *args)
+        return self._with("recording", on, function, *args)
+
+    def with_dual(self, level: Any, function: Callable[..., T], *args: Any) -> T:
+        """Call a function at a level of forward mode, or at none; restore all switches."""
+        return self._with("dual", level, function, *args)
+
+    def _with(self, name: str, value: Any, function: Callable[..., T], *args: Any) -> T:
+        """Call a function with a switch changed; restore all switches afterwards."""
         switches = self.thread.__dict__
         key, before = id(switches), switches.copy()
         try:
-            self.set_recording(on)
-            if on and switches["inference"]:
-                self.set_inference(False)
+            self._switch(name, value)
             return function(*args)
         finally:  # inlined `restore`, whose call could be interrupted
             self.special[key] = None
@@ -124,11 +137,15 @@ class Mode:
         """Restore all switches of a thread."""
         key = id(switches)
         self.special[key] = None
-        if before["levels"]:  # a batch may have ended since
-            before = {**before, "levels": tuple(v for v in before["levels"] if v.is_open)}
+        if before["levels"] or before["dual"] is not None:  # they may have ended since
+            dual = before["dual"]
+            before = {
+                **before,
+                "levels": tuple(level for level in before["levels"] if level.is_open),
+                "dual": dual if dual is not None and dual.is_open else None,
+            }
+            before["action"] = _action_of(before)
         switches.update(before)
-        if not before["levels"]:
-            switches["action"] = _action_of(switches)
         if switches["action"] == RECORD_OP:
             self.special.pop(key, None)
 
@@ -150,7 +167,7 @@ class Mode:
 def _action_of(switches: dict[str, Any]) -> int:
     """Return the action that follows from the switches of a thread."""
     recording = switches["recording"]
-    if switches["levels"]:
+    if switches["levels"] or switches["dual"] is not None:
         return CHECK_SWITCHES
     if switches["inference"]:
         return MAKE_INFERENCE

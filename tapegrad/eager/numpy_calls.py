@@ -11,6 +11,7 @@ import numpy as np
 
 from tapegrad.eager import inplace
 from tapegrad.eager.dispatch import unwrap
+from tapegrad.eager.duals import is_tracked
 from tapegrad.eager.numeric import FUNCTIONS, PASSIVE
 from tapegrad.eager.tensor import Tensor
 from tapegrad.ops.op import TABLE
@@ -186,7 +187,7 @@ def _stored(result: Any, out: Any, name: str) -> Any:
     """Write a result to `out`; return `out`."""
     if isinstance(out, Tensor):
         return inplace.write(out, result, f"numpy.{name} with `out`")
-    if isinstance(result, Tensor) and result._own is not None:
+    if isinstance(result, Tensor) and is_tracked(result):
         raise TypeError(
             f"numpy.{name}: `out` is a NumPy array and cannot hold a gradient; give a Tensor, or "
             "detach() the inputs"

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.eager.duals import saved_tangent, tangent_of, with_saved_tangent
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.tape.owner import Owner
@@ -34,11 +35,12 @@ INFERENCE_SAVED = (
 class Packed:
     """A saved value in the form returned by the user's pack hook."""
 
-    __slots__ = ("content", "own", "unpack_hook")
+    __slots__ = ("content", "own", "tangent", "unpack_hook")
 
     def __init__(self, value: Tensor, own: Owner | None) -> None:
         pack, self.unpack_hook = MODE.thread.saved_hooks[-1]
         self.own = own
+        self.tangent = saved_tangent(value)
         shown = wrap(value._a, value._own)
         version = TAPE.version(value._a)
         self.content = MODE.with_recording(False, pack, shown)
@@ -57,7 +59,7 @@ class Packed:
                 "Output of saved tensor unpack_hook expected to be a Tensor but got result of type "
                 f"{type(found).__name__}"
             )
-        return wrap(found._a, self.own if own is None else own)
+        return with_saved_tangent(wrap(found._a, self.own if own is None else own), self.tangent)
 
 
 def check_savable(value: Any) -> None:
@@ -78,7 +80,7 @@ def save(value: Any) -> Any:
             check_savable(value)
         if MODE.special and MODE.thread.saved_hooks:
             return Packed(value, value._own)
-        return wrap(value._a, value._own)
+        return with_saved_tangent(wrap(value._a, value._own), saved_tangent(value))
     if kind is list or kind is tuple:
         return kind(save(item) for item in value)
     if kind is np.ndarray and MODE.special and MODE.thread.saved_hooks:
@@ -106,6 +108,8 @@ def restore(value: Any, slot: int, own: Owner | None = None) -> Any:
         return value if own is None else wrap(value, own)
     if kind is Tensor:
         check_unmutated(slot, value._a)
+        if value._meta is not None and (tangent := tangent_of(value)) is not None:
+            check_unmutated(slot, tangent._a)
         return value
     if kind in (list, tuple):
         return kind(restore(item, slot) for item in value)

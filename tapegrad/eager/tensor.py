@@ -22,6 +22,10 @@ else:
     Methods = object
 
 NO_NUMPY = "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
+NO_NUMPY_DUAL = (
+    "Can't call numpy() on a Tensor that has a tangent, which would be lost. Use "
+    "tensor.detach().numpy() instead."
+)
 
 
 class Meta:
@@ -45,6 +49,8 @@ class Meta:
     function_view = ""  # ... or by this Function, whose record is not a view
     one_of_several: tuple[str, int] | None = None  # ... or one of several views by this function
     views: list[weakref.ref[Tensor]] | None = None  # views of this tensor
+    tangent: Any = None  # in forward mode: its tangent (`tapegrad.eager.duals.Tangent`), ...
+    tangent_steps: tuple[Any, ...] = ()  # ... or that of which it is a view by these view ops
 
     def variable(self, own: Owner) -> Tensor:
         """Return the leaf, recreated if its tensor was deleted."""
@@ -90,6 +96,8 @@ class Tensor(Methods):
     _own: Owner | None
     _meta: Meta | None
     _refresh_views: Callable[..., None]  # set by `tapegrad.eager.inplace`
+    _is_dual: Callable[..., bool]  # set by `tapegrad.eager.duals`, ...
+    _is_tracked: bool  # ... a property: whether derivatives pass through it
 
     # -- the array --------------------------------------------------------------------------------
 
@@ -257,11 +265,13 @@ class Tensor(Methods):
         Raises
         ------
         RuntimeError
-            If the tensor requires gradients and ops are recorded, since writes to the array are not
-            tracked.
+            If the tensor requires gradients and ops are recorded, or has a tangent: what is
+            computed with the array is not differentiated.
         """
         if self._own is not None and MODE.recording:
             raise RuntimeError(NO_NUMPY)
+        if MODE.special and MODE.thread.dual is not None and self._is_dual():
+            raise RuntimeError(NO_NUMPY_DUAL)
         return self._a
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -263,25 +263,26 @@ def axes_of(value: Any, axes: Axes, name: str) -> list[int | None]:
     """Return the axis of every leaf of a pytree, from one for all or a container of axes."""
     leaves, build = tree(value, name)
     found: list[int | None] = [None] * len(leaves)
-
-    def assign(numbered: Any, given: Any) -> None:
-        if given is None or isinstance(given, (int, np.integer)):
-            for number in tree(numbered, name)[0]:
-                found[int(number)] = None if given is None else int(given)
-        elif isinstance(numbered, dict) and isinstance(given, dict):
-            if numbered.keys() != given.keys():
-                raise ValueError(f"{name}: the axes have keys {[*given]} for {[*numbered]}.")
-            for key in numbered:
-                assign(numbered[key], given[key])
-        elif isinstance(numbered, (list, tuple)) and isinstance(given, (list, tuple)):
-            if len(numbered) != len(given):
-                raise ValueError(f"{name}: {len(given)} axes for {len(numbered)} values.")
-            for item, axis in zip(numbered, given, strict=True):
-                assign(item, axis)
-        else:
-            raise ValueError(
-                f"{name}: the axes {axes} do not match the structure of {type(value)}."
-            )
-
-    assign(build([float(k) for k in range(len(leaves))]), axes)
+    numbered = build([float(k) for k in range(len(leaves))])
+    for number, axis in _paired(numbered, axes, name):
+        found[int(number)] = axis
     return found
+
+
+def _paired(value: Any, axes: Axes, name: str) -> Iterator[tuple[Any, int | None]]:
+    """Yield every leaf of a pytree with its axis."""
+    if axes is None or isinstance(axes, (int, np.integer)):
+        for leaf in tree(value, name)[0]:
+            yield leaf, None if axes is None else int(axes)
+    elif isinstance(value, dict) and isinstance(axes, dict):
+        if value.keys() != axes.keys():
+            raise ValueError(f"{name}: the axes have keys {[*axes]} for {[*value]}.")
+        for key in value:
+            yield from _paired(value[key], axes[key], name)
+    elif isinstance(value, (list, tuple)) and isinstance(axes, (list, tuple)):
+        if len(value) != len(axes):
+            raise ValueError(f"{name}: {len(axes)} axes for {len(value)} values.")
+        for item, axis in zip(value, axes, strict=True):
+            yield from _paired(item, axis, name)
+    else:
+        raise ValueError(f"{name}: the axes {axes} do not match the structure of {type(value)}.")

@@ -341,8 +341,8 @@ def is_complex(value: Any) -> bool:
 
 
 def is_differentiated(value: Any) -> bool:
-    """Whether a value is a tensor that requires a gradient."""
-    return bool(getattr(value, "requires_grad", False))
+    """Whether a value is a tensor that requires a gradient or has a tangent."""
+    return bool(getattr(value, "_is_tracked", False))
 
 
 def rank(value: Any) -> int:

@@ -25,14 +25,29 @@ def _matmul(x, y):
     x, y = np.asarray(x), np.asarray(y)
     if x.ndim != 3 or y.ndim != 3 or x.shape[-1] != y.shape[-2]:
         return np.matmul(x, y)
-    if x.shape[-1] == 1:  # outer products
-        return np.multiply(x, y)
+    if x.shape[-1] == 1:
+        return _outer_products(x, y)
     if x.shape[0] == y.shape[0] > 1:
         if y.strides[0] == 0 and x.strides[0] != 0:  # all items times one matrix
             return np.matmul(x.reshape(-1, x.shape[-1]), y[0]).reshape(*x.shape[:2], -1)
         if x.strides[0] == 0 and y.strides[0] != 0 and y.shape[-1] == 1:  # one matrix times vectors
             return np.matmul(y[..., 0], x[0].T)[..., None]
     return np.matmul(x, y)
+
+
+def _outer_products(x, y):
+    """Return the products of columns and rows.
+
+    NumPy's loop over a few columns is slow. A matrix product is fast, but not if the matrices have
+    one column: large ones get a second, of zeros.
+    """
+    dtype, (rows, columns) = np.result_type(x, y), (x.shape[1], y.shape[2])
+    size = max(x.shape[0], y.shape[0]) * rows * columns
+    if min(rows, columns) == 1 or rows * columns < 64 or size < 2560 or dtype.kind != "f":
+        return np.multiply(x, y)
+    wide, tall = np.zeros((*x.shape[:2], 2), dtype), np.zeros((y.shape[0], 2, columns), dtype)
+    wide[..., :1], tall[:, :1] = x, y
+    return np.matmul(wide, tall)
 
 
 @public("matmul", "linalg.matmul", method=True)

@@ -11,6 +11,7 @@ import numpy as np
 from tapegrad.eager.batched import Batched, Level, batched, expanded, held
 from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.dispatch import operand, passive
+from tapegrad.eager.duals import any_dual
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import Tensor
@@ -77,11 +78,14 @@ def require_scale(name: str, scale: Tensor) -> None:
 
 def refuse_differentiated(name: str, way_out: str, **given: Any) -> None:
     """Raise if a parameter that samples have no derivative by requires one."""
-    for argument, value in given.items():
-        if MODE.recording and is_differentiated(operand(value)):
+    for argument, given_value in given.items():
+        value = operand(given_value)
+        has_tangent = any_dual((value,))  # as it does where nothing is recorded
+        if has_tangent or (MODE.recording and is_differentiated(value)):
+            what = "has a tangent" if has_tangent else "requires grad"
             raise TypeError(
-                f"{name}: samples have no derivative with respect to {argument!r}, which requires "
-                f"grad; {argument}.detach() it, {way_out}"
+                f"{name}: samples have no derivative with respect to {argument!r}, which {what}; "
+                f"{argument}.detach() it, {way_out}"
             )
 
 

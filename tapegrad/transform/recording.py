@@ -174,7 +174,9 @@ class Recorded(Function):
             None if k in positions else _copied(v) if k in facts.changed else v
             for k, v in enumerate(values)
         ]
-        ctx.save_for_backward(*(args[k] for k in positions))
+        saved = [args[k] for k in positions]
+        ctx.save_for_backward(*saved)
+        ctx.save_for_forward(*saved)
         found = function(*values)
         ctx.real = [isinstance(v, _REAL) for v in (found if isinstance(found, tuple) else (found,))]
         return _tensors(found)
@@ -182,9 +184,7 @@ class Recorded(Function):
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> Any:
         """Compute the cotangents of the tensors; they are recorded as well if requested."""
-        args = [_copied(v) if k in ctx.changed else v for k, v in enumerate(ctx.constants)]
-        for position, saved in zip(ctx.positions, ctx.saved_tensors, strict=True):
-            args[position] = saved
+        args = _arguments(ctx)
         needed = tuple(k for k in ctx.positions if ctx.needs_input_grad[k + 1])
         given = [g for g, is_real in zip(cotangents, ctx.real, strict=True) if is_real]
         rule = derivatives.pullback(ctx.function, needed, len(given), "gradients")
@@ -193,6 +193,16 @@ class Recorded(Function):
         for position, cotangent in zip(needed, found, strict=True):
             result[position + 1] = cotangent
         return tuple(result)
+
+    @staticmethod
+    def jvp(ctx: Any, _: None, *tangents: Any) -> Any:
+        """Compute the tangents of the results; they are recorded as well if requested."""
+        given = [tangents[k] for k in ctx.positions]
+        rule = derivatives.pushforward(ctx.function, ctx.positions)
+        found = rule(*_arguments(ctx), *given)[1]
+        if not isinstance(found, tuple):
+            return found
+        return tuple(t if real else None for t, real in zip(found, ctx.real, strict=True))
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
@@ -205,6 +215,14 @@ class Recorded(Function):
         if not isinstance(found[0], tuple):
             return FUNCTIONS["stack"](found), 0
         return tuple(FUNCTIONS["stack"](list(column)) for column in zip(*found, strict=True)), 0
+
+
+def _arguments(ctx: Any) -> list[Any]:
+    """Return the arguments of a recorded call, for its derivatives."""
+    args = [_copied(v) if k in ctx.changed else v for k, v in enumerate(ctx.constants)]
+    for position, saved in zip(ctx.positions, ctx.saved_tensors, strict=True):
+        args[position] = saved
+    return args
 
 
 def _plain(value: Any) -> Any:

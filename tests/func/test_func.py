@@ -1,6 +1,7 @@
 """Transforms of functions: grad, value_and_grad, vjp, jacobian, hessian, hvp and their nesting."""
 
 import builtins
+import gc
 import inspect
 import threading
 
@@ -10,6 +11,36 @@ from differences import M, V, numeric_jacobian, values
 
 import tapegrad as tg
 from tapegrad.func import grad, hessian, hvp, jacobian, value_and_grad, vjp
+
+CALLS = {
+    "grad": lambda x: grad(lambda x: tg.sin(x).sum())(x),
+    "value_and_grad": lambda x: value_and_grad(lambda x: tg.sin(x).sum())(x),
+    "vjp": lambda x: vjp(tg.sin, x)[1](x),
+    "jvp": lambda x: tg.jvp(tg.sin)(x, x),
+    "linearize": lambda x: tg.linearize(tg.sin, x)[1](x),
+    "jacobian": lambda x: jacobian(tg.sin)(x),
+    "jacfwd": lambda x: tg.jacfwd(tg.sin)(x),
+    "hessian": lambda x: hessian(lambda x: tg.sin(x).sum())(x),
+    "hvp": lambda x: hvp(lambda x: tg.sin(x).sum())(x, x),
+    "vmap": lambda x: tg.vmap(lambda x: {"y": tg.sin(x) * 2.0})(x),
+    "vmap of grad": lambda x: tg.vmap(grad(lambda x: tg.sin(x) * x))(x),
+    "grad of vmap": lambda x: grad(lambda x: tg.vmap(tg.sin)(x).sum())(x),
+    "nested": lambda x: grad(grad(lambda x: tg.sin(x).sum() ** 2), 0)(x[0]),
+    "functional": lambda x: tg.autograd.functional.hessian(lambda x: tg.sin(x).sum(), tg.tensor(x)),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_no_reference_cycles(name):
+    CALLS[name](V)
+    gc.collect()
+    gc.disable()
+    try:
+        CALLS[name](V)
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
+
 
 # -- grad and value_and_grad ----------------------------------------------------------------------
 

@@ -257,6 +257,20 @@ def test_any_einsum(case):
     check(lambda *v: tg.einsum(subscripts, *v), *arrays)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex128, np.int64])
+@pytest.mark.parametrize("batch", [(40, 40), (1, 40), (40, 1), (1, 1)])
+@pytest.mark.parametrize(("rows", "columns"), [(20, 9), (2, 40), (40, 1), (3, 3), (60, 50)])
+def test_outer_products(dtype, batch, rows, columns):
+    x = (10 * data(batch[0], rows, 1)).astype(dtype)
+    y = (10 * data(batch[1], 1, columns, seed=1)).astype(dtype)
+    if dtype != np.int64:
+        x[0, 0], y[-1, 0, -1] = np.inf, np.nan
+    with np.errstate(invalid="ignore"):
+        found, expected = products.matmul(x, y), x * y
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_einsum_of_the_same_tensor_twice():
     check(lambda v: tg.einsum("ij,kj,jl->il", v, v, v), data(3, 3))
 

@@ -10,6 +10,12 @@ import numpy as np
 
 from tapegrad.autograd.engine.mutated import mutated_message
 from tapegrad.autograd.engine.node import Node
+from tapegrad.eager.duals import (
+    Tangent,
+    saved_tangent,
+    saved_tangent_of_output,
+    with_saved_tangent,
+)
 from tapegrad.eager.frames import (
     RuleFrame,
     SavedArrays,
@@ -188,6 +194,7 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
     _shapes: Sequence[Out | None] = ()  # of tensors among the arguments, if there is a jvp
     _has_jvp = False
     _pushes = False  # whether its jvp runs
+    _tangents: dict[int, Tangent | None] = {}  # noqa: RUF012  (of saved outputs, by number)
     _runs: Owner | None = None  # owner of this record while its backward runs
     outputs: list[tuple[tuple[int, ...], np.dtype] | None] | None = None  # None for a single output
 
@@ -218,7 +225,7 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
             If one was modified in place after it was saved, or an earlier pass freed them.
         """
         if not self._slot:
-            return tuple(self._given)
+            return tuple(self._given_forward if self._pushes else self._given)
         saved = self._saved_forward if self._pushes else self._saved
         if saved is None:
             raise RuntimeError(SECOND_TIME)
@@ -247,7 +254,7 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
                 return value.unpack(own)
             if TAPE.mutations:
                 check_unmutated(self._slot, value)
-            return wrap(value, own)
+            return with_saved_tangent(wrap(value, own), self._tangents.get(k))
         if kind is Packed:
             restored: Tensor = item.unpack(None)
             return restored
@@ -266,6 +273,11 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
         if owner is None or self.outputs is None:
             return owner
         return select(owner, k) if MODE.recording and self.outputs[k] is not None else None
+
+    def keep_tangents(self, results: Sequence[Any]) -> None:
+        """Keep the tangents of the outputs that are saved."""
+        saved = {item[0] for item in self._saved or () if type(item) is tuple}
+        self._tangents = {k: saved_tangent_of_output(results[k]) for k in saved}
 
     def release(self) -> None:
         if self._saved:
@@ -369,6 +381,24 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
         """
         left = iter(given)
         tangents = [next(left) if kind == ACTIVE else None for kind in self._kinds]
+        aval = owner[OWN_AVAL]
+        outputs = self.outputs or [(AVALS.shapes[aval], AVALS.dtypes[aval])]
+        return self.pushed(owner, tangents, outputs)
+
+    def pushed(
+        self, owner: Owner | None, tangents: Sequence[Tensor | None], outputs: Sequence[Any]
+    ) -> list[Tensor | None]:
+        """Run the user's jvp; return the tangent of every output.
+
+        Parameters
+        ----------
+        owner
+            The record, if there is one.
+        tangents
+            Tangents of the arguments.
+        outputs
+            Shape and dtype of every output; None for what is no tensor.
+        """
         if self._materialize:
             pairs = zip(tangents, self._shapes, strict=True)
             tangents = [wrap(np.zeros(*o)) if t is None and o is not None else t for t, o in pairs]
@@ -376,8 +406,6 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
         context = object.__new__(type(self))
         context.__dict__.update(self.__dict__, _runs=owner, _pushes=True)
         found = context.apply_jvp(*tangents)
-        aval = owner[OWN_AVAL]
-        outputs = self.outputs or [(AVALS.shapes[aval], AVALS.dtypes[aval])]
         results = list(found) if isinstance(found, tuple) else [found]
         if len(results) != len(outputs):
             raise RuntimeError(
@@ -479,7 +507,11 @@ def _kept(given: Sequence[Tensor | None], results: Sequence[Any], hooked: bool) 
                     kept.append((k, Packed(tensor, None) if hooked else tensor._a))
                     break
             else:
-                kept.append(Packed(tensor, None) if hooked else wrap(tensor._a))
+                kept.append(Packed(tensor, None) if hooked else _as_saved(tensor))
         else:  # with its present history, which may change later
-            kept.append(Packed(tensor, own) if hooked else wrap(tensor._a, own))
+            kept.append(Packed(tensor, own) if hooked else _as_saved(tensor))
     return tuple(kept)
+
+
+def _as_saved(tensor: Tensor) -> Tensor:
+    return with_saved_tangent(wrap(tensor._a, tensor._own), saved_tangent(tensor))

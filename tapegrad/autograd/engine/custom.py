@@ -21,9 +21,11 @@ from tapegrad.autograd.engine.context import (
 from tapegrad.eager.batched import Batched
 from tapegrad.eager.detached import note_lost
 from tapegrad.eager.dispatch import owner_of, passive
-from tapegrad.eager.frames import TUPLE_AVAL, append_record, note_origin, select
-from tapegrad.eager.inplace import check_writable, rebase
+from tapegrad.eager.duals import any_dual, set_tangent, share_tangents, tangent_of, tangent_to_write
+from tapegrad.eager.frames import TUPLE_AVAL, append_record, maker_of, note_origin, select
+from tapegrad.eager.inplace import check_writable, rebase, write
 from tapegrad.eager.modes import COMPUTE_ONLY, MODE, RECORD_OP
+from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.tape.avals import AVALS, DIFFERENTIABLE
 from tapegrad.tape.layout import OWN_SLOT
@@ -224,6 +226,9 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
         if MODE.special and MODE.thread.levels and any(type(arg) is Batched for arg in args):
             return cls._apply_to_batch(cls, args)
         ctx = cls._backward_cls()
+        is_dual = bool(MODE.special) and any_dual(args)
+        if is_dual and not ctx._has_jvp:
+            ctx.apply_jvp()  # which raises
         if len(args) == 1 and type(args[0]) is Tensor:
             ctx._kinds = kinds = _ONE_PASSIVE if args[0]._own is None else _ONE_ACTIVE
         else:
@@ -244,6 +249,7 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
                 switches["recording"], switches["action"] = False, COMPUTE_ONLY
             else:
                 MODE.set_recording(False)
+                MODE.set_dual(None)
             if cls._separate:
                 output = cls.forward(*args)
                 cls.setup_context(ctx, args, output)
@@ -260,7 +266,7 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
                 MODE.set_recording(True)
         several = isinstance(output, tuple)
         recording = recording and not switches["inference"]
-        if recording and ACTIVE in kinds and not ctx._marked:
+        if recording and ACTIVE in kinds and not ctx._marked and not is_dual:
             if not several:
                 aval = _fresh(output, args)
                 if aval is not None:
@@ -271,6 +277,8 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
                     return _record_several(ctx, args, output, avals)
         ctx._closed = True
         results = _record(cls, ctx, args, output if several else (output,), recording)
+        if is_dual:
+            _add_tangents(ctx, args, results)
         return results if several else results[0]
 
 
@@ -413,6 +421,27 @@ def _record(
         if isinstance(result, Tensor) and result._own is not None and id(result) not in dirty:
             _mark_shared(cls, result, k, len(results), args)
     return results
+
+
+def _add_tangents(ctx: BackwardCFunction, args: tuple[Any, ...], results: tuple[Any, ...]) -> None:
+    """Give the outputs of a call the tangents that the user's jvp returns."""
+    makers = [maker_of(z._own)[0] for z in results if isinstance(z, Tensor)]
+    owner = next((own for own in makers if own is not None), None)
+    given = [tangent_of(arg) for arg in args]
+    share_tangents(args)
+    kinds = [(z.shape, z.dtype) if isinstance(z, Tensor) else None for z in results]
+    found = MODE.with_dual(None, ctx.pushed, owner, given, kinds)
+    dirty = {id(tensor) for tensor in ctx._dirty}
+    skipped = {id(tensor) for tensor in ctx._non_differentiable}
+    for z, t in zip(results, found, strict=True):
+        if not isinstance(z, Tensor) or z.dtype not in DIFFERENTIABLE or id(z) in skipped:
+            continue
+        if id(z) in dirty:
+            written = 0.0 if t is None else t
+            MODE.with_dual(None, write, tangent_to_write(z), written, ctx.op_name, True)
+        elif t is not None:
+            set_tangent(z, t if t.dtype == z.dtype else FUNCTIONS["astype"](t, z.dtype))
+    ctx.keep_tangents(results)
 
 
 def _check_dirty(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from tapegrad.eager.duals import carry_tangent
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.tape.owner import Notes
 
@@ -89,6 +90,6 @@ def finish_gradient(notes: Notes, g: Tensor) -> Tensor:
         tensor = notes.retains()
         if tensor is not None:
             meta = tensor.ensure_meta()
-            kept = g if g._own is not None else wrap(g._a.copy())
+            kept = g if g._own is not None else carry_tangent(g, wrap(g._a.copy()))
             meta.grad = kept if meta.grad is None else meta.grad + kept
     return g

@@ -1,0 +1,296 @@
+"""Tangents that ride on tensors: forward mode while a dual level is open.
+
+A tensor may have a *tangent*, a tensor of the same shape. Each op gives its result the tangent that
+follows from those of its arguments by the op's own rule (`Op.tangent`). A write in place writes the
+tangent as well.
+
+A tangent is kept in a `Tangent`, to which the tensor's `Meta` refers. Views share memory, and so
+do their tangents: only the base has a `Tangent`, and the tangent of a view is the view of it.
+`make_dual` returns a view that does not share the tangent of its base; its own views do.
+
+Tangents have no tangents: they are computed while the level is switched off.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from tapegrad.eager.modes import MODE
+from tapegrad.eager.tensor import Tensor, wrap
+from tapegrad.ops.indexing import show
+from tapegrad.ops.kinds import SweptOp
+from tapegrad.ops.op import TABLE, Op, shape_of
+from tapegrad.tape.avals import DIFFERENTIABLE
+
+
+class DualLevel:
+    """An open level of forward mode."""
+
+    __slots__ = ("in_cycles", "is_open")
+
+    def __init__(self) -> None:
+        self.is_open = True
+        self.in_cycles: list[weakref.ref[Tangent]] = []
+
+    def close(self) -> None:
+        """Drop the tangents that records refer to: their own records may refer back."""
+        self.is_open = False
+        for reference in self.in_cycles:
+            tangent = reference()
+            if tangent is not None:
+                tangent.value = None
+
+
+class Tangent:
+    """The tangent of a tensor and of its views, at one level; `value` is None if it is zero.
+
+    A write copies the value first unless its memory is this tangent's own.
+    """
+
+    __slots__ = ("__weakref__", "is_own", "level", "value")
+
+    def __init__(self, level: DualLevel, value: Tensor | None, is_own: bool) -> None:
+        self.level = level
+        self.value = value
+        self.is_own = is_own
+
+
+def is_dual(value: Any) -> bool:
+    """Whether a value is a tensor with a tangent, or a list or tuple that contains one."""
+    if isinstance(value, Tensor):
+        return value._meta is not None and _found(value) is not None
+    return type(value) in (list, tuple) and any(map(is_dual, value))
+
+
+def any_dual(values: Iterable[Any]) -> bool:
+    """Whether a level is open, and some values have tangents (lists and tuples are searched)."""
+    return bool(MODE.special) and MODE.thread.dual is not None and any(map(is_dual, values))
+
+
+def is_tracked(tensor: Tensor) -> bool:
+    """Whether derivatives pass through a tensor: it requires grad, or has a tangent."""
+    return tensor._own is not None or any_dual((tensor,))
+
+
+def tangent_of(value: Any) -> Tensor | None:
+    """Return the tangent of a tensor at the open level, None if it has none."""
+    if not isinstance(value, Tensor) or value._meta is None:
+        return None
+    found = _found(value)
+    return None if found is None else _shown(*found)
+
+
+def share_tangents(values: Iterable[Any]) -> None:
+    """Note that the memory of the tangents of some tensors is used by others, too."""
+    for value in values:
+        if isinstance(value, Tensor) and (found := _found(value)) is not None:
+            found[0].is_own = False
+
+
+def set_tangent(tensor: Tensor, value: Tensor | None, is_own: bool = False) -> None:
+    """Give a tensor a tangent that it does not share with its base."""
+    meta = tensor.ensure_meta()
+    meta.tangent = Tangent(MODE.thread.dual, value, is_own)
+    meta.tangent_steps = ()
+
+
+def carry_tangent(source: Tensor, target: Tensor) -> Tensor:
+    """Give a target with the same value the tangent of a source; return the target."""
+    if MODE.special and MODE.thread.dual is not None and (found := _found(source)) is not None:
+        found[0].is_own = False
+        set_tangent(target, _shown(*found))
+    return target
+
+
+def without_history(tensor: Tensor) -> Tensor:
+    """Return a tensor detached from its history, with its tangent."""
+    return carry_tangent(tensor, tensor.detach())
+
+
+def tangent_to_write(target: Tensor) -> Tensor:
+    """Return the tangent of a tensor for a write in place, zeros if it had none."""
+    level = MODE.thread.dual
+    meta = target.ensure_meta()
+    root, tangent, steps = target, meta.tangent, meta.tangent_steps
+    if tangent is None or tangent.level is not level:
+        if meta.base is not None:
+            root, steps = meta.base, meta.steps
+        tangent = root.ensure_meta().tangent
+        if tangent is None or tangent.level is not level:
+            set_tangent(root, None)
+            tangent = root.ensure_meta().tangent
+    if tangent.value is None:
+        if steps and root is target:  # its shape is not known here
+            raise RuntimeError(
+                "a tensor with a tangent is written to a view of the primal part of a dual "
+                "tensor; write to a clone() of the primal part"
+            )
+        tangent.value, tangent.is_own = wrap(np.zeros(root.shape, root.dtype)), True
+    elif not tangent.is_own:
+        tangent.value, tangent.is_own = MODE.with_dual(None, tangent.value.clone), True
+    return _shown(tangent, steps)
+
+
+def add_tangent(op: Op, bound: dict[str, Any], result: Any) -> None:
+    """Give the result of an op the tangent that follows from those of its arguments.
+
+    Parameters
+    ----------
+    op
+        The op.
+    bound
+        Its arguments and parameters by name.
+    result
+        A tensor, or a tuple of tensors.
+    """
+    given: dict[str, Any] = {}  # tangents and steps from them, or lists of those
+    mask = 0
+    for bit, name in enumerate(op.arguments):
+        if name in op.rules:
+            found = _all_found(bound[name])
+            if found is not None:
+                given[name] = found
+                mask |= 1 << bit
+    results = result if type(result) is tuple else (result,)
+    if given and results[0].dtype in DIFFERENTIABLE:
+        MODE.with_dual(None, _add_tangent, op, bound, result, given, mask, MODE.thread.dual)
+
+
+def _add_tangent(
+    op: Op, bound: dict[str, Any], result: Any, given: dict[str, Any], mask: int, level: DualLevel
+) -> None:
+    several = type(result) is tuple
+    results = result if several else (result,)
+    sources = [f for item in given.values() for f in (item if type(item) is list else [item]) if f]
+    tangents: dict[str, Any] = {
+        name: [f and _shown(*f) for f in found] if type(found) is list else _shown(*found)
+        for name, found in given.items()
+    }
+    values = _values(op, bound, result, mask)
+    if not (MODE.recording and _has_history([*tangents.values(), *values.values()])):
+        values = {name: _arrays(value) for name, value in values.items()}
+        tangents = {name: _arrays(value) for name, value in tangents.items()}
+    with np.errstate(all="ignore"):  # as in the sweep
+        made = op.tangent(tangents, values, (results[0].shape, results[0].dtype))
+    for z, t in zip(results, made if several else (made,), strict=True):
+        found = _fitted(t, z)
+        # a rule may return a tangent that it was given, or a view of it
+        is_own = found._a.base is None and all(found._a is not s.value._a for s, _ in sources)
+        if not is_own:
+            for source, _ in sources:
+                source.is_own = False
+        meta = z.ensure_meta()
+        meta.tangent = Tangent(level, found, is_own)
+
+
+def _values(op: Op, bound: dict[str, Any], result: Any, mask: int) -> dict[str, Any]:
+    """Return the values that the tangent rules of some arguments read, by name."""
+    names, shapes, _ = op.plan(mask)
+    values: dict[str, Any] = {name: _arrays(bound[name]) for name in op.parameters}
+    for name in names:
+        if name == "z":
+            values[name] = result
+        elif name in bound:
+            values.setdefault(name, bound[name])
+        else:
+            assert isinstance(op, SweptOp)
+            x = _arrays(bound["x"])
+            values[name] = op.extras[name](x, _arrays(result), bound["axis"])
+    for name in shapes:
+        value = bound[name.removesuffix("_shape")]
+        is_list = type(value) in (list, tuple)
+        values[name] = [*map(shape_of, value)] if is_list else shape_of(value)
+    return values
+
+
+def _fitted(t: Any, z: Tensor) -> Tensor:
+    """Return a tangent with the shape and dtype of its tensor."""
+    if not isinstance(t, Tensor):
+        t = wrap(np.asarray(t))
+    if t.dtype.kind == "c" and z.dtype.kind != "c":
+        t = TABLE["real"](t)
+    if t.dtype != z.dtype:
+        t = TABLE["astype"](t, z.dtype)
+    if t.shape != z.shape:
+        t = TABLE["broadcast_to"](t, z.shape)
+    return t
+
+
+def saved_tangent(value: Tensor) -> Tangent | None:
+    """Return the tangent of a tensor that a record saves, with its present history."""
+    if not MODE.special or (found := _found(value)) is None:
+        return None
+    shown = _shown(*found)
+    return Tangent(found[0].level, wrap(shown._a, shown._own), False)
+
+
+def saved_tangent_of_output(z: Tensor) -> Tangent | None:
+    """Return the tangent of an output that its record saves; they may refer to each other."""
+    tangent: Tangent | None = None if z._meta is None else z._meta.tangent
+    if tangent is not None:
+        tangent.level.in_cycles.append(weakref.ref(tangent))
+    return tangent
+
+
+def with_saved_tangent(value: Tensor, tangent: Tangent | None) -> Tensor:
+    """Give a restored tensor the tangent that it had when it was saved; return the tensor."""
+    if tangent is not None:
+        value.ensure_meta().tangent = tangent
+    return value
+
+
+def _found(value: Tensor) -> tuple[Tangent, tuple[Any, ...]] | None:
+    """Return the tangent that a tensor or its base has at the open level, and the steps from it."""
+    meta, level = value._meta, MODE.thread.dual
+    if meta is None or level is None:
+        return None
+    tangent, steps = meta.tangent, meta.tangent_steps
+    if tangent is None or tangent.level is not level:
+        base = meta.base
+        if base is None or base._meta is None:
+            return None
+        tangent, steps = base._meta.tangent, meta.steps
+    if tangent is None or tangent.level is not level or tangent.value is None:
+        return None
+    return tangent, steps
+
+
+def _all_found(value: Any) -> Any:
+    """Return the tangent of a tensor with the steps from it, a list of those for a list."""
+    if type(value) in (list, tuple):
+        items = [_found(item) if isinstance(item, Tensor) else None for item in value]
+        return items if any(items) else None
+    return _found(value) if isinstance(value, Tensor) else None
+
+
+def _shown(tangent: Tangent, steps: tuple[Any, ...]) -> Tensor:
+    """Return the part of a tangent that belongs to a view."""
+    assert tangent.value is not None
+    if not steps:
+        return tangent.value
+    found: Tensor = MODE.with_dual(None, show, tangent.value, steps)
+    return found
+
+
+Tensor._is_dual = is_dual
+Tensor._is_tracked = property(is_tracked)  # type: ignore[assignment]
+
+
+def _has_history(values: Iterable[Any]) -> bool:
+    for value in values:
+        if isinstance(value, Tensor):
+            if value._own is not None:
+                return True
+        elif type(value) in (list, tuple) and _has_history(value):
+            return True
+    return False
+
+
+def _arrays(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value._a
+    return type(value)(map(_arrays, value)) if type(value) in (list, tuple) else value
