@@ -12,6 +12,7 @@ from tapegrad import fft as fft
 from tapegrad import func as func
 from tapegrad import linalg as linalg
 from tapegrad import methods as _methods  # noqa: F401 (gives Tensor its operators)
+from tapegrad import random as random
 from tapegrad import special as special
 from tapegrad import stats as stats
 from tapegrad import testing as testing
@@ -76,6 +77,7 @@ __all__ = sorted(
         "is_grad_enabled",
         "linalg",
         "no_grad",
+        "random",
         "set_grad_enabled",
         "special",
         "stats",

@@ -20,7 +20,7 @@ LAYERS = [
     ["autograd.anomaly_mode", "autograd.grad_mode"],
     ["autograd.engine"],
     ["autograd"],
-    ["array_api", "calls", "func", "methods", "pytrees", "stats", "testing"],
+    ["array_api", "calls", "func", "methods", "pytrees", "random", "stats", "testing"],
     ["fft", "linalg", "special"],
     [f"transform.{name}" for name in ("errors", "kinds", "ir", "declared", "printer", "stubs")],
     ["transform.cache"],

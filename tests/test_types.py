@@ -27,6 +27,8 @@ USER_CODE = """
     c = tg.special.gammaln(x)
     w, v = tg.linalg.eigh(tg.eye(2))
     assert_type(tg.linalg.slogdet(tg.eye(2)).logabsdet, tg.Tensor)
+    assert_type(tg.random.normal(x, 2.0), tg.Tensor)
+    assert_type(tg.random.default_rng(1).gamma(x, size=(3, 2)), tg.Tensor)
     assert_type(a, tg.Tensor)
     assert_type(b, tg.Tensor)
     assert_type(c, tg.Tensor)

@@ -36,6 +36,10 @@ NO_BACKWARD = (
     "backward() called inside of vmap, where it would mix the gradients of the items; use "
     "tapegrad.grad or tapegrad.vjp in the function, or call backward() outside"
 )
+NO_DRAWS = (
+    "vmap: called random operation while in randomness error mode. Please either use the 'same' or "
+    "'different' randomness flags on vmap or perform the randomness operation out of vmap"
+)
 
 
 class BatchError(RuntimeError):
@@ -43,20 +47,57 @@ class BatchError(RuntimeError):
 
 
 class Level:
-    """One running call over a batch."""
+    """One running call over a batch.
 
-    __slots__ = ("depth", "is_open", "size")
+    Attributes
+    ----------
+    size
+        Number of items.
+    depth
+        Number of levels around it.
+    is_open
+        Whether the call is running.
+    randomness
+        What its items get when random numbers are drawn: ``"different"`` ones, the ``"same"``, or
+        an ``"error"``.
+    """
 
-    def __init__(self, size: int) -> None:
+    __slots__ = ("_begun", "_states", "depth", "is_open", "randomness", "size")
+
+    def __init__(self, size: int, randomness: str, states: dict[Any, Any] | None) -> None:
         self.size = size
         self.depth = len(MODE.thread.levels)
         self.is_open = True
+        self.randomness = randomness
+        self._states = states
+        self._begun: set[Any] = set()
+
+    def begin_draw(self, source: Any) -> None:
+        """Raise if random numbers must not be drawn; make all parts of a batch draw the same."""
+        if self.randomness == "error":
+            raise RuntimeError(NO_DRAWS)
+        if self._states is not None and self.randomness == "same" and source not in self._begun:
+            self._begun.add(source)
+            if source in self._states:
+                source.state = self._states[source]
+            else:
+                self._states[source] = source.state
 
 
 @contextmanager
-def open_level(size: int) -> Any:
-    """Open a level for a batch; in it, ops of this thread may be batched."""
-    level = Level(size)
+def open_level(size: int, randomness: str = "error", states: dict[Any, Any] | None = None) -> Any:
+    """Open a level for a batch; in it, ops of this thread may be batched.
+
+    Parameters
+    ----------
+    size
+        Number of items.
+    randomness
+        See `Level`.
+    states
+        The states from which bit generators were first used, for the parts of one batch.
+    """
+    level = Level(size, randomness, states)
     before = MODE.thread.levels
     try:
         MODE.set_levels((*before, level))

@@ -33,6 +33,7 @@ from tapegrad.ops import (  # noqa: F401 (importing them fills the table)
     polynomials,
     rearranging,
     reduction,
+    sampling,
     scipy_special,
     shape,
     sparse,

@@ -29,6 +29,7 @@ def vmap(
     f: Callable[..., Any],
     in_axes: Axes = 0,
     out_axes: Axes = 0,
+    randomness: str = "error",
     *,
     chunk_size: int | None = None,
     in_dims: Axes = None,
@@ -50,6 +51,9 @@ def vmap(
         container like the argument. Keyword arguments are shared.
     out_axes
         The axis of the results along which the items are, likewise.
+    randomness
+        What `tapegrad.random` does in `f`: ``"different"`` numbers for every item, the ``"same"``
+        for all, or an ``"error"``. Calls inside of others follow both.
     chunk_size
         Process at most this many items at a time, to save memory; all by default.
     in_dims, out_dims
@@ -67,6 +71,8 @@ def vmap(
         When called, if the axes do not match the arguments, or the sizes of the batches differ.
     BatchError
         When called, if `f` asks for the value of an item, for example by an ``if`` on a tensor.
+    RuntimeError
+        When called, if `f` draws random numbers and `randomness` is ``"error"``.
 
     Notes
     -----
@@ -91,9 +97,14 @@ def vmap(
     out_axes = out_axes if out_dims is None else out_dims
     if chunk_size is not None and chunk_size <= 0:
         raise ValueError(f"vmap: chunk_size should be None or greater than 0. (got {chunk_size})")
+    if randomness not in ("error", "different", "same"):
+        raise RuntimeError(
+            "Only allowed values for randomness are 'error', 'different', or 'same'. Got "
+            f"{randomness}"
+        )
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        batch = _Batch(f, args, in_axes)
+        batch = _Batch(f, args, in_axes, randomness)
         step = chunk_size or max(batch.size, 1)
         parts = [
             batch.call(slice(start, start + step), kwargs, out_axes)
@@ -109,7 +120,7 @@ def vmap(
             found = [_shown(z, batch.arrays) for z in found]
         return build(found)
 
-    return Transformed(wrapped, _again, f, in_axes, out_axes, chunk_size)
+    return Transformed(wrapped, _again, f, in_axes, out_axes, chunk_size, randomness)
 
 
 def _shown(z: Tensor, given: list[np.ndarray]) -> Any:
@@ -121,15 +132,21 @@ def _shown(z: Tensor, given: list[np.ndarray]) -> Any:
     return plain(z) if is_fresh else plain(z).copy()
 
 
-def _again(f: Callable[..., Any], in_axes: Axes, out_axes: Axes, chunk_size: int | None) -> Any:
-    return vmap(f, in_axes, out_axes, chunk_size=chunk_size)
+def _again(
+    f: Callable[..., Any], in_axes: Axes, out_axes: Axes, chunk_size: int | None, randomness: str
+) -> Any:
+    return vmap(f, in_axes, out_axes, chunk_size=chunk_size, randomness=randomness)
 
 
 class _Batch:
     """The arguments of a call, of which some have an axis of items."""
 
-    def __init__(self, f: Callable[..., Any], args: tuple[Any, ...], axes: Axes) -> None:
+    def __init__(
+        self, f: Callable[..., Any], args: tuple[Any, ...], axes: Axes, randomness: str
+    ) -> None:
         self.f = f
+        self.randomness = randomness
+        self.states: dict[Any, Any] = {}
         self.name = name = f"vmap({getattr(f, '__name__', f)}, in_dims={axes}, ...)(<inputs>)"
         if not isinstance(axes, (int, np.integer, tuple, list)):
             raise ValueError(
@@ -195,7 +212,8 @@ class _Batch:
     ) -> tuple[list[Tensor], Any, list[int | None]]:
         """Call the function with some of the items; return the leaves of its result."""
         size = len(range(*chunk.indices(self.size)))
-        with open_level(size) as level:
+        states = self.states if size < self.size else None
+        with open_level(size, self.randomness, states) as level:
             args = [
                 build(
                     [self._item(*pair, chunk, level) for pair in zip(leaves, places, strict=True)]

@@ -78,6 +78,7 @@ class Pointwise(ArrayOp):
     """A function of scalars, applied to every element; its partials are functions of arrays."""
 
     kind = "pointwise"
+    is_looped = False
 
     def partial(self, argument: str) -> Callable[[Rule], Rule]:
         """Declare the partial derivative with respect to an argument (a decorator)."""

@@ -235,7 +235,9 @@ class Elementwise(SweptOp):
         self.scalar_formula = declaration  # for functions of numba's
         self.truths = truths  # arguments of which only the truth value is used
         self.function = function
-        self.compiled = CompiledMap(self) if compiled or function is None else None
+        self.compiled = None
+        if compiled or function is None:
+            self.compiled = CompiledMap(declaration, function, self.complex_function)
         self._products: dict[tuple[str, np.dtype], Callable[..., None]] = {}
 
     def in_numba(self, formula: Formula) -> Formula:
@@ -304,18 +306,30 @@ def _are_alike(t: Any, value: Any) -> bool:
 
 
 class CompiledMap:
-    """The compiled forward loop of an elementwise op, with NumPy's broadcasting and casting."""
+    """The compiled loop over a formula, with NumPy's broadcasting and casting.
 
-    def __init__(self, op: Elementwise) -> None:
-        self.op = op
+    Parameters
+    ----------
+    formula
+        Plain function of scalars.
+    function, complex_function
+        Functions of arrays for real and complex types without a loop; those are refused by default.
+    """
+
+    def __init__(
+        self, formula: Formula, function: Any = None, complex_function: Any = None
+    ) -> None:
+        self.formula = formula
+        self.function = function
+        self.complex_function = complex_function
         self._loops: dict[np.dtype, Callable[..., None]] = {}
 
     def loop(self, dtype: np.dtype) -> Callable[..., None]:
         """Return the loop for a float type, compiled on first use."""
         found = self._loops.get(dtype)
         if found is None:
-            address = codegen.map_kernel(self.op.formula, DTYPE_CODES[dtype])
-            count = len(self.op.arguments) + 2
+            address = codegen.map_kernel(self.formula, DTYPE_CODES[dtype])
+            count = self.formula.__code__.co_argcount + 2
             found = ctypes.PYFUNCTYPE(None, *[ctypes.c_int64] * count)(address)
             self._loops[dtype] = found
         return found
@@ -331,13 +345,13 @@ class CompiledMap:
         dtype = np.result_type(*args)
         if dtype not in DTYPE_CODES:
             if dtype.kind not in "biuf" or dtype.itemsize > 8:
-                function = self.op.complex_function if dtype.kind == "c" else self.op.function
+                function = self.complex_function if dtype.kind == "c" else self.function
                 if function is not None:
                     found: np.ndarray = function(*args)
                     return found
                 raise TypeError(
-                    f"{self.op.name} is defined for real numbers of at most 64 bits, got {dtype}; "
-                    "convert with astype"
+                    f"{self.formula.__name__} is defined for real numbers of at most 64 bits, got "
+                    f"{dtype}; convert with astype"
                 )
             dtype = FLOAT64 if dtype.itemsize > 2 or dtype.kind != "f" else np.dtype(np.float32)
         arrays = np.broadcast_arrays(*(np.asarray(arg, dtype) for arg in args))

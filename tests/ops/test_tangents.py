@@ -18,6 +18,9 @@ from tapegrad.ops.array_kinds import Linear
 from tapegrad.ops.kinds import View
 from tapegrad.ops.op import TABLE, reads_of
 
+# their values are drawn: a difference at the same numbers is 0 (see test_sampling.py)
+DRAWN = {"gamma_sample", "log_gamma_sample"}
+
 
 def slopes(evaluate, h=1e-5):
     """Differences of the outputs of a function of a step, of fourth order."""
@@ -30,7 +33,7 @@ def slopes(evaluate, h=1e-5):
 @pytest.mark.parametrize("case", ALL, ids=names_of)
 def test_beside_differences(case):
     name, args, given = case
-    names = known(TABLE[name])
+    names = known(TABLE[name]) if name not in DRAWN else []
     for chosen in [names, *([n] for n in names if len(names) > 1)]:
         if chosen:
             check_tangents(name, args, given, chosen)

@@ -20,6 +20,7 @@ from tapegrad.eager.batched import (
 )
 from tapegrad.eager.frames import check_reducible
 from tapegrad.eager.item_by_item import as_items
+from tapegrad.eager.modes import MODE
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import Tensor
 from tapegrad.ops.shape import unbroadcast
@@ -31,6 +32,7 @@ class VmapInfo(NamedTuple):
     """What the `vmap` method of a Function is told about the batch."""
 
     batch_size: int
+    randomness: str
 
 
 def apply_to_batch(cls: type[Function], args: tuple[Any, ...]) -> Any:
@@ -60,7 +62,12 @@ def apply_to_batch(cls: type[Function], args: tuple[Any, ...]) -> Any:
             "override and implement the vmap staticmethod or set generate_vmap_rule=True."
         )
     in_dims = tuple(0 if flag else None for flag in flags)
-    found = cls.vmap(VmapInfo(level.size), in_dims, *given)
+    levels = MODE.thread.levels
+    try:  # the rule is given whole batches, and draws random numbers for whole batches
+        MODE.set_levels(levels[: level.depth])
+        found = cls.vmap(VmapInfo(level.size, level.randomness), in_dims, *given)
+    finally:
+        MODE.set_levels(levels)
     if not isinstance(found, tuple) or len(found) != 2:
         raise RuntimeError(
             "Expected the vmap staticmethod to have two returns, an output and out_dims with "
