@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 
 from tapegrad.eager.creation import as_tensor
-from tapegrad.eager.duals import is_tracked
 from tapegrad.eager.numeric import FUNCTIONS, NAMESPACES
 from tapegrad.eager.tensor import Tensor
 
@@ -275,7 +274,7 @@ class Poisson:
 
 def _number(name: str, value: Any) -> np.ndarray:
     """Return a count, which must not be differentiated."""
-    if isinstance(value, Tensor) and is_tracked(value):
+    if isinstance(value, Tensor) and value._is_tracked:
         raise TypeError(f"{name} has no derivative with respect to counts; detach() them")
     return np.asarray(as_tensor(value)._a, float)
 

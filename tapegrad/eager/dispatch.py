@@ -12,7 +12,7 @@ import numpy as np
 
 from tapegrad.eager import batched_calls
 from tapegrad.eager.batched import Batched, holds_batched
-from tapegrad.eager.duals import add_tangent, any_dual, is_tracked
+from tapegrad.eager.duals import add_tangent, any_dual
 from tapegrad.eager.frames import (
     TUPLE_AVAL,
     Active,
@@ -70,7 +70,7 @@ def holds_tracked(value: Any) -> bool:
     if type(value) in (list, tuple):
         return any(map(holds_tracked, value))
     refuse_masked(value)
-    return isinstance(value, Tensor) and (is_tracked(value) or type(value) is Batched)
+    return isinstance(value, Tensor) and (value._is_tracked or type(value) is Batched)
 
 
 def owner_of(value: Any) -> Owner | None:

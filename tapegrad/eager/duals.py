@@ -73,11 +73,6 @@ def any_dual(values: Iterable[Any]) -> bool:
     return bool(MODE.special) and MODE.thread.dual is not None and any(map(is_dual, values))
 
 
-def is_tracked(tensor: Tensor) -> bool:
-    """Whether derivatives pass through a tensor: it requires grad, or has a tangent."""
-    return tensor._own is not None or any_dual((tensor,))
-
-
 def tangent_of(value: Any) -> Tensor | None:
     """Return the tangent of a tensor at the open level, None if it has none."""
     if not isinstance(value, Tensor) or value._meta is None:
@@ -282,7 +277,6 @@ def _shown(tangent: Tangent, steps: tuple[Any, ...]) -> Tensor:
 
 
 Tensor._is_dual = is_dual
-Tensor._is_tracked = property(is_tracked)  # type: ignore[assignment]
 
 
 def _has_history(values: Iterable[Any]) -> bool:

@@ -27,7 +27,6 @@ from tapegrad.eager.duals import (
     any_dual,
     carry_tangent,
     is_dual,
-    is_tracked,
     tangent_of,
     tangent_to_write,
 )
@@ -443,7 +442,7 @@ def apply_with_out(op: Op, args: tuple[Any, ...], out: Any, where: Any) -> Tenso
         args = tuple(source if arg is out else arg for arg in args)
     result = apply_op(op, args, {})
     if isinstance(out, np.ndarray):
-        if is_tracked(result):
+        if result._is_tracked:
             raise TypeError(
                 f"{op.name}: `out` is a NumPy array and cannot hold a gradient; give a Tensor, or "
                 "detach() the inputs"

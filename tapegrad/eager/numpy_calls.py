@@ -11,7 +11,6 @@ import numpy as np
 
 from tapegrad.eager import inplace
 from tapegrad.eager.dispatch import unwrap
-from tapegrad.eager.duals import is_tracked
 from tapegrad.eager.numeric import FUNCTIONS, PASSIVE
 from tapegrad.eager.tensor import Tensor
 from tapegrad.ops.op import TABLE
@@ -187,7 +186,7 @@ def _stored(result: Any, out: Any, name: str) -> Any:
     """Write a result to `out`; return `out`."""
     if isinstance(out, Tensor):
         return inplace.write(out, result, f"numpy.{name} with `out`")
-    if isinstance(result, Tensor) and is_tracked(result):
+    if isinstance(result, Tensor) and result._is_tracked:
         raise TypeError(
             f"numpy.{name}: `out` is a NumPy array and cannot hold a gradient; give a Tensor, or "
             "detach() the inputs"

@@ -12,7 +12,6 @@ from tapegrad.eager import inplace, numpy_calls
 from tapegrad.eager.batched import holds_batched
 from tapegrad.eager.creation import CREATION, as_tensor, linspace
 from tapegrad.eager.dispatch import unwrap
-from tapegrad.eager.duals import is_tracked
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.numeric import (
     ALIASES,
@@ -117,7 +116,7 @@ _SCIPY_NAMES = {"psi": "digamma"}
 def _requires_grad(values: Any) -> bool:
     for value in values:
         if isinstance(value, Tensor):
-            if is_tracked(value):
+            if value._is_tracked:
                 return True
         elif type(value) in (list, tuple) and _requires_grad(value):
             return True

@@ -96,8 +96,7 @@ class Tensor(Methods):
     _own: Owner | None
     _meta: Meta | None
     _refresh_views: Callable[..., None]  # set by `tapegrad.eager.inplace`
-    _is_dual: Callable[..., bool]  # set by `tapegrad.eager.duals`, ...
-    _is_tracked: bool  # ... a property: whether derivatives pass through it
+    _is_dual: Callable[..., bool]  # set by `tapegrad.eager.duals`
 
     # -- the array --------------------------------------------------------------------------------
 
@@ -148,12 +147,12 @@ class Tensor(Methods):
         return bool(self._a)
 
     def __float__(self) -> float:
-        if self._own is not None or (MODE.special and self._is_dual()):
+        if self._is_tracked:
             note_detached(self._own, "float()")
         return float(self._a)
 
     def __int__(self) -> int:
-        if self._own is not None or (MODE.special and self._is_dual()):
+        if self._is_tracked:
             note_detached(self._own, "int()")
         return int(self._a)
 
@@ -161,7 +160,7 @@ class Tensor(Methods):
         return self._a.__index__()
 
     def __complex__(self) -> complex:
-        if self._own is not None or (MODE.special and self._is_dual()):
+        if self._is_tracked:
             note_detached(self._own, "complex()")
         return complex(self._a)
 
@@ -179,6 +178,11 @@ class Tensor(Methods):
         if found is None:
             found = self._meta = Meta()
         return found
+
+    @property
+    def _is_tracked(self) -> bool:
+        """Whether derivatives pass through it: it requires grad, or has a tangent."""
+        return self._own is not None or (bool(MODE.special) and self._is_dual())
 
     @property
     def is_leaf(self) -> bool:

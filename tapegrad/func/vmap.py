@@ -17,7 +17,6 @@ from tapegrad.eager.batched import (
     open_level,
 )
 from tapegrad.eager.creation import as_tensor
-from tapegrad.eager.duals import is_tracked
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import Tensor
 from tapegrad.pytrees import holds_tensor, tree
@@ -125,7 +124,7 @@ def vmap(
 
 def _shown(z: Tensor, given: list[np.ndarray]) -> Any:
     """Return a result as an array with memory of its own, unless it has a history or is batched."""
-    if is_tracked(z) or innermost([z]) is not None:
+    if z._is_tracked or innermost([z]) is not None:
         return z
     array = z._a
     is_fresh = array.flags.writeable and not any(np.may_share_memory(array, a) for a in given)
