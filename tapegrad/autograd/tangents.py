@@ -43,6 +43,9 @@ from tapegrad.tape.sweep import MutatedError
 from tapegrad.tape.tangents import Tangents
 
 
+_FEW = 32  # records up to which compiled code takes longer to set up than it saves
+
+
 def propagate_tangents(
     outputs: Sequence[Owner],
     inputs: Sequence[Owner],
@@ -154,9 +157,9 @@ def _walk(
         known = {slot: t._a for slot, t in known.items()}
     ends = {own[OWN_SLOT] for own in outputs}
     needed, _ = marks_between([*ends], [*known])
-    if not on_tensors:
-        found = _walk_arrays(needed, inputs, known, ends)
-        arrays = [found[own[OWN_SLOT]] for own in outputs]
+    if not on_tensors and len(needed) > _FEW:
+        walked = _walk_arrays(needed, inputs, known, ends)
+        arrays = [walked[own[OWN_SLOT]] for own in outputs]
         return [None if t is None else wrap(np.array(t)) for t in arrays]
     records = [_record(slot) for slot in sorted(needed - known.keys())]
     last = {p[OWN_SLOT]: own for own, parents in records for p in parents if p is not None}
@@ -173,7 +176,8 @@ def _walk(
             if parent is not None and last[parent[OWN_SLOT]] is own:
                 if parent[OWN_SLOT] not in ends:
                     known.pop(parent[OWN_SLOT], None)
-    return [known.get(own[OWN_SLOT]) for own in outputs]
+    found = [known.get(own[OWN_SLOT]) for own in outputs]
+    return [t if t is None or isinstance(t, Tensor) else wrap(np.array(t)) for t in found]
 
 
 def _walk_arrays(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.autograd import Function, grad
+from tapegrad.autograd import Function, grad, tangents
 
 A = np.array([0.3, 0.7, 1.1])
 T = np.array([1.0, -0.5, 2.0])
@@ -287,6 +287,12 @@ def test_arguments_by_name():
 # -- walks that compiled code computes -------------------------------------------------------------
 
 
+@pytest.fixture
+def compiled_walks(monkeypatch):
+    """Walks over few records are compiled, too."""
+    monkeypatch.setattr(tangents, "_FEW", 0)
+
+
 def small(x, y, steps=9000):
     """More records than one segment of the tape has; each number comes from both inputs."""
     for k in range(steps // 3):
@@ -311,7 +317,7 @@ def large(x, y):
 
 @pytest.mark.parametrize("f", [small, of_all_kinds, large])
 @pytest.mark.parametrize("numbers", [0, 1, (0, 1)])
-def test_compiled_walks_are_those_on_tensors(f, numbers):
+def test_compiled_walks_are_those_on_tensors(f, numbers, compiled_walks):
     x, y = np.array([0.3, 0.7, 1.1]), np.array([0.9, 1.1, 0.4])
     given = [(T, 0.5 * T)[n] for n in ((numbers,) if isinstance(numbers, int) else numbers)]
     found = tg.jvp(f, numbers)(x, y, *given)[1]
@@ -320,14 +326,14 @@ def test_compiled_walks_are_those_on_tensors(f, numbers):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.complex128])
-def test_walks_of_other_dtypes(dtype):
+def test_walks_of_other_dtypes(dtype, compiled_walks):
     x = np.array([0.3, 0.7, 1.1], dtype)
     found = tg.jvp(lambda x: tg.sin(x * x + 1.0) * 2.0)(x, np.ones(3, dtype))[1]
     assert found.dtype == dtype
     np.testing.assert_allclose(found, 4.0 * x * np.cos(x * x + 1.0), rtol=1e-6)
 
 
-def test_tangents_of_intermediate_tensors():
+def test_tangents_of_intermediate_tensors(compiled_walks):
     x = tg.tensor([0.3, 0.7], requires_grad=True)
     y = tg.sin(x) * 2.0
     _, pushed = tg.linearize(lambda u: tg.exp(u.T) * u[0], np.array([[0.3, 0.7], [0.1, 0.2]]))
@@ -337,7 +343,7 @@ def test_tangents_of_intermediate_tensors():
     np.testing.assert_allclose(rows.tolist(), y.tolist())
 
 
-def test_freed_values_of_a_walk():
+def test_freed_values_of_a_walk(compiled_walks):
     def freeing(u):
         z = tg.sin(u) * u
         z.sum().backward()
@@ -347,7 +353,7 @@ def test_freed_values_of_a_walk():
         tg.jvp(freeing)(A, T)
 
 
-def test_infinite_and_choosing_partials():
+def test_infinite_and_choosing_partials(compiled_walks):
     x = np.array([0.0, 1.0, np.inf])
     t = np.array([np.inf, np.nan, 1.0])
     found = tg.jvp(lambda x: tg.maximum(x, 2.0) + tg.sqrt(x))(x, np.ones(3))[1]
