@@ -15,6 +15,7 @@ from tapegrad import methods as _methods  # noqa: F401 (gives Tensor its operato
 from tapegrad import special as special
 from tapegrad import stats as stats
 from tapegrad import testing as testing
+from tapegrad import utils as utils
 from tapegrad.autograd.anomaly_mode import (
     is_anomaly_check_nan_enabled as is_anomaly_check_nan_enabled,
 )
@@ -80,6 +81,7 @@ __all__ = sorted(
         "special",
         "stats",
         "testing",
+        "utils",
     }
 )
 

@@ -34,6 +34,7 @@ class Switches(threading.local):
         self.depth = 0  # number of open contexts
         self.transform: Any = None  # the innermost running transform
         self.levels: tuple[Any, ...] = ()  # of running calls over batches, innermost last
+        self.observer: Any = None  # called to compute ops while saved-tensor hooks are active
 
 
 class Mode:
