@@ -49,6 +49,7 @@ from tapegrad.func import vjp as vjp
 from tapegrad.func import vmap as vmap
 from tapegrad.tape.tape import Tape as Tape
 from tapegrad.tape.tape import current_tape as current_tape
+from tapegrad.utils.scan import checkpoint_scan as checkpoint_scan
 
 __version__ = "0.1.0"
 
@@ -63,6 +64,7 @@ __all__ = sorted(
         "Tape",
         "Tensor",
         "autograd",
+        "checkpoint_scan",
         "current_tape",
         "enable_grad",
         "func",

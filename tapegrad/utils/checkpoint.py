@@ -221,7 +221,9 @@ def checkpoint_sequential(
     """
     if use_reentrant is None:
         warnings.warn(
-            f"tapegrad.utils.checkpoint.checkpoint_sequential: {_PASS_IT}", UserWarning, stacklevel=2
+            f"tapegrad.utils.checkpoint.checkpoint_sequential: {_PASS_IT}",
+            UserWarning,
+            stacklevel=2,
         )
         use_reentrant = True
     if kwargs:

@@ -27,7 +27,7 @@ def fingerprint(array: np.ndarray) -> int:
     data = array if array.flags.c_contiguous else np.ascontiguousarray(array)
     octets = data.reshape(-1).view(np.uint8)
     if octets.size < _SMALL:
-        return zlib.crc32(octets)
+        return zlib.crc32(octets.data)
     whole = octets.size // _BLOCK * _BLOCK
     words = octets[:whole].view(np.uint64).reshape(-1, _COLUMNS)
-    return zlib.crc32(octets[whole:], zlib.crc32(np.add.reduce(words, axis=0)))
+    return zlib.crc32(octets[whole:].data, zlib.crc32(np.add.reduce(words, axis=0).data))

@@ -115,7 +115,7 @@ class _Kept:
         name: str = op.name
         k = self.loaded.get(name, 0)
         self.loaded[name] = k + 1
-        known = self.results.get(name, ())
+        known = self.results.get(name, [])
         if k >= len(known):
             raise RuntimeError(
                 f"{name} invocation index {k} encountered during backward but not found in "
