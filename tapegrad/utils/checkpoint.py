@@ -217,7 +217,7 @@ def checkpoint_sequential(
     >>> x = tg.tensor(0.5, requires_grad=True)
     >>> checkpoint_sequential([tg.sin, tg.exp, tg.cos], 3, x, use_reentrant=False).backward()
     >>> x.grad
-    tensor(-1.41703193)
+    tensor(-1.41603047)
     """
     if use_reentrant is None:
         warnings.warn(

@@ -41,6 +41,11 @@ def leaf_tensors(value: Any, what: str) -> tuple[list[Tensor], Build]:
     return tensors, build
 
 
+def structure_of(value: Any) -> Any:
+    """Return a value equal for states of equal structure; it is false for a single array."""
+    return False if isinstance(value, (Tensor, np.ndarray)) else structure(value)
+
+
 def _only(leaves: list[Any]) -> Any:
     return leaves[0]
 
@@ -72,14 +77,14 @@ class Loop:
         self.step = step
         self.is_compiled = hasattr(step, "py_func") and hasattr(step, "targetoptions")
         self.state, self.build = leaf_tensors(state, f"{NAME}: the state")
-        self.structure = structure(state) if self.build is not _only else None
+        self.structure = structure_of(state)
         self.args: list[Tensor] = []
         self._args: list[tuple[int, Build]] = []
         for k, arg in enumerate(args):
             tensors, build = leaf_tensors(arg, f"{NAME}: argument {k}")
             self.args += tensors
             self._args.append((len(tensors), build))
-        if self.is_compiled and (self.structure is not None and len(self.state) != 1):
+        if self.is_compiled and self.structure:
             raise TypeError(
                 f"{NAME}: the state of a compiled step is one array or number; call the compiled "
                 "function in a step that takes the state apart: lambda i, s: f(i, s[0], s[1])"
@@ -97,16 +102,11 @@ class Loop:
     def call(self, i: int, state: list[Any], args: Sequence[Any]) -> list[Tensor]:
         """Compute a step, and check that the new state is like the old one."""
         found = self.step(i, self.build(state), *args)
-        if self.structure is None and isinstance(found, (Tensor, np.ndarray)):
-            tensors = [as_tensor(found)]
-        else:
-            tensors, _ = leaf_tensors(found, f"{NAME}: the result of step")
-            if (None if self.structure is None else structure(found)) != self.structure and (
-                self.structure is not None or len(tensors) != 1
-            ):
-                raise ValueError(
-                    f"{NAME}: step {i} returned a state of another structure than it was given"
-                )
+        tensors, _ = leaf_tensors(found, f"{NAME}: the result of step")
+        if structure_of(found) != self.structure:
+            raise ValueError(
+                f"{NAME}: step {i} returned a state of another structure than it was given"
+            )
         kinds = [(t.shape, t.dtype) for t in tensors]
         if kinds != self.kinds:
             raise ValueError(

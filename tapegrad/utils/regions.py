@@ -40,6 +40,8 @@ _TIP = (
 class CheckpointError(RuntimeError):
     """Raised if the recomputation of a checkpointed function differs from its first call."""
 
+    __module__ = "tapegrad.utils.checkpoint"  # its public place
+
 
 class Stop(BaseException):
     """Ends a recomputation when it has all values that are needed.
