@@ -175,7 +175,11 @@ class ModeContext:
         switches = MODE.thread.__dict__
         self._open = (*self._open, (switches, self.now(), switches.copy()))
         switches["depth"] += 1
-        return self.enter()
+        try:
+            return self.enter()
+        except BaseException as error:  # refused, or interrupted
+            self.__exit__(type(error), error)
+            raise
 
     def __exit__(self, kind: Any = None, error: Any = None, trace: Any = None) -> None:
         if not self._open:

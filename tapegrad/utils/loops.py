@@ -123,7 +123,7 @@ class Loop:
         return MODE.with_recording(False, run, arrays, start, end, args)
 
     def _advance(self, arrays: Arrays, start: int, end: int, args: Sequence[Tensor]) -> Arrays:
-        _leave_batches()
+        _leave_switches()
         given = self.arguments(args)
         for i in range(start, end):
             arrays = [t._a for t in self.call(i, [wrap(a) for a in arrays], given)]
@@ -149,16 +149,20 @@ class Loop:
                 leaf.requires_grad_()
 
         def run() -> list[Tensor]:
-            _leave_batches()
+            _leave_switches()
             return self.call(i, list(inputs), self.arguments(args))
 
         return inputs, MODE.with_recording(True, run)
 
 
-def _leave_batches() -> None:
-    """Compute without the batches of the backward pass: the loop ran outside of batches."""
-    if MODE.thread.levels:
-        MODE.set_levels(())
+def _leave_switches() -> None:
+    """Compute a step alone: outside of batches of cotangents, and of hooks for saved values.
+
+    What a recorded step saves is needed at once, and not worth the hooks' work.
+    """
+    MODE.thread.observer = None
+    MODE.set_levels(())
+    MODE.set_saved_hooks(())
 
 
 def _shown(kinds: list[tuple[tuple[int, ...], np.dtype]]) -> str:

@@ -153,7 +153,7 @@ class _Run:
         loop, n = self.loop, self.n
         arrays = [t._a for t in loop.state]
         args = [t.detach() for t in loop.args]
-        # with hooks for saved values, the user has better use for memory
+        # with hooks for saved values, such as those of a checkpoint around, memory is short
         places = set() if MODE.thread.saved_hooks else {*self.positions[1:]}
         stored: list[Arrays | Spilled] = []
         last = arrays
