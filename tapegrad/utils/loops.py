@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tapegrad.autograd.engine.history import history
 from tapegrad.autograd.engine.marks import marks_between
+from tapegrad.autograd.engine.mutated import saved_arrays
 from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.tensor import Tensor, wrap
@@ -50,9 +51,9 @@ def _only(leaves: list[Any]) -> Any:
     return leaves[0]
 
 
-def is_active(tensor: Tensor) -> bool:
-    """Whether a tensor can have a gradient."""
-    return tensor.dtype in DIFFERENTIABLE
+def is_passive(tensor: Tensor) -> bool:
+    """Whether a tensor does not require grad, though it could."""
+    return tensor._own is None and tensor.dtype in DIFFERENTIABLE
 
 
 def prints_of(arrays: Sequence[np.ndarray]) -> list[int]:
@@ -139,20 +140,31 @@ class Loop:
 
     # -- with recording ---------------------------------------------------------------------------
 
-    def record(
-        self, arrays: Arrays, i: int, args: Sequence[Tensor]
-    ) -> tuple[list[Tensor], list[Tensor]]:
-        """Compute one step with recording; return its inputs, new leaves, and its outputs."""
+    def record(self, arrays: Arrays, i: int, args: Sequence[Tensor]) -> Recorded:
+        """Compute one step with recording."""
         inputs = [wrap(a) for a in arrays]
         for leaf in inputs:
-            if is_active(leaf):
+            if is_passive(leaf):
                 leaf.requires_grad_()
+        clock = TAPE.next_slot()[1]
 
         def run() -> list[Tensor]:
             _leave_switches()
             return self.call(i, list(inputs), self.arguments(args))
 
-        return inputs, MODE.with_recording(True, run)
+        return Recorded(inputs, MODE.with_recording(True, run), clock)
+
+    def leaves(self, args: Sequence[Tensor]) -> list[Tensor]:
+        """Return new leaves for the further arguments, which require grad where these do."""
+        return [t.detach().requires_grad_(t.requires_grad) for t in args]
+
+
+class Recorded(NamedTuple):
+    """A recorded step."""
+
+    inputs: list[Tensor]  # new leaves
+    outputs: list[Tensor]
+    clock: int  # the position before it
 
 
 def _leave_switches() -> None:
@@ -180,8 +192,10 @@ class Outside:
         self._begin = TAPE.next_slot()[1]
         self._first_leaf = TAPE.leaf_position()
 
-    def look(self, i: int, inputs: list[Tensor], outputs: list[Tensor], clock: int) -> None:
-        """Note what the outputs of a step depend on, other than its inputs.
+    def look(
+        self, i: int, inputs: list[Tensor], outputs: list[Tensor], clock: int, known: set[int]
+    ) -> int:
+        """Note what the outputs of a step depend on, other than its inputs; return its digest.
 
         Parameters
         ----------
@@ -191,25 +205,23 @@ class Outside:
             Its inputs, new leaves, and its outputs.
         clock
             Position on the clock before the step.
+        known
+            Slots of the leaves of the further arguments.
         """
-        owners = [own for z in outputs if (own := z._own) is not None]
         own_leaves = [own[OWN_SLOT] for t in inputs if (own := t._own) is not None]
         first = min(own_leaves, default=self._first_leaf)
-
-        def is_made(own: Owner) -> bool:
-            slot: int = own[OWN_SLOT]
-            return slot >= (first if slot >= LEAF_CLOCK else clock)
-
-        for own in history(owners, is_made):
-            if is_made(own) or own[OWN_SLOT] in self.found:
-                continue
+        for own in history(_owners(outputs), lambda own: own[OWN_SLOT] >= clock):
             slot = own[OWN_SLOT]
-            if slot >= (self._first_leaf if slot >= LEAF_CLOCK else self._begin):
+            is_leaf = slot >= LEAF_CLOCK
+            if slot >= (first if is_leaf else clock) or slot in self.found or slot in known:
+                continue
+            if slot >= (self._first_leaf if is_leaf else self._begin):
                 raise RuntimeError(
                     f"{NAME}: step {i} reads a tensor of an earlier step other than through the "
                     "state, so that a gradient would be lost; make it a part of the state"
                 )
             self.found[slot] = own
+        return digest(i, inputs, outputs, clock)
 
     def check(self) -> None:
         """Raise if the gradients of some of the tensors could not be told apart."""
@@ -228,3 +240,34 @@ class Outside:
                     f"{NAME}: step closes over a tensor that has hooks or retains its gradient; "
                     "pass it as a further argument, checkpoint_scan(step, state, n, t)"
                 )
+
+
+def _owners(tensors: Sequence[Tensor]) -> list[Owner]:
+    return [own for t in tensors if (own := t._own) is not None]
+
+
+def digest(i: int, inputs: Sequence[Tensor], outputs: Sequence[Tensor], clock: int) -> int:
+    """Return a number that follows from all values that the records of a step saved.
+
+    A step whose result is the same can still have another derivative, such as that of ``w * x``
+    where x is 0. The digests of all steps are added: one number tells, at the end of the backward
+    pass, whether all steps saved the values that they saved before.
+
+    Parameters
+    ----------
+    i
+        Number of the step.
+    inputs, outputs
+        The state before and after it.
+    clock
+        Position on the clock before the step.
+    """
+    compared = {id(t._a) for t in inputs}  # their fingerprints are compared anyway
+    prints = [
+        fingerprint(array)
+        for own in history(_owners(outputs), lambda own: own[OWN_SLOT] >= clock)
+        if clock <= own[OWN_SLOT] < LEAF_CLOCK
+        for array, _, _ in saved_arrays(own)
+        if id(array) not in compared
+    ]
+    return hash((i, *prints))

@@ -20,10 +20,10 @@ from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.pytrees import holds_tensor
 from tapegrad.tape.avals import AVALS
-from tapegrad.tape.layout import OWN_AVAL
+from tapegrad.tape.layout import OWN_AVAL, OWN_SLOT
 from tapegrad.tape.owner import Owner
 from tapegrad.tape.tape import TAPE
-from tapegrad.utils.loops import NAME, Arrays, Loop, Outside, is_active, prints_of
+from tapegrad.utils.loops import NAME, Arrays, Loop, Outside, digest, is_passive, prints_of
 from tapegrad.utils.regions import CheckpointError
 from tapegrad.utils.revolve import first_positions, reversal
 from tapegrad.utils.snapshots import Spilled, Store, loaded
@@ -143,6 +143,7 @@ class _Run:
         self.positions = list(first_positions(n, memory))
         self.results: list[Tensor] = []
         self.prints: list[int] = []  # of the results
+        self.digest = 0  # of all that the steps saved
         self.count = len(loop.state)
         # the states at the positions but the first, and the state before the last step
         self._stored: tuple[list[Arrays | Spilled], Arrays] | None = None
@@ -152,7 +153,8 @@ class _Run:
         """Compute all steps, store states, and find what the steps close over."""
         loop, n = self.loop, self.n
         arrays = [t._a for t in loop.state]
-        args = [t.detach() for t in loop.args]
+        args = loop.leaves(loop.args)
+        known = {own[OWN_SLOT] for t in args if (own := t._own) is not None}
         # with hooks for saved values, such as those of a checkpoint around, memory is short
         places = set() if MODE.thread.saved_hooks else {*self.positions[1:]}
         stored: list[Arrays | Spilled] = []
@@ -165,10 +167,9 @@ class _Run:
                 if i and loop.is_compiled:  # it closes over no tensors
                     arrays = loop.advance(arrays, i, i + 1, args)
                 else:
-                    clock = TAPE.next_slot()[1]
-                    inputs, outputs = loop.record(arrays, i, args)
-                    self.outside.look(i, inputs, outputs, clock)
-                    arrays = [z._a for z in outputs]
+                    made = loop.record(arrays, i, args)
+                    self.digest += self.outside.look(i, *made, known)
+                    arrays = [z._a for z in made.outputs]
                 advance(1)
         if not MODE.thread.saved_hooks:
             self._stored = stored, last
@@ -216,12 +217,11 @@ class _Run:
             Which of the results are needed.
         """
         loop, count = self.loop, self.count
-        of_args = [t.detach() for t in args]
-        for leaf, need in zip(of_args, needs[count:], strict=False):
-            if need:
-                leaf.requires_grad_()
+        of_args = loop.leaves(args)
         outside = [_stand_in(own) for own in self.outside.found.values()]
-        others = [t for t in (*of_args, *outside) if t.requires_grad]
+        rest = [*zip((*of_args, *outside), needs[count:], strict=True)]
+        others = [t for t, need in rest if need]
+        total = 0
         sums: list[Any] = [None] * len(others)
         stored, arrays = self.take(state, of_args)
         states = dict(zip(self.positions[1:], stored, strict=True))
@@ -239,18 +239,26 @@ class _Run:
                     if p:
                         self.store.drop(states.pop(p))
                 else:
-                    inputs, outputs = loop.record(arrays, p, of_args)
+                    inputs, outputs, clock = loop.record(arrays, p, of_args)
                     if prints_of([z._a for z in outputs]) != expected:
-                        raise CheckpointError(_different(p))
+                        raise CheckpointError(_different(f"step {p}"))
                     expected = prints_of(arrays)
+                    if not (p and loop.is_compiled):
+                        total += digest(p, inputs, outputs, clock)
                     active = [t.requires_grad for t in inputs]
                     cotangents, found = _pullback(inputs, outputs, others, cotangents, active)
                     sums = [
                         g if s is None else _sum(s, g) for s, g in zip(sums, found, strict=True)
                     ]
                     advance(1)
+        self.check_digest(total)
         left = iter(sums)
-        return [*cotangents, *(next(left) if t.requires_grad else None for t in of_args), *left]
+        return [*cotangents, *(next(left) if need else None for _, need in rest)]
+
+    def check_digest(self, total: int) -> None:
+        """Raise if steps saved other values than in the forward pass."""
+        if total != self.digest:
+            raise CheckpointError(_different("a step"))
 
 
 def _pullback(
@@ -284,9 +292,9 @@ def _sum(total: Tensor, g: Tensor | None) -> Tensor:
     return total if g is None else wrap(np.asarray(total._a + g._a))
 
 
-def _different(i: int) -> str:
+def _different(what: str) -> str:
     return (
-        f"{NAME}: step {i} computes other values in the backward pass than before, so that "
+        f"{NAME}: {what} computes other values in the backward pass than before, so that "
         "gradients would be wrong. It reads something that has changed since, writes to its "
         "arguments, or draws random numbers: make the generator in the step, as "
         "numpy.random.default_rng((seed, i))."
@@ -349,10 +357,7 @@ def _pushforward(run: _Run, saved: Sequence[Tensor], tangents: Sequence[Tensor |
     loop, count = run.loop, run.count
     arrays = [t._a for t in saved[:count]]
     dots = list(tangents[:count])
-    args = [t.detach() for t in saved[count:]]
-    for leaf in args:
-        if is_active(leaf):
-            leaf.requires_grad_()
+    args, total = loop.leaves(saved[count:]), 0
     others = [*args, *map(_stand_in, run.outside.found.values())]
     pairs = [
         (t, dot)
@@ -360,7 +365,9 @@ def _pushforward(run: _Run, saved: Sequence[Tensor], tangents: Sequence[Tensor |
         if dot is not None and t.requires_grad
     ]
     for i in range(run.n):
-        inputs, outputs = loop.record(arrays, i, args)
+        inputs, outputs, clock = loop.record(arrays, i, args)
+        if not (i and loop.is_compiled):
+            total += digest(i, inputs, outputs, clock)
         moving = [
             (t, dot)
             for t, dot in zip(inputs, dots, strict=True)
@@ -372,7 +379,8 @@ def _pushforward(run: _Run, saved: Sequence[Tensor], tangents: Sequence[Tensor |
         dots = dots or [None] * count
         arrays = [z._a for z in outputs]
     if prints_of(arrays) != run.prints:
-        raise CheckpointError(_different(run.n - 1))
+        raise CheckpointError(_different("a step"))
+    run.check_digest(total)
     return tuple(dots) if len(dots) > 1 else dots[0]
 
 
@@ -386,11 +394,17 @@ def _recorded(run: _Run, given: Sequence[Tensor]) -> tuple[list[Tensor], list[Te
     # copies with history: derivatives with respect to them leave out what came before
     copies = [FUNCTIONS["positive"](t) if t._own is not None else t for t in given]
     count = run.count
-    state, args = copies[:count], run.loop.arguments(copies[count:])
+    state, args, total = copies[:count], run.loop.arguments(copies[count:]), 0
+    # the same records as those of single steps, in which every state requires grad
+    state = [t.detach().requires_grad_() if is_passive(t) else t for t in state]
     for i in range(run.n):
-        state = run.loop.call(i, state, args)
+        clock, before = TAPE.next_slot()[1], state
+        state = run.loop.call(i, before, args)
+        if not (i and run.loop.is_compiled):
+            total += digest(i, before, state, clock)
     if prints_of([t._a for t in state]) != run.prints:
-        raise CheckpointError(_different(run.n - 1))
+        raise CheckpointError(_different("a step"))
+    run.check_digest(total)
     return state, copies
 
 

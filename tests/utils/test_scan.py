@@ -355,6 +355,14 @@ class TestWhatChanges:
         with pytest.raises(CheckpointError, match=OTHER):
             y.backward()
 
+    @pytest.mark.parametrize("kind", ["tensor", "array"])
+    def test_a_write_that_changes_derivatives_alone(self, kind):
+        w = tg.tensor(X) if kind == "tensor" else X.copy()
+        y = tg.checkpoint_scan(lambda i, x: x * (w + 1), leaf(0 * X), 9, memory=3).sum()
+        w[0] = 3.0
+        with pytest.raises(CheckpointError, match=OTHER):
+            y.backward()
+
     def test_forward_mode_and_second_derivatives_check_too(self):
         calls = []
 
