@@ -5,11 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from tapegrad.autograd.api import backward as run_backward
+from tapegrad.autograd.engine.history import history
+from tapegrad.autograd.engine.mutated import saved_arrays
 from tapegrad.autograd.engine.passes import RUNNING
 from tapegrad.autograd.function import Function, once_differentiable
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.pytrees import CONTAINERS, holds_tensor
+from tapegrad.tape.layout import LEAF_CLOCK, OWN_SLOT
+from tapegrad.tape.tape import TAPE, buffer_of
 from tapegrad.utils import generators
 from tapegrad.utils.fingerprints import fingerprint
 from tapegrad.utils.regions import CheckpointError
@@ -18,6 +22,12 @@ _INPUTS = (
     "When use_reentrant=True, tapegrad.utils.checkpoint is incompatible with .grad() or passing an "
     "`inputs` parameter to .backward(). To resolve this error, you can either set "
     "use_reentrant=False, or call .backward() without passing the `inputs` argument."
+)
+_DIFFERENT = (
+    "tapegrad.utils.checkpoint: The recomputed outputs are different than during the forward pass, "
+    "or something that they are computed from, so that gradients would be wrong. Something that "
+    "the function reads has changed since, or it draws from a random generator whose state is not "
+    "preserved."
 )
 
 
@@ -40,6 +50,7 @@ class CheckpointFunction(Function):
                 "tensors, or pass use_reentrant=False"
             )
         ctx.prints = [fingerprint(z._a) for z in _tensors(found)]
+        ctx.end = TAPE.next_slot()[1]
         return found
 
     @staticmethod
@@ -54,15 +65,12 @@ class CheckpointFunction(Function):
             args[k] = wrap(saved._a)
             if needed[k]:
                 args[k].requires_grad_()
+        begin = TAPE.next_slot()[1]
         with generators.restored(ctx.before):
             found = MODE.with_recording(True, ctx.function, *args)
-        if [fingerprint(z._a) for z in _tensors(found)] != ctx.prints:
-            raise CheckpointError(
-                "tapegrad.utils.checkpoint: The recomputed outputs are different than during the "
-                "forward pass, so that gradients would be wrong. Something that the function reads "
-                "has changed since, or it draws from a random generator whose state is not "
-                "preserved."
-            )
+        prints = [fingerprint(z._a) for z in _tensors(found)]
+        if prints != ctx.prints or _reads_written(_tensors(found), ctx.end, begin):
+            raise CheckpointError(_DIFFERENT)
         results = found if isinstance(found, tuple) else (found,)
         pairs = [
             (z, g)
@@ -75,6 +83,23 @@ class CheckpointFunction(Function):
             )
         run_backward([z for z, _ in pairs], [g for _, g in pairs])
         return None, None, *(a.grad if isinstance(a, Tensor) else None for a in args)
+
+
+def _reads_written(results: list[Tensor], start: int, end: int) -> bool:
+    """Whether records since `end` saved what was written between two positions on the clock.
+
+    The outputs may be the same: those of ``w * x`` where x is 0.
+    """
+    if not TAPE.mutations:
+        return False
+    owners = [own for z in results if (own := z._own) is not None]
+    for own in history(owners, lambda own: own[OWN_SLOT] >= end):
+        if end <= own[OWN_SLOT] < LEAF_CLOCK:
+            for array, _, _ in saved_arrays(own):
+                known = TAPE.mutations.get(id(buffer_of(array)))
+                if known is not None and any(start < slot < end for slot in known.slots):
+                    return True
+    return False
 
 
 def _tensors(found: Any) -> list[Tensor]:

@@ -573,6 +573,22 @@ class TestReentrant:
         with pytest.raises(CheckpointError, match=DIFFERENT):
             y.sum().backward()
 
+    def test_a_write_that_changes_derivatives_alone(self):
+        w = tg.tensor(X)
+        y = checkpoint(lambda x: x * w, leaf(0 * X), use_reentrant=True)
+        w += 1
+        with pytest.raises(CheckpointError, match=DIFFERENT):
+            y.sum().backward()
+
+    def test_writing_inside(self):
+        def function(x):
+            y = x * 1
+            y *= x
+            return tg.exp(y)
+
+        found = gradient(lambda x: checkpoint(function, x, use_reentrant=True))
+        agree(found, gradient(function))
+
     def test_in_a_batch_it_is_called(self):
         x = np.stack([X, 2 * X])
         found = tg.vmap(tg.grad(lambda x: checkpoint(f, x, use_reentrant=True).sum()))(x)
