@@ -1,4 +1,6 @@
-"""Memory: the peak of a training loop, of a live graph, and the size of a record."""
+"""Memory: the peak of a training loop, of a live graph, of a long loop; the size of a record."""
+
+import numpy as np
 
 import tapegrad as tg
 
@@ -28,6 +30,35 @@ class Training:
         return run_fresh("training_bytes", "tapegrad", self.iterations, backward)["growth"]
 
     track_growth.unit = "bytes"
+
+
+class Loop:
+    """A long loop of which 50 states are kept: its memory must not grow with its length."""
+
+    params = (1_000, 10_000, 100_000)
+    param_names = ("n",)
+    timeout = 300
+
+    def setup(self, n):
+        """Compile."""
+        self.gradient(100)
+
+    def gradient(self, n):
+        """Gradients of the end with respect to the start and a parameter."""
+
+        def end(x, rate):
+            return tg.checkpoint_scan(self.step, x, n, rate, memory=50).sum()
+
+        return tg.grad(end, (0, 1))(np.linspace(0.0, 1.0, 1000), 1e-6)
+
+    @staticmethod
+    def step(i, x, rate):
+        """One step, of two ops and a sine."""
+        return x + rate * tg.sin(x)
+
+    def peakmem_gradient(self, n):
+        """Peak of the process."""
+        self.gradient(n)
 
 
 class Graph:

@@ -16,6 +16,7 @@ from tapegrad import random as random
 from tapegrad import special as special
 from tapegrad import stats as stats
 from tapegrad import testing as testing
+from tapegrad import utils as utils
 from tapegrad.autograd.anomaly_mode import (
     is_anomaly_check_nan_enabled as is_anomaly_check_nan_enabled,
 )
@@ -49,6 +50,7 @@ from tapegrad.func import vjp as vjp
 from tapegrad.func import vmap as vmap
 from tapegrad.tape.tape import Tape as Tape
 from tapegrad.tape.tape import current_tape as current_tape
+from tapegrad.utils.scan import checkpoint_scan as checkpoint_scan
 
 __version__ = "0.1.0"
 
@@ -63,6 +65,7 @@ __all__ = sorted(
         "Tape",
         "Tensor",
         "autograd",
+        "checkpoint_scan",
         "current_tape",
         "enable_grad",
         "func",
@@ -82,6 +85,7 @@ __all__ = sorted(
         "special",
         "stats",
         "testing",
+        "utils",
     }
 )
 

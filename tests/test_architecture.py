@@ -21,7 +21,7 @@ LAYERS = [
     ["autograd.engine"],
     ["autograd"],
     ["array_api", "calls", "func", "methods", "pytrees", "random", "stats", "testing"],
-    ["fft", "linalg", "special"],
+    ["fft", "linalg", "special", "utils"],
     [f"transform.{name}" for name in ("errors", "kinds", "ir", "declared", "printer", "stubs")],
     ["transform.cache"],
     ["transform.eager_calls"],

@@ -100,7 +100,11 @@ def apply_op(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if isinstance(op, View):
         return apply_view(op, values[0], parameters)
     assert isinstance(op, SweptOp)
-    z = as_array(op.forward(*map(unwrap, values), **parameters))
+    arrays = [*map(unwrap, values)]
+    if MODE.special and MODE.thread.observer is not None:
+        z = as_array(MODE.thread.observer(op, op.forward, arrays, parameters))
+    else:
+        z = as_array(op.forward(*arrays, **parameters))
     has_tangent = any_dual(values) and z.dtype.kind not in "biu"
     if not any(map(owner_of, values)) or z.dtype.kind in "biu" or not MODE.recording:
         result = passive(z)
@@ -303,7 +307,10 @@ def apply_opaque(op: ArrayOp, bound: dict[str, Any]) -> Any:
     if MODE.special and MODE.thread.levels and holds_batched(bound.values()):
         return batched_calls.apply(op, bound)
     active = Active(op, bound)
-    if op.parameters:
+    if MODE.special and MODE.thread.observer is not None:
+        parameters = {name: bound[name] for name in op.parameters}
+        out = MODE.thread.observer(op, op.function, active.arrays, parameters)
+    elif op.parameters:
         out = op.function(*active.arrays, **{name: bound[name] for name in op.parameters})
     else:
         out = op.function(*active.arrays)

@@ -35,6 +35,7 @@ class Switches(threading.local):
         self.transform: Any = None  # the innermost running transform
         self.levels: tuple[Any, ...] = ()  # of running calls over batches, innermost last
         self.dual: Any = None  # the open level of forward mode
+        self.observer: Any = None  # called to compute ops while saved-tensor hooks are active
 
 
 class Mode:
@@ -192,7 +193,11 @@ class ModeContext:
         switches = MODE.thread.__dict__
         self._open = (*self._open, (switches, self.now(), switches.copy()))
         switches["depth"] += 1
-        return self.enter()
+        try:
+            return self.enter()
+        except BaseException as error:  # refused, or interrupted
+            self.__exit__(type(error), error)
+            raise
 
     def __exit__(self, kind: Any = None, error: Any = None, trace: Any = None) -> None:
         if not self._open:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import heapq
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -130,6 +131,7 @@ class Sweep:
         self.requested: set[int] = set()
         self.stops: dict[int, Callable[[], None]] = {}
         self._contributions: Contributions = []
+        self._waiting: list[int] = []  # a heap: slots with adjoints from Python, negated
         self._mutations_seen = 0
         state = self.state = self.space.state
         for word in (S_NSEGMENTS, S_LAST, S_PENDING, S_NEED_MODE, S_FINISH, S_NSWEPT, S_HOOKED):
@@ -377,6 +379,8 @@ class Sweep:
             self._load_mutations()
 
     def _run_rule(self, slot: int, owner: Owner) -> None:
+        while self._waiting and -self._waiting[0] > slot:  # it has been swept
+            self.arrays.pop(-heapq.heappop(self._waiting), None)
         contributions = self.rule(self, slot, owner, self._adjoint(slot, owner))
         if contributions is None:
             self.state[S_HOOKED] = slot
@@ -465,6 +469,8 @@ class Sweep:
                 self.arrays[slot] = array
                 self.borrowed.add(slot)
                 table[at] = 0
+                if slot < LEAF_CLOCK:
+                    heapq.heappush(self._waiting, -slot)
             at += CONTRIBUTION_WORDS
         if state[S_CONTRIBUTION] == state[S_NCONTRIBUTIONS]:
             state[S_CONTRIBUTION] = state[S_NCONTRIBUTIONS] = 0

@@ -532,3 +532,19 @@ class TestMultithreading:
             return tg.autograd.grad((x * 3).sum(), x)[0]
 
         assert gradient(x).tolist() == [3.0, 3.0]
+
+
+def test_a_context_that_refuses_to_open_changes_nothing_when_it_is_deleted():
+    def hooks(seen):
+        return tg.autograd.graph.saved_tensors_hooks(lambda t: seen.append(t) or t, lambda t: t)
+
+    seen = []
+    with tg.autograd.graph.disable_saved_tensors_hooks("not here"):
+        refused = hooks([])
+        with pytest.raises(RuntimeError, match="not here"):
+            refused.__enter__()
+    with tg.enable_grad(), tg.enable_grad(), hooks(seen):
+        del refused
+        x = tg.tensor([1.0, 2.0], requires_grad=True)
+        tg.exp(x)
+    assert len(seen) == 1

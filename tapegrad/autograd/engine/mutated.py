@@ -19,8 +19,23 @@ def mutated_message(slot: int, owner: Owner | None) -> str:
     slot, owner
         Slot and owner of the record that saved it.
     """
+    return message_of(saved_arrays(owner) if owner is not None else [], slot, owner)
+
+
+def message_of(arrays: SavedArrays, slot: int, owner: Owner | None = None) -> str:
+    """Return the message for the first of some arrays that was modified after a position.
+
+    Parameters
+    ----------
+    arrays
+        Saved arrays, with the record and output number that made each.
+    slot
+        The position on the clock at which they were saved.
+    owner
+        Owner of the record that saved them, if it is a record.
+    """
     what = "a saved value"
-    for array, maker, k in saved_arrays(owner) if owner is not None else ():
+    for array, maker, k in arrays:
         known = TAPE.mutations.get(id(buffer_of(array)))
         if known is not None and known.slots[-1] > slot:
             what = f"[{array.dtype} {list(array.shape)}]"

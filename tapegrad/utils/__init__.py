@@ -1,0 +1,3 @@
+"""Tools built on the autograd engine, with PyTorch's names."""
+
+from tapegrad.utils import checkpoint as checkpoint
