@@ -42,7 +42,6 @@ from tapegrad.tape.owner import Owner, inputs_of, op_and_flags, record_owner
 from tapegrad.tape.sweep import MutatedError
 from tapegrad.tape.tangents import Tangents
 
-
 _FEW = 32  # records up to which compiled code takes longer to set up than it saves
 
 

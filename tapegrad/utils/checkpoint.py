@@ -97,7 +97,8 @@ def checkpoint(
     """Call a function whose saved values are not kept, but recomputed in the backward pass.
 
     The function is called again when the backward pass needs the first of them. Inside of
-    `tapegrad.vmap`, and where nothing is recorded, it is just called.
+    `tapegrad.vmap`, in a level of `tapegrad.autograd.forward_ad`, and where nothing is recorded, it
+    is just called.
 
     Parameters
     ----------
@@ -157,7 +158,7 @@ def checkpoint(
             raise ValueError(
                 "Passing `context_fn` or `debug` is only supported when use_reentrant=False."
             )
-        if MODE.thread.levels:
+        if _is_just_called():
             return function(*args)
         if MODE.recording and not any(isinstance(a, Tensor) and a.requires_grad for a in args):
             warnings.warn(
@@ -173,13 +174,18 @@ def checkpoint(
     debug = debug if _Settings.debug is None else _Settings.debug
     if debug and context_fn is not noop_context_fn:
         raise ValueError("debug=True is incompatible with non-default context_fn")
-    if not MODE.recording or MODE.thread.levels:
+    if not MODE.recording or _is_just_called():
         return function(*args, **kwargs)
     early_stop = early_stop if _Settings.early_stop is None else _Settings.early_stop
     region = Region(
         function, args, kwargs, context_fn, determinism_check, debug, early_stop, preserve_rng_state
     )
     return region.run(args, kwargs)
+
+
+def _is_just_called() -> bool:
+    """Whether values are kept: those of a batch, and those that may have tangents."""
+    return bool(MODE.thread.levels) or MODE.thread.dual is not None
 
 
 def checkpoint_sequential(

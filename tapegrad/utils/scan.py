@@ -46,8 +46,9 @@ def checkpoint_scan(
     (binomial checkpointing). With `memory` states, no step of ``binomial(memory + r, r)`` is
     computed more than r + 1 times: with 50 states, no step of a million more than 6 times.
 
-    Derivatives of higher order are right, but record all steps, without checkpointing. Forward
-    mode takes one step after the other and keeps none.
+    Derivatives of higher order are right, but record all steps, without checkpointing. So do
+    gradients where tensors have tangents (`tapegrad.autograd.forward_ad`). Forward mode takes one
+    step after the other and keeps none.
 
     Parameters
     ----------
@@ -106,6 +107,11 @@ def checkpoint_scan(
         )
     loop = Loop(step, state, args)
     is_plain = not holds_tensor([state, *args])
+    if MODE.thread.dual is not None:  # tangents follow the steps
+        found = loop.state
+        for i in range(n):
+            found = loop.call(i, found, loop.args)
+        return _result(loop, found, is_plain and not any(t._is_tracked for t in found))
     if not MODE.recording or n == 0:
         arrays = loop.advance([t._a for t in loop.state], 0, n, loop.args)
         return _result(loop, loop.state if n == 0 else [*map(passive, arrays)], is_plain)
@@ -289,7 +295,7 @@ def _pullback(
 
 
 def _sum(total: Tensor, g: Tensor | None) -> Tensor:
-    return total if g is None else wrap(np.asarray(total._a + g._a))
+    return total if g is None else total + g
 
 
 def _different(what: str) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.autograd import grad
+from tapegrad.autograd import forward_ad, grad
 from tapegrad.utils.checkpoint import (
     CheckpointError,
     checkpoint,
@@ -623,3 +623,37 @@ def test_saved_attributes_are_recomputed():
     y = checkpoint(tg.exp, leaf(), use_reentrant=False)
     for _ in range(2):
         agree(y.grad_fn._saved_result.detach().numpy(), np.exp(X))
+
+
+class TestDualTensors:
+    @pytest.mark.parametrize("reentrant", [False, True])
+    def test_calls_in_a_level(self, reentrant):
+        x, v = leaf(), tg.tensor([1.0, -0.5, 2.0])
+        with forward_ad.dual_level():
+            dual = forward_ad.make_dual(x, v)
+            y = checkpoint(f, dual, use_reentrant=reentrant)
+            t = forward_ad.unpack_dual(y).tangent
+            agree(t.detach().numpy(), tg.jvp(f)(X, v.numpy())[1])
+            (g,) = grad(y.sum(), x)
+            found = forward_ad.unpack_dual(g).tangent
+        agree(found.numpy(), tg.hvp(lambda x: f(x).sum())(X, v.numpy()))
+
+    def test_cotangents_with_tangents(self):
+        x, v = leaf(), tg.tensor([1.0, -0.5, 2.0])
+        y = saving(x)
+        with forward_ad.dual_level():
+            (g,) = grad(y, x, forward_ad.make_dual(tg.ones(3), v))
+            found = forward_ad.unpack_dual(g).tangent
+        agree(found.numpy(), gradient(f) * v.numpy())
+
+
+def test_draws_of_the_default_generator():
+    def noisy(x):
+        return tg.sin(x * tg.random.normal(size=3))
+
+    tg.random.seed(5)
+    expected = gradient(noisy)
+    following = tg.random.random().item()
+    tg.random.seed(5)
+    agree(gradient(lambda x: checkpoint(noisy, x, use_reentrant=False)), expected)
+    assert tg.random.random().item() == following

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.autograd import grad
+from tapegrad.autograd import forward_ad, grad
 from tapegrad.utils.checkpoint import CheckpointError, checkpoint
 from tapegrad.utils.revolve import recomputed_steps
 from tapegrad.utils.snapshots import Spilled, Store, loaded
@@ -505,3 +505,27 @@ class TestArguments:
         monkeypatch.setattr(builtins, "__import__", without)
         with pytest.raises(ImportError, match=r"pip install 'tapegrad\[progress\]'"):
             scan(leaf(), 0.1, progress=True)
+
+
+class TestDualTensors:
+    def test_loops_in_a_level(self):
+        x, v = leaf(), tg.tensor([1.0, -0.5, 2.0])
+        expected = tg.jvp(lambda x: loop(x, 0.1))(X, v.numpy())[1]
+        with forward_ad.dual_level():
+            for mode in (tg.no_grad, tg.enable_grad):
+                with mode():
+                    y = scan(forward_ad.make_dual(x, v), 0.1)
+                agree(forward_ad.unpack_dual(y).tangent.detach().numpy(), expected)
+            (g,) = grad(y.sum(), x)
+            found = forward_ad.unpack_dual(g).tangent.numpy()
+        agree(found, tg.hvp(lambda x: loop(x, 0.1).sum())(X, v.numpy()))
+
+    def test_cotangents_with_tangents(self):
+        x, rate = leaf(), leaf(np.array(0.1))
+        y = scan(x, rate)
+        _, pull = tg.vjp(loop, X, np.array(0.1))
+        v = np.array([1.0, -0.5, 2.0])
+        with forward_ad.dual_level():
+            found = grad(y, (x, rate), forward_ad.make_dual(tg.ones(3), v))
+            tangents = tuple(forward_ad.unpack_dual(g).tangent.numpy() for g in found)
+        agree(tangents, pull(v))
