@@ -22,7 +22,7 @@ from tapegrad.autograd.batches import (
     lowered_outputs,
 )
 from tapegrad.autograd.engine.context import BackwardCFunction
-from tapegrad.autograd.engine.marks import marks_between
+from tapegrad.autograd.engine.marks import marks_between, slots_between
 from tapegrad.autograd.engine.mutated import mutated_message
 from tapegrad.autograd.engine.reverse_pass import fit_tensor, vjp_of_record
 from tapegrad.autograd.engine.saved_values import swept_values
@@ -155,12 +155,12 @@ def _walk(
     if not on_tensors:
         known = {slot: t._a for slot, t in known.items()}
     ends = {own[OWN_SLOT] for own in outputs}
-    needed, _ = marks_between([*ends], [*known])
-    if not on_tensors and len(needed) > _FEW:
-        walked = _walk_arrays(needed, inputs, known, ends)
+    slots = slots_between([*ends], [*known])
+    if not on_tensors and len(slots) > _FEW:
+        walked = _walk_arrays(slots, inputs, known, ends)
         arrays = [walked[own[OWN_SLOT]] for own in outputs]
         return [None if t is None else wrap(np.array(t)) for t in arrays]
-    records = [_record(slot) for slot in sorted(needed - known.keys())]
+    records = [_record(slot) for slot in slots.tolist() if slot not in known]
     last = {p[OWN_SLOT]: own for own, parents in records for p in parents if p is not None}
     for own, parents in records:
         given = [None if p is None else known.get(p[OWN_SLOT]) for p in parents]
@@ -180,12 +180,11 @@ def _walk(
 
 
 def _walk_arrays(
-    needed: set[int], inputs: Sequence[Owner], known: dict[int, np.ndarray], ends: set[int]
+    slots: np.ndarray, inputs: Sequence[Owner], known: dict[int, np.ndarray], ends: set[int]
 ) -> Tangents:
     """Compute tangents that are arrays; compiled code computes what it can."""
-    slots = np.array(sorted(needed | known.keys()), np.int64)
     avals = {own[OWN_SLOT]: own[OWN_AVAL] for own in inputs}
-    found = Tangents(slots, known, avals)
+    found = Tangents(np.union1d(slots, [*known]), known, avals)
     last = {}
     for slot in found.in_python():
         for parent in _record(slot)[1]:

@@ -125,8 +125,8 @@ def checkpoint(
     early_stop
         Whether the recomputation ends as soon as it has all values that are needed.
     preserve_rng_state
-        Whether the recomputation starts with the same state of NumPy's global random generator.
-        Reading the state takes a tenth of a millisecond.
+        Whether the recomputation starts with the same states of NumPy's global random generator
+        and of that of `tapegrad.random`. Reading them takes a tenth of a millisecond.
 
     Returns
     -------

@@ -142,7 +142,7 @@ class Region:
         """Call the function again, and fill the places."""
         again = Recomputation(self)
         try:
-            MODE.with_recording(True, self._run_again, again)
+            MODE.with_recording(True, MODE.with_dual, None, self._run_again, again)
             again.check()
         except BaseException as error:
             self.drop_values()

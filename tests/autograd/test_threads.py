@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.autograd import grad
+from tapegrad.autograd import forward_ad, grad
+from tapegrad.utils.checkpoint import checkpoint
 
 SECOND_TIME = "Trying to backward through the graph a second time"
 
@@ -185,3 +186,74 @@ class TestThreads:
         in_threads(y.backward)
         assert len(seen) == 1
         assert seen[0] != threading.get_ident()
+
+
+def f(x):
+    return (tg.sin(x) * tg.exp(x * 0.3)).sum() * x[0]
+
+
+X = np.array([0.4, 0.9, 1.3])
+DIRECTION = np.array([1.0, -2.0, 0.5])
+GRADIENT = tg.grad(f)(X)
+SECOND = tg.hvp(f)(X, DIRECTION)
+
+
+def dual_tensors():
+    x = leaf(X)
+    with forward_ad.dual_level():
+        y = f(forward_ad.make_dual(x, tg.tensor(DIRECTION)))
+        assert forward_ad.unpack_dual(y).tangent.item() == pytest.approx(GRADIENT @ DIRECTION)
+        (g,) = grad(y, x)
+        np.testing.assert_allclose(values(forward_ad.unpack_dual(g).tangent), SECOND)
+    assert forward_ad.unpack_dual(y).tangent is None
+
+
+def batches():
+    rows = np.stack([X, X * 0.5, X])
+    found = tg.vmap(tg.grad(lambda row: tg.vmap(lambda a: f(row) * a)(row).sum()))(rows)
+    np.testing.assert_allclose(found[0], tg.grad(lambda row: f(row) * row.sum())(X))
+    np.testing.assert_allclose(found[2], found[0])
+
+
+def backward_passes():
+    x = leaf(X)
+    for _ in range(3):
+        f(x).backward()
+    np.testing.assert_allclose(values(x.grad), 3.0 * GRADIENT)
+
+
+def modes():
+    x = leaf(X)
+    with tg.no_grad():
+        assert not f(x).requires_grad
+        with tg.enable_grad():
+            assert f(x).requires_grad
+    with tg.inference_mode():
+        assert f(x).is_inference()
+    assert f(x).requires_grad
+
+
+def checkpoints():
+    x = leaf(X)
+    checkpoint(f, x, use_reentrant=False).backward()
+    np.testing.assert_allclose(values(x.grad), GRADIENT)
+
+
+def walks():
+    np.testing.assert_allclose(tg.jvp(f)(X, DIRECTION)[1], GRADIENT @ DIRECTION)
+    np.testing.assert_allclose(tg.jacobian(tg.grad(f))(X) @ DIRECTION, SECOND)
+
+
+def test_levels_batches_and_modes_belong_to_their_threads():
+    kinds = [dual_tensors, batches, backward_passes, modes, checkpoints, walks]
+
+    def worker(seed):
+        order = np.random.default_rng(seed).integers(len(kinds), size=25)
+        return lambda: [kinds[k]() for k in order]
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        in_threads(*map(worker, range(8)))
+    finally:
+        sys.setswitchinterval(interval)

@@ -38,6 +38,12 @@ def _marked(roots: Sequence[int], requested: Iterable[int], *flags: int) -> list
     return found
 
 
+def slots_between(roots: Sequence[int], slots: Iterable[int]) -> np.ndarray:
+    """Return the slots on a path from a root to some slots, with those that are reached."""
+    (found,) = _marked(roots, slots, NEEDED | REACHED)
+    return found
+
+
 def marks_between(roots: Sequence[int], slots: Iterable[int]) -> tuple[set[int], set[int]]:
     """Return the records on a path from a root to some slots, with and without these slots."""
     needed, passing = _marked(roots, slots, NEEDED | REACHED, PASSES)
