@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
+from tapegrad.autograd import forward_ad
 from tapegrad.autograd.engine.passes import RUNNING
 from tapegrad.eager.modes import MODE
 from tapegrad.tape import deferred_release
 from tapegrad.tape.tape import TAPE
+from tapegrad.utils.checkpoint import checkpoint
 
 X = np.array([0.3, 0.4])
 GRAPH = tg.autograd.graph
@@ -87,6 +89,24 @@ def anomaly():
         return backward()
 
 
+def dual_tensors():
+    x = tg.tensor(X, requires_grad=True)
+    with forward_ad.dual_level():
+        y = loss(forward_ad.make_dual(x, tg.tensor([1.0, 2.0])))
+        (g,) = tg.autograd.grad(y, x)
+        return forward_ad.unpack_dual(g).tangent
+
+
+def batches():
+    return tg.vmap(tg.grad(lambda x: tg.vmap(tg.sin)(x).sum()))(np.stack([X, X]))
+
+
+def recomputed():
+    x = tg.tensor(X, requires_grad=True)
+    checkpoint(loss, x, use_reentrant=False).backward()
+    return x.grad
+
+
 PROGRAMS = {
     "grad": lambda: tg.grad(loss)(X),
     "grad in no_grad": lambda: tg.no_grad()(tg.grad(loss))(X),
@@ -98,6 +118,9 @@ PROGRAMS = {
     "hooks": hooks,
     "mutation": mutation,
     "anomaly": anomaly,
+    "dual": dual_tensors,
+    "vmap": batches,
+    "checkpoint": recomputed,
 }
 
 
@@ -139,7 +162,8 @@ def state():
     return {
         "recording": (thread.recording, MODE.recording, tg.is_grad_enabled()),
         "inference": tg.is_inference_mode_enabled(),
-        "hooks": (thread.saved_hooks, thread.hooks_forbidden, thread.node),
+        "hooks": (thread.saved_hooks, thread.hooks_forbidden, thread.node, thread.observer),
+        "calls": (thread.transform, thread.levels, thread.dual, thread.depth),
         "action": thread.action,
         "anomaly": (MODE.anomaly, MODE.check_nan),
         "guard": MODE.mutation_guard,

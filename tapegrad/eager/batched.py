@@ -12,12 +12,11 @@ does not know tensors) is refused.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import numpy as np
 
-from tapegrad.eager.modes import MODE
+from tapegrad.eager.modes import MODE, ModeContext
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.ops.op import shape_of
 from tapegrad.ops.shape import broadcast_to, moveaxis
@@ -47,7 +46,7 @@ class BatchError(RuntimeError):
 
 
 class Level:
-    """One running call over a batch.
+    """A call over a batch.
 
     Attributes
     ----------
@@ -84,9 +83,8 @@ class Level:
                 self._states[source] = source.state
 
 
-@contextmanager
-def open_level(size: int, randomness: str = "error", states: dict[Any, Any] | None = None) -> Any:
-    """Open a level for a batch; in it, ops of this thread may be batched.
+class open_level(ModeContext):  # noqa: N801
+    """The context of a call over a batch, in which ops of this thread may be batched.
 
     Parameters
     ----------
@@ -97,13 +95,24 @@ def open_level(size: int, randomness: str = "error", states: dict[Any, Any] | No
     states
         The states from which bit generators were first used, for the parts of one batch.
     """
-    level = Level(size, randomness, states)
-    before = MODE.thread.levels
-    try:
-        MODE.set_levels((*before, level))
-        yield level
-    finally:
-        level.is_open = False
+
+    def __init__(
+        self, size: int, randomness: str = "error", states: dict[Any, Any] | None = None
+    ) -> None:
+        self._level = Level(size, randomness, states)
+
+    def now(self) -> tuple[Level, ...]:
+        """Return the levels around it."""
+        return MODE.thread.levels
+
+    def enter(self) -> Level:
+        """Make the level the innermost one; return it."""
+        MODE.set_levels((*MODE.thread.levels, self._level))
+        return self._level
+
+    def leave(self, before: Any) -> None:
+        """Close the level."""
+        self._level.is_open = False
         MODE.set_levels(before)
 
 

@@ -121,6 +121,10 @@ class Mode:
         """Call a function at a level of forward mode, or at none; restore all switches."""
         return self._with("dual", level, function, *args)
 
+    def with_levels(self, levels: tuple[Any, ...], function: Callable[..., T], *args: Any) -> T:
+        """Call a function at some levels of batches; restore all switches."""
+        return self._with("levels", levels, function, *args)
+
     def _with(self, name: str, value: Any, function: Callable[..., T], *args: Any) -> T:
         """Call a function with a switch changed; restore all switches afterwards."""
         switches = self.thread.__dict__
@@ -130,7 +134,7 @@ class Mode:
             return function(*args)
         finally:  # inlined `restore`, whose call could be interrupted
             self.special[key] = None
-            if name != "dual":
+            if name != "dual" and switches["dual"] is not before["dual"]:
                 before["dual"] = switches["dual"]  # opened or closed meanwhile
                 before["action"] = _action_of(before)
             switches.update(before)
@@ -141,13 +145,11 @@ class Mode:
         """Restore all switches of a thread, except the level of forward mode, which ends itself."""
         key = id(switches)
         self.special[key] = None
-        before = {
-            **before,
-            "levels": tuple(level for level in before["levels"] if level.is_open),
-            "dual": switches["dual"],
-        }
-        before["action"] = _action_of(before)
+        if before["levels"]:  # a batch may have ended since
+            before = {**before, "levels": tuple(v for v in before["levels"] if v.is_open)}
+        before = {**before, "dual": switches["dual"]}
         switches.update(before)
+        switches["action"] = _action_of(switches)
         if switches["action"] == RECORD_OP:
             self.special.pop(key, None)
 

@@ -288,10 +288,25 @@ def partial_source(
     return module.text()
 
 
-def scalar_source(formula: types.FunctionType) -> tuple[str, str]:
-    """Return a formula's name in a module, where it is a function of numba's, and its source."""
+def scalar_source(formula: types.FunctionType, of_floats: bool = False) -> tuple[str, str]:
+    """Return a formula's name in a module, where it is a function of numba's, and its source.
+
+    Parameters
+    ----------
+    formula
+        Plain function of scalars.
+    of_floats
+        Whether integers are converted, as the compiled loop does.
+    """
     module = _Module("float64")
-    return module.add(formula), module.text()
+    name = module.add(formula)
+    if of_floats:
+        names = _arguments(formula)
+        module.lines += ["from tapegrad.kernels.intrinsics import as_float", "", "", _HELPER]
+        module.lines.append(f"def of_floats({', '.join(names)}):")
+        module.lines.append(f"    return {name}({', '.join(f'as_float({n})' for n in names)})")
+        name = "of_floats"
+    return name, module.text()
 
 
 def map_source(formula: types.FunctionType, dtype: str) -> str:

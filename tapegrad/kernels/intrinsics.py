@@ -11,6 +11,18 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+
+@intrinsic
+def as_float(typingctx, x):
+    """Return an integer or a bool as a float64, and any other number unchanged."""
+    result = types.float64 if isinstance(x, (types.Integer, types.Boolean)) else x
+
+    def codegen(context, builder, signature, args):
+        return context.cast(builder, args[0], signature.args[0], signature.return_type)
+
+    return result(x), codegen
+
+
 _POINTEES = {
     "u1": types.uint8,
     "i4": types.int32,

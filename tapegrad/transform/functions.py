@@ -34,7 +34,7 @@ class _Ops(types.ModuleType):
         op = TABLE.get(identifier)
         if not isinstance(op, Elementwise):
             raise AttributeError(f"there is no op {identifier!r}")
-        name, text = codegen.scalar_source(op.scalar_formula)
+        name, text = codegen.scalar_source(op.scalar_formula, of_floats=op.function is None)
         formula = native.compile_source(native.fingerprint(text.encode()), text, name)
         function = self._convert(formula)
         function.tapegrad_op = op
@@ -64,7 +64,7 @@ def register() -> None:
     ]
     text = "\n\n".join(map(_implementation, ops_with_formula))
     made = native.execute(native.fingerprint(text.encode()), text, "implementations")
-    made |= {"module_for": _module_for, "np": np}
+    made |= {"module_for": _module_for, "np": np, "refuse_options": _refuse_options}
     for op in ops_with_formula:
         for function in {op.public, PUBLIC.get(op.name, op.public)}:
             overload(function, strict=False)(made[f"implementation_{op.name}"])
@@ -95,11 +95,25 @@ def _implementation(op: Elementwise) -> str:
     names = ", ".join(op.arguments)
     return (
         f"def implementation_{op.name}({names}, out=None, where=True):\n"
+        f"    refuse_options('{op.name}', out, where)\n"
         f"    module = {'np' if known_to_numba(op) else f'module_for({names})'}\n"
         f"    def call({names}, out=None, where=True):\n"
         f"        return module.{op.name}({names})\n"
         "    return call\n"
     )
+
+
+def _refuse_options(name: str, *given: Any) -> None:
+    """Raise if `out` or `where` is given, which compiled code would ignore."""
+    from numba.core.errors import TypingError
+    from numba.core.types import NoneType, Omitted
+
+    for option, kind in zip(("out", "where"), given, strict=True):
+        if not (kind is None or kind is True or isinstance(kind, (NoneType, Omitted))):
+            raise TypingError(
+                f"tapegrad.{name}: {option!r} is not supported in compiled functions; assign the "
+                "result, as in out[:] = ..., or choose with np.where"
+            )
 
 
 def _module_for(*kinds: Any) -> _Ops:

@@ -7,6 +7,7 @@ one type.
 
 from typing import NamedTuple
 
+import numba
 import numpy as np
 import pytest
 from check import check
@@ -303,3 +304,42 @@ def test_named_tuples_that_a_loop_would_keep():
     with pytest.raises(tg.TransformError, match="use a variable for each of its parts"):
         tg.grad(with_named_tuples)(0.8, 2)
     check(with_variables, 0.8, 2, argnums=(0,))
+
+
+# -- the package's own functions of integers -------------------------------------------------------
+
+OWN = ("sigmoid", "softplus", "erf", "erfc", "gammaln", "digamma")
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int8, np.uint64, np.bool_])
+def test_own_functions_of_integers_are_those_of_floats(kind):
+    @tg.njit
+    def f(n):
+        return (
+            tg.sigmoid(n), tg.softplus(n), tg.special.erf(n), tg.special.erfc(n),
+            tg.special.gammaln(n), tg.special.digamma(n),
+        )  # fmt: skip
+
+    functions = [getattr(tg, name, None) or getattr(tg.special, name) for name in OWN]
+    for n in (kind(1), np.array([1, 3], kind)):
+        found = f(n)
+        for value, function in zip(found, functions, strict=True):
+            np.testing.assert_allclose(value, function(n).numpy(), rtol=1e-13)
+
+
+def test_gradients_beside_integers():
+    @tg.njit
+    def f(x, n):
+        return tg.sigmoid(n) * tg.softplus(x) + tg.sigmoid(x * n)
+
+    n = np.uint8(3)
+    expected = tg.grad(lambda x: tg.sigmoid(3.0) * tg.softplus(x) + tg.sigmoid(x * 3.0))(0.4)
+    assert tg.grad(f)(0.4, n) == pytest.approx(expected, rel=1e-13)
+
+
+@pytest.mark.parametrize("call", ["tg.sigmoid(x, out)", "tg.sin(x, out)", "tg.exp(x, out=out)"])
+def test_options_of_own_functions_are_refused(call):
+    scope = {"tg": tg}
+    exec(f"def f(x, out):\n    {call}\n    return out.sum()\n", scope)
+    with pytest.raises(numba.TypingError, match="'out' is not supported in compiled functions"):
+        numba.njit(scope["f"])(np.ones(3), np.zeros(3))

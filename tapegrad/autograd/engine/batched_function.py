@@ -62,12 +62,10 @@ def apply_to_batch(cls: type[Function], args: tuple[Any, ...]) -> Any:
             "override and implement the vmap staticmethod or set generate_vmap_rule=True."
         )
     in_dims = tuple(0 if flag else None for flag in flags)
-    levels = MODE.thread.levels
-    try:  # the rule is given whole batches, and draws random numbers for whole batches
-        MODE.set_levels(levels[: level.depth])
-        found = cls.vmap(VmapInfo(level.size, level.randomness), in_dims, *given)
-    finally:
-        MODE.set_levels(levels)
+    # the rule is given whole batches, and draws random numbers for whole batches
+    around = MODE.thread.levels[: level.depth]
+    info = VmapInfo(level.size, level.randomness)
+    found: Any = MODE.with_levels(around, cls.vmap, info, in_dims, *given)
     if not isinstance(found, tuple) or len(found) != 2:
         raise RuntimeError(
             "Expected the vmap staticmethod to have two returns, an output and out_dims with "
