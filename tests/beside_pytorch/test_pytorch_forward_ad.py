@@ -1066,11 +1066,12 @@ def a_generator_without_grad_ends_in_the_level(lib):
             yield from range(5)
 
     generator = numbers()
-    next(generator)
-    with lib.enable_grad(), lib.forward_ad.dual_level():
-        d = dual(lib)
-        generator.close()
-        return both(lib, d * 2)
+    with lib.enable_grad():  # the modes are left in another order than they were entered
+        next(generator)
+        with lib.enable_grad(), lib.forward_ad.dual_level():
+            d = dual(lib)
+            generator.close()
+            return both(lib, d * 2)
 
 
 @program
