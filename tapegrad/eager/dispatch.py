@@ -105,20 +105,16 @@ def apply_op(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         z = as_array(MODE.thread.observer(op, op.forward, arrays, parameters))
     else:
         z = as_array(op.forward(*arrays, **parameters))
-    has_tangent = any_dual(values) and z.dtype.kind not in "biu"
+    bound.update(zip(op.arguments, values, strict=True))
     if not any(map(owner_of, values)) or z.dtype.kind in "biu" or not MODE.recording:
         result = passive(z)
-        if has_tangent:
-            add_tangent(op, {**bound, **dict(zip(op.arguments, values, strict=True))}, result)
-        return result
-    check_differentiable(op.name, z.dtype)
-    if needs_frame(op, z, values) or (has_tangent and op.saved):
-        bound.update(zip(op.arguments, values, strict=True))
-        return _record_framed(Active(op, bound), bound, z)
-    own = _record_swept(op, z, [_as_dtype(v, z.dtype) for v in values], parameters)
-    result = wrap(z, own)
-    if has_tangent:
-        add_tangent(op, {**bound, **dict(zip(op.arguments, values, strict=True))}, result)
+    else:
+        check_differentiable(op.name, z.dtype)
+        if needs_frame(op, z, values) or (op.saved and any_dual(values)):
+            return _record_framed(Active(op, bound), bound, z)
+        result = wrap(z, _record_swept(op, z, [_as_dtype(v, z.dtype) for v in values], parameters))
+    if MODE.special and MODE.thread.dual is not None:
+        add_tangent(op, bound, result)
     return result
 
 

@@ -8,7 +8,7 @@ A tangent is kept in a `Tangent`, to which the tensor's `Meta` refers. Views sha
 do their tangents: only the base has a `Tangent`, and the tangent of a view is the view of it.
 `make_dual` returns a view that does not share the tangent of its base; its own views do.
 
-Tangents have no tangents: they are computed while the level is switched off.
+Tangents have no tangents: they are computed on arrays, or while the level is switched off.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tapegrad.eager.modes import MODE
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.ops.indexing import show
 from tapegrad.ops.kinds import SweptOp
-from tapegrad.ops.op import TABLE, Op, shape_of
+from tapegrad.ops.op import TABLE, Op, Out, shape_of
 from tapegrad.tape.avals import check_differentiable
 
 
@@ -156,28 +156,23 @@ def add_tangent(op: Op, bound: dict[str, Any], result: Any) -> None:
             if found is not None:
                 given[name] = found
                 mask |= 1 << bit
-    results = result if type(result) is tuple else (result,)
-    if given and results[0].dtype.kind not in "biu":
-        check_differentiable(op.name, results[0].dtype)
-        MODE.with_dual(None, _add_tangent, op, bound, result, given, mask, MODE.thread.dual)
-
-
-def _add_tangent(
-    op: Op, bound: dict[str, Any], result: Any, given: dict[str, Any], mask: int, level: DualLevel
-) -> None:
     several = type(result) is tuple
     results = result if several else (result,)
-    sources = [f for item in given.values() for f in (item if type(item) is list else [item]) if f]
+    if not given or results[0].dtype.kind in "biu":
+        return
+    check_differentiable(op.name, results[0].dtype)
     tangents: dict[str, Any] = {
         name: [f and _shown(*f) for f in found] if type(found) is list else _shown(*found)
         for name, found in given.items()
     }
     values = _values(op, bound, result, mask)
-    if not (MODE.recording and _has_history([*tangents.values(), *values.values()])):
-        values = {name: _arrays(value) for name, value in values.items()}
-        tangents = {name: _arrays(value) for name, value in tangents.items()}
-    with np.errstate(all="ignore"):  # as in the sweep
-        made = op.tangent(tangents, values, (results[0].shape, results[0].dtype))
+    out = (results[0].shape, results[0].dtype)
+    if MODE.recording and _has_history([*tangents.values(), *values.values()]):
+        made = MODE.with_dual(None, _tangent, op, tangents, values, out)
+    else:
+        arrays = {name: _arrays(t) for name, t in tangents.items()}
+        made = _tangent(op, arrays, {name: _arrays(value) for name, value in values.items()}, out)
+    sources = [f for item in given.values() for f in (item if type(item) is list else [item]) if f]
     for z, t in zip(results, made if several else (made,), strict=True):
         found = _fitted(t, z)
         # a rule may return a tangent that it was given, or a view of it
@@ -185,8 +180,12 @@ def _add_tangent(
         if not is_own:
             for source, _ in sources:
                 source.is_own = False
-        meta = z.ensure_meta()
-        meta.tangent = Tangent(level, found, is_own)
+        z.ensure_meta().tangent = Tangent(MODE.thread.dual, found, is_own)
+
+
+def _tangent(op: Op, tangents: dict[str, Any], values: dict[str, Any], out: Out) -> Any:
+    with np.errstate(all="ignore"):  # as in the sweep
+        return op.tangent(tangents, values, out)
 
 
 def _values(op: Op, bound: dict[str, Any], result: Any, mask: int) -> dict[str, Any]:
