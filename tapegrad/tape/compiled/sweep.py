@@ -180,15 +180,20 @@ def fill_block(st, address, k, info):
 def fill_plain(st, entry, kernel, info, g):
     """Add one contribution if every operand is a number or contiguous, all of one shape."""
     e = i8_pointer(entry)
+    fresh = (load(e, 1) & FRESH) != 0
+    store(e, 1, load(e, 1) & ~FRESH)
+    add_products(st, kernel, info, g, load(e, 0), fresh)
+
+
+@jit
+def add_products(st, kernel, info, g, out, fresh):
+    """Add the products of g and a partial to an output, or store them if they are the first."""
     z, a0 = load(st, S_DATA), load(st, S_DATA + 1)
     a1, a2 = load(st, S_DATA + 2), load(st, S_DATA + 3)
     i = i8_pointer(info)
     itemsize = load(i, AVAL_ITEM)
     n = load(i, AVAL_SIZE)
-    out = load(e, 0)
     block = load(st, S_BLOCKS)
-    fresh = (load(e, 1) & FRESH) != 0
-    store(e, 1, load(e, 1) & ~FRESH)
     while n > 0:
         m = min(BLOCK_ELEMENTS, n)
         if fresh:

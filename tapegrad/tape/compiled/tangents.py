@@ -11,14 +11,13 @@ Imported only to be compiled: see `tapegrad.kernels.native`.
 from __future__ import annotations
 
 from tapegrad.kernels.intrinsics import (
-    call_kernel,
     i4_pointer,
     i8_pointer,
     load,
     store,
     store_words,
 )
-from tapegrad.tape.compiled.sweep import add_block, fill_block, is_plain, jit
+from tapegrad.tape.compiled.sweep import add_products, fill_block, is_plain, jit
 from tapegrad.tape.layout import *
 
 
@@ -62,31 +61,6 @@ def read_operands(st, items, meta, info):
 
 
 @jit
-def add_product(st, kernel, info, t, out, fresh):
-    """Add the product of a partial and a tangent to an output, or store it if it is the first."""
-    i = i8_pointer(info)
-    z, a0 = load(st, S_DATA), load(st, S_DATA + 1)
-    a1, a2 = load(st, S_DATA + 2), load(st, S_DATA + 3)
-    n = load(i, AVAL_SIZE)
-    block = load(st, S_BLOCKS)
-    while n > 0:
-        m = min(BLOCK_ELEMENTS, n)
-        if fresh:
-            call_kernel(kernel, m, t, z, a0, a1, a2, out)
-        else:
-            call_kernel(kernel, m, t, z, a0, a1, a2, block)
-            add_block(out, block, m, load(i, AVAL_DTYPE))
-        n -= m
-        at = m * load(i, AVAL_ITEM)
-        t += at
-        out += at
-        z += at * load(st, S_STEPS)
-        a0 += at * load(st, S_STEPS + 1)
-        a1 += at * load(st, S_STEPS + 2)
-        a2 += at * load(st, S_STEPS + 3)
-
-
-@jit
 def push_row(st, table, row):
     """Compute the tangent of a row; return False if it needs Python."""
     r = i8_pointer(row)
@@ -112,10 +86,11 @@ def push_row(st, table, row):
         store(st, S_EVENT, EVENT_PYTHON)
         return False
     out = load(r, TANGENT_DATA)
+    store(st, S_STEPS + 4, 1)
     if tx != 0:
-        add_product(st, load(kernels, first), info, tx, out, True)
+        add_products(st, load(kernels, first), info, tx, out, True)
     if ty != 0:
-        add_product(st, load(kernels, first + 1), info, ty, out, tx == 0)
+        add_products(st, load(kernels, first + 1), info, ty, out, tx == 0)
     return True
 
 
