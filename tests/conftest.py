@@ -48,7 +48,9 @@ def pytest_collection_modifyitems(config, items):
         return
     kept, left_out = [], []
     for item in items:
-        is_compiled = any(item.path.is_relative_to(place) for place in COMPILED)
+        is_compiled = item.get_closest_marker("compiled") is not None or any(
+            item.path.is_relative_to(place) for place in COMPILED
+        )
         is_in_sample = not is_compiled or zlib.crc32(item.nodeid.encode()) % SHARE == 0
         runs = is_in_sample if which == "some" else is_compiled and not is_in_sample
         (kept if runs else left_out).append(item)

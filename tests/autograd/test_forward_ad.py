@@ -634,6 +634,7 @@ def scaled(x, a, n):
     return y, n, a * a
 
 
+@pytest.mark.compiled
 class TestCompiledFunctions:
     def test_numbers(self, level):
         x, a = dual([1.0, 2.0], [1.0, 0.5]), dual(3.0, 0.1)
@@ -664,6 +665,7 @@ def product_of_results(x):
     return doubled.sum() * first * last
 
 
+@pytest.mark.compiled
 class TestNestedResults:
     """Of compiled functions."""
 

@@ -164,6 +164,7 @@ class TestFunctionsInside:
         found = gradient(lambda x: checkpoint(plain, x, use_reentrant=False))
         agree(found, gradient(plain))
 
+    @pytest.mark.compiled
     def test_a_compiled_function(self):
         @tg.njit
         def norm(x):

@@ -207,6 +207,7 @@ class TestStates:
         with tg.inference_mode():
             assert scan(leaf(), 0.1).is_inference()
 
+    @pytest.mark.compiled
     def test_compiled_steps(self):
         @tg.njit
         def compiled(i, x, rate):
@@ -392,12 +393,12 @@ class TestMemory:
         assert len(calls) - n - 1 == recomputed_steps(n, memory)
 
     def test_the_peak(self):
-        """In units of one state: the loop would keep all 300."""
-        x = leaf(np.full(50_000, 0.5))
+        """In units of one state: the loop would keep all 100."""
+        x = leaf(np.full(10_000, 0.5))
 
-        def peak(memory):
+        def peak(memory, n):
             tracemalloc.start()
-            y = tg.checkpoint_scan(lambda i, x: tg.sin(x), x, 300, memory=memory).sum()
+            y = tg.checkpoint_scan(lambda i, x: tg.sin(x), x, n, memory=memory).sum()
             forward = tracemalloc.get_traced_memory()[0]
             y.backward()
             found = forward, tracemalloc.get_traced_memory()[1]
@@ -405,8 +406,8 @@ class TestMemory:
             x.grad = None
             return [size / x.nbytes for size in found]
 
-        peak(3)  # compiles
-        forward, whole = peak(10)
+        peak(3, 5)  # compiles
+        forward, whole = peak(10, 100)
         assert forward < 12
         assert whole < 18
 
