@@ -394,7 +394,7 @@ class TestMemory:
 
     def test_the_peak(self):
         """In units of one state: the loop would keep all 100."""
-        x = leaf(np.full(10_000, 0.5))
+        x = leaf(np.full(50_000, 0.5))
 
         def peak(memory, n):
             tracemalloc.start()
