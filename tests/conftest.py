@@ -1,8 +1,9 @@
 """Settings of the whole test suite.
 
 Tests of compiled functions, and the examples in their documentation, take three quarters of the
-time of all: in each, numba infers types several times. One in `SHARE` of them runs by default, and
-all that are named on the command line. `.ci/run` runs the others as well.
+time of all: in each, numba infers types several times. They stand in a folder of their own, are
+called so, or have the mark ``compiled``. One in `SHARE` of them runs by default, and all that are
+named on the command line. `.ci/run` runs the others as well.
 """
 
 import os
@@ -48,8 +49,10 @@ def pytest_collection_modifyitems(config, items):
         return
     kept, left_out = [], []
     for item in items:
-        is_compiled = item.get_closest_marker("compiled") is not None or any(
-            item.path.is_relative_to(place) for place in COMPILED
+        is_compiled = (
+            "compiled" in item.name
+            or item.get_closest_marker("compiled") is not None
+            or any(item.path.is_relative_to(place) for place in COMPILED)
         )
         is_in_sample = not is_compiled or zlib.crc32(item.nodeid.encode()) % SHARE == 0
         runs = is_in_sample if which == "some" else is_compiled and not is_in_sample

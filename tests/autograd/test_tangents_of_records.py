@@ -317,7 +317,7 @@ def large(x, y):
 
 @pytest.mark.parametrize("f", [small, of_all_kinds, large])
 @pytest.mark.parametrize("numbers", [0, 1, (0, 1)])
-def test_compiled_walks_are_those_on_tensors(f, numbers, compiled_walks):
+def test_walks_of_arrays_are_those_of_tensors(f, numbers, compiled_walks):
     x, y = np.array([0.3, 0.7, 1.1]), np.array([0.9, 1.1, 0.4])
     given = [(T, 0.5 * T)[n] for n in ((numbers,) if isinstance(numbers, int) else numbers)]
     found = tg.jvp(f, numbers)(x, y, *given)[1]
