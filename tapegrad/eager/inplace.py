@@ -315,10 +315,13 @@ def _overwrite(target: Tensor, value: Any, what: str, keep: bool) -> Tensor:
     note_mutation(target, what)
     rebase(target, own)
     if has_tangent:
-        found = tangent_of(value)
-        written = 0.0 if found is None else found
-        MODE.with_dual(None, write, tangent_to_write(target), written, what, True)
+        MODE.with_dual(None, write, tangent_to_write(target), _tangent_or_zero(value), what, True)
     return target
+
+
+def _tangent_or_zero(value: Any) -> Any:
+    found = tangent_of(value)
+    return 0.0 if found is None else found
 
 
 def _check_tangent(target: Tensor, value: Any, what: str) -> None:
@@ -366,9 +369,7 @@ def assign_item(target: Tensor, index: Any, value: Any) -> None:
     if recorded:
         rebase(target, own)
     if has_tangent:
-        found = tangent_of(value)
-        written = 0.0 if found is None else found
-        MODE.with_dual(None, assign_item, tangent_to_write(target), index, written)
+        MODE.with_dual(None, assign_item, tangent_to_write(target), index, _tangent_or_zero(value))
 
 
 def _assign_batched(target: Tensor, index: Any, value: Any) -> None:

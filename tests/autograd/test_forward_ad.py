@@ -465,6 +465,13 @@ class TestFunctions:
         (g,) = grad(y.sum(), x)
         np.testing.assert_allclose(tangent(g), over.tolist())
 
+    def test_saved_outputs_through_hooks(self, level):
+        x = tg.tensor([1.0, 2.0], requires_grad=True)
+        with saved_tensors_hooks(lambda t: t.detach().numpy(), tg.tensor):
+            y = FromOutput.apply(fw.make_dual(x, tg.tensor([1.0, 0.5])))
+        (g,) = grad(y.sum(), x)
+        np.testing.assert_allclose(tangent(g), np.exp([1.0, 2.0]) * [1.0, 0.5])
+
     def test_without_jvp(self, level):
         class Plain(tg.Function):
             @staticmethod

@@ -251,17 +251,19 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
             k, value = item
             own = self._runs if self._runs is not None and not self.outputs else self._output(k)
             if type(value) is Packed:
-                return value.unpack(own)
-            if TAPE.mutations:
-                check_unmutated(self._slot, value)
-            return with_saved_tangent(wrap(value, own), self._tangents.get(k))
+                found = value.unpack(own)
+            else:
+                if TAPE.mutations:
+                    check_unmutated(self._slot, value)
+                found = wrap(value, own)
+            return with_saved_tangent(found, self._tangents.get(k))
         if kind is Packed:
             restored: Tensor = item.unpack(None)
             return restored
         if kind is Tensor and TAPE.mutations:
             check_unmutated(self._slot, item._a)
-        found: Tensor | None = item
-        return found
+        kept: Tensor | None = item
+        return kept
 
     def _output(self, k: int) -> Owner | None:
         """Return the owner of one output.
