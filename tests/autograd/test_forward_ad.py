@@ -601,6 +601,37 @@ class TestBackwardPasses:
         (g,) = grad(y, x)
         assert g.tolist() == [3.0, 12.0]
 
+    def test_deeply_nested_passes(self, level):
+        """Some of them run in a thread of their own."""
+
+        class Nested(tg.Function):
+            @staticmethod
+            def forward(ctx, x, depth):
+                ctx.save_for_backward(x)
+                ctx.save_for_forward(x)
+                ctx.depth = depth
+                return x**3
+
+            @staticmethod
+            def jvp(ctx, t, _):
+                return 3.0 * ctx.saved_tensors[0] ** 2 * t
+
+            @staticmethod
+            def backward(ctx, g):
+                (x,) = ctx.saved_tensors
+                if not ctx.depth:
+                    return g * 3.0 * x**2, None
+                with tg.enable_grad():
+                    inner = fw.make_dual(fw.unpack_dual(x).primal, fw.unpack_dual(x).tangent)
+                    inner.requires_grad_()
+                    y = Nested.apply(inner, ctx.depth - 1)
+                return g * grad(y, inner)[0], None
+
+        x = tg.tensor(2.0, requires_grad=True)
+        y = Nested.apply(fw.make_dual(x, tg.tensor(0.5)), 50)
+        (g,) = grad(y, x)
+        assert (g.item(), tangent(g)) == (12.0, 6.0)
+
     def test_overwritten_values(self, level):
         x = tg.tensor([1.0, 2.0], requires_grad=True)
         v = tg.tensor([1.0, 0.5])

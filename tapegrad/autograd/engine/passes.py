@@ -38,6 +38,7 @@ def in_new_thread(function: Callable[[], T]) -> T:
         own = MODE.thread.__dict__
         try:
             MODE.restore(own, switches)
+            MODE.set_dual(switches["dual"])
             RUNNING.passes = passes
             found.append(context.run(function))
         except BaseException as error:
