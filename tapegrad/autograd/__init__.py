@@ -7,6 +7,7 @@ from tapegrad.autograd import function as function
 from tapegrad.autograd import functional as functional
 from tapegrad.autograd import grad_mode as grad_mode
 from tapegrad.autograd import graph as graph
+from tapegrad.autograd import profiler as profiler
 from tapegrad.autograd.anomaly_mode import detect_anomaly as detect_anomaly
 from tapegrad.autograd.anomaly_mode import set_detect_anomaly as set_detect_anomaly
 from tapegrad.autograd.api import backward as backward

@@ -38,6 +38,7 @@ from tapegrad.eager.modes import MODE
 from tapegrad.eager.tensor import Meta, Tensor, wrap
 from tapegrad.ops.elementwise import add
 from tapegrad.ops.op import refuse_masked
+from tapegrad.probes import probe
 from tapegrad.tape.avals import AVALS
 from tapegrad.tape.layout import LEAF_CLOCK, OWN_AVAL, OWN_INPUTS, OWN_SLOT
 from tapegrad.tape.owner import Owner, notes_of
@@ -136,6 +137,7 @@ def _run(
     return {slot: (own, g if g is None else passive(g)) for slot, (own, g) in found.items()}
 
 
+@probe("backward", "pass")
 def backward(
     tensors: Tensors,
     grad_tensors: Any = None,
@@ -305,6 +307,7 @@ def _owners(inputs: tuple[Any, ...]) -> list[Owner]:
     return owners
 
 
+@probe("grad", "pass")
 def grad(
     outputs: Tensors,
     inputs: Tensors,

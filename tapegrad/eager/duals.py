@@ -24,6 +24,7 @@ from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.ops.indexing import show
 from tapegrad.ops.kinds import SweptOp
 from tapegrad.ops.op import TABLE, Op, Out, shape_of
+from tapegrad.probes import probe
 from tapegrad.tape.avals import check_differentiable
 
 
@@ -136,6 +137,7 @@ def tangent_to_write(target: Tensor) -> Tensor:
     return _shown(tangent, steps)
 
 
+@probe(lambda args: f"{args[0].name} (tangent)", "tangent")
 def add_tangent(op: Op, bound: dict[str, Any], result: Any) -> None:
     """Give the result of an op the tangent that follows from those of its arguments.
 

@@ -116,11 +116,16 @@ def note_origin(owner: Owner) -> None:
     """In anomaly mode, note the call that made a record."""
     if MODE.anomaly:
         stack = traceback.extract_stack()
-        while stack and stack[-1].filename.startswith(_OWN_FILES):
+        while stack and is_own_file(stack[-1].filename):
             stack.pop()
         metadata = ensure_notes(owner).metadata
         metadata["traceback_"] = traceback.format_list(stack)
         metadata["parent_"] = MODE.thread.node
+
+
+def is_own_file(filename: str) -> bool:
+    """Whether the code of a file belongs to this package."""
+    return filename.startswith(_OWN_FILES)
 
 
 def node_name(owner: Owner) -> str:

@@ -41,6 +41,7 @@ from tapegrad.ops.indexing import put_view, show
 from tapegrad.ops.kinds import SweptOp
 from tapegrad.ops.op import Op, refuse_masked
 from tapegrad.ops.shape import astype, broadcast_to, getitem, reshape
+from tapegrad.probes import probe
 from tapegrad.tape.avals import AVALS, DIFFERENTIABLE
 from tapegrad.tape.owner import Owner, ensure_notes, notes_of
 from tapegrad.tape.tape import TAPE
@@ -214,6 +215,7 @@ def record_unrun(op: ArrayOp, z: np.ndarray, bound: dict[str, Any]) -> Owner | N
 # -- public functions -----------------------------------------------------------------------------
 
 
+@probe(lambda args: f"{args[0].name}_")
 def apply_inplace(op: Op | Composite, target: Tensor, *others: Any, **named: Any) -> Tensor:
     """``target[...] = op(target, *others)``; return the target."""
     if MODE.special and holds_batched((target, *others)):
@@ -250,6 +252,7 @@ def _old_history(target: Tensor) -> Owner | None:
     return show(wrap(meta.base._a, meta.base._own), meta.steps)._own
 
 
+@probe(lambda args: args[2])
 def write(target: Tensor, value: Any, what: str, keep: bool = False) -> Tensor:
     """``target[...] = value``, keeping the target's shape and dtype; return the target.
 
@@ -333,6 +336,7 @@ def _check_tangent(target: Tensor, value: Any, what: str) -> None:
     tangent_to_write(target)
 
 
+@probe("setitem_")
 def assign_item(target: Tensor, index: Any, value: Any) -> None:
     """Perform ``target[index] = value``."""
     if MODE.special and holds_batched((target, index, value)):
@@ -409,6 +413,7 @@ def _unwrap_part(part: Any) -> Any:
     return part
 
 
+@probe("getitem")
 def read_item(source: Tensor, index: Any) -> Tensor:
     """Return ``source[index]``: a view for basic indices, a copy for arrays."""
     if not isinstance(index, (int, slice)):

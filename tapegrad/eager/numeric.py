@@ -43,6 +43,7 @@ from tapegrad.ops import (  # noqa: F401 (importing them fills the table)
 )
 from tapegrad.ops.composite import COMPOSITES, Composite, declarations
 from tapegrad.ops.op import TABLE, is_differentiated
+from tapegrad.probes import add_probe
 
 # Functions without derivatives, which return passive tensors.
 PASSIVE = [
@@ -200,6 +201,8 @@ def _build() -> tuple[dict[str, Callable[..., Any]], dict[str, Callable[..., Any
         functions[name] = _composite_function(composite)
     for name in PASSIVE:
         functions[name] = _passive_function(name)
+    for name, function in (*functions.items(), *reflected.items()):
+        add_probe(function, name)
     return functions, reflected
 
 

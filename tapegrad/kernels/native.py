@@ -25,6 +25,7 @@ from importlib.metadata import version
 from typing import Any
 
 from tapegrad.kernels import cache
+from tapegrad.probes import probe
 
 # prefixes of numba's runtime, referenced on the (unreachable) error path of a C callback
 _RUNTIME = ("numba_", "NRT_")
@@ -99,6 +100,7 @@ def fingerprint(*parts: bytes) -> str:
     return digest.hexdigest()[:32]
 
 
+@probe("load or compile a kernel", "compile")
 def load(key: str, build: Callable[[], Any]) -> int:
     """Return the address of a compiled function, from disk or by building it.
 

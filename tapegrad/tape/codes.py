@@ -15,6 +15,7 @@ from tapegrad.kernels.structs import address_of
 from tapegrad.tape import layout
 from tapegrad.tape.layout import (
     KERNEL_INPUTS,
+    KIND_PRODUCTS,
     KIND_PYTHON,
     OP_LAYOUT,
     OP_VALUES,
@@ -40,6 +41,7 @@ class OpTable:
         self.ops: list[Any] = []
         self.inputs: list[int] = []  # the same as in `meta`, for Python
         self.saves: list[bool] = []
+        self.products: set[int] = set()  # codes of ops of KIND_PRODUCTS
         self._kept: list[tuple[np.ndarray, np.ndarray]] = []
         self._set(np.zeros((256, OP_WORDS), np.int64), np.zeros((256, 2, KERNEL_INPUTS), np.int64))
 
@@ -78,6 +80,8 @@ class OpTable:
         """Set an op's kind, inputs, traits, and its owner's indices of z, a0, a1, a2 (or -1)."""
         self.inputs[code] = inputs
         self.saves[code] = bool(traits & layout.TRAIT_SAVES)
+        if kind == KIND_PRODUCTS:
+            self.products.add(code)
         row = self.meta[code]
         row[0], row[1] = kind, inputs
         row[OP_VALUES : OP_VALUES + 4] = -1

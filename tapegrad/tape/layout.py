@@ -131,7 +131,16 @@ FREE_CLASSES = 48
 S_TANGENTS = S_FREE + FREE_CLASSES  # address of the rows of a walk in forward mode (TANGENT_*) ...
 S_NEXT_TANGENT = S_TANGENTS + 1  # ... the row where it is ...
 S_END_TANGENTS = S_TANGENTS + 2  # ... and their number
-STATE_WORDS = S_TANGENTS + 3
+S_TIMES = S_TANGENTS + 3  # address of the times of swept records (TIME_*), 0 if not wanted ...
+S_NTIMES = S_TIMES + 1  # ... their number ...
+S_CLOCK = S_TIMES + 2  # ... the address of `clock_gettime`, and the clock that it reads
+S_CLOCK_ID = S_TIMES + 3
+STATE_WORDS = S_TIMES + 4
+
+# a row of the times of swept records: the record, its op, and when it was done
+TIME_SLOT, TIME_OP, TIME_SECONDS, TIME_NANOSECONDS = range(4)
+TIME_WORDS = 4
+TIMES_CAPACITY = 4096
 
 # a row of a walk in forward mode: the record, the rows of its inputs (or -1), the address of its
 # tangent (0: none), and whether compiled code may compute it
@@ -162,7 +171,8 @@ SEG_NUMBER, SEG_ROWS, SEG_WINDOW, SEG_TOP, SEG_COUNT, SEG_LOW, SEG_HIGH, SEG_LEA
     EVENT_KERNEL,  # ARG0: op, ARG1: dtype, ARG2: input: not compiled yet
     EVENT_HANDLER,  # ARG0: handler not compiled yet
     EVENT_LARGE,  # much work: continue without the GIL
-) = range(12)
+    EVENT_TIMES,  # the list of times is full
+) = range(13)
 
 SWEPT_CAPACITY = 4096
 CONTRIBUTION_WORDS = 3

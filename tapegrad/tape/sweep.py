@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.kernels.structs import address_of
-from tapegrad.tape import codes, deferred_release
+from tapegrad.tape import codes, deferred_release, timing
 from tapegrad.tape.avals import AVALS
 from tapegrad.tape.codes import OPS
 from tapegrad.tape.layout import (
@@ -30,6 +30,7 @@ from tapegrad.tape.layout import (
     EVENT_PYTHON,
     EVENT_SEGMENT,
     EVENT_SWEPT,
+    EVENT_TIMES,
     FOREIGN,
     FRESH,
     HANDLER_CHECK,
@@ -62,6 +63,7 @@ from tapegrad.tape.layout import (
     S_OPS,
     S_PENDING,
     S_RETAIN,
+    S_TIMES,
     S_WORK,
     SEG_COUNT,
     SEG_HIGH,
@@ -142,6 +144,10 @@ class Sweep:
         state[S_AVALS] = AVALS.address
         state[S_OPS] = OPS.meta_address
         state[S_KERNELS] = OPS.kernels_address
+        state[S_TIMES] = 0
+        self.times: timing.SweepTimes | None = None
+        if timing.LOG is not None:
+            self.times = timing.SweepTimes(state, *self.space.times())
         if TAPE.mutations:
             self._load_mutations()
 
@@ -300,6 +306,8 @@ class Sweep:
         finally:
             TAPE.sweeping.pop(key, None)  # first, since any other call may be interrupted
             deferred_release.READERS.pop(key, None)
+            if self.times is not None:
+                self.times.finish()
             if self.state[S_NSWEPT]:
                 self._release_swept()
             deferred_release.clear()
@@ -331,7 +339,9 @@ class Sweep:
         elif event == EVENT_SEGMENT:
             self._add_segment(arg0)
         elif event == EVENT_MEMORY:
-            self.space.add_memory(arg0)
+            size = self.space.add_memory(arg0)
+            if self.times is not None:
+                self.times.note_memory(size)
         elif event == EVENT_KERNEL:
             OPS.compile(arg0, arg1, arg2)
             self.state[S_KERNELS] = OPS.kernels_address
@@ -341,6 +351,9 @@ class Sweep:
             self._capture(arg0)
         elif event == EVENT_SWEPT:
             self._release_swept()
+        elif event == EVENT_TIMES:
+            assert self.times is not None
+            self.times.keep()
         elif event == EVENT_FREED:
             raise FreedError
         elif event == EVENT_MUTATED:
@@ -354,6 +367,8 @@ class Sweep:
     def _give_array(self, slot: int, aval: int, copy: bool) -> None:
         """Use a Python array as the memory of an adjoint."""
         array = AVALS.empty(aval)
+        if self.times is not None:
+            self.times.note_memory(array.nbytes)
         if copy:
             array[...] = self.arrays[slot]
         self.arrays[slot] = array
@@ -381,6 +396,8 @@ class Sweep:
     def _run_rule(self, slot: int, owner: Owner) -> None:
         while self._waiting and -self._waiting[0] > slot:  # it has been swept
             self.arrays.pop(-heapq.heappop(self._waiting), None)
+        if self.times is not None:
+            self.times.note_name(slot, owner)
         contributions = self.rule(self, slot, owner, self._adjoint(slot, owner))
         if contributions is None:
             self.state[S_HOOKED] = slot
@@ -417,6 +434,8 @@ class Sweep:
         must be untouched: compiled code has not contributed to it. Contributions to other records
         are returned at the end of the chain.
         """
+        if self.times is not None:
+            self.times.note(slot)
         window = self.space.windows[self.state[S_CURRENT]]
         untouched = NEEDED | PASSES if self.state[S_NEED_MODE] else 0
         waiting: dict[int, tuple[Owner, np.ndarray]] = {}
@@ -441,6 +460,9 @@ class Sweep:
                 break
             del waiting[slot]
             contributions = frame.contributions(self, owner, array)
+            if self.times is not None:
+                self.times.note_name(slot, owner)
+                self.times.note(slot)
             if not self.retain:
                 frame.release()
         return list(waiting.values())

@@ -30,6 +30,8 @@ from tapegrad.tape.layout import (
     SEGMENT_ROWS,
     STATE_WORDS,
     SWEPT_CAPACITY,
+    TIME_WORDS,
+    TIMES_CAPACITY,
     WALK_WORDS,
     WALKS,
 )
@@ -62,6 +64,7 @@ class Workspace:
         self._window_arrays: list[np.ndarray] = []
         self.chunks: list[np.ndarray] = []
         self.arena_bytes = 0
+        self._times: tuple[np.ndarray, int] | None = None  # while a profile runs
         self.address = address_of(state)
         fixed = {
             S_ADDRESS: self.address,
@@ -108,8 +111,15 @@ class Workspace:
         """Reset the entries of rows ``low..high`` to untouched."""
         self._window_arrays[k][2 * low : 2 * high + 2] = 0
 
-    def add_memory(self, nbytes: int) -> None:
-        """Add a chunk of at least `nbytes` to the arena."""
+    def times(self) -> tuple[np.ndarray, int]:
+        """Return the list for the times of records, and its address."""
+        if self._times is None:
+            table = np.zeros((TIMES_CAPACITY, TIME_WORDS), np.int64)
+            self._times = table, address_of(table)
+        return self._times
+
+    def add_memory(self, nbytes: int) -> int:
+        """Add a chunk of at least `nbytes` to the arena; return its size."""
         size = max(nbytes, ARENA_CHUNK)
         chunk = np.empty(size + 64, np.uint8)
         self.chunks.append(chunk)
@@ -118,6 +128,7 @@ class Workspace:
         start += -start % 64
         self.state[S_BUMP] = start
         self.state[S_BUMP_END] = start + size
+        return size
 
     def trim(self) -> None:
         """Free an arena that has grown large; none of its blocks is in use."""

@@ -23,6 +23,7 @@ from numba.core.typing.typeof import Purpose, typeof
 
 from tapegrad.eager.tensor import Tensor
 from tapegrad.kernels import native
+from tapegrad.probes import add_call_probe, probe
 from tapegrad.transform import frozen
 from tapegrad.transform.cache.fingerprint import Fingerprint
 from tapegrad.transform.codegen import store
@@ -30,7 +31,7 @@ from tapegrad.transform.codegen.analysis import leaf_names
 from tapegrad.transform.codegen.program import Instance, Program
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.stubs import stub
-from tapegrad.transform.verifier import verify
+from tapegrad.transform.verifier.verify import verify
 
 _OPTIONS = ("error_model", "boundscheck", "nogil")
 
@@ -54,6 +55,7 @@ class Recording(CPUDispatcher):
             _check_items(self.py_func.__name__, val)
         return super().typeof_pyval(val)
 
+    @probe(lambda args: None if has_tensors(args) else f"compile {_name(args)}", "compile")
     def _compile_for_args(self, *args: Any, **kws: Any) -> Any:
         # numba calls this if it has no code for the arguments, and then calls the result
         if has_tensors((*args, *kws.values())):
@@ -69,6 +71,14 @@ class Recording(CPUDispatcher):
         Returns whether numba finds the compiled code without this method from now on.
         """
         return True
+
+
+def _name(args: tuple[Any, ...]) -> str:
+    """Return the name of the function that is called."""
+    return str(args[0].py_func.__name__)
+
+
+add_call_probe(Recording, _name, "function")
 
 
 def _check_items(name: str, value: Any) -> None:
@@ -138,6 +148,7 @@ class Derivative(Recording):
     def _tapegrad_recipe(self) -> tuple[Any, ...]:
         return (type(self).__name__, self.spec(), self.base)
 
+    @probe(lambda args: f"compile {_name(args)}", "compile")
     def compile(self, sig: Any) -> Any:
         """Compile it for a signature."""
         arguments, _ = sigutils.normalize_signature(sig)

@@ -27,6 +27,7 @@ from tapegrad.eager.inplace import check_writable, rebase, write
 from tapegrad.eager.modes import COMPUTE_ONLY, MODE, RECORD_OP
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import Tensor, wrap
+from tapegrad.probes import probe
 from tapegrad.tape.avals import AVALS, DIFFERENTIABLE
 from tapegrad.tape.layout import OWN_SLOT
 from tapegrad.tape.owner import Owner
@@ -207,6 +208,7 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
         )
 
     @classmethod
+    @probe(lambda args: args[0].__name__, "function")
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Run forward and record it if an argument requires gradients.
 

@@ -45,6 +45,7 @@ from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.ops import elementwise as ew
 from tapegrad.ops.kinds import View
 from tapegrad.ops.shape import astype, unbroadcast
+from tapegrad.probes import probe
 from tapegrad.tape.avals import AVALS
 from tapegrad.tape.codes import OPS
 from tapegrad.tape.layout import (
@@ -352,6 +353,7 @@ def _finish(own: Owner, notes: Notes, g: Any) -> Any:
     return g
 
 
+@probe(lambda args: f"{node_name(args[0])}Backward", "sweep")
 def _step(own: Owner, notes: Notes | None, g: Any, wanted: Wanted) -> list[Any]:
     """Return the cotangents of a record's inputs; in anomaly mode, check them."""
     if not MODE.anomaly:

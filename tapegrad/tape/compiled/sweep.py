@@ -526,6 +526,26 @@ def add_contributions(st):
     return True
 
 
+@jit
+def note_time(st, slot, row):
+    """Note that a record is done, while a profile runs; return False after an event."""
+    n = load(st, S_NTIMES)
+    at = load(st, S_TIMES) + n * TIME_WORDS * 8
+    time = i8_pointer(at)
+    store(time, TIME_SLOT, slot)
+    store(time, TIME_OP, load(i8_pointer(row), ROW_OP) & MASK_32)
+    seconds = at + TIME_SECONDS * 8
+    unused = 0
+    call_kernel(
+        load(st, S_CLOCK), load(st, S_CLOCK_ID), seconds, unused, unused, unused, unused, unused
+    )
+    store(st, S_NTIMES, n + 1)
+    if n + 1 < TIMES_CAPACITY:
+        return True
+    store_words(st, S_EVENT, EVENT_TIMES, 0, 0, 0)
+    return False
+
+
 def sweep(address):
     """Continue the sweep with the state at `address` until it is done or needs Python."""
     st = i8_pointer(address)
@@ -560,6 +580,9 @@ def sweep(address):
                 retire(st, entry, row)
                 store(s, SEG_COUNT, load(s, SEG_COUNT) - 1)
                 store(st, S_PENDING, load(st, S_PENDING) - 1)
+                if load(st, S_TIMES) != 0 and not note_time(st, base + cursor, row):
+                    store(st, S_CURSOR, cursor - 1)
+                    return
             cursor -= 1
         store(s, SEG_TOP, -1)
         store(st, S_CURRENT, -1)

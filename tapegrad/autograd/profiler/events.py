@@ -1,0 +1,253 @@
+"""From what was logged to a tree of events."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tapegrad.eager.frames import is_own_file, title
+from tapegrad.eager.tensor import Tensor
+from tapegrad.kernels.structs import address_of
+from tapegrad.probes import PROBES, Event
+from tapegrad.tape.codes import OPS
+from tapegrad.tape.layout import OWN_SLOT
+from tapegrad.tape.timing import SweepTimes
+
+RANGE = -1  # in place of the number of a probe: a range that the user named
+_DEPTH = 8  # lines kept of a stack
+Shapes = tuple[tuple[int, ...], ...]
+
+
+class Detail(NamedTuple):
+    """What is known of a call besides its time; None if it was not asked for."""
+
+    shapes: Shapes | None
+    memory: tuple[tuple[int, int], ...] | None  # addresses and bytes of new arrays
+    stack: tuple[str, ...] | None
+    slots: tuple[int, ...]  # of the records that it made
+
+
+@dataclass(eq=False)
+class FunctionEvent:
+    """A call of an op or function, a range, a backward pass, or one of the records that it swept.
+
+    Attributes
+    ----------
+    name
+        The name of the op or function; of a record, that of its `grad_fn`.
+    category
+        "op", "function" (a `Function` or a compiled function), "sweep" (a record), "pass"
+        (`backward` or `grad`), "compile", or "range" (`record_function`).
+    thread
+        The identifier of its thread.
+    start, end : int
+        Nanoseconds on the clock of `time.perf_counter_ns`.
+    count
+        The number of calls that it stands for: of short ops, one of 16 calls is timed.
+    input_shapes
+        The shapes of the arguments (with ``record_shapes``); for a record, those of its op.
+    stack
+        The lines that called it, innermost first (with ``with_stack``); for a record, its op.
+    self_cpu_memory_usage : int
+        Bytes of the arrays that it made (with ``profile_memory``).
+    parent, cpu_children
+        The event that it is part of, and those that are part of it.
+    """
+
+    name: str
+    category: str
+    thread: int
+    start: int
+    end: int
+    count: int = 1
+    input_shapes: Shapes = ()
+    stack: tuple[str, ...] = ()
+    self_cpu_memory_usage: int = 0
+    parent: FunctionEvent | None = None
+    cpu_children: list[FunctionEvent] = field(default_factory=list)
+
+    @property
+    def cpu_time_total(self) -> float:
+        """The time of one call, in µs."""
+        return (self.end - self.start) / 1e3
+
+    @property
+    def self_cpu_time_total(self) -> float:
+        """The time of one call without the events that are part of it, in µs."""
+        inner = sum(child.count * child.cpu_time_total for child in self.cpu_children)
+        return max(self.cpu_time_total - inner, 0.0)
+
+    @property
+    def cpu_memory_usage(self) -> int:
+        """Bytes of the arrays that it and its parts made."""
+        inner = (child.count * child.cpu_memory_usage for child in self.cpu_children)
+        return self.self_cpu_memory_usage + sum(inner)
+
+    def path(self) -> tuple[str, ...]:
+        """Return the names of the events that it is part of, outermost first, and its own."""
+        return (*(() if self.parent is None else self.parent.path()), self.name)
+
+    def __repr__(self) -> str:
+        return f"<FunctionEvent {self.name}: {self.cpu_time_total:.3f} µs, {self.count} calls>"
+
+
+def describer(
+    shapes: bool, memory: bool, stack: bool
+) -> Callable[[tuple[Any, ...], Any], Detail] | None:
+    """Return a function from the arguments and the result of a call to its details."""
+    if not (shapes or memory or stack):
+        return None
+
+    def describe(args: tuple[Any, ...], result: Any) -> Detail:
+        made = result if type(result) in (tuple, list) else (result,)
+        tensors = [value for value in made if isinstance(value, Tensor)]
+        return Detail(
+            _shapes(args) if shapes else None,
+            tuple(map(_allocated, tensors)) if memory else None,
+            _callers() if stack else None,
+            tuple(t._own[OWN_SLOT] for t in tensors if t._own is not None),
+        )
+
+    return describe
+
+
+def _shapes(args: Iterable[Any]) -> Shapes:
+    """Return the shapes of tensors, arrays and numbers, also of those in lists."""
+    found: list[tuple[int, ...]] = []
+    for value in args:
+        if type(value) in (list, tuple):
+            found += _shapes(value)
+        elif isinstance(value, Tensor):
+            found.append(value._a.shape)
+        elif isinstance(value, (np.ndarray, np.generic)):
+            found.append(value.shape)
+        elif type(value) in (int, float, complex):
+            found.append(())
+    return tuple(found)
+
+
+def _allocated(tensor: Tensor) -> tuple[int, int]:
+    array = tensor._a
+    return address_of(array), array.nbytes if array.base is None else 0
+
+
+def _callers() -> tuple[str, ...]:
+    """Return the innermost lines of the stack outside of this package."""
+    frame = sys._getframe(2)
+    found: list[str] = []
+    while frame is not None and len(found) < _DEPTH:
+        code = frame.f_code
+        if found or not is_own_file(code.co_filename):
+            found.append(f"{code.co_filename}({frame.f_lineno}): {code.co_name}")
+        frame = frame.f_back  # type: ignore[assignment]
+    return tuple(found)
+
+
+def tree_of_events(
+    log: Iterable[tuple[Any, ...]], calls: dict[int, int], sweeps: Iterable[SweepTimes]
+) -> list[FunctionEvent]:
+    """Return all events in the order of their starts, each with its parent and children.
+
+    Parameters
+    ----------
+    log
+        The fields of the logged events.
+    calls
+        The number of calls by the number of the probe.
+    sweeps
+        The times of the sweeps.
+    """
+    logged = _with_exact_counts([Event(*entry) for entry in log], calls)
+    details: dict[int, Detail] = {}  # by slot
+    made: list[FunctionEvent] = []
+    addresses: dict[int, dict[int, int]] = {}  # bytes by address, by the id of the event
+    for event in logged:
+        probe = PROBES[event.probe] if event.probe != RANGE else None
+        name = event.name if probe is None or callable(probe.name) else probe.name
+        if name is None:
+            continue
+        found = FunctionEvent(
+            name,
+            "range" if probe is None else probe.category,
+            event.thread,
+            event.start,
+            event.end,
+            event.weight,
+        )
+        if event.detail is not None:
+            found.input_shapes = event.detail.shapes or ()
+            found.stack = event.detail.stack or ()
+            addresses[id(found)] = dict(event.detail.memory or ())
+            for slot in event.detail.slots:
+                details.setdefault(slot, event.detail)
+        made.append(found)
+    for sweep in sweeps:
+        made += _records(sweep, details)
+    _nest(made)
+    for found in reversed(made):  # parts come after what they are part of
+        own = addresses.get(id(found))
+        if own:
+            inner = [addresses.get(id(child), {}) for child in found.cpu_children]
+            for address in {address for made_by in inner for address in made_by}:
+                own[address] = 0  # a part has made it
+            found.self_cpu_memory_usage = sum(own.values())
+    return made
+
+
+def _with_exact_counts(logged: list[Event], calls: dict[int, int]) -> list[Event]:
+    """Return events whose weights add up to the numbers of calls.
+
+    Only the last period of a function has to be corrected, which may be incomplete.
+    """
+    total: dict[int, int] = defaultdict(int)
+    last: dict[int, int] = {}
+    for position, event in enumerate(logged):
+        total[event.probe] += event.weight
+        last[event.probe] = position
+    for number, position in last.items():
+        event = logged[position]
+        missing = calls.get(number, total[number]) - total[number]
+        if missing:
+            logged[position] = event._replace(weight=max(event.weight + missing, 1))
+    return logged
+
+
+def _records(sweep: SweepTimes, details: dict[int, Detail]) -> list[FunctionEvent]:
+    """Return the events of the records of a sweep."""
+    found = []
+    start = sweep.start
+    for slot, op, end in sweep.rows():
+        name = sweep.names.get(slot) or OPS.ops[op].name
+        event = FunctionEvent(f"{title(name)}Backward", "sweep", sweep.thread, start, end)
+        if slot in details:
+            event.input_shapes = details[slot].shapes or ()
+            event.stack = details[slot].stack or ()
+        found.append(event)
+        start = end
+    ends = [event.end for event in found]
+    for time, nbytes in sweep.allocated:
+        at = bisect.bisect_left(ends, time)
+        if at < len(found):
+            found[at].self_cpu_memory_usage += nbytes
+    return found
+
+
+def _nest(events: list[FunctionEvent]) -> None:
+    """Sort events by thread and start, and set their parents and children."""
+    events.sort(key=lambda event: (event.thread, event.start, -event.end))
+    for _, group in itertools.groupby(events, key=lambda event: event.thread):
+        open_events: list[FunctionEvent] = []
+        for event in group:
+            while open_events and open_events[-1].end < event.end:
+                open_events.pop()
+            if open_events:
+                event.parent = open_events[-1]
+                event.parent.cpu_children.append(event)
+            open_events.append(event)
