@@ -121,7 +121,7 @@ def _cotangent(g: Any, shape: tuple[int, ...], dtype: np.dtype, k: int) -> Tenso
 
 def _on_tensors(create_graph: bool) -> bool:
     """Whether a pass has to run on tensors: they have a history, or a tangent, or are checked."""
-    return create_graph or MODE.anomaly or MODE.thread.dual is not None
+    return create_graph or (bool(MODE.special) and (MODE.anomaly or MODE.thread.dual is not None))
 
 
 def _run(
@@ -131,7 +131,7 @@ def _run(
     create_graph: bool,
     finish_leaf: FinishLeaf,
 ) -> dict[int, tuple[Owner, Tensor]]:
-    if _on_tensors(create_graph) or is_many([g for _, g in roots]):
+    if _on_tensors(create_graph) or (MODE.special and is_many([g for _, g in roots])):
         return MODE.with_recording(create_graph, sweep_tensors, roots, inputs, retain, finish_leaf)
     found = sweep_arrays([(own, g._a) for own, g in roots], inputs, retain, finish_leaf)
     return {slot: (own, g if g is None else passive(g)) for slot, (own, g) in found.items()}

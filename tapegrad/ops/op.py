@@ -31,6 +31,10 @@ Batched = Sequence[Any]  # whether each argument is batched; a list for a list a
 TABLE: dict[str, Op] = {}  # every op by name
 
 
+# types of arguments of ops that need no look at their attributes
+_PLAIN = frozenset([np.ndarray, bool, int, float, complex, str, slice, type(None)])
+
+
 class Fact(enum.Flag):
     """Properties of an elementwise function that derivatives of compiled functions rely on."""
 
@@ -110,7 +114,7 @@ class Op:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         for value in args:
             kind = type(value)
-            if kind is np.ndarray:
+            if kind in _PLAIN:
                 continue
             if hasattr(kind, "_apply_op") or (
                 kind in (list, tuple) and any(hasattr(type(item), "_apply_op") for item in value)
