@@ -302,6 +302,8 @@ class Sweep:
         key = id(self)
         try:
             TAPE.begin_sweep(key)
+            if self.times is not None:
+                self.times.begin()
             self._drive("sweep", "sweep")
         finally:
             TAPE.sweeping.pop(key, None)  # first, since any other call may be interrupted

@@ -55,7 +55,7 @@ class SweepTimes:
 
     def __init__(self, state: memoryview[int], table: np.ndarray, address: int) -> None:
         self.thread = get_ident()
-        self.start = time.perf_counter_ns()
+        self.start = 0
         self.names: dict[int, str] = {}  # of records whose rules are Python, by slot
         self.allocated: list[tuple[int, int]] = []  # times and bytes
         self._state = state
@@ -65,6 +65,10 @@ class SweepTimes:
         state[S_NTIMES] = 0
         state[S_TIMES] = address if CLOCK else 0
         state[S_CLOCK], state[S_CLOCK_ID] = CLOCK, CLOCK_ID
+
+    def begin(self) -> None:
+        """Note that the first record is about to be swept."""
+        self.start = time.perf_counter_ns()
 
     def note(self, slot: int) -> None:
         """Note that a record is done, which compiled code has not seen."""

@@ -88,14 +88,14 @@ class EventList(list[Any]):
         return sum(item.self_cpu_time_total * _calls(item) for item in self)
 
     def key_averages(
-        self, group_by_input_shape: bool = False, group_by_stack_n: int = 0
+        self, group_by_input_shapes: bool = False, group_by_stack_n: int = 0
     ) -> EventList:
         """Return the sums over events of one name; see `profile.key_averages`."""
-        self._require("record_shapes", group_by_input_shape, "group_by_input_shape")
+        self._require("record_shapes", group_by_input_shapes, "group_by_input_shape")
         self._require("with_stack", bool(group_by_stack_n), "group_by_stack_n")
         found: dict[Any, FunctionEventAvg] = {}
         for event in self:
-            shapes = event.input_shapes if group_by_input_shape else ()
+            shapes = event.input_shapes if group_by_input_shapes else ()
             stack = event.stack[:group_by_stack_n]
             key = event.name, event.category, shapes, stack
             if key not in found:
@@ -127,6 +127,7 @@ class EventList(list[Any]):
         row_limit: int = 100,
         max_src_column_width: int = 75,
         max_name_column_width: int = 55,
+        max_shapes_column_width: int = 80,
         header: str | None = None,
         top_level_events_only: bool = False,
     ) -> str:
@@ -139,7 +140,7 @@ class EventList(list[Any]):
             "self_cpu_memory_usage": largest first. By default, rows are in the order of the items.
         row_limit
             The largest number of rows; -1 for all.
-        max_src_column_width, max_name_column_width
+        max_src_column_width, max_name_column_width, max_shapes_column_width
             Longer texts are cut.
         header
             A line above the table.
@@ -157,7 +158,9 @@ class EventList(list[Any]):
         if not rows:
             return ""
         total = self.self_cpu_time_total
-        columns = self._columns(total, max_name_column_width, max_src_column_width)
+        columns = self._columns(
+            total, max_name_column_width, max_shapes_column_width, max_src_column_width
+        )
         shown = rows if row_limit < 0 else rows[:row_limit]
         lines = [[title for title, *_ in columns]]
         lines += [[text(item) for _, text, _ in columns] for item in shown]
@@ -174,7 +177,9 @@ class EventList(list[Any]):
         below.append(f"Self CPU time total: {time_text(total)}\n")
         return "\n".join([*above, rule, head, rule, *body, rule, *below])
 
-    def _columns(self, total: float, name_width: int, line_width: int) -> list[Any]:
+    def _columns(
+        self, total: float, name_width: int, shapes_width: int, line_width: int
+    ) -> list[Any]:
         """Return title, text of an item, and whether it is set to the left, of each column."""
 
         def share(part: float) -> str:
@@ -200,7 +205,11 @@ class EventList(list[Any]):
         columns.append(("# of Calls", lambda item: str(item.count), False))
         if any(item.input_shapes for item in self):
             columns.append(
-                ("Input Shapes", lambda item: str([*map(list, item.input_shapes)]), True)
+                (
+                    "Input Shapes",
+                    lambda item: _cut(str([*map(list, item.input_shapes)]), shapes_width),
+                    True,
+                )
             )
         if any(item.stack for item in self):
             columns.append(
