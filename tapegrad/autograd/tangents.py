@@ -35,12 +35,13 @@ from tapegrad.eager.saved_values import SECOND_TIME
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.ops.kinds import SweptOp
 from tapegrad.ops.op import in_shape
+from tapegrad.probes import probe
 from tapegrad.tape.avals import AVALS
 from tapegrad.tape.codes import OPS
 from tapegrad.tape.layout import FREED, OWN_AVAL, OWN_SLOT
 from tapegrad.tape.owner import Owner, inputs_of, op_and_flags, record_owner
 from tapegrad.tape.sweep import MutatedError
-from tapegrad.tape.tangents import Tangents
+from tapegrad.tape.tangents import LARGE, Tangents
 
 _FEW = 32  # records up to which compiled code takes longer to set up than it saves
 
@@ -156,7 +157,7 @@ def _walk(
         known = {slot: t._a for slot, t in known.items()}
     ends = {own[OWN_SLOT] for own in outputs}
     slots = slots_between([*ends], [*known])
-    if not on_tensors and len(slots) > _FEW:
+    if not on_tensors and (len(slots) > _FEW or any(t.size >= LARGE for t in known.values())):
         walked = _walk_arrays(slots, inputs, known, ends)
         arrays = [walked[own[OWN_SLOT]] for own in outputs]
         return [None if t is None else wrap(np.array(t)) for t in arrays]
@@ -184,21 +185,18 @@ def _walk_arrays(
 ) -> Tangents:
     """Compute tangents that are arrays; compiled code computes what it can."""
     avals = {own[OWN_SLOT]: own[OWN_AVAL] for own in inputs}
-    found = Tangents(np.union1d(slots, [*known]), known, avals)
-    last = {}
+    if np.setdiff1d([*known], slots, assume_unique=True).size:  # inputs that are not reached
+        slots = np.union1d(slots, [*known])
+    found = Tangents(slots, known, avals, ends)
     for slot in found.in_python():
         for parent in _record(slot)[1]:
             if parent is not None:
-                last[parent[OWN_SLOT]] = slot
+                found.note_reader(parent[OWN_SLOT], slot)
 
     def step(slot: int) -> None:
         own, parents = _record(slot)
         given = [None if p is None else found[p[OWN_SLOT]] for p in parents]
         found[slot] = _tangent(own, given, False)
-        for parent in parents:  # free each tangent after its last reader
-            if parent is not None and last.get(parent[OWN_SLOT]) == slot:
-                if parent[OWN_SLOT] not in ends:
-                    found.drop(parent[OWN_SLOT])
 
     found.compute(step)
     return found
@@ -211,6 +209,7 @@ def _record(slot: int) -> tuple[Owner, list[Owner | None]]:
     return own, inputs_of(own)
 
 
+@probe(lambda args: f"{node_name(args[0]).lower()} (tangent)", "tangent")
 def _tangent(own: Owner, given: list[Any], on_tensors: bool) -> Any:
     """Return the tangent of a record's output, or a tuple of tangents if it has several.
 

@@ -146,6 +146,8 @@ def service(module: str, name: str, nogil: bool = False) -> Callable[[int], None
 @functools.cache
 def handler(number: int) -> int:
     """Return the address of a handler of the sweep (`tapegrad.tape.compiled.contributions`)."""
+    if number == layout.HANDLER_TANGENT:
+        return _address("tangents", "strided_tangent", 7)
     names = {
         layout.HANDLER_STRIDED: "strided",
         layout.HANDLER_CHECK: "check",

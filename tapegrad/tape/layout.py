@@ -125,7 +125,7 @@ S_HEADERS = 35  # z, a0, a1, a2 of the current record: array headers (0: not rea
 S_DATA = 39  # ... and their data
 S_STEPS = 43  # ... and 1, or 0 if the operand is one number; then the same for g
 S_GATHERED = 48  # blocks of each, gathered by the strided handler
-S_HANDLERS = 52  # addresses by kind; the first two entries are HANDLER_*
+S_HANDLERS = 52  # addresses by kind, and those of HANDLER_*
 S_FREE = 60  # heads of the arena's free lists, one per power of two from 64 bytes
 FREE_CLASSES = 48
 S_TANGENTS = S_FREE + FREE_CLASSES  # address of the rows of a walk in forward mode (TANGENT_*) ...
@@ -142,15 +142,23 @@ TIME_SLOT, TIME_OP, TIME_SECONDS, TIME_NANOSECONDS = range(4)
 TIME_WORDS = 4
 TIMES_CAPACITY = 4096
 
-# a row of a walk in forward mode: the record, the rows of its inputs (or -1), the address of its
-# tangent (0: none), and whether compiled code may compute it
+# a row of a walk in forward mode: the record, the rows of its inputs (or -1), the axes of a
+# reduction, the address of its tangent (0: none yet), and whether compiled code computes it
 TANGENT_WORDS = 8
 TANGENT_BYTES = 8 * TANGENT_WORDS
-TANGENT_OP, TANGENT_AVAL, TANGENT_OWNER, TANGENT_X, TANGENT_Y, TANGENT_DATA, TANGENT_SIMPLE = range(
-    7
-)
+(
+    TANGENT_OP,
+    TANGENT_AVAL,
+    TANGENT_OWNER,
+    TANGENT_X,
+    TANGENT_Y,
+    TANGENT_MASK,
+    TANGENT_DATA,
+    TANGENT_COMPILED,
+) = range(TANGENT_WORDS)
 
-HANDLER_STRIDED, HANDLER_CHECK = 0, 1  # KIND_FLAT and the kinds after it follow
+# KIND_FLAT and the kinds after it stand in between
+HANDLER_STRIDED, HANDLER_CHECK, HANDLER_TANGENT = 0, 1, 7
 NO_MASK = -1
 
 # the segment table

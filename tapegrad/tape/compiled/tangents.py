@@ -1,9 +1,13 @@
-"""Tangents of elementwise records, compiled.
+"""Tangents of elementwise records, reductions and views, compiled.
 
 `push` walks over the rows of a table (`tapegrad.tape.layout`, TANGENT_*), oldest record first. The
-tangent of a record is the sum of the products of its partials and the tangents of its inputs. The
-kernels are those of the reverse sweep, which multiply a cotangent by a partial. At a row that
-needs Python, it returns; the next call continues there.
+tangent of a record is the sum of the products of its partials and the tangents of its inputs; a
+reduction adds up the elements of these products. The kernels are those of the reverse sweep, which
+multiply a cotangent by a partial. At a row that needs Python, it returns; the next call continues
+there.
+
+Contiguous operands of one shape are handled here, all others by `strided_tangent`, which is
+compiled on first use.
 
 Imported only to be compiled: see `tapegrad.kernels.native`.
 """
@@ -11,14 +15,37 @@ Imported only to be compiled: see `tapegrad.kernels.native`.
 from __future__ import annotations
 
 from tapegrad.kernels.intrinsics import (
+    call_kernel,
     i4_pointer,
     i8_pointer,
     load,
     store,
     store_words,
 )
-from tapegrad.tape.compiled.sweep import add_products, fill_block, is_plain, jit
+from tapegrad.tape.compiled.contributions import (
+    clear_bytes,
+    nbytes_of,
+    walk_array,
+    walk_aval,
+)
+from tapegrad.tape.compiled.strided import (
+    W_CONTIGUOUS,
+    accumulate,
+    gather,
+    walk_end,
+    walk_push,
+    walk_start,
+)
+from tapegrad.tape.compiled.sweep import (
+    add_block,
+    add_products,
+    fill_block,
+    is_plain,
+    jit,
+)
 from tapegrad.tape.layout import *
+
+MISSING, PLAIN, OTHER = 0, 1, 2  # what the saved values of a record are
 
 
 @jit
@@ -31,15 +58,22 @@ def tangent_of(table, row, j):
 
 
 @jit
+def aval_of_input(table, row, j):
+    at = load(i8_pointer(row), TANGENT_X + j)
+    return load(i8_pointer(table + at * TANGENT_BYTES), TANGENT_AVAL)
+
+
+@jit
 def read_operands(st, items, meta, info):
-    """Find the saved values of a record; return False if they are not plain."""
+    """Find the saved values of a record: none missing, and all plain, or not."""
+    found = PLAIN
     for k in range(4):
         index = load(meta, OP_VALUES + k)
         header = 0
         if index >= 0:
             header = load(i8_pointer(items), index)
             if header == load(st, S_RELEASED):
-                return False
+                return MISSING
             if header == load(st, S_NONE):
                 header = 0
         data = 0
@@ -54,15 +88,171 @@ def read_operands(st, items, meta, info):
             ):
                 data = fill_block(st, data, SPREAD + k, info)
             else:
-                return False
+                found = OTHER
+        store(st, S_HEADERS + k, header)
         store(st, S_DATA + k, data)
         store(st, S_STEPS + k, step)
+    return found
+
+
+@jit
+def has_kernel(st, op, dtype, j):
+    """Whether the kernel for input `j` is compiled; emit an event if not."""
+    if load(i8_pointer(load(st, S_KERNELS)), (op * 2 + dtype) * KERNEL_INPUTS + j) != 0:
+        return True
+    store_words(st, S_EVENT, EVENT_KERNEL, op, dtype, j)
+    return False
+
+
+@jit
+def has_handler(st, number):
+    """Whether a handler is compiled; emit an event if not."""
+    if load(st, S_HANDLERS + number) != 0:
+        return True
+    store_words(st, S_EVENT, EVENT_HANDLER, number, 0, 0)
+    return False
+
+
+@jit
+def push_map(st, table, row, kind, op, tx, ty):
+    """Compute the tangent of an elementwise record or a reduction; return False after an event."""
+    r = i8_pointer(row)
+    aval = load(r, TANGENT_AVAL)
+    info = load(st, S_AVALS) + aval * AVAL_BYTES
+    dtype = load(i8_pointer(info), AVAL_DTYPE)
+    if tx != 0 and not has_kernel(st, op, dtype, 0):
+        return False
+    if ty != 0 and not has_kernel(st, op, dtype, 1):
+        return False
+    items = load(i8_pointer(load(r, TANGENT_OWNER)), LIST_ITEMS >> 3)
+    meta = i8_pointer(load(st, S_OPS) + op * OP_WORDS * 8)
+    operands = read_operands(st, items, meta, info)
+    if operands == MISSING:
+        store(st, S_EVENT, EVENT_PYTHON)
+        return False
+    kernels = i8_pointer(load(st, S_KERNELS))
+    first = (op * 2 + dtype) * KERNEL_INPUTS
+    kernel_x = load(kernels, first)
+    kernel_y = load(kernels, first + 1)
+    plain = operands == PLAIN and kind == KIND_MAP
+    if tx != 0:
+        plain = plain and aval_of_input(table, row, 0) == aval
+    if ty != 0:
+        plain = plain and aval_of_input(table, row, 1) == aval
+    if not plain:
+        if not has_handler(st, HANDLER_TANGENT):
+            return False
+        handler = load(st, S_HANDLERS + HANDLER_TANGENT)
+        call_kernel(handler, load(st, S_ADDRESS), table, row, kernel_x, kernel_y, tx, ty)
+        return True
+    out = load(r, TANGENT_DATA)
+    store(st, S_STEPS + 4, 1)
+    if tx != 0:
+        add_products(st, kernel_x, info, tx, out, True)
+    if ty != 0:
+        add_products(st, kernel_y, info, ty, out, tx == 0)
+    return True
+
+
+def strided_tangent(state, table, row, kernel_x, kernel_y, tx, ty):
+    """Compute the tangent of a record block by block, over its output or a reduction's input."""
+    st = i8_pointer(state)
+    r = i8_pointer(row)
+    avals = load(st, S_AVALS)
+    out = load(r, TANGENT_DATA)
+    out_info = avals + load(r, TANGENT_AVAL) * AVAL_BYTES
+    itemsize = load(i8_pointer(out_info), AVAL_ITEM)
+    dtype = load(i8_pointer(out_info), AVAL_DTYPE)
+    meta = i8_pointer(load(st, S_OPS) + load(r, TANGENT_OP) * OP_WORDS * 8)
+    reduces = load(meta, OP_KIND) == KIND_REDUCE
+    space = out_info
+    axes = 0
+    if reduces:
+        space = avals + aval_of_input(table, row, 0) * AVAL_BYTES
+        axes = load(r, TANGENT_MASK)
+    n = load(i8_pointer(space), AVAL_SIZE)
+    walks = load(st, S_WALKS)
+    walk_bytes = WALK_WORDS * 8
+    for k in range(4):
+        header = load(st, S_HEADERS + k)
+        if header != 0:
+            item = itemsize
+            if load(i8_pointer(header), ARRAY_DTYPE >> 3) == load(st, S_BOOL):
+                item = 1
+            walk_array(walks + k * walk_bytes, header, item, space, axes)
+    x_walk = walks + 4 * walk_bytes
+    last_walk = walks + 5 * walk_bytes  # of the second tangent, or of a reduction's output
+    if tx != 0:
+        walk_aval(x_walk, tx, avals + aval_of_input(table, row, 0) * AVAL_BYTES, space, 0)
+    if ty != 0:
+        walk_aval(last_walk, ty, avals + aval_of_input(table, row, 1) * AVAL_BYTES, space, 0)
+    if reduces:
+        walk_aval(last_walk, out, out_info, space, axes)
+        clear_bytes(out, nbytes_of(out_info))
+    blocks = load(st, S_BLOCKS)
+    block_bytes = 8 * BLOCK_ELEMENTS
+    product = blocks + 5 * block_bytes
+    start = 0
+    while start < n:
+        m = min(BLOCK_ELEMENTS, n - start)
+        for k in range(4):
+            if load(st, S_HEADERS + k) != 0:
+                gathered = gather(walks + k * walk_bytes, start, m, dtype, blocks + k * block_bytes)
+                store(st, S_GATHERED + k, gathered)
+        z, a0 = load(st, S_GATHERED), load(st, S_GATHERED + 1)
+        a1, a2 = load(st, S_GATHERED + 2), load(st, S_GATHERED + 3)
+        scratch = blocks + 4 * block_bytes
+        at = out + start * itemsize
+        if reduces:
+            t = gather(x_walk, start, m, dtype, scratch)
+            call_kernel(kernel_x, m, t, z, a0, a1, a2, product)
+            accumulate(last_walk, start, m, dtype, product)
+        else:
+            if tx != 0:
+                t = gather(x_walk, start, m, dtype, scratch)
+                call_kernel(kernel_x, m, t, z, a0, a1, a2, at)
+            if ty != 0:
+                t = gather(last_walk, start, m, dtype, scratch)
+                if tx != 0:
+                    call_kernel(kernel_y, m, t, z, a0, a1, a2, product)
+                    add_block(at, product, m, dtype)
+                else:
+                    call_kernel(kernel_y, m, t, z, a0, a1, a2, at)
+        start += m
+
+
+@jit
+def push_view(st, row, kind, op, tx):
+    """Give a view its part of a tangent, a copy unless it is contiguous; False after an event."""
+    r = i8_pointer(row)
+    if kind == KIND_FLAT:
+        store(r, TANGENT_DATA, tx)
+        return True
+    i = i8_pointer(load(st, S_AVALS) + load(r, TANGENT_AVAL) * AVAL_BYTES)
+    item = load(i, AVAL_ITEM)
+    items = load(i8_pointer(load(r, TANGENT_OWNER)), LIST_ITEMS >> 3)
+    meta = i8_pointer(load(st, S_OPS) + op * OP_WORDS * 8)
+    layout = load(i8_pointer(items), load(meta, OP_LAYOUT))
+    numbers = i8_pointer(load(i8_pointer(layout), ARRAY_DATA >> 3))
+    walk = load(st, S_WALKS)
+    start = tx + load(numbers, 0) * item
+    walk_start(walk, start, item)
+    for d in range(load(i, AVAL_NDIM)):
+        walk_push(walk, load(i, AVAL_DIMS + d), load(numbers, 1 + d) * item)
+    walk_end(walk)
+    if load(i8_pointer(walk), W_CONTIGUOUS) == 1:
+        store(r, TANGENT_DATA, start)
+        return True
+    if load(r, TANGENT_DATA) == 0:
+        store(st, S_EVENT, EVENT_ARRAY)
+        return False
+    gather(walk, 0, load(i, AVAL_SIZE), load(i, AVAL_DTYPE), load(r, TANGENT_DATA))
     return True
 
 
 @jit
 def push_row(st, table, row):
-    """Compute the tangent of a row; return False if it needs Python."""
+    """Compute the tangent of a row; return False after an event."""
     r = i8_pointer(row)
     tx = tangent_of(table, row, 0)
     ty = tangent_of(table, row, 1)
@@ -70,28 +260,13 @@ def push_row(st, table, row):
         store(r, TANGENT_DATA, 0)
         return True
     op = load(r, TANGENT_OP)
-    info = load(st, S_AVALS) + load(r, TANGENT_AVAL) * AVAL_BYTES
-    dtype = load(i8_pointer(info), AVAL_DTYPE)
-    kernels = i8_pointer(load(st, S_KERNELS))
-    first = (op * 2 + dtype) * KERNEL_INPUTS
-    if tx != 0 and load(kernels, first) == 0:
-        store_words(st, S_EVENT, EVENT_KERNEL, op, dtype, 0)
+    kind = load(i8_pointer(load(st, S_OPS) + op * OP_WORDS * 8), OP_KIND)
+    if kind == KIND_FLAT or kind == KIND_VIEW:
+        return push_view(st, row, kind, op, tx)
+    if load(r, TANGENT_DATA) == 0:
+        store(st, S_EVENT, EVENT_ARRAY)
         return False
-    if ty != 0 and load(kernels, first + 1) == 0:
-        store_words(st, S_EVENT, EVENT_KERNEL, op, dtype, 1)
-        return False
-    items = load(i8_pointer(load(r, TANGENT_OWNER)), LIST_ITEMS >> 3)
-    meta = i8_pointer(load(st, S_OPS) + op * OP_WORDS * 8)
-    if not read_operands(st, items, meta, info):
-        store(st, S_EVENT, EVENT_PYTHON)
-        return False
-    out = load(r, TANGENT_DATA)
-    store(st, S_STEPS + 4, 1)
-    if tx != 0:
-        add_products(st, load(kernels, first), info, tx, out, True)
-    if ty != 0:
-        add_products(st, load(kernels, first + 1), info, ty, out, tx == 0)
-    return True
+    return push_map(st, table, row, kind, op, tx, ty)
 
 
 def push(address):
@@ -103,7 +278,7 @@ def push(address):
     store(st, S_EVENT, EVENT_DONE)
     while at < end:
         row = table + at * TANGENT_BYTES
-        if load(i8_pointer(row), TANGENT_SIMPLE) == 0:
+        if load(i8_pointer(row), TANGENT_COMPILED) == 0:
             store(st, S_EVENT, EVENT_PYTHON)
             break
         if not push_row(st, table, row):
