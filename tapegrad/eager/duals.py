@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 
 from tapegrad.eager.modes import MODE
-from tapegrad.eager.tensor import Tensor, wrap
+from tapegrad.eager.tensor import Meta, Tensor, wrap
 from tapegrad.ops.indexing import show
-from tapegrad.ops.kinds import SweptOp
+from tapegrad.ops.kinds import Elementwise, SweptOp
 from tapegrad.ops.op import TABLE, Op, Out, shape_of
 from tapegrad.probes import probe
-from tapegrad.tape.avals import check_differentiable
+from tapegrad.tape.avals import FLOAT32, FLOAT64, check_differentiable
 
 
 class DualLevel:
@@ -134,7 +134,66 @@ def tangent_to_write(target: Tensor) -> Tensor:
         tangent.value, tangent.is_own = wrap(np.zeros(root.shape, root.dtype)), True
     elif not tangent.is_own:
         tangent.value, tangent.is_own = MODE.with_dual(None, tangent.value.clone), True
+    level.tangents.add(tangent)
     return _shown(tangent, steps)
+
+
+def apply_to_duals(op: Elementwise, args: tuple[Any, ...]) -> Tensor | None:
+    """Compute an elementwise op on tensors with tangents, none of which is recorded.
+
+    This is the fast path of forward mode. Anything unusual is left to `add_tangent`: the result is
+    None.
+    """
+    level = MODE.thread.dual
+    arrays: list[Any] = []
+    given: dict[str, np.ndarray] = {}
+    cells: list[Tangent] = []
+    for name, x in zip(op.arguments, args, strict=True):
+        kind = type(x)
+        if kind is Tensor:
+            meta = x._meta
+            if x._own is not None:
+                return None
+            if meta is not None:
+                cell = meta.tangent
+                if meta.base is not None or meta.inference or meta.tangent_steps:
+                    return None
+                if cell is not None and cell.level is level and cell.value is not None:
+                    if cell.value._own is not None:
+                        return None
+                    given[name] = cell.value._a
+                    cells.append(cell)
+            arrays.append(x._a)
+        elif kind is float or kind is int or kind is np.ndarray:
+            arrays.append(x)
+        else:
+            return None
+    z = op.forward(*arrays)
+    if type(z) is not np.ndarray:
+        z = np.asarray(z)
+    dtype = z.dtype
+    result = wrap(z)
+    if not given or (dtype is not FLOAT64 and dtype is not FLOAT32):
+        return None if given else result
+    values = dict(zip(op.arguments, arrays, strict=True))
+    values["z"] = z
+    with np.errstate(all="ignore"):  # as in the sweep
+        found = None
+        for name, t in given.items():
+            if t.dtype is not dtype or name not in op.rules:
+                return None
+            term = op._term(name, t, values, (z.shape, dtype))
+            found = term if found is None else np.add(found, term)
+    if type(found) is not np.ndarray or found.dtype is not dtype or found.shape != z.shape:
+        return None
+    is_own = found.base is None and all(found is not t for t in given.values())
+    if not is_own:
+        for cell in cells:
+            cell.is_own = False
+    meta = result._meta = Meta()
+    meta.tangent = tangent = Tangent.__new__(Tangent)  # not listed: it is in no cycle
+    tangent.level, tangent.value, tangent.is_own = level, wrap(found), is_own
+    return result
 
 
 @probe(lambda args: f"{args[0].name} (tangent)", "tangent")

@@ -15,8 +15,16 @@ from typing import Any
 import numpy as np
 
 from tapegrad.eager.dispatch import NUMBER_TYPES, apply_op, apply_opaque, apply_view
+from tapegrad.eager.duals import apply_to_duals
 from tapegrad.eager.inplace import apply_with_out
-from tapegrad.eager.modes import CHECK_SWITCHES, COMPUTE_ONLY, MAKE_INFERENCE, MODE, RECORD_OP
+from tapegrad.eager.modes import (
+    ADD_TANGENTS,
+    CHECK_SWITCHES,
+    COMPUTE_ONLY,
+    MAKE_INFERENCE,
+    MODE,
+    RECORD_OP,
+)
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.ops.array_kinds import ArrayOp
 from tapegrad.ops.kinds import COMPILED_FROM, Elementwise, Reduction, SweptOp, View
@@ -133,7 +141,11 @@ def reflected(y, x):
 _GENERAL = """
 def general({arguments}):
     action = MODE.action() if SPECIAL else RECORD_OP
-    if action == CHECK_SWITCHES:
+    if action == ADD_TANGENTS:
+        result = apply_to_duals(OP, ({arguments},))
+        if result is not None:
+            return result
+    if action == CHECK_SWITCHES or action == ADD_TANGENTS:
         return apply_op(OP, ({arguments},), {{}})
     inference = action == MAKE_INFERENCE
     {unwrap}
@@ -274,6 +286,7 @@ def _dress(op: Op, function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _compile(op: Op, source: str) -> dict[str, Any]:
     scope: dict[str, Any] = {
+        "ADD_TANGENTS": ADD_TANGENTS,
         "BOOL": np.dtype(bool),
         "CHECK_SWITCHES": CHECK_SWITCHES,
         "FLOAT32": FLOAT32,
@@ -291,6 +304,7 @@ def _compile(op: Op, source: str) -> dict[str, Any]:
         "THREAD": MODE.thread,
         "Tensor": Tensor,
         "apply_op": apply_op,
+        "apply_to_duals": apply_to_duals,
         "apply_with_out": apply_with_out,
         "asarray": np.asarray,
         "aval_of": AVALS.of,

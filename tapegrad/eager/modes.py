@@ -17,8 +17,9 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-# actions of an op: record; compute only; check every switch, then record; make an inference tensor
-RECORD_OP, COMPUTE_ONLY, CHECK_SWITCHES, MAKE_INFERENCE = range(4)
+# actions of an op: record; compute only; check every switch, then record; make an inference tensor;
+# compute tangents, and record
+RECORD_OP, COMPUTE_ONLY, CHECK_SWITCHES, MAKE_INFERENCE, ADD_TANGENTS = range(5)
 
 
 class Switches(threading.local):
@@ -171,8 +172,11 @@ class Mode:
 def _action_of(switches: dict[str, Any]) -> int:
     """Return the action that follows from the switches of a thread."""
     recording = switches["recording"]
-    if switches["levels"] or switches["dual"] is not None:
+    if switches["levels"]:
         return CHECK_SWITCHES
+    if switches["dual"] is not None:
+        is_special = switches["inference"] or switches["saved_hooks"]
+        return CHECK_SWITCHES if is_special else ADD_TANGENTS
     if switches["inference"]:
         return MAKE_INFERENCE
     if recording and switches["saved_hooks"]:
