@@ -96,12 +96,12 @@ class Tangents:
             row = self.table[np.searchsorted(slots, slot)]
             row[TANGENT_AVAL], row[TANGENT_COMPILED] = aval, 0
         self._arena = _place(self.table)
-        self._ends = ends
         self._waiting: list[tuple[int, int]] = []  # a heap: last readers of tangents, and slots
         # the row of the last reader of each tangent; that of the last element stands for none
         self._last = np.zeros(len(slots) + 1, np.int64)
         for word in (TANGENT_X, TANGENT_Y):
             np.maximum.at(self._last, self.table[:, word], np.arange(len(slots)))
+        self._last[np.searchsorted(slots, [*ends])] = len(slots)  # read after all others
         self._given = known
 
     def __getitem__(self, slot: int) -> Any:
@@ -140,10 +140,9 @@ class Tangents:
         self._keep(at, slot, tangent)
 
     def _keep(self, at: int, slot: int, tangent: Any) -> None:
-        """Keep a tangent until its last reader has read it, or those of outputs forever."""
+        """Keep a tangent until its last reader has read it."""
         self.known[slot] = tangent
-        if slot not in self._ends:
-            heapq.heappush(self._waiting, (int(self._last[at]), slot))
+        heapq.heappush(self._waiting, (int(self._last[at]), slot))
 
     def note_reader(self, slot: int, reader: int) -> None:
         """Note that the record `reader`, whose tangent Python computes, reads that of a slot."""

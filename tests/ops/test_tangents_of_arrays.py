@@ -101,6 +101,9 @@ class TestLayouts:
     def test_views_as_results(self, check):
         check(lambda x, y: x[:, 1:])
         check(lambda x, y: (x * y).T)
+        check(lambda x, y: (tg.cumsum(x, axis=1) * y)[:, 1:])
+        check(lambda x, y: tg.cumsum(x * y, axis=1)[1:].reshape(-1)[2:])
+        check(lambda x, y: tg.cumsum(tg.exp(x), axis=0).reshape(-1)[2:][::3])
 
     def test_casts(self, check):
         check(lambda x, y: tg.sum(x.astype(np.float32) * y.astype(np.float64), axis=0) * y)
