@@ -154,6 +154,22 @@ class TestSpecialPoints:
             assert not np.shares_memory(one, other)
 
 
+@pytest.mark.parametrize("size", [10, 10 * LARGE])
+def test_results_that_are_parts_of_other_tangents(size):
+    x = np.linspace(0.5, 1.5, size)
+
+    def f(x):
+        part = tg.cumsum(x)[2:]
+        turned = tg.exp(x).reshape(2, -1)
+        later = tg.cumsum(tg.cumsum(x * 2.0) * 3.0) * 1.0
+        return part, turned, later
+
+    _, (part, turned, later) = tg.jvp(f)(x, x)
+    np.testing.assert_allclose(part, np.cumsum(x)[2:])
+    np.testing.assert_allclose(turned, (np.exp(x) * x).reshape(2, -1))
+    np.testing.assert_allclose(later, 6.0 * np.cumsum(np.cumsum(x)))
+
+
 def test_large_tangents_are_freed():
     """Of a chain, as many as are needed at a time, in memory that is reused."""
     x = np.ones(25 * LARGE)
