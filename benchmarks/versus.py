@@ -22,19 +22,20 @@ from .cases import GROUPS, Case
 from .njit_costs import COSTS
 from .peers import Side, disagreement, installed, outcome
 from .processes import PROCESSES
+from .profiling import measure_profiling
 from .targets import Measurements, verdicts
 from .threads import measure_threads
 from .timing import Seconds, Stopwatch, sample_in_turn
 from .workloads import WORKLOADS
 
-OTHERS = {"threads": measure_threads, **PROCESSES, **COSTS}
+OTHERS = {"threads": measure_threads, "profiling": measure_profiling, **PROCESSES, **COSTS}
 """Measurements that are not of a workload in this thread."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, save; the status is that of tapegrad's agreement with its peers."""
     options = parse(arguments)
-    sides = installed()
+    sides = [s for s in installed() if options.side is None or s.name in options.side]
     measurements: dict[tuple[str, str], dict[str, Seconds]] = {}
     problems: list[str] = []
     for group, chosen in groupby(
@@ -91,11 +92,17 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--workload", action="append", choices=names, help="only this, or these; repeatable"
     )
+    sides = [side.name for side in installed()]
+    parser.add_argument(
+        "--side", action="append", choices=sides, help="only this, or these; repeatable"
+    )
     parser.add_argument("--quick", action="store_true", help="tiny sizes, one repetition each")
     parser.add_argument("--repetitions", type=int, help="samples of what is fast (default 21)")
     parser.add_argument("--output", metavar="PNG", help="save plots of the ratios, PNG-GROUP each")
     parser.add_argument("--json", metavar="FILE", help="save the measurements")
     options = parser.parse_args(arguments)
+    if options.side is not None:
+        options.side.append("tapegrad")
     options.repetitions = options.repetitions or (1 if options.quick else 21)
     return options
 

@@ -94,39 +94,32 @@ class Probe:
         self.category = category
         self.number = len(PROBES)
         self._original: CodeType | None = None
+        self._values: dict[str, Any] = {}  # of the texts in angle brackets
         self._log: Log = []
         self._every_call = False
         self._begun = 0  # calls of all patterns so far
         self._pattern: Iterator[Any] = iter(())  # the functions that the next calls run
-        self._timed: Any = None  # times a call
+        self._all: Any = None  # times its call
         self._some: list[Any] = []  # one of each period times its call, the others do not
 
     def original(self) -> Callable[..., Any]:
         """Return what the function does while it has the code of a wrapper."""
-        return _with_code(self.function, self.function.__code__)
+        assert self._original is not None
+        return _with_code(self.function, self._original)
 
     def start(self, log: Log, describe: Describe | None, every_call: bool) -> None:
         """Log the calls of the function from now on."""
         self._log, self._every_call = log, every_call
-        self._begun, self._pattern = 0, iter(())
-        original = self.original()
-        functions = itertools.chain.from_iterable(iter(self._next_pattern, None))
-        values = {
+        self._begun, self._pattern, self._all, self._some = 0, iter(()), None, []
+        self._values = {
             "<append>": log.append,
             "<describe>": describe,
-            "<functions>": functions,
+            "<functions>": itertools.chain.from_iterable(iter(self._next_pattern, None)),
             "<name>": self.name,
             "<now>": perf_counter_ns,
-            "<original>": original,
             "<thread>": get_ident,
         }
-        parts = self.number, callable(self.name), describe is not None
-        self._timed, timed = (
-            _with_code(self.function, _filled(self.function, values, _TIMED, weight, *parts))
-            for weight in (1, PERIOD)
-        )
-        self._some = [timed if is_timed else original for is_timed in _SOME[self.number % _KINDS]]
-        wrapper = _filled(self.function, values, _WRAPPER, 1, *parts)
+        wrapper = self._code(_WRAPPER)
         self._original = self.function.__code__
         self.function.__code__ = wrapper
 
@@ -135,14 +128,36 @@ class Probe:
         if self._original is not None:
             self.function.__code__ = self._original
             self._original = None
-        self._timed, self._some = None, []
+        self._values, self._all, self._some = {}, None, []
         return self._begun - operator.length_hint(self._pattern)
 
+    def _code(self, template: str, weight: int = 1) -> CodeType:
+        """Return code from a template for the place of the function's own."""
+        own = self.function.__code__
+        is_described = self._values["<describe>"] is not None
+        code = _code(
+            _parameters(own), template, weight, self.number, callable(self.name), is_described
+        )
+        values = self._values
+        return code.replace(
+            co_name=own.co_name,
+            co_consts=tuple(values.get(v, v) if type(v) is str else v for v in code.co_consts),
+            co_freevars=own.co_freevars,
+        )
+
     def _next_pattern(self) -> Iterator[Any]:
-        """Return the functions that the next calls run."""
+        """Return the functions that the next calls run; most functions get here never or once."""
+        if self._all is None:
+            self._values["<original>"] = self.original()
+            self._all = _with_code(self.function, self._code(_TIMED))
         if self._every_call or not self._is_short():
-            self._pattern = itertools.repeat(self._timed, TRIAL)
+            self._pattern = itertools.repeat(self._all, TRIAL)
         else:
+            if not self._some:
+                timed = _with_code(self.function, self._code(_TIMED, PERIOD))
+                original = self._values["<original>"]
+                pattern = _SOME[self.number % _KINDS]
+                self._some = [timed if is_timed else original for is_timed in pattern]
             self._pattern = iter(self._some)
         self._begun += operator.length_hint(self._pattern)
         return self._pattern
@@ -212,16 +227,6 @@ def _parameters(code: CodeType) -> tuple[tuple[str, ...], int, int, bool, bool]:
     has_kwargs = bool(code.co_flags & inspect.CO_VARKEYWORDS)
     names = code.co_varnames[: count + has_args + has_kwargs]
     return names, code.co_argcount, code.co_posonlyargcount, has_args, has_kwargs
-
-
-def _filled(function: FunctionType, values: dict[str, Any], *parts: Any) -> CodeType:
-    """Return code from a template, with values among its constants, for the place of a function."""
-    code = _code(_parameters(function.__code__), *parts)
-    return code.replace(
-        co_name=function.__name__,
-        co_consts=tuple(values.get(v, v) if type(v) is str else v for v in code.co_consts),
-        co_freevars=function.__code__.co_freevars,
-    )
 
 
 @functools.cache

@@ -1,0 +1,64 @@
+"""What a running profile costs: programs with and without one, of tapegrad and of PyTorch.
+
+The programs run in turn in both ways. A profile covers all calls of a sample, and its end, where
+functions get their code back, belongs to it; what is made of the events later does not.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .cases import Case
+from .peers import Side, Tapegrad, TorchStyle
+from .report import duration, ratio, show_table
+from .timing import elapsed, medians_in_turn
+from .workloads import WORKLOADS
+
+PROGRAMS = ("chain", "mlp", "lse", "gmm", "llsq", "ode", "function_chain")
+SAMPLE_SECONDS = 0.05
+
+
+def repeated(program: Callable[[], Any], count: int) -> Callable[[], None]:
+    """A function that runs a program some times."""
+
+    def run() -> None:
+        for _ in range(count):
+            program()
+
+    return run
+
+
+def with_profile(side: TorchStyle, run: Callable[[], None]) -> Callable[[], None]:
+    """A function that runs another one in a profile."""
+    profiler = side.module.autograd.profiler
+
+    def profiled() -> None:
+        with profiler.profile():
+            run()
+
+    return profiled
+
+
+def measure_profiling(sides: Sequence[Side], repetitions: int, quick: bool) -> dict[str, Any]:
+    """The times of every program in both ways, by side."""
+    found: dict[str, Any] = {}
+    rows = []
+    for workload in (WORKLOADS[name] for name in PROGRAMS if name in WORKLOADS):
+        for size in (workload.quick,) if quick else workload.sizes:
+            case = Case(workload, size)
+            for side in sides:
+                if not isinstance(side, TorchStyle) or not side.suits(case):
+                    continue
+                if type(side) is not Tapegrad and side.package == "tapegrad":
+                    continue
+                program = side.prepare(case).whole
+                program()
+                once = min(elapsed(program) for _ in range(3))
+                if once > 1.0:
+                    continue
+                run = repeated(program, max(1, round(SAMPLE_SECONDS / once)))
+                off, on = medians_in_turn((run, with_profile(side, run)), max(repetitions, 7))
+                found.setdefault(case.label, {})[side.name] = {"without": off, "with": on}
+                rows.append((case.label, side.name, duration(once), ratio(on, off)))
+    columns = ("program", "side", "one call", "with a profile ÷ without")
+    show_table("Profiles", columns, rows)
+    return found
