@@ -4,8 +4,12 @@ Tests of compiled functions, and the examples in their documentation, take three
 time of all: in each, numba infers types several times. They stand in a folder of their own, are
 called so, or have the mark ``compiled``. One in `SHARE` of them runs by default, and all that are
 named on the command line. `.ci/run` runs the others as well.
+
+Many tests call the garbage collector. What was there before the tests of a file is out of its
+sight: half a million objects, mostly of pytest and numba, make each call take half a second.
 """
 
+import gc
 import os
 import zlib
 from pathlib import Path
@@ -59,6 +63,22 @@ def pytest_collection_modifyitems(config, items):
         (kept if runs else left_out).append(item)
     config.hook.pytest_deselected(items=left_out)
     items[:] = kept
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection():
+    """Many objects are made, and nearly all of them stay: there is nothing to find meanwhile."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _what_was_there_before_is_not_looked_at():
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
