@@ -1,6 +1,7 @@
 """What type checkers know of functions and methods, which are made at run time."""
 
 import ast
+import os
 import subprocess
 import sys
 import textwrap
@@ -70,43 +71,51 @@ MISTAKES = """
 """
 
 
-def checked_by_mypy(path):
-    api = pytest.importorskip("mypy.api")
-    options = ["--strict", "--config-file=", f"--cache-dir={path.parent}"]
-    found, errors, _ = api.run(
-        [*options, "--follow-imports=silent", "--ignore-missing-imports", str(path)]
-    )
+PROGRAMS = {"user_code.py": USER_CODE, "mistakes.py": MISTAKES}
+
+
+def checked_by_mypy(folder):
+    pytest.importorskip("mypy")
+    # in a process of its own, for it changes how often the garbage collector runs
+    options = ["--strict", "--config-file=", f"--cache-dir={os.devnull}"]
+    options += ["--follow-imports=silent", "--ignore-missing-imports"]
+    found, errors = output_of("mypy", *options, folder=folder)
     assert not errors
     return [line for line in found.splitlines() if ": error:" in line]
 
 
-def checked_by_pyright(path):
+def checked_by_pyright(folder):
     pytest.importorskip("basedpyright")
-    command = [sys.executable, "-m", "basedpyright", "--level", "error", str(path)]
-    command += ["--pythonpath", sys.executable]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=path.parent)
+    options = ["--level", "error", "--pythonpath", sys.executable]
+    found, _ = output_of("basedpyright", *options, folder=folder)
+    return [line for line in found.splitlines() if " - error:" in line]
+
+
+def output_of(checker, *options, folder):
+    command = [sys.executable, "-m", checker, *options, *PROGRAMS]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=folder)
     assert done.returncode in (0, 1), done.stderr
-    return [line for line in done.stdout.splitlines() if " - error:" in line]
+    return done.stdout, done.stderr
 
 
-@pytest.fixture(params=[checked_by_mypy, checked_by_pyright], ids=["mypy", "pyright"])
-def errors_of(request, tmp_path):
-    def check(code):
-        path = tmp_path / "user_code.py"
-        path.write_text(textwrap.dedent(code))
-        return request.param(path)
-
-    return check
-
-
-def test_users_code(errors_of):
-    assert errors_of(USER_CODE) == []
+@pytest.fixture(
+    scope="module", params=[checked_by_mypy, checked_by_pyright], ids=["mypy", "pyright"]
+)
+def errors(request, tmp_path_factory):
+    """What a checker finds in both programs, of which it needs one start."""
+    folder = tmp_path_factory.mktemp("checked")
+    for name, code in PROGRAMS.items():
+        (folder / name).write_text(textwrap.dedent(code))
+    return request.param(folder)
 
 
-def test_mistakes_are_found(errors_of):
-    found = errors_of(MISTAKES)
+def test_users_code(errors):
+    assert [error for error in errors if "mistakes.py" not in error] == []
+
+
+def test_mistakes_are_found(errors):
     for line in range(5, 10):
-        assert [error for error in found if f"user_code.py:{line}" in error], (line, found)
+        assert [error for error in errors if f"mistakes.py:{line}" in error], (line, errors)
 
 
 def without_layout(text):
