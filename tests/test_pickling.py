@@ -118,7 +118,7 @@ def test_dask_cluster():
     from distributed import Client, LocalCluster
 
     with (
-        LocalCluster(1, threads_per_worker=1, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster,
         Client(cluster) as client,
     ):
         for f in (tg.grad(eager), tg.hessian(compiled)):
