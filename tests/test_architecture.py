@@ -1,6 +1,7 @@
 """The layers of the package: imports point one way, and files stay small enough to read."""
 
 import ast
+import functools
 from pathlib import Path
 
 import pytest
@@ -64,8 +65,13 @@ def module_name(file):
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+@functools.cache
 def imports(file):
     """Every module that a file imports, inside functions as well, with the line."""
+    return list(found_imports(file))
+
+
+def found_imports(file):
     tree = ast.parse(file.read_text())
     package = module_name(file).split(".")
     if file.name != "__init__.py":
@@ -80,8 +86,8 @@ def imports(file):
             for alias in node.names:
                 yield f"{base}.{alias.name}", node.lineno
         elif isinstance(node, ast.Call) and node.args:
-            called = ast.unparse(node.func)
-            if called in ("import_module", "importlib.import_module", "__import__"):
+            called = getattr(node.func, "attr", getattr(node.func, "id", None))
+            if called in ("import_module", "__import__"):
                 argument = node.args[0]
                 if isinstance(argument, ast.Constant):
                     yield str(argument.value), node.lineno
