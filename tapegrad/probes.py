@@ -4,17 +4,20 @@ Every reference to an op is to one function object, in namespaces, classes and o
 Therefore a running profile replaces the *code* of that object, and puts it back afterwards; the
 function itself checks nothing. The replacement is a wrapper that calls a copy of the original.
 
-To read the clock twice and keep an event takes about 0.3 µs, a third of the time of a small op.
-Functions that are called often and return soon are therefore timed in one of `PERIOD` calls, at
-random, and such an event stands for all calls of its period: it has that *weight*. The weights of a
-function's events add up to the number of its calls.
+To read the clock twice and keep an event takes as long as a small op. Functions that are called
+often and return soon are therefore timed in one of `PERIOD` calls, at random, and such an event
+stands for all calls of its period: it has that *weight*. The weights of a function's events add up
+to the number of its calls. Functions that may call others with probes are always timed, since their
+events would not know which of the others are part of them.
 """
 
 from __future__ import annotations
 
+import ast
 import functools
 import inspect
 import itertools
+import linecache
 import operator
 import random
 import statistics
@@ -26,11 +29,11 @@ from typing import Any, NamedTuple, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-PERIOD = 16
-SHORT = 5_000  # ns; longer calls are all timed
+PERIOD = 64
+SHORT = 10_000  # ns; longer calls are all timed
 TRIAL = 256  # calls until it is decided which of the next ones are timed
-_LAST = 64  # events that this is decided by
-_KINDS = 8  # of patterns
+_LAST = 256  # events that this is decided by
+_KINDS, _BLOCKS = 8, 64  # number of patterns, and of periods of each
 
 
 class Event(NamedTuple):
@@ -53,7 +56,11 @@ Describe = Callable[[tuple[Any, ...], Any], Any]
 # nothing. What they need is put among their constants, in place of the texts in angle brackets.
 _WRAPPER = """
 def wrapper({parameters}):
-    return next("<functions>")({passed})
+    _timed = next("<functions>")
+    if _timed is not None:
+        return _timed({passed})
+    _original = "<original>"
+    return _original({passed})
 """
 _TIMED = """
 def timed({parameters}):
@@ -86,9 +93,14 @@ class Probe:
         returns None, the call is no event.
     category
         The kind of its events.
+    is_leaf
+        Whether it calls no other function with a probe.
     """
 
-    def __init__(self, function: FunctionType, name: str | Namer, category: str) -> None:
+    def __init__(
+        self, function: FunctionType, name: str | Namer, category: str, is_leaf: bool
+    ) -> None:
+        self.is_leaf = is_leaf
         self.function = function
         self.name = name
         self.category = category
@@ -98,9 +110,9 @@ class Probe:
         self._log: Log = []
         self._every_call = False
         self._begun = 0  # calls of all patterns so far
-        self._pattern: Iterator[Any] = iter(())  # the functions that the next calls run
-        self._all: Any = None  # times its call
-        self._some: list[Any] = []  # one of each period times its call, the others do not
+        self._pattern: Iterator[Any] = iter(())  # what times the next calls, None for most
+        self._all: Any = None  # times a call
+        self._some: list[Any] = []  # one of each period times its call
 
     def original(self) -> Callable[..., Any]:
         """Return what the function does while it has the code of a wrapper."""
@@ -119,9 +131,9 @@ class Probe:
             "<now>": perf_counter_ns,
             "<thread>": get_ident,
         }
-        wrapper = self._code(_WRAPPER)
         self._original = self.function.__code__
-        self.function.__code__ = wrapper
+        self._values["<original>"] = self.original()
+        self.function.__code__ = self._code(_WRAPPER)
 
     def stop(self) -> int:
         """Put the code of the function back; return the number of calls."""
@@ -133,49 +145,44 @@ class Probe:
 
     def _code(self, template: str, weight: int = 1) -> CodeType:
         """Return code from a template for the place of the function's own."""
-        own = self.function.__code__
+        assert self._original is not None
+        own = self._original
         is_described = self._values["<describe>"] is not None
         code = _code(
             _parameters(own), template, weight, self.number, callable(self.name), is_described
         )
-        values = self._values
-        return code.replace(
-            co_name=own.co_name,
-            co_consts=tuple(values.get(v, v) if type(v) is str else v for v in code.co_consts),
-            co_freevars=own.co_freevars,
-        )
+        return self._filled(code).replace(co_name=own.co_name, co_freevars=own.co_freevars)
+
+    def _filled(self, code: CodeType) -> CodeType:
+        """Return code with values for the texts in angle brackets."""
+        known = self._values
+        consts = (known.get(v, v) if type(v) is str else v for v in code.co_consts)
+        return code.replace(co_consts=tuple(consts))
 
     def _next_pattern(self) -> Iterator[Any]:
-        """Return the functions that the next calls run; most functions get here never or once."""
+        """Return what times the next calls; most functions get here never or once."""
         if self._all is None:
-            self._values["<original>"] = self.original()
             self._all = _with_code(self.function, self._code(_TIMED))
-        if self._every_call or not self._is_short():
+        if self._every_call or not (self.is_leaf and self._is_short()):
             self._pattern = itertools.repeat(self._all, TRIAL)
         else:
             if not self._some:
                 timed = _with_code(self.function, self._code(_TIMED, PERIOD))
-                original = self._values["<original>"]
                 pattern = _SOME[self.number % _KINDS]
-                self._some = [timed if is_timed else original for is_timed in pattern]
+                self._some = [timed if is_timed else None for is_timed in pattern]
+                assert self._original is not None
+                merged = _merged(self._original)
+                if merged is not None:  # which saves a call
+                    self.function.__code__ = self._filled(merged)
             self._pattern = iter(self._some)
         self._begun += operator.length_hint(self._pattern)
         return self._pattern
 
     def _is_short(self) -> bool:
-        """Whether the last calls were short, and made no calls that were timed as well."""
-        if self._begun == 0:
-            return False
-        times = []
-        before: Any = None
-        for entry in self._log[-4 * _LAST :]:
-            event = Event(*entry)
-            if event.probe == self.number:
-                if before is not None and before.start >= event.start:
-                    return False
-                times.append(event.end - event.start)
-            before = event
-        return len(times) >= 4 and statistics.median(times[-_LAST:]) < SHORT
+        """Whether the last calls were short."""
+        events = (Event(*entry) for entry in self._log[-_LAST:]) if self._begun else ()
+        times = [event.end - event.start for event in events if event.probe == self.number]
+        return len(times) >= 4 and statistics.median(times) < SHORT
 
 
 class CallProbe(Probe):
@@ -184,14 +191,14 @@ class CallProbe(Probe):
     While a profile runs, the class has a `__call__` that is; see `Probe` for the parameters.
     """
 
-    def __init__(self, cls: type, name: str | Namer, category: str) -> None:
+    def __init__(self, cls: type, name: str | Namer, category: str, is_leaf: bool) -> None:
         self._inherited: Callable[..., Any] = cls.__call__
 
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
             raise NotImplementedError
 
         assert isinstance(call, FunctionType)
-        super().__init__(call, name, category)
+        super().__init__(call, name, category, is_leaf)
         self._cls = cls
 
     def original(self) -> Callable[..., Any]:
@@ -213,7 +220,7 @@ class CallProbe(Probe):
 def _patterns() -> list[list[bool]]:
     """Return patterns of calls in which one of each period is timed, a random one."""
     draw = random.Random(0)
-    places = [[draw.randrange(PERIOD) for _ in range(TRIAL)] for _ in range(_KINDS)]
+    places = [[draw.randrange(PERIOD) for _ in range(_BLOCKS)] for _ in range(_KINDS)]
     return [[k == place for place in some for k in range(PERIOD)] for some in places]
 
 
@@ -240,26 +247,24 @@ def _code(
 ) -> CodeType:
     """Return the code of a template; the function's own defaults apply to its parameters."""
     names, count, positional_only, has_args, has_kwargs = parameters
-    declared, passed, given = [*names[:count]], [*names[:count]], [*names[:count]]
+    declared, given = [*names[:count]], [*names[:count]]
     if positional_only:
         declared.insert(positional_only, "/")
     rest = [*names[count:]]
     kwargs = rest.pop() if has_kwargs else None
     if has_args:
         args = f"*{rest.pop()}"
-        for some in (declared, passed, given):
-            some.append(args)
+        declared.append(args)
+        given.append(args)
     elif rest:
         declared.append("*")
     declared += rest
-    passed += [f"{name}={name}" for name in rest]
     if kwargs is not None:
         declared.append(f"**{kwargs}")
-        passed.append(f"**{kwargs}")
     every = "".join(f"{name}, " for name in given)
     source = template.format(
         parameters=", ".join(declared),
-        passed=", ".join(passed),
+        passed=_passed(parameters),
         weight=weight,
         number=number,
         name=f"_name(({every}))" if is_named else "None",
@@ -269,6 +274,36 @@ def _code(
     exec(compile(source, "<tapegrad probe>", "exec"), scope)
     code: CodeType = next(v for v in scope.values() if type(v) is FunctionType).__code__
     return code
+
+
+@functools.cache
+def _merged(code: CodeType) -> CodeType | None:
+    """Return the code of a wrapper and of the original in one, if its source was generated."""
+    if not code.co_filename.startswith("<"):
+        return None
+    tree = ast.parse("".join(linecache.getlines(code.co_filename)))
+    wrapper = ast.parse(_WRAPPER.format(parameters="", passed=_passed(_parameters(code))))
+    (function,) = (
+        node
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef) and node.name == code.co_name
+    )
+    body: Any = wrapper.body[0]
+    function.body[:0] = body.body[:2]
+    tree.body = [function]
+    scope: dict[str, Any] = {}
+    exec(compile(ast.fix_missing_locations(tree), code.co_filename, "exec"), scope)
+    found: CodeType = scope[code.co_name].__code__
+    return found
+
+
+def _passed(parameters: tuple[tuple[str, ...], int, int, bool, bool]) -> str:
+    """Return the arguments of a call that passes on the parameters of a function."""
+    names, count, _, has_args, has_kwargs = parameters
+    rest = [*names[count:]]
+    kwargs = [f"**{rest.pop()}"] if has_kwargs else []
+    args = [f"*{rest.pop()}"] if has_args else []
+    return ", ".join([*names[:count], *args, *(f"{name}={name}" for name in rest), *kwargs])
 
 
 def _with_code(function: FunctionType, code: CodeType) -> FunctionType:
@@ -288,14 +323,18 @@ PROBES: list[Probe] = []
 _STARTED: list[tuple[Log, Describe | None, bool]] = []  # the running profile
 
 
-def add_probe(function: Any, name: str | Namer, category: str = "op") -> None:
+def add_probe(
+    function: Any, name: str | Namer, category: str = "op", is_leaf: bool = False
+) -> None:
     """Let profiles time a function."""
-    _add(Probe(function, name, category))
+    _add(Probe(function, name, category, is_leaf))
 
 
-def add_call_probe(cls: type, name: str | Namer, category: str = "op") -> None:
+def add_call_probe(
+    cls: type, name: str | Namer, category: str = "op", is_leaf: bool = False
+) -> None:
     """Let profiles time calls of instances of a class, whose `__call__` is compiled."""
-    _add(CallProbe(cls, name, category))
+    _add(CallProbe(cls, name, category, is_leaf))
 
 
 def _add(added: Probe) -> None:

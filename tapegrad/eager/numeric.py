@@ -202,7 +202,7 @@ def _build() -> tuple[dict[str, Callable[..., Any]], dict[str, Callable[..., Any
     for name in PASSIVE:
         functions[name] = _passive_function(name)
     for name, function in (*functions.items(), *reflected.items()):
-        add_probe(function, name)
+        add_probe(function, name, is_leaf=name not in COMPOSITES)
     return functions, reflected
 
 

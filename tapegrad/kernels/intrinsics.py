@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 
@@ -83,6 +84,18 @@ def store_words(typingctx, pointer, index, a, b, c, d):
         return context.get_dummy_value()
 
     return types.none(pointer, *([types.int64] * 5)), codegen
+
+
+@intrinsic
+def cycle_counter(typingctx):
+    """Return the counter of the processor that advances at a constant rate (on x86)."""
+
+    def codegen(context, builder, signature, args):
+        kind = ir.FunctionType(ir.IntType(64), [])
+        name = "llvm.readcyclecounter"
+        return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [])
+
+    return types.int64(), codegen
 
 
 @intrinsic

@@ -133,12 +133,12 @@ S_NEXT_TANGENT = S_TANGENTS + 1  # ... the row where it is ...
 S_END_TANGENTS = S_TANGENTS + 2  # ... and their number
 S_TIMES = S_TANGENTS + 3  # address of the times of swept records (TIME_*), 0 if not wanted ...
 S_NTIMES = S_TIMES + 1  # ... their number ...
-S_CLOCK = S_TIMES + 2  # ... the address of `clock_gettime`, and the clock that it reads
+S_CLOCK = S_TIMES + 2  # ... the address of `clock_gettime` (0: cycles), and the clock it reads
 S_CLOCK_ID = S_TIMES + 3
 STATE_WORDS = S_TIMES + 4
 
 # a row of the times of swept records: the record, its op, and when it was done
-TIME_SLOT, TIME_OP, TIME_SECONDS, TIME_NANOSECONDS = range(4)
+TIME_SLOT, TIME_OP, TIME_SECONDS, TIME_NANOSECONDS = range(4)  # or cycles in place of seconds
 TIME_WORDS = 4
 TIMES_CAPACITY = 4096
 

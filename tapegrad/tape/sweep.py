@@ -147,7 +147,7 @@ class Sweep:
         state[S_TIMES] = 0
         self.times: timing.SweepTimes | None = None
         if timing.LOG is not None:
-            self.times = timing.SweepTimes(state, *self.space.times())
+            self.times = timing.SweepTimes(timing.LOG, state, *self.space.times())
         if TAPE.mutations:
             self._load_mutations()
 

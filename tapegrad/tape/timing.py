@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import platform
 import sys
 import time
 from _thread import get_ident
@@ -11,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.kernels.structs import address_of
+from tapegrad.tape import codes
 from tapegrad.tape.codes import OPS
 from tapegrad.tape.layout import (
     S_CLOCK,
@@ -24,20 +27,66 @@ from tapegrad.tape.layout import (
 )
 from tapegrad.tape.owner import Owner, record_owner
 
-LOG: list[SweepTimes] | None = None  # gets the times of every sweep, if a profile runs
+_USES_CYCLES = platform.machine().lower() in ("x86_64", "amd64")
 
 
 def _clock() -> tuple[int, int]:
     """Return the address of `clock_gettime`, or 0, and the clock of `time.perf_counter_ns`."""
     try:
         function = ctypes.CDLL(None).clock_gettime
-    except (AttributeError, OSError, TypeError):  # no such function: on Windows
+    except (AttributeError, OSError, TypeError):  # no such function
         return 0, 0
     number = 8 if sys.platform == "darwin" else time.CLOCK_MONOTONIC  # CLOCK_UPTIME_RAW
     return ctypes.cast(function, ctypes.c_void_p).value or 0, number
 
 
-CLOCK, CLOCK_ID = _clock()
+CLOCK, CLOCK_ID = (0, 0) if _USES_CYCLES else _clock()
+
+
+class SweepLog:
+    """The times of all sweeps while a profile runs.
+
+    Where the processor has a counter of cycles, which advances at a constant rate, records are
+    timed by it, since it is read in a tenth of the time of a clock. It is compared with the clock
+    at the begin and at the end.
+    """
+
+    def __init__(self) -> None:
+        self.sweeps: list[SweepTimes] = []
+        self._begin = self._end = (0, 0)
+
+    def start(self) -> None:
+        """Log the sweeps that begin from now on."""
+        global LOG
+        self._begin = _now()
+        LOG = self
+
+    def stop(self) -> None:
+        """Log no more sweeps."""
+        global LOG
+        LOG = None
+        self._end = _now()
+
+    def nanoseconds(self, words: np.ndarray) -> np.ndarray:
+        """Return times of records on the clock of `time.perf_counter_ns`."""
+        if CLOCK:
+            return words[:, 0] * 1_000_000_000 + words[:, 1]
+        (begin, first), (end, last) = self._begin, self._end
+        rate = (end - begin) / max(last - first, 1)
+        return begin + ((words[:, 0] - first) * rate).astype(np.int64)
+
+
+def _now() -> tuple[int, int]:
+    """Return the clock, and the counter of cycles at the same moment."""
+    cycles = np.zeros(1, np.int64)
+    if _USES_CYCLES:
+        read = codes.service("requests", "read_cycles")
+        read(address_of(cycles))  # the first call loads code
+        read(address_of(cycles))
+    return time.perf_counter_ns(), int(cycles[0])
+
+
+LOG: SweepLog | None = None  # of the running profile
 
 
 class SweepTimes:
@@ -45,6 +94,8 @@ class SweepTimes:
 
     Parameters
     ----------
+    log
+        The log that it belongs to.
     state
         The state of the sweep.
     table
@@ -53,7 +104,10 @@ class SweepTimes:
         Its address.
     """
 
-    def __init__(self, state: memoryview[int], table: np.ndarray, address: int) -> None:
+    def __init__(
+        self, log: SweepLog, state: memoryview[int], table: np.ndarray, address: int
+    ) -> None:
+        self.log = log
         self.thread = get_ident()
         self.start = 0
         self.names: dict[int, str] = {}  # of records whose rules are Python, by slot
@@ -63,7 +117,7 @@ class SweepTimes:
         self._blocks: list[np.ndarray] = []
         self._by_python: list[tuple[int, int]] = []  # slots and times
         state[S_NTIMES] = 0
-        state[S_TIMES] = address if CLOCK else 0
+        state[S_TIMES] = address if CLOCK or _USES_CYCLES else 0
         state[S_CLOCK], state[S_CLOCK_ID] = CLOCK, CLOCK_ID
 
     def begin(self) -> None:
@@ -97,14 +151,13 @@ class SweepTimes:
         """Note that the sweep has ended, and log it."""
         self._state[S_TIMES] = 0
         self.keep()
-        if LOG is not None:
-            LOG.append(self)
+        self.log.sweeps.append(self)
 
     def rows(self) -> Iterator[tuple[int, int, int]]:
         """Yield slot, op (-1: see `names`) and end of each record, in order."""
         found: list[tuple[int, int, int]] = [(end, slot, -1) for slot, end in self._by_python]
         for block in self._blocks:
-            ends = block[:, TIME_SECONDS] * 1_000_000_000 + block[:, TIME_NANOSECONDS]
+            ends = self.log.nanoseconds(block[:, TIME_SECONDS : TIME_NANOSECONDS + 1])
             columns: Any = ends, block[:, TIME_SLOT], block[:, TIME_OP]
             found += zip(*(column.tolist() for column in columns), strict=True)
         seen: set[int] = set()

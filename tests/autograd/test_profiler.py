@@ -627,7 +627,7 @@ def test_probed_functions_keep_closures_and_defaults():
         return inner
 
     function = make(1000)
-    probe = probes.Probe(function, "inner", "op")
+    probe = probes.Probe(function, "inner", "op", False)
     log = []
     probe.start(log, lambda args, result: (args, result), True)
     assert function(1) == 1111

@@ -50,7 +50,7 @@ class FunctionEvent:
     start, end : int
         Nanoseconds on the clock of `time.perf_counter_ns`.
     count
-        The number of calls that it stands for: of short ops, one of 16 calls is timed.
+        The number of calls that it stands for: of short ops, one of 64 calls is timed.
     input_shapes
         The shapes of the arguments (with ``record_shapes``); for a record, those of its op.
     stack

@@ -29,7 +29,7 @@ class profile:
     functions, and what is compiled; backward, every record of every pass, also of passes in
     compiled code. Without a running profile, ops cost what they always do.
 
-    Of ops that are called often and take less than 5 µs, one of 16 calls is timed, chosen at
+    Of ops that are called often and take less than 10 µs, one of 64 calls is timed, chosen at
     random; its time stands for all of them. Numbers of calls are exact. So a profile costs little
     even where ops take less time than reading the clock.
 
@@ -82,7 +82,7 @@ class profile:
         self.every_call = every_call or record_shapes or with_stack
         self._entered = False
         self._log: probes.Log = []
-        self._sweeps: list[timing.SweepTimes] = []
+        self._sweeps = timing.SweepLog()
         self._calls: dict[int, int] | None = None
         self._events: EventList | None = None
 
@@ -97,7 +97,7 @@ class profile:
         _running.append(self)
         describe = describer(self.record_shapes, self.profile_memory, self.with_stack)
         try:
-            timing.LOG = self._sweeps
+            self._sweeps.start()
             probes.start(self._log, describe, self.every_call)
         except BaseException:  # an interrupt
             self.__exit__()
@@ -107,7 +107,7 @@ class profile:
     def __exit__(self, *_: Any) -> None:
         if self.enabled and self._calls is None:
             self._calls = probes.stop()
-            timing.LOG = None
+            self._sweeps.stop()
             _running.clear()
 
     @property
@@ -117,9 +117,9 @@ class profile:
             raise RuntimeError("Profiler didn't finish running")
         if self._events is None:
             names = ("record_shapes", "profile_memory", "with_stack")
-            found = tree_of_events(self._log, self._calls or {}, self._sweeps)
+            found = tree_of_events(self._log, self._calls or {}, self._sweeps.sweeps)
             self._events = EventList(found, [name for name in names if getattr(self, name)])
-            self._log, self._sweeps = [], []
+            self._log, self._sweeps = [], timing.SweepLog()
         return self._events
 
     @property

@@ -1,14 +1,15 @@
-"""Two compiled services for the sweep, each a function of the address of its state.
+"""Compiled services for the sweep, each a function of the address of its state.
 
 `mark` finds the records between the roots and the requested inputs, so that the sweep computes only
-needed adjoints. `release` drops the saved values of swept records.
+needed adjoints. `release` drops the saved values of swept records. `read_cycles` reads the clock
+that times records.
 
 Imported only to be compiled: see `tapegrad.kernels.native`.
 """
 
 from __future__ import annotations
 
-from tapegrad.kernels.intrinsics import call_kernel, i8_pointer, load, store
+from tapegrad.kernels.intrinsics import call_kernel, cycle_counter, i8_pointer, load, store
 from tapegrad.tape.compiled.sweep import (
     MASK_32,
     ROW_BYTES,
@@ -144,3 +145,8 @@ def release(address):
                     store(items, index, released)
                     call_kernel(load(st, S_DECREF), old, zero, zero, zero, zero, zero, zero)
     store(st, S_NSWEPT, 0)
+
+
+def read_cycles(address):
+    """Store the cycle counter at an address."""
+    store(i8_pointer(address), 0, cycle_counter())

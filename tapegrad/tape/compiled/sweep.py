@@ -20,6 +20,7 @@ import numba
 
 from tapegrad.kernels.intrinsics import (
     call_kernel,
+    cycle_counter,
     f4_pointer,
     f8_pointer,
     i4_pointer,
@@ -534,11 +535,13 @@ def note_time(st, slot, row):
     time = i8_pointer(at)
     store(time, TIME_SLOT, slot)
     store(time, TIME_OP, load(i8_pointer(row), ROW_OP) & MASK_32)
-    seconds = at + TIME_SECONDS * 8
-    unused = 0
-    call_kernel(
-        load(st, S_CLOCK), load(st, S_CLOCK_ID), seconds, unused, unused, unused, unused, unused
-    )
+    clock = load(st, S_CLOCK)
+    if clock == 0:
+        store(time, TIME_SECONDS, cycle_counter())
+    else:
+        seconds = at + TIME_SECONDS * 8
+        unused = 0
+        call_kernel(clock, load(st, S_CLOCK_ID), seconds, unused, unused, unused, unused, unused)
     store(st, S_NTIMES, n + 1)
     if n + 1 < TIMES_CAPACITY:
         return True
