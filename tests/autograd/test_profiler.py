@@ -492,7 +492,7 @@ class TestFiles:
         assert (tmp_path / "bars.png").stat().st_size > 1000
         (axes,) = chart.axes
         names = [label.get_text() for label in axes.get_yticklabels()]
-        assert names[-2:] == ["Wait", "WaitBackward"]  # the largest one is at the top
+        assert {*names[-2:]} == {"Wait", "WaitBackward"}  # the largest ones are at the top
         widths = [bar.get_width() for bar in axes.patches]
         assert widths == sorted(widths)
         for key in ("count", "cpu_memory_usage", "cpu_time"):
