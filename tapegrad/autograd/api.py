@@ -33,6 +33,7 @@ from tapegrad.autograd.engine.running_hooks import (
 from tapegrad.eager.batched import NO_BACKWARD, BatchError
 from tapegrad.eager.dispatch import passive
 from tapegrad.eager.duals import any_dual
+from tapegrad.eager.frames import level_of_user
 from tapegrad.eager.inplace import apply_inplace
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.tensor import Meta, Tensor, wrap
@@ -182,7 +183,7 @@ def backward(
         warnings.warn(
             "`grad_variables` is deprecated. Use `grad_tensors` instead.",
             FutureWarning,
-            stacklevel=2,
+            stacklevel=level_of_user(),
         )
         if grad_tensors is not None:
             raise RuntimeError(
@@ -217,7 +218,7 @@ def backward(
             "function, make sure to reset the .grad fields of your parameters to None after use "
             "to break the cycle and avoid the leak.",
             UserWarning,
-            stacklevel=2,
+            stacklevel=level_of_user(),
         )
 
     def run() -> None:
@@ -367,7 +368,7 @@ def grad(
             "To accumulate gradient for other parts of the graph, please use "
             "autograd.backward.",
             FutureWarning,
-            stacklevel=2,
+            stacklevel=level_of_user(),
         )
     if allow_unused is None:
         allow_unused = materialize_grads

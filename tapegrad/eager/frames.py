@@ -7,6 +7,7 @@ tensors, where they may be recorded themselves for higher derivatives.
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -126,6 +127,14 @@ def note_origin(owner: Owner) -> None:
 def is_own_file(filename: str) -> bool:
     """Whether the code of a file belongs to this package."""
     return filename.startswith(_OWN_FILES)
+
+
+def level_of_user() -> int:
+    """Return the `stacklevel` of a warning that names the line outside of this package."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and is_own_file(frame.f_code.co_filename):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def node_name(owner: Owner) -> str:

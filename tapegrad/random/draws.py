@@ -16,6 +16,7 @@ from tapegrad.eager.modes import MODE
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import Tensor
 from tapegrad.ops.op import dtype_of, is_differentiated
+from tapegrad.probes import probe
 
 Shape = tuple[int, ...]
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
@@ -131,6 +132,7 @@ def shape_of_samples(name: str, size: Any, shapes: Sequence[Shape], event: int =
 # -- drawing --------------------------------------------------------------------------------------
 
 
+@probe(lambda args: f"draw of {args[1]}")
 def draw(
     generator: np.random.Generator,
     name: str,

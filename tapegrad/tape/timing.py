@@ -130,7 +130,9 @@ class SweepTimes:
 
     def note_name(self, slot: int, owner: Owner) -> None:
         """Note the name of a record whose rule is Python."""
-        self.names[slot] = getattr(owner[-1], "op_name", "")
+        name = getattr(owner[-1], "op_name", "")
+        if name:  # else it is that of the record's op
+            self.names[slot] = name
 
     def note_memory(self, nbytes: int) -> None:
         """Note that memory was allocated."""

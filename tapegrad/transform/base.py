@@ -78,7 +78,7 @@ def _name(args: tuple[Any, ...]) -> str:
     return str(args[0].py_func.__name__)
 
 
-add_call_probe(Recording, _name, "function", is_leaf=True)
+add_call_probe(Recording, _name, "function")
 
 
 def _check_items(name: str, value: Any) -> None:

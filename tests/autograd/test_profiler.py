@@ -1,5 +1,7 @@
 """The profiler: what it counts and times, its tables and files, and that it leaves no trace."""
 
+import contextlib
+import gc
 import inspect
 import json
 import sys
@@ -173,6 +175,11 @@ class TestWhatIsSeen:
         named = {probe.name for probe in probes.PROBES if probe.category == "op"}
         assert set(TABLE) <= named
 
+    def test_draws_of_random_numbers(self):
+        with profile() as prof:
+            tg.random.default_rng(0).normal(2.0, size=3)
+        assert counts(prof)["draw of normal"] == 1
+
     def test_several_threads(self, x):
         def work():
             y = tg.tensor([1.0], requires_grad=True)
@@ -255,8 +262,69 @@ class TestNumbersOfCalls:
         assert counts(prof, "sweep") == {"MultiplyBackward": 1, "SameBackward": 50}
         assert x.grad == 2.0
 
+    def test_in_several_threads(self):
+        x = tg.tensor(1.0)
+
+        def work():
+            for _ in range(5000):
+                tg.negative(x)
+
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(1e-5)
+        try:
+            with profile() as prof:
+                threads = [threading.Thread(target=work) for _ in range(4)]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+        finally:
+            sys.setswitchinterval(before)
+        assert counts(prof) == {"negative": 20_000}
+
+    def test_of_functions_with_one_probe(self, x):
+        class Often(tg.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return x.clone()
+
+        class Seldom(Often):
+            pass
+
+        array = np.ones(3)
+        total(array)
+        with profile() as prof:
+            for k in range(1000):
+                Often.apply(x)
+                total(array)
+                if k % 300 == 0:
+                    Seldom.apply(x)
+        assert counts(prof, "function") == {"Often": 1000, "total": 1000, "Seldom": 4}
+
+    def test_after_long_calls_all_are_timed_again(self):
+        small, large = tg.ones(2), tg.ones(2_000_000)
+        with profile() as prof:
+            for _ in range(1000):
+                tg.exp(small)
+            for _ in range(4 * probes.PERIOD):
+                tg.exp(large)
+        assert counts(prof) == {"exp": 1000 + 4 * probes.PERIOD}
+        timed = sum(event.cpu_time_total > 500 for event in prof.function_events)
+        assert timed > 2 * probes.PERIOD
+
 
 class TestTimes:
+    def test_selfs_of_functions_whose_parts_are_not_all_timed(self):
+        x = tg.tensor(np.ones(10))
+        for every_call in (True, False):
+            with profile(every_call=every_call) as prof:
+                start = time.perf_counter()
+                for _ in range(3000):
+                    tg.mean(x)
+                whole = 1e6 * (time.perf_counter() - start)
+            assert prof.self_cpu_time_total <= 1.05 * whole
+            assert counts(prof) == {"mean": 3000, "sum": 3000, "divide": 3000}
+
     def test_forward_and_backward(self, x):
         with profile() as prof:
             tg.sum(Wait.apply(x, 0.01)).backward()
@@ -296,8 +364,72 @@ class TestTimes:
         assert outer.self_cpu_time_total == 100.0 - 16 * 2.0
         assert inner.path() == ("outer", "inner")
 
+    def test_names_of_records_with_hooks(self, x):
+        y = tg.sin(x)
+        y.register_hook(lambda g: g * 2.0)
+        z = y * y
+        z.retain_grad()
+        w = tg.exp(z)
+        w.grad_fn.register_hook(lambda a, b: None)
+        out = w.sum()
+        with profile() as prof:
+            out.backward()
+        assert [e.name for e in prof.function_events if e.category == "sweep"] == [
+            "SumBackward",
+            "ExpBackward",
+            "MultiplyBackward",
+            "SinBackward",
+        ]
+
+    @pytest.mark.parametrize("create_graph", [False, True])
+    def test_ops_with_several_outputs(self, create_graph):
+        a = tg.tensor(np.array([[2.0, 1.0], [1.0, 3.0]]), requires_grad=True)
+        with profile(record_shapes=True) as prof:
+            values, vectors = tg.linalg.eigh(a)
+            tg.autograd.grad(values.sum() + vectors.sum(), a, create_graph=create_graph)
+        found = counts(prof, "sweep")
+        assert found == {"AddBackward": 1, "SumBackward": 2, "EighBackward": 1}
+        rows = prof.key_averages(group_by_input_shape=True)
+        (row,) = [row for row in rows if row.key == "EighBackward"]
+        assert row.input_shapes == ((2, 2),)
+
 
 class TestRanges:
+    @pytest.mark.parametrize("name", [3, None, ["a"], b"x"])
+    def test_names_are_texts(self, name):
+        with pytest.raises(TypeError, match=r"record_function: name is a .*, not a str"):
+            record_function(name)
+
+    def test_generators_are_refused(self):
+        def steps():
+            yield 1
+
+        with pytest.raises(TypeError, match="steps is a generator or a coroutine"):
+            record_function("steps")(steps)
+
+    def test_nested_deeply(self, tmp_path):
+        with profile() as prof:
+            names = [record_function("a") for _ in range(2000)]
+            for name in names:
+                name.__enter__()
+            for name in reversed(names):
+                name.__exit__()
+        assert counts(prof) == {"a": 2000}
+        assert prof.function_events[0].cpu_memory_usage == 0
+        assert len(prof.function_events[-1].path()) == 2000
+        prof.table()
+        prof.export_stacks(tmp_path / "stacks.txt")
+
+    def test_odd_names(self, tmp_path):
+        with profile() as prof:
+            for name in ("two\nlines", "$x$", "", "ü\ud800"):
+                with record_function(name):
+                    pass
+        assert "two lines" in prof.key_averages().table()
+        prof.export_stacks(tmp_path / "stacks.txt")
+        prof.export_chrome_trace(tmp_path / "trace.json")
+        assert len((tmp_path / "stacks.txt").read_text().splitlines()) == 4
+
     def test_nested(self, x):
         with profile() as prof, record_function("step"), record_function("loss", "L2"):
             tg.sum(x)
@@ -352,6 +484,63 @@ class TestDetails:
         assert found["multiply", ((2, 3), ())] == 1
         assert counts(prof)["matmul"] == 2
         assert "[[2, 3], [3, 4]]" in rows.table()
+
+    def test_shapes_of_keyword_arguments_and_lists(self):
+        a = tg.ones((3, 4))
+        with profile(record_shapes=True) as prof:
+            tg.clip(a, min=0.0, max=tg.tensor(2.0))
+            tg.concatenate(arrays=[a, a])
+        found = {event.name: event.input_shapes for event in prof.function_events}
+        assert (
+            found.items()
+            >= {
+                "clip": ((3, 4), (), ()),
+                "concatenate": ((3, 4), (3, 4)),
+            }.items()
+        )
+
+    def test_shapes_of_recorded_passes(self, x):
+        with profile(record_shapes=True, with_stack=True) as prof:
+            y = x
+            for _ in range(60):  # a walk over all paths of the graph would not end
+                y = y * y * 0.1
+            tg.autograd.grad(y.sum(), x, create_graph=True)
+        event = next(e for e in prof.function_events if e.name == "MultiplyBackward")
+        assert event.input_shapes[0] == (3,)
+        assert "test_profiler.py" in event.stack[0]
+
+    def test_shapes_of_batches(self):
+        with profile(record_shapes=True, profile_memory=True, with_stack=True):
+            found = tg.vmap(lambda row: tg.sum(row * 2.0))(np.ones((2, 3)))
+        np.testing.assert_array_equal(found, [6.0, 6.0])
+
+    def test_a_list_that_contains_itself(self, x):
+        class Given(tg.autograd.Function):
+            @staticmethod
+            def forward(ctx, x, values):
+                return x.clone()
+
+        values = []
+        values.append(values)
+        with profile(record_shapes=True) as prof:
+            Given.apply(x, values)
+        assert counts(prof)["Given"] == 1
+
+    def test_memory_of_several_results_and_of_work_in_place(self):
+        a = tg.ones((4, 4))
+        with profile(profile_memory=True) as prof:
+            tg.linalg.svd(a)
+            a += 1.0
+        assert row_of(prof, "add_").self_cpu_memory_usage == 0
+        assert row_of(prof, "add").self_cpu_memory_usage == 128
+        assert prof.total_average().self_cpu_memory_usage == 128 + (16 + 4 + 16) * 8
+
+    def test_what_is_returned_as_given_was_made_before(self, x):
+        with profile(with_stack=True) as prof:
+            y = tg.exp(x)
+            tg.sum(tg.atleast_1d(y)).backward()
+        rows = {event.name: event.stack[0] for event in prof.function_events if event.stack}
+        assert rows["ExpBackward"] == rows["exp"] != rows["sum"]
 
     def test_memory(self):
         with profile(profile_memory=True) as prof:
@@ -439,6 +628,10 @@ class TestTables:
             pass
         assert "a" * 17 + "..." in named.key_averages().table(max_name_column_width=20)
 
+    def test_events_by_their_time(self, prof):
+        lines = prof.table(sort_by="cpu_time").splitlines()
+        assert lines[3].startswith("Wait")
+
     def test_unknown_key(self, prof):
         with pytest.raises(ValueError, match=r"sort_by: expected one of .*, got 'time'"):
             prof.key_averages().table(sort_by="time")
@@ -523,7 +716,81 @@ class TestFiles:
 
 class TestLeavesNoTrace:
     def codes(self):
-        return [probe.function.__code__ for probe in probes.PROBES]
+        functions = [p.function for p in probes.PROBES if type(p) is probes.Probe]
+        return [function.__code__ for function in functions]
+
+    def test_after_interrupts(self, monkeypatch):
+        before, stop, left = self.codes(), probes.Probe.stop, [3]
+
+        def interrupted(probe):
+            if left[0]:
+                left[0] -= 1
+                raise KeyboardInterrupt
+            return stop(probe)
+
+        monkeypatch.setattr(probes.Probe, "stop", interrupted)
+        with pytest.raises(KeyboardInterrupt), profile() as prof:
+            tg.sin(1.0)
+        assert self.codes() == before
+        assert counts(prof) == {"sin": 1}
+        with profile() as prof:
+            tg.sin(1.0)
+        assert counts(prof) == {"sin": 1}
+
+    def test_at_the_limit_of_recursion(self):
+        x = tg.tensor(1.0)
+
+        def deep():
+            try:
+                deep()
+            except RecursionError:
+                tg.sin(x)
+
+        with profile():
+            with contextlib.suppress(RecursionError):
+                deep()
+            for _ in range(1000):
+                assert tg.sin(x).item() == np.sin(1.0)
+
+    def test_another_profile_that_is_left(self):
+        with profile() as prof:
+            profile().__exit__(None, None, None)
+            tg.sin(1.0)
+        assert counts(prof) == {"sin": 1}
+
+    def test_a_call_that_is_under_way_when_it_ends(self, x):
+        prof = profile()
+        prof.__enter__()
+
+        class Ending(tg.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                prof.__exit__()
+                return tg.exp(x) * 1.0
+
+        assert Ending.apply(x).shape == (3,)
+        assert counts(prof).get("exp") is None
+
+    def test_the_log_is_freed(self):
+        class Kept:
+            pass
+
+        kept = Kept()
+        seen = weakref.ref(kept)
+        with profile() as prof:
+            tg.sin(1.0)
+        prof._log.append(kept)
+        del prof, kept
+        gc.collect()
+        assert seen() is None
+
+    def test_warnings_name_the_line_of_the_user(self, x):
+        with profile(), pytest.warns(UserWarning, match="create_graph=True") as caught:
+            tg.autograd.backward(tg.sum(x), create_graph=True)
+        assert caught[0].filename == __file__
+        with pytest.warns(UserWarning, match="create_graph=True") as caught:
+            tg.sum(x).backward(create_graph=True)
+        assert caught[0].filename == __file__
 
     def test_functions_are_as_before(self, x):
         before = self.codes()
@@ -632,6 +899,6 @@ def test_probed_functions_keep_closures_and_defaults():
     probe.start(log, lambda args, result: (args, result), True)
     assert function(1) == 1111
     assert function(1, 2, z=3) == 1006
-    assert probe.stop() == 2
+    assert probe.stop() == 0  # after the last event
     assert function(2) == 1112
-    assert [entry[-1] for entry in log] == [((1, 10), 1111), ((1, 2), 1006)]
+    assert [entry[-1] for entry in log] == [((1, 10, 100), 1111), ((1, 2, 3), 1006)]

@@ -35,6 +35,7 @@ from tapegrad.autograd.engine.saved_values import swept_values
 from tapegrad.eager.dispatch import apply_op, passive
 from tapegrad.eager.frames import (
     RuleFrame,
+    SelectFrame,
     fit_array,
     node_name,
 )
@@ -353,7 +354,13 @@ def _finish(own: Owner, notes: Notes, g: Any) -> Any:
     return g
 
 
-@probe(lambda args: f"{node_name(args[0])}Backward", "sweep")
+def _name_in_profiles(args: tuple[Any, ...]) -> str | None:
+    """Return the name of a record; outputs of an op with several are part of the op."""
+    owner = args[0]
+    return None if isinstance(owner[-1], SelectFrame) else f"{node_name(owner)}Backward"
+
+
+@probe(_name_in_profiles, "sweep", describe=lambda args, _: args[0][OWN_SLOT])
 def _step(own: Owner, notes: Notes | None, g: Any, wanted: Wanted) -> list[Any]:
     """Return the cotangents of a record's inputs; in anomaly mode, check them."""
     if not MODE.anomaly:

@@ -27,9 +27,9 @@ class FunctionEventAvg:
         The name and the category of the events.
     count
         The number of calls.
-    cpu_time_total, self_cpu_time_total
-        The time of all calls, with and without the events that are part of them, in µs. The total
-        time of a function that calls itself contains that of the inner calls more than once.
+    cpu_time_total
+        The time of all calls, in µs; that of a function that calls itself contains that of the
+        inner calls more than once.
     cpu_memory_usage, self_cpu_memory_usage
         Bytes of the arrays that were made, by the parts as well, or not by them.
     input_shapes, stack
@@ -41,11 +41,16 @@ class FunctionEventAvg:
         self.category = event.category
         self.count = 0
         self.cpu_time_total = 0.0
-        self.self_cpu_time_total = 0.0
+        self._own_time = 0.0
         self.cpu_memory_usage = 0
         self.self_cpu_memory_usage = 0
         self.input_shapes: Shapes = ()
         self.stack: tuple[str, ...] = ()
+
+    @property
+    def self_cpu_time_total(self) -> float:
+        """The time of all calls without the events that are part of them, in µs."""
+        return max(self._own_time, 0.0)
 
     @property
     def cpu_time(self) -> float:
@@ -56,7 +61,7 @@ class FunctionEventAvg:
         """Add an event."""
         self.count += event.count
         self.cpu_time_total += event.count * event.cpu_time_total
-        self.self_cpu_time_total += event.count * event.self_cpu_time_total
+        self._own_time += event.count * event.own_time
         self.cpu_memory_usage += event.count * event.cpu_memory_usage
         self.self_cpu_memory_usage += event.count * event.self_cpu_memory_usage
 
@@ -85,7 +90,8 @@ class EventList(list[Any]):
     @property
     def self_cpu_time_total(self) -> float:
         """The time of all events, in µs."""
-        return sum(item.self_cpu_time_total * _calls(item) for item in self)
+        items = self if self and isinstance(self[0], FunctionEventAvg) else self.key_averages()
+        return sum(item.self_cpu_time_total for item in items)
 
     def key_averages(
         self, group_by_input_shapes: bool = False, group_by_stack_n: int = 0
@@ -186,7 +192,8 @@ class EventList(list[Any]):
             return f"{100 * part / total:.2f}%" if total else "-"
 
         def name(item: Any) -> str:
-            return _cut(item.key if isinstance(item, FunctionEventAvg) else item.name, name_width)
+            text = item.key if isinstance(item, FunctionEventAvg) else item.name
+            return _cut(" ".join(text.split()), name_width)
 
         columns: list[tuple[str, Callable[[Any], str], bool]] = [
             ("Name", name, True),

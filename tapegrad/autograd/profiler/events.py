@@ -5,14 +5,13 @@ from __future__ import annotations
 import bisect
 import itertools
 import sys
-from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegrad.eager.frames import is_own_file, title
+from tapegrad.eager.frames import SELECT, is_own_file, maker_of, title
 from tapegrad.eager.tensor import Tensor
 from tapegrad.kernels.structs import address_of
 from tapegrad.probes import PROBES, Event
@@ -26,12 +25,12 @@ Shapes = tuple[tuple[int, ...], ...]
 
 
 class Detail(NamedTuple):
-    """What is known of a call besides its time; None if it was not asked for."""
+    """What is known of a call besides its time."""
 
-    shapes: Shapes | None
-    memory: tuple[tuple[int, int], ...] | None  # addresses and bytes of new arrays
-    stack: tuple[str, ...] | None
-    slots: tuple[int, ...]  # of the records that it made
+    shapes: Shapes = ()
+    stack: tuple[str, ...] = ()
+    memory: tuple[tuple[int, int], ...] = ()  # addresses and bytes of new arrays
+    slots: tuple[int, ...] = ()  # of the records that it made
 
 
 @dataclass(eq=False)
@@ -79,20 +78,42 @@ class FunctionEvent:
         return (self.end - self.start) / 1e3
 
     @property
+    def cpu_time(self) -> float:
+        """The time of one call, in µs."""
+        return self.cpu_time_total
+
+    @property
+    def own_time(self) -> float:
+        """The time of one call minus that of its parts, in µs.
+
+        It is negative if parts were timed that stand for others; the mean over many calls is right.
+        """
+        inner = sum(child.count * child.cpu_time_total for child in self.cpu_children)
+        return self.cpu_time_total - inner
+
+    @property
     def self_cpu_time_total(self) -> float:
         """The time of one call without the events that are part of it, in µs."""
-        inner = sum(child.count * child.cpu_time_total for child in self.cpu_children)
-        return max(self.cpu_time_total - inner, 0.0)
+        return max(self.own_time, 0.0)
 
     @property
     def cpu_memory_usage(self) -> int:
         """Bytes of the arrays that it and its parts made."""
-        inner = (child.count * child.cpu_memory_usage for child in self.cpu_children)
-        return self.self_cpu_memory_usage + sum(inner)
+        total, open_events = 0, [self]
+        while open_events:
+            event = open_events.pop()
+            total += event.self_cpu_memory_usage * (1 if event is self else event.count)
+            open_events += event.cpu_children
+        return total
 
     def path(self) -> tuple[str, ...]:
         """Return the names of the events that it is part of, outermost first, and its own."""
-        return (*(() if self.parent is None else self.parent.path()), self.name)
+        names: list[str] = []
+        event: FunctionEvent | None = self
+        while event is not None:
+            names.append(event.name)
+            event = event.parent
+        return tuple(names[::-1])
 
     def __repr__(self) -> str:
         return f"<FunctionEvent {self.name}: {self.cpu_time_total:.3f} µs, {self.count} calls>"
@@ -106,27 +127,35 @@ def describer(
         return None
 
     def describe(args: tuple[Any, ...], result: Any) -> Detail:
-        made = result if type(result) in (tuple, list) else (result,)
-        tensors = [value for value in made if isinstance(value, Tensor)]
-        return Detail(
-            _shapes(args) if shapes else None,
-            tuple(map(_allocated, tensors)) if memory else None,
-            _callers() if stack else None,
-            tuple(t._own[OWN_SLOT] for t in tensors if t._own is not None),
-        )
+        try:
+            outputs = result if isinstance(result, (tuple, list)) else (result,)
+            # a result that was given was made by another call
+            made = [t for t in outputs if type(t) is Tensor and all(t is not x for x in args)]
+            return Detail(
+                _shapes(args) if shapes else (),
+                _callers() if stack else (),
+                tuple(map(_allocated, made)) if memory else (),
+                tuple(slot for t in made for slot in _slots(t)),
+            )
+        except Exception:  # the call does not fail because it is profiled
+            return Detail()
 
     return describe
 
 
+def _slots(tensor: Tensor) -> list[int]:
+    """Return the slots of the records that made a tensor: of an output, and of its op."""
+    owners = (tensor._own, maker_of(tensor._own)[0])
+    return [own[OWN_SLOT] for own in owners if own is not None]
+
+
 def _shapes(args: Iterable[Any]) -> Shapes:
-    """Return the shapes of tensors, arrays and numbers, also of those in lists."""
+    """Return the shapes of tensors, arrays and numbers, and of tensors and arrays in lists."""
     found: list[tuple[int, ...]] = []
     for value in args:
         if type(value) in (list, tuple):
-            found += _shapes(value)
-        elif isinstance(value, Tensor):
-            found.append(value._a.shape)
-        elif isinstance(value, (np.ndarray, np.generic)):
+            found += [item.shape for item in value if isinstance(item, (Tensor, np.ndarray))]
+        elif isinstance(value, (Tensor, np.ndarray, np.generic)):
             found.append(value.shape)
         elif type(value) in (int, float, complex):
             found.append(())
@@ -151,7 +180,7 @@ def _callers() -> tuple[str, ...]:
 
 
 def tree_of_events(
-    log: Iterable[tuple[Any, ...]], calls: dict[int, int], sweeps: Iterable[SweepTimes]
+    log: Iterable[tuple[Any, ...]], missing: dict[int, int], sweeps: Iterable[SweepTimes]
 ) -> list[FunctionEvent]:
     """Return all events in the order of their starts, each with its parent and children.
 
@@ -159,15 +188,16 @@ def tree_of_events(
     ----------
     log
         The fields of the logged events.
-    calls
-        The number of calls by the number of the probe.
+    missing
+        The number of calls after the last event, by the number of the probe.
     sweeps
         The times of the sweeps.
     """
-    logged = _with_exact_counts([Event(*entry) for entry in log], calls)
+    logged = _with_last_calls([Event(*entry) for entry in log], missing)
     details: dict[int, Detail] = {}  # by slot
     made: list[FunctionEvent] = []
     addresses: dict[int, dict[int, int]] = {}  # bytes by address, by the id of the event
+    records: list[tuple[FunctionEvent, int]] = []  # that were swept, and their slots
     for event in logged:
         probe = PROBES[event.probe] if event.probe != RANGE else None
         name = event.name if probe is None or callable(probe.name) else probe.name
@@ -181,15 +211,23 @@ def tree_of_events(
             event.end,
             event.weight,
         )
-        if event.detail is not None:
-            found.input_shapes = event.detail.shapes or ()
-            found.stack = event.detail.stack or ()
-            addresses[id(found)] = dict(event.detail.memory or ())
-            for slot in event.detail.slots:
-                details.setdefault(slot, event.detail)
+        detail = event.detail
+        if type(detail) is int:  # the slot of a record
+            records.append((found, detail))
+        elif detail is not None:
+            found.input_shapes, found.stack = detail.shapes, detail.stack
+            if found.category != "pass":  # gradients are made by the records
+                addresses[id(found)] = dict(detail.memory)
+            for slot in detail.slots:
+                details.setdefault(slot, detail)
         made.append(found)
     for sweep in sweeps:
-        made += _records(sweep, details)
+        timed = _records(sweep)
+        records += timed
+        made += [found for found, _ in timed]
+    for found, slot in records:
+        if slot in details:
+            found.input_shapes, found.stack = details[slot].shapes, details[slot].stack
     _nest(made)
     for found in reversed(made):  # parts come after what they are part of
         own = addresses.get(id(found))
@@ -201,41 +239,32 @@ def tree_of_events(
     return made
 
 
-def _with_exact_counts(logged: list[Event], calls: dict[int, int]) -> list[Event]:
-    """Return events whose weights add up to the numbers of calls.
-
-    Only the last period of a function has to be corrected, which may be incomplete.
-    """
-    total: dict[int, int] = defaultdict(int)
-    last: dict[int, int] = {}
-    for position, event in enumerate(logged):
-        total[event.probe] += event.weight
-        last[event.probe] = position
-    for number, position in last.items():
-        event = logged[position]
-        missing = calls.get(number, total[number]) - total[number]
-        if missing:
-            logged[position] = event._replace(weight=max(event.weight + missing, 1))
+def _with_last_calls(logged: list[Event], missing: dict[int, int]) -> list[Event]:
+    """Return events of which the last one of a function stands for the calls after it as well."""
+    last = {event.probe: position for position, event in enumerate(logged)}
+    for number, count in missing.items():
+        if count and number in last:
+            event = logged[last[number]]
+            logged[last[number]] = event._replace(weight=event.weight + count)
     return logged
 
 
-def _records(sweep: SweepTimes, details: dict[int, Detail]) -> list[FunctionEvent]:
-    """Return the events of the records of a sweep."""
+def _records(sweep: SweepTimes) -> list[tuple[FunctionEvent, int]]:
+    """Return the events of the records of a sweep, and the slots of the records."""
     found = []
     start = sweep.start
     for slot, op, end in sweep.rows():
-        name = sweep.names.get(slot) or OPS.ops[op].name
+        if op == SELECT:  # an output of the next record
+            continue
+        name = sweep.names.get(slot) or (OPS.ops[op].name if op >= 0 else "function")
         event = FunctionEvent(f"{title(name)}Backward", "sweep", sweep.thread, start, end)
-        if slot in details:
-            event.input_shapes = details[slot].shapes or ()
-            event.stack = details[slot].stack or ()
-        found.append(event)
+        found.append((event, slot))
         start = end
-    ends = [event.end for event in found]
+    ends = [event.end for event, _ in found]
     for time, nbytes in sweep.allocated:
         at = bisect.bisect_left(ends, time)
         if at < len(found):
-            found[at].self_cpu_memory_usage += nbytes
+            found[at][0].self_cpu_memory_usage += nbytes
     return found
 
 

@@ -70,18 +70,15 @@ def times_by_path(events: Sequence[FunctionEvent]) -> dict[tuple[str, ...], floa
     """Return the time of events without their parts, in µs, by their paths."""
     found: dict[tuple[str, ...], float] = defaultdict(float)
     for event in events:
-        calls, inside = event.count, event.parent
-        while inside is not None:
-            calls *= inside.count
-            inside = inside.parent
-        found[event.path()] += calls * event.self_cpu_time_total
-    return dict(found)
+        found[event.path()] += event.count * event.own_time
+    return {path: max(time, 0.0) for path, time in found.items()}
 
 
 def write_stacks(events: Sequence[FunctionEvent], path: str | os.PathLike[str]) -> None:
     """Write a line for each path: names with semicolons between them, and ns."""
     lines = [
-        f"{';'.join(name.replace(';', ',') for name in names)} {round(1e3 * time)}\n"
+        f"{';'.join(' '.join(name.replace(';', ',').split()) for name in names)} "
+        f"{round(1e3 * time)}\n"
         for names, time in times_by_path(events).items()
     ]
-    Path(path).write_text("".join(lines))
+    Path(path).write_text("".join(lines), "utf-8", "backslashreplace")

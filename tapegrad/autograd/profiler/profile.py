@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 from _thread import get_ident
 from collections.abc import Callable
@@ -31,7 +32,8 @@ class profile:
 
     Of ops that are called often and take less than 10 µs, one of 64 calls is timed, chosen at
     random; its time stands for all of them. Numbers of calls are exact. So a profile costs little
-    even where ops take less time than reading the clock.
+    even where ops take less time than reading the clock. If few calls of such an op take much
+    longer than the others, use `every_call`.
 
     Parameters
     ----------
@@ -83,7 +85,7 @@ class profile:
         self._entered = False
         self._log: probes.Log = []
         self._sweeps = timing.SweepLog()
-        self._calls: dict[int, int] | None = None
+        self._missing: dict[int, int] | None = None  # see `probes.stop`
         self._events: EventList | None = None
 
     def __enter__(self) -> profile:
@@ -93,10 +95,10 @@ class profile:
             raise RuntimeError("Profiler context manager is not reentrant")
         if _running:
             raise RuntimeError("Another profiler is running; leave its context first")
-        self._entered = True
-        _running.append(self)
-        describe = describer(self.record_shapes, self.profile_memory, self.with_stack)
         try:
+            self._entered = True
+            _running.append(self)
+            describe = describer(self.record_shapes, self.profile_memory, self.with_stack)
             self._sweeps.start()
             probes.start(self._log, describe, self.every_call)
         except BaseException:  # an interrupt
@@ -105,19 +107,26 @@ class profile:
         return self
 
     def __exit__(self, *_: Any) -> None:
-        if self.enabled and self._calls is None:
-            self._calls = probes.stop()
-            self._sweeps.stop()
-            _running.clear()
+        interrupt = None
+        while self in _running:
+            try:
+                missing = probes.stop()
+                self._sweeps.stop()
+                self._missing = missing if self._missing is None else self._missing
+                _running.remove(self)
+            except KeyboardInterrupt as error:  # once more: all functions get their code back
+                interrupt = error
+        if interrupt is not None:
+            raise interrupt
 
     @property
     def function_events(self) -> EventList:
         """All events in the order of their starts: a list of `FunctionEvent`."""
-        if self.enabled and self._calls is None:
+        if self.enabled and self._missing is None:
             raise RuntimeError("Profiler didn't finish running")
         if self._events is None:
             names = ("record_shapes", "profile_memory", "with_stack")
-            found = tree_of_events(self._log, self._calls or {}, self._sweeps.sweeps)
+            found = tree_of_events(self._log, self._missing or {}, self._sweeps.sweeps)
             self._events = EventList(found, [name for name in names if getattr(self, name)])
             self._log, self._sweeps = [], timing.SweepLog()
         return self._events
@@ -208,7 +217,7 @@ class profile:
         return pictures.flame_graph(self.function_events, path)
 
     def __str__(self) -> str:
-        if self.enabled and self._calls is None:
+        if self.enabled and self._missing is None:
             return "<unfinished profile>"
         return str(self.function_events.table())
 
@@ -238,21 +247,28 @@ class record_function:
     """
 
     def __init__(self, name: str, args: str | None = None) -> None:
+        if not isinstance(name, str):
+            raise TypeError(f"record_function: name is a {type(name).__name__}, not a str")
         self.name = name if args is None else f"{name}({args})"
-        self._starts: list[int] = []
+        self._starts: dict[int, list[int]] = {}  # by thread
 
     def __enter__(self) -> record_function:
-        self._starts.append(perf_counter_ns())
+        self._starts.setdefault(get_ident(), []).append(perf_counter_ns())
         return self
 
     def __exit__(self, *_: Any) -> None:
-        start = self._starts.pop()
+        start = self._starts[get_ident()].pop()
         for running in _running:
             event = (RANGE, 1, get_ident(), start, perf_counter_ns(), self.name, None)
             running._log.append(event)
 
     def __call__(self, function: F) -> F:
         """Name the calls of a function."""
+        if inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function):
+            raise TypeError(
+                f"record_function: {function.__name__} is a generator or a coroutine, whose call "
+                "returns at once; use record_function as a context inside of it"
+            )
 
         @functools.wraps(function)
         def called(*args: Any, **kwargs: Any) -> Any:
