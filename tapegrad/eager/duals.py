@@ -22,8 +22,8 @@ import numpy as np
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.tensor import Meta, Tensor, wrap
 from tapegrad.ops.indexing import show
-from tapegrad.ops.kinds import Elementwise, SweptOp
-from tapegrad.ops.op import TABLE, Op, Out, shape_of
+from tapegrad.ops.kinds import COMPILED_FROM, Elementwise, SweptOp
+from tapegrad.ops.op import TABLE, Op, Out, call_rule, shape_of
 from tapegrad.probes import probe
 from tapegrad.tape.avals import FLOAT32, FLOAT64, check_differentiable
 
@@ -156,10 +156,11 @@ def apply_to_duals(op: Elementwise, args: tuple[Any, ...]) -> Tensor | None:
                 return None
             if meta is not None:
                 cell = meta.tangent
-                if meta.base is not None or meta.inference or meta.tangent_steps:
-                    return None
-                if cell is not None and cell.level is level and cell.value is not None:
-                    if cell.value._own is not None:
+                if cell is None or cell.level is not level:
+                    if meta.base is not None:  # which may have a tangent
+                        return None
+                elif cell.value is not None:
+                    if meta.tangent_steps or cell.value._own is not None:
                         return None
                     given[name] = cell.value._a
                     cells.append(cell)
@@ -182,7 +183,12 @@ def apply_to_duals(op: Elementwise, args: tuple[Any, ...]) -> Tensor | None:
         for name, t in given.items():
             if t.dtype is not dtype or name not in op.rules:
                 return None
-            term = op._term(name, t, values, (z.shape, dtype))
+            if op.chooses or t.size >= COMPILED_FROM:
+                term = op._term(name, t, values, (z.shape, dtype))
+            else:
+                partial = call_rule(op.rules[name], values)
+                is_one = type(partial) is float and partial == 1.0
+                term = t if is_one else np.multiply(t, partial)
             found = term if found is None else np.add(found, term)
     if type(found) is not np.ndarray or found.dtype is not dtype or found.shape != z.shape:
         return None
