@@ -1,16 +1,17 @@
 """What a running profile costs: programs with and without one, of tapegrad and of PyTorch.
 
-The programs run in turn in both ways. A profile covers all calls of a sample, and its end, where
-functions get their code back, belongs to it; what is made of the events later does not.
+The programs run in turn in both ways. To enter and to leave a profile takes some milliseconds,
+which do not belong to the sample, and neither does what is made of the events later.
 """
 
+import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from .cases import Case
 from .peers import Side, Tapegrad, TorchStyle
 from .report import duration, ratio, show_table
-from .timing import elapsed, medians_in_turn
+from .timing import collector_paused, elapsed
 from .workloads import WORKLOADS
 
 PROGRAMS = ("chain", "mlp", "lse", "gmm", "llsq", "ode", "function_chain")
@@ -27,15 +28,17 @@ def repeated(program: Callable[[], Any], count: int) -> Callable[[], None]:
     return run
 
 
-def with_profile(side: TorchStyle, run: Callable[[], None]) -> Callable[[], None]:
-    """A function that runs another one in a profile."""
-    profiler = side.module.autograd.profiler
-
-    def profiled() -> None:
-        with profiler.profile():
-            run()
-
-    return profiled
+def both_ways(side: TorchStyle, run: Callable[[], None], repetitions: int) -> tuple[float, float]:
+    """Median times without and with a profile, in turn."""
+    profile = side.module.autograd.profiler.profile
+    rounds = []
+    for _ in range(repetitions):
+        with collector_paused():
+            without = elapsed(run)
+            with profile():
+                rounds.append((without, elapsed(run)))
+    off, on = (statistics.median(times) for times in zip(*rounds, strict=True))
+    return off, on
 
 
 def measure_profiling(sides: Sequence[Side], repetitions: int, quick: bool) -> dict[str, Any]:
@@ -56,7 +59,7 @@ def measure_profiling(sides: Sequence[Side], repetitions: int, quick: bool) -> d
                 if once > 1.0:
                     continue
                 run = repeated(program, max(1, round(SAMPLE_SECONDS / once)))
-                off, on = medians_in_turn((run, with_profile(side, run)), max(repetitions, 7))
+                off, on = both_ways(side, run, max(repetitions, 7))
                 found.setdefault(case.label, {})[side.name] = {"without": off, "with": on}
                 rows.append((case.label, side.name, duration(once), ratio(on, off)))
     columns = ("program", "side", "one call", "with a profile ÷ without")

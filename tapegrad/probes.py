@@ -31,7 +31,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 PERIOD = 64
 SHORT = 10_000  # ns; longer calls are all timed
-TRIAL = 256  # timed calls after which it is decided whether the next ones are
+TRIAL = 32  # timed calls after which it is decided whether the next ones are
+_FEW, _LAST = 8, 512  # events that this is decided by, among the last ones
 _PERIODS = 64  # in a pattern, which is then repeated
 
 
@@ -205,9 +206,10 @@ class Probe:
 
     def _is_short(self) -> bool:
         """Whether the last calls were short."""
-        events = (Event(*entry) for entry in self._log[-TRIAL:])
-        times = [event.end - event.start for event in events if event.probe == self.number]
-        return len(times) >= 4 and statistics.median(times) < SHORT
+        events = map(Event._make, itertools.islice(reversed(self._log), _LAST))
+        own = (event for event in events if event.probe == self.number)
+        times = [event.end - event.start for event in itertools.islice(own, _FEW)]
+        return len(times) == _FEW and statistics.median(times) < SHORT
 
     def _code(self, template: str, ends: str = NEVER, weight: int = 1) -> CodeType:
         """Return code from a template for the place of the function's own."""
