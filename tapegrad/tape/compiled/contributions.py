@@ -119,6 +119,31 @@ def walk_aval(walk, address, info, space, mask):
     )
 
 
+@jit
+def walk_operands(st, walks, itemsize, space, mask):
+    """Set up the walks of the saved values of a record."""
+    for k in range(4):
+        header = load(st, S_HEADERS + k)
+        if header != 0:
+            item = itemsize
+            if load(i8_pointer(header), ARRAY_DTYPE >> 3) == load(st, S_BOOL):
+                item = 1
+            walk_array(walks + k * WALK_WORDS * 8, header, item, space, mask)
+
+
+@jit
+def gather_operands(st, walks, start, m, dtype, blocks):
+    """Gather a block of each saved value.
+
+    They are kept apart from S_DATA, which the contribution to the other input may read.
+    """
+    for k in range(4):
+        if load(st, S_HEADERS + k) != 0:
+            scratch = blocks + 8 * BLOCK_ELEMENTS * k
+            found = gather(walks + k * WALK_WORDS * 8, start, m, dtype, scratch)
+            store(st, S_GATHERED + k, found)
+
+
 # -- handlers ------------------------------------------------------------------------------------
 
 
@@ -135,13 +160,7 @@ def strided(state, entry, kernel, space, g_info, mask, g):
     blocks = load(st, S_BLOCKS)
     walk_bytes = WALK_WORDS * 8
     walk_aval(walks, g, g_info, space, axes)
-    for k in range(4):
-        header = load(st, S_HEADERS + k)
-        if header != 0:
-            item = itemsize
-            if load(i8_pointer(header), ARRAY_DTYPE >> 3) == load(st, S_BOOL):
-                item = 1
-            walk_array(walks + (k + 1) * walk_bytes, header, item, space, axes)
+    walk_operands(st, walks + walk_bytes, itemsize, space, axes)
     out_walk = walks + 5 * walk_bytes
     walk_aval(out_walk, out, out_info, space, 0)
     fresh = take_fresh(entry)
@@ -157,12 +176,7 @@ def strided(state, entry, kernel, space, g_info, mask, g):
         m = min(BLOCK_ELEMENTS, n - start)
         block = blocks + 8 * BLOCK_ELEMENTS * 5
         g_block = gather(walks, start, m, dtype, blocks)
-        for k in range(4):
-            if load(st, S_HEADERS + k) != 0:
-                scratch = blocks + 8 * BLOCK_ELEMENTS * (k + 1)
-                gathered = gather(walks + (k + 1) * walk_bytes, start, m, dtype, scratch)
-                # kept apart from S_DATA, which the contribution to the other input may read
-                store(st, S_GATHERED + k, gathered)
+        gather_operands(st, walks + walk_bytes, start, m, dtype, blocks + 8 * BLOCK_ELEMENTS)
         z, a0 = load(st, S_GATHERED), load(st, S_GATHERED + 1)
         a1, a2 = load(st, S_GATHERED + 2), load(st, S_GATHERED + 3)
         if direct:

@@ -24,9 +24,10 @@ from tapegrad.kernels.intrinsics import (
 )
 from tapegrad.tape.compiled.contributions import (
     clear_bytes,
+    gather_operands,
     nbytes_of,
-    walk_array,
     walk_aval,
+    walk_operands,
 )
 from tapegrad.tape.compiled.strided import (
     W_CONTIGUOUS,
@@ -173,13 +174,7 @@ def strided_tangent(state, table, row, kernel_x, kernel_y, tx, ty):
     n = load(i8_pointer(space), AVAL_SIZE)
     walks = load(st, S_WALKS)
     walk_bytes = WALK_WORDS * 8
-    for k in range(4):
-        header = load(st, S_HEADERS + k)
-        if header != 0:
-            item = itemsize
-            if load(i8_pointer(header), ARRAY_DTYPE >> 3) == load(st, S_BOOL):
-                item = 1
-            walk_array(walks + k * walk_bytes, header, item, space, axes)
+    walk_operands(st, walks, itemsize, space, axes)
     x_walk = walks + 4 * walk_bytes
     last_walk = walks + 5 * walk_bytes  # of the second tangent, or of a reduction's output
     if tx != 0:
@@ -195,10 +190,7 @@ def strided_tangent(state, table, row, kernel_x, kernel_y, tx, ty):
     start = 0
     while start < n:
         m = min(BLOCK_ELEMENTS, n - start)
-        for k in range(4):
-            if load(st, S_HEADERS + k) != 0:
-                gathered = gather(walks + k * walk_bytes, start, m, dtype, blocks + k * block_bytes)
-                store(st, S_GATHERED + k, gathered)
+        gather_operands(st, walks, start, m, dtype, blocks)
         z, a0 = load(st, S_GATHERED), load(st, S_GATHERED + 1)
         a1, a2 = load(st, S_GATHERED + 2), load(st, S_GATHERED + 3)
         scratch = blocks + 4 * block_bytes
