@@ -173,16 +173,15 @@ class Probe:
     def _time_some(self) -> None:
         """Time a random one of each period of calls."""
         if not self._weights:  # else it goes on where it was
-            weights = _WEIGHTS[self.number % len(_WEIGHTS)]
-            self._weights = {
-                _with_code(self.function, self._code(_TIMED, WAS_LONG, weight)): weight
-                for weight in weights
-            }
+            weights: dict[Any, int] = {}
             pattern: list[Any] = []
-            for timed, weight in self._weights.items():
+            for weight in _WEIGHTS[self.number % len(_WEIGHTS)]:
+                timed = _with_code(self.function, self._code(_TIMED, WAS_LONG, weight))
+                weights[timed] = weight
                 pattern += [None] * (weight - 1)
                 pattern.append(timed)
             self._functions = self._values["<functions>"] = itertools.cycle(pattern)
+            self._weights = weights  # last: an interrupt leaves nothing half done
         assert self._original is not None
         merged = _merged(self._original)
         code = self._code(_SAMPLED) if merged is None else self._filled(merged)
