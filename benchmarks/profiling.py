@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .cases import Case
-from .peers import Side, Tapegrad, TorchStyle
+from .peers import Side, TorchStyle
 from .report import duration, ratio, show_table
 from .timing import collector_paused, elapsed
 from .workloads import WORKLOADS
 
-PROGRAMS = ("chain", "mlp", "lse", "gmm", "llsq", "ode", "function_chain")
+PROGRAMS = ("chain", "mlp", "lse", "gmm", "llsq", "ode")
 SAMPLE_SECONDS = 0.05
 
 
@@ -45,13 +45,11 @@ def measure_profiling(sides: Sequence[Side], repetitions: int, quick: bool) -> d
     """The times of every program in both ways, by side."""
     found: dict[str, Any] = {}
     rows = []
-    for workload in (WORKLOADS[name] for name in PROGRAMS if name in WORKLOADS):
+    for workload in (WORKLOADS[name] for name in PROGRAMS):
         for size in (workload.quick,) if quick else workload.sizes:
             case = Case(workload, size)
             for side in sides:
                 if not isinstance(side, TorchStyle) or not side.suits(case):
-                    continue
-                if type(side) is not Tapegrad and side.package == "tapegrad":
                     continue
                 program = side.prepare(case).whole
                 program()

@@ -134,7 +134,6 @@ def tangent_to_write(target: Tensor) -> Tensor:
         tangent.value, tangent.is_own = wrap(np.zeros(root.shape, root.dtype)), True
     elif not tangent.is_own:
         tangent.value, tangent.is_own = MODE.with_dual(None, tangent.value.clone), True
-    level.tangents.add(tangent)
     return _shown(tangent, steps)
 
 
@@ -162,6 +161,8 @@ def apply_to_duals(op: Elementwise, args: tuple[Any, ...]) -> Tensor | None:
                 elif cell.value is not None:
                     if meta.tangent_steps or cell.value._own is not None:
                         return None
+                    if name not in op.rules:
+                        return None
                     given[name] = cell.value._a
                     cells.append(cell)
             arrays.append(x._a)
@@ -181,7 +182,7 @@ def apply_to_duals(op: Elementwise, args: tuple[Any, ...]) -> Tensor | None:
     with np.errstate(all="ignore"):  # as in the sweep
         found = None
         for name, t in given.items():
-            if t.dtype is not dtype or name not in op.rules:
+            if t.dtype is not dtype:
                 return None
             if op.chooses or t.size >= COMPILED_FROM:
                 term = op._term(name, t, values, (z.shape, dtype))
@@ -190,15 +191,15 @@ def apply_to_duals(op: Elementwise, args: tuple[Any, ...]) -> Tensor | None:
                 is_one = type(partial) is float and partial == 1.0
                 term = t if is_one else np.multiply(t, partial)
             found = term if found is None else np.add(found, term)
-    if type(found) is not np.ndarray or found.dtype is not dtype or found.shape != z.shape:
+    found = np.asarray(found)
+    if found.dtype is not dtype or found.shape != z.shape:
         return None
     is_own = found.base is None and all(found is not t for t in given.values())
     if not is_own:
         for cell in cells:
             cell.is_own = False
     meta = result._meta = Meta()
-    meta.tangent = tangent = Tangent.__new__(Tangent)  # not listed: it is in no cycle
-    tangent.level, tangent.value, tangent.is_own = level, wrap(found), is_own
+    meta.tangent = Tangent(level, wrap(found), is_own)
     return result
 
 

@@ -63,7 +63,6 @@ from tapegrad.tape.layout import (
     S_OPS,
     S_PENDING,
     S_RETAIN,
-    S_TIMES,
     S_WORK,
     SEG_COUNT,
     SEG_HIGH,
@@ -144,10 +143,7 @@ class Sweep:
         state[S_AVALS] = AVALS.address
         state[S_OPS] = OPS.meta_address
         state[S_KERNELS] = OPS.kernels_address
-        state[S_TIMES] = 0
-        self.times: timing.SweepTimes | None = None
-        if timing.LOG is not None:
-            self.times = timing.SweepTimes(timing.LOG, state, *self.space.times())
+        self.times: timing.SweepTimes | None = None  # while a profile runs
         if TAPE.mutations:
             self._load_mutations()
 
@@ -302,8 +298,8 @@ class Sweep:
         key = id(self)
         try:
             TAPE.begin_sweep(key)
-            if self.times is not None:
-                self.times.begin()
+            if timing.LOG is not None:
+                self.times = timing.SweepTimes(timing.LOG, self.state, *self.space.times())
             self._drive("sweep", "sweep")
         finally:
             TAPE.sweeping.pop(key, None)  # first, since any other call may be interrupted

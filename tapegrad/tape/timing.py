@@ -90,7 +90,7 @@ LOG: SweepLog | None = None  # of the running profile
 
 
 class SweepTimes:
-    """When the records of one sweep were done.
+    """When the records of one sweep were done; made when the first one is about to be swept.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ class SweepTimes:
     ) -> None:
         self.log = log
         self.thread = get_ident()
-        self.start = 0
+        self.start = time.perf_counter_ns()
         self.names: dict[int, str] = {}  # of records whose rules are Python, by slot
         self.allocated: list[tuple[int, int]] = []  # times and bytes
         self._state = state
@@ -119,10 +119,6 @@ class SweepTimes:
         state[S_NTIMES] = 0
         state[S_TIMES] = address if CLOCK or _USES_CYCLES else 0
         state[S_CLOCK], state[S_CLOCK_ID] = CLOCK, CLOCK_ID
-
-    def begin(self) -> None:
-        """Note that the first record is about to be swept."""
-        self.start = time.perf_counter_ns()
 
     def note(self, slot: int) -> None:
         """Note that a record is done, which compiled code has not seen."""

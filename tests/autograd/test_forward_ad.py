@@ -733,6 +733,16 @@ class TestNestedResults:
 
 
 class TestLifetime:
+    @pytest.mark.parametrize("shape", [(), (3,)])
+    def test_results_that_outlive_the_level_keep_no_tangent(self, shape):
+        with fw.dual_level():
+            x = fw.make_dual(tg.ones(shape), tg.ones(shape))
+            y = tg.sin(x * 2.0) + x
+            watched = weakref.ref(fw.unpack_dual(y).tangent.detach().numpy())
+            np.testing.assert_allclose(tangent(y), np.full(shape, 2 * np.cos(2) + 1))
+        assert watched() is None
+        assert y.shape == shape
+
     @pytest.mark.parametrize("requires_grad", [False, True])
     def test_by_reference_count(self, requires_grad):
         gc.collect()

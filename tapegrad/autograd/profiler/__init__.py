@@ -1,7 +1,7 @@
 """A profiler with PyTorch's names: calls, time and memory of every op, forward and backward.
 
-While a profile runs, the public functions of ops are replaced by timed ones (`tapegrad.probes`),
-and the compiled sweep notes when each record is done; otherwise nothing is checked.
+While a profile runs, the functions of ops have code that times them (`tapegrad.probes`), and the
+compiled sweep notes when each record is done.
 """
 
 from tapegrad.autograd.profiler.averages import EventList as EventList

@@ -7,15 +7,15 @@ from typing import Any
 
 from tapegrad.autograd.profiler.events import FunctionEvent, Shapes
 
-# what rows can be sorted by, and the number of the column
-SORT_KEYS = {
-    "count": "count",
-    "cpu_time": "cpu_time",
-    "cpu_time_total": "cpu_time_total",
-    "self_cpu_time_total": "self_cpu_time_total",
-    "cpu_memory_usage": "cpu_memory_usage",
-    "self_cpu_memory_usage": "self_cpu_memory_usage",
-}
+# what rows can be sorted by
+SORT_KEYS = (
+    "count",
+    "cpu_time",
+    "cpu_time_total",
+    "self_cpu_time_total",
+    "cpu_memory_usage",
+    "self_cpu_memory_usage",
+)
 
 
 class FunctionEventAvg:
@@ -202,7 +202,7 @@ class EventList(list[Any]):
             ("Self CPU", lambda i: time_text(_calls(i) * i.self_cpu_time_total), False),
             ("CPU total %", lambda item: share(_calls(item) * item.cpu_time_total), False),
             ("CPU total", lambda i: time_text(_calls(i) * i.cpu_time_total), False),
-            ("CPU time avg", lambda item: time_text(_mean(item)), False),
+            ("CPU time avg", lambda item: time_text(item.cpu_time), False),
         ]
         if "profile_memory" in self.options:
             columns += [
@@ -228,10 +228,6 @@ class EventList(list[Any]):
 def _calls(item: Any) -> int:
     """Return the number of calls that the times of an item are to be multiplied with."""
     return item.count if isinstance(item, FunctionEvent) else 1
-
-
-def _mean(item: Any) -> float:
-    return float(item.cpu_time if isinstance(item, FunctionEventAvg) else item.cpu_time_total)
 
 
 def _cut(text: str, width: int) -> str:

@@ -43,7 +43,8 @@ class FunctionEvent:
         The name of the op or function; of a record, that of its `grad_fn`.
     category
         "op", "function" (a `Function` or a compiled function), "sweep" (a record), "pass"
-        (`backward` or `grad`), "compile", or "range" (`record_function`).
+        (`backward` or `grad`), "tangent" (an op in forward mode), "compile", or "range"
+        (`record_function`).
     thread
         The identifier of its thread.
     start, end : int
