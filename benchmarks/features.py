@@ -226,6 +226,13 @@ def per_sample_gradients(xp, w, b, v, x, target):
     return reduce(operator.add, (xp.sum(part * part) for part in found))
 
 
+def looped_gradients(xp, w, b, v, x, target):
+    """The same by a loop over the samples, for reference."""
+    gradients = xp.gradient(partial(sample_loss, xp), (0, 1, 2))
+    found = [gradients(w, b, v, x[i], target[i]) for i in range(len(target))]
+    return reduce(operator.add, (xp.sum(part * part) for parts in found for part in parts))
+
+
 def draw_samples(rng, samples, inputs, hidden):
     """Weights of a network with one hidden layer, samples and targets."""
     w, v = rng.standard_normal((inputs, hidden)) / 5.0, rng.standard_normal(hidden) / 5.0
@@ -245,6 +252,11 @@ def forces(xp, a, x):
 def whole_hessian(xp, a, x):
     """The sum of squares of all second derivatives."""
     return xp.sum(xp.hessian(partial(energy, xp, a))(x) ** 2)
+
+
+def plain_gradient(xp, a, x):
+    """The sum of the gradient, for reference."""
+    return xp.sum(xp.gradient(partial(energy, xp, a), 0)(x))
 
 
 def hessian_product(xp, a, x):
@@ -390,6 +402,14 @@ FEATURES = (
         ),
         **TRANSFORMS,
     ),
+    Workload(
+        looped_gradients,
+        draw_samples,
+        (),
+        quick=Size("8", {"samples": 8, "inputs": 3, "hidden": 4}),
+        sizes=(Size("2000", {"samples": 2000, "inputs": 20, "hidden": 32}),),
+        **TRANSFORMS,
+    ),
     *(
         Workload(
             loss,
@@ -399,7 +419,13 @@ FEATURES = (
             sizes=(Size("n=10", {"n": 10}), Size("n=100", {"n": 100})),
             **TRANSFORMS,
         )
-        for loss in (whole_hessian, hessian_product, jacobian_by_rows, jacobian_by_columns)
+        for loss in (
+            whole_hessian,
+            plain_gradient,
+            hessian_product,
+            jacobian_by_rows,
+            jacobian_by_columns,
+        )
     ),
     Workload(
         complex_chain,

@@ -1,6 +1,7 @@
 """Performance targets of tapegrad, as ratios to its peers, and whether a measurement meets them.
 
-A peer without the phase in question, such as a primal, is represented by its whole time.
+A peer without the phase in question, such as a primal, is represented by its whole time. Where a
+target names another workload, the peer is measured there: tapegrad itself, or one of the others.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,6 +24,8 @@ class Target:
     peer: str
     at_most: float
     side: str = "tapegrad"
+    beside: str | None = None
+    """The workload in which the peer is measured, if another."""
 
     def concerns(self, workload: str, size: str) -> bool:
         """Whether the target is about this case."""
@@ -65,6 +68,12 @@ TARGETS = (
     Target("mlp", None, "total", "PyTorch", 1.0),
     Target("lse", None, "total", "PyTorch", 1.0),
     Target("gmm", None, "total", "PyTorch", 1.0),
+    Target("hessian_product", None, "forward", "tapegrad", 3.0, beside="plain_gradient"),
+    Target(
+        "per_sample_gradients", ("2000",), "forward", "tapegrad", 1 / 100, beside="looped_gradients"
+    ),
+    Target("per_sample_gradients", ("2000",), "forward", "PyTorch", 1.0),
+    Target("whole_hessian", ("n=100",), "forward", "PyTorch", 1.0),
     *(Target(name, None, "total", "PyTorch", 1 / 3) for name in CUSTOM),
     *(Target(name, None, "total", "PyTorch", 1.0) for name in TWICE),
     *(
@@ -80,8 +89,9 @@ def verdicts(measurements: Measurements) -> Iterator[Verdict]:
         for (workload, size), sides in measurements.items():
             if not target.concerns(workload, size):
                 continue
-            if target.side not in sides or target.peer not in sides:
+            peers = measurements.get((target.beside or workload, size), {})
+            if target.side not in sides or target.peer not in peers:
                 continue
             ours = getattr(sides[target.side], target.phase)
-            theirs = getattr(sides[target.peer], target.phase) or sides[target.peer].whole
+            theirs = getattr(peers[target.peer], target.phase) or peers[target.peer].whole
             yield Verdict(target, size, ours / theirs)

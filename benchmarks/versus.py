@@ -147,7 +147,7 @@ def show_verdicts(measurements: Measurements) -> None:
     rows = [
         (
             f"{v.target.workload} {v.size}, {v.target.phase}",
-            v.target.peer,
+            v.target.beside or v.target.peer,
             f"{v.target.at_most:.3g}x",
             f"{v.ratio:.3g}x",
             "met" if v.met else "MISSED",
