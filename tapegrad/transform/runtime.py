@@ -12,7 +12,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.core.errors import TypingError
-from numba.core.imputils import impl_ret_new_ref
+from numba.core.imputils import impl_ret_borrowed, impl_ret_new_ref
 from numba.extending import intrinsic, overload
 from numba.np import arrayobj
 
@@ -270,6 +270,30 @@ def hold(typingctx, tape, place, array, kind):
         return context.get_dummy_value()
 
     return types.none(tape, types.int64, array, kind), codegen
+
+
+@intrinsic
+def row(typingctx, tape, start, length):
+    """Return the elements of the tape from a position on, as a view.
+
+    A slice would be bounded by the size of the tape at run time.
+    """
+
+    def codegen(context, builder, signature, args):
+        kind = signature.return_type
+        whole = context.make_array(kind)(context, builder, args[0])
+        part = context.make_array(kind)(context, builder)
+        arrayobj.populate_array(
+            part,
+            data=cgutils.gep_inbounds(builder, whole.data, args[1]),
+            shape=cgutils.pack_array(builder, [args[2]]),
+            strides=whole.strides,
+            itemsize=whole.itemsize,
+            meminfo=whole.meminfo,
+        )
+        return impl_ret_borrowed(context, builder, kind, part._getvalue())
+
+    return tape(tape, types.int64, types.int64), codegen
 
 
 @intrinsic

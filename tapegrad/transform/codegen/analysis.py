@@ -48,6 +48,9 @@ class Scope:
         Whether the reverse pass reads values of a local block.
     parts
         The names of the parts as which complex numbers and tuples are stored on the tape.
+    rows
+        For a loop whose part of the tape is reserved at its start: the name of the row of each
+        stored number.
     """
 
     block: Block
@@ -60,6 +63,7 @@ class Scope:
     stored: list[str] = field(default_factory=list)
     is_read: bool = False
     parts: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    rows: dict[str, str] = field(default_factory=dict)
 
 
 class Arrays:

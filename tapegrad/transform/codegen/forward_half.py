@@ -78,8 +78,7 @@ class ForwardHalf:
         scope = self.state.scopes.blocks[id(loop.body)]
         printer.enter(writer, loop.carried)
         printer.assign(writer, self.shadows.pairs([(c.phi, c.init) for c in loop.carried]))
-        reserved = self.keeping.is_reserved(scope)
-        if reserved:
+        if scope.rows:
             self.keeping.reserve(writer, loop, scope)
         counts = not loop.counted
         if counts:
@@ -97,7 +96,7 @@ class ForwardHalf:
             writer("break")
             writer.close()
         writer.close(start)
-        if reserved:
+        if scope.rows:
             writer(f"top = needed_{loop.trips}")
         printer.leave(writer, loop.carried)
         left = [(c.out, name(c.phi)) for c in loop.carried]

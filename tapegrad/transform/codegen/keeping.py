@@ -81,6 +81,10 @@ class Keeping:
         for identifier in stored:
             self.shadows.want(identifier)
         scope.stored = self.in_parts(scope, stored)
+        if self.is_reserved(scope):
+            for number in scope.stored:
+                scope.rows[number] = row = unused(f"{number}_row", state.types)
+                state.types[row] = types.Array(types.float64, 1, "C")
         self.write_pops(scope, writer)
         if self.is_reserved(scope):
             outer[scope.statement.trips] = None
@@ -170,19 +174,24 @@ class Keeping:
 
         A reserved loop has one row of the tape for each of them, with an element per iteration.
         """
-        if not self.is_reserved(scope):
+        if not scope.rows:
             return [f"tape[top + {k}]" if k else "tape[top]" for k in range(len(numbers))]
         loop = scope.statement
         low, _, step = loop.bounds
-        turn = loop.index if show(low) == "0" else f"({loop.index} - {show(low)})"
+        turn = loop.index if show(low) == "0" else f"{loop.index} - {show(low)}"
         if show(step) != "1":
-            turn = f"{turn} // {show(step)}"
-        rows = [
-            "top",
-            f"top + {loop.trips}",
-            *(f"top + {k} * {loop.trips}" for k in range(2, len(numbers))),
-        ]
-        return [f"tape[{row} + {turn}]" for row in rows[: len(numbers)]]
+            turn = f"({turn}) // {show(step)}"
+        return [f"{scope.rows[number]}[{turn}]" for number in numbers]
+
+    def write_rows(self, writer: Writer, scope: Scope) -> None:
+        """Write the code that names the rows of a reserved loop.
+
+        They are separate arrays so that compilers see that iterations access neighbours.
+        """
+        trips = scope.statement.trips
+        for number, row in enumerate(scope.rows.values()):
+            skipped = {0: "", 1: f" + {trips}"}.get(number, f" + {number} * {trips}")
+            writer(f"{row} = runtime.row(tape, top{skipped}, {trips})")
 
     def is_reserved(self, scope: Scope) -> bool:
         """Whether a block is the body of a loop whose part of the tape is reserved at its start."""
@@ -207,7 +216,7 @@ class Keeping:
         for identifier in reversed(arrays):
             writer(f"{identifier}, top = runtime.pop_array(tape, top, {self.kept_as(identifier)})")
         if numbers:
-            if not self.is_reserved(scope):
+            if not scope.rows:
                 writer(f"top -= {len(numbers)}")
             for place, identifier in zip(places, numbers, strict=True):
                 kind = state.types[identifier]
@@ -258,8 +267,7 @@ class Keeping:
             else:
                 writer(f"{', '.join(parts)}, = {identifier}")
         if numbers:
-            reserved = self.is_reserved(scope)
-            if not reserved:
+            if not scope.rows:
                 writer.open(f"if top + {len(numbers)} > tape.size:")
                 writer(f"tape = runtime.grown(tape, top + {len(numbers)})")
                 writer.close()
@@ -267,7 +275,7 @@ class Keeping:
                 kind = self.state.types[identifier]
                 real = isinstance(kind, types.Float)
                 writer(f"{place} = {identifier if real else f'runtime.to_bits({identifier})'}")
-            if not reserved:
+            if not scope.rows:
                 writer(f"top += {len(numbers)}")
         for identifier in arrays:
             given = f"{identifier}, {self.kept_as(identifier)}"
@@ -282,6 +290,7 @@ class Keeping:
         writer.open(f"if {needed} > tape.size:")
         writer(f"tape = runtime.grown(tape, {needed})")
         writer.close()
+        self.write_rows(writer, scope)
 
     def keeps_inside(self, block: Block) -> bool:
         """Whether inner blocks keep anything on the tape, or calls have a forward function."""

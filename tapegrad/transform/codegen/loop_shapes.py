@@ -155,16 +155,22 @@ def is_independent(loop: Loop, state: ReverseState, keeping: Keeping) -> bool:
     """Whether the iterations can be reversed in any order.
 
     They can if no iteration passes anything on to the next, each keeps its values in its own place,
-    and every array is either only read or only written, at one element per iteration.
+    and each array is either only read, or only added to, or every iteration has its own elements.
     """
     scope = state.scopes.blocks[id(loop.body)]
-    if not loop.counted or (scope.stored and not keeping.is_reserved(scope)):
+    if not loop.counted or (scope.stored and not scope.rows):
         return False
     if keeping.keeps_inside(loop.body):
         return False
-    added: set[str] = set()  # arrays whose cotangents are added to ...
-    read: set[str] = set()  # ... only read ...
-    stores: set[str] = set()  # ... and read and cleared
+    used: dict[str, list[tuple[str, ast.expr | None]]] = {}  # elements, by alias class
+    read: set[str] = set()  # arrays that are read, and not only added to
+    stores: set[str] = set()
+
+    def use(array: str, index: ast.expr | None) -> str:
+        of = state.arrays.of(array)
+        used.setdefault(of, []).append((array, index))
+        return of
+
     for statement in loop.body:
         if isinstance(statement, Let):
             rule = statement.rule
@@ -173,25 +179,42 @@ def is_independent(loop: Loop, state: ReverseState, keeping: Keeping) -> bool:
             ) or is_array(state.types.get(statement.target)):
                 return False
             if isinstance(rule, rules.Load):
-                added.add(state.arrays.of(rule.array))
+                read.add(use(rule.array, rule.index))
         elif isinstance(statement, Store):
             if not state.is_active(statement.array):
                 continue
             value = statement.value
             if isinstance(value, ast.Name) and is_array(state.types.get(value.id)):
-                added.add(state.arrays.of(value.id))
-            if statement.op:
-                read.add(state.arrays.of(statement.array))
-                continue
-            index = statement.index
-            if not (isinstance(index, ast.Name) and index.id == loop.index):
-                return False
-            if state.arrays.of(statement.array) in stores:
-                return False
-            stores.add(state.arrays.of(statement.array))
+                read.add(use(value.id, None))
+            of = use(statement.array, statement.index)
+            stores.add(of)
+            if not statement.op:
+                read.add(of)
         else:
             return False
-    return not added & (read | stores) and not read & stores
+    return all(_are_own(used[of], loop) for of in read & stores)
+
+
+def _are_own(elements: list[tuple[str, ast.expr | None]], loop: Loop) -> bool:
+    """Whether the elements of an array that an iteration uses are used by no other one.
+
+    The index of the loop has to be the index of the same axis in all of them. Where it may be
+    negative, two iterations may use one element.
+    """
+    assert loop.bounds is not None
+    low, _, step = loop.bounds
+    if not all(isinstance(n, ast.Constant) and n.value >= k for k, n in enumerate((low, step))):
+        return False
+    axes: set[int] | None = None
+    for array, index in elements:
+        if index is None or array != elements[0][0]:
+            return False
+        parts = index.elts if isinstance(index, ast.Tuple) else [index]
+        if any(isinstance(part, ast.Constant) and part.value in (None, ...) for part in parts):
+            return False
+        own = {k for k, n in enumerate(parts) if isinstance(n, ast.Name) and n.id == loop.index}
+        axes = own if axes is None else axes & own
+    return bool(axes)
 
 
 def is_recurrence(loop: Loop, going: list[Carried], kinds: dict[str, Any]) -> bool:

@@ -246,9 +246,10 @@ class Reverse:
             start = state.bar(c.out) if c.out in state.has else state.zero(c.out)
             state.write(f"{state.bar(c.phi)} = {start}")
         self.prepare(dict.fromkeys(outward))
-        if self.keeping.is_reserved(scope):
-            count = len(scope.stored)
+        if scope.rows:
+            count = len(scope.rows)
             state.write(f"top -= {f'{count} * ' if count > 1 else ''}{loop.trips}")
+            self.keeping.write_rows(state.writer, scope)
         head, *first = self._reversed_head(loop, going)
         state.writer.open(head)
         for text in first:

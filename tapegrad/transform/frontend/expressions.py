@@ -40,7 +40,7 @@ RESERVED = {
 }  # fmt: skip
 # names that generated code derives from others
 _MADE = re.compile(
-    r"^(needed|held|class)_|_(part|seed|kept|next|forward|reverse|tangent|gradient|pullback"
+    r"^(needed|held|class)_|_(part|seed|kept|row|next|forward|reverse|tangent|gradient|pullback"
     r"|pushforward|vjp|jvp)(_\d+)?$"
 )
 # methods that change their object

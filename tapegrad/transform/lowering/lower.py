@@ -31,11 +31,12 @@ from tapegrad.transform.ir import (
     constant,
     leaves_of,
     name,
+    names_in,
     names_of,
     unused,
     walk,
 )
-from tapegrad.transform.kinds import holds_real, is_array, is_complex, is_real
+from tapegrad.transform.kinds import holds_real, is_array, is_complex, is_real, may_share
 from tapegrad.transform.lowering import callees, operations, static_values, tuples
 from tapegrad.transform.lowering.merging import ZEROS, check_merge, check_same, converted_at_end
 from tapegrad.transform.lowering.narrow import refuse_narrow
@@ -64,11 +65,10 @@ class Lowering:
         self.line = function.source.tree.lineno
         self.inplaces: list[tuple[str, str, int]] = []
         self.views: dict[str, str] = {}  # subscripts that made views, by the names of the views
-        self.known: dict[str, str] = {}  # names of values by the expressions that compute them
-        self.writes = any(
-            isinstance(s, Store) or (isinstance(s, Let) and callees.may_write(s, function.statics))
-            for s in walk(function.body)
-        )
+        # names of values by the expressions that compute them, and those of elements of arrays,
+        # until an array is written
+        self.known: dict[str, str] = {}
+        self.loaded: dict[str, str] = {}
 
     def run(self) -> FunctionIR:
         function = self.function
@@ -182,11 +182,27 @@ class Lowering:
 
     def inside(self, block: Block) -> Block:
         outer, self.block = self.block, []
-        known, self.known = self.known, dict(self.known)
+        known, loaded = self.known, self.loaded
+        self.known, self.loaded = dict(known), dict(loaded)
         self.statements(block)
         found, self.block = self.block, outer
-        self.known = known
+        self.known, self.loaded = known, loaded
+        if self.writes(block):
+            self.loaded.clear()
         return found
+
+    def writes(self, block: Block) -> bool:
+        """Whether a block may write an array."""
+        return any(
+            isinstance(s, Store) or (isinstance(s, Let) and self.is_writing(s)) for s in walk(block)
+        )
+
+    def is_writing(self, let: Let) -> bool:
+        """Whether a call may write an array: one that it is given."""
+        if not callees.may_write(let, self.function.statics):
+            return False
+        names = [n for n in names_in(let.expr) if n not in self.function.statics]
+        return any(may_share(self.types.get(n)) for n in names)
 
     def branch(self, statement: If) -> None:
         cond = self.resolve(statement.cond)
@@ -262,6 +278,8 @@ class Lowering:
         return bound if self.type_of(bound) == types.int64 else self.converted(bound, types.int64)
 
     def loop(self, loop: Loop) -> None:
+        if self.writes([loop]):
+            self.loaded.clear()
         bounds: Any = loop.bounds
         if bounds is not None:
             bounds = tuple(self.signed(self.resolve(bound)) for bound in bounds)
@@ -310,6 +328,7 @@ class Lowering:
         )
 
     def store(self, store: Store) -> None:
+        self.loaded.clear()
         array = self.value(name(store.array))
         assert isinstance(array, ast.Name)
         value = self.value(store.value)
@@ -349,6 +368,8 @@ class Lowering:
 
     def let(self, let: Let) -> None:
         target, expr = let.target, let.expr
+        if self.is_writing(let):
+            self.loaded.clear()
         if isinstance(expr, ast.Call) and any(isinstance(a, ast.Starred) for a in expr.args):
             expr = ast.Call(expr.func, tuples.unpacked(self, expr.args), expr.keywords)
         kind = self.types.get(target)
@@ -413,12 +434,12 @@ class Lowering:
             return
         if isinstance(found, rules.View) and isinstance(expr, ast.Subscript):
             self.views[target] = ast.dump(expr)
-        if self.can_repeat(found, kind):
+        if (known := self.repeated(found, kind)) is not None:
             key = ast.dump(expr)
-            if key in self.known:
-                self.parts[target] = name(self.known[key])
+            if key in known:
+                self.parts[target] = name(known[key])
                 return
-            self.known[key] = target
+            known[key] = target
         self.block.append(Let(target, expr, let.line, found))
 
     def pairwise(self, let: Let, function: Any, items: list[Atom]) -> None:
@@ -437,15 +458,13 @@ class Lowering:
         if len(items) == 1:
             self.parts[let.target] = first
 
-    def can_repeat(self, rule: Any, kind: Any) -> bool:
-        """Whether an operation has the same result wherever it is repeated."""
+    def repeated(self, rule: Any, kind: Any) -> dict[str, str] | None:
+        """Return the known results of such operations, None if they may differ each time."""
         if is_array(kind):
-            return False
+            return None
         if isinstance(rule, rules.Load):
-            return not self.writes
-        if isinstance(rule, rules.Elementary):
-            return not rule.whole
-        return False
+            return self.loaded
+        return self.known if isinstance(rule, rules.Elementary) and not rule.whole else None
 
     def inplace(self, let: Let, callee: str, kind: Any) -> None:
         """Lower an augmented assignment of a name."""

@@ -106,7 +106,7 @@ def functions_of(text: str) -> list[Code]:
         if not isinstance(node, ast.FunctionDef):
             raise InternalError("not a function", "(module)", node.lineno, lines[node.lineno - 1])
         given = node.args
-        code = Code(node.name, [a.arg for a in given.args], node.body, lines)
+        code = Code(node.name, [a.arg for a in given.args], _without_rows(node.body), lines)
         if given.vararg or given.kwarg or given.kwonlyargs or given.posonlyargs or given.defaults:
             raise code.wrong("parameters of another kind than positional ones", node)
         _check(code, node.body)
@@ -114,6 +114,70 @@ def functions_of(text: str) -> list[Code]:
         code.locals = assigned.union(code.parameters)
         found.append(code)
     return found
+
+
+def _without_rows(body: list[ast.stmt]) -> list[ast.stmt]:
+    """Return a block in which elements of rows are read as elements of the tape.
+
+    That is ``tape[start + turn]`` for ``row[turn]``, where ``row = runtime.row(tape, start,
+    length)`` is directly before the loop that uses it, and the loop leaves `tape` and `top` as they
+    are. Other rows are views.
+    """
+    found: list[ast.stmt] = []
+    rows: dict[str, ast.expr] = {}
+    pending: list[ast.stmt] = []
+    for statement in body:
+        for field_name in ("body", "orelse"):
+            if inner := getattr(statement, field_name, None):
+                setattr(statement, field_name, _without_rows(inner))
+        named = _row_of(statement)
+        if named is not None:
+            rows[named[0]] = named[1]
+            pending.append(statement)
+            continue
+        if pending and isinstance(statement, ast.For) and not _moves_tape(statement):
+            statement = _OfTape(rows).visit(statement)
+            pending = []
+        found += pending
+        found.append(statement)
+        rows, pending = {}, []
+    return found + pending
+
+
+def _row_of(statement: ast.stmt) -> tuple[str, ast.expr] | None:
+    """Return the name of a row of the tape and its start, None for other statements."""
+    if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
+        return None
+    value = statement.value
+    if not isinstance(value, ast.Call) or module_call(value) != ("runtime", "row"):
+        return None
+    tape, start, length = value.args
+    if ast.unparse(tape) != "tape" or not isinstance(length, ast.Name):
+        return None
+    skipped = ast.unparse(start).removeprefix("top").removeprefix(" + ")
+    count = skipped.removesuffix(length.id).removesuffix(" * ")
+    if skipped and (not skipped.endswith(length.id) or not (count or "0").isdigit()):
+        return None
+    return statement.targets[0].id, start
+
+
+def _moves_tape(loop: ast.For) -> bool:
+    return any(n in ("tape", "top") for s in walk(loop.body) for n in targets(s))
+
+
+class _OfTape(ast.NodeTransformer):
+    """Replaces elements of rows by those of the tape."""
+
+    def __init__(self, rows: dict[str, ast.expr]) -> None:
+        self.rows = rows
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        if not isinstance(node.value, ast.Name) or node.value.id not in self.rows:
+            return self.generic_visit(node)
+        start = self.rows[node.value.id]
+        place = ast.BinOp(start, ast.Add(), node.slice)
+        tape = ast.copy_location(ast.Name("tape", ast.Load()), node)
+        return ast.copy_location(ast.Subscript(tape, place, node.ctx), node)
 
 
 def _check(code: Code, body: list[ast.stmt]) -> None:

@@ -104,6 +104,7 @@ VIEWS = frozenset(
         "require",
         "reshape",
         "rot90",
+        "row",
         "split",
         "squeeze",
         "swapaxes",

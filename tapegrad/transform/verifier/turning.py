@@ -6,6 +6,7 @@ import ast
 
 from tapegrad.transform.verifier.code import (
     called,
+    leaves,
     module_call,
     names_in,
     nodes_of,
@@ -227,22 +228,30 @@ class Turning(Keeping):
         sums: set[str] = set()
         added: set[str] = set()
         read: set[str] = set()
-        cleared: dict[str, str] = {}
-        elements: set[tuple[str, str]] = set()
+        cleared: set[str] = set()
+        elements: dict[str, list[tuple[str, ast.expr | None]]] = {}
+
+        def use(array: str, index: ast.expr | None) -> str:
+            of = self.memory.of(array)
+            elements.setdefault(of, []).append((array, index))
+            return of
+
         for statement in node.body:
             if isinstance(statement, ast.Expr):
                 whole = self.whole_sum(statement.value)
-                if whole is None or (targets_of(node.body) - made) & set(whole[1]):
+                if whole is None:
                     raise error
-                added.add(whole[0])
-                read |= set(map(self.memory.of, whole[1]))
+                array, given = whole
+                if (targets_of(node.body) - made) & {name for name, _ in given}:
+                    raise error
+                added.add(use(array, None))
+                read |= {use(name, index) for name, index in given}
                 continue
             if not isinstance(statement, (ast.Assign, ast.AugAssign)):
                 raise error
             for inner in nodes_of(statement.value):
                 if isinstance(inner, ast.Subscript) and _is_in(inner.value, self.bars):
-                    read.add(self.memory.of(inner.value.id))
-                    elements.add((self.memory.of(inner.value.id), ast.unparse(inner.slice)))
+                    read.add(use(inner.value.id, inner.slice))
                 elif isinstance(inner, ast.Name) and inner.id in self.bars:
                     if inner.id not in made and inner.id in targets_of(node.body):
                         raise error
@@ -254,20 +263,19 @@ class Turning(Keeping):
                     elif target.id not in made:
                         sums.add(target.id)
             elif isinstance(target, ast.Subscript) and _is_in(target.value, self.bars):
-                of = self.memory.of(target.value.id)
-                if isinstance(statement, ast.AugAssign):
-                    added.add(of)
-                elif of in cleared or ast.unparse(target.slice) != loop.index:
-                    raise error
-                else:
-                    cleared[of] = ast.unparse(target.slice)
-        if sums & made or added & (read | set(cleared)):
+                of = use(target.value.id, target.slice)
+                (added if isinstance(statement, ast.AugAssign) else cleared).add(of)
+        if sums & made:
             raise error
-        if any(of in cleared and place != cleared[of] for of, place in elements):
-            raise error
+        for of in cleared | added & read:
+            if not are_own(elements[of], loop):
+                raise error
 
-    def whole_sum(self, call: ast.expr) -> tuple[str, list[str]] | None:
-        """Return the array that a call adds to, and the cotangents it reads; None for others."""
+    def whole_sum(self, call: ast.expr) -> tuple[str, list[tuple[str, ast.expr | None]]] | None:
+        """Return the array that a call adds to, and the cotangents it reads; None for others.
+
+        A cotangent is an array, or the elements of an array that an index selects.
+        """
         module = module_call(call) if isinstance(call, ast.Call) else None
         if module is None or module[1].startswith("assign_"):
             return None
@@ -277,8 +285,14 @@ class Turning(Keeping):
         if not isinstance(target, ast.Name) or target.id not in self.bars:
             return None
         given = [a for k, a in enumerate(call.args) if k != position]
-        names = [n.id for argument in given for n in names_in(argument) if n.id in self.bars]
-        return self.memory.of(target.id), names
+        parts = {
+            id(n.value): n.slice
+            for argument in given
+            for n in nodes_of(argument)
+            if isinstance(n, ast.Subscript)
+        }
+        names = [n for argument in given for n in names_in(argument) if n.id in self.bars]
+        return target.id, [(n.id, parts.get(id(n))) for n in names]
 
     def reverse_loop(self, node: ast.For, loop: Turned) -> None:
         self.turnings[id(node)] = loop
@@ -340,6 +354,31 @@ def trips_text(low: ast.expr, high: ast.expr, step: ast.expr) -> str:
     if by != "1":
         return f"len(range({first}, {last}, {by}))"
     return f"max({last} - {first}, 0)" if first != "0" else f"max({last}, 0)"
+
+
+def are_own(elements: list[tuple[str, ast.expr | None]], loop: Turned) -> bool:
+    """Whether the elements of an array that an iteration uses are used by no other one.
+
+    They all have the index of the loop, which is not negative, in the same place.
+    """
+    assert loop.bounds is not None
+    low, _, step = loop.bounds
+    for least, bound in enumerate((low, step)):
+        if not isinstance(bound, ast.Constant) or not isinstance(bound.value, int):
+            return False
+        if bound.value < least:
+            return False
+    if len({name for name, _ in elements}) != 1:
+        return False
+    places = []
+    for _, index in elements:
+        if index is None:
+            return False
+        parts = list(map(ast.unparse, leaves(index)))
+        if "None" in parts or "..." in parts:
+            return False
+        places.append({k for k, part in enumerate(parts) if part == loop.index})
+    return bool(set.intersection(*places))
 
 
 def targets_of(body: list[ast.stmt]) -> set[str]:

@@ -1,0 +1,242 @@
+"""Loops whose iterations are independent, and elements of arrays that are read repeatedly."""
+
+import numba
+import numpy as np
+import pytest
+from check import Cases
+
+import tapegrad as tg
+
+A = np.array([0.3, 0.7, -0.4, 0.9])
+M = np.array([[0.3, 0.5, 0.2], [0.6, -0.4, 0.9]])
+case = Cases()
+
+
+# -- every iteration has its own elements ----------------------------------------------------------
+
+
+@case(A, A[::-1].copy(), 5, argnums=(0, 1), hvp=True)
+def states_beside_each_other(x, y, steps):
+    x, y = x.copy(), y.copy()
+    for _ in range(steps):
+        for i in range(x.size):
+            slope = x[i] - y[i] * y[i]
+            x[i] += 0.1 * np.sin(y[i])
+            y[i] = y[i] + 0.1 * slope * x[i]
+    return np.sum(x * y)
+
+
+@case(A)
+def one_element_several_times(x):
+    y = np.ones(x.size)
+    for i in range(x.size):
+        y[i] *= x[i]
+        y[i] = y[i] * y[i] + x[i]
+        y[i] -= np.exp(y[i])
+    return np.sum(y)
+
+
+@case(M, 3)
+def rows_beside_each_other(m, steps):
+    z = m.copy()
+    for _ in range(steps):
+        for i in range(z.shape[0]):
+            z[i, 0] = z[i, 1] * z[i, 2]
+            z[i, 2] = np.cos(z[i, 0]) + m[0, 1]
+    return np.sum(z)
+
+
+@case(M, 3)
+def columns_beside_each_other(m, steps):
+    z = m.copy()
+    for _ in range(steps):
+        for j in range(z.shape[1]):
+            z[0, j] = z[1, j] * z[0, j]
+            z[1, j] = np.cos(z[0, j])
+    return np.sum(z)
+
+
+@case(A, M)
+def rows_that_are_overwritten(x, m):
+    z = np.zeros((2, 4))
+    for i in range(2):
+        z[i] = x
+        z[i, 1] = z[i, 1] * m[i, 0]
+    return np.sum(z * z)
+
+
+@case(A)
+def an_element_of_another_iteration(x):
+    y = x.copy()
+    for i in range(1, x.size):
+        y[i] = y[i] * y[i - 1] + x[i]
+    return np.sum(y * y)
+
+
+@case(M)
+def the_index_on_two_axes(m):
+    z = m.copy()
+    for i in range(2):
+        z[i, 0] = z[0, i] * z[1, i] + m[i, 2]
+    return np.sum(z * z)
+
+
+@case(A)
+def two_names_of_an_array(x):
+    y = x.copy()
+    z = y[::-1]
+    for i in range(4):
+        y[i] = z[i] * x[i]
+    return np.sum(y * y)
+
+
+@case(np.concatenate([A, A + 0.5]), 4)
+def negative_indices_reach_the_same_elements(x, n):
+    y = np.zeros(n)
+    for i in range(-n, n):
+        y[i] = 2.0 * x[i + n] ** 2
+    return np.sum(y * A)
+
+
+@case(np.concatenate([A, A + 0.5]), 4, -4)
+def an_unknown_start(x, n, low):
+    y = np.zeros(n)
+    for i in range(low, n):
+        y[i] = 2.0 * x[i + n] ** 2
+    return np.sum(y * A)
+
+
+@case(A, 3, -1, -1)
+@case(A, 0, 4, 2)
+@case(A, 1, 4, 1)
+def any_range(x, low, high, step):
+    y = x.copy()
+    for _ in range(3):
+        for i in range(low, high, step):
+            y[i] = np.sin(y[i]) * x[i]
+    return np.sum(y)
+
+
+@case(A)
+def every_second_element(x):
+    y = x.copy()
+    for _ in range(3):
+        for i in range(1, x.size, 2):
+            y[i] = np.exp(y[i]) * y[i] * x[i - 1]
+    return np.sum(y)
+
+
+# -- elements that are read repeatedly -------------------------------------------------------------
+
+
+@case(A)
+def written_in_between(x):
+    y = x.copy()
+    before = y[1] * y[1]
+    y[1] = 3.0 * y[1]
+    return before * y[1] + y[1] ** 2
+
+
+@case(A)
+def written_through_a_view(x):
+    y = x.copy()
+    z = y[1:]
+    before = y[2] * y[2]
+    z[1] = y[0] * before
+    return before * y[2]
+
+
+@case(A)
+def written_in_place(x):
+    y = x.copy()
+    before = y[2]
+    y *= x
+    between = y[2]
+    y += x
+    return before * between * y[2]
+
+
+@case(A)
+def filled(x):
+    y = x.copy()
+    before = y[2]
+    y.fill(x[0])
+    between = y[2]
+    y[:] = x[1]
+    return before * between * y[2]
+
+
+@numba.njit
+def doubled(x):
+    x[2] *= 2.0
+
+
+@case(A)
+def written_by_a_helper(x):
+    y = x.copy()
+    before = y[2]
+    doubled(y)
+    return before * before * y[2]
+
+
+@case(A, 1)
+@case(A, 3)
+def written_on_one_path(x, k):
+    y = x.copy()
+    before = y[2]
+    if k > 2:
+        y[k - 1] = x[0]
+    return before * y[2]
+
+
+@case(A)
+def written_in_the_last_iteration(x):
+    y = x.copy()
+    total = y[2]
+    for i in range(3):
+        total += y[2] * x[i]
+        y[2] = np.sin(y[2])
+    return total * y[2]
+
+
+@case(A)
+def written_after_the_loop_began(x):
+    y = x.copy()
+    total = y[0]
+    k = 0
+    while y[0] < 5.0 and k < 4:
+        total *= y[0]
+        y[0] = y[0] + x[k]
+        k += 1
+    return total
+
+
+@pytest.mark.parametrize("name", case)
+def test_gradient(name):
+    case.check(name)
+
+
+@tg.njit
+def oscillators(x, y, steps):
+    for _ in range(steps):
+        for i in range(x.size):
+            x[i] += 0.1 * y[i]
+            y[i] -= 0.1 * x[i] * x[i]
+    return x[0]
+
+
+def test_reverse_loops_ascend_where_iterations_are_independent():
+    text = oscillators.adjoint_source(A, A.copy(), 3)
+    assert text.count("for i_1 in range(t_1):") == 2
+    assert text.count("= x[i_1]") == 1, "the element is read again after it is written"
+
+
+def test_elements_are_read_once():
+    @tg.njit
+    def f(x, steps):
+        for _ in range(steps):
+            for i in range(x.size):
+                x[i] = x[i] * np.sin(x[i]) + x[i]
+        return np.sum(x)
+
+    assert "runtime.row(tape, top + trips" not in f.adjoint_source(A, 3)
