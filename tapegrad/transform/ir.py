@@ -24,7 +24,8 @@ class Let:
     """``target = expr``, an expression over atoms.
 
     If the value is a tuple, `leaves` names its parts and `target` is the pattern that unpacks it.
-    The `rule` says how the operation is differentiated.
+    The `rule` says how the operation is differentiated. With `every`, it is a read of an element,
+    in loops that read all elements of the array.
     """
 
     target: str
@@ -32,13 +33,15 @@ class Let:
     line: int = 0
     rule: Any = None
     leaves: list[str] | None = None
+    every: bool = False
 
 
 @dataclass
 class Store:
     """``array[index] = value``; with `op` ``+`` or ``-``, ``array[index] += value``.
 
-    If the value is an array of the same shape, `ndim` is the number of dimensions of both.
+    If the value is an array of the same shape, `ndim` is the number of dimensions of both. With
+    `every`, it is in loops that make a new array and store all of its elements.
     """
 
     array: str
@@ -47,6 +50,7 @@ class Store:
     op: str = ""
     line: int = 0
     ndim: int = 0
+    every: bool = False
 
 
 @dataclass

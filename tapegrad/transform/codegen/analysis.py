@@ -248,7 +248,8 @@ def unused_at_times(
     `results`; with `vanishing`, also those that reach a function whose derivative may vanish.
     """
     sources: dict[str, set[str]] = {}
-    known = {n for s in walk(function.body) for n in reads(s)}
+    statements = [s for s in walk(function.body) if not _is_of_shape(s)]
+    known = {n for s in statements for n in reads(s)}
     known.update(n for leaf in leaves_of(function.result) for n in names_in(leaf))
     found = {*results, *function.types.keys() - known}
 
@@ -258,7 +259,7 @@ def unused_at_times(
             # a real number receives the real part of the cotangent, which may be zero
             found.update(n for n in names if not holds_complex(function.types.get(n)))
 
-    for statement in walk(function.body):
+    for statement in statements:
         if isinstance(statement, Let):
             used = _always_used(statement, vanishing)
             found.update(n for n in names_in(statement.expr) if n not in used)
@@ -271,8 +272,19 @@ def unused_at_times(
         elif isinstance(statement, If):
             found.update(n for p in statement.phis for v in (p.then, p.orelse) for n in names_in(v))
         elif isinstance(statement, Store):
+            if statement.every:
+                reach(statement.array, names_in(statement.value))
+                continue
             found.update(names_in(statement.value))
+            if not statement.op:
+                found.add(statement.array)  # what made it before may be overwritten
     return _closure(found, sources)
+
+
+def _is_of_shape(statement: Statement) -> bool:
+    """Whether a statement reads nothing but the shape of an array."""
+    expr = statement.expr if isinstance(statement, Let) else None
+    return isinstance(expr, ast.Attribute) and expr.attr in ("shape", "size", "ndim")
 
 
 def _always_used(let: Let, vanishing: bool) -> list[str]:

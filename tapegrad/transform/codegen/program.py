@@ -30,6 +30,7 @@ from tapegrad.transform.kinds import (
     shape_checks,
     zero_text,
 )
+from tapegrad.transform.lowering.fusion import fuse
 from tapegrad.transform.lowering.lower import Lowering
 from tapegrad.transform.printer import Writer, print_function, show, show_result
 from tapegrad.transform.rules.base import Held
@@ -218,6 +219,7 @@ class Program:
         for param, kind in zip(function.params, given, strict=True):
             function.types[param] = types.unliteral(kind)
         optionals.split(function)
+        fuse(function)
         lowering = Lowering(function, self)
         instance.function = lowering.run()
         instance.params = [lowering.parts.get(param, name(param)) for param in function.params]

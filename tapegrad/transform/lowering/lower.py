@@ -349,7 +349,8 @@ class Lowering:
                 return  # the view was changed in place
             if store.op and not same:
                 self.inplaces.append((array.id, value.id, store.line))
-        self.block.append(Store(array.id, index, value, store.op, store.line))
+        made = Store(array.id, index, value, store.op, store.line, every=store.every)
+        self.block.append(made)
 
     def literal(self, value: Structure) -> ast.Name:
         """Append the array that a stored tuple of numbers becomes."""
@@ -434,6 +435,8 @@ class Lowering:
             return
         if isinstance(found, rules.View) and isinstance(expr, ast.Subscript):
             self.views[target] = ast.dump(expr)
+        if let.every:
+            found.is_passing = True
         if (known := self.repeated(found, kind)) is not None:
             key = ast.dump(expr)
             if key in known:

@@ -1,0 +1,182 @@
+"""Extents of arrays that are known to be equal before a function runs."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+from numba.core import types
+
+from tapegrad.transform.ir import Carried, FunctionIR, Let, Loop, walk
+from tapegrad.transform.kinds import is_array
+
+_SHAPED = (np.empty, np.zeros, np.ones)
+_LIKE = (np.empty_like, np.zeros_like, np.ones_like, np.copy)
+
+
+class Extents:
+    """Finds keys of the extents of arrays: extents with equal keys are equal.
+
+    Parameters
+    ----------
+    function
+        The function, in normal form with types.
+    """
+
+    def __init__(self, function: FunctionIR) -> None:
+        self.types = function.types
+        self.statics = function.statics
+        self.made: dict[str, Any] = {}  # the statement or loop-carried entry that makes each name
+        self.known: dict[tuple[str, int], Hashable] = {}
+        for statement in walk(function.body):
+            if isinstance(statement, Let):
+                self.made[statement.target] = statement
+            elif isinstance(statement, Loop):
+                for entry in statement.carried:
+                    self.made[entry.phi] = self.made[entry.out] = entry
+
+    def of(self, array: str, axis: int) -> Hashable:
+        """Return the key of the extent of an axis."""
+        place = array, axis
+        if place not in self.known:
+            self.known[place] = own = ("own", array, axis)
+            made = self.made.get(array)
+            if isinstance(made, Carried):
+                self._carry(made, axis)
+            elif isinstance(made, Let):
+                found = self._of_value(made.expr, axis)
+                self.known[place] = own if found is None else found
+        return self.known[place]
+
+    def set(self, array: str, keys: list[Hashable]) -> None:
+        """Set the keys of an array whose extents are computed from others."""
+        self.known.update({(array, axis): key for axis, key in enumerate(keys)})
+
+    def _carry(self, entry: Carried, axis: int) -> None:
+        """Set the keys of a loop-carried array: those of the first one, if no iteration changes it.
+
+        That is assumed first. What was concluded from an assumption that is wrong is dropped.
+        """
+        before = dict(self.known)
+        if not isinstance(entry.init, ast.Name) or not isinstance(entry.next, ast.Name):
+            return
+        first = self.of(entry.init.id, axis)
+        self.known[entry.phi, axis] = self.known[entry.out, axis] = first
+        if self.of(entry.next.id, axis) != first:
+            self.known = before
+            self.known[entry.phi, axis] = ("own", entry.phi, axis)
+            self.known[entry.out, axis] = ("own", entry.out, axis)
+
+    def _of_value(self, expr: ast.expr, axis: int) -> Hashable | None:
+        if isinstance(expr, ast.Name) and is_array(self.types.get(expr.id)):
+            return self.of(expr.id, axis)
+        if isinstance(expr, ast.Subscript):
+            return self._of_part(expr, axis)
+        if not isinstance(expr, ast.Call):
+            return None
+        if isinstance(expr.func, ast.Attribute):
+            base = expr.func.value
+            if expr.func.attr == "copy" and isinstance(base, ast.Name):
+                return self.of(base.id, axis) if is_array(self.types.get(base.id)) else None
+            return None
+        if not isinstance(expr.func, ast.Name) or not expr.args:
+            return None
+        callee, first = self.statics.get(expr.func.id), expr.args[0]
+        if any(callee is function for function in _LIKE):
+            named = isinstance(first, ast.Name) and is_array(self.types.get(first.id))
+            return self.of(first.id, axis) if named else None
+        if any(callee is function for function in _SHAPED):
+            return self.of_number(self._item(first, axis))
+        return None
+
+    def _item(self, shape: ast.expr, axis: int) -> ast.expr | None:
+        """Return an item of a shape."""
+        if isinstance(shape, ast.Name):
+            made = self.made.get(shape.id)
+            if isinstance(self.types.get(shape.id), types.BaseTuple):
+                shape = made.expr if isinstance(made, Let) else shape
+        if isinstance(shape, ast.Tuple):
+            return shape.elts[axis]
+        return shape if axis == 0 else None
+
+    def of_number(self, number: ast.expr | None) -> Hashable | None:
+        """Return the key of an extent that a number gives."""
+        if isinstance(number, ast.Constant):
+            return ("constant", number.value)
+        if not isinstance(number, ast.Name) or not isinstance(
+            self.types.get(number.id), types.Integer
+        ):
+            return None
+        made = self.made.get(number.id)
+        expr = made.expr if isinstance(made, Let) else None
+        if isinstance(expr, ast.Attribute) and expr.attr == "size":
+            base = expr.value
+            if isinstance(base, ast.Name) and getattr(self.types.get(base.id), "ndim", 0) == 1:
+                return self.of(base.id, 0)
+        if isinstance(expr, ast.Call) and isinstance(expr.func, ast.Name) and len(expr.args) == 1:
+            (given,) = expr.args
+            if self.statics.get(expr.func.id, expr.func.id) in (len, "len"):
+                if isinstance(given, ast.Name) and is_array(self.types.get(given.id)):
+                    return self.of(given.id, 0)
+        if isinstance(expr, ast.Subscript) and isinstance(expr.slice, ast.Constant):
+            shape = self.made.get(expr.value.id) if isinstance(expr.value, ast.Name) else None
+            shaped = shape.expr if isinstance(shape, Let) else expr.value
+            if isinstance(shaped, ast.Attribute) and shaped.attr == "shape":
+                base, axis = shaped.value, _constant(expr.slice)
+                if isinstance(base, ast.Name) and is_array(self.types.get(base.id)):
+                    if axis is not None and axis >= 0:
+                        return self.of(base.id, axis)
+        return ("number", number.id)
+
+    def _of_part(self, expr: ast.Subscript, axis: int) -> Hashable | None:
+        """Return the key of an axis of the elements that integers and slices select."""
+        base = expr.value
+        if not isinstance(base, ast.Name) or not is_array(self.types.get(base.id)):
+            return None
+        parts = expr.slice.elts if isinstance(expr.slice, ast.Tuple) else [expr.slice]
+        taken = position = 0
+        for part in parts:
+            if isinstance(part, ast.Slice):
+                if taken == axis:
+                    return self._cut(self.of(base.id, position), part)
+                taken += 1
+            elif isinstance(part, ast.Constant) and part.value is None:
+                if taken == axis:
+                    return ("constant", 1)
+                taken += 1
+                continue
+            elif isinstance(part, ast.Constant):
+                if type(part.value) is not int:
+                    return None
+            elif not isinstance(part, ast.Name) or not isinstance(
+                self.types.get(part.id), types.Integer
+            ):
+                return None
+            position += 1
+        return self.of(base.id, position + axis - taken)
+
+    def _cut(self, whole: Hashable, part: ast.Slice) -> Hashable | None:
+        """Return the key of ``whole[a:-b]``, the same for all ``a + b``."""
+        if part.step is not None:
+            return None
+        cut = 0
+        for bound, sign in ((part.lower, 1), (part.upper, -1)):
+            if bound is None:
+                continue
+            value = _constant(bound)
+            if value is None or sign * value < 0 or (sign < 0 and value == 0):
+                return None
+            cut += abs(value)
+        return ("cut", whole, cut) if cut else whole
+
+
+def _constant(node: ast.expr) -> int | None:
+    """Return the value of an integer constant."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        value = _constant(node.operand)
+        return None if value is None else -value
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return node.value
+    return None

@@ -1,0 +1,385 @@
+"""Array expressions become loops over elements before they are differentiated.
+
+numba compiles ``y + 0.5 * h * k`` as one loop, without arrays for the parts. So does this pass,
+with statements of the normal form: the derivative of the loop keeps and recomputes single numbers,
+where the derivative of each operation on whole arrays would keep an array and make two others.
+
+An expression is a tree of elementwise operations, each used once. Its loop is where its value is
+used, or before the next statement that may write an array. A tree that is only summed needs no
+array at all.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba.core import types
+
+from tapegrad.ops.kinds import Elementwise
+from tapegrad.transform import runtime
+from tapegrad.transform.ir import (
+    Block,
+    Carried,
+    Effect,
+    FunctionIR,
+    If,
+    Let,
+    Loop,
+    Store,
+    constant,
+    leaves_of,
+    name,
+    names_in,
+    names_of,
+    reads,
+    unused,
+    walk,
+)
+from tapegrad.transform.kinds import is_array, may_share
+from tapegrad.transform.lowering import callees
+from tapegrad.transform.lowering.extents import Extents
+from tapegrad.transform.rules.partials import op_of
+
+_OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow)
+_MOST_AXES = 3
+
+
+@dataclass
+class Tree:
+    """An elementwise operation whose result is not yet computed.
+
+    Attributes
+    ----------
+    let
+        The operation.
+    parts
+        The trees that compute operands, by name.
+    """
+
+    let: Let
+    parts: dict[str, Tree]
+
+    def leaves(self) -> list[str]:
+        """Return the names that the tree reads."""
+        found = []
+        for operand in names_in(self.let.expr):
+            part = self.parts.get(operand)
+            found += [operand] if part is None else part.leaves()
+        return found
+
+
+def fuse(function: FunctionIR) -> None:
+    """Replace the array expressions of a function, in normal form with types, by loops."""
+    Fusion(function).run()
+
+
+class Fusion:
+    """The pass over one function.
+
+    Parameters
+    ----------
+    function
+        The function.
+    """
+
+    def __init__(self, function: FunctionIR) -> None:
+        self.function = function
+        self.types = function.types
+        self.extents = Extents(function)
+        self.taken = names_of(function)
+        self.block: Block = []
+        self.pending: dict[str, Tree] = {}
+        self.line = 0
+        self.uses: Counter[str] = Counter()
+        for statement in walk(function.body):
+            self.uses.update(reads(statement))
+        if function.result is not None:
+            self.uses.update(n for leaf in leaves_of(function.result) for n in names_in(leaf))
+
+    def run(self) -> None:
+        if any(self.is_elementwise(s) for s in walk(self.function.body)):
+            self.function.body = self.fused(self.function.body)
+
+    def fused(self, block: Block) -> Block:
+        """Return a block with loops for its array expressions."""
+        outer, self.block = self.block, []
+        pending, self.pending = self.pending, {}
+        for statement in block:
+            self.statement(statement)
+        self.flush()
+        found, self.block, self.pending = self.block, outer, pending
+        return found
+
+    def statement(self, statement: Any) -> None:
+        if self.is_elementwise(statement):
+            self.enter(statement)
+            return
+        if isinstance(statement, Let) and (summed := self.summed(statement)) is not None:
+            self.line = statement.line
+            self.sum(statement, self.pending.pop(summed))
+            return
+        inside = list(walk([statement]))
+        if any(self.may_write(inner) for inner in inside):
+            self.flush()
+        else:
+            read = {n for inner in inside for n in reads(inner)}
+            for target in [n for n in self.pending if n in read]:
+                self.write(self.pending.pop(target))
+        if isinstance(statement, If):
+            statement.then = self.fused(statement.then)
+            statement.orelse = self.fused(statement.orelse)
+        elif isinstance(statement, Loop):
+            statement.test = self.fused(statement.test)
+            statement.body = self.fused(statement.body)
+        self.block.append(statement)
+
+    def may_write(self, statement: Any) -> bool:
+        """Whether a statement may write an array, or end the function."""
+        if isinstance(statement, Let):
+            return callees.may_write(statement, self.function.statics) and any(
+                may_share(self.types.get(n)) for n in names_in(statement.expr)
+            )
+        return isinstance(statement, (Store, Effect))
+
+    # -- expressions --------------------------------------------------------------------------
+
+    def is_elementwise(self, statement: Any) -> bool:
+        """Whether a statement is an operation on the elements of arrays that a loop can do."""
+        if not isinstance(statement, Let):
+            return False
+        kind = self.types.get(statement.target)
+        if not _is_of_floats(kind) or not 0 < kind.ndim <= _MOST_AXES or kind.layout == "F":
+            return False
+        operands = self.operands(statement.expr)
+        return bool(operands) and all(map(self.is_operand, operands))
+
+    def operands(self, expr: ast.expr) -> list[ast.expr]:
+        """Return the operands of an elementwise operation; empty for others."""
+        if isinstance(expr, ast.BinOp) and isinstance(expr.op, _OPERATORS):
+            operands = [expr.left, expr.right]
+            if isinstance(expr.op, ast.Pow) and not any(map(self.is_float, operands)):
+                return []
+            return operands
+        if isinstance(expr, ast.UnaryOp) and isinstance(expr.op, ast.USub):
+            return [expr.operand]
+        if isinstance(expr, ast.Call) and isinstance(expr.func, ast.Name):
+            callee = self.function.statics.get(expr.func.id)
+            if isinstance(callee, np.ufunc) and isinstance(op_of(callee, expr), Elementwise):
+                return expr.args
+        return []
+
+    def is_float(self, operand: ast.expr) -> bool:
+        """Whether an operand is a float, or an array of them."""
+        if isinstance(operand, ast.Constant):
+            return isinstance(operand.value, float)
+        kind = self.types.get(operand.id) if isinstance(operand, ast.Name) else None
+        return isinstance(kind.dtype if is_array(kind) else kind, types.Float)
+
+    def is_operand(self, operand: ast.expr) -> bool:
+        if isinstance(operand, ast.Constant):
+            return type(operand.value) in (int, float)
+        if not isinstance(operand, ast.Name):
+            return False
+        kind = self.types.get(operand.id)
+        if is_array(kind):
+            return kind.ndim > 0 and kind.dtype in (types.float64, types.int64)
+        return kind in (types.float64, types.int64) or (
+            kind is None and type(self.function.statics.get(operand.id)) in (int, float)
+        )
+
+    def enter(self, let: Let) -> None:
+        """Enter an operation, which waits for its use if there is only one."""
+        self.line = let.line
+        parts = {n: self.pending.pop(n) for n in set(names_in(let.expr)) if n in self.pending}
+        tree = Tree(let, parts)
+        if self.uses[let.target] == 1:
+            self.pending[let.target] = tree
+        else:
+            self.write(tree)
+
+    def summed(self, let: Let) -> str | None:
+        """Return the pending array whose elements a statement sums, None for others."""
+        expr = let.expr
+        if not isinstance(expr, ast.Call) or expr.keywords or self.types.get(let.target) is None:
+            return None
+        array: ast.expr
+        if isinstance(expr.func, ast.Attribute):
+            if expr.func.attr != "sum" or expr.args:
+                return None
+            array = expr.func.value
+        else:
+            callee = self.function.statics.get(getattr(expr.func, "id", ""))
+            if callee is not np.sum or len(expr.args) != 1:
+                return None
+            array = expr.args[0]
+        return array.id if isinstance(array, ast.Name) and array.id in self.pending else None
+
+    def flush(self) -> None:
+        """Write the loops of all that waits."""
+        pending, self.pending = self.pending, {}
+        for tree in pending.values():
+            self.write(tree)
+
+    # -- loops --------------------------------------------------------------------------------
+
+    def fresh(self, stem: str, kind: Any) -> str:
+        found = unused(stem, self.taken)
+        self.taken.add(found)
+        self.types[found] = kind
+        return found
+
+    def let(self, stem: str, kind: Any, expr: ast.expr) -> ast.Name:
+        """Append an operation with a new name."""
+        target = self.fresh(stem, kind)
+        self.block.append(Let(target, expr, self.line))
+        return name(target)
+
+    def call(self, text: str, function: Any, *arguments: ast.expr) -> ast.Call:
+        """Return a call of a function by the name that it has in generated code."""
+        self.function.statics.setdefault(text, function)
+        return ast.Call(name(text), list(arguments), [])
+
+    def extent(self, array: str, axis: int) -> ast.Name:
+        """Append the extent of an axis."""
+        ndim = self.types[array].ndim
+        if ndim == 1:
+            return self.let("n", types.int64, ast.Attribute(name(array), "size", ast.Load()))
+        shape = self.let(
+            "shape",
+            types.UniTuple(types.int64, ndim),
+            ast.Attribute(name(array), "shape", ast.Load()),
+        )
+        return self.let("n", types.int64, ast.Subscript(shape, constant(axis), ast.Load()))
+
+    def write(self, tree: Tree) -> None:
+        """Append a new array for the value of a tree, and the loop that computes it."""
+        target = tree.let.target
+        counts, places = self.shape(tree)
+        shape: ast.expr = counts[0]
+        if len(counts) > 1:
+            kind = types.UniTuple(types.int64, len(counts))
+            shape = self.let("shape", kind, ast.Tuple(list(counts), ast.Load()))
+        made = self.call("np.empty", np.empty, shape)
+        self.types[target] = types.Array(types.float64, len(counts), "C")
+        self.block.append(Let(target, made, self.line))
+        indices = [name(self.fresh("i", types.int64)) for _ in counts]
+        body = self.inside(tree, indices, places)
+        place = _subscript(indices)
+        body.append(Store(target, place, name(self.result), "", self.line, every=True))
+        for index, count in zip(reversed(indices), reversed(counts), strict=True):
+            body = [self.loop(index, count, body, [])]
+        self.block += body
+
+    def sum(self, let: Let, tree: Tree) -> None:
+        """Append the loop that sums the value of a tree."""
+        counts, places = self.shape(tree)
+        indices = [name(self.fresh("i", types.int64)) for _ in counts]
+        body = self.inside(tree, indices, places)
+        target = self.fresh("total", types.float64)
+        phis = [self.fresh("total", types.float64) for _ in counts]
+        body.append(Let(target, ast.BinOp(name(phis[-1]), ast.Add(), name(self.result)), self.line))
+        following = target
+        for depth in range(len(counts) - 1, -1, -1):
+            first: ast.expr = name(phis[depth - 1]) if depth else constant(0.0)
+            out = self.fresh("total", types.float64) if depth else let.target
+            entry = Carried(phis[depth], first, name(following), out)
+            body = [self.loop(indices[depth], counts[depth], body, [entry])]
+            following = out
+        self.block += body
+
+    def loop(self, index: ast.Name, count: ast.Name, body: Block, carried: list[Carried]) -> Loop:
+        bounds = constant(0), count, constant(1)
+        trips = self.fresh("trips", types.int64)
+        return Loop(index.id, bounds, [], None, body, None, carried, trips, self.line)
+
+    def shape(self, tree: Tree) -> tuple[list[ast.Name], dict[str, list[Any]]]:
+        """Append the extents of a tree's value.
+
+        Returns them, and for each array the step along each of its axes: 0 or 1, None if it is
+        known to be 1.
+        """
+        arrays = [n for n in dict.fromkeys(tree.leaves()) if is_array(self.types.get(n))]
+        ndim = self.types[tree.let.target].ndim
+        counts: list[ast.Name] = []
+        keys: list[Hashable] = []
+        steps: dict[str, list[Any]] = {n: [None] * self.types[n].ndim for n in arrays}
+        for turn in range(ndim):
+            found: dict[Hashable, list[tuple[str, int]]] = {}
+            for array in arrays:
+                axis = turn - ndim + self.types[array].ndim
+                if axis >= 0:
+                    found.setdefault(self.extents.of(array, axis), []).append((array, axis))
+            sizes = {key: self.extent(*same[0]) for key, same in found.items()}
+            count, *others = sizes.values()
+            for other in others:
+                call = self.call("runtime.broadcast", runtime.broadcast, count, other)
+                count = self.let("n", types.int64, call)
+            if others:
+                for key, same in found.items():
+                    call = self.call("runtime.stride", runtime.stride, sizes[key], count)
+                    step = self.let("step", types.int64, call)
+                    for array, axis in same:
+                        steps[array][axis] = step
+            counts.append(count)
+            keys.append(("number", count.id) if others else next(iter(found)))
+        self.extents.set(tree.let.target, keys)
+        return counts, steps
+
+    def inside(self, tree: Tree, indices: list[ast.Name], steps: dict[str, list[Any]]) -> Block:
+        """Return the statements that compute one element of a tree; `result` names it."""
+        outer, self.block = self.block, []
+        known: dict[str, ast.expr] = {}
+        for array, along in steps.items():
+            first = len(indices) - len(along)
+            places = [
+                index
+                if step is None
+                else self.let("i", types.int64, ast.BinOp(index, ast.Mult(), step))
+                for index, step in zip(indices[first:], along, strict=True)
+            ]
+            target = self.fresh("item", self.types[array].dtype)
+            item = ast.Subscript(name(array), _subscript(places), ast.Load())
+            self.block.append(Let(target, item, self.line, every=True))
+            known[array] = name(target)
+        self.result = self.element(tree, known).id
+        found, self.block = self.block, outer
+        return found
+
+    def element(self, tree: Tree, known: dict[str, ast.expr]) -> ast.Name:
+        """Append the operations of a tree on single numbers; return the name of the result."""
+
+        def of(operand: ast.expr) -> ast.expr:
+            if not isinstance(operand, ast.Name):
+                return operand
+            part = tree.parts.get(operand.id)
+            if part is not None:
+                known[operand.id] = self.element(part, known)
+            return known.get(operand.id, operand)
+
+        expr = tree.let.expr
+        self.line = tree.let.line
+        found: ast.expr
+        if isinstance(expr, ast.UnaryOp):
+            found = ast.UnaryOp(expr.op, of(expr.operand))
+        elif isinstance(expr, ast.Call):
+            found = ast.Call(expr.func, [of(argument) for argument in expr.args], [])
+        else:
+            assert isinstance(expr, ast.BinOp)
+            left, right = of(expr.left), of(expr.right)
+            found = ast.BinOp(left, expr.op, right)
+            if isinstance(expr.op, ast.Div):  # by 0 as well, as for arrays
+                found = self.call("np.divide", np.divide, left, right)
+        return self.let("t", types.float64, found)
+
+
+def _is_of_floats(kind: Any) -> bool:
+    return is_array(kind) and kind.dtype == types.float64
+
+
+def _subscript(indices: list[Any]) -> ast.expr:
+    return indices[0] if len(indices) == 1 else ast.Tuple(list(indices), ast.Load())

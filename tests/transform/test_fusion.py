@@ -1,0 +1,229 @@
+"""Array expressions, which become loops over elements."""
+
+import numba
+import numpy as np
+import pytest
+from check import Cases
+
+import tapegrad as tg
+
+A = np.array([0.3, 0.7, -0.4, 0.9])
+B = np.array([1.3, 0.5, 0.8, 2.1])
+M = np.array([[0.3, 0.5, 0.2], [0.6, -0.4, 0.9]])
+COLUMN = np.array([[0.4], [1.7]])
+ROW = np.array([[0.2, -0.6, 1.1]])
+ONE = np.array([0.7])
+EMPTY = np.zeros(0)
+case = Cases()
+
+
+# -- shapes ----------------------------------------------------------------------------------------
+
+
+@case(A, B, argnums=(0, 1), hvp=True)
+@case(A, ONE, argnums=(0, 1))
+@case(ONE, A, argnums=(0, 1))
+@case(EMPTY, EMPTY, argnums=(0, 1))
+@case(EMPTY, ONE, argnums=(0, 1))
+@case(A[::2], B[::-2], argnums=(0, 1))
+def vectors(x, y):
+    z = x * y + 0.5 * x
+    return np.sum(z * np.sin(z) - y)
+
+
+@case(M, np.array([0.4, 1.2, -0.7]), argnums=(0, 1))
+@case(M, ONE, argnums=(0, 1))
+@case(M.T.copy().T, np.array([0.4, 1.2, -0.7]), argnums=(0, 1))
+def a_matrix_and_a_vector(m, v):
+    z = np.exp(m * v) - v
+    return np.sum(z * z + m)
+
+
+@case(COLUMN, ROW, argnums=(0, 1))
+@case(M, ROW, argnums=(0, 1))
+@case(COLUMN, M, argnums=(0, 1))
+@case(np.zeros((0, 3)), ROW, argnums=(0, 1))
+def axes_of_one(m, r):
+    z = m * r - np.cos(r)
+    return np.sum(z * z)
+
+
+@case(A, B, argnums=(0, 1))
+def new_axes(x, y):
+    between = x[:, None] - y[None, :]
+    return np.sum(between * between * x)
+
+
+@case(np.arange(24.0).reshape(2, 3, 4) / 9.0, A)
+def three_axes(a, v):
+    return np.sum(np.tanh(a * v) * a)
+
+
+@case(A)
+def slices(x):
+    inner = x[1:-1] * x[2:] - x[:-2]
+    return np.sum(inner * x[:2] + inner * x[1:3])
+
+
+@case(np.linspace(0.1, 0.9, 7))
+def a_carried_array_that_shrinks(x):
+    y = x * 1.0
+    for _ in range(3):
+        y = y[1:] * y[:-1] + x[: y.size - 1]
+    return np.sum(y * y)
+
+
+@case(A, 3)
+@case(A, 0)
+def a_carried_array(x, steps):
+    y = x.copy()
+    for k in range(steps):
+        slope = np.sin(y) - 0.1 * k * y
+        y = y + 0.1 * slope * x
+    return np.sum(y * y)
+
+
+@case(A, B, True)
+@case(A, B, False)
+def chosen_arrays(x, y, first):
+    z = x * y if first else x[1:] - y[1:]
+    return np.sum(z * z) + np.sum(z)
+
+
+# -- operations ------------------------------------------------------------------------------------
+
+
+@case(B, np.array([1, 2, 3, 4]))
+def integers_among_them(x, n):
+    return np.sum(x * n + n / x - 2 * n * x)
+
+
+@case(B, A, argnums=(0, 1))
+def powers(x, y):
+    return np.sum(x**2 + x**-1 + x**0 + x**-2 + x**0.5 + x**y + 2.0**y + x**3.0)
+
+
+@case(A, 0.7, argnums=(0, 1), hvp=True)
+def numbers(x, s):
+    y = s * x - x / s + (-x) * (s + 1)
+    return np.sum(np.maximum(y, 0.1) * np.arctan2(y, x)) + (x * s).sum()
+
+
+@case(A)
+def a_part_used_twice(x):
+    y = x * x
+    z = y + np.exp(y)
+    return np.sum(z * y) + np.sum(z)
+
+
+@case(M, 0.5)
+def sums_of_sums(m, s):
+    total = 0.0
+    for i in range(m.shape[0]):
+        total += s * np.sum(m[i] * m[i] - s) ** 2
+    return total
+
+
+# -- order -----------------------------------------------------------------------------------------
+
+
+@case(A)
+def written_before_the_use(x):
+    y = x.copy()
+    z = y * y
+    y[1] = 5.0 * x[0]
+    return np.sum(z + y)
+
+
+@case(A)
+def written_by_a_loop_before_the_use(x):
+    y = x.copy()
+    z = y * x
+    for i in range(3):
+        y[i + 1] = y[i]
+    return np.sum(z * y)
+
+
+@numba.njit
+def halved(y):
+    y *= 0.5
+    return y[0]
+
+
+@case(A)
+def written_by_a_call_before_the_use(x):
+    y = x.copy()
+    z = y * x
+    first = halved(y)
+    return np.sum(z * y) * first
+
+
+@case(A)
+def overlapping_stores(x):
+    y = x.copy()
+    y[1:] = 2.0 * y[:-1] + y[1:] * y[1:]
+    y[:] = y[::-1] * x
+    y += 0.5 * y * y
+    y *= y - x
+    return np.sum(y * x)
+
+
+@case(A, 2)
+@case(A, 0)
+def used_in_a_branch_and_a_loop(x, k):
+    y = x * x + 1.0
+    z = 3.0 * x
+    if k > 1:
+        z = z - y
+    total = 0.0
+    for i in range(k):
+        total += np.sum(z * x) * i
+    return total + np.sum(z)
+
+
+@case(A)
+def parts_of_what_was_computed(x):
+    y = x * x + x
+    y[0] = 2.0
+    z = y[1:] * y[:-1]
+    z[1] += x[2]
+    return np.sum(z * z)
+
+
+@pytest.mark.parametrize("name", case)
+def test_gradient(name):
+    case.check(name)
+
+
+@tg.njit
+def quotient(x, y):
+    return np.sum(x / y)
+
+
+def test_divisions_by_zero_are_infinite_as_in_arrays():
+    x, y = np.array([1.0, 2.0]), np.array([0.0, 4.0])
+    value, (gx, gy) = tg.value_and_grad(quotient, (0, 1))(x, y)
+    assert value == np.inf
+    np.testing.assert_array_equal(gx, [np.inf, 0.25])
+    assert gy[0] == -np.inf and gy[1] == pytest.approx(-2.0 / 16.0)
+
+
+@pytest.mark.parametrize("shapes", [((3,), (4,)), ((2, 3), (2,)), ((2, 3), (3, 3))])
+def test_shapes_that_do_not_broadcast(shapes):
+    @tg.njit
+    def product(x, y):
+        return np.sum(x * y)
+
+    with pytest.raises(ValueError, match="do not broadcast"):
+        tg.grad(product)(*map(np.ones, shapes))
+
+
+def test_no_array_is_made_for_a_part_of_an_expression():
+    @tg.njit
+    def f(x, y):
+        z = x + 0.5 * y * y
+        return np.sum(z * z - x)
+
+    text = f.adjoint_source(A, B)
+    assert text.count("np.empty(") == 1, "z"
+    assert "arrays." not in text
