@@ -68,8 +68,7 @@ def _of_tensors(name: str, module: ModuleType, ours: dict[str, Any]) -> Callable
     """Return NumPy's function, made to return tensors; ours if this NumPy version lacks it."""
     function = getattr(module, name, None)
     if function is None:
-        found: Callable[..., Any] = ours[name]
-        return found
+        return ours[name]
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -105,8 +105,7 @@ class Call:
     def _leaf(self, tensor: Tensor, is_shared: bool) -> Tensor:
         """Return what the function is given for a tensor: a leaf, or a copy with its history."""
         if tensor._own is not None:
-            fresh: Tensor = MODE.with_recording(True, FUNCTIONS["positive"], tensor)
-            return fresh
+            return MODE.with_recording(True, FUNCTIONS["positive"], tensor)
         leaf = wrap(tensor._a if is_shared else tensor._a.copy()).requires_grad_()
         return carry_tangent(tensor, leaf)
 

@@ -334,8 +334,7 @@ def _code(
     )
     scope: dict[str, Any] = {}
     exec(compile(source, "<tapegrad probe>", "exec"), scope)
-    code: CodeType = next(v for v in scope.values() if type(v) is FunctionType).__code__
-    return code
+    return next(v for v in scope.values() if type(v) is FunctionType).__code__
 
 
 @functools.cache
@@ -355,8 +354,7 @@ def _merged(code: CodeType) -> CodeType | None:
     tree.body = [function]
     scope: dict[str, Any] = {}
     exec(compile(ast.fix_missing_locations(tree), code.co_filename, "exec"), scope)
-    found: CodeType = scope[code.co_name].__code__
-    return found
+    return scope[code.co_name].__code__
 
 
 def _with_code(function: FunctionType, code: CodeType) -> FunctionType:

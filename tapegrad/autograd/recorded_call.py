@@ -205,8 +205,7 @@ class RecordedCall:
         shape = (*z.shape, *x.shape)
         if not math.prod(shape):
             return wrap(np.zeros(shape, x.dtype))
-        found: Tensor = FUNCTIONS["reshape"](FUNCTIONS["stack"](items), shape)
-        return found
+        return FUNCTIONS["reshape"](FUNCTIONS["stack"](items), shape)
 
     def columns(self) -> list[list[Tensor]]:
         """Return the blocks of the Jacobian for every output, by columns."""

@@ -135,8 +135,7 @@ def apply_view(op: View, x: Any, parameters: dict[str, Any]) -> Tensor:
         if not isinstance(x, Tensor):
             return passive(as_array(op.function(x, **parameters)))
         if type(x) is Batched:
-            found: Tensor = batched_calls.apply(op, {"x": x, **parameters})
-            return found
+            return batched_calls.apply(op, {"x": x, **parameters})
     z = as_array(op.function(x._a, **parameters))
     result = Tensor()
     result._a = z

@@ -299,8 +299,7 @@ def saved_tangent(value: Tensor) -> Tangent | None:
 
 def saved_tangent_of_output(z: Tensor) -> Tangent | None:
     """Return the tangent of an output that its record saves."""
-    tangent: Tangent | None = None if z._meta is None else z._meta.tangent
-    return tangent
+    return None if z._meta is None else z._meta.tangent
 
 
 def with_saved_tangent(value: Tensor, tangent: Tangent | None) -> Tensor:
@@ -339,8 +338,7 @@ def _shown(tangent: Tangent, steps: tuple[Any, ...]) -> Tensor:
     assert tangent.value is not None
     if not steps:
         return tangent.value
-    found: Tensor = MODE.with_dual(None, show, tangent.value, steps)
-    return found
+    return MODE.with_dual(None, show, tangent.value, steps)
 
 
 Tensor._is_dual = is_dual

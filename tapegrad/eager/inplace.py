@@ -418,13 +418,11 @@ def read_item(source: Tensor, index: Any) -> Tensor:
     """Return ``source[index]``: a view for basic indices, a copy for arrays."""
     if not isinstance(index, (int, slice)):
         if MODE.special and holds_batched((index,)):
-            found: Tensor = batched_indices.read_item(source, index)
-            return found
+            return batched_indices.read_item(source, index)
         index = unwrap_index(index)
     if indexing.is_basic(index):
         return apply_view(getitem, source, {"index": index})
-    result: Tensor = apply_opaque(indexing.gather, {"x": source, "index": index})
-    return result
+    return apply_opaque(indexing.gather, {"x": source, "index": index})
 
 
 def _copy_of(target: Tensor) -> Tensor:

@@ -74,15 +74,13 @@ class Mode:
 
     def set_recording(self, on: bool) -> bool:
         """Switch recording in this thread; return the previous state."""
-        before: bool = self._switch("recording", on)
-        return before
+        return self._switch("recording", on)
 
     def set_inference(self, on: bool) -> bool:
         """Switch inference mode in this thread; return the previous state."""
         if on and not self.inference_used:
             self.inference_used.append(None)
-        before: bool = self._switch("inference", on)
-        return before
+        return self._switch("inference", on)
 
     def set_saved_hooks(self, pairs: tuple[Any, ...]) -> None:
         """Set the hooks for values saved in this thread."""

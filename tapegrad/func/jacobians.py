@@ -148,8 +148,7 @@ def _block(call: Call, output: Tensor, nested: bool, method: Any) -> list[Tensor
         )
     if output._own is None:
         return [wrap(np.zeros((*output.shape, *t.shape), t.dtype)) for t in call.inputs]
-    found: list[Tensor] = method(call, output, nested)
-    return found
+    return method(call, output, nested)
 
 
 def _forward(call: Call, output: Tensor, nested: bool) -> list[Tensor]:

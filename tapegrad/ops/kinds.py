@@ -347,8 +347,7 @@ class CompiledMap:
             if dtype.kind not in "biuf" or dtype.itemsize > 8:
                 function = self.complex_function if dtype.kind == "c" else self.function
                 if function is not None:
-                    found: np.ndarray = function(*args)
-                    return found
+                    return function(*args)
                 raise TypeError(
                     f"{self.formula.__name__} is defined for real numbers of at most 64 bits, got "
                     f"{dtype}; convert with astype"

@@ -102,8 +102,7 @@ class Segment:
         cells, at = self._cells, (slot - self.base) * RECORD_WORDS
         if cells[at] != slot:
             self._flush()
-        found: int = cells[at + word]
-        return found
+        return cells[at + word]
 
     def rows(self) -> np.ndarray:
         """Return all rows as a structured array; unwritten rows are zero."""

@@ -181,8 +181,7 @@ def run_record(sweep: Sweep, slot: int, owner: Owner, g: Any) -> Contributions |
             return []
     elif type(owner[0]) is Notes:
         return _run_noted_record(sweep, slot, owner, owner[0], g)
-    contributions: Contributions = owner[-1].contributions(sweep, owner, g)
-    return contributions
+    return owner[-1].contributions(sweep, owner, g)
 
 
 def _run_noted_record(
@@ -430,15 +429,13 @@ def fit_tensor(g: Any, aval: int) -> Tensor:
         return g
     if g.dtype.kind == "c" and dtype.kind != "c":
         g = g.real
-    fitted: Tensor = g if g.dtype == dtype else apply_op(astype, (g, dtype), {})
-    return fitted
+    return g if g.dtype == dtype else apply_op(astype, (g, dtype), {})
 
 
 def vjp_of_record(own: Owner, g: Any, wanted: Wanted) -> list[Any]:
     """Return the cotangents of a record's inputs as tensors."""
     if MODE.special and MODE.thread.levels:
-        found: list[Any] = or_item_by_item(lambda item: _vjp_of_record(own, item, wanted), g)
-        return found
+        return or_item_by_item(lambda item: _vjp_of_record(own, item, wanted), g)
     return _vjp_of_record(own, g, wanted)
 
 
