@@ -165,7 +165,6 @@ class Probe:
         return missing
 
     def _time_all(self, ends: str) -> None:
-        """Time every call."""
         self._skips = False
         self._values["<countdown>"] = iter(range(TRIAL))
         self.function.__code__ = self._code(_TIMED, ends, 1)
@@ -204,7 +203,6 @@ class Probe:
             return
 
     def _is_short(self) -> bool:
-        """Whether the last calls were short."""
         events = map(Event._make, itertools.islice(reversed(self._log), _LAST))
         own = (event for event in events if event.probe == self.number)
         times = [event.end - event.start for event in itertools.islice(own, _FEW)]

@@ -87,7 +87,6 @@ def _as_seeds(cotangents: Any, outputs: Sequence[Any]) -> Sequence[Any]:
 
 
 def _owner(value: Any, k: int, what: str) -> Owner | None:
-    """Return the owner of a tensor or edge."""
     if isinstance(value, Tensor):
         return value._own
     if isinstance(value, GradientEdge):

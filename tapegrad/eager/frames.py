@@ -74,11 +74,9 @@ class RefusedFrame(RuleFrame):
         raise RuntimeError(self.reason)
 
     def cotangents(self, *args: Any) -> list[Any]:
-        """Raise."""
         self.refuse()
 
     def contributions(self, *args: Any) -> Contributions:
-        """Raise."""
         self.refuse()
 
 

@@ -270,7 +270,6 @@ def axes_of(value: Any, axes: Axes, name: str) -> list[int | None]:
 
 
 def _paired(value: Any, axes: Axes, name: str) -> Iterator[tuple[Any, int | None]]:
-    """Yield every leaf of a pytree with its axis."""
     if axes is None or isinstance(axes, (int, np.integer)):
         for leaf in tree(value, name)[0]:
             yield leaf, None if axes is None else int(axes)

@@ -74,7 +74,6 @@ class Recording(CPUDispatcher):
 
 
 def _name(args: tuple[Any, ...]) -> str:
-    """Return the name of the function that is called."""
     return str(args[0].py_func.__name__)
 
 

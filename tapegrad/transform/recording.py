@@ -295,7 +295,6 @@ class Facts:
 
 @functools.cache
 def _facts(function: Any, kinds: tuple[Any, ...], positions: tuple[int, ...]) -> Facts:
-    """Return the facts about a function with tensors at some positions."""
     instance = effects(function, kinds)
     by_number = [leaf_names(value) for value in instance.params]
     leaves = instance.leaves()
@@ -330,7 +329,6 @@ def _check_changed(function: Any, facts: Facts, positions: tuple[int, ...]) -> N
 
 
 def _copied(value: Any) -> Any:
-    """Return a copy of an argument that will be changed."""
     if isinstance(value, tuple):
         items = map(_copied, value)
         return type(value)(*items) if hasattr(value, "_fields") else tuple(items)

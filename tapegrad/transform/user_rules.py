@@ -246,7 +246,6 @@ def _tests(found: Any, like: Any, path: str, what: str, zero: bool) -> Iterator[
 
 
 def _words(kind: Any) -> str:
-    """Return the description of a type."""
     if isinstance(kind, types.Array):
         return f"an array of {kind.dtype} with {kind.ndim} dimension{'s' * (kind.ndim != 1)}"
     if isinstance(kind, types.BaseTuple):

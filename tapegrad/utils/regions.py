@@ -282,7 +282,6 @@ class _Log:
         return observe
 
     def text(self) -> str:
-        """Return the message of an error, with all ops."""
         first, again = ("\n".join(f"  {line}" for line in lines) for lines in self.lines)
         return (
             "An error happened while unpacking tensors; dumping logs of latest computation\n"
@@ -302,7 +301,6 @@ class _Again(Observing):
         self.log = log
 
     def enter(self) -> None:
-        """Start a new list of ops."""
         self.log.lines[1].clear()
         super().enter()
 

@@ -103,7 +103,6 @@ class _ItemCtx(FunctionCtx):
 
     @property
     def saved_tensors(self) -> tuple[Tensor | None, ...]:
-        """The tensors given to `save_for_backward`."""
         return tuple(self._given)
 
     def mark_dirty(self, *args: Tensor) -> None:
@@ -133,7 +132,6 @@ class _ReopenedCtx(_ItemCtx):
 
     @property
     def needs_input_grad(self) -> tuple[bool, ...]:
-        """Whether the gradient of each argument of apply is needed."""
         return self._needs
 
 

@@ -20,7 +20,6 @@ class _Handles(RemovableHandle):
         self.handles = handles
 
     def remove(self) -> None:
-        """Remove the hook; further calls do nothing."""
         for handle in self.handles:
             handle.remove()
 

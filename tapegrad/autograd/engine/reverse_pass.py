@@ -187,7 +187,6 @@ def run_record(sweep: Sweep, slot: int, owner: Owner, g: Any) -> Contributions |
 def _run_noted_record(
     sweep: Sweep, slot: int, owner: Owner, notes: Notes, g: np.ndarray
 ) -> Contributions | None:
-    """Run a record that has hooks."""
     if slot not in sweep.hooked:
         g = _run_slot_hooks(sweep, slot, notes, g)
     if notes.outputs:

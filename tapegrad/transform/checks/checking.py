@@ -129,7 +129,6 @@ class Check:
         return True
 
     def compare_arguments(self, expected: list[Any], found: list[Any]) -> None:
-        """Compare the arguments after the call."""
         own = len(self.claim.args.values)
         for number in range(own):
             if not self.close(found[number], expected[number], lambda _, left, k=number: left[k]):
