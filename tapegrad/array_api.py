@@ -170,17 +170,6 @@ fft = _extension("fft", np.fft, _FOURIER, numeric.NAMESPACES["fft"])
 fft.fftfreq, fft.rfftfreq = _frequencies("fftfreq"), _frequencies("rfftfreq")
 
 __all__ = [
-    *_CONSTANTS,
-    *_DTYPES,
-    *_OF_DTYPES,
-    *_MAKERS,
-    *_FUNCTIONS,
-    "argsort",
-    "asarray",
-    "astype",
-    "fft",
-    "from_dlpack",
-    "linalg",
-    "sort",
-    "special",
-]
+    *_CONSTANTS, *_DTYPES, *_OF_DTYPES, *_MAKERS, *_FUNCTIONS, "argsort", "asarray", "astype",
+    "fft", "from_dlpack", "linalg", "sort", "special",
+]  # fmt: skip

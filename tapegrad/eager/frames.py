@@ -234,16 +234,8 @@ class OpFrame(RuleFrame):
     """The frame of an op of the table: its active inputs and the values that their rules read."""
 
     __slots__ = (
-        "constants",
-        "inputs",
-        "lengths",
-        "op",
-        "outputs",
-        "parents",
-        "saved",
-        "saves",
-        "tangents",
-    )
+        "constants", "inputs", "lengths", "op", "outputs", "parents", "saved", "saves", "tangents",
+    )  # fmt: skip
 
     def __init__(self, active: Active, bound: dict[str, Any], z: Any) -> None:
         op, mask = active.op, active.mask

@@ -73,38 +73,14 @@ UNTRACED = {
     getattr(np, name)
     for name in (
         *PASSIVE,
-        *[
-            "shape",
-            "ndim",
-            "size",
-            "result_type",
-            "can_cast",
-            "may_share_memory",
-            "shares_memory",
-            "iscomplexobj",
-            "isrealobj",
-        ],
-        *[
-            "min_scalar_type",
-            "zeros_like",
-            "ones_like",
-            "empty_like",
-            "array_repr",
-            "array_str",
-        ],
-        *[
-            "array2string",
-            "savetxt",
-            "save",
-            "digitize",
-            "isin",
-            "lexsort",
-            "argpartition",
-        ],
-        *["argwhere", "flatnonzero", "array_equiv", "broadcast_shapes", "iscomplex", "isreal"],
+        "shape", "ndim", "size", "result_type", "can_cast", "may_share_memory", "shares_memory",
+        "iscomplexobj", "isrealobj", "min_scalar_type", "zeros_like", "ones_like", "empty_like",
+        "array_repr", "array_str", "array2string", "savetxt", "save", "digitize", "isin", "lexsort",
+        "argpartition", "argwhere", "flatnonzero", "array_equiv", "broadcast_shapes", "iscomplex",
+        "isreal",
     )
     if hasattr(np, name)
-} | {np.linalg.matrix_rank}
+} | {np.linalg.matrix_rank}  # fmt: skip
 
 
 # functions that need no values

@@ -71,17 +71,9 @@ class Segment:
     """
 
     __slots__ = (
-        "__weakref__",
-        "_cells",
-        "_rows",
-        "address",
-        "base",
-        "extend",
-        "number",
-        "pending",
-        "pop",
+        "__weakref__", "_cells", "_rows", "address", "base", "extend", "number", "pending", "pop",
         "words",
-    )
+    )  # fmt: skip
 
     def __init__(self, number: int) -> None:
         self.number = number
