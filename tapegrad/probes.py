@@ -358,11 +358,7 @@ def _merged(code: CodeType) -> CodeType | None:
 def _with_code(function: FunctionType, code: CodeType) -> FunctionType:
     """Return a copy of a function with other code."""
     made = FunctionType(
-        code,
-        function.__globals__,
-        function.__name__,
-        function.__defaults__,
-        function.__closure__,
+        code, function.__globals__, function.__name__, function.__defaults__, function.__closure__
     )
     made.__kwdefaults__ = function.__kwdefaults__
     return made

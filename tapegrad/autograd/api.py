@@ -25,11 +25,7 @@ from tapegrad.autograd.engine.edge import GradientEdge, owner_of_edge
 from tapegrad.autograd.engine.history import size_of_batches
 from tapegrad.autograd.engine.passes import Pass
 from tapegrad.autograd.engine.reverse_pass import FinishLeaf, sweep_arrays, sweep_tensors
-from tapegrad.autograd.engine.running_hooks import (
-    run_posthooks,
-    run_prehooks,
-    run_tensor_hooks,
-)
+from tapegrad.autograd.engine.running_hooks import run_posthooks, run_prehooks, run_tensor_hooks
 from tapegrad.eager.batched import NO_BACKWARD, BatchError
 from tapegrad.eager.dispatch import passive
 from tapegrad.eager.duals import any_dual

@@ -264,10 +264,7 @@ def _input(x: Tensor, create_graph: bool) -> Tensor:
 
 
 def _gradients(
-    outputs: Sequence[Tensor],
-    inputs: Tensors,
-    v: Sequence[Tensor],
-    create_graph: bool,
+    outputs: Sequence[Tensor], inputs: Tensors, v: Sequence[Tensor], create_graph: bool
 ) -> Sequence[Tensor | None]:
     """Return the cotangents of inputs, None for those that no output depends on."""
     pairs = [(z, g) for z, g in zip(outputs, v, strict=True) if z.requires_grad]

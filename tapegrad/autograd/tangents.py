@@ -97,10 +97,7 @@ def tangents_of(
         ]
     recorded = {id(z): z._own for z in outputs if z._own is not None}
     rows = propagate_tangents(
-        [*recorded.values()],
-        [x._own for x in inputs if x._own is not None],
-        tangents,
-        create_graph,
+        [*recorded.values()], [x._own for x in inputs if x._own is not None], tangents, create_graph
     )
     found = dict(zip(recorded, rows, strict=True))
     return [found.get(id(z)) for z in outputs]
@@ -145,10 +142,7 @@ def columns_of(
 
 
 def _walk(
-    outputs: Sequence[Owner],
-    inputs: Sequence[Owner],
-    tangents: Sequence[Tensor],
-    on_tensors: bool,
+    outputs: Sequence[Owner], inputs: Sequence[Owner], tangents: Sequence[Tensor], on_tensors: bool
 ) -> list[Tensor | None]:
     known: dict[int, Any] = {
         own[OWN_SLOT]: fit_tensor(t, own[OWN_AVAL]) for own, t in zip(inputs, tangents, strict=True)

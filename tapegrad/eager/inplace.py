@@ -15,21 +15,8 @@ import numpy as np
 
 from tapegrad.eager import batched_indices
 from tapegrad.eager.batched import BatchError, holds_batched
-from tapegrad.eager.dispatch import (
-    apply_op,
-    apply_opaque,
-    apply_view,
-    operand,
-    owner_of,
-    unwrap,
-)
-from tapegrad.eager.duals import (
-    any_dual,
-    carry_tangent,
-    is_dual,
-    tangent_of,
-    tangent_to_write,
-)
+from tapegrad.eager.dispatch import apply_op, apply_opaque, apply_view, operand, owner_of, unwrap
+from tapegrad.eager.duals import any_dual, carry_tangent, is_dual, tangent_of, tangent_to_write
 from tapegrad.eager.frames import FRAMED, Active, OpFrame, RefusedFrame, append_record
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.tensor import Meta, Tensor, wrap
@@ -133,11 +120,7 @@ def rebase(target: Tensor, own: Owner | None) -> None:
         base = meta.base
         if own is None and base._own is None:
             return
-        bound = {
-            "x": wrap(base._a, base._own),
-            "value": wrap(target._a, own),
-            "steps": meta.steps,
-        }
+        bound = {"x": wrap(base._a, base._own), "value": wrap(target._a, own), "steps": meta.steps}
         give_history(base, record_unrun(put_view, base._a, bound))
     refresh_views(base)
 

@@ -42,14 +42,7 @@ class Switches(threading.local):
 class Mode:
     """The switches of the current thread and those shared by all threads."""
 
-    __slots__ = (
-        "anomaly",
-        "check_nan",
-        "inference_used",
-        "mutation_guard",
-        "special",
-        "thread",
-    )
+    __slots__ = ("anomaly", "check_nan", "inference_used", "mutation_guard", "special", "thread")
 
     def __init__(self) -> None:
         self.special: dict[Any, None] = {}  # ids of threads' switches, names of shared ones

@@ -13,13 +13,7 @@ from tapegrad.eager.batched import holds_batched
 from tapegrad.eager.creation import CREATION, as_tensor, linspace
 from tapegrad.eager.dispatch import unwrap
 from tapegrad.eager.modes import MODE
-from tapegrad.eager.numeric import (
-    ALIASES,
-    FUNCTIONS,
-    NAMESPACES,
-    PASSIVE,
-    wrap_result,
-)
+from tapegrad.eager.numeric import ALIASES, FUNCTIONS, NAMESPACES, PASSIVE, wrap_result
 from tapegrad.eager.numpy_calls import PLANS
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.ops import differences, polynomials, rearranging, statistics
@@ -361,7 +355,7 @@ def _histogram(
 
 # functions that copy the values of one argument: its name, its position, and a replacement
 _COPIED: dict[Any, tuple[str, int, str]] = {
-    np.full_like: ("fill_value", 1, "write np.ones_like(x) * value, or detach() it"),
+    np.full_like: ("fill_value", 1, "write np.ones_like(x) * value, or detach() it")
 }
 
 # functions that write to their first argument

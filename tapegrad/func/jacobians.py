@@ -16,12 +16,7 @@ from tapegrad.eager.batched import as_item, in_all_levels
 from tapegrad.eager.detached import note_independent
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import Tensor, wrap
-from tapegrad.func.common import (
-    compiler_of,
-    cotangents_of_inputs,
-    has_no_history,
-    outputs_of,
-)
+from tapegrad.func.common import compiler_of, cotangents_of_inputs, has_no_history, outputs_of
 from tapegrad.func.gradients import grad
 
 

@@ -8,14 +8,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.calls import Transformed, plain
-from tapegrad.eager.batched import (
-    Level,
-    batched,
-    expanded,
-    innermost,
-    is_at,
-    open_level,
-)
+from tapegrad.eager.batched import Level, batched, expanded, innermost, is_at, open_level
 from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import Tensor

@@ -187,11 +187,7 @@ class SweptOp(Op):
             first + self.saved.index(name) if name in self.saved else -1 for name in values
         )
         OPS.describe(
-            self.code,
-            self.sweep_kind,
-            len(self.differentiable),
-            where,
-            traits=self._traits(),
+            self.code, self.sweep_kind, len(self.differentiable), where, traits=self._traits()
         )
 
     def _traits(self) -> int:

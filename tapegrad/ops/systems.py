@@ -11,13 +11,7 @@ from tapegrad.ops import reduction
 from tapegrad.ops.array_kinds import opaque
 from tapegrad.ops.complex import adjoint, conjugate, real
 from tapegrad.ops.composite import composite
-from tapegrad.ops.linalg import (
-    inv,
-    refuse_phases,
-    safe_inverse,
-    solve,
-    svdvals,
-)
+from tapegrad.ops.linalg import inv, refuse_phases, safe_inverse, solve, svdvals
 from tapegrad.ops.norms import norm
 from tapegrad.ops.op import array_of, dtype_of, plain, public, rank, shape_of
 from tapegrad.ops.piecewise import where

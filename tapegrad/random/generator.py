@@ -295,13 +295,7 @@ class Generator(DiscreteGenerator):
         )
 
     def student_t(
-        self,
-        df: Any,
-        loc: Any = 0.0,
-        scale: Any = 1.0,
-        size: Any = None,
-        *,
-        dtype: Any = None,
+        self, df: Any, loc: Any = 0.0, scale: Any = 1.0, size: Any = None, *, dtype: Any = None
     ) -> Tensor:
         """Samples of Student's t distribution with a location and a scale.
 

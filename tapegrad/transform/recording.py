@@ -23,13 +23,7 @@ from tapegrad.eager.saved_values import restore, save
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.tape.avals import AVALS, DIFFERENTIABLE, DTYPE_CODES
 from tapegrad.tape.codes import OPS, PythonOp
-from tapegrad.tape.layout import (
-    KIND_PRODUCTS,
-    OWN_FACTORS,
-    OWN_INPUTS,
-    OWN_SLOT,
-    TRAIT_SAVES,
-)
+from tapegrad.tape.layout import KIND_PRODUCTS, OWN_FACTORS, OWN_INPUTS, OWN_SLOT, TRAIT_SAVES
 from tapegrad.tape.owner import Owner
 from tapegrad.tape.sweep import Contributions
 from tapegrad.tape.tape import TAPE
@@ -113,11 +107,7 @@ class CompiledFrame(RuleFrame):
     __slots__ = ("active_", "arguments", "changed", "function")
 
     def __init__(
-        self,
-        function: Any,
-        args: tuple[Any, ...],
-        active: tuple[int, ...],
-        changed: frozenset[int],
+        self, function: Any, args: tuple[Any, ...], active: tuple[int, ...], changed: frozenset[int]
     ) -> None:
         self.function = function
         self.changed = changed

@@ -10,12 +10,7 @@ import numpy as np
 
 from tapegrad.autograd.engine.mutated import mutated_message
 from tapegrad.autograd.engine.node import Node
-from tapegrad.eager.duals import (
-    Tangent,
-    saved_tangent,
-    saved_tangent_of_output,
-    with_saved_tangent,
-)
+from tapegrad.eager.duals import Tangent, saved_tangent, saved_tangent_of_output, with_saved_tangent
 from tapegrad.eager.frames import (
     RuleFrame,
     SavedArrays,

@@ -430,10 +430,7 @@ def _record(
 
 
 def _add_tangents(
-    ctx: BackwardCFunction,
-    args: tuple[Any, ...],
-    given: tuple[Any, ...],
-    results: tuple[Any, ...],
+    ctx: BackwardCFunction, args: tuple[Any, ...], given: tuple[Any, ...], results: tuple[Any, ...]
 ) -> None:
     """Give the outputs of a call the tangents that the user's jvp returns."""
     makers = [maker_of(z._own)[0] for z in results if isinstance(z, Tensor)]

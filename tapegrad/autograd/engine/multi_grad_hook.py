@@ -48,10 +48,7 @@ class _Collector:
 
 
 def register_multi_grad_hook(
-    tensors: Sequence[Tensor],
-    fn: Callable[..., None],
-    *,
-    mode: Literal["all", "any"] = "all",
+    tensors: Sequence[Tensor], fn: Callable[..., None], *, mode: Literal["all", "any"] = "all"
 ) -> RemovableHandle:
     """Register a function that is called when a backward pass has computed several gradients.
 

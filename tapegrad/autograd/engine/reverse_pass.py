@@ -33,12 +33,7 @@ from tapegrad.autograd.engine.running_hooks import (
 )
 from tapegrad.autograd.engine.saved_values import swept_values
 from tapegrad.eager.dispatch import apply_op, passive
-from tapegrad.eager.frames import (
-    RuleFrame,
-    SelectFrame,
-    fit_array,
-    node_name,
-)
+from tapegrad.eager.frames import RuleFrame, SelectFrame, fit_array, node_name
 from tapegrad.eager.item_by_item import or_item_by_item
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.saved_values import SECOND_TIME
@@ -49,13 +44,7 @@ from tapegrad.ops.shape import astype, unbroadcast
 from tapegrad.probes import probe
 from tapegrad.tape.avals import AVALS
 from tapegrad.tape.codes import OPS
-from tapegrad.tape.layout import (
-    FREED,
-    LEAF_CLOCK,
-    OWN_AVAL,
-    OWN_INPUTS,
-    OWN_SLOT,
-)
+from tapegrad.tape.layout import FREED, LEAF_CLOCK, OWN_AVAL, OWN_INPUTS, OWN_SLOT
 from tapegrad.tape.owner import (
     Notes,
     Owner,

@@ -176,10 +176,7 @@ class Check:
             yield self.claim.args.moved(shift)
 
     def compare(
-        self,
-        numbers: tuple[int, ...],
-        steps: dict[int, np.ndarray],
-        ways: list[tuple[str, Any]],
+        self, numbers: tuple[int, ...], steps: dict[int, np.ndarray], ways: list[tuple[str, Any]]
     ) -> None:
         """Compare the product along one direction."""
         values = self.claim.args.values
