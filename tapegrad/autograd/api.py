@@ -53,9 +53,7 @@ def _as_tuple(value: Any, what: str) -> tuple[Any, ...]:
     return tuple(value)
 
 
-def _roots(
-    outputs: tuple[Tensor, ...], cotangents: Any, create_graph: bool
-) -> list[tuple[Owner, Tensor]]:
+def _roots(outputs: tuple[Tensor, ...], cotangents: Any) -> list[tuple[Owner, Tensor]]:
     """Pair the owners of outputs with their cotangents, created or checked."""
     cotangents = _as_seeds(cotangents, outputs)
     roots = []
@@ -203,7 +201,7 @@ def backward(
                     "backward: `inputs` has the edge of an op, which has no `.grad` to accumulate "
                     "into; give the tensor, or use autograd.grad"
                 )
-    roots = _roots(_as_tuple(tensors, "tensors"), grad_tensors, create_graph)
+    roots = _roots(_as_tuple(tensors, "tensors"), grad_tensors)
     retain = create_graph if retain_graph is None else retain_graph
     if create_graph:
         warnings.warn(
@@ -394,7 +392,7 @@ def grad(
         )
         return tuple(items(found_items, level))
     owners = _owners(chosen)
-    roots = _roots(outputs, grad_outputs, create_graph)
+    roots = _roots(outputs, grad_outputs)
 
     def run() -> list[Tensor | None]:
         for slot, (own, g) in _run(roots, owners, retain, create_graph, finish_leaf).items():

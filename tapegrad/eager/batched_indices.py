@@ -145,7 +145,7 @@ def mask_of(index: Any, target: Tensor) -> Any:
     return parts[0] if parts[0].shape == target.shape else None
 
 
-def place_of(index: Any, target: Tensor, level: Level) -> Any:
+def place_of(index: Any, level: Level) -> Any:
     """Return the index into the held tensor for a batched index, None for one that is not."""
     if not holds_batched((index,)):
         return None

@@ -366,7 +366,7 @@ def _assign_batched(target: Tensor, index: Any, value: Any) -> None:
     if mask is not None:
         write(target, piecewise.where.public(mask, value, target.clone()), "item assignment")
         return
-    places = batched_indices.place_of(index, target, level)
+    places = batched_indices.place_of(index, level)
     if places is None:
         places = batched_indices.shifted(unwrap_index(index))
         if place_of_batch(unwrap_index(index)):

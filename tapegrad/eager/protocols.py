@@ -40,8 +40,8 @@ REDUCTIONS: dict[Any, str] = {
     np.multiply: "prod",
     np.maximum: "max",
     np.minimum: "min",
+    np.logaddexp: "logsumexp",
 }
-REDUCTIONS |= {np.logaddexp: "logsumexp"}
 ACCUMULATIONS: dict[Any, str] = {
     np.add: "cumsum",
     np.multiply: "cumprod",
@@ -217,7 +217,8 @@ def array_function(self: Tensor, func: Any, types: Any, args: Any, kwargs: Any) 
     name = getattr(func, "__name__", "")
     functions = _FUNCTIONS_OF.get(module, {})
     if name in functions and func not in UNTRACED:
-        if name not in _OF_REAL_NUMBERS or not _is_of_integers(args, kwargs):
+        # of integers only, NumPy itself computes the result
+        if name not in _OF_REAL_NUMBERS or any(map(_holds_reals, (*args, *kwargs.values()))):
             plan = PLANS.get(func)
             if plan is not None and len(args) <= plan.direct and plan.same.issuperset(kwargs):
                 if name != "where" or len(args) > 1:
@@ -255,11 +256,6 @@ def _call_plain(func: Any, what: str, args: Any, kwargs: Any) -> Any:
                 "t.detach().numpy().copy(), and assign the result: t[...] = array"
             ) from error
         raise
-
-
-def _is_of_integers(args: Any, kwargs: Any) -> bool:
-    """Whether all arguments are integers, for which NumPy itself computes the result."""
-    return not any(map(_holds_reals, (*args, *kwargs.values())))
 
 
 def _holds_reals(value: Any) -> bool:
