@@ -22,7 +22,7 @@ from tapegrad.eager.modes import MODE
 from tapegrad.eager.tensor import Meta, Tensor, wrap
 from tapegrad.ops import indexing, piecewise
 from tapegrad.ops.array_kinds import ArrayOp
-from tapegrad.ops.batching import place_of_batch
+from tapegrad.ops.batching import place_of_batch, shifted_index
 from tapegrad.ops.composite import Composite
 from tapegrad.ops.indexing import put_view, show
 from tapegrad.ops.kinds import SweptOp
@@ -368,7 +368,7 @@ def _assign_batched(target: Tensor, index: Any, value: Any) -> None:
         return
     places = batched_indices.place_of(index, level)
     if places is None:
-        places = batched_indices.shifted(unwrap_index(index))
+        places = shifted_index(unwrap_index(index))
         if place_of_batch(unwrap_index(index)):
             raise BatchError(
                 "vmap: item assignment with index arrays that are not adjacent is not supported; "
