@@ -164,12 +164,8 @@ def multi_dot(arrays):
 # -- eigenvalues ----------------------------------------------------------------------------------
 
 
-def _eig(x):
-    return np.linalg.eig(x)
-
-
 @public("eig", "linalg.eig")
-@opaque(_eig)
+@opaque(np.linalg.eig)
 def eig(x):
     """Eigenvalues w and eigenvectors v (columns of length 1) of square matrices.
 
