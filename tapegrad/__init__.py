@@ -56,38 +56,15 @@ __version__ = "0.1.0"
 
 _NAMES = {**_numeric.PUBLIC, **_creation.CREATION}
 globals().update(_NAMES)
-__all__ = sorted(
-    {
-        *_NAMES,
-        "BatchError",
-        "DetachedWarning",
-        "Function",
-        "Tape",
-        "Tensor",
-        "autograd",
-        "checkpoint_scan",
-        "current_tape",
-        "enable_grad",
-        "func",
-    }
-    | {"grad", "hessian", "hvp", "jacfwd", "jacobian", "jacrev", "jvp", "linearize"}
-    | {"value_and_grad", "vjp", "vmap"}
-    | {"njit", "stop_gradient", "TransformError", "VerificationError"}
-    | {"inference_mode", "is_anomaly_check_nan_enabled", "is_anomaly_enabled"}
-    | {"is_inference_mode_enabled"}
-    | {
-        "fft",
-        "is_grad_enabled",
-        "linalg",
-        "no_grad",
-        "random",
-        "set_grad_enabled",
-        "special",
-        "stats",
-        "testing",
-        "utils",
-    }
-)
+__all__ = sorted({
+    *_NAMES,
+    "BatchError", "DetachedWarning", "Function", "Tape", "Tensor", "TransformError",
+    "VerificationError", "autograd", "checkpoint_scan", "current_tape", "enable_grad", "fft",
+    "func", "grad", "hessian", "hvp", "inference_mode", "is_anomaly_check_nan_enabled",
+    "is_anomaly_enabled", "is_grad_enabled", "is_inference_mode_enabled", "jacfwd", "jacobian",
+    "jacrev", "jvp", "linalg", "linearize", "njit", "no_grad", "random", "set_grad_enabled",
+    "special", "stats", "stop_gradient", "testing", "utils", "value_and_grad", "vjp", "vmap",
+})  # fmt: skip
 
 
 # Modules that import numba are imported on first use.

@@ -68,8 +68,7 @@ def _of_tensors(name: str, module: ModuleType, ours: dict[str, Any]) -> Callable
     """Return NumPy's function, made to return tensors; ours if this NumPy version lacks it."""
     function = getattr(module, name, None)
     if function is None:
-        found: Callable[..., Any] = ours[name]
-        return found
+        return ours[name]
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -171,17 +170,6 @@ fft = _extension("fft", np.fft, _FOURIER, numeric.NAMESPACES["fft"])
 fft.fftfreq, fft.rfftfreq = _frequencies("fftfreq"), _frequencies("rfftfreq")
 
 __all__ = [
-    *_CONSTANTS,
-    *_DTYPES,
-    *_OF_DTYPES,
-    *_MAKERS,
-    *_FUNCTIONS,
-    "argsort",
-    "asarray",
-    "astype",
-    "fft",
-    "from_dlpack",
-    "linalg",
-    "sort",
-    "special",
-]
+    *_CONSTANTS, *_DTYPES, *_OF_DTYPES, *_MAKERS, *_FUNCTIONS, "argsort", "asarray", "astype",
+    "fft", "from_dlpack", "linalg", "sort", "special",
+]  # fmt: skip

@@ -105,8 +105,7 @@ class Call:
     def _leaf(self, tensor: Tensor, is_shared: bool) -> Tensor:
         """Return what the function is given for a tensor: a leaf, or a copy with its history."""
         if tensor._own is not None:
-            fresh: Tensor = MODE.with_recording(True, FUNCTIONS["positive"], tensor)
-            return fresh
+            return MODE.with_recording(True, FUNCTIONS["positive"], tensor)
         leaf = wrap(tensor._a if is_shared else tensor._a.copy()).requires_grad_()
         return carry_tangent(tensor, leaf)
 
@@ -135,18 +134,14 @@ class Call:
             return False
         if any(not tensor.is_leaf for tensor in self.inputs):
             return True
-        owners = self._owners(self.result, "the result")
+        leaves = tree(self.result, f"{self.name}: the result")[0]
+        owners = [t._own for t in leaves if isinstance(t, Tensor) and t._own is not None]
         if any(not self.has_made(own) for own in owners):
             return True  # the result itself is from outside
         # the tape also holds records of other threads: a hit counts only if the result reaches it
         if not TAPE.reaches_before(self._clock, self._outside_leaf):
             return False
         return any(not self.has_made(own) for own in self._history(owners))
-
-    def _owners(self, value: Any, what: str) -> list[Owner]:
-        """Return the owners of the tensors in a result of the function."""
-        leaves = tree(value, f"{self.name}: {what}")[0]
-        return [t._own for t in leaves if isinstance(t, Tensor) and t._own is not None]
 
     def _history(self, owners: list[Owner]) -> Iterator[Owner]:
         """Yield records and all that they depend on, back to those from outside of the call."""

@@ -148,10 +148,8 @@ def _reshape(self: Tensor, *shape: Any, order: str = "C") -> Tensor:
     """Return the elements in another shape, given as a tuple or as separate integers."""
     wanted = shape[0] if len(shape) == 1 else shape
     if order != "C":
-        ordered: Tensor = in_order(self, wanted, order, "reshape")
-        return ordered
-    result: Tensor = FUNCTIONS["reshape"](self, wanted)
-    return result
+        return in_order(self, wanted, order, "reshape")
+    return FUNCTIONS["reshape"](self, wanted)
 
 
 def _astype(
@@ -165,27 +163,23 @@ def _astype(
     """Return the elements as another type; options that concern memory layout have no effect."""
     if casting != "unsafe":  # raises NumPy's own error for a cast that is not allowed
         np.empty(0, self.dtype).astype(dtype, casting=casting)  # type: ignore[call-overload]
-    result: Tensor = FUNCTIONS["astype"](self, dtype)
-    return result
+    return FUNCTIONS["astype"](self, dtype)
 
 
 def _transpose(self: Tensor, *axes: Any) -> Tensor:
     """Permute the axes, given as a tuple or as separate integers (reverse them by default)."""
     wanted = None if not axes else axes[0] if len(axes) == 1 else axes
-    result: Tensor = FUNCTIONS["transpose"](self, wanted)
-    return result
+    return FUNCTIONS["transpose"](self, wanted)
 
 
 def _flatten(self: Tensor, order: str = "C") -> Tensor:
     """Return a flattened copy."""
-    result: Tensor = FUNCTIONS["positive"](FUNCTIONS["ravel"](self, order))
-    return result
+    return FUNCTIONS["positive"](FUNCTIONS["ravel"](self, order))
 
 
 def _clone(self: Tensor) -> Tensor:
     """Return a copy; the copy is recorded."""
-    result: Tensor = FUNCTIONS["positive"](self) if self.dtype != bool else wrap(self._a.copy())
-    return result
+    return FUNCTIONS["positive"](self) if self.dtype != bool else wrap(self._a.copy())
 
 
 def _copy_(self: Tensor, source: Any) -> Tensor:

@@ -165,7 +165,6 @@ class Probe:
         return missing
 
     def _time_all(self, ends: str) -> None:
-        """Time every call."""
         self._skips = False
         self._values["<countdown>"] = iter(range(TRIAL))
         self.function.__code__ = self._code(_TIMED, ends, 1)
@@ -204,7 +203,6 @@ class Probe:
             return
 
     def _is_short(self) -> bool:
-        """Whether the last calls were short."""
         events = map(Event._make, itertools.islice(reversed(self._log), _LAST))
         own = (event for event in events if event.probe == self.number)
         times = [event.end - event.start for event in itertools.islice(own, _FEW)]
@@ -334,8 +332,7 @@ def _code(
     )
     scope: dict[str, Any] = {}
     exec(compile(source, "<tapegrad probe>", "exec"), scope)
-    code: CodeType = next(v for v in scope.values() if type(v) is FunctionType).__code__
-    return code
+    return next(v for v in scope.values() if type(v) is FunctionType).__code__
 
 
 @functools.cache
@@ -355,18 +352,13 @@ def _merged(code: CodeType) -> CodeType | None:
     tree.body = [function]
     scope: dict[str, Any] = {}
     exec(compile(ast.fix_missing_locations(tree), code.co_filename, "exec"), scope)
-    found: CodeType = scope[code.co_name].__code__
-    return found
+    return scope[code.co_name].__code__
 
 
 def _with_code(function: FunctionType, code: CodeType) -> FunctionType:
     """Return a copy of a function with other code."""
     made = FunctionType(
-        code,
-        function.__globals__,
-        function.__name__,
-        function.__defaults__,
-        function.__closure__,
+        code, function.__globals__, function.__name__, function.__defaults__, function.__closure__
     )
     made.__kwdefaults__ = function.__kwdefaults__
     return made

@@ -43,8 +43,7 @@ def _standard(x: Any, loc: Any, scale: Any) -> tuple[Tensor, Tensor]:
 
 def _inside(y: Tensor, is_inside: np.ndarray) -> Tensor:
     """Return `y` with numbers outside the support replaced, so that no logarithm sees them."""
-    safe: Tensor = _where(is_inside, y, 0.5)
-    return safe
+    return _where(is_inside, y, 0.5)
 
 
 def _density(
@@ -60,8 +59,7 @@ def _density(
     function gets the number `inside`, which is in the support, in place of the other's elements.
     """
     on_edge = powers(_where(is_edge, y, inside))
-    found: Tensor = _where(is_edge, on_edge, _exp(log_density(_where(is_edge, inside, y))))
-    return found
+    return _where(is_edge, on_edge, _exp(log_density(_where(is_edge, inside, y))))
 
 
 class Normal:

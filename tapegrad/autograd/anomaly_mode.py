@@ -71,15 +71,12 @@ class detect_anomaly(ModeContext):
         )
 
     def now(self) -> Any:
-        """Return whether anomalies, and nan in particular, are detected."""
         return MODE.anomaly, MODE.check_nan
 
     def enter(self) -> None:
-        """Start detecting anomalies."""
         MODE.set_anomaly(True, self.check_nan)
 
     def leave(self, before: Any) -> None:
-        """Restore the previous setting."""
         MODE.set_anomaly(*before)
 
 

@@ -25,11 +25,7 @@ from tapegrad.autograd.engine.edge import GradientEdge, owner_of_edge
 from tapegrad.autograd.engine.history import size_of_batches
 from tapegrad.autograd.engine.passes import Pass
 from tapegrad.autograd.engine.reverse_pass import FinishLeaf, sweep_arrays, sweep_tensors
-from tapegrad.autograd.engine.running_hooks import (
-    run_posthooks,
-    run_prehooks,
-    run_tensor_hooks,
-)
+from tapegrad.autograd.engine.running_hooks import run_posthooks, run_prehooks, run_tensor_hooks
 from tapegrad.eager.batched import NO_BACKWARD, BatchError
 from tapegrad.eager.dispatch import passive
 from tapegrad.eager.duals import any_dual
@@ -57,9 +53,7 @@ def _as_tuple(value: Any, what: str) -> tuple[Any, ...]:
     return tuple(value)
 
 
-def _roots(
-    outputs: tuple[Tensor, ...], cotangents: Any, create_graph: bool
-) -> list[tuple[Owner, Tensor]]:
+def _roots(outputs: tuple[Tensor, ...], cotangents: Any) -> list[tuple[Owner, Tensor]]:
     """Pair the owners of outputs with their cotangents, created or checked."""
     cotangents = _as_seeds(cotangents, outputs)
     roots = []
@@ -87,7 +81,6 @@ def _as_seeds(cotangents: Any, outputs: Sequence[Any]) -> Sequence[Any]:
 
 
 def _owner(value: Any, k: int, what: str) -> Owner | None:
-    """Return the owner of a tensor or edge."""
     if isinstance(value, Tensor):
         return value._own
     if isinstance(value, GradientEdge):
@@ -208,7 +201,7 @@ def backward(
                     "backward: `inputs` has the edge of an op, which has no `.grad` to accumulate "
                     "into; give the tensor, or use autograd.grad"
                 )
-    roots = _roots(_as_tuple(tensors, "tensors"), grad_tensors, create_graph)
+    roots = _roots(_as_tuple(tensors, "tensors"), grad_tensors)
     retain = create_graph if retain_graph is None else retain_graph
     if create_graph:
         warnings.warn(
@@ -399,7 +392,7 @@ def grad(
         )
         return tuple(items(found_items, level))
     owners = _owners(chosen)
-    roots = _roots(outputs, grad_outputs, create_graph)
+    roots = _roots(outputs, grad_outputs)
 
     def run() -> list[Tensor | None]:
         for slot, (own, g) in _run(roots, owners, retain, create_graph, finish_leaf).items():

@@ -146,8 +146,7 @@ def _joined(parts: Sequence[Any]) -> Tensor:
     """Return parts as one, with memory of its own: what a pass returns may share it."""
     if len(parts) == 1:
         return parts[0].clone()
-    found: Tensor = FUNCTIONS["concatenate"](list(parts))
-    return found
+    return FUNCTIONS["concatenate"](list(parts))
 
 
 def along_units(

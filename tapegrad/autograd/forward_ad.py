@@ -91,17 +91,14 @@ class dual_level(ModeDecorator):
     _level: DualLevel | None = None
 
     def now(self) -> None:
-        """Check that no level is open."""
         _refuse_nesting()
 
     def enter(self) -> int:
-        """Open the level; return its number."""
         self._level = DualLevel()
         MODE.set_dual(self._level)
         return 0
 
     def leave(self, before: Any) -> None:
-        """Close the level."""
         if self._level is not None:
             if MODE.thread.dual is self._level:
                 MODE.set_dual(None)

@@ -20,14 +20,9 @@ from tapegrad.tape.avals import AVALS, DIFFERENTIABLE
 from tapegrad.tape.owner import Owner
 
 __all__ = [
-    "BackwardCFunction",
-    "Function",
-    "FunctionCtx",
-    "FunctionMeta",
-    "InplaceFunction",
-    "NestedIOFunction",
-    "once_differentiable",
-]
+    "BackwardCFunction", "Function", "FunctionCtx", "FunctionMeta", "InplaceFunction",
+    "NestedIOFunction", "once_differentiable",
+]  # fmt: skip
 
 
 _TWICE = "trying to differentiate twice a function that was marked with @once_differentiable"

@@ -85,15 +85,12 @@ class _GradMode(ModeDecorator):
     enabled: bool
 
     def now(self) -> Any:
-        """Return whether ops are recorded."""
         return MODE.thread.recording
 
     def enter(self) -> None:
-        """Set recording."""
         MODE.set_recording(self.enabled)
 
     def leave(self, before: Any) -> None:
-        """Restore the previous mode."""
         MODE.set_recording(before)
 
 
@@ -183,22 +180,18 @@ class inference_mode(_GradMode):
         return cls()(mode) if callable(mode) else object.__new__(cls)
 
     def now(self) -> Any:
-        """Return whether ops are recorded and whether the thread is in inference mode."""
         return MODE.thread.recording, MODE.thread.inference
 
     def enter(self) -> None:
-        """Switch inference mode."""
         MODE.set_inference(self.mode)
         MODE.set_recording(not self.mode)
 
     def leave(self, before: Any) -> None:
-        """Restore the previous mode."""
         recording, inference = before
         MODE.set_recording(recording)
         MODE.set_inference(inference)
 
     def clone(self) -> ModeDecorator:
-        """Return another context of the same mode."""
         return type(self)(self.mode)
 
 
@@ -238,5 +231,4 @@ class set_multithreading_enabled(contextlib.ContextDecorator):
         """Change nothing."""
 
     def clone(self) -> set_multithreading_enabled:
-        """Return a copy."""
         return type(self)(self.mode)

@@ -312,7 +312,6 @@ def _compare(point: Point, part: str) -> None:
 
 
 def _compare_tangents(point: Point, part: str, numerical: list[list[np.ndarray]]) -> None:
-    """Compare the tangents of all outputs with differences."""
     for i, u in enumerate(point.us):
         pushed = point.pushed(i, part, point.rules.fast)
         for k, (expected, found) in enumerate(zip(numerical[i], pushed, strict=True)):
@@ -333,7 +332,6 @@ def _of_part(point: Point, k: int, part: str) -> str:
 
 @np.errstate(all="ignore")
 def _mismatch(point: Point, k: int, i: int, part: str, expected: Any, found: Any) -> str:
-    """Describe a wrong derivative."""
     text = (
         f"{_of_part(point, k, part)}Jacobian mismatch for output {k} with respect to input {i},\n"
     )

@@ -205,8 +205,7 @@ class RecordedCall:
         shape = (*z.shape, *x.shape)
         if not math.prod(shape):
             return wrap(np.zeros(shape, x.dtype))
-        found: Tensor = FUNCTIONS["reshape"](FUNCTIONS["stack"](items), shape)
-        return found
+        return FUNCTIONS["reshape"](FUNCTIONS["stack"](items), shape)
 
     def columns(self) -> list[list[Tensor]]:
         """Return the blocks of the Jacobian for every output, by columns."""
@@ -265,10 +264,7 @@ def _input(x: Tensor, create_graph: bool) -> Tensor:
 
 
 def _gradients(
-    outputs: Sequence[Tensor],
-    inputs: Tensors,
-    v: Sequence[Tensor],
-    create_graph: bool,
+    outputs: Sequence[Tensor], inputs: Tensors, v: Sequence[Tensor], create_graph: bool
 ) -> Sequence[Tensor | None]:
     """Return the cotangents of inputs, None for those that no output depends on."""
     pairs = [(z, g) for z, g in zip(outputs, v, strict=True) if z.requires_grad]

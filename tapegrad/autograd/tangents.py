@@ -27,6 +27,7 @@ from tapegrad.autograd.engine.mutated import mutated_message
 from tapegrad.autograd.engine.reverse_pass import fit_tensor, vjp_of_record
 from tapegrad.autograd.engine.saved_values import swept_values
 from tapegrad.eager.batched import batched, expanded, is_at
+from tapegrad.eager.duals import arrays_of
 from tapegrad.eager.frames import OpFrame, RefusedFrame, RuleFrame, SelectFrame, node_name
 from tapegrad.eager.item_by_item import or_item_by_item
 from tapegrad.eager.modes import MODE
@@ -97,10 +98,7 @@ def tangents_of(
         ]
     recorded = {id(z): z._own for z in outputs if z._own is not None}
     rows = propagate_tangents(
-        [*recorded.values()],
-        [x._own for x in inputs if x._own is not None],
-        tangents,
-        create_graph,
+        [*recorded.values()], [x._own for x in inputs if x._own is not None], tangents, create_graph
     )
     found = dict(zip(recorded, rows, strict=True))
     return [found.get(id(z)) for z in outputs]
@@ -145,10 +143,7 @@ def columns_of(
 
 
 def _walk(
-    outputs: Sequence[Owner],
-    inputs: Sequence[Owner],
-    tangents: Sequence[Tensor],
-    on_tensors: bool,
+    outputs: Sequence[Owner], inputs: Sequence[Owner], tangents: Sequence[Tensor], on_tensors: bool
 ) -> list[Tensor | None]:
     known: dict[int, Any] = {
         own[OWN_SLOT]: fit_tensor(t, own[OWN_AVAL]) for own, t in zip(inputs, tangents, strict=True)
@@ -235,7 +230,7 @@ def _tangent(own: Owner, given: list[Any], on_tensors: bool) -> Any:
         pairs = zip(op.differentiable, given, strict=False)
         tangents = {name: t for name, t in pairs if t is not None}
     if not on_tensors:
-        values = {name: _arrays(value) for name, value in values.items()}
+        values = {name: arrays_of(value) for name, value in values.items()}
     shape, dtype = AVALS.shapes[own[OWN_AVAL]], AVALS.dtypes[own[OWN_AVAL]]
     found = op.tangent(tangents, values, (shape, dtype))
     if type(found) is tuple:
@@ -257,12 +252,6 @@ def _by_function(frame: BackwardCFunction, own: Owner, given: list[Any], on_tens
     if not on_tensors:
         found = [None if t is None else np.array(t._a) for t in found]
     return tuple(found) if frame.outputs else found[0]
-
-
-def _arrays(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value._a
-    return type(value)(map(_arrays, value)) if type(value) in (list, tuple) else value
 
 
 def _by_transposition(own: Owner, given: list[Any], on_tensors: bool) -> Any:

@@ -102,16 +102,13 @@ class open_level(ModeContext):  # noqa: N801
         self._level = Level(size, randomness, states)
 
     def now(self) -> tuple[Level, ...]:
-        """Return the levels around it."""
         return MODE.thread.levels
 
     def enter(self) -> Level:
-        """Make the level the innermost one; return it."""
         MODE.set_levels((*MODE.thread.levels, self._level))
         return self._level
 
     def leave(self, before: Any) -> None:
-        """Close the level."""
         self._level.is_open = False
         MODE.set_levels(before)
 

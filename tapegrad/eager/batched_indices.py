@@ -132,11 +132,6 @@ def value_for(target: Any, value: Any, level: Level) -> Any:
     return reshape(value, shape[extra:]) if extra > 0 else value
 
 
-def shifted(index: Any) -> tuple[Any, ...]:
-    """Return the index into the held tensor that stands for an index into the items."""
-    return (slice(None), *(index if type(index) is tuple else (index,)))
-
-
 def mask_of(index: Any, target: Tensor) -> Any:
     """Return an index that is a batched mask of all elements of a target, None for others."""
     parts = index if type(index) is tuple else (index,)
@@ -145,7 +140,7 @@ def mask_of(index: Any, target: Tensor) -> Any:
     return parts[0] if parts[0].shape == target.shape else None
 
 
-def place_of(index: Any, target: Tensor, level: Level) -> Any:
+def place_of(index: Any, level: Level) -> Any:
     """Return the index into the held tensor for a batched index, None for one that is not."""
     if not holds_batched((index,)):
         return None

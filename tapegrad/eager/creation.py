@@ -190,21 +190,10 @@ class Brackets:
 CREATION: dict[str, Any] = {
     name: _maker(name)
     for name in [
-        "arange",
-        "empty",
-        "empty_like",
-        "eye",
-        "full",
-        "full_like",
-        "identity",
-        "logspace",
-        "ones",
-        "ones_like",
-        "tri",
-        "zeros",
-        "zeros_like",
+        "arange", "empty", "empty_like", "eye", "full", "full_like", "identity", "logspace", "ones",
+        "ones_like", "tri", "zeros", "zeros_like",
     ]
-}
+}  # fmt: skip
 CREATION |= {"r_": Brackets(np.r_), "c_": Brackets(np.c_)}
 CREATION |= {"tensor": tensor, "as_tensor": as_tensor, "from_dlpack": from_dlpack}
 CREATION["linspace"] = linspace

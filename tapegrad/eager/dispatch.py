@@ -135,8 +135,7 @@ def apply_view(op: View, x: Any, parameters: dict[str, Any]) -> Tensor:
         if not isinstance(x, Tensor):
             return passive(as_array(op.function(x, **parameters)))
         if type(x) is Batched:
-            found: Tensor = batched_calls.apply(op, {"x": x, **parameters})
-            return found
+            return batched_calls.apply(op, {"x": x, **parameters})
     z = as_array(op.function(x._a, **parameters))
     result = Tensor()
     result._a = z
@@ -213,11 +212,12 @@ def _record_swept(
                 saved.append(array if array.dtype == z.dtype else array.astype(z.dtype))
     slots = [0 if owner is None else owner[OWN_SLOT] for owner in owners]
     if isinstance(op, Reduction):
-        slots.append(_axes_mask(parameters["axis"], unwrap(values[0]).ndim))
+        slots.append(axes_mask(parameters["axis"], unwrap(values[0]).ndim))
     return _append(op, AVALS.of(z), slots[0], [*slots, 0][1], [*owners, *saved], flags)
 
 
-def _axes_mask(axis: Any, ndim: int) -> int:
+def axes_mask(axis: Any, ndim: int) -> int:
+    """Return the axes of a reduction as a bit mask."""
     return sum(1 << a for a in normalize_axes(axis, ndim))
 
 

@@ -89,10 +89,10 @@ def share_tangents(values: Iterable[Any]) -> None:
             found[0].is_own = False
 
 
-def set_tangent(tensor: Tensor, value: Tensor | None, is_own: bool = False) -> None:
+def set_tangent(tensor: Tensor, value: Tensor | None) -> None:
     """Give a tensor a tangent that it does not share with its base."""
     meta = tensor.ensure_meta()
-    meta.tangent = Tangent(MODE.thread.dual, value, is_own)
+    meta.tangent = Tangent(MODE.thread.dual, value, False)
     meta.tangent_steps = ()
 
 
@@ -238,8 +238,8 @@ def add_tangent(op: Op, bound: dict[str, Any], result: Any) -> None:
     if MODE.recording and _has_history([*tangents.values(), *values.values()]):
         made = MODE.with_dual(None, _tangent, op, tangents, values, out)
     else:
-        arrays = {name: _arrays(t) for name, t in tangents.items()}
-        made = _tangent(op, arrays, {name: _arrays(value) for name, value in values.items()}, out)
+        arrays = {name: arrays_of(t) for name, t in tangents.items()}
+        made = _tangent(op, arrays, {name: arrays_of(value) for name, value in values.items()}, out)
     sources = [f for item in given.values() for f in (item if type(item) is list else [item]) if f]
     for z, t in zip(results, made if several else (made,), strict=True):
         found = _fitted(t, z)
@@ -259,7 +259,7 @@ def _tangent(op: Op, tangents: dict[str, Any], values: dict[str, Any], out: Out)
 def _values(op: Op, bound: dict[str, Any], result: Any, mask: int) -> dict[str, Any]:
     """Return the values that the tangent rules of some arguments read, by name."""
     names, shapes, _ = op.plan(mask)
-    values: dict[str, Any] = {name: _arrays(bound[name]) for name in op.parameters}
+    values: dict[str, Any] = {name: arrays_of(bound[name]) for name in op.parameters}
     for name in names:
         if name == "z":
             values[name] = result
@@ -267,8 +267,8 @@ def _values(op: Op, bound: dict[str, Any], result: Any, mask: int) -> dict[str, 
             values.setdefault(name, bound[name])
         else:
             assert isinstance(op, SweptOp)
-            x = _arrays(bound["x"])
-            values[name] = op.extras[name](x, _arrays(result), bound["axis"])
+            x = arrays_of(bound["x"])
+            values[name] = op.extras[name](x, arrays_of(result), bound["axis"])
     for name in shapes:
         value = bound[name.removesuffix("_shape")]
         is_list = type(value) in (list, tuple)
@@ -299,8 +299,7 @@ def saved_tangent(value: Tensor) -> Tangent | None:
 
 def saved_tangent_of_output(z: Tensor) -> Tangent | None:
     """Return the tangent of an output that its record saves."""
-    tangent: Tangent | None = None if z._meta is None else z._meta.tangent
-    return tangent
+    return None if z._meta is None else z._meta.tangent
 
 
 def with_saved_tangent(value: Tensor, tangent: Tangent | None) -> Tensor:
@@ -339,8 +338,7 @@ def _shown(tangent: Tangent, steps: tuple[Any, ...]) -> Tensor:
     assert tangent.value is not None
     if not steps:
         return tangent.value
-    found: Tensor = MODE.with_dual(None, show, tangent.value, steps)
-    return found
+    return MODE.with_dual(None, show, tangent.value, steps)
 
 
 Tensor._is_dual = is_dual
@@ -356,7 +354,8 @@ def _has_history(values: Iterable[Any]) -> bool:
     return False
 
 
-def _arrays(value: Any) -> Any:
+def arrays_of(value: Any) -> Any:
+    """Return the array of a tensor, also inside of lists, and anything else unchanged."""
     if isinstance(value, Tensor):
         return value._a
-    return type(value)(map(_arrays, value)) if type(value) in (list, tuple) else value
+    return type(value)(map(arrays_of, value)) if type(value) in (list, tuple) else value

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.eager.dispatch import NUMBER_TYPES, apply_op, apply_opaque, apply_view
+from tapegrad.eager.dispatch import NUMBER_TYPES, apply_op, apply_opaque, apply_view, axes_mask
 from tapegrad.eager.duals import apply_to_duals
 from tapegrad.eager.inplace import apply_with_out
 from tapegrad.eager.modes import (
@@ -28,7 +28,7 @@ from tapegrad.eager.modes import (
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.ops.array_kinds import ArrayOp
 from tapegrad.ops.kinds import COMPILED_FROM, Elementwise, Reduction, SweptOp, View
-from tapegrad.ops.op import Op, normalize_axes, refuse_masked
+from tapegrad.ops.op import Op, refuse_masked
 from tapegrad.tape.avals import AVALS, DTYPE_CODES, FLOAT32, FLOAT64
 from tapegrad.tape.layout import NUMBERS
 from tapegrad.tape.tape import TAPE
@@ -207,6 +207,7 @@ def {name}(x, axis=None, *, keepdims=False):
 _doubles: dict[float, np.ndarray] = {}
 _singles: dict[float, np.ndarray] = {}
 _NUMBERS_KEPT = 1024
+_known_mask = functools.cache(axes_mask)
 
 
 def number(value: float, dtype: np.dtype) -> Any:
@@ -228,12 +229,6 @@ def number(value: float, dtype: np.dtype) -> Any:
                 known.clear()
             known[value] = found
     return found
-
-
-@functools.cache
-def axes_mask(axis: Any, ndim: int) -> int:
-    """Return the axes of a reduction as a bit mask."""
-    return sum(1 << a for a in normalize_axes(axis, ndim))
 
 
 def function_of(op: Op) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
@@ -308,7 +303,7 @@ def _compile(op: Op, source: str) -> dict[str, Any]:
         "apply_with_out": apply_with_out,
         "asarray": np.asarray,
         "aval_of": AVALS.of,
-        "axes_mask": axes_mask,
+        "axes_mask": _known_mask,
         "forward": op.forward,
         "ndarray": np.ndarray,
         "refuse_masked": refuse_masked,

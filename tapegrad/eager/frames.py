@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from tapegrad.eager.duals import saved_tangent_of_output, with_saved_tangent
+from tapegrad.eager.duals import arrays_of, saved_tangent_of_output, with_saved_tangent
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.saved_values import check_savable, restore, save
 from tapegrad.eager.tensor import Tensor
@@ -23,7 +23,7 @@ from tapegrad.ops.kinds import Elementwise, Reduction, SweptOp
 from tapegrad.ops.op import Op, shape_of
 from tapegrad.tape.avals import AVALS, DIFFERENTIABLE, FLOAT64
 from tapegrad.tape.codes import OPS, PythonOp
-from tapegrad.tape.layout import LEAF_CLOCK, NARY, OWN_AVAL, OWN_SLOT, SAVES
+from tapegrad.tape.layout import LEAF_CLOCK, OWN_AVAL, OWN_SLOT, SAVES
 from tapegrad.tape.owner import Frame, Owner, ensure_notes, op_and_flags
 from tapegrad.tape.sweep import Contributions, Sweep
 from tapegrad.tape.tape import TAPE
@@ -34,7 +34,7 @@ SavedArrays = list[tuple[np.ndarray, Owner | None, int]]
 # Records with several outputs have this aval; their cotangents are kept in `Sweep.tuples`.
 TUPLE_AVAL = AVALS.of(np.zeros((), FLOAT64))
 _TUPLE_TOKEN = np.zeros(())
-_NARY, _SAVES = NARY << 32, SAVES << 32
+_SAVES = SAVES << 32
 _OWN_FILES = (str(Path(__file__).parents[1]), "<tapegrad")
 
 
@@ -74,11 +74,9 @@ class RefusedFrame(RuleFrame):
         raise RuntimeError(self.reason)
 
     def cotangents(self, *args: Any) -> list[Any]:
-        """Raise."""
         self.refuse()
 
     def contributions(self, *args: Any) -> Contributions:
-        """Raise."""
         self.refuse()
 
 
@@ -218,7 +216,7 @@ class Active:
                     self.parents.append(own)
                     self.mask |= 1 << bit
             elif kind is list or kind is tuple:
-                self.arrays.append([_array(item) for item in value])
+                self.arrays.append([arrays_of(item) for item in value])
                 self.lengths = {**self.lengths, name: len(value)}
                 for k, item in enumerate(value):
                     if type(item) is Tensor and item._own is not None and name in rules:
@@ -236,16 +234,8 @@ class OpFrame(RuleFrame):
     """The frame of an op of the table: its active inputs and the values that their rules read."""
 
     __slots__ = (
-        "constants",
-        "inputs",
-        "lengths",
-        "op",
-        "outputs",
-        "parents",
-        "saved",
-        "saves",
-        "tangents",
-    )
+        "constants", "inputs", "lengths", "op", "outputs", "parents", "saved", "saves", "tangents",
+    )  # fmt: skip
 
     def __init__(self, active: Active, bound: dict[str, Any], z: Any) -> None:
         op, mask = active.op, active.mask
@@ -353,7 +343,7 @@ class OpFrame(RuleFrame):
         for name, value in self.saved.items():
             values[name] = value if name == "z" else restore(value, slot)
             if name in self.op.parameters:
-                values[name] = _array(values[name])
+                values[name] = arrays_of(values[name])
         if "z" in values:
             z = values["z"]
             if type(z) is tuple:
@@ -383,7 +373,7 @@ class OpFrame(RuleFrame):
         cotangent = g if self.outputs is None else self._complete(sweep.tuples.pop(slot))
         values = dict(self.constants)
         for name, value in self.saved.items():
-            values[name] = _array(restore(value, slot))
+            values[name] = arrays_of(restore(value, slot))
         parents = parents_of(owner)
         found = self._run(
             cotangent, values, parents, lambda parent: sweep.is_needed(parent[OWN_SLOT])
@@ -413,7 +403,7 @@ def _copied(parameter: Any) -> Any:
     """Copy the arrays of a parameter, which could change before the backward pass reads them."""
     kind = type(parameter)
     if kind is np.ndarray or kind is Tensor:
-        return _array(parameter).copy()
+        return arrays_of(parameter).copy()
     if kind is tuple or kind is list:
         for item in parameter:
             if kind is list or type(item) in _MUTABLE:
@@ -427,14 +417,6 @@ def _has_history(item: Any) -> bool:
 
 def _shapes(value: Any) -> Any:
     return [shape_of(item) for item in value] if type(value) in (list, tuple) else shape_of(value)
-
-
-def _array(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value._a
-    if type(value) in (list, tuple):
-        return type(value)(_array(item) for item in value)
-    return value
 
 
 # -- records with several outputs -----------------------------------------------------------------

@@ -15,27 +15,14 @@ import numpy as np
 
 from tapegrad.eager import batched_indices
 from tapegrad.eager.batched import BatchError, holds_batched
-from tapegrad.eager.dispatch import (
-    apply_op,
-    apply_opaque,
-    apply_view,
-    operand,
-    owner_of,
-    unwrap,
-)
-from tapegrad.eager.duals import (
-    any_dual,
-    carry_tangent,
-    is_dual,
-    tangent_of,
-    tangent_to_write,
-)
+from tapegrad.eager.dispatch import apply_op, apply_opaque, apply_view, operand, owner_of, unwrap
+from tapegrad.eager.duals import any_dual, carry_tangent, is_dual, tangent_of, tangent_to_write
 from tapegrad.eager.frames import FRAMED, Active, OpFrame, RefusedFrame, append_record
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.tensor import Meta, Tensor, wrap
 from tapegrad.ops import indexing, piecewise
 from tapegrad.ops.array_kinds import ArrayOp
-from tapegrad.ops.batching import place_of_batch
+from tapegrad.ops.batching import place_of_batch, shifted_index
 from tapegrad.ops.composite import Composite
 from tapegrad.ops.indexing import put_view, show
 from tapegrad.ops.kinds import SweptOp
@@ -133,11 +120,7 @@ def rebase(target: Tensor, own: Owner | None) -> None:
         base = meta.base
         if own is None and base._own is None:
             return
-        bound = {
-            "x": wrap(base._a, base._own),
-            "value": wrap(target._a, own),
-            "steps": meta.steps,
-        }
+        bound = {"x": wrap(base._a, base._own), "value": wrap(target._a, own), "steps": meta.steps}
         give_history(base, record_unrun(put_view, base._a, bound))
     refresh_views(base)
 
@@ -383,9 +366,9 @@ def _assign_batched(target: Tensor, index: Any, value: Any) -> None:
     if mask is not None:
         write(target, piecewise.where.public(mask, value, target.clone()), "item assignment")
         return
-    places = batched_indices.place_of(index, target, level)
+    places = batched_indices.place_of(index, level)
     if places is None:
-        places = batched_indices.shifted(unwrap_index(index))
+        places = shifted_index(unwrap_index(index))
         if place_of_batch(unwrap_index(index)):
             raise BatchError(
                 "vmap: item assignment with index arrays that are not adjacent is not supported; "
@@ -418,13 +401,11 @@ def read_item(source: Tensor, index: Any) -> Tensor:
     """Return ``source[index]``: a view for basic indices, a copy for arrays."""
     if not isinstance(index, (int, slice)):
         if MODE.special and holds_batched((index,)):
-            found: Tensor = batched_indices.read_item(source, index)
-            return found
+            return batched_indices.read_item(source, index)
         index = unwrap_index(index)
     if indexing.is_basic(index):
         return apply_view(getitem, source, {"index": index})
-    result: Tensor = apply_opaque(indexing.gather, {"x": source, "index": index})
-    return result
+    return apply_opaque(indexing.gather, {"x": source, "index": index})
 
 
 def _copy_of(target: Tensor) -> Tensor:

@@ -42,14 +42,7 @@ class Switches(threading.local):
 class Mode:
     """The switches of the current thread and those shared by all threads."""
 
-    __slots__ = (
-        "anomaly",
-        "check_nan",
-        "inference_used",
-        "mutation_guard",
-        "special",
-        "thread",
-    )
+    __slots__ = ("anomaly", "check_nan", "inference_used", "mutation_guard", "special", "thread")
 
     def __init__(self) -> None:
         self.special: dict[Any, None] = {}  # ids of threads' switches, names of shared ones
@@ -74,15 +67,13 @@ class Mode:
 
     def set_recording(self, on: bool) -> bool:
         """Switch recording in this thread; return the previous state."""
-        before: bool = self._switch("recording", on)
-        return before
+        return self._switch("recording", on)
 
     def set_inference(self, on: bool) -> bool:
         """Switch inference mode in this thread; return the previous state."""
         if on and not self.inference_used:
             self.inference_used.append(None)
-        before: bool = self._switch("inference", on)
-        return before
+        return self._switch("inference", on)
 
     def set_saved_hooks(self, pairs: tuple[Any, ...]) -> None:
         """Set the hooks for values saved in this thread."""

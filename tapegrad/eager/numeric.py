@@ -47,39 +47,12 @@ from tapegrad.probes import add_probe
 
 # Functions without derivatives, which return passive tensors.
 PASSIVE = [
-    "all",
-    "any",
-    "argmax",
-    "argmin",
-    "argsort",
-    "array_equal",
-    "bitwise_and",
-    "bitwise_not",
-    "bitwise_or",
-    "bitwise_xor",
-    "count_nonzero",
-    "equal",
-    "greater",
-    "greater_equal",
-    "invert",
-    "left_shift",
-    "right_shift",
-    "isclose",
-    "allclose",
-    "isfinite",
-    "isinf",
-    "isnan",
-    "less",
-    "less_equal",
-    "logical_and",
-    "logical_not",
-    "logical_or",
-    "logical_xor",
-    "nonzero",
-    "not_equal",
-    "searchsorted",
-    "signbit",
-]
+    "all", "any", "argmax", "argmin", "argsort", "array_equal", "bitwise_and", "bitwise_not",
+    "bitwise_or", "bitwise_xor", "count_nonzero", "equal", "greater", "greater_equal", "invert",
+    "left_shift", "right_shift", "isclose", "allclose", "isfinite", "isinf", "isnan", "less",
+    "less_equal", "logical_and", "logical_not", "logical_or", "logical_xor", "nonzero", "not_equal",
+    "searchsorted", "signbit",
+]  # fmt: skip
 
 
 def wrap_result(result: Any) -> Any:

@@ -42,24 +42,12 @@ _WAYS_OUT = {
 
 @dataclass
 class _Plan:
-    """How the arguments of a NumPy function map to those of ours.
+    """How the arguments of a NumPy function map to those of ours."""
 
-    Attributes
-    ----------
-    signature
-        Signature of the NumPy function.
-    names
-        Our name of each argument, without options that our function lacks.
-    direct
-        Number of leading arguments that are the same in both.
-    same
-        Names that are the same in both.
-    """
-
-    signature: inspect.Signature
-    names: dict[str, str]
-    direct: int
-    same: frozenset[str]
+    signature: inspect.Signature  # of the NumPy function
+    names: dict[str, str]  # our name of each argument, without options that our function lacks
+    direct: int  # number of leading arguments that are the same in both
+    same: frozenset[str]  # names that are the same in both
 
 
 PLANS: dict[Any, _Plan | None] = {}  # by NumPy function, for those that have been called

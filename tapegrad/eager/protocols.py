@@ -13,13 +13,7 @@ from tapegrad.eager.batched import holds_batched
 from tapegrad.eager.creation import CREATION, as_tensor, linspace
 from tapegrad.eager.dispatch import unwrap
 from tapegrad.eager.modes import MODE
-from tapegrad.eager.numeric import (
-    ALIASES,
-    FUNCTIONS,
-    NAMESPACES,
-    PASSIVE,
-    wrap_result,
-)
+from tapegrad.eager.numeric import ALIASES, FUNCTIONS, NAMESPACES, PASSIVE, wrap_result
 from tapegrad.eager.numpy_calls import PLANS
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.ops import differences, polynomials, rearranging, statistics
@@ -46,8 +40,8 @@ REDUCTIONS: dict[Any, str] = {
     np.multiply: "prod",
     np.maximum: "max",
     np.minimum: "min",
+    np.logaddexp: "logsumexp",
 }
-REDUCTIONS |= {np.logaddexp: "logsumexp"}
 ACCUMULATIONS: dict[Any, str] = {
     np.add: "cumsum",
     np.multiply: "cumprod",
@@ -73,38 +67,14 @@ UNTRACED = {
     getattr(np, name)
     for name in (
         *PASSIVE,
-        *[
-            "shape",
-            "ndim",
-            "size",
-            "result_type",
-            "can_cast",
-            "may_share_memory",
-            "shares_memory",
-            "iscomplexobj",
-            "isrealobj",
-        ],
-        *[
-            "min_scalar_type",
-            "zeros_like",
-            "ones_like",
-            "empty_like",
-            "array_repr",
-            "array_str",
-        ],
-        *[
-            "array2string",
-            "savetxt",
-            "save",
-            "digitize",
-            "isin",
-            "lexsort",
-            "argpartition",
-        ],
-        *["argwhere", "flatnonzero", "array_equiv", "broadcast_shapes", "iscomplex", "isreal"],
+        "shape", "ndim", "size", "result_type", "can_cast", "may_share_memory", "shares_memory",
+        "iscomplexobj", "isrealobj", "min_scalar_type", "zeros_like", "ones_like", "empty_like",
+        "array_repr", "array_str", "array2string", "savetxt", "save", "digitize", "isin", "lexsort",
+        "argpartition", "argwhere", "flatnonzero", "array_equiv", "broadcast_shapes", "iscomplex",
+        "isreal",
     )
     if hasattr(np, name)
-} | {np.linalg.matrix_rank}
+} | {np.linalg.matrix_rank}  # fmt: skip
 
 
 # functions that need no values
@@ -247,7 +217,8 @@ def array_function(self: Tensor, func: Any, types: Any, args: Any, kwargs: Any) 
     name = getattr(func, "__name__", "")
     functions = _FUNCTIONS_OF.get(module, {})
     if name in functions and func not in UNTRACED:
-        if name not in _OF_REAL_NUMBERS or not _is_of_integers(args, kwargs):
+        # of integers only, NumPy itself computes the result
+        if name not in _OF_REAL_NUMBERS or any(map(_holds_reals, (*args, *kwargs.values()))):
             plan = PLANS.get(func)
             if plan is not None and len(args) <= plan.direct and plan.same.issuperset(kwargs):
                 if name != "where" or len(args) > 1:
@@ -285,11 +256,6 @@ def _call_plain(func: Any, what: str, args: Any, kwargs: Any) -> Any:
                 "t.detach().numpy().copy(), and assign the result: t[...] = array"
             ) from error
         raise
-
-
-def _is_of_integers(args: Any, kwargs: Any) -> bool:
-    """Whether all arguments are integers, for which NumPy itself computes the result."""
-    return not any(map(_holds_reals, (*args, *kwargs.values())))
 
 
 def _holds_reals(value: Any) -> bool:
@@ -385,7 +351,7 @@ def _histogram(
 
 # functions that copy the values of one argument: its name, its position, and a replacement
 _COPIED: dict[Any, tuple[str, int, str]] = {
-    np.full_like: ("fill_value", 1, "write np.ones_like(x) * value, or detach() it"),
+    np.full_like: ("fill_value", 1, "write np.ones_like(x) * value, or detach() it")
 }
 
 # functions that write to their first argument

@@ -16,12 +16,7 @@ from tapegrad.eager.batched import as_item, in_all_levels
 from tapegrad.eager.detached import note_independent
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import Tensor, wrap
-from tapegrad.func.common import (
-    compiler_of,
-    cotangents_of_inputs,
-    has_no_history,
-    outputs_of,
-)
+from tapegrad.func.common import compiler_of, cotangents_of_inputs, has_no_history, outputs_of
 from tapegrad.func.gradients import grad
 
 
@@ -148,8 +143,7 @@ def _block(call: Call, output: Tensor, nested: bool, method: Any) -> list[Tensor
         )
     if output._own is None:
         return [wrap(np.zeros((*output.shape, *t.shape), t.dtype)) for t in call.inputs]
-    found: list[Tensor] = method(call, output, nested)
-    return found
+    return method(call, output, nested)
 
 
 def _forward(call: Call, output: Tensor, nested: bool) -> list[Tensor]:

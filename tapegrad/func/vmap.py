@@ -8,14 +8,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.calls import Transformed, plain
-from tapegrad.eager.batched import (
-    Level,
-    batched,
-    expanded,
-    innermost,
-    is_at,
-    open_level,
-)
+from tapegrad.eager.batched import Level, batched, expanded, innermost, is_at, open_level
 from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import Tensor
@@ -270,7 +263,6 @@ def axes_of(value: Any, axes: Axes, name: str) -> list[int | None]:
 
 
 def _paired(value: Any, axes: Axes, name: str) -> Iterator[tuple[Any, int | None]]:
-    """Yield every leaf of a pytree with its axis."""
     if axes is None or isinstance(axes, (int, np.integer)):
         for leaf in tree(value, name)[0]:
             yield leaf, None if axes is None else int(axes)

@@ -34,7 +34,13 @@ class Composite:
     is_method = False
 
     def __init__(
-        self, function: Formula, of_list: bool, nested: bool, gives_views: bool, batching: str
+        self,
+        function: Formula,
+        *,
+        of_list: bool = False,
+        nested: bool = False,
+        gives_views: bool = False,
+        batching: str = "",
     ) -> None:
         self.function = function
         self.of_list = of_list
@@ -63,39 +69,13 @@ def composite(function: Formula) -> Composite: ...
 
 
 @overload
-def composite(
-    function: None = None,
-    *,
-    of_list: bool = False,
-    nested: bool = False,
-    gives_views: bool = False,
-    batching: str = "",
-) -> Callable[[Formula], Composite]: ...
+def composite(**options: Any) -> Callable[[Formula], Composite]: ...
 
 
 def composite(
-    function: Formula = None,
-    *,
-    of_list: bool = False,
-    nested: bool = False,
-    gives_views: bool = False,
-    batching: str = "",
+    function: Formula = None, **options: Any
 ) -> Composite | Callable[[Formula], Composite]:
-    """Declare a function composed of other ops (a decorator).
-
-    Parameters
-    ----------
-    function
-        The function.
-    of_list
-        Whether its first argument may be a list of arrays.
-    nested
-        Whether lists in that list are lists of arrays themselves, not arrays.
-    gives_views
-        Whether it returns several views of its argument.
-    batching
-        ``"axis"`` or ``"elementwise"``, for a function that needs the values of an item.
-    """
+    """Declare a function composed of other ops (a decorator); the options are in `Composite`."""
     if function is None:
-        return lambda given: Composite(given, of_list, nested, gives_views, batching)
-    return Composite(function, of_list, nested, gives_views, batching)
+        return lambda given: Composite(given, **options)
+    return Composite(function, **options)

@@ -187,11 +187,7 @@ class SweptOp(Op):
             first + self.saved.index(name) if name in self.saved else -1 for name in values
         )
         OPS.describe(
-            self.code,
-            self.sweep_kind,
-            len(self.differentiable),
-            where,
-            traits=self._traits(),
+            self.code, self.sweep_kind, len(self.differentiable), where, traits=self._traits()
         )
 
     def _traits(self) -> int:
@@ -347,8 +343,7 @@ class CompiledMap:
             if dtype.kind not in "biuf" or dtype.itemsize > 8:
                 function = self.complex_function if dtype.kind == "c" else self.function
                 if function is not None:
-                    found: np.ndarray = function(*args)
-                    return found
+                    return function(*args)
                 raise TypeError(
                     f"{self.formula.__name__} is defined for real numbers of at most 64 bits, got "
                     f"{dtype}; convert with astype"

@@ -58,13 +58,8 @@ def _(t, z):
     return -matmul(z, matmul(t, z))
 
 
-def _solve(a, b):
-    # NumPy 2 treats b as a vector only if it is 1-d
-    return np.linalg.solve(a, b)
-
-
 @public("solve", "linalg.solve")
-@opaque(_solve)
+@opaque(np.linalg.solve)  # NumPy 2 treats b as a vector only if it is 1-d
 def solve(a, b):
     """Solution x of a @ x = b; b is one vector (1-d) or matrices."""
 
@@ -267,12 +262,8 @@ def _(t, x):
     return conjugated(cofactor.cotangent("x", conjugated(t), {"x": x}))
 
 
-def _slogdet(x):
-    return np.linalg.slogdet(x)
-
-
 @public("slogdet", "linalg.slogdet")
-@opaque(_slogdet)
+@opaque(np.linalg.slogdet)
 def slogdet(x):
     """Sign (or phase) of the determinant and logarithm of its absolute value."""
 
@@ -509,12 +500,8 @@ def _of_thin_svd_forward(t, z):
     return tu, real(along) if is_complex(along) else along, adjoint(tv)
 
 
-def _full_svd(x):
-    return np.linalg.svd(x)
-
-
 @internal
-@opaque(_full_svd)
+@opaque(np.linalg.svd)
 def full_svd(x):
     """Singular value decomposition with square u and vt (see `svd`)."""
 

@@ -42,14 +42,8 @@ def _differentiated(function: Opaque, *, on_negative_axis: bool) -> None:
     """Declare the derivatives of a matrix function that has a power series.
 
     For a block matrix, f([[x, d], [0, x]]) = [[f(x), f'(x) d], [0, f(x)]]. Source: N. J. Higham,
-    "Functions of Matrices" (SIAM 2008), equation 3.16.
-
-    Parameters
-    ----------
-    function
-        The op.
-    on_negative_axis
-        Whether it is differentiable if an eigenvalue is 0 or a negative number.
+    "Functions of Matrices" (SIAM 2008), equation 3.16. With `on_negative_axis` it is differentiable
+    even if an eigenvalue is 0 or a negative number.
     """
 
     def tangent(t: Any, x: Any) -> Any:

@@ -28,5 +28,4 @@ def scipy_function(module: str, name: str) -> Callable[..., Any]:
         raise ImportError(
             f"{name} is computed by SciPy, which is not installed: pip install 'tapegrad[special]'"
         ) from None
-    found: Callable[..., Any] = getattr(functions, name)
-    return found
+    return getattr(functions, name)

@@ -11,13 +11,7 @@ from tapegrad.ops import reduction
 from tapegrad.ops.array_kinds import opaque
 from tapegrad.ops.complex import adjoint, conjugate, real
 from tapegrad.ops.composite import composite
-from tapegrad.ops.linalg import (
-    inv,
-    refuse_phases,
-    safe_inverse,
-    solve,
-    svdvals,
-)
+from tapegrad.ops.linalg import inv, refuse_phases, safe_inverse, solve, svdvals
 from tapegrad.ops.norms import norm
 from tapegrad.ops.op import array_of, dtype_of, plain, public, rank, shape_of
 from tapegrad.ops.piecewise import where
@@ -170,12 +164,8 @@ def multi_dot(arrays):
 # -- eigenvalues ----------------------------------------------------------------------------------
 
 
-def _eig(x):
-    return np.linalg.eig(x)
-
-
 @public("eig", "linalg.eig")
-@opaque(_eig)
+@opaque(np.linalg.eig)
 def eig(x):
     """Eigenvalues w and eigenvectors v (columns of length 1) of square matrices.
 

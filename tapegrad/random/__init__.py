@@ -22,34 +22,12 @@ from typing import Any
 from tapegrad.random.generator import Generator, default_rng
 
 __all__ = [
-    "Generator",
-    "bernoulli",
-    "beta",
-    "binomial",
-    "choice",
-    "default_rng",
-    "dirichlet",
-    "exponential",
-    "gamma",
-    "get_state",
-    "gumbel",
-    "integers",
-    "laplace",
-    "logistic",
-    "multivariate_normal",
-    "normal",
-    "permutation",
-    "poisson",
-    "random",
-    "seed",
-    "set_state",
-    "standard_exponential",
-    "standard_gamma",
-    "standard_normal",
-    "standard_t",
-    "student_t",
+    "Generator", "bernoulli", "beta", "binomial", "choice", "default_rng", "dirichlet",
+    "exponential", "gamma", "get_state", "gumbel", "integers", "laplace", "logistic",
+    "multivariate_normal", "normal", "permutation", "poisson", "random", "seed", "set_state",
+    "standard_exponential", "standard_gamma", "standard_normal", "standard_t", "student_t",
     "uniform",
-]
+]  # fmt: skip
 
 # NumPy's generators lock themselves for each draw, so that threads may share it
 _DEFAULT = Generator()

@@ -180,5 +180,4 @@ def _with_items(name: str, parameter: Tensor, kept: list[Level], ndim: int) -> n
             f"vmap: {name} does not support randomness='same' with a batched parameter that its "
             "draws depend on; use randomness='different'"
         )
-    array: np.ndarray = value._a
-    return array
+    return value._a

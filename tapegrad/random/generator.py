@@ -123,8 +123,7 @@ class Generator(DiscreteGenerator):
         center, width = parameters(name, dtype, loc, scale)
         require_scale(name, width)
         shape = shape_of_samples(name, size, [center.shape, width.shape])
-        found: Tensor = center + width * self._noise(name, make, shape, center.dtype)
-        return found
+        return center + width * self._noise(name, make, shape, center.dtype)
 
     def _noise(self, name: str, make: Any, shape: Shape, dtype: np.dtype, *given: Tensor) -> Tensor:
         """Draw numbers in double precision, and round them."""
@@ -154,8 +153,7 @@ class Generator(DiscreteGenerator):
         is_valid = (values_of(length) >= 0.0) & np.isfinite(values_of(length))
         require("uniform", "high", is_valid, "at least low, and at a finite distance")
         noise = self._noise("uniform", self._numpys.random, shape, least.dtype)
-        found: Tensor = least + length * noise
-        return found
+        return least + length * noise
 
     def standard_exponential(self, size: Any = None, dtype: Any = None) -> Tensor:
         """Samples of the exponential distribution with mean 1; see `standard_normal`."""
@@ -175,8 +173,7 @@ class Generator(DiscreteGenerator):
         require_scale("exponential", width)
         shape = shape_of_samples("exponential", size, [width.shape])
         make = self._numpys.standard_exponential
-        found: Tensor = width * self._noise("exponential", make, shape, width.dtype)
-        return found
+        return width * self._noise("exponential", make, shape, width.dtype)
 
     # -- gamma distributions ----------------------------------------------------------------------
 
@@ -217,16 +214,14 @@ class Generator(DiscreteGenerator):
         """
         a, width = parameters("gamma", dtype, shape, scale)
         require_scale("gamma", width)
-        found: Tensor = width * self._gamma(
+        return width * self._gamma(
             "gamma", a, shape_of_samples("gamma", size, [a.shape, width.shape])
         )
-        return found
 
     def _gamma(self, name: str, a: Tensor, shape: Shape) -> Tensor:
         require_positive(name, shape=a)
         drawn = self._noise(name, self._numpys.standard_gamma, shape, a.dtype, a)
-        found: Tensor = FUNCTIONS["gamma_sample"](a, drawn)
-        return found
+        return FUNCTIONS["gamma_sample"](a, drawn)
 
     def _log_gamma(self, name: str, a: Tensor, shape: Shape) -> Tensor:
         """Return logarithms of samples of gamma distributions, which do not underflow."""
@@ -237,8 +232,7 @@ class Generator(DiscreteGenerator):
             # a sample of shape a is one of shape a + 1 times a power 1 / a of a uniform one
             return np.log(larger) - self._numpys.standard_exponential(wide) / a
 
-        found: Tensor = FUNCTIONS["log_gamma_sample"](a, self._noise(name, make, shape, a.dtype, a))
-        return found
+        return FUNCTIONS["log_gamma_sample"](a, self._noise(name, make, shape, a.dtype, a))
 
     def beta(self, a: Any, b: Any, size: Any = None, *, dtype: Any = None) -> Tensor:
         """Samples of the beta distribution: the share of one of two gamma samples.
@@ -256,8 +250,7 @@ class Generator(DiscreteGenerator):
         require_positive("beta", a=one, b=two)
         shape = shape_of_samples("beta", size, [one.shape, two.shape])
         first = self._log_gamma("beta", one, shape)
-        found: Tensor = FUNCTIONS["sigmoid"](first - self._log_gamma("beta", two, shape))
-        return found
+        return FUNCTIONS["sigmoid"](first - self._log_gamma("beta", two, shape))
 
     def dirichlet(self, alpha: Any, size: Any = None, *, dtype: Any = None) -> Tensor:
         """Samples of the Dirichlet distribution: shares of gamma samples; see `beta`.
@@ -284,8 +277,7 @@ class Generator(DiscreteGenerator):
         require_positive("dirichlet", alpha=a)
         shape = shape_of_samples("dirichlet", size, [a.shape[:-1]], 1)
         logs = self._log_gamma("dirichlet", a, (*shape, a.shape[-1]))
-        found: Tensor = NAMESPACES["special"]["softmax"](logs, axis=-1)
-        return found
+        return NAMESPACES["special"]["softmax"](logs, axis=-1)
 
     def standard_t(self, df: Any, size: Any = None, *, dtype: Any = None) -> Tensor:
         """Samples of Student's t distribution; see `student_t`.
@@ -303,13 +295,7 @@ class Generator(DiscreteGenerator):
         )
 
     def student_t(
-        self,
-        df: Any,
-        loc: Any = 0.0,
-        scale: Any = 1.0,
-        size: Any = None,
-        *,
-        dtype: Any = None,
+        self, df: Any, loc: Any = 0.0, scale: Any = 1.0, size: Any = None, *, dtype: Any = None
     ) -> Tensor:
         """Samples of Student's t distribution with a location and a scale.
 
@@ -328,8 +314,7 @@ class Generator(DiscreteGenerator):
         free, center, width = parameters("student_t", dtype, df, loc, scale)
         require_scale("student_t", width)
         shape = shape_of_samples("student_t", size, [free.shape, center.shape, width.shape])
-        found: Tensor = center + width * self._standard_t("student_t", free, shape)
-        return found
+        return center + width * self._standard_t("student_t", free, shape)
 
     def _standard_t(self, name: str, free: Tensor, shape: Shape) -> Tensor:
         require_positive(name, df=free)
@@ -393,8 +378,7 @@ class Generator(DiscreteGenerator):
         noise = self._noise(name, self._numpys.standard_normal, (*shape, count), center.dtype)
         if factor.ndim == 2:
             return center + noise @ factor.mT
-        found: Tensor = center + FUNCTIONS["matvec"](factor, noise)
-        return found
+        return center + FUNCTIONS["matvec"](factor, noise)
 
 
 def _root(name: str, cov: Tensor) -> Tensor:
@@ -417,8 +401,7 @@ def _root(name: str, cov: Tensor) -> Tensor:
 
 def _triangle(name: str, factor: Tensor) -> Tensor:
     require(name, "scale_tril", np.triu(values_of(factor), 1) == 0.0, "lower triangular")
-    found: Tensor = FUNCTIONS["tril"](factor)
-    return found
+    return FUNCTIONS["tril"](factor)
 
 
 def default_rng(seed: Any = None) -> Generator:

@@ -36,10 +36,7 @@ COMPLEX64 = np.dtype(np.complex64)
 COMPLEX128 = np.dtype(np.complex128)
 DTYPE_CODES = {FLOAT32: DTYPE_F4, FLOAT64: DTYPE_F8}  # dtypes of compiled code
 # dtype of the real and imaginary parts
-PARTS: dict[Any, np.dtype] = {
-    COMPLEX64: FLOAT32,
-    COMPLEX128: FLOAT64,
-}
+PARTS: dict[Any, np.dtype] = {COMPLEX64: FLOAT32, COMPLEX128: FLOAT64}
 DIFFERENTIABLE = frozenset([*DTYPE_CODES, *PARTS])
 
 

@@ -80,7 +80,6 @@ FOREIGN = 32  # memory outside the arena: never recycled
 CAPTURE = 64  # report the finished adjoint
 PASSES = 128  # some input leads to a requested input
 AVAL_SHIFT = 8
-WINDOW_BYTES = 16 * SEGMENT_ROWS
 
 # -- the state of a sweep: int64 words ------------------------------------------------------------
 

@@ -153,8 +153,7 @@ class Tangents:
     def in_python(self) -> list[int]:
         """Return the slots of records whose tangents only Python computes."""
         chosen = (self.table[:, TANGENT_COMPILED] == 0) & (self.slots < LEAF_CLOCK)
-        found: list[int] = self.slots[chosen].tolist()
-        return found
+        return self.slots[chosen].tolist()
 
     def compute(self, step: Callable[[int], None]) -> None:
         """Compute all tangents; `step` is called with the slot of a record that needs Python."""

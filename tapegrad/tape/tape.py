@@ -71,17 +71,9 @@ class Segment:
     """
 
     __slots__ = (
-        "__weakref__",
-        "_cells",
-        "_rows",
-        "address",
-        "base",
-        "extend",
-        "number",
-        "pending",
-        "pop",
+        "__weakref__", "_cells", "_rows", "address", "base", "extend", "number", "pending", "pop",
         "words",
-    )
+    )  # fmt: skip
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -102,8 +94,7 @@ class Segment:
         cells, at = self._cells, (slot - self.base) * RECORD_WORDS
         if cells[at] != slot:
             self._flush()
-        found: int = cells[at + word]
-        return found
+        return cells[at + word]
 
     def rows(self) -> np.ndarray:
         """Return all rows as a structured array; unwritten rows are zero."""

@@ -11,7 +11,7 @@ import inspect
 import linecache
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 from numba.core import sigutils, types
@@ -74,7 +74,6 @@ class Recording(CPUDispatcher):
 
 
 def _name(args: tuple[Any, ...]) -> str:
-    """Return the name of the function that is called."""
     return str(args[0].py_func.__name__)
 
 
@@ -233,9 +232,7 @@ class Derivative(Recording):
         self._entered.clear()
         self._made.clear()
 
-    def recompile(self) -> None:
-        """Regenerate it at the next call."""
-        self.forget()
+    recompile = forget
 
     def source(self, kinds: tuple[Any, ...]) -> str:
         """Return the generated source for the types of the arguments; defaults may be omitted."""
@@ -366,23 +363,12 @@ def written_arguments(function: Any, kinds: tuple[Any, ...]) -> frozenset[int]:
     )
 
 
-class Bound:
-    """A complete call.
+class Bound(NamedTuple):
+    """A complete call."""
 
-    Attributes
-    ----------
-    kinds
-        Types of all arguments.
-    texts
-        The expression passed for each, in terms of the given arguments.
-    defaults
-        The values of the other arguments, by their names in these expressions.
-    """
-
-    def __init__(self, kinds: tuple[Any, ...], texts: list[str], defaults: dict[str, Any]) -> None:
-        self.kinds = kinds
-        self.texts = texts
-        self.defaults = defaults
+    kinds: tuple[Any, ...]  # of all arguments
+    texts: list[str]  # the expression passed for each, in terms of the given arguments
+    defaults: dict[str, Any]  # the values of the others, by their names in these expressions
 
 
 def _is_integral(kind: Any) -> bool:

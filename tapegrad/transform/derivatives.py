@@ -10,6 +10,7 @@ import functools
 import inspect
 from typing import Any
 
+import numba
 from numba.core import types
 
 from tapegrad.kernels import native
@@ -50,8 +51,6 @@ def differentiable(program: Program, base: Any, kinds: tuple[Any, ...], wrap: bo
 @functools.cache
 def _caller(base: Any, copied: tuple[int, ...] = ()) -> Any:
     """Return a numba function that calls another one, so that the rule of the call is used."""
-    import numba
-
     parameters = list(inspect.signature(base.py_func).parameters)
     names = ", ".join(parameters)
     given = ", ".join(f"{n}.copy()" if k in copied else n for k, n in enumerate(parameters))
@@ -108,11 +107,9 @@ class Pullback(Derivative):
         return write_pullback(program, instance, list(self.numbers), self.seeds, self.returns)
 
     def _check_result(self, instance: Instance) -> None:
-        from numba.core.types import Array
-
         function = instance.function
         results = instance.results()
-        if len(results) != 1 or isinstance(function.types[results[0]], Array):
+        if len(results) != 1 or is_array(function.types[results[0]]):
             what = (
                 "nothing that is real"
                 if not results

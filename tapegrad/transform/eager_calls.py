@@ -254,7 +254,6 @@ class _Typing:
 
     @functools.cached_property
     def signature(self) -> inspect.Signature:
-        """The signature of the function."""
         return inspect.signature(self.declaration)
 
     @functools.cached_property

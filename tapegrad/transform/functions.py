@@ -7,7 +7,11 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+import numba
 import numpy as np
+from numba.core.errors import TypingError
+from numba.core.types import Array, NoneType, Omitted
+from numba.extending import overload
 
 from tapegrad.eager.numeric import PUBLIC
 from tapegrad.kernels import codegen, native
@@ -43,8 +47,6 @@ class _Ops(types.ModuleType):
 
 
 def _ufunc(formula: Any) -> Any:
-    import numba
-
     return numba.vectorize(fastmath=formula.targetoptions["fastmath"])(formula.py_func)
 
 
@@ -57,8 +59,6 @@ scalar_ops = _Ops("tapegrad_scalar_ops", lambda formula: formula)
 @functools.cache
 def register() -> None:
     """Let numba compile calls of the package's own functions: ``tapegrad.sigmoid(x)``."""
-    from numba.extending import overload
-
     ops_with_formula = [
         op for op in TABLE.values() if isinstance(op, Elementwise) and op.formula is not None
     ]
@@ -74,7 +74,6 @@ def register() -> None:
 
 def _stopped(x: Any) -> Any:
     """Return the implementation for a type; arrays are copied, so that the result is no alias."""
-    from numba.core.types import Array
 
     def copied(x: Any) -> Any:
         return x.copy()
@@ -105,9 +104,6 @@ def _implementation(op: Elementwise) -> str:
 
 def _refuse_options(name: str, *given: Any) -> None:
     """Raise if `out` or `where` is given, which compiled code would ignore."""
-    from numba.core.errors import TypingError
-    from numba.core.types import NoneType, Omitted
-
     for option, kind in zip(("out", "where"), given, strict=True):
         if not (kind is None or kind is True or isinstance(kind, (NoneType, Omitted))):
             raise TypingError(
@@ -118,6 +114,4 @@ def _refuse_options(name: str, *given: Any) -> None:
 
 def _module_for(*kinds: Any) -> _Ops:
     """Return the module whose functions take arguments of these types."""
-    from numba.core.types import Array
-
     return ops if any(isinstance(kind, Array) for kind in kinds) else scalar_ops

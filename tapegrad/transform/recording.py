@@ -23,13 +23,7 @@ from tapegrad.eager.saved_values import restore, save
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.tape.avals import AVALS, DIFFERENTIABLE, DTYPE_CODES
 from tapegrad.tape.codes import OPS, PythonOp
-from tapegrad.tape.layout import (
-    KIND_PRODUCTS,
-    OWN_FACTORS,
-    OWN_INPUTS,
-    OWN_SLOT,
-    TRAIT_SAVES,
-)
+from tapegrad.tape.layout import KIND_PRODUCTS, OWN_FACTORS, OWN_INPUTS, OWN_SLOT, TRAIT_SAVES
 from tapegrad.tape.owner import Owner
 from tapegrad.tape.sweep import Contributions
 from tapegrad.tape.tape import TAPE
@@ -113,11 +107,7 @@ class CompiledFrame(RuleFrame):
     __slots__ = ("active_", "arguments", "changed", "function")
 
     def __init__(
-        self,
-        function: Any,
-        args: tuple[Any, ...],
-        active: tuple[int, ...],
-        changed: frozenset[int],
+        self, function: Any, args: tuple[Any, ...], active: tuple[int, ...], changed: frozenset[int]
     ) -> None:
         self.function = function
         self.changed = changed
@@ -295,7 +285,6 @@ class Facts:
 
 @functools.cache
 def _facts(function: Any, kinds: tuple[Any, ...], positions: tuple[int, ...]) -> Facts:
-    """Return the facts about a function with tensors at some positions."""
     instance = effects(function, kinds)
     by_number = [leaf_names(value) for value in instance.params]
     leaves = instance.leaves()
@@ -330,7 +319,6 @@ def _check_changed(function: Any, facts: Facts, positions: tuple[int, ...]) -> N
 
 
 def _copied(value: Any) -> Any:
-    """Return a copy of an argument that will be changed."""
     if isinstance(value, tuple):
         items = map(_copied, value)
         return type(value)(*items) if hasattr(value, "_fields") else tuple(items)

@@ -79,14 +79,8 @@ def _checked(
 ) -> Any:
     """Return a function that calls a rule and checks its result.
 
-    Parameters
-    ----------
-    taken
-        The arguments of the rule.
-    given
-        The arguments of the new function that the results belong to.
-    extra
-        Arguments of the new function that the rule does not take.
+    The rule takes the arguments `taken`; the new function also takes `extra`. The results belong to
+    the arguments `given`.
     """
     declared = rule if is_dispatcher(rule) else numba.njit(rule)
     label = f"{declared.py_func.__name__} ({kind} of {function.py_func.__name__})"
@@ -207,16 +201,9 @@ def _start(label: str) -> str:
 def _tests(found: Any, like: Any, path: str, what: str, zero: bool) -> Iterator[tuple[str, str]]:
     """Yield conditions that must not hold when the rule is called, with their error messages.
 
-    Parameters
-    ----------
-    found, like
-        Types of the returned value, and of the value that it belongs to.
-    path
-        The subscripts that select it from the result.
-    what
-        Its description.
-    zero
-        Whether the number 0 may stand for an array of zeros.
+    `found` and `like` are the types of the returned value, described by `what`, and of the value
+    that it belongs to; `path` are the subscripts that select it. If `zero`, the number 0 may stand
+    for an array of zeros.
     """
     found, like = types.unliteral(found), types.unliteral(like)
     number = isinstance(found, (types.Float, types.Integer, types.Complex))
@@ -246,7 +233,6 @@ def _tests(found: Any, like: Any, path: str, what: str, zero: bool) -> Iterator[
 
 
 def _words(kind: Any) -> str:
-    """Return the description of a type."""
     if isinstance(kind, types.Array):
         return f"an array of {kind.dtype} with {kind.ndim} dimension{'s' * (kind.ndim != 1)}"
     if isinstance(kind, types.BaseTuple):

@@ -18,17 +18,10 @@ from tapegrad.utils.selective import (
 )
 
 __all__ = [
-    "CheckpointError",
-    "CheckpointFunction",
-    "CheckpointPolicy",
-    "SelectiveCheckpointContext",
-    "checkpoint",
-    "checkpoint_sequential",
-    "create_selective_checkpoint_contexts",
-    "noop_context_fn",
-    "set_checkpoint_debug_enabled",
-    "set_checkpoint_early_stop",
-]
+    "CheckpointError", "CheckpointFunction", "CheckpointPolicy", "SelectiveCheckpointContext",
+    "checkpoint", "checkpoint_sequential", "create_selective_checkpoint_contexts",
+    "noop_context_fn", "set_checkpoint_debug_enabled", "set_checkpoint_early_stop",
+]  # fmt: skip
 
 _CHECKS = ["default", "none"]
 _PASS_IT = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -26,7 +27,7 @@ Arrays = list[np.ndarray]
 
 def leaf_tensors(value: Any, what: str) -> tuple[list[Tensor], Build]:
     """Return the parts of a pytree as tensors, and the function that rebuilds it."""
-    build: Build = _only
+    build: Build = operator.itemgetter(0)
     if isinstance(value, (Tensor, np.ndarray)):
         leaves = [value]
     else:
@@ -45,10 +46,6 @@ def leaf_tensors(value: Any, what: str) -> tuple[list[Tensor], Build]:
 def structure_of(value: Any) -> Any:
     """Return a value equal for states of equal structure; it is false for a single array."""
     return False if isinstance(value, (Tensor, np.ndarray)) else structure(value)
-
-
-def _only(leaves: list[Any]) -> Any:
-    return leaves[0]
 
 
 def is_passive(tensor: Tensor) -> bool:

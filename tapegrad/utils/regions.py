@@ -156,7 +156,7 @@ class Region:
     def _run_again(self, again: Recomputation) -> None:
         MODE.thread.observer = None
         MODE.set_levels(())  # of batches of cotangents; the first call ran outside of batches
-        MODE.set_saved_hooks(((again.pack, _same),))
+        MODE.set_saved_hooks(((again.pack, lambda tensor: tensor),))
         with generators.restored(self.before), self.contexts[1]:
             try:
                 self.arguments.call(self.function)
@@ -175,10 +175,6 @@ def _drop_values(known: weakref.ref[Region]) -> None:
     region = known()
     if region is not None:
         region.drop_values()
-
-
-def _same(tensor: Tensor) -> Tensor:
-    return tensor
 
 
 class Recomputation:
@@ -282,7 +278,6 @@ class _Log:
         return observe
 
     def text(self) -> str:
-        """Return the message of an error, with all ops."""
         first, again = ("\n".join(f"  {line}" for line in lines) for lines in self.lines)
         return (
             "An error happened while unpacking tensors; dumping logs of latest computation\n"
@@ -302,7 +297,6 @@ class _Again(Observing):
         self.log = log
 
     def enter(self) -> None:
-        """Start a new list of ops."""
         self.log.lines[1].clear()
         super().enter()
 

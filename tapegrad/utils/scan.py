@@ -213,14 +213,8 @@ class _Run:
     ) -> list[Tensor | None]:
         """Return the cotangents of the initial state, the further arguments and outside tensors.
 
-        Parameters
-        ----------
-        state, args
-            Those of the loop.
-        cotangents
-            Those of the state after the last step.
-        needs
-            Which of the results are needed.
+        `state` and `args` are those of the loop, `cotangents` those of the state after the last
+        step; `needs` tells which of the results are needed.
         """
         loop, count = self.loop, self.count
         of_args = loop.leaves(args)
@@ -254,7 +248,8 @@ class _Run:
                     active = [t.requires_grad for t in inputs]
                     cotangents, found = _pullback(inputs, outputs, others, cotangents, active)
                     sums = [
-                        g if s is None else _sum(s, g) for s, g in zip(sums, found, strict=True)
+                        s if g is None else g if s is None else s + g
+                        for s, g in zip(sums, found, strict=True)
                     ]
                     advance(1)
         self.check_digest(total)
@@ -292,10 +287,6 @@ def _pullback(
     )
     left = iter(found[: len(active)])
     return [next(left) if need else None for need in needs], found[len(active) :]
-
-
-def _sum(total: Tensor, g: Tensor | None) -> Tensor:
-    return total if g is None else total + g
 
 
 def _different(what: str) -> str:
@@ -418,7 +409,7 @@ def _recorded(run: _Run, given: Sequence[Tensor]) -> tuple[list[Tensor], list[Te
 def _bar(is_shown: bool, what: str, total: int) -> Iterator[Advance]:
     """Show a progress bar; return the function that advances it."""
     if not is_shown:
-        yield _no_bar
+        yield lambda count: None
         return
     try:
         from rich.progress import Progress
@@ -429,7 +420,3 @@ def _bar(is_shown: bool, what: str, total: int) -> Iterator[Advance]:
     with Progress() as bar:
         task = bar.add_task(f"{NAME}: {what}", total=total)
         yield lambda count: bar.advance(task, count)
-
-
-def _no_bar(count: int) -> None:
-    pass

@@ -135,12 +135,6 @@ class _Kept:
                 return function(*arrays, **parameters)
         return found
 
-    def begin(self) -> None:
-        """Start loading."""
-        if self.loaded is not None:
-            raise RuntimeError(_EXTRA_TIME)
-        self.loaded = {}
-
 
 class _Loading(Observing):
     """The context of the recomputation."""
@@ -151,7 +145,9 @@ class _Loading(Observing):
 
     def enter(self) -> None:
         """Start loading; this is possible once."""
-        self.kept.begin()
+        if self.kept.loaded is not None:
+            raise RuntimeError(_EXTRA_TIME)
+        self.kept.loaded = {}
         super().enter()
 
 

@@ -103,7 +103,6 @@ class _ItemCtx(FunctionCtx):
 
     @property
     def saved_tensors(self) -> tuple[Tensor | None, ...]:
-        """The tensors given to `save_for_backward`."""
         return tuple(self._given)
 
     def mark_dirty(self, *args: Tensor) -> None:
@@ -133,23 +132,12 @@ class _ReopenedCtx(_ItemCtx):
 
     @property
     def needs_input_grad(self) -> tuple[bool, ...]:
-        """Whether the gradient of each argument of apply is needed."""
         return self._needs
 
 
 @functools.lru_cache(maxsize=256)
 def _generated(cls: type[Function], size: int, flags: Flags) -> type[Function]:
-    """Return the Function of a batch whose methods are those of a Function of one item.
-
-    Parameters
-    ----------
-    cls
-        The Function of one item.
-    size
-        Number of items.
-    flags
-        Which arguments are batched.
-    """
+    """Return the Function of `size` items, of the arguments with a flag, from that of one item."""
 
     def forward(ctx: Any, *args: Any) -> Any:
         ctx.item = item = _ItemCtx()
@@ -186,7 +174,8 @@ def _generated(cls: type[Function], size: int, flags: Flags) -> type[Function]:
     def backward(ctx: Any, *grads: Any) -> Any:
         with open_level(size) as level:
             item = _reopened(ctx, ctx.kept, level)
-            found = cls._backward_cls._rule(item, *_batches(grads, level))
+            given = [None if g is None else batched(g, level) for g in grads]
+            found = cls._backward_cls._rule(item, *given)
             gradients = found if isinstance(found, tuple) else (found,)
             if len(gradients) < len(flags):
                 return found  # refused with the right text
@@ -228,10 +217,6 @@ def _reopened(ctx: Any, kept: Flags, level: Level) -> _ReopenedCtx:
         batched(t, level) if flag else t for t, flag in zip(ctx.saved_tensors, kept, strict=True)
     ]
     return _ReopenedCtx(ctx.item, saved, ctx.needs_input_grad)
-
-
-def _batches(values: Sequence[Any], level: Level) -> list[Any]:
-    return [None if value is None else batched(value, level) for value in values]
 
 
 def _total(g: Any, is_batched: bool, level: Level, shape: Any) -> Any:

@@ -10,12 +10,7 @@ import numpy as np
 
 from tapegrad.autograd.engine.mutated import mutated_message
 from tapegrad.autograd.engine.node import Node
-from tapegrad.eager.duals import (
-    Tangent,
-    saved_tangent,
-    saved_tangent_of_output,
-    with_saved_tangent,
-)
+from tapegrad.eager.duals import Tangent, saved_tangent, saved_tangent_of_output, with_saved_tangent
 from tapegrad.eager.frames import (
     RuleFrame,
     SavedArrays,
@@ -258,12 +253,10 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
                 found = wrap(value, own)
             return with_saved_tangent(found, self._tangents.get(k))
         if kind is Packed:
-            restored: Tensor = item.unpack(None)
-            return restored
+            return item.unpack(None)
         if kind is Tensor and TAPE.mutations:
             check_unmutated(self._slot, item._a)
-        kept: Tensor | None = item
-        return kept
+        return item
 
     def _output(self, k: int) -> Owner | None:
         """Return the owner of one output.

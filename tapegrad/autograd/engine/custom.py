@@ -80,7 +80,6 @@ def _no_jvp(ctx: Any, *grad_inputs: Any) -> Any:
 
 
 def _both(ctx: Any, *grad_outputs: Any) -> Any:
-    """Raise because both are defined."""
     raise RuntimeError(
         "Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You should "
         "only implement one of them."
@@ -316,7 +315,6 @@ def _note_contained(cls: type[Function], args: tuple[Any, ...]) -> None:
 
 
 def _tensors_in(value: Any, depth: int = 3) -> Iterator[Tensor]:
-    """Yield the tensors in nested containers."""
     if isinstance(value, Tensor):
         yield value
     elif type(value) in _CONTAINERS and depth:
@@ -432,10 +430,7 @@ def _record(
 
 
 def _add_tangents(
-    ctx: BackwardCFunction,
-    args: tuple[Any, ...],
-    given: tuple[Any, ...],
-    results: tuple[Any, ...],
+    ctx: BackwardCFunction, args: tuple[Any, ...], given: tuple[Any, ...], results: tuple[Any, ...]
 ) -> None:
     """Give the outputs of a call the tangents that the user's jvp returns."""
     makers = [maker_of(z._own)[0] for z in results if isinstance(z, Tensor)]

@@ -73,8 +73,7 @@ def owner_of_edge(edge: GradientEdge) -> Owner:
         If the node has several outputs and no use of this one is known.
     """
     if edge.ownership_token is not None:
-        own: Owner = edge.ownership_token
-        return own
+        return edge.ownership_token
     node = edge.node
     own = node._own
     frame = own[-1]

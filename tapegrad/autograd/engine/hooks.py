@@ -109,8 +109,7 @@ def output_nr(self: Tensor) -> int:
     """Return the number of this tensor among the outputs of its record."""
     own, meta = self._own, self.meta()
     if own is not None and isinstance(own[-1], SelectFrame):
-        k: int = own[-1].k
-        return k
+        return own[-1].k
     return meta.one_of_several[1] if meta is not None and meta.one_of_several else 0
 
 

@@ -20,7 +20,6 @@ class _Handles(RemovableHandle):
         self.handles = handles
 
     def remove(self) -> None:
-        """Remove the hook; further calls do nothing."""
         for handle in self.handles:
             handle.remove()
 
@@ -49,10 +48,7 @@ class _Collector:
 
 
 def register_multi_grad_hook(
-    tensors: Sequence[Tensor],
-    fn: Callable[..., None],
-    *,
-    mode: Literal["all", "any"] = "all",
+    tensors: Sequence[Tensor], fn: Callable[..., None], *, mode: Literal["all", "any"] = "all"
 ) -> RemovableHandle:
     """Register a function that is called when a backward pass has computed several gradients.
 

@@ -50,7 +50,6 @@ class _Form:
         self.value = _rebuild(value, iter(lambda: None, 0))
 
     def fill(self, leaves: Any) -> Any:
-        """Return the nested value with these leaves."""
         return _rebuild(self.value, iter(leaves))
 
 

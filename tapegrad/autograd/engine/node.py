@@ -141,8 +141,7 @@ class Node:
 
     def _sequence_nr(self) -> int:
         """Return the position of the record on the tape's clock."""
-        slot: int = self._own[OWN_SLOT]
-        return slot
+        return self._own[OWN_SLOT]
 
     def __repr__(self) -> str:
         return f"<{self.name()}>"
@@ -167,8 +166,7 @@ class AccumulateGrad(Node):
     @property
     def variable(self) -> Tensor:
         """The leaf."""
-        found: Tensor = self._own[OWN_INPUTS].variable(self._own)
-        return found
+        return self._own[OWN_INPUTS].variable(self._own)
 
 
 _classes: dict[str, type[Node]] = {"AccumulateGrad": AccumulateGrad}

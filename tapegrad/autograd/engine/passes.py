@@ -70,10 +70,7 @@ class Pass:
     __slots__ = ("create_graph", "inputs", "queue", "roots")
 
     def __init__(
-        self,
-        roots: Sequence[tuple[Owner, Any]],
-        inputs: Sequence[Owner] | None,
-        create_graph: bool,
+        self, roots: Sequence[tuple[Owner, Any]], inputs: Sequence[Owner] | None, create_graph: bool
     ) -> None:
         self.roots = roots
         self.inputs = inputs

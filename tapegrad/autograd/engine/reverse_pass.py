@@ -33,12 +33,7 @@ from tapegrad.autograd.engine.running_hooks import (
 )
 from tapegrad.autograd.engine.saved_values import swept_values
 from tapegrad.eager.dispatch import apply_op, passive
-from tapegrad.eager.frames import (
-    RuleFrame,
-    SelectFrame,
-    fit_array,
-    node_name,
-)
+from tapegrad.eager.frames import RuleFrame, SelectFrame, fit_array, node_name
 from tapegrad.eager.item_by_item import or_item_by_item
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.saved_values import SECOND_TIME
@@ -49,13 +44,7 @@ from tapegrad.ops.shape import astype, unbroadcast
 from tapegrad.probes import probe
 from tapegrad.tape.avals import AVALS
 from tapegrad.tape.codes import OPS
-from tapegrad.tape.layout import (
-    FREED,
-    LEAF_CLOCK,
-    OWN_AVAL,
-    OWN_INPUTS,
-    OWN_SLOT,
-)
+from tapegrad.tape.layout import FREED, LEAF_CLOCK, OWN_AVAL, OWN_INPUTS, OWN_SLOT
 from tapegrad.tape.owner import (
     Notes,
     Owner,
@@ -181,14 +170,12 @@ def run_record(sweep: Sweep, slot: int, owner: Owner, g: Any) -> Contributions |
             return []
     elif type(owner[0]) is Notes:
         return _run_noted_record(sweep, slot, owner, owner[0], g)
-    contributions: Contributions = owner[-1].contributions(sweep, owner, g)
-    return contributions
+    return owner[-1].contributions(sweep, owner, g)
 
 
 def _run_noted_record(
     sweep: Sweep, slot: int, owner: Owner, notes: Notes, g: np.ndarray
 ) -> Contributions | None:
-    """Run a record that has hooks."""
     if slot not in sweep.hooked:
         g = _run_slot_hooks(sweep, slot, notes, g)
     if notes.outputs:
@@ -430,15 +417,13 @@ def fit_tensor(g: Any, aval: int) -> Tensor:
         return g
     if g.dtype.kind == "c" and dtype.kind != "c":
         g = g.real
-    fitted: Tensor = g if g.dtype == dtype else apply_op(astype, (g, dtype), {})
-    return fitted
+    return g if g.dtype == dtype else apply_op(astype, (g, dtype), {})
 
 
 def vjp_of_record(own: Owner, g: Any, wanted: Wanted) -> list[Any]:
     """Return the cotangents of a record's inputs as tensors."""
     if MODE.special and MODE.thread.levels:
-        found: list[Any] = or_item_by_item(lambda item: _vjp_of_record(own, item, wanted), g)
-        return found
+        return or_item_by_item(lambda item: _vjp_of_record(own, item, wanted), g)
     return _vjp_of_record(own, g, wanted)
 
 

@@ -15,8 +15,7 @@ Gradient = TypeVar("Gradient", bound=Tensor | None)
 
 
 def _name(hook: Any) -> str:
-    name: str = getattr(hook, "__name__", repr(hook))
-    return name
+    return getattr(hook, "__name__", repr(hook))
 
 
 def checked(result: Any, g: Tensor | None, hook: Any) -> Tensor:
@@ -45,20 +44,17 @@ def _pass_through(hooks: Hooks, value: Any, accept: Callable[..., Any], *beside:
 
 def run_tensor_hooks(hooks: Hooks, g: Gradient) -> Gradient:
     """Pass a gradient through tensor hooks; None (undefined) stays None."""
-    found: Gradient = _pass_through(hooks, g, checked)
-    return found
+    return _pass_through(hooks, g, checked)
 
 
 def run_prehooks(hooks: Hooks, grads: Grads) -> Grads:
     """Pass the gradients of a node's outputs through its prehooks."""
-    found: Grads = _pass_through(hooks, grads, _replaced)
-    return found
+    return _pass_through(hooks, grads, _replaced)
 
 
 def run_posthooks(hooks: Hooks, inputs: Grads, outputs: Grads) -> Grads:
     """Pass the gradients that a node computed through its posthooks."""
-    found: Grads = _pass_through(hooks, inputs, _replaced, outputs)
-    return found
+    return _pass_through(hooks, inputs, _replaced, outputs)
 
 
 def _replaced(result: Any, grads: Grads, hook: Any) -> Grads:

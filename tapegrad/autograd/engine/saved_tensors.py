@@ -52,11 +52,9 @@ class saved_tensors_hooks(ModeContext):
         self.unpack_hook = unpack_hook
 
     def now(self) -> Any:
-        """Return the pairs of this thread."""
         return MODE.thread.saved_hooks
 
     def enter(self) -> saved_tensors_hooks:
-        """Push the pair onto the stack of this thread."""
         if MODE.thread.hooks_forbidden is not None:
             raise RuntimeError(MODE.thread.hooks_forbidden)
         pair = self.pack_hook, self.unpack_hook
@@ -96,17 +94,14 @@ class disable_saved_tensors_hooks(ModeContext, contextlib.ContextDecorator):
         self.error_message = error_message
 
     def now(self) -> Any:
-        """Return the message of the surrounding context, if any."""
         return MODE.thread.hooks_forbidden
 
     def enter(self) -> None:
-        """Forbid saved-tensor hooks."""
         if MODE.thread.saved_hooks:
             raise RuntimeError(self.error_message)
         MODE.thread.hooks_forbidden = self.error_message
 
     def leave(self, before: Any) -> None:
-        """Restore the previous state."""
         MODE.thread.hooks_forbidden = before
 
 
@@ -144,7 +139,6 @@ class _MutationGuard:
         return wrap(handle.array)
 
     def before_write(self, array: np.ndarray) -> None:
-        """Copy the saved values in a buffer that is about to be written."""
         copies: dict[int, np.ndarray] = {}
         for reference in self.handles.pop(id(buffer_of(array)), []):
             handle = reference()
@@ -185,11 +179,9 @@ class allow_mutation_on_saved_tensors(ModeContext, contextlib.ContextDecorator):
     """
 
     def now(self) -> Any:
-        """Return the hooks of the thread and a new guard."""
         return MODE.thread.saved_hooks, _MutationGuard()
 
     def enter(self) -> _MutationGuard:
-        """Start guarding saved values."""
         if MODE.mutation_guard is not None:
             raise RuntimeError("allow_mutation_on_saved_tensors contexts cannot be nested")
         if MODE.thread.hooks_forbidden is not None:
@@ -200,7 +192,6 @@ class allow_mutation_on_saved_tensors(ModeContext, contextlib.ContextDecorator):
         return guard
 
     def leave(self, before: Any) -> None:
-        """Stop guarding, and forget the saved values."""
         hooks, guard = before
         if MODE.mutation_guard is guard:
             MODE.set_saved_hooks(hooks)

@@ -37,13 +37,7 @@ from tapegrad.tape.compiled.strided import (
     walk_push,
     walk_start,
 )
-from tapegrad.tape.compiled.sweep import (
-    add_block,
-    add_products,
-    fill_block,
-    is_plain,
-    jit,
-)
+from tapegrad.tape.compiled.sweep import add_block, add_products, fill_block, is_plain, jit
 from tapegrad.tape.layout import *
 
 MISSING, PLAIN, OTHER = 0, 1, 2  # what the saved values of a record are

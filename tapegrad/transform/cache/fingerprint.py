@@ -200,7 +200,6 @@ class Fingerprint:
         self._inside.pop()
 
     def _apart(self, value: Any) -> bytes:
-        """Return the hash of one value."""
         before, self.digest = self.digest, hashlib.sha256()
         self._add(value)
         found, self.digest = self.digest.digest(), before

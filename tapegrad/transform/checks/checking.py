@@ -129,7 +129,6 @@ class Check:
         return True
 
     def compare_arguments(self, expected: list[Any], found: list[Any]) -> None:
-        """Compare the arguments after the call."""
         own = len(self.claim.args.values)
         for number in range(own):
             if not self.close(found[number], expected[number], lambda _, left, k=number: left[k]):
@@ -177,10 +176,7 @@ class Check:
             yield self.claim.args.moved(shift)
 
     def compare(
-        self,
-        numbers: tuple[int, ...],
-        steps: dict[int, np.ndarray],
-        ways: list[tuple[str, Any]],
+        self, numbers: tuple[int, ...], steps: dict[int, np.ndarray], ways: list[tuple[str, Any]]
     ) -> None:
         """Compare the product along one direction."""
         values = self.claim.args.values

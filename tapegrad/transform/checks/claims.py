@@ -56,17 +56,21 @@ class Claim:
 
     writes = True  # whether it leaves arguments as the function does, or as they were
 
-    def __init__(self, derivative: Any, function: Any, args: tuple[Any, ...]) -> None:
+    def __init__(self, derivative: Any, args: tuple[Any, ...]) -> None:
         self.derivative = derivative
-        self.function = function
+        self.function, self.numbers = self.differentiated(derivative)
         self.count = derivative.py_func.__code__.co_argcount - derivative.given
         self.args = Arguments(derivative, args[: self.count])
         self.extra = list(args[self.count :])
         self.state: list[bytes] = []
         self._kept: Any = None
         self.builds_on: list[tuple[Any, int]] = []
-        if isinstance(function, derivatives.Derivative):
-            self.builds_on.append((function, self.count))
+        if isinstance(self.function, derivatives.Derivative):
+            self.builds_on.append((self.function, self.count))
+
+    def differentiated(self, derivative: Any) -> tuple[Any, tuple[int, ...]]:
+        """Return the function, and the positions of its arguments."""
+        return derivative.base, derivative.numbers
 
     def call(self, function: Any, values: list[Any], extra: list[Any]) -> tuple[Any, list[Any]]:
         """Call a function with copies of values; return the result and the copies afterwards."""
@@ -132,10 +136,6 @@ class PullbackClaim(Claim):
 
     mode = "reverse mode"
 
-    def __init__(self, derivative: Any, args: tuple[Any, ...]) -> None:
-        super().__init__(derivative, derivative.base, args)
-        self.numbers = derivative.numbers
-
     def value(self, found: Any) -> Any:
         return found[0] if self.derivative.returns.startswith("value") else None
 
@@ -158,10 +158,6 @@ class PushforwardClaim(Claim):
     """Forward mode."""
 
     mode = "forward mode"
-
-    def __init__(self, derivative: Any, args: tuple[Any, ...]) -> None:
-        super().__init__(derivative, derivative.base, args)
-        self.numbers = derivative.numbers
 
     def value(self, found: Any) -> Any:
         return found[0]
@@ -190,10 +186,6 @@ class JacobianClaim(Claim):
     mode = "the Jacobian"
     writes = False
 
-    def __init__(self, derivative: Any, args: tuple[Any, ...]) -> None:
-        super().__init__(derivative, derivative.base, args)
-        self.numbers = derivative.numbers
-
     def product(self, values: list[Any], u: np.ndarray, v: dict[int, np.ndarray]) -> Product:
         found = self.results(values, [])
         matrices = (found,) if self.derivative.single else found
@@ -216,10 +208,9 @@ class HessianProductClaim(Claim):
 
     mode = "the Hessian times a vector"
 
-    def __init__(self, derivative: Any, args: tuple[Any, ...]) -> None:
-        self.numbers = (derivative.number,)
-        gradient = derivatives.pullback(derivative.base, self.numbers, 0, "gradient")
-        super().__init__(derivative, gradient, args)
+    def differentiated(self, derivative: Any) -> tuple[Any, tuple[int, ...]]:
+        numbers = (derivative.number,)
+        return derivatives.pullback(derivative.base, numbers, 0, "gradient"), numbers
 
     def direction(self, number: int, draw: np.random.Generator) -> np.ndarray:
         given = self.extra[0]

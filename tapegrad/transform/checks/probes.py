@@ -38,7 +38,6 @@ def size_of(part: Any) -> int:
 
 
 def _numbers(part: Any) -> np.ndarray:
-    """Return the real numbers of a part."""
     if is_complex(part):
         return np.array(part, np.complex128).ravel().view(np.float64)
     return np.asarray(part, np.float64).ravel()
