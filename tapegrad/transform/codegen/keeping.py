@@ -44,6 +44,7 @@ class Keeping:
                 self.shadows.want(identifier)
             return outer
         again: set[int] = set()
+        counted: set[int] = set()  # loops whose trip counts are made again
         views: set[str] = set()  # shadows that are views, made again
         stored: dict[str, None] = {}
         seen: set[str] = set()
@@ -69,6 +70,10 @@ class Keeping:
                         visit(read)
                 else:
                     stored[identifier] = None
+            elif isinstance(maker, Loop) and maker.counted and identifier == maker.trips:
+                counted.add(id(maker))
+                for read in (n for bound in maker.bounds or () for n in names_in(bound)):
+                    visit(read)
             elif self.is_cheap(maker, identifier):
                 again.add(id(maker))
                 for read in self.reads_again(maker):
@@ -91,6 +96,8 @@ class Keeping:
         for statement in scope.block:
             if id(statement) in again:
                 printer.write_block(writer, [statement])
+            if id(statement) in counted:
+                writer(f"{statement.trips} = {trips_text(statement)}")
             if isinstance(statement, Let) and statement.target + state.suffix in views:
                 bar = statement.target + state.suffix
                 writer(f"{bar} = {show(self.shadows.shadow_of(statement, statement.target))}")

@@ -19,6 +19,7 @@ from tapegrad.transform.codegen.loop_shapes import (
     is_fusible,
     is_independent,
     is_recurrence,
+    is_sum,
     last_loop,
 )
 from tapegrad.transform.codegen.reverse_state import Region, ReverseState
@@ -236,7 +237,10 @@ class Reverse:
             and not is_array(state.types[c.phi])
             and state.is_active(c.phi)
         ]
-        if is_recurrence(loop, going, state.types):
+        sums = bool(going) and all(is_sum(loop, c) for c in going)
+        if sums:
+            code, outward = self._terms(scope, going)
+        elif is_recurrence(loop, going, state.types):
             code, outward = self._recurrence(scope, going[0])
         else:
             code, outward = self._iteration(scope, going)
@@ -250,7 +254,7 @@ class Reverse:
             count = len(scope.rows)
             state.write(f"top -= {f'{count} * ' if count > 1 else ''}{loop.trips}")
             self.keeping.write_rows(state.writer, scope)
-        head, *first = self._reversed_head(loop, going)
+        head, *first = self._reversed_head(loop, sums or not going)
         state.writer.open(head)
         for text in first:
             state.write(text)
@@ -293,6 +297,20 @@ class Reverse:
 
         return self.region(scope, before, after)
 
+    def _terms(self, scope: Scope, sums: list[Carried]) -> tuple[Writer, dict[str, None]]:
+        """Write the reverse of an iteration that only adds to sums: their cotangents stay."""
+        self.state.frozen |= {c.phi for c in sums}
+        return self.region(scope, lambda: self._seed(sums))
+
+    def _seed(self, sums: list[Carried]) -> None:
+        """Write the cotangents of sums after an iteration: those of the sums before it."""
+        state = self.state
+        for c in sums:
+            assert isinstance(c.next, ast.Name)
+            text = state.projected(c.next.id, state.bar(c.phi))
+            state.write(f"{state.bar(c.next.id)} = {text}")
+            state.has.add(c.next.id)
+
     def _recurrence(self, scope: Scope, c: Carried) -> tuple[Writer, dict[str, None]]:
         """Write the reverse of a recurrence: its slope first, then the product with the cotangent.
 
@@ -317,10 +335,11 @@ class Reverse:
 
         return self.region(scope, before, after)
 
-    def _reversed_head(self, loop: Loop, going: list[Carried]) -> list[str]:
+    def _reversed_head(self, loop: Loop, is_free: bool) -> list[str]:
         """Return the first lines of the loop over the iterations from the last to the first.
 
-        Independent iterations run from the first to the last, which compilers optimize better.
+        Independent iterations run from the first to the last, which compilers optimize better. They
+        have to be free of cotangents that change from one to the next.
         """
         state = self.state
         if loop.bounds is None:
@@ -330,7 +349,7 @@ class Reverse:
         state.read(low)
         state.read(step)
         index = loop.index
-        if not going and is_independent(loop, state, self.keeping):
+        if is_free and is_independent(loop, state, self.keeping):
             state.read(high)
             return [printer.loop_head(loop)]
         place = show(ast.BinOp(low, ast.Add(), ast.BinOp(name("turn"), ast.Mult(), step)))
@@ -360,15 +379,8 @@ class Reverse:
         live = [c for c in sums if c.out in state.has]
         state.frozen |= {c.phi for c in sums}
 
-        def before() -> None:
-            for c in live:
-                assert isinstance(c.next, ast.Name)
-                text = state.projected(c.next.id, state.bar(c.phi))
-                state.write(f"{state.bar(c.next.id)} = {text}")
-                state.has.add(c.next.id)
-
         with state.writing() as writer:
-            code, outward = self.combined(scope, before)
+            code, outward = self.combined(scope, lambda: self._seed(live))
             printer.enter(writer, loop.carried)
             for c in live:
                 writer(f"{state.bar(c.phi)} = {state.bar(c.out)}")

@@ -14,6 +14,7 @@ from typing import Any
 import numba
 from numba.core import types
 
+from tapegrad.transform import runtime
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.frontend.constants import is_followed, member_like
 from tapegrad.transform.ir import (
@@ -406,6 +407,9 @@ class Lowering:
             if callee in INPLACE_CALLS:
                 self.inplace(let, callee, kind)
                 return
+            if value is runtime.row:
+                self.statics["runtime.owned_row"] = runtime.owned_row
+                expr = ast.Call(name("runtime.owned_row"), expr.args, [])
             if isinstance(value, type) and issubclass(value, tuple) and hasattr(value, "_fields"):
                 if kind is not None and holds_real(kind):
                     given = [self.value(argument) for argument in expr.args]

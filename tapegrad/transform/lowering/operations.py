@@ -196,7 +196,7 @@ def _call_rule(lowering: Lowerer, expr: ast.Call, kind: Any) -> Rule:
             f"cannot differentiate a loop over several sequences, one of them a range of "
             f"{kind.dtype}; make it one of int64: range(np.int64(n))"
         )
-    if callee is runtime.row:
+    if callee is runtime.owned_row:
         assert isinstance(expr.args[0], ast.Name)
         return View(expr.args[0].id)
     if callee is runtime.take_tape:

@@ -103,6 +103,7 @@ VIEWS = frozenset(
         "real",
         "require",
         "reshape",
+        "owned_row",
         "rot90",
         "row",
         "split",
