@@ -202,3 +202,24 @@ def test_loops_over_what_has_no_positions(name):
     if instead is not None:
         lines = [instead if s.startswith("for") else s for s in body.split("\n")]
         assert_right(function_of("\n".join(["s = 0.0", *lines, "return s * x[1]"])), None)
+
+
+@numba.njit
+def overwrite(held):
+    held[0][0] = 7.0
+
+
+@tg.njit
+def written_through_a_list(x, c):
+    w = c.copy()
+    held = [w]
+    z = w * x
+    overwrite(held)
+    return np.sum(z)
+
+
+def test_a_call_may_write_the_arrays_of_a_list_that_it_is_given():
+    x, c = np.array([0.3, 0.7]), np.array([1.3, 0.5])
+    np.testing.assert_array_equal(tg.grad(written_through_a_list)(x, c), c)
+    with pytest.raises(tg.TransformError, match="lists, sets"):
+        tg.grad(written_through_a_list, 1)(x, c)

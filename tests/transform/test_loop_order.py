@@ -126,6 +126,66 @@ def every_second_element(x):
     return np.sum(y)
 
 
+@case(A, hvp=True)
+def a_negative_start(x):
+    y = 1.0
+    for i in range(-2, 4):
+        y = y * x[i] + x[0]
+    return y
+
+
+@case(A, 3, hvp=True)
+def terms_of_sums(x, k):
+    total, product = x[0], 0.0
+    for j in range(k):
+        inner = 0.5 * j
+        for i in range(x.size):
+            inner += x[i] * x[(i + j) % 4]
+            inner -= np.sin(x[i])
+        product = product * inner + inner
+    return total * product
+
+
+# -- loops whose results may be unused -------------------------------------------------------------
+
+
+@case(M, np.array([0.2, 0.5, 0.1]), argnums=(0, 1), hvp=True)
+def least_distance(points, place):
+    best = np.inf
+    for i in range(points.shape[0]):
+        distance = 0.0
+        for j in range(points.shape[1]):
+            distance += (points[i, j] - place[j]) ** 2
+        best = min(best, distance)
+    return best
+
+
+@case(M, 1.5, argnums=(0, 1))
+def greatest_product(points, scale):
+    best = 0.0
+    for i in range(points.shape[0]):
+        product, power = 1.0, scale
+        for j in range(points.shape[1]):
+            product = product * points[i, j] + power
+            power *= scale
+        if product + power > best:
+            best = product + power
+    return best
+
+
+@case(M, 0.4, argnums=(0, 1))
+def chosen_among_loops(points, limit):
+    total = 0.0
+    for i in range(points.shape[0]):
+        one, two = 0.0, 1.0
+        for j in range(points.shape[1]):
+            if points[i, j] > limit:
+                one += np.exp(points[i, j] * limit)
+            two *= points[i, j] + limit
+        total += max(one, two) * (one if i == 0 else limit)
+    return total
+
+
 # -- elements that are read repeatedly -------------------------------------------------------------
 
 
@@ -240,3 +300,36 @@ def test_elements_are_read_once():
         return np.sum(x)
 
     assert "runtime.row(tape, top + trips" not in f.adjoint_source(A, 3)
+
+
+@tg.njit
+def least_logarithm(x):
+    best = np.inf
+    for i in range(x.shape[0]):
+        term = 0.0
+        for j in range(x.shape[1]):
+            term += np.log(x[i, j]) ** 2
+        best = min(best, term)
+    return best
+
+
+def test_infinite_derivatives_of_results_that_are_not_used():
+    found = tg.grad(least_logarithm)(np.array([[0.0, 2.0], [0.5, 2.0]]))
+    np.testing.assert_allclose(found, [[0.0, 0.0], [4.0 * np.log(0.5), np.log(2.0)]])
+    text = least_logarithm.adjoint_source(np.ones((2, 2)))
+    assert "if term_bar != 0.0:" in text or "if term_1_bar != 0.0:" in text
+
+
+@tg.njit
+def weighted(points, weight):
+    least = 1e300
+    for i in range(points.shape[0]):
+        distance = 0.0
+        for j in range(points.shape[1]):
+            distance += points[i, j] ** 2
+        least = min(least, distance)
+    return weight * least
+
+
+def test_cotangents_that_are_not_a_number_are_passed_on():
+    assert np.isnan(tg.grad(weighted)(M, np.nan)[0]).all()

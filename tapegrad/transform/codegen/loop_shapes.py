@@ -6,6 +6,8 @@
   own reverse at once, and nothing is kept or recomputed. An adjoint written by hand does the same.
 - A loop with independent iterations is reversed from the first iteration to the last, which
   compilers optimize better (`is_independent`).
+- A loop whose results may be unused, such as a distance that is not the least, is not reversed
+  where their cotangents are 0 (`is_often_unused`).
 - In a loop that computes a single new value from the previous one, the slope does not depend on
   the cotangent (`is_recurrence`).
 """
@@ -15,6 +17,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from typing import Any
+
+from numba.core import types
 
 from tapegrad.transform.codegen.analysis import Arrays, Scopes, written
 from tapegrad.transform.codegen.keeping import Keeping
@@ -215,6 +219,30 @@ def _are_own(elements: list[tuple[str, ast.expr | None]], loop: Loop) -> bool:
         own = {k for k, n in enumerate(parts) if isinstance(n, ast.Name) and n.id == loop.index}
         axes = own if axes is None else axes & own
     return bool(axes)
+
+
+def is_often_unused(
+    loop: Loop, going: list[Carried], state: ReverseState, keeping: Keeping
+) -> bool:
+    """Whether the results of a loop of numbers may be unused, so that its reverse does nothing.
+
+    That is so if their cotangents, which are all that its reverse reads, are 0. What it keeps has
+    to be in rows, which need not be read.
+    """
+    scope = state.scopes.blocks[id(loop.body)]
+    if not going or not all(c.out in state.skipped for c in going):
+        return False
+    if (scope.stored and not scope.rows) or keeping.keeps_inside(loop.body):
+        return False
+    if any(state.types[c.phi] != types.float64 for c in going):
+        return False
+    plain = (rules.Elementary, rules.Load, rules.Linear, rules.Passive)
+    return all(
+        isinstance(s.rule, plain) and not is_array(state.types.get(s.target))
+        if isinstance(s, Let)
+        else isinstance(s, (If, Loop))
+        for s in walk(loop.body)
+    )
 
 
 def is_recurrence(loop: Loop, going: list[Carried], kinds: dict[str, Any]) -> bool:

@@ -18,6 +18,7 @@ from tapegrad.transform.codegen.keeping import Keeping
 from tapegrad.transform.codegen.loop_shapes import (
     is_fusible,
     is_independent,
+    is_often_unused,
     is_recurrence,
     is_sum,
     last_loop,
@@ -253,13 +254,19 @@ class Reverse:
         if scope.rows:
             count = len(scope.rows)
             state.write(f"top -= {f'{count} * ' if count > 1 else ''}{loop.trips}")
-            self.keeping.write_rows(state.writer, scope)
+        skips = is_often_unused(loop, going, state, self.keeping)
+        if skips:
+            bars = " or ".join(f"{state.bar(c.phi)} != 0.0" for c in going)
+            state.writer.open(f"if {bars}:")
+        self.keeping.write_rows(state.writer, scope)
         head, *first = self._reversed_head(loop, sums or not going)
         state.writer.open(head)
         for text in first:
             state.write(text)
         self.include(code)
         state.writer.close()
+        if skips:
+            state.writer.close()
         for c in going:
             if isinstance(c.init, ast.Name):
                 state.add(c.init.id, state.bar(c.phi), _ONE)

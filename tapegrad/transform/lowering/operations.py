@@ -67,7 +67,8 @@ def find(lowering: Lowerer, expr: ast.expr, kind: Any) -> Rule:
         found = _find(lowering, expr, kind)
     held = [n for n in names_in(expr) if isinstance(lowering.types.get(n), _CONTAINERS)]
     if held and isinstance(found, Call):
-        return Unknown(found.inputs(), f"a call that is given {held[0]!r}, a list, set or dict")
+        what = f"a call that is given {held[0]!r}, a list, set or dict"
+        return Unknown(found.inputs(), what, given=held)
     if held and isinstance(found, Passive):
         found = Passive(False)  # the container may have changed before the reverse pass
     if type(found) is Passive and isinstance(expr, ast.Call):

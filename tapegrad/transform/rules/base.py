@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -146,16 +146,19 @@ class Unknown(Rule):
 
     cheap = False
 
-    def __init__(self, inputs: list[str], what: str, shows: bool = False) -> None:
+    def __init__(
+        self, inputs: list[str], what: str, shows: bool = False, given: Sequence[str] = ()
+    ) -> None:
         self._inputs = inputs
         self.what = what
         self.shows = shows  # the result is a view of an array without derivative
+        self.given = given  # lists, sets and dicts, which may hold arrays
 
     def inputs(self) -> list[str]:
         return self._inputs
 
     def written(self) -> list[str]:
-        return self._inputs
+        return [*self._inputs, *self.given]
 
 
 def is_arithmetic(op: Elementwise, operands: Atoms) -> bool:

@@ -6,7 +6,16 @@ import ast
 import re
 from collections.abc import Container
 
-from tapegrad.transform.verifier.code import Code, called, module_call, names_in, nodes_of, targets
+from tapegrad.transform.verifier.code import (
+    Code,
+    called,
+    module_call,
+    names_in,
+    nodes_of,
+    reads,
+    targets,
+    walk,
+)
 
 FORWARD = re.compile(r"_forward(_\d+)?$")
 REVERSE = re.compile(r"_reverse(_\d+)?$")
@@ -37,7 +46,7 @@ class Cotangents:
     """
 
     def __init__(self, codes: list[Code], functions: Container[str]) -> None:
-        self.functions = functions
+        self.codes, self.functions = codes, functions
         given = {n for code in codes for n in code.locals}
         known = {n for code in codes for n in code.primal}
         endings = {found.group() for n in given - known if (found := _BAR.search(n))}
@@ -76,6 +85,45 @@ class Cotangents:
     def is_reverse(self, function: str | None) -> bool:
         """Whether a function is the reverse half of a user's function."""
         return bool(function) and function in self.functions and bool(REVERSE.search(function))
+
+    def skips_zeros(self, node: ast.If) -> bool:
+        """Whether a branch is taken unless some cotangents are 0, and then would do nothing.
+
+        All that it adds to others has to be computed from these cotangents.
+        """
+        tests = node.test.values if isinstance(node.test, ast.BoolOp) else [node.test]
+        if node.orelse or (isinstance(node.test, ast.BoolOp) and isinstance(node.test.op, ast.And)):
+            return False
+        tested = set()
+        for test in tests:
+            if not isinstance(test, ast.Compare) or not isinstance(test.left, ast.Name):
+                return False
+            if ast.unparse(test) != f"{test.left.id} != 0.0" or test.left.id not in self.names:
+                return False
+            tested.add(test.left.id)
+        inside = list(walk(node.body))
+        made = {n for s in inside if isinstance(s, ast.Assign) for n in targets(s)}
+        made &= self.names - tested
+        if any(not made.isdisjoint(targets(s)) for s in self._outside(inside)):
+            return False
+        for statement in inside:
+            if isinstance(statement, ast.Expr):
+                return False
+            if isinstance(statement, ast.Assign) and (
+                isinstance(statement.targets[0], ast.Subscript)
+                or self.is_reverse(called(statement.value))
+            ):
+                return False
+            added_to = statement.target if isinstance(statement, ast.AugAssign) else None
+            free = [] if added_to is None else nodes_of(added_to)
+            for name in reads(statement):
+                if name.id in self.names - made - tested and not any(n is name for n in free):
+                    return False
+        return True
+
+    def _outside(self, inside: list[ast.stmt]) -> list[ast.stmt]:
+        known = set(map(id, inside))
+        return [s for code in self.codes for s in code.statements if id(s) not in known]
 
     def is_cotangent(self, node: ast.stmt) -> bool:
         """Whether a statement computes cotangents or contains one that does."""

@@ -214,8 +214,8 @@ class Turning(Keeping):
             return
         first = ast.unparse(ast.BinOp(high, ast.Sub(), ast.Constant(1)))
         final = ast.unparse(ast.BinOp(low, ast.Sub(), ast.Constant(1)))
-        if isinstance(low, ast.Constant):
-            final = str(low.value - 1)
+        if (least := integer(low)) is not None:
+            final = str(least - 1)
         if shown[2] != "1" or text != f"range({first}, {final}, -1)":
             raise error
 
@@ -364,9 +364,7 @@ def are_own(elements: list[tuple[str, ast.expr | None]], loop: Turned) -> bool:
     assert loop.bounds is not None
     low, _, step = loop.bounds
     for least, bound in enumerate((low, step)):
-        if not isinstance(bound, ast.Constant) or not isinstance(bound.value, int):
-            return False
-        if bound.value < least:
+        if (value := integer(bound)) is None or value < least:
             return False
     if len({name for name, _ in elements}) != 1:
         return False
@@ -379,6 +377,15 @@ def are_own(elements: list[tuple[str, ast.expr | None]], loop: Turned) -> bool:
             return False
         places.append({k for k, part in enumerate(parts) if part == loop.index})
     return bool(set.intersection(*places))
+
+
+def integer(node: ast.expr) -> int | None:
+    """Return the value of an integer constant, None for other expressions."""
+    sign = 1
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        sign, node = -1, node.operand
+    is_one = isinstance(node, ast.Constant) and type(node.value) is int
+    return sign * node.value if is_one else None
 
 
 def targets_of(body: list[ast.stmt]) -> set[str]:

@@ -131,6 +131,8 @@ class Walk(Outcomes):
                 return ""
             if node.body and isinstance(node.body[-1], ast.Raise):
                 return ""
+            if self.cotangents.skips_zeros(node):
+                return self.block(node.body)
             is_exit = node.body and isinstance(node.body[-1], ast.Break)
             self.wish = self.leaving if is_exit else None
             sides = {side for side in (True, False) if (id(node), side) in self.checked.passed}
