@@ -181,6 +181,24 @@ class Tape:
         self.items[place] = value
 
 
+class Row:
+    """Some elements of a tape, from a position on."""
+
+    def __init__(self, tape, start, length):
+        self.tape, self.start, self.length = tape, start, length
+
+    def _place(self, turn):
+        if not 0 <= turn < self.length:
+            raise IndexError(turn)
+        return self.start + turn
+
+    def __getitem__(self, turn):
+        return self.tape[self._place(turn)]
+
+    def __setitem__(self, turn, value):
+        self.tape[self._place(turn)] = value
+
+
 class Runtime:
     """The functions of `tapegrad.transform.runtime` that have to do with the tape."""
 
@@ -195,6 +213,7 @@ class Runtime:
         return Tape(self.size)
 
     to_bits = from_bits = staticmethod(lambda value: value)
+    row = owned_row = staticmethod(Row)
 
     @staticmethod
     def give_tape(tape):
