@@ -158,7 +158,7 @@ PROGRAMS = {
         "@tg.njit\n"
         "def f(x):\n"
         "    y = x.copy()\n"
-        "    t = np.dot(y, np.where(y > 0.2, y, x))\n"
+        "    t = np.dot(y, (x > 0.2) * y)\n"
         "    y[0] = 2.0 * t\n"
         "    return t * np.dot(y, x)\n"
     ),
