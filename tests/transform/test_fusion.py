@@ -124,6 +124,22 @@ def sums_of_sums(m, s):
     return total
 
 
+@case(M, np.array([0.4, 1.2, -0.7]), argnums=(0, 1), hvp=True)
+@case(np.zeros((2, 0)), EMPTY, argnums=(0, 1))
+@case(np.zeros((0, 3)), np.ones(3), argnums=(0, 1))
+def sums_along_the_last_axis(m, v):
+    distances = np.sum((m - v) ** 2, axis=1)
+    total = 0.0
+    for i in range(distances.size):
+        total += np.sqrt(distances[i])
+    return total + np.sum((m * v).sum(-1) * distances)
+
+
+@case(M, np.array([0.4, 1.2, -0.7]), argnums=(0, 1))
+def sums_along_the_first_axis(m, v):
+    return np.sum(np.sum(m * v, axis=0) * v) + np.min(np.sum(m * m * v, 1))
+
+
 # -- order -----------------------------------------------------------------------------------------
 
 

@@ -124,7 +124,7 @@ class Extents:
             shape = self.made.get(expr.value.id) if isinstance(expr.value, ast.Name) else None
             shaped = shape.expr if isinstance(shape, Let) else expr.value
             if isinstance(shaped, ast.Attribute) and shaped.attr == "shape":
-                base, axis = shaped.value, _constant(expr.slice)
+                base, axis = shaped.value, integer(expr.slice)
                 if isinstance(base, ast.Name) and is_array(self.types.get(base.id)):
                     if axis is not None and axis >= 0:
                         return self.of(base.id, axis)
@@ -165,17 +165,17 @@ class Extents:
         for bound, sign in ((part.lower, 1), (part.upper, -1)):
             if bound is None:
                 continue
-            value = _constant(bound)
+            value = integer(bound)
             if value is None or sign * value < 0 or (sign < 0 and value == 0):
                 return None
             cut += abs(value)
         return ("cut", whole, cut) if cut else whole
 
 
-def _constant(node: ast.expr) -> int | None:
-    """Return the value of an integer constant."""
+def integer(node: ast.AST) -> int | None:
+    """Return the value of an integer constant, None for other expressions."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        value = _constant(node.operand)
+        value = integer(node.operand)
         return None if value is None else -value
     if isinstance(node, ast.Constant) and type(node.value) is int:
         return node.value

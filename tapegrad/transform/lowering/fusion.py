@@ -42,7 +42,7 @@ from tapegrad.transform.ir import (
 )
 from tapegrad.transform.kinds import is_array, may_share
 from tapegrad.transform.lowering import callees
-from tapegrad.transform.lowering.extents import Extents
+from tapegrad.transform.lowering.extents import Extents, integer
 from tapegrad.transform.rules.partials import op_of
 
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow)
@@ -95,6 +95,8 @@ class Fusion:
         self.block: Block = []
         self.pending: dict[str, Tree] = {}
         self.line = 0
+        self.result = ""  # of the last tree
+        self.keys: list[Hashable] = []  # of its extents
         self.uses: Counter[str] = Counter()
         for statement in walk(function.body):
             self.uses.update(reads(statement))
@@ -121,7 +123,11 @@ class Fusion:
             return
         if isinstance(statement, Let) and (summed := self.summed(statement)) is not None:
             self.line = statement.line
-            self.sum(statement, self.pending.pop(summed))
+            tree = self.pending.pop(summed)
+            if is_array(self.types[statement.target]):
+                self.sum_last(statement, tree)
+            else:
+                self.sum(statement, tree)
             return
         inside = list(walk([statement]))
         if any(self.may_write(inner) for inner in inside):
@@ -203,21 +209,28 @@ class Fusion:
             self.write(tree)
 
     def summed(self, let: Let) -> str | None:
-        """Return the pending array whose elements a statement sums, None for others."""
+        """Return the pending array whose elements a statement sums, None for others.
+
+        It sums all of them, or those along the last axis.
+        """
         expr = let.expr
-        if not isinstance(expr, ast.Call) or expr.keywords or self.types.get(let.target) is None:
+        if not isinstance(expr, ast.Call):
             return None
-        array: ast.expr
-        if isinstance(expr.func, ast.Attribute):
-            if expr.func.attr != "sum" or expr.args:
-                return None
-            array = expr.func.value
-        else:
-            callee = self.function.statics.get(getattr(expr.func, "id", ""))
-            if callee is not np.sum or len(expr.args) != 1:
-                return None
-            array = expr.args[0]
-        return array.id if isinstance(array, ast.Name) and array.id in self.pending else None
+        array, *more = expr.args or [None]
+        if isinstance(expr.func, ast.Attribute) and expr.func.attr == "sum":
+            array, more = expr.func.value, expr.args
+        elif self.function.statics.get(getattr(expr.func, "id", "")) is not np.sum:
+            return None
+        if not isinstance(array, ast.Name) or array.id not in self.pending:
+            return None
+        more += [k.value if k.arg == "axis" else name(str(k.arg)) for k in expr.keywords]
+        kind = self.types.get(let.target)
+        if not more:
+            return array.id if kind == types.float64 else None
+        ndim = self.types[array.id].ndim
+        is_last = len(more) == 1 and integer(more[0]) in (-1, ndim - 1)
+        is_new = _is_of_floats(kind) and kind.layout == "C"
+        return array.id if is_last and is_new else None
 
     def flush(self) -> None:
         """Write the loops of all that waits."""
@@ -258,8 +271,20 @@ class Fusion:
 
     def write(self, tree: Tree) -> None:
         """Append a new array for the value of a tree, and the loop that computes it."""
-        target = tree.let.target
         counts, places = self.shape(tree)
+        indices = [name(self.fresh("i", types.int64)) for _ in counts]
+        body = self.inside(tree, indices, places)
+        self.fill(tree.let.target, counts, indices, body, self.result)
+
+    def fill(
+        self,
+        target: str,
+        counts: list[ast.Name],
+        indices: list[ast.Name],
+        body: Block,
+        result: str,
+    ) -> None:
+        """Append a new array, and the loops over statements that compute its elements."""
         shape: ast.expr = counts[0]
         if len(counts) > 1:
             kind = types.UniTuple(types.int64, len(counts))
@@ -267,13 +292,35 @@ class Fusion:
         made = self.call("np.empty", np.empty, shape)
         self.types[target] = types.Array(types.float64, len(counts), "C")
         self.block.append(Let(target, made, self.line))
-        indices = [name(self.fresh("i", types.int64)) for _ in counts]
-        body = self.inside(tree, indices, places)
         place = _subscript(indices)
-        body.append(Store(target, place, name(self.result), "", self.line, every=True))
+        body.append(Store(target, place, name(result), "", self.line, every=True))
         for index, count in zip(reversed(indices), reversed(counts), strict=True):
             body = [self.loop(index, count, body, [])]
         self.block += body
+
+    def sum_last(self, let: Let, tree: Tree) -> None:
+        """Append a new array for the sums of a tree along its last axis, and their loops."""
+        counts, places = self.shape(tree)
+        indices = [name(self.fresh("i", types.int64)) for _ in counts]
+        body = self.inside(tree, indices, places)
+        total = self.fresh("total", types.float64)
+        body = [self.adding(indices[-1], counts[-1], body, constant(0.0), self.result, total)]
+        self.extents.set(let.target, self.keys[:-1])
+        self.fill(let.target, counts[:-1], indices[:-1], body, total)
+
+    def adding(
+        self,
+        index: ast.Name,
+        count: ast.Name,
+        body: Block,
+        first: ast.expr,
+        term: str,
+        out: str,
+    ) -> Loop:
+        """Return a loop that adds the terms that its body computes."""
+        phi, total = (self.fresh("total", types.float64) for _ in range(2))
+        body.append(Let(total, ast.BinOp(name(phi), ast.Add(), name(term)), self.line))
+        return self.loop(index, count, body, [Carried(phi, first, name(total), out)])
 
     def sum(self, let: Let, tree: Tree) -> None:
         """Append the loop that sums the value of a tree."""
@@ -327,6 +374,7 @@ class Fusion:
                         steps[array][axis] = step
             counts.append(count)
             keys.append(("number", count.id) if others else next(iter(found)))
+        self.keys = keys
         self.extents.set(tree.let.target, keys)
         return counts, steps
 
