@@ -11,6 +11,7 @@ from typing import Any
 
 import numba
 import numpy as np
+from numba._dispatcher import compute_fingerprint
 from numba.core import types
 
 from tapegrad.autograd.function import Function
@@ -45,30 +46,31 @@ def record(function: Any, *args: Any, **kwargs: Any) -> Any:
         bound = inspect.signature(function.py_func).bind(*args, **kwargs)
         bound.apply_defaults()
         args = bound.args
-    if any(isinstance(a, tuple) and has_tensors(a) for a in args):
-        raise TypeError(
-            f"{name}: got a tuple of tensors; pass the tensors as arguments of their own, or one "
-            "tensor"
-        )
-    if (not MODE.special or MODE.action() == RECORD_OP) and not any(map(_is_complex, args)):
-        active = tuple(k for k, a in enumerate(args) if isinstance(a, Tensor) and _is_active(a))
-        values = tuple(map(_plain, args))
-        if active:
-            facts = _facts(function, tuple(map(numba.typeof, values)), active)
-            if facts.is_number:
+    is_plain = not MODE.special or MODE.action() == RECORD_OP
+    numbers, values = [], []
+    for k, a in enumerate(args):
+        if isinstance(a, Tensor):
+            dtype = a._a.dtype
+            if dtype.kind == "c":
+                is_plain = False
+            elif a._own is not None and dtype in DTYPE_CODES:
+                numbers.append(k)
+        elif isinstance(a, tuple) and has_tensors(a):
+            raise TypeError(
+                f"{name}: got a tuple of tensors; pass the tensors as arguments of their own, or "
+                "one tensor"
+            )
+        values.append(_plain(a))
+    if is_plain and numbers:
+        active, plain = tuple(numbers), tuple(values)
+        facts = _facts_of(function, plain, active)
+        if facts.is_number:
+            if facts.changed:
                 _check_changed(function, facts, active)
                 args = tuple(_copied(a) if k in facts.changed else a for k, a in enumerate(args))
-                return _record_number(function, args, values, active, facts.changed)
+            return _record_number(function, args, plain, active, facts.changed)
     call = Call(function)
     return call.arranged(Recorded.apply(call, *args))
-
-
-def _is_active(tensor: Tensor) -> bool:
-    return tensor._own is not None and tensor.dtype in DTYPE_CODES
-
-
-def _is_complex(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.dtype.kind == "c"
 
 
 # -- scalar results: the gradient is computed with the value ---------------------------------------
@@ -199,7 +201,7 @@ class Recorded(Function):
         positions = tuple(
             k for k, a in enumerate(args) if isinstance(a, Tensor) and a.dtype in DIFFERENTIABLE
         )
-        facts = _facts(function, tuple(map(numba.typeof, values)), positions)
+        facts = _facts_of(function, tuple(values), positions)
         _check_changed(function, facts, positions)
         ctx.function, ctx.positions, ctx.changed = function, positions, facts.changed
         ctx.constants = [
@@ -281,6 +283,18 @@ class Facts:
     changed: frozenset[int]  # arguments that it writes to
     receiving: frozenset[int]  # those that it writes values that depend on tensors to
     is_number: bool  # whether its result is one real number
+
+
+_known: dict[Any, Facts] = {}  # by function, positions, and what numba tells types from
+
+
+def _facts_of(function: Any, values: tuple[Any, ...], positions: tuple[int, ...]) -> Facts:
+    """Return the facts for some arguments; asking for their numba types would cost 10 µs each."""
+    key = function, positions, compute_fingerprint(values)
+    found = _known.get(key)
+    if found is None:
+        found = _known[key] = _facts(function, tuple(map(numba.typeof, values)), positions)
+    return found
 
 
 @functools.cache
