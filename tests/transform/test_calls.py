@@ -417,3 +417,51 @@ def test_stopped_array_is_a_copy():
     np.testing.assert_allclose(gs, 2.0 + 2 * 0.5 * 3.0)
     _, tangent = tg.jvp(written_after_stop, (0, 1))(x.copy(), 0.5, np.ones(2), 1.0)
     np.testing.assert_allclose(tangent, gx.sum() + gs)
+
+
+# -- callees that keep nothing ---------------------------------------------------------------------
+
+
+@numba.njit
+def branched(x, a):
+    if x < a[0]:
+        return np.exp(x) * x
+    if x < a[1]:
+        t = np.sin(x * a[1])
+        return t * t + np.log(t + 2.0)
+    return x
+
+
+@tg.njit
+def calls_short_function(x, a):
+    total = 0.0
+    for i in range(x.size):
+        total += branched(x[i], a) ** 2
+    return total
+
+
+@tg.njit
+def overwrites_what_a_short_function_reads(x, a):
+    b = a.copy()
+    y = branched(x[0], b)
+    b[1] = 0.1 * y
+    return y * branched(x[1], b) * b[1]
+
+
+@numba.njit
+def costly(x):
+    return np.sin(np.exp(np.sin(np.exp(np.sin(np.exp(x))))))
+
+
+@tg.njit
+def calls_costly_function(x):
+    return costly(x) ** 2 * x
+
+
+def test_short_functions_compute_their_values_again():
+    x, a = np.array([0.3, 0.7, 2.4]), np.array([0.5, 1.2])
+    for function in (calls_short_function, overwrites_what_a_short_function_reads):
+        check(function, x, a, argnums=(0, 1))
+    assert "tape" not in calls_short_function.adjoint_source(x, a)
+    check(calls_costly_function, 0.4)
+    assert "tape" in calls_costly_function.adjoint_source(0.4)

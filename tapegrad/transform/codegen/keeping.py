@@ -132,7 +132,7 @@ class Keeping:
         """Whether a value is recomputed rather than kept."""
         if isinstance(maker, Let):
             rule = maker.rule
-            if not rule.cheap:
+            if not rule.cheap and not self.is_computed_again(rule):
                 return False
             if isinstance(rule, rules.View):
                 return True
@@ -149,6 +149,10 @@ class Keeping:
                 for inner in block
             )
         return False
+
+    def is_computed_again(self, rule: Any) -> bool:
+        """Whether a costly function of numbers is computed again."""
+        return self.state.recomputes and isinstance(rule, rules.Elementary) and not rule.whole
 
     def reads_elements(self, expr: ast.expr) -> bool:
         """Whether a passive expression may read elements of an array, or fields of a record."""

@@ -21,7 +21,7 @@ from tapegrad.transform.frontend.inference import infer
 from tapegrad.transform.frontend.normalize import normalize
 from tapegrad.transform.frontend.pruning import prune
 from tapegrad.transform.frontend.source import Source
-from tapegrad.transform.ir import FunctionIR, Let, Structure, leaves_of, name, unused, walk
+from tapegrad.transform.ir import FunctionIR, Let, Loop, Structure, leaves_of, name, unused, walk
 from tapegrad.transform.kinds import (
     holds_instance,
     is_array,
@@ -454,10 +454,6 @@ def write_split(
     varied = [*inputs, *instance.joined_results()]
     ends = [*leaves, *(show(leaf) for leaf in instance.result_leaves())]
     unstable = {arrays.of(n) for n, is_kept in zip(ends, kept, strict=True) if not is_kept}
-    gen = ReverseState(program, function, arrays, varied, outputs, unstable, split=True)
-    returned = [n for n in results if is_array(function.types[n]) and gen.is_active(n)]
-    variant.shadowed = [n in returned for n in results]
-    reverse = Reverse(gen, given, returned)
     # by position: one number may be returned twice
     seeds = [
         (n, seed_name(function, k))
@@ -465,16 +461,27 @@ def write_split(
         if not is_array(function.types[n])
     ]
 
-    def before() -> None:
-        for result, seed in seeds:
-            gen.add(result, seed, ast.Constant(1.0))
+    def reversed_with(recomputes: bool) -> tuple[ReverseState, Reverse, Writer, list[str]]:
+        gen = ReverseState(program, function, arrays, varied, outputs, unstable, split=True)
+        gen.recomputes = recomputes
+        returned = [n for n in results if is_array(function.types[n]) and gen.is_active(n)]
+        variant.shadowed = [n in returned for n in results]
+        reverse = Reverse(gen, given, returned)
 
-    code, _ = reverse.region(gen.top, before)
+        def before() -> None:
+            for result, seed in seeds:
+                gen.add(result, seed, ast.Constant(1.0))
+
+        code, _ = reverse.region(gen.top, before)
+        gen.uses_tape |= reverse.keeping.keeps_inside(function.body) or bool(gen.top.stored)
+        return gen, reverse, code, returned
+
+    gen, reverse, code, returned = reversed_with(is_short(function))
+    if gen.recomputes and gen.uses_tape:
+        gen, reverse, code, returned = reversed_with(False)
     scalars = [leaf for leaf in inputs if not is_array(function.types[leaf])]
     if not variant.written:
-        variant.uses_tape = (
-            gen.uses_tape or reverse.keeping.keeps_inside(function.body) or bool(gen.top.stored)
-        )
+        variant.uses_tape = gen.uses_tape
         variant.takes_shadows = any(map(reverse.shadows.is_wanted, given))
     writer = Writer()
     shadows = [leaf + gen.suffix for leaf in given]
@@ -499,6 +506,16 @@ def write_split(
         program.write(writer.text(), instance.dispatcher)
     else:  # never called
         program.unwritten.append(writer.text())
+
+
+_FEW = 4  # results of costly functions, which take as long as a call with a tape does longer
+
+
+def is_short(function: FunctionIR) -> bool:
+    """Whether all values of a function are computed again in less time than a tape takes."""
+    statements = list(walk(function.body))
+    costly = sum(isinstance(s, Let) and not s.rule.cheap for s in statements)
+    return costly <= _FEW and not any(isinstance(s, Loop) for s in statements)
 
 
 def elements(kind: Any) -> Any:

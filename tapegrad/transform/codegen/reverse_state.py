@@ -120,6 +120,7 @@ class ReverseState:
         self.frozen: set[str] = set()  # sums whose cotangents stay as they are
         self.renamed: dict[str, str] = {}  # cotangents that temporarily have another name
         self.scale = ""  # factor of contributions to cotangents from outside
+        self.recomputes = False  # results of costly functions as well
         self.uses_tape = False
         self.count = 0
         self.region = Region(self.top)
