@@ -28,7 +28,8 @@ from tapegrad.transform import frozen
 from tapegrad.transform.cache.fingerprint import Fingerprint
 from tapegrad.transform.codegen import store
 from tapegrad.transform.codegen.analysis import leaf_names
-from tapegrad.transform.codegen.program import Instance, Program
+from tapegrad.transform.codegen.instance import Instance
+from tapegrad.transform.codegen.program import Program
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.stubs import stub
 from tapegrad.transform.verifier.verify import verify

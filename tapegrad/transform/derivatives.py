@@ -15,7 +15,8 @@ from numba.core import types
 
 from tapegrad.kernels import native
 from tapegrad.transform.base import Derivative, written_arguments
-from tapegrad.transform.codegen.program import Instance, Program, write_pullback, write_pushforward
+from tapegrad.transform.codegen.instance import Instance
+from tapegrad.transform.codegen.program import Program, write_pullback, write_pushforward
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.kinds import (
     holds_complex,

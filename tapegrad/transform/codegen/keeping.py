@@ -12,7 +12,18 @@ from tapegrad.transform.codegen.analysis import Scope
 from tapegrad.transform.codegen.reverse_state import ReverseState
 from tapegrad.transform.codegen.shadows import Shadows
 from tapegrad.transform.frontend.constants import member_like
-from tapegrad.transform.ir import Block, If, Let, Loop, defined, names_in, reads, unused, walk
+from tapegrad.transform.ir import (
+    Block,
+    FunctionIR,
+    If,
+    Let,
+    Loop,
+    defined,
+    names_in,
+    reads,
+    unused,
+    walk,
+)
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.printer import Writer, show
 from tapegrad.transform.rules import base as rules
@@ -319,6 +330,16 @@ class Keeping:
                 if self.state.scopes.blocks[id(part)].stored or self.keeps_inside(part):
                     return True
         return False
+
+
+_FEW = 4  # costly functions, which take as long as a call takes longer with the tape
+
+
+def is_short(function: FunctionIR) -> bool:
+    """Whether computing all values of a function again takes less time than using the tape."""
+    statements = list(walk(function.body))
+    costly = sum(isinstance(s, Let) and not s.rule.cheap for s in statements)
+    return costly <= _FEW and not any(isinstance(s, Loop) for s in statements)
 
 
 def trips_text(loop: Loop) -> str:

@@ -1,0 +1,152 @@
+"""A function with the types of its arguments: what it writes, and what its results share."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from numba.core import types
+
+from tapegrad.transform.codegen.analysis import Arrays, leaf_names, unused_at_times
+from tapegrad.transform.errors import TransformError
+from tapegrad.transform.ir import FunctionIR, Structure, leaves_of
+from tapegrad.transform.kinds import is_array, is_real, may_share
+from tapegrad.transform.printer import show
+
+
+class Instance:
+    """A function with the types of its arguments, ready to be differentiated."""
+
+    def __init__(self, dispatcher: Any, kinds: tuple[Any, ...]) -> None:
+        self.dispatcher = dispatcher
+        self.kinds = kinds
+        self.function: FunctionIR
+        self.arrays: Arrays
+        self.params: list[Any] = []  # atom or structure of every argument
+        self.error: TransformError | None = None  # why it cannot be differentiated
+        self.writes: set[int] = set()  # positions of leaves of the arguments
+        self.skips: set[int] = set()  # positions of leaves that may be unused
+        # results (by position) that may share elements with each other or with arguments
+        self.shared: list[tuple[list[int], list[int]]] = []
+
+    def leaves(self) -> list[str]:
+        """Return the names of all parts of the arguments."""
+        return [leaf for value in self.params for leaf in leaf_names(value)]
+
+    def find_effects(self) -> bool:
+        """Find what the function writes, what its results share, and what it may not use.
+
+        Returns whether anything changed.
+        """
+        self.arrays = arrays = Arrays(self.function)
+        leaves = self.leaves()
+        kinds = self.function.types
+        writes = {
+            k for k, n in enumerate(leaves) if may_share(kinds.get(n)) and arrays.is_stored(n)
+        }
+        results = [leaf.id if isinstance(leaf, ast.Name) else "" for leaf in self.result_leaves()]
+        groups: dict[str, tuple[list[int], list[int]]] = {}
+        for names, side in ((results, 0), (leaves, 1)):
+            for position, identifier in enumerate(names):
+                if may_share(self.function.types.get(identifier)):
+                    group = groups.setdefault(arrays.of(identifier), ([], []))
+                    group[side].append(position)
+        shared = [g for g in groups.values() if g[0] and len(g[0]) + len(g[1]) > 1]
+        unused = unused_at_times(self.function, (), vanishing=False)
+        skips = {k for k, n in enumerate(leaves) if n in unused}
+        found = (writes, shared, skips) != (self.writes, self.shared, self.skips)
+        self.writes, self.shared, self.skips = writes, shared, skips
+        return found
+
+    def joined_results(self) -> list[str]:
+        """Return the arrays of the result that may share elements with another part of it.
+
+        What a caller writes to one of them is read from the other.
+        """
+        leaves = self.result_leaves()
+        found = [leaves[k] for made, _ in self.shared for k in made if len(made) > 1]
+        kinds = self.function.types
+        return [n for n in map(show, found) if is_real(kinds.get(n, types.none))]
+
+    def paths(self) -> dict[str, str]:
+        """Return the text of every part of the arguments, by its name."""
+        found: dict[str, str] = {}
+        for param, value in zip(self.function.params, self.params, strict=True):
+            found.update((leaf, path) for path, leaf in paths(value, param))
+        return found
+
+    def result_leaves(self) -> list[ast.expr]:
+        """Return the atoms of the result."""
+        return [] if self.function.result is None else leaves_of(self.function.result)
+
+    def results(self) -> list[str]:
+        """Return the names of the real parts of the result."""
+        result = self.function.result
+        if result is None:
+            return []
+        return [n for n in leaf_names(result) if is_real(self.function.types.get(n, types.none))]
+
+
+def overlap_checks(instance: Instance) -> list[str]:
+    """Return the lines that refuse overlapping array arguments if one of them is written."""
+    kinds = instance.function.types
+    leaves = instance.leaves()
+    texts = instance.paths()
+    found = []
+    for position in sorted(instance.writes):
+        one = leaves[position]
+        if not is_real(kinds[one]):
+            continue
+        for number, other in enumerate(leaves):
+            if not is_array(kinds.get(other)) or not is_real(kinds[other]):
+                continue
+            if number == position or (number in instance.writes and number < position):
+                continue
+            text = (
+                f"{instance.function.name} writes to {texts[one]}, which overlaps with "
+                f"{texts[other]}; pass a copy to differentiate it"
+            )
+            found.append(f"if runtime.overlap({texts[one]}, {texts[other]}):")
+            found.append(f"    raise ValueError({text!r})")
+        for held in held_arrays(instance):
+            text = (
+                f"{instance.function.name} writes to {texts[one]}, which overlaps with {held}; "
+                "pass a copy to differentiate it"
+            )
+            found.append(f"if runtime.overlap({texts[one]}, {held}):")
+            found.append(f"    raise ValueError({text!r})")
+    return found
+
+
+def held_arrays(instance: Instance) -> list[str]:
+    """Return the texts of the arrays of reals that instances among the arguments hold."""
+    return [
+        f"{param}.{attribute}"
+        for param, kind in zip(instance.function.params, instance.kinds, strict=True)
+        if isinstance(kind, types.ClassInstanceType)
+        for attribute, item in kind.struct.items()
+        if is_array(item) and is_real(item)
+    ]
+
+
+def paths(value: Any, path: str) -> list[tuple[str, str]]:
+    """Return the names in a value, each with the text that reads it from `path`."""
+    if not isinstance(value, Structure):
+        return [(path, value.id)] if isinstance(value, ast.Name) else []
+    return [found for k, item in enumerate(value.items) for found in paths(item, f"{path}[{k}]")]
+
+
+def check_overlaps(instance: Instance) -> None:
+    """Refuse in-place operations between parts of one array.
+
+    numba computes them element by element and reads what it has already written; NumPy does not.
+    """
+    function = instance.function
+    for array, value, line in function.inplace:
+        if array != value and instance.arrays.of(array) == instance.arrays.of(value):
+            raise TransformError(
+                "cannot differentiate an in-place operation whose operand may overlap with what it "
+                "changes; write a loop, or copy the operand",
+                function.source,
+                line,
+            )
