@@ -395,3 +395,15 @@ def test_axis_given_twice(name):
 def test_unknown_argument(name):
     with pytest.raises(TypeError, match=f"{name}.*axes"):
         FUNCTIONS[name](tg.tensor(np.ones((2, 3)), requires_grad=True), axes=0)
+
+
+@pytest.mark.parametrize("axis", [np.array(1), (np.array(0), np.array(-1)), np.int64(-2)])
+@pytest.mark.parametrize("name", ["sum", "mean", "amax", "logsumexp", "std"])
+def test_an_axis_may_be_an_array_of_one_integer(name, axis):
+    x = np.array([[0.3, -0.7, 1.9], [0.2, 1.1, 0.4]])
+    axes = tuple(map(int, axis)) if isinstance(axis, tuple) else int(axis)
+    function = getattr(tg, name)
+    found, expected = (
+        tg.grad(lambda x, a=a: tg.sum(function(x, axis=a) ** 2))(x) for a in (axis, axes)
+    )
+    np.testing.assert_array_equal(found, expected)
