@@ -3,7 +3,7 @@
 import numba
 import numpy as np
 import pytest
-from check import Cases
+from check import Cases, module
 
 import tapegrad as tg
 
@@ -243,3 +243,15 @@ def test_no_array_is_made_for_a_part_of_an_expression():
     text = f.adjoint_source(A, B)
     assert text.count("np.empty(") == 1, "z"
     assert "arrays." not in text
+
+
+@pytest.mark.parametrize("text", ["x**-1.0", "np.power(x, -1)", "np.power(x, -1.0)"])
+def test_negative_powers_of_zero_are_infinite_as_in_arrays(text):
+    f = module(
+        f"import numpy as np, tapegrad as tg\n@tg.njit\ndef f(x):\n    return np.sum({text})\n"
+    )
+    x = np.array([0.0, 2.0])
+    value, gradient = tg.value_and_grad(f)(x)
+    assert value == np.inf
+    np.testing.assert_array_equal(gradient, [-np.inf, -0.25])
+    assert tg.jvp(f)(x, np.array([0.0, 1.0])) == (np.inf, -0.25)

@@ -246,6 +246,14 @@ class _Fold(ast.NodeTransformer):
             return ast.Constant(function(left.value, right.value))
         return ast.Compare(left, node.ops, [right])
 
+    def inverse(self, node: ast.expr) -> ast.expr:
+        """Return the reciprocal of an expression, which raises no error for zero."""
+        if self.whole:
+            return ast.BinOp(ast.Constant(1.0), ast.Div(), node)
+        real = self.is_complex is None or not self.is_complex(node)
+        text = "runtime.inverse" if real else "arrays.complex_inverse"
+        return ast.Call(ast.Name(text, ast.Load()), [node], [])
+
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         left, right = self.visit(node.left), self.visit(node.right)
         kind = type(node.op)
@@ -256,13 +264,8 @@ class _Fold(ast.NodeTransformer):
             if isinstance(left, ast.Constant):
                 return ast.Constant(left.value / right.value)
         elif kind is ast.Div:
-            # quotients with the same denominator share its reciprocal, and never raise
-            one = ast.Constant(1.0)
-            inverse: ast.expr = ast.BinOp(one, ast.Div(), right)
-            if not self.whole:
-                real = self.is_complex is None or not self.is_complex(right)
-                text = "runtime.inverse" if real else "arrays.complex_inverse"
-                inverse = ast.Call(ast.Name(text, ast.Load()), [right], [])
+            # quotients with the same denominator share its reciprocal
+            inverse = self.inverse(right)
             if isinstance(left, ast.Constant) and left.value == 1.0:
                 return inverse
             return ast.BinOp(left, ast.Mult(), inverse)
@@ -299,9 +302,14 @@ class _Fold(ast.NodeTransformer):
                 return arguments[0]
             if exponent == 0:
                 return ast.Constant(1.0)
-            if float(exponent).is_integer():
-                exponent = int(exponent)
-            return ast.BinOp(arguments[0], ast.Pow(), ast.Constant(exponent))
+            if not float(exponent).is_integer():
+                return ast.BinOp(arguments[0], ast.Pow(), ast.Constant(exponent))
+            positive = ast.BinOp(arguments[0], ast.Pow(), ast.Constant(abs(int(exponent))))
+            if exponent > 0:
+                return positive
+            if self.whole:  # numba raises an error for 0 ** -2, not for 0 ** -2.0
+                return ast.BinOp(arguments[0], ast.Pow(), ast.Constant(float(exponent)))
+            return self.inverse(arguments[0] if exponent == -1 else positive)
         if op.name == "power":
             return ast.BinOp(arguments[0], ast.Pow(), arguments[1])
         if op.name == "absolute":
