@@ -238,7 +238,9 @@ def readme_table(document: Any) -> str:
     rows = []
     for case in representative(found):
         sides = found[case]
-        text = (WORKLOADS[case[0]].loss.__doc__ or "").split(".\n")[0].splitlines()[0].rstrip(".")
+        text = (
+            (WORKLOADS[case[0]].program.__doc__ or "").split(".\n")[0].splitlines()[0].rstrip(".")
+        )
         cells = [
             duration(own(case, sides).whole),
             *(whole(sides, n) for n in PEERS if n != "JAX eager"),
