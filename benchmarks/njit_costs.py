@@ -108,7 +108,7 @@ WAYS = ("gradient", *SECOND, "jax.jit hvp")
 
 def second_programs(case: Case) -> dict[str, Program]:
     """Primal, gradient and products with the second derivative, in all ways there are."""
-    from . import njit_nested
+    from .njit import nested
 
     v = direction(case)
     programs = {"primal": Numba().prepare(case)}
@@ -116,7 +116,7 @@ def second_programs(case: Case) -> dict[str, Program]:
     if jax.available():
         programs["jax.jit hvp"] = jax.second(case, v)
     programs["gradient"] = Program(forward=TapegradNjit().prepare(case).total)
-    for what, second in zip(SECOND, njit_nested.second_derivatives(case), strict=True):
+    for what, second in zip(SECOND, nested.second_derivatives(case), strict=True):
         programs[what] = Program(forward=partial(second, *case.arguments, v))
     return programs
 
