@@ -90,6 +90,16 @@ TARGETS = (
 )
 
 
+def compilation_limit(primal: float) -> float:
+    """Seconds in which value and gradient are to be compiled, from those of numba's primal."""
+    return 4.0 * primal + 1.0
+
+
+def start_limit(primal: float) -> float:
+    """Seconds of import and first call, with all on disk, from those of numba's primal."""
+    return primal + 0.3
+
+
 def verdicts(measurements: Measurements) -> Iterator[Verdict]:
     """A verdict on every target that the measurements can decide."""
     for target in TARGETS:
