@@ -145,7 +145,7 @@ def slope(x, z, dz):
 
 
 def cascade(x, start, steps):
-    """Runge-Kutta steps up to t = 2 through the equations above; the last component."""
+    """Runge-Kutta steps up to t = 2 through a chain of equations; the last component."""
     n = x.size
     h = 2.0 / steps
     z, w = start.copy(), np.empty(n)

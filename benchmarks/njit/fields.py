@@ -157,7 +157,10 @@ def gray_scott(u, v, feed, kill, steps):
 
 
 def gray_scott_loops(u, v, feed, kill, steps):
-    """The same in loops, with arrays that change places."""
+    """Sum of squares of a substance after steps of the Gray-Scott equations, in loops.
+
+    Arrays change places.
+    """
     u, v = u.copy(), v.copy()
     new_u, new_v = u.copy(), v.copy()
     for _ in range(steps):

@@ -37,7 +37,10 @@ def minor(a, order, rows, columns):
 
 
 def determinant(a):
-    """Determinant by recursive expansion into minors."""
+    """Determinant of a small matrix.
+
+    By recursive expansion into minors.
+    """
     n = a.shape[0]
     following = np.empty(n + 1, np.int64)
     for i in range(n):
@@ -47,7 +50,7 @@ def determinant(a):
 
 
 def determinant_loss(xp, a):
-    """Determinant, from a factorization."""
+    """The same from a factorization."""
     return xp.linalg.det(a)
 
 
@@ -75,7 +78,7 @@ def hmm(transition, emission, start, symbols):
 
 
 def hmm_loops(transition, emission, start, symbols):
-    """The same in loops."""
+    """Logarithm of the probability of a sequence of symbols, in loops."""
     n = start.size
     alpha, following = np.empty(n), np.empty(n)
     scale = 0.0

@@ -114,7 +114,7 @@ def clusters(centres, points):
 
 
 def clusters_min(centres, points):
-    """The same with a running minimum."""
+    """Sum of the squared distances of points to the nearest centre, by a running minimum."""
     total = 0.0
     for i in range(points.shape[0]):
         least = np.inf
@@ -128,7 +128,7 @@ def clusters_min(centres, points):
 
 
 def clusters_arrays(centres, points):
-    """The same with an array of distances for each point."""
+    """Sum of the squared distances of points to the nearest centre, by small arrays."""
     total = 0.0
     for i in range(points.shape[0]):
         total += np.min(np.sum((points[i] - centres) ** 2, axis=1))
