@@ -4,17 +4,10 @@ from tempfile import TemporaryDirectory
 
 from .fresh import kept_on_disk, run_fresh, run_fresh_cold
 from .peers import Numba, TapegradNjit
+from .targets import NJIT
 from .timing import medians_in_turn
 
-PROGRAMS = (
-    "logistic",
-    "van_der_pol",
-    "rosenbrock",
-    "gravity",
-    "black_scholes",
-    "polynomial_fit",
-    "cascade",
-)
+PROGRAMS = tuple(name for name, _, _ in NJIT)
 NAMES = {"primal": Numba.name, "value and gradient": TapegradNjit.name}
 
 

@@ -76,8 +76,13 @@ class Workload:
 
     @property
     def name(self) -> str:
-        """The name of the loss."""
-        return self.loss.__name__
+        """The name of the program."""
+        return self.program.__name__
+
+    @property
+    def program(self) -> Callable[..., Any]:
+        """What it is about: the loops, or the loss where there are none."""
+        return self.loops.primal if self.loops else self.loss
 
     def make_inputs(self, size: Size, seed: int = 0) -> tuple[np.ndarray, ...]:
         """Draw the arguments of the loss."""

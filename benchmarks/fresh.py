@@ -114,7 +114,7 @@ def bytes_a_step(steps: str) -> dict[str, float]:
     """Memory of a gradient through a loop, and how much more a second one takes."""
     import tapegrad as tg
 
-    from .njit_loops import van_der_pol
+    from .njit.oscillators import van_der_pol
 
     value_and_grad = tg.value_and_grad(tg.njit(van_der_pol), (0, 1, 2, 3))
 

@@ -12,11 +12,12 @@ from .fresh import run_fresh, run_fresh_cold
 from .peers import JaxJit, Numba, Program, Side, TapegradNjit, disagreement
 from .processes import in_turn
 from .report import duration, ratio, show_table, size_in_bytes
+from .targets import compilation_limit, start_limit
 from .timing import Stopwatch, sample_in_turn
 from .workloads import WORKLOADS
 
 SCALAR = ("logistic", "van_der_pol", "rosenbrock", "gravity", "black_scholes")
-ARRAY = ("polynomial_fit", "cascade")
+ARRAY = ("polynomial_fit", "cascade", "decays", "gray_scott", "kalman", "bundle")
 SECOND = "hvp", "grad of grad"
 """How products with a second derivative are made: forward over reverse, reverse over reverse."""
 
@@ -25,7 +26,7 @@ def measure_compilation(sides: Sequence[Side], repetitions: int, quick: bool) ->
     """The first call of primal and gradient in new processes with empty caches, without imports."""
     run = partial(run_fresh_cold, "first_call_seconds")
     rounds = {name: first_calls(run, name, repetitions) for name in names(quick)}
-    show_pairs("Compilation of numba's functions", rounds, lambda primal: 3 * primal + 1)
+    show_pairs("Compilation of numba's functions", rounds, compilation_limit)
     return rounds
 
 
@@ -40,7 +41,7 @@ def measure_starts(sides: Sequence[Side], repetitions: int, quick: bool) -> dict
             folders = {"TAPEGRAD_CACHE_DIR": cache, "NUMBA_CACHE_DIR": cache}
             run = partial(run_fresh, "start_seconds", **folders)
             rounds[name] = first_calls(run, name, max(repetitions, 2))
-    show_pairs("Start with numba's functions on disk", rounds, lambda primal: primal + 0.3)
+    show_pairs("Start with numba's functions on disk", rounds, start_limit)
     return rounds
 
 
@@ -108,7 +109,7 @@ WAYS = ("gradient", *SECOND, "jax.jit hvp")
 
 def second_programs(case: Case) -> dict[str, Program]:
     """Primal, gradient and products with the second derivative, in all ways there are."""
-    from . import njit_nested
+    from .njit import nested
 
     v = direction(case)
     programs = {"primal": Numba().prepare(case)}
@@ -116,7 +117,7 @@ def second_programs(case: Case) -> dict[str, Program]:
     if jax.available():
         programs["jax.jit hvp"] = jax.second(case, v)
     programs["gradient"] = Program(forward=TapegradNjit().prepare(case).total)
-    for what, second in zip(SECOND, njit_nested.second_derivatives(case), strict=True):
+    for what, second in zip(SECOND, nested.second_derivatives(case), strict=True):
         programs[what] = Program(forward=partial(second, *case.arguments, v))
     return programs
 

@@ -55,6 +55,13 @@ class Namespace:
             state = step(state)
         return state
 
+    @staticmethod
+    def fold(step: Callable[[Any, Any], Any], state: Any, rows: Any) -> Any:
+        """Apply a step for each row of an array."""
+        for row in rows:
+            state = step(state, row)
+        return state
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._module, name)
 
@@ -77,7 +84,7 @@ class Side(ABC):
         """Whether this side has what the case needs and is meant for its size."""
         if sum(case.inputs[i].size for i in case.wrt) > self.largest:
             return False
-        if case.size.constants.get("steps", 0) > self.longest:
+        if {**case.size.draw, **case.size.constants}.get("steps", 0) > self.longest:
             return False
         xp = self.namespace()
         return all(hasattr(xp, name) for name in case.workload.needs)
@@ -386,7 +393,10 @@ class JaxJit(Jax):
             state, _ = self.module.lax.scan(lambda z, _: (step(z), None), state, length=steps)
             return state
 
-        return Namespace(super().namespace(), iterate=iterate)
+        def fold(step, state, rows):
+            return self.module.lax.scan(lambda z, row: (step(z, row), None), state, rows)[0]
+
+        return Namespace(super().namespace(), iterate=iterate, fold=fold)
 
     def prepare(self, case: Case) -> Program:
         """A total only: there is nothing to split."""
@@ -415,6 +425,7 @@ class JaxEager(Jax):
 
     name = "JAX eager"
     largest = 1000
+    longest = 300
 
     def prepare(self, case: Case) -> Program:
         """``jax.vjp`` runs the forward and returns the backward."""

@@ -1,8 +1,8 @@
 """Programs of the kind that users differentiate, small and large.
 
-Two names are not NumPy's and are provided by the side that runs the program: ``xp.logsumexp`` and
-``xp.iterate``, a loop around a long step. Short steps are in plain loops, so that only the
-operations are measured.
+Three names are not NumPy's and are provided by the side that runs the program: ``xp.logsumexp``,
+and ``xp.iterate`` and ``xp.fold``, loops around a long step. Short steps are in plain loops, so
+that only the operations are measured.
 """
 
 import math
@@ -88,16 +88,27 @@ def gmm(xp, alphas, means, q, lower, x, *, gamma, m):
     """
     n, d = x.shape
     scale = xp.exp(q)
+    frobenius = xp.sum(scale**2) + xp.sum(lower**2)
+    prior = 0.5 * gamma**2 * frobenius - m * xp.sum(q)
+    likelihood = likelihood_of_mixture(xp, alphas, means, q, scale, lower, x)
+    return likelihood + prior + gmm_constant(n, d, q.shape[0], gamma, m)
+
+
+def mixture(xp, alphas, means, q, lower, x):
+    """The same without the prior and without what is constant."""
+    return likelihood_of_mixture(xp, alphas, means, q, xp.exp(q), lower, x)
+
+
+def likelihood_of_mixture(xp, alphas, means, q, scale, lower, x):
+    """Log-likelihood but for a constant, from the exponentials of q."""
+    n, d = x.shape
     log_det = xp.sum(q, axis=1)
     strict = xp.tril(lower[:, strict_lower_index(d)], -1)
     centred = x[None, :, :] - means[:, None, :]
     whitened = centred * scale[:, None, :] + centred @ xp.swapaxes(strict, 1, 2)
     distance = xp.sum(whitened**2, axis=2)
     inner = (alphas + log_det)[:, None] - 0.5 * distance
-    likelihood = xp.sum(xp.logsumexp(inner, axis=0)) - n * xp.logsumexp(alphas, axis=0)
-    frobenius = xp.sum(scale**2) + xp.sum(lower**2)
-    prior = 0.5 * gamma**2 * frobenius - m * xp.sum(q)
-    return likelihood + prior + gmm_constant(n, d, q.shape[0], gamma, m)
+    return xp.sum(xp.logsumexp(inner, axis=0)) - n * xp.logsumexp(alphas, axis=0)
 
 
 @lru_cache

@@ -53,12 +53,19 @@ TWICE = ("chain_twice", "mlp_hvp", "gradient_penalty")
 NJIT = (
     ("logistic", "1000000 steps", 2.5),
     ("van_der_pol", "100000 steps", 2.5),
-    ("rosenbrock", "n=1000000", 2.5),
-    ("gravity", "n=300", 2.0),
-    ("black_scholes", "n=100000", 2.5),
+    ("oscillators", "n=100000 s=100", 4.6),
+    ("rosenbrock", "n=1000000", 2.0),
+    ("black_scholes", "n=100000", 0.7),
+    ("erf_sum", "n=10000", 4.0),
     ("polynomial_fit", "n=4096", 3.0),
+    ("gravity", "n=300", 1.5),
+    ("clusters_min", "n=10000 k=10 d=4", 3.0),
+    ("gmm_loops", "n=300 d=10 K=25", 3.5),
     ("cascade", "n=10000 s=100", 3.0),
+    ("wave", "n=1000 s=200", 3.0),
+    ("heat", "n=1000 s=200", 3.0),
 )
+"""Programs for numba at a size, and how many times the primal value and gradient may take."""
 
 TARGETS = (
     Target("chain", SMALL_CHAINS, "total", "PyTorch", 1 / 4),
@@ -81,6 +88,16 @@ TARGETS = (
         for name, size, at_most in NJIT
     ),
 )
+
+
+def compilation_limit(primal: float) -> float:
+    """Seconds in which value and gradient are to be compiled, from those of numba's primal."""
+    return 4.0 * primal + 1.0
+
+
+def start_limit(primal: float) -> float:
+    """Seconds of import and first call, with all on disk, from those of numba's primal."""
+    return primal + 0.3
 
 
 def verdicts(measurements: Measurements) -> Iterator[Verdict]:

@@ -3,7 +3,7 @@
 from .cases import Workload
 from .features import FEATURES
 from .forward_mode import FORWARD
-from .njit_workloads import NJIT_PROGRAMS
+from .njit import NJIT_PROGRAMS
 from .programs import PROGRAMS
 
 WORKLOADS: dict[str, Workload] = {

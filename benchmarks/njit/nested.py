@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 import tapegrad as tg
+from benchmarks.cases import Case
 
-from . import njit_loops
-from .cases import Case
-from .njit_workloads import NO_CHECKS
+from .options import NO_CHECKS
+from .points import gravity
+from .sums import black_scholes, rosenbrock
 
 # --------------------------------------------------------------------------------------------------
 # In a loop
@@ -41,9 +42,9 @@ def equilibria(load, steps):
 # Second derivatives by the first argument, reverse over reverse: the gradient of a gradient of one
 # number, and of the component of a gradient along v
 
-rosenbrock_slope = tg.grad(tg.njit(njit_loops.rosenbrock))
-gravity_slope = tg.grad(tg.njit(**NO_CHECKS)(njit_loops.gravity))
-black_scholes_slope = tg.grad(tg.njit(**NO_CHECKS)(njit_loops.black_scholes))
+rosenbrock_slope = tg.grad(tg.njit(rosenbrock))
+gravity_slope = tg.grad(tg.njit(**NO_CHECKS)(gravity))
+black_scholes_slope = tg.grad(tg.njit(**NO_CHECKS)(black_scholes))
 
 
 @tg.njit
