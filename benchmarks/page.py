@@ -87,15 +87,19 @@ def ahead(case: Case, sides: Sides) -> str:
 
 
 def representative(measured: Mapping[Case, Sides]) -> list[Case]:
-    """The rows of the README: every program at its largest size, and the row lost by the most.
+    """The rows of the README: programs at their largest sizes, and the row lost by the most.
 
-    Programs are those on tensors and those of loops; what features cost is on the page.
+    Programs are those on tensors, and those of loops that have an adjoint by hand; the others, and
+    what features cost, are on the page.
     """
     multiples = {
         case: found[1] for case, sides in measured.items() if (found := fastest_peer(case, sides))
     }
     largest = {
-        case[0]: case for case in multiples if WORKLOADS[case[0]].group in ("programs", "njit")
+        case[0]: case
+        for case in multiples
+        if (workload := WORKLOADS[case[0]]).group == "programs"
+        or (workload.loops is not None and workload.loops.by_hand is not None)
     }
     worst = max(multiples, key=lambda case: multiples[case])
     return list(dict.fromkeys([*largest.values(), worst]))
