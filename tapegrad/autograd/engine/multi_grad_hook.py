@@ -20,6 +20,7 @@ class _Handles(RemovableHandle):
         self.handles = handles
 
     def remove(self) -> None:
+        """Remove the hook; further calls do nothing."""
         for handle in self.handles:
             handle.remove()
 
