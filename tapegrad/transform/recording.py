@@ -290,7 +290,10 @@ _known: dict[Any, Facts] = {}  # by function, positions, and what numba tells ty
 
 def _facts_of(function: Any, values: tuple[Any, ...], positions: tuple[int, ...]) -> Facts:
     """Return the facts for some arguments; asking for their numba types would cost 10 µs each."""
-    key = function, positions, compute_fingerprint(values)
+    try:
+        key = function, positions, compute_fingerprint(values)
+    except NotImplementedError:  # for strings and functions, for example
+        return _facts(function, tuple(map(numba.typeof, values)), positions)
     found = _known.get(key)
     if found is None:
         found = _known[key] = _facts(function, tuple(map(numba.typeof, values)), positions)

@@ -1,5 +1,6 @@
 """Compiled functions called with tensors: one record, swept without Python."""
 
+import numba
 import numpy as np
 import pytest
 
@@ -231,3 +232,23 @@ def test_what_depends_on_tensors_is_not_lost_in_arrays():
 
     returned(x).sum().backward()
     np.testing.assert_array_equal(x.grad, [2.0, 4.0])
+
+
+@numba.njit
+def tripled(x):
+    return 3.0 * x
+
+
+@tg.njit
+def chosen(x, mode, function):
+    if mode == "function":
+        return np.sum(function(x))
+    return np.sum(x * x)
+
+
+def test_strings_and_functions_among_the_arguments():
+    x = tg.tensor([1.0, 2.0], requires_grad=True)
+    for mode, expected in (("function", [3.0, 3.0]), ("square", [2.0, 4.0])):
+        x.grad = None
+        chosen(x, mode, tripled).backward()
+        np.testing.assert_array_equal(np.asarray(x.grad), expected)
