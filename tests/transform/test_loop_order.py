@@ -239,6 +239,17 @@ def written_by_a_helper(x):
     return before * before * y[2]
 
 
+@case(A)
+def written_by_functions_that_return_it(x):
+    w = np.zeros((2, 2))
+    before = w[0, 0]
+    np.dot(np.ones((2, 2)), np.ones((2, 2)), w)
+    v = np.array([np.nan, 1.0])
+    is_nan = np.isnan(v[0])
+    np.nan_to_num(v, False)
+    return (w[0, 0] + before + v[0]) * x[0] + is_nan * x[1]
+
+
 @case(A, 1)
 @case(A, 3)
 def written_on_one_path(x, k):

@@ -267,5 +267,12 @@ def writes_argument(callee: Any, call: ast.Call) -> bool:
         return True
     if isinstance(callee, np.ufunc):
         return len(call.args) > callee.nin
-    outs = {np.round: 2, np.around: 2, np.clip: 3}  # positions of `out`
-    return any(callee is function and len(call.args) > at for function, at in outs.items())
+    if callee is np.nan_to_num:  # copy=False
+        return len(call.args) > 1 or any(keyword.arg == "copy" for keyword in call.keywords)
+    return any(callee is function and len(call.args) > at for function, at in _OUTS.items())
+
+
+# positions of `out`
+_OUTS = {
+    np.round: 2, np.around: 2, np.clip: 3, np.dot: 2, np.outer: 2, np.isneginf: 1, np.isposinf: 1,
+}  # fmt: skip
