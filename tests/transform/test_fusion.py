@@ -255,3 +255,17 @@ def test_negative_powers_of_zero_are_infinite_as_in_arrays(text):
     assert value == np.inf
     np.testing.assert_array_equal(gradient, [-np.inf, -0.25])
     assert tg.jvp(f)(x, np.array([0.0, 1.0])) == (np.inf, -0.25)
+
+
+@tg.njit
+def second_differences(x):
+    bent = x[2:] - 2.0 * x[1:-1] + x[:-2]
+    return np.sum(bent * bent)
+
+
+def test_extents_that_are_known_to_be_equal_need_no_step():
+    f, args, _ = case["a_carried_array"]
+    assert "stride" not in f.adjoint_source(*args)
+    assert "stride" not in second_differences.adjoint_source(A)
+    f, args, _ = case["a_carried_array_that_shrinks"]
+    assert "stride" in f.adjoint_source(*args)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numba.core import types
 
-from tapegrad.transform.ir import Carried, FunctionIR, Let, Loop, walk
+from tapegrad.transform.ir import Carried, FunctionIR, Let, Loop, names_in, walk
 from tapegrad.transform.kinds import is_array
 
 _SHAPED = (np.empty, np.zeros, np.ones)
@@ -74,6 +74,9 @@ class Extents:
             return self.of(expr.id, axis)
         if isinstance(expr, ast.Subscript):
             return self._of_part(expr, axis)
+        if isinstance(expr, (ast.BinOp, ast.UnaryOp)):
+            is_product = isinstance(expr, ast.BinOp) and isinstance(expr.op, ast.MatMult)
+            return None if is_product else self._of_broadcast(expr, axis)
         if not isinstance(expr, ast.Call):
             return None
         if isinstance(expr.func, ast.Attribute):
@@ -84,12 +87,22 @@ class Extents:
         if not isinstance(expr.func, ast.Name) or not expr.args:
             return None
         callee, first = self.statics.get(expr.func.id), expr.args[0]
+        if isinstance(callee, np.ufunc) and callee.signature is None:
+            return self._of_broadcast(expr, axis) if not expr.keywords else None
         if any(callee is function for function in _LIKE):
             named = isinstance(first, ast.Name) and is_array(self.types.get(first.id))
             return self.of(first.id, axis) if named else None
         if any(callee is function for function in _SHAPED):
             return self.of_number(self._item(first, axis))
         return None
+
+    def _of_broadcast(self, expr: ast.expr, axis: int) -> Hashable | None:
+        """Return the key of an axis of what arrays are broadcast to, if they all have it."""
+        arrays = [n for n in names_in(expr) if is_array(self.types.get(n))]
+        ndim = max((self.types[n].ndim for n in arrays), default=0)
+        places = [(n, axis - ndim + self.types[n].ndim) for n in arrays]
+        found = {self.of(n, place) for n, place in places if place >= 0}
+        return found.pop() if len(found) == 1 else None
 
     def _item(self, shape: ast.expr, axis: int) -> ast.expr | None:
         """Return an item of a shape."""
