@@ -47,10 +47,10 @@ def record(function: Any, *args: Any, **kwargs: Any) -> Any:
         bound.apply_defaults()
         args = bound.args
     is_plain = not MODE.special or MODE.action() == RECORD_OP
-    numbers, values = [], []
+    numbers = []
     for k, a in enumerate(args):
         if isinstance(a, Tensor):
-            dtype = a._a.dtype
+            dtype = a.dtype
             if dtype.kind == "c":
                 is_plain = False
             elif a._own is not None and dtype in DTYPE_CODES:
@@ -60,9 +60,8 @@ def record(function: Any, *args: Any, **kwargs: Any) -> Any:
                 f"{name}: got a tuple of tensors; pass the tensors as arguments of their own, or "
                 "one tensor"
             )
-        values.append(_plain(a))
     if is_plain and numbers:
-        active, plain = tuple(numbers), tuple(values)
+        active, plain = tuple(numbers), tuple(map(_plain, args))
         facts = _facts_of(function, plain, active)
         if facts.is_number:
             if facts.changed:
