@@ -365,6 +365,15 @@ def _is_taken_as(array, kind):
 
 
 @inlined
+def matters(bar):
+    """Whether a cotangent is not 0: otherwise the reverse of what it belongs to adds nothing.
+
+    Where generated code is differentiated, it always matters: its tangent need not be 0.
+    """
+    return bar != 0.0
+
+
+@inlined
 def push_array(tape, top, array, kind):
     """Push a reference to an array, which is later popped as an array of type `kind`."""
     needed = top + 2 + 2 * array.ndim

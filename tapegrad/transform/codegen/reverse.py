@@ -256,8 +256,8 @@ class Reverse:
             state.write(f"top -= {f'{count} * ' if count > 1 else ''}{loop.trips}")
         skips = is_often_unused(loop, going, state, self.keeping)
         if skips:
-            bars = " or ".join(f"{state.bar(c.phi)} != 0.0" for c in going)
-            state.writer.open(f"if {bars}:")
+            tests = [f"runtime.matters({state.bar(c.phi)})" for c in going]
+            state.writer.open(f"if {' or '.join(tests)}:")
         self.keeping.write_rows(state.writer, scope)
         head, *first = self._reversed_head(loop, sums or not going)
         state.writer.open(head)

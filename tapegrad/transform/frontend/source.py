@@ -16,9 +16,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tapegrad.transform import runtime
 from tapegrad.transform.errors import TransformError
 
 MISSING = object()
+MATTERS = "runtime.matters"
 _STARTED = time.time()  # older files have not been edited since they were read
 
 
@@ -61,6 +63,8 @@ class Source:
             )
         tree.name = self.name
         self.tree = _with_private_names(tree, function.__code__)
+        if function.__globals__.get("runtime") is runtime:
+            self.tree = _Unconditional().visit(self.tree)
         closure = inspect.getclosurevars(function)
         self._closure = closure.nonlocals
         self._globals = function.__globals__
@@ -80,6 +84,20 @@ class Source:
         """Return the error for a construct at a node or line."""
         line = node if isinstance(node, int) else getattr(node, "lineno", self.tree.lineno)
         return TransformError(what, self, line)
+
+
+class _Unconditional(ast.NodeTransformer):
+    """Removes the tests in generated code of whether cotangents are 0.
+
+    What they skip adds nothing to a gradient, but the tangent of a cotangent that is 0 adds to that
+    of the gradient.
+    """
+
+    def visit_If(self, node: ast.If) -> Any:
+        self.generic_visit(node)
+        tests = node.test.values if isinstance(node.test, ast.BoolOp) else [node.test]
+        matters = [isinstance(t, ast.Call) and ast.unparse(t.func) == MATTERS for t in tests]
+        return node.body if all(matters) else node
 
 
 def _definition(lines: list[str], first: int) -> ast.FunctionDef | None:

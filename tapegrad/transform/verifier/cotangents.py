@@ -96,11 +96,12 @@ class Cotangents:
             return False
         tested = set()
         for test in tests:
-            if not isinstance(test, ast.Compare) or not isinstance(test.left, ast.Name):
+            if not isinstance(test, ast.Call) or module_call(test) != ("runtime", "matters"):
                 return False
-            if ast.unparse(test) != f"{test.left.id} != 0.0" or test.left.id not in self.names:
+            (bar,) = test.args
+            if not isinstance(bar, ast.Name) or bar.id not in self.names:
                 return False
-            tested.add(test.left.id)
+            tested.add(bar.id)
         inside = list(walk(node.body))
         made = {n for s in inside if isinstance(s, ast.Assign) for n in targets(s)}
         made &= self.names - tested
