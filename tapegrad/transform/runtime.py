@@ -231,7 +231,7 @@ def passive(function):
 def broadcast(m, n):
     """Return the broadcast length of two axes."""
     if m != n and m != 1 and n != 1:
-        raise ValueError("operands of a vectorized function have shapes that do not broadcast")
+        raise ValueError("operands have shapes that do not broadcast")
     return n if m == 1 else m
 
 
@@ -239,7 +239,7 @@ def broadcast(m, n):
 def stride(m, n):
     """Return the step, 0 or 1, of an axis of m elements that is broadcast to n elements."""
     if m != n and m != 1:
-        raise ValueError("operands of a vectorized function have shapes that do not broadcast")
+        raise ValueError("operands have shapes that do not broadcast")
     return 1 if m == n else 0
 
 
