@@ -271,10 +271,14 @@ class Fusion:
 
     def write(self, tree: Tree) -> None:
         """Append a new array for the value of a tree, and the loop that computes it."""
-        counts, places = self.shape(tree)
-        indices = [name(self.fresh("i", types.int64)) for _ in counts]
-        body = self.inside(tree, indices, places)
+        indices, counts, body = self.prepared(tree)
         self.fill(tree.let.target, counts, indices, body, self.result)
+
+    def prepared(self, tree: Tree) -> tuple[list[ast.Name], list[ast.Name], Block]:
+        """Append the extents of a tree; return its indices, extents, and what an element takes."""
+        counts, steps = self.shape(tree)
+        indices = [name(self.fresh("i", types.int64)) for _ in counts]
+        return indices, counts, self.inside(tree, indices, steps)
 
     def fill(
         self,
@@ -300,44 +304,30 @@ class Fusion:
 
     def sum_last(self, let: Let, tree: Tree) -> None:
         """Append a new array for the sums of a tree along its last axis, and their loops."""
-        counts, places = self.shape(tree)
-        indices = [name(self.fresh("i", types.int64)) for _ in counts]
-        body = self.inside(tree, indices, places)
+        indices, counts, body = self.prepared(tree)
         total = self.fresh("total", types.float64)
-        body = [self.adding(indices[-1], counts[-1], body, constant(0.0), self.result, total)]
+        body = [self.adding(indices[-1:], counts[-1:], body, total)]
         self.extents.set(let.target, self.keys[:-1])
         self.fill(let.target, counts[:-1], indices[:-1], body, total)
 
-    def adding(
-        self,
-        index: ast.Name,
-        count: ast.Name,
-        body: Block,
-        first: ast.expr,
-        term: str,
-        out: str,
-    ) -> Loop:
-        """Return a loop that adds the terms that its body computes."""
-        phi, total = (self.fresh("total", types.float64) for _ in range(2))
-        body.append(Let(total, ast.BinOp(name(phi), ast.Add(), name(term)), self.line))
-        return self.loop(index, count, body, [Carried(phi, first, name(total), out)])
-
     def sum(self, let: Let, tree: Tree) -> None:
-        """Append the loop that sums the value of a tree."""
-        counts, places = self.shape(tree)
-        indices = [name(self.fresh("i", types.int64)) for _ in counts]
-        body = self.inside(tree, indices, places)
-        target = self.fresh("total", types.float64)
+        """Append the loops that sum the value of a tree."""
+        self.block.append(self.adding(*self.prepared(tree), let.target))
+
+    def adding(
+        self, indices: list[ast.Name], counts: list[ast.Name], body: Block, out: str
+    ) -> Loop:
+        """Return the loops that add the results of their body to a number."""
+        total = self.fresh("total", types.float64)
         phis = [self.fresh("total", types.float64) for _ in counts]
-        body.append(Let(target, ast.BinOp(name(phis[-1]), ast.Add(), name(self.result)), self.line))
-        following = target
+        body.append(Let(total, ast.BinOp(name(phis[-1]), ast.Add(), name(self.result)), self.line))
         for depth in range(len(counts) - 1, -1, -1):
             first: ast.expr = name(phis[depth - 1]) if depth else constant(0.0)
-            out = self.fresh("total", types.float64) if depth else let.target
-            entry = Carried(phis[depth], first, name(following), out)
-            body = [self.loop(indices[depth], counts[depth], body, [entry])]
-            following = out
-        self.block += body
+            after = self.fresh("total", types.float64) if depth else out
+            entry = Carried(phis[depth], first, name(total), after)
+            loop = self.loop(indices[depth], counts[depth], body, [entry])
+            body, total = [loop], after
+        return loop
 
     def loop(self, index: ast.Name, count: ast.Name, body: Block, carried: list[Carried]) -> Loop:
         bounds = constant(0), count, constant(1)
