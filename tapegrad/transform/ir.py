@@ -205,6 +205,13 @@ def unused(stem: str, taken: Container[str]) -> str:
     return found
 
 
+def take(stem: str, taken: set[str]) -> str:
+    """Return an unused name, which is taken from now on."""
+    found = unused(stem, taken)
+    taken.add(found)
+    return found
+
+
 def names_in(node: ast.AST | None) -> list[str]:
     """Return the names that an expression reads, in order."""
     if node is None:

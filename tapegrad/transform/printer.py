@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import copy
 import math
+from collections.abc import Iterator
+from typing import Any
 
 from tapegrad.transform.ir import (
     Block,
@@ -40,9 +43,13 @@ class Writer:
         self(text)
         self.depth += 1
 
-    def close(self, start: int | None = None) -> None:
-        """End a block; if nothing was written since line `start`, write ``pass``."""
-        if start is not None and len(self.lines) == start:
+    @contextlib.contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        """Append a block of the lines written inside; ``pass`` if there are none."""
+        self.open(head)
+        start = len(self.lines)
+        yield
+        if len(self.lines) == start:
             self("pass")
         self.depth -= 1
 
@@ -135,16 +142,19 @@ def write_block(writer: Writer, block: Block) -> None:
 
 def write_if(writer: Writer, statement: If) -> None:
     """Write a branch."""
-    for head, block, side in (
-        (f"if {show(statement.cond)}:", statement.then, "then"),
-        ("else:", statement.orelse, "orelse"),
-    ):
-        writer.open(head)
-        start = len(writer.lines)
-        write_block(writer, block)
-        for target, value in statement.merged(side):
-            writer(f"{target} = {show_value(value)}")
-        writer.close(start)
+    for head, block, merged in sides(statement):
+        with writer.block(head):
+            write_block(writer, block)
+            for target, value in merged:
+                writer(f"{target} = {show_value(value)}")
+
+
+def sides(statement: If) -> list[tuple[str, Block, list[tuple[str, Any]]]]:
+    """Return the head, the block and the merged names of each side of a branch."""
+    return [
+        (f"if {show(statement.cond)}:", statement.then, statement.merged("then")),
+        ("else:", statement.orelse, statement.merged("orelse")),
+    ]
 
 
 def loop_head(loop: Loop) -> str:
@@ -163,26 +173,28 @@ def loop_head(loop: Loop) -> str:
 def write_loop(writer: Writer, loop: Loop) -> None:
     """Write a loop."""
     enter(writer, loop.carried)
-    writer.open(loop_head(loop))
-    start = len(writer.lines)
-    write_test(writer, loop)
-    write_block(writer, loop.body)
-    advance(writer, loop.carried)
-    if loop.exit is not None:
-        writer.open(f"if {show(loop.exit)}:")
-        writer("break")
-        writer.close()
-    writer.close(start)
+    with iteration(writer, loop):
+        write_block(writer, loop.body)
+        advance(writer, loop.carried)
     leave(writer, loop.carried)
 
 
-def write_test(writer: Writer, loop: Loop) -> None:
-    """Write the condition of a ``while``."""
-    if loop.cond is not None:
-        write_block(writer, loop.test)
-        writer.open(f"if not {show(loop.cond)}:")
+@contextlib.contextmanager
+def iteration(writer: Writer, loop: Loop) -> Iterator[None]:
+    """Write a loop around the lines written inside, with the conditions on which it is left."""
+    with writer.block(loop_head(loop)):
+        if loop.cond is not None:
+            write_block(writer, loop.test)
+            write_break(writer, f"not {show(loop.cond)}")
+        yield
+        if loop.exit is not None:
+            write_break(writer, show(loop.exit))
+
+
+def write_break(writer: Writer, condition: str) -> None:
+    """Write that a loop is left on a condition."""
+    with writer.block(f"if {condition}:"):
         writer("break")
-        writer.close()
 
 
 def enter(writer: Writer, carried: list[Carried]) -> None:

@@ -7,35 +7,28 @@ view of the tangent. The code is the primal code with one more line for each tan
 from __future__ import annotations
 
 import ast
-from typing import NoReturn
 
 from tapegrad.transform import printer
-from tapegrad.transform.codegen.analysis import Activity, Arrays, check_known, unused_suffix
-from tapegrad.transform.errors import TransformError
-from tapegrad.transform.ir import Block, FunctionIR, If, Let, Loop, Store, name, replace_names
+from tapegrad.transform.codegen.analysis import Arrays
+from tapegrad.transform.codegen.mode import Mode
+from tapegrad.transform.ir import Block, FunctionIR, If, Let, Loop, Store, name
 from tapegrad.transform.kinds import is_array, is_real, zero_text
-from tapegrad.transform.printer import Writer, show
+from tapegrad.transform.printer import show
 from tapegrad.transform.rules import base as rules
 from tapegrad.transform.rules.generators import ProgramCode
 
 DOT = "_dot"
 
 
-class Forward:
+class Forward(Mode):
     """Writes the code of one function that computes tangents as well.
 
     Parameters
     ----------
-    program
-        The module that the code is written for.
-    function
-        The function, lowered.
-    arrays
-        Its alias classes.
+    program, function, arrays, inputs, outputs
+        As for `Mode`.
     given
         The names whose tangents are arguments.
-    inputs, outputs
-        The names to differentiate with respect to, and the names to differentiate.
     """
 
     def __init__(
@@ -47,37 +40,14 @@ class Forward:
         inputs: list[str],
         outputs: list[str],
     ) -> None:
-        self.program = program
-        self.function = function
-        self.types = function.types
-        self.suffix = unused_suffix(DOT, self.types)
-        self.arrays = arrays
+        super().__init__(program, function, arrays, inputs, outputs, DOT)
         self.given = given
-        self.activity = Activity(function, arrays, inputs, outputs)
-        self.writer = Writer()
-        check_known(function, self.activity)
-
-    def refuse(self, what: str, line: int) -> NoReturn:
-        """Raise an error that points to a line of the user's function."""
-        raise TransformError(what, self.function.source, line)
 
     # -- what rules call ----------------------------------------------------------------------
-
-    def is_active(self, identifier: str) -> bool:
-        """Whether a name carries derivatives."""
-        return identifier in self.activity
 
     def dot(self, identifier: str) -> str:
         """Return the tangent of a name."""
         return identifier + self.suffix
-
-    def write(self, text: str) -> None:
-        """Write a line."""
-        self.writer(text)
-
-    def replaced(self, expr: ast.expr, new: dict[str, str]) -> ast.expr:
-        """Return an expression with names replaced."""
-        return replace_names(expr, new)
 
     def set_dot(self, let: Let, expr: ast.expr | None, broadcast: bool = False) -> None:
         """Write the tangent of a new value; with `broadcast`, broadcast it to the value's shape."""
@@ -164,20 +134,15 @@ class Forward:
         )
 
     def branch(self, statement: If) -> None:
-        for head, block, side in (
-            (f"if {show(statement.cond)}:", statement.then, "then"),
-            ("else:", statement.orelse, "orelse"),
-        ):
-            if side == "orelse" and not block and not statement.phis:
+        for head, block, merged in printer.sides(statement):
+            if head == "else:" and not block and not statement.phis:
                 continue
-            self.writer.open(head)
-            start = len(self.writer.lines)
-            self.block(block)
-            for target, value in statement.merged(side):
-                self.writer(f"{target} = {show(value)}")
-                if self.is_active(target) and is_real(self.types[target]):
-                    self.writer(f"{target}{self.suffix} = {self.tangent(value)}")
-            self.writer.close(start)
+            with self.writer.block(head):
+                self.block(block)
+                for target, value in merged:
+                    self.writer(f"{target} = {show(value)}")
+                    if self.is_active(target) and is_real(self.types[target]):
+                        self.writer(f"{target}{self.suffix} = {self.tangent(value)}")
 
     def loop(self, loop: Loop) -> None:
         active = {
@@ -187,21 +152,14 @@ class Forward:
             self.writer(f"{c.phi} = {show(c.init)}")
             if c.phi in active:
                 self.writer(f"{c.phi}{self.suffix} = {self.tangent(c.init)}")
-        self.writer.open(printer.loop_head(loop))
-        start = len(self.writer.lines)
-        printer.write_test(self.writer, loop)
-        self.block(loop.body)
-        pairs = []
-        for c in loop.carried:
-            pairs.append((c.phi, show(c.next)))
-            if c.phi in active:
-                pairs.append((c.phi + self.suffix, self.tangent(c.next)))
-        printer.assign(self.writer, pairs)
-        if loop.exit is not None:
-            self.writer.open(f"if {show(loop.exit)}:")
-            self.writer("break")
-            self.writer.close()
-        self.writer.close(start)
+        with printer.iteration(self.writer, loop):
+            self.block(loop.body)
+            pairs = []
+            for c in loop.carried:
+                pairs.append((c.phi, show(c.next)))
+                if c.phi in active:
+                    pairs.append((c.phi + self.suffix, self.tangent(c.next)))
+            printer.assign(self.writer, pairs)
         for c in loop.carried:
             self.writer(f"{c.out} = {c.phi}")
             if c.phi in active:

@@ -57,22 +57,15 @@ class ForwardHalf:
                 printer.write_block(writer, after)
 
     def _write_if(self, writer: Writer, statement: If) -> None:
-        for head, block, side in (
-            (f"if {show(statement.cond)}:", statement.then, "then"),
-            ("else:", statement.orelse, "orelse"),
-        ):
+        for head, block, merged in printer.sides(statement):
             inner = Writer()
             self.write(inner, block)
-            chosen = statement.merged(side)
-            for target, value in chosen:
+            for target, value in merged:
                 inner(f"{target} = {show(value)}")
-            printer.assign(inner, self.shadows.pairs(chosen))
-            if side == "orelse" and not inner.lines:
-                continue
-            writer.open(head)
-            start = len(writer.lines)
-            writer.extend(inner)
-            writer.close(start)
+            printer.assign(inner, self.shadows.pairs(merged))
+            if inner.lines or head != "else:":
+                with writer.block(head):
+                    writer.extend(inner)
 
     def _write_loop(self, writer: Writer, loop: Loop) -> None:
         scope = self.state.scopes.blocks[id(loop.body)]
@@ -83,19 +76,12 @@ class ForwardHalf:
         counts = not loop.counted
         if counts:
             writer(f"{loop.trips} = 0")
-        writer.open(printer.loop_head(loop))
-        start = len(writer.lines)
-        printer.write_test(writer, loop)
-        if counts:
-            writer(f"{loop.trips} += 1")
-        self.write(writer, loop.body)
-        printer.advance(writer, loop.carried)
-        printer.assign(writer, self.shadows.pairs([(c.phi, c.next) for c in loop.carried]))
-        if loop.exit is not None:
-            writer.open(f"if {show(loop.exit)}:")
-            writer("break")
-            writer.close()
-        writer.close(start)
+        with printer.iteration(writer, loop):
+            if counts:
+                writer(f"{loop.trips} += 1")
+            self.write(writer, loop.body)
+            printer.advance(writer, loop.carried)
+            printer.assign(writer, self.shadows.pairs([(c.phi, c.next) for c in loop.carried]))
         if scope.rows:
             writer(f"top = needed_{loop.trips}")
         printer.leave(writer, loop.carried)

@@ -290,9 +290,7 @@ class Keeping:
                 writer(f"{', '.join(parts)}, = {identifier}")
         if numbers:
             if not scope.rows:
-                writer.open(f"if top + {len(numbers)} > tape.size:")
-                writer(f"tape = runtime.grown(tape, top + {len(numbers)})")
-                writer.close()
+                _grow(writer, f"top + {len(numbers)}")
             for place, identifier in zip(self.places(scope, numbers), numbers, strict=True):
                 kind = self.state.types[identifier]
                 real = isinstance(kind, types.Float)
@@ -309,9 +307,7 @@ class Keeping:
         writer(f"{loop.trips} = {trips_text(loop)}")
         count = len(scope.stored)
         writer(f"{needed} = top + {f'{count} * ' if count > 1 else ''}{loop.trips}")
-        writer.open(f"if {needed} > tape.size:")
-        writer(f"tape = runtime.grown(tape, {needed})")
-        writer.close()
+        _grow(writer, needed)
         self.write_rows(writer, scope)
 
     def keeps_inside(self, block: Block) -> bool:
@@ -381,3 +377,9 @@ def _may_change(kind: Any) -> bool:
         types.TypeRef,
     )
     return not isinstance(kind, fixed)
+
+
+def _grow(writer: Writer, needed: str) -> None:
+    """Write the code that makes the tape as large as it has to be."""
+    with writer.block(f"if {needed} > tape.size:"):
+        writer(f"tape = runtime.grown(tape, {needed})")

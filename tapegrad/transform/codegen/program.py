@@ -23,7 +23,7 @@ from tapegrad.transform.frontend.inference import infer
 from tapegrad.transform.frontend.normalize import normalize
 from tapegrad.transform.frontend.pruning import prune
 from tapegrad.transform.frontend.source import Source
-from tapegrad.transform.ir import FunctionIR, Let, Structure, name, unused, walk
+from tapegrad.transform.ir import FunctionIR, Let, Structure, name, take, walk
 from tapegrad.transform.kinds import (
     holds_instance,
     is_array,
@@ -75,9 +75,7 @@ class Program:
 
     def fresh(self, stem: str) -> str:
         """Return an unused name of the module."""
-        found = unused(stem, self.taken)
-        self.taken.add(found)
-        return found
+        return take(stem, self.taken)
 
     def write(self, text: str, dispatcher: Any) -> None:
         """Add a function that was made from a compiled one and inherits its options."""

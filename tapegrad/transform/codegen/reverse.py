@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from tapegrad.transform import printer
 from tapegrad.transform.codegen.analysis import Scope
@@ -139,14 +140,6 @@ class Reverse:
         region.outer.shadows.update(outer_shadows)
         return setup
 
-    def include(self, code: Writer) -> None:
-        """Write the code of an inner block, indented."""
-        writer = self.state.writer
-        start = len(writer.lines)
-        writer.extend(code)
-        if len(writer.lines) == start:
-            writer("pass")
-
     def prepare(self, outward: dict[str, None]) -> None:
         """Initialize the cotangents that inner code adds to."""
         state = self.state
@@ -222,9 +215,8 @@ class Reverse:
             chosen = [(f"if not {cond}:", orelse)]
         for head, code in chosen:
             if code.lines:
-                state.writer.open(head)
-                self.include(code)
-                state.writer.close()
+                with state.writer.block(head):
+                    state.writer.extend(code)
 
     # -- loops --------------------------------------------------------------------------------
 
@@ -254,19 +246,17 @@ class Reverse:
         if scope.rows:
             count = len(scope.rows)
             state.write(f"top -= {f'{count} * ' if count > 1 else ''}{loop.trips}")
-        skips = is_often_unused(loop, going, state, self.keeping)
-        if skips:
+        around: AbstractContextManager[None] = nullcontext()
+        if is_often_unused(loop, going, state, self.keeping):
             tests = [f"runtime.matters({state.bar(c.phi)})" for c in going]
-            state.writer.open(f"if {' or '.join(tests)}:")
-        self.keeping.write_rows(state.writer, scope)
-        head, *first = self._reversed_head(loop, sums or not going)
-        state.writer.open(head)
-        for text in first:
-            state.write(text)
-        self.include(code)
-        state.writer.close()
-        if skips:
-            state.writer.close()
+            around = state.writer.block(f"if {' or '.join(tests)}:")
+        with around:
+            self.keeping.write_rows(state.writer, scope)
+            head, *first = self._reversed_head(loop, sums or not going)
+            with state.writer.block(head):
+                for text in first:
+                    state.write(text)
+                state.writer.extend(code)
         for c in going:
             if isinstance(c.init, ast.Name):
                 state.add(c.init.id, state.bar(c.phi), _ONE)
@@ -392,16 +382,9 @@ class Reverse:
             for c in live:
                 writer(f"{state.bar(c.phi)} = {state.bar(c.out)}")
             self.prepare(outward)
-            writer.open(printer.loop_head(loop))
-            start = len(writer.lines)
-            printer.write_test(writer, loop)
-            writer.extend(code)
-            printer.advance(writer, loop.carried)
-            if loop.exit is not None:
-                writer.open(f"if {show(loop.exit)}:")
-                writer("break")
-                writer.close()
-            writer.close(start)
+            with printer.iteration(writer, loop):
+                writer.extend(code)
+                printer.advance(writer, loop.carried)
             printer.leave(writer, loop.carried)
             for c in live:  # the initial values of the sums
                 if isinstance(c.init, ast.Name):

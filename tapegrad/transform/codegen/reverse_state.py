@@ -10,23 +10,20 @@ import ast
 import contextlib
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any
 
 from numba.core import types
 
 from tapegrad.transform.codegen.analysis import (
-    Activity,
     Arrays,
     Scope,
     Scopes,
-    check_known,
     scopes,
     undefined_at_times,
     unused_at_times,
-    unused_suffix,
 )
-from tapegrad.transform.errors import TransformError
-from tapegrad.transform.ir import FunctionIR, name, names_in, replace_names
+from tapegrad.transform.codegen.mode import Mode
+from tapegrad.transform.ir import FunctionIR, name, names_in
 from tapegrad.transform.kinds import holds_complex, is_complex, zero_text
 from tapegrad.transform.printer import Writer, show
 from tapegrad.transform.rules.generators import ProgramCode, ShadowCode
@@ -67,19 +64,13 @@ class Region:
     outer: Region | None = None
 
 
-class ReverseState:
+class ReverseState(Mode):
     """What is known of the function, and the code written so far.
 
     Parameters
     ----------
-    program
-        The module that the code is written for.
-    function
-        The function, lowered.
-    arrays
-        Its alias classes.
-    inputs, outputs
-        Names to differentiate with respect to, and names to differentiate.
+    program, function, arrays, inputs, outputs
+        As for `Mode`.
     unstable
         Arrays that may change before the reverse code is called.
     split
@@ -99,13 +90,8 @@ class ReverseState:
         *,
         split: bool,
     ) -> None:
-        self.program = program
-        self.function = function
-        self.types = dict(function.types)
-        self.suffix = unused_suffix(BAR, self.types)
-        self.arrays = arrays
+        super().__init__(program, function, arrays, inputs, outputs, BAR)
         self.unstable = unstable
-        self.activity = Activity(function, arrays, inputs, outputs)
         # numbers whose cotangent may be zero where their derivative is infinite
         uncertain = outputs if split or len(outputs) > 1 else ()
         self.doubtful = unused_at_times(function, uncertain)
@@ -124,8 +110,6 @@ class ReverseState:
         self.uses_tape = False
         self.count = 0
         self.region = Region(self.top)
-        self.writer = Writer()
-        check_known(function, self.activity)
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[Writer]:
@@ -146,14 +130,6 @@ class ReverseState:
     def has(self) -> set[str]:
         """The numbers whose cotangents are initialized."""
         return self.region.has
-
-    def refuse(self, what: str, line: int) -> NoReturn:
-        """Raise an error that points to a line of the user's function."""
-        raise TransformError(what, self.function.source, line)
-
-    def is_active(self, identifier: str) -> bool:
-        """Whether a name carries derivatives."""
-        return identifier in self.activity
 
     def number(self) -> int:
         """Return a number that is new at each call."""
@@ -197,14 +173,6 @@ class ReverseState:
         for identifier in names_in(node):
             if identifier in self.scopes.scope_of and identifier not in self.arrays_of:
                 self.region.needs[identifier] = None
-
-    def write(self, text: str) -> None:
-        """Write a line of reverse code."""
-        self.writer(text)
-
-    def replaced(self, expr: ast.expr, new: dict[str, str]) -> ast.expr:
-        """Return an expression with names replaced."""
-        return replace_names(expr, new)
 
     def line(self, expr: ast.expr) -> None:
         """Write an expression statement."""

@@ -208,15 +208,12 @@ class Conditions(ast.NodeVisitor):
         for part in parts:
             self.within(part)
 
-    def visit_If(self, node: ast.If) -> None:
+    def visit_If(self, node: ast.If | ast.While) -> None:
         self.tested(node, node.test)
         for statement in [*node.body, *node.orelse]:
             self.visit(statement)
 
-    def visit_While(self, node: ast.While) -> None:
-        self.tested(node, node.test)
-        for statement in [*node.body, *node.orelse]:
-            self.visit(statement)
+    visit_While = visit_If  # noqa: N815
 
     def visit_IfExp(self, node: ast.IfExp) -> None:
         self.tested(node, node.test)

@@ -27,7 +27,7 @@ from tapegrad.transform.ir import (
     constant,
     name,
     names_in,
-    unused,
+    take,
 )
 
 # the value of every variable; names with a space are internal
@@ -112,9 +112,7 @@ class Expressions:
         stem = stem.rstrip("0123456789").rstrip("_") or "t"
         if is_made(stem):
             stem = f"v_{stem}"
-        found = unused(stem, self.taken)
-        self.taken.add(found)
-        return found
+        return take(stem, self.taken)
 
     def inside(self, make: Callable[[], None]) -> Block:
         """Return what `make` appends."""

@@ -30,7 +30,7 @@ from tapegrad.transform.ir import (
     names_in,
     names_of,
     reads,
-    unused,
+    take,
 )
 from tapegrad.transform.kinds import holds_real
 
@@ -80,8 +80,7 @@ class _Split:
 
     def fresh(self, stem: str) -> str:
         """Return an unused name for a boolean."""
-        found = unused(stem, self.taken)
-        self.taken.add(found)
+        found = take(stem, self.taken)
         self.function.types[found] = types.boolean
         return found
 

@@ -84,9 +84,11 @@ class _Pruner(ast.NodeTransformer):
         node.iter = self.visit(node.iter)
         return self.body(node, ("body", "orelse"))
 
-    def visit_If(self, node: ast.If) -> Any:
+    def visit_If(self, node: ast.If | ast.While) -> Any:
         condition = self.conditions[id(node)]
         test = condition.left(node.test, self.visit)
+        if test is True and isinstance(node, ast.While):
+            test = ast.copy_location(ast.Constant(True), node.test)  # its body runs many times
         if not isinstance(test, bool):
             node.test = condition.marked(test)
             return self.body(node, ("body", "orelse"))
@@ -94,15 +96,7 @@ class _Pruner(ast.NodeTransformer):
         asked = self.effects(node.test, node)
         return asked + (self.block(left) if left else [])
 
-    def visit_While(self, node: ast.While) -> Any:
-        condition = self.conditions[id(node)]
-        test = condition.left(node.test, self.visit)
-        if test is False:
-            left = self.block(node.orelse) if node.orelse else []
-            return self.effects(node.test, node) + left
-        node.test = ast.copy_location(ast.Constant(True), node.test) if test is True else test
-        node.test = condition.marked(node.test)
-        return self.body(node, ("body", "orelse"))
+    visit_While = visit_If  # noqa: N815
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
         condition = self.conditions.get(id(node))

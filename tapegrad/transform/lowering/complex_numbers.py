@@ -32,6 +32,7 @@ from tapegrad.transform.rules.base import (
     Part,
     Passive,
     Rule,
+    Unary,
     Unknown,
     View,
     Whole,
@@ -48,7 +49,7 @@ from tapegrad.transform.rules.views import Rearrangement
 # -- rules -----------------------------------------------------------------------------------------
 
 
-class Projection(Rule):
+class Projection(Unary):
     """A real number or array computed from complex ones.
 
     Its derivative along ``dz`` is the real part of ``conj(direction) * dz``.
@@ -57,13 +58,8 @@ class Projection(Rule):
     def __init__(
         self, operand: ast.Name, direction: ast.expr, whole: bool, lowering: Lowerer
     ) -> None:
-        self.operand = operand
+        super().__init__(operand, whole, lowering)
         self.direction = direction
-        self.whole = self.fresh = whole
-        self._inputs = real_names([operand], lowering)
-
-    def inputs(self) -> list[str]:
-        return self._inputs
 
     def contents(self, let: Let) -> list[str]:
         return names_in(self.direction) if self.whole else []
@@ -91,16 +87,10 @@ class Projection(Rule):
         gen.set_dot(let, ast.Attribute(dot, text, ast.Load()))
 
 
-class Conjugate(Rule):
+class Conjugate(Unary):
     """The complex conjugate."""
 
-    def __init__(self, operand: ast.Name, whole: bool, lowering: Lowerer) -> None:
-        self.operand = operand
-        self.whole = self.fresh = whole
-        self._inputs = real_names([operand], lowering)
-
-    def inputs(self) -> list[str]:
-        return self._inputs
+    operand: ast.Name
 
     def write_vjp(self, gen: ReverseCode, let: Let) -> None:
         if not gen.is_active(self.operand.id):
@@ -126,9 +116,6 @@ class FromParts(Rule):
         self.parts = parts
         self._inputs = real_names(parts, lowering)
 
-    def inputs(self) -> list[str]:
-        return self._inputs
-
     def write_vjp(self, gen: ReverseCode, let: Let) -> None:
         for part, text in zip(self.parts, ("real", "imag"), strict=True):
             if isinstance(part, ast.Name) and gen.is_active(part.id):
@@ -136,15 +123,10 @@ class FromParts(Rule):
 
     def write_jvp(self, gen: ForwardCode, let: Let) -> None:
         dots: list[ast.expr] = [
-            name(gen.tangent(part)) if part_is_in(part, self._inputs) else ast.Constant(0.0)
+            name(gen.tangent(part)) if self.is_input(part) else ast.Constant(0.0)
             for part in self.parts
         ]
         gen.set_dot(let, ast.Call(name("complex"), dots, []))
-
-
-def part_is_in(part: ast.expr, names: list[str]) -> bool:
-    """Whether an atom is a name in `names`."""
-    return isinstance(part, ast.Name) and part.id in names
 
 
 _ALWAYS_RIGHT = (

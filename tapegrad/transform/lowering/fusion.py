@@ -37,7 +37,7 @@ from tapegrad.transform.ir import (
     names_in,
     names_of,
     reads,
-    unused,
+    take,
     walk,
 )
 from tapegrad.transform.kinds import is_array, may_share
@@ -241,8 +241,7 @@ class Fusion:
     # -- loops --------------------------------------------------------------------------------
 
     def fresh(self, stem: str, kind: Any) -> str:
-        found = unused(stem, self.taken)
-        self.taken.add(found)
+        found = take(stem, self.taken)
         self.types[found] = kind
         return found
 

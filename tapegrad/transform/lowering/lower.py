@@ -34,7 +34,7 @@ from tapegrad.transform.ir import (
     name,
     names_in,
     names_of,
-    unused,
+    take,
     walk,
 )
 from tapegrad.transform.kinds import holds_real, is_array, is_complex, is_real, may_share
@@ -148,9 +148,7 @@ class Lowering:
         return {self.type_of(value) for value in values if value is not None}
 
     def fresh(self, stem: str) -> str:
-        found = unused(stem, self.taken)
-        self.taken.add(found)
-        return found
+        return take(stem, self.taken)
 
     def resolve(self, node: Any) -> Any:
         """Return an expression with every name replaced by its current value."""

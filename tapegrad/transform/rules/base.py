@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -54,10 +54,19 @@ class Rule:
     kept: Mapping[str, str] = MappingProxyType({})
     calls = False
     is_passing = False
+    _inputs: Sequence[str] = ()
 
-    def inputs(self) -> list[str]:
+    def inputs(self) -> Sequence[str]:
         """Return the names of real numbers and arrays that the result depends on."""
-        return []
+        return self._inputs
+
+    def is_input(self, atom: ast.expr | None) -> bool:
+        """Whether an operand, or a part of one, is a real number or array."""
+        return isinstance(atom, ast.Name) and atom.id in self._inputs
+
+    def is_active(self, gen: Generator, atom: ast.expr | None) -> bool:
+        """Whether an operand, or a part of one, carries derivatives."""
+        return self.is_input(atom) and gen.is_active(atom.id)
 
     def contents(self, let: Let) -> list[str]:
         """Return the names whose elements `write_vjp` may read, possibly including the result."""
@@ -147,15 +156,12 @@ class Unknown(Rule):
     cheap = False
 
     def __init__(
-        self, inputs: list[str], what: str, shows: bool = False, given: Sequence[str] = ()
+        self, inputs: Sequence[str], what: str, shows: bool = False, given: Sequence[str] = ()
     ) -> None:
         self._inputs = inputs
         self.what = what
         self.shows = shows  # the result is a view of an array without derivative
         self.given = given  # lists, sets and dicts, which may hold arrays
-
-    def inputs(self) -> list[str]:
-        return self._inputs
 
     def written(self) -> list[str]:
         return [*self._inputs, *self.given]
@@ -191,9 +197,6 @@ class Elementary(Rule):
         self.types = lowering.types
         self.is_complex = False  # whether any operand or the result is
         self._inputs = real_names(operands, lowering)
-
-    def inputs(self) -> list[str]:
-        return self._inputs
 
     def contents(self, let: Let) -> list[str]:
         return [*names_in(let.expr), let.target] if self.whole else []
@@ -337,18 +340,19 @@ def _product(g: ast.expr, factor: ast.expr) -> ast.expr:
     return ast.BinOp(g, ast.Mult(), factor)
 
 
-class Linear(Rule):
-    """A conversion or copy: the derivative is that of the input."""
-
-    is_passing = True
+class Unary(Rule):
+    """A linear function of one number, or of every element of an array (`whole`)."""
 
     def __init__(self, operand: ast.expr, whole: bool, lowering: Lowerer) -> None:
         self.operand = operand
         self.whole = self.fresh = whole
         self._inputs = real_names([operand], lowering)
 
-    def inputs(self) -> list[str]:
-        return self._inputs
+
+class Linear(Unary):
+    """A conversion or copy: the derivative is that of the input."""
+
+    is_passing = True
 
     def write_vjp(self, gen: ReverseCode, let: Let) -> None:
         for operand in self._inputs:
@@ -363,25 +367,27 @@ class Linear(Rule):
         expr = let.expr
         for operand in self._inputs:
             # the copy of an array without tangent may get a tangent when it is written to
-            gen.set_dot(let, gen.replaced(expr, {operand: gen.tangent(name(operand))}))
+            gen.set_dot(let, replace_names(expr, {operand: gen.tangent(name(operand))}))
 
 
-class Load(Rule):
-    """A read of an element of an array."""
+class Read(Rule):
+    """A read of elements of an array."""
 
     def __init__(self, array: str, index: ast.expr) -> None:
         self.array = array
         self.index = index
+        self._inputs = [array]
 
-    def inputs(self) -> list[str]:
-        return [self.array]
+    def write_jvp(self, gen: ForwardCode, let: Let) -> None:
+        gen.set_dot(let, replace_names(let.expr, {self.array: gen.dot(self.array)}))
+
+
+class Load(Read):
+    """A read of one element."""
 
     def write_vjp(self, gen: ReverseCode, let: Let) -> None:
         if gen.is_active(self.array):
             gen.add_element(self.array, self.index, gen.bar(let.target))
-
-    def write_jvp(self, gen: ForwardCode, let: Let) -> None:
-        gen.set_dot(let, gen.replaced(let.expr, {self.array: gen.dot(self.array)}))
 
 
 class View(Rule):
@@ -390,13 +396,11 @@ class View(Rule):
     def __init__(self, base: str, part: bool = False) -> None:
         self.base = base
         self.is_passing = not part
-
-    def inputs(self) -> list[str]:
-        return [self.base]
+        self._inputs = [base]
 
     def write_jvp(self, gen: ForwardCode, let: Let) -> None:
         assert self.base is not None
-        gen.set_handle(let.target, gen.replaced(let.expr, {self.base: gen.dot(self.base)}))
+        gen.set_handle(let.target, replace_names(let.expr, {self.base: gen.dot(self.base)}))
 
 
 class Alloc(Rule):
@@ -443,9 +447,6 @@ class Whole(Rule):
         active = [atom for key, atom in operands.items() if key in spec.vjp or key in spec.jvp]
         self._inputs = real_names(active, lowering)
 
-    def inputs(self) -> list[str]:
-        return self._inputs
-
     def contents(self, let: Let) -> list[str]:
         return [*names_in(let.expr), let.target]
 
@@ -474,50 +475,39 @@ class Whole(Rule):
             let.line,
         )
 
+    def derivatives(
+        self, gen: Generator, let: Let, functions: Mapping[str, Any]
+    ) -> Iterator[tuple[str, str, Any]]:
+        """Yield the arguments that carry derivatives, with their names and functions."""
+        for argument, atom in self.operands.items():
+            if self.is_active(gen, atom):
+                if functions.get(argument) is None:
+                    self.refuse_unknown(gen, let, argument)
+                yield argument, atom.id, functions[argument]
+
     def write_vjp(self, gen: ReverseCode, let: Let) -> None:
         g = gen.shadow(let.target) if self.fresh else gen.bar(let.target)
-        for argument, atom in self.operands.items():
-            if not isinstance(atom, ast.Name) or atom.id not in self._inputs:
-                continue
-            if not gen.is_active(atom.id):
-                continue
-            function = self.spec.vjp.get(argument)
-            if function is None:
-                self.refuse_unknown(gen, let, argument)
-            whole = isinstance(self.types[atom.id], types.Array)
-            bar = {f"{argument}_bar": name(gen.shadow(atom.id))} if whole else {}
+        for argument, operand, function in self.derivatives(gen, let, self.spec.vjp):
+            whole = isinstance(self.types[operand], types.Array)
+            bar = {f"{argument}_bar": name(gen.shadow(operand))} if whole else {}
             call = self._call(function, {"g": name(g), **bar}, let, True)
             if whole:
                 gen.line(call)
             else:
-                gen.add(atom.id, show(call), ast.Constant(1.0), call)
+                gen.add(operand, show(call), ast.Constant(1.0), call)
 
     def write_jvp(self, gen: ForwardCode, let: Let) -> None:
         found: ast.expr | None = None
-        for argument, atom in self.operands.items():
-            if not isinstance(atom, ast.Name) or atom.id not in self._inputs:
-                continue
-            if not gen.is_active(atom.id):
-                continue
-            function = self.spec.jvp.get(argument)
-            if function is None:
-                self.refuse_unknown(gen, let, argument)
-            term = self._call(function, {f"{argument}_dot": name(gen.dot(atom.id))}, let, False)
+        for argument, operand, function in self.derivatives(gen, let, self.spec.jvp):
+            term = self._call(function, {f"{argument}_dot": name(gen.dot(operand))}, let, False)
             found = term if found is None else ast.BinOp(found, ast.Add(), term)
         gen.set_dot(let, found)
 
 
-class Gather(Rule):
+class Gather(Read):
     """A read of elements selected by an array of positions or booleans."""
 
     fresh = True
-
-    def __init__(self, array: str, index: ast.expr) -> None:
-        self.array = array
-        self.index = index
-
-    def inputs(self) -> list[str]:
-        return [self.array]
 
     def contents(self, let: Let) -> list[str]:
         return names_in(self.index)
@@ -530,9 +520,6 @@ class Gather(Rule):
         chosen = ast.Subscript(places, self.read(self.index), ast.Load())
         gen.line(_call("arrays.scatter", name(shadow), chosen, name(gen.shadow(let.target))))
 
-    def write_jvp(self, gen: ForwardCode, let: Let) -> None:
-        gen.set_dot(let, gen.replaced(let.expr, {self.array: gen.dot(self.array)}))
-
 
 class Literal(Rule):
     """``np.array([a, b])``."""
@@ -542,9 +529,6 @@ class Literal(Rule):
     def __init__(self, items: list[tuple[tuple[int, ...], ast.expr]], lowering: Lowerer) -> None:
         self.items = items
         self._inputs = real_names([item for _, item in items], lowering)
-
-    def inputs(self) -> list[str]:
-        return self._inputs
 
     def write_vjp(self, gen: ReverseCode, let: Let) -> None:
         for position, item in self.items:

@@ -8,6 +8,7 @@ calls a callee that keeps nothing and returns no shadows unchanged.
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from typing import Any
 
 from numba.core import types
@@ -17,6 +18,8 @@ from tapegrad.transform.ir import (
     Structure,
     leaves_of,
     name,
+    names_in,
+    replace_names,
 )
 from tapegrad.transform.kinds import is_array, is_real, may_share
 from tapegrad.transform.printer import show
@@ -24,8 +27,8 @@ from tapegrad.transform.rules.base import Rule, real_names
 from tapegrad.transform.rules.generators import ForwardCode, Generator, Lowerer, ReverseCode
 
 
-class Call(Rule):
-    """A call of a numba function that is differentiated as well."""
+class AnyCall(Rule):
+    """A call of a compiled function or of a derivative."""
 
     cheap = False
     calls = True
@@ -37,17 +40,56 @@ class Call(Rule):
         self.values = values
         self.kinds = kinds
         self.types = lowering.types
+        self._inputs = real_names(self.leaves(), lowering)
+
+    def leaves(self) -> list[ast.expr]:
+        return [leaf for value in self.values for leaf in leaves_of(value)]
+
+    def results(self, let: Let) -> list[str]:
+        return [let.target] if let.leaves is None else let.leaves
+
+    def real_results(self, let: Let) -> list[str]:
+        return [n for n in self.results(let) if is_real(self.types.get(n, types.none))]
+
+    def read_arguments(self, gen: ReverseCode) -> list[str]:
+        """Return the texts of the arguments as they were at the call, and note what they read."""
+        found = [self.read(expr_of(value)) for value in self.values]
+        for expr in found:
+            gen.read(expr)
+        return list(map(show, found))
+
+    def add_cotangents(self, gen: ReverseCode, found: str, positions: Iterable[int]) -> None:
+        """Add the items of a tuple to the cotangents of the arguments at these positions."""
+        for number, position in enumerate(positions):
+            for path, leaf in paths_of(self.values[position], f"{found}[{number}]"):
+                if not self.is_active(gen, leaf):
+                    continue
+                if is_array(self.types[leaf.id]):
+                    gen.add_array(leaf.id, name(path))
+                else:
+                    gen.add(leaf.id, path, ast.Constant(1.0))
+
+    def write_passive(self, gen: ForwardCode, let: Let) -> None:
+        """Write the call; its results have no tangents."""
+        gen.write(f"{let.target} = {show(let.expr)}")
+        for result in self.real_results(let):
+            if gen.is_active(result):
+                gen.write(f"{gen.dot(result)} = {gen.zero(result)}")
+
+
+class Call(AnyCall):
+    """A call of a numba function that is differentiated as well."""
+
+    def __init__(
+        self, lowering: Lowerer, callee: Any, values: list[Any], kinds: tuple[Any, ...]
+    ) -> None:
+        super().__init__(lowering, callee, values, kinds)
         self.instance = lowering.program.instance(callee, kinds)
-        leaves = [leaf for value in values for leaf in leaves_of(value)]
-        self._inputs = real_names(leaves, lowering)
 
     @property
     def error(self) -> Any:
         """Why the callee cannot be differentiated, None if it can."""
         return self.instance.error
-
-    def inputs(self) -> list[str]:
-        return self._inputs
 
     def always_used(self) -> list[str]:
         """Return the arguments that the callee uses wherever its results are used."""
@@ -94,9 +136,6 @@ class Call(Rule):
             found.append(group)
         return found
 
-    def leaves(self) -> list[ast.expr]:
-        return [leaf for value in self.values for leaf in leaves_of(value)]
-
     def variant(self, gen: ReverseCode, let: Let) -> Any:
         """Return the pair of generated functions for this call.
 
@@ -118,19 +157,13 @@ class Call(Rule):
 
     def active_leaves(self, gen: Generator) -> tuple[bool, ...]:
         """Return which parts of the arguments carry derivatives."""
-        return tuple(
-            isinstance(leaf, ast.Name) and leaf.id in self._inputs and gen.is_active(leaf.id)
-            for leaf in self.leaves()
-        )
+        return tuple(self.is_active(gen, leaf) for leaf in self.leaves())
 
     def same_arrays(self, gen: Generator) -> bool:
         """Whether the callee writes an argument, and two arguments may be parts of one array."""
         arrays = self.arrays()
         classes = [gen.arrays.of(array) for array in arrays]
         return bool(self.instance.writes) and len(set(classes)) < len(classes)
-
-    def results(self, let: Let) -> list[str]:
-        return [let.target] if let.leaves is None else let.leaves
 
     def is_differentiated(self, gen: ReverseCode, let: Let) -> bool:
         """Whether any cotangent propagates through the call."""
@@ -232,8 +265,7 @@ class Call(Rule):
         """Write the call of the function that computes tangents as well."""
         is_passive = not any(map(gen.is_active, self._inputs))
         if self.error is not None or (is_passive and not self.has_several_arrays(gen, let)):
-            gen.write(f"{let.target} = {show(let.expr)}")
-            self.zero_results(gen, let)
+            self.write_passive(gen, let)
             return
         active = self.active_leaves(gen)
         function = gen.program.tangent(self.instance, active)
@@ -244,14 +276,6 @@ class Call(Rule):
         dots = [gen.dot(n) for n in self.real_results(let)]
         pattern = f"({', '.join(dots)}{',' if dots else ''})"
         gen.write(f"{let.target}, {pattern} = {function}({', '.join(arguments)})")
-
-    def real_results(self, let: Let) -> list[str]:
-        return [n for n in self.results(let) if is_real(self.types.get(n, types.none))]
-
-    def zero_results(self, gen: Generator, let: Let) -> None:
-        for result in self.real_results(let):
-            if gen.is_active(result):
-                gen.write(f"{gen.dot(result)} = {gen.zero(result)}")
 
 
 def expr_of(value: Any) -> ast.expr:
@@ -271,12 +295,14 @@ def paths_of(value: Any, path: str) -> list[tuple[str, Any]]:
     return [found for k, item in enumerate(value.items) for found in paths_of(item, f"{path}[{k}]")]
 
 
-def dotted(let: Let, gen: Any) -> str:
+def tangent_of(value: Any, gen: ForwardCode) -> str:
+    """Return the text of the tangent of an argument."""
+    if isinstance(value, Structure):
+        return show(value.build(lambda leaf: name(gen.tangent(leaf))))
+    return gen.tangent(value)
+
+
+def dotted(let: Let, gen: ForwardCode) -> str:
     """Return the pattern that unpacks the tangents of a result."""
     pattern = ast.parse(let.target, mode="eval").body
-
-    class Dot(ast.NodeTransformer):
-        def visit_Name(self, node: ast.Name) -> ast.expr:
-            return name(gen.dot(node.id))
-
-    return ast.unparse(Dot().visit(pattern))
+    return show(replace_names(pattern, {n: gen.dot(n) for n in names_in(pattern)}))

@@ -25,9 +25,6 @@ class EagerCall(Rule):
         self.fresh = is_array(kind)
         self._inputs = list(dict.fromkeys(real_names(self.operands, lowering)))
 
-    def inputs(self) -> list[str]:
-        return self._inputs
-
     def contents(self, let: Let) -> list[str]:
         return [*[o.id for o in self.operands if isinstance(o, ast.Name)], let.target]
 
@@ -43,9 +40,7 @@ class EagerCall(Rule):
         return [
             (number, operand.id)
             for number, operand in enumerate(self.operands)
-            if isinstance(operand, ast.Name)
-            and operand.id in self._inputs
-            and gen.is_active(operand.id)
+            if self.is_active(gen, operand)
         ]
 
     def write_vjp(self, gen: ReverseCode, let: Let) -> None:

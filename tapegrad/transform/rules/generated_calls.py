@@ -6,7 +6,7 @@ import ast
 
 from numba.core import types
 
-from tapegrad.transform.ir import Let, defined, name
+from tapegrad.transform.ir import Let, defined, name, replace_names
 from tapegrad.transform.kinds import is_real
 from tapegrad.transform.printer import show
 from tapegrad.transform.rules.base import Rule, real_names
@@ -19,10 +19,6 @@ class GeneratedCall(Rule):
     cheap = False
     calls = True
     call: ast.Call
-    _inputs: list[str]
-
-    def inputs(self) -> list[str]:
-        return self._inputs
 
     def written(self) -> list[str]:
         """Return the argument that is written."""
@@ -53,7 +49,7 @@ class Addition(GeneratedCall):
         tangents = {n: gen.dot(n) for n in [self.call.args[0].id, *self._inputs]}
         if self._inputs and not gen.is_active(self._inputs[0]):
             return
-        gen.write(show(gen.replaced(self.call, tangents)))
+        gen.write(show(replace_names(self.call, tangents)))
 
 
 class Keep(GeneratedCall):
@@ -82,8 +78,8 @@ class Keep(GeneratedCall):
             return
         names = [n for n in (*self._inputs, *defined(let)) if self._is_real_array(n)]
         dots = {n: gen.dot(n) for n in names}
-        pattern = gen.replaced(ast.parse(let.target, mode="eval").body, dots)
-        call = gen.replaced(self.call, dots)
+        pattern = replace_names(ast.parse(let.target, mode="eval").body, dots)
+        call = replace_names(self.call, dots)
         if show(call.func) == "runtime.push_array":
             call.func = name("runtime.push_tangent")
         gen.write(f"{show(pattern)} = {show(call)}")

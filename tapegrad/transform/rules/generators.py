@@ -81,9 +81,6 @@ class Generator(Protocol):
     def zero(self, identifier: str) -> str:
         """Return the text of a zero derivative."""
 
-    def replaced(self, expr: ast.expr, new: dict[str, str]) -> ast.expr:
-        """Return an expression with names replaced."""
-
 
 class ForwardCode(Generator, Protocol):
     """The code generator of forward mode."""

@@ -89,7 +89,7 @@ def dot_11_vjp_y(x, y_bar, g):
 
 @derivative
 def dot_12_vjp_x(x_bar, y, g):
-    x_bar += matrix_vector(y, g)
+    x_bar += product_of(y, g)
 
 
 @derivative
@@ -104,29 +104,23 @@ def dot_21_vjp_x(x_bar, y, g):
 
 @derivative
 def dot_21_vjp_y(x, y_bar, g):
-    y_bar += vector_matrix(g, x)
+    y_bar += product_of(g, x)
 
 
 @derivative
 def dot_22_vjp_x(x_bar, y, g):
-    x_bar += np.dot(np.ascontiguousarray(g), np.ascontiguousarray(y.T))
+    x_bar += product_of(g, y.T)
 
 
 @derivative
 def dot_22_vjp_y(x, y_bar, g):
-    y_bar += np.dot(np.ascontiguousarray(x.T), np.ascontiguousarray(g))
+    y_bar += product_of(x.T, g)
 
 
 @jit
-def matrix_vector(a, x):
-    """Return the product of a matrix and a vector."""
-    return np.dot(np.ascontiguousarray(a), np.ascontiguousarray(x))
-
-
-@jit
-def vector_matrix(x, a):
-    """Return the product of a vector and a matrix."""
-    return np.dot(np.ascontiguousarray(x), np.ascontiguousarray(a))
+def product_of(x, y):
+    """Return the product of two matrices, or of a matrix and a vector."""
+    return np.dot(np.ascontiguousarray(x), np.ascontiguousarray(y))
 
 
 @jit
@@ -139,12 +133,12 @@ def add_outer(bar, x, y):
 
 @derivative
 def outer_vjp_x(x_bar, y, g):
-    x_bar += matrix_vector(g, y.astype(g.dtype))
+    x_bar += product_of(g, y.astype(g.dtype))
 
 
 @derivative
 def outer_vjp_y(x, y_bar, g):
-    y_bar += vector_matrix(x.astype(g.dtype), g)
+    y_bar += product_of(x.astype(g.dtype), g)
 
 
 @derivative
@@ -191,12 +185,6 @@ def kron_2_vjp_b(a, b_bar, g):
                     b_bar[k, m] += g[i * rows + k, j * columns + m] * a[i, j]
 
 
-@jit
-def product_of(x, y):
-    """Return the product of two matrices."""
-    return np.dot(np.ascontiguousarray(x), np.ascontiguousarray(y))
-
-
 # -- linear algebra -------------------------------------------------------------------------------
 
 for _rank in ("1", "2"):
@@ -236,7 +224,7 @@ def solve_1_vjp_b(a, b_bar, g):
 
 @derivative
 def solve_1_jvp_a(a, a_dot, z):
-    return -np.linalg.solve(a, matrix_vector(a_dot, z))
+    return -np.linalg.solve(a, product_of(a_dot, z))
 
 
 @derivative
@@ -252,7 +240,7 @@ def solve_2_vjp_b(a, b_bar, g):
 
 @derivative
 def solve_2_jvp_a(a, a_dot, z):
-    return -np.linalg.solve(a, np.dot(np.ascontiguousarray(a_dot), np.ascontiguousarray(z)))
+    return -np.linalg.solve(a, product_of(a_dot, z))
 
 
 @derivative

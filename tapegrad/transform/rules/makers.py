@@ -18,6 +18,7 @@ declare(
     steps=("a",),
     calls=False,
     holomorphic=True,
+    like="full",
 )
 declare("linspace", "start", "stop", "num")
 declare("arange", "start", "stop", "step", steps=("stop",), calls=False)
@@ -70,16 +71,6 @@ def full_vjp_fill_value(g):
 
 @derivative
 def full_jvp_fill_value(z, fill_value_dot):
-    return np.full_like(z, fill_value_dot)
-
-
-@derivative
-def full_like_vjp_fill_value(g):
-    return np.sum(g)
-
-
-@derivative
-def full_like_jvp_fill_value(z, fill_value_dot):
     return np.full_like(z, fill_value_dot)
 
 

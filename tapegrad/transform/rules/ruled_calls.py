@@ -9,12 +9,10 @@ from numba.core import types
 
 from tapegrad.transform.ir import (
     Let,
-    Structure,
-    name,
 )
 from tapegrad.transform.kinds import is_array, is_real
 from tapegrad.transform.printer import show
-from tapegrad.transform.rules.calls import Call, dotted, expr_of, paths_of, text_of
+from tapegrad.transform.rules.calls import Call, dotted, tangent_of, text_of
 from tapegrad.transform.rules.generators import ForwardCode, Lowerer, ReverseCode
 
 
@@ -52,11 +50,7 @@ class ForwardRuled(Call):
         gen.write(f"{let.target} = {show(let.expr)}")
         if any(map(gen.is_active, self.results(let))):
             arguments = [text_of(value) for value in self.values]
-            for value in self.values:
-                if isinstance(value, Structure):
-                    arguments.append(show(value.build(lambda leaf: name(gen.tangent(leaf)))))
-                else:
-                    arguments.append(gen.tangent(value))
+            arguments += [tangent_of(value, gen) for value in self.values]
             arguments.append(let.target)
             dots = gen.dot(let.target) if let.leaves is None else dotted(let, gen)
             gen.write(f"{dots} = {self.jvp}({', '.join(arguments)})")
@@ -100,11 +94,7 @@ class Ruled(ForwardRuled):
     def write_vjp(self, gen: ReverseCode, let: Let) -> None:
         if not self.is_differentiated(gen, let):
             return
-        arguments = []
-        for value in self.values:
-            expr = self.read(expr_of(value))
-            gen.read(expr)
-            arguments.append(show(expr))
+        arguments = self.read_arguments(gen)
         pattern = ast.parse(let.target, mode="eval").body
         gen.read(self.read(pattern))
         arguments.append(show(self.read(pattern)))
@@ -120,11 +110,4 @@ class Ruled(ForwardRuled):
 
         found = f"cotangents_{gen.number()}"
         gen.write(f"{found} = {self.vjp}({', '.join([*arguments, cotangent(pattern)])})")
-        for position, value in enumerate(self.values):
-            for path, leaf in paths_of(value, f"{found}[{position}]"):
-                if isinstance(leaf, ast.Name) and leaf.id in self._inputs:
-                    if gen.is_active(leaf.id):
-                        if is_array(self.types[leaf.id]):
-                            gen.add_array(leaf.id, name(path))
-                        else:
-                            gen.add(leaf.id, path, ast.Constant(1.0))
+        self.add_cotangents(gen, found, range(len(self.values)))

@@ -282,22 +282,23 @@ def first_of_correlation(n, m, size):
     return (m - 1) // 2 if n >= m else n - 1 - (n - 1) // 2
 
 
+@jit
+def add_convolved(bar, other, first, g):
+    """Add to the cotangent of one factor of a part of a convolution."""
+    for k in range(bar.size):
+        for j in range(other.size):
+            if k + j - first >= 0 and k + j - first < g.size:
+                bar[k] += g[k + j - first] * other[j]
+
+
 @derivative
 def convolve_vjp_a(a_bar, v, g):
-    first = first_of(a_bar.size, v.size, g.size)
-    for k in range(a_bar.size):
-        for j in range(v.size):
-            if k + j - first >= 0 and k + j - first < g.size:
-                a_bar[k] += g[k + j - first] * v[j]
+    add_convolved(a_bar, v, first_of(a_bar.size, v.size, g.size), g)
 
 
 @derivative
 def convolve_vjp_v(a, v_bar, g):
-    first = first_of(a.size, v_bar.size, g.size)
-    for k in range(a.size):
-        for j in range(v_bar.size):
-            if k + j - first >= 0 and k + j - first < g.size:
-                v_bar[j] += g[k + j - first] * a[k]
+    add_convolved(v_bar, a, first_of(a.size, v_bar.size, g.size), g)
 
 
 @jit
@@ -325,19 +326,13 @@ def convolve_jvp_v(a, v_dot, z):
 @derivative
 def correlate_vjp_a(a_bar, v, g):
     first = first_of_correlation(a_bar.size, v.size, g.size)
-    for k in range(a_bar.size):
-        for j in range(v.size):
-            if k + j - first >= 0 and k + j - first < g.size:
-                a_bar[k] += g[k + j - first] * v[v.size - 1 - j]
+    add_convolved(a_bar, v[::-1], first, g)
 
 
 @derivative
 def correlate_vjp_v(a, v_bar, g):
     first = first_of_correlation(a.size, v_bar.size, g.size)
-    for k in range(a.size):
-        for j in range(v_bar.size):
-            if k + j - first >= 0 and k + j - first < g.size:
-                v_bar[v_bar.size - 1 - j] += g[k + j - first] * a[k]
+    add_convolved(v_bar[::-1], a, first, g)
 
 
 @derivative
@@ -406,20 +401,32 @@ def bincount_jvp_weights(x, weights_dot, z):
     return found
 
 
-@derivative
-def logspace_vjp_start(z, g):
+@jit
+def slope_by_start(z, g):
+    """Return the cotangent of the logarithm of the first of numbers at equal ratios."""
     found = 0.0
     for k in range(z.size):
         found += g[k] * z[k] * (1.0 - k / (z.size - 1.0) if z.size > 1 else 1.0)
-    return found * np.log(10.0)
+    return found
+
+
+@jit
+def slope_by_stop(z, g):
+    """Return the cotangent of the logarithm of the last of numbers at equal ratios."""
+    found = 0.0
+    for k in range(1, z.size):
+        found += g[k] * z[k] * k / (z.size - 1.0)
+    return found
+
+
+@derivative
+def logspace_vjp_start(z, g):
+    return slope_by_start(z, g) * np.log(10.0)
 
 
 @derivative
 def logspace_vjp_stop(z, g):
-    found = 0.0
-    for k in range(1, z.size):
-        found += g[k] * z[k] * k / (z.size - 1.0)
-    return found * np.log(10.0)
+    return slope_by_stop(z, g) * np.log(10.0)
 
 
 @derivative
@@ -434,18 +441,12 @@ def logspace_jvp_stop(stop_dot, z):
 
 @derivative
 def geomspace_vjp_start(start, z, g):
-    found = 0.0
-    for k in range(z.size):
-        found += g[k] * z[k] * (1.0 - k / (z.size - 1.0) if z.size > 1 else 1.0)
-    return found / start
+    return slope_by_start(z, g) / start
 
 
 @derivative
 def geomspace_vjp_stop(stop, z, g):
-    found = 0.0
-    for k in range(1, z.size):
-        found += g[k] * z[k] * k / (z.size - 1.0)
-    return found / stop
+    return slope_by_stop(z, g) / stop
 
 
 @derivative

@@ -10,7 +10,15 @@ from tapegrad.transform.ir import Let, name, names_in
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.printer import show
 from tapegrad.transform.rules.additions import add_element, add_to
-from tapegrad.transform.rules.array_specs import SPECS, Request, declare, derivative, understands
+from tapegrad.transform.rules.array_specs import (
+    FUNCTIONS,
+    PARAMETERS,
+    SPECS,
+    Request,
+    declare,
+    derivative,
+    understands,
+)
 from tapegrad.transform.rules.base import Rule, Whole, real_names
 from tapegrad.transform.rules.generators import ForwardCode, Generator, ReverseCode
 
@@ -33,14 +41,20 @@ declare(
 )
 
 
-@understands("flip", "fliplr", "flipud")
-def _(call: Request, m: Any) -> Any:
-    return call.view(m)
+def view_of(name: str, array: str, *others: str) -> None:
+    """Declare a function that returns a view of its first argument."""
+    PARAMETERS[name] = array, *others
+    FUNCTIONS[name] = lambda request: request.view(request.operands.get(array))
 
 
-@understands("rot90")
-def _(call: Request, m: Any, k: Any) -> Any:
-    return call.view(m)
+view_of("expand_dims", "a", "axis")
+view_of("flip", "m")
+view_of("fliplr", "m")
+view_of("flipud", "m")
+view_of("moveaxis", "a", "source", "destination")
+view_of("rot90", "m", "k")
+view_of("swapaxes", "a", "axis1", "axis2")
+view_of("transpose", "a", "axes")
 
 
 @understands("asarray_chkfinite", "real")
@@ -52,26 +66,6 @@ def _(call: Request, a: Any) -> Any:
 def _(call: Request, a: Any) -> Any:
     # a number becomes a new array
     return call.view(a) if call.ndim(a) and call.is_whole else None
-
-
-@understands("transpose")
-def _(call: Request, a: Any, axes: Any) -> Any:
-    return call.view(a)
-
-
-@understands("swapaxes")
-def _(call: Request, a: Any, axis1: Any, axis2: Any) -> Any:
-    return call.view(a)
-
-
-@understands("moveaxis")
-def _(call: Request, a: Any, source: Any, destination: Any) -> Any:
-    return call.view(a)
-
-
-@understands("expand_dims")
-def _(call: Request, a: Any, axis: Any) -> Any:
-    return call.view(a)
 
 
 @understands("reshape")
@@ -158,9 +152,6 @@ class Rearrangement(Rule):
         self.elements = elements
         self._inputs = list(dict.fromkeys(real_names(elements, call.lowering)))
 
-    def inputs(self) -> list[str]:
-        return self._inputs
-
     def contents(self, let: Let) -> list[str]:
         return [n for n in names_in(let.expr) if n not in self._inputs]  # positions, counts
 
@@ -202,13 +193,10 @@ class Rearrangement(Rule):
     def write_jvp(self, gen: ForwardCode, let: Let) -> None:
         def tangent(atom: ast.expr) -> ast.expr:
             if isinstance(atom, ast.Name) and is_array(self.types.get(atom.id)):
-                if atom.id not in self._inputs:
+                if not self.is_input(atom):
                     shape = ast.Attribute(atom, "shape", ast.Load())
                     return ast.Call(name("np.zeros"), [shape], [])
-            return name(gen.tangent(atom)) if atom_is_real(atom) else ast.Constant(0.0)
-
-        def atom_is_real(atom: ast.expr) -> bool:
-            return isinstance(atom, ast.Name) and atom.id in self._inputs
+            return name(gen.tangent(atom)) if self.is_input(atom) else ast.Constant(0.0)
 
         gen.set_handle(let.target, self.replaced(tangent))
 

@@ -13,7 +13,7 @@ import ast
 from typing import Any
 
 from tapegrad.transform.verifier.calls import Calls, is_tape
-from tapegrad.transform.verifier.code import called, leaves, module_call, names_in, paired
+from tapegrad.transform.verifier.code import called, is_in, leaves, module_call, names_in, paired
 from tapegrad.transform.verifier.cotangents import TAPE
 from tapegrad.transform.verifier.events import (
     Event,
@@ -163,7 +163,7 @@ class Adjoint(Calls):
             name = target.id
             if name not in self.bars or isinstance(self.frame.get(name), Handle):
                 continue
-            if isinstance(value, ast.Subscript) and _is_in(value.value, {"tape"}):
+            if isinstance(value, ast.Subscript) and is_in(value.value, {"tape"}):
                 continue
             if self.stem(name):
                 numbers.append((name, self.gain(value, self.stem(name), node)))
@@ -289,10 +289,6 @@ class Adjoint(Calls):
             others = [a for k, a in enumerate(call.args) if k != position]
             whole = ast.Call(call.func, others, [])
         self.contents.add(handle, self.gain(whole, self.stem(first.id), node))
-
-
-def _is_in(node: ast.expr, names: set[str]) -> bool:
-    return isinstance(node, ast.Name) and node.id in names
 
 
 def compare(checked: Any, differentiated: set[str]) -> None:

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Hashable
 
-from tapegrad.transform.verifier.code import leaves, names_in
+from tapegrad.transform.verifier.code import is_in, leaves, names_in
 from tapegrad.transform.verifier.cotangents import REVERSE, TAPE
 from tapegrad.transform.verifier.events import (
     Event,
@@ -98,7 +98,7 @@ class Calls(Reading):
             if SEED.match(param):
                 seeds.append(argument)
             elif (
-                (isinstance(argument, ast.Name) and argument.id in self.bars)
+                is_in(argument, self.bars)
                 or param.endswith(self.suffix)
                 or re.search(r"_bar\d*$", param)
             ):
@@ -209,4 +209,4 @@ def _is_given(event: Event, own: str, arguments: tuple[Hashable, ...]) -> bool:
 
 def is_tape(node: ast.expr) -> bool:
     """Whether an expression is the tape or its top."""
-    return isinstance(node, ast.Name) and node.id in TAPE
+    return is_in(node, TAPE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 
 from tapegrad.transform.errors import InternalError
@@ -289,6 +289,11 @@ def leaves(node: ast.expr) -> list[ast.expr]:
 def makes_named_tuple(node: ast.expr) -> bool:
     """Whether an expression calls the class of a named tuple."""
     return isinstance(node, ast.Call) and (called(node) or "").startswith("class_")
+
+
+def is_in(node: ast.AST, names: Container[str]) -> bool:
+    """Whether an expression is one of some names."""
+    return isinstance(node, ast.Name) and node.id in names
 
 
 def called(node: ast.AST | None) -> str | None:

@@ -9,6 +9,7 @@ from collections.abc import Container
 from tapegrad.transform.verifier.code import (
     Code,
     called,
+    is_in,
     module_call,
     names_in,
     nodes_of,
@@ -149,6 +150,6 @@ class Cotangents:
                     return False
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
             base = node.targets[0].value
-            if isinstance(base, ast.Name) and base.id in TAPE:
+            if is_in(base, TAPE):
                 return False
-        return any(isinstance(n, ast.Name) and n.id in self.names for n in nodes_of(node))
+        return any(is_in(n, self.names) for n in nodes_of(node))

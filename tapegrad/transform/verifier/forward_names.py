@@ -7,7 +7,15 @@ import re
 
 import numpy as np
 
-from tapegrad.transform.verifier.code import Code, called, leaves, module_call, names_in, nodes_of
+from tapegrad.transform.verifier.code import (
+    Code,
+    called,
+    is_in,
+    leaves,
+    module_call,
+    names_in,
+    nodes_of,
+)
 from tapegrad.transform.verifier.cotangents import Cotangents
 from tapegrad.transform.verifier.memory import (
     LIKE_ONE,
@@ -42,7 +50,7 @@ class TangentNames(Cotangents):
         return False
 
     def _is_cotangent(self, node: ast.stmt) -> bool:
-        return any(isinstance(n, ast.Name) and n.id in self.names for n in nodes_of(node))
+        return any(is_in(n, self.names) for n in nodes_of(node))
 
 
 class _Arrays(Memory):
@@ -225,13 +233,14 @@ def _changed(statement: ast.stmt, bars: set[str]) -> list[str]:
         assert isinstance(statement, ast.Assign)
         found = [value.args[0], leaves(statement.targets[0])[0]]
     elif isinstance(statement, ast.Expr):
-        found = [a for a in value.args[:1] if isinstance(a, ast.Name) and a.id in bars]
+        found = [a for a in value.args[:1] if is_in(a, bars)]
     return [node.id for node in found if isinstance(node, ast.Name)]
 
 
 def _link(one: TangentCode, statement: ast.Assign, other: TangentCode) -> None:
     assert isinstance(statement.value, ast.Call)
-    pairs = list(zip(statement.value.args, map(_name, other.code.parameters), strict=False))
+    given = [ast.Name(parameter, ast.Load()) for parameter in other.code.parameters]
+    pairs = list(zip(statement.value.args, given, strict=False))
     end = other.code.body[-1]
     if isinstance(end, ast.Return) and end.value is not None:
         found = results_of(statement.targets[0]), results_of(end.value)
@@ -242,10 +251,6 @@ def _link(one: TangentCode, statement: ast.Assign, other: TangentCode) -> None:
                 other.memory.arrays.add(theirs.id)
             elif theirs.id in other.memory.arrays:
                 one.memory.arrays.add(ours.id)
-
-
-def _name(text: str) -> ast.expr:
-    return ast.Name(text, ast.Load())
 
 
 class Facts(Static):

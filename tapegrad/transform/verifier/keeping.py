@@ -8,12 +8,7 @@ import re
 from typing import Any
 
 from tapegrad.transform.verifier import tape as of_tape
-from tapegrad.transform.verifier.code import (
-    called,
-    leaves,
-    module_call,
-    names_in,
-)
+from tapegrad.transform.verifier.code import called, is_in, leaves, module_call, names_in
 from tapegrad.transform.verifier.cotangents import FORWARD, REVERSE, TAPE
 from tapegrad.transform.verifier.numbering import Needs, Numbering, Turned
 from tapegrad.transform.verifier.tape import (
@@ -182,7 +177,7 @@ class Keeping(Numbering):
             return
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
             target, value = node.targets[0], node.value
-            if isinstance(target, ast.Subscript) and _is_in(target.value, {"tape"}):
+            if isinstance(target, ast.Subscript) and is_in(target.value, {"tape"}):
                 self.put(node, target.slice, value)
                 return
             if isinstance(target, ast.Name):
@@ -370,7 +365,3 @@ class Keeping(Numbering):
         else:
             raise self.wrong("a use of the tape that is neither a push nor a pop", node)
         self.tape.moved()
-
-
-def _is_in(node: ast.expr, names: set[str]) -> bool:
-    return isinstance(node, ast.Name) and node.id in names

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Hashable
 
-from tapegrad.transform.verifier.code import called, leaves, module_call, names_in
+from tapegrad.transform.verifier.code import called, is_in, leaves, module_call, names_in
 from tapegrad.transform.verifier.cotangents import FORWARD, TANGENT
 from tapegrad.transform.verifier.events import Event, Handle, Memory, Operand, changed
 from tapegrad.transform.verifier.forward_names import TangentCode
@@ -119,7 +119,7 @@ class TangentCalls(TangentStores):
         return found
 
     def makes_tangents(self, node: ast.expr) -> bool:
-        return any(isinstance(n, ast.Name) and n.id in self.bars for n in leaves(node))
+        return any(is_in(n, self.bars) for n in leaves(node))
 
     def reads_tangents(self, node: ast.expr) -> bool:
         return any(n.id in self.bars for n in names_in(node))

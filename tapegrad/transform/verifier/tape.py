@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tapegrad.transform.verifier.code import nodes_of, walk
+from tapegrad.transform.verifier.code import is_in, nodes_of, walk
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def mentions(node: ast.AST) -> bool:
     """Whether code uses the tape."""
     found: bool | None = getattr(node, "_mentions", None)
     if found is None:
-        found = any(isinstance(n, ast.Name) and n.id in ("tape", "top") for n in nodes_of(node))
+        found = any(is_in(n, ("tape", "top")) for n in nodes_of(node))
         node._mentions = found
     return found
 

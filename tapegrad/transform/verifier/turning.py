@@ -6,6 +6,7 @@ import ast
 
 from tapegrad.transform.verifier.code import (
     called,
+    is_in,
     leaves,
     module_call,
     names_in,
@@ -250,7 +251,7 @@ class Turning(Keeping):
             if not isinstance(statement, (ast.Assign, ast.AugAssign)):
                 raise error
             for inner in nodes_of(statement.value):
-                if isinstance(inner, ast.Subscript) and _is_in(inner.value, self.bars):
+                if isinstance(inner, ast.Subscript) and is_in(inner.value, self.bars):
                     read.add(use(inner.value.id, inner.slice))
                 elif isinstance(inner, ast.Name) and inner.id in self.bars:
                     if inner.id not in made and inner.id in targets_of(node.body):
@@ -262,7 +263,7 @@ class Turning(Keeping):
                         made.add(target.id)
                     elif target.id not in made:
                         sums.add(target.id)
-            elif isinstance(target, ast.Subscript) and _is_in(target.value, self.bars):
+            elif isinstance(target, ast.Subscript) and is_in(target.value, self.bars):
                 of = use(target.value.id, target.slice)
                 (added if isinstance(statement, ast.AugAssign) else cleared).add(of)
         if sums & made:
@@ -397,7 +398,3 @@ def targets_of(body: list[ast.stmt]) -> set[str]:
 
 def _is_name(node: ast.expr) -> bool:
     return isinstance(node, ast.Name)
-
-
-def _is_in(node: ast.expr, names: set[str]) -> bool:
-    return isinstance(node, ast.Name) and node.id in names

@@ -345,7 +345,3 @@ def _raises(body: list[ast.stmt]) -> bool:
     if isinstance(last, ast.If):
         return _raises(last.body) and _raises(last.orelse)
     return isinstance(last, ast.Raise)
-
-
-def _is_in(node: ast.expr, names: set[str]) -> bool:
-    return isinstance(node, ast.Name) and node.id in names

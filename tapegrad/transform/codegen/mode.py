@@ -1,0 +1,59 @@
+"""What both modes know of the function whose code they write."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from tapegrad.transform.codegen.analysis import Activity, Arrays, check_known, unused_suffix
+from tapegrad.transform.errors import TransformError
+from tapegrad.transform.ir import FunctionIR
+from tapegrad.transform.printer import Writer
+from tapegrad.transform.rules.generators import ProgramCode
+
+
+class Mode:
+    """What both modes know of a function, and its code so far.
+
+    Parameters
+    ----------
+    program
+        The module that the code is written for.
+    function
+        The function, lowered.
+    arrays
+        Its alias classes.
+    inputs, outputs
+        The names to differentiate with respect to, and the names to differentiate.
+    suffix
+        What the names of derivatives end with, unless names of the function do.
+    """
+
+    def __init__(
+        self,
+        program: ProgramCode,
+        function: FunctionIR,
+        arrays: Arrays,
+        inputs: list[str],
+        outputs: list[str],
+        suffix: str,
+    ) -> None:
+        self.program = program
+        self.function = function
+        self.types = dict(function.types)
+        self.suffix = unused_suffix(suffix, self.types)
+        self.arrays = arrays
+        self.activity = Activity(function, arrays, inputs, outputs)
+        check_known(function, self.activity)
+        self.writer = Writer()
+
+    def refuse(self, what: str, line: int) -> NoReturn:
+        """Raise an error that points to a line of the user's function."""
+        raise TransformError(what, self.function.source, line)
+
+    def is_active(self, identifier: str) -> bool:
+        """Whether a name carries derivatives."""
+        return identifier in self.activity
+
+    def write(self, text: str) -> None:
+        """Write a line."""
+        self.writer(text)
