@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from tapegrad.ops import sparsity
-from tapegrad.ops.batching import aligned, one_by_one
+from tapegrad.ops.batching import one_by_one
+from tapegrad.ops.kinds import Broadcasting
 from tapegrad.ops.op import (
     TABLE,
     Batched,
@@ -74,7 +75,7 @@ class ArrayOp(Op):
         return declare
 
 
-class Pointwise(ArrayOp):
+class Pointwise(Broadcasting, ArrayOp):
     """A function of scalars, applied to every element; its partials are functions of arrays."""
 
     kind = "pointwise"
@@ -92,16 +93,6 @@ class Pointwise(ArrayOp):
     def cotangent(self, argument: str, g: Any, values: dict[str, Any]) -> Any:
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             return TABLE["multiply"](g, call_rule(self.rules[argument], values))
-
-    def batch_by_kind(
-        self, args: Sequence[Any], batched: Batched, parameters: dict[str, Any]
-    ) -> Any:
-        return self(*aligned(args, batched), **parameters)
-
-    def sparsity(
-        self, argument: str, args: Sequence[Any], parameters: dict[str, Any]
-    ) -> np.ndarray:
-        return sparsity.of_broadcasting(args, self.arguments.index(argument))
 
     def tangent(self, tangents: dict[str, Any], values: dict[str, Any], out: Out) -> Any:
         terms = [self.cotangent(name, t, values) for name, t in tangents.items()]

@@ -204,7 +204,21 @@ class SweptOp(Op):
         return codegen.partial_kernel(rule, values, dtype, self.chooses)
 
 
-class Elementwise(SweptOp):
+class Broadcasting(Op):
+    """A function of scalars applied to every element, with NumPy's broadcasting."""
+
+    def batch_by_kind(
+        self, args: Sequence[Any], batched: Batched, parameters: dict[str, Any]
+    ) -> Any:
+        return self(*aligned(args, batched), **parameters)
+
+    def sparsity(
+        self, argument: str, args: Sequence[Any], parameters: dict[str, Any]
+    ) -> np.ndarray:
+        return sparsity.of_broadcasting(args, self.arguments.index(argument))
+
+
+class Elementwise(Broadcasting, SweptOp):
     """A function of scalars applied to every element, with NumPy's broadcasting."""
 
     kind = "elementwise"
@@ -261,16 +275,6 @@ class Elementwise(SweptOp):
         addresses += [0] * (4 - len(addresses))
         self._product(argument, t.dtype)(t.size, address_of(t), *addresses, address_of(found))
         return found
-
-    def batch_by_kind(
-        self, args: Sequence[Any], batched: Batched, parameters: dict[str, Any]
-    ) -> Any:
-        return self(*aligned(args, batched), **parameters)
-
-    def sparsity(
-        self, argument: str, args: Sequence[Any], parameters: dict[str, Any]
-    ) -> np.ndarray:
-        return sparsity.of_broadcasting(args, self.arguments.index(argument))
 
     def _product(self, argument: str, dtype: np.dtype) -> Callable[..., None]:
         """Return the compiled product with a partial, for contiguous arrays of one shape."""

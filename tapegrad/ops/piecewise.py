@@ -111,20 +111,10 @@ def sign(x):
     return x if x != x else (1.0 if x > 0.0 else (-1.0 if x < 0.0 else 0.0))
 
 
-@sign.partial("x")
-def _():
-    return 0.0
-
-
 @elementwise(np.floor, chooses=True, facts=Fact.ARITHMETIC)
 def floor(x):
     """Largest integer not above x; the derivative is 0 everywhere."""
     return np.floor(x)
-
-
-@floor.partial("x")
-def _():
-    return 0.0
 
 
 @elementwise(np.ceil, chooses=True, facts=Fact.ARITHMETIC)
@@ -133,20 +123,10 @@ def ceil(x):
     return np.ceil(x)
 
 
-@ceil.partial("x")
-def _():
-    return 0.0
-
-
 @elementwise(np.rint, chooses=True, domains={"x": (0.55, 0.9)}, facts=Fact.ARITHMETIC)
 def rint(x):
     """Nearest integer, halves to even; the derivative is 0 everywhere."""
     return np.rint(x)
-
-
-@rint.partial("x")
-def _():
-    return 0.0
 
 
 @public("trunc", "fix")
@@ -156,6 +136,10 @@ def trunc(x):
     return np.trunc(x)
 
 
+@sign.partial("x")
+@floor.partial("x")
+@ceil.partial("x")
+@rint.partial("x")
 @trunc.partial("x")
 def _():
     return 0.0
