@@ -2,12 +2,9 @@
 
 import numpy as np
 import pytest
+from leaves import leaf
 
 import tapegrad as tg
-
-
-def leaf(data, dtype=np.float64):
-    return tg.tensor(data, dtype=dtype, requires_grad=True)
 
 
 def modified():

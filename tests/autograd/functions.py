@@ -1,17 +1,18 @@
-"""What tests of Functions share: leaves, values, and Functions made of plain functions."""
+"""What tests of Functions share: values, and Functions made of plain functions."""
 
 import numpy as np
 
 import tapegrad as tg
 
 
-def leaf(data, dtype=np.float64):
-    return tg.tensor(data, dtype=dtype, requires_grad=True)
-
-
 def values(t):
     """The values as an array of their own."""
     return np.array(t.detach().numpy())
+
+
+def numbers(grads):
+    """A list or tuple of gradients, as lists and None."""
+    return type(grads)(None if g is None else g.tolist() for g in grads)
 
 
 def make(forward, backward=None, setup=None, name="F", base=None, **methods):
@@ -47,52 +48,17 @@ class Cube(tg.Function):
         return g * 3 * x * x
 
 
-class CubeSetup(tg.Function):
-    """With a forward that takes no ctx."""
-
-    @staticmethod
-    def forward(x):
-        return x * x * x
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        ctx.save_for_backward(*inputs)
-
-    @staticmethod
-    def backward(ctx, g):
-        (x,) = ctx.saved_tensors
-        return g * 3 * x * x
-
-
-class CubeVjp(tg.Function):
-    """With `vjp` instead of `backward`."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * x * x
-
-    @staticmethod
-    def vjp(ctx, g):
-        (x,) = ctx.saved_tensors
-        return g * 3 * x * x
-
-
-class CubeSetupVjp(tg.Function):
-    """With both newer forms."""
-
-    @staticmethod
-    def forward(x):
-        return x * x * x
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        ctx.save_for_backward(*inputs)
-
-    @staticmethod
-    def vjp(ctx, g):
-        (x,) = ctx.saved_tensors
-        return g * 3 * x * x
+# with a forward that takes no ctx, with `vjp` instead of `backward`, and with both newer forms
+CubeSetup = make(
+    lambda x: x * x * x,
+    Cube.backward,
+    lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
+    "CubeSetup",
+)
+CubeVjp = make(Cube.forward, name="CubeVjp", vjp=Cube.backward)
+CubeSetupVjp = make(
+    CubeSetup.forward, setup=CubeSetup.setup_context, name="CubeSetupVjp", vjp=Cube.backward
+)
 
 
 class CubeNumPy(tg.Function):
@@ -125,6 +91,18 @@ class Exp(tg.Function):
     def backward(ctx, g):
         (y,) = ctx.saved_tensors
         return g * y
+
+
+class Nothing(tg.Function):
+    """The identity without a gradient."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, g):
+        return None
 
 
 class AddOne(tg.Function):

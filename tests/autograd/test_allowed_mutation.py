@@ -3,6 +3,8 @@
 import math
 
 import pytest
+from functions import Exp
+from leaves import leaf_of
 
 import tapegrad as tg
 from tapegrad.autograd import Function, grad
@@ -16,10 +18,6 @@ OUTSIDE = "Trying to backward outside of the 'allow_mutation_on_saved_tensors' c
 MODIFIED = "one of the variables needed for gradient computation has been modified"
 COS = [math.cos(1.0), math.cos(2.0)]
 EXP = [math.exp(1.0), math.exp(2.0)]
-
-
-def leaf(*numbers):
-    return tg.tensor(list(numbers), requires_grad=True)
 
 
 class TestMutation:
@@ -38,7 +36,7 @@ class TestMutation:
         ids=["method", "zero_", "item", "operator", "detached", "view"],
     )
     def test_a_saved_argument(self, write):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         with allow_mutation_on_saved_tensors():
             y = x * 1.0
             z = y.sin().sum()
@@ -47,7 +45,7 @@ class TestMutation:
         assert x.grad.tolist() == pytest.approx(COS)
 
     def test_a_saved_result(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         with allow_mutation_on_saved_tensors():
             y = x.exp()
             z = y.sum()
@@ -57,7 +55,7 @@ class TestMutation:
 
     def test_the_tensor_has_its_new_value_at_once(self):
         with allow_mutation_on_saved_tensors():
-            y = leaf(1.0, 2.0) * 1.0
+            y = leaf_of(1.0, 2.0) * 1.0
             z = y.sin()
             y.mul_(3)
             assert y.tolist() == [3.0, 6.0]
@@ -66,7 +64,7 @@ class TestMutation:
             assert z.tolist() == pytest.approx([math.sin(1.0), math.sin(2.0)])
 
     def test_saved_again_after_a_write(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         with allow_mutation_on_saved_tensors():
             y = x * 1.0
             a = y.exp().sum()
@@ -78,7 +76,7 @@ class TestMutation:
         assert x.grad.tolist() == pytest.approx(expected)
 
     def test_a_leaf_written_without_recording(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         with allow_mutation_on_saved_tensors():
             z = x.sin().sum()
             with tg.no_grad():
@@ -87,13 +85,13 @@ class TestMutation:
         assert x.grad.tolist() == pytest.approx(COS)
 
     def test_what_is_saved_and_not_written(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         with allow_mutation_on_saved_tensors():
             x.sin().sum().backward()
         assert x.grad.tolist() == pytest.approx(COS)
 
     def test_two_backwards(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         with allow_mutation_on_saved_tensors():
             y = x * 1.0
             z = y.sin().sum()
@@ -103,7 +101,7 @@ class TestMutation:
         assert x.grad.tolist() == pytest.approx([2 * v for v in COS])
 
     def test_double_backward(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         with allow_mutation_on_saved_tensors():
             y = x * 1.0
             z = y.sin().sum()
@@ -114,7 +112,7 @@ class TestMutation:
         assert second.tolist() == pytest.approx([-math.sin(1.0), -math.sin(2.0)])
 
     def test_what_was_saved_before_the_context_is_checked_as_ever(self):
-        y = leaf(1.0, 2.0) * 1.0
+        y = leaf_of(1.0, 2.0) * 1.0
         z = y.sin().sum()
         with allow_mutation_on_saved_tensors():
             y.mul_(2)
@@ -124,7 +122,7 @@ class TestMutation:
     def test_what_is_saved_after_the_context_is_checked_as_ever(self):
         with allow_mutation_on_saved_tensors():
             pass
-        y = leaf(1.0, 2.0) * 1.0
+        y = leaf_of(1.0, 2.0) * 1.0
         z = y.sin().sum()
         y.mul_(2)
         with pytest.raises(RuntimeError, match=MODIFIED):
@@ -136,7 +134,7 @@ class TestViews:
 
     @pytest.mark.parametrize("side", ["base", "view"])
     def test_both_saved(self, side):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         with allow_mutation_on_saved_tensors():
             y = x * 1.0
             view = y[:1]
@@ -161,20 +159,8 @@ class TestFunctions:
             (x,) = ctx.saved_tensors
             return 2 * x * g
 
-    class Exp(Function):
-        @staticmethod
-        def forward(ctx, x):
-            y = x.exp()
-            ctx.save_for_backward(y)
-            return y
-
-        @staticmethod
-        def backward(ctx, g):
-            (y,) = ctx.saved_tensors
-            return y * g
-
     def test_a_saved_argument(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         with allow_mutation_on_saved_tensors():
             y = x * 1.0
             z = self.Square.apply(y)
@@ -183,9 +169,9 @@ class TestFunctions:
         assert x.grad.tolist() == [2.0, 4.0]
 
     def test_a_saved_result(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         with allow_mutation_on_saved_tensors():
-            y = self.Exp.apply(x)
+            y = Exp.apply(x)
             z = y.sum()
             y.zero_()
             z.backward()
@@ -198,7 +184,7 @@ class TestScope:
     @pytest.mark.parametrize("mutated", [False, True])
     def test_backward_outside(self, mutated):
         with allow_mutation_on_saved_tensors():
-            y = leaf(1.0, 2.0) * 1.0
+            y = leaf_of(1.0, 2.0) * 1.0
             z = y.sin().sum()
             if mutated:
                 y.zero_()
@@ -207,12 +193,12 @@ class TestScope:
 
     def test_backward_in_another_context(self):
         with allow_mutation_on_saved_tensors():
-            z = leaf(1.0, 2.0).sin().sum()
+            z = leaf_of(1.0, 2.0).sin().sum()
         with allow_mutation_on_saved_tensors(), pytest.raises(AssertionError, match=OUTSIDE):
             z.backward()
 
     def test_recorded_before_it(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         z = x.sin().sum()
         with allow_mutation_on_saved_tensors():
             z.backward()
@@ -226,7 +212,7 @@ class TestScope:
                 context.__enter__()
 
     def test_one_after_the_other(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         for _ in range(2):
             with allow_mutation_on_saved_tensors():
                 y = x * 1.0
@@ -250,7 +236,7 @@ class TestScope:
 
     def test_hooks_inside_it_go_first(self):
         seen = []
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         with (
             allow_mutation_on_saved_tensors(),
             saved_tensors_hooks(lambda t: seen.append(1) or t.detach(), lambda t: t),
@@ -261,7 +247,7 @@ class TestScope:
 
     def test_the_context_can_be_cleared(self):
         with allow_mutation_on_saved_tensors() as context:
-            y = leaf(1.0, 2.0) * 1.0
+            y = leaf_of(1.0, 2.0) * 1.0
             z = y.sin().sum()
             y.zero_()
             context.clear()

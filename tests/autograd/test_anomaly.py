@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from leaves import leaf_of
 
 import tapegrad as tg
 from tapegrad.autograd import Function, anomaly_mode, detect_anomaly, grad, set_detect_anomaly
@@ -65,10 +66,6 @@ class Scaled(Function):
         return Scaled.inner.apply(g)
 
 
-def leaf(*numbers):
-    return tg.tensor(list(numbers), requires_grad=True)
-
-
 def here():
     """The number of the line that calls this."""
     return inspect.currentframe().f_back.f_lineno
@@ -100,7 +97,7 @@ def unchanged():
 
 def anomalies_are_found():
     """Whether a NaN in a backward raises now."""
-    y = F.apply(leaf(1.0))
+    y = F.apply(leaf_of(1.0))
     with warnings.catch_warnings(action="ignore"):
         try:
             y.backward()
@@ -179,17 +176,17 @@ class TestNan:
             collected(RuntimeError, r"Function 'FBackward' returned nan values in its 0th output"),
             set_detect_anomaly(True),
         ):
-            F.apply(leaf(1.0, 2.0)).sum().backward()
+            F.apply(leaf_of(1.0, 2.0)).sum().backward()
 
     @pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled")
     def test_detect_anomaly(self):
         with detect_anomaly():
-            y = F.apply(leaf(1.0, 2.0)).sum()
+            y = F.apply(leaf_of(1.0, 2.0)).sum()
             with collected(RuntimeError, "Function 'FBackward' returned nan values"):
                 y.backward()
 
     def test_the_number_of_the_output(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         with (
             collected(RuntimeError, "Function 'SecondBackward' returned nan values in its 1th"),
             set_detect_anomaly(True),
@@ -197,7 +194,7 @@ class TestNan:
             Second.apply(x, x).sum().backward()
 
     def test_an_op(self):
-        x = leaf(0.0, 1.0)
+        x = leaf_of(0.0, 1.0)
         with (
             collected(RuntimeError, "Function 'SqrtBackward' returned nan values in its 0th"),
             set_detect_anomaly(True),
@@ -205,7 +202,7 @@ class TestNan:
             (x.sqrt() * 0).sum().backward()
 
     def test_under_grad(self):
-        x = leaf(1.0)
+        x = leaf_of(1.0)
         with (
             collected(RuntimeError, "Function 'FBackward' returned nan values"),
             set_detect_anomaly(True),
@@ -213,7 +210,7 @@ class TestNan:
             grad(F.apply(x), x)
 
     def test_a_nan_from_a_hook(self):
-        y = leaf(1.0, 2.0).exp()
+        y = leaf_of(1.0, 2.0).exp()
         y.register_hook(lambda g: g * NAN)
         with (
             collected(RuntimeError, "Function 'ExpBackward' returned nan values"),
@@ -222,7 +219,7 @@ class TestNan:
             y.sum().backward()
 
     def test_a_nan_in_the_cotangent(self):
-        y = leaf(1.0, 2.0).exp()
+        y = leaf_of(1.0, 2.0).exp()
         with (
             collected(RuntimeError, "Function 'ExpBackward' returned nan values"),
             set_detect_anomaly(True),
@@ -230,32 +227,32 @@ class TestNan:
             y.backward(tg.tensor([1.0, NAN]))
 
     def test_an_infinity_is_no_anomaly(self):
-        x = leaf(0.0, 1.0)
+        x = leaf_of(0.0, 1.0)
         with set_detect_anomaly(True):
             x.sqrt().sum().backward()
         assert x.grad.tolist() == [float("inf"), 0.5]
 
     def test_without_check_nan(self):
-        x = leaf(1.0)
+        x = leaf_of(1.0)
         with set_detect_anomaly(True, check_nan=False):
             F.apply(x).backward()
         assert np.isnan(x.grad.numpy()).all()
 
     def test_a_backward_outside(self):
-        x = leaf(1.0)
+        x = leaf_of(1.0)
         with set_detect_anomaly(True):
             y = F.apply(x)
         y.backward()
         assert np.isnan(x.grad.numpy()).all()
 
     def test_nothing_is_accumulated(self):
-        x = leaf(1.0)
+        x = leaf_of(1.0)
         with collected(RuntimeError, "returned nan values"), set_detect_anomaly(True):
             F.apply(x).backward()
         assert x.grad is None
 
     def test_sound_programs_run_as_always(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         with set_detect_anomaly(True):
             y = x * 1
             y.mul_(2)
@@ -267,7 +264,7 @@ class TestTraceback:
     """A warning shows where the op was recorded, for a NaN and for any other error."""
 
     def test_a_function(self):
-        x = leaf(1.0)
+        x = leaf_of(1.0)
         with collected(RuntimeError, "returned nan values") as texts, set_detect_anomaly(True):
             y, line = F.apply(x), here()
             y.backward()
@@ -277,7 +274,7 @@ class TestTraceback:
         assert "y, line = F.apply(x), here()" in text
 
     def test_an_op(self):
-        x = leaf(0.0, 1.0)
+        x = leaf_of(0.0, 1.0)
         with collected(RuntimeError, "returned nan values") as texts, set_detect_anomaly(True):
             y, line = x.sqrt(), here()
             (y * 0).sum().backward()
@@ -287,7 +284,7 @@ class TestTraceback:
 
     def test_a_write_in_place(self):
         with collected(RuntimeError, "returned nan values") as texts, set_detect_anomaly(True):
-            y = leaf(1.0, 2.0) * 1
+            y = leaf_of(1.0, 2.0) * 1
             line = here() + 1
             y.sqrt_()
             y.register_hook(lambda g: g * NAN)
@@ -301,7 +298,7 @@ class TestTraceback:
             return x.sqrt()
 
         with collected(RuntimeError, "returned nan values") as texts, set_detect_anomaly(True):
-            y, line = model(leaf(0.0)), here()
+            y, line = model(leaf_of(0.0)), here()
             (y * 0).sum().backward()
         (text,) = texts
         assert location(line) in text
@@ -311,7 +308,7 @@ class TestTraceback:
     @pytest.mark.parametrize("check_nan", [False, True])
     def test_an_error_in_backward(self, check_nan):
         with collected(ValueError, "mine") as texts, set_detect_anomaly(True, check_nan=check_nan):
-            y, line = Fails.apply(leaf(1.0)), here()
+            y, line = Fails.apply(leaf_of(1.0)), here()
             y.backward()
         (text,) = texts
         assert text.startswith("Error detected in FailsBackward. Traceback of forward call")
@@ -322,7 +319,7 @@ class TestTraceback:
             raise KeyError("mine")
 
         with collected(KeyError, "mine") as texts, set_detect_anomaly(True):
-            y, line = leaf(1.0).exp(), here()
+            y, line = leaf_of(1.0).exp(), here()
             y.register_hook(fail)
             y.backward()
         (text,) = texts
@@ -340,13 +337,13 @@ class TestTraceback:
                 return tg.ones(5)
 
         with collected(RuntimeError, "invalid gradient") as texts, set_detect_anomaly(True):
-            Wrong.apply(leaf(1.0, 2.0)).sum().backward()
+            Wrong.apply(leaf_of(1.0, 2.0)).sum().backward()
         (text,) = texts
         assert text.startswith("Error detected in WrongBackward")
 
     def test_a_second_backward(self):
         with collected(RuntimeError, "Trying to backward") as texts, set_detect_anomaly(True):
-            y, line = leaf(1.0).exp(), here()
+            y, line = leaf_of(1.0).exp(), here()
             y.backward()
             y.backward()
         (text,) = texts
@@ -354,7 +351,7 @@ class TestTraceback:
         assert location(line) in text
 
     def test_recorded_outside(self):
-        y = F.apply(leaf(1.0))
+        y = F.apply(leaf_of(1.0))
         with collected(RuntimeError, "returned nan values") as texts, set_detect_anomaly(True):
             y.backward()
         (text,) = texts
@@ -365,13 +362,13 @@ class TestTraceback:
 
     def test_without_the_mode_nothing_is_shown(self):
         with collected(ValueError, "mine") as texts:
-            Fails.apply(leaf(1.0)).backward()
+            Fails.apply(leaf_of(1.0)).backward()
         assert texts == []
 
     def test_the_warning_is_given_every_time(self):
         for _ in range(2):
             with collected(ValueError, "mine") as texts, set_detect_anomaly(True):
-                Fails.apply(leaf(1.0)).backward()
+                Fails.apply(leaf_of(1.0)).backward()
             assert len(texts) == 1
 
 
@@ -380,8 +377,8 @@ class TestParents:
 
     def test_a_function(self):
         Scaled.inner = F
-        x = leaf(1.0)
-        g = leaf(1.0)
+        x = leaf_of(1.0)
+        g = leaf_of(1.0)
         with collected(RuntimeError, "Function 'FBackward'") as texts, set_detect_anomaly(True):
             y, first = Scaled.apply(x), here()
             (z,), second = grad(y, x, g, create_graph=True), here()
@@ -394,7 +391,7 @@ class TestParents:
         assert location(first) in parent
 
     def test_an_op(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         with collected(RuntimeError, "returned nan values") as texts, set_detect_anomaly(True):
             y, first = x.sin(), here()
             (g,) = grad(y.sum(), x, create_graph=True)
@@ -416,7 +413,7 @@ class TestParents:
                 return F.apply(g)
 
         Scaled.inner = Inner
-        x, u, v = leaf(1.0), leaf(1.0), leaf(1.0)
+        x, u, v = leaf_of(1.0), leaf_of(1.0), leaf_of(1.0)
         with collected(RuntimeError, "Function 'FBackward'") as texts, set_detect_anomaly(True):
             y = Scaled.apply(x)
             (g,) = grad(y, x, v, create_graph=True)
@@ -428,7 +425,7 @@ class TestParents:
         assert "Previous calculation was induced by ScaledBackward" in texts[2]
 
     def test_an_op_of_the_user_has_none(self):
-        x = leaf(1.0)
+        x = leaf_of(1.0)
         with collected(RuntimeError, "returned nan values") as texts, set_detect_anomaly(True):
             (g,) = grad(x.exp(), x, create_graph=True)
             F.apply(g).backward()
@@ -439,7 +436,7 @@ class TestMutatedValues:
     """The hint of the error about an overwritten value depends on the mode."""
 
     def test_without(self):
-        y = leaf(1.0, 2.0).exp()
+        y = leaf_of(1.0, 2.0).exp()
         z = y.sum()
         y.add_(1)
         hint = r"Hint: enable anomaly detection to find the operation that failed to compute its"
@@ -454,7 +451,7 @@ class TestMutatedValues:
             collected(RuntimeError, hint) as texts,
             set_detect_anomaly(True, check_nan=check_nan),
         ):
-            y, line = leaf(1.0, 2.0).exp(), here()
+            y, line = leaf_of(1.0, 2.0).exp(), here()
             z = y.sum()
             y.add_(1)
             z.backward()
@@ -468,9 +465,9 @@ class TestMetadata:
 
     def test_it_is_there_with_the_mode_only(self):
         with set_detect_anomaly(True):
-            y, line = leaf(1.0).exp(), here()
+            y, line = leaf_of(1.0).exp(), here()
         assert any(location(line) in part for part in y.grad_fn.metadata["traceback_"])
-        assert "traceback_" not in leaf(1.0).exp().grad_fn.metadata
+        assert "traceback_" not in leaf_of(1.0).exp().grad_fn.metadata
 
 
 def test_the_parent_is_a_node():

@@ -4,18 +4,11 @@ import warnings
 
 import numpy as np
 import pytest
+from leaves import leaf, values
 
 import tapegrad as tg
 
 SECOND_TIME = "Trying to backward through the graph a second time"
-
-
-def leaf(data, dtype=np.float64):
-    return tg.tensor(data, dtype=dtype, requires_grad=True)
-
-
-def values(t):
-    return t.detach().numpy()
 
 
 class TestAccumulation:

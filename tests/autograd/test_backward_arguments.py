@@ -4,16 +4,9 @@ import warnings
 
 import numpy as np
 import pytest
+from leaves import leaf, values
 
 import tapegrad as tg
-
-
-def leaf(data, dtype=np.float64):
-    return tg.tensor(data, dtype=dtype, requires_grad=True)
-
-
-def values(t):
-    return t.detach().numpy()
 
 
 class TestRoots:

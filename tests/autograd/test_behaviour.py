@@ -11,6 +11,7 @@ import weakref
 
 import numpy as np
 import pytest
+from leaves import leaf
 
 import tapegrad as tg
 from tapegrad.autograd import backward, grad
@@ -20,10 +21,6 @@ from tapegrad.autograd.graph import (
     get_gradient_edge,
     saved_tensors_hooks,
 )
-
-
-def leaf(data):
-    return tg.tensor(data, dtype=np.float64, requires_grad=True)
 
 
 def raises(text, error=RuntimeError):

@@ -5,19 +5,12 @@ import threading
 
 import numpy as np
 import pytest
+from leaves import leaf, values
 
 import tapegrad as tg
 from tapegrad.autograd import backward, grad
 
 SECOND_TIME = "Trying to backward through the graph a second time"
-
-
-def leaf(data):
-    return tg.tensor(data, dtype=np.float64, requires_grad=True)
-
-
-def values(t):
-    return t.detach().numpy()
 
 
 class TestReentrant:

@@ -4,7 +4,8 @@ import collections
 
 import numpy as np
 import pytest
-from functions import CUBES, Cube, double, leaf, make, same, values
+from functions import CUBES, Cube, double, make, same, values
+from leaves import leaf
 
 import tapegrad as tg
 from tapegrad.autograd import Function, grad

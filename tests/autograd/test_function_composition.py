@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from functions import CUBES, DIFFERENTIABLE_CUBES, Cube, Exp, double, leaf, make, same, values
+from functions import CUBES, DIFFERENTIABLE_CUBES, Cube, Exp, double, make, same, values
+from leaves import leaf
 
 import tapegrad as tg
 from tapegrad.autograd import grad

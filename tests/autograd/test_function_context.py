@@ -5,7 +5,8 @@ import weakref
 
 import numpy as np
 import pytest
-from functions import Cube, double, leaf, make, same, values
+from functions import Cube, double, make, same, values
+from leaves import leaf
 
 import tapegrad as tg
 from tapegrad.autograd import grad
@@ -27,6 +28,21 @@ def saving(*items):
 
     def forward(ctx, x):
         ctx.save_for_backward(*items)
+        return x * 2
+
+    return forward
+
+
+def holding(held):
+    """A forward whose ctx holds a thing; the list gets a weak reference to it."""
+
+    class Thing:
+        pass
+
+    def forward(ctx, x):
+        ctx.thing = Thing()
+        held.append(weakref.ref(ctx.thing))
+        ctx.save_for_backward(x)
         return x * 2
 
     return forward
@@ -288,17 +304,7 @@ class TestFreeing:
     @pytest.mark.usefixtures("no_collector")
     def test_ctx_goes_with_the_graph(self):
         held = []
-
-        class Thing:
-            pass
-
-        def forward(ctx, x):
-            ctx.thing = Thing()
-            held.append(weakref.ref(ctx.thing))
-            ctx.save_for_backward(x)
-            return x * 2
-
-        y = make(forward, same).apply(leaf(1.0))
+        y = make(holding(held), same).apply(leaf(1.0))
         z = y * 3
         assert held[0]() is not None
         del y
@@ -309,18 +315,8 @@ class TestFreeing:
     @pytest.mark.usefixtures("no_collector")
     def test_ctx_goes_at_once_if_nothing_is_recorded(self):
         held = []
-
-        class Thing:
-            pass
-
-        def forward(ctx, x):
-            ctx.thing = Thing()
-            held.append(weakref.ref(ctx.thing))
-            ctx.save_for_backward(x)
-            return x * 2
-
         with tg.no_grad():
-            y = make(forward, same).apply(leaf(1.0))
+            y = make(holding(held), same).apply(leaf(1.0))
         assert not y.requires_grad
         assert held[0]() is None
 

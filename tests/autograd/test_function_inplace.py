@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from functions import AddOne, double, leaf, make, same, values
+from functions import AddOne, double, make, same, values
+from leaves import leaf
 
 import tapegrad as tg
 from tapegrad.autograd import grad

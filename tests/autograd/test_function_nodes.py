@@ -3,7 +3,8 @@
 import warnings
 
 import pytest
-from functions import AddOne, Cube, CubeSetupVjp, CubeVjp, Exp, double, leaf, make, same
+from functions import AddOne, Cube, CubeSetupVjp, CubeVjp, Exp, double, make, same
+from leaves import leaf
 
 import tapegrad as tg
 from tapegrad.autograd import function

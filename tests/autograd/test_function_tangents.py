@@ -6,7 +6,8 @@ import weakref
 
 import numpy as np
 import pytest
-from functions import leaf, make
+from functions import make
+from leaves import leaf
 
 import tapegrad as tg
 from tapegrad.autograd import functional

@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from functions import Cube, leaf, values
+from functions import Cube, values
+from leaves import leaf
 
 import tapegrad as tg
 from tapegrad.autograd import functional, grad

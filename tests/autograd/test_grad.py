@@ -2,20 +2,13 @@
 
 import numpy as np
 import pytest
+from leaves import leaf, values
 
 import tapegrad as tg
 from tapegrad.autograd import grad
 from tapegrad.autograd.graph import get_gradient_edge
 
 UNUSED = "appears to not have been used in the graph. Set allow_unused=True"
-
-
-def leaf(data, dtype=np.float64):
-    return tg.tensor(data, dtype=dtype, requires_grad=True)
-
-
-def values(t):
-    return t.detach().numpy()
 
 
 class TestResult:

@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from functions import leaf, make
+from functions import make
+from leaves import leaf
 
 import tapegrad as tg
 from tapegrad.autograd import gradcheck, gradgradcheck

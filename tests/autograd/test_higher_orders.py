@@ -2,18 +2,10 @@
 
 import numpy as np
 import pytest
+from leaves import leaf, values
 
 import tapegrad as tg
 from tapegrad.autograd import grad
-
-
-def leaf(data, dtype=np.float64):
-    return tg.tensor(data, dtype=dtype, requires_grad=True)
-
-
-def values(t):
-    return t.detach().numpy()
-
 
 # a function and its derivatives of orders 0 to 3 at x, as plain functions
 FUNCTIONS = {

@@ -6,13 +6,11 @@ import warnings
 
 import numpy as np
 import pytest
+from functions import Nothing
+from leaves import leaf_of
 
 import tapegrad as tg
-from tapegrad.autograd import Function, grad
-
-
-def leaf(*numbers):
-    return tg.tensor(list(numbers), requires_grad=True)
+from tapegrad.autograd import grad
 
 
 def kept_grad(t):
@@ -37,7 +35,7 @@ KINDS = {
 
 def make(kind):
     """A leaf, a tensor of the kind, and a scalar computed from it, with d scalar / d tensor = 3."""
-    x = leaf(1.0, 2.0)
+    x = leaf_of(1.0, 2.0)
     t = KINDS[kind](x)
     return x, t, (t * 3).sum()
 
@@ -124,23 +122,11 @@ class TestAnyTensor:
         assert grad(y, t)[0].tolist() == [3.0, 3.0]
 
 
-class Nothing(Function):
-    """The identity without a gradient."""
-
-    @staticmethod
-    def forward(ctx, x):
-        return x * 1
-
-    @staticmethod
-    def backward(ctx, g):
-        return None
-
-
 class TestWhenTheyRun:
     """A hook runs once a backward, on the whole gradient, if its tensor is on the way."""
 
     def test_once_on_the_sum_of_all_uses(self):
-        y = leaf(1.0) * 2
+        y = leaf_of(1.0) * 2
         z = y * 3 + y * 4 + y * y
         seen = []
         y.register_hook(lambda g: seen.append(g.item()))
@@ -148,7 +134,7 @@ class TestWhenTheyRun:
         assert seen == [11.0]
 
     def test_of_a_leaf_once_a_backward(self):
-        x = leaf(1.0)
+        x = leaf_of(1.0)
         seen = []
         x.register_hook(lambda g: seen.append(g.item()))
         (x * 2 + x * 3).backward()
@@ -157,7 +143,7 @@ class TestWhenTheyRun:
         assert x.grad.item() == 12.0
 
     def test_at_every_backward(self):
-        y = leaf(1.0) * 2
+        y = leaf_of(1.0) * 2
         seen = []
         y.register_hook(lambda g: seen.append(1))
         z = y * y
@@ -166,14 +152,14 @@ class TestWhenTheyRun:
         assert seen == [1, 1]
 
     def test_on_the_root(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         y = x * x
         y.register_hook(lambda g: g * 2)
         y.backward(tg.tensor([1.0, 10.0]))
         assert x.grad.tolist() == [4.0, 80.0]
 
     def test_on_a_root_given_twice(self):
-        x = leaf(2.0)
+        x = leaf_of(2.0)
         y = x * x
         seen = []
         y.register_hook(lambda g: seen.append(g.item()))
@@ -182,7 +168,7 @@ class TestWhenTheyRun:
         assert x.grad.item() == 8.0
 
     def test_from_the_root_downwards(self):
-        x = leaf(1.0)
+        x = leaf_of(1.0)
         a = x * 2
         b = a * 3
         c = b * 4
@@ -193,7 +179,7 @@ class TestWhenTheyRun:
         assert order == ["c", "b", "a", "x"]
 
     def test_not_if_the_tensor_is_not_on_the_way(self):
-        x, y = leaf(1.0), leaf(2.0)
+        x, y = leaf_of(1.0), leaf_of(2.0)
         a, b = x * 2, y * 3
         seen = []
         b.register_hook(lambda g: seen.append(1))
@@ -201,7 +187,7 @@ class TestWhenTheyRun:
         assert seen == []
 
     def test_registered_after_the_use(self):
-        x = leaf(1.0)
+        x = leaf_of(1.0)
         y = x * 2
         z = y * 3
         y.register_hook(lambda g: g * 5)
@@ -209,7 +195,7 @@ class TestWhenTheyRun:
         assert x.grad.item() == 30.0
 
     def test_although_handle_and_tensor_have_gone(self):
-        y = leaf(1.0) * 2
+        y = leaf_of(1.0) * 2
         seen = []
         y.register_hook(lambda g: seen.append(g.item()))
         z = y * 3
@@ -219,7 +205,7 @@ class TestWhenTheyRun:
         assert seen == [3.0]
 
     def test_on_one_of_two_views(self):
-        x = leaf(1.0, 2.0, 3.0)
+        x = leaf_of(1.0, 2.0, 3.0)
         y = x * 1
         head, tail = y[:1], y[1:]
         tail.register_hook(lambda g: g * 10)
@@ -227,14 +213,14 @@ class TestWhenTheyRun:
         assert x.grad.tolist() == [1.0, 10.0, 10.0]
 
     def test_others_get_their_own_gradient(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         a, b = x * 1, x * 1
         a.register_hook(lambda g: g * 100)
         (a + b).sum().backward()
         assert x.grad.tolist() == [101.0, 101.0]
 
     def test_an_undefined_gradient_arrives_as_none(self):
-        x = leaf(1.0)
+        x = leaf_of(1.0)
         y = x * 1
         seen = []
         y.register_hook(lambda g: seen.append(("y", g)))
@@ -245,7 +231,7 @@ class TestWhenTheyRun:
 
     @pytest.mark.parametrize("create_graph", [False, True])
     def test_grad_mode_inside(self, create_graph):
-        x = leaf(2.0)
+        x = leaf_of(2.0)
         y = x * x
         modes = []
         y.register_hook(lambda g: modes.append((tg.is_grad_enabled(), g.requires_grad)))
@@ -258,7 +244,7 @@ class TestWhenTheyRun:
         def fail(g):
             raise KeyError("mine")
 
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         y = (x * x).sum()
         handle = x.register_hook(fail)
         with pytest.raises(KeyError, match="mine"):
@@ -273,7 +259,7 @@ class TestChangesDuringBackward:
     """Hooks may be removed and added while backward runs."""
 
     def test_a_hook_that_removes_itself(self):
-        x = leaf(1.0)
+        x = leaf_of(1.0)
         seen = []
 
         def once(g):
@@ -287,7 +273,7 @@ class TestChangesDuringBackward:
         assert seen == ["once", "always", "always"]
 
     def test_a_later_hook_of_the_same_tensor_still_runs_this_time(self):
-        x = leaf(1.0)
+        x = leaf_of(1.0)
         seen = []
         x.register_hook(lambda g: seen.append("a") or handle.remove())
         handle = x.register_hook(lambda g: seen.append("b"))
@@ -296,7 +282,7 @@ class TestChangesDuringBackward:
         assert seen == ["a", "b", "a"]
 
     def test_a_hook_of_a_tensor_still_to_come(self):
-        x = leaf(1.0)
+        x = leaf_of(1.0)
         y = x * 2
         seen = []
         handle = x.register_hook(lambda g: seen.append("x"))
@@ -305,7 +291,7 @@ class TestChangesDuringBackward:
         assert seen == []
 
     def test_a_hook_added_to_a_tensor_still_to_come(self):
-        x = leaf(1.0)
+        x = leaf_of(1.0)
         y = x * 2
         seen = []
 
@@ -317,7 +303,7 @@ class TestChangesDuringBackward:
         assert seen == ["x"]
 
     def test_a_hook_added_to_the_same_tensor_runs_next_time(self):
-        x = leaf(1.0)
+        x = leaf_of(1.0)
         seen = []
 
         def first(g):
@@ -336,7 +322,7 @@ class TestHandles:
     """What registering returns removes the hook, also as a context, also when all has gone."""
 
     def test_as_a_context(self):
-        x = leaf(1.0)
+        x = leaf_of(1.0)
         seen = []
         with x.register_hook(lambda g: seen.append(1)):
             (x * 2).backward()
@@ -344,14 +330,14 @@ class TestHandles:
         assert seen == [1]
 
     def test_after_the_tensor_has_gone(self):
-        y = leaf(1.0) * 2
+        y = leaf_of(1.0) * 2
         handle = y.register_hook(lambda g: None)
         del y
         gc.collect()
         assert handle.remove() is None
 
     def test_each_hook_has_its_own(self):
-        x = leaf(1.0)
+        x = leaf_of(1.0)
         seen = []
         handles = [x.register_hook(lambda g, k=k: seen.append(k)) for k in range(3)]
         handles[0].remove()
@@ -364,7 +350,7 @@ class TestCreateGraph:
     """What a hook computes under create_graph is differentiated."""
 
     def test_a_hook_of_its_tensor(self):
-        x = leaf(2.0)
+        x = leaf_of(2.0)
         y = x * x
         y.register_hook(lambda g: g * y)
         (first,) = grad(y, x, create_graph=True)  # y · 2x
@@ -374,7 +360,7 @@ class TestCreateGraph:
 
     @pytest.mark.parametrize("on", ["leaf", "result"])
     def test_a_factor_of_its_own(self, on):
-        x, factor = leaf(1.0, 2.0), tg.tensor(5.0, requires_grad=True)
+        x, factor = leaf_of(1.0, 2.0), tg.tensor(5.0, requires_grad=True)
         y = x * x
         (x if on == "leaf" else y).register_hook(lambda g: g * factor)
         (g,) = grad(y.sum(), x, create_graph=True)
@@ -393,7 +379,7 @@ class TestArguments:
             def __call__(self, g):
                 return g * 3
 
-        x = leaf(1.0)
+        x = leaf_of(1.0)
         x.register_hook(Doubler().double)
         x.register_hook(Doubler())
         (x * 1).backward()
@@ -401,7 +387,7 @@ class TestArguments:
 
     def test_on_a_passive_tensor(self):
         text = "cannot register a hook on a tensor that doesn't require gradient"
-        for t in (tg.tensor([1.0]), leaf(1.0).detach()):
+        for t in (tg.tensor([1.0]), leaf_of(1.0).detach()):
             with pytest.raises(RuntimeError, match=text):
                 t.register_hook(lambda g: None)
 
@@ -415,7 +401,7 @@ class TestArguments:
             grad(y, x)
 
     def test_a_shape_that_would_broadcast(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         x.register_hook(lambda g: tg.ones((1, 2)))
         with pytest.raises(RuntimeError, match="has changed the size of value"):
             (x * 2).sum().backward()
@@ -424,13 +410,13 @@ class TestArguments:
         def shrink(g):
             return g[:1]
 
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         x.register_hook(functools.partial(shrink))
         with pytest.raises(RuntimeError, match="has changed the size of value"):
             (x * 2).sum().backward()
 
     def test_a_gradient_in_place_of_none(self):
-        x = leaf(1.0)
+        x = leaf_of(1.0)
         x.register_hook(lambda g: tg.ones(1))
         text = "can't replace a None gradient with a non-None value"
         with pytest.raises(RuntimeError, match=text):

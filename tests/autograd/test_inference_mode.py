@@ -3,6 +3,7 @@
 import threading
 
 import pytest
+from leaves import leaf_of
 
 import tapegrad as tg
 from tapegrad.autograd import Function, grad
@@ -13,10 +14,6 @@ REQUIRES_GRAD = (
     "Setting requires_grad=True on inference tensor outside InferenceMode is not allowed"
 )
 VERSION = "Inference tensors do not track version counter"
-
-
-def leaf(*numbers):
-    return tg.tensor(list(numbers), requires_grad=True)
 
 
 def state():
@@ -47,8 +44,8 @@ class TestSwitching:
         with tg.inference_mode():
             with tg.inference_mode(False):
                 assert state() == (False, True)
-                assert (leaf(1.0) * 2).requires_grad
-                assert not (leaf(1.0) * 2).is_inference()
+                assert (leaf_of(1.0) * 2).requires_grad
+                assert not (leaf_of(1.0) * 2).is_inference()
             assert state() == (True, False)
 
     def test_false_outside(self):
@@ -71,7 +68,7 @@ class TestSwitching:
 
     def test_recording_turned_on_inside_records_nothing(self):
         with tg.inference_mode(), tg.enable_grad():
-            y = leaf(1.0) * 2
+            y = leaf_of(1.0) * 2
             assert state() == (True, True)
         assert not y.requires_grad
         assert y.grad_fn is None
@@ -150,7 +147,7 @@ class TestWhatIsMade:
     """What is computed inside are inference tensors; views are what their bases are."""
 
     def test_results_and_new_tensors(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         with tg.inference_mode():
             made = [x * 2, tg.ones(2), tg.tensor([1.0]), x.exp()[:1]]
         assert [t.is_inference() for t in made] == [True] * 4
@@ -158,7 +155,7 @@ class TestWhatIsMade:
         assert [t.is_leaf for t in made] == [True] * 4
 
     def test_tensors_from_outside_stay_normal(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         with tg.inference_mode():
             assert not x.is_inference()
             assert not x[:1].is_inference()
@@ -166,7 +163,7 @@ class TestWhatIsMade:
 
     def test_a_leaf_that_requires_grad(self):
         with tg.inference_mode():
-            x = leaf(1.0)
+            x = leaf_of(1.0)
             x2 = tg.ones(1).requires_grad_()
         assert x.is_inference() and x.requires_grad
         assert x2.is_inference() and x2.requires_grad
@@ -192,7 +189,7 @@ class TestWhatIsMade:
 
     def test_normal_tensors(self):
         assert not tg.tensor([1.0]).is_inference()
-        assert not (leaf(1.0) * 2).is_inference()
+        assert not (leaf_of(1.0) * 2).is_inference()
 
     def test_values_can_be_read(self):
         t = inference_tensor()
@@ -204,7 +201,7 @@ class TestUseInRecordedOps:
     """Outside, an inference tensor may take part in an op, unless the op has to save it."""
 
     def test_an_op_that_saves_nothing(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         y = x + inference_tensor()
         assert y.requires_grad
         assert not y.is_inference()
@@ -216,11 +213,11 @@ class TestUseInRecordedOps:
     )
     def test_an_op_that_saves_it(self, op):
         with pytest.raises(RuntimeError, match=SAVED):
-            op(leaf(1.0, 2.0), inference_tensor())
+            op(leaf_of(1.0, 2.0), inference_tensor())
 
     def test_the_text_says_what_to_do(self):
         with pytest.raises(RuntimeError, match="make a clone to get a normal tensor and use it in"):
-            leaf(1.0, 2.0) * inference_tensor()
+            leaf_of(1.0, 2.0) * inference_tensor()
 
     def test_a_function_that_saves_it(self):
         class Saves(Function):
@@ -234,15 +231,15 @@ class TestUseInRecordedOps:
                 return g, None
 
         with pytest.raises(RuntimeError, match=SAVED):
-            Saves.apply(leaf(1.0, 2.0), inference_tensor())
+            Saves.apply(leaf_of(1.0, 2.0), inference_tensor())
 
     def test_without_recording(self):
         with tg.no_grad():
-            assert (leaf(1.0, 2.0) * inference_tensor()).tolist() == [1.0, 4.0]
+            assert (leaf_of(1.0, 2.0) * inference_tensor()).tolist() == [1.0, 4.0]
         assert (tg.ones(2) * inference_tensor()).tolist() == [1.0, 2.0]
 
     def test_written_into_a_recorded_tensor(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         y = x * 1
         y.add_(inference_tensor())
         y.sum().backward()
@@ -287,7 +284,7 @@ class TestWrites:
 
     def test_with_a_recorded_argument(self):
         with pytest.raises(RuntimeError, match=WRITTEN):
-            inference_tensor().add_(leaf(1.0, 2.0))
+            inference_tensor().add_(leaf_of(1.0, 2.0))
 
     def test_requires_grad(self):
         t = inference_tensor()
@@ -323,7 +320,7 @@ class TestNormalTensorsInside:
         assert x._version == 1
 
     def test_a_leaf(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         with tg.inference_mode():
             x.mul_(3)
         assert x.tolist() == [3.0, 6.0]
@@ -331,7 +328,7 @@ class TestNormalTensorsInside:
         assert not x.is_inference()
 
     def test_a_result_keeps_its_history(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         y = x * 1
         with tg.inference_mode():
             y.mul_(3)
@@ -339,7 +336,7 @@ class TestNormalTensorsInside:
         assert x.grad.tolist() == [1.0, 1.0]
 
     def test_backward_finds_the_write(self):
-        y = leaf(1.0, 2.0).exp()
+        y = leaf_of(1.0, 2.0).exp()
         z = y.sum()
         with tg.inference_mode():
             y.mul_(3)
@@ -347,7 +344,7 @@ class TestNormalTensorsInside:
             z.backward()
 
     def test_a_view_made_inside_and_written_outside(self):
-        y = leaf(1.0, 2.0) * 1
+        y = leaf_of(1.0, 2.0) * 1
         with tg.inference_mode():
             view = y[:1]
         text = "A view was created in inference mode and is being modified inplace in normal mode"
@@ -355,14 +352,14 @@ class TestNormalTensorsInside:
             view.add_(1)
 
     def test_backward_inside(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         y = (x * x).sum()
         with tg.inference_mode():
             y.backward()
         assert x.grad.tolist() == [2.0, 4.0]
 
     def test_grad_inside(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         y = (x * x).sum()
         with tg.inference_mode():
             (g,) = grad(y, x)
@@ -372,4 +369,4 @@ class TestNormalTensorsInside:
     def test_nothing_to_differentiate_inside(self):
         text = "element 0 of tensors does not require grad and does not have a grad_fn"
         with tg.inference_mode(), pytest.raises(RuntimeError, match=text):
-            (leaf(1.0) * 2).backward()
+            (leaf_of(1.0) * 2).backward()

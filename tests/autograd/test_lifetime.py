@@ -6,6 +6,7 @@ import weakref
 
 import numpy as np
 import pytest
+from leaves import leaf
 
 import tapegrad as tg
 from tapegrad.autograd import grad
@@ -22,10 +23,6 @@ def _without_the_garbage_collector():
 
 class Thing:
     """Something a weak reference can be made to."""
-
-
-def leaf(data):
-    return tg.tensor(data, dtype=np.float64, requires_grad=True)
 
 
 def memory(t):

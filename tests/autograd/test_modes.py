@@ -4,18 +4,15 @@ import threading
 
 import numpy as np
 import pytest
+from leaves import leaf_of
 
 import tapegrad as tg
 from tapegrad.autograd import grad_mode
 
 
-def leaf(*numbers):
-    return tg.tensor(list(numbers), requires_grad=True)
-
-
 def recorded():
     """Whether an op is recorded now."""
-    found = (leaf(1.0, 2.0) * 2).requires_grad
+    found = (leaf_of(1.0, 2.0) * 2).requires_grad
     assert found is tg.is_grad_enabled()
     return found
 
@@ -47,7 +44,7 @@ class TestContexts:
         assert recorded()
 
     def test_results_are_leaves(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         with tg.no_grad():
             y = x * 2
             found = [y, tg.concatenate([y, x]), tg.linalg.norm(x)]
@@ -57,7 +54,7 @@ class TestContexts:
 
     def test_leaves_can_be_made_inside(self):
         with tg.no_grad():
-            x = leaf(1.0)
+            x = leaf_of(1.0)
             made = tg.zeros(3).requires_grad_()
         assert x.requires_grad
         assert made.requires_grad
@@ -107,7 +104,7 @@ class TestContexts:
             assert found is None
 
     def test_the_graph_around_it(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         y = x * 3
         with tg.no_grad():
             factor = y * 2
@@ -115,7 +112,7 @@ class TestContexts:
         assert x.grad.tolist() == [18.0, 36.0]
 
     def test_backward_inside(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         y = (x * x).sum()
         with tg.no_grad():
             y.backward()
@@ -123,13 +120,13 @@ class TestContexts:
         assert x.grad.tolist() == [2.0, 4.0]
 
     def test_methods_operators_and_numpy_obey(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         with tg.no_grad():
             found = (x.sin(), x + x, 2 * x, 1 / x, np.sin(x), x @ x, x.sum(), np.add(x, 1), x.T)
         assert [t.requires_grad for t in found] == [False] * 9
 
     def test_writes_to_leaves_are_allowed(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         with tg.no_grad():
             x.mul_(2)
             x += 1
@@ -499,7 +496,7 @@ class TestThreads:
         wrong = []
 
         def work(k):
-            x = leaf(1.0, 2.0)
+            x = leaf_of(1.0, 2.0)
             for n in range(200):
                 expected = bool((n + k) % 2)
                 with tg.set_grad_enabled(expected):

@@ -3,25 +3,19 @@
 import pickle
 
 import pytest
+from functions import numbers
+from leaves import leaf_of
 
 import tapegrad as tg
 from tapegrad.autograd import Function, grad
 from tapegrad.autograd.graph import register_multi_grad_hook
 
 
-def leaf(*numbers):
-    return tg.tensor(list(numbers), requires_grad=True)
-
-
-def numbers(grads):
-    return [None if g is None else g.tolist() for g in grads]
-
-
 class TestAll:
     """In the mode "all", the hook runs once, when all gradients that come are there."""
 
     def test_none_for_those_that_are_not_computed(self):
-        a, b = leaf(1.0, 2.0), leaf(3.0, 4.0)
+        a, b = leaf_of(1.0, 2.0), leaf_of(3.0, 4.0)
         c, d = a * b, a * b
         seen = []
         register_multi_grad_hook((a, b, c, d), lambda g: seen.append(numbers(g)))
@@ -34,7 +28,7 @@ class TestAll:
         assert seen == []
 
     def test_under_grad(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         y, z = x * 2, x * 3
         seen = []
         register_multi_grad_hook((y, z), lambda g: seen.append(numbers(g)))
@@ -42,14 +36,14 @@ class TestAll:
         assert seen == [[[5.0, 5.0], [1.0, 1.0]]]
 
     def test_it_does_not_run_if_none_is_computed(self):
-        a, b = leaf(1.0), leaf(2.0)
+        a, b = leaf_of(1.0), leaf_of(2.0)
         seen = []
         register_multi_grad_hook((a,), lambda g: seen.append(1))
         (b * 2).backward()
         assert seen == []
 
     def test_remove(self):
-        a, b = leaf(1.0), leaf(2.0)
+        a, b = leaf_of(1.0), leaf_of(2.0)
         seen = []
         handle = register_multi_grad_hook((a, b), lambda g: seen.append(1))
         handle.remove()
@@ -58,7 +52,7 @@ class TestAll:
         assert seen == []
 
     def test_as_a_context(self):
-        a, b = leaf(1.0), leaf(2.0)
+        a, b = leaf_of(1.0), leaf_of(2.0)
         seen = []
         with register_multi_grad_hook((a, b), lambda g: seen.append(1)):
             (a * b).backward()
@@ -66,13 +60,13 @@ class TestAll:
         assert seen == [1]
 
     def test_what_it_returns_is_ignored(self):
-        x = leaf(1.0)
+        x = leaf_of(1.0)
         register_multi_grad_hook((x,), lambda g: 5)
         (x * 2).backward()
         assert x.grad.tolist() == [2.0]
 
     def test_it_takes_its_place_among_the_tensor_hooks(self):
-        x = leaf(1.0)
+        x = leaf_of(1.0)
         seen = []
         x.register_hook(lambda g: seen.append("first"))
         register_multi_grad_hook((x,), lambda g: seen.append(numbers(g)))
@@ -81,7 +75,7 @@ class TestAll:
         assert seen == ["first", [[2.0]], "last"]
 
     def test_the_same_tensor_twice(self):
-        x = leaf(1.0)
+        x = leaf_of(1.0)
         seen = []
         register_multi_grad_hook((x, x), lambda g: seen.append(numbers(g)))
         (x * 2).backward()
@@ -97,14 +91,14 @@ class TestAll:
             def backward(ctx, g):
                 return g, None
 
-        x, y = leaf(1.0), leaf(2.0)
+        x, y = leaf_of(1.0), leaf_of(2.0)
         seen = []
         register_multi_grad_hook((x, y), lambda g: seen.append(numbers(g)))
         First.apply(x, y).backward()
         assert seen == [[[1.0], None]]
 
     def test_reentrant_backward(self):
-        x, w = leaf(1.0, 1.0), leaf(1.0, 1.0)
+        x, w = leaf_of(1.0, 1.0), leaf_of(1.0, 1.0)
         seen = []
         register_multi_grad_hook((x, w), lambda g: seen.append(numbers(g)))
 
@@ -123,7 +117,7 @@ class TestAll:
         assert seen == [[[7.0, 7.0], [7.0, 7.0]], [[2.0, 2.0], [2.0, 2.0]]]
 
     def test_after_a_hook_that_raised(self):
-        a, b = leaf(1.0), leaf(2.0)
+        a, b = leaf_of(1.0), leaf_of(2.0)
         fail, seen = [True], []
 
         def hook(grads):
@@ -140,7 +134,7 @@ class TestAll:
         assert seen == [[[2.0], [1.0]]]
 
     def test_after_a_backward_that_did_not_get_to_the_end(self):
-        x = leaf(1.0)
+        x = leaf_of(1.0)
         a = x * 2
         b = a * 3
         seen = []
@@ -162,7 +156,7 @@ class TestAny:
     """In the mode "any", the hook runs once, with the first gradient that is there."""
 
     def test_once_a_backward(self):
-        a, b = leaf(1.0, 2.0), leaf(3.0, 4.0)
+        a, b = leaf_of(1.0, 2.0), leaf_of(3.0, 4.0)
         c, d = a * b, a * b
         seen = []
         register_multi_grad_hook((a, b, c, d), lambda g: seen.append(g.tolist()), mode="any")
@@ -172,27 +166,27 @@ class TestAny:
         assert seen == [[2.0, 2.0], [5.0, 5.0], [3.0, 3.0]]
 
     def test_tensors_that_do_not_require_grad_are_passed_over(self):
-        x = leaf(1.0)
+        x = leaf_of(1.0)
         seen = []
         register_multi_grad_hook((tg.ones(1), x), lambda g: seen.append(g.tolist()), mode="any")
         (x * 2).backward()
         assert seen == [[2.0]]
 
     def test_what_it_returns_is_ignored(self):
-        x = leaf(1.0)
+        x = leaf_of(1.0)
         register_multi_grad_hook((x,), lambda g: 5, mode="any")
         (x * 2).backward()
         assert x.grad.tolist() == [2.0]
 
     def test_remove(self):
-        x, w = leaf(1.0), leaf(2.0)
+        x, w = leaf_of(1.0), leaf_of(2.0)
         seen = []
         register_multi_grad_hook((x, w), lambda g: seen.append(1), mode="any").remove()
         (x * w).backward()
         assert seen == []
 
     def test_reentrant_backward(self):
-        x = leaf(1.0)
+        x = leaf_of(1.0)
         seen = []
         register_multi_grad_hook((x,), lambda g: seen.append(g.tolist()), mode="any")
 
@@ -216,21 +210,21 @@ class TestArguments:
 
     def test_mode(self):
         with pytest.raises(ValueError, match=r"Expects mode to be one of .* but got some"):
-            register_multi_grad_hook((leaf(1.0),), print, mode="some")
+            register_multi_grad_hook((leaf_of(1.0),), print, mode="some")
 
     def test_mode_is_a_keyword(self):
         with pytest.raises(TypeError):
-            register_multi_grad_hook((leaf(1.0),), print, "all")
+            register_multi_grad_hook((leaf_of(1.0),), print, "all")
 
     def test_a_tensor_that_does_not_require_grad(self):
         with pytest.raises((AssertionError, RuntimeError)):
-            register_multi_grad_hook((leaf(1.0), tg.ones(1)), print)
+            register_multi_grad_hook((leaf_of(1.0), tg.ones(1)), print)
 
     def test_no_tensors(self):
         assert register_multi_grad_hook((), print).remove() is None
 
     def test_the_state_is_that_of_the_single_handles(self):
-        a, b = leaf(1.0), leaf(2.0)
+        a, b = leaf_of(1.0), leaf_of(2.0)
         seen = []
         handle = register_multi_grad_hook((a, b), lambda g: seen.append(1))
         state = handle.__getstate__()
@@ -242,7 +236,7 @@ class TestArguments:
         assert seen == []
 
     def test_pickling(self):
-        a, b = leaf(1.0), leaf(2.0)
+        a, b = leaf_of(1.0), leaf_of(2.0)
         handle = register_multi_grad_hook((a, b), print)
         handle.remove()
         again = pickle.loads(pickle.dumps(handle))

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 import pytest
-from functions import leaf
+from leaves import leaf
 
 import tapegrad as tg
 from tapegrad.autograd import grad

@@ -4,19 +4,12 @@ import gc
 
 import numpy as np
 import pytest
+from functions import numbers
+from leaves import leaf_of
 
 import tapegrad as tg
 from tapegrad.autograd import Function, grad
 from tapegrad.autograd.graph import Node
-
-
-def leaf(*numbers):
-    return tg.tensor(list(numbers), requires_grad=True)
-
-
-def numbers(grads):
-    """A tuple of gradients as lists and None."""
-    return tuple(None if g is None else g.tolist() for g in grads)
 
 
 def accumulator(t):
@@ -41,33 +34,33 @@ class TestIdentity:
     """An op has one node, which is the same object whenever one asks for it."""
 
     def test_reading_it_twice(self):
-        y = leaf(1.0, 2.0) * 2
+        y = leaf_of(1.0, 2.0) * 2
         assert y.grad_fn is y.grad_fn
 
     def test_it_is_equal_to_itself_and_hashable(self):
-        y = leaf(1.0, 2.0) * 2
+        y = leaf_of(1.0, 2.0) * 2
         assert y.grad_fn == y.grad_fn
         assert len({y.grad_fn, y.grad_fn}) == 1
 
     def test_two_ops_have_two_nodes(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         a, b = x * 2, x * 2
         assert a.grad_fn is not b.grad_fn
         assert a.grad_fn != b.grad_fn
 
     def test_found_from_the_next_op(self):
-        y = leaf(1.0, 2.0) * 2
+        y = leaf_of(1.0, 2.0) * 2
         assert y.sum().grad_fn.next_functions[0][0] is y.grad_fn
 
     def test_a_write_makes_another_node(self):
-        y = leaf(1.0, 2.0) * 2
+        y = leaf_of(1.0, 2.0) * 2
         before = y.grad_fn
         y.exp_()
         assert y.grad_fn is not before
         assert y.grad_fn.next_functions[0][0] is before
 
     def test_it_outlives_its_tensor(self):
-        y = leaf(1.0, 2.0).exp()
+        y = leaf_of(1.0, 2.0).exp()
         node = y.grad_fn
         del y
         gc.collect()
@@ -75,14 +68,14 @@ class TestIdentity:
         assert node.next_functions[0][0].variable.tolist() == [1.0, 2.0]
 
     def test_a_tensor_without_history_has_none(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         with tg.no_grad():
             unrecorded = x * 2
         for t in (x, unrecorded, tg.tensor([1.0]), (x * 2).detach()):
             assert t.grad_fn is None
 
     def test_it_is_an_instance_of_node(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         y = x * 2
         assert isinstance(y.grad_fn, Node)
         assert isinstance(accumulator(x), Node)
@@ -93,7 +86,7 @@ class TestIdentity:
         assert not isinstance(other, Node)
 
     def test_a_tensor_is_no_node(self):
-        assert not isinstance(leaf(1.0), Node)
+        assert not isinstance(leaf_of(1.0), Node)
 
     def test_node_cannot_be_made_by_hand(self):
         with pytest.raises(TypeError):
@@ -116,32 +109,32 @@ class TestName:
         ],
     )
     def test_ops(self, op, name):
-        node = op(leaf(1.0, 2.0)).grad_fn
+        node = op(leaf_of(1.0, 2.0)).grad_fn
         assert node.name() == name
         assert type(node).__name__ == name
         assert name in repr(node)
 
     def test_functions_have_the_name_of_their_class(self):
-        x = leaf(1.0)
+        x = leaf_of(1.0)
         assert Pair.apply(x, 2, x)[0].grad_fn.name() == "PairBackward"
 
     def test_leaves(self):
-        assert accumulator(leaf(1.0)).name().endswith("AccumulateGrad")
+        assert accumulator(leaf_of(1.0)).name().endswith("AccumulateGrad")
 
 
 class TestMetadata:
     """`metadata` is a dict that belongs to the node and lives as long as it."""
 
     def test_it_starts_empty(self):
-        assert (leaf(1.0) * 2).grad_fn.metadata == {}
+        assert (leaf_of(1.0) * 2).grad_fn.metadata == {}
 
     def test_it_keeps_what_is_put_in(self):
-        y = leaf(1.0) * 2
+        y = leaf_of(1.0) * 2
         y.grad_fn.metadata["key"] = 3
         assert y.grad_fn.metadata == {"key": 3}
 
     def test_it_is_there_although_tensor_and_node_were_let_go(self):
-        y = leaf(1.0) * 2
+        y = leaf_of(1.0) * 2
         y.grad_fn.metadata["key"] = 3
         z = y.exp()
         del y
@@ -149,19 +142,19 @@ class TestMetadata:
         assert z.grad_fn.next_functions[0][0].metadata == {"key": 3}
 
     def test_every_node_has_its_own(self):
-        x = leaf(1.0)
+        x = leaf_of(1.0)
         a, b = x * 2, x * 2
         a.grad_fn.metadata["key"] = 3
         assert b.grad_fn.metadata == {}
 
     def test_after_backward(self):
-        y = leaf(1.0).exp()
+        y = leaf_of(1.0).exp()
         y.grad_fn.metadata["key"] = 3
         y.backward()
         assert y.grad_fn.metadata == {"key": 3}
 
     def test_accumulators_and_functions_have_one(self):
-        x = leaf(1.0)
+        x = leaf_of(1.0)
         y, _ = Pair.apply(x, 2, x)
         y.grad_fn.metadata["key"] = 1
         assert y.grad_fn.metadata == {"key": 1}
@@ -169,7 +162,7 @@ class TestMetadata:
         assert y.grad_fn.next_functions[0][0].metadata == {"key": 2}
 
     def test_it_cannot_be_assigned(self):
-        y = leaf(1.0) * 2
+        y = leaf_of(1.0) * 2
         with pytest.raises(AttributeError):
             y.grad_fn.metadata = {}
 
@@ -178,51 +171,51 @@ class TestNextFunctions:
     """`next_functions` has a pair (node, number of its output) for each tensor argument."""
 
     def test_a_leaf(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         ((node, number),) = x.exp().grad_fn.next_functions
         assert node.variable is x
         assert number == 0
 
     def test_an_intermediate_result(self):
-        y = leaf(1.0, 2.0) * 2
+        y = leaf_of(1.0, 2.0) * 2
         assert y.exp().grad_fn.next_functions == ((y.grad_fn, 0),)
 
     def test_both_arguments(self):
-        x, w = leaf(1.0), leaf(2.0)
+        x, w = leaf_of(1.0), leaf_of(2.0)
         (a, _), (b, _) = (x * w).grad_fn.next_functions
         assert a.variable is x
         assert b.variable is w
 
     def test_the_same_argument_twice(self):
-        x = leaf(1.0)
+        x = leaf_of(1.0)
         (a, _), (b, _) = (x * x).grad_fn.next_functions
         assert a is b
 
     def test_an_argument_without_grad(self):
-        x, c = leaf(1.0), tg.tensor([2.0])
+        x, c = leaf_of(1.0), tg.tensor([2.0])
         assert (x * c).grad_fn.next_functions[1] == (None, 0)
         assert (c * x).grad_fn.next_functions[0] == (None, 0)
         assert len((x * c).grad_fn.next_functions) == 2
 
     def test_many_arguments(self):
-        x, c = leaf(1.0), tg.tensor([2.0])
+        x, c = leaf_of(1.0), tg.tensor([2.0])
         found = tg.concatenate([x, c, x]).grad_fn.next_functions
         assert [node and node.variable is x for node, _ in found] == [True, None, True]
 
     def test_arguments_of_a_function_that_are_no_tensors_have_no_pair(self):
-        x, c = leaf(1.0), tg.tensor([2.0])
+        x, c = leaf_of(1.0), tg.tensor([2.0])
         found = Pair.apply(x, 3, c)[0].grad_fn.next_functions
         assert len(found) == 2
         assert found[0][0].variable is x
         assert found[1] == (None, 0)
 
     def test_it_is_a_tuple_of_tuples(self):
-        found = (leaf(1.0) * 2).grad_fn.next_functions
+        found = (leaf_of(1.0) * 2).grad_fn.next_functions
         assert type(found) is tuple
         assert type(found[0]) is tuple
 
     def test_a_write_into_a_passive_tensor(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         y = tg.zeros(2)
         y.add_(x)
         assert y.grad_fn.next_functions[0] == (None, 0)
@@ -233,27 +226,27 @@ class TestAccumulateGrad:
     """A leaf appears as an `AccumulateGrad` node that holds it as `.variable`."""
 
     def test_its_type(self):
-        assert type(accumulator(leaf(1.0))).__name__ == "AccumulateGrad"
+        assert type(accumulator(leaf_of(1.0))).__name__ == "AccumulateGrad"
 
     def test_its_variable(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         assert accumulator(x).variable is x
 
     def test_a_leaf_has_one(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         a, b = x * 2, x.exp()
         assert a.grad_fn.next_functions[0][0] is b.grad_fn.next_functions[0][0]
 
     def test_nothing_comes_before_it(self):
-        assert accumulator(leaf(1.0)).next_functions == ()
+        assert accumulator(leaf_of(1.0)).next_functions == ()
 
     def test_it_keeps_the_leaf(self):
-        y = leaf(1.0, 2.0) * 2
+        y = leaf_of(1.0, 2.0) * 2
         gc.collect()
         assert y.grad_fn.next_functions[0][0].variable.tolist() == [1.0, 2.0]
 
     def test_after_a_write_without_recording(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         before = x * 2
         with tg.no_grad():
             x.mul_(3)
@@ -271,14 +264,14 @@ class TestSeveralOutputs:
         assert r.exp().grad_fn.next_functions == ((r.grad_fn, 1),)
 
     def test_a_function(self):
-        x = leaf(1.0)
+        x = leaf_of(1.0)
         a, b = Pair.apply(x, 3, x)
         assert a.grad_fn is b.grad_fn
         assert (a.output_nr, b.output_nr) == (0, 1)
         assert (a * b).grad_fn.next_functions == ((a.grad_fn, 0), (a.grad_fn, 1))
 
     def test_the_only_output_and_a_leaf_have_number_0(self):
-        x = leaf(1.0)
+        x = leaf_of(1.0)
         assert x.output_nr == 0
         assert x.exp().output_nr == 0
 
@@ -290,7 +283,7 @@ class TestAfterBackward:
         return [node.name(), [self.walk(n) for n, _ in node.next_functions if n is not None]]
 
     def test_the_whole_graph(self):
-        y = (leaf(1.0, 2.0) ** 3).exp().sum()
+        y = (leaf_of(1.0, 2.0) ** 3).exp().sum()
         node = y.grad_fn
         before = self.walk(node)
         y.backward()
@@ -298,7 +291,7 @@ class TestAfterBackward:
         assert self.walk(node) == before
 
     def test_hooks_can_still_be_registered(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         y = x + 1
         y.sum().backward()
         seen = []
@@ -333,7 +326,7 @@ class TestChains:
         del y, nodes
 
     def test_a_node_found_by_walking_can_be_asked_for_its_gradient(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         y = x * 3
         z = (y * y).sum()
         node = z.grad_fn.next_functions[0][0].next_functions[0][0]

@@ -3,23 +3,16 @@
 import gc
 
 import pytest
+from functions import numbers
+from leaves import leaf_of
 
 import tapegrad as tg
 from tapegrad.autograd import Function, grad
 
 
-def leaf(*numbers):
-    return tg.tensor(list(numbers), requires_grad=True)
-
-
-def numbers(grads):
-    """A tuple of gradients as lists and None."""
-    return tuple(None if g is None else g.tolist() for g in grads)
-
-
 def product():
     """Two leaves and a scalar computed from their product, which has the gradient 5."""
-    x, w = leaf(1.0, 2.0), leaf(3.0, 4.0)
+    x, w = leaf_of(1.0, 2.0), leaf_of(3.0, 4.0)
     y = x * w
     return x, w, y, (y * 5).sum()
 
@@ -62,7 +55,7 @@ class TestHooks:
         assert seen == [[tuple, tuple]]
 
     def test_none_for_an_argument_without_grad(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         y = x * tg.tensor([3.0, 4.0])
         seen = []
         y.grad_fn.register_hook(lambda gi, go: seen.append(numbers(gi)))
@@ -100,7 +93,7 @@ class TestHooks:
         assert seen == [1, 1]
 
     def test_registered_through_the_next_op(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         z = x.exp().sum()
         seen = []
         z.grad_fn.next_functions[0][0].register_hook(lambda gi, go: seen.append(numbers(go)))
@@ -108,14 +101,14 @@ class TestHooks:
         assert seen == [([1.0, 1.0],)]
 
     def test_on_the_root(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         z = x.sum()
         z.grad_fn.register_hook(lambda gi, go: (gi[0] * 3,))
         z.backward()
         assert x.grad.tolist() == [3.0, 3.0]
 
     def test_it_does_not_run_where_the_node_does_not(self):
-        x, y = leaf(1.0), leaf(2.0)
+        x, y = leaf_of(1.0), leaf_of(2.0)
         a, b = x * 2, y * 3
         seen = []
         b.grad_fn.register_hook(lambda gi, go: seen.append(1))
@@ -132,7 +125,7 @@ class TestHooks:
         assert seen == [create_graph, create_graph]
 
     def test_its_result_is_differentiated(self):
-        x, factor = leaf(1.0, 2.0), tg.tensor(5.0, requires_grad=True)
+        x, factor = leaf_of(1.0, 2.0), tg.tensor(5.0, requires_grad=True)
         y = x * x
         y.grad_fn.register_hook(lambda gi, go: (gi[0] * factor, gi[1]))
         (g,) = grad(y.sum(), x, create_graph=True)
@@ -162,7 +155,7 @@ class TestPrehooks:
         assert w.grad.tolist() == [50.0, 100.0]
 
     def test_replacing_by_none(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         y = x.exp()
         y.grad_fn.register_prehook(lambda go: (None,))
         y.sum().backward()
@@ -185,7 +178,7 @@ class TestPrehooks:
         assert x.grad.tolist() == [150.0, 200.0]
 
     def test_it_stays_with_its_node_when_the_tensor_is_written(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         y = x * 1
         seen = []
         y.grad_fn.register_prehook(lambda go: seen.append(("old", *numbers(go))))
@@ -207,7 +200,7 @@ class TestSeveralOutputs:
         assert seen == [[True, False]]
 
     def test_a_function(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         a, _ = Pair.apply(x, 3, tg.ones(2))
         seen = []
         a.grad_fn.register_prehook(lambda go: seen.append(numbers(go)))
@@ -219,7 +212,7 @@ class TestSeveralOutputs:
         assert x.grad.tolist() == [6.0, 6.0]
 
     def test_replacing_what_a_function_returned(self):
-        x, y = leaf(1.0), leaf(2.0)
+        x, y = leaf_of(1.0), leaf_of(2.0)
         a, b = Pair.apply(x, 3, y)
         a.grad_fn.register_hook(lambda gi, go: (gi[1], gi[0]))
         (a * 10 + b).sum().backward()
@@ -231,7 +224,7 @@ class TestAccumulateGrad:
     """The node of a leaf has hooks too: they run under `backward`, around the accumulation."""
 
     def test_prehook(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         seen = []
         node = accumulator(x)
         node.register_prehook(lambda go: seen.append((numbers(go), x.grad)))
@@ -239,14 +232,14 @@ class TestAccumulateGrad:
         assert seen == [(([3.0, 3.0],), None)]
 
     def test_prehook_that_replaces(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         node = accumulator(x)
         node.register_prehook(lambda go: (go[0] * 2,))
         (x * 3).sum().backward()
         assert x.grad.tolist() == [6.0, 6.0]
 
     def test_hook(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         seen = []
         node = accumulator(x)
         node.register_hook(lambda gi, go: seen.append((gi, numbers(go), x.grad.tolist())))
@@ -254,7 +247,7 @@ class TestAccumulateGrad:
         assert seen == [((), ([3.0, 3.0],), [3.0, 3.0])]
 
     def test_they_do_not_run_under_grad(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         seen = []
         node = accumulator(x)
         node.register_prehook(lambda go: seen.append("pre"))
@@ -263,7 +256,7 @@ class TestAccumulateGrad:
         assert seen == []
 
     def test_they_stay_while_the_node_is_held(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         node = accumulator(x)
         seen = []
         node.register_prehook(lambda go: seen.append(numbers(go)))
@@ -272,7 +265,7 @@ class TestAccumulateGrad:
         assert seen == [([4.0, 4.0],), ([5.0, 5.0],)]
 
     def test_hook_must_return_as_many_as_there_are(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         node = accumulator(x)
         node.register_hook(lambda gi, go: (go[0],))
         with pytest.raises(RuntimeError, match="returned an incorrect number of values"):
@@ -304,14 +297,14 @@ class TestHandles:
 
     @pytest.mark.parametrize("kind", ["register_hook", "register_prehook"])
     def test_remove_after_the_node_has_gone(self, kind):
-        y = leaf(1.0) * 2
+        y = leaf_of(1.0) * 2
         handle = getattr(y.grad_fn, kind)(lambda *args: None)
         del y
         gc.collect()
         assert handle.remove() is None
 
     def test_on_an_accumulator(self):
-        x = leaf(1.0)
+        x = leaf_of(1.0)
         seen = []
         node = accumulator(x)
         node.register_prehook(lambda go: seen.append(1)).remove()
@@ -345,7 +338,7 @@ class TestErrors:
     @pytest.mark.parametrize("case", WRONG)
     def test_hook(self, case):
         result, kind, text = WRONG[case]
-        y = leaf(1.0, 2.0).exp()
+        y = leaf_of(1.0, 2.0).exp()
         y.grad_fn.register_hook(lambda gi, go: result(gi))
         with pytest.raises(kind, match=text):
             y.sum().backward()
@@ -353,7 +346,7 @@ class TestErrors:
     @pytest.mark.parametrize("case", WRONG)
     def test_prehook(self, case):
         result, kind, text = WRONG[case]
-        y = leaf(1.0, 2.0).exp()
+        y = leaf_of(1.0, 2.0).exp()
         y.grad_fn.register_prehook(result)
         with pytest.raises(kind, match=text):
             y.sum().backward()
@@ -362,13 +355,13 @@ class TestErrors:
         def shrink(go):
             return (go[0][:1],)
 
-        y = leaf(1.0, 2.0).exp()
+        y = leaf_of(1.0, 2.0).exp()
         y.grad_fn.register_prehook(shrink)
         with pytest.raises(RuntimeError, match="hook 'shrink' has changed the size of value"):
             y.sum().backward()
 
     def test_a_gradient_where_there_was_none(self):
-        y = leaf(1.0, 2.0) * tg.ones(2)
+        y = leaf_of(1.0, 2.0) * tg.ones(2)
         y.grad_fn.register_hook(lambda gi, go: (gi[0], gi[0]))
         with pytest.raises(
             RuntimeError, match="can't replace a None gradient with a non-None value"
@@ -380,7 +373,7 @@ class TestErrors:
         def fail(*args):
             raise KeyError("mine")
 
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         y = x + 1
         handle = getattr(y.grad_fn, kind)(fail)
         with pytest.raises(KeyError, match="mine"):

@@ -5,13 +5,10 @@ import warnings
 import weakref
 
 import pytest
+from leaves import leaf_of
 
 import tapegrad as tg
 from tapegrad.autograd import backward, grad
-
-
-def leaf(*numbers):
-    return tg.tensor(list(numbers), requires_grad=True)
 
 
 class TestRetainGrad:
@@ -30,7 +27,7 @@ class TestRetainGrad:
         ],
     )
     def test_it_keeps_the_gradient(self, op):
-        y = op(leaf(1.0, 2.0))
+        y = op(leaf_of(1.0, 2.0))
         assert not y.retains_grad
         y.retain_grad()
         assert y.retains_grad
@@ -38,7 +35,7 @@ class TestRetainGrad:
         assert y.grad.tolist() == [3.0, 3.0]
 
     def test_it_accumulates_into_a_new_tensor(self):
-        y = leaf(1.0) * 2
+        y = leaf_of(1.0) * 2
         y.retain_grad()
         (y * 3).backward(retain_graph=True)
         first = y.grad
@@ -47,14 +44,14 @@ class TestRetainGrad:
         assert y.grad.tolist() == [7.0]
 
     def test_twice_counts_once(self):
-        y = leaf(1.0) * 2
+        y = leaf_of(1.0) * 2
         y.retain_grad()
         y.retain_grad()
         (y * 3).backward()
         assert y.grad.item() == 3.0
 
     def test_of_a_leaf_it_changes_nothing(self):
-        x = leaf(1.0)
+        x = leaf_of(1.0)
         x.retain_grad()
         assert not x.retains_grad
         (x * 3).backward()
@@ -62,7 +59,7 @@ class TestRetainGrad:
 
     @pytest.mark.parametrize("first", [True, False])
     def test_it_sees_the_gradient_after_all_tensor_hooks(self, first):
-        y = leaf(1.0) * 2
+        y = leaf_of(1.0) * 2
         if first:
             y.retain_grad()
         y.register_hook(lambda g: g * 10)
@@ -73,7 +70,7 @@ class TestRetainGrad:
         assert y.grad.item() == 60.0
 
     def test_it_shares_no_memory_with_other_gradients(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         y = x + 0
         y.retain_grad()
         y.sum().backward()
@@ -81,7 +78,7 @@ class TestRetainGrad:
         assert x.grad.tolist() == [1.0, 1.0]
 
     def test_under_create_graph(self):
-        x = leaf(2.0)
+        x = leaf_of(2.0)
         y = x * x
         y.retain_grad()
         with warnings.catch_warnings(action="ignore"):
@@ -90,21 +87,21 @@ class TestRetainGrad:
         assert grad(y.grad, x)[0].item() == pytest.approx(8.0)
 
     def test_under_grad(self):
-        x = leaf(1.0)
+        x = leaf_of(1.0)
         y = x * 2
         y.retain_grad()
         grad(y * 3, x)
         assert y.grad.item() == 3.0
 
     def test_on_the_root(self):
-        y = leaf(2.0) * 2
+        y = leaf_of(2.0) * 2
         y.retain_grad()
         y.backward()
         assert y.grad.item() == 1.0
 
     @pytest.mark.parametrize("op", [lambda x: x * x, lambda x: x + 1, lambda x: x[:1]])
     def test_an_input_of_backward_counts_once(self, op):
-        y = op(leaf(1.0))
+        y = op(leaf_of(1.0))
         y.retain_grad()
         (y * 3).backward(inputs=[y])
         assert y.grad.item() == 3.0
@@ -115,20 +112,20 @@ class TestRetainGrad:
             tg.tensor(1.0).retain_grad()
 
     def test_reading_grad_without_it_warns(self):
-        y = leaf(1.0) * 2
+        y = leaf_of(1.0) * 2
         (y * 3).backward()
         with pytest.warns(UserWarning, match=r"\.grad attribute of a Tensor that is not a leaf"):
             assert y.grad is None
 
     def test_reading_grad_with_it_does_not(self):
-        y = leaf(1.0) * 2
+        y = leaf_of(1.0) * 2
         y.retain_grad()
         assert y.grad is None
 
     def test_it_makes_no_cycle(self):
         gc.disable()
         try:
-            x = leaf(1.0)
+            x = leaf_of(1.0)
             y = x * 2
             y.retain_grad()
             (y * 3).backward()
@@ -139,7 +136,7 @@ class TestRetainGrad:
             gc.enable()
 
     def test_the_tensor_may_go_before_backward(self):
-        x = leaf(1.0)
+        x = leaf_of(1.0)
         y = x * 2
         y.retain_grad()
         z = y * 3
@@ -153,7 +150,7 @@ class TestWrites:
     """Tensor hooks stay with the value they were registered for; retained gradients follow."""
 
     def test_a_hook_registered_before(self):
-        y = leaf(1.0, 2.0) * 2
+        y = leaf_of(1.0, 2.0) * 2
         seen = []
         y.register_hook(lambda g: seen.append(g.tolist()))
         y.mul_(3)
@@ -161,7 +158,7 @@ class TestWrites:
         assert seen == [[3.0, 3.0]]
 
     def test_a_hook_registered_after(self):
-        y = leaf(1.0, 2.0) * 2
+        y = leaf_of(1.0, 2.0) * 2
         y.mul_(3)
         seen = []
         y.register_hook(lambda g: seen.append(g.tolist()))
@@ -169,7 +166,7 @@ class TestWrites:
         assert seen == [[1.0, 1.0]]
 
     def test_hooks_at_every_stage(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         y = x * 1
         seen = []
         y.register_hook(lambda g: seen.append((0, g[0].item())))
@@ -182,7 +179,7 @@ class TestWrites:
         assert x.grad.tolist() == [6.0, 6.0]
 
     def test_a_hook_that_replaces(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         y = x * 1
         y.register_hook(lambda g: g * 100)
         y.mul_(2)
@@ -190,7 +187,7 @@ class TestWrites:
         assert x.grad.tolist() == [200.0, 200.0]
 
     def test_an_assignment(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         y = x * 1
         seen = []
         y.register_hook(lambda g: seen.append(("old", g.tolist())))
@@ -200,7 +197,7 @@ class TestWrites:
         assert seen == [("new", [1.0, 1.0]), ("old", [0.0, 1.0])]
 
     def test_a_leaf_written_without_recording(self):
-        x = leaf(1.0, 2.0)
+        x = leaf_of(1.0, 2.0)
         seen = []
         x.register_hook(lambda g: seen.append(g.tolist()))
         with tg.no_grad():
@@ -210,7 +207,7 @@ class TestWrites:
 
     def test_a_passive_tensor_that_takes_part_from_now_on(self):
         y = tg.zeros(2)
-        y.add_(leaf(1.0, 2.0))
+        y.add_(leaf_of(1.0, 2.0))
         seen = []
         y.register_hook(lambda g: seen.append(g.tolist()))
         y.retain_grad()
@@ -219,7 +216,7 @@ class TestWrites:
         assert y.grad.tolist() == [2.0, 2.0]
 
     def test_retain_grad_before(self):
-        y = leaf(1.0, 2.0) * 2
+        y = leaf_of(1.0, 2.0) * 2
         y.retain_grad()
         y.mul_(3)
         assert y.retains_grad
@@ -227,7 +224,7 @@ class TestWrites:
         assert y.grad.tolist() == [5.0, 5.0]
 
     def test_retain_grad_between(self):
-        y = leaf(1.0, 2.0) * 2
+        y = leaf_of(1.0, 2.0) * 2
         y.mul_(3)
         y.retain_grad()
         y.mul_(3)
@@ -235,7 +232,7 @@ class TestWrites:
         assert y.grad.tolist() == [1.0, 1.0]
 
     def test_retain_grad_and_hooks_together(self):
-        y = leaf(1.0, 2.0) * 2
+        y = leaf_of(1.0, 2.0) * 2
         seen = []
         y.retain_grad()
         y.register_hook(lambda g: seen.append(("old", g.tolist())))
@@ -250,7 +247,7 @@ class TestViews:
     """A write through a view or to its base gives both new values."""
 
     def test_hooks_of_base_and_view(self):
-        x = leaf(1.0, 2.0, 3.0)
+        x = leaf_of(1.0, 2.0, 3.0)
         y = x * 1
         view = y[:2]
         seen = []
@@ -264,7 +261,7 @@ class TestViews:
         assert x.grad.tolist() == [10.0, 10.0, 1.0]
 
     def test_retained_by_base_and_view(self):
-        y = leaf(1.0, 2.0, 3.0) * 1
+        y = leaf_of(1.0, 2.0, 3.0) * 1
         view = y[:2]
         y.retain_grad()
         view.retain_grad()
@@ -274,7 +271,7 @@ class TestViews:
         assert view.grad.tolist() == [3.0, 3.0]
 
     def test_retained_by_a_view_before_a_write_to_its_base(self):
-        x = leaf(1.0, 2.0, 3.0)
+        x = leaf_of(1.0, 2.0, 3.0)
         y = x * 1
         view = y[:2]
         view.retain_grad()
@@ -285,7 +282,7 @@ class TestViews:
         assert x.grad.tolist() == [80.0, 80.0, 10.0]
 
     def test_a_hook_of_a_view_after_a_write_to_its_base(self):
-        x = leaf(1.0, 2.0, 3.0)
+        x = leaf_of(1.0, 2.0, 3.0)
         y = x * 1
         view = y[:2]
         y.mul_(10)
@@ -297,7 +294,7 @@ class TestViews:
         assert x.grad.tolist() == [80.0, 80.0, 10.0]
 
     def test_a_hook_of_a_view_before_a_write_to_its_base(self):
-        y = leaf(1.0, 2.0, 3.0) * 1
+        y = leaf_of(1.0, 2.0, 3.0) * 1
         view = y[:2]
         seen = []
         view.register_hook(lambda g: seen.append(g.tolist()))
@@ -306,7 +303,7 @@ class TestViews:
         assert seen == []
 
     def test_a_view_of_a_leaf(self):
-        x = leaf(1.0, 2.0, 3.0)
+        x = leaf_of(1.0, 2.0, 3.0)
         view = x[:2]
         view.retain_grad()
         (view * 3).sum().backward()

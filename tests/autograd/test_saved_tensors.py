@@ -6,6 +6,7 @@ import weakref
 
 import numpy as np
 import pytest
+from leaves import leaf_of
 
 import tapegrad as tg
 from tapegrad.autograd import Function, grad
@@ -14,10 +15,6 @@ from tapegrad.autograd.graph import (
     save_on_cpu,
     saved_tensors_hooks,
 )
-
-
-def leaf(*numbers):
-    return tg.tensor(list(numbers), requires_grad=True)
 
 
 def same(t):
@@ -104,7 +101,7 @@ class TestWhatIsPacked:
     def test_op(self, op, expected):
         log = Log()
         with log():
-            op(leaf(*X), leaf(*W), tg.tensor(C))
+            op(leaf_of(*X), leaf_of(*W), tg.tensor(C))
         assert len(log.packed) == len(expected)
         assert np.allclose(sorted(log.packed), sorted(expected), rtol=1e-14)
 
@@ -119,17 +116,17 @@ class TestWhatIsPacked:
     def test_a_write_in_place(self):
         log = Log()
         with log():
-            (leaf(*X) * 1.0).exp_()
+            (leaf_of(*X) * 1.0).exp_()
         assert log.packed == [pytest.approx(np.exp(X).tolist())]
 
     def test_without_recording(self):
         log = Log()
         with log(), tg.no_grad():
-            leaf(*X).exp()
+            leaf_of(*X).exp()
         assert log.packed == []
 
     def test_a_function_and_no_none(self):
-        x, log = leaf(*X), Log()
+        x, log = leaf_of(*X), Log()
         with log():
             y = Square.apply(x)
         assert log.packed == [X, [1.0, 4.0]]
@@ -141,20 +138,20 @@ class TestWhatIsPacked:
     def test_what_is_packed_is_a_tensor_with_its_history(self):
         seen = []
         with saved_tensors_hooks(lambda t: seen.append(t) or t.detach(), same):
-            leaf(*X).sin().exp()
+            leaf_of(*X).sin().exp()
         assert seen[0].requires_grad  # an input; an output has none yet
         assert seen[0].is_leaf
 
     def test_pack_runs_without_recording(self):
         seen = []
         with saved_tensors_hooks(lambda t: seen.append(tg.is_grad_enabled()), same):
-            leaf(*X).exp()
+            leaf_of(*X).exp()
         assert seen == [False]
 
     def test_ops_inside_pack_are_not_packed(self):
         seen = []
         with saved_tensors_hooks(lambda t: seen.append(1) or (t * t).exp(), same):
-            leaf(*X).sin()
+            leaf_of(*X).sin()
         assert seen == [1]
 
 
@@ -162,7 +159,7 @@ class TestUnpacking:
     """What pack returned is kept instead, and unpacked whenever backward needs the tensor."""
 
     def test_any_object_will_do(self):
-        x = leaf(*X)
+        x = leaf_of(*X)
         store = {}
 
         def pack(t):
@@ -175,14 +172,14 @@ class TestUnpacking:
         assert x.grad.tolist() == pytest.approx(np.cos(X))
 
     def test_what_unpack_returns_is_used(self):
-        x = leaf(*X)
+        x = leaf_of(*X)
         with saved_tensors_hooks(lambda t: None, lambda nothing: tg.tensor([10.0, 20.0])):
             y = x.exp()
         y.sum().backward()
         assert x.grad.tolist() == [10.0, 20.0]
 
     def test_at_each_backward(self):
-        x, log = leaf(*X), Log()
+        x, log = leaf_of(*X), Log()
         with log():
             y = x.sin()
         assert log.unpacked == []
@@ -207,7 +204,7 @@ class TestUnpacking:
             def backward(ctx, g):
                 return g * 2
 
-        x, log = leaf(*X), Log()
+        x, log = leaf_of(*X), Log()
         with log():
             y = Keeps.apply(x)
         assert held[0].saved_tensors[0].tolist() == X
@@ -232,7 +229,7 @@ class TestUnpacking:
                 seen.append((y.requires_grad, y.grad_fn.name()))
                 return g * y
 
-        x = leaf(*X)
+        x = leaf_of(*X)
         with saved_tensors_hooks(to_array, from_array):
             y = Exp.apply(x)
         (first,) = grad(y.sum(), x, create_graph=True)
@@ -253,7 +250,7 @@ class TestUnpacking:
             return packed
 
         with saved_tensors_hooks(pack, lambda packed: packed.t):
-            y, z = leaf(*X).sin(), leaf(*X).sin()
+            y, z = leaf_of(*X).sin(), leaf_of(*X).sin()
         assert [ref() is None for ref in refs] == [False, False]
         y.sum().backward()
         del z
@@ -263,7 +260,7 @@ class TestUnpacking:
         gc.disable()
         try:
             with saved_tensors_hooks(lambda t: t.detach(), same):
-                y = leaf(*X).exp()
+                y = leaf_of(*X).exp()
             gone = weakref.ref(y)
             del y
             assert gone() is None
@@ -277,7 +274,7 @@ class TestScope:
     def test_the_innermost_pair(self):
         outer, inner = Log(), Log()
         with outer():
-            y = leaf(*X).sin()
+            y = leaf_of(*X).sin()
             with inner():
                 z = y.sin()
             w = z.sin()
@@ -287,7 +284,7 @@ class TestScope:
 
     def test_recorded_outside_and_swept_inside(self):
         log = Log()
-        y = leaf(*X).sin().sum()
+        y = leaf_of(*X).sin().sum()
         with log():
             y.backward()
         assert log.packed == log.unpacked == []
@@ -296,7 +293,7 @@ class TestScope:
         log = Log()
         with pytest.raises(KeyError), log():
             raise KeyError
-        leaf(*X).exp()
+        leaf_of(*X).exp()
         assert log.packed == []
 
     def test_entered_twice(self):
@@ -304,12 +301,12 @@ class TestScope:
         hooks = log()
         for _ in range(2):
             with hooks:
-                leaf(*X).sin()
+                leaf_of(*X).sin()
         assert log.packed == [X, X]
 
     def test_other_threads(self):
         log = Log()
-        thread = threading.Thread(target=lambda: leaf(*X).exp())
+        thread = threading.Thread(target=lambda: leaf_of(*X).exp())
         with log():
             thread.start()
             thread.join()
@@ -320,7 +317,7 @@ class TestMutation:
     """A packed value is not checked against writes to the tensor it was made from."""
 
     def test_a_copy_keeps_the_old_value(self):
-        x = leaf(*X)
+        x = leaf_of(*X)
         y = x * 1.0
         with saved_tensors_hooks(to_array, from_array):
             z = y.sin()
@@ -329,7 +326,7 @@ class TestMutation:
         assert x.grad.tolist() == pytest.approx(np.cos(X))
 
     def test_the_tensor_itself_shows_the_new_one(self):
-        x = leaf(*X)
+        x = leaf_of(*X)
         y = x * 1.0
         with saved_tensors_hooks(same, same):
             z = y.sin()
@@ -338,7 +335,7 @@ class TestMutation:
         assert x.grad.tolist() == pytest.approx(np.cos([2.0, 4.0]))
 
     def test_a_function(self):
-        x = leaf(*X)
+        x = leaf_of(*X)
         y = x * 1.0
         with saved_tensors_hooks(to_array, from_array):
             z = Square.apply(y)
@@ -352,7 +349,7 @@ class TestMutation:
             write(t)
             return t
 
-        y = leaf(*X) * 1.0
+        y = leaf_of(*X) * 1.0
         with (
             pytest.raises(RuntimeError, match="A saved tensor pack hook is modifying its input in"),
             saved_tensors_hooks(pack, same),
@@ -366,7 +363,7 @@ class TestErrors:
     @pytest.mark.parametrize("wrong", [5, None, "x"])
     def test_unpack_has_to_return_a_tensor(self, wrong):
         with saved_tensors_hooks(lambda t: None, lambda nothing: wrong):
-            y = leaf(*X).exp()
+            y = leaf_of(*X).exp()
         text = (
             "Output of saved tensor unpack_hook expected to be a Tensor but got result of type "
             + type(wrong).__name__
@@ -378,7 +375,7 @@ class TestErrors:
         def fail(t):
             raise KeyError("mine")
 
-        x = leaf(*X)
+        x = leaf_of(*X)
         with pytest.raises(KeyError, match="mine"), saved_tensors_hooks(fail, same):
             x.exp()
         (x * x).sum().backward()
@@ -389,7 +386,7 @@ class TestErrors:
             raise KeyError("mine")
 
         with saved_tensors_hooks(same, fail):
-            y = leaf(*X).sin()
+            y = leaf_of(*X).sin()
         with pytest.raises(KeyError, match="mine"):
             y.sum().backward()
 
@@ -400,7 +397,7 @@ class TestErrors:
             saved_tensors_hooks(lambda t: packed.append(t) or t, same).__enter__()
             return t
 
-        x = leaf(*X)
+        x = leaf_of(*X)
         with saved_tensors_hooks(same, open_others):
             y = x.sin()
         y.sum().backward()
@@ -414,7 +411,7 @@ class TestDoubleBackward:
 
     @pytest.mark.parametrize("op", [lambda x: x * x * x, lambda x: x.exp(), lambda x: x.sin()])
     def test_packed_as_arrays(self, op):
-        x = leaf(*X)
+        x = leaf_of(*X)
         (g,) = grad(op(x).sum(), x, create_graph=True)
         (expected,) = grad(g.sum(), x)
         with saved_tensors_hooks(to_array, from_array):
@@ -423,7 +420,7 @@ class TestDoubleBackward:
         assert found.tolist() == pytest.approx(expected.tolist())
 
     def test_what_backward_saves_is_packed_too(self):
-        x, log = leaf(*X), Log()
+        x, log = leaf_of(*X), Log()
         with log():
             y = x.sin().sum()
             assert len(log.packed) == 1
@@ -431,7 +428,7 @@ class TestDoubleBackward:
             assert len(log.packed) > 1
 
     def test_nothing_is_packed_by_a_plain_backward(self):
-        x, log = leaf(*X), Log()
+        x, log = leaf_of(*X), Log()
         with log():
             x.sin().sum().backward()
         assert log.packed == [X]
@@ -442,7 +439,7 @@ class TestSaveOnCpu:
 
     @pytest.mark.parametrize("arguments", [{}, {"pin_memory": False}, {"pin_memory": True}])
     def test_results(self, arguments):
-        x = leaf(*X)
+        x = leaf_of(*X)
         with save_on_cpu(**arguments):
             y = (x * x).exp().sum()
         y.backward()
@@ -452,7 +449,7 @@ class TestSaveOnCpu:
         assert isinstance(save_on_cpu(), saved_tensors_hooks)
 
     def test_double_backward(self):
-        x = leaf(*X)
+        x = leaf_of(*X)
         with save_on_cpu():
             (g,) = grad((x * x * x).sum(), x, create_graph=True)
             assert grad(g.sum(), x)[0].tolist() == [6.0, 12.0]
@@ -487,7 +484,7 @@ class TestDisabling:
         assert self.message() is None
 
     def test_ops_are_recorded_as_always(self):
-        x = leaf(*X)
+        x = leaf_of(*X)
         with disable_saved_tensors_hooks("mine"):
             (x * x).sum().backward()
         assert x.grad.tolist() == [2.0, 4.0]

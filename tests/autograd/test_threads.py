@@ -6,20 +6,13 @@ import warnings
 
 import numpy as np
 import pytest
+from leaves import leaf, values
 
 import tapegrad as tg
 from tapegrad.autograd import forward_ad, grad
 from tapegrad.utils.checkpoint import checkpoint
 
 SECOND_TIME = "Trying to backward through the graph a second time"
-
-
-def leaf(data):
-    return tg.tensor(data, dtype=np.float64, requires_grad=True)
-
-
-def values(t):
-    return t.detach().numpy()
 
 
 def in_threads(*functions):

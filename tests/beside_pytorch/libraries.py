@@ -55,6 +55,34 @@ def backward_of_saving(ctx, g):
     return g * 2 * ctx.saved_tensors[0]
 
 
+# -- what several files of programs use ------------------------------------------------------------
+
+
+def lists(grads):
+    """A sequence of gradients as lists and None."""
+    return [None if g is None else g.tolist() for g in grads]
+
+
+def pair(lib):
+    """A Function of two outputs, x * n and y * 1."""
+
+    def forward(ctx, x, n, y):
+        ctx.n = n
+        return x * n, y * 1
+
+    return lib.make(forward, lambda ctx, a, b: (a * ctx.n, None, b), name="Pair")
+
+
+def leaf(lib, n=3):
+    """1, 2, ... as a leaf."""
+    return lib.tensor([float(k + 1) for k in range(n)], True)
+
+
+def square(lib):
+    """A matrix as a leaf."""
+    return lib.tensor([[1.0, 2.0], [3.0, 4.0]], True)
+
+
 # -- the two libraries ----------------------------------------------------------------------------
 
 

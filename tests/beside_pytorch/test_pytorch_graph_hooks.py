@@ -1,25 +1,10 @@
 """Hooks of nodes and of tensors do the same on both libraries."""
 
 import pytest
-from libraries import Programs
+from libraries import Programs, lists, pair
 
 pytest.importorskip("torch")
 program = Programs()
-
-
-def lists(grads):
-    """A sequence of gradients as lists and None."""
-    return [None if g is None else g.tolist() for g in grads]
-
-
-def pair(lib):
-    """A Function of two outputs, x * n and y * 1."""
-
-    def forward(ctx, x, n, y):
-        ctx.n = n
-        return x * n, y * 1
-
-    return lib.make(forward, lambda ctx, a, b: (a * ctx.n, None, b), name="Pair")
 
 
 def nothing(lib):

@@ -1,18 +1,10 @@
 """Programs about in-place work and versions, on both libraries."""
 
 import pytest
-from libraries import Programs
+from libraries import Programs, leaf, square
 
 pytest.importorskip("torch")
 program = Programs()
-
-
-def leaf(lib, n=3):
-    return lib.tensor([float(k + 1) for k in range(n)], True)
-
-
-def square(lib):
-    return lib.tensor([[1.0, 2.0], [3.0, 4.0]], True)
 
 
 # -- versions -------------------------------------------------------------------------------------

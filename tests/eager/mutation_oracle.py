@@ -1,8 +1,7 @@
 """What tests of in-place work compare with: the same work on plain arrays, and the texts."""
 
 import numpy as np
-
-import tapegrad as tg
+from leaves import leaf
 
 LEAF = "leaf Variable that requires grad is being used in an in-place operation"
 VIEW_OF_LEAF = "a view of a leaf Variable that requires grad is being used in an in-place operation"
@@ -12,14 +11,6 @@ MODIFIED = (
 MULTIPLE = "is the output of a function that returns multiple views"
 NO_GRAD_VIEW = "A view was created in no_grad mode and is being modified inplace with grad mode"
 ONE_LOCATION = "refers to a single memory location|refer to a single memory location|read-only"
-
-
-def leaf(data, dtype=np.float64):
-    return tg.tensor(data, dtype=dtype, requires_grad=True)
-
-
-def values(t):
-    return t.detach().numpy()
 
 
 def matrix():

@@ -4,7 +4,8 @@ import warnings
 
 import numpy as np
 import pytest
-from mutation_oracle import LEAF, MODIFIED, leaf, matrix, numeric_grad, values
+from leaves import leaf, values
+from mutation_oracle import LEAF, MODIFIED, matrix, numeric_grad
 
 import tapegrad as tg
 from tapegrad.autograd import grad

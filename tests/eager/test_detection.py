@@ -4,7 +4,8 @@ import re
 
 import numpy as np
 import pytest
-from mutation_oracle import MODIFIED, leaf, values
+from leaves import leaf, values
+from mutation_oracle import MODIFIED
 
 import tapegrad as tg
 from tapegrad.autograd import grad

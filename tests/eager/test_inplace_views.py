@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from mutation_oracle import leaf, values
+from leaves import leaf, values
 
 import tapegrad as tg
 

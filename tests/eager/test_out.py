@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from mutation_oracle import LEAF, VIEW_OF_LEAF, leaf, values
+from leaves import leaf, values
+from mutation_oracle import LEAF, VIEW_OF_LEAF
 
 import tapegrad as tg
 from tapegrad.autograd import grad

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from leaves import leaf, values
 
 import tapegrad as tg
 from tapegrad.autograd import grad
@@ -9,14 +10,6 @@ from tapegrad.autograd import grad
 X = np.array([[1.4, 2.1, 0.3], [0.7, 3.2, 1.1]])
 V = np.array([0.6, 1.7, 2.3])
 S = np.array([[2.0, 0.5], [0.3, 1.5]])
-
-
-def leaf(data, dtype=np.float64):
-    return tg.tensor(data, dtype=dtype, requires_grad=True)
-
-
-def values(t):
-    return t.detach().numpy()
 
 
 def check(f, *arrays, rtol=1e-6, atol=1e-7):

@@ -7,16 +7,8 @@ import hypothesis as hp
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from mutation_oracle import (
-    LEAF,
-    MODIFIED,
-    MULTIPLE,
-    NO_GRAD_VIEW,
-    ONE_LOCATION,
-    Store,
-    leaf,
-    values,
-)
+from leaves import leaf, values
+from mutation_oracle import LEAF, MODIFIED, MULTIPLE, NO_GRAD_VIEW, ONE_LOCATION, Store
 
 import tapegrad as tg
 from tapegrad.autograd import grad

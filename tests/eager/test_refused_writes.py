@@ -2,16 +2,8 @@
 
 import numpy as np
 import pytest
-from mutation_oracle import (
-    LEAF,
-    MULTIPLE,
-    NO_GRAD_VIEW,
-    ONE_LOCATION,
-    VIEW_OF_LEAF,
-    leaf,
-    matrix,
-    values,
-)
+from leaves import leaf, values
+from mutation_oracle import LEAF, MULTIPLE, NO_GRAD_VIEW, ONE_LOCATION, VIEW_OF_LEAF, matrix
 
 import tapegrad as tg
 

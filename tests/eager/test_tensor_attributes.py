@@ -5,17 +5,10 @@ import pickle
 
 import numpy as np
 import pytest
+from leaves import leaf, values
 
 import tapegrad as tg
 from tapegrad.autograd import grad
-
-
-def leaf(data):
-    return tg.tensor(data, dtype=np.float64, requires_grad=True)
-
-
-def values(t):
-    return t.detach().numpy()
 
 
 class TestPlaceInTheGraph:

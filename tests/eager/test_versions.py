@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from mutation_oracle import MODIFIED, leaf, matrix, values
+from leaves import leaf, values
+from mutation_oracle import MODIFIED, matrix
 
 import tapegrad as tg
 

@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
+from declared import declared_in
 
 import tapegrad as tg
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.ops import shape as shape_module
-from tapegrad.ops.composite import COMPOSITES, Composite
-from tapegrad.ops.op import TABLE, Op
+from tapegrad.ops.composite import COMPOSITES
+from tapegrad.ops.op import TABLE
 
 AXIS_ERROR = "axis|bounds|range"
 
@@ -110,13 +111,7 @@ OTHERS |= {"matrix_trace", "matrix_diagonal"}  # in the tests of linear algebra
 
 
 def test_every_function_is_here():
-    names = {
-        value.name
-        for value in vars(shape_module).values()
-        if isinstance(value, (Op, Composite))
-        and getattr(value, "declaration", getattr(value, "function", None)).__module__
-        == shape_module.__name__
-    }
+    names = declared_in(shape_module)
     assert names <= TABLE.keys() | COMPOSITES.keys()
     elsewhere = {"pad"}  # made by indexing, and tested here with the others
     assert names | elsewhere == {case[0] for case in CASES} | OTHERS

@@ -42,3 +42,11 @@ def written(tmp_path, text):
     path = tmp_path / "program.py"
     path.write_text(textwrap.dedent(text))
     return path
+
+
+def check_stored(path, cache, first):
+    """A second process prints the same, finds every derivative and leaves no other file."""
+    files = sorted(p.name for p in (cache / "njit").glob("*.py"))
+    assert files
+    assert run(path, cache, FORBIDDEN) == first
+    assert sorted(p.name for p in (cache / "njit").glob("*.py")) == files

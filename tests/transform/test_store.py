@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 import pytest
-from processes import FORBIDDEN, finish, run, start, written
+from processes import FORBIDDEN, check_stored, finish, run, start, written
 
 import tapegrad as tg
 
@@ -61,11 +61,7 @@ PROGRAM = """
 
 
 def test_second_process_analyses_nothing(ran, tmp_path):
-    path, cache, first = ran(PROGRAM, tmp_path)
-    files = sorted(p.name for p in (cache / "njit").glob("*.py"))
-    assert files
-    assert run(path, cache, FORBIDDEN) == first
-    assert sorted(p.name for p in (cache / "njit").glob("*.py")) == files
+    check_stored(*ran(PROGRAM, tmp_path))
 
 
 def test_edited_callee_is_seen(ran, tmp_path):

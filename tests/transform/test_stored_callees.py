@@ -2,7 +2,7 @@
 
 import textwrap
 
-from processes import FORBIDDEN, run
+from processes import check_stored, run
 
 PROGRAM = """
     import math
@@ -60,11 +60,7 @@ PROGRAM = """
 
 
 def test_second_process_analyses_nothing(ran, tmp_path):
-    path, cache, first = ran(PROGRAM, tmp_path)
-    files = sorted(p.name for p in (cache / "njit").glob("*.py"))
-    assert files
-    assert run(path, cache, FORBIDDEN) == first
-    assert sorted(p.name for p in (cache / "njit").glob("*.py")) == files
+    check_stored(*ran(PROGRAM, tmp_path))
 
 
 def test_edited_callees_are_seen(ran, tmp_path):
