@@ -150,21 +150,27 @@ def draw_llsq(rng, m, n):
     return rng.standard_normal(n) / n, np.linspace(-1.0, 1.0, m), np.arange(n, dtype=np.float64)
 
 
+def runge_kutta(slope, h):
+    """Return the function that takes a step of a length."""
+
+    def step(u):
+        k1 = slope(u)
+        k2 = slope(u + 0.5 * h * k1)
+        k3 = slope(u + 0.5 * h * k2)
+        k4 = slope(u + h * k3)
+        return u + h / 6.0 * (k1 + 2.0 * k2 + 2.0 * k3 + k4)
+
+    return step
+
+
 def ode(xp, x, z, *, steps):
     """Runge-Kutta steps up to t = 2 on z_0' = x_0, z_i' = x_i z_(i-1); the last component."""
 
     def slope(z):
         return xp.concatenate([x[:1], x[1:] * z[:-1]])
 
-    def step(z):
-        k1 = slope(z)
-        k2 = slope(z + 0.5 * h * k1)
-        k3 = slope(z + 0.5 * h * k2)
-        k4 = slope(z + h * k3)
-        return z + h / 6.0 * (k1 + 2.0 * k2 + 2.0 * k3 + k4)
-
     h = 2.0 / steps
-    return xp.iterate(step, z, steps)[-1]
+    return xp.iterate(runge_kutta(slope, h), z, steps)[-1]
 
 
 def draw_ode(rng, n):

@@ -4,7 +4,7 @@ import numba
 import numpy as np
 
 from benchmarks.cases import Loops, Workload
-from benchmarks.programs import draw_ode, draw_vector, ode, ode_size
+from benchmarks.programs import draw_ode, draw_vector, ode, ode_size, runge_kutta
 
 from .options import compiled, steps_size
 
@@ -73,15 +73,7 @@ def lorenz_loss(xp, u, s, r, b, *, steps):
         x, y, z = u[0], u[1], u[2]
         return xp.stack([s * (y - x), x * (r - z) - y, x * y - b * z])
 
-    def step(u):
-        k1 = slope(u)
-        k2 = slope(u + 0.5 * h * k1)
-        k3 = slope(u + 0.5 * h * k2)
-        k4 = slope(u + h * k3)
-        return u + h / 6.0 * (k1 + 2.0 * k2 + 2.0 * k3 + k4)
-
-    h = 0.005
-    return xp.iterate(step, u, steps)[0]
+    return xp.iterate(runge_kutta(slope, 0.005), u, steps)[0]
 
 
 def draw_lorenz(rng):
@@ -121,15 +113,7 @@ def decays_loss(xp, y, *, steps):
     def slope(y):
         return xp.concatenate([-y[:1], y[:-1] - y[1:]])
 
-    def step(y):
-        k1 = slope(y)
-        k2 = slope(y + 0.5 * h * k1)
-        k3 = slope(y + 0.5 * h * k2)
-        k4 = slope(y + h * k3)
-        return y + h / 6.0 * (k1 + 2.0 * k2 + 2.0 * k3 + k4)
-
-    h = 0.01
-    return xp.sum(xp.iterate(step, y, steps) ** 2)
+    return xp.sum(xp.iterate(runge_kutta(slope, 0.01), y, steps) ** 2)
 
 
 # --------------------------------------------------------------------------------------------------

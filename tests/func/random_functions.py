@@ -105,6 +105,14 @@ def made(seed):
     return "def f(a, v, s):\n" + "".join(f"    {line}\n" for line in lines)
 
 
+def program(seed):
+    """A function, and a generator of its arguments."""
+    rng = np.random.default_rng(10**6 + seed)
+    scope = {"np": np, "tg": tg, "K": rng.uniform(0.5, 1.5, (2, 3))}
+    exec(made(seed), scope)
+    return scope["f"], rng
+
+
 def arrays(values):
     return [v.detach().numpy() if isinstance(v, tg.Tensor) else np.asarray(v) for v in values]
 

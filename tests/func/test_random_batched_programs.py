@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
-from random_functions import arrays, check, made
+from random_functions import arrays, check, program
 
 import tapegrad as tg
 
@@ -15,11 +15,8 @@ COUNT = int(os.environ.get("TAPEGRAD_PROGRAMS", "60"))
 
 @pytest.mark.parametrize("seed", range(COUNT))
 def test_program(seed):
-    text = made(seed)
-    rng = np.random.default_rng(10**6 + seed)
-    scope = {"np": np, "tg": tg, "K": rng.uniform(0.5, 1.5, (2, 3))}
-    exec(text, scope)
-    f, size = scope["f"], int(rng.integers(1, 6))
+    f, rng = program(seed)
+    size = int(rng.integers(1, 6))
     args = [rng.uniform(0.2, 0.9, (size, *shape)) for shape in ((2, 3), (3,), ())]
     weights = rng.normal(size=(2, 3))
 

@@ -5,7 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
-from random_functions import arrays, check, made
+from random_functions import arrays, check, program
 
 import tapegrad as tg
 from tapegrad.autograd import forward_ad as fw
@@ -27,11 +27,7 @@ def tangent(value):
 
 @pytest.mark.parametrize("seed", range(COUNT))
 def test_program(seed):
-    text = made(seed)
-    rng = np.random.default_rng(10**6 + seed)
-    scope = {"np": np, "tg": tg, "K": rng.uniform(0.5, 1.5, (2, 3))}
-    exec(text, scope)
-    f = scope["f"]
+    f, rng = program(seed)
     args = [rng.uniform(0.2, 0.9, shape) for shape in ((2, 3), (3,), ())]
     tangents = [rng.normal(size=a.shape) for a in args]
     weights = rng.normal(size=(2, 3))
