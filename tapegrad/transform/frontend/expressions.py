@@ -19,16 +19,7 @@ from tapegrad.transform.frontend.conditions import Uncertain
 from tapegrad.transform.frontend.constants import is_plain_tuple, plain
 from tapegrad.transform.frontend.inner_functions import Inlined
 from tapegrad.transform.frontend.source import MISSING, Source
-from tapegrad.transform.ir import (
-    Block,
-    If,
-    Let,
-    Phi,
-    constant,
-    name,
-    names_in,
-    take,
-)
+from tapegrad.transform.ir import Block, If, Let, Phi, constant, name, names_in, take
 
 # the value of every variable; names with a space are internal
 Env = dict[str, ast.expr]

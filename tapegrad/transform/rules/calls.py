@@ -13,14 +13,7 @@ from typing import Any
 
 from numba.core import types
 
-from tapegrad.transform.ir import (
-    Let,
-    Structure,
-    leaves_of,
-    name,
-    names_in,
-    replace_names,
-)
+from tapegrad.transform.ir import Let, Structure, leaves_of, name, names_in, replace_names
 from tapegrad.transform.kinds import is_array, is_real, may_share
 from tapegrad.transform.printer import show
 from tapegrad.transform.rules.base import Rule, real_names

@@ -7,9 +7,7 @@ from typing import Any
 
 from numba.core import types
 
-from tapegrad.transform.ir import (
-    Let,
-)
+from tapegrad.transform.ir import Let
 from tapegrad.transform.kinds import is_array, is_real
 from tapegrad.transform.printer import show
 from tapegrad.transform.rules.calls import Call, dotted, tangent_of, text_of
