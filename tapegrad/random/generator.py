@@ -86,40 +86,32 @@ class Generator(DiscreteGenerator):
         >>> tg.grad(lambda loc: rng.normal(loc, 2.0, size=5).sum())(1.0)
         np.float64(5.0)
         """
-        return self._moved("normal", self._numpys.standard_normal, loc, scale, size, dtype)
+        return self._moved("normal", loc, scale, size, dtype)
 
     def laplace(
         self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None, *, dtype: Any = None
     ) -> Tensor:
         """Samples of the Laplace distribution; see `normal`."""
-
-        def make(shape: Shape) -> Any:
-            return self._numpys.laplace(size=shape)
-
-        return self._moved("laplace", make, loc, scale, size, dtype)
+        return self._moved("laplace", loc, scale, size, dtype)
 
     def logistic(
         self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None, *, dtype: Any = None
     ) -> Tensor:
         """Samples of the logistic distribution; see `normal`."""
-
-        def make(shape: Shape) -> Any:
-            return self._numpys.logistic(size=shape)
-
-        return self._moved("logistic", make, loc, scale, size, dtype)
+        return self._moved("logistic", loc, scale, size, dtype)
 
     def gumbel(
         self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None, *, dtype: Any = None
     ) -> Tensor:
         """Samples of the Gumbel distribution; see `normal`."""
+        return self._moved("gumbel", loc, scale, size, dtype)
+
+    def _moved(self, name: str, loc: Any, scale: Any, size: Any, dtype: Any) -> Tensor:
+        """Return samples of a distribution of NumPy's, moved and scaled."""
 
         def make(shape: Shape) -> Any:
-            return self._numpys.gumbel(size=shape)
+            return getattr(self._numpys, name)(size=shape)
 
-        return self._moved("gumbel", make, loc, scale, size, dtype)
-
-    def _moved(self, name: str, make: Any, loc: Any, scale: Any, size: Any, dtype: Any) -> Tensor:
-        """Return samples of a distribution, moved and scaled."""
         center, width = parameters(name, dtype, loc, scale)
         require_scale(name, width)
         shape = shape_of_samples(name, size, [center.shape, width.shape])
