@@ -63,13 +63,15 @@ __all__ = sorted({
     "func", "grad", "hessian", "hvp", "inference_mode", "is_anomaly_check_nan_enabled",
     "is_anomaly_enabled", "is_grad_enabled", "is_inference_mode_enabled", "jacfwd", "jacobian",
     "jacrev", "jvp", "linalg", "linearize", "njit", "no_grad", "random", "set_grad_enabled",
-    "special", "stats", "stop_gradient", "testing", "utils", "value_and_grad", "vjp", "vmap",
+    "set_tape_limit", "special", "stats", "stop_gradient", "testing", "utils", "value_and_grad",
+    "vjp", "vmap",
 })  # fmt: skip
 
 
 # Modules that import numba are imported on first use.
 _LAZY = {
     "njit": "tapegrad.transform.function",
+    "set_tape_limit": "tapegrad.transform.tape_memory.limit",
     "stop_gradient": "tapegrad.transform.functions",
     "TransformError": "tapegrad.transform.errors",
     "VerificationError": "tapegrad.transform.errors",
@@ -81,6 +83,7 @@ if _typing.TYPE_CHECKING:
     from tapegrad.transform.errors import VerificationError as VerificationError
     from tapegrad.transform.function import njit as njit
     from tapegrad.transform.functions import stop_gradient as stop_gradient
+    from tapegrad.transform.tape_memory.limit import set_tape_limit as set_tape_limit
 else:
 
     def __getattr__(name: str) -> _typing.Any:

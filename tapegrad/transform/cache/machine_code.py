@@ -115,3 +115,10 @@ def jit(function: Callable[..., Any]) -> Any:
     made = numba.njit(error_model="numpy")(function)
     made._cache = _OfPackage(function)
     return made
+
+
+def passive(function: Callable[..., Any]) -> Any:
+    """Compile a function of this package that is not differentiated, and cache its machine code."""
+    made = jit(function)
+    made.tapegrad_passive = True
+    return made

@@ -41,6 +41,9 @@ from tapegrad.transform.rules.generators import ForwardCode, Lowerer
 from tapegrad.transform.rules.partials import op_of
 from tapegrad.transform.rules.ruled_calls import ForwardRuled, Ruled
 
+# what stands for functions of generated code where that code is differentiated
+DIFFERENTIABLE = ((runtime.row, runtime.owned_row), (runtime.enlarged, runtime.copied))
+
 
 def function_of(kind: Any) -> Any:
     """Return the function that a numba type stands for, or None."""

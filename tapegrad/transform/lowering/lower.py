@@ -14,7 +14,6 @@ from typing import Any
 import numba
 from numba.core import types
 
-from tapegrad.transform import runtime
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.frontend.constants import is_followed, member_like
 from tapegrad.transform.ir import (
@@ -405,9 +404,11 @@ class Lowering:
             if callee in INPLACE_CALLS:
                 self.inplace(let, callee, kind)
                 return
-            if value is runtime.row:
-                self.statics["runtime.owned_row"] = runtime.owned_row
-                expr = ast.Call(name("runtime.owned_row"), expr.args, [])
+            for given, differentiable in callees.DIFFERENTIABLE:
+                if value is given:
+                    text = f"runtime.{differentiable.__name__}"
+                    expr = ast.Call(name(text), expr.args, [])
+                    value = self.statics[text] = differentiable
             if isinstance(value, type) and issubclass(value, tuple) and hasattr(value, "_fields"):
                 if kind is not None and holds_real(kind):
                     given = [self.value(argument) for argument in expr.args]

@@ -39,6 +39,7 @@ from tapegrad.transform.rules.calls import Call
 from tapegrad.transform.rules.generators import Lowerer
 from tapegrad.transform.rules.makers import Fixed, Found
 from tapegrad.transform.rules.partials import BINARY, UNARY, op_of
+from tapegrad.transform.tape_memory import buffer
 
 _VIEW_ATTRIBUTES = ("T",)
 _SHAPE_ATTRIBUTES = ("shape", "size", "ndim", "itemsize", "nbytes", "strides", "dtype")
@@ -188,7 +189,7 @@ def _call_rule(lowering: Lowerer, expr: ast.Call, kind: Any) -> Rule:
     if callees.writes_argument(callee, expr):
         return _writing(lowering, expr, callee)
     bits = runtime.to_bits, runtime.from_bits, runtime.member
-    if callee in (*bits, runtime.give_tape, runtime.system_answer):
+    if callee in (*bits, runtime.give_tape, buffer.inherit):
         return Passive(False)
     if callee is print:
         return Passive(False)
@@ -200,7 +201,7 @@ def _call_rule(lowering: Lowerer, expr: ast.Call, kind: Any) -> Rule:
     if callee is runtime.owned_row:
         assert isinstance(expr.args[0], ast.Name)
         return View(expr.args[0].id)
-    if callee is runtime.take_tape:
+    if callee in (runtime.take_tape, buffer.new_tape):
         return Alloc([])
     arguments = expr.args
     inputs = real_names([*arguments, *(k.value for k in expr.keywords)], lowering)

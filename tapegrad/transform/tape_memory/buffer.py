@@ -1,0 +1,290 @@
+"""The array of a tape, and the block of words that manages its memory.
+
+All versions of the array share the block as their owner, and the array grows in place: so a large
+tape is never copied. A compiled module leaves its tape for the next call, and takes it again.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.core.imputils import impl_ret_new_ref
+from numba.extending import intrinsic
+from numba.np import arrayobj
+
+FIRST = 64  # initial size of a tape, in numbers
+_KEPT_SMALL = 8192  # tapes of at most as many numbers are never made smaller
+_SMALL_CALLS = 10  # so many calls in a row that need less than a quarter make a tape smaller
+_UNTOUCHED = 0x7FF4_7461_7065_3A29  # a nan that no computation yields, at a quarter of a tape
+
+POINTER = ir.IntType(8).as_pointer()
+WORD = ir.IntType(64)
+TAPE = types.Array(types.float64, 1, "C")
+# the size of the array in numbers; calls in a row that needed little of it; the position after the
+# last reference to an array; bytes of the arrays that are referred to; the address of the array
+_WORDS = ("size", "small_calls", "last", "kept", "array")
+
+
+class Block:
+    """The block of words of a tape, in code that is being generated."""
+
+    def __init__(self, context, builder, meminfo):
+        self.builder = builder
+        data = context.nrt.meminfo_data(builder, meminfo)
+        self.words = builder.bitcast(data, WORD.as_pointer())
+
+    def _place(self, word):
+        return cgutils.gep_inbounds(self.builder, self.words, _WORDS.index(word))
+
+    def get(self, word):
+        return self.builder.load(self._place(word))
+
+    def set(self, word, value):
+        self.builder.store(value, self._place(word))
+
+    def resize(self, size):
+        """Change the size of the array; return whether there is memory for it."""
+        builder = self.builder
+        before = builder.inttoptr(self.get("array"), POINTER)
+        kind = ir.FunctionType(POINTER, [POINTER, WORD])
+        realloc = cgutils.get_or_insert_function(builder.module, kind, "realloc")
+        after = builder.call(realloc, [before, builder.mul(size, number(8))])
+        found = builder.icmp_unsigned("!=", after, ir.Constant(POINTER, None))
+        with builder.if_then(found, likely=True):
+            self.set("array", builder.ptrtoint(after, WORD))
+            self.set("size", size)
+        return found
+
+    def free(self):
+        """Free the array."""
+        before = self.builder.inttoptr(self.get("array"), POINTER)
+        kind = ir.FunctionType(ir.VoidType(), [POINTER])
+        free = cgutils.get_or_insert_function(self.builder.module, kind, "free")
+        self.builder.call(free, [before])
+        for word in ("size", "last", "kept", "array"):
+            self.set(word, number(0))
+
+    def quarter(self):
+        """Return the address of the word at a quarter of the array."""
+        first = self.builder.inttoptr(self.get("array"), WORD.as_pointer())
+        return self.builder.gep(first, [self.builder.lshr(self.get("size"), number(2))])
+
+
+def number(value):
+    """Return a word with a value."""
+    return ir.Constant(WORD, value)
+
+
+def block_of(context, builder, kind, tape):
+    """Return the block of words of a tape."""
+    return Block(context, builder, context.make_array(kind)(context, builder, tape).meminfo)
+
+
+def _array(context, builder, meminfo):
+    """Return a tape as an array."""
+    block = Block(context, builder, meminfo)
+    array = context.make_array(TAPE)(context, builder)
+    arrayobj.populate_array(
+        array,
+        data=builder.inttoptr(block.get("array"), array.data.type),
+        shape=cgutils.pack_array(builder, [block.get("size")]),
+        strides=cgutils.pack_array(builder, [number(8)]),
+        itemsize=number(8),
+        meminfo=meminfo,
+    )
+    return array._getvalue()
+
+
+def _made(context, builder, size):
+    """Return the owner of a new tape."""
+    meminfo = context.nrt.meminfo_alloc_dtor(builder, number(8 * len(_WORDS)), _destructor(builder))
+    block = Block(context, builder, meminfo)
+    for word in _WORDS:
+        block.set(word, number(0))
+    _check(context, builder, block.resize(size))
+    return meminfo
+
+
+def _destructor(builder):
+    """Return the function that frees the array of a tape without users."""
+    kind = ir.FunctionType(ir.VoidType(), [POINTER, WORD, POINTER])
+    function = cgutils.get_or_insert_function(builder.module, kind, "tapegrad_free_tape")
+    if function.is_declaration:
+        function.linkage = "linkonce_odr"
+        inner = ir.IRBuilder(function.append_basic_block())
+        words = inner.bitcast(function.args[0], WORD.as_pointer())
+        place = cgutils.gep_inbounds(inner, words, _WORDS.index("array"))
+        kind = ir.FunctionType(ir.VoidType(), [POINTER])
+        free = cgutils.get_or_insert_function(builder.module, kind, "free")
+        inner.call(free, [inner.inttoptr(inner.load(place), POINTER)])
+        inner.ret_void()
+    return function
+
+
+def _check(context, builder, found):
+    """Raise MemoryError unless there was memory."""
+    with builder.if_then(builder.not_(found), likely=False):
+        context.call_conv.return_user_exc(
+            builder, MemoryError, ("tapegrad: there is no memory for the tape",)
+        )
+
+
+def _place(builder):
+    """Return the variable of the compiled module that holds the tape that was left."""
+    found = builder.module.globals.get("tapegrad_tape")
+    if found is None:
+        found = ir.GlobalVariable(builder.module, POINTER, "tapegrad_tape")
+        found.linkage = "internal"
+        found.initializer = ir.Constant(POINTER, None)
+    return found
+
+
+@intrinsic
+def take_tape(typingctx):
+    """Return the tape that the last call of this function left behind, or a new one.
+
+    Its address is in a variable of the compiled module, which is cleared while the tape is in use:
+    threads and nested calls each have a separate tape.
+    """
+
+    def codegen(context, builder, signature, args):
+        empty = ir.Constant(POINTER, None)
+        left = builder.atomic_rmw("xchg", _place(builder), empty, "acq_rel")
+        meminfo = builder.alloca(POINTER)
+        builder.store(left, meminfo)
+        with builder.if_then(builder.icmp_unsigned("==", left, empty)):
+            builder.store(_made(context, builder, number(FIRST)), meminfo)
+        held = builder.load(meminfo)
+        block = Block(context, builder, held)
+        large = builder.icmp_signed(">", block.get("size"), number(_KEPT_SMALL))
+        with builder.if_then(large, likely=False):
+            builder.store(number(_UNTOUCHED), block.quarter())
+        return impl_ret_new_ref(context, builder, TAPE, _array(context, builder, held))
+
+    return TAPE(), codegen
+
+
+@intrinsic
+def give_tape(typingctx, tape):
+    """Leave a tape for the next call.
+
+    A large one of which ten calls in a row have needed less than a quarter is made smaller.
+    """
+
+    def codegen(context, builder, signature, args):
+        kind = signature.args[0]
+        block = block_of(context, builder, kind, args[0])
+        size = block.get("size")
+        large = builder.icmp_signed(">", size, number(_KEPT_SMALL))
+        with builder.if_then(large, likely=False):
+            # values are written from the start on without gaps
+            found = builder.load(block.quarter())
+            is_small = builder.icmp_unsigned("==", found, number(_UNTOUCHED))
+            calls = builder.add(block.get("small_calls"), number(1))
+            calls = builder.select(is_small, calls, number(0))
+            block.set("small_calls", calls)
+            with builder.if_then(builder.icmp_unsigned("==", calls, number(_SMALL_CALLS))):
+                block.resize(builder.lshr(size, number(2)))
+                block.set("small_calls", number(0))
+        context.nrt.incref(builder, kind, args[0])
+        meminfo = context.make_array(kind)(context, builder, args[0]).meminfo
+        left = builder.atomic_rmw("xchg", _place(builder), meminfo, "acq_rel")
+        with builder.if_then(builder.icmp_unsigned("!=", left, ir.Constant(POINTER, None))):
+            decref(builder, left)
+        return context.get_dummy_value()
+
+    return types.none(tape), codegen
+
+
+def decref(builder, meminfo):
+    """Give up a reference to the owner of an array."""
+    function = cgutils.get_or_insert_function(
+        builder.module, ir.FunctionType(ir.VoidType(), [POINTER]), "NRT_decref"
+    )
+    builder.call(function, [meminfo])
+
+
+@intrinsic
+def enlarged(typingctx, tape, size):
+    """Return a tape with another size. It replaces the given one, which must not be used again."""
+
+    def codegen(context, builder, signature, args):
+        meminfo = context.make_array(signature.args[0])(context, builder, args[0]).meminfo
+        block = Block(context, builder, meminfo)
+        _check(context, builder, block.resize(args[1]))
+        context.nrt.incref(builder, signature.args[0], args[0])
+        return impl_ret_new_ref(context, builder, TAPE, _array(context, builder, meminfo))
+
+    return TAPE(tape, types.int64), codegen
+
+
+@intrinsic
+def new_tape(typingctx, size):
+    """Return a new tape."""
+
+    def codegen(context, builder, signature, args):
+        meminfo = _made(context, builder, args[0])
+        return impl_ret_new_ref(context, builder, TAPE, _array(context, builder, meminfo))
+
+    return TAPE(types.int64), codegen
+
+
+@intrinsic
+def inherit(typingctx, larger, tape):
+    """Note the references that are on a tape for its larger copy, and no longer for itself."""
+
+    def codegen(context, builder, signature, args):
+        after, before = (
+            block_of(context, builder, kind, array)
+            for kind, array in zip(signature.args, args, strict=True)
+        )
+        for word in ("last", "kept"):
+            after.set(word, before.get(word))
+            before.set(word, number(0))
+        return context.get_dummy_value()
+
+    return types.none(larger, tape), codegen
+
+
+@intrinsic
+def free_array(typingctx, tape):
+    """Free the memory of a tape."""
+
+    def codegen(context, builder, signature, args):
+        block_of(context, builder, signature.args[0], args[0]).free()
+        return context.get_dummy_value()
+
+    return types.none(tape), codegen
+
+
+@intrinsic
+def kept_bytes(typingctx, tape):
+    """Return the bytes of the arrays that are referred to, at least."""
+
+    def codegen(context, builder, signature, args):
+        return block_of(context, builder, signature.args[0], args[0]).get("kept")
+
+    return types.int64(tape), codegen
+
+
+@intrinsic
+def set_kept_bytes(typingctx, tape, size):
+    """Note the bytes of the arrays that are referred to."""
+
+    def codegen(context, builder, signature, args):
+        block_of(context, builder, signature.args[0], args[0]).set("kept", args[1])
+        return context.get_dummy_value()
+
+    return types.none(tape, types.int64), codegen
+
+
+@intrinsic
+def last_reference(typingctx, tape):
+    """Return the position of the last reference to an array, -1 if there is none."""
+
+    def codegen(context, builder, signature, args):
+        last = block_of(context, builder, signature.args[0], args[0]).get("last")
+        return builder.sub(last, number(1))
+
+    return types.int64(tape), codegen

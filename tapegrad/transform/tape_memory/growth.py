@@ -1,0 +1,68 @@
+"""Making a tape larger, within the limit."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tapegrad.transform.cache.machine_code import jit, passive
+from tapegrad.transform.tape_memory.buffer import FIRST, enlarged, inherit, kept_bytes, new_tape
+from tapegrad.transform.tape_memory.limit import limit
+from tapegrad.transform.tape_memory.references import abandon, count_kept
+
+
+@jit
+def grown(tape, needed):
+    """Return a tape with its values and at least the needed size."""
+    return enlarged(tape, allowed_size(tape, needed))
+
+
+@passive
+def allowed_size(tape, needed):
+    """Return the new size of a tape; raise MemoryError if it would exceed the limit."""
+    check_limit(tape, needed, kept_bytes(tape))
+    return size_for(tape, needed)
+
+
+@passive
+def size_for(tape, needed):
+    """Return the new size of a tape, which is also that of the tape of tangents.
+
+    Memory that is not yet written to is only reserved.
+    """
+    return max(needed, tape.size + tape.size // 2, FIRST)
+
+
+@passive
+def check_limit(tape, needed, kept):
+    """Raise MemoryError if a tape of a size, and the arrays that it refers to, exceed the limit."""
+    if 8 * needed + kept > limit():
+        count_kept(tape)
+        if 8 * needed + kept_bytes(tape) > limit():
+            abandon(tape)
+            raise MemoryError(
+                "tapegrad: the values that the reverse pass needs do not fit into memory, or "
+                "exceed the limit that tg.set_tape_limit sets; take fewer steps, or split the "
+                "loop and differentiate its parts"
+            )
+
+
+@jit
+def copied(tape, size):
+    """Return a larger copy of a tape: it stands for `enlarged` where a gradient is differentiated.
+
+    So the tape and that of its tangents are plain arrays there.
+    """
+    larger = new_tape(size)
+    for k in range(tape.size):
+        larger[k] = tape[k]
+    inherit(larger, tape)
+    return larger
+
+
+@jit
+def grown_tangents(tape, needed):
+    """Return a larger copy of a tape of tangents, which is a plain array."""
+    larger = np.empty(size_for(tape, needed))
+    for k in range(tape.size):  # a slice would take seconds to compile
+        larger[k] = tape[k]
+    return larger

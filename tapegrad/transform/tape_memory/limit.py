@@ -1,0 +1,95 @@
+"""How much memory a tape may use, together with the arrays that it keeps."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+from pathlib import Path
+from typing import Any
+
+from llvmlite import binding, ir
+from numba import types
+from numba.extending import intrinsic
+
+_SHARE = 0.9  # of the memory of the machine, which is the limit if none is set
+
+
+def _machine_memory() -> int:
+    """Return the memory that the process may use, in bytes."""
+    found = [1 << 62]
+    with contextlib.suppress(AttributeError, ValueError, OSError):
+        found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    for file in ("memory.max", "memory/memory.limit_in_bytes"):  # of a container
+        with contextlib.suppress(OSError, ValueError):
+            found.append(int(Path("/sys/fs/cgroup", file).read_text(encoding="ascii")))
+    return min(size for size in found if size > 0)
+
+
+# compiled code, also that of the cache, reads the limit by the name of this symbol
+_limit = ctypes.c_int64(int(_SHARE * _machine_memory()))
+binding.add_symbol("tapegrad_tape_limit", ctypes.addressof(_limit))
+
+
+def set_tape_limit(limit: int | None) -> None:
+    """Set how much memory a compiled gradient may use for what it keeps for its reverse pass.
+
+    It holds for all compiled derivatives of the process, from the next growth of a tape on. What a
+    call keeps are the numbers on its tape, and the arrays that are alive only because of it. Beyond
+    the limit MemoryError is raised, and the memory is released. Second derivatives keep the
+    tangents of these values as well, which are not counted.
+
+    Parameters
+    ----------
+    limit
+        Bytes for each call that runs. None sets the default: 0.9 of the memory of the machine, or
+        of the container that the process runs in.
+
+    Raises
+    ------
+    ValueError
+        If the limit is negative.
+    TypeError
+        If it is not an integer.
+
+    Examples
+    --------
+    >>> import tapegrad as tg
+    >>> @tg.njit
+    ... def logistic(r, x, n):
+    ...     for _ in range(n):
+    ...         x = r * x * (1.0 - x)
+    ...     return x
+    >>> tg.set_tape_limit(10_000_000)
+    >>> tg.grad(logistic)(3.7, 0.3, 10_000_000)
+    Traceback (most recent call last):
+    ...
+    MemoryError: tapegrad: the values that the reverse pass needs do not fit into memory...
+    >>> tg.set_tape_limit(None)
+    """
+    if limit is None:
+        _limit.value = int(_SHARE * _machine_memory())
+        return
+    if isinstance(limit, bool) or not hasattr(limit, "__index__"):
+        raise TypeError(
+            f"set_tape_limit(): limit must be an integer number of bytes or None, "
+            f"not {type(limit).__name__}"
+        )
+    size = limit.__index__()
+    if size < 0:
+        raise ValueError(f"set_tape_limit(): limit must not be negative, got {size}")
+    _limit.value = min(size, (1 << 62))
+
+
+@intrinsic
+def limit(typingctx: Any) -> Any:
+    """Return the limit of a tape with what it keeps, in bytes."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = builder.module.globals.get("tapegrad_tape_limit")
+        if place is None:
+            place = ir.GlobalVariable(builder.module, ir.IntType(64), "tapegrad_tape_limit")
+            place.linkage = "external"
+        return builder.load(place)
+
+    return types.int64(), codegen
