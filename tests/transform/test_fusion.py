@@ -206,6 +206,22 @@ def parts_of_what_was_computed(x):
     return np.sum(z * z)
 
 
+@case(A, B, argnums=(0, 1), hvp=True)
+def a_projection_in_place(x, y):
+    u = np.ones(x.size)
+    u -= (u @ x) * x
+    u *= y @ u
+    return np.sum(u * u * u)
+
+
+@case(np.arange(12.0).reshape(2, 2, 3) / 7.0, 0.3, np.array([0.5, -0.8]), argnums=(0, 1, 2))
+def products_with_transposed_differences(m, number, v):
+    found = np.empty((2, 3))
+    for k in range(2):
+        found[k, :] = np.dot((m[k, :, :] - number).T, v)
+    return np.sum(found * found)
+
+
 @pytest.mark.parametrize("name", case)
 def test_gradient(name):
     case.check(name)

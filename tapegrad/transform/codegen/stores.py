@@ -65,7 +65,8 @@ class Copies:
         kind = state.types[array]
         call = ast.Call(name("np.copy"), [name(array)], [])
         made = Let(target, call, statement.line, rules.Passive(False))
-        state.types[target] = types.Array(kind.dtype, kind.ndim, "C")
+        layout = "F" if kind.layout == "F" else "C"  # as numba copies
+        state.types[target] = kind.copy(layout=layout, readonly=False)
         state.region.scope.own.add(target)
         state.scopes.scope_of[target] = state.region.scope
         state.scopes.makers[target] = made

@@ -312,6 +312,8 @@ class Memory:
             parts = self._parts(node.slice)
             return any(isinstance(p, ast.Slice) or self._is_array(p) for p in parts)
         if isinstance(node, ast.BinOp):
+            if isinstance(node.op, ast.MatMult):
+                return False  # the product of two vectors is a number
             return self._is_array(node.left) or self._is_array(node.right)
         if isinstance(node, ast.Compare):
             return any(map(self._is_array, (node.left, *node.comparators)))
