@@ -58,13 +58,13 @@ _NAMES = {**_numeric.PUBLIC, **_creation.CREATION}
 globals().update(_NAMES)
 __all__ = sorted({
     *_NAMES,
-    "BatchError", "DetachedWarning", "Function", "Tape", "Tensor", "TransformError",
-    "VerificationError", "autograd", "checkpoint_scan", "current_tape", "enable_grad", "fft",
-    "func", "grad", "hessian", "hvp", "inference_mode", "is_anomaly_check_nan_enabled",
-    "is_anomaly_enabled", "is_grad_enabled", "is_inference_mode_enabled", "jacfwd", "jacobian",
-    "jacrev", "jvp", "linalg", "linearize", "njit", "no_grad", "random", "set_grad_enabled",
-    "set_tape_limit", "special", "stats", "stop_gradient", "testing", "utils", "value_and_grad",
-    "vjp", "vmap",
+    "BatchError", "DetachedWarning", "Function", "SerialLoopWarning", "Tape", "Tensor",
+    "TransformError", "VerificationError", "autograd", "checkpoint_scan", "current_tape",
+    "enable_grad", "fft", "func", "grad", "hessian", "hvp", "inference_mode",
+    "is_anomaly_check_nan_enabled", "is_anomaly_enabled", "is_grad_enabled",
+    "is_inference_mode_enabled", "jacfwd", "jacobian", "jacrev", "jvp", "linalg", "linearize",
+    "njit", "no_grad", "random", "set_grad_enabled", "set_tape_limit", "special", "stats",
+    "stop_gradient", "testing", "utils", "value_and_grad", "vjp", "vmap",
 })  # fmt: skip
 
 
@@ -73,12 +73,14 @@ _LAZY = {
     "njit": "tapegrad.transform.function",
     "set_tape_limit": "tapegrad.transform.tape_memory.limit",
     "stop_gradient": "tapegrad.transform.functions",
+    "SerialLoopWarning": "tapegrad.transform.errors",
     "TransformError": "tapegrad.transform.errors",
     "VerificationError": "tapegrad.transform.errors",
 }
 
 if _typing.TYPE_CHECKING:
     from tapegrad.stubs.functions import *  # noqa: F403
+    from tapegrad.transform.errors import SerialLoopWarning as SerialLoopWarning
     from tapegrad.transform.errors import TransformError as TransformError
     from tapegrad.transform.errors import VerificationError as VerificationError
     from tapegrad.transform.function import njit as njit

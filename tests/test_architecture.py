@@ -33,6 +33,7 @@ LAYERS = [
     ["transform.rules"],
     ["transform.lowering"],
     ["transform.verifier"],
+    ["transform.parallel"],
     ["transform.codegen"],
     [f"transform.{name}" for name in ("base", "derivatives", "frozen", "recording", "vjps")],
     ["transform.checks"],

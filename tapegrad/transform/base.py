@@ -10,7 +10,7 @@ import functools
 import inspect
 import linecache
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numba
@@ -28,9 +28,11 @@ from tapegrad.transform import frozen
 from tapegrad.transform.cache.fingerprint import Fingerprint
 from tapegrad.transform.codegen import store
 from tapegrad.transform.codegen.analysis import leaf_names
+from tapegrad.transform.codegen.in_parallel import parallel_versions
 from tapegrad.transform.codegen.instance import Instance
 from tapegrad.transform.codegen.program import Program
 from tapegrad.transform.errors import TransformError
+from tapegrad.transform.printer import in_order
 from tapegrad.transform.stubs import stub
 from tapegrad.transform.verifier.verify import verify
 
@@ -159,7 +161,7 @@ class Derivative(Recording):
         with global_compiler_lock, warnings.catch_warnings():
             # functions that are passed as arguments keep numba from writing to its cache
             warnings.filterwarnings("ignore", "Cannot cache compiled function", NumbaWarning)
-            inner = self.implementation(arguments)
+            inner = self.parallel_implementation(arguments)
             try:
                 inner.compile(arguments)
             except NumbaError as error:
@@ -218,7 +220,14 @@ class Derivative(Recording):
             frozen.settle(self.root, bound.kinds[:count], named)
             self._implementations[kinds] = self._load(kinds, bound)
             self._made[bound.kinds] = named
-        return self._implementations[kinds]
+        namespace = self._implementations[kinds]
+        return namespace[namespace["_about"]["entry"]]
+
+    def parallel_implementation(self, arguments: tuple[Any, ...]) -> Any:
+        """Return the function to run: a parallel version of the generated one, if there is one."""
+        found = self.implementation(arguments)
+        about = found.py_func.__globals__["_about"]
+        return found.py_func.__globals__[about.get("parallel", about["entry"])]
 
     def made(self) -> list[tuple[tuple[Any, ...], Any]]:
         """Return the types that it was made for, each with the hashes of names at that time."""
@@ -254,19 +263,20 @@ class Derivative(Recording):
             if bound.kinds != kinds:
                 entry = self._write_call(program, entry, bound)
             kept = not fingerprint.recursive
-            text = "\n\n".join(
-                f"@numba.njit({_shown({**options(made_from), 'cache': kept})})\n{part}"
-                for part, made_from in program.texts
-            )
+            made = parallel_versions(program)
+            text = _module_text(((*part, {}) for part in program.texts), kept)
             given = (*store.namespace({}), *program.statics)
             fresh = {t for t, value in program.statics.items() if isinstance(value, Derivative)}
-            verify(text, given, program.unwritten, program.primals, fresh)
+            verify(in_order(text), given, program.unwritten, program.primals, fresh)
+            text += "".join(f"\n\n{_module_text([part], kept)}" for part in made.functions)
             about = {"entry": entry, "cache": kept, "statics": recipe.write(program)}
+            if entry in made.names:
+                about["parallel"] = made.names[entry]
             if not fingerprint.complete:
                 key = native.fingerprint(key.encode(), repr((id(self), id(program))).encode())
             namespace = store.save(key, text, about, program.statics)
         namespace["_made_for"] = (self, kinds)
-        return namespace[namespace["_about"]["entry"]]
+        return namespace
 
     # -- omitted arguments --------------------------------------------------------------------
 
@@ -425,6 +435,14 @@ class _Binding:
 @functools.cache
 def _binding(kind: type) -> type:
     return type(kind.__name__, (_Binding, kind), {})
+
+
+def _module_text(parts: Iterable[tuple[str, Any, dict[str, Any]]], kept: bool) -> str:
+    """Return the text of functions; each is given what it was made from, and its own options."""
+    return "\n\n".join(
+        f"@numba.njit({_shown({**options(made_from), **own, 'cache': kept})})\n{text}"
+        for text, made_from, own in parts
+    )
 
 
 def _shown(given: dict[str, Any]) -> str:

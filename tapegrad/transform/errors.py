@@ -19,6 +19,14 @@ class TransformError(TypeError):
         super().__init__(message)
 
 
+class SerialLoopWarning(UserWarning):
+    """A ``prange`` loop runs in order in a derivative.
+
+    Its iterations could not be proved independent. The message names the line and what is missing.
+    The derivative is right; only its speed differs.
+    """
+
+
 class VerificationError(ArithmeticError):
     """A derivative does not match its function.
 

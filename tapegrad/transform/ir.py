@@ -114,7 +114,8 @@ class Loop:
 
     It is left after the body if `exit` holds. `trips` names the trip count. Unless it is `certain`
     which paths numba considers, names must have the same type on all of them; if the loop is
-    `entered`, paths that skip it do not matter.
+    `entered`, paths that skip it do not matter. The user allows the iterations of a `parallel` one
+    (``prange``) to run at the same time.
     """
 
     index: str | None
@@ -128,6 +129,7 @@ class Loop:
     line: int = 0
     certain: bool = True
     entered: bool = False
+    parallel: bool = False
 
     @property
     def counted(self) -> bool:

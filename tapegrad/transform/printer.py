@@ -24,6 +24,8 @@ from tapegrad.transform.ir import (
 UNDEFINED = "undefined"  # printed for a value that is undefined on some path
 
 
+# what parallel loops are over; in code that is not compiled for threads, it is a range
+PARALLEL = "numba.prange"
 _WHOLE = ast.dump(ast.Slice(None, None, None))
 
 
@@ -162,12 +164,23 @@ def loop_head(loop: Loop) -> str:
     if loop.bounds is None:
         return "while True:"
     low, high, step = (show(bound) for bound in loop.bounds)
+    over = range_of(loop)
     first_is_written, _, step_is_written = (hasattr(b, "is_written") for b in loop.bounds)
     if step != "1" or step_is_written:
-        return f"for {loop.index} in range({low}, {high}, {step}):"
+        return f"for {loop.index} in {over}({low}, {high}, {step}):"
     if low != "0" or first_is_written:
-        return f"for {loop.index} in range({low}, {high}):"
-    return f"for {loop.index} in range({high}):"
+        return f"for {loop.index} in {over}({low}, {high}):"
+    return f"for {loop.index} in {over}({high}):"
+
+
+def range_of(loop: Loop) -> str:
+    """Return the name of the function whose result a loop is over."""
+    return PARALLEL if loop.parallel else "range"
+
+
+def in_order(text: str) -> str:
+    """Return the text of code with loops that run in order in place of parallel ones."""
+    return text.replace(f" in {PARALLEL}(", " in range(")
 
 
 def write_loop(writer: Writer, loop: Loop) -> None:
@@ -223,9 +236,9 @@ def show_result(function: FunctionIR) -> str:
 
 
 def print_function(function: FunctionIR, identifier: str) -> str:
-    """Return the text of a function in normal form."""
+    """Return the text of a function in normal form; its loops run in order."""
     writer = Writer()
     writer.open(f"def {identifier}({', '.join(function.params)}):")
     write_block(writer, function.body)
     writer(f"return {show_result(function)}")
-    return writer.text()
+    return in_order(writer.text())

@@ -19,6 +19,17 @@ from tapegrad.transform.tape_memory.references import hold, hold_tangent, is_tak
 from tapegrad.transform.tape_memory.references import pop_array as pop_array
 from tapegrad.transform.tape_memory.rows import owned_row as owned_row
 from tapegrad.transform.tape_memory.rows import row as row
+from tapegrad.transform.tape_memory.workers import address_of as address_of
+from tapegrad.transform.tape_memory.workers import blocks_of as blocks_of
+from tapegrad.transform.tape_memory.workers import copies_of as copies_of
+from tapegrad.transform.tape_memory.workers import pop_workers as pop_workers
+from tapegrad.transform.tape_memory.workers import push_workers as push_workers
+from tapegrad.transform.tape_memory.workers import set_used as set_used
+from tapegrad.transform.tape_memory.workers import share_of as share_of
+from tapegrad.transform.tape_memory.workers import stretch as stretch
+from tapegrad.transform.tape_memory.workers import tape_of as tape_of
+from tapegrad.transform.tape_memory.workers import used as used
+from tapegrad.transform.tape_memory.workers import workers_for as workers_for
 
 inlined = numba.njit(error_model="numpy")  # on disk only as part of the callers
 

@@ -12,6 +12,7 @@ from tapegrad.transform.codegen.analysis import Arrays, leaf_names, unused_suffi
 from tapegrad.transform.codegen.forward import Forward
 from tapegrad.transform.codegen.instance import Instance, check_overlaps, overlap_checks, paths
 from tapegrad.transform.codegen.keeping import is_short
+from tapegrad.transform.codegen.mode import Mode
 from tapegrad.transform.codegen.reverse import Reverse
 from tapegrad.transform.codegen.reverse_state import ReverseState
 from tapegrad.transform.codegen.store import namespace
@@ -23,7 +24,7 @@ from tapegrad.transform.frontend.inference import infer
 from tapegrad.transform.frontend.normalize import normalize
 from tapegrad.transform.frontend.pruning import prune
 from tapegrad.transform.frontend.source import Source
-from tapegrad.transform.ir import FunctionIR, Let, Structure, name, take, walk
+from tapegrad.transform.ir import FunctionIR, Let, Loop, Structure, name, take, walk
 from tapegrad.transform.kinds import (
     holds_instance,
     is_array,
@@ -63,6 +64,7 @@ class Program:
         # for the verifier: forward functions that are not called, and the primal of each function
         self.unwritten: list[str] = []
         self.primals: dict[str, tuple[str, set[str]]] = {}
+        self.modes: dict[str, tuple[Mode, Any]] = {}  # see `note_mode`
         self.statics: dict[str, Any] = {}
         self.origins: dict[str, Any] = {}  # how to find each of them in another process
         self.taken: set[str] = set(RESERVED)
@@ -72,6 +74,10 @@ class Program:
         """Keep what the verifier has to know of the function that generated code is made from."""
         arrays = {name for name, kind in function.types.items() if is_array(kind)}
         self.primals[identifier] = print_function(function, identifier), arrays
+
+    def note_mode(self, identifier: str, mode: Mode, unit: Any) -> None:
+        """Keep what is known of a generated function; a unit is forward and reverse code."""
+        self.modes[identifier] = mode, unit
 
     def fresh(self, stem: str) -> str:
         """Return an unused name of the module."""
@@ -141,6 +147,10 @@ class Program:
         prune(source, given)
         function, kinds, result = normalize(source, lambda form: infer(form, given))
         function.types = dict(kinds)
+        if not runs_in_parallel(instance.dispatcher):
+            for statement in walk(function.body):
+                if isinstance(statement, Loop):
+                    statement.parallel = False
         Declared(instance.dispatcher).apply(function, given, result)
         for param, kind in zip(function.params, given, strict=True):
             function.types[param] = types.unliteral(kind)
@@ -216,6 +226,13 @@ def known(text: str, value: Any) -> bool:
     return found is value
 
 
+def runs_in_parallel(dispatcher: Any) -> bool:
+    """Whether ``prange`` loops of a function may run in parallel."""
+    if "_made_for" in dispatcher.py_func.__globals__:  # generated, from a function where they may
+        return True
+    return bool(dispatcher.targetoptions.get("parallel"))
+
+
 def write_tangent(
     program: Program, instance: Instance, active: tuple[bool, ...], identifier: str
 ) -> None:
@@ -237,6 +254,7 @@ def write_tangent(
     dots = [gen.tangent(name(result)) for result in results]
     writer(f"return {show_result(function)}, ({', '.join(dots)}{',' if dots else ''})")
     program.note_primal(identifier, function)
+    program.note_mode(identifier, gen, identifier)
     program.write(writer.text(), instance.dispatcher)
 
 
@@ -363,6 +381,9 @@ def write_split(
     found = [show_result(function), *(n + gen.suffix for n in returned), *tape]
     writer(f"return {', '.join(found)}")
     program.note_primal(variant.forward_name, function)
+    gen.types.update((seed, function.types[result]) for result, seed in seeds)
+    for identifier in (variant.forward_name, variant.reverse_name):
+        program.note_mode(identifier, gen, variant)
     if variant.uses_tape or returned:
         program.write(writer.text(), instance.dispatcher)
     else:  # never called
@@ -444,6 +465,7 @@ def write_pullback(
     if uses_tape:
         writer("runtime.give_tape(tape)")
     program.note_primal(entry, function)
+    program.note_mode(entry, gen, entry)
     gradient = grads[0] if returns.endswith("gradient") else f"({', '.join(grads)},)"
     value = f"{show_result(function)}, " if returns.startswith("value") else ""
     writer(f"return {value}{gradient}")

@@ -353,15 +353,16 @@ class Reverse:
         if loop.exit is not None:
             state.region.needs[loop.trips] = None
             return [f"for turn in range({loop.trips} - 1, -1, -1):", f"{index} = {place}"]
+        over = printer.range_of(loop)
         state.read(high)
         if isinstance(step, ast.Constant) and step.value == 1:
             first = show(ast.BinOp(high, ast.Sub(), ast.Constant(1)))
             last = show(ast.BinOp(low, ast.Sub(), ast.Constant(1)))
             if isinstance(low, ast.Constant):
                 last = str(low.value - 1)
-            return [f"for {index} in range({first}, {last}, -1):"]
+            return [f"for {index} in {over}({first}, {last}, -1):"]
         text = f"len(range({show(low)}, {show(high)}, {show(step)}))"
-        return [f"for turn in range({text} - 1, -1, -1):", f"{index} = {place}"]
+        return [f"for turn in {over}({text} - 1, -1, -1):", f"{index} = {place}"]
 
     # -- loops whose iterations are followed by their reverse ---------------------------------
 
@@ -374,6 +375,8 @@ class Reverse:
         self._make_local(scope)
         sums = [c for c in loop.carried if is_real(state.types[c.phi]) and state.is_active(c.phi)]
         live = [c for c in sums if c.out in state.has]
+        if loop.index is not None:
+            state.fused.add(loop.index)
         state.frozen |= {c.phi for c in sums}
 
         with state.writing() as writer:

@@ -106,6 +106,7 @@ class ReverseState(Mode):
         self.frozen: set[str] = set()  # sums whose cotangents stay as they are
         self.renamed: dict[str, str] = {}  # cotangents that temporarily have another name
         self.scale = ""  # factor of contributions to cotangents from outside
+        self.fused: set[str] = set()  # indices of loops with forward and reverse iterations in one
         self.recomputes = False  # results of costly functions as well
         self.uses_tape = False
         self.count = 0

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
+import numba
 import numpy as np
 
 from tapegrad.transform.frontend.conditions import Uncertain
@@ -124,7 +125,8 @@ class Flow(Lists):
         around = after | exits | (live(node.body, after | exits | inside) - targets)
         # a name that the target assigns is carried only if it is read after the loop
         ends = [env[length_of(items)] for items in over]
-        self.loop(node, index, bounds, None, body, around, targets - after, env)
+        loop = self.loop(node, index, bounds, None, body, around, targets - after, env)
+        loop.parallel = loop.exit is None and self.is_prange(node.iter)
         self.roomy = roomy
         if not all(same(env[length_of(items)], n) for items, n in zip(over, ends, strict=True)):
             raise self.source.refuse(
@@ -153,7 +155,7 @@ class Flow(Lists):
         around: set[str],
         within: set[str],
         env: Env,
-    ) -> None:
+    ) -> Loop:
         """Append a loop; `around` names the variables read in the next iteration or later."""
         line = node.lineno
         changed = assigned([node.target, *node.body] if index else node.body)
@@ -221,21 +223,21 @@ class Flow(Lists):
         for identifier, entry in zip(going, carried, strict=True):
             env[identifier] = name(entry.out)
             self.departures.carry(flags, identifier, entry)
-        self.block.append(
-            Loop(
-                index,
-                bounds,
-                test_block,
-                cond,
-                body_block,
-                exit_atom,
-                carried,
-                self.fresh("trips"),
-                line,
-                not isinstance(test, Uncertain),
-                isinstance(test, Uncertain) and test.entered,
-            )
+        loop = Loop(
+            index,
+            bounds,
+            test_block,
+            cond,
+            body_block,
+            exit_atom,
+            carried,
+            self.fresh("trips"),
+            line,
+            not isinstance(test, Uncertain),
+            isinstance(test, Uncertain) and test.entered,
         )
+        self.block.append(loop)
+        return loop
 
     def check_lists(
         self,
@@ -273,8 +275,6 @@ class Flow(Lists):
 
         The lists that it iterates over are added to `over`.
         """
-        import numba
-
         if isinstance(node, ast.Call):
             function = self.static_value(node.func)
             if function in (range, numba.prange) and not node.keywords:
@@ -285,6 +285,10 @@ class Flow(Lists):
             (constant(0), length, constant(1)),
             lambda i, target, inner: self.assign(target, item(i), inner),
         )
+
+    def is_prange(self, node: ast.expr) -> bool:
+        """Whether the iterations of a ``for`` over an expression may run in parallel."""
+        return isinstance(node, ast.Call) and self.static_value(node.func) is numba.prange
 
     def bounds(self, node: ast.Call, env: Env) -> list[ast.expr]:
         """Return the start, end and step of a range."""

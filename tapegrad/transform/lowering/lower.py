@@ -322,7 +322,18 @@ class Lowering:
         self.types[loop.trips] = types.int64
         exit_atom = self.resolve(loop.exit)
         self.block.append(
-            Loop(index, bounds, test, cond, body, exit_atom, carried, loop.trips, loop.line)
+            Loop(
+                index,
+                bounds,
+                test,
+                cond,
+                body,
+                exit_atom,
+                carried,
+                loop.trips,
+                loop.line,
+                parallel=loop.parallel,
+            )
         )
 
     def store(self, store: Store) -> None:

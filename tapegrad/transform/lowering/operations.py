@@ -226,7 +226,7 @@ def _call_rule(lowering: Lowerer, expr: ast.Call, kind: Any) -> Rule:
         return Passive(True)
     module = getattr(callee, "__module__", None) or ""
     text = getattr(callee, "__name__", "")
-    if _is_random(callee):
+    if is_random(callee):
         return _draw(expr, kind, inputs, f"the call of {expr.func.id}")
     if module.startswith("numpy"):
         return _numpy(lowering, expr, callee, text, kind, list(arguments))
@@ -316,7 +316,7 @@ def _numpys_name(callee: Any) -> str:
     return f"{module}.{getattr(callee, '__name__', '')}"
 
 
-def _is_random(callee: Any) -> bool:
+def is_random(callee: Any) -> bool:
     """Whether a function draws random numbers."""
     drawn = isinstance(getattr(callee, "__self__", None), (random.Random, np.random.RandomState))
     return drawn or "random" in (getattr(callee, "__module__", None) or "")

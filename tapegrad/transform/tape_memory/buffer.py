@@ -22,8 +22,9 @@ POINTER = ir.IntType(8).as_pointer()
 WORD = ir.IntType(64)
 TAPE = types.Array(types.float64, 1, "C")
 # the size of the array in numbers; calls in a row that needed little of it; the position after the
-# last reference to an array; bytes of the arrays that are referred to; the address of the array
-_WORDS = ("size", "small_calls", "last", "kept", "array")
+# last reference to an array; bytes of the arrays that are referred to; the address of the array;
+# the block of the next tape, and how much of this one is used: see `workers`
+_WORDS = ("size", "small_calls", "last", "kept", "array", "next", "top")
 
 
 class Block:
@@ -65,6 +66,27 @@ class Block:
         for word in ("size", "last", "kept", "array"):
             self.set(word, number(0))
 
+    def mark(self):
+        """Mark a quarter of a large array, before its first use."""
+        large = self.builder.icmp_signed(">", self.get("size"), number(_KEPT_SMALL))
+        with self.builder.if_then(large, likely=False):
+            self.builder.store(number(_UNTOUCHED), self.quarter())
+
+    def shrink(self):
+        """Make a large array smaller after ten uses in a row that needed less than a quarter."""
+        builder, size = self.builder, self.get("size")
+        large = builder.icmp_signed(">", size, number(_KEPT_SMALL))
+        with builder.if_then(large, likely=False):
+            # values are written from the start on without gaps
+            found = builder.load(self.quarter())
+            is_small = builder.icmp_unsigned("==", found, number(_UNTOUCHED))
+            calls = builder.add(self.get("small_calls"), number(1))
+            calls = builder.select(is_small, calls, number(0))
+            self.set("small_calls", calls)
+            with builder.if_then(builder.icmp_unsigned("==", calls, number(_SMALL_CALLS))):
+                self.resize(builder.lshr(size, number(2)))
+                self.set("small_calls", number(0))
+
     def quarter(self):
         """Return the address of the word at a quarter of the array."""
         first = self.builder.inttoptr(self.get("array"), WORD.as_pointer())
@@ -81,7 +103,7 @@ def block_of(context, builder, kind, tape):
     return Block(context, builder, context.make_array(kind)(context, builder, tape).meminfo)
 
 
-def _array(context, builder, meminfo):
+def array_of(context, builder, meminfo):
     """Return a tape as an array."""
     block = Block(context, builder, meminfo)
     array = context.make_array(TAPE)(context, builder)
@@ -96,7 +118,7 @@ def _array(context, builder, meminfo):
     return array._getvalue()
 
 
-def _made(context, builder, size):
+def made(context, builder, size):
     """Return the owner of a new tape."""
     meminfo = context.nrt.meminfo_alloc_dtor(builder, number(8 * len(_WORDS)), _destructor(builder))
     block = Block(context, builder, meminfo)
@@ -118,6 +140,9 @@ def _destructor(builder):
         kind = ir.FunctionType(ir.VoidType(), [POINTER])
         free = cgutils.get_or_insert_function(builder.module, kind, "free")
         inner.call(free, [inner.inttoptr(inner.load(place), POINTER)])
+        following = inner.load(cgutils.gep_inbounds(inner, words, _WORDS.index("next")))
+        with inner.if_then(inner.icmp_unsigned("!=", following, number(0))):
+            decref(inner, inner.inttoptr(following, POINTER))
         inner.ret_void()
     return function
 
@@ -154,13 +179,10 @@ def take_tape(typingctx):
         meminfo = builder.alloca(POINTER)
         builder.store(left, meminfo)
         with builder.if_then(builder.icmp_unsigned("==", left, empty)):
-            builder.store(_made(context, builder, number(FIRST)), meminfo)
+            builder.store(made(context, builder, number(FIRST)), meminfo)
         held = builder.load(meminfo)
-        block = Block(context, builder, held)
-        large = builder.icmp_signed(">", block.get("size"), number(_KEPT_SMALL))
-        with builder.if_then(large, likely=False):
-            builder.store(number(_UNTOUCHED), block.quarter())
-        return impl_ret_new_ref(context, builder, TAPE, _array(context, builder, held))
+        Block(context, builder, held).mark()
+        return impl_ret_new_ref(context, builder, TAPE, array_of(context, builder, held))
 
     return TAPE(), codegen
 
@@ -174,19 +196,7 @@ def give_tape(typingctx, tape):
 
     def codegen(context, builder, signature, args):
         kind = signature.args[0]
-        block = block_of(context, builder, kind, args[0])
-        size = block.get("size")
-        large = builder.icmp_signed(">", size, number(_KEPT_SMALL))
-        with builder.if_then(large, likely=False):
-            # values are written from the start on without gaps
-            found = builder.load(block.quarter())
-            is_small = builder.icmp_unsigned("==", found, number(_UNTOUCHED))
-            calls = builder.add(block.get("small_calls"), number(1))
-            calls = builder.select(is_small, calls, number(0))
-            block.set("small_calls", calls)
-            with builder.if_then(builder.icmp_unsigned("==", calls, number(_SMALL_CALLS))):
-                block.resize(builder.lshr(size, number(2)))
-                block.set("small_calls", number(0))
+        block_of(context, builder, kind, args[0]).shrink()
         context.nrt.incref(builder, kind, args[0])
         meminfo = context.make_array(kind)(context, builder, args[0]).meminfo
         left = builder.atomic_rmw("xchg", _place(builder), meminfo, "acq_rel")
@@ -214,7 +224,7 @@ def enlarged(typingctx, tape, size):
         block = Block(context, builder, meminfo)
         _check(context, builder, block.resize(args[1]))
         context.nrt.incref(builder, signature.args[0], args[0])
-        return impl_ret_new_ref(context, builder, TAPE, _array(context, builder, meminfo))
+        return impl_ret_new_ref(context, builder, TAPE, array_of(context, builder, meminfo))
 
     return TAPE(tape, types.int64), codegen
 
@@ -224,8 +234,8 @@ def new_tape(typingctx, size):
     """Return a new tape."""
 
     def codegen(context, builder, signature, args):
-        meminfo = _made(context, builder, args[0])
-        return impl_ret_new_ref(context, builder, TAPE, _array(context, builder, meminfo))
+        meminfo = made(context, builder, args[0])
+        return impl_ret_new_ref(context, builder, TAPE, array_of(context, builder, meminfo))
 
     return TAPE(types.int64), codegen
 

@@ -22,7 +22,7 @@ from numba.core.typed_passes import NopythonTypeInference
 from numba.core.typing.templates import _IntrinsicTemplate
 from numba.np.ufunc.dufunc import DUFunc
 
-from tapegrad.transform import derivatives, vjps
+from tapegrad.transform import derivatives, runtime, vjps
 from tapegrad.transform.codegen import program
 from tapegrad.transform.derivatives import Derivative
 from tapegrad.transform.frontend import inference
@@ -284,9 +284,13 @@ class Interpreter:
             kinds = tuple(map(numba.typeof, args))
             # Python's own floats have complex powers where those of compiled code are nan
             given = [np.float64(value) if type(value) is float else value for value in args]
-            return self.function(dispatcher.implementation(kinds))(*given)
+            return self.function(self.entry(dispatcher, kinds))(*given)
 
         return call
+
+    def entry(self, dispatcher, kinds):
+        """The function of a generated module that is run."""
+        return dispatcher.implementation(kinds)
 
     def interpreted(self, function):
         """The function, in a module of interpreted functions."""
@@ -314,6 +318,45 @@ class Interpreter:
             }
             self.modules[id(names)] = names, found
         return self.modules[id(names)][1]
+
+
+class Workers(Interpreter):
+    """Runs the parallel versions of generated functions, one worker after the other.
+
+    Parameters
+    ----------
+    count
+        The number of workers.
+    random
+        Draws the order in which they run: one that reads what another writes is found out.
+    """
+
+    def __init__(self, count, random):
+        super().__init__()
+        self.count = count
+        self.random = random
+        self.numba = types.SimpleNamespace(prange=self.in_any_order)
+
+    def entry(self, dispatcher, kinds):
+        return dispatcher.parallel_implementation(kinds)
+
+    def in_any_order(self, *bounds):
+        return self.random.permutation(range(*bounds))
+
+    def function(self, dispatcher):
+        if not isinstance(dispatcher, Derivative) and dispatcher.targetoptions.get("parallel"):
+
+            def call(*args):
+                names = {**self.module(dispatcher.py_func.__globals__), "numba": self.numba}
+                return types.FunctionType(dispatcher.py_func.__code__, names)(*args)
+
+            self.functions[id(dispatcher)] = dispatcher, call
+        return super().function(dispatcher)
+
+    def value(self, found):
+        if found is runtime.workers_for:
+            return lambda count: max(1, min(self.count, count))
+        return super().value(found)
 
 
 class Members:

@@ -5,6 +5,7 @@ through Python.
 """
 
 import itertools
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -15,14 +16,42 @@ KEPT = {}  # by numbers that are on tapes
 NUMBERS = itertools.count(1)
 
 
+class Tape(np.ndarray):
+    """A tape, with what all its versions share: those of workers, and how much of it is used."""
+
+    shared = None
+
+
+@dataclass
+class Shared:
+    newest: Tape
+    workers: list = field(default_factory=list)
+    used: int = 0
+
+
 def new(size=buffer.FIRST):
-    return np.full(size, np.nan)
+    made = np.full(size, np.nan).view(Tape)
+    made.shared = Shared(made)
+    return made
 
 
 def larger(tape, size):
     made = new(size)
     made[: tape.size] = tape
+    if getattr(tape, "shared", None) is not None:
+        made.shared = tape.shared
+        made.shared.newest = made
     return made
+
+
+def tape_of(owner, worker):
+    while len(owner.workers) <= worker:
+        owner.workers.append(new().shared)
+    return owner.workers[worker].newest
+
+
+def set_used(tape, top):
+    tape.shared.used = top
 
 
 def size_for(tape, needed):
@@ -46,6 +75,22 @@ def pop(tape, top, kind):
     return KEPT.pop(int(tape[top])), top
 
 
+def push_workers(tape, top, workers):
+    needed = top + workers + 1
+    if needed > tape.size:
+        tape = larger(tape, size_for(tape, needed))
+    tape[top:needed] = [tape_of(tape.shared, k).shared.used for k in range(workers)] + [workers]
+    return tape, needed
+
+
+def pop_workers(tape, top):
+    workers = int(tape[top - 1])
+    top -= workers + 1
+    for k in range(workers):
+        set_used(tape_of(tape.shared, k), int(tape[top + k]))
+    return workers, top
+
+
 STAND_INS = [
     (runtime.take_tape, new),
     (runtime.give_tape, lambda tape: None),
@@ -58,4 +103,10 @@ STAND_INS = [
     (buffer.new_tape, new),
     (buffer.inherit, lambda larger, tape: None),
     (growth.allowed_size, size_for),
+    (runtime.address_of, lambda tape: tape.shared),
+    (runtime.tape_of, tape_of),
+    (runtime.used, lambda tape: tape.shared.used),
+    (runtime.set_used, set_used),
+    (runtime.push_workers, push_workers),
+    (runtime.pop_workers, pop_workers),
 ]

@@ -1,0 +1,80 @@
+"""Parallel versions of the functions of a generated module."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+
+from tapegrad.transform.codegen.analysis import leaf_names
+from tapegrad.transform.codegen.instance import Instance
+from tapegrad.transform.codegen.program import Program
+from tapegrad.transform.codegen.reverse_state import ReverseState
+from tapegrad.transform.errors import SerialLoopWarning
+from tapegrad.transform.ir import Effect, Let, Loop, walk
+from tapegrad.transform.lowering.operations import is_random
+from tapegrad.transform.parallel.module import Generated, Made, Module
+from tapegrad.transform.parallel.uses import READ, STORE, Effects, Facts
+from tapegrad.transform.printer import PARALLEL, print_function
+from tapegrad.transform.rules.calls import Call
+
+
+def parallel_versions(program: Program) -> Made:
+    """Return the parallel versions; warn of loops that run in order."""
+    if not any(PARALLEL in text for text, _ in program.texts):
+        return Made()
+    functions = []
+    for text, made_from in program.texts:
+        found = Generated(text, made_from)
+        if found.name in program.modes:
+            mode, found.unit = program.modes[found.name]
+            found.facts = Facts(mode.types, mode.suffix)
+            if isinstance(mode, ReverseState):
+                found.fused = mode.fused
+            loops = [s for s in walk(mode.function.body) if isinstance(s, Loop)]
+            found.lines = {loop.index: loop.line for loop in loops if loop.index is not None}
+            found.source = mode.function.source
+        functions.append(found)
+    made = Module(functions, lambda name: _effects_of_callee(program, name), program.fresh).run()
+    for source, line, reason in made.serial:
+        warnings.warn(
+            SerialLoopWarning(
+                f"the prange loop in line {line} of {source.name} runs in order in the derivative: "
+                f'{reason}\n  File "{source.filename}", line {line}, in {source.name}\n'
+                f"    {source.text_of(line)}"
+            ),
+            stacklevel=2,
+        )
+    return made
+
+
+def _effects_of_callee(program: Program, name: str) -> Effects | None:
+    """Return what a function from outside does, None if that is unknown."""
+    callee = program.statics.get(name)
+    found = [i for (given, _), i in program.instances.items() if given is callee]
+    if not found or any(_may_do_more(program, instance) for instance in found):
+        return None
+    written = {
+        number
+        for instance in found
+        for number, value in enumerate(instance.params)
+        if {instance.leaves()[k] for k in instance.writes}.intersection(leaf_names(value))
+    }
+    on_arguments = [STORE if k in written else READ for k in range(len(found[0].params))]
+    return Effects(on_arguments, any(instance.shared for instance in found))
+
+
+def _may_do_more(program: Program, instance: Instance, seen: tuple[Instance, ...] = ()) -> bool:
+    """Whether a function may do something else than compute and write to arguments."""
+    if instance in seen:
+        return False
+    if instance.error is not None:
+        return True
+    for statement in walk(instance.function.body):
+        if isinstance(statement, Effect):
+            return True
+        rule = statement.rule if isinstance(statement, Let) else None
+        if isinstance(rule, Call) and _may_do_more(program, rule.instance, (*seen, instance)):
+            return True
+    tree = ast.parse(print_function(instance.function, "function"))
+    texts = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    return any("random" in text or is_random(program.statics.get(text)) for text in texts)

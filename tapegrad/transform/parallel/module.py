@@ -1,0 +1,254 @@
+"""Functions that run loops of a generated module in parallel."""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from tapegrad.transform.parallel.loop_code import LoopCode
+from tapegrad.transform.parallel.plan import Plan, plan_of
+from tapegrad.transform.parallel.sums import blocks_of
+from tapegrad.transform.parallel.uses import (
+    Effects,
+    Facts,
+    UnprovedError,
+    effects_of_function,
+)
+from tapegrad.transform.printer import PARALLEL
+
+# of numba's own parallelism, only `prange`
+OPTIONS = {
+    "parallel": {
+        "prange": True,
+        **dict.fromkeys(
+            (
+                "comprehension",
+                "fusion",
+                "inplace_binop",
+                "numpy",
+                "reduction",
+                "setitem",
+                "stencil",
+            ),
+            False,
+        ),
+    }
+}
+
+
+@dataclass
+class Generated:
+    """A function of a generated module.
+
+    Attributes
+    ----------
+    text
+        Its source.
+    made_from
+        The compiled function that it was made from, whose options it inherits.
+    facts
+        What is known of its names.
+    fused
+        The indices of loops whose iterations are forward and reverse code, and leave the tape as
+        it was.
+    unit
+        What forward and reverse code of the same loops have in common.
+    lines
+        The lines of the user's loops, by their indices.
+    source
+        The user's function.
+    """
+
+    text: str
+    made_from: Any
+    facts: Facts = field(default_factory=lambda: Facts({}, ""))
+    fused: set[str] = field(default_factory=set)
+    unit: Any = None
+    lines: dict[str, int] = field(default_factory=dict)
+    source: Any = None
+
+    def __post_init__(self) -> None:
+        self.tree = ast.parse(self.text).body[0]
+        assert isinstance(self.tree, ast.FunctionDef)
+        self.name = self.tree.name
+
+
+@dataclass
+class Made:
+    """What is added to a module."""
+
+    # texts of functions, what each was made from, and its own options
+    functions: list[tuple[str, Any, dict[str, Any]]] = field(default_factory=list)
+    names: dict[str, str] = field(default_factory=dict)  # of parallel versions of functions
+    serial: list[tuple[Any, int, str]] = field(default_factory=list)  # function, line and reason
+
+
+class Module:
+    """Makes parallel versions of the functions of a module.
+
+    Parameters
+    ----------
+    functions
+        The functions.
+    effects_of_callee
+        Returns what a function from outside does, None if that is unknown.
+    fresh
+        Returns a name that is not used yet.
+    """
+
+    def __init__(
+        self,
+        functions: list[Generated],
+        effects_of_callee: Callable[[str], Effects | None],
+        fresh: Callable[[str], str],
+    ) -> None:
+        self.functions = {function.name: function for function in functions}
+        self.effects_of_callee = effects_of_callee
+        self.fresh = fresh
+        self._effects: dict[str, Effects | None] = {}
+        self.made = Made()
+
+    def run(self) -> Made:
+        """Make what can be made in parallel."""
+        plans: dict[str, list[Plan]] = {}
+        for function in self.functions.values():
+            inside: set[int] = set()  # of loops that run in parallel
+            for loop in _loops(function.tree.body):
+                if id(loop) in inside:
+                    continue
+                try:
+                    plan = plan_of(loop, function.tree, function.facts, self.effects_of)
+                except UnprovedError as error:
+                    self._note(function, loop, str(error))
+                else:
+                    plans.setdefault(function.name, []).append(plan)
+                    inside |= set(map(id, ast.walk(loop)))
+        self._drop_halves(plans)
+        changed = {name for name, found in plans.items() if found}
+        while True:  # and what calls them
+            more = {
+                n for n, f in self.functions.items() if {n.id for n in _names(f.tree)} & changed
+            } - changed
+            if not more:
+                break
+            changed |= more
+        self.made.names = {name: self.fresh(f"{name}_parallel") for name in sorted(changed)}
+        for name in sorted(changed):
+            self._write(self.functions[name], plans.get(name, []))
+        return self.made
+
+    def _note(self, function: Generated, loop: ast.For, reason: str) -> None:
+        line = function.lines.get(_index(loop), 0)
+        if all((function.source, line) != found[:2] for found in self.made.serial):
+            self.made.serial.append((function.source, line, reason))
+
+    def _drop_halves(self, plans: dict[str, list[Plan]]) -> None:
+        """Drop loops with a tape for which the forward or the reverse loop has no plan."""
+        halves: dict[Any, int] = {}
+        for name, found in plans.items():
+            for plan in found:
+                key = (self.functions[name].unit, _index(plan.loop))
+                halves[key] = halves.get(key, 0) + plan.uses_tape
+        for name, found in plans.items():
+            function = self.functions[name]
+            for plan in [*found]:
+                index = _index(plan.loop)
+                if plan.uses_tape and index not in function.fused:
+                    if halves[function.unit, index] != 2:
+                        found.remove(plan)
+                        self._note(function, plan.loop, "its reverse has to run in order")
+
+    def effects_of(self, name: str) -> Effects | None:
+        """Return what a function does, None if that is unknown."""
+        if name not in self.functions:
+            return self.effects_of_callee(name)
+        if name not in self._effects:
+            self._effects[name] = None  # while it is being looked at
+            function = self.functions[name]
+            try:
+                found = effects_of_function(function.tree, function.facts, self.effects_of)
+                self._effects[name] = found
+            except UnprovedError:
+                pass
+        return self._effects[name]
+
+    # -- code ---------------------------------------------------------------------------------
+
+    def _write(self, function: Generated, plans: list[Plan]) -> None:
+        """Write the parallel version of a function."""
+        calls = {id(plan.loop): self._write_loop(function, plan) for plan in plans}
+        tree = copy_with(function.tree, calls)
+        for node in _names(tree):
+            node.id = self.made.names.get(node.id, node.id)
+        tree.name = self.made.names[function.name]
+        self.made.functions.append((ast.unparse(tree) + "\n", function.made_from, {}))
+
+    def _write_loop(self, function: Generated, plan: Plan) -> list[ast.stmt]:
+        """Write the functions for a loop; return the statements that replace it."""
+        stem = f"{function.name}_{_index(plan.loop)}"
+        names = [self.fresh(f"{stem}_{role}") for role in ("worker", "guarded", "workers")]
+        code = LoopCode(plan, names, self._tape_of(function, plan))
+        self.made.functions.append((code.worker(), function.made_from, {}))
+        self.made.functions.append((code.guarded(), function.made_from, {}))
+        self.made.functions.append((code.driver(), function.made_from, OPTIONS))
+        return ast.parse(code.call()).body
+
+    def _tape_of(self, function: Generated, plan: Plan) -> str:
+        """Return how a loop uses the tape."""
+        if not plan.uses_tape:
+            return ""
+        if _index(plan.loop) in function.fused:
+            return "own"
+        pushes = any(
+            isinstance(node, ast.Assign)
+            and "tape" in {n.id for t in node.targets for n in _names(t)}
+            for node in ast.walk(plan.loop)
+        )
+        return "pushes" if pushes else "pops"
+
+
+def _names(node: ast.AST) -> list[ast.Name]:
+    return [part for part in ast.walk(node) if isinstance(part, ast.Name)]
+
+
+def _index(loop: ast.For) -> str:
+    """Return the name of the index of the user's loop."""
+    assert isinstance(loop.target, ast.Name)
+    first = loop.body[0]
+    if loop.target.id != "turn" or not isinstance(first, ast.Assign):
+        return loop.target.id
+    assert isinstance(first.targets[0], ast.Name)
+    return first.targets[0].id
+
+
+def _loops(body: list[ast.stmt]) -> Iterator[ast.For]:
+    """Yield the outermost loops that may run in parallel; those inside of one if it is refused."""
+    for node in body:
+        if isinstance(node, ast.For) and ast.unparse(node.iter).startswith(f"{PARALLEL}("):
+            yield node
+        for block in blocks_of(node):
+            yield from _loops(block)
+
+
+def copy_with(tree: ast.FunctionDef, calls: dict[int, list[ast.stmt]]) -> ast.FunctionDef:
+    """Return a copy of a function with statements in place of loops, by their ids."""
+
+    def block(body: list[ast.stmt]) -> list[ast.stmt]:
+        found: list[ast.stmt] = []
+        for node in body:
+            if id(node) in calls:
+                found += calls[id(node)]
+                continue
+            made = copy.copy(node)
+            for name in ("body", "orelse"):
+                if getattr(made, name, None):
+                    setattr(made, name, block(getattr(made, name)))
+            found.append(made)
+        return found
+
+    made = copy.copy(tree)
+    made.body = block(tree.body)
+    return copy.deepcopy(made)

@@ -1,0 +1,236 @@
+"""The proof that iterations of a loop are independent, and what parallel code for it needs.
+
+Iterations run at the same time if
+
+- what they pass on is a sum: each worker has its own, and they are added in a fixed order;
+- each array that they write is either used by every iteration at its own index only, or only added
+  to. In the latter case workers add to copies of their own, which are added up in a fixed order.
+  If iterations add to their index and a few neighbours, no copies are needed: each second stretch
+  of iterations runs first, then the others.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tapegrad.transform.frontend.liveness import assigned, live
+from tapegrad.transform.kinds import is_array
+from tapegrad.transform.parallel.sums import carried, is_sum, live_after, pairs
+from tapegrad.transform.parallel.uses import ADD, READ, Access, Effects, Facts, UnprovedError, Uses
+
+MOST_NEIGHBOURS = 8  # the largest distance of neighbours for which there are no copies
+
+
+@dataclass
+class Plan:
+    """What parallel code for a loop needs.
+
+    Attributes
+    ----------
+    loop, target
+        The loop, and its variable.
+    bounds
+        The texts of the start, the end and the step of its range.
+    given
+        The names from outside that its iterations use.
+    sums
+        The names that they add to, with their types.
+    private
+        The arrays that they add to, and each worker has a copy of, with their numbers of axes.
+    reach
+        The distance of the neighbours that iterations add to, 0 if there are none.
+    overlaps
+        Pairs of arrays that must not share elements, else iterations run in order.
+    lowest
+        A constant: the index of an iteration plus this must not be negative.
+    uses_tape
+        Whether they use the tape.
+    """
+
+    loop: ast.For
+    target: str
+    bounds: tuple[str, str, str]
+    given: list[str] = field(default_factory=list)
+    sums: dict[str, Any] = field(default_factory=dict)
+    private: dict[str, int] = field(default_factory=dict)
+    reach: int = 0
+    overlaps: list[tuple[str, str]] = field(default_factory=list)
+    lowest: int = 0
+    uses_tape: bool = False
+
+
+def plan_of(
+    loop: ast.For,
+    function: ast.FunctionDef,
+    facts: Facts,
+    effects_of: Callable[[str], Effects | None],
+) -> Plan:
+    """Return the plan of a loop of a function; raise UnprovedError if there is none."""
+    assert isinstance(loop.target, ast.Name)
+    assert isinstance(loop.iter, ast.Call)
+    plan = Plan(loop, loop.target.id, _bounds(loop.iter))
+    uses = Uses(facts, effects_of)
+    uses.block(loop.body)
+    plan.uses_tape = uses.uses_tape
+    _plan_numbers(plan, function, facts)
+    arrays: dict[str, list[Access]] = {}
+    for access in uses.accesses:
+        if access.array in plan.given and access.array not in plan.sums:
+            arrays.setdefault(access.array, []).append(access)
+    _plan_arrays(plan, arrays, facts)
+    return plan
+
+
+def _bounds(call: ast.Call) -> tuple[str, str, str]:
+    given = [ast.unparse(argument) for argument in call.args]
+    start, stop, *step = given if len(given) > 1 else ["0", *given]
+    return start, stop, step[0] if step else "1"
+
+
+def _plan_numbers(plan: Plan, function: ast.FunctionDef, facts: Facts) -> None:
+    """Plan what is passed on: what comes from outside, and sums."""
+    body = plan.loop.body
+    passed_on = carried(plan.loop) - {"tape", "top"}
+    made = {*assigned(body), plan.target}
+    later = live_after(function.body, plan.loop, set()) or set()
+    last = sorted((made & later) - passed_on - {"tape", "top"})
+    if last:
+        raise UnprovedError(f"`{last[0]}` of the last iteration is used after the loop")
+    for name in sorted(passed_on):
+        kind = facts.sum_kind(name)
+        if kind is None or not is_sum(body, name, passed_on - {name}):
+            raise UnprovedError(f"each iteration needs `{_root(name)}` of the one before")
+        plan.sums[name] = kind
+    own = {p.arg for p in function.args.args} | set(assigned(function.body))
+    read = live(body, set()) - {plan.target, "tape", "top"}
+    plan.given = sorted(name for name in read if name in own and name not in plan.sums)
+
+
+def _root(name: str) -> str:
+    """Return the name that the user gave to a value."""
+    stem, _, number = name.rpartition("_")
+    return stem if number.isdigit() else name
+
+
+def _plan_arrays(plan: Plan, arrays: dict[str, list[Access]], facts: Facts) -> None:
+    written = {n: found for n, found in arrays.items() if any(a.kind != READ for a in found)}
+    offsets: set[int] = set()
+    for name in arrays:
+        kind = facts.kind(name)
+        if not (is_array(kind) and kind.ndim) and not (kind is None and name.endswith("_row")):
+            if kind is None or written:
+                raise UnprovedError(f"of `{_root(name)}`, which is not an array")
+    for name, accesses in written.items():
+        found = _own_offsets(plan, accesses)
+        if found is not None and len(found) == 1:
+            offsets |= found
+        elif any(a.kind != ADD for a in accesses):
+            raise UnprovedError(f"iterations may use the same elements of `{_root(name)}`")
+        elif found is not None and _is_near(plan, found):
+            plan.reach = max(plan.reach, max(found) - min(found))
+            offsets |= found
+        else:
+            plan.private[name] = facts.kind(name).ndim
+    others = sorted(arrays)
+    plan.overlaps = [
+        (one, other)
+        for one in sorted(written)
+        for other in others
+        if one != other
+        and not (other in written and other < one)
+        and not (one in plan.private and other in plan.private)
+    ]
+    plan.lowest = min(offsets, default=0)
+    if offsets and plan.target == "turn" and not _starts_high(plan):
+        raise UnprovedError("indices may be negative")
+
+
+def _own_offsets(plan: Plan, accesses: list[Access]) -> set[int] | None:
+    """Return the distances from the loop variable of an index that all accesses have.
+
+    None if there is no such index.
+    """
+    common: dict[int, set[int]] | None = None
+    known = _offsets(plan)
+    for access in accesses:
+        axes = {}
+        for axis, part in enumerate(access.index):
+            if isinstance(part, ast.Name) and part.id in known:
+                axes[axis] = known[part.id]
+            else:
+                distance = _distance(part, known)
+                if distance is not None:
+                    axes[axis] = distance
+        if common is None:
+            common = {axis: {distance} for axis, distance in axes.items()}
+        else:
+            common = {axis: {*common[axis], axes[axis]} for axis in common.keys() & axes.keys()}
+    return min(common.values(), key=len) if common else None
+
+
+def _offsets(plan: Plan) -> dict[str, int]:
+    """Return the names of an iteration that are its index plus a constant, with the constant."""
+    found = {plan.target: 0}
+    body = plan.loop.body
+    if plan.target == "turn":  # of a loop backwards with another step than -1
+        first = body[0]
+        assert isinstance(first, ast.Assign)
+        assert isinstance(first.targets[0], ast.Name)
+        found = {first.targets[0].id: 0}
+    made: dict[str, list[ast.expr]] = {}
+    for node in body:
+        for part in ast.walk(node):
+            if isinstance(part, ast.Assign):
+                for name, value in pairs(part):
+                    made.setdefault(name, []).append(value)
+    for name, values in made.items():
+        distances = {_distance(value, found) for value in values}
+        if len(distances) == 1 and None not in distances:
+            found.setdefault(name, *[d for d in distances if d is not None])
+    return found
+
+
+def _starts_high(plan: Plan) -> bool:
+    """Whether the indices that a loop over `turn` uses are known to be not negative."""
+    first = plan.loop.body[0]
+    assert isinstance(first, ast.Assign)
+    assert isinstance(first.value, ast.BinOp)
+    start, turns = first.value.left, first.value.right
+    assert isinstance(turns, ast.BinOp)
+    step = turns.right
+    return (
+        isinstance(start, ast.Constant)
+        and start.value + plan.lowest >= 0
+        and isinstance(step, ast.Constant)
+        and step.value > 0
+    )
+
+
+def _distance(node: ast.expr, known: dict[str, int]) -> int | None:
+    """Return the constant of an index plus a constant."""
+    if isinstance(node, ast.Name):
+        return known.get(node.id)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
+        left, right = node.left, node.right
+        if isinstance(left, ast.Constant) and isinstance(node.op, ast.Add):
+            left, right = right, left
+        if isinstance(left, ast.Name) and isinstance(right, ast.Constant):
+            if left.id in known and isinstance(right.value, int):
+                sign = 1 if isinstance(node.op, ast.Add) else -1
+                return known[left.id] + sign * right.value
+    return None
+
+
+def _is_near(plan: Plan, found: set[int]) -> bool:
+    """Whether these distances are small, and the indices known to be not negative."""
+    if max(found) - min(found) > MOST_NEIGHBOURS or plan.bounds[2] not in ("1", "-1"):
+        return False
+    start, stop, step = plan.bounds
+    try:
+        lowest = int(start) if step == "1" else int(stop) + 1
+    except ValueError:
+        return False
+    return lowest + min(found) >= 0

@@ -1,0 +1,116 @@
+"""What a loop of generated code passes from one iteration to the next."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from tapegrad.transform.frontend.liveness import assigned, live, used
+
+
+def carried(loop: ast.For) -> set[str]:
+    """Return the names that an iteration reads from the one before."""
+    return live(loop.body, set()) & set(assigned(loop.body))
+
+
+def live_after(body: list[ast.stmt], target: ast.stmt, after: set[str]) -> set[str] | None:
+    """Return the names that are live after a statement of a block, None if it is not in it."""
+    for node in reversed(body):
+        if node is target:
+            return after
+        inner = after
+        if isinstance(node, (ast.For, ast.While)):
+            inner = after | live([node], after) | live(node.body, after | live(node.body, after))
+        for block in blocks_of(node):
+            found = live_after(block, target, inner)
+            if found is not None:
+                return found
+        after = live([node], after)
+    return None
+
+
+def blocks_of(node: ast.stmt) -> list[list[ast.stmt]]:
+    """Return the blocks of a statement."""
+    return [getattr(node, field) for field in ("body", "orelse") if getattr(node, field, None)]
+
+
+def is_sum(body: list[ast.stmt], name: str, others: set[str]) -> bool:
+    """Whether an iteration only adds to a name that it reads from the one before.
+
+    Each partial sum is then the value at the start plus something that does not depend on it. The
+    `others` that are carried must not be among the partial sums.
+    """
+    sums = {name}
+    while True:
+        found = {t for t, value in _assignments(body) if _extended(value, sums)}
+        if found <= sums:
+            break
+        sums |= found
+    return not sums & others and _only_adds(body, sums)
+
+
+def _assignments(body: list[ast.stmt]) -> Iterator[tuple[str, ast.expr]]:
+    """Yield the names that are assigned, with their values."""
+    for node in body:
+        for part in ast.walk(node):
+            if isinstance(part, ast.Assign):
+                yield from pairs(part)
+
+
+def pairs(node: ast.Assign) -> Iterator[tuple[str, ast.expr]]:
+    """Yield the names that a statement assigns one value each, with the values."""
+    target = node.targets[0]
+    if isinstance(target, ast.Name):
+        yield target.id, node.value
+    elif isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+        for one, value in zip(target.elts, node.value.elts, strict=True):
+            if isinstance(one, ast.Name):
+                yield one.id, value
+
+
+def _extended(value: ast.expr, sums: set[str]) -> bool:
+    """Whether a value is a partial sum, possibly plus or minus something else."""
+    if isinstance(value, ast.Name):
+        return value.id in sums
+    if not isinstance(value, ast.BinOp) or not isinstance(value.op, (ast.Add, ast.Sub)):
+        return False
+    left, right = value.left, value.right
+    if isinstance(left, ast.Name) and left.id in sums:
+        return not used(right) & sums
+    is_sum_on_the_right = isinstance(right, ast.Name) and right.id in sums
+    return isinstance(value.op, ast.Add) and is_sum_on_the_right and not used(left) & sums
+
+
+def _only_adds(body: list[ast.stmt], sums: set[str]) -> bool:
+    """Whether all uses of partial sums yield partial sums, and nothing else is assigned to them."""
+    for node in body:
+        if isinstance(node, ast.Assign):
+            made = list(pairs(node))
+            if not made and (used(node.value) | set(assigned([node]))) & sums:
+                return False
+            if isinstance(node.targets[0], ast.Subscript) and used(node) & sums:
+                return False
+            for target, value in made:
+                if _extended(value, sums) != (target in sums):
+                    return False
+                if target not in sums and used(value) & sums:
+                    return False
+        elif isinstance(node, ast.AugAssign):
+            if used(node.value) & sums:
+                return False
+            if isinstance(node.target, ast.Name) and node.target.id in sums:
+                if not isinstance(node.op, (ast.Add, ast.Sub)):
+                    return False
+            elif used(node.target) & sums:
+                return False
+        elif isinstance(node, (ast.If, ast.While)):
+            if used(node.test) & sums:
+                return False
+        elif isinstance(node, ast.For):
+            if (used(node.iter) | set(assigned([ast.Assign([node.target], node.iter)]))) & sums:
+                return False
+        elif used(node) & sums:
+            return False
+        if not all(_only_adds(block, sums) for block in blocks_of(node)):
+            return False
+    return True

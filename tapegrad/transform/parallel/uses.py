@@ -1,0 +1,371 @@
+"""What a loop of generated code does with arrays.
+
+An array is a name from outside the loop; views of it that the loop makes count as the array. Two
+arrays may share elements: parallel code tests that before it runs.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numba.core import types
+
+from tapegrad.transform.kinds import holds_array, is_array, is_complex
+from tapegrad.transform.parallel.sums import pairs
+from tapegrad.transform.printer import PARALLEL
+from tapegrad.transform.verifier.memory import (
+    FRESH_METHODS,
+    SHAPE,
+    SHAPE_CALLS,
+    VIEWS,
+    added_to,
+)
+
+READ, ADD, STORE = "read", "add", "store"
+# functions of NumPy that only read their arguments, besides its ufuncs
+_READING = SHAPE_CALLS | {
+    *("all", "any", "argmax", "argmin", "argsort", "copy", "cross", "cumprod", "cumsum", "diff"),
+    *("interp", "kron", "max", "mean", "median", "min", "outer", "prod", "searchsorted", "sort"),
+    *("std", "sum", "trace", "var", "where"),
+}
+_BUILTINS = frozenset(["abs", "bool", "complex", "float", "int", "len", "max", "min", "range"])
+_TAPE = frozenset(["tape", "top"])
+
+
+@dataclass(frozen=True)
+class Access:
+    """A use of elements of an array: those at an index, or some of them if it has slices."""
+
+    array: str
+    kind: str
+    index: tuple[ast.expr, ...] = ()
+
+
+class UnprovedError(Exception):
+    """Why a loop is not proved to have independent iterations."""
+
+
+@dataclass
+class Facts:
+    """What is known of a generated function, besides its text.
+
+    Attributes
+    ----------
+    kinds
+        numba types of the names of the function that it was made from.
+    suffix
+        What the names of cotangents or tangents end with.
+    """
+
+    kinds: dict[str, Any]
+    suffix: str
+
+    def kind(self, name: str) -> Any:
+        """Return the type of a name, None if it is unknown."""
+        found = self.kinds.get(name)
+        return self.kinds.get(name.removesuffix(self.suffix)) if found is None else found
+
+    def sum_kind(self, name: str) -> Any:
+        """Return the type of a sum with this name, None if it is not a number."""
+        found = self.kinds.get(name)
+        if found is None and self.is_number(name):
+            return types.complex128 if is_complex(self.kind(name)) else types.float64
+        return types.unliteral(found) if isinstance(found, types.Number) else None
+
+    def is_number(self, name: str) -> bool:
+        """Whether a name is known to hold no array."""
+        kind = self.kind(name)
+        if isinstance(kind, types.BaseTuple):
+            return not holds_array(kind)
+        return isinstance(kind, (types.Number, types.Boolean, types.EnumMember))
+
+
+@dataclass(frozen=True)
+class Effects:
+    """What a function does: with each argument, and whether its results may be views of them."""
+
+    on_arguments: list[str]
+    returns_views: bool = False
+
+
+@dataclass
+class Uses:
+    """Collects what statements do with arrays from outside.
+
+    Attributes
+    ----------
+    facts
+        What is known of the function.
+    effects_of
+        Returns what a function that is called does, None if that is unknown.
+    accesses
+        What they do.
+    uses_tape
+        Whether they use the tape.
+    """
+
+    facts: Facts
+    effects_of: Callable[[str], Effects | None]
+    accesses: list[Access] = field(default_factory=list)
+    uses_tape: bool = False
+    _views: dict[str, Access] = field(default_factory=dict)  # of local names
+    _fresh: set[str] = field(default_factory=set)  # local arrays
+    _unknown: set[str] = field(default_factory=set)  # local names of what may be views
+
+    def block(self, body: list[ast.stmt]) -> None:
+        """Collect the uses of statements."""
+        for node in body:
+            self.statement(node)
+
+    def statement(self, node: ast.stmt) -> None:
+        if isinstance(node, ast.Assign):
+            self._assign(node)
+        elif isinstance(node, ast.AugAssign):
+            self._add(node)
+        elif isinstance(node, ast.Expr):
+            self.expression(node.value)
+        elif isinstance(node, (ast.If, ast.While)):
+            self.expression(node.test)
+            self.block(node.body)
+            self.block(node.orelse)
+        elif isinstance(node, ast.For):
+            self.expression(node.iter)
+            self.block(node.body)
+        elif isinstance(node, ast.Return):
+            raise UnprovedError("it is left by a return")
+        elif not isinstance(node, (ast.Pass, ast.Break, ast.Continue, ast.Raise)):
+            raise UnprovedError(f"of `{ast.unparse(node)}`")
+
+    # -- assignments --------------------------------------------------------------------------
+
+    def _assign(self, node: ast.Assign) -> None:
+        self.expression(node.value)
+        target = node.targets[0]
+        made = dict(pairs(node))
+        for part in target.elts if isinstance(target, ast.Tuple) else [target]:
+            if isinstance(part, ast.Subscript):
+                self._store(part, STORE)
+            elif isinstance(part, ast.Name) and part.id in made:
+                self._bind(part.id, made[part.id])
+            elif isinstance(part, ast.Name):
+                self._bind(part.id, node.value)
+            else:
+                raise UnprovedError(f"of `{ast.unparse(node)}`")
+
+    def _bind(self, name: str, value: ast.expr) -> None:
+        """Note what array a local name is a view of."""
+        if self.facts.is_number(name) or name in _TAPE:
+            return
+        if isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
+            effects = self.effects_of(value.func.id)
+            if effects is not None and effects.returns_views:
+                self._unknown.add(name)
+        view = self._view(value)
+        before = self._views.get(name)
+        if name in self._fresh if view is not None else before is not None:
+            raise UnprovedError(f"`{name}` is one of several arrays")
+        if view is None:
+            self._fresh.add(name)
+        elif before is None:
+            self._views[name] = view
+        elif before.array != view.array:
+            raise UnprovedError(f"`{name}` is one of several arrays")
+        elif before != view:
+            self._views[name] = Access(view.array, READ, (ast.Slice(),))
+
+    def _add(self, node: ast.AugAssign) -> None:
+        self.expression(node.value)
+        target = node.target
+        if isinstance(target, ast.Subscript):
+            is_sum = isinstance(node.op, (ast.Add, ast.Sub))
+            self._store(target, ADD if is_sum else STORE)
+        elif isinstance(target, ast.Name) and not self.facts.is_number(target.id):
+            if target.id in _TAPE:
+                self.uses_tape = True
+            elif is_array(self.facts.kind(target.id)):
+                self._note(self._of(target.id), ADD)
+            elif target.id not in self._fresh or target.id in self._unknown:
+                raise UnprovedError(f"of `{ast.unparse(node)}`")
+
+    def _store(self, target: ast.Subscript, kind: str) -> None:
+        self.expression(target.slice)
+        if not isinstance(target.value, ast.Name):
+            raise UnprovedError(f"of `{ast.unparse(target)}`")
+        if target.value.id == "tape":
+            self.uses_tape = True
+            return
+        self._note(_within(self._of(target.value.id), target.slice), kind)
+
+    def _of(self, name: str) -> Access | None:
+        """Return the array that a name is a view of, None for a local array."""
+        if name in self._unknown:
+            raise UnprovedError(f"`{name}` may be a view of an argument of a call")
+        if name in self._fresh:
+            return None
+        return self._views.get(name, Access(name, READ))
+
+    def may_be_view(self, name: str) -> bool:
+        """Whether a name may be a view of an array from outside."""
+        if self.facts.is_number(name) or name in _TAPE:
+            return False
+        return name in self._unknown or name not in self._fresh
+
+    def _note(self, access: Access | None, kind: str) -> None:
+        if access is not None:
+            self.accesses.append(Access(access.array, kind, access.index))
+
+    # -- expressions --------------------------------------------------------------------------
+
+    def expression(self, node: ast.AST) -> None:
+        """Collect what an expression reads, and what its calls do."""
+        if isinstance(node, ast.Name):
+            if node.id in _TAPE:
+                self.uses_tape = True
+            elif not self.facts.is_number(node.id) and node.id not in self._fresh | self._unknown:
+                self._note(self._of(node.id), READ)
+        elif isinstance(node, ast.Subscript):
+            self.expression(node.slice)
+            if isinstance(node.value, ast.Name) and node.value.id != "tape":
+                self._note(_within(self._of(node.value.id), node.slice), READ)
+            else:
+                self.expression(node.value)
+        elif isinstance(node, ast.Attribute):
+            if node.attr not in SHAPE:
+                self.expression(node.value)
+        elif isinstance(node, ast.Call):
+            self._call(node)
+        else:
+            for part in ast.iter_child_nodes(node):
+                self.expression(part)
+
+    def _call(self, node: ast.Call) -> None:
+        arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
+        text = ast.unparse(node.func)
+        module, _, name = text.rpartition(".")
+        effects: list[str] | None = None
+        if module in ("np", "math", "np.linalg"):
+            if any(k.arg == "out" for k in node.keywords):
+                raise UnprovedError(f"of `{ast.unparse(node)}`")
+            function = getattr(np, name, None)
+            is_ufunc = isinstance(function, np.ufunc) and len(node.args) <= function.nin
+            reads = is_ufunc or module == "math" or name in _READING
+            reads |= name in VIEWS or all(map(self._is_number, arguments))
+            reads |= module == "np.linalg" or (name in ("dot", "vdot") and len(arguments) == 2)
+            if reads:
+                effects = [READ] * len(arguments)
+        elif text == PARALLEL:
+            effects = [READ] * len(arguments)
+        elif module == "arrays" and (name.startswith("add_") or "_vjp_" in name):
+            place = added_to((module, name))
+            if place >= 0:
+                effects = [ADD if k == place else READ for k in range(len(arguments))]
+        elif module == "arrays" and name.startswith("assign_"):
+            effects = [STORE, *[READ] * (len(arguments) - 1)]
+        elif text == "runtime.push_array":
+            # what a worker is given has no owner: a reference to it would not keep it
+            if self.may_be_view(ast.unparse(node.args[2])):
+                raise UnprovedError("the reverse pass needs a view of an array")
+            effects = [READ] * len(arguments)
+        elif module == "runtime" or (not module and name in _BUILTINS):
+            effects = [READ] * len(arguments)
+        elif not module:
+            found = self.effects_of(name)
+            effects = None if found is None else found.on_arguments
+        elif isinstance(node.func, ast.Attribute) and (
+            name in FRESH_METHODS or name in VIEWS or name in ("real", "imag")
+        ):
+            self.expression(node.func.value)
+            effects = [READ] * len(arguments)
+        elif all(map(self._is_number, arguments)) and module in ("ops", "scalar_ops"):
+            effects = [READ] * len(arguments)
+        if effects is None:
+            raise UnprovedError(f"of the call of `{text}`, whose effects are unknown")
+        if node.keywords and any(effect != READ for effect in effects):
+            raise UnprovedError(f"of the call of `{text}`, which writes to an argument")
+        for argument, effect in zip(arguments, effects, strict=False):
+            if effect == READ:
+                self.expression(argument)
+                continue
+            view = self._view(argument)
+            if view is not None:
+                self._note(view, effect)
+            elif not (
+                isinstance(argument, ast.Name) and argument.id in self._fresh - self._unknown
+            ):
+                raise UnprovedError(f"of the call of `{text}`, which writes to an argument")
+
+    def _is_number(self, node: ast.expr) -> bool:
+        names = [n.id for n in ast.walk(node) if isinstance(n, ast.Name)]
+        return all(map(self.facts.is_number, names))
+
+    def _view(self, node: ast.expr) -> Access | None:
+        """Return the elements of an array from outside that an expression may be a view of."""
+        if isinstance(node, ast.Name):
+            if self.facts.is_number(node.id) or node.id in _TAPE:
+                return None
+            return self._of(node.id)
+        if isinstance(node, ast.Subscript):
+            base = self._view(node.value)
+            return None if base is None else _within(base, node.slice)
+        if isinstance(node, ast.Attribute):
+            base = None if node.attr in SHAPE else self._view(node.value)
+            return None if base is None else _some(base)
+        if isinstance(node, ast.Call):
+            name = ast.unparse(node.func).rpartition(".")[2]
+            if name not in VIEWS:
+                return None
+            inside = node.args[0] if node.args and _is_module(node.func) else node.func
+            base = self._view(inside.value if isinstance(inside, ast.Attribute) else inside)
+            return None if base is None else _some(base)
+        return None
+
+
+def _is_module(node: ast.expr) -> bool:
+    return (
+        isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and (node.value.id in ("np", "arrays"))
+    )
+
+
+def _within(access: Access | None, index: ast.expr) -> Access | None:
+    """Return the elements that an index selects of those of an access."""
+    if access is None or any(isinstance(part, ast.Slice) for part in access.index):
+        return access  # these are some of them
+    parts = tuple(index.elts) if isinstance(index, ast.Tuple) else (index,)
+    for place, part in enumerate(parts):
+        if isinstance(part, ast.Constant) and part.value in (None, ...):
+            parts = (*parts[:place], ast.Slice())
+            break
+    return Access(access.array, access.kind, (*access.index, *parts))
+
+
+def _some(access: Access) -> Access:
+    """Return elements of an access whose indices are not known."""
+    return Access(access.array, access.kind, (*access.index, ast.Slice()))
+
+
+def effects_of_function(
+    function: ast.FunctionDef, facts: Facts, effects_of: Callable[[str], Effects | None]
+) -> Effects:
+    """Return what a function does at most."""
+    uses = Uses(facts, effects_of)
+    uses.block([node for node in function.body if not isinstance(node, ast.Return)])
+    found = {name: {a.kind for a in uses.accesses if a.array == name} for name in _names(function)}
+    order = [READ, ADD, STORE]
+    on_arguments = [
+        # what is both read and added to cannot be made private
+        STORE if found[name] == {READ, ADD} else max(found[name] or {READ}, key=order.index)
+        for name in _names(function)
+    ]
+    last = function.body[-1]
+    returned = [n.id for n in ast.walk(last) if isinstance(n, ast.Name)]
+    return Effects(on_arguments, any(map(uses.may_be_view, returned)))
+
+
+def _names(function: ast.FunctionDef) -> Iterator[str]:
+    return (parameter.arg for parameter in function.args.args)
