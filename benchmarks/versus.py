@@ -20,6 +20,7 @@ import numpy as np
 from . import report
 from .cases import GROUPS, Case
 from .njit_costs import COSTS
+from .njit_threads import measure_njit_threads
 from .peers import Side, disagreement, installed, outcome
 from .processes import PROCESSES
 from .profiling import measure_profiling
@@ -28,7 +29,13 @@ from .threads import measure_threads
 from .timing import Seconds, Stopwatch, sample_in_turn
 from .workloads import WORKLOADS
 
-OTHERS = {"threads": measure_threads, "profiling": measure_profiling, **PROCESSES, **COSTS}
+OTHERS = {
+    "threads": measure_threads,
+    "njit-threads": measure_njit_threads,
+    "profiling": measure_profiling,
+    **PROCESSES,
+    **COSTS,
+}
 """Measurements that are not of a workload in this thread."""
 
 

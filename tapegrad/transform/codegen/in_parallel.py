@@ -38,8 +38,10 @@ def parallel_versions(program: Program) -> Made:
     for source, line, reason in made.serial:
         warnings.warn(
             SerialLoopWarning(
-                f"the prange loop in line {line} of {source.name} runs in order in the derivative: "
-                f'{reason}\n  File "{source.filename}", line {line}, in {source.name}\n'
+                f"the prange loop in line {line} of {source.name} runs in order in the derivative, "
+                f'because {reason}. See "Parallel loops" in the guide to numba functions; with '
+                "range in place of prange there is no such warning.\n"
+                f'  File "{source.filename}", line {line}, in {source.name}\n'
                 f"    {source.text_of(line)}"
             ),
             stacklevel=2,
