@@ -11,7 +11,7 @@ from tapegrad.func.common import compiler_of, cotangents_of_inputs, has_no_histo
 
 
 def value_and_grad(
-    f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False
+    f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, *, out: bool = False
 ) -> Callable[..., Any]:
     """Return a function that computes the value and the gradient of `f`.
 
@@ -23,6 +23,10 @@ def value_and_grad(
         Positions of the differentiated arguments; for a sequence, the gradient is a tuple.
     has_aux
         Whether `f` returns a pair (scalar, anything); the value is then that pair.
+    out
+        For a function made with `tg.njit`: whether the returned function takes another argument
+        ``out``, the array that the gradient is written to, and returns it. For a sequence of
+        argnums, ``out`` is a tuple, with None for numbers.
 
     Returns
     -------
@@ -42,9 +46,25 @@ def value_and_grad(
     >>> value, gradient = tg.value_and_grad(lambda x: tg.sum(x**2))(np.array([1.0, 2.0]))
     >>> value, gradient
     (np.float64(5.0), array([2., 4.]))
+
+    An optimiser that calls a compiled gradient often can let it write to one array:
+
+    >>> @tg.njit
+    ... def energy(x):
+    ...     s = 0.0
+    ...     for i in range(x.size):
+    ...         s += x[i] ** 4
+    ...     return s
+    >>> value_and_grad = tg.value_and_grad(energy, out=True)
+    >>> x, g = np.array([1.0, 2.0]), np.empty(2)
+    >>> value_and_grad(x, out=g)
+    (17.0, array([ 4., 32.]))
+    >>> g
+    array([ 4., 32.])
     """
     if source := compiler_of(f, "value_and_grad", has_aux):
-        return source.gradient(f, argnums, True, "value_and_grad")
+        return source.gradient(f, argnums, True, "value_and_grad", out)
+    _refuse_out(out, "value_and_grad")
     both = _value_and_grad(f, argnums, has_aux, "value_and_grad")
     return Transformed(both, value_and_grad, f, argnums, has_aux)
 
@@ -65,7 +85,17 @@ def _value_and_grad(
     return wrapped
 
 
-def grad(f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> Callable[..., Any]:
+def _refuse_out(out: bool, name: str) -> None:
+    if out:
+        raise TypeError(
+            f"{name}: out is for functions compiled with tg.njit; the gradient of a function of "
+            "tensors is in new arrays"
+        )
+
+
+def grad(
+    f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, *, out: bool = False
+) -> Callable[..., Any]:
     """Return a function that computes the gradient of `f`.
 
     Parameters
@@ -87,7 +117,8 @@ def grad(f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> 
     np.True_
     """
     if source := compiler_of(f, "grad", has_aux):
-        return source.gradient(f, argnums, False, "grad")
+        return source.gradient(f, argnums, False, "grad", out)
+    _refuse_out(out, "grad")
     both = _value_and_grad(f, argnums, has_aux, "grad")
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:

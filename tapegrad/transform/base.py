@@ -131,6 +131,8 @@ class Derivative(Recording):
         self.root: Any = base.root if isinstance(base, Derivative) else base
         frozen.enter(self.root, self)
 
+    converts = True  # additional arguments that are integers, to floats
+
     def extra_names(self) -> list[str]:
         """Return the names of the arguments after those of the base."""
         names = list(inspect.signature(self.py_func).parameters)
@@ -203,12 +205,16 @@ class Derivative(Recording):
         )
         if kinds in self._entered:
             return True
-        if not self.check(self, args):
+        if not self.check(*self.checked(args)):
             return False
         self.compile(kinds)
         super().add_overload(self.overloads[kinds])
         self._entered.add(kinds)
         return True
+
+    def checked(self, args: tuple[Any, ...]) -> tuple[Derivative, tuple[Any, ...]]:
+        """Return the derivative, and its arguments, that is checked in place of this one."""
+        return self, args
 
     def implementation(self, arguments: tuple[Any, ...]) -> Any:
         """Return the generated numba function for the types of the arguments."""
@@ -310,7 +316,9 @@ class Derivative(Recording):
                 defaults[f"d_{name}"] = kind.value
                 kind, text = types.unliteral(numba.typeof(kind.value)), f"d_{name}"
             assert text is not None
-            if place >= count and isinstance(kind, types.Array) and _is_integral(kind.dtype):
+            if not self.converts:
+                pass
+            elif place >= count and isinstance(kind, types.Array) and _is_integral(kind.dtype):
                 kind = types.Array(types.float64, kind.ndim, "C")
                 text = f"np.ascontiguousarray({text}).astype(np.float64)"
             elif place >= count and isinstance(kind, types.Boolean):

@@ -19,6 +19,7 @@ from tapegrad.transform.codegen.instance import Instance
 from tapegrad.transform.codegen.program import Program, write_pullback, write_pushforward
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.kinds import (
+    count_arrays,
     holds_complex,
     holds_real,
     is_array,
@@ -35,6 +36,11 @@ def differentiable(program: Program, base: Any, kinds: tuple[Any, ...], wrap: bo
     If the rule for calls of the base applies, this is a function that calls it: with `wrap` for
     derivatives and custom vjps, otherwise for custom jvps.
     """
+    if getattr(base, "into", False):
+        raise TransformError(
+            f"cannot differentiate {base.py_func.__name__}, which writes a gradient to arrays that "
+            "it is given; differentiate tg.grad without out"
+        )
     changed = base.changed_arguments(kinds) if isinstance(base, Derivative) else frozenset()
     ruled = getattr(base, "rule_vjp" if wrap else "rule_jvp", None)
     if ruled is not None:
@@ -80,25 +86,37 @@ def check_numbers(
 class Pullback(Derivative):
     """Gradient, optionally with the value, optionally for given cotangents of the value.
 
-    `seeds` is the number of cotangents, of the real parts of the value, that are arguments.
+    `seeds` is the number of cotangents, of the real parts of the value, that are arguments. With
+    `into`, the last argument has the arrays that the gradient is written to.
     """
 
-    def __init__(self, base: Any, numbers: tuple[int, ...], seeds: int, returns: str) -> None:
+    def __init__(
+        self, base: Any, numbers: tuple[int, ...], seeds: int, returns: str, into: bool = False
+    ) -> None:
         self.numbers = numbers
         self.seeds = seeds
         self.returns = returns
+        self.into = into
+        self.converts = not into  # what is written to is not converted
         names = tuple(f"g_{k}" for k in range(seeds))
-        super().__init__(base, "pullback" if seeds else "gradient", names)
+        super().__init__(
+            base, "pullback" if seeds else "gradient", (*names, "out") if into else names
+        )
 
     def spec(self) -> tuple[Any, ...]:
-        return (self.numbers, self.seeds, self.returns)
+        return (self.numbers, self.seeds, self.returns, self.into)
 
     def generate(self, program: Program, kinds: tuple[Any, ...]) -> str:
-        own = kinds[: len(kinds) - self.seeds]
+        own = kinds[: len(kinds) - self.given]
         instance = differentiable(program, self.base, own, wrap=True)
         check_numbers(self.base, self.numbers, own, instance)
         if not self.seeds:
             self._check_result(instance)
+        if self.into:
+            self._check_buffers(instance, kinds[-1])
+            return write_pullback(
+                program, instance, list(self.numbers), 0, self.returns, self.extra_names()[-1]
+            )
         for result, seed in zip(instance.results(), kinds[len(own) :], strict=False):
             if holds_complex(seed) and not is_complex(instance.function.types[result]):
                 raise TransformError(
@@ -106,6 +124,37 @@ class Pullback(Derivative):
                     f"of the result, here {instance.function.types[result]}"
                 )
         return write_pullback(program, instance, list(self.numbers), self.seeds, self.returns)
+
+    def checked(self, args: tuple[Any, ...]) -> tuple[Derivative, tuple[Any, ...]]:
+        if self.into:
+            return pullback(self.base, self.numbers, self.seeds, self.returns), args[:-1]
+        return self, args
+
+    def _check_buffers(self, instance: Instance, given: Any) -> None:
+        """Refuse buffers that do not have the types of the gradient."""
+        wanted = [instance.kinds[number] for number in self.numbers]
+        name = self.extra_names()[-1]
+        pairs = [(name, wanted[0], given)]
+        if self.returns.endswith("gradients"):
+            if not isinstance(given, types.BaseTuple) or len(given) != len(wanted):
+                raise TransformError(
+                    f"{name} is of type {given}; it is a tuple with an array for each of the "
+                    f"{len(wanted)} arguments that argnums names, and None for a number"
+                )
+            pairs = [
+                (f"{name}[{k}]", *pair) for k, pair in enumerate(zip(wanted, given, strict=True))
+            ]
+        for text, kind, found in pairs:
+            if not _takes_gradient(kind, found):
+                raise TransformError(
+                    f"{text} is of type {found}; it has to be an array that can be written to, or "
+                    f"a tuple of arrays, with the types of its argument, here {kind}"
+                )
+        if not any(map(count_arrays, wanted)):
+            raise TransformError(
+                f"{name} is for gradients by arrays, and {instance.function.name} is "
+                "differentiated with respect to numbers; call tg.grad without out"
+            )
 
     def _check_result(self, instance: Instance) -> None:
         function = instance.function
@@ -161,6 +210,23 @@ class Pushforward(Derivative):
         if isinstance(base, Derivative) and base.plain(own) is None:
             return None
         return self.implementation(kinds)
+
+
+def _takes_gradient(kind: Any, buffer: Any) -> bool:
+    """Whether the gradient with respect to an argument can be written to a buffer."""
+    if isinstance(kind, types.Array):
+        return (
+            isinstance(buffer, types.Array)
+            and (buffer.dtype, buffer.ndim) == (kind.dtype, kind.ndim)
+            and buffer.mutable
+        )
+    if isinstance(kind, types.BaseTuple):
+        return (
+            isinstance(buffer, types.BaseTuple)
+            and len(kind) == len(buffer)
+            and all(map(_takes_gradient, kind, buffer))
+        )
+    return True  # it is not used
 
 
 def _is_tangent(kind: Any, tangent: Any) -> bool:
@@ -375,9 +441,11 @@ class Jacobian(Composed):
 
 
 @functools.cache
-def pullback(base: Any, numbers: tuple[int, ...], seeds: int, returns: str) -> Pullback:
+def pullback(
+    base: Any, numbers: tuple[int, ...], seeds: int, returns: str, into: bool = False
+) -> Pullback:
     """Return the gradient of a function with respect to some arguments."""
-    return Pullback(base, numbers, seeds, returns)
+    return Pullback(base, numbers, seeds, returns, into)
 
 
 @functools.cache

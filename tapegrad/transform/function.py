@@ -251,13 +251,14 @@ def positions(
     return numbers, single
 
 
-def gradient(function: Any, argnums: int | tuple[int, ...], with_value: bool, what: str) -> Any:
+def gradient(
+    function: Any, argnums: int | tuple[int, ...], with_value: bool, what: str, into: bool
+) -> Any:
     """Return the gradient of a numba function, optionally preceded by its value."""
     numbers, single = positions(function, argnums, what)
     returns = "gradient" if single else "gradients"
-    return derivatives.pullback(
-        function, numbers, 0, f"value, {returns}" if with_value else returns
-    )
+    returns = f"value, {returns}" if with_value else returns
+    return derivatives.pullback(function, numbers, 0, returns, into)
 
 
 def pushforward(function: Any, argnums: int | tuple[int, ...]) -> Any:

@@ -118,6 +118,13 @@ def overlap(x, y):
     return x_low < y_high and y_low < x_high
 
 
+@jit
+def cleared(array):
+    """Set all elements of an array to 0, and return it."""
+    array[...] = 0.0
+    return array
+
+
 @passive
 def broadcast(m, n):
     """Return the broadcast length of two axes."""

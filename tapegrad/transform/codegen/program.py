@@ -10,7 +10,13 @@ from numba.core import types
 
 from tapegrad.transform.codegen.analysis import Arrays, leaf_names, unused_suffix
 from tapegrad.transform.codegen.forward import Forward
-from tapegrad.transform.codegen.instance import Instance, check_overlaps, overlap_checks, paths
+from tapegrad.transform.codegen.instance import (
+    Instance,
+    check_overlaps,
+    held_arrays,
+    overlap_checks,
+    paths,
+)
 from tapegrad.transform.codegen.keeping import is_short
 from tapegrad.transform.codegen.mode import Mode
 from tapegrad.transform.codegen.reverse import Reverse
@@ -401,7 +407,12 @@ def seed_name(function: FunctionIR, position: int) -> str:
 
 
 def write_pullback(
-    program: Program, instance: Instance, params: list[int], seeds: int, returns: str
+    program: Program,
+    instance: Instance,
+    params: list[int],
+    seeds: int,
+    returns: str,
+    out: str = "",
 ) -> str:
     """Write the function from arguments to a gradient, and return its name.
 
@@ -417,6 +428,8 @@ def write_pullback(
     returns
         ``gradient`` (of the only argument) or ``gradients`` (a tuple), prefixed with ``value, `` to
         return the value as well.
+    out
+        The name of the parameter with the arrays to write the gradient to, if there is one.
     """
     function = instance.function
     results = instance.results()
@@ -434,6 +447,10 @@ def write_pullback(
     parameters = list(function.params)
     if seeds:
         parameters += [seed_name(function, k) for k in range(len(results))]
+    if out:
+        while out in function.types:
+            out += "_"
+        parameters.append(out)
 
     def before() -> None:
         for position, result in enumerate(results):
@@ -457,8 +474,17 @@ def write_pullback(
     for line in overlap_checks(instance):
         writer(line)
     texts = instance.paths()
+    buffers: dict[str, str] = {}
+    if out:
+        is_tuple = returns.endswith("gradients")
+        for number, k in enumerate(params):
+            found = paths(instance.params[k], f"{out}[{number}]" if is_tuple else out)
+            buffers.update((leaf, path) for path, leaf in found if leaf in given)
+        for line in buffer_checks(instance, buffers):
+            writer(line)
     for leaf in given:
-        writer(f"{leaf}{gen.suffix} = np.zeros_like({texts[leaf]})")
+        zeros = f"runtime.cleared({buffers[leaf]})" if out else f"np.zeros_like({texts[leaf]})"
+        writer(f"{leaf}{gen.suffix} = {zeros}")
     reverse.shadows.write_inner(writer, texts)
     writer.extend(code)
     grads = [gradient_text(instance.params[k], inputs, function, gen.bar) for k in params]
@@ -471,6 +497,22 @@ def write_pullback(
     writer(f"return {value}{gradient}")
     program.write(writer.text(), instance.dispatcher)
     return entry
+
+
+def buffer_checks(instance: Instance, buffers: dict[str, str]) -> list[str]:
+    """Return the lines that refuse buffers for the gradient with other shapes, or that overlap."""
+    kinds, texts = instance.function.types, instance.paths()
+    lines: list[str] = []
+    others = [(n, texts[n]) for n in instance.leaves() if is_array(kinds.get(n))]
+    taken = [text for _, text in others] + held_arrays(instance)
+    for leaf, buffer in buffers.items():
+        lines += shape_checks(buffer, texts[leaf], kinds[leaf])
+        for other in taken:
+            lines.append(f"if runtime.overlap({buffer}, {other}):")
+            text = f"{buffer} shares elements with {other}; pass an array of its own"
+            lines.append(f"    raise ValueError({text!r})")
+        taken.append(buffer)
+    return lines
 
 
 def gradient_text(value: Any, inputs: list[str], function: FunctionIR, bar_of: Any) -> str:

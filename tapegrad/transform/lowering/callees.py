@@ -74,6 +74,11 @@ def find(lowering: Lowerer, callee: Any, expr: ast.Call, kind: Any) -> Rule | No
     transform = getattr(callee, "_tapegrad_transform", None)
     if transform is None and not is_dispatcher(callee):
         return _through_stand_in(lowering, callee, expr, kind) if has_stand_in(callee) else None
+    if getattr(callee, "into", False):
+        raise lowering.refuse(
+            f"cannot differentiate a call of {callee.py_func.__name__}, which writes a gradient to "
+            "arrays that it is given; call tg.grad without out"
+        )
     values = bind(lowering, callee)
     kinds = _kinds(lowering, values)
     if not _matters(kinds, kind) or (transform is not None and not any(map(holds_real, kinds))):

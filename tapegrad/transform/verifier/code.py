@@ -311,7 +311,9 @@ def module_call(node: ast.Call) -> tuple[str, str] | None:
         parts.append(func.attr)
         func = func.value
     if isinstance(func, ast.Name) and func.id in MODULES and parts:
-        return ".".join([func.id, *parts[:0:-1]]), parts[0]
+        found = ".".join([func.id, *parts[:0:-1]]), parts[0]
+        # an array that was cleared is like a new one
+        return ("np", "zeros_like") if found == ("runtime", "cleared") else found
     return None
 
 
