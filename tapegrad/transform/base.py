@@ -149,6 +149,10 @@ class Derivative(Recording):
         """Generate the code for the types of its arguments; return the name of the function."""
         raise NotImplementedError
 
+    def finish(self, functions: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
+        """Return the functions of the module, after they were verified, in their last form."""
+        return functions
+
     def _tapegrad_recipe(self) -> tuple[Any, ...]:
         return (type(self).__name__, self.spec(), self.base)
 
@@ -269,12 +273,14 @@ class Derivative(Recording):
             if bound.kinds != kinds:
                 entry = self._write_call(program, entry, bound)
             kept = not fingerprint.recursive
-            made = parallel_versions(program)
             text = _module_text(((*part, {}) for part in program.texts), kept)
             given = (*store.namespace({}), *program.statics)
             fresh = {t for t, value in program.statics.items() if isinstance(value, Derivative)}
             verify(in_order(text), given, program.unwritten, program.primals, fresh)
-            text += "".join(f"\n\n{_module_text([part], kept)}" for part in made.functions)
+            program.texts = self.finish(program.texts)
+            made = parallel_versions(program)
+            functions = [*((*part, {}) for part in program.texts), *made.functions]
+            text = _module_text(functions, kept)
             about = {"entry": entry, "cache": kept, "statics": recipe.write(program)}
             if entry in made.names:
                 about["parallel"] = made.names[entry]

@@ -15,6 +15,7 @@ from numba.core import types
 
 from tapegrad.kernels import native
 from tapegrad.transform.base import Derivative, written_arguments
+from tapegrad.transform.codegen.dead_arrays import without_values
 from tapegrad.transform.codegen.instance import Instance
 from tapegrad.transform.codegen.program import Program, write_pullback, write_pushforward
 from tapegrad.transform.errors import TransformError
@@ -181,15 +182,20 @@ class Pullback(Derivative):
 
 
 class Pushforward(Derivative):
-    """Value and tangent for tangents of some arguments (a Jacobian-vector product)."""
+    """Value and tangent for tangents of some arguments (a Jacobian-vector product).
 
-    def __init__(self, base: Any, numbers: tuple[int, ...]) -> None:
+    Without `has_value` it returns the tangent only, and does not compute arrays that are only part
+    of the value.
+    """
+
+    def __init__(self, base: Any, numbers: tuple[int, ...], has_value: bool = True) -> None:
         self.numbers = numbers
+        self.has_value = has_value
         names = list(inspect.signature(base.py_func).parameters)
         super().__init__(base, "pushforward", tuple(f"{names[k]}_dot" for k in numbers))
 
     def spec(self) -> tuple[Any, ...]:
-        return (self.numbers,)
+        return (self.numbers, self.has_value)
 
     def generate(self, program: Program, kinds: tuple[Any, ...]) -> str:
         own = kinds[: len(kinds) - len(self.numbers)]
@@ -203,6 +209,9 @@ class Pushforward(Derivative):
                     f"{own[number]}"
                 )
         return write_pushforward(program, instance, list(self.numbers))
+
+    def finish(self, functions: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
+        return functions if self.has_value else without_values(functions)
 
     def plain(self, kinds: tuple[Any, ...]) -> Any:
         own = kinds[: len(kinds) - len(self.numbers)]
@@ -307,14 +316,15 @@ class HessianProduct(Composed):
 
     def __init__(self, base: Any, number: int) -> None:
         self.number = number
-        self.jvp_of_gradient = pushforward(pullback(base, (number,), 0, "gradient"), (number,))
+        gradient = pullback(base, (number,), 0, "gradient")
+        self.tangent_of_gradient = pushforward(gradient, (number,), False)
         super().__init__(base, "hvp", ("vector",))
 
     def spec(self) -> tuple[Any, ...]:
         return (self.number,)
 
     def parts(self) -> dict[str, Derivative]:
-        return {"jvp_of_gradient": self.jvp_of_gradient}
+        return {"tangent_of_gradient": self.tangent_of_gradient}
 
     def text(self, name: str, names: list[str], kinds: tuple[Any, ...]) -> str:
         number, given = kinds[self.number], kinds[-1]
@@ -327,10 +337,12 @@ class HessianProduct(Composed):
         lines = [
             f"def {name}({', '.join(names)}):",
             *(f"    {line}" for line in checks),
-            f"    gradient, product = jvp_of_gradient({', '.join(arguments)})",
-            "    return product",
+            f"    return tangent_of_gradient({', '.join(arguments)})",
         ]
         return "\n".join(lines) + "\n"
+
+
+_FLAT = "{}.copy().reshape(-1)"  # of an array of any layout
 
 
 class Jacobian(Composed):
@@ -342,7 +354,7 @@ class Jacobian(Composed):
         # derivatives are differentiated in forward mode; for gradients, columns equal rows
         self.columns_only = isinstance(base, Derivative)
         for number in numbers:
-            setattr(self, f"column_{number}", pushforward(base, (number,)))
+            setattr(self, f"column_{number}", pushforward(base, (number,), False))
             if not self.columns_only:
                 setattr(self, f"row_{number}", pullback(base, (number,), 1, "gradient"))
         super().__init__(base, "jacobian")
@@ -383,45 +395,48 @@ class Jacobian(Composed):
                 "the Jacobian is of a float or an array of floats; "
                 f"{base.py_func.__name__} returns {result}"
             )
-        copied = [f"{n}.copy()" if is_array(k) else n for n, k in zip(names, kinds, strict=True)]
-        lines = [f"def {name}({', '.join(names)}):", f"    value = primal({', '.join(copied)})"]
+        given = self.passed(names, kinds)
+        lines = [f"def {name}({', '.join(names)}):", f"    value = primal({', '.join(given)})"]
         found = []
         for number in self.numbers:
             x, kind = names[number], kinds[number]
             if not is_array(kind):
-                lines.append(f"    _, column = column_{number}({', '.join(copied)}, 1.0)")
+                lines.append(f"    column = column_{number}({', '.join(given)}, 1.0)")
                 lines.append(f"    found_{number} = column")
             elif not is_array(result) and not self.columns_only:
-                lines.append(f"    row = row_{number}({', '.join(copied)}, 1.0)")
+                lines.append(f"    row = row_{number}({', '.join(given)}, 1.0)")
                 lines.append(f"    found_{number} = row")
             elif not is_array(result):
                 lines += [
                     f"    found = np.zeros({x}.size)",
+                    f"    tangent = np.zeros({x}.size, {x}.dtype)",
+                    f"    tangents = tangent.reshape({x}.shape)",
                     f"    for k in range({x}.size):",
-                    f"        tangent = np.zeros({x}.size, {x}.dtype)",
                     "        tangent[k] = 1.0",
-                    f"        tangents = tangent.reshape({x}.shape)",
-                    f"        _, column = column_{number}({', '.join(copied)}, tangents)",
-                    "        found[k] = column",
+                    f"        found[k] = column_{number}({', '.join(given)}, tangents)",
+                    "        tangent[k] = 0.0",
                     f"    found_{number} = found.reshape({x}.shape)",
                 ]
             else:
                 shape = f"value.shape + {x}.shape"
                 lines.append(f"    found = np.empty((value.size, {x}.size), value.dtype)")
                 columns = [
+                    f"tangent = np.zeros({x}.size, {x}.dtype)",
+                    f"tangents = tangent.reshape({x}.shape)",
                     f"for k in range({x}.size):",
-                    f"    tangent = np.zeros({x}.size, {x}.dtype)",
                     "    tangent[k] = 1.0",
-                    f"    tangents = tangent.reshape({x}.shape)",
-                    f"    _, column = column_{number}({', '.join(copied)}, tangents)",
-                    "    found[:, k] = column.copy().reshape(-1)",
+                    f"    column = column_{number}({', '.join(given)}, tangents)",
+                    f"    found[:, k] = {'column' if result.ndim == 1 else _FLAT.format('column')}",
+                    "    tangent[k] = 0.0",
                 ]
                 rows = [
+                    "g = np.zeros(value.size, value.dtype)",
+                    "gs = g.reshape(value.shape)",
                     "for k in range(value.size):",
-                    "    g = np.zeros(value.size, value.dtype)",
                     "    g[k] = 1.0",
-                    f"    row = row_{number}({', '.join(copied)}, g.reshape(value.shape))",
-                    "    found[k, :] = row.copy().reshape(-1)",
+                    f"    row = row_{number}({', '.join(given)}, gs)",
+                    f"    found[k, :] = {'row' if kind.ndim == 1 else _FLAT.format('row')}",
+                    "    g[k] = 0.0",
                 ]
                 if self.columns_only:
                     lines += [f"    {line}" for line in columns]
@@ -449,9 +464,9 @@ def pullback(
 
 
 @functools.cache
-def pushforward(base: Any, numbers: tuple[int, ...]) -> Pushforward:
+def pushforward(base: Any, numbers: tuple[int, ...], has_value: bool = True) -> Pushforward:
     """Return the value and tangent of a function for tangents of some arguments."""
-    return Pushforward(base, numbers)
+    return Pushforward(base, numbers, has_value)
 
 
 @functools.cache

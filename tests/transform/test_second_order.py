@@ -2,6 +2,7 @@
 
 import math
 
+import numba
 import numpy as np
 import pytest
 from check import (
@@ -191,3 +192,43 @@ def f(a, b):
 """
     b = np.array([-0.3, 0.4, 0.6])
     check(tg.njit(module(text)), np.array([0.45, 0.3, -0.55]), b, hvp=True, tolerance=1e-6)
+
+
+class TestProductsOnly:
+    """A product with the Hessian does not compute the gradient, which nobody wants."""
+
+    @staticmethod
+    def source(function, *args):
+        kinds = tuple(map(numba.typeof, (*args, args[0])))
+        return tg.hvp(function).tangent_of_gradient.source(kinds)
+
+    def test_loops(self):
+        @tg.njit
+        def banana(x):
+            s = 0.0
+            for i in range(x.size - 1):
+                s += 100.0 * (x[i + 1] - x[i] ** 2) ** 2 + (1.0 - x[i]) ** 2
+            return s
+
+        source = self.source(banana, np.ones(3))
+        assert "x_bar_1_dot[i] += " in source
+        assert "x_bar_1[" not in source
+        assert "return (0.0, (x_bar_1_dot,))" in source
+        v = np.array([1.0, 2.0, -1.0])
+        expected = tg.hessian(banana)(np.ones(3)) @ v
+        assert np.allclose(tg.hvp(banana)(np.ones(3), v), expected)
+        assert np.allclose(tg.jvp(tg.grad(banana))(np.ones(3), v)[1], expected)
+
+    def test_gradients_that_are_read(self):
+        """A cotangent that the reverse pass reads is kept, also if it is the gradient."""
+
+        @tg.njit
+        def writes(x):
+            for i in range(1, x.size):
+                x[i] = x[i] * x[i - 1]
+            return np.sum(x * x)
+
+        x, v = np.array([0.5, 1.5, 2.0]), np.array([1.0, 2.0, -1.0])
+        found = tg.hvp(writes)(x.copy(), v)
+        assert np.allclose(found, tg.hessian(writes)(x.copy()) @ v)
+        assert np.allclose(found, tg.jvp(tg.grad(writes))(x.copy(), v)[1])

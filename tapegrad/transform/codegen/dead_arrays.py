@@ -1,0 +1,92 @@
+"""Removal of arrays that are computed for a value that nobody wants.
+
+The tangent of a gradient does not need the gradient, but compilers keep stores to memory that was
+allocated. This works on finished code, which was verified with these stores.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from typing import Any
+
+_NEW = ("np.zeros_like", "np.zeros", "np.empty_like", "np.empty")
+_PAIR = ["value", "dots"]
+
+
+def without_values(functions: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    """Return the functions of a module with a pushforward that does not return the value.
+
+    It has the statement ``value, dots = inner(...)``. What the inner function returns as value is
+    then 0, unless another function calls it.
+    """
+    trees = [ast.parse(text).body[0] for text, _ in functions]
+    uses = Counter(n.id for tree in trees for n in ast.walk(tree) if isinstance(n, ast.Name))
+    inner = ""
+    for tree in trees:
+        assert isinstance(tree, ast.FunctionDef)
+        inner = _inner(tree) or inner
+    found = []
+    for tree, (text, made_from) in zip(trees, functions, strict=True):
+        assert isinstance(tree, ast.FunctionDef)
+        last = tree.body[-1]
+        assert isinstance(last, ast.Return)
+        if tree.name == inner and uses[inner] == 1:
+            _remove_value(tree)
+            text = ast.unparse(tree) + "\n"
+        elif _inner(tree):
+            assert isinstance(last.value, ast.Tuple)
+            last.value = last.value.elts[1]
+            text = ast.unparse(tree) + "\n"
+        found.append((text, made_from))
+    return found
+
+
+def _inner(function: ast.FunctionDef) -> str:
+    """Return the name of the function that a pushforward calls, "" for other functions."""
+    for node in function.body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            if [n.id for n in ast.walk(node.targets[0]) if isinstance(n, ast.Name)] == _PAIR:
+                return ast.unparse(node.value.func)
+    return ""
+
+
+def _remove_value(function: ast.FunctionDef) -> None:
+    """Let a function return 0 in place of its value, and drop arrays that it then only writes."""
+    last = function.body[-1]
+    assert isinstance(last, ast.Return)
+    assert isinstance(last.value, ast.Tuple)
+    wanted = {n.id for n in ast.walk(last.value.elts[0]) if isinstance(n, ast.Name)}
+    last.value.elts[0] = ast.Constant(0.0)
+    parameters = {parameter.arg for parameter in function.args.args}
+    names = Counter(n.id for n in ast.walk(function) if isinstance(n, ast.Name))
+    writes = Counter(
+        name for n in ast.walk(function) if isinstance(n, ast.stmt) if (name := _only_writes(n))
+    )
+    dead = {name for name in wanted - parameters if names[name] == writes[name]}
+    _drop(function, dead)
+
+
+def _only_writes(node: ast.stmt) -> str:
+    """Return the array that a statement makes or writes without any other effect, or ""."""
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+        is_new = isinstance(node.value, ast.Call) and ast.unparse(node.value.func) in _NEW
+        return node.targets[0].id if is_new else ""
+    if isinstance(node, (ast.Assign, ast.AugAssign)):
+        target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+        calls = any(isinstance(part, ast.Call) for part in ast.walk(node))
+        if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name) and not calls:
+            return target.value.id
+    return ""
+
+
+def _drop(node: ast.AST, dead: set[str]) -> None:
+    """Drop the statements that only write dead arrays."""
+    for name in ("body", "orelse"):
+        block = getattr(node, name, None)
+        if not isinstance(block, list) or not block:
+            continue
+        kept = [inner for inner in block if _only_writes(inner) not in dead]
+        for inner in kept:
+            _drop(inner, dead)
+        setattr(node, name, kept or [ast.Pass()])
