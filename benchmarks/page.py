@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from .cases import GROUPS
+from .njit_costs import SECOND
+from .njit_threads import THREADS
 from .report import duration, own, ratio
 from .targets import Measurements, compilation_limit, start_limit, verdicts
 from .timing import Seconds
@@ -198,6 +200,32 @@ def behind_table(document: Any) -> str:
     )
 
 
+def threads_table(document: Any) -> str:
+    """Parallel loops of compiled functions, on one thread and on two."""
+    rows = []
+    for name, times in document["processes"].get("njit-threads", {}).items():
+        cells = []
+        for what in ("primal", "gradient"):
+            whole = times[f"{what}, in order"]
+            cells.append(duration(whole))
+            cells += [f"{whole / times[f'{what}, {threads}']:.2f}" for threads in (1, THREADS)]
+        rows.append([name, *cells])
+    columns = ["value, in order", "one thread", "two threads"]
+    columns += ["value and gradient, in order", "one thread", "two threads"]
+    return markdown(["program", *columns], rows)
+
+
+def second_table(document: Any) -> str:
+    """Products with Hessians of compiled functions, beside gradients."""
+    rows = []
+    for name, times in document["processes"].get("njit-second", {}).items():
+        cells = [duration(times[what]) for what in ("primal", "gradient", *SECOND)]
+        cells.append(ratio(times["hvp"], times["gradient"]))
+        rows.append([name, *cells, ratio(times.get("jax.jit hvp"), times["hvp"])])
+    columns = ["value", "gradient", *(f"`{what}`" for what in SECOND), "hvp ÷ gradient"]
+    return markdown(["program", *columns, "jax.jit ÷ hvp"], rows)
+
+
 def targets_table(document: Any) -> str:
     """What is aimed at, and what was reached."""
     found: Measurements = measurements(document)
@@ -230,6 +258,11 @@ def targets_table(document: Any) -> str:
     for name, pair in processes.get("njit-start", {}).items():
         primal, ours = pair.values()
         limits.append((f"{name}, start with a warm cache, seconds", start_limit(primal), ours))
+    for name, times in processes.get("njit-second", {}).items():
+        limits.append((f"{name}, hvp ÷ gradient", 2.0, times["hvp"] / times["gradient"]))
+    for name, times in processes.get("njit-threads", {}).items():
+        shared = times[f"gradient, {THREADS}"] / times["gradient, in order"]
+        limits.append((f"{name}, two threads ÷ in order", 1.0 / 1.7, shared))
     for name, limit, reached in limits:
         verdict = "met" if reached <= limit else "**missed**"
         rows.append([name, f"{limit:.3g}", f"{reached:.3g}", verdict])
@@ -294,6 +327,8 @@ TABLES: dict[str, Callable[[Any], str]] = {
     "programs": programs_table,
     "numba": loops_table,
     "numba-costs": costs_table,
+    "numba-second": second_table,
+    "numba-threads": threads_table,
     "features": features_table,
     "behind": behind_table,
     "processes": processes_table,
