@@ -207,6 +207,33 @@ def steps(x, first, last, step):
     return np.sum(y * y)
 
 
+@parallel(X, -X.size, X.size)
+def indices_from_the_end(x, first, last):
+    y = np.ones(x.size)
+    for i in prange(-4, 4):
+        y[i] = y[i] * x[i] + i
+    for i in prange(first, last):
+        y[i] = y[i] * x[i] + i
+    return np.sum(y)
+
+
+@parallel(X, W, argnums=(0, 1))
+def names_like_those_of_the_code(worker, tape):
+    failed, low, count, top, tapes, failed_part = 0.0, 1.0, 0, 0.0, 0.0, 0.0
+    workers = np.zeros(worker.size)
+    for block in prange(worker.size):
+        number = worker[block]
+        for _ in range(3):
+            number = math.sin(number) * tape[block]
+        failed += number * low
+        failed_part -= number
+        tapes += tape[block] ** 2
+        top += tape[block]
+        count += 1
+        workers[block] += number
+    return failed * top + tapes * np.sum(workers) + failed_part * count
+
+
 @parallel(X.astype(np.float32))
 def single_precision(x):
     s = np.float32(0.0)
@@ -286,6 +313,14 @@ def scattered(x, places):
     y = np.zeros(x.size)
     for i in prange(places.size):
         y[places[i]] = x[places[i]] ** 2
+    return np.sum(y)
+
+
+@serial("indices may be negative", X)
+def steps_from_the_end(x):
+    y = np.ones(x.size)
+    for i in prange(-6, 6, 2):
+        y[i] += x[i] * y[i]
     return np.sum(y)
 
 

@@ -121,8 +121,8 @@ class LoopCode:
         """Return the text of the function for all workers."""
         plan = self.plan
         worker, workers, phase, _, first, step, count = self.own
-        names = ("last", "failed", "together", "number", "low", "high", "found")
-        last, failed, together, number, low, high, found = map(self._unlike, names)
+        names = ("last", "failed", "together", "number", "low", "high", "has_failed")
+        last, failed, together, number, low, high, has_failed = map(self._unlike, names)
         parts = {name: self._unlike(f"{name}_parts") for name in plan.sums}
         copies = {name: self._unlike(f"{name}_copies") for name in plan.private}
         writer = Writer()
@@ -147,8 +147,8 @@ class LoopCode:
             own = [worker, workers, phase, str(2 // phases), first, step, count]
             return ", ".join([*own, *given])
 
-        results = [f"{found}_{name}" for name in plan.sums]
-        targets = ", ".join([f"{found}_failed", *results]) + ("" if results else ",")
+        results = [self._unlike(f"{name}_part") for name in plan.sums]
+        targets = ", ".join([has_failed, *results]) + ("" if results else ",")
         turns = writer.block(f"for {number} in range(1 if {together} else {workers}):")
         with writer.block(f"for {phase} in {phases_in_order}:"), turns:
             one = f"({number}, {number} + 1)"
@@ -159,7 +159,7 @@ class LoopCode:
                     with writer.block(head) if copies else nullcontext():
                         text = call(phase, copies if has_copies else {})
                         writer(f"{targets} = {self.guarded_name}({text})")
-                with writer.block(f"if {found}_failed:"):
+                with writer.block(f"if {has_failed}:"):
                     writer(f"{failed}[{worker}] = {phase} + 1")
                 for name, result in zip(plan.sums, results, strict=True):
                     writer(f"{parts[name]}[{worker}] += {result}")
@@ -188,7 +188,7 @@ class LoopCode:
         plan = self.plan
         _, workers, _, _, first, step, count = self.own
         tests = [f"runtime.overlap({one}, {other})" for one, other in plan.overlaps]
-        if plan.lowest < 0 and plan.target != "turn":
+        if plan.lowest is not None:
             tests.append(f"min({first}, {first} + ({count} - 1) * {step}) < {-plan.lowest}")
         if self.tape == "pops":
             writer(f"{workers}, top = runtime.pop_workers(tape, top)")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tapegrad.transform.parallel.loop_code import LoopCode
-from tapegrad.transform.parallel.plan import Plan, plan_of
+from tapegrad.transform.parallel.plan import Plan, index_of, plan_of
 from tapegrad.transform.parallel.sums import blocks_of
 from tapegrad.transform.parallel.uses import (
     Effects,
@@ -141,7 +141,7 @@ class Module:
         return self.made
 
     def _note(self, function: Generated, loop: ast.For, reason: str) -> None:
-        line = function.lines.get(_index(loop), 0)
+        line = function.lines.get(index_of(loop), 0)
         if all((function.source, line) != found[:2] for found in self.made.serial):
             self.made.serial.append((function.source, line, reason))
 
@@ -150,12 +150,12 @@ class Module:
         halves: dict[Any, int] = {}
         for name, found in plans.items():
             for plan in found:
-                key = (self.functions[name].unit, _index(plan.loop))
+                key = (self.functions[name].unit, index_of(plan.loop))
                 halves[key] = halves.get(key, 0) + plan.uses_tape
         for name, found in plans.items():
             function = self.functions[name]
             for plan in [*found]:
-                index = _index(plan.loop)
+                index = index_of(plan.loop)
                 if plan.uses_tape and index not in function.fused:
                     if halves[function.unit, index] != 2:
                         found.remove(plan)
@@ -188,7 +188,7 @@ class Module:
 
     def _write_loop(self, function: Generated, plan: Plan) -> list[ast.stmt]:
         """Write the functions for a loop; return the statements that replace it."""
-        stem = f"{function.name}_{_index(plan.loop)}"
+        stem = f"{function.name}_{index_of(plan.loop)}"
         names = [self.fresh(f"{stem}_{role}") for role in ("worker", "guarded", "workers")]
         code = LoopCode(plan, names, self._tape_of(function, plan))
         self.made.functions.append((code.worker(), function.made_from, {}))
@@ -200,7 +200,7 @@ class Module:
         """Return how a loop uses the tape."""
         if not plan.uses_tape:
             return ""
-        if _index(plan.loop) in function.fused:
+        if index_of(plan.loop) in function.fused:
             return "own"
         pushes = any(
             isinstance(node, ast.Assign)
@@ -212,16 +212,6 @@ class Module:
 
 def _names(node: ast.AST) -> list[ast.Name]:
     return [part for part in ast.walk(node) if isinstance(part, ast.Name)]
-
-
-def _index(loop: ast.For) -> str:
-    """Return the name of the index of the user's loop."""
-    assert isinstance(loop.target, ast.Name)
-    first = loop.body[0]
-    if loop.target.id != "turn" or not isinstance(first, ast.Assign):
-        return loop.target.id
-    assert isinstance(first.targets[0], ast.Name)
-    return first.targets[0].id
 
 
 def _loops(body: list[ast.stmt]) -> Iterator[ast.For]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 from tapegrad.transform.frontend.liveness import assigned, live
 from tapegrad.transform.kinds import is_array
@@ -45,7 +45,8 @@ class Plan:
     overlaps
         Pairs of arrays that must not share elements, else iterations run in order.
     lowest
-        A constant: the index of an iteration plus this must not be negative.
+        A constant: the index of an iteration plus this must not be negative, else iterations run in
+        order. None if that is known.
     uses_tape
         Whether they use the tape.
     """
@@ -58,7 +59,7 @@ class Plan:
     private: dict[str, int] = field(default_factory=dict)
     reach: int = 0
     overlaps: list[tuple[str, str]] = field(default_factory=list)
-    lowest: int = 0
+    lowest: int | None = None
     uses_tape: bool = False
 
 
@@ -80,7 +81,7 @@ def plan_of(
     for access in uses.accesses:
         if access.array in plan.given and access.array not in plan.sums:
             arrays.setdefault(access.array, []).append(access)
-    _plan_arrays(plan, arrays, facts)
+    _plan_arrays(plan, arrays, facts, _parts_of_tape(function))
     return plan
 
 
@@ -115,15 +116,27 @@ def _root(name: str) -> str:
     return stem if number.isdigit() else name
 
 
-def _plan_arrays(plan: Plan, arrays: dict[str, list[Access]], facts: Facts) -> None:
+def _parts_of_tape(function: ast.FunctionDef) -> set[str]:
+    """Return the names of parts of the tape, each with places for all iterations of a loop."""
+    return {
+        name
+        for node in ast.walk(function)
+        if isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("runtime.row(")
+        for name in assigned([node])
+    }
+
+
+def _plan_arrays(plan: Plan, arrays: dict[str, list[Access]], facts: Facts, rows: set[str]) -> None:
     written = {n: found for n, found in arrays.items() if any(a.kind != READ for a in found)}
     offsets: set[int] = set()
     for name in arrays:
         kind = facts.kind(name)
-        if not (is_array(kind) and kind.ndim) and not (kind is None and name.endswith("_row")):
+        if not (is_array(kind) and kind.ndim) and name not in rows:
             if kind is None or written:
                 raise UnprovedError(f"of `{_root(name)}`, which is not an array")
     for name, accesses in written.items():
+        if name in rows and _has_place_for_each(plan, accesses):
+            continue
         found = _own_offsets(plan, accesses)
         if found is not None and len(found) == 1:
             offsets |= found
@@ -143,9 +156,33 @@ def _plan_arrays(plan: Plan, arrays: dict[str, list[Access]], facts: Facts) -> N
         and not (other in written and other < one)
         and not (one in plan.private and other in plan.private)
     ]
-    plan.lowest = min(offsets, default=0)
-    if offsets and plan.target == "turn" and not _starts_high(plan):
-        raise UnprovedError("indices may be negative")
+    if offsets and not _are_not_negative(plan, min(offsets)):
+        if plan.target == "turn":
+            raise UnprovedError("indices may be negative")
+        plan.lowest = min(offsets)
+
+
+def _has_place_for_each(plan: Plan, accesses: list[Access]) -> bool:
+    """Whether the loop uses a part of the tape by the number of the iteration."""
+    texts = {tuple(map(ast.unparse, access.index)) for access in accesses}
+    used = {n.id for a in accesses for part in a.index for n in ast.walk(part) if _is_name(n)}
+    made = {*assigned(plan.loop.body), plan.target} & used
+    return len(texts) == 1 and made == {index_of(plan.loop)}
+
+
+def _is_name(node: ast.AST) -> TypeGuard[ast.Name]:
+    return isinstance(node, ast.Name)
+
+
+def index_of(loop: ast.For) -> str:
+    """Return the name of the index of the user's loop."""
+    assert isinstance(loop.target, ast.Name)
+    if loop.target.id != "turn":
+        return loop.target.id
+    first = loop.body[0]  # of a loop backwards with another step than -1
+    assert isinstance(first, ast.Assign)
+    assert isinstance(first.targets[0], ast.Name)
+    return first.targets[0].id
 
 
 def _own_offsets(plan: Plan, accesses: list[Access]) -> set[int] | None:
@@ -173,15 +210,9 @@ def _own_offsets(plan: Plan, accesses: list[Access]) -> set[int] | None:
 
 def _offsets(plan: Plan) -> dict[str, int]:
     """Return the names of an iteration that are its index plus a constant, with the constant."""
-    found = {plan.target: 0}
-    body = plan.loop.body
-    if plan.target == "turn":  # of a loop backwards with another step than -1
-        first = body[0]
-        assert isinstance(first, ast.Assign)
-        assert isinstance(first.targets[0], ast.Name)
-        found = {first.targets[0].id: 0}
+    found = {index_of(plan.loop): 0}
     made: dict[str, list[ast.expr]] = {}
-    for node in body:
+    for node in plan.loop.body:
         for part in ast.walk(node):
             if isinstance(part, ast.Assign):
                 for name, value in pairs(part):
@@ -193,20 +224,20 @@ def _offsets(plan: Plan) -> dict[str, int]:
     return found
 
 
-def _starts_high(plan: Plan) -> bool:
-    """Whether the indices that a loop over `turn` uses are known to be not negative."""
-    first = plan.loop.body[0]
-    assert isinstance(first, ast.Assign)
-    assert isinstance(first.value, ast.BinOp)
-    start, turns = first.value.left, first.value.right
-    assert isinstance(turns, ast.BinOp)
-    step = turns.right
-    return (
-        isinstance(start, ast.Constant)
-        and start.value + plan.lowest >= 0
-        and isinstance(step, ast.Constant)
-        and step.value > 0
-    )
+def _are_not_negative(plan: Plan, distance: int) -> bool:
+    """Whether all indices plus a distance are known to be not negative."""
+    start, stop, step = plan.bounds
+    if plan.target == "turn":
+        first = plan.loop.body[0]
+        assert isinstance(first, ast.Assign)
+        assert isinstance(first.value, ast.BinOp)
+        assert isinstance(first.value.right, ast.BinOp)
+        start, step = ast.unparse(first.value.left), ast.unparse(first.value.right.right)
+    try:
+        lowest = int(start) if int(step) > 0 else int(stop) + 1
+    except ValueError:
+        return False
+    return lowest + distance >= 0
 
 
 def _distance(node: ast.expr, known: dict[str, int]) -> int | None:
@@ -228,9 +259,4 @@ def _is_near(plan: Plan, found: set[int]) -> bool:
     """Whether these distances are small, and the indices known to be not negative."""
     if max(found) - min(found) > MOST_NEIGHBOURS or plan.bounds[2] not in ("1", "-1"):
         return False
-    start, stop, step = plan.bounds
-    try:
-        lowest = int(start) if step == "1" else int(stop) + 1
-    except ValueError:
-        return False
-    return lowest + min(found) >= 0
+    return _are_not_negative(plan, min(found))
