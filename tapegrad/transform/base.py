@@ -28,10 +28,10 @@ from tapegrad.transform import frozen
 from tapegrad.transform.cache.fingerprint import Fingerprint
 from tapegrad.transform.codegen import store
 from tapegrad.transform.codegen.analysis import leaf_names
-from tapegrad.transform.codegen.in_parallel import parallel_versions
+from tapegrad.transform.codegen.in_parallel import message_of, parallel_versions
 from tapegrad.transform.codegen.instance import Instance
 from tapegrad.transform.codegen.program import Program
-from tapegrad.transform.errors import TransformError
+from tapegrad.transform.errors import SerialLoopWarning, TransformError
 from tapegrad.transform.printer import in_order
 from tapegrad.transform.stubs import stub
 from tapegrad.transform.verifier.verify import verify
@@ -284,10 +284,14 @@ class Derivative(Recording):
             about = {"entry": entry, "cache": kept, "statics": recipe.write(program)}
             if entry in made.names:
                 about["parallel"] = made.names[entry]
+            if made.serial:
+                about["in order"] = [message_of(*loop) for loop in made.serial]
             if not fingerprint.complete:
                 key = native.fingerprint(key.encode(), repr((id(self), id(program))).encode())
             namespace = store.save(key, text, about, program.statics)
         namespace["_made_for"] = (self, kinds)
+        for message in namespace["_about"].get("in order", ()):
+            warnings.warn(SerialLoopWarning(message), stacklevel=2)
         return namespace
 
     # -- omitted arguments --------------------------------------------------------------------

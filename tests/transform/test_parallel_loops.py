@@ -316,20 +316,19 @@ def scattered(x, places):
     return np.sum(y)
 
 
-@serial("indices may be negative", X)
-def steps_from_the_end(x):
-    y = np.ones(x.size)
-    for i in prange(-6, 6, 2):
-        y[i] += x[i] * y[i]
-    return np.sum(y)
-
-
 @serial("whose effects are unknown", X)
 def draws(x):
     s = 0.0
     for i in prange(x.size):
         s += x[i] * (np.random.random() < 2.0)  # noqa: NPY002, numba has no other
     return s
+
+
+def steps_from_the_end(x):
+    y = np.ones(x.size)
+    for i in prange(-6, 6, 2):
+        y[i] += x[i] * y[i]
+    return np.sum(y)
 
 
 def interpreted(function, args, runner):
@@ -372,6 +371,15 @@ def test_loops_in_order(function, argnums, args, reason):
         assert_equal(found, interpreted((plain, argnums), args, Interpreter()))
     source = tg.value_and_grad(threaded, argnums=argnums).source(tuple(map(numba.typeof, args)))
     assert "_workers" not in source
+
+
+def test_one_half_in_order():
+    """A loop that keeps no values in order may run in parallel, and its reverse in order."""
+    threaded, plain = both(steps_from_the_end)
+    with types_only():
+        with pytest.warns(tg.SerialLoopWarning, match="indices may be negative"):
+            found = interpreted((threaded, (0,)), (X,), Workers(3, RANDOM))
+        assert_equal(found, interpreted((plain, (0,)), (X,), Interpreter()))
 
 
 # -- with threads ---------------------------------------------------------------------------------

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ast
-import warnings
 
 from tapegrad.transform.codegen.analysis import leaf_names
 from tapegrad.transform.codegen.instance import Instance
 from tapegrad.transform.codegen.program import Program
 from tapegrad.transform.codegen.reverse_state import ReverseState
-from tapegrad.transform.errors import SerialLoopWarning
+from tapegrad.transform.frontend.source import Source
 from tapegrad.transform.ir import Effect, Let, Loop, walk
 from tapegrad.transform.lowering.operations import is_random
 from tapegrad.transform.parallel.module import Generated, Made, Module
@@ -19,7 +18,7 @@ from tapegrad.transform.rules.calls import Call
 
 
 def parallel_versions(program: Program) -> Made:
-    """Return the parallel versions; warn of loops that run in order."""
+    """Return the parallel versions, and what is to be said of loops that run in order."""
     if not any(PARALLEL in text for text, _ in program.texts):
         return Made()
     functions = []
@@ -34,19 +33,18 @@ def parallel_versions(program: Program) -> Made:
             found.lines = {loop.index: loop.line for loop in loops if loop.index is not None}
             found.source = mode.function.source
         functions.append(found)
-    made = Module(functions, lambda name: _effects_of_callee(program, name), program.fresh).run()
-    for source, line, reason in made.serial:
-        warnings.warn(
-            SerialLoopWarning(
-                f"the prange loop in line {line} of {source.name} runs in order in the derivative, "
-                f'because {reason}. See "Parallel loops" in the guide to numba functions; with '
-                "range in place of prange there is no such warning.\n"
-                f'  File "{source.filename}", line {line}, in {source.name}\n'
-                f"    {source.text_of(line)}"
-            ),
-            stacklevel=2,
-        )
-    return made
+    return Module(functions, lambda name: _effects_of_callee(program, name), program.fresh).run()
+
+
+def message_of(source: Source, line: int, reason: str) -> str:
+    """Return the warning that a loop runs in order."""
+    return (
+        f"the prange loop in line {line} of {source.name} runs in order in the derivative, because "
+        f'{reason}. See "Parallel loops" in the guide to numba functions; with range in place of '
+        "prange there is no such warning.\n"
+        f'  File "{source.filename}", line {line}, in {source.name}\n'
+        f"    {source.text_of(line)}"
+    )
 
 
 def _effects_of_callee(program: Program, name: str) -> Effects | None:
