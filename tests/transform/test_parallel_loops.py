@@ -234,6 +234,51 @@ def names_like_those_of_the_code(worker, tape):
     return failed * top + tapes * np.sum(workers) + failed_part * count
 
 
+@parallel(POINTS)
+def terms_of_some(p):
+    energy, far = 0.0, p[0, 0] > -100.0
+    for i in prange(p.shape[0]):
+        for j in range(p.shape[0]):
+            if i != j:
+                dx = p[i, 0] - p[j, 0]
+                dy = p[i, 1] - p[j, 1]
+                square = dx * dx + dy * dy
+                if square < 4.0:
+                    root = math.sqrt(square + 0.1)
+                    energy += 1.0 / root
+        if far:
+            shift = p[i, 2] * 0.5
+            energy += shift * shift
+    return energy
+
+
+@numba.njit
+def parts_of(x, y):
+    return x * y, math.sin(x) + y
+
+
+@parallel(X, W, argnums=(0, 1))
+def helper_that_returns_a_tuple(x, w):
+    s = 0.0
+    for i in prange(x.size):
+        a, b = parts_of(x[i], w[i])
+        work = np.zeros(3, np.float64)
+        work[i % 3] = a * b
+        s += work.sum() + np.dot(work, work)
+    return s
+
+
+@parallel(POINTS, np.array([0.5, 1.5, -1.0]), 1, argnums=(0, 1))
+def sums_of_rows(p, w, first):
+    out = np.zeros(p.shape[0])
+    for i in prange(first, p.shape[0]):
+        y = 1.0
+        for k in range(p.shape[1]):
+            y = math.tanh(y * p[i, k])
+        out[i] = np.sum(p[i] * w) + p[i].max() * np.dot(p[i], w) * y
+    return np.sum(out * out)
+
+
 @parallel(X.astype(np.float32))
 def single_precision(x):
     s = np.float32(0.0)
@@ -316,6 +361,15 @@ def scattered(x, places):
     return np.sum(y)
 
 
+def errors_after_changes(x):
+    y = x.copy()
+    for i in prange(x.size):
+        if y[i] > 100.0:
+            raise ValueError("large")
+        y[i] = y[i] - 1.0
+    return np.sum(y * y)
+
+
 @serial("whose effects are unknown", X)
 def draws(x):
     s = 0.0
@@ -373,11 +427,18 @@ def test_loops_in_order(function, argnums, args, reason):
     assert "_workers" not in source
 
 
-def test_one_half_in_order():
-    """A loop that keeps no values in order may run in parallel, and its reverse in order."""
-    threaded, plain = both(steps_from_the_end)
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (steps_from_the_end, "indices may be negative"),
+        (errors_after_changes, "an iteration may raise an error"),
+    ],
+)
+def test_one_half_in_order(function, reason):
+    """Of a loop without a tape, forward or reverse may run in parallel and the other in order."""
+    threaded, plain = both(function)
     with types_only():
-        with pytest.warns(tg.SerialLoopWarning, match="indices may be negative"):
+        with pytest.warns(tg.SerialLoopWarning, match=reason):
             found = interpreted((threaded, (0,)), (X,), Workers(3, RANDOM))
         assert_equal(found, interpreted((plain, (0,)), (X,), Interpreter()))
 
@@ -465,6 +526,32 @@ class TestThreads:
         with pytest.raises(ValueError, match="overlaps"):
             tg.grad(threaded)(x, x)
 
+    def test_limit_of_memory(self, threads):
+        """The tapes of all workers count."""
+
+        def settling(x, steps):
+            out = np.empty(x.size)
+            for i in prange(x.size):
+                y = x[i]
+                for _ in range(steps):
+                    y = 0.5 * y * (1.0 - y) + 0.1
+                out[i] = y
+            return np.sum(out)
+
+        threaded, plain = both(settling)
+        x = np.linspace(0.1, 0.9, 100)
+        try:
+            for gradient in (tg.grad(plain), tg.grad(threaded)):
+                tg.set_tape_limit(7_500_000)
+                for count in (1, 2, 4):
+                    threads(count)
+                    with pytest.raises(MemoryError, match="do not fit into memory"):
+                        gradient(x, 10_000)
+                tg.set_tape_limit(10_500_000)  # workers may not share it well
+                assert np.isfinite(gradient(x, 10_000)).all()
+        finally:
+            tg.set_tape_limit(None)
+
     def test_errors_of_workers(self, threads):
         def checked(x, limit):
             s = 0.0
@@ -482,6 +569,24 @@ class TestThreads:
             with pytest.raises(ValueError, match="too large"):
                 gradient(x, limit)
         assert np.allclose(gradient(x, 2.0), 2 * x)
+
+    def test_the_first_of_several_errors(self, threads):
+        def checked(x):
+            out = np.empty(x.size)
+            for i in prange(x.size):
+                if i == 30:
+                    raise ValueError("30")
+                if i == 360:
+                    raise KeyError("360")
+                out[i] = x[i] * x[i]
+            return np.sum(out)
+
+        threaded, _ = both(checked)
+        for count in (1, 2, 3, 4):
+            threads(count)
+            with pytest.raises(ValueError, match="30"):
+                tg.grad(threaded)(np.ones(400))
+        assert np.allclose(tg.grad(threaded)(np.ones(20)), 2.0)
 
     def test_calls_from_threads(self, threads):
         threaded, plain = both(oscillators)

@@ -164,9 +164,15 @@ class LoopCode:
                 for name, result in zip(plan.sums, results, strict=True):
                     writer(f"{parts[name]}[{worker}] += {result}")
         with writer.block(f"for {worker} in range({workers}):"):
-            with writer.block(f"if {failed}[{worker}]:"):  # its error is raised again
-                writer(f"{self.worker_name}({call(f'{failed}[{worker}] - 1', {})})")
-                writer("raise RuntimeError('an iteration of a prange loop failed')")
+            with writer.block(f"if {failed}[{worker}]:"):
+                # for the error of the first iteration that fails: all of them in order, or those
+                # of the worker if they need its tape
+                again = call(f"{failed}[{worker}] - 1", {})
+                if self.tape != "pops":
+                    again = ", ".join(["0", "1", "0", "2", first, step, count, *plan.given])
+                    again += f", {self.tapes}" if self.has_tapes else ""
+                writer(f"{self.worker_name}({again})")
+                writer("raise RuntimeError('an iteration of a prange loop failed in a thread')")
             for name in plan.sums:
                 writer(f"{name} += {parts[name]}[{worker}]")
         if copies:

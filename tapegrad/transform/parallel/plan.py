@@ -16,9 +16,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
-from tapegrad.transform.frontend.liveness import assigned, live
+from tapegrad.transform.frontend.liveness import assigned
 from tapegrad.transform.kinds import is_array
-from tapegrad.transform.parallel.sums import carried, is_sum, live_after, pairs
+from tapegrad.transform.parallel.sums import carried, is_sum, live_after, needed, pairs
 from tapegrad.transform.parallel.uses import ADD, READ, Access, Effects, Facts, UnprovedError, Uses
 
 MOST_NEIGHBOURS = 8  # the largest distance of neighbours for which there are no copies
@@ -106,7 +106,7 @@ def _plan_numbers(plan: Plan, function: ast.FunctionDef, facts: Facts) -> None:
             raise UnprovedError(f"each iteration needs `{_root(name)}` of the one before")
         plan.sums[name] = kind
     own = {p.arg for p in function.args.args} | set(assigned(function.body))
-    read = live(body, set()) - {plan.target, "tape", "top"}
+    read = needed(body) - {plan.target, "tape", "top"}
     plan.given = sorted(name for name in read if name in own and name not in plan.sums)
 
 
@@ -134,7 +134,13 @@ def _plan_arrays(plan: Plan, arrays: dict[str, list[Access]], facts: Facts, rows
         if not (is_array(kind) and kind.ndim) and name not in rows:
             if kind is None or written:
                 raise UnprovedError(f"of `{_root(name)}`, which is not an array")
+    raises = any(isinstance(node, ast.Raise) for node in ast.walk(plan.loop))
     for name, accesses in written.items():
+        if raises and any(a.kind == READ for a in accesses):
+            raise UnprovedError(
+                f"an iteration may raise an error, which is found by another run, and changes "
+                f"`{_root(name)}`, which it reads"
+            )
         if name in rows and _has_place_for_each(plan, accesses):
             continue
         found = _own_offsets(plan, accesses)
@@ -145,6 +151,8 @@ def _plan_arrays(plan: Plan, arrays: dict[str, list[Access]], facts: Facts, rows
         elif found is not None and _is_near(plan, found):
             plan.reach = max(plan.reach, max(found) - min(found))
             offsets |= found
+        elif name in rows:
+            raise UnprovedError("iterations may use the same places of the tape")
         else:
             plan.private[name] = facts.kind(name).ndim
     others = sorted(arrays)

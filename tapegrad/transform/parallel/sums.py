@@ -10,7 +10,61 @@ from tapegrad.transform.frontend.liveness import assigned, live, used
 
 def carried(loop: ast.For) -> set[str]:
     """Return the names that an iteration reads from the one before."""
-    return live(loop.body, set()) & set(assigned(loop.body))
+    return needed(loop.body) & set(assigned(loop.body))
+
+
+def needed(body: list[ast.stmt]) -> set[str]:
+    """Return the names that a block may read before it assigns them.
+
+    Forward and reverse code of one iteration often have the same branch twice: what the first one
+    assigns, the second one reads.
+    """
+    found: set[str] = set()
+    _note_needed(body, set(), {}, found)
+    return found
+
+
+Sides = dict[tuple[str, bool], set[str]]  # names that are assigned on a side of a condition
+
+
+def _note_needed(body: list[ast.stmt], given: set[str], sides: Sides, found: set[str]) -> set[str]:
+    """Enter the names that a block reads and are not `given`; return what is assigned after it."""
+    given, sides = set(given), dict(sides)
+    for node in body:
+        if isinstance(node, ast.If):
+            found |= used(node.test) - given
+            test, is_positive = node.test, True
+            if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+                test, is_positive = test.operand, False
+            key = test.id if isinstance(test, ast.Name) else ""
+            after = []
+            for block, side in ((node.body, is_positive), (node.orelse, not is_positive)):
+                before = given | sides.get((key, side), set())
+                after.append(_note_needed(block, before, sides, found))
+                if key:
+                    sides[key, side] = after[-1]
+            given = after[0] & after[1]
+            made = set(assigned([node]))
+            sides = {place: names for place, names in sides.items() if place[0] not in made}
+        elif isinstance(node, (ast.For, ast.While)):
+            made = set(assigned([node]))
+            sides = {place: names for place, names in sides.items() if place[0] not in made}
+            inner = set(given)
+            if isinstance(node, ast.For):
+                found |= used(node.iter) - given
+                inner |= set(assigned([ast.Assign([node.target], node.iter)]))
+            else:
+                found |= used(node.test) - given
+            _note_needed(node.body, inner, sides, found)
+        else:
+            read = used(node)
+            if isinstance(node, ast.AugAssign):
+                read |= set(assigned([node]))
+            found |= read - given
+            made = set(assigned([node]))
+            given |= made
+            sides = {place: names for place, names in sides.items() if place[0] not in made}
+    return given
 
 
 def live_after(body: list[ast.stmt], target: ast.stmt, after: set[str]) -> set[str] | None:

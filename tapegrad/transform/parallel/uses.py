@@ -7,6 +7,7 @@ arrays may share elements: parallel code tests that before it runs.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,8 +18,10 @@ from numba.core import types
 from tapegrad.transform.kinds import holds_array, is_array, is_complex
 from tapegrad.transform.parallel.sums import pairs
 from tapegrad.transform.printer import PARALLEL
+from tapegrad.transform.verifier.code import leaves
 from tapegrad.transform.verifier.memory import (
     FRESH_METHODS,
+    NUMBER_CALLS,
     SHAPE,
     SHAPE_CALLS,
     VIEWS,
@@ -34,6 +37,7 @@ _READING = SHAPE_CALLS | {
 }
 _BUILTINS = frozenset(["abs", "bool", "complex", "float", "int", "len", "max", "min", "range"])
 _TAPE = frozenset(["tape", "top"])
+_ADDITION = re.compile(r"add_(\d_to_\d|to)")  # to its first argument
 
 
 @dataclass(frozen=True)
@@ -146,13 +150,11 @@ class Uses:
         self.expression(node.value)
         target = node.targets[0]
         made = dict(pairs(node))
-        for part in target.elts if isinstance(target, ast.Tuple) else [target]:
+        for part in leaves(target):
             if isinstance(part, ast.Subscript):
                 self._store(part, STORE)
-            elif isinstance(part, ast.Name) and part.id in made:
-                self._bind(part.id, made[part.id])
             elif isinstance(part, ast.Name):
-                self._bind(part.id, node.value)
+                self._bind(part.id, made.get(part.id, node.value))
             else:
                 raise UnprovedError(f"of `{ast.unparse(node)}`")
 
@@ -160,9 +162,10 @@ class Uses:
         """Note what array a local name is a view of."""
         if self.facts.is_number(name) or name in _TAPE:
             return
-        if isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
-            effects = self.effects_of(value.func.id)
-            if effects is not None and effects.returns_views:
+        if isinstance(value, ast.Call):
+            text = ast.unparse(value.func)
+            effects = self.effects_of(text) if isinstance(value.func, ast.Name) else None
+            if "_jvp_" in text or (effects is not None and effects.returns_views):
                 self._unknown.add(name)
         view = self._view(value)
         before = self._views.get(name)
@@ -187,7 +190,8 @@ class Uses:
             if target.id in _TAPE:
                 self.uses_tape = True
             elif is_array(self.facts.kind(target.id)):
-                self._note(self._of(target.id), ADD)
+                is_sum = isinstance(node.op, (ast.Add, ast.Sub))
+                self._note(self._of(target.id), ADD if is_sum else STORE)
             elif target.id not in self._fresh or target.id in self._unknown:
                 raise UnprovedError(f"of `{ast.unparse(node)}`")
 
@@ -257,9 +261,9 @@ class Uses:
             reads |= module == "np.linalg" or (name in ("dot", "vdot") and len(arguments) == 2)
             if reads:
                 effects = [READ] * len(arguments)
-        elif text == PARALLEL:
+        elif text == PARALLEL or (module == "arrays" and ("_jvp_" in name or name in NUMBER_CALLS)):
             effects = [READ] * len(arguments)
-        elif module == "arrays" and (name.startswith("add_") or "_vjp_" in name):
+        elif module == "arrays" and (_ADDITION.fullmatch(name) or "_vjp_" in name):
             place = added_to((module, name))
             if place >= 0:
                 effects = [ADD if k == place else READ for k in range(len(arguments))]
@@ -299,8 +303,8 @@ class Uses:
                 raise UnprovedError(f"of the call of `{text}`, which writes to an argument")
 
     def _is_number(self, node: ast.expr) -> bool:
-        names = [n.id for n in ast.walk(node) if isinstance(n, ast.Name)]
-        return all(map(self.facts.is_number, names))
+        names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+        return all(map(self.facts.is_number, names - {"np", "math"}))
 
     def _view(self, node: ast.expr) -> Access | None:
         """Return the elements of an array from outside that an expression may be a view of."""
@@ -321,6 +325,10 @@ class Uses:
             inside = node.args[0] if node.args and _is_module(node.func) else node.func
             base = self._view(inside.value if isinstance(inside, ast.Attribute) else inside)
             return None if base is None else _some(base)
+        if isinstance(node, (ast.Tuple, ast.List, ast.IfExp)):
+            for part in ast.iter_child_nodes(node):
+                if isinstance(part, ast.expr) and self._view(part) is not None:
+                    raise UnprovedError(f"of `{ast.unparse(node)}`")
         return None
 
 

@@ -23,8 +23,12 @@ WORD = ir.IntType(64)
 TAPE = types.Array(types.float64, 1, "C")
 # the size of the array in numbers; calls in a row that needed little of it; the position after the
 # last reference to an array; bytes of the arrays that are referred to; the address of the array;
-# the block of the next tape, and how much of this one is used: see `workers`
-_WORDS = ("size", "small_calls", "last", "kept", "array", "next", "top")
+# for workers (see there): the block of the next tape; how much of this one is used; the block of
+# the caller's tape; the bytes of this one that are counted there; those of all workers
+_WORDS = (
+    *("size", "small_calls", "last", "kept", "array"),
+    *("next", "top", "caller", "counted", "others"),
+)
 
 
 class Block:
@@ -40,6 +44,10 @@ class Block:
 
     def get(self, word):
         return self.builder.load(self._place(word))
+
+    def add(self, word, value):
+        """Add to a word, also if other threads do; return what it was."""
+        return self.builder.atomic_rmw("add", self._place(word), value, "monotonic")
 
     def set(self, word, value):
         self.builder.store(value, self._place(word))
@@ -266,6 +274,27 @@ def free_array(typingctx, tape):
         return context.get_dummy_value()
 
     return types.none(tape), codegen
+
+
+@intrinsic
+def bytes_of_others(typingctx, tape, own):
+    """Return the bytes of the other tapes of a call, if this one has `own` bytes."""
+
+    def codegen(context, builder, signature, args):
+        block = block_of(context, builder, signature.args[0], args[0])
+        result = builder.alloca(WORD)
+        builder.store(block.get("others"), result)
+        address = block.get("caller")
+        with builder.if_then(builder.icmp_unsigned("!=", address, number(0)), likely=False):
+            caller = Block(context, builder, builder.inttoptr(address, POINTER))
+            change = builder.sub(args[1], block.get("counted"))
+            block.set("counted", args[1])
+            others = builder.sub(caller.add("others", change), builder.sub(args[1], change))
+            size = builder.mul(caller.get("size"), number(8))
+            builder.store(builder.add(others, builder.add(size, caller.get("kept"))), result)
+        return builder.load(result)
+
+    return types.int64(tape, types.int64), codegen
 
 
 @intrinsic

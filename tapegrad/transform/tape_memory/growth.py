@@ -5,9 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from tapegrad.transform.cache.machine_code import jit, passive
-from tapegrad.transform.tape_memory.buffer import FIRST, enlarged, inherit, kept_bytes, new_tape
+from tapegrad.transform.tape_memory.buffer import (
+    FIRST,
+    bytes_of_others,
+    enlarged,
+    inherit,
+    kept_bytes,
+    new_tape,
+)
 from tapegrad.transform.tape_memory.limit import limit
 from tapegrad.transform.tape_memory.references import abandon, count_kept
+
+_PART_OF_ROOM = 16  # what a tape may take beyond its need; other workers need some, too
 
 
 @jit
@@ -20,7 +29,12 @@ def grown(tape, needed):
 def allowed_size(tape, needed):
     """Return the new size of a tape; raise MemoryError if it would exceed the limit."""
     check_limit(tape, needed, kept_bytes(tape))
-    return size_for(tape, needed)
+    kept = kept_bytes(tape)
+    own = 8 * needed + kept
+    room = (limit() - own - bytes_of_others(tape, own)) // 8
+    size = min(size_for(tape, needed), needed + room // _PART_OF_ROOM)
+    bytes_of_others(tape, 8 * size + kept)  # they have to know what this one takes
+    return size
 
 
 @passive
@@ -34,10 +48,15 @@ def size_for(tape, needed):
 
 @passive
 def check_limit(tape, needed, kept):
-    """Raise MemoryError if a tape of a size, and the arrays that it refers to, exceed the limit."""
-    if 8 * needed + kept > limit():
+    """Raise MemoryError if the tapes of a call exceed the limit, with arrays that they refer to.
+
+    The tape is one of them, and has to have a size.
+    """
+    own = 8 * needed + kept
+    if own + bytes_of_others(tape, own) > limit():
         count_kept(tape)
-        if 8 * needed + kept_bytes(tape) > limit():
+        own = 8 * needed + kept_bytes(tape)
+        if own + bytes_of_others(tape, own) > limit():
             abandon(tape)
             raise MemoryError(
                 "tapegrad: the values that the reverse pass needs do not fit into memory, or "

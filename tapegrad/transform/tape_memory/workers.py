@@ -16,6 +16,7 @@ from tapegrad.transform.tape_memory.buffer import (
     POINTER,
     TAPE,
     WORD,
+    Block,
     array_of,
     block_of,
     made,
@@ -111,7 +112,13 @@ def next_tape(typingctx, tape):
     def codegen(context, builder, signature, args):
         block = block_of(context, builder, signature.args[0], args[0])
         with builder.if_then(builder.icmp_unsigned("==", block.get("next"), number(0))):
-            block.set("next", builder.ptrtoint(made(context, builder, number(FIRST)), WORD))
+            meminfo = made(context, builder, number(FIRST))
+            first = context.make_array(signature.args[0])(context, builder, args[0]).meminfo
+            caller = block.get("caller")
+            is_first = builder.icmp_unsigned("==", caller, number(0))
+            caller = builder.select(is_first, builder.ptrtoint(first, WORD), caller)
+            Block(context, builder, meminfo).set("caller", caller)
+            block.set("next", builder.ptrtoint(meminfo, WORD))
         meminfo = builder.inttoptr(block.get("next"), POINTER)
         array = array_of(context, builder, meminfo)
         context.nrt.incref(builder, TAPE, array)

@@ -176,7 +176,7 @@ _REDUCTIONS = frozenset(
 _FINDS = (("np", "nonzero"), ("np", "where"))  # tuples of arrays of positions
 _OF_NUMBERS = frozenset(["conjugate", "imag", "real"])  # complex numbers have them as well
 _ARRAY_METHODS = VIEWS | {"astype", "copy", "flatten"}
-_NUMBER_CALLS = frozenset(["complex_inverse", "complex_product", "direction", "turn"])
+NUMBER_CALLS = frozenset(["complex_inverse", "complex_product", "direction", "turn"])
 _SAME = frozenset(["tuple", "list", "enumerate", "zip", "reversed"])  # pass arrays on
 _BAR = re.compile(r"_bar\d*$")
 
@@ -185,7 +185,7 @@ _BAR = re.compile(r"_bar\d*$")
 def added_to(function: tuple[str, str]) -> int:
     """Return the position of the argument that a function adds to; -1 if there is none."""
     module, name = function
-    if module != "arrays" or name in _NUMBER_CALLS:
+    if module != "arrays" or name in NUMBER_CALLS:
         return -1
     _, is_vjp, argument = name.partition("_vjp_")
     if not is_vjp:
