@@ -254,6 +254,12 @@ def walk(block: Block) -> Iterator[Statement]:
             yield from walk(statement.body)
 
 
+def raises(block: Block) -> bool:
+    """Whether a block ends with an error."""
+    last = block[-1] if block else None
+    return isinstance(last, Effect) and isinstance(last.statement, ast.Raise)
+
+
 def names_of(function: FunctionIR) -> set[str]:
     """Return all names of a function, including those that never have a value."""
     found = {*function.types, *function.params}

@@ -62,6 +62,33 @@ def f(x, a):
 """,
         (0.8, A),
     ),
+    "factor without a derivative, computed again": (
+        """
+@tg.njit
+def f(a):
+    out = np.zeros(a.size)
+    s = 0.0
+    for i in range(a.size):
+        t = tg.stop_gradient(np.sign(a[i])) * np.exp(a[i])
+        out[i] = t * np.sin(t)
+        s += out[i]
+    return s
+""",
+        (A,),
+    ),
+    "stored before an error": (
+        """
+@tg.njit
+def f(a):
+    for i in range(a.size):
+        if a[i] > 0.0 and i == 33:
+            a[i] = -1.0
+            raise IndexError("33")
+        a[i] = a[i] * 2
+    return np.sum(a * a)
+""",
+        (A,),
+    ),
     "view of a new array comes back": (
         """
 @tg.njit

@@ -38,6 +38,7 @@ from tapegrad.transform.ir import (
     Store,
     defined,
     name,
+    raises,
     walk,
 )
 from tapegrad.transform.kinds import is_array, is_real
@@ -201,6 +202,9 @@ class Reverse:
                     if isinstance(value, ast.Name) and phi.target in taken:
                         state.add(value.id, state.bar(phi.target), _ONE)
 
+            if raises(block):  # it is never reversed
+                sides.append(Writer())
+                continue
             code, out = self.region(state.scopes.blocks[id(block)], before)
             sides.append(code)
             outward.update(out)

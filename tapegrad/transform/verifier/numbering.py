@@ -12,6 +12,7 @@ from tapegrad.transform.verifier.code import (
     called,
     makes_named_tuple,
     module_call,
+    names_in,
 )
 from tapegrad.transform.verifier.cotangents import Cotangents
 from tapegrad.transform.verifier.memory import SHAPE, SHAPE_CALLS, Memory
@@ -257,6 +258,8 @@ class Numbering:
         if name is not None:
             if name in self.local:
                 return self.named(name) in self.classes
+            if name.endswith("stop_gradient"):  # it copies arrays
+                return not any(n.id in self.memory.arrays for n in names_in(node))
             return name in _PURE
         found = module_call(node)
         return found is None or (
