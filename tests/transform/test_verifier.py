@@ -106,7 +106,7 @@ def texts_of(name):
         (tg.value_and_grad(f), ()),
         (tg.jvp(f), kinds[:1]),
         (product, kinds[:1]),
-        (product.jvp_of_gradient, kinds[:1]),
+        (tg.jvp(tg.grad(f)), kinds[:1]),
     ):
         derivative.source((*kinds, *more))
         inner = derivative.implementation((*kinds, *more))
