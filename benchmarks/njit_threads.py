@@ -89,40 +89,30 @@ def programs(quick: bool) -> dict[str, tuple[Callable[..., float], int, tuple[An
 
 
 def measure_njit_threads(sides: Sequence[Side], repetitions: int, quick: bool) -> dict[str, Any]:
-    """Value and gradient in order, with one thread, and with two."""
+    """Value and gradient in order, and on two threads."""
     found = {}
+    before = numba.get_num_threads()
+    numba.set_num_threads(min(THREADS, before))
     for name, (function, count, args) in programs(quick).items():
         argnums = tuple(range(count))
-        plain, threaded = (
-            tg.njit(function, **NO_CHECKS),
-            tg.njit(function, parallel=True, **NO_CHECKS),
-        )
         ways: dict[str, Callable[[], Any]] = {}
-        for what, made in (("primal", lambda f: f), ("gradient", partial(_gradient, argnums))):
-            ways[f"{what}, in order"] = partial(made(plain), *args)
-            for threads in (1, THREADS):
-                ways[f"{what}, {threads}"] = partial(_on_threads, threads, made(threaded), args)
+        for how, options in (("in order", {}), ("threads", {"parallel": True})):
+            compiled = tg.njit(function, **NO_CHECKS, **options)
+            ways[f"primal, {how}"] = partial(compiled, *args)
+            gradient = tg.value_and_grad(compiled, argnums=argnums)
+            ways[f"gradient, {how}"] = partial(gradient, *args)
         for way in ways.values():
             way()
         seconds = medians_in_turn(tuple(ways.values()), repetitions)
         found[name] = dict(zip(ways, seconds, strict=True))
+    numba.set_num_threads(before)
     rows = []
     for name, times in found.items():
-        gains = []
+        cells = []
         for what in ("primal", "gradient"):
             whole = times[f"{what}, in order"]
-            gains += [duration(whole)]
-            gains += [ratio(whole, times[f"{what}, {threads}"]) for threads in (1, THREADS)]
-        rows.append((name, *gains))
-    columns = ("", "primal", "1 thread", "2 threads", "gradient", "1 thread", "2 threads")
+            cells += [duration(whole), ratio(whole, times[f"{what}, threads"])]
+        rows.append((name, *cells))
+    columns = ("", "primal", "2 threads", "gradient", "2 threads")
     show_table("Parallel loops: seconds in order, and how many times as fast", columns, rows)
     return found
-
-
-def _gradient(argnums: tuple[int, ...], function: Any) -> Any:
-    return tg.value_and_grad(function, argnums=argnums)
-
-
-def _on_threads(threads: int, function: Any, args: tuple[Any, ...]) -> Any:
-    numba.set_num_threads(threads)
-    return function(*args)
