@@ -131,8 +131,6 @@ class Derivative(Recording):
         self.root: Any = base.root if isinstance(base, Derivative) else base
         frozen.enter(self.root, self)
 
-    converts = True  # additional arguments that are integers, to floats
-
     def extra_names(self) -> list[str]:
         """Return the names of the arguments after those of the base."""
         names = list(inspect.signature(self.py_func).parameters)
@@ -326,16 +324,30 @@ class Derivative(Recording):
                 defaults[f"d_{name}"] = kind.value
                 kind, text = types.unliteral(numba.typeof(kind.value)), f"d_{name}"
             assert text is not None
-            if not self.converts:
-                pass
-            elif place >= count and isinstance(kind, types.Array) and _is_integral(kind.dtype):
-                kind = types.Array(types.float64, kind.ndim, "C")
-                text = f"np.ascontiguousarray({text}).astype(np.float64)"
-            elif place >= count and isinstance(kind, types.Boolean):
-                kind, text = types.float64, f"(1.0 if {text} else 0.0)"
+            if place >= count:
+                text, kind = self.converted(place - count, text, kind, found)
             found.append(kind)
             calls.append(text)
         return Bound(tuple(found), calls, defaults)
+
+    def converted(self, number: int, text: str, kind: Any, own: list[Any]) -> tuple[str, Any]:
+        """Return an additional argument as the generated code takes it: its text and its type.
+
+        Parameters
+        ----------
+        number
+            Its number among the additional arguments.
+        text, kind
+            The text and the type of what is given.
+        own
+            The types of the arguments of the base.
+        """
+        if isinstance(kind, types.Array) and _is_integral(kind.dtype):
+            kind = types.Array(types.float64, kind.ndim, "C")
+            text = f"np.ascontiguousarray({text}).astype(np.float64)"
+        elif isinstance(kind, types.Boolean):
+            kind, text = types.float64, f"(1.0 if {text} else 0.0)"
+        return text, kind
 
     def _default(self, name: str) -> Any:
         return self.py_func.__globals__[f"d_{name}"]

@@ -22,6 +22,7 @@ from tapegrad.transform.errors import TransformError
 from tapegrad.transform.kinds import (
     count_arrays,
     holds_complex,
+    holds_hidden_arrays,
     holds_real,
     is_array,
     is_complex,
@@ -98,7 +99,6 @@ class Pullback(Derivative):
         self.seeds = seeds
         self.returns = returns
         self.into = into
-        self.converts = not into  # what is written to is not converted
         names = tuple(f"g_{k}" for k in range(seeds))
         super().__init__(
             base, "pullback" if seeds else "gradient", (*names, "out") if into else names
@@ -126,6 +126,11 @@ class Pullback(Derivative):
                 )
         return write_pullback(program, instance, list(self.numbers), self.seeds, self.returns)
 
+    def converted(self, number: int, text: str, kind: Any, own: list[Any]) -> tuple[str, Any]:
+        if self.into:  # what is written to is not converted
+            return text, kind
+        return super().converted(number, text, kind, own)
+
     def checked(self, args: tuple[Any, ...]) -> tuple[Derivative, tuple[Any, ...]]:
         if self.into:
             return pullback(self.base, self.numbers, self.seeds, self.returns), args[:-1]
@@ -147,9 +152,17 @@ class Pullback(Derivative):
             ]
         for text, kind, found in pairs:
             if not _takes_gradient(kind, found):
+                wanted_kind = _gradient_kind(kind)
                 raise TransformError(
                     f"{text} is of type {found}; it has to be an array that can be written to, or "
-                    f"a tuple of arrays, with the types of its argument, here {kind}"
+                    f"a tuple of arrays, with the types of the gradient, here {wanted_kind}"
+                )
+        for number, kind in enumerate(instance.kinds):
+            if holds_hidden_arrays(kind):
+                raise TransformError(
+                    f"out is refused, because argument {number} of {instance.function.name} is of "
+                    f"type {kind}, whose arrays cannot be compared with {name}; call tg.grad "
+                    "without out"
                 )
         if not any(map(count_arrays, wanted)):
             raise TransformError(
@@ -210,6 +223,10 @@ class Pushforward(Derivative):
                 )
         return write_pushforward(program, instance, list(self.numbers))
 
+    def converted(self, number: int, text: str, kind: Any, own: list[Any]) -> tuple[str, Any]:
+        text, kind = super().converted(number, text, kind, own)
+        return _with_layout(text, kind, own[self.numbers[number]])
+
     def finish(self, functions: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
         return functions if self.has_value else without_values(functions)
 
@@ -221,14 +238,34 @@ class Pushforward(Derivative):
         return self.implementation(kinds)
 
 
+def _with_layout(text: str, kind: Any, like: Any) -> tuple[str, Any]:
+    """Return the text and the type of a tangent with the layout of its argument.
+
+    Views of the argument and of its tangent are the same expressions, which copy for some layouts.
+    """
+    if not isinstance(kind, types.Array) or not isinstance(like, types.Array):
+        return text, kind
+    if kind.layout == like.layout or kind.ndim != like.ndim or not kind.ndim:
+        return text, kind
+    made = {"C": "np.ascontiguousarray({})", "F": "np.asfortranarray({})", "A": "{}[..., ::1]"}
+    return made[like.layout].format(text), types.Array(kind.dtype, kind.ndim, like.layout)
+
+
+def _gradient_kind(kind: Any) -> Any:
+    """Return the type of the gradient with respect to an argument.
+
+    It has the layout that ``np.zeros_like`` has: views of the argument and of its gradient are the
+    same expressions, which are copies for other layouts.
+    """
+    if isinstance(kind, types.Array):
+        return types.Array(kind.dtype, kind.ndim, "F" if kind.layout == "F" else "C")
+    return kind
+
+
 def _takes_gradient(kind: Any, buffer: Any) -> bool:
     """Whether the gradient with respect to an argument can be written to a buffer."""
     if isinstance(kind, types.Array):
-        return (
-            isinstance(buffer, types.Array)
-            and (buffer.dtype, buffer.ndim) == (kind.dtype, kind.ndim)
-            and buffer.mutable
-        )
+        return isinstance(buffer, types.Array) and buffer == _gradient_kind(kind)
     if isinstance(kind, types.BaseTuple):
         return (
             isinstance(buffer, types.BaseTuple)

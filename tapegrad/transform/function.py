@@ -256,6 +256,11 @@ def gradient(
 ) -> Any:
     """Return the gradient of a numba function, optionally preceded by its value."""
     numbers, single = positions(function, argnums, what)
+    if into and "out" in inspect.signature(function.py_func).parameters:
+        raise TypeError(
+            f"{what}: {function.py_func.__name__} has a parameter named out; rename it, or call "
+            f"tg.{what} without out"
+        )
     returns = "gradient" if single else "gradients"
     returns = f"value, {returns}" if with_value else returns
     return derivatives.pullback(function, numbers, 0, returns, into)

@@ -88,6 +88,18 @@ def is_container(kind: Any) -> bool:
     return is_instance(kind) or isinstance(kind.dtype if is_array(kind) else kind, types.Record)
 
 
+def holds_hidden_arrays(kind: Any, is_argument: bool = True) -> bool:
+    """Whether values of a numba type hold arrays that generated code cannot name.
+
+    It can name those that a class instance holds which is an argument itself.
+    """
+    if isinstance(kind, types.BaseTuple):
+        return any(holds_hidden_arrays(item, False) for item in kind)
+    if isinstance(kind, types.ClassInstanceType) and is_argument:
+        return any(may_share(item) and not is_array(item) for item in kind.struct.values())
+    return is_container(kind)
+
+
 def may_share(kind: Any) -> bool:
     """Whether two values of a numba type may share elements."""
     return kind is not None and (holds_array(kind) or is_container(kind))

@@ -451,3 +451,42 @@ def broadcast(matrix, row):
 @pytest.mark.parametrize("argnum", [0, 1])
 def test_operands_of_fewer_dimensions_without_a_tangent(argnum):
     check(broadcast, M23, A3[0, :, 0].copy(), argnums=(argnum,), hvp=True)
+
+
+@pytest.mark.parametrize(
+    ("contiguous", "order"),
+    [(np.ascontiguousarray, "C"), (np.ascontiguousarray, "F"), (np.asfortranarray, "F")],
+)
+def test_writes_to_what_may_be_a_copy(contiguous, order):
+    """A tangent has the layout of its array, so that both are copied or neither is."""
+
+    @tg.njit
+    def written(x):
+        v = contiguous(x)
+        v[0, 1] = v[0, 0] * v[1, 2]
+        return np.sum(x * x) + np.sum(v)
+
+    x = np.asarray(np.arange(1.0, 7.0).reshape(2, 3), order=order)
+    expected = tg.grad(written)(x.copy(order="K"))
+    for k in range(6):
+        tangents = np.zeros((2, 3)), np.zeros((3, 2)).T, np.zeros((4, 6))[::2, ::2]
+        for e in tangents:
+            e[divmod(k, 3)] = 1.0
+            found = tg.jvp(written)(x.copy(order="K"), e)[1]
+            assert np.isclose(found, expected[divmod(k, 3)])
+
+
+def test_writes_to_a_strided_argument():
+    @tg.njit
+    def written(x):
+        x[0, 1] = x[0, 0] * x[1, 2]
+        return np.sum(x * x)
+
+    x = np.arange(24.0).reshape(4, 6)[::2, ::2]
+    expected = tg.grad(written)(x.copy()[:, :])
+    for k in range(6):
+        e = np.zeros((2, 3))
+        e[divmod(k, 3)] = 1.0
+        given = np.zeros((4, 6))[::2, ::2]
+        given[...] = x
+        assert np.isclose(tg.jvp(written)(given, e)[1], expected[divmod(k, 3)])

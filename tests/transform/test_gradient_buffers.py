@@ -62,15 +62,36 @@ def test_several_arguments():
     assert np.array_equal(two, expected[2])
 
 
-@pytest.mark.parametrize(
-    "buffer",
-    [np.empty((3, 4)), np.empty((4, 3)).T, np.empty((6, 8))[::2, ::2]],
-    ids=["C", "F", "A"],
-)
-def test_layouts(buffer):
-    p, w = RANDOM.normal(size=(3, 4)), RANDOM.normal(size=4)
-    assert np.allclose(tg.grad(of_rows, out=True)(p, w, buffer), 2 * p * w)
-    assert np.allclose(buffer, 2 * p * w)
+@tg.njit
+def of_a_flat_view(x):
+    return x.ravel()[1] ** 2 + np.sum(x.reshape(-1)[2:])
+
+
+LAYOUTS = {"C": np.empty((3, 4)), "F": np.empty((4, 3)).T, "A": np.empty((6, 8))[::2, ::2]}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts(layout):
+    """The layout of a buffer is that of the gradient: C for arguments that are not contiguous."""
+    p, w = LAYOUTS[layout], RANDOM.normal(size=4)
+    p[...] = RANDOM.normal(size=(3, 4))
+    gradient = tg.grad(of_rows, out=True)
+    for other, buffer in (("C", np.empty((3, 4))), ("F", np.empty((4, 3)).T)):
+        if (other == "F") == (layout == "F"):
+            assert np.allclose(gradient(p, w, buffer), 2 * p * w)
+        else:
+            with pytest.raises(tg.TransformError, match="with the types of the gradient"):
+                gradient(p, w, buffer)
+    with pytest.raises(tg.TransformError, match="with the types of the gradient"):
+        gradient(p, w, np.empty((6, 8))[::2, ::2])
+
+
+def test_flat_views():
+    x, buffer = np.ones((2, 3)), np.empty((2, 3))
+    expected = tg.grad(of_a_flat_view)(x)
+    assert np.array_equal(tg.grad(of_a_flat_view, out=True)(x, buffer), expected)
+    with pytest.raises(tg.TransformError, match="with the types of the gradient"):
+        tg.grad(of_a_flat_view, out=True)(x, np.empty((3, 2)).T)
 
 
 def test_named_tuples():
@@ -129,7 +150,7 @@ ONE = np.empty(7)
     [
         (0, X, ValueError, "out shares elements with x; pass an array of its own"),
         (0, np.empty(6), ValueError, "out must have the shape of x"),
-        (0, np.empty(7, int), TypeError, "out is of type array.int64.*the types of its argument"),
+        (0, np.empty(7, int), TypeError, "out is of type array.int64.*the types of the gradient"),
         (0, np.empty(7, np.float32), TypeError, "out is of type array.float32"),
         (0, READONLY, TypeError, "an array that can be written to"),
         (0, (ONE,), TypeError, "out is of type UniTuple"),
@@ -157,3 +178,34 @@ def test_derivatives_of_them_are_refused():
         tg.grad(penalty)(X, Y)
     with pytest.raises(TypeError, match=r"compiled with tg\.njit"):
         tg.value_and_grad(lambda x: tg.sum(x), out=True)
+
+
+LARGE = RANDOM.normal(size=200_000)  # numba refers to it by its address
+
+
+def test_arrays_that_are_not_arguments():
+    @tg.njit
+    def product(x):
+        return np.sum(x * LARGE)
+
+    x = np.ones(LARGE.size)
+    assert np.array_equal(tg.grad(product, out=True)(x, np.empty_like(x)), LARGE)
+    with pytest.raises(ValueError, match="out shares elements with LARGE"):
+        tg.grad(product, out=True)(x, LARGE)
+
+    @tg.njit
+    def of_a_list(x, arrays):
+        return np.sum(x * arrays[0])
+
+    arrays = numba.typed.List([Y])
+    with pytest.raises(tg.TransformError, match="cannot be compared with out"):
+        tg.grad(of_a_list, out=True)(X, arrays, np.empty(7))
+
+
+def test_parameters_named_out():
+    @tg.njit
+    def scaled(out, k=1.0):
+        return np.sum(out * out) * k
+
+    with pytest.raises(TypeError, match="has a parameter named out"):
+        tg.grad(scaled, out=True)

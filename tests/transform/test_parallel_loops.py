@@ -570,6 +570,25 @@ class TestThreads:
                 gradient(x, limit)
         assert np.allclose(gradient(x, 2.0), 2 * x)
 
+    def test_errors_after_changes(self, threads):
+        """Iterations that have changed what they read do not run again for their error."""
+
+        def changed(x, index, y):
+            s = 0.0
+            for i in prange(x.size):
+                k = index[i]
+                index[i] = 10**12
+                s += x[k] / y[i]
+            return s
+
+        threads(2)
+        gradient = tg.grad(both(changed)[0])
+        y = np.ones(40)
+        assert np.allclose(gradient(np.ones(40), np.arange(40), y), 1.0)
+        y[30] = 0.0
+        with pytest.raises(RuntimeError, match="with range in place of prange"):
+            gradient(np.ones(40), np.arange(40), y)
+
     def test_the_first_of_several_errors(self, threads):
         def checked(x):
             out = np.empty(x.size)

@@ -6,6 +6,7 @@ import ast
 import builtins
 from typing import Any
 
+import numpy as np
 from numba.core import types
 
 from tapegrad.transform.codegen.analysis import Arrays, leaf_names, unused_suffix
@@ -43,6 +44,10 @@ from tapegrad.transform.lowering.lower import Lowering
 from tapegrad.transform.printer import Writer, print_function, show, show_result
 from tapegrad.transform.rules.base import Held
 from tapegrad.transform.rules.calls import Call
+
+# Copies of the tangent of an array that is written to, by its layout. Views of an array and of its
+# tangent are the same expressions, which copy for some layouts.
+_COPY = {"C": ".copy()", "F": ".T.copy().T", "A": ".copy()[..., ::1]"}
 
 
 class Variant:
@@ -304,7 +309,8 @@ def write_pushforward(program: Program, instance: Instance, params: list[int]) -
         for line in shape_checks(text, function.params[number], instance.kinds[number]):
             writer(line)
         for path, leaf in paths(value, text):
-            given[leaf] = f"{path}.copy()" if leaf in changed else path
+            copy = _COPY[getattr(function.types[leaf], "layout", "C")]
+            given[leaf] = path + copy if leaf in changed else path
     arguments = [*function.params, *(given[leaf] for leaf in leaves if leaf in inputs)]
     results = instance.results()
     writer(f"value, dots = {inner}({', '.join(arguments)})")
@@ -480,7 +486,8 @@ def write_pullback(
         for number, k in enumerate(params):
             found = paths(instance.params[k], f"{out}[{number}]" if is_tuple else out)
             buffers.update((leaf, path) for path, leaf in found if leaf in given)
-        for line in buffer_checks(instance, buffers):
+        outside = [text for text, value in program.statics.items() if isinstance(value, np.ndarray)]
+        for line in buffer_checks(instance, buffers, outside):
             writer(line)
     for leaf in given:
         zeros = f"runtime.cleared({buffers[leaf]})" if out else f"np.zeros_like({texts[leaf]})"
@@ -499,12 +506,15 @@ def write_pullback(
     return entry
 
 
-def buffer_checks(instance: Instance, buffers: dict[str, str]) -> list[str]:
-    """Return the lines that refuse buffers for the gradient with other shapes, or that overlap."""
+def buffer_checks(instance: Instance, buffers: dict[str, str], outside: list[str]) -> list[str]:
+    """Return the lines that refuse buffers for the gradient with other shapes, or that overlap.
+
+    They are compared with the arguments, with arrays from `outside`, and with each other.
+    """
     kinds, texts = instance.function.types, instance.paths()
     lines: list[str] = []
     others = [(n, texts[n]) for n in instance.leaves() if is_array(kinds.get(n))]
-    taken = [text for _, text in others] + held_arrays(instance)
+    taken = [*(text for _, text in others), *held_arrays(instance), *outside]
     for leaf, buffer in buffers.items():
         lines += shape_checks(buffer, texts[leaf], kinds[leaf])
         for other in taken:

@@ -21,6 +21,11 @@ from tapegrad.transform.printer import PARALLEL, Writer
 
 _RESULTS = {"pushes": ["tape", "top"], "pops": ["top"]}  # of a function for all workers
 
+_FAILED = (
+    "an iteration of a prange loop raised an error, which is lost in its thread; with range in "
+    "place of prange the derivative raises it"
+)
+
 
 class LoopCode:
     """Writes the functions for one loop.
@@ -171,8 +176,9 @@ class LoopCode:
                 if self.tape != "pops":
                     again = ", ".join(["0", "1", "0", "2", first, step, count, *plan.given])
                     again += f", {self.tapes}" if self.has_tapes else ""
-                writer(f"{self.worker_name}({again})")
-                writer("raise RuntimeError('an iteration of a prange loop failed in a thread')")
+                if plan.is_repeatable:
+                    writer(f"{self.worker_name}({again})")
+                writer(f"raise RuntimeError({_FAILED!r})")
             for name in plan.sums:
                 writer(f"{name} += {parts[name]}[{worker}]")
         if copies:

@@ -49,6 +49,8 @@ class Plan:
         order. None if that is known.
     uses_tape
         Whether they use the tape.
+    is_repeatable
+        Whether they find the same if they run again.
     """
 
     loop: ast.For
@@ -61,6 +63,7 @@ class Plan:
     overlaps: list[tuple[str, str]] = field(default_factory=list)
     lowest: int | None = None
     uses_tape: bool = False
+    is_repeatable: bool = True
 
 
 def plan_of(
@@ -135,6 +138,7 @@ def _plan_arrays(plan: Plan, arrays: dict[str, list[Access]], facts: Facts, rows
             if kind is None or written:
                 raise UnprovedError(f"of `{_root(name)}`, which is not an array")
     raises = any(isinstance(node, ast.Raise) for node in ast.walk(plan.loop))
+    plan.is_repeatable = not any(a.kind == READ for found in written.values() for a in found)
     for name, accesses in written.items():
         if raises and any(a.kind == READ for a in accesses):
             raise UnprovedError(

@@ -14,6 +14,7 @@ from tapegrad.transform.verifier.code import Code, called
 from tapegrad.transform.verifier.forward_names import TangentCode
 from tapegrad.transform.verifier.memory import results_of
 
+_COPIES = (".copy()", ".T.copy().T", ".copy()[..., ::1]")  # for each layout
 _SUFFIX = re.compile(r"_dot\d*$")
 
 
@@ -49,7 +50,8 @@ def _check_arguments(code: Code, statement: ast.stmt, call: ast.Call, other: Tan
         place = "".join(f"[{k}]" for k in path[1:])
         wanted = f"{dots.get(params[path[0]], '')}{place}"
         is_kept = path[0] in written and not place  # the caller's must not change
-        if text != f"{wanted}.copy()" and (text != wanted or is_kept):
+        copies = [f"{wanted}{ending}" for ending in _COPIES]
+        if text not in copies and (text != wanted or is_kept):
             raise code.wrong(f"{text} is not what it has to pass on", statement)
 
 
