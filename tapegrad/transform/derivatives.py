@@ -492,30 +492,32 @@ class Jacobian(Composed):
 # -- each derivative once -------------------------------------------------------------------------
 
 
-@functools.cache
 def pullback(
     base: Any, numbers: tuple[int, ...], seeds: int, returns: str, into: bool = False
 ) -> Pullback:
     """Return the gradient of a function with respect to some arguments."""
-    return Pullback(base, numbers, seeds, returns, into)
+    return _once(Pullback, base, numbers, seeds, returns, into)
 
 
-@functools.cache
 def pushforward(base: Any, numbers: tuple[int, ...], has_value: bool = True) -> Pushforward:
     """Return the value and tangent of a function for tangents of some arguments."""
-    return Pushforward(base, numbers, has_value)
+    return _once(Pushforward, base, numbers, has_value)
 
 
-@functools.cache
 def hessian_product(base: Any, number: int) -> HessianProduct:
     """Return the Hessian of a function times a vector."""
-    return HessianProduct(base, number)
+    return _once(HessianProduct, base, number)
+
+
+def jacobian(base: Any, numbers: tuple[int, ...], single: bool) -> Jacobian:
+    """Return the Jacobian of a function."""
+    return _once(Jacobian, base, numbers, single)
 
 
 @functools.cache
-def jacobian(base: Any, numbers: tuple[int, ...], single: bool) -> Jacobian:
-    """Return the Jacobian of a function."""
-    return Jacobian(base, numbers, single)
+def _once(kind: Any, *args: Any) -> Any:
+    """Return a derivative, always the same one."""
+    return kind(*args)
 
 
 Pullback.once = staticmethod(pullback)
