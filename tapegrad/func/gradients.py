@@ -106,6 +106,9 @@ def grad(
         Positions of the differentiated arguments; for a sequence, the gradient is a tuple.
     has_aux
         Whether `f` returns a pair (scalar, anything); the result is then (gradient, anything).
+    out
+        For a function made with `tg.njit`: whether the returned function takes another argument
+        ``out`` to write the gradient to, as for `value_and_grad`.
 
     Examples
     --------

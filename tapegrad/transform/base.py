@@ -122,7 +122,7 @@ class Derivative(Recording):
             stub(base.py_func, f"{base.py_func.__name__}_{label}", extra),
             targetoptions={"nopython": True, **options(base)},
         )
-        self._implementations: dict[Any, Any] = {}
+        self._modules: dict[Any, dict[str, Any]] = {}  # generated, by types
         self._entered: set[Any] = set()  # types of calls from Python
         self._made: dict[Any, Any] = {}  # hashes of the names of the function when they were made
         self._dropped: list[Any] = []  # code that may still run
@@ -224,11 +224,11 @@ class Derivative(Recording):
         bound = self._bound(kinds)
         count = len(inspect.signature(self.root.py_func).parameters)
         named = frozen.check(self.root, bound.kinds[:count])
-        if kinds not in self._implementations:
+        if kinds not in self._modules:
             frozen.settle(self.root, bound.kinds[:count], named)
-            self._implementations[kinds] = self._load(kinds, bound)
+            self._modules[kinds] = self._load(kinds, bound)
             self._made[bound.kinds] = named
-        namespace = self._implementations[kinds]
+        namespace = self._modules[kinds]
         return namespace[namespace["_about"]["entry"]]
 
     def parallel_implementation(self, arguments: tuple[Any, ...]) -> Any:
@@ -246,7 +246,7 @@ class Derivative(Recording):
         self._dropped.append(list(self.overloads.values()))
         self._make_finalizer()()
         self._reset_overloads()
-        self._implementations.clear()
+        self._modules.clear()
         self._entered.clear()
         self._made.clear()
 

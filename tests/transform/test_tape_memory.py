@@ -1,5 +1,6 @@
 """The memory of the tape of compiled gradients: growth, what is given back, and the limit."""
 
+import inspect
 import subprocess
 import sys
 import textwrap
@@ -15,6 +16,13 @@ import tapegrad as tg
 def logistic(r, x, n):
     for _ in range(n):
         x = r * x * (1.0 - x)
+    return x
+
+
+@tg.njit
+def stepped(x, eps):
+    while x > eps:  # the number of steps is not known before
+        x = x * (1.0 - 1e-5 * x)
     return x
 
 
@@ -180,32 +188,9 @@ def refused(gradient, *arguments):
     except MemoryError:
         return True
     return False
-
-@tg.njit
-def logistic(r, x, n):
-    for _ in range(n):
-        x = r * x * (1.0 - x)
-    return x
-
-@tg.njit
-def stepped(x, eps):
-    while x > eps:  # the number of steps is not known before
-        x = x * (1.0 - 1e-5 * x)
-    return x
-
-@tg.njit
-def replaced_arrays(start, rate, n):
-    u = start.copy()
-    v = start.copy()
-    for _ in range(n):
-        w = np.sin(u)
-        u = w * rate + v
-        v = w * u
-    return np.sum(u * u)
-
-gradient = tg.grad(logistic)
-gradient(3.1, 0.2, 10)
 """
+PROGRAM += "\n".join(inspect.getsource(f.py_func) for f in (logistic, stepped, replaced_arrays))
+PROGRAM += "gradient = tg.grad(logistic)\ngradient(3.1, 0.2, 10)\n"
 
 
 def run(tmp_path, code):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from tapegrad.transform.frontend.liveness import used
 from tapegrad.transform.parallel.loop_code import LoopCode
 from tapegrad.transform.parallel.plan import Plan, index_of, plan_of
 from tapegrad.transform.parallel.sums import blocks_of
@@ -129,9 +130,7 @@ class Module:
         self._drop_halves(plans)
         changed = {name for name, found in plans.items() if found}
         while True:  # and what calls them
-            more = {
-                n for n, f in self.functions.items() if {n.id for n in _names(f.tree)} & changed
-            } - changed
+            more = {n for n, f in self.functions.items() if used(f.tree) & changed} - changed
             if not more:
                 break
             changed |= more

@@ -14,11 +14,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeGuard
+from typing import Any
 
-from tapegrad.transform.frontend.liveness import assigned
+from tapegrad.transform.frontend.liveness import assigned, used
 from tapegrad.transform.kinds import is_array
-from tapegrad.transform.parallel.sums import carried, is_sum, live_after, needed, pairs
+from tapegrad.transform.parallel.sums import assignments, carried, is_sum, live_after, needed
 from tapegrad.transform.parallel.uses import ADD, READ, Access, Effects, Facts, UnprovedError, Uses
 
 MOST_NEIGHBOURS = 8  # the largest distance of neighbours for which there are no copies
@@ -177,13 +177,9 @@ def _plan_arrays(plan: Plan, arrays: dict[str, list[Access]], facts: Facts, rows
 def _has_place_for_each(plan: Plan, accesses: list[Access]) -> bool:
     """Whether the loop uses a part of the tape by the number of the iteration."""
     texts = {tuple(map(ast.unparse, access.index)) for access in accesses}
-    used = {n.id for a in accesses for part in a.index for n in ast.walk(part) if _is_name(n)}
-    made = {*assigned(plan.loop.body), plan.target} & used
+    named = {name for access in accesses for part in access.index for name in used(part)}
+    made = {*assigned(plan.loop.body), plan.target} & named
     return len(texts) == 1 and made == {index_of(plan.loop)}
-
-
-def _is_name(node: ast.AST) -> TypeGuard[ast.Name]:
-    return isinstance(node, ast.Name)
 
 
 def index_of(loop: ast.For) -> str:
@@ -207,12 +203,9 @@ def _own_offsets(plan: Plan, accesses: list[Access]) -> set[int] | None:
     for access in accesses:
         axes = {}
         for axis, part in enumerate(access.index):
-            if isinstance(part, ast.Name) and part.id in known:
-                axes[axis] = known[part.id]
-            else:
-                distance = _distance(part, known)
-                if distance is not None:
-                    axes[axis] = distance
+            distance = _distance(part, known)
+            if distance is not None:
+                axes[axis] = distance
         if common is None:
             common = {axis: {distance} for axis, distance in axes.items()}
         else:
@@ -224,11 +217,8 @@ def _offsets(plan: Plan) -> dict[str, int]:
     """Return the names of an iteration that are its index plus a constant, with the constant."""
     found = {index_of(plan.loop): 0}
     made: dict[str, list[ast.expr]] = {}
-    for node in plan.loop.body:
-        for part in ast.walk(node):
-            if isinstance(part, ast.Assign):
-                for name, value in pairs(part):
-                    made.setdefault(name, []).append(value)
+    for name, value in assignments(plan.loop.body):
+        made.setdefault(name, []).append(value)
     for name, values in made.items():
         distances = {_distance(value, found) for value in values}
         if len(distances) == 1 and None not in distances:

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from tapegrad.transform.frontend.liveness import assigned, live, used
+from tapegrad.transform.verifier.code import paired
 
 
 def carried(loop: ast.For) -> set[str]:
@@ -96,15 +97,15 @@ def is_sum(body: list[ast.stmt], name: str, others: set[str]) -> bool:
     """
     sums = {name}
     while True:
-        found = {t for t, value in _assignments(body) if _extended(value, sums)}
+        found = {t for t, value in assignments(body) if _extended(value, sums)}
         if found <= sums:
             break
         sums |= found
     return not sums & others and _only_adds(body, sums)
 
 
-def _assignments(body: list[ast.stmt]) -> Iterator[tuple[str, ast.expr]]:
-    """Yield the names that are assigned, with their values."""
+def assignments(body: list[ast.stmt]) -> Iterator[tuple[str, ast.expr]]:
+    """Yield the names that are assigned one value each, with the values."""
     for node in body:
         for part in ast.walk(node):
             if isinstance(part, ast.Assign):
@@ -113,13 +114,9 @@ def _assignments(body: list[ast.stmt]) -> Iterator[tuple[str, ast.expr]]:
 
 def pairs(node: ast.Assign) -> Iterator[tuple[str, ast.expr]]:
     """Yield the names that a statement assigns one value each, with the values."""
-    target = node.targets[0]
-    if isinstance(target, ast.Name):
-        yield target.id, node.value
-    elif isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
-        for one, value in zip(target.elts, node.value.elts, strict=True):
-            if isinstance(one, ast.Name):
-                yield one.id, value
+    for target, value in paired(node.targets[0], node.value):
+        if isinstance(target, ast.Name):
+            yield target.id, value
 
 
 def _extended(value: ast.expr, sums: set[str]) -> bool:
@@ -139,15 +136,12 @@ def _only_adds(body: list[ast.stmt], sums: set[str]) -> bool:
     """Whether all uses of partial sums yield partial sums, and nothing else is assigned to them."""
     for node in body:
         if isinstance(node, ast.Assign):
-            made = list(pairs(node))
-            if not made and (used(node.value) | set(assigned([node]))) & sums:
-                return False
-            if isinstance(node.targets[0], ast.Subscript) and used(node) & sums:
-                return False
-            for target, value in made:
-                if _extended(value, sums) != (target in sums):
-                    return False
-                if target not in sums and used(value) & sums:
+            for target, value in paired(node.targets[0], node.value):
+                touched = used(target) | used(value) | set(assigned([ast.Assign([target], value)]))
+                if isinstance(target, ast.Name) and target.id in sums:
+                    if not _extended(value, sums):
+                        return False
+                elif touched & sums:
                     return False
         elif isinstance(node, ast.AugAssign):
             if used(node.value) & sums:

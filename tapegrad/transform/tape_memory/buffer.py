@@ -277,8 +277,8 @@ def free_array(typingctx, tape):
 
 
 @intrinsic
-def bytes_of_others(typingctx, tape, own):
-    """Return the bytes of the other tapes of a call, if this one has `own` bytes."""
+def note_bytes(typingctx, tape, own):
+    """Note that a tape has `own` bytes; return those of the other tapes of its call."""
 
     def codegen(context, builder, signature, args):
         block = block_of(context, builder, signature.args[0], args[0])

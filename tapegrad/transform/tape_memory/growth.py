@@ -7,11 +7,11 @@ import numpy as np
 from tapegrad.transform.cache.machine_code import jit, passive
 from tapegrad.transform.tape_memory.buffer import (
     FIRST,
-    bytes_of_others,
     enlarged,
     inherit,
     kept_bytes,
     new_tape,
+    note_bytes,
 )
 from tapegrad.transform.tape_memory.limit import limit
 from tapegrad.transform.tape_memory.references import abandon, count_kept
@@ -31,9 +31,9 @@ def allowed_size(tape, needed):
     check_limit(tape, needed, kept_bytes(tape))
     kept = kept_bytes(tape)
     own = 8 * needed + kept
-    room = (limit() - own - bytes_of_others(tape, own)) // 8
+    room = (limit() - own - note_bytes(tape, own)) // 8
     size = min(size_for(tape, needed), needed + room // _PART_OF_ROOM)
-    bytes_of_others(tape, 8 * size + kept)  # they have to know what this one takes
+    note_bytes(tape, 8 * size + kept)
     return size
 
 
@@ -53,10 +53,10 @@ def check_limit(tape, needed, kept):
     The tape is one of them, and has to have a size.
     """
     own = 8 * needed + kept
-    if own + bytes_of_others(tape, own) > limit():
+    if own + note_bytes(tape, own) > limit():
         count_kept(tape)
         own = 8 * needed + kept_bytes(tape)
-        if own + bytes_of_others(tape, own) > limit():
+        if own + note_bytes(tape, own) > limit():
             abandon(tape)
             raise MemoryError(
                 "tapegrad: the values that the reverse pass needs do not fit into memory, or "
