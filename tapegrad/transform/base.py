@@ -25,12 +25,13 @@ from tapegrad.eager.tensor import Tensor
 from tapegrad.kernels import native
 from tapegrad.probes import add_call_probe, probe
 from tapegrad.transform import frozen
+from tapegrad.transform.blocks import sizes
 from tapegrad.transform.cache.fingerprint import Fingerprint
 from tapegrad.transform.codegen import store
 from tapegrad.transform.codegen.analysis import leaf_names
-from tapegrad.transform.codegen.in_parallel import message_of, parallel_versions
 from tapegrad.transform.codegen.instance import Instance
 from tapegrad.transform.codegen.program import Program
+from tapegrad.transform.codegen.versions import versions_of
 from tapegrad.transform.errors import SerialLoopWarning, TransformError
 from tapegrad.transform.printer import in_order
 from tapegrad.transform.stubs import stub
@@ -165,7 +166,7 @@ class Derivative(Recording):
         with global_compiler_lock, warnings.catch_warnings():
             # functions that are passed as arguments keep numba from writing to its cache
             warnings.filterwarnings("ignore", "Cannot cache compiled function", NumbaWarning)
-            inner = self.parallel_implementation(arguments)
+            inner = self.fastest_implementation(arguments)
             try:
                 inner.compile(arguments)
             except NumbaError as error:
@@ -231,11 +232,10 @@ class Derivative(Recording):
         namespace = self._modules[kinds]
         return namespace[namespace["_about"]["entry"]]
 
-    def parallel_implementation(self, arguments: tuple[Any, ...]) -> Any:
-        """Return the function to run: a parallel version of the generated one, if there is one."""
+    def fastest_implementation(self, arguments: tuple[Any, ...]) -> Any:
+        """Return the function to run: a version of the generated one, or that itself."""
         found = self.implementation(arguments)
-        about = found.py_func.__globals__["_about"]
-        return found.py_func.__globals__[about.get("parallel", about["entry"])]
+        return found.py_func.__globals__[found.py_func.__globals__["_about"]["run"]]
 
     def made(self) -> list[tuple[tuple[Any, ...], Any]]:
         """Return the types that it was made for, each with the hashes of names at that time."""
@@ -262,7 +262,7 @@ class Derivative(Recording):
     def _load(self, kinds: tuple[Any, ...], bound: Bound) -> Any:
         fingerprint = Fingerprint(self)
         fingerprint.add_kinds(kinds)
-        key = fingerprint.key()
+        key = fingerprint.key(sizes.described())
         recipe = store.Recipe(fingerprint, self, kinds)
         namespace = store.load(key, recipe) if fingerprint.complete else None
         if namespace is None:
@@ -276,19 +276,16 @@ class Derivative(Recording):
             fresh = {t for t, value in program.statics.items() if isinstance(value, Derivative)}
             verify(in_order(text), given, program.unwritten, program.primals, fresh)
             program.texts = self.finish(program.texts)
-            made = parallel_versions(program)
-            functions = [*((*part, {}) for part in program.texts), *made.functions]
+            versions = versions_of(program, entry)
+            functions = ((f.text, f.made_from, f.options) for f in versions.functions)
             text = _module_text(functions, kept)
             about = {"entry": entry, "cache": kept, "statics": recipe.write(program)}
-            if entry in made.names:
-                about["parallel"] = made.names[entry]
-            if made.serial:
-                about["in order"] = [message_of(*loop) for loop in made.serial]
+            about |= {"run": versions.run, "in order": versions.messages}
             if not fingerprint.complete:
                 key = native.fingerprint(key.encode(), repr((id(self), id(program))).encode())
             namespace = store.save(key, text, about, program.statics)
         namespace["_made_for"] = (self, kinds)
-        for message in namespace["_about"].get("in order", ()):
+        for message in namespace["_about"]["in order"]:
             warnings.warn(SerialLoopWarning(message), stacklevel=2)
         return namespace
 

@@ -6,7 +6,9 @@ import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic, overload
+from numba.np import arrayobj
 
 from tapegrad.transform.cache.machine_code import jit, passive
 from tapegrad.transform.tape_memory.buffer import enlarged as enlarged
@@ -92,6 +94,65 @@ def product(typingctx, x, y):
         return builder.select(nothing, zero, builder.fmul(one, two))
 
     return types.float64(x, y), codegen
+
+
+@intrinsic
+def quotient(typingctx, x, y):
+    """Return ``x / y`` by IEEE 754, without an error for zero."""
+
+    def codegen(context, builder, signature, args):
+        parts = (
+            context.cast(builder, value, kind, types.float64)
+            for value, kind in zip(args, signature.args, strict=True)
+        )
+        return builder.fdiv(*parts)
+
+    return types.float64(x, y), codegen
+
+
+@intrinsic
+def plus(typingctx, total, term):
+    """Return ``total + term``, where the terms of a loop may be added in any order."""
+
+    def codegen(context, builder, signature, args):
+        return builder.fadd(*args, flags=("reassoc", "nsz"))
+
+    return types.float64(types.float64, types.float64), codegen
+
+
+@intrinsic
+def index(typingctx, number):
+    """Return an index that is not negative; compilers need not look whether it is."""
+
+    def codegen(context, builder, signature, args):
+        return args[0]
+
+    return types.uintp(types.intp), codegen
+
+
+@intrinsic(prefer_literal=True)
+def block(typingctx, size):
+    """Return an array of a constant size that lives as long as the function; it is not filled."""
+    kind = types.Array(types.float64, 1, "C")
+
+    def codegen(context, builder, signature, args):
+        count = size.literal_value
+        with builder.goto_entry_block():
+            place = builder.alloca(ir.ArrayType(ir.DoubleType(), count))
+        place.align = 64
+        made = context.make_array(kind)(context, builder)
+        word = context.get_value_type(types.intp)
+        arrayobj.populate_array(
+            made,
+            data=builder.bitcast(place, ir.DoubleType().as_pointer()),
+            shape=cgutils.pack_array(builder, [word(count)]),
+            strides=cgutils.pack_array(builder, [word(8)]),
+            itemsize=word(8),
+            meminfo=None,
+        )
+        return made._getvalue()
+
+    return (kind(size), codegen) if isinstance(size, types.IntegerLiteral) else None
 
 
 @jit

@@ -7,32 +7,20 @@ import ast
 from tapegrad.transform.codegen.analysis import leaf_names
 from tapegrad.transform.codegen.instance import Instance
 from tapegrad.transform.codegen.program import Program
-from tapegrad.transform.codegen.reverse_state import ReverseState
 from tapegrad.transform.frontend.source import Source
-from tapegrad.transform.ir import Effect, Let, Loop, walk
+from tapegrad.transform.independence.generated import Generated
+from tapegrad.transform.independence.uses import READ, STORE, Effects
+from tapegrad.transform.ir import Effect, Let, walk
 from tapegrad.transform.lowering.operations import is_random
-from tapegrad.transform.parallel.module import Generated, Made, Module
-from tapegrad.transform.parallel.uses import READ, STORE, Effects, Facts
+from tapegrad.transform.parallel.module import Made, Module
 from tapegrad.transform.printer import PARALLEL, print_function
 from tapegrad.transform.rules.calls import Call
 
 
-def parallel_versions(program: Program) -> Made:
+def parallel_versions(program: Program, functions: list[Generated]) -> Made:
     """Return the parallel versions, and what is to be said of loops that run in order."""
-    if not any(PARALLEL in text for text, _ in program.texts):
+    if not any(PARALLEL in function.text for function in functions):
         return Made()
-    functions = []
-    for text, made_from in program.texts:
-        found = Generated(text, made_from)
-        if found.name in program.modes:
-            mode, found.unit = program.modes[found.name]
-            found.facts = Facts(mode.types, mode.suffix)
-            if isinstance(mode, ReverseState):
-                found.fused = mode.fused
-            loops = [s for s in walk(mode.function.body) if isinstance(s, Loop)]
-            found.lines = {loop.index: loop.line for loop in loops if loop.index is not None}
-            found.source = mode.function.source
-        functions.append(found)
     return Module(functions, lambda name: _effects_of_callee(program, name), program.fresh).run()
 
 

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.kernels import cache
-from tapegrad.transform import runtime
+from tapegrad.transform import runtime, vector_math
 from tapegrad.transform.cache import machine_code
 from tapegrad.transform.cache.fingerprint import Fingerprint
 from tapegrad.transform.frontend.source import Source
@@ -206,6 +206,7 @@ def namespace(statics: dict[str, Any]) -> dict[str, Any]:
         "arrays": arrays,
         "ops": ops,
         "scalar_ops": scalar_ops,
+        "vector_math": vector_math,
     }
     found.update(statics)
     return found

@@ -16,7 +16,7 @@ from __future__ import annotations
 import ast
 from contextlib import nullcontext
 
-from tapegrad.transform.parallel.plan import Plan
+from tapegrad.transform.independence.plan import Plan
 from tapegrad.transform.printer import PARALLEL, Writer
 
 _RESULTS = {"pushes": ["tape", "top"], "pops": ["top"]}  # of a function for all workers

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from tapegrad.transform.frontend.liveness import used
-from tapegrad.transform.parallel.loop_code import LoopCode
-from tapegrad.transform.parallel.plan import Plan, index_of, plan_of
-from tapegrad.transform.parallel.sums import blocks_of
-from tapegrad.transform.parallel.uses import (
+from tapegrad.transform.independence.generated import Generated, copy_with
+from tapegrad.transform.independence.plan import Plan, index_of, plan_of
+from tapegrad.transform.independence.sums import blocks_of
+from tapegrad.transform.independence.uses import (
     Effects,
-    Facts,
     UnprovedError,
     effects_of_function,
 )
+from tapegrad.transform.parallel.loop_code import LoopCode
 from tapegrad.transform.printer import PARALLEL
 
 # of numba's own parallelism, only `prange`
@@ -41,48 +40,10 @@ OPTIONS = {
 
 
 @dataclass
-class Generated:
-    """A function of a generated module.
-
-    Attributes
-    ----------
-    text
-        Its source.
-    made_from
-        The compiled function that it was made from, whose options it inherits.
-    facts
-        What is known of its names.
-    fused
-        The indices of loops whose iterations are forward and reverse code, and leave the tape as
-        it was.
-    unit
-        What forward and reverse code of the same loops have in common.
-    lines
-        The lines of the user's loops, by their indices.
-    source
-        The user's function.
-    """
-
-    text: str
-    made_from: Any
-    facts: Facts = field(default_factory=lambda: Facts({}, ""))
-    fused: set[str] = field(default_factory=set)
-    unit: Any = None
-    lines: dict[str, int] = field(default_factory=dict)
-    source: Any = None
-
-    def __post_init__(self) -> None:
-        self.tree = ast.parse(self.text).body[0]
-        assert isinstance(self.tree, ast.FunctionDef)
-        self.name = self.tree.name
-
-
-@dataclass
 class Made:
     """What is added to a module."""
 
-    # texts of functions, what each was made from, and its own options
-    functions: list[tuple[str, Any, dict[str, Any]]] = field(default_factory=list)
+    functions: list[Generated] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)  # of parallel versions of functions
     serial: list[tuple[Any, int, str]] = field(default_factory=list)  # function, line and reason
 
@@ -183,17 +144,22 @@ class Module:
         for node in _names(tree):
             node.id = self.made.names.get(node.id, node.id)
         tree.name = self.made.names[function.name]
-        self.made.functions.append((ast.unparse(tree) + "\n", function.made_from, {}))
+        self._add(ast.unparse(tree) + "\n", function, {})
 
     def _write_loop(self, function: Generated, plan: Plan) -> list[ast.stmt]:
         """Write the functions for a loop; return the statements that replace it."""
         stem = f"{function.name}_{index_of(plan.loop)}"
         names = [self.fresh(f"{stem}_{role}") for role in ("worker", "guarded", "workers")]
         code = LoopCode(plan, names, self._tape_of(function, plan))
-        self.made.functions.append((code.worker(), function.made_from, {}))
-        self.made.functions.append((code.guarded(), function.made_from, {}))
-        self.made.functions.append((code.driver(), function.made_from, OPTIONS))
+        self._add(code.worker(), function, {})
+        self._add(code.guarded(), function, {})
+        self._add(code.driver(), function, OPTIONS)
         return ast.parse(code.call()).body
+
+    def _add(self, text: str, function: Generated, options: dict[str, Any]) -> None:
+        """Add a function that was made from another one."""
+        made = Generated(text, function.made_from, function.facts, options=options)
+        self.made.functions.append(made)
 
     def _tape_of(self, function: Generated, plan: Plan) -> str:
         """Return how a loop uses the tape."""
@@ -220,24 +186,3 @@ def _loops(body: list[ast.stmt]) -> Iterator[ast.For]:
             yield node
         for block in blocks_of(node):
             yield from _loops(block)
-
-
-def copy_with(tree: ast.FunctionDef, calls: dict[int, list[ast.stmt]]) -> ast.FunctionDef:
-    """Return a copy of a function with statements in place of loops, by their ids."""
-
-    def block(body: list[ast.stmt]) -> list[ast.stmt]:
-        found: list[ast.stmt] = []
-        for node in body:
-            if id(node) in calls:
-                found += calls[id(node)]
-                continue
-            made = copy.copy(node)
-            for name in ("body", "orelse"):
-                if getattr(made, name, None):
-                    setattr(made, name, block(getattr(made, name)))
-            found.append(made)
-        return found
-
-    made = copy.copy(tree)
-    made.body = block(tree.body)
-    return copy.deepcopy(made)

@@ -23,6 +23,7 @@ from numba.core.typing.templates import _IntrinsicTemplate
 from numba.np.ufunc.dufunc import DUFunc
 
 from tapegrad.transform import derivatives, runtime, vjps
+from tapegrad.transform.blocks import sizes
 from tapegrad.transform.codegen import program
 from tapegrad.transform.derivatives import Derivative
 from tapegrad.transform.frontend import inference
@@ -154,6 +155,8 @@ def types_only():
         return inferred[key][0]
 
     with (
+        # blocks as small as those of programs, in all loops that may have them
+        mock.patch.multiple(sizes, WIDTH=3, SHORT=1, LEAST_GAIN=-1000),
         mock.patch.object(program, "infer", infer),
         mock.patch.object(derivatives, "result_kind", result_kind),
         mock.patch.object(derivative_calls, "result_kind", result_kind),
@@ -290,7 +293,10 @@ class Interpreter:
 
     def entry(self, dispatcher, kinds):
         """The function of a generated module that is run."""
-        return dispatcher.implementation(kinds)
+        found = dispatcher.implementation(kinds)
+        if dispatcher.root.targetoptions.get("parallel"):
+            return found
+        return dispatcher.fastest_implementation(kinds)
 
     def interpreted(self, function):
         """The function, in a module of interpreted functions."""
@@ -338,7 +344,7 @@ class Workers(Interpreter):
         self.numba = types.SimpleNamespace(prange=self.in_any_order)
 
     def entry(self, dispatcher, kinds):
-        return dispatcher.parallel_implementation(kinds)
+        return dispatcher.fastest_implementation(kinds)
 
     def in_any_order(self, *bounds):
         return self.random.permutation(range(*bounds))

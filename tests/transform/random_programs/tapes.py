@@ -5,11 +5,12 @@ through Python.
 """
 
 import itertools
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from tapegrad.transform import runtime
+from tapegrad.transform import runtime, vector_math
 from tapegrad.transform.tape_memory import buffer, growth, references
 
 KEPT = {}  # by numbers that are on tapes
@@ -91,7 +92,26 @@ def pop_workers(tape, top):
     return workers, top
 
 
+def not_negative(number):
+    assert number >= 0
+    return number
+
+
+def two_floats(function):
+    """A function of two numbers, as of compiled code: also where Python raises errors."""
+    return lambda x, y: function(np.float64(x), np.float64(y))
+
+
+MATH = {name: getattr(np, name, None) for name in vector_math.NAMES}
+MATH |= {"erf": math.erf, "erfc": math.erfc, "gaussian": lambda x: np.exp(-x * x)}
+MATH |= {"pow": two_floats(np.power)}
+
 STAND_INS = [
+    *((getattr(vector_math, name), stand_in) for name, stand_in in MATH.items()),
+    (runtime.block, lambda size: np.full(size, np.nan)),
+    (runtime.index, not_negative),
+    (runtime.plus, two_floats(np.add)),
+    (runtime.quotient, two_floats(np.divide)),
     (runtime.take_tape, new),
     (runtime.give_tape, lambda tape: None),
     (runtime.grown, lambda tape, needed: larger(tape, size_for(tape, needed))),

@@ -17,9 +17,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tapegrad.transform.frontend.liveness import assigned, used
+from tapegrad.transform.independence.sums import assignments, carried, is_sum, live_after, needed
+from tapegrad.transform.independence.uses import (
+    ADD,
+    READ,
+    Access,
+    Effects,
+    Facts,
+    UnprovedError,
+    Uses,
+)
 from tapegrad.transform.kinds import is_array
-from tapegrad.transform.parallel.sums import assignments, carried, is_sum, live_after, needed
-from tapegrad.transform.parallel.uses import ADD, READ, Access, Effects, Facts, UnprovedError, Uses
 
 MOST_NEIGHBOURS = 8  # the largest distance of neighbours for which there are no copies
 
@@ -84,7 +92,7 @@ def plan_of(
     for access in uses.accesses:
         if access.array in plan.given and access.array not in plan.sums:
             arrays.setdefault(access.array, []).append(access)
-    _plan_arrays(plan, arrays, facts, _parts_of_tape(function))
+    _plan_arrays(plan, arrays, facts, parts_of_tape(function))
     return plan
 
 
@@ -119,7 +127,7 @@ def _root(name: str) -> str:
     return stem if number.isdigit() else name
 
 
-def _parts_of_tape(function: ast.FunctionDef) -> set[str]:
+def parts_of_tape(function: ast.FunctionDef) -> set[str]:
     """Return the names of parts of the tape, each with places for all iterations of a loop."""
     return {
         name
@@ -168,7 +176,7 @@ def _plan_arrays(plan: Plan, arrays: dict[str, list[Access]], facts: Facts, rows
         and not (other in written and other < one)
         and not (one in plan.private and other in plan.private)
     ]
-    if offsets and not _are_not_negative(plan, min(offsets)):
+    if offsets and not are_not_negative(plan, min(offsets)):
         if plan.target == "turn":
             raise UnprovedError("indices may be negative")
         plan.lowest = min(offsets)
@@ -199,13 +207,13 @@ def _own_offsets(plan: Plan, accesses: list[Access]) -> set[int] | None:
     None if there is no such index.
     """
     common: dict[int, set[int]] | None = None
-    known = _offsets(plan)
+    known = known_offsets(plan)
     for access in accesses:
         axes = {}
         for axis, part in enumerate(access.index):
-            distance = _distance(part, known)
-            if distance is not None:
-                axes[axis] = distance
+            found = offset_of(part, known)
+            if found is not None:
+                axes[axis] = found
         if common is None:
             common = {axis: {distance} for axis, distance in axes.items()}
         else:
@@ -213,20 +221,20 @@ def _own_offsets(plan: Plan, accesses: list[Access]) -> set[int] | None:
     return min(common.values(), key=len) if common else None
 
 
-def _offsets(plan: Plan) -> dict[str, int]:
+def known_offsets(plan: Plan) -> dict[str, int]:
     """Return the names of an iteration that are its index plus a constant, with the constant."""
     found = {index_of(plan.loop): 0}
     made: dict[str, list[ast.expr]] = {}
     for name, value in assignments(plan.loop.body):
         made.setdefault(name, []).append(value)
     for name, values in made.items():
-        distances = {_distance(value, found) for value in values}
+        distances = {offset_of(value, found) for value in values}
         if len(distances) == 1 and None not in distances:
             found.setdefault(name, *[d for d in distances if d is not None])
     return found
 
 
-def _are_not_negative(plan: Plan, distance: int) -> bool:
+def are_not_negative(plan: Plan, distance: int) -> bool:
     """Whether all indices plus a distance are known to be not negative."""
     start, stop, step = plan.bounds
     if plan.target == "turn":
@@ -242,7 +250,7 @@ def _are_not_negative(plan: Plan, distance: int) -> bool:
     return lowest + distance >= 0
 
 
-def _distance(node: ast.expr, known: dict[str, int]) -> int | None:
+def offset_of(node: ast.expr, known: dict[str, int]) -> int | None:
     """Return the constant of an index plus a constant."""
     if isinstance(node, ast.Name):
         return known.get(node.id)
@@ -261,4 +269,4 @@ def _is_near(plan: Plan, found: set[int]) -> bool:
     """Whether these distances are small, and the indices known to be not negative."""
     if max(found) - min(found) > MOST_NEIGHBOURS or plan.bounds[2] not in ("1", "-1"):
         return False
-    return _are_not_negative(plan, min(found))
+    return are_not_negative(plan, min(found))

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numba.core import types
 
+from tapegrad.transform.independence.sums import pairs
 from tapegrad.transform.kinds import holds_array, is_array, is_complex
-from tapegrad.transform.parallel.sums import pairs
 from tapegrad.transform.printer import PARALLEL
 from tapegrad.transform.verifier.code import leaves
 from tapegrad.transform.verifier.memory import (

@@ -1,0 +1,238 @@
+"""What an iteration does with elements of arrays, and where a block puts them aside."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+from typing import Any
+
+from numba.core import types
+
+from tapegrad.transform.frontend.liveness import assigned, used
+from tapegrad.transform.independence.plan import Plan, known_offsets, offset_of
+from tapegrad.transform.independence.sums import assignments
+from tapegrad.transform.independence.uses import ADD, READ, STORE, Facts, UnprovedError
+from tapegrad.transform.kinds import is_array
+
+Key = tuple[str, str]  # an array and the text of an index
+
+
+@dataclass
+class Element:
+    """An element that iterations use by one index.
+
+    Attributes
+    ----------
+    array, key, index
+        The array, the text of the index, and its parts.
+    distance
+        The constant that the last part adds to the loop variable if a block of iterations uses
+        neighbouring elements, otherwise None.
+    is_fixed
+        Whether all iterations use the same element.
+    is_certain
+        Whether every iteration uses it.
+    kinds
+        What it is used for.
+    first
+        The first use, and whether every iteration has it.
+    local
+        The variable that stands for it, if it is written.
+    last
+        The constant that every iteration writes last, if there is one.
+    """
+
+    array: str
+    key: str
+    index: list[ast.expr]
+    distance: int | None
+    is_fixed: bool
+    is_certain: bool = False
+    kinds: set[str] = field(default_factory=set)
+    first: tuple[str, bool] = ("", False)
+    local: str = ""
+    last: ast.Constant | None = None
+
+    @property
+    def text(self) -> str:
+        """The element as an expression."""
+        parts = [ast.unparse(part) for part in self.index]
+        if self.distance is not None:
+            parts[-1] = f"runtime.index({parts[-1]})"
+        return f"{self.array}[{', '.join(parts)}]"
+
+    def note(self, kind: str, is_certain: bool) -> None:
+        """Note a use."""
+        if not self.kinds:
+            self.first = kind, is_certain
+        self.kinds.add(kind)
+        self.is_certain |= is_certain
+
+
+class Elements:
+    """The elements that the iterations of a loop use.
+
+    Parameters
+    ----------
+    plan
+        The proof that iterations are independent.
+    facts
+        What is known of the function.
+    rows
+        The names of parts of the tape.
+    """
+
+    def __init__(self, plan: Plan, facts: Facts, rows: set[str]) -> None:
+        self.plan = plan
+        self.facts = facts
+        self.rows = rows
+        self.body = plan.loop.body
+        self.made = {*assigned(self.body), plan.target}
+        self.offsets = known_offsets(plan)
+        self.steps = self._steps()
+        self.assumed: set[str] = set()  # names that have to be 1
+        self.found: dict[Key, Element] = {}
+        self._collect(self.body, True)
+        for element in self.found.values():  # the cotangent has the shape of the array
+            twin = self.found.get((element.array.removesuffix(facts.suffix), element.key))
+            element.is_certain |= twin is not None and twin.is_certain
+        self.arrays = {array for array, _ in self.found}
+        kinds = {a: set[str]().union(*(e.kinds for e in self.of(a))) for a in self.arrays}
+        self.written = {array for array, found in kinds.items() if found != {READ}}
+        self.added = {array for array, found in kinds.items() if found == {ADD}}
+        for array in self.written - self.added:
+            self._check_own(array)
+
+    def of(self, array: str) -> list[Element]:
+        """Return the elements of an array."""
+        return [element for (name, _), element in self.found.items() if name == array]
+
+    def at(self, node: ast.Subscript) -> Element:
+        """Return the element that an expression means."""
+        assert isinstance(node.value, ast.Name)
+        return self.found[node.value.id, ast.unparse(node.slice)]
+
+    def is_element(self, node: ast.AST) -> bool:
+        """Whether an expression is an element of an array."""
+        return isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name)
+
+    def kind(self, array: str) -> Any:
+        """Return the type of an array."""
+        return types.Array(types.float64, 1, "C") if array in self.rows else self.facts.kind(array)
+
+    def _steps(self) -> dict[str, str]:
+        """Return the names that are the loop variable times a step, with the name of the step.
+
+        Steps of arrays that may be broadcast are 1 or 0.
+        """
+        found = {}
+        for name, value in assignments(self.body):
+            if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult):
+                names = [p.id for p in (value.left, value.right) if isinstance(p, ast.Name)]
+                if len(names) == 2 and names[0] == self.plan.target and names[1] not in self.made:
+                    found[name] = names[1]
+        return found
+
+    # -- collecting ---------------------------------------------------------------------------
+
+    def _collect(self, body: list[ast.stmt], is_certain: bool) -> None:
+        for node in body:
+            if isinstance(node, ast.If):
+                self._read(node.test, is_certain)
+                self._collect(node.body, False)
+                self._collect(node.orelse, False)
+            elif isinstance(node, ast.Assign):
+                self._read(node.value, is_certain)
+                target = node.targets[0]
+                if self.is_element(target):
+                    self._note(target, STORE, is_certain)
+                elif not isinstance(target, ast.Name):
+                    raise UnprovedError(f"of `{ast.unparse(node)}`")
+            elif isinstance(node, ast.AugAssign):
+                self._read(node.value, is_certain)
+                if self.is_element(node.target):
+                    if not isinstance(node.op, (ast.Add, ast.Sub)):
+                        raise UnprovedError(f"of `{ast.unparse(node)}`")
+                    self._note(node.target, ADD, is_certain)
+                elif not isinstance(node.target, ast.Name):
+                    raise UnprovedError(f"of `{ast.unparse(node)}`")
+            elif not isinstance(node, (ast.Raise, ast.Pass)):
+                raise UnprovedError(f"of `{ast.unparse(node)}`")
+
+    def _read(self, node: ast.AST, is_certain: bool) -> None:
+        if isinstance(node, (ast.IfExp, ast.BoolOp)):
+            parts = [node.test] if isinstance(node, ast.IfExp) else node.values[:1]
+            for part in ast.iter_child_nodes(node):
+                self._read(part, is_certain and part in parts)
+            return
+        for part in ast.iter_child_nodes(node):
+            self._read(part, is_certain)
+        if self.is_element(node):
+            self._note(node, READ, is_certain)
+
+    def _note(self, node: ast.AST, kind: str, is_certain: bool) -> None:
+        assert isinstance(node, ast.Subscript)
+        assert isinstance(node.value, ast.Name)
+        if kind != READ:
+            self._read(node.slice, is_certain)
+        key = node.value.id, ast.unparse(node.slice)
+        if key not in self.found:
+            self.found[key] = self._element(node.value.id, node.slice)
+        self.found[key].note(kind, is_certain)
+
+    def _element(self, array: str, node: ast.expr) -> Element:
+        kind = self.kind(array)
+        index = list(node.elts) if isinstance(node, ast.Tuple) else [node]
+        if not is_array(kind) or kind.ndim != len(index):
+            raise UnprovedError(f"of `{array}[{ast.unparse(node)}]`")
+        if any(
+            isinstance(part, (ast.Slice, ast.Constant)) and not _is_place(part) for part in index
+        ):
+            raise UnprovedError(f"of `{array}[{ast.unparse(node)}]`")
+        is_fixed = not self._uses_made(index)
+        found = offset_of(index[-1], self.offsets)
+        last = index[-1]
+        if isinstance(last, ast.Name) and last.id in self.steps:
+            self.assumed.add(self.steps[last.id])
+            index[-1], found = ast.Name(self.plan.target, ast.Load()), 0
+        index = [self._in_terms_of_target(part) for part in index]
+        is_direct = kind.layout == "C" or kind.ndim == 1
+        if not is_direct or self._uses_made(index[:-1]) or self.plan.target == "turn":
+            found = None
+        return Element(array, ast.unparse(node), index, found, is_fixed)
+
+    def _in_terms_of_target(self, part: ast.expr) -> ast.expr:
+        """Return an index as the loop variable plus a constant, if it is that."""
+        found = offset_of(part, self.offsets)
+        if found is None or self.plan.target == "turn":
+            return part
+        target = ast.Name(self.plan.target, ast.Load())
+        if not found:
+            return target
+        return ast.BinOp(target, ast.Add() if found > 0 else ast.Sub(), ast.Constant(abs(found)))
+
+    def _uses_made(self, index: list[ast.expr]) -> bool:
+        return any(used(part) & self.made for part in index)
+
+    def _check_own(self, array: str) -> None:
+        """Refuse an array that is read and written if two indices may mean one element."""
+        found = self.of(array)
+        for number, one in enumerate(found):
+            if not one.is_certain:
+                raise UnprovedError(f"`{array}` is written in some iterations only")
+            for other in found[:number]:
+                if not _are_apart(one.index, other.index):
+                    raise UnprovedError(f"two indices of `{array}` may be equal")
+
+
+def _is_place(node: ast.expr) -> bool:
+    """Whether an expression is a constant that counts from the start."""
+    return isinstance(node, ast.Constant) and type(node.value) is int and node.value >= 0
+
+
+def _are_apart(one: list[ast.expr], other: list[ast.expr]) -> bool:
+    """Whether two indices certainly mean different elements."""
+    for a, b in zip(one, other, strict=True):
+        if isinstance(a, ast.Constant) and isinstance(b, ast.Constant) and a.value != b.value:
+            return True
+    return False

@@ -1,0 +1,425 @@
+"""One iteration of a loop, written again so that compilers vectorize it.
+
+It writes to variables and to the places of the block only: elements of arrays that it writes are
+variables, sums start at 0, and what would be an error is noted in a variable.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from numba.core import types
+
+from tapegrad.transform import vector_math
+from tapegrad.transform.blocks import sizes
+from tapegrad.transform.blocks.elements import Element, Elements
+from tapegrad.transform.frontend.liveness import assigned, used
+from tapegrad.transform.independence.plan import Plan
+from tapegrad.transform.independence.uses import Facts, UnprovedError
+
+FLOAT, INTEGER, BOOLEAN = "float", "integer", "boolean"
+_CONSTANTS = frozenset(["e", "inf", "nan", "pi"])
+_RENAMED = {"pow": "pow", "power": "pow"}
+_TESTS = frozenset(["isfinite", "isinf", "isnan"])
+_PLAIN = {  # compilers vectorize these
+    "abs": None,
+    "float": FLOAT,
+    "max": None,
+    "min": None,
+    "np.float64": FLOAT,
+    "runtime.inverse": FLOAT,
+    "runtime.product": FLOAT,
+}
+_SAME = frozenset(["fabs", "abs", "absolute"])
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """An element that is read into a place of the block before."""
+
+    element: Element
+    place: int
+
+
+class Iteration:
+    """The code of one iteration.
+
+    Parameters
+    ----------
+    plan
+        The proof that iterations are independent.
+    facts
+        What is known of the function.
+    rows
+        The names of parts of the tape.
+    raises
+        Whether divisions by zero raise errors.
+    helper
+        Returns the name of a function that vectorizes for that of a function, "" if there is none.
+    fresh
+        Returns a variant of a name that the function does not use.
+    block
+        The name of the array with the places of a block.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        facts: Facts,
+        rows: set[str],
+        raises: bool,
+        helper: Callable[[str], str],
+        fresh: Callable[[str], str],
+        block: str,
+    ) -> None:
+        self.plan = plan
+        self.facts = facts
+        self.raises = raises
+        self.helper = helper
+        self.fresh = fresh
+        self.elements = Elements(plan, facts, rows)
+        self.lane = fresh("lane")
+        self.block = block
+        self.failed = fresh("failed")
+        self.gathered: dict[tuple[str, str], Gathered] = {}
+        self.places = 0
+        self.work = 0  # how much there is to gain
+        self.terms = {name: fresh(f"{name}_term") for name in plan.sums}
+        self._kinds: dict[str, str] = {plan.target: INTEGER}
+        self._flags: list[str] = []
+        self._lines: list[list[ast.stmt]] = [[]]
+        for element in self.elements.found.values():
+            if element.array in self.elements.written:
+                if self.elements.kind(element.array).dtype != types.float64:
+                    raise UnprovedError(f"of the type of `{element.array}`")
+                element.local = fresh(f"{element.array}_element")
+        starts = [_assign(term, self._zero(plan.sums[n])) for n, term in self.terms.items()]
+        starts += self._start_elements()
+        self._block(plan.loop.body)
+        self.body = [*starts, *(_assign(n, ast.Constant(False)) for n in self._flags)]
+        self.body += self._lines.pop()
+
+    def _zero(self, kind: Any) -> ast.expr:
+        if isinstance(kind, types.Integer):
+            return ast.Constant(0)
+        if kind != types.float64:
+            raise UnprovedError(f"a sum is of type {kind}")
+        return ast.Constant(0.0)
+
+    @property
+    def flags(self) -> list[str]:
+        """The variables that say whether something is an error."""
+        return self._flags
+
+    def place(self) -> int:
+        """Return the first place of a new row of the block."""
+        self.places += 1
+        return (self.places - 1) * sizes.stride() + sizes.MARGIN
+
+    def at(self, place: int) -> str:
+        """Return the text of a number of this iteration in the block."""
+        return f"{self.block}[runtime.index({self.lane} + {place})]"
+
+    # -- elements of arrays -------------------------------------------------------------------
+
+    def _start_elements(self) -> list[ast.stmt]:
+        """Return the statements that give variables for elements their first values."""
+        found: list[ast.stmt] = []
+        for element in self.elements.found.values():
+            if not element.local:
+                continue
+            if element.array in self.elements.added:
+                found.append(_assign(element.local, ast.Constant(0.0)))
+            elif element.first != ("store", True):
+                found.append(_assign(element.local, self._load(element)))
+        return found
+
+    def _load(self, element: Element) -> ast.expr:
+        """Return the expression that reads an element which every iteration uses."""
+        if element.distance is None and not element.is_fixed:
+            if self.needed_for([element]) is None:
+                raise UnprovedError("an index depends on what is computed")
+            if (element.array, element.key) not in self.gathered:
+                gathered = Gathered(element, self.place())
+                self.gathered[element.array, element.key] = gathered
+            place = self.gathered[element.array, element.key].place
+            return _parsed(self.at(place))
+        return _parsed(element.text)
+
+    def needed_for(self, elements: list[Element]) -> list[ast.stmt] | None:
+        """Return the statements of the loop that indices depend on; None if they are not found.
+
+        They read no array that is written.
+        """
+        wanted = set[str]().union(*(used(part) for e in elements for part in e.index))
+        if wanted & self.elements.written:
+            return None
+        found: list[ast.stmt] = []
+        for node in reversed(self.plan.loop.body):
+            made = set(assigned([node])) & wanted
+            if not made:
+                continue
+            if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
+                return None
+            if used(node.value) & (self.elements.written | set(self.plan.sums)):
+                return None
+            found.insert(0, node)
+            wanted = (wanted - made) | used(node.value)
+        return found
+
+    # -- statements ---------------------------------------------------------------------------
+
+    def _write(self, node: ast.stmt) -> None:
+        self._lines[-1].append(node)
+
+    def _block(self, body: list[ast.stmt]) -> None:
+        for node in body:
+            self._statement(node)
+
+    def _statement(self, node: ast.stmt) -> None:
+        if isinstance(node, ast.If):
+            self._if(node)
+        elif isinstance(node, ast.Assign):
+            value, kind = self._expression(node.value)
+            target = node.targets[0]
+            if isinstance(target, ast.Subscript):
+                element = self.elements.at(target)
+                is_constant = isinstance(value, ast.Constant) and len(self._lines) == 1
+                element.last = value if is_constant else None
+                self._write(_assign(element.local, _as_float(value, kind)))
+            else:
+                assert isinstance(target, ast.Name)
+                self._bind(target.id, kind)
+                self._write(_assign(self.terms.get(target.id, target.id), value))
+        elif isinstance(node, ast.AugAssign):
+            self._augment(node)
+        elif isinstance(node, ast.Raise):
+            self._write(_assign(self._flag(), ast.Constant(True)))
+
+    def _augment(self, node: ast.AugAssign) -> None:
+        value, kind = self._expression(node.value)
+        if isinstance(node.target, ast.Subscript):
+            element = self.elements.at(node.target)
+            element.last = None
+            name = element.local
+        else:
+            assert isinstance(node.target, ast.Name)
+            name = self.terms.get(node.target.id, node.target.id)
+            if not isinstance(node.op, (ast.Add, ast.Sub, ast.Mult)):
+                raise UnprovedError(f"of `{ast.unparse(node)}`")
+            self._bind(node.target.id, _joined(self._kind_of(node.target.id), kind))
+        self._write(ast.AugAssign(ast.Name(name, ast.Store()), node.op, value))
+
+    def _if(self, node: ast.If) -> None:
+        test, _ = self._expression(node.test)
+        blocks = []
+        for body in (node.body, node.orelse):
+            self._lines.append([])
+            self._block(body)
+            blocks.append(self._lines.pop())
+        then, otherwise = blocks
+        self._write(ast.If(test, then or [ast.Pass()], otherwise))
+
+    def _flag(self) -> str:
+        """Return a new variable for an error of this iteration."""
+        self._flags.append(self.fresh("is_error"))
+        return self._flags[-1]
+
+    def _note_error(self, condition: str) -> None:
+        self._write(_assign(self._flag(), _parsed(condition)))
+
+    def _bind(self, name: str, kind: str) -> None:
+        known = self._kinds.setdefault(name, kind)
+        if known != kind:
+            self._kinds[name] = _joined(known, kind)
+
+    # -- expressions --------------------------------------------------------------------------
+
+    def _kind_of(self, name: str) -> str:
+        """Return whether a number is a float, an integer or a boolean."""
+        if name in self._kinds:
+            return self._kinds[name]
+        if name in self.plan.sums:
+            return FLOAT if self.plan.sums[name] == types.float64 else INTEGER
+        return _kind(self.facts.kind(name), name)
+
+    def _expression(self, node: ast.expr) -> tuple[ast.expr, str]:
+        """Return an expression for this iteration, and what kind of number it is."""
+        if isinstance(node, ast.Constant):
+            return node, _kind_of_constant(node)
+        if isinstance(node, ast.Name):
+            kind = self._kind_of(node.id)
+            return ast.Name(self.terms.get(node.id, node.id), ast.Load()), kind
+        if isinstance(node, ast.UnaryOp):
+            value, kind = self._expression(node.operand)
+            is_not = isinstance(node.op, ast.Not)
+            return ast.UnaryOp(node.op, value), BOOLEAN if is_not else kind
+        if isinstance(node, ast.BinOp):
+            return self._binary(node)
+        if isinstance(node, ast.Compare):
+            first, *others = (self._expression(part)[0] for part in (node.left, *node.comparators))
+            return ast.Compare(first, node.ops, others), BOOLEAN
+        if isinstance(node, ast.BoolOp):
+            operands = [self._expression(part) for part in node.values]
+            if any(kind != BOOLEAN for _, kind in operands) or not _is_plain(node):
+                raise UnprovedError(f"of `{ast.unparse(node)}`")
+            operator = ast.BitAnd() if isinstance(node.op, ast.And) else ast.BitOr()
+            found = operands[0][0]
+            for operand, _ in operands[1:]:
+                found = ast.BinOp(found, operator, operand)
+            return found, BOOLEAN
+        if isinstance(node, ast.IfExp) and _is_plain(node):
+            test, _ = self._expression(node.test)
+            (one, kind), (other, second) = map(self._expression, (node.body, node.orelse))
+            return ast.IfExp(test, one, other), _joined(kind, second)
+        if isinstance(node, ast.Subscript):
+            return self._subscript(node)
+        if isinstance(node, ast.Attribute):
+            return self._attribute(node)
+        if isinstance(node, ast.Call):
+            return self._call(node)
+        raise UnprovedError(f"of `{ast.unparse(node)}`")
+
+    def _binary(self, node: ast.BinOp) -> tuple[ast.expr, str]:
+        left, left_kind = self._expression(node.left)
+        right, right_kind = self._expression(node.right)
+        kind = _joined(left_kind, right_kind)
+        if isinstance(node.op, (ast.Add, ast.Sub, ast.Mult)):
+            return ast.BinOp(left, node.op, right), kind
+        if isinstance(node.op, ast.Div):
+            self.work += 2
+            if not self.raises or (isinstance(right, ast.Constant) and right.value):
+                return ast.BinOp(left, node.op, right), FLOAT
+            if not isinstance(right, ast.Name):
+                right = self._named("divisor", right)
+            self._note_error(f"{ast.unparse(right)} == 0")
+            return _call("runtime.quotient", left, right), FLOAT
+        if isinstance(node.op, ast.Pow):
+            if isinstance(right, ast.Constant) and isinstance(right.value, int):
+                return ast.BinOp(left, node.op, right), kind
+            if FLOAT in (left_kind, right_kind) and right_kind == FLOAT:
+                self.work += 4
+                return _call("vector_math.pow", left, right), FLOAT
+        if isinstance(node.op, (ast.BitAnd, ast.BitOr)) and kind == BOOLEAN:
+            return ast.BinOp(left, node.op, right), kind
+        raise UnprovedError(f"of `{ast.unparse(node)}`")
+
+    def _named(self, stem: str, value: ast.expr) -> ast.Name:
+        """Return a new variable with a value."""
+        name = self.fresh(stem)
+        self._write(_assign(name, value))
+        return ast.Name(name, ast.Load())
+
+    def _subscript(self, node: ast.Subscript) -> tuple[ast.expr, str]:
+        if not self.elements.is_element(node):
+            return self._attribute(node)
+        element = self.elements.at(node)
+        kind = _kind(self.elements.kind(element.array).dtype, element.array)
+        if element.local:
+            return ast.Name(element.local, ast.Load()), kind
+        if kind == FLOAT and element.is_certain and not element.is_fixed:
+            if element.distance is not None or self.needed_for([element]) is not None:
+                return self._load(element), kind
+        return copy.deepcopy(node), kind
+
+    def _attribute(self, node: ast.expr) -> tuple[ast.expr, str]:
+        """Return a constant of a module, or a part of the shape of an array."""
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            if node.value.id in ("np", "math") and node.attr in _CONSTANTS:
+                return node, FLOAT
+            if node.attr in ("size", "ndim"):
+                return node, INTEGER
+        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Attribute):
+            if node.value.attr == "shape" and isinstance(node.slice, ast.Constant):
+                return node, INTEGER
+        raise UnprovedError(f"of `{ast.unparse(node)}`")
+
+    def _call(self, node: ast.Call) -> tuple[ast.expr, str]:
+        text = ast.unparse(node.func)
+        if node.keywords:
+            raise UnprovedError(f"of `{ast.unparse(node)}`")
+        if text == "len":
+            return node, INTEGER
+        parts = [self._expression(argument) for argument in node.args]
+        values, kinds = [value for value, _ in parts], [kind for _, kind in parts]
+        module, _, name = text.rpartition(".")
+        if text == "runtime.matters":
+            return ast.Compare(values[0], [ast.NotEq()], [ast.Constant(0.0)]), BOOLEAN
+        self.work += 2 * (text == "runtime.inverse")
+        if text in _PLAIN:
+            return ast.Call(node.func, values, []), _PLAIN[text] or _joined(*kinds)
+        if text == "np.divide":
+            self.work += 2
+            return _call("runtime.quotient", *values), FLOAT
+        if module in ("np", "math") and name in _SAME:
+            return _call("abs", *values), _joined(*kinds)
+        if module in ("np", "math") and name in _TESTS:
+            return ast.Call(node.func, values, []), BOOLEAN
+        if module in ("np", "math", "scalar_ops"):
+            name = _RENAMED.get(name, name)
+            if name in vector_math.NAMES and len(values) == (2 if name == "pow" else 1):
+                self.work += 4
+                values = [_as_float(v, kind) for v, kind in parts]
+                if name in vector_math.SINES:
+                    values = [self._named("angle", values[0])]
+                    limit = vector_math.LIMIT
+                    self._note_error(f"abs({ast.unparse(values[0])}) > {limit}")
+                return _call(f"vector_math.{name}", *values), FLOAT
+        if not module and (helper := self.helper(text)):
+            self.work += 4
+            return _call(helper, *values), FLOAT
+        raise UnprovedError(f"of the call of `{text}`")
+
+
+def _is_plain(node: ast.expr) -> bool:
+    """Whether all parts of an expression may be evaluated although some are not used."""
+    return not any(isinstance(part, (ast.Subscript, ast.Call)) for part in ast.walk(node))
+
+
+def _joined(*kinds: str) -> str:
+    """Return the kind of a number that is computed from others."""
+    if FLOAT in kinds:
+        return FLOAT
+    return INTEGER if INTEGER in kinds else BOOLEAN
+
+
+def _kind(kind: Any, name: str) -> str:
+    kind = types.unliteral(kind) if kind is not None else None
+    if kind == types.float64:
+        return FLOAT
+    if isinstance(kind, types.Boolean):
+        return BOOLEAN
+    if isinstance(kind, types.Integer):
+        return INTEGER
+    raise UnprovedError(f"`{name}` is of type {kind}")
+
+
+def _kind_of_constant(node: ast.Constant) -> str:
+    found = {float: FLOAT, int: INTEGER, bool: BOOLEAN}.get(type(node.value))
+    if found is None:
+        raise UnprovedError(f"of `{ast.unparse(node)}`")
+    return found
+
+
+def _as_float(value: ast.expr, kind: str) -> ast.expr:
+    if kind == FLOAT:
+        return value
+    if isinstance(value, ast.Constant):
+        return ast.Constant(float(value.value))
+    return _call("float", value)
+
+
+def _assign(name: str, value: ast.expr) -> ast.stmt:
+    return ast.Assign([ast.Name(name, ast.Store())], value, lineno=0)
+
+
+def _call(function: str, *arguments: ast.expr) -> ast.expr:
+    return ast.Call(_parsed(function), list(arguments), [])
+
+
+def _parsed(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body

@@ -1,0 +1,271 @@
+"""Versions of the functions of a generated module whose loops run in blocks."""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from numba.core import types
+
+from tapegrad.transform import vector_math
+from tapegrad.transform.blocks import sizes
+from tapegrad.transform.blocks.iteration import Iteration
+from tapegrad.transform.blocks.loop_code import LoopCode
+from tapegrad.transform.blocks.sharing import Sharing
+from tapegrad.transform.blocks.unrolling import unrolled
+from tapegrad.transform.frontend.liveness import assigned, used
+from tapegrad.transform.independence.generated import Generated, copy_with
+from tapegrad.transform.independence.plan import parts_of_tape, plan_of
+from tapegrad.transform.independence.sums import blocks_of
+from tapegrad.transform.independence.uses import Effects, UnprovedError
+
+# statements that take the place of loops, and statements before loops, by the ids of the loops
+Replaced = tuple[dict[int, list[ast.stmt]], dict[int, list[ast.stmt]]]
+
+
+@dataclass
+class Made:
+    """What is added to a module."""
+
+    functions: list[Generated] = field(default_factory=list)
+    names: dict[str, str] = field(default_factory=dict)  # of versions of functions in blocks
+
+
+class Module:
+    """Makes versions of the functions of a module.
+
+    Parameters
+    ----------
+    functions
+        The functions.
+    helpers
+        Functions of numbers that are called and not among them, by their names.
+    fresh
+        Returns a name that the module does not use.
+    """
+
+    def __init__(
+        self,
+        functions: list[Generated],
+        helpers: Callable[[str], Generated | None],
+        fresh: Callable[[str], str],
+    ) -> None:
+        self.functions = {function.name: function for function in functions}
+        self.helpers = helpers
+        self.fresh = fresh
+        self.made = Made()
+        self._trees: dict[str, ast.FunctionDef] = {}  # of functions, with short loops written out
+        self._blocks: dict[str, tuple[str, int]] = {}  # of functions: the array, and how many rows
+        self._vectorized: dict[str, str] = {}  # helpers, by their names; "" for none
+
+    def run(self, entry: str) -> Made:
+        """Make versions of what a function needs, where there is something to gain."""
+        reached = self._reached(entry)
+        self._trees = {name: unrolled(self.functions[name].tree) for name in reached}
+        loops = {name: self._loops(self.functions[name]) for name in reached}
+        changed = {name for name, (found, _) in loops.items() if found}
+        while True:  # and what calls them
+            more = {n for n in reached if used(self.functions[n].tree) & changed} - changed
+            if not more:
+                break
+            changed |= more
+        self.made.names = {name: self.fresh(f"{name}_in_blocks") for name in sorted(changed)}
+        for name in reached:
+            if name in changed:
+                self._write(self.functions[name], loops[name])
+        return self.made
+
+    def _reached(self, entry: str) -> list[str]:
+        """Return the functions that one needs, callees first."""
+        found: dict[str, None] = {}
+        open_: set[str] = set()
+
+        def visit(name: str) -> None:
+            if name in open_:
+                return
+            open_.add(name)
+            for callee in sorted(used(self.functions[name].tree) & self.functions.keys()):
+                visit(callee)
+            found[name] = None
+
+        visit(entry)
+        return list(found)
+
+    def _write(self, function: Generated, replaced: Replaced) -> None:
+        tree = self._trees[function.name] if replaced[0] else function.tree
+        tree = copy_with(tree, *replaced)
+        if replaced[0]:
+            block, places = self._blocks[function.name]
+            tree.body.insert(
+                0, ast.parse(f"{block} = runtime.block({places * sizes.stride()})").body[0]
+            )
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Name):
+                node.id = self.made.names.get(node.id, node.id)
+        tree.name = self.made.names[function.name]
+        text = ast.unparse(ast.fix_missing_locations(tree)) + "\n"
+        self._add(text, function, function.options)
+
+    def _loops(self, function: Generated) -> Replaced:
+        """Return what takes the place of loops."""
+        if function.made_from.targetoptions.get("boundscheck"):
+            return {}, {}
+        tree = self._trees[function.name]
+        taken = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
+        taken |= {parameter.arg for parameter in tree.args.args}
+
+        def fresh(stem: str) -> str:
+            name, number = stem, 0
+            while name in taken:
+                number += 1
+                name = f"{stem}_{number}"
+            taken.add(name)
+            return name
+
+        block, places = fresh("block"), 0
+        sharing = Sharing(tree)
+        found: dict[int, list[ast.stmt]] = {}
+        before: dict[int, list[ast.stmt]] = {}
+        for loop, outer in _inner_loops(tree.body):
+            try:
+                code = self._loop(function, tree, loop, sharing, fresh, block)
+                are_apart = fresh("are_apart")
+                text = code.text(are_apart)
+            except UnprovedError:
+                continue
+            if code.gain < sizes.LEAST_GAIN or code.iteration.places > sizes.MOST_ROWS:
+                continue
+            found[id(loop)] = ast.parse(text).body
+            places = max(places, code.iteration.places)
+            if code.overlaps:
+                names = {name for pair in code.overlaps for name in pair}
+                place = _outermost([*outer, loop], names)
+                test = ast.parse(f"{are_apart} = {code.are_apart()}").body
+                before.setdefault(id(place), []).extend(test)
+        self._blocks[function.name] = block, places
+        return found, before
+
+    def _loop(
+        self,
+        function: Generated,
+        tree: ast.FunctionDef,
+        loop: ast.For,
+        sharing: Sharing,
+        fresh: Callable[[str], str],
+        block: str,
+    ) -> LoopCode:
+        plan = plan_of(loop, tree, function.facts, _effects)
+        if plan.uses_tape:
+            raise UnprovedError("it uses the tape")
+        iteration = Iteration(
+            plan,
+            function.facts,
+            parts_of_tape(tree),
+            function.made_from.targetoptions.get("error_model") != "numpy",
+            self._helper,
+            fresh,
+            block,
+        )
+        return LoopCode(iteration, sharing, fresh)
+
+    # -- helpers ------------------------------------------------------------------------------
+
+    def _helper(self, name: str) -> str:
+        """Return the version of a function of numbers that vectorizes, "" if there is none."""
+        if name not in self._vectorized:
+            self._vectorized[name] = ""  # while it is being looked at
+            function = self.functions.get(name) or self.helpers(name)
+            if function is not None:
+                self._vectorized[name] = self._vectorized_helper(function)
+        return self._vectorized[name]
+
+    def _vectorized_helper(self, function: Generated) -> str:
+        tree = copy.deepcopy(function.tree)
+        options = function.made_from.targetoptions
+        if options.get("error_model") != "numpy" and any(
+            isinstance(node, (ast.Div, ast.FloorDiv, ast.Mod)) for node in ast.walk(tree)
+        ):
+            return ""
+        if any(
+            isinstance(n, (ast.For, ast.While, ast.Raise, ast.Subscript)) for n in ast.walk(tree)
+        ):
+            return ""
+        for parameter in tree.args.args:
+            kind = function.facts.kind(parameter.arg)
+            if types.unliteral(kind) != types.float64:
+                return ""
+        last = tree.body[-1]
+        if not isinstance(last, ast.Return) or not isinstance(last.value, ast.Name):
+            return ""
+        if types.unliteral(function.facts.kind(last.value.id)) != types.float64:
+            return ""
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call):
+                found = self._vector_function(node)
+                if not found:
+                    return ""
+                node.func = ast.parse(found, mode="eval").body
+        tree.name = self.fresh(f"{function.name}_vectorized")
+        text = ast.unparse(tree) + "\n"
+        self._add(text, function, {"forceinline": True})
+        return tree.name
+
+    def _add(self, text: str, function: Generated, options: dict[str, Any]) -> None:
+        """Add a function that was made from another one."""
+        made = Generated(text, function.made_from, function.facts, options=options)
+        self.made.functions.append(made)
+
+    def _vector_function(self, node: ast.Call) -> str:
+        """Return what takes the place of a function of numbers, "" for nothing."""
+        text = ast.unparse(node.func)
+        module, _, name = text.rpartition(".")
+        if text in ("runtime.inverse", "runtime.product", "abs", "min", "max"):
+            return text
+        if module in ("np", "math", "scalar_ops"):
+            if name in vector_math.NAMES - {"pow", *vector_math.SINES} and len(node.args) == 1:
+                return f"vector_math.{name}"
+            return ""
+        return self._helper(name) if not module else ""
+
+
+def _effects(name: str) -> Effects | None:
+    """What functions do that are not known: they must be functions of numbers."""
+    return Effects([])
+
+
+def _inner_loops(
+    body: list[ast.stmt], outer: tuple[ast.stmt, ...] = ()
+) -> Iterator[tuple[ast.For, tuple[ast.stmt, ...]]]:
+    """Yield the loops that have no loop inside, with those around them."""
+    for node in body:
+        is_loop = isinstance(node, (ast.For, ast.While))
+        around = (*outer, node) if is_loop else outer
+        for block in blocks_of(node):
+            yield from _inner_loops(block, around)
+        if isinstance(node, ast.For) and not any(
+            isinstance(part, (ast.For, ast.While)) for part in ast.walk(node) if part is not node
+        ):
+            if isinstance(node.target, ast.Name) and _is_range(node.iter):
+                yield node, outer
+
+
+def _outermost(loops: list[ast.stmt], names: set[str]) -> ast.stmt:
+    """Return the outermost of nested loops before which names have their values."""
+    found = loops[-1]
+    for loop in reversed(loops[:-1]):
+        if names & set(assigned([loop])):
+            break
+        found = loop
+    return found
+
+
+def _is_range(node: ast.expr) -> bool:
+    if not isinstance(node, ast.Call) or ast.unparse(node.func) != "range":
+        return False
+    bounds = [part.value for part in node.args if isinstance(part, ast.Constant)]
+    if len(bounds) < len(node.args):
+        return True
+    return len(range(*bounds)) >= sizes.SHORT

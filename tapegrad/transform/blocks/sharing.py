@@ -1,0 +1,68 @@
+"""Which arrays of a generated function may share elements."""
+
+from __future__ import annotations
+
+import ast
+
+from tapegrad.transform.frontend.liveness import assigned
+from tapegrad.transform.verifier.code import leaves, paired
+
+_NEW = frozenset(
+    [
+        *("np.copy", "np.empty", "np.empty_like", "np.full", "np.full_like", "np.ones"),
+        *("np.ones_like", "np.zeros", "np.zeros_like"),
+    ]
+)
+_ROWS = ("runtime.owned_row(", "runtime.row(")  # parts of the tape, which is no array of the user
+_PARAMETERS, _ANYTHING = "parameters", "anything"
+
+
+class Sharing:
+    """Where the arrays of a function come from: parameters, and places that make arrays."""
+
+    def __init__(self, function: ast.FunctionDef) -> None:
+        self._origins: dict[str, set[str]] = {
+            parameter.arg: {_PARAMETERS} for parameter in function.args.args
+        }
+        pairs = []
+        for node in ast.walk(function):
+            if isinstance(node, ast.Assign):
+                pairs += list(paired(node.targets[0], node.value))
+        made: dict[str, list[ast.expr]] = {}
+        for target, value in pairs:
+            if isinstance(target, ast.Name):
+                made.setdefault(target.id, []).append(value)
+            else:
+                for name in assigned([ast.Assign([target], value)]):
+                    made.setdefault(name, []).append(ast.Constant(None))
+                assert leaves(target)
+        self._rows = {
+            name for name, values in made.items() if ast.unparse(values[0]).startswith(_ROWS)
+        }
+        is_changed = True
+        while is_changed:
+            is_changed = False
+            for name, values in made.items():
+                found = set(self._origins.get(name, ()))
+                before = len(found)
+                for number, value in enumerate(values):
+                    found |= self._of(value, f"{name} {number}")
+                self._origins[name] = found
+                is_changed |= len(found) != before
+
+    def _of(self, value: ast.expr, place: str) -> set[str]:
+        if isinstance(value, ast.Call):
+            is_copy = isinstance(value.func, ast.Attribute) and value.func.attr == "copy"
+            return {place if is_copy or ast.unparse(value.func) in _NEW else _ANYTHING}
+        if isinstance(value, ast.Name):
+            return self._origins.get(value.id, set())
+        if isinstance(value, ast.Subscript):
+            return self._of(value.value, place)
+        return {_ANYTHING}
+
+    def may_share(self, one: str, other: str) -> bool:
+        """Whether two arrays may have elements in common."""
+        if one in self._rows or other in self._rows:
+            return False
+        found = [self._origins.get(name, {_ANYTHING}) for name in (one, other)]
+        return bool(found[0] & found[1]) or any(_ANYTHING in origins for origins in found)

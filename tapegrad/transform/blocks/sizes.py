@@ -1,0 +1,26 @@
+"""How large blocks are, and which loops run in blocks."""
+
+WIDTH = 64
+"""The iterations of a block."""
+
+MARGIN = 8
+"""Zeros before and after the numbers of a block: the largest distance of neighbours."""
+
+SHORT = 16
+"""Loops with fewer iterations run in order."""
+
+MOST_ROWS = 60
+"""The most rows of a block: all of them stay in the fastest cache."""
+
+LEAST_GAIN = 4
+"""Loops with less to gain run in order."""
+
+
+def stride() -> int:
+    """Return the distance of the first numbers of two rows of a block."""
+    return WIDTH + 2 * MARGIN
+
+
+def described() -> str:
+    """Return all sizes as text: other sizes make other code."""
+    return repr((WIDTH, MARGIN, SHORT, MOST_ROWS, LEAST_GAIN))

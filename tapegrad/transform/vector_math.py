@@ -1,0 +1,71 @@
+"""Elementary functions that are compiled into the loops that call them, so that they vectorize.
+
+They are those of the compiled loops of tensors, with the same accuracy (`tapegrad.kernels.vmath`).
+"""
+
+from __future__ import annotations
+
+import types as python
+from typing import Any
+
+import numba
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from tapegrad.kernels import special, vmath
+
+_compiled = numba.njit(error_model="numpy", fastmath={"contract"}, forceinline=True)
+
+
+@intrinsic
+def sqrt(typingctx: Any, x: Any) -> Any:
+    """Return the square root of a number."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        wide = context.cast(builder, args[0], signature.args[0], types.float64)
+        root = builder.module.declare_intrinsic("llvm.sqrt", [ir.DoubleType()])
+        return builder.call(root, [wide])
+
+    return types.float64(x), codegen
+
+
+def _copies(*modules: Any) -> dict[str, Any]:
+    """Return the functions of modules, compiled, with each other as globals."""
+    made: dict[str, Any] = {}
+    for module in modules:
+        for name, value in vars(module).items():
+            if isinstance(value, python.FunctionType):
+                if value.__module__ == module.__name__:
+                    made[name] = _compiled(python.FunctionType(value.__code__, made, name))
+            elif isinstance(value, (int, float, python.ModuleType)):
+                made.setdefault(name, value)
+    return made
+
+
+_FUNCTIONS = _copies(vmath, special)
+
+
+@_compiled
+def gaussian(x: Any) -> Any:
+    """Return ``exp(-x * x)``."""
+    return exp(-x * x)
+
+
+SINES = ("cos", "sin", "tan")
+LIMIT = vmath.REDUCED_LIMIT
+"""The largest number that a sine here is computed for."""
+
+exp, exp2, expm1 = (_FUNCTIONS[name] for name in ("exp", "exp2", "expm1"))
+log, log2, log10, log1p = (_FUNCTIONS[name] for name in ("log", "log2", "log10", "log1p"))
+sinh, cosh, tanh = (_FUNCTIONS[name] for name in ("sinh", "cosh", "tanh"))
+sin, cos, tan = (_FUNCTIONS[f"{name}_reduced"] for name in ("sin", "cos", "tan"))
+erf, erfc, pow = (_FUNCTIONS[name] for name in ("erf", "erfc", "pow"))
+
+NAMES = frozenset(
+    [
+        *("cos", "cosh", "erf", "erfc", "exp", "exp2", "expm1", "gaussian", "log", "log10"),
+        *("log1p", "log2", "pow", "sin", "sinh", "sqrt", "tan", "tanh"),
+    ]
+)
+"""The functions of one argument, and ``pow`` of two."""
