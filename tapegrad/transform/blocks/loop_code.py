@@ -180,12 +180,11 @@ class LoopCode:
                 if element.distance is not None:
                     found.append((element, place))
         groups = [group for group in self._groups(found) if len(group) > 1]
-        near = [
-            group
-            for group in groups
-            if self._reach(group)[1] - self._reach(group)[0] <= sizes.MARGIN
-        ]
-        return [pair for group in near for pair in group]
+        return [pair for group in groups if self._is_near(group) for pair in group]
+
+    def _is_near(self, group: list[Pair]) -> bool:
+        low, high = self._reach(group)
+        return high - low <= sizes.MARGIN
 
     def _groups(self, pairs: list[Pair]) -> list[list[Pair]]:
         """Return elements by what they are besides their distance."""

@@ -94,6 +94,16 @@ class Module:
         visit(entry)
         return list(found)
 
+    def _called_by(self, name: str) -> set[str]:
+        """Return the functions that one calls, and those that they call."""
+        found: set[str] = set()
+        waiting = [name]
+        while waiting:
+            called = used(self.functions[waiting.pop()].tree) & self.functions.keys()
+            waiting += called - found
+            found |= called
+        return found
+
     def _write(self, function: Generated, replaced: Replaced) -> None:
         tree = self._trees[function.name] if replaced[0] else function.tree
         tree = copy_with(tree, *replaced)
@@ -112,6 +122,8 @@ class Module:
     def _loops(self, function: Generated) -> Replaced:
         """Return what takes the place of loops."""
         if function.made_from.targetoptions.get("boundscheck"):
+            return {}, {}
+        if function.name in self._called_by(function.name):  # each call would need its own block
             return {}, {}
         tree = self._trees[function.name]
         taken = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
