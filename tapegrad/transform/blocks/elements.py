@@ -9,7 +9,7 @@ from typing import Any
 from numba.core import types
 
 from tapegrad.transform.frontend.liveness import assigned, used
-from tapegrad.transform.independence.plan import Plan, known_offsets, offset_of
+from tapegrad.transform.independence.plan import Plan, known_offsets, moved, offset_of
 from tapegrad.transform.independence.sums import assignments
 from tapegrad.transform.independence.uses import ADD, READ, STORE, Facts, UnprovedError
 from tapegrad.transform.kinds import is_array
@@ -88,7 +88,7 @@ class Elements:
         self.rows = rows
         self.body = plan.loop.body
         self.made = {*assigned(self.body), plan.target}
-        self.offsets = known_offsets(plan)
+        self.offsets = known_offsets(plan.loop)
         self.steps = self._steps()
         self.assumed: set[str] = set()  # names that have to be 1
         self.found: dict[Key, Element] = {}
@@ -146,7 +146,7 @@ class Elements:
                 target = node.targets[0]
                 if self.is_element(target):
                     self._note(target, STORE, is_certain)
-                elif not isinstance(target, ast.Name):
+                elif not isinstance(target, ast.Name) and not gives_several(node):
                     raise UnprovedError(f"of `{ast.unparse(node)}`")
             elif isinstance(node, ast.AugAssign):
                 self._read(node.value, is_certain)
@@ -206,10 +206,7 @@ class Elements:
         found = offset_of(part, self.offsets)
         if found is None or self.plan.target == "turn":
             return part
-        target = ast.Name(self.plan.target, ast.Load())
-        if not found:
-            return target
-        return ast.BinOp(target, ast.Add() if found > 0 else ast.Sub(), ast.Constant(abs(found)))
+        return ast.parse(moved(self.plan.target, found), mode="eval").body
 
     def _uses_made(self, index: list[ast.expr]) -> bool:
         return any(used(part) & self.made for part in index)
@@ -223,6 +220,14 @@ class Elements:
             for other in found[:number]:
                 if not _are_apart(one.index, other.index):
                     raise UnprovedError(f"two indices of `{array}` may be equal")
+
+
+def gives_several(node: ast.Assign) -> bool:
+    """Whether a statement gives the results of a call to several names."""
+    target = node.targets[0]
+    names = target.elts if isinstance(target, ast.Tuple) else []
+    is_call = isinstance(node.value, ast.Call)
+    return is_call and bool(names) and all(isinstance(part, ast.Name) for part in names)
 
 
 def _is_place(node: ast.expr) -> bool:

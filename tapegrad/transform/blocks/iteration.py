@@ -16,7 +16,7 @@ from numba.core import types
 
 from tapegrad.transform import vector_math
 from tapegrad.transform.blocks import sizes
-from tapegrad.transform.blocks.elements import Element, Elements
+from tapegrad.transform.blocks.elements import Element, Elements, gives_several
 from tapegrad.transform.frontend.liveness import assigned, used
 from tapegrad.transform.independence.plan import Plan
 from tapegrad.transform.independence.uses import Facts, UnprovedError
@@ -191,6 +191,14 @@ class Iteration:
                 is_constant = isinstance(value, ast.Constant) and len(self._lines) == 1
                 element.last = value if is_constant else None
                 self._write(_assign(element.local, _as_float(value, kind)))
+            elif gives_several(node):  # of a helper, which returns floats
+                assert isinstance(target, ast.Tuple)
+                for part in target.elts:
+                    assert isinstance(part, ast.Name)
+                    if part.id in self.terms:
+                        raise UnprovedError(f"of `{ast.unparse(node)}`")
+                    self._bind(part.id, FLOAT)
+                self._write(ast.Assign([target], value, lineno=0))
             else:
                 assert isinstance(target, ast.Name)
                 self._bind(target.id, kind)

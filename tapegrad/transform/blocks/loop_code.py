@@ -10,7 +10,7 @@ from tapegrad.transform.blocks import sizes
 from tapegrad.transform.blocks.elements import Element
 from tapegrad.transform.blocks.iteration import Iteration
 from tapegrad.transform.blocks.sharing import Sharing
-from tapegrad.transform.independence.plan import are_not_negative
+from tapegrad.transform.independence.plan import are_not_negative, moved
 from tapegrad.transform.independence.uses import READ, UnprovedError
 from tapegrad.transform.printer import Writer
 
@@ -230,7 +230,7 @@ class LoopCode:
         for group in self._groups(neighbours):
             low, high = self._reach(group)
             element = group[0][0]
-            bounds = f"{self.begin} + {low}, {self.end} + {high}"
+            bounds = f"{moved(self.begin, low)}, {moved(self.end, high)}"
             with writer.block(f"for {target} in range({bounds}):"):
                 writer(lane)
                 terms = []

@@ -14,6 +14,7 @@ from tapegrad.transform import vector_math
 from tapegrad.transform.blocks import sizes
 from tapegrad.transform.blocks.iteration import Iteration
 from tapegrad.transform.blocks.loop_code import LoopCode
+from tapegrad.transform.blocks.rows import share_rows
 from tapegrad.transform.blocks.sharing import Sharing
 from tapegrad.transform.blocks.unrolling import unrolled
 from tapegrad.transform.frontend.liveness import assigned, used
@@ -65,8 +66,9 @@ class Module:
         """Make versions of what a function needs, where there is something to gain."""
         reached = self._reached(entry)
         self._trees = {name: unrolled(self.functions[name].tree) for name in reached}
+        changed = share_rows([self.functions[name] for name in reached], self._trees)
         loops = {name: self._loops(self.functions[name]) for name in reached}
-        changed = {name for name, (found, _) in loops.items() if found}
+        changed |= {name for name, (found, _) in loops.items() if found}
         while True:  # and what calls them
             more = {n for n in reached if used(self.functions[n].tree) & changed} - changed
             if not more:
@@ -105,8 +107,7 @@ class Module:
         return found
 
     def _write(self, function: Generated, replaced: Replaced) -> None:
-        tree = self._trees[function.name] if replaced[0] else function.tree
-        tree = copy_with(tree, *replaced)
+        tree = copy_with(self._trees[function.name], *replaced)
         if replaced[0]:
             block, places = self._blocks[function.name]
             tree.body.insert(
@@ -210,10 +211,13 @@ class Module:
             if types.unliteral(kind) != types.float64:
                 return ""
         last = tree.body[-1]
-        if not isinstance(last, ast.Return) or not isinstance(last.value, ast.Name):
+        if not isinstance(last, ast.Return) or last.value is None:
             return ""
-        if types.unliteral(function.facts.kind(last.value.id)) != types.float64:
-            return ""
+        results = last.value.elts if isinstance(last.value, ast.Tuple) else [last.value]
+        for result in results:
+            kind = function.facts.kind(result.id) if isinstance(result, ast.Name) else None
+            if kind is None or types.unliteral(kind) != types.float64:
+                return ""
         for node in ast.walk(tree):
             if isinstance(node, ast.Call):
                 found = self._vector_function(node)

@@ -83,7 +83,7 @@ def plan_of(
     """Return the plan of a loop of a function; raise UnprovedError if there is none."""
     assert isinstance(loop.target, ast.Name)
     assert isinstance(loop.iter, ast.Call)
-    plan = Plan(loop, loop.target.id, _bounds(loop.iter))
+    plan = Plan(loop, loop.target.id, range_of(loop.iter))
     uses = Uses(facts, effects_of)
     uses.block(loop.body)
     plan.uses_tape = uses.uses_tape
@@ -96,7 +96,8 @@ def plan_of(
     return plan
 
 
-def _bounds(call: ast.Call) -> tuple[str, str, str]:
+def range_of(call: ast.Call) -> tuple[str, str, str]:
+    """Return the texts of the start, the end and the step of a range."""
     given = [ast.unparse(argument) for argument in call.args]
     start, stop, *step = given if len(given) > 1 else ["0", *given]
     return start, stop, step[0] if step else "1"
@@ -207,7 +208,7 @@ def _own_offsets(plan: Plan, accesses: list[Access]) -> set[int] | None:
     None if there is no such index.
     """
     common: dict[int, set[int]] | None = None
-    known = known_offsets(plan)
+    known = known_offsets(plan.loop)
     for access in accesses:
         axes = {}
         for axis, part in enumerate(access.index):
@@ -221,11 +222,11 @@ def _own_offsets(plan: Plan, accesses: list[Access]) -> set[int] | None:
     return min(common.values(), key=len) if common else None
 
 
-def known_offsets(plan: Plan) -> dict[str, int]:
+def known_offsets(loop: ast.For) -> dict[str, int]:
     """Return the names of an iteration that are its index plus a constant, with the constant."""
-    found = {index_of(plan.loop): 0}
+    found = {index_of(loop): 0}
     made: dict[str, list[ast.expr]] = {}
-    for name, value in assignments(plan.loop.body):
+    for name, value in assignments(loop.body):
         made.setdefault(name, []).append(value)
     for name, values in made.items():
         distances = {offset_of(value, found) for value in values}
@@ -263,6 +264,11 @@ def offset_of(node: ast.expr, known: dict[str, int]) -> int | None:
                 sign = 1 if isinstance(node.op, ast.Add) else -1
                 return known[left.id] + sign * right.value
     return None
+
+
+def moved(text: str, offset: int) -> str:
+    """Return the text of an index plus a constant."""
+    return f"{text} {'+' if offset > 0 else '-'} {abs(offset)}" if offset else text
 
 
 def _is_near(plan: Plan, found: set[int]) -> bool:

@@ -1,0 +1,243 @@
+"""Kept elements of one array in one row of the tape.
+
+A loop that reads ``u[i - 1]``, ``u[i]`` and ``u[i + 1]`` keeps three values in each iteration, for
+its reverse. They are one part of the array, if the loop does not write it: then the array is copied
+to one row before the loop, and the rows that the reverse loop reads begin at different places of
+it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tapegrad.transform.blocks.sharing import Sharing
+from tapegrad.transform.frontend.liveness import assigned, used
+from tapegrad.transform.independence.generated import Generated
+from tapegrad.transform.independence.plan import known_offsets, moved, offset_of, range_of
+from tapegrad.transform.independence.sums import assignments, blocks_of
+
+Key = tuple[Any, str, frozenset[str]]  # what forward and reverse loops have in common
+Kept = dict[str, tuple[str, tuple[str, ...], int]]  # array, other indices and offset of each row
+
+
+@dataclass
+class Rows:
+    """A loop with rows of the tape.
+
+    Attributes
+    ----------
+    block, first, loop
+        The statements around it, and the places of the first row and of the loop among them.
+    names
+        The rows, in order.
+    trips
+        The name of their length.
+    """
+
+    block: list[ast.stmt]
+    first: int
+    loop: int
+    names: list[str]
+    trips: str
+
+    @property
+    def statement(self) -> ast.For:
+        """The loop."""
+        found = self.block[self.loop]
+        assert isinstance(found, ast.For)
+        return found
+
+    @property
+    def is_forward(self) -> bool:
+        """Whether the loop fills the rows."""
+        return isinstance(self.block[self.first - 1], ast.If)
+
+
+def share_rows(functions: list[Generated], trees: dict[str, ast.FunctionDef]) -> set[str]:
+    """Let kept elements of one array share a row, in trees; return which functions changed."""
+    found: dict[Key, list[tuple[str, Rows]]] = {}
+    for function in functions:
+        for rows in _loops(trees[function.name].body):
+            key = function.unit, _target(rows.statement), frozenset(rows.names)
+            found.setdefault(key, []).append((function.name, rows))
+    changed = set()
+    for pair in found.values():
+        forward = [rows for _, rows in pair if rows.is_forward]
+        if len(pair) != 2 or len(forward) != 1 or pair[0][1].names != pair[1][1].names:
+            continue
+        tree = next(trees[name] for name, rows in pair if rows is forward[0])
+        kept = _kept(forward[0], tree)
+        groups = _groups(kept)
+        if any(len(group) > 1 for group in groups):
+            for name, rows in sorted(pair, key=lambda one: -one[1].first):
+                _write(rows, kept, groups)
+                changed.add(name)
+    return changed
+
+
+def _loops(body: list[ast.stmt]) -> Iterator[Rows]:
+    """Yield the loops with rows; those of one block from the last to the first."""
+    for place in range(len(body) - 1, -1, -1):
+        node = body[place]
+        for block in blocks_of(node):
+            yield from _loops(block)
+        first = place
+        while first and _row_of(body[first - 1]):
+            first -= 1
+        if isinstance(node, ast.For) and 0 < first < place and _is_known(body, first):
+            found = [_row_of(row) for row in body[first:place]]
+            lengths = {length for _, length in found}
+            if len(lengths) == 1:
+                yield Rows(body, first, place, [name for name, _ in found], lengths.pop())
+
+
+def _row_of(node: ast.stmt) -> tuple[str, str] | None:
+    """Return the name and the length of the row that a statement makes."""
+    if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
+        return None
+    call = node.value
+    if isinstance(call, ast.Call) and ast.unparse(call.func) == "runtime.row":
+        length = call.args[2]
+        return (node.targets[0].id, length.id) if isinstance(length, ast.Name) else None
+    return None
+
+
+def _is_known(body: list[ast.stmt], first: int) -> bool:
+    """Whether the statements before rows are those that make room for them, or go back to them."""
+    node = body[first - 1]
+    if isinstance(node, ast.If):
+        return ".size" in ast.unparse(node.test) and isinstance(body[first - 2], ast.Assign)
+    is_back = isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Sub)
+    return is_back and ast.unparse(node.target) == "top"
+
+
+def _target(loop: ast.For) -> str:
+    return ast.unparse(loop.target)
+
+
+def _kept(rows: Rows, tree: ast.FunctionDef) -> Kept:
+    """Return the rows that keep elements of arrays which the loop does not write."""
+    loop, sharing = rows.statement, Sharing(tree)
+    assert isinstance(loop.iter, ast.Call)
+    start, _, step = range_of(loop.iter)
+    if step != "1":
+        return {}
+    made = set(assigned([loop]))
+    offsets = known_offsets(loop)
+    values: dict[str, list[ast.expr]] = {}
+    for name, value in assignments(loop.body):
+        values.setdefault(name, []).append(value)
+    written = {
+        part.value.id
+        for node in ast.walk(loop)
+        if isinstance(node, (ast.Assign, ast.AugAssign))
+        for part in ast.walk(node.targets[0] if isinstance(node, ast.Assign) else node.target)
+        if isinstance(part, ast.Subscript) and isinstance(part.value, ast.Name)
+    }
+    nodes = [part for node in loop.body for part in ast.walk(node)]
+    if any(isinstance(node, ast.Call) and _may_write(node) for node in nodes):
+        return {}
+    place = _target(loop) if start == "0" else f"{_target(loop)} - {start}"
+    found: Kept = {}
+    for node in loop.body:
+        name = _row_in(node, place)
+        if name not in rows.names:
+            continue
+        assert isinstance(node, ast.Assign)
+        source = values.get(ast.unparse(node.value), [])
+        if len(source) != 1 or not isinstance(source[0], ast.Subscript):
+            continue
+        array = source[0].value
+        if not isinstance(array, ast.Name) or array.id in made:
+            continue
+        index = source[0].slice
+        parts = list(index.elts) if isinstance(index, ast.Tuple) else [index]
+        offset = offset_of(parts[-1], offsets)
+        if offset is None or any(used(part) & made for part in parts[:-1]):
+            continue
+        others = written - set(rows.names)
+        if not any(sharing.may_share(array.id, other) for other in others):
+            found[name] = array.id, tuple(map(ast.unparse, parts[:-1])), offset
+    return found
+
+
+def _may_write(node: ast.Call) -> bool:
+    module, _, name = ast.unparse(node.func).rpartition(".")
+    is_builtin = not module and name in ("abs", "bool", "float", "int", "len", "max", "min")
+    return not is_builtin and module not in ("np", "math", "runtime", "scalar_ops")
+
+
+def _row_in(node: ast.stmt, place: str) -> str:
+    """Return the row whose place for an iteration a statement fills, "" for other statements."""
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+        target = node.targets[0]
+        if isinstance(target.value, ast.Name) and ast.unparse(target.slice) == place:
+            return target.value.id
+    return ""
+
+
+def _groups(kept: Kept) -> list[list[str]]:
+    """Return the rows that share one, in the order of their offsets."""
+    groups: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for name, (array, others, _) in kept.items():
+        groups.setdefault((array, others), []).append(name)
+    return [sorted(group, key=lambda name: kept[name][2]) for group in groups.values()]
+
+
+def _write(rows: Rows, kept: Kept, groups: list[list[str]]) -> None:
+    """Let the rows of groups begin within one row each; copy arrays to these before the loop."""
+    shared = [group for group in groups if len(group) > 1]
+    single = [name for name in rows.names if not any(name in group for group in shared)]
+    trips, loop = rows.trips, rows.statement
+    target = _target(loop)
+    lines, copies, count, more = [], [], 0, 0
+    for name in single:
+        lines.append(f"{name} = runtime.row(tape, {_place(count, trips, more)}, {trips})")
+        count += 1
+    for group in shared:
+        array, others, low = kept[group[0]]
+        reach = kept[group[-1]][2] - low
+        if rows.is_forward:
+            assert isinstance(loop.iter, ast.Call)
+            first, last, _ = range_of(loop.iter)
+            whole = group[0]
+            item = ", ".join([*others, moved(target, low)])
+            copies += [
+                f"if {trips} > 0:",
+                f"    {whole} = runtime.row(tape, {_place(count, trips, more)}, {trips} + {reach})",
+                f"    for {target} in range({first}, {last} + {reach}):",
+                f"        {whole}[{target} - {first}] = {array}[{item}]",
+            ]
+        else:
+            for name in group:
+                place = _place(count, trips, more + kept[name][2] - low)
+                lines.append(f"{name} = runtime.row(tape, {place}, {trips})")
+        count, more = count + 1, more + reach
+    before = rows.block[rows.first - 1]
+    if rows.is_forward:
+        reserve = rows.block[rows.first - 2]
+        assert isinstance(reserve, ast.Assign)
+        reserve.value = ast.parse(_place(count, trips, more), mode="eval").body
+        gone = {name for group in shared for name in group}
+        loop.body = [node for node in loop.body if _filled(node) not in gone] or [ast.Pass()]
+    else:
+        assert isinstance(before, ast.AugAssign)
+        size = _place(count, trips, more).removeprefix("top + ")
+        before.value = ast.parse(size, mode="eval").body
+    rows.block[rows.first : rows.loop] = ast.parse("\n".join([*lines, *copies])).body
+
+
+def _place(count: int, trips: str, more: int) -> str:
+    """Return the text of a place on the tape, after some rows."""
+    parts = [trips if count == 1 else f"{count} * {trips}"] if count else []
+    return " + ".join(["top", *parts, *([str(more)] if more else [])])
+
+
+def _filled(node: ast.stmt) -> str:
+    """Return the array of which a statement sets an element, "" for other statements."""
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+        return ast.unparse(node.targets[0].value)
+    return ""

@@ -1,0 +1,449 @@
+"""Loops in blocks: the same results as one iteration after the other, and the same errors."""
+
+import math
+
+import numba
+import numpy as np
+import pytest
+
+import tapegrad as tg
+from tapegrad.transform import vector_math
+from tests.transform.random_programs.interpret import Interpreter, types_only
+
+RANDOM = np.random.default_rng(5)
+SIZES = (0, 1, 2, 3, 4, 5, 6, 7, 11)  # blocks of interpreted code have three iterations
+COMPILED_SIZES = (0, 1, 15, 16, 17, 63, 64, 65, 128, 150)
+
+PROGRAMS = []  # with functions that draw their arguments, and the positions of real ones
+
+
+def program(*kinds, argnums=(0,)):
+    """A program with an array of numbers for "x", of places for "i", a matrix for "m"."""
+
+    def draw(size):
+        drawn = {
+            "x": lambda: RANDOM.uniform(0.5, 1.5, size),
+            "i": lambda: RANDOM.integers(0, max(size, 1), size),
+            "m": lambda: RANDOM.uniform(0.5, 1.5, (size, 3)),
+            "n": lambda: RANDOM.uniform(0.5, 1.5, (4, size)),
+        }
+        return tuple(drawn[kind]() if isinstance(kind, str) else kind for kind in kinds)
+
+    def enter(function):
+        PROGRAMS.append(pytest.param(function, argnums, draw, id=function.__name__))
+        return function
+
+    return enter
+
+
+# -- programs -------------------------------------------------------------------------------------
+
+
+@program("x", "x", argnums=(0, 1))
+def terms(x, w):
+    s = 0.0
+    for i in range(x.size):
+        s += math.exp(-x[i]) * math.sin(w[i]) / (1.0 + x[i] * w[i])
+    return s
+
+
+@program("x", 0.7, argnums=(0, 1))
+def several_sums(x, rate):
+    s, t, n = 0.0, 1.0, 0
+    for i in range(x.size):
+        y = math.log(rate * x[i] + 1.0)
+        if y > 0.6:
+            s += y
+            n += 1
+        else:
+            t -= y * x[i]
+    return s * t + n * rate
+
+
+@program("x")
+def neighbours(x):
+    s = 0.0
+    for i in range(1, x.size - 1):
+        s += (x[i + 1] - 2.0 * x[i] + x[i - 1]) ** 2
+    return s
+
+
+@program("x")
+def neighbours_of_some(x):
+    s = 0.0
+    for i in range(x.size):
+        if i > 0:
+            s += x[i] * x[i - 1]
+        if i + 2 < x.size:
+            s += math.exp(x[i + 2])
+    return s
+
+
+@program("x", 3)
+def stencil_in_time(start, steps):
+    u, after = start.copy(), start.copy()
+    for _ in range(steps):
+        for i in range(1, u.size - 1):
+            after[i] = u[i] + 0.1 * u[i] * (u[i + 1] - 2.0 * u[i] + u[i - 1])
+        u, after = after, u
+    return np.sum(u * u)
+
+
+@program("n", 2)
+def field_in_time(start, steps):
+    u, after = start.copy(), start.copy()
+    for _ in range(steps):
+        for i in range(1, u.shape[0] - 1):
+            for j in range(1, u.shape[1] - 1):
+                after[i, j] = u[i, j] * (u[i, j - 1] + u[i, j + 1] + u[i - 1, j] + u[i + 1, j])
+        for i in range(u.shape[0]):
+            for j in range(u.shape[1]):
+                u[i, j] = math.sin(after[i, j])
+    return np.sum(u * after)
+
+
+@program("m", "x", argnums=(0, 1))
+def pairs(position, mass):
+    energy = 0.0
+    for i in range(mass.size):
+        for j in range(i):
+            square = 0.1
+            for k in range(3):
+                square += (position[i, k] - position[j, k]) ** 2
+            energy -= mass[i] * mass[j] / math.sqrt(square)
+    return energy
+
+
+@program("x", "i", "x", argnums=(0, 2))
+def gathered(x, places, w):
+    s = 0.0
+    for k in range(places.size):
+        item = x[places[k]]
+        s += math.exp(w[k]) * math.log(item) / item
+    return s
+
+
+@program("x")
+def from_the_end(x):
+    y = x.copy()
+    for i in range(x.size - 1, -1, -1):
+        y[i] = math.sqrt(y[i] + x[i])
+    return np.sum(y * x)
+
+
+@program("x")
+def own_elements(x):
+    y = np.ones(x.size)
+    s = 0.0
+    for i in range(x.size):
+        y[i] = y[i] * math.exp(x[i])
+        y[i] += x[i] ** 2
+        s += y[i] / x[i]
+    for i in range(x.size):
+        s += y[i] * x[i]
+    return s
+
+
+@program("x", "m", argnums=(0, 1))
+def columns(x, m):
+    s = 0.0
+    for k in range(m.shape[1]):
+        for i in range(m.shape[0]):
+            s += math.tanh(m[i, k]) * x[i] ** 1.5
+    return s
+
+
+@numba.njit(error_model="numpy")
+def density(x, width):
+    return math.exp(-((x / width) ** 2))
+
+
+@program("x", 0.8, argnums=(0, 1))
+def helper(x, width):
+    s = 0.0
+    for i in range(x.size):
+        s += density(x[i], width) + max(x[i], 1.0)
+    return s
+
+
+@program("x", "x", argnums=(0, 1))
+def broadcast(x, y):
+    return np.sum(np.exp(x - y) / (1.0 + x)) + np.sum((x - np.ones(1)) ** 2)
+
+
+class Serial(Interpreter):
+    """Runs generated functions as they are verified."""
+
+    def entry(self, dispatcher, kinds):
+        return dispatcher.implementation(kinds)
+
+
+def copies(args):
+    return [a.copy() if isinstance(a, np.ndarray) else a for a in args]
+
+
+def kinds_of(args):
+    return tuple(map(numba.typeof, args))
+
+
+def assert_equal(found, expected):
+    for one, other in zip((found[0], *found[1]), (expected[0], *expected[1]), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-11, atol=1e-11)
+
+
+def both(gradient, *args):
+    """Results in blocks and in order, and the arguments afterwards."""
+    found = []
+    for version in (gradient.fastest_implementation, gradient.implementation):
+        given = copies(args)
+        found.append((version(kinds_of(args))(*given), given))
+    return found
+
+
+@pytest.mark.parametrize(("function", "argnums", "draw"), PROGRAMS)
+def test_small_blocks(function, argnums, draw):
+    """With blocks of three iterations, each place of a block is used."""
+    gradient = tg.value_and_grad(tg.njit(function), argnums=argnums)
+    with types_only():
+        for size in SIZES:
+            args = draw(size)
+            expected = Serial().derivative(gradient)(*copies(args))
+            assert_equal(Interpreter().derivative(gradient)(*copies(args)), expected)
+        assert "_in_blocks" in gradient.source(kinds_of(args))
+
+
+@pytest.mark.parametrize(("function", "argnums", "draw"), PROGRAMS)
+def test_compiled(function, argnums, draw):
+    gradient = tg.value_and_grad(tg.njit(function), argnums=argnums)
+    for size in COMPILED_SIZES:
+        (found, _), (expected, _) = both(gradient, *draw(size))
+        assert_equal(found, expected)
+    assert "_in_blocks" in gradient.source(kinds_of(draw(3)))
+
+
+# -- errors ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [40, 64, 100, 200])
+@pytest.mark.parametrize("place", [0, 17, 39])
+class TestErrors:
+    """Iterations before the one that fails have written, those after it have not."""
+
+    def failed(self, gradient, error, *args):
+        for version in (gradient.fastest_implementation, gradient.implementation):
+            given = copies(args)
+            with pytest.raises(error) as caught:
+                version(kinds_of(args))(*given)
+            yield str(caught.value), given[0]
+
+    def test_division_by_zero(self, size, place):
+        gradient = tg.value_and_grad(_divided, argnums=1)
+        x = np.ones(size)
+        w = np.ones(size)
+        w[place] = 0.0
+        (text, x_then), (expected, x_expected) = self.failed(gradient, ZeroDivisionError, x, w)
+        assert text == expected
+        assert np.array_equal(x_then, x_expected)
+        assert (x_then == 2.0).sum() == place
+
+    def test_raise(self, size, place):
+        gradient = tg.value_and_grad(_refusing, argnums=1)
+        w = np.ones(size)
+        w[place] = -1.0
+        (text, x_then), (expected, x_expected) = self.failed(gradient, ValueError, np.ones(size), w)
+        assert text == expected == "negative"
+        assert np.array_equal(x_then, x_expected)
+
+
+@tg.njit
+def _divided(x, w):
+    s = 0.0
+    for i in range(x.size):
+        x[i] = 2.0 * x[i] / w[i]
+        s += math.exp(w[i]) / w[i]
+    return s
+
+
+@tg.njit
+def _refusing(x, w):
+    s = 0.0
+    for i in range(x.size):
+        if w[i] < 0.0:
+            raise ValueError("negative")
+        s += math.exp(w[i])
+        x[i] = s if s < 0.0 else 2.0
+    return s
+
+
+# -- memory ---------------------------------------------------------------------------------------
+
+
+@tg.njit
+def _scaled(memory, offset, rate):
+    x, w = memory[offset : offset + 150], memory[:150]
+    s = 0.0
+    for i in range(x.size):
+        x[i] = x[i] * math.exp(rate * w[i])
+        s += x[i] * w[i]
+    return s
+
+
+@pytest.mark.parametrize("offset", [0, 1, 5, 64, 100])
+def test_arguments_that_overlap(offset):
+    """Iterations that are independent only if arrays are apart run in order where they are not."""
+    gradient = tg.value_and_grad(_scaled, argnums=2)
+    found = []
+    for version in (gradient.fastest_implementation, gradient.implementation):
+        memory = np.linspace(0.5, 1.5, 250)
+        args = memory, offset, 0.1
+        found.append((version(kinds_of(args))(*args), memory))
+    assert_equal((found[0][0][0], [found[0][0][1]]), (found[1][0][0], [found[1][0][1]]))
+    np.testing.assert_allclose(found[0][1], found[1][1], rtol=1e-13)
+
+
+@tg.njit
+def _inner_neighbours(x):
+    s = 0.0
+    for i in range(x.size):
+        if i > 0:
+            s += math.exp(x[i - 1])
+        if i + 1 < x.size:
+            s += x[i + 1] ** 2
+    return s
+
+
+def test_nothing_outside_is_touched():
+    """Conditional accesses stay inside of an array whose neighbours in memory are nan."""
+    gradient = tg.grad(_inner_neighbours, out=True)
+    for size in COMPILED_SIZES[1:]:
+        x, out = np.full((2, size + 40), np.nan)
+        x[20:-20] = np.linspace(0.0, 1.0, size)
+        gradient(x[20:-20], out[20:-20])
+        assert np.isfinite(out[20:-20]).all()
+        assert np.isnan(out[:20]).all()
+        assert np.isnan(out[-20:]).all()
+        np.testing.assert_allclose(out[20:-20], tg.grad(_inner_neighbours)(x[20:-20].copy()))
+
+
+# -- loops in order -------------------------------------------------------------------------------
+
+IN_ORDER = []  # programs, with their arguments
+
+
+def in_order(*args, **options):
+    def enter(function):
+        IN_ORDER.append(pytest.param(tg.njit(**options)(function), args, id=function.__name__))
+        return function
+
+    return enter
+
+
+@in_order(np.ones(40))
+def recurrence(x):
+    s = 1.0
+    for i in range(x.size):
+        s = s * x[i] + math.exp(x[i])
+    return s
+
+
+@in_order(np.ones(40))
+def running(x):
+    y = x.copy()
+    for i in range(1, x.size):
+        y[i] = math.exp(-y[i - 1]) + x[i]
+    return y[-1]
+
+
+@in_order(np.ones(40), boundscheck=True)
+def checked_bounds(x):
+    s = 0.0
+    for i in range(x.size):
+        s += math.exp(x[i])
+    return s
+
+
+@in_order(np.ones(40, np.float32))
+def single_precision(x):
+    s = 0.0
+    for i in range(x.size):
+        s += math.exp(x[i])
+    return s
+
+
+@in_order(np.ones(40))
+def last_value(x):
+    y = 0.0
+    for i in range(x.size):
+        y = math.exp(x[i])
+    return y
+
+
+@pytest.mark.parametrize(("function", "args"), IN_ORDER)
+def test_in_order(function, args):
+    gradient = tg.value_and_grad(function)
+    with types_only():
+        source = gradient.source(kinds_of(args))
+    assert "_in_blocks" not in source
+
+
+@tg.njit
+def calls_itself(x, depth):
+    s = 0.0
+    for i in range(x.size):
+        s += math.exp(x[i])
+    return s if depth == 0 else s + calls_itself(x, depth - 1)
+
+
+def test_recursion():
+    """Functions that call themselves have no blocks on the stack; the outermost call is another."""
+    source = tg.value_and_grad(calls_itself).source(kinds_of((np.ones(3), 2)))
+    assert source.count("runtime.block(") == 1
+    x = np.linspace(0.0, 1.0, 100)
+    np.testing.assert_allclose(tg.grad(calls_itself)(x, 20), 21 * np.exp(x), rtol=1e-12)
+
+
+# -- functions that vectorize ---------------------------------------------------------------------
+
+SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 1e-320, 1e-12, 700.0, -800.0, np.inf, -np.inf, np.nan]
+
+
+@pytest.mark.parametrize("name", sorted(vector_math.NAMES - {"pow"}))
+def test_functions_at_special_points(name):
+    one = getattr(vector_math, name)
+    compiled = numba.njit(lambda x: one(x))
+    expected = {"erf": math.erf, "erfc": math.erfc, "gaussian": lambda x: np.exp(-x * x)}
+    for x in SPECIAL:
+        if name in vector_math.SINES and abs(x) > vector_math.LIMIT:
+            continue
+        with np.errstate(all="ignore"):
+            known = np.float64(expected.get(name, getattr(np, name, None))(np.float64(x)))
+        found = compiled(x)
+        np.testing.assert_allclose(found, known, rtol=2e-15, atol=0)
+        assert np.signbit(found) == np.signbit(known) or np.isnan(known)
+
+
+def test_powers_at_special_points():
+    compiled = numba.njit(lambda x, y: vector_math.pow(x, y))
+    library = numba.njit(lambda x, y: math.pow(x, y))
+    for x in SPECIAL:
+        for y in SPECIAL:
+            known = library(x, y)  # NumPy takes the square root of -inf for the power 0.5
+            np.testing.assert_allclose(compiled(x, y), known, rtol=2e-15, atol=0)
+
+
+def test_angles_of_any_size():
+    """Where an angle is too large for the fast sine, the block runs in order."""
+    gradient = tg.value_and_grad(_sines)
+    x = np.linspace(-3.0, 3.0, 200)
+    x[[3, 70, 199]] = [1e7, -1e22, 3e5]
+    (found, _), (expected, _) = both(gradient, x)
+    assert found[0] == pytest.approx(expected[0], rel=1e-13)
+    np.testing.assert_allclose(found[1], expected[1], rtol=1e-13)
+
+
+@tg.njit
+def _sines(x):
+    s = 0.0
+    for i in range(x.size):
+        s += math.sin(x[i]) * math.cos(x[i])
+    return s
