@@ -28,7 +28,7 @@ LAYERS = [
     ["transform.cache"],
     ["transform.eager_calls"],
     ["transform.tape_memory"],
-    ["transform.functions", "transform.runtime"],
+    ["transform.functions", "transform.runtime", "transform.vector_math"],
     ["transform.frontend"],
     ["transform.rules"],
     ["transform.lowering"],

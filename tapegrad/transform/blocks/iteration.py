@@ -58,6 +58,8 @@ class Iteration:
         The names of parts of the tape.
     raises
         Whether divisions by zero raise errors.
+    decides_twice
+        Whether another loop finds the conditions again, and has to find the same.
     helper
         Returns the name of a function that vectorizes for that of a function, "" if there is none.
     fresh
@@ -72,6 +74,7 @@ class Iteration:
         facts: Facts,
         rows: set[str],
         raises: bool,
+        decides_twice: bool,
         helper: Callable[[str], str],
         fresh: Callable[[str], str],
         block: str,
@@ -79,6 +82,8 @@ class Iteration:
         self.plan = plan
         self.facts = facts
         self.raises = raises
+        self.decides_twice = decides_twice
+        self._rounded: set[str] = set()  # numbers that the C library rounds in another way
         self.helper = helper
         self.fresh = fresh
         self.elements = Elements(plan, facts, rows)
@@ -186,6 +191,9 @@ class Iteration:
         elif isinstance(node, ast.Assign):
             value, kind = self._expression(node.value)
             target = node.targets[0]
+            if self._is_rounded(node.value):
+                self._rounded |= set(assigned([node]))
+                self._rounded |= {n.value.id for n in [target] if self.elements.is_element(n)}
             if isinstance(target, ast.Subscript):
                 element = self.elements.at(target)
                 is_constant = isinstance(value, ast.Constant) and len(self._lines) == 1
@@ -210,6 +218,8 @@ class Iteration:
 
     def _augment(self, node: ast.AugAssign) -> None:
         value, kind = self._expression(node.value)
+        if self._is_rounded(node.value):
+            self._rounded |= set(assigned([node]))
         if isinstance(node.target, ast.Subscript):
             element = self.elements.at(node.target)
             element.last = None
@@ -224,6 +234,9 @@ class Iteration:
 
     def _if(self, node: ast.If) -> None:
         test, _ = self._expression(node.test)
+        if self.decides_twice and self._is_rounded(node.test):
+            # of values that are kept on one side of a branch, the other loop would read others
+            raise UnprovedError("another loop has to find the same condition")
         blocks = []
         for body in (node.body, node.orelse):
             self._lines.append([])
@@ -231,6 +244,17 @@ class Iteration:
             blocks.append(self._lines.pop())
         then, otherwise = blocks
         self._write(ast.If(test, then or [ast.Pass()], otherwise))
+
+    def _is_rounded(self, node: ast.AST) -> bool:
+        """Whether an expression depends on a function that the C library rounds in another way."""
+        calls = [part.func for part in ast.walk(node) if isinstance(part, ast.Call)]
+        return bool(used(node) & self._rounded) or any(map(self._may_round, calls))
+
+    def _may_round(self, function: ast.expr) -> bool:
+        module, _, name = ast.unparse(function).rpartition(".")
+        if module:
+            return module == "scalar_ops" or (name in vector_math.NAMES and name != "sqrt")
+        return bool(self.helper(name))
 
     def _flag(self) -> str:
         """Return a new variable for an error of this iteration."""

@@ -102,6 +102,11 @@ class LoopCode:
     def _blocks(self, writer: Writer, neighbours: list[Pair], is_down: bool) -> None:
         """Write the loop over blocks."""
         begin, end, failed = self.begin, self.end, self.iteration.failed
+        if not self.iteration.places and not self.iteration.flags:  # all iterations are one block
+            writer(f"{begin}, {end} = {self.start}, {self.stop}")
+            self._compute(writer)
+            self._commit(writer, neighbours)
+            return
         self._clear(writer, neighbours, "0")
         writer(f"{begin} = {self.start}")
         with writer.block(f"while {begin} < {self.stop}:"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from numba.core import types
@@ -19,7 +19,7 @@ from tapegrad.transform.blocks.sharing import Sharing
 from tapegrad.transform.blocks.unrolling import unrolled
 from tapegrad.transform.frontend.liveness import assigned, used
 from tapegrad.transform.independence.generated import Generated, copy_with
-from tapegrad.transform.independence.plan import parts_of_tape, plan_of
+from tapegrad.transform.independence.plan import index_of, parts_of_tape, plan_of
 from tapegrad.transform.independence.sums import blocks_of
 from tapegrad.transform.independence.uses import Effects, UnprovedError
 
@@ -108,8 +108,8 @@ class Module:
 
     def _write(self, function: Generated, replaced: Replaced) -> None:
         tree = copy_with(self._trees[function.name], *replaced)
-        if replaced[0]:
-            block, places = self._blocks[function.name]
+        block, places = self._blocks[function.name]
+        if places:
             tree.body.insert(
                 0, ast.parse(f"{block} = runtime.block({places * sizes.stride()})").body[0]
             )
@@ -122,6 +122,7 @@ class Module:
 
     def _loops(self, function: Generated) -> Replaced:
         """Return what takes the place of loops."""
+        self._blocks[function.name] = "", 0
         if function.made_from.targetoptions.get("boundscheck"):
             return {}, {}
         if function.name in self._called_by(function.name):  # each call would need its own block
@@ -178,6 +179,7 @@ class Module:
             function.facts,
             parts_of_tape(tree),
             function.made_from.targetoptions.get("error_model") != "numpy",
+            function.is_half and index_of(loop) not in function.fused,
             self._helper,
             fresh,
             block,
@@ -231,7 +233,7 @@ class Module:
 
     def _add(self, text: str, function: Generated, options: dict[str, Any]) -> None:
         """Add a function that was made from another one."""
-        made = Generated(text, function.made_from, function.facts, options=options)
+        made = replace(function, text=text, options=options)
         self.made.functions.append(made)
 
     def _vector_function(self, node: ast.Call) -> str:

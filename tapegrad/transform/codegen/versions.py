@@ -54,7 +54,7 @@ def _generated(program: Program, text: str, made_from: Any) -> Generated:
         mode, found.unit = program.modes[found.name]
         found.facts = Facts(mode.types, mode.suffix)
         if isinstance(mode, ReverseState):
-            found.fused = mode.fused
+            found.fused, found.is_half = mode.fused, True
         loops = [s for s in walk(mode.function.body) if isinstance(s, Loop)]
         found.lines = {loop.index: loop.line for loop in loops if loop.index is not None}
         found.source = mode.function.source

@@ -25,6 +25,8 @@ class Generated:
     fused
         The indices of loops whose iterations are forward and reverse code, and leave the tape as
         it was.
+    is_half
+        Whether other loops are forward or reverse code only.
     unit
         What forward and reverse code of the same loops have in common.
     lines
@@ -39,6 +41,7 @@ class Generated:
     made_from: Any
     facts: Facts = field(default_factory=lambda: Facts({}, ""))
     fused: set[str] = field(default_factory=set)
+    is_half: bool = False
     unit: Any = None
     lines: dict[str, int] = field(default_factory=dict)
     source: Any = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tapegrad.transform.frontend.liveness import used
@@ -158,7 +158,7 @@ class Module:
 
     def _add(self, text: str, function: Generated, options: dict[str, Any]) -> None:
         """Add a function that was made from another one."""
-        made = Generated(text, function.made_from, function.facts, options=options)
+        made = replace(function, text=text, options=options)
         self.made.functions.append(made)
 
     def _tape_of(self, function: Generated, plan: Plan) -> str:
