@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +33,8 @@ class Element:
         Whether all iterations use the same element.
     is_certain
         Whether every iteration uses it.
+    is_late
+        Whether its first use, or first certain one, is after a statement that may raise an error.
     kinds
         What it is used for.
     first
@@ -48,6 +51,7 @@ class Element:
     distance: int | None
     is_fixed: bool
     is_certain: bool = False
+    is_late: bool = False
     kinds: set[str] = field(default_factory=set)
     first: tuple[str, bool] = ("", False)
     local: str = ""
@@ -61,12 +65,27 @@ class Element:
             parts[-1] = f"runtime.index({parts[-1]})"
         return f"{self.array}[{', '.join(parts)}]"
 
-    def note(self, kind: str, is_certain: bool) -> None:
+    def note(self, kind: str, is_certain: bool, is_late: bool) -> None:
         """Note a use."""
         if not self.kinds:
             self.first = kind, is_certain
+            self.is_late = is_late
         self.kinds.add(kind)
-        self.is_certain |= is_certain
+        if is_certain and not self.is_certain:
+            self.is_certain, self.is_late = True, is_late
+        elif not self.is_certain:
+            self.is_late |= is_late
+
+    def bounds(self, last: str) -> list[str]:
+        """Return the conditions under which all iterations but those from `last` on may use it."""
+        found = []
+        for axis, part in enumerate(self.index):
+            size = f"{self.array}.shape[{axis}]"
+            if self.distance is not None and axis == len(self.index) - 1:
+                found.append(f"{moved(last, self.distance)} <= {size}")
+            else:
+                found.append(f"0 <= {ast.unparse(part)} < {size}")
+        return found
 
 
 class Elements:
@@ -80,14 +99,25 @@ class Elements:
         What is known of the function.
     rows
         The names of parts of the tape.
+    raises
+        Whether divisions by zero raise errors.
     """
 
-    def __init__(self, plan: Plan, facts: Facts, rows: set[str]) -> None:
+    def __init__(self, plan: Plan, facts: Facts, rows: set[str], raises: bool) -> None:
         self.plan = plan
         self.facts = facts
+        self.raises = raises
         self.rows = rows
         self.body = plan.loop.body
         self.made = {*assigned(self.body), plan.target}
+        times = Counter(
+            part.id
+            for node in self.body
+            for part in ast.walk(node)
+            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
+        )
+        self.changing = {name for name, count in times.items() if count > 1}
+        self.may_have_raised = False
         self.offsets = known_offsets(plan.loop)
         self.steps = self._steps()
         self.assumed: set[str] = set()  # names that have to be 1
@@ -95,13 +125,20 @@ class Elements:
         self._collect(self.body, True)
         for element in self.found.values():  # the cotangent has the shape of the array
             twin = self.found.get((element.array.removesuffix(facts.suffix), element.key))
-            element.is_certain |= twin is not None and twin.is_certain
+            if twin is not None and twin.is_certain and (not element.is_certain or element.is_late):
+                element.is_certain, element.is_late = True, twin.is_late
         self.arrays = {array for array, _ in self.found}
         kinds = {a: set[str]().union(*(e.kinds for e in self.of(a))) for a in self.arrays}
         self.written = {array for array, found in kinds.items() if found != {READ}}
         self.added = {array for array, found in kinds.items() if found == {ADD}}
         for array in self.written - self.added:
             self._check_own(array)
+        for element in self.found.values():
+            if element.array in self.added:  # where there is an error, nothing is added
+                element.is_late = False
+            is_known = element.distance is not None or element.is_fixed
+            if element.is_late and not (element.is_certain and is_known):
+                raise UnprovedError(f"an error may come before an index of `{element.array}`")
 
     def of(self, array: str) -> list[Element]:
         """Return the elements of an array."""
@@ -127,7 +164,8 @@ class Elements:
         """
         found = {}
         for name, value in assignments(self.body):
-            if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult):
+            is_product = isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult)
+            if is_product and name not in self.changing:
                 names = [p.id for p in (value.left, value.right) if isinstance(p, ast.Name)]
                 if len(names) == 2 and names[0] == self.plan.target and names[1] not in self.made:
                     found[name] = names[1]
@@ -158,6 +196,17 @@ class Elements:
                     raise UnprovedError(f"of `{ast.unparse(node)}`")
             elif not isinstance(node, (ast.Raise, ast.Pass)):
                 raise UnprovedError(f"of `{ast.unparse(node)}`")
+            self.may_have_raised |= self._may_raise(node)
+
+    def _may_raise(self, node: ast.stmt) -> bool:
+        divides = (ast.Div, ast.FloorDiv, ast.Mod)
+        return isinstance(node, ast.Raise) or (
+            self.raises
+            and any(
+                isinstance(part, (ast.BinOp, ast.AugAssign)) and isinstance(part.op, divides)
+                for part in ast.walk(node)
+            )
+        )
 
     def _read(self, node: ast.AST, is_certain: bool) -> None:
         if isinstance(node, (ast.IfExp, ast.BoolOp)):
@@ -178,7 +227,7 @@ class Elements:
         key = node.value.id, ast.unparse(node.slice)
         if key not in self.found:
             self.found[key] = self._element(node.value.id, node.slice)
-        self.found[key].note(kind, is_certain)
+        self.found[key].note(kind, is_certain, self.may_have_raised)
 
     def _element(self, array: str, node: ast.expr) -> Element:
         kind = self.kind(array)
@@ -189,6 +238,8 @@ class Elements:
             isinstance(part, (ast.Slice, ast.Constant)) and not _is_place(part) for part in index
         ):
             raise UnprovedError(f"of `{array}[{ast.unparse(node)}]`")
+        if any(used(part) & self.changing for part in index):
+            raise UnprovedError(f"the index of `{array}[{ast.unparse(node)}]` changes")
         is_fixed = not self._uses_made(index)
         found = offset_of(index[-1], self.offsets)
         last = index[-1]

@@ -34,7 +34,7 @@ _PLAIN = {  # compilers vectorize these
     "runtime.inverse": FLOAT,
     "runtime.product": FLOAT,
 }
-_SAME = frozenset(["fabs", "abs", "absolute"])
+_MAGNITUDES = frozenset(["abs", "absolute", "fabs"])
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Iteration:
         self._rounded: set[str] = set()  # numbers that the C library rounds in another way
         self.helper = helper
         self.fresh = fresh
-        self.elements = Elements(plan, facts, rows)
+        self.elements = Elements(plan, facts, rows, raises)
         self.lane = fresh("lane")
         self.block = block
         self.failed = fresh("failed")
@@ -119,6 +119,35 @@ class Iteration:
     def flags(self) -> list[str]:
         """The variables that say whether something is an error."""
         return self._flags
+
+    def only_addition(self, element: Element) -> str:
+        """Return the name of the only number that is added to an element, "" if it is not that.
+
+        Names of the same number are the same.
+        """
+        if element.array not in self.elements.added or not element.is_certain:
+            return ""
+        uses = [
+            node
+            for node in self.body
+            if element.local in assigned([node]) and not isinstance(node, ast.Assign)
+        ]
+        if len(uses) != 1 or not isinstance(uses[0], ast.AugAssign):
+            return ""
+        added = uses[0].value
+        if not isinstance(uses[0].op, ast.Add) or not isinstance(added, ast.Name):
+            return ""
+        copies = {
+            node.targets[0].id: node.value.id
+            for node in self.body
+            if isinstance(node, ast.Assign)
+            and isinstance(node.targets[0], ast.Name)
+            and isinstance(node.value, ast.Name)
+        }
+        name = added.id
+        while name not in self.elements.changing and name in copies:
+            name = copies[name]
+        return "" if name in self.elements.changing else name
 
     def place(self) -> int:
         """Return the first place of a new row of the block."""
@@ -168,6 +197,8 @@ class Iteration:
             made = set(assigned([node])) & wanted
             if not made:
                 continue
+            if made & self.elements.changing:
+                return None
             if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
                 return None
             if used(node.value) & (self.elements.written | set(self.plan.sums)):
@@ -193,7 +224,6 @@ class Iteration:
             target = node.targets[0]
             if self._is_rounded(node.value):
                 self._rounded |= set(assigned([node]))
-                self._rounded |= {n.value.id for n in [target] if self.elements.is_element(n)}
             if isinstance(target, ast.Subscript):
                 element = self.elements.at(target)
                 is_constant = isinstance(value, ast.Constant) and len(self._lines) == 1
@@ -387,10 +417,14 @@ class Iteration:
         if text == "np.divide":
             self.work += 2
             return _call("runtime.quotient", *values), FLOAT
-        if module in ("np", "math") and name in _SAME:
+        if module in ("np", "math") and name in _MAGNITUDES:
+            if name == "fabs":
+                values, kinds = [_as_float(v, kind) for v, kind in parts], [FLOAT]
             return _call("abs", *values), _joined(*kinds)
         if module in ("np", "math") and name in _TESTS:
             return ast.Call(node.func, values, []), BOOLEAN
+        if text == "np.power" and FLOAT not in kinds:
+            raise UnprovedError(f"of `{ast.unparse(node)}`")
         if module in ("np", "math", "scalar_ops"):
             name = _RENAMED.get(name, name)
             if name in vector_math.NAMES and len(values) == (2 if name == "pow" else 1):

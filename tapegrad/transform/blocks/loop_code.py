@@ -39,6 +39,7 @@ class LoopCode:
         self.start, self.stop = fresh("first"), fresh("last")
         self.begin, self.end = fresh("begin"), fresh("end")
         self.parts = {name: fresh(f"{name}_part") for name in self.plan.sums}
+        self._places: dict[str, int] = {}  # by the names of numbers
         # what is written: (element, place, place of the mask or None), or the sum of all iterations
         self.put_aside: list[tuple[Element, int, int | None]] = []
         self.fixed: list[tuple[Element, str]] = []
@@ -48,7 +49,16 @@ class LoopCode:
                     self.fixed.append((element, fresh(f"{element.array}_part")))
                 elif element.last is None or element.array in self.elements.added:
                     mask = None if element.is_certain else iteration.place()
-                    self.put_aside.append((element, iteration.place(), mask))
+                    self.put_aside.append((element, self._place(element), mask))
+
+    def _place(self, element: Element) -> int:
+        """Return the first place of what is written to an element; equal numbers share it."""
+        value = self.iteration.only_addition(element)
+        if not value:
+            return self.iteration.place()
+        if value not in self._places:
+            self._places[value] = self.iteration.place()
+        return self._places[value]
 
     def _overlaps(self, sharing: Sharing) -> list[tuple[str, str]]:
         """Return the pairs of arrays that must not share elements."""
@@ -91,6 +101,8 @@ class LoopCode:
             tests.append(f"{self.start} >= {-min(distances)}")
         tests += [are_apart] if self.overlaps else []
         tests += [f"{step} == 1" for step in sorted(self.elements.assumed)]
+        late = [e for e in self.elements.found.values() if e.is_late]
+        tests += dict.fromkeys(test for e in late for test in e.bounds(self.stop))
         writer(f"{in_blocks} = {' and '.join(tests)}")
         neighbours = self._neighbours()
         with writer.block(f"if {in_blocks}:"):
@@ -108,9 +120,13 @@ class LoopCode:
             self._commit(writer, neighbours)
             return
         self._clear(writer, neighbours, "0")
-        writer(f"{begin} = {self.start}")
-        with writer.block(f"while {begin} < {self.stop}:"):
-            writer(f"{end} = min({begin} + {sizes.WIDTH}, {self.stop})")
+        writer(f"{end} = {self.stop}" if is_down else f"{begin} = {self.start}")
+        remains = f"{self.start} < {end}" if is_down else f"{begin} < {self.stop}"
+        with writer.block(f"while {remains}:"):
+            if is_down:
+                writer(f"{begin} = max({end} - {sizes.WIDTH}, {self.start})")
+            else:
+                writer(f"{end} = min({begin} + {sizes.WIDTH}, {self.stop})")
             if self.iteration.flags:
                 writer(f"{failed} = False")
                 self._compute(writer)
@@ -121,7 +137,7 @@ class LoopCode:
             else:
                 self._compute(writer)
                 self._commit(writer, neighbours)
-            writer(f"{begin} = {end}")
+            writer(f"{end} = {begin}" if is_down else f"{begin} = {end}")
 
     def _in_order(self, writer: Writer, first: str, last: str, is_down: bool) -> None:
         """Write the loop as it was, for some of its iterations."""
@@ -161,8 +177,11 @@ class LoopCode:
                 self._add(writer, part, iteration.terms[name], self._zero(name))
             for element, part in self.fixed:
                 self._add(writer, part, element.local, "0.0")
+            written: set[int] = set()
             for element, place, mask in self.put_aside:
-                writer(f"{iteration.at(place)} = {element.local}")
+                if place not in written:
+                    writer(f"{iteration.at(place)} = {element.local}")
+                    written.add(place)
                 if mask is not None:
                     writer(f"{iteration.at(mask)} = 1.0 if {element.local} != 0.0 else 0.0")
             if iteration.flags:

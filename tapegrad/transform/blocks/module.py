@@ -21,7 +21,7 @@ from tapegrad.transform.frontend.liveness import assigned, used
 from tapegrad.transform.independence.generated import Generated, copy_with
 from tapegrad.transform.independence.plan import index_of, parts_of_tape, plan_of
 from tapegrad.transform.independence.sums import blocks_of
-from tapegrad.transform.independence.uses import Effects, UnprovedError
+from tapegrad.transform.independence.uses import Effects, Facts, UnprovedError
 
 # statements that take the place of loops, and statements before loops, by the ids of the loops
 Replaced = tuple[dict[int, list[ast.stmt]], dict[int, list[ast.stmt]]]
@@ -59,13 +59,15 @@ class Module:
         self.fresh = fresh
         self.made = Made()
         self._trees: dict[str, ast.FunctionDef] = {}  # of functions, with short loops written out
+        self._facts: dict[str, Facts] = {}  # of these
         self._blocks: dict[str, tuple[str, int]] = {}  # of functions: the array, and how many rows
         self._vectorized: dict[str, str] = {}  # helpers, by their names; "" for none
 
     def run(self, entry: str) -> Made:
         """Make versions of what a function needs, where there is something to gain."""
         reached = self._reached(entry)
-        self._trees = {name: unrolled(self.functions[name].tree) for name in reached}
+        for name in reached:
+            self._trees[name] = self._unrolled(self.functions[name])
         changed = share_rows([self.functions[name] for name in reached], self._trees)
         loops = {name: self._loops(self.functions[name]) for name in reached}
         changed |= {name for name, (found, _) in loops.items() if found}
@@ -95,6 +97,13 @@ class Module:
 
         visit(entry)
         return list(found)
+
+    def _unrolled(self, function: Generated) -> ast.FunctionDef:
+        tree, renamed = unrolled(function.tree)
+        facts = function.facts
+        more = {name: facts.kind(origin) for name, origin in renamed.items()}
+        self._facts[function.name] = Facts({**facts.kinds, **more}, facts.suffix)
+        return tree
 
     def _called_by(self, name: str) -> set[str]:
         """Return the functions that one calls, and those that they call."""
@@ -171,12 +180,12 @@ class Module:
         fresh: Callable[[str], str],
         block: str,
     ) -> LoopCode:
-        plan = plan_of(loop, tree, function.facts, _effects)
+        plan = plan_of(loop, tree, self._facts[function.name], _effects)
         if plan.uses_tape:
             raise UnprovedError("it uses the tape")
         iteration = Iteration(
             plan,
-            function.facts,
+            self._facts[function.name],
             parts_of_tape(tree),
             function.made_from.targetoptions.get("error_model") != "numpy",
             function.is_half and index_of(loop) not in function.fused,
@@ -200,6 +209,8 @@ class Module:
     def _vectorized_helper(self, function: Generated) -> str:
         tree = copy.deepcopy(function.tree)
         options = function.made_from.targetoptions
+        if function.made_from.py_func.__defaults__:  # calls may have fewer arguments
+            return ""
         if options.get("error_model") != "numpy" and any(
             isinstance(node, (ast.Div, ast.FloorDiv, ast.Mod)) for node in ast.walk(tree)
         ):

@@ -5,21 +5,27 @@ from __future__ import annotations
 import ast
 import copy
 
-from tapegrad.transform.frontend.liveness import assigned
+from tapegrad.transform.frontend.liveness import assigned, used
+from tapegrad.transform.independence.sums import live_after, needed
+from tapegrad.transform.ir import take
 
 MOST_TRIPS = 4
 MOST_STATEMENTS = 40
 
 
-def unrolled(tree: ast.FunctionDef) -> ast.FunctionDef:
-    """Return a function in which short loops are written out if they are all that loops contain."""
+def unrolled(tree: ast.FunctionDef) -> tuple[ast.FunctionDef, dict[str, str]]:
+    """Return a function in which short loops are written out if they are all that loops contain.
+
+    Names that belong to one iteration have a name for each; they are returned with their origins.
+    """
     made = copy.deepcopy(tree)
+    renamed: dict[str, str] = {}
     for node in ast.walk(made):
         if isinstance(node, ast.For):
             inner = [part for part in ast.walk(node) if isinstance(part, (ast.For, ast.While))]
             if len(inner) > 1 and all(map(_is_short, inner[1:])):
-                _unroll(node)
-    return made
+                _unroll(node, made, renamed)
+    return made, renamed
 
 
 def _is_short(node: ast.stmt) -> bool:
@@ -28,7 +34,14 @@ def _is_short(node: ast.stmt) -> bool:
     if any(isinstance(part, (ast.Break, ast.Continue)) for part in ast.walk(node)):
         return False
     trips = _trips(node)
-    return trips is not None and len(trips) <= MOST_TRIPS and len(node.body) <= MOST_STATEMENTS
+    if trips is None or len(trips) > MOST_TRIPS or len(node.body) > MOST_STATEMENTS:
+        return False
+    if node.target.id in assigned(node.body):
+        return False
+    # numba has other types for powers, and for calls, of constants
+    special = [p for p in ast.walk(node) if isinstance(p, ast.Call) and p is not node.iter]
+    special += [p for p in ast.walk(node) if isinstance(p, ast.BinOp) and isinstance(p.op, ast.Pow)]
+    return not any(node.target.id in used(part) for part in special)
 
 
 def _trips(node: ast.For) -> range | None:
@@ -42,7 +55,7 @@ def _trips(node: ast.For) -> range | None:
         return None
 
 
-def _unroll(node: ast.stmt) -> None:
+def _unroll(node: ast.stmt, tree: ast.FunctionDef, renamed: dict[str, str]) -> None:
     """Write out the loops that a statement contains."""
     for name in ("body", "orelse"):
         block = getattr(node, name, None)
@@ -50,33 +63,42 @@ def _unroll(node: ast.stmt) -> None:
             continue
         found: list[ast.stmt] = []
         for part in block:
-            _unroll(part)
+            _unroll(part, tree, renamed)
             if isinstance(part, ast.For):
-                found += _written_out(part)
+                found += _written_out(part, tree, renamed)
             else:
                 found.append(part)
         setattr(node, name, found)
 
 
-def _written_out(loop: ast.For) -> list[ast.stmt]:
+def _written_out(loop: ast.For, tree: ast.FunctionDef, renamed: dict[str, str]) -> list[ast.stmt]:
     assert isinstance(loop.target, ast.Name)
     trips = _trips(loop)
     assert trips is not None
-    if loop.target.id in assigned(loop.body):
-        return [loop]
+    taken = {part.id for part in ast.walk(tree) if isinstance(part, ast.Name)}
+    later = live_after(tree.body, loop, set()) or set()
+    own = set(assigned(loop.body)) - needed(loop.body) - later
     found: list[ast.stmt] = []
-    for number in trips:
-        replaced = _Replaced(loop.target.id, number)
+    for place, number in enumerate(trips):
+        names = {}
+        for name in sorted(own):
+            names[name] = take(f"{name}_{place}", taken)
+            renamed[names[name]] = renamed.get(name, name)
+        replaced = _Replaced(loop.target.id, number, names)
         found += [replaced.visit(copy.deepcopy(node)) for node in loop.body]
     return found or [ast.Pass()]
 
 
 class _Replaced(ast.NodeTransformer):
-    """Puts a number in the place of a name."""
+    """Puts a number in the place of a name, and other names in the place of names."""
 
-    def __init__(self, name: str, number: int) -> None:
+    def __init__(self, name: str, number: int, names: dict[str, str]) -> None:
         self.name = name
-        self.number = number
+        self.number = ast.parse(str(number), mode="eval").body
+        self.names = names
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        return ast.Constant(self.number) if node.id == self.name else node
+        if node.id == self.name:
+            return copy.deepcopy(self.number)
+        node.id = self.names.get(node.id, node.id)
+        return node
