@@ -33,11 +33,14 @@ from tapegrad.transform.codegen.instance import Instance
 from tapegrad.transform.codegen.program import Program
 from tapegrad.transform.codegen.versions import versions_of
 from tapegrad.transform.errors import SerialLoopWarning, TransformError
+from tapegrad.transform.independence.generated import Generated
 from tapegrad.transform.printer import in_order
 from tapegrad.transform.stubs import stub
 from tapegrad.transform.verifier.verify import verify
 
 _OPTIONS = ("error_model", "boundscheck", "nogil")
+FASTER = "# versions that run faster, made of these"
+"""What stands between what is verified and other functions."""
 
 
 def has_tensors(args: tuple[Any, ...]) -> bool:
@@ -271,14 +274,15 @@ class Derivative(Recording):
             if bound.kinds != kinds:
                 entry = self._write_call(program, entry, bound)
             kept = not fingerprint.recursive
-            text = _module_text(((*part, {}) for part in program.texts), kept)
+            text = _module_text((Generated(*part) for part in program.texts), kept)
             given = (*store.namespace({}), *program.statics)
             fresh = {t for t, value in program.statics.items() if isinstance(value, Derivative)}
             verify(in_order(text), given, program.unwritten, program.primals, fresh)
             program.texts = self.finish(program.texts)
             versions = versions_of(program, entry)
-            functions = ((f.text, f.made_from, f.options) for f in versions.functions)
-            text = _module_text(functions, kept)
+            text = _module_text(versions.verified, kept)
+            if versions.faster:
+                text += f"\n\n{FASTER}\n{_module_text(versions.faster, kept)}"
             about = {"entry": entry, "cache": kept, "statics": recipe.write(program)}
             about |= {"run": versions.run, "in order": versions.messages}
             if not fingerprint.complete:
@@ -464,11 +468,11 @@ def _binding(kind: type) -> type:
     return type(kind.__name__, (_Binding, kind), {})
 
 
-def _module_text(parts: Iterable[tuple[str, Any, dict[str, Any]]], kept: bool) -> str:
-    """Return the text of functions; each is given what it was made from, and its own options."""
+def _module_text(functions: Iterable[Generated], kept: bool) -> str:
+    """Return the text of functions with their decorators."""
     return "\n\n".join(
-        f"@numba.njit({_shown({**options(made_from), **own, 'cache': kept})})\n{text}"
-        for text, made_from, own in parts
+        f"@numba.njit({_shown({**options(f.made_from), **f.options, 'cache': kept})})\n{f.text}"
+        for f in functions
     )
 
 

@@ -166,6 +166,48 @@ def helper(x, width):
     return s
 
 
+@program("x", np.array([1.0, 2.0, 3.0]), argnums=(0, 1))
+def windows(x, w):
+    s = 0.0
+    for i in range(x.size - 2):
+        t = 0.0
+        for k in range(3):
+            t += x[i + k] * w[k]
+        for k in range(-1, 2):
+            t += x[i + 1 + k] * k + k * k
+        s += math.exp(-t)
+    return s
+
+
+@program("x", "x", 3, argnums=(0, 1))
+def kept_neighbours(start, rate, steps):
+    u, after = start.copy(), start.copy()
+    for _ in range(steps):
+        for i in range(1, u.size - 2):
+            after[i] = u[i] + rate[i + 1] * (u[i + 2] * u[i - 1] - u[i] ** 2) * u[i + 1]
+        for i in range(u.size):
+            u[i] = after[i] / (1.0 + after[i - 1])
+    return np.sum(u)
+
+
+def advance(u, after, first):
+    for i in range(first, u.size - 1):
+        after[i] = math.exp(-u[i + 1] * u[i - 1])
+
+
+advance_compiled = numba.njit(advance)
+
+
+@program("x", 3)
+def kept_by_a_helper(start, steps):
+    u = start.copy()
+    for t in range(steps):
+        after = u.copy()
+        advance_compiled(u, after, t)
+        u = after
+    return np.sum(u)
+
+
 @program("x", "x", argnums=(0, 1))
 def broadcast(x, y):
     return np.sum(np.exp(x - y) / (1.0 + x)) + np.sum((x - np.ones(1)) ** 2)
@@ -218,7 +260,8 @@ def test_compiled(function, argnums, draw):
     for size in COMPILED_SIZES:
         (found, _), (expected, _) = both(gradient, *draw(size))
         assert_equal(found, expected)
-    assert "_in_blocks" in gradient.source(kinds_of(draw(3)))
+    has_gain = function is not kept_by_a_helper
+    assert ("_in_blocks" in gradient.source(kinds_of(draw(3)))) == has_gain
 
 
 # -- errors ---------------------------------------------------------------------------------------
@@ -253,6 +296,54 @@ class TestErrors:
         (text, x_then), (expected, x_expected) = self.failed(gradient, ValueError, np.ones(size), w)
         assert text == expected == "negative"
         assert np.array_equal(x_then, x_expected)
+
+
+@tg.njit
+def _backwards(x, w):
+    s = 0.0
+    for i in range(w.size - 1, -1, -1):
+        x[i] = math.exp(w[i]) / (w[i] - 1.0)
+        if w[i] > 5.0:
+            raise ValueError("large")
+        s += w[i]
+    return s
+
+
+@pytest.mark.parametrize("size", [40, 65, 127])
+def test_errors_of_loops_backwards(size):
+    gradient = tg.value_and_grad(_backwards, argnums=1)
+    for places in ((3, 30), (30, 3), (size - 1, 2), (size - 30, size - 31)):
+        w = np.full(size, 1.7)
+        w[places[0]], w[places[1]] = 9.0, 1.0
+        found = []
+        for version in (gradient.fastest_implementation, gradient.implementation):
+            x = np.zeros(size)
+            with pytest.raises((ValueError, ZeroDivisionError)) as caught:
+                version(kinds_of((x, w)))(x, w)
+            found.append((repr(caught.value), x))
+        assert found[0][0] == found[1][0]
+        np.testing.assert_allclose(found[0][1], found[1][1], rtol=1e-14)
+
+
+@tg.njit
+def _chosen(x, places, divisors):
+    s = 0.0
+    for i in range(places.size):
+        scale = 1.0 / divisors[i]
+        if places[i] >= x.size:
+            raise IndexError("outside")
+        s += math.exp(x[places[i]] * scale) * math.sin(x[i])
+    return s
+
+
+@pytest.mark.parametrize("divisor", [0.0, 1.0])
+def test_nothing_is_read_after_an_error(divisor):
+    """What would come after an error may be no element of an array."""
+    x, places, divisors = np.ones(90), np.arange(130) % 90, np.ones(130)
+    places[60], divisors[60] = 10**13, divisor
+    gradient = tg.value_and_grad(_chosen)
+    with pytest.raises(IndexError if divisor else ZeroDivisionError):
+        gradient(x, places, divisors)
 
 
 @tg.njit

@@ -6,6 +6,7 @@ import pytest
 from check import Cases, module
 
 import tapegrad as tg
+from tapegrad.transform.base import FASTER
 
 A = np.array([0.3, 0.7, -0.4, 0.9])
 B = np.array([1.3, 0.5, 0.8, 2.1])
@@ -256,7 +257,7 @@ def test_no_array_is_made_for_a_part_of_an_expression():
         z = x + 0.5 * y * y
         return np.sum(z * z - x)
 
-    text = f.adjoint_source(A, B)
+    text = f.adjoint_source(A, B).partition(FASTER)[0]
     assert text.count("np.empty(") == 1, "z"
     assert "arrays." not in text
 

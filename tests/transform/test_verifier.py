@@ -7,6 +7,7 @@ every test and the number of turns of every loop.
 import ast
 import builtins
 import contextlib
+import linecache
 import random
 
 import numba
@@ -17,6 +18,7 @@ from mutants import blocks_of
 from random_programs import program_of
 
 import tapegrad as tg
+from tapegrad.transform.base import FASTER
 from tapegrad.transform.derivatives import HessianProduct
 from tapegrad.transform.errors import InternalError
 from tapegrad.transform.verifier import verify
@@ -114,9 +116,9 @@ def texts_of(name):
 
 
 def text_of(inner):
-    import linecache
-
-    return "".join(linecache.getlines(inner.py_func.__code__.co_filename))
+    """What is verified of the module of a generated function."""
+    text = "".join(linecache.getlines(inner.py_func.__code__.co_filename))
+    return text.partition(FASTER)[0]
 
 
 # -- walks -----------------------------------------------------------------------------------------

@@ -20,11 +20,12 @@ def unrolled(tree: ast.FunctionDef) -> tuple[ast.FunctionDef, dict[str, str]]:
     """
     made = copy.deepcopy(tree)
     renamed: dict[str, str] = {}
+    taken = {part.id for part in ast.walk(made) if isinstance(part, ast.Name)}
     for node in ast.walk(made):
         if isinstance(node, ast.For):
             inner = [part for part in ast.walk(node) if isinstance(part, (ast.For, ast.While))]
             if len(inner) > 1 and all(map(_is_short, inner[1:])):
-                _unroll(node, made, renamed)
+                _unroll(node, made, taken, renamed)
     return made, renamed
 
 
@@ -55,7 +56,9 @@ def _trips(node: ast.For) -> range | None:
         return None
 
 
-def _unroll(node: ast.stmt, tree: ast.FunctionDef, renamed: dict[str, str]) -> None:
+def _unroll(
+    node: ast.stmt, tree: ast.FunctionDef, taken: set[str], renamed: dict[str, str]
+) -> None:
     """Write out the loops that a statement contains."""
     for name in ("body", "orelse"):
         block = getattr(node, name, None)
@@ -63,19 +66,20 @@ def _unroll(node: ast.stmt, tree: ast.FunctionDef, renamed: dict[str, str]) -> N
             continue
         found: list[ast.stmt] = []
         for part in block:
-            _unroll(part, tree, renamed)
+            _unroll(part, tree, taken, renamed)
             if isinstance(part, ast.For):
-                found += _written_out(part, tree, renamed)
+                found += _written_out(part, tree, taken, renamed)
             else:
                 found.append(part)
         setattr(node, name, found)
 
 
-def _written_out(loop: ast.For, tree: ast.FunctionDef, renamed: dict[str, str]) -> list[ast.stmt]:
+def _written_out(
+    loop: ast.For, tree: ast.FunctionDef, taken: set[str], renamed: dict[str, str]
+) -> list[ast.stmt]:
     assert isinstance(loop.target, ast.Name)
     trips = _trips(loop)
     assert trips is not None
-    taken = {part.id for part in ast.walk(tree) if isinstance(part, ast.Name)}
     later = live_after(tree.body, loop, set()) or set()
     own = set(assigned(loop.body)) - needed(loop.body) - later
     found: list[ast.stmt] = []

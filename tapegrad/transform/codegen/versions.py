@@ -21,7 +21,7 @@ class Versions:
 
     Attributes
     ----------
-    functions
+    verified, faster
         They, and their versions.
     run
         The name of the function to run.
@@ -29,20 +29,21 @@ class Versions:
         What is to be said of loops that run in order.
     """
 
-    functions: list[Generated]
+    verified: list[Generated]
+    faster: list[Generated]
     run: str
     messages: list[str] = field(default_factory=list)
 
 
 def versions_of(program: Program, entry: str) -> Versions:
     """Return the functions of a module and their versions that run faster."""
-    functions = [_generated(program, *part) for part in program.texts]
-    parallel = parallel_versions(program, functions)
-    found = Versions([*functions, *parallel.functions], parallel.names.get(entry, entry))
+    verified = [_generated(program, *part) for part in program.texts]
+    parallel = parallel_versions(program, verified)
+    found = Versions(verified, parallel.functions, parallel.names.get(entry, entry))
     found.messages = [message_of(*loop) for loop in parallel.serial]
-    module = Module(found.functions, lambda name: _helper(program, name), program.fresh)
-    blocks = module.run(found.run)
-    found.functions += blocks.functions
+    functions = [*verified, *parallel.functions]
+    blocks = Module(functions, lambda name: _helper(program, name), program.fresh).run(found.run)
+    found.faster += blocks.functions
     found.run = blocks.names.get(found.run, found.run)
     return found
 
