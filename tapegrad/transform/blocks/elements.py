@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
 from numba.core import types
 
-from tapegrad.transform.frontend.liveness import assigned, used
-from tapegrad.transform.independence.plan import Plan, known_offsets, moved, offset_of
-from tapegrad.transform.independence.sums import assignments
+from tapegrad.transform.blocks.indices import Indices, Position
+from tapegrad.transform.frontend.liveness import used
+from tapegrad.transform.independence.plan import Plan
 from tapegrad.transform.independence.uses import ADD, READ, STORE, Facts, UnprovedError
 from tapegrad.transform.kinds import is_array
 
@@ -26,9 +25,8 @@ class Element:
     ----------
     array, key, index
         The array, the text of the index, and its parts.
-    distance
-        The constant that the last part adds to the loop variable if a block of iterations uses
-        neighbouring elements, otherwise None.
+    position
+        What the last part is if a block of iterations uses neighbouring elements, otherwise None.
     is_fixed
         Whether all iterations use the same element.
     is_certain
@@ -48,7 +46,7 @@ class Element:
     array: str
     key: str
     index: list[ast.expr]
-    distance: int | None
+    position: Position | None
     is_fixed: bool
     is_certain: bool = False
     is_late: bool = False
@@ -61,7 +59,7 @@ class Element:
     def text(self) -> str:
         """The element as an expression."""
         parts = [ast.unparse(part) for part in self.index]
-        if self.distance is not None:
+        if self.position is not None:
             parts[-1] = f"runtime.index({parts[-1]})"
         return f"{self.array}[{', '.join(parts)}]"
 
@@ -81,8 +79,8 @@ class Element:
         found = []
         for axis, part in enumerate(self.index):
             size = f"{self.array}.shape[{axis}]"
-            if self.distance is not None and axis == len(self.index) - 1:
-                found.append(f"{moved(last, self.distance)} <= {size}")
+            if self.position is not None and axis == len(self.index) - 1:
+                found.append(f"{self.position.text(last)} <= {size}")
             else:
                 found.append(f"0 <= {ast.unparse(part)} < {size}")
         return found
@@ -109,18 +107,8 @@ class Elements:
         self.raises = raises
         self.rows = rows
         self.body = plan.loop.body
-        self.made = {*assigned(self.body), plan.target}
-        times = Counter(
-            part.id
-            for node in self.body
-            for part in ast.walk(node)
-            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
-        )
-        self.changing = {name for name, count in times.items() if count > 1}
+        self.indices = Indices(plan, facts)
         self.may_have_raised = False
-        self.offsets = known_offsets(plan.loop)
-        self.steps = self._steps()
-        self.assumed: set[str] = set()  # names that have to be 1
         self.found: dict[Key, Element] = {}
         self._collect(self.body, True)
         for element in self.found.values():  # the cotangent has the shape of the array
@@ -136,7 +124,7 @@ class Elements:
         for element in self.found.values():
             if element.array in self.added:  # where there is an error, nothing is added
                 element.is_late = False
-            is_known = element.distance is not None or element.is_fixed
+            is_known = element.position is not None or element.is_fixed
             if element.is_late and not (element.is_certain and is_known):
                 raise UnprovedError(f"an error may come before an index of `{element.array}`")
 
@@ -156,20 +144,6 @@ class Elements:
     def kind(self, array: str) -> Any:
         """Return the type of an array."""
         return types.Array(types.float64, 1, "C") if array in self.rows else self.facts.kind(array)
-
-    def _steps(self) -> dict[str, str]:
-        """Return the names that are the loop variable times a step, with the name of the step.
-
-        Steps of arrays that may be broadcast are 1 or 0.
-        """
-        found = {}
-        for name, value in assignments(self.body):
-            is_product = isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult)
-            if is_product and name not in self.changing:
-                names = [p.id for p in (value.left, value.right) if isinstance(p, ast.Name)]
-                if len(names) == 2 and names[0] == self.plan.target and names[1] not in self.made:
-                    found[name] = names[1]
-        return found
 
     # -- collecting ---------------------------------------------------------------------------
 
@@ -238,29 +212,21 @@ class Elements:
             isinstance(part, (ast.Slice, ast.Constant)) and not _is_place(part) for part in index
         ):
             raise UnprovedError(f"of `{array}[{ast.unparse(node)}]`")
-        if any(used(part) & self.changing for part in index):
+        if any(used(part) & self.indices.changing for part in index):
             raise UnprovedError(f"the index of `{array}[{ast.unparse(node)}]` changes")
-        is_fixed = not self._uses_made(index)
-        found = offset_of(index[-1], self.offsets)
-        last = index[-1]
-        if isinstance(last, ast.Name) and last.id in self.steps:
-            self.assumed.add(self.steps[last.id])
-            index[-1], found = ast.Name(self.plan.target, ast.Load()), 0
-        index = [self._in_terms_of_target(part) for part in index]
+        is_fixed = not self.indices.uses_made(*index)
         is_direct = kind.layout == "C" or kind.ndim == 1
-        if not is_direct or self._uses_made(index[:-1]) or self.plan.target == "turn":
-            found = None
-        return Element(array, ast.unparse(node), index, found, is_fixed)
+        found = None
+        if is_direct and not self.indices.uses_made(*index[:-1]):
+            found = self.indices.position(index[-1])
+        return Element(array, ast.unparse(node), list(map(self._shown, index)), found, is_fixed)
 
-    def _in_terms_of_target(self, part: ast.expr) -> ast.expr:
-        """Return an index as the loop variable plus a constant, if it is that."""
-        found = offset_of(part, self.offsets)
-        if found is None or self.plan.target == "turn":
+    def _shown(self, part: ast.expr) -> ast.expr:
+        """Return an index as the loop variable plus a number, if it is that."""
+        found = self.indices.position(part)
+        if found is None:
             return part
-        return ast.parse(moved(self.plan.target, found), mode="eval").body
-
-    def _uses_made(self, index: list[ast.expr]) -> bool:
-        return any(used(part) & self.made for part in index)
+        return ast.parse(found.text(self.plan.target), mode="eval").body
 
     def _check_own(self, array: str) -> None:
         """Refuse an array that is read and written if two indices may mean one element."""

@@ -145,9 +145,9 @@ class Iteration:
             and isinstance(node.value, ast.Name)
         }
         name = added.id
-        while name not in self.elements.changing and name in copies:
+        while name not in self.elements.indices.changing and name in copies:
             name = copies[name]
-        return "" if name in self.elements.changing else name
+        return "" if name in self.elements.indices.changing else name
 
     def place(self) -> int:
         """Return the first place of a new row of the block."""
@@ -174,7 +174,7 @@ class Iteration:
 
     def _load(self, element: Element) -> ast.expr:
         """Return the expression that reads an element which every iteration uses."""
-        if element.distance is None and not element.is_fixed:
+        if element.position is None and not element.is_fixed:
             if self.needed_for([element]) is None:
                 raise UnprovedError("an index depends on what is computed")
             if (element.array, element.key) not in self.gathered:
@@ -197,7 +197,7 @@ class Iteration:
             made = set(assigned([node])) & wanted
             if not made:
                 continue
-            if made & self.elements.changing:
+            if made & self.elements.indices.changing:
                 return None
             if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
                 return None
@@ -384,7 +384,7 @@ class Iteration:
         if element.local:
             return ast.Name(element.local, ast.Load()), kind
         if kind == FLOAT and element.is_certain and not element.is_fixed:
-            if element.distance is not None or self.needed_for([element]) is not None:
+            if element.position is not None or self.needed_for([element]) is not None:
                 return self._load(element), kind
         return copy.deepcopy(node), kind
 

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 
 from tapegrad.transform.blocks import sizes
 from tapegrad.transform.blocks.elements import Element
+from tapegrad.transform.blocks.indices import Position
 from tapegrad.transform.blocks.iteration import Iteration
 from tapegrad.transform.blocks.sharing import Sharing
 from tapegrad.transform.independence.plan import are_not_negative, moved
@@ -96,11 +97,15 @@ class LoopCode:
         in_blocks = self.fresh("in_blocks")
         writer(f"{self.start}, {self.stop} = {low}, {high}")
         tests = [f"{self.stop} - {self.start} >= {sizes.SHORT}"]
-        distances = [e.distance for e in self.elements.found.values() if e.distance is not None]
-        if distances and not are_not_negative(self.plan, min(distances)):
-            tests.append(f"{self.start} >= {-min(distances)}")
+        lowest: dict[str, int] = {}
+        for element in self.elements.found.values():
+            if (found := element.position) is not None:
+                lowest[found.base] = min(found.distance, lowest.get(found.base, found.distance))
+        for base, distance in lowest.items():
+            if base or not are_not_negative(self.plan, distance):
+                tests.append(f"{Position(base, distance).text(self.start)} >= 0")
         tests += [are_apart] if self.overlaps else []
-        tests += [f"{step} == 1" for step in sorted(self.elements.assumed)]
+        tests += [f"{step} == 1" for step in sorted(self.elements.indices.assumed)]
         late = [e for e in self.elements.found.values() if e.is_late]
         tests += dict.fromkeys(test for e in late for test in e.bounds(self.stop))
         writer(f"{in_blocks} = {' and '.join(tests)}")
@@ -201,7 +206,7 @@ class LoopCode:
         found = []
         for element, place, mask in self.put_aside:
             if element.array in self.elements.added and mask is None:
-                if element.distance is not None:
+                if element.position is not None:
                     found.append((element, place))
         groups = [group for group in self._groups(found) if len(group) > 1]
         return [pair for group in groups if self._is_near(group) for pair in group]
@@ -214,12 +219,13 @@ class LoopCode:
         """Return elements by what they are besides their distance."""
         groups: dict[tuple[str, ...], list[Pair]] = {}
         for element, place in pairs:
-            key = (element.array, *map(ast.unparse, element.index[:-1]))
+            base = element.position.base if element.position is not None else ""
+            key = (element.array, base, *map(ast.unparse, element.index[:-1]))
             groups.setdefault(key, []).append((element, place))
         return list(groups.values())
 
     def _reach(self, group: list[Pair]) -> tuple[int, int]:
-        distances = [e.distance for e, _ in group if e.distance is not None]
+        distances = [e.position.distance for e, _ in group if e.position is not None]
         return min(distances), max(distances)
 
     def _clear(self, writer: Writer, neighbours: list[Pair], count: str) -> None:
@@ -227,9 +233,9 @@ class LoopCode:
         for group in self._groups(neighbours):
             low, high = self._reach(group)
             for element, place in group:
-                assert element.distance is not None
+                assert element.position is not None
                 # element k of the array gets number k - distance
-                distance = element.distance
+                distance = element.position.distance
                 is_first = count == "0"
                 for k in range(low - distance, 0) if is_first else range(high - distance):
                     text = str(place + k) if is_first else f"{count} + {place + k}"
@@ -259,20 +265,22 @@ class LoopCode:
                 writer(lane)
                 terms = []
                 for other, place in group:
-                    assert other.distance is not None
-                    terms.append(iteration.at(place - other.distance))
-                parts = [*map(ast.unparse, element.index[:-1]), f"runtime.index({target})"]
+                    assert other.position is not None
+                    terms.append(iteration.at(place - other.position.distance))
+                assert element.position is not None
+                last = f"runtime.index({target}{element.position.base})"
+                parts = [*map(ast.unparse, element.index[:-1]), last]
                 writer(f"{element.array}[{', '.join(parts)}] += {' + '.join(terms)}")
         together = {id(e) for e, _ in neighbours}
         loops: dict[tuple[str, bool], list[tuple[Element, str, int | None]]] = {}
         for element, place, mask in self.put_aside:
             if id(element) not in together:
-                is_direct = element.distance is not None
+                is_direct = element.position is not None
                 key = (element.array, is_direct)
                 loops.setdefault(key, []).append((element, iteration.at(place), mask))
         for element in self.elements.found.values():
             if element.last is not None and element.array not in self.elements.added:
-                key = (element.array, element.distance is not None)
+                key = (element.array, element.position is not None)
                 loops.setdefault(key, []).append((element, ast.unparse(element.last), None))
         for found in loops.values():
             needed = iteration.needed_for([element for element, _, _ in found])
@@ -291,6 +299,6 @@ class LoopCode:
     def gain(self) -> int:
         """How much there is to gain."""
         sums = len(self.plan.sums) + len(self.fixed)
-        scattered = sum(e.distance is None for e, _, _ in self.put_aside)
+        scattered = sum(e.position is None for e, _, _ in self.put_aside)
         moved = scattered + len(self.iteration.gathered)
         return self.iteration.work + 4 * sums + 2 * len(self._neighbours()) - 2 * moved

@@ -1,0 +1,118 @@
+"""Indices in terms of the variable of a loop."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from dataclasses import dataclass
+
+from numba.core import types
+
+from tapegrad.transform.frontend.liveness import assigned, used
+from tapegrad.transform.independence.plan import Plan, known_offsets, moved, offset_of
+from tapegrad.transform.independence.sums import assignments
+from tapegrad.transform.independence.uses import Facts
+
+
+@dataclass(frozen=True)
+class Position:
+    """An index that is the loop variable plus a number from outside plus a constant.
+
+    Attributes
+    ----------
+    base
+        The text that adds the number, with a sign, "" for none.
+    distance
+        The constant.
+    """
+
+    base: str
+    distance: int
+
+    def text(self, variable: str) -> str:
+        """Return the index for a value of the loop variable."""
+        return moved(variable + self.base, self.distance)
+
+
+class Indices:
+    """What is known of the indices in a loop.
+
+    Attributes
+    ----------
+    made
+        The names that the loop assigns, its variable included.
+    changing
+        Those that are assigned in several places.
+    assumed
+        The names that have to be 1.
+    """
+
+    def __init__(self, plan: Plan, facts: Facts) -> None:
+        self.target = plan.target
+        self.facts = facts
+        body = plan.loop.body
+        self.made = {*assigned(body), plan.target}
+        times = Counter(
+            part.id
+            for node in body
+            for part in ast.walk(node)
+            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
+        )
+        self.changing = {name for name, count in times.items() if count > 1}
+        self.assumed: set[str] = set()
+        self._is_known = plan.target != "turn"
+        self._offsets = known_offsets(plan.loop)
+        self._positions: dict[str, Position] = {}
+        self._steps: dict[str, str] = {}  # names that are the loop variable times a step
+        for name, value in assignments(body):
+            if name in self.changing:
+                continue
+            position = self._sum(value)
+            if position is not None and position.base:
+                self._positions[name] = position
+            elif isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult):
+                names = [p.id for p in (value.left, value.right) if isinstance(p, ast.Name)]
+                if len(names) == 2 and names[0] == self.target and names[1] not in self.made:
+                    self._steps[name] = names[1]
+
+    def uses_made(self, *parts: ast.expr) -> bool:
+        """Whether indices depend on the iteration."""
+        return any(used(part) & self.made for part in parts)
+
+    def position(self, node: ast.expr) -> Position | None:
+        """Return what an index is, None for another one.
+
+        Steps of arrays that may be broadcast are 1 or 0: 1 is assumed.
+        """
+        if not self._is_known:
+            return None
+        if isinstance(node, ast.Name) and node.id in self._steps:
+            self.assumed.add(self._steps[node.id])
+            return Position("", 0)
+        return self._sum(node)
+
+    def _sum(self, node: ast.expr) -> Position | None:
+        """Return what a sum of the loop variable and of others is."""
+        offset = offset_of(node, self._offsets)
+        if offset is not None:
+            return Position("", offset)
+        if isinstance(node, ast.Name):
+            return self._positions.get(node.id)
+        if not isinstance(node, ast.BinOp) or not isinstance(node.op, (ast.Add, ast.Sub)):
+            return None
+        left, right, is_sum = node.left, node.right, isinstance(node.op, ast.Add)
+        if is_sum and not self.uses_made(left):
+            left, right = right, left
+        found = self._sum(left)
+        if found is None or self.uses_made(right):
+            return None
+        if isinstance(right, ast.Constant) and type(right.value) is int:
+            distance = right.value if is_sum else -right.value
+            return Position(found.base, found.distance + distance)
+        if found.base or not isinstance(right, ast.Name) or not self._is_integer(right.id):
+            return None
+        return Position(f" {'+' if is_sum else '-'} {right.id}", found.distance)
+
+    def _is_integer(self, name: str) -> bool:
+        kind = self.facts.kind(name)
+        return isinstance(types.unliteral(kind) if kind is not None else None, types.Integer)
