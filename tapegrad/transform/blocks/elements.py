@@ -31,8 +31,6 @@ class Element:
         Whether all iterations use the same element.
     is_certain
         Whether every iteration uses it.
-    is_late
-        Whether its first use, or first certain one, is after a statement that may raise an error.
     kinds
         What it is used for.
     first
@@ -49,7 +47,6 @@ class Element:
     position: Position | None
     is_fixed: bool
     is_certain: bool = False
-    is_late: bool = False
     kinds: set[str] = field(default_factory=set)
     first: tuple[str, bool] = ("", False)
     local: str = ""
@@ -63,27 +60,12 @@ class Element:
             parts[-1] = f"runtime.index({parts[-1]})"
         return f"{self.array}[{', '.join(parts)}]"
 
-    def note(self, kind: str, is_certain: bool, is_late: bool) -> None:
+    def note(self, kind: str, is_certain: bool) -> None:
         """Note a use."""
         if not self.kinds:
             self.first = kind, is_certain
-            self.is_late = is_late
         self.kinds.add(kind)
-        if is_certain and not self.is_certain:
-            self.is_certain, self.is_late = True, is_late
-        elif not self.is_certain:
-            self.is_late |= is_late
-
-    def bounds(self, last: str) -> list[str]:
-        """Return the conditions under which all iterations but those from `last` on may use it."""
-        found = []
-        for axis, part in enumerate(self.index):
-            size = f"{self.array}.shape[{axis}]"
-            if self.position is not None and axis == len(self.index) - 1:
-                found.append(f"{self.position.text(last)} <= {size}")
-            else:
-                found.append(f"0 <= {ast.unparse(part)} < {size}")
-        return found
+        self.is_certain |= is_certain
 
 
 class Elements:
@@ -108,25 +90,42 @@ class Elements:
         self.rows = rows
         self.body = plan.loop.body
         self.indices = Indices(plan, facts)
-        self.may_have_raised = False
+        # an iteration may come after one that raises
+        self.is_late = any(may_raise_error(node, raises) for node in self.body)
         self.found: dict[Key, Element] = {}
         self._collect(self.body, True)
         for element in self.found.values():  # the cotangent has the shape of the array
             twin = self.found.get((element.array.removesuffix(facts.suffix), element.key))
-            if twin is not None and twin.is_certain and (not element.is_certain or element.is_late):
-                element.is_certain, element.is_late = True, twin.is_late
+            element.is_certain |= twin is not None and twin.is_certain
         self.arrays = {array for array, _ in self.found}
         kinds = {a: set[str]().union(*(e.kinds for e in self.of(a))) for a in self.arrays}
         self.written = {array for array, found in kinds.items() if found != {READ}}
         self.added = {array for array, found in kinds.items() if found == {ADD}}
         for array in self.written - self.added:
             self._check_own(array)
+
+    def bounds(self, first: str, last: str) -> list[str]:
+        """Return what must hold for the iterations of a range to read elements after an error.
+
+        Without errors, or where an element is only added to, iterations use what they use in order.
+        """
+        found: dict[str, None] = {}
         for element in self.found.values():
-            if element.array in self.added:  # where there is an error, nothing is added
-                element.is_late = False
-            is_known = element.position is not None or element.is_fixed
-            if element.is_late and not (element.is_certain and is_known):
+            if not self.is_late or element.array in self.added:
+                continue
+            if not element.is_certain:
                 raise UnprovedError(f"an error may come before an index of `{element.array}`")
+            for axis, part in enumerate(element.index):
+                size = f"{element.array}.shape[{axis}]"
+                position = self.indices.position(part)
+                if position is not None:
+                    found[f"{position.text(last)} <= {size}"] = None
+                    found[f"{position.text(first)} >= 0"] = None
+                elif not self.indices.uses_made(part):
+                    found[f"0 <= {ast.unparse(part)} < {size}"] = None
+                else:
+                    raise UnprovedError(f"an error may come before an index of `{element.array}`")
+        return list(found)
 
     def of(self, array: str) -> list[Element]:
         """Return the elements of an array."""
@@ -170,17 +169,6 @@ class Elements:
                     raise UnprovedError(f"of `{ast.unparse(node)}`")
             elif not isinstance(node, (ast.Raise, ast.Pass)):
                 raise UnprovedError(f"of `{ast.unparse(node)}`")
-            self.may_have_raised |= self._may_raise(node)
-
-    def _may_raise(self, node: ast.stmt) -> bool:
-        divides = (ast.Div, ast.FloorDiv, ast.Mod)
-        return isinstance(node, ast.Raise) or (
-            self.raises
-            and any(
-                isinstance(part, (ast.BinOp, ast.AugAssign)) and isinstance(part.op, divides)
-                for part in ast.walk(node)
-            )
-        )
 
     def _read(self, node: ast.AST, is_certain: bool) -> None:
         if isinstance(node, (ast.IfExp, ast.BoolOp)):
@@ -201,7 +189,7 @@ class Elements:
         key = node.value.id, ast.unparse(node.slice)
         if key not in self.found:
             self.found[key] = self._element(node.value.id, node.slice)
-        self.found[key].note(kind, is_certain, self.may_have_raised)
+        self.found[key].note(kind, is_certain)
 
     def _element(self, array: str, node: ast.expr) -> Element:
         kind = self.kind(array)
@@ -237,6 +225,19 @@ class Elements:
             for other in found[:number]:
                 if not _are_apart(one.index, other.index):
                     raise UnprovedError(f"two indices of `{array}` may be equal")
+
+
+def may_raise_error(node: ast.stmt, divisions_raise: bool) -> bool:
+    """Whether a statement may raise an error."""
+    for part in ast.walk(node):
+        if isinstance(part, ast.Raise):
+            return True
+        if divisions_raise and isinstance(part, (ast.BinOp, ast.AugAssign)):
+            divisor = part.right if isinstance(part, ast.BinOp) else part.value
+            is_safe = isinstance(divisor, ast.Constant) and bool(divisor.value)
+            if isinstance(part.op, (ast.Div, ast.FloorDiv, ast.Mod)) and not is_safe:
+                return True
+    return False
 
 
 def gives_several(node: ast.Assign) -> bool:

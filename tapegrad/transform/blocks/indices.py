@@ -14,6 +14,17 @@ from tapegrad.transform.independence.sums import assignments
 from tapegrad.transform.independence.uses import Facts
 
 
+def assigned_again(body: list[ast.stmt]) -> set[str]:
+    """Return the names that statements assign in several places."""
+    times = Counter(
+        part.id
+        for node in body
+        for part in ast.walk(node)
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
+    )
+    return {name for name, count in times.items() if count > 1}
+
+
 @dataclass(frozen=True)
 class Position:
     """An index that is the loop variable plus a number from outside plus a constant.
@@ -52,13 +63,7 @@ class Indices:
         self.facts = facts
         body = plan.loop.body
         self.made = {*assigned(body), plan.target}
-        times = Counter(
-            part.id
-            for node in body
-            for part in ast.walk(node)
-            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
-        )
-        self.changing = {name for name, count in times.items() if count > 1}
+        self.changing = assigned_again(body)
         self.assumed: set[str] = set()
         self._is_known = plan.target != "turn"
         self._offsets = known_offsets(plan.loop)

@@ -17,6 +17,7 @@ from numba.core import types
 from tapegrad.transform import vector_math
 from tapegrad.transform.blocks import sizes
 from tapegrad.transform.blocks.elements import Element, Elements, gives_several
+from tapegrad.transform.blocks.indices import assigned_again
 from tapegrad.transform.frontend.liveness import assigned, used
 from tapegrad.transform.independence.plan import Plan
 from tapegrad.transform.independence.uses import Facts, UnprovedError
@@ -137,6 +138,7 @@ class Iteration:
         added = uses[0].value
         if not isinstance(uses[0].op, ast.Add) or not isinstance(added, ast.Name):
             return ""
+        changing = assigned_again(self.body)
         copies = {
             node.targets[0].id: node.value.id
             for node in self.body
@@ -145,9 +147,9 @@ class Iteration:
             and isinstance(node.value, ast.Name)
         }
         name = added.id
-        while name not in self.elements.indices.changing and name in copies:
+        while name in copies and name not in changing and copies[name] not in changing:
             name = copies[name]
-        return "" if name in self.elements.indices.changing else name
+        return "" if name in changing else name
 
     def place(self) -> int:
         """Return the first place of a new row of the block."""

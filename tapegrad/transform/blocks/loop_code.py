@@ -106,9 +106,8 @@ class LoopCode:
                 tests.append(f"{Position(base, distance).text(self.start)} >= 0")
         tests += [are_apart] if self.overlaps else []
         tests += [f"{step} == 1" for step in sorted(self.elements.indices.assumed)]
-        late = [e for e in self.elements.found.values() if e.is_late]
-        tests += dict.fromkeys(test for e in late for test in e.bounds(self.stop))
-        writer(f"{in_blocks} = {' and '.join(tests)}")
+        tests += self.elements.bounds(self.start, self.stop)
+        writer(f"{in_blocks} = {' and '.join(dict.fromkeys(tests))}")
         neighbours = self._neighbours()
         with writer.block(f"if {in_blocks}:"):
             self._blocks(writer, neighbours, is_down)

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from tapegrad.transform.blocks import sizes
+from tapegrad.transform.blocks.elements import may_raise_error
 from tapegrad.transform.blocks.sharing import Sharing
 from tapegrad.transform.frontend.liveness import assigned, used
 from tapegrad.transform.independence.generated import Generated
@@ -59,23 +61,24 @@ class Rows:
 def share_rows(functions: list[Generated], trees: dict[str, ast.FunctionDef]) -> set[str]:
     """Let kept elements of one array share a row, in trees; return which functions changed."""
     found: dict[Key, list[tuple[str, Rows]]] = {}
+    raising = {f.name for f in functions if f.made_from.targetoptions.get("error_model") != "numpy"}
     for function in functions:
         for rows in _loops(trees[function.name].body):
             key = function.unit, _target(rows.statement), frozenset(rows.names)
             found.setdefault(key, []).append((function.name, rows))
-    changed = set()
+    shared = []
     for pair in found.values():
-        forward = [rows for _, rows in pair if rows.is_forward]
+        forward = [(name, rows) for name, rows in pair if rows.is_forward]
         if len(pair) != 2 or len(forward) != 1 or pair[0][1].names != pair[1][1].names:
             continue
-        tree = next(trees[name] for name, rows in pair if rows is forward[0])
-        kept = _kept(forward[0], tree)
+        name, rows = forward[0]
+        kept = _kept(rows, trees[name], raises=name in raising)
         groups = _groups(kept)
         if any(len(group) > 1 for group in groups):
-            for name, rows in sorted(pair, key=lambda one: -one[1].first):
-                _write(rows, kept, groups)
-                changed.add(name)
-    return changed
+            shared += [(name, rows, kept, groups) for name, rows in pair]
+    for _, rows, kept, groups in sorted(shared, key=lambda found: -found[1].first):
+        _write(rows, kept, groups)  # the last of a block first: the places of others stay
+    return {name for name, *_ in shared}
 
 
 def _loops(body: list[ast.stmt]) -> Iterator[Rows]:
@@ -118,7 +121,7 @@ def _target(loop: ast.For) -> str:
     return ast.unparse(loop.target)
 
 
-def _kept(rows: Rows, tree: ast.FunctionDef) -> Kept:
+def _kept(rows: Rows, tree: ast.FunctionDef, raises: bool) -> Kept:
     """Return the rows that keep elements of arrays which the loop does not write."""
     loop, sharing = rows.statement, Sharing(tree)
     assert isinstance(loop.iter, ast.Call)
@@ -140,6 +143,7 @@ def _kept(rows: Rows, tree: ast.FunctionDef) -> Kept:
     nodes = [part for node in loop.body for part in ast.walk(node)]
     if any(isinstance(node, ast.Call) and _may_write(node) for node in nodes):
         return {}
+    may_raise = any(may_raise_error(node, raises) for node in loop.body)
     place = _target(loop) if start == "0" else f"{_target(loop)} - {start}"
     found: Kept = {}
     for node in loop.body:
@@ -158,6 +162,8 @@ def _kept(rows: Rows, tree: ast.FunctionDef) -> Kept:
         offset = offset_of(parts[-1], offsets)
         if offset is None or any(used(part) & made for part in parts[:-1]):
             continue
+        if may_raise and (parts[:-1] or not start.isdigit() or int(start) + offset < 0):
+            continue  # an iteration with an error may read no such element
         others = written - set(rows.names)
         if not any(sharing.may_share(array.id, other) for other in others):
             found[name] = array.id, tuple(map(ast.unparse, parts[:-1])), offset
@@ -184,7 +190,14 @@ def _groups(kept: Kept) -> list[list[str]]:
     groups: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for name, (array, others, _) in kept.items():
         groups.setdefault((array, others), []).append(name)
-    return [sorted(group, key=lambda name: kept[name][2]) for group in groups.values()]
+    found: list[list[str]] = []
+    for group in groups.values():
+        found.append([])
+        for name in sorted(group, key=lambda name: kept[name][2]):
+            if found[-1] and kept[name][2] - kept[found[-1][0]][2] > sizes.MARGIN:
+                found.append([])
+            found[-1].append(name)
+    return found
 
 
 def _write(rows: Rows, kept: Kept, groups: list[list[str]]) -> None:
@@ -203,12 +216,14 @@ def _write(rows: Rows, kept: Kept, groups: list[list[str]]) -> None:
         if rows.is_forward:
             assert isinstance(loop.iter, ast.Call)
             first, last, _ = range_of(loop.iter)
-            whole = group[0]
+            whole, end = group[0], f"{last} + {reach}"
+            if not others:  # an error may be raised before the last elements are read
+                end = f"min({end}, {moved(f'{array}.size', -low)})"
             item = ", ".join([*others, moved(target, low)])
             copies += [
                 f"if {trips} > 0:",
                 f"    {whole} = runtime.row(tape, {_place(count, trips, more)}, {trips} + {reach})",
-                f"    for {target} in range({first}, {last} + {reach}):",
+                f"    for {target} in range({first}, {end}):",
                 f"        {whole}[{target} - {first}] = {array}[{item}]",
             ]
         else:

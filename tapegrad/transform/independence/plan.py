@@ -228,6 +228,8 @@ def known_offsets(loop: ast.For) -> dict[str, int]:
     made: dict[str, list[ast.expr]] = {}
     for name, value in assignments(loop.body):
         made.setdefault(name, []).append(value)
+    for name in carried(loop):  # it may have the value of the iteration before
+        made.pop(name, None)
     for name, values in made.items():
         distances = {offset_of(value, found) for value in values}
         if len(distances) == 1 and None not in distances:
