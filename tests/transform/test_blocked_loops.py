@@ -119,7 +119,7 @@ def gathered(x, places, w):
     s = 0.0
     for k in range(places.size):
         item = x[places[k]]
-        s += math.exp(w[k]) * math.log(item) / item
+        s += math.exp(w[k]) * math.log(item) * item
     return s
 
 
@@ -218,6 +218,33 @@ def convolved(x, w, shift):
     for k in range(w.size):
         for i in range(x.size - k):
             s += y[i + k] * x[k + i] * w[k] + x[i - k + 2 - 2]
+    return s
+
+
+@program("x", "x", "x", argnums=(0, 1, 2))
+def values_that_change(a, b, c):
+    for i in range(a.size):
+        v = a[i]
+        a[i] = math.exp(-b[i])
+        b[i] = v
+        b[i] += v
+        c[i] += a[i]
+    return a.sum() + 2.0 * b.sum() + (c * c).sum()
+
+
+@program("x", "x", 3, argnums=(0, 1))
+def index_of_the_iteration_before(x, w, steps):
+    u, s = x.copy(), 0.0
+    for _ in range(steps):
+        v = np.zeros(x.size)
+        j = 0
+        for i in range(x.size - 1):
+            v[i] = u[j] * u[i] * u[i + 1]
+            j = i + 1
+        for i in range(x.size - 2):
+            u[i + 2] = math.sin(v[i]) * w[i]
+    for i in range(x.size):
+        s += u[i]
     return s
 
 
@@ -356,6 +383,30 @@ def test_nothing_is_read_after_an_error(divisor):
     gradient = tg.value_and_grad(_chosen)
     with pytest.raises(IndexError if divisor else ZeroDivisionError):
         gradient(x, places, divisors)
+
+
+@tg.njit
+def _until_an_error(x, w, places, n):
+    u, v, s = x.copy(), np.zeros(x.size), 0.0
+    for _ in range(2):
+        for i in range(n):
+            v[i] = u[i] * u[i + 1] / w[i]
+        for i in range(4):
+            u[i] = math.sin(v[i])
+    for i in range(places.size):
+        s += math.exp(u[places[i]]) / u[i]
+    return s
+
+
+def test_iterations_after_an_error():
+    """Nothing is read, or kept, for iterations that are never reached."""
+    x, places = np.ones(20), np.full(40, 10**13)
+    gradient = tg.value_and_grad(_until_an_error)
+    with pytest.raises(ZeroDivisionError):
+        gradient(x, np.array([1.0, 1.0, 0.0]), places, 5_000_000)
+    x[2], places[:3] = 0.0, [0, 1, 2]
+    with pytest.raises(ZeroDivisionError):
+        gradient(x, np.ones(20), places, 0)
 
 
 @tg.njit
