@@ -303,6 +303,16 @@ def test_compiled(function, argnums, draw):
     assert "_in_blocks" in gradient.source(kinds_of(draw(3)))
 
 
+@pytest.mark.parametrize("function", [terms, neighbours, helper])
+def test_products_with_second_derivatives(function):
+    args = (np.linspace(0.5, 1.5, 90), np.linspace(0.7, 1.1, 90))[: 1 + (function is terms)]
+    args += (0.8,) if function is helper else ()
+    product = tg.hvp(tg.njit(function)).tangent_of_gradient
+    (found, _), (expected, _) = both(product, *args, np.cos(args[0]))
+    np.testing.assert_allclose(found, expected, rtol=1e-11)
+    assert "_in_blocks" in product.source(kinds_of((*args, args[0])))
+
+
 # -- errors ---------------------------------------------------------------------------------------
 
 

@@ -13,6 +13,7 @@ from tapegrad.transform.frontend.liveness import used
 from tapegrad.transform.independence.plan import Plan
 from tapegrad.transform.independence.uses import ADD, READ, STORE, Facts, UnprovedError
 from tapegrad.transform.kinds import is_array
+from tapegrad.transform.verifier.code import leaves
 
 Key = tuple[str, str]  # an array and the text of an index
 
@@ -243,9 +244,8 @@ def may_raise_error(node: ast.stmt, divisions_raise: bool) -> bool:
 def gives_several(node: ast.Assign) -> bool:
     """Whether a statement gives the results of a call to several names."""
     target = node.targets[0]
-    names = target.elts if isinstance(target, ast.Tuple) else []
-    is_call = isinstance(node.value, ast.Call)
-    return is_call and bool(names) and all(isinstance(part, ast.Name) for part in names)
+    is_several = isinstance(target, ast.Tuple) and isinstance(node.value, ast.Call)
+    return is_several and all(isinstance(part, ast.Name) for part in leaves(target))
 
 
 def _is_place(node: ast.expr) -> bool:

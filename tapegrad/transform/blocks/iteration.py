@@ -21,6 +21,7 @@ from tapegrad.transform.blocks.indices import assigned_again
 from tapegrad.transform.frontend.liveness import assigned, used
 from tapegrad.transform.independence.plan import Plan
 from tapegrad.transform.independence.uses import Facts, UnprovedError
+from tapegrad.transform.verifier.code import leaves
 
 FLOAT, INTEGER, BOOLEAN = "float", "integer", "boolean"
 _CONSTANTS = frozenset(["e", "inf", "nan", "pi"])
@@ -232,8 +233,7 @@ class Iteration:
                 element.last = value if is_constant else None
                 self._write(_assign(element.local, _as_float(value, kind)))
             elif gives_several(node):  # of a helper, which returns floats
-                assert isinstance(target, ast.Tuple)
-                for part in target.elts:
+                for part in leaves(target):
                     assert isinstance(part, ast.Name)
                     if part.id in self.terms:
                         raise UnprovedError(f"of `{ast.unparse(node)}`")

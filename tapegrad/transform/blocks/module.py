@@ -22,6 +22,7 @@ from tapegrad.transform.independence.generated import Generated, copy_with
 from tapegrad.transform.independence.plan import index_of, parts_of_tape, plan_of
 from tapegrad.transform.independence.sums import blocks_of
 from tapegrad.transform.independence.uses import Effects, Facts, UnprovedError
+from tapegrad.transform.verifier.code import leaves
 
 # statements that take the place of loops, and statements before loops, by the ids of the loops
 Replaced = tuple[dict[int, list[ast.stmt]], dict[int, list[ast.stmt]]]
@@ -71,6 +72,8 @@ class Module:
         changed = share_rows([self.functions[name] for name in reached], self._trees)
         loops = {name: self._loops(self.functions[name]) for name in reached}
         changed |= {name for name, (found, _) in loops.items() if found}
+        if not changed:
+            return Made()
         while True:  # and what calls them
             more = {n for n in reached if used(self.functions[n].tree) & changed} - changed
             if not more:
@@ -226,8 +229,7 @@ class Module:
         last = tree.body[-1]
         if not isinstance(last, ast.Return) or last.value is None:
             return ""
-        results = last.value.elts if isinstance(last.value, ast.Tuple) else [last.value]
-        for result in results:
+        for result in leaves(last.value):
             kind = function.facts.kind(result.id) if isinstance(result, ast.Name) else None
             if kind is None or types.unliteral(kind) != types.float64:
                 return ""
