@@ -8,6 +8,7 @@ from typing import Any
 
 from numba.core import types
 
+from tapegrad.transform.blocks import sizes
 from tapegrad.transform.blocks.indices import Indices, Position
 from tapegrad.transform.frontend.liveness import used
 from tapegrad.transform.independence.plan import Plan
@@ -120,6 +121,10 @@ class Elements:
                 size = f"{element.array}.shape[{axis}]"
                 position = self.indices.position(part)
                 if position is not None:
+                    # no sum of these numbers overflows
+                    found[f"{last} < {sizes.LARGE}"] = None
+                    if position.number:
+                        found[f"-{sizes.LARGE} < {position.number} < {sizes.LARGE}"] = None
                     found[f"{position.text(last)} <= {size}"] = None
                     found[f"{position.text(first)} >= 0"] = None
                 elif not self.indices.uses_made(part):

@@ -40,6 +40,11 @@ class Position:
     base: str
     distance: int
 
+    @property
+    def number(self) -> str:
+        """The name of the number from outside, "" for none."""
+        return self.base.lstrip(" +-")
+
     def text(self, variable: str) -> str:
         """Return the index for a value of the loop variable."""
         return moved(variable + self.base, self.distance)

@@ -15,6 +15,9 @@ MOST_ROWS = 60
 LEAST_GAIN = 4
 """Loops with less to gain run in order."""
 
+LARGE = 2**60
+"""No array has that many elements."""
+
 
 def stride() -> int:
     """Return the distance of the first numbers of two rows of a block."""

@@ -93,6 +93,8 @@ class LoopCode:
             writer(f"{low}, {high} = {part}")
             if is_backwards:
                 writer(f"{low}, {high} = {count} - {high}, {count} - {low}")
+            if self.plan.bounds[2] in ("1", "-1"):  # known to whoever reads the loop again
+                step = self.plan.bounds[2]
             place = f"{first} + {low} * {step}, {first} + {high} * {step}, {step}"
             with writer.block(f"for {self.plan.target} in range({place}):"):
                 for node in self.plan.loop.body:
