@@ -88,7 +88,6 @@ class Elements:
     def __init__(self, plan: Plan, facts: Facts, rows: set[str], raises: bool) -> None:
         self.plan = plan
         self.facts = facts
-        self.raises = raises
         self.rows = rows
         self.body = plan.loop.body
         self.indices = Indices(plan, facts)

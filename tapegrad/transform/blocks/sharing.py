@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from tapegrad.transform.frontend.liveness import assigned
-from tapegrad.transform.verifier.code import leaves, paired
+from tapegrad.transform.verifier.code import paired
 
 _NEW = frozenset(
     [
@@ -35,15 +35,16 @@ class Sharing:
             else:
                 for name in assigned([ast.Assign([target], value)]):
                     made.setdefault(name, []).append(ast.Constant(None))
-                assert leaves(target)
         self._rows = {
             name for name, values in made.items() if ast.unparse(values[0]).startswith(_ROWS)
         }
+        for name in made:  # so far
+            self._origins.setdefault(name, set())
         is_changed = True
         while is_changed:
             is_changed = False
             for name, values in made.items():
-                found = set(self._origins.get(name, ()))
+                found = set(self._origins[name])
                 before = len(found)
                 for number, value in enumerate(values):
                     found |= self._of(value, f"{name} {number}")
@@ -55,7 +56,7 @@ class Sharing:
             is_copy = isinstance(value.func, ast.Attribute) and value.func.attr == "copy"
             return {place if is_copy or ast.unparse(value.func) in _NEW else _ANYTHING}
         if isinstance(value, ast.Name):
-            return self._origins.get(value.id, set())
+            return self._origins.get(value.id, {_ANYTHING})  # it may be a name of the module
         if isinstance(value, ast.Subscript):
             return self._of(value.value, place)
         return {_ANYTHING}
