@@ -59,8 +59,8 @@ globals().update(_NAMES)
 __all__ = sorted({
     *_NAMES,
     "BatchError", "DetachedWarning", "Function", "SerialLoopWarning", "Tape", "Tensor",
-    "TransformError", "VerificationError", "autograd", "checkpoint_scan", "current_tape",
-    "enable_grad", "fft", "func", "grad", "hessian", "hvp", "inference_mode",
+    "TransformError", "VerificationError", "autograd", "checkpoint_scan", "checkpointed",
+    "current_tape", "enable_grad", "fft", "func", "grad", "hessian", "hvp", "inference_mode",
     "is_anomaly_check_nan_enabled", "is_anomaly_enabled", "is_grad_enabled",
     "is_inference_mode_enabled", "jacfwd", "jacobian", "jacrev", "jvp", "linalg", "linearize",
     "njit", "no_grad", "random", "set_grad_enabled", "set_tape_limit", "special", "stats",
@@ -70,6 +70,7 @@ __all__ = sorted({
 
 # Modules that import numba are imported on first use.
 _LAZY = {
+    "checkpointed": "tapegrad.transform.checkpointing",
     "njit": "tapegrad.transform.function",
     "set_tape_limit": "tapegrad.transform.tape_memory.limit",
     "stop_gradient": "tapegrad.transform.functions",
@@ -80,6 +81,7 @@ _LAZY = {
 
 if _typing.TYPE_CHECKING:
     from tapegrad.stubs.functions import *  # noqa: F403
+    from tapegrad.transform.checkpointing import checkpointed as checkpointed
     from tapegrad.transform.errors import SerialLoopWarning as SerialLoopWarning
     from tapegrad.transform.errors import TransformError as TransformError
     from tapegrad.transform.errors import VerificationError as VerificationError

@@ -17,7 +17,9 @@ from tapegrad.kernels import native
 from tapegrad.transform.base import Derivative, written_arguments
 from tapegrad.transform.codegen.dead_arrays import without_values
 from tapegrad.transform.codegen.instance import Instance
-from tapegrad.transform.codegen.program import Program, write_pullback, write_pushforward
+from tapegrad.transform.codegen.program import Program
+from tapegrad.transform.codegen.pullback import write_pullback
+from tapegrad.transform.codegen.pushforward import write_pushforward
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.kinds import (
     count_arrays,

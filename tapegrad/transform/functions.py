@@ -18,7 +18,7 @@ from tapegrad.kernels import codegen, native
 from tapegrad.ops import elementwise, piecewise, special  # noqa: F401 (declare the ops)
 from tapegrad.ops.kinds import Elementwise
 from tapegrad.ops.op import TABLE
-from tapegrad.transform import eager_calls
+from tapegrad.transform import checkpointing, eager_calls
 from tapegrad.transform.eager_calls import call_eager
 
 
@@ -69,6 +69,7 @@ def register() -> None:
         for function in {op.public, PUBLIC.get(op.name, op.public)}:
             overload(function, strict=False)(made[f"implementation_{op.name}"])
     eager_calls.register()
+    checkpointing.register()
     overload(stop_gradient)(_stopped)
 
 

@@ -115,7 +115,8 @@ class Loop:
     It is left after the body if `exit` holds. `trips` names the trip count. Unless it is `certain`
     which paths numba considers, names must have the same type on all of them; if the loop is
     `entered`, paths that skip it do not matter. The user allows the iterations of a `parallel` one
-    (``prange``) to run at the same time.
+    (``prange``) to run at the same time. `memory` is the number of states that a checkpointed one
+    keeps, None of another one.
     """
 
     index: str | None
@@ -130,6 +131,7 @@ class Loop:
     certain: bool = True
     entered: bool = False
     parallel: bool = False
+    memory: Atom | None = None
 
     @property
     def counted(self) -> bool:

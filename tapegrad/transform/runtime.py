@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numba
 import numpy as np
 from llvmlite import ir
@@ -208,6 +210,38 @@ def check_extent(m, n):
     if m != n:
         raise ValueError("arguments of a generalized ufunc have shapes that do not fit together")
     return n
+
+
+@passive
+def check_memory(memory):
+    """Refuse a number of states, that a checkpointed loop keeps, that is less than 1."""
+    if memory < 1:
+        raise ValueError("tapegrad.checkpointed: memory is at least 1")
+
+
+@passive
+def trip_count(low, high, step):
+    """Return the number of iterations of a range."""
+    return len(range(low, high, step))
+
+
+@passive
+def root(trips):
+    """Return the length of segments of which there are about as many as each has iterations."""
+    return max(int(np.ceil(math.sqrt(trips))), 1)
+
+
+@passive
+def share(trips, memory):
+    """Return the length of segments, if there are `memory` of them."""
+    check_memory(memory)
+    return max((trips + memory - 1) // memory, 1)
+
+
+@passive
+def iteration_at(low, step, number, trips):
+    """Return the index of an iteration by its number, or the end of the range if there is none."""
+    return low + step * min(number, trips)
 
 
 @inlined

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-
 from tapegrad.transform.codegen.analysis import leaf_names
 from tapegrad.transform.codegen.instance import Instance
 from tapegrad.transform.codegen.program import Program
@@ -11,9 +9,8 @@ from tapegrad.transform.frontend.source import Source
 from tapegrad.transform.independence.generated import Generated
 from tapegrad.transform.independence.uses import READ, STORE, Effects
 from tapegrad.transform.ir import Effect, Let, walk
-from tapegrad.transform.lowering.operations import is_random
 from tapegrad.transform.parallel.module import Made, Module
-from tapegrad.transform.printer import PARALLEL, print_function
+from tapegrad.transform.printer import PARALLEL
 from tapegrad.transform.rules.calls import Call
 
 
@@ -63,6 +60,4 @@ def _may_do_more(program: Program, instance: Instance, seen: tuple[Instance, ...
         rule = statement.rule if isinstance(statement, Let) else None
         if isinstance(rule, Call) and _may_do_more(program, rule.instance, (*seen, instance)):
             return True
-    tree = ast.parse(print_function(instance.function, "function"))
-    texts = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    return any("random" in text or is_random(program.statics.get(text)) for text in texts)
+    return instance.draws_numbers(program.statics)

@@ -9,9 +9,10 @@ from numba.core import types
 
 from tapegrad.transform.codegen.analysis import Arrays, leaf_names, unused_at_times
 from tapegrad.transform.errors import TransformError
-from tapegrad.transform.ir import FunctionIR, Structure, leaves_of
+from tapegrad.transform.ir import FunctionIR, Let, Structure, leaves_of, walk
 from tapegrad.transform.kinds import is_array, is_real, may_share
-from tapegrad.transform.printer import show
+from tapegrad.transform.lowering.operations import is_random
+from tapegrad.transform.printer import print_function, show
 
 
 class Instance:
@@ -23,6 +24,9 @@ class Instance:
         self.function: FunctionIR
         self.arrays: Arrays
         self.params: list[Any] = []  # atom or structure of every argument
+        self.lowering: Any = None  # what made its normal form
+        self.is_segment = False  # whether it does some iterations of a checkpointed loop ...
+        self.line = 0  # ... in this line
         self.error: TransformError | None = None  # why it cannot be differentiated
         self.writes: set[int] = set()  # positions of leaves of the arguments
         self.skips: set[int] = set()  # positions of leaves that may be unused
@@ -57,6 +61,21 @@ class Instance:
         found = (writes, shared, skips) != (self.writes, self.shared, self.skips)
         self.writes, self.shared, self.skips = writes, shared, skips
         return found
+
+    def draws_numbers(self, statics: dict[str, Any], seen: tuple[Instance, ...] = ()) -> bool:
+        """Whether it draws random numbers."""
+        if self in seen or self.error is not None:
+            return False
+        if any(isinstance(k, types.NumPyRandomGeneratorType) for k in self.kinds):
+            return True
+        for statement in walk(self.function.body):
+            rule = statement.rule if isinstance(statement, Let) else None
+            callee = getattr(rule, "instance", None)
+            if callee is not None and callee.draws_numbers(statics, (*seen, self)):
+                return True
+        tree = ast.parse(print_function(self.function, "function"))
+        texts = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+        return any("random" in text or is_random(statics.get(text)) for text in texts)
 
     def joined_results(self) -> list[str]:
         """Return the arrays of the result that may share elements with another part of it.

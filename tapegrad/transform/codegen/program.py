@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import ast
 import builtins
 from typing import Any
 
-import numpy as np
 from numba.core import types
 
-from tapegrad.transform.codegen.analysis import Arrays, leaf_names, unused_suffix
-from tapegrad.transform.codegen.forward import Forward
-from tapegrad.transform.codegen.instance import (
-    Instance,
-    check_overlaps,
-    held_arrays,
-    overlap_checks,
-    paths,
-)
-from tapegrad.transform.codegen.keeping import is_short
+from tapegrad.transform.codegen.checkpointed import write_checkpointed
+from tapegrad.transform.codegen.instance import Instance, check_overlaps
 from tapegrad.transform.codegen.mode import Mode
-from tapegrad.transform.codegen.reverse import Reverse
-from tapegrad.transform.codegen.reverse_state import ReverseState
+from tapegrad.transform.codegen.pushforward import write_tangent
+from tapegrad.transform.codegen.segments import cut
+from tapegrad.transform.codegen.split import Variant, write_split
 from tapegrad.transform.codegen.store import namespace
 from tapegrad.transform.declared import Declared
 from tapegrad.transform.errors import TransformError
@@ -31,37 +22,13 @@ from tapegrad.transform.frontend.inference import infer
 from tapegrad.transform.frontend.normalize import normalize
 from tapegrad.transform.frontend.pruning import prune
 from tapegrad.transform.frontend.source import Source
-from tapegrad.transform.ir import FunctionIR, Let, Loop, Structure, name, take, walk
-from tapegrad.transform.kinds import (
-    holds_instance,
-    is_array,
-    is_real,
-    shape_checks,
-    zero_text,
-)
+from tapegrad.transform.ir import FunctionIR, Let, Loop, name, take, walk
+from tapegrad.transform.kinds import holds_instance, is_array
 from tapegrad.transform.lowering.fusion import fuse
 from tapegrad.transform.lowering.lower import Lowering
-from tapegrad.transform.printer import Writer, print_function, show, show_result
+from tapegrad.transform.printer import print_function
 from tapegrad.transform.rules.base import Held
 from tapegrad.transform.rules.calls import Call
-
-# Copies of the tangent of an array that is written to, by its layout. Views of an array and of its
-# tangent are the same expressions, which copy for some layouts.
-_COPY = {"C": ".copy()", "F": ".T.copy().T", "A": ".copy()[..., ::1]"}
-
-
-class Variant:
-    """The forward and reverse functions of an instance for one choice of active arguments."""
-
-    def __init__(self, active: tuple[bool, ...], forward_name: str, reverse_name: str) -> None:
-        self.active = active
-        self.forward_name = forward_name
-        self.reverse_name = reverse_name
-        self.shadowed: list[bool] = []  # real results whose shadows the forward function returns
-        self.written = False
-        # assumed until they are known, for functions that call themselves
-        self.uses_tape = True  # it keeps values
-        self.takes_shadows = True  # its forward function takes the shadows of its arguments
 
 
 class Program:
@@ -76,6 +43,8 @@ class Program:
         self.unwritten: list[str] = []
         self.primals: dict[str, tuple[str, set[str]]] = {}
         self.modes: dict[str, tuple[Mode, Any]] = {}  # see `note_mode`
+        # the function, and its pullback, of the reverse functions of segments
+        self.segments: dict[str, tuple[str, str]] = {}
         self.statics: dict[str, Any] = {}
         self.origins: dict[str, Any] = {}  # how to find each of them in another process
         self.taken: set[str] = set(RESERVED)
@@ -93,6 +62,10 @@ class Program:
     def fresh(self, stem: str) -> str:
         """Return an unused name of the module."""
         return take(stem, self.taken)
+
+    def add_segment(self, segment: Instance) -> None:
+        """Add the function that does some iterations of a checkpointed loop."""
+        self.instances[segment.function.name, segment.kinds] = segment
 
     def write(self, text: str, dispatcher: Any) -> None:
         """Add a function that was made from a compiled one and inherits its options."""
@@ -116,13 +89,25 @@ class Program:
                 if not self.instances or instance is next(iter(self.instances.values())):
                     raise
                 instance.error = error
-        known = [i for i in self.instances.values() if i.error is None]
-        while any(instance.find_effects() for instance in known):
-            pass
+        known = self._find_effects()
+        segments: list[Instance] = []
+        while made := [s for instance in known for s in cut(self, instance)]:
+            segments += made
+            known = self._find_effects()
+        for segment in segments:
+            text = print_function(segment.function, segment.function.name)
+            self.write(text, segment.dispatcher)
         for instance in known:
             check_overlaps(instance)
         while any(map(self._find_disturbed, reversed(known))):  # callees first
             pass
+
+    def _find_effects(self) -> list[Instance]:
+        """Find the effects of all functions that can be differentiated, and return these."""
+        known = [i for i in self.instances.values() if i.error is None]
+        while any(instance.find_effects() for instance in known):
+            pass
+        return known
 
     def _find_disturbed(self, instance: Instance) -> bool:
         """Refuse a function that changes what a class instance holds; return whether it does.
@@ -169,6 +154,7 @@ class Program:
         fuse(function)
         lowering = Lowering(function, self)
         instance.function = lowering.run()
+        instance.lowering = lowering
         instance.params = [lowering.parts.get(param, name(param)) for param in function.params]
 
     def variant(
@@ -187,7 +173,8 @@ class Program:
         stem = instance.function.name
         found = Variant(active, self.fresh(f"{stem}_forward"), self.fresh(f"{stem}_reverse"))
         self.variants[key] = found
-        write_split(self, instance, found, same, kept)
+        write = write_checkpointed if instance.is_segment else write_split
+        write(self, instance, found, same, kept)
         return found
 
     def tangent(self, instance: Instance, active: tuple[bool, ...]) -> str:
@@ -242,300 +229,3 @@ def runs_in_parallel(dispatcher: Any) -> bool:
     if "_made_for" in dispatcher.py_func.__globals__:  # generated, from a function where they may
         return True
     return bool(dispatcher.targetoptions.get("parallel"))
-
-
-def write_tangent(
-    program: Program, instance: Instance, active: tuple[bool, ...], identifier: str
-) -> None:
-    """Write the function that computes the tangents of an instance."""
-    function = instance.function
-    leaves = instance.leaves()
-    inputs = [leaf for leaf, is_active in zip(leaves, active, strict=True) if is_active]
-    kinds = function.types
-    changed = [n for n in inputs if is_array(kinds[n]) and instance.arrays.is_stored(n)]
-    results = instance.results()
-    varied = [*inputs, *instance.joined_results()]
-    gen = Forward(program, function, instance.arrays, inputs, varied, [*results, *changed])
-    writer = gen.writer
-    parameters = [*function.params, *(gen.dot(leaf) for leaf in inputs)]
-    writer.open(f"def {identifier}({', '.join(parameters)}):")
-    for line in inner_arrays(gen, instance, inputs):
-        writer(line)
-    gen.block(function.body)
-    dots = [gen.tangent(name(result)) for result in results]
-    writer(f"return {show_result(function)}, ({', '.join(dots)}{',' if dots else ''})")
-    program.note_primal(identifier, function)
-    program.note_mode(identifier, gen, identifier)
-    program.write(writer.text(), instance.dispatcher)
-
-
-def inner_arrays(gen: Any, instance: Instance, inputs: list[str]) -> list[str]:
-    """Return the lines that make tangents of outside arrays that are given none.
-
-    The function writes such arrays and reads them again. Parts of tuples get their tangents where
-    they are named.
-    """
-    function = instance.function
-    return [
-        f"{gen.dot(array)} = np.zeros_like({array})"
-        for array in (*function.params, *function.statics)
-        if array not in inputs and is_array(function.types.get(array)) and gen.is_active(array)
-    ]
-
-
-def write_pushforward(program: Program, instance: Instance, params: list[int]) -> str:
-    """Write the function from the arguments and some tangents to the value and its tangent."""
-    function = instance.function
-    chosen = [instance.params[k] for k in params]
-    inputs = [
-        leaf
-        for value in chosen
-        for leaf in leaf_names(value)
-        if is_real(function.types.get(leaf, types.none))
-    ]
-    active = tuple(leaf in inputs for leaf in instance.leaves())
-    inner = program.tangent(instance, active)
-    entry = program.fresh(f"{function.name}_pushforward")
-    suffix = unused_suffix("_dot", function.types)
-    tangents = [f"{function.params[k]}{suffix}" for k in params]
-    writer = Writer()
-    writer.open(f"def {entry}({', '.join([*function.params, *tangents])}):")
-    for line in overlap_checks(instance):
-        writer(line)
-    leaves = instance.leaves()
-    changed = {leaves[position] for position in instance.writes}
-    given: dict[str, str] = {}  # text of the tangent of each part
-    for number, text, value in zip(params, tangents, chosen, strict=True):
-        for line in shape_checks(text, function.params[number], instance.kinds[number]):
-            writer(line)
-        for path, leaf in paths(value, text):
-            copy = _COPY[getattr(function.types[leaf], "layout", "C")]
-            given[leaf] = path + copy if leaf in changed else path
-    arguments = [*function.params, *(given[leaf] for leaf in leaves if leaf in inputs)]
-    results = instance.results()
-    writer(f"value, dots = {inner}({', '.join(arguments)})")
-
-    def convert(leaf: ast.expr) -> ast.expr:
-        if isinstance(leaf, ast.Name) and leaf.id in results:
-            return name(f"dots[{results.index(leaf.id)}]")
-        return ast.Constant(0)
-
-    result = function.result
-    built = result.build(convert) if isinstance(result, Structure) else convert(result)
-    writer(f"return value, {show(built)}")
-    program.write(writer.text(), instance.dispatcher)
-    return entry
-
-
-def write_split(
-    program: Program, instance: Instance, variant: Variant, same: bool, kept: tuple[bool, ...]
-) -> None:
-    """Write the forward and the reverse function of an instance."""
-    function = instance.function
-    arrays = Arrays(function)
-    leaves = instance.leaves()
-    if same:
-        whole = [leaf for leaf in leaves if is_array(function.types.get(leaf))]
-        for dtype in {elements(function.types[leaf]) for leaf in whole}:
-            arrays.unite([leaf for leaf in whole if elements(function.types[leaf]) == dtype])
-    inputs = [leaf for leaf, active in zip(leaves, variant.active, strict=True) if active]
-    given = [leaf for leaf in inputs if is_array(function.types[leaf])]
-    results = instance.results()
-    outputs = [*results, *(leaf for leaf in given if arrays.is_stored(leaf))]
-    varied = [*inputs, *instance.joined_results()]
-    ends = [*leaves, *(show(leaf) for leaf in instance.result_leaves())]
-    unstable = {arrays.of(n) for n, is_kept in zip(ends, kept, strict=True) if not is_kept}
-    # by position: one number may be returned twice
-    seeds = [
-        (n, seed_name(function, k))
-        for k, n in enumerate(results)
-        if not is_array(function.types[n])
-    ]
-
-    def reversed_with(recomputes: bool) -> tuple[ReverseState, Reverse, Writer, list[str]]:
-        gen = ReverseState(program, function, arrays, varied, outputs, unstable, split=True)
-        gen.recomputes = recomputes
-        returned = [n for n in results if is_array(function.types[n]) and gen.is_active(n)]
-        variant.shadowed = [n in returned for n in results]
-        reverse = Reverse(gen, given, returned)
-
-        def before() -> None:
-            for result, seed in seeds:
-                gen.add(result, seed, ast.Constant(1.0))
-
-        code, _ = reverse.region(gen.top, before)
-        gen.uses_tape |= reverse.keeping.keeps_inside(function.body) or bool(gen.top.stored)
-        return gen, reverse, code, returned
-
-    gen, reverse, code, returned = reversed_with(is_short(function))
-    if gen.recomputes and gen.uses_tape:
-        gen, reverse, code, returned = reversed_with(False)
-    scalars = [leaf for leaf in inputs if not is_array(function.types[leaf])]
-    if not variant.written:
-        variant.uses_tape = gen.uses_tape
-        variant.takes_shadows = any(map(reverse.shadows.is_wanted, given))
-    writer = Writer()
-    shadows = [leaf + gen.suffix for leaf in given]
-    tape = ["tape", "top"] if variant.uses_tape else []
-    parameters = [*function.params, *shadows, *(seed for _, seed in seeds), *tape]
-    writer.open(f"def {variant.reverse_name}({', '.join(parameters)}):")
-    for leaf in scalars:
-        writer(f"{gen.bar(leaf)} = {gen.zero(leaf)}")
-    writer.extend(code)
-    found = [gen.bar(leaf) for leaf in scalars] + tape[1:]
-    writer(f"return {', '.join(found)}" if found else "return None")
-    program.write(writer.text(), instance.dispatcher)
-    writer = Writer()
-    parameters = [*function.params, *(shadows if variant.takes_shadows else []), *tape]
-    writer.open(f"def {variant.forward_name}({', '.join(parameters)}):")
-    reverse.shadows.write_inner(writer, instance.paths())
-    reverse.forward.write(writer, function.body)
-    found = [show_result(function), *(n + gen.suffix for n in returned), *tape]
-    writer(f"return {', '.join(found)}")
-    program.note_primal(variant.forward_name, function)
-    gen.types.update((seed, function.types[result]) for result, seed in seeds)
-    for identifier in (variant.forward_name, variant.reverse_name):
-        program.note_mode(identifier, gen, variant)
-    if variant.uses_tape or returned:
-        program.write(writer.text(), instance.dispatcher)
-    else:  # never called
-        program.unwritten.append(writer.text())
-
-
-def elements(kind: Any) -> Any:
-    """Return the real type of the elements of an array, or of their real and imaginary parts."""
-    return getattr(kind.dtype, "underlying_float", kind.dtype)
-
-
-def seed_name(function: FunctionIR, position: int) -> str:
-    """Return the name of the cotangent of a part of the result."""
-    return f"g{unused_suffix('_seed', function.types)}_{position}"
-
-
-def write_pullback(
-    program: Program,
-    instance: Instance,
-    params: list[int],
-    seeds: int,
-    returns: str,
-    out: str = "",
-) -> str:
-    """Write the function from arguments to a gradient, and return its name.
-
-    Parameters
-    ----------
-    program, instance
-        The module, and the function to differentiate.
-    params
-        Positions of the arguments to differentiate with respect to.
-    seeds
-        How many cotangents of the result are parameters as well; with 0, the cotangent of the only
-        result is 1.
-    returns
-        ``gradient`` (of the only argument) or ``gradients`` (a tuple), prefixed with ``value, `` to
-        return the value as well.
-    out
-        The name of the parameter with the arrays to write the gradient to, if there is one.
-    """
-    function = instance.function
-    results = instance.results()
-    inputs = [
-        leaf
-        for k in params
-        for leaf in leaf_names(instance.params[k])
-        if is_real(function.types.get(leaf, types.none))
-    ]
-    gen = ReverseState(program, function, instance.arrays, inputs, results, split=False)
-    given = [leaf for leaf in inputs if is_array(function.types[leaf])]
-    reverse = Reverse(gen, given, [])
-    starts = [f"{gen.bar(leaf)} = {gen.zero(leaf)}" for leaf in inputs if leaf not in given]
-    entry = program.fresh(f"{function.name}_{'pullback' if seeds else 'gradient'}")
-    parameters = list(function.params)
-    if seeds:
-        parameters += [seed_name(function, k) for k in range(len(results))]
-    if out:
-        while out in function.types:
-            out += "_"
-        parameters.append(out)
-
-    def before() -> None:
-        for position, result in enumerate(results):
-            if not gen.is_active(result):
-                continue
-            seed = seed_name(function, position) if seeds else "1.0"
-            if is_array(function.types[result]):
-                for line in shape_checks(seed, result, function.types[result]) if seeds else []:
-                    gen.write(line)
-                gen.add_array(result, name(seed))
-            else:
-                gen.add(result, seed, ast.Constant(1.0))
-
-    code, _ = reverse.combined(gen.top, before, starts)
-    writer = Writer()
-    writer.open(f"def {entry}({', '.join(parameters)}):")
-    uses_tape = gen.uses_tape or reverse.keeping.keeps_inside(function.body)
-    if uses_tape:
-        writer("tape = runtime.take_tape()")
-        writer("top = 0")
-    for line in overlap_checks(instance):
-        writer(line)
-    texts = instance.paths()
-    buffers: dict[str, str] = {}
-    if out:
-        is_tuple = returns.endswith("gradients")
-        for number, k in enumerate(params):
-            found = paths(instance.params[k], f"{out}[{number}]" if is_tuple else out)
-            buffers.update((leaf, path) for path, leaf in found if leaf in given)
-        outside = [text for text, value in program.statics.items() if isinstance(value, np.ndarray)]
-        for line in buffer_checks(instance, buffers, outside):
-            writer(line)
-    for leaf in given:
-        zeros = f"runtime.cleared({buffers[leaf]})" if out else f"np.zeros_like({texts[leaf]})"
-        writer(f"{leaf}{gen.suffix} = {zeros}")
-    reverse.shadows.write_inner(writer, texts)
-    writer.extend(code)
-    grads = [gradient_text(instance.params[k], inputs, function, gen.bar) for k in params]
-    if uses_tape:
-        writer("runtime.give_tape(tape)")
-    program.note_primal(entry, function)
-    program.note_mode(entry, gen, entry)
-    gradient = grads[0] if returns.endswith("gradient") else f"({', '.join(grads)},)"
-    value = f"{show_result(function)}, " if returns.startswith("value") else ""
-    writer(f"return {value}{gradient}")
-    program.write(writer.text(), instance.dispatcher)
-    return entry
-
-
-def buffer_checks(instance: Instance, buffers: dict[str, str], outside: list[str]) -> list[str]:
-    """Return the lines that refuse buffers for the gradient with other shapes, or that overlap.
-
-    They are compared with the arguments, with arrays from `outside`, and with each other.
-    """
-    kinds, texts = instance.function.types, instance.paths()
-    lines: list[str] = []
-    others = [(n, texts[n]) for n in instance.leaves() if is_array(kinds.get(n))]
-    taken = [*(text for _, text in others), *held_arrays(instance), *outside]
-    for leaf, buffer in buffers.items():
-        lines += shape_checks(buffer, texts[leaf], kinds[leaf])
-        for other in taken:
-            lines.append(f"if runtime.overlap({buffer}, {other}):")
-            text = f"{buffer} shares elements with {other}; pass an array of its own"
-            lines.append(f"    raise ValueError({text!r})")
-        taken.append(buffer)
-    return lines
-
-
-def gradient_text(value: Any, inputs: list[str], function: FunctionIR, bar_of: Any) -> str:
-    """Return the text of the gradient of an argument, in the structure of the argument."""
-
-    def convert(leaf: ast.expr) -> ast.expr:
-        assert isinstance(leaf, ast.Name)
-        kind = function.types[leaf.id]
-        if leaf.id not in inputs:
-            return name(f"np.zeros_like({leaf.id})" if is_array(kind) else zero_text(kind))
-        bar = name(bar_of(leaf.id))
-        if kind in (types.float32, types.complex64):
-            return ast.Call(name(f"np.{kind}"), [bar], [])
-        return bar
-
-    return show(value.build(convert) if isinstance(value, Structure) else convert(value))

@@ -75,6 +75,8 @@ class ReverseState(Mode):
         Arrays that may change before the reverse code is called.
     split
         Whether forward and reverse code become two functions instead of one.
+    is_seeded
+        Whether the cotangents of the results are given; otherwise that of the only one is 1.
     """
 
     shadows: ShadowCode
@@ -89,11 +91,12 @@ class ReverseState(Mode):
         unstable: Container[str] = (),
         *,
         split: bool,
+        is_seeded: bool = True,
     ) -> None:
         super().__init__(program, function, arrays, inputs, outputs, BAR)
         self.unstable = unstable
         # numbers whose cotangent may be zero where their derivative is infinite
-        uncertain = outputs if split or len(outputs) > 1 else ()
+        uncertain = outputs if is_seeded or len(outputs) > 1 else ()
         self.doubtful = unused_at_times(function, uncertain)
         # the same, only where nothing uses them; and numbers that may then be infinite or nan
         self.skipped = unused_at_times(function, uncertain, vanishing=False)

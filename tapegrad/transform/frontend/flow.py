@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import copy
 from collections.abc import Callable
 from typing import Any
 
 import numba
 import numpy as np
 
+from tapegrad.transform.checkpointing import checkpointed
 from tapegrad.transform.frontend.conditions import Uncertain
 from tapegrad.transform.frontend.expressions import Env, same
 from tapegrad.transform.frontend.inner_functions import Inlined, rename
@@ -111,6 +113,7 @@ class Flow(Lists):
 
     def for_loop(self, node: ast.For, env: Env, after: set[str]) -> None:
         over: list[Items] = []
+        node, memory = self.plain_loop(node, env)
         bounds, bind = self.iteration(node.iter, env, over)
         roomy, self.roomy = self.roomy, self.roomy | self.reserve(node, bounds, env)
         index = self.fresh(node.target.id if isinstance(node.target, ast.Name) else "i")
@@ -127,6 +130,13 @@ class Flow(Lists):
         ends = [env[length_of(items)] for items in over]
         loop = self.loop(node, index, bounds, None, body, around, targets - after, env)
         loop.parallel = loop.exit is None and self.is_prange(node.iter)
+        loop.memory = memory
+        if memory is not None and loop.exit is not None:
+            raise self.source.refuse(
+                "cannot checkpoint a loop that is left early (break or return); let its iterations "
+                "do nothing from then on, or loop over a plain range",
+                node,
+            )
         self.roomy = roomy
         if not all(same(env[length_of(items)], n) for items, n in zip(over, ends, strict=True)):
             raise self.source.refuse(
@@ -285,6 +295,31 @@ class Flow(Lists):
             (constant(0), length, constant(1)),
             lambda i, target, inner: self.assign(target, item(i), inner),
         )
+
+    def plain_loop(self, node: ast.For, env: Env) -> tuple[ast.For, ast.expr | None]:
+        """Return a loop without checkpoints; for one that has them, the number of states to keep.
+
+        The number is 0 for the default.
+        """
+        call = node.iter
+        if not isinstance(call, ast.Call) or self.static_value(call.func) is not checkpointed:
+            return node, None
+        named = {k.arg: k.value for k in call.keywords}
+        given = dict(zip(("steps", "memory"), call.args, strict=False)) | named
+        steps = given["steps"]
+        if not isinstance(steps, ast.Call) or self.static_value(steps.func) is not range:
+            raise self.source.refuse(
+                "cannot differentiate a checkpointed loop over anything but range(...); write "
+                "for i in tg.checkpointed(range(n))",
+                node,
+            )
+        memory = given.get("memory", constant(None))
+        is_default = isinstance(memory, ast.Constant) and memory.value is None
+        plain = copy.copy(node)
+        plain.iter = steps
+        if isinstance(memory, ast.Constant) and not is_default and memory.value < 1:
+            raise self.source.refuse("tapegrad.checkpointed: memory is at least 1", node)
+        return plain, constant(0) if is_default else self.expression(memory, env)
 
     def is_prange(self, node: ast.expr) -> bool:
         """Whether the iterations of a ``for`` over an expression may run in parallel."""

@@ -333,6 +333,7 @@ class Lowering:
                 loop.trips,
                 loop.line,
                 parallel=loop.parallel,
+                memory=self.resolve(loop.memory),
             )
         )
 

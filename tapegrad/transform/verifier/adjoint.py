@@ -69,11 +69,11 @@ class Adjoint(Calls):
 
     def start(self, results: list[str]) -> None:
         """Seed the cotangents of arrays and of the numbers that are returned."""
-        if len(self.checked.codes) == 1:
-            return
+        is_combined = len(self.checked.codes) == 1
         numbers = [n for n in results if n not in self.bars | self.arrays | set(TAPE)]
-        seeds = [p for p in self.checked.codes[1].parameters if SEED.match(p)]
-        if len(seeds) == len(numbers):  # otherwise some are integers
+        seeds = [p for p in self.checked.codes[-1].parameters if SEED.match(p)]
+        # otherwise some are integers
+        if len(seeds) == len(numbers) and not is_combined:
             self.are_seeded = True
             self.seeds += [
                 (self.frame.names[n], self.maps.of("seed", p))

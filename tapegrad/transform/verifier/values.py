@@ -51,7 +51,9 @@ def pairs_of(codes: list[Code]) -> list[tuple[Code | None, Code]]:
     return found
 
 
-def verify_values(codes: list[Code], summaries: dict[str, Summary]) -> None:
+def verify_values(
+    codes: list[Code], summaries: dict[str, Summary], known: dict[str, Needs]
+) -> None:
     """Check the functions of a module that have reverse code.
 
     Parameters
@@ -60,14 +62,17 @@ def verify_values(codes: list[Code], summaries: dict[str, Summary]) -> None:
         All its functions.
     summaries
         Their summaries.
+    known
+        The needs of reverse functions that are checked already.
 
     Raises
     ------
     InternalError
         With the function and the line.
     """
-    needs: dict[str, Needs] = {}
+    needs = dict(known)
     pairs = pairs_of([code for code in codes if not TANGENT.search(code.name)])
+    pairs = [(forward, code) for forward, code in pairs if code.name not in known]
     differentiated: set[str] = set()
     for _ in range(2):
         is_complete = True

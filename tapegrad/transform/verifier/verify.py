@@ -11,6 +11,7 @@ from tapegrad.transform.verifier.cotangents import FORWARD
 from tapegrad.transform.verifier.definedness import Definedness
 from tapegrad.transform.verifier.primal import check_primal
 from tapegrad.transform.verifier.returned import check_returned
+from tapegrad.transform.verifier.segments import check_segment
 from tapegrad.transform.verifier.summaries import summaries_of
 from tapegrad.transform.verifier.tangents import verify_tangents
 from tapegrad.transform.verifier.values import verify_values
@@ -22,6 +23,7 @@ def verify(
     uncalled: Iterable[str] = (),
     primals: Mapping[str, tuple[str, set[str]]] | None = None,
     fresh: Iterable[str] = (),
+    segments: Mapping[str, tuple[str, str]] | None = None,
 ) -> None:
     r"""Refuse a generated module that is not correct.
 
@@ -40,6 +42,9 @@ def verify(
         language, with the names of their arrays, by the names of the functions with that code.
     fresh
         Functions whose results are all new arrays: derivatives that it calls.
+    segments
+        The names of the function and of its pullback, by those of the reverse functions of segments
+        of checkpointed loops.
 
     Raises
     ------
@@ -70,7 +75,7 @@ def verify(
             by_name[name].arrays = arrays
             for half in {name, FORWARD.sub(r"_reverse\1", name)}:
                 by_name[half].primal = primal.locals
-        _check(codes, functions, set(fresh))
+        _check(codes, functions, set(fresh), segments or {}, primals or {})
     except _LOST as error:
         what = f"the verifier cannot follow it ({type(error).__name__}: {error})"
         raise InternalError(what, codes[-1].name, 1, codes[-1].lines[0]) from error
@@ -83,11 +88,22 @@ _LOST = (
 )
 
 
-def _check(codes: list[Code], functions: Iterable[str], fresh: set[str]) -> None:
+def _check(
+    codes: list[Code],
+    functions: Iterable[str],
+    fresh: set[str],
+    segments: Mapping[str, tuple[str, str]],
+    primals: Mapping[str, tuple[str, set[str]]],
+) -> None:
     known = {*vars(builtins), *functions, *(code.name for code in codes)}
     for code in codes:
         Definedness(code, known).run()
     summaries = summaries_of(codes)
     check_returned(codes, summaries, fresh)
-    verify_values(codes, summaries)
+    by_name = {code.name: code for code in codes}
+    needs = {
+        name: check_segment(by_name, summaries, name, *both, functions_of(primals[both[1]][0])[0])
+        for name, both in segments.items()
+    }
+    verify_values(codes, summaries, needs)
     verify_tangents(codes, summaries)

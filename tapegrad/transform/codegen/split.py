@@ -1,0 +1,114 @@
+"""Callees in reverse mode: a forward and a reverse function."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from tapegrad.transform.codegen.analysis import Arrays, unused_suffix
+from tapegrad.transform.codegen.instance import Instance
+from tapegrad.transform.codegen.keeping import is_short
+from tapegrad.transform.codegen.reverse import Reverse
+from tapegrad.transform.codegen.reverse_state import ReverseState
+from tapegrad.transform.ir import FunctionIR
+from tapegrad.transform.kinds import is_array
+from tapegrad.transform.printer import Writer, show, show_result
+
+
+class Variant:
+    """The forward and reverse functions of an instance for one choice of active arguments."""
+
+    def __init__(self, active: tuple[bool, ...], forward_name: str, reverse_name: str) -> None:
+        self.active = active
+        self.forward_name = forward_name
+        self.reverse_name = reverse_name
+        self.shadowed: list[bool] = []  # real results whose shadows the forward function returns
+        self.written = False
+        # assumed until they are known, for functions that call themselves
+        self.uses_tape = True  # it keeps values
+        self.takes_shadows = True  # its forward function takes the shadows of its arguments
+
+
+def write_split(
+    program: Any, instance: Instance, variant: Variant, same: bool, kept: tuple[bool, ...]
+) -> None:
+    """Write the forward and the reverse function of an instance."""
+    function = instance.function
+    arrays = Arrays(function)
+    leaves = instance.leaves()
+    if same:
+        whole = [leaf for leaf in leaves if is_array(function.types.get(leaf))]
+        for dtype in {elements(function.types[leaf]) for leaf in whole}:
+            arrays.unite([leaf for leaf in whole if elements(function.types[leaf]) == dtype])
+    inputs = [leaf for leaf, active in zip(leaves, variant.active, strict=True) if active]
+    given = [leaf for leaf in inputs if is_array(function.types[leaf])]
+    results = instance.results()
+    outputs = [*results, *(leaf for leaf in given if arrays.is_stored(leaf))]
+    varied = [*inputs, *instance.joined_results()]
+    ends = [*leaves, *(show(leaf) for leaf in instance.result_leaves())]
+    unstable = {arrays.of(n) for n, is_kept in zip(ends, kept, strict=True) if not is_kept}
+    # by position: one number may be returned twice
+    seeds = [
+        (n, seed_name(function, k))
+        for k, n in enumerate(results)
+        if not is_array(function.types[n])
+    ]
+
+    def reversed_with(recomputes: bool) -> tuple[ReverseState, Reverse, Writer, list[str]]:
+        gen = ReverseState(program, function, arrays, varied, outputs, unstable, split=True)
+        gen.recomputes = recomputes
+        returned = [n for n in results if is_array(function.types[n]) and gen.is_active(n)]
+        variant.shadowed = [n in returned for n in results]
+        reverse = Reverse(gen, given, returned)
+
+        def before() -> None:
+            for result, seed in seeds:
+                gen.add(result, seed, ast.Constant(1.0))
+
+        code, _ = reverse.region(gen.top, before)
+        gen.uses_tape |= reverse.keeping.keeps_inside(function.body) or bool(gen.top.stored)
+        return gen, reverse, code, returned
+
+    gen, reverse, code, returned = reversed_with(is_short(function))
+    if gen.recomputes and gen.uses_tape:
+        gen, reverse, code, returned = reversed_with(False)
+    scalars = [leaf for leaf in inputs if not is_array(function.types[leaf])]
+    if not variant.written:
+        variant.uses_tape = gen.uses_tape
+        variant.takes_shadows = any(map(reverse.shadows.is_wanted, given))
+    writer = Writer()
+    shadows = [leaf + gen.suffix for leaf in given]
+    tape = ["tape", "top"] if variant.uses_tape else []
+    parameters = [*function.params, *shadows, *(seed for _, seed in seeds), *tape]
+    writer.open(f"def {variant.reverse_name}({', '.join(parameters)}):")
+    for leaf in scalars:
+        writer(f"{gen.bar(leaf)} = {gen.zero(leaf)}")
+    writer.extend(code)
+    found = [gen.bar(leaf) for leaf in scalars] + tape[1:]
+    writer(f"return {', '.join(found)}" if found else "return None")
+    program.write(writer.text(), instance.dispatcher)
+    writer = Writer()
+    parameters = [*function.params, *(shadows if variant.takes_shadows else []), *tape]
+    writer.open(f"def {variant.forward_name}({', '.join(parameters)}):")
+    reverse.shadows.write_inner(writer, instance.paths())
+    reverse.forward.write(writer, function.body)
+    found = [show_result(function), *(n + gen.suffix for n in returned), *tape]
+    writer(f"return {', '.join(found)}")
+    program.note_primal(variant.forward_name, function)
+    gen.types.update((seed, function.types[result]) for result, seed in seeds)
+    for identifier in (variant.forward_name, variant.reverse_name):
+        program.note_mode(identifier, gen, variant)
+    if variant.uses_tape or returned:
+        program.write(writer.text(), instance.dispatcher)
+    else:  # never called
+        program.unwritten.append(writer.text())
+
+
+def elements(kind: Any) -> Any:
+    """Return the real type of the elements of an array, or of their real and imaginary parts."""
+    return getattr(kind.dtype, "underlying_float", kind.dtype)
+
+
+def seed_name(function: FunctionIR, position: int) -> str:
+    """Return the name of the cotangent of a part of the result."""
+    return f"g{unused_suffix('_seed', function.types)}_{position}"
