@@ -28,7 +28,7 @@ LAYERS = [
     ["transform.cache"],
     ["transform.eager_calls"],
     ["transform.tape_memory"],
-    ["transform.functions", "transform.runtime", "transform.vector_math"],
+    [f"transform.{name}" for name in ("checkpointing", "functions", "runtime", "vector_math")],
     ["transform.frontend"],
     ["transform.rules"],
     ["transform.lowering"],
@@ -50,6 +50,7 @@ INNER = {
 # imports that type checkers alone see, of what stands above or imports the module
 FOR_CHECKERS = {
     ("", "stubs"),
+    ("", "transform.checkpointing"),
     ("", "transform.errors"),
     ("", "transform.function"),
     ("", "transform.functions"),

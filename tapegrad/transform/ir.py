@@ -244,6 +244,16 @@ def defined(statement: Statement) -> list[str]:
     return []
 
 
+def named_by(statement: Statement) -> set[str]:
+    """Return the names that a statement defines, for the rest of its block or its inner blocks."""
+    found = set(defined(statement))
+    if isinstance(statement, Loop):
+        found.update(c.phi for c in statement.carried)
+        if statement.index is not None:
+            found.add(statement.index)
+    return found
+
+
 def walk(block: Block) -> Iterator[Statement]:
     """Yield all statements of a block and its inner blocks, in order."""
     for statement in block:

@@ -11,21 +11,19 @@
 
 The derivative of ``function_steps`` keeps what it is given, and no more (`checkpointed`). Arrays
 that an iteration takes from the one before are copied at the start and at the end of a segment: so
-results are new arrays. A loop is refused if that would make a difference (`Flows`).
+results are new arrays. A loop is refused if that would make a difference (`array_flows`).
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
 from typing import Any
 
 from numba.core import types
 
 from tapegrad.transform import runtime
-from tapegrad.transform.codegen.analysis import written
+from tapegrad.transform.codegen.array_flows import check_copies
 from tapegrad.transform.codegen.instance import Instance
-from tapegrad.transform.errors import TransformError
 from tapegrad.transform.ir import (
     Atom,
     Block,
@@ -34,17 +32,15 @@ from tapegrad.transform.ir import (
     If,
     Let,
     Loop,
-    Statement,
     Structure,
     constant,
-    defined,
-    leaves_of,
     name,
+    named_by,
     names_in,
     reads,
     walk,
 )
-from tapegrad.transform.kinds import is_array, may_share
+from tapegrad.transform.kinds import is_array
 from tapegrad.transform.lowering import operations
 from tapegrad.transform.rules import base as rules
 from tapegrad.transform.rules.calls import Call
@@ -101,7 +97,7 @@ class _Cutter:
         self.line = loop.line
         low, _, step = loop.bounds
         given = self._taken(loop)
-        check(self.instance, loop, given)
+        check_copies(self.instance, loop, given)
         number = self.fresh("number", types.int64)
         following = self.fresh("following", types.int64)
         length = self.fresh("length", types.int64)
@@ -163,8 +159,8 @@ class _Cutter:
         function = self.function
         known = {*function.params}
         for statement in walk(function.body):
-            known |= _named_by(statement)
-        inside = {n for s in walk([loop]) for n in _named_by(s)}
+            known |= named_by(statement)
+        inside = {n for s in walk([loop]) for n in named_by(s)}
         inside -= {c.out for c in loop.carried} | {loop.trips}
         read = [n for statement in walk(loop.body) for n in reads(statement)]
         read += [n for c in loop.carried for n in names_in(c.next)]
@@ -223,209 +219,3 @@ class _Cutter:
         rule = operations.find(self.instance.lowering, call, self.types[target])
         block.append(Let(target, call, self.line, rule))
         return target
-
-
-def _named_by(statement: Statement) -> set[str]:
-    """Return the names that a statement itself defines, also for its own blocks."""
-    found = set(defined(statement))
-    if isinstance(statement, Loop):
-        found.update(c.phi for c in statement.carried)
-        if statement.index is not None:
-            found.add(statement.index)
-    return found
-
-
-def check(instance: Instance, loop: Loop, given: list[str]) -> None:
-    """Refuse a loop whose arrays cannot be copied.
-
-    Parameters
-    ----------
-    instance
-        The function.
-    loop
-        Its checkpointed loop.
-    given
-        The names from outside that the loop reads.
-
-    Raises
-    ------
-    TransformError
-        With the line of the loop.
-    """
-    function, kinds = instance.function, instance.function.types
-
-    def refuse(what: str, way_out: str) -> TransformError:
-        text = f"cannot checkpoint a loop {what}; {way_out}, or loop over a plain range"
-        return TransformError(text, function.source, loop.line)
-
-    flows = Flows(function, loop)
-    states = [c for c in loop.carried if may_share(kinds[c.phi])]
-    for c in states:
-        if not is_array(kinds[c.phi]):
-            raise refuse("that goes on with another list or tuple of arrays", "use arrays")
-    arrays = [n for n in given if is_array(kinds[n])]
-    results = {n for leaf in leaves_of(function.result) for n in names_in(leaf)}
-    outside = {*function.params, *function.statics}
-    inside = {n for s in walk(loop.body) for n in _named_by(s)}
-    of = instance.arrays.of
-    for c in states:
-        if not flows.is_written(c.phi):
-            continue
-        first = names_in(c.init)
-        classes = set(map(of, first))
-        for other in kinds.keys() - inside - flows.from_(c.phi):
-            if not is_array(kinds[other]) or of(other) not in classes:
-                continue
-            if other in outside or flows.is_read_after(other):
-                raise refuse(
-                    f"that writes to the array {_shown(first)}, which is known by another name "
-                    "outside of it",
-                    f"copy it before the loop ({_shown(first)}.copy())",
-                )
-    for c in states:
-        for array in arrays:
-            if set(names_in(c.next)) & flows.from_(array):
-                later = flows.from_(*names_in(c.next))
-                if later & results or flows.is_written(*names_in(c.next)):
-                    raise refuse(
-                        f"that goes on with (a part of) the array {array}",
-                        f"copy it ({array}.copy())",
-                    )
-    starts = [(c.phi, names_in(c.init)) for c in states] + [(n, [n]) for n in arrays]
-    for k, (one, first) in enumerate(starts):
-        for other, second in starts[k + 1 :]:
-            if flows.sources(*first) & flows.sources(*second) and flows.is_written(one, other):
-                raise refuse(
-                    f"that writes to an array which it knows by two names, {_shown(first)} and "
-                    f"{_shown(second)}",
-                    "take parts of arrays inside of the loop",
-                )
-    for k, c in enumerate(states):
-        for other in states[k + 1 :]:
-            one, two = names_in(c.next), names_in(other.next)
-            if flows.sources(*one) & flows.sources(*two) and flows.is_written(c.phi, other.phi):
-                raise refuse(
-                    "that writes to an array which two of its variables may refer to",
-                    "let one of them be a copy",
-                )
-
-
-def _shown(names: list[str]) -> str:
-    return " or ".join(names) or "array"
-
-
-class Flows:
-    """From which names to which others arrays, or parts of them, may flow in a function.
-
-    Parameters
-    ----------
-    function
-        The function.
-    loop
-        A loop of it; the sources of arrays are looked for in one iteration.
-    """
-
-    def __init__(self, function: FunctionIR, loop: Loop) -> None:
-        self.types, self.loop = function.types, loop
-        self.following: dict[str, set[str]] = {}
-        self.before: dict[str, set[str]] = {}
-        self.states = {c.phi for c in loop.carried}
-        self.stored = {n for s in walk(function.body) for n in written(s)}
-        for statement in walk(function.body):
-            self._add(statement)
-        self._read_after = _read_after(function, loop)
-
-    def _add(self, statement: Statement) -> None:
-        if isinstance(statement, If):
-            for phi in statement.phis:
-                self._edge(phi.then, phi.target)
-                self._edge(phi.orelse, phi.target)
-        elif isinstance(statement, Loop):
-            for c in statement.carried:
-                self._edge(c.init, c.phi)
-                self._edge(c.next, c.phi)
-                # without an iteration, what is before the loop is the same after it
-                self._edge(c.next if statement is self.loop else name(c.phi), c.out)
-        elif isinstance(statement, Let):
-            rule = statement.rule
-            if rule.base is not None:
-                self._edge(name(rule.base), statement.target)
-            elif hasattr(rule, "shared"):
-                for group in rule.shared(statement):
-                    self._join(group)
-            elif not rule.fresh and any(may_share(self.types.get(n)) for n in defined(statement)):
-                self._join([*defined(statement), *names_in(statement.expr)])
-
-    def _join(self, group: Iterable[Any]) -> None:
-        names = [n.id if isinstance(n, ast.Name) else n for n in group]
-        for one in names:
-            for two in names:
-                if one != two:
-                    self._edge(name(one), two)
-
-    def _edge(self, value: Any, target: str) -> None:
-        if isinstance(value, ast.Name) and may_share(self.types.get(value.id)):
-            if may_share(self.types.get(target)):
-                self.following.setdefault(value.id, set()).add(target)
-                self.before.setdefault(target, set()).add(value.id)
-
-    def from_(self, *names: str) -> set[str]:
-        """Return the names that arrays flow to."""
-        return _reached(names, self.following, set())
-
-    def sources(self, *names: str) -> set[str]:
-        """Return the names that arrays come from, in the same iteration of the loop."""
-        found = _reached(names, self.before, self.states)
-        return {n for n in found if n in self.states or not self.before.get(n)}
-
-    def is_written(self, *names: str) -> bool:
-        """Whether arrays are written, by the names that they flow to."""
-        return not self.stored.isdisjoint(self.from_(*names))
-
-    def is_read_after(self, array: str) -> bool:
-        """Whether an array is read by this name after the loop began."""
-        return array in self._read_after
-
-
-def _reached(names: Iterable[str], edges: dict[str, set[str]], ends: set[str]) -> set[str]:
-    found, todo = set(names), list(names)
-    while todo:
-        at = todo.pop()
-        if at not in ends:
-            more = edges.get(at, set()) - found
-            found |= more
-            todo += more
-    return found
-
-
-def _read_after(function: FunctionIR, loop: Loop) -> set[str]:
-    """Return the names that are read after a loop began, and may have values from before.
-
-    These are read in it, after it, or anywhere in a loop around it that they were defined before.
-    """
-    found: set[str] = set()
-    results = {n for leaf in leaves_of(function.result) for n in names_in(leaf)}
-
-    def visit(block: Block) -> bool:
-        """Note what is read in a block; return whether the loop is in it."""
-        seen = False
-        for statement in block:
-            if seen:
-                for s in walk([statement]):
-                    found.update(reads(s))
-            elif statement is loop:
-                seen = True
-                found.update(n for s in walk(loop.body) for n in reads(s))
-            elif isinstance(statement, If):
-                seen = visit(statement.then)
-                seen = visit(statement.orelse) or seen
-            elif isinstance(statement, Loop):
-                seen = visit(statement.body)
-                if seen:
-                    inside = {n for s in walk([statement]) for n in _named_by(s)}
-                    for s in walk(statement.body):
-                        found.update(n for n in reads(s) if n not in inside)
-        return seen
-
-    visit(function.body)
-    return found | results

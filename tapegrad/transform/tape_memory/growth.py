@@ -60,8 +60,8 @@ def check_limit(tape, needed, kept):
             abandon(tape)
             raise MemoryError(
                 "tapegrad: the values that the reverse pass needs do not fit into memory, or "
-                "exceed the limit that tg.set_tape_limit sets; take fewer steps, or split the "
-                "loop and differentiate its parts"
+                "exceed the limit that tg.set_tape_limit sets; take fewer steps, or loop over "
+                "tg.checkpointed(range(n))"
             )
 
 
