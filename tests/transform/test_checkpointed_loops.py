@@ -172,6 +172,15 @@ PROGRAMS = {
             advance(u, a)
             s += energy(u)
         return s""",
+    "names of generated code": """
+        u_bar, a_bar, x_dot = x.copy(), a, x * 2.0
+        tape = g_seed_0 = 1.0
+        first, u_kept = 0.5, a * a
+        for top in tg.checkpointed(range(n)):
+            for i in range(u_bar.size):
+                u_bar[i] += first * a_bar * x_dot[i] * np.sin(u_bar[i - 1] * g_seed_0)
+            tape = tape * u_bar[0] * u_kept
+        return tape""",
     "nothing after": """
         for t in tg.checkpointed(range(n)):
             y = x[0] * t

@@ -334,6 +334,27 @@ def f(max, tape_, needed_trips, len, np_next=2.0):
     check(f, 0.7, 0.3, 0.2, 0.4, 1.5)
 
 
+def test_parameters_called_like_derivatives():
+    f = module("""\
+import numpy as np
+import tapegrad as tg
+
+
+@tg.njit
+def g(y_bar, g_seed_0):
+    return np.sin(y_bar) * g_seed_0 ** 3
+
+
+@tg.njit
+def f(x_bar, x_dot, x):
+    s = 0.0
+    for i in range(2):
+        s += g(x_bar * x, x_dot + s)
+    return s
+""")
+    check(f, 0.7, 0.3, 0.2)
+
+
 def test_constants_of_modules_in_packages(tmp_path, monkeypatch):
     folder = tmp_path / "outer_package" / "inner"
     folder.mkdir(parents=True)

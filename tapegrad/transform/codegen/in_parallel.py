@@ -34,7 +34,7 @@ def message_of(source: Source, line: int, reason: str) -> str:
 
 def _effects_of_callee(program: Program, name: str) -> Effects | None:
     """Return what a function from outside does, None if that is unknown."""
-    callee = program.statics.get(name)
+    callee = program.statics.get(name, name)  # a segment is known by its name
     found = [i for (given, _), i in program.instances.items() if given is callee]
     if not found or any(_may_do_more(program, instance) for instance in found):
         return None

@@ -97,7 +97,7 @@ class Calls(Reading):
         for position, (param, argument) in enumerate(zip(summary.params, given, strict=False)):
             if SEED.match(param):
                 seeds.append(argument)
-            elif (
+            elif param not in summary.given and (
                 is_in(argument, self.bars)
                 or param.endswith(self.suffix)
                 or re.search(r"_bar\d*$", param)

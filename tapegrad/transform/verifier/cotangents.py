@@ -53,7 +53,7 @@ class Cotangents:
         endings = {found.group() for n in given - known if (found := _BAR.search(n))}
         self.is_known = len(endings) <= 1
         self.suffix = next(iter(endings), "_bar")
-        self.names = {n for n in given if n.endswith(self.suffix) or _SEED.match(n)}
+        self.names = {n for n in given - known if n.endswith(self.suffix) or _SEED.match(n)}
         self._known: dict[int, bool] = {}
         found = [self._sources(s) for code in codes for s in code.statements]
         todo = [pair for pair in found if pair is not None]

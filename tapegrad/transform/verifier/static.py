@@ -86,7 +86,7 @@ class Static:
                     continue
                 for param, argument in zip(summary.params, node.args, strict=False):
                     if isinstance(argument, ast.Name) and argument.id.endswith(suffix):
-                        if re.search(r"_bar\d*$", param):
+                        if param not in summary.given and re.search(r"_bar\d*$", param):
                             found.add(argument.id)
         self.arrays.update(n.removesuffix(suffix) for n in found)
         self._propagate(self.arrays)

@@ -30,6 +30,8 @@ class Summary:
         Positions of results that are not known to be arrays and do not alias other results.
     classes
         The alias class of every array parameter, by position.
+    given
+        Parameters that are those of the function it is made from.
     is_called
         Whether any function of the module calls it.
     """
@@ -41,6 +43,7 @@ class Summary:
     results: tuple[str | None, ...] | None = None
     own: frozenset[int] = frozenset()
     classes: dict[int, str] = field(default_factory=dict)
+    given: frozenset[str] = frozenset()
     is_called: bool = False
 
 
@@ -96,6 +99,7 @@ def _summary(code: Code, summaries: dict[str, Summary]) -> Summary:
         results,
         own,
         classes,
+        frozenset(code.primal.intersection(code.parameters)),
     )
 
 

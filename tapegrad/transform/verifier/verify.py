@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from tapegrad.transform.errors import InternalError
 from tapegrad.transform.verifier.code import Code, functions_of
-from tapegrad.transform.verifier.cotangents import FORWARD
+from tapegrad.transform.verifier.cotangents import FORWARD, REVERSE
 from tapegrad.transform.verifier.definedness import Definedness
 from tapegrad.transform.verifier.primal import check_primal
 from tapegrad.transform.verifier.returned import check_returned
@@ -68,6 +68,7 @@ def verify(
     for text in uncalled:
         codes += functions_of(text)
     try:
+        segments = segments or {}
         by_name = {code.name: code for code in codes}
         for name, (text, arrays) in (primals or {}).items():
             primal = functions_of(text)[0]
@@ -75,7 +76,12 @@ def verify(
             by_name[name].arrays = arrays
             for half in {name, FORWARD.sub(r"_reverse\1", name)}:
                 by_name[half].primal = primal.locals
-        _check(codes, functions, set(fresh), segments or {}, primals or {})
+        for half, (function, _) in segments.items():
+            for name in {half, REVERSE.sub(r"_forward\1", half)} & by_name.keys():
+                by_name[name].primal = by_name[function].locals
+        for code in codes if primals is not None else ():
+            code.primal = code.primal or code.locals  # otherwise it has no code of a derivative
+        _check(codes, functions, set(fresh), segments, primals or {})
     except _LOST as error:
         what = f"the verifier cannot follow it ({type(error).__name__}: {error})"
         raise InternalError(what, codes[-1].name, 1, codes[-1].lines[0]) from error
