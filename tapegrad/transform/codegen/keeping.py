@@ -59,6 +59,7 @@ class Keeping:
         views: set[str] = set()  # shadows that are views, made again
         stored: dict[str, None] = {}
         seen: set[str] = set()
+        measured: dict[str, str] = {}  # lengths, with the array in which each is read
 
         def visit(identifier: str) -> None:
             if identifier in seen or identifier not in state.types:
@@ -86,6 +87,9 @@ class Keeping:
                 for read in (n for bound in maker.bounds or () for n in names_in(bound)):
                     visit(read)
             elif self.is_cheap(maker, identifier):
+                if (array := self.array_measured(maker)) in scope.own and array not in seen:
+                    measured[identifier] = array
+                    return
                 again.add(id(maker))
                 for read in self.reads_again(maker):
                     visit(read)
@@ -94,6 +98,11 @@ class Keeping:
 
         for identifier in own:
             visit(identifier)
+        for identifier, array in measured.items():
+            if array in seen:
+                again.add(id(state.scopes.makers[identifier]))
+            else:
+                stored[identifier] = None  # rather than the array
         for identifier in stored:
             self.shadows.want(identifier)
         scope.stored = self.in_parts(scope, stored)
@@ -113,6 +122,16 @@ class Keeping:
                 bar = statement.target + state.suffix
                 writer(f"{bar} = {show(self.shadows.shadow_of(statement, statement.target))}")
         return outer
+
+    def array_measured(self, maker: Any) -> str:
+        """Return the array whose length a statement computes, if it is a new one, else ""."""
+        expr = maker.expr if isinstance(maker, Let) else None
+        if not isinstance(expr, ast.Attribute) or expr.attr != "size":
+            return ""
+        array = expr.value.id if isinstance(expr.value, ast.Name) else ""
+        of = self.state.scopes.makers.get(array)
+        is_kept = isinstance(of, Let) and (of.rule.fresh or of.rule.calls)
+        return array if is_kept and not self.is_cheap(of, array) else ""
 
     def in_parts(self, scope: Scope, stored: dict[str, None]) -> list[str]:
         """Return the names to keep, with complex numbers and tuples replaced by their parts."""

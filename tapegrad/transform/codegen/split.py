@@ -10,7 +10,7 @@ from tapegrad.transform.codegen.instance import Instance
 from tapegrad.transform.codegen.keeping import is_short
 from tapegrad.transform.codegen.reverse import Reverse
 from tapegrad.transform.codegen.reverse_state import ReverseState
-from tapegrad.transform.ir import FunctionIR
+from tapegrad.transform.ir import FunctionIR, names_in
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.printer import Writer, show, show_result
 
@@ -24,6 +24,7 @@ class Variant:
         self.reverse_name = reverse_name
         self.shadowed: list[bool] = []  # real results whose shadows the forward function returns
         self.written = False
+        self.unread: set[int] = set()  # positions of arguments that the reverse function ignores
         # assumed until they are known, for functions that call themselves
         self.uses_tape = True  # it keeps values
         self.takes_shadows = True  # its forward function takes the shadows of its arguments
@@ -86,6 +87,9 @@ def write_split(
     writer.extend(code)
     found = [gen.bar(leaf) for leaf in scalars] + tape[1:]
     writer(f"return {', '.join(found)}" if found else "return None")
+    if not variant.written:
+        read = set(names_in(ast.Module(ast.parse(writer.text()).body[0].body, [])))
+        variant.unread = {k for k, n in enumerate(function.params) if n not in read}
     program.write(writer.text(), instance.dispatcher)
     writer = Writer()
     parameters = [*function.params, *(shadows if variant.takes_shadows else []), *tape]

@@ -179,7 +179,10 @@ class Call(AnyCall):
         for array in self.passed(gen, let):
             gen.shadows.want(array + gen.suffix)
         arguments: list[str] = []
-        for value in self.values:
+        for position, value in enumerate(self.values):
+            if position in variant.unread:
+                arguments.append("0")
+                continue
             gen.read(expr_of(value))
             arguments.append(text_of(value))
         scalars: list[str] = []

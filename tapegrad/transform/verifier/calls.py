@@ -20,6 +20,7 @@ from tapegrad.transform.verifier.reading import SEED, Reading
 from tapegrad.transform.verifier.sources import Helper
 
 _PART = re.compile(r"_part_\d+$")
+_UNREAD = object()  # stands for an argument that a reverse function does not read
 
 
 class Calls(Reading):
@@ -112,7 +113,11 @@ class Calls(Reading):
         parts_of = [_PART.sub("", n) for n in targets]
         stems = [self.stem(n.id) for seed in seeds for n in names_in(seed)]
         seeded = [value for value in map(self.frame.get, filter(None, stems)) if value is not None]
-        arguments = tuple(map(self.identity, primal))
+        unread = self.checked.needs[function].unread if function in self.checked.needs else ()
+        arguments = tuple(
+            _UNREAD if place in unread else self.identity(argument)
+            for place, argument in enumerate(primal)
+        )
         event = self.event_of(function, arguments, set(parts_of), seeded)
         if event is None:
             raise self.wrong("the reverse of a call that the forward code does not make", node)
@@ -180,7 +185,7 @@ class Calls(Reading):
         )
         if self.checked.has_forward(function):
             for event in open_calls:
-                if event.function == forward and event.arguments[: len(arguments)] == arguments:
+                if event.function == forward and _agree(event.arguments, arguments):
                     return event
             return None
         plain = [
@@ -204,7 +209,12 @@ def _is_given(event: Event, own: str, arguments: tuple[Hashable, ...]) -> bool:
             return False
         if arguments[:1] == (event.instance,):
             arguments = arguments[1:]
-    return event.arguments == arguments[: len(event.arguments)]
+    return len(arguments) >= len(event.arguments) and _agree(event.arguments, arguments)
+
+
+def _agree(one: tuple[Hashable, ...], other: tuple[Hashable, ...]) -> bool:
+    """Whether two calls have the same arguments, apart from those that are not read."""
+    return all(b in (a, _UNREAD) for a, b in zip(one, other, strict=False))
 
 
 def is_tape(node: ast.expr) -> bool:
