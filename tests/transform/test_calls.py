@@ -1,5 +1,7 @@
 """Calls of other functions, recursion, rules of one's own, and what functions close over."""
 
+import re
+
 import numba
 import numpy as np
 import pytest
@@ -465,3 +467,26 @@ def test_short_functions_compute_their_values_again():
     assert "tape" not in calls_short_function.adjoint_source(x, a)
     check(calls_costly_function, 0.4)
     assert "tape" in calls_costly_function.adjoint_source(0.4)
+
+
+@numba.njit
+def slope(u, s):
+    return np.array([s * (u[1] - u[0]), u[0] * u[1] - u[1]])
+
+
+@tg.njit
+def steps_of_new_arrays(u, s):
+    for _ in range(3):
+        k = slope(u, s)
+        middle = u + 0.5 * k
+        u = u + 0.1 * slope(middle, s)
+    return u[0] * u[1]
+
+
+def test_arrays_that_no_reverse_reads_are_not_kept():
+    """Of `k` and of the sum, the reverse needs the lengths, and of `middle` nothing."""
+    u = np.array([0.3, 0.7])
+    check(steps_of_new_arrays, u, 0.4, argnums=(0, 1))
+    source = steps_of_new_arrays.adjoint_source(u, 0.4)
+    assert "slope_reverse(0, s" in source
+    assert {"k", "middle"}.isdisjoint(re.findall(r"push_array\(tape, top, (\w+),", source))
