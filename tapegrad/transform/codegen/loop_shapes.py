@@ -7,7 +7,8 @@
 - A loop with independent iterations is reversed from the first iteration to the last, which
   compilers optimize better (`is_independent`).
 - A loop whose results may be unused, such as a distance that is not the least, is not reversed
-  where their cotangents are 0 (`is_often_unused`).
+  where their cotangents are 0, nor are the iterations before the least distance was found
+  (`may_add_nothing`).
 - In a loop that computes a single new value from the previous one, the slope does not depend on
   the cotangent (`is_recurrence`).
 """
@@ -221,16 +222,16 @@ def _are_own(elements: list[tuple[str, ast.expr | None]], loop: Loop) -> bool:
     return bool(axes)
 
 
-def is_often_unused(
+def may_add_nothing(
     loop: Loop, going: list[Carried], state: ReverseState, keeping: Keeping
 ) -> bool:
-    """Whether the results of a loop of numbers may be unused, so that its reverse does nothing.
+    """Whether the reverse of a loop of numbers does nothing if the cotangents of its results are 0.
 
-    That is so if their cotangents, which are all that its reverse reads, are 0. What it keeps has
-    to be in rows, which need not be read.
+    These have to be all the cotangents that it reads. What it keeps has to be in rows, which need
+    not be read.
     """
     scope = state.scopes.blocks[id(loop.body)]
-    if not going or not all(c.out in state.skipped for c in going):
+    if not going:
         return False
     if (scope.stored and not scope.rows) or keeping.keeps_inside(loop.body):
         return False

@@ -19,10 +19,10 @@ from tapegrad.transform.codegen.keeping import Keeping
 from tapegrad.transform.codegen.loop_shapes import (
     is_fusible,
     is_independent,
-    is_often_unused,
     is_recurrence,
     is_sum,
     last_loop,
+    may_add_nothing,
 )
 from tapegrad.transform.codegen.reverse_state import Region, ReverseState
 from tapegrad.transform.codegen.shadows import Shadows
@@ -250,17 +250,23 @@ class Reverse:
         if scope.rows:
             count = len(scope.rows)
             state.write(f"top -= {f'{count} * ' if count > 1 else ''}{loop.trips}")
+        tests = [f"runtime.matters({state.bar(c.phi)})" for c in going]
+        if_used = f"if {' or '.join(tests)}:"
         around: AbstractContextManager[None] = nullcontext()
-        if is_often_unused(loop, going, state, self.keeping):
-            tests = [f"runtime.matters({state.bar(c.phi)})" for c in going]
-            around = state.writer.block(f"if {' or '.join(tests)}:")
+        inside: AbstractContextManager[None] = nullcontext()
+        if may_add_nothing(loop, going, state, self.keeping):
+            if all(c.out in state.skipped for c in going):
+                around = state.writer.block(if_used)
+            if not sums and all(c.phi in state.skipped for c in going):
+                inside = state.writer.block(if_used)
         with around:
             self.keeping.write_rows(state.writer, scope)
             head, *first = self._reversed_head(loop, sums or not going)
             with state.writer.block(head):
                 for text in first:
                     state.write(text)
-                state.writer.extend(code)
+                with inside:
+                    state.writer.extend(code)
         for c in going:
             if isinstance(c.init, ast.Name):
                 state.add(c.init.id, state.bar(c.phi), _ONE)
