@@ -329,6 +329,7 @@ def test_infinite_derivatives_of_results_that_are_not_used():
     np.testing.assert_allclose(found, [[0.0, 0.0], [4.0 * np.log(0.5), np.log(2.0)]])
     text = least_logarithm.adjoint_source(np.ones((2, 2)))
     assert "if runtime.matters(term" in text
+    assert "if runtime.matters(best" in text, "rows before the best are not reversed"
 
 
 @tg.njit
@@ -344,6 +345,15 @@ def weighted(points, weight):
 
 def test_cotangents_that_are_not_a_number_are_passed_on():
     assert np.isnan(tg.grad(weighted)(M, np.nan)[0]).all()
+
+
+def test_a_weight_of_zero_has_a_derivative():
+    """The cotangents of the running minimum are 0 then, but not their tangents."""
+    found = tg.jvp(tg.grad(weighted), argnums=1)(M, 0.0, 1.0)[1]
+    nearest = np.argmin(np.sum(M**2, axis=1))
+    expected = np.zeros_like(M)
+    expected[nearest] = 2.0 * M[nearest]
+    np.testing.assert_array_equal(found, expected)
 
 
 @tg.njit
