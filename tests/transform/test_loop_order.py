@@ -329,7 +329,6 @@ def test_infinite_derivatives_of_results_that_are_not_used():
     np.testing.assert_allclose(found, [[0.0, 0.0], [4.0 * np.log(0.5), np.log(2.0)]])
     text = least_logarithm.adjoint_source(np.ones((2, 2)))
     assert "if runtime.matters(term" in text
-    assert "if runtime.matters(best" in text, "rows before the best are not reversed"
 
 
 @tg.njit
@@ -354,6 +353,8 @@ def test_a_weight_of_zero_has_a_derivative():
     expected = np.zeros_like(M)
     expected[nearest] = 2.0 * M[nearest]
     np.testing.assert_array_equal(found, expected)
+    text = weighted.adjoint_source(M, 0.0)
+    assert "if runtime.matters(least" in text, "rows before the nearest are not reversed"
 
 
 @tg.njit
