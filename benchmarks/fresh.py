@@ -128,6 +128,53 @@ def bytes_a_step(steps: str) -> dict[str, float]:
     return {"step": (first - before) / int(steps), "second call": (second - first) / int(steps)}
 
 
+def gradient_bytes(workload_name: str, factor: str) -> dict[str, int]:
+    """Memory of value and gradient with so many times the steps of the largest case, in bytes.
+
+    What it keeps is the least limit of the tape that it works with, what it takes is the rise of
+    the peak beyond that of the plain call, both without the gradient itself.
+    """
+    import tapegrad as tg
+
+    from .cases import Case
+    from .peers import Numba, TapegradNjit
+    from .workloads import WORKLOADS
+
+    workload = WORKLOADS[workload_name]
+    size = workload.sizes[-1]
+    steps = {k: v * int(factor) for k, v in size.constants.items() if k == "steps"}
+    case = Case(workload, replace(size, constants={**size.constants, **steps}))
+    small = Case(workload, workload.quick)
+    plain, gradient = (
+        [side.prepare(one).whole for one in (small, case)] for side in (Numba(), TapegradNjit())
+    )
+    peaks = [rise(*pair) for pair in (plain, gradient)]
+
+    def works(limit: int) -> bool:
+        tg.set_tape_limit(limit)
+        try:
+            gradient[1]()
+        except MemoryError:
+            return False
+        return True
+
+    low, high = 0, 1 << 36
+    while high - low > max(high // 100, 1000):
+        middle = (low + high) // 2
+        low, high = (low, middle) if works(middle) else (middle, high)
+    results = sum(array.nbytes for array in case.inputs)
+    return {"kept": high, "taken": peaks[1] - peaks[0] - results, "steps": next(iter(steps.values()))}
+
+
+def rise(first: Callable[[], Any], program: Callable[[], Any]) -> int:
+    """How far the resident memory rises while a program runs, after another one has compiled it."""
+    first()
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # resets the peak
+    before = peak_bytes()
+    program()
+    return peak_bytes() - before
+
+
 def training_bytes(package: str, iterations: str, backward: str) -> dict[str, int]:
     """Peak memory early in a training loop, and how much higher it is at the end."""
     step = training_step(package, backward == "True")
@@ -220,6 +267,7 @@ PROGRAMS: dict[str, Callable[..., Any]] = {
         first_call_seconds,
         start_seconds,
         bytes_a_step,
+        gradient_bytes,
         training_bytes,
         graph_bytes,
     )

@@ -6,6 +6,7 @@ The derivative of a loop over ``checkpointed(range(n))`` takes its iterations in
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 from numba.core import types
@@ -25,7 +26,7 @@ def checkpointed(steps: Any, memory: int | None = None) -> Any:
     as long as one more call of the function.
 
     The state are the variables that an iteration takes from the one before, and the arrays that the
-    loop writes. Without derivatives, and in forward mode, the loop is a plain one. For use in
+    loop writes. Without derivatives, and in forward mode, the loop is a plain one. It is meant for
     functions that `tapegrad.njit` or numba compiles.
 
     Parameters
@@ -44,13 +45,12 @@ def checkpointed(steps: Any, memory: int | None = None) -> Any:
     Raises
     ------
     TypeError
-        If `steps` is not a range.
+        If `steps` is not a range, or `memory` not an integer.
     ValueError
         If `memory` is less than 1.
     TransformError
-        From derivatives, if the loop is left early, draws random numbers, writes to an array that
-        is known outside of the loop by the name of another one, or changes something else than
-        numbers and arrays.
+        From gradients, if the loop is left early, draws random numbers, uses lists, or writes to an
+        array that has two names.
 
     Notes
     -----
@@ -78,7 +78,7 @@ def checkpointed(steps: Any, memory: int | None = None) -> Any:
             f"tapegrad.checkpointed: steps is a range, got {type(steps).__name__}; loop over the "
             "positions: range(len(items))"
         )
-    if memory is not None and memory < 1:
+    if memory is not None and operator.index(memory) < 1:
         raise ValueError(f"tapegrad.checkpointed: memory is at least 1, got {memory}")
     return steps
 
@@ -95,7 +95,11 @@ def _same(steps: Any, memory: Any = None) -> Any:
             f"tapegrad.checkpointed: steps is a range, got {steps}; loop over the positions: "
             "range(len(items))"
         )
-    if memory is None or isinstance(memory, (types.NoneType, types.Omitted)):
+    if isinstance(memory, types.Omitted):
+        memory = memory.value
+    if memory is not None and not isinstance(memory, (types.NoneType, types.Integer, int)):
+        raise TypingError(f"tapegrad.checkpointed: memory is an integer, got {memory}")
+    if memory is None or isinstance(memory, types.NoneType):
 
         def same(steps: Any, memory: Any = None) -> Any:
             return steps

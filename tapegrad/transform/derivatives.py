@@ -55,7 +55,7 @@ def differentiable(program: Program, base: Any, kinds: tuple[Any, ...], wrap: bo
         instance = program.instance(_caller(base, tuple(sorted(changed))), kinds)
     else:
         instance = program.instance(base.implementation(kinds), kinds)
-    program.analyse()
+    program.analyse(is_reverse=wrap)
     return instance
 
 

@@ -239,9 +239,9 @@ def share(trips, memory):
 
 
 @passive
-def iteration_at(low, step, number, trips):
+def iteration_at(low, high, step, number, trips):
     """Return the index of an iteration by its number, or the end of the range if there is none."""
-    return low + step * min(number, trips)
+    return low + step * number if number < trips else high
 
 
 @inlined

@@ -325,12 +325,12 @@ REFUSED = {
     "no states": ("for t in tg.checkpointed(range(n), 0):\n    y += x[0]\n", "at least 1"),
     "an argument that goes on": (
         "u, v = x, x * a\nfor t in tg.checkpointed(range(n)):\n    u[0] = v[1]\n    u, v = v, u\n",
-        r"known by another name.*copy it before the loop \(x",
+        "writes to 'u', an array with another name.*copy it before",
     ),
     "another name": (
         "u = x.copy()\nw = u\nfor t in tg.checkpointed(range(n)):\n"
         "    u[1] = u[0] * a\n    u = u * 2.0\ny = w[1]\n",
-        "known by another name",
+        "writes to 'u', an array with another name",
     ),
     "a view": (
         "u = x.copy()\nw = u[1:]\nfor t in tg.checkpointed(range(n)):\n    u[1] += w[1] * a\n"
@@ -340,7 +340,7 @@ REFUSED = {
     "two variables": (
         "u, v = x.copy(), x * 2.0\nfor t in tg.checkpointed(range(n)):\n"
         "    u[0] = v[1] * a\n    u = u * 1.0\n    v = u\ny = u[0] + v[1]\n",
-        "two of its variables",
+        "writes to 'u', which may be the same array as 'v'",
     ),
     "a part of an array": (
         "rows = np.ones((5, 3)) * a\nu = rows[0]\nfor t in tg.checkpointed(range(n)):\n"

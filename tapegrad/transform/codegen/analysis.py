@@ -71,6 +71,7 @@ class Arrays:
 
     def __init__(self, function: FunctionIR) -> None:
         self.types = function.types
+        self.are_arguments_same = False  # whether two arguments may be parts of one array
         self._parent: dict[str, str] = {}
         self.stores: dict[str, list[int]] = {}  # root positions of writes, by class
         for statement in walk(function.body):
@@ -83,7 +84,7 @@ class Arrays:
     def _join(self, statement: Statement) -> None:
         groups: Iterable[list[Any]] = ()
         if isinstance(statement, Let) and statement.rule is not None:
-            groups = self._joined_by(statement)
+            groups = self.joined_by(statement)
         elif isinstance(statement, If):
             groups = [[p.target, p.then, p.orelse] for p in statement.phis]
         elif isinstance(statement, Loop):
@@ -96,7 +97,7 @@ class Arrays:
             names = [a.id if isinstance(a, ast.Name) else a for a in group]
             self.unite([n for n in names if isinstance(n, str) and may_share(self.types.get(n))])
 
-    def _joined_by(self, let: Let) -> list[list[Any]]:
+    def joined_by(self, let: Let) -> list[list[Any]]:
         """Return the groups of names that may share elements after an operation."""
         rule = let.rule
         if hasattr(rule, "shared"):

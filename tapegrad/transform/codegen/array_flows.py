@@ -1,16 +1,21 @@
-"""Which names may refer to an array: whether a loop can work on copies of its arrays.
+"""Which names may refer to one array: whether a loop can go on with copies of its arrays.
 
-A checkpointed loop (`segments`) goes on with copies of the arrays that it takes from one iteration
-to the next. That makes no difference if these arrays are not written, or not known by other names.
+A checkpointed loop (`segments`) copies its states, the arrays that an iteration takes from the one
+before. That makes no difference unless two names refer to one array, at the start of an iteration
+or after the loop, and one of them is written and the other one read. The names are the states, and
+those of arrays from outside.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Container, Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from tapegrad.transform.codegen.analysis import written
+from numba.core import types
+
+from tapegrad.transform.codegen.analysis import Arrays, written
 from tapegrad.transform.codegen.instance import Instance
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.ir import (
@@ -28,10 +33,13 @@ from tapegrad.transform.ir import (
     walk,
 )
 from tapegrad.transform.kinds import is_array, may_share
+from tapegrad.transform.rules import base as rules
+
+_MUTABLE = (types.List, types.ListType, types.Set, types.DictType)
 
 
 def check_copies(instance: Instance, loop: Loop, given: list[str]) -> None:
-    """Refuse a loop whose arrays cannot be copied.
+    """Refuse a loop whose arrays cannot be copied, or that uses lists.
 
     Parameters
     ----------
@@ -48,202 +56,277 @@ def check_copies(instance: Instance, loop: Loop, given: list[str]) -> None:
         With the line of the loop.
     """
     function, kinds = instance.function, instance.function.types
-
-    def refuse(what: str, way_out: str) -> TransformError:
-        text = f"cannot checkpoint a loop {what}; {way_out}, or loop over a plain range"
-        return TransformError(text, function.source, loop.line)
-
-    flows = Flows(function, loop)
-    states = [c for c in loop.carried if may_share(kinds[c.phi])]
-    for c in states:
-        if not is_array(kinds[c.phi]):
-            raise refuse("that goes on with another list or tuple of arrays", "use arrays")
-    arrays = [n for n in given if is_array(kinds[n])]
-    results = {n for leaf in leaves_of(function.result) for n in names_in(leaf)}
-    outside = {*function.params, *function.statics}
-    for c in states:
-        if not flows.is_written(c.phi):
-            continue
-        first = names_in(c.init)
-        for other in flows.holders(*first):
-            if other in outside or flows.is_read_after(other):
-                raise refuse(
-                    f"that writes to the array {_shown(first)}, which is known by another name "
-                    "outside of it",
-                    f"copy it before the loop ({_shown(first)}.copy())",
+    for name in (*given, *(c.phi for c in loop.carried)):
+        kind = kinds[name]
+        if isinstance(kind, _MUTABLE) or (may_share(kind) and name not in given):
+            if not is_array(kind):
+                raise _refusal(
+                    function, loop, "that uses a list, a dict or a set", "use arrays or tuples"
                 )
-    for c in states:
-        for array in arrays:
-            if set(names_in(c.next)) & flows.from_(array):
-                later = flows.from_(*names_in(c.next))
-                if later & results or flows.is_written(*names_in(c.next)):
-                    raise refuse(
-                        f"that goes on with (a part of) the array {array}",
-                        f"copy it ({array}.copy())",
-                    )
-    starts = [(c.phi, names_in(c.init)) for c in states] + [(n, [n]) for n in arrays]
-    for k, (one, first) in enumerate(starts):
-        for other, second in starts[k + 1 :]:
-            if flows.sources(*first) & flows.sources(*second) and flows.is_written(one, other):
-                raise refuse(
-                    f"that writes to an array which it knows by two names, {_shown(first)} and "
-                    f"{_shown(second)}",
-                    "take parts of arrays inside of the loop",
+    _Check(instance, loop, [n for n in given if is_array(kinds[n])]).run()
+
+
+def _refusal(function: FunctionIR, loop: Loop, what: str, way_out: str) -> TransformError:
+    text = f"cannot checkpoint a loop {what}; {way_out}, or loop over a plain range"
+    return TransformError(text, function.source, loop.line)
+
+
+class _Check:
+    """The comparison of a loop with one that goes on with copies.
+
+    Attributes
+    ----------
+    held
+        By state, names from outside whose arrays it may be, or be a part of.
+    same
+        Pairs of states that may refer to one array.
+    """
+
+    def __init__(self, instance: Instance, loop: Loop, given: list[str]) -> None:
+        self.instance, self.loop, self.given = instance, loop, given
+        self.function = instance.function
+        self.flows = Flows(instance, loop)
+        self.states = {c.phi: c for c in loop.carried if is_array(self.function.types[c.phi])}
+        self.next = {s: self.flows.origins(names_in(c.next)) for s, c in self.states.items()}
+        starts = {s: self.flows.ancestors(names_in(c.init)) for s, c in self.states.items()}
+        self.held = {s: set(found) for s, found in starts.items()}
+        pairs = [(s, t) for s in self.states for t in self.states if s < t]
+        self.same = {(s, t) for s, t in pairs if starts[s] & starts[t]}
+        count = -1
+        while count != (count := sum(map(len, self.held.values())) + len(self.same)):
+            for s in self.states:
+                self.held[s] |= self.held_later(s)
+            self.same |= {(s, t) for s, t in pairs if self.are_same_later(s, t)}
+
+    def held_later(self, state: str) -> set[str]:
+        """Return the names from outside whose arrays a state may be after an iteration."""
+        found = self.flows.outside_of(self.next[state])
+        return found.union(*(self.held[s] for s in self.next[state] & self.states.keys()))
+
+    def are_same_later(self, one: str, other: str) -> bool:
+        """Whether two states may refer to one array after an iteration."""
+        first, second = self.next[one], self.next[other]
+        if first & second or self.flows.outside_of(first) & self.held_later(other):
+            return True
+        if self.flows.outside_of(second) & self.held_later(one):
+            return True
+        both = ((s, t) for s in first & self.states.keys() for t in second & self.states.keys())
+        return any((min(s, t), max(s, t)) in self.same for s, t in both)
+
+    def run(self) -> None:
+        """Raise unless copies make no difference."""
+        flows = self.flows
+        changed = [flows.origins([n]) for n in flows.stored_inside]
+        own = {s for found in changed for s in found & self.states.keys()}
+        outside = {n for found in changed for n in flows.outside_of(found)}
+        for k, one in enumerate(self.given):
+            for other in self.given[k + 1 :]:
+                both = flows.ancestors([one]) & flows.ancestors([other])
+                if both and outside & (flows.ancestors([one]) | flows.ancestors([other])):
+                    raise self.two_names([one, other])
+        for state in self.states:
+            holders = [n for n in flows.live if flows.ancestors([n]) & self.held[state]]
+            others = [t for pair in self.same if state in pair for t in pair if t != state]
+            if state in own and holders:
+                raise self.refuse(
+                    f"that writes to {self.shown(state)}, an array with another name outside of it",
+                    "copy it before the loop",
                 )
-    for k, c in enumerate(states):
-        for other in states[k + 1 :]:
-            one, two = names_in(c.next), names_in(other.next)
-            if flows.sources(*one) & flows.sources(*two) and flows.is_written(c.phi, other.phi):
-                raise refuse(
-                    "that writes to an array which two of its variables may refer to",
+            if state in own and others:
+                raise self.refuse(
+                    f"that writes to {self.shown(state)}, which may be the same array as "
+                    f"{self.shown(others[0])}",
                     "let one of them be a copy",
                 )
+            if self.held[state] & outside:
+                raise self.refuse(
+                    f"that goes on with {self.shown(state)}, which may be an array that it writes "
+                    "by another name, or a part of it",
+                    "let it be a copy",
+                )
+            self.check_results(state)
 
+    def check_results(self, state: str) -> None:
+        """Raise if a state after the loop may be another array, and one of them may be written."""
+        flows, out = self.flows, self.states[state].out
+        later = self.held_later(state)
+        holders = [n for n in flows.live if flows.ancestors([n]) & later]
+        others = [t for t in self.states if t != state and self.are_same_later(*sorted((state, t)))]
+        if not holders and not others:
+            return
+        of = self.instance.arrays.of
+        is_written = any(of(n) == of(state) for n in flows.stored_later)
+        ends = [*holders, *(self.states[t].out for t in others)]
+        escapes = flows.is_returned(out) and any(
+            n in flows.given or flows.is_returned(n) for n in ends
+        )
+        if is_written or escapes:
+            raise self.refuse(
+                f"after which {self.shown(state)} may be an array with another name, of which one "
+                "may be written",
+                "let it be a copy",
+            )
 
-def _shown(names: list[str]) -> str:
-    return " or ".join(names) or "array"
+    def two_names(self, names: list[str]) -> TransformError:
+        """Return the refusal of a loop that is given one array twice."""
+        shown = " and ".join(map(self.shown, names))
+        return self.refuse(
+            f"that writes to an array which it knows by two names, {shown}",
+            "take parts of arrays inside of the loop",
+        )
+
+    def refuse(self, what: str, way_out: str) -> TransformError:
+        return _refusal(self.function, self.loop, what, way_out)
+
+    def shown(self, name: str) -> str:
+        """Return the user's name of a value."""
+        stem = re.sub(r"(_\d+)+$", "", name)
+        tree = self.function.source.tree
+        known = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
+        known |= {n.arg for n in ast.walk(tree) if isinstance(n, ast.arg)}
+        return next((repr(n) for n in (name, stem) if n in known), "a part of an array or tuple")
 
 
 class Flows:
-    """From which names to which others arrays, or parts of them, may flow in a function.
+    """From which names to which others arrays, or parts of them, flow in a function.
 
     Parameters
     ----------
-    function
+    instance
         The function.
     loop
         A loop of it.
+
+    Attributes
+    ----------
+    given
+        Names that the caller knows: parameters, and values from outside.
+    live
+        Names of arrays from before the loop that are read after it began, or known to the caller.
+    stored_inside, stored_later
+        Names by which arrays are written in an iteration, and after the loop: those in a loop
+        around it are among the latter.
     """
 
-    def __init__(self, function: FunctionIR, loop: Loop) -> None:
-        self.types = function.types
-        self.stored = {n for s in walk(function.body) for n in written(s)}
+    def __init__(self, instance: Instance, loop: Loop) -> None:
+        self.function, self.loop = instance.function, loop
+        self.types = self.function.types
+        self.inside = {n for s in walk(loop.body) for n in named_by(s)}
         self.states = {c.phi for c in loop.carried}
-        self._read_after = _read_after(function, loop)
-        self.all = _Edges()
-        self.now = _Edges()  # without those to the next iteration of this loop and those around it
-        for statement in walk(function.body):
-            is_around = isinstance(statement, Loop) and any(s is loop for s in walk([statement]))
-            for source, target in self._edges(statement, is_around):
-                self.all.add(source, target)
-                self.now.add(source, target)
-            if is_around:
-                for c in statement.carried:
-                    for source in self._arrays(c.next):
-                        self.all.add(source, c.phi)
+        self.given = {*self.function.params, *self.function.statics}
+        self._before: dict[str, set[str]] = {}
+        self._following: dict[str, set[str]] = {}
+        for statement in walk(self.function.body):
+            for source, target in self._edges(statement, instance.arrays):
+                self._before.setdefault(target, set()).add(source)
+                self._following.setdefault(source, set()).add(target)
+        known, read, later = _around(self.function, loop)
+        results = {n for leaf in leaves_of(self.function.result) for n in names_in(leaf)}
+        self._results = results
+        names = (known & (read | results)) | self.given
+        # a parameter that is a tuple has parts that are known to the caller
+        parts = {
+            n
+            for s in walk(self.function.body)
+            if isinstance(s, Let) and isinstance(s.rule, rules.Part)
+            for n in defined(s)
+        }
+        self.given |= parts
+        self.live = [n for n in names | parts if is_array(self.types.get(n))]
+        self.stored_inside = {n for s in walk(loop.body) for n in written(s)}
+        self.stored_later = {n for s in later for n in written(s)}
 
-    def _edges(self, statement: Statement, is_around: bool) -> Iterator[tuple[str, str]]:
-        """Yield the names that arrays flow from and to in a statement.
-
-        If it is the loop or one around it, without those from one iteration to the next.
-        """
+    def _edges(self, statement: Statement, arrays: Arrays) -> Iterator[tuple[str, str]]:
+        """Yield the names that arrays flow from and to in a statement."""
         if isinstance(statement, If):
             for phi in statement.phis:
                 for source in (*self._arrays(phi.then), *self._arrays(phi.orelse)):
                     yield source, phi.target
         elif isinstance(statement, Loop):
             for c in statement.carried:
-                last = names_in(c.next) if is_around else [c.phi]  # of the last iteration
-                yield from ((source, c.phi) for source in self._arrays(c.init))
-                yield from ((source, c.out) for source in last)
-                if not is_around:
-                    yield from ((source, c.phi) for source in self._arrays(c.next))
-        elif isinstance(statement, Let):
-            rule, made = statement.rule, defined(statement)
-            if rule.base is not None:
-                yield rule.base, statement.target
+                for source in (*self._arrays(c.init), *self._arrays(c.next)):
+                    yield source, c.phi
+                    yield source, c.out
+        elif isinstance(statement, Let) and not isinstance(statement.rule, rules.Part):
+            if statement.rule.base is not None:
+                yield statement.rule.base, statement.target
                 return
-            groups: list[list[Any]] = []
-            if hasattr(rule, "shared"):
-                groups = rule.shared(statement)
-            elif not rule.fresh and any(may_share(self.types.get(n)) for n in made):
-                groups = [[*made, *names_in(statement.expr)]]
-            for group in groups:
+            for group in arrays.joined_by(statement):
                 names = [n.id if isinstance(n, ast.Name) else n for n in group]
-                names = [n for n in names if may_share(self.types.get(n))]
+                names = [n for n in names if isinstance(n, str) and may_share(self.types.get(n))]
                 yield from ((one, two) for one in names for two in names if one != two)
 
     def _arrays(self, value: Any) -> list[str]:
         return [n for n in names_in(value) if may_share(self.types.get(n))]
 
-    def from_(self, *names: str) -> set[str]:
-        """Return the names that arrays flow to."""
-        return _reached(names, self.all.following)
+    def ancestors(self, names: Iterable[str]) -> set[str]:
+        """Return the names that arrays come from, these included."""
+        return _reached(names, self._before)
 
-    def sources(self, *names: str) -> set[str]:
-        """Return the names that arrays come from, in the same iteration of the loop."""
-        before = self.now.before
-        found = _reached(names, before, self.states)
-        return {n for n in found if n in self.states or not before.get(n)}
+    def origins(self, names: Iterable[str]) -> set[str]:
+        """Return the names that arrays come from in one iteration, these included.
 
-    def holders(self, *names: str) -> set[str]:
-        """Return the names of arrays before the loop, apart from those in it."""
-        origins = _reached(names, self.now.before)
-        return _reached(origins, self.now.following, self.states) - self.states
+        They end with states and names from outside.
+        """
+        inner = {n: found for n, found in self._before.items() if n in self.inside}
+        return _reached(names, inner)
 
-    def is_written(self, *names: str) -> bool:
-        """Whether arrays are written, by the names that they flow to."""
-        return not self.stored.isdisjoint(self.from_(*names))
+    def outside_of(self, names: Iterable[str]) -> set[str]:
+        """Return the ancestors of those of some names that are from outside of the loop."""
+        return self.ancestors(n for n in names if n not in self.inside and n not in self.states)
 
-    def is_read_after(self, array: str) -> bool:
-        """Whether an array is read by this name after the loop began."""
-        return array in self._read_after
+    def is_returned(self, name: str) -> bool:
+        """Whether an array may be part of the result."""
+        return not self._results.isdisjoint(_reached([name], self._following))
 
 
-class _Edges:
-    """The names that follow each name, and those before it."""
-
-    def __init__(self) -> None:
-        self.following: dict[str, set[str]] = {}
-        self.before: dict[str, set[str]] = {}
-
-    def add(self, source: str, target: str) -> None:
-        self.following.setdefault(source, set()).add(target)
-        self.before.setdefault(target, set()).add(source)
-
-
-def _reached(
-    names: Iterable[str], edges: dict[str, set[str]], ends: Container[str] = ()
-) -> set[str]:
-    """Return the names that edges lead to, without going on from `ends`."""
-    found, todo = set(names), list(names)
+def _reached(names: Iterable[str], edges: dict[str, set[str]]) -> set[str]:
+    """Return the names that edges lead to."""
+    found = set(names)
+    todo = list(found)
     while todo:
-        at = todo.pop()
-        if at not in ends:
-            more = edges.get(at, set()) - found
-            found |= more
-            todo += more
+        more = edges.get(todo.pop(), set()) - found
+        found |= more
+        todo += more
     return found
 
 
-def _read_after(function: FunctionIR, loop: Loop) -> set[str]:
-    """Return the names that are read after a loop began, and may have values from before.
+def _around(function: FunctionIR, loop: Loop) -> tuple[set[str], set[str], list[Statement]]:
+    """Return the names defined before a loop, and those that are read when it has begun.
 
-    These are read in it, after it, or anywhere in a loop around it that they were defined before.
+    Names that a loop around it defines are read again before it, but not from the iteration before.
+    The last part are the statements that may run after it.
     """
-    found: set[str] = set()
-    results = {n for leaf in leaves_of(function.result) for n in names_in(leaf)}
+    known: set[str] = set(function.params)
+    read: set[str] = set()
+    later: list[Statement] = []
 
     def visit(block: Block) -> bool:
-        """Note what is read in a block; return whether the loop is in it."""
+        """Process a block; return whether the loop is in it."""
         seen = False
         for statement in block:
             if seen:
-                for s in walk([statement]):
-                    found.update(reads(s))
-            elif statement is loop:
+                later.extend(walk([statement]))
+                read.update(n for s in walk([statement]) for n in reads(s))
+                continue
+            if statement is loop:
+                read.update(n for s in walk(loop.body) for n in reads(s))
                 seen = True
-                found.update(n for s in walk(loop.body) for n in reads(s))
             elif isinstance(statement, If):
                 seen = visit(statement.then)
                 seen = visit(statement.orelse) or seen
             elif isinstance(statement, Loop):
+                known.update(c.phi for c in statement.carried)
                 seen = visit(statement.body)
                 if seen:
-                    inside = {n for s in walk([statement]) for n in named_by(s)}
+                    later.extend(walk(statement.body))
+                    inside = {n for s in walk(statement.body) for n in named_by(s)}
+                    inside |= {c.phi for c in statement.carried}
                     for s in walk(statement.body):
-                        found.update(n for n in reads(s) if n not in inside)
+                        read.update(n for n in reads(s) if n not in inside)
+            if not seen:
+                known.update(named_by(statement))
         return seen
 
     visit(function.body)
-    return found | results
+    return known, read, later

@@ -15,7 +15,7 @@ from tapegrad.transform.codegen.pullback import write_segment_pullback
 from tapegrad.transform.codegen.split import Variant, seed_name
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.ir import unused
-from tapegrad.transform.kinds import is_array, may_share
+from tapegrad.transform.kinds import is_array
 from tapegrad.transform.printer import Writer, show_result
 from tapegrad.transform.runtime import kind_name
 
@@ -36,8 +36,8 @@ def write_checkpointed(
         )
     if same:
         raise refuse(
-            "that writes to an array which it knows by two names; take parts of arrays inside of "
-            "the loop"
+            "that writes to an array which it may know by two names; pass copies to the function, "
+            "and take parts of arrays inside of the loop"
         )
     for place in instance.writes:
         if not is_array(kinds[params[place]]):
@@ -45,9 +45,11 @@ def write_checkpointed(
     saved = [
         n
         for place, n in enumerate(params)
-        if may_share(kinds[n]) and is_array(kinds[n])
+        if is_array(kinds[n])
         if place in instance.writes or not kept[place]
     ]
+    classes = {instance.arrays.of(n) for n in saved}
+    saved = [n for n in params if is_array(kinds[n]) and instance.arrays.of(n) in classes]
     pullback, suffix, results = write_segment_pullback(program, instance, variant.active)
     variant.shadowed = [n in results and is_array(kinds[n]) for n in instance.results()]
     taken = {*kinds, *params}

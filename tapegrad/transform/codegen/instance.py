@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 from typing import Any
 
 from numba.core import types
@@ -63,9 +64,11 @@ class Instance:
         return found
 
     def draws_numbers(self, statics: dict[str, Any], seen: tuple[Instance, ...] = ()) -> bool:
-        """Whether it draws random numbers."""
-        if self in seen or self.error is not None:
+        """Whether it may draw random numbers."""
+        if self in seen:
             return False
+        if self.error is not None:
+            return draws(self.dispatcher)
         if any(isinstance(k, types.NumPyRandomGeneratorType) for k in self.kinds):
             return True
         for statement in walk(self.function.body):
@@ -75,7 +78,7 @@ class Instance:
                 return True
         tree = ast.parse(print_function(self.function, "function"))
         texts = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
-        return any("random" in text or is_random(statics.get(text)) for text in texts)
+        return any("random" in text or draws(statics.get(text)) for text in texts)
 
     def joined_results(self) -> list[str]:
         """Return the arrays of the result that may share elements with another part of it.
@@ -104,6 +107,25 @@ class Instance:
         if result is None:
             return []
         return [n for n in leaf_names(result) if is_real(self.function.types.get(n, types.none))]
+
+
+def draws(value: Any, seen: frozenset[Any] = frozenset()) -> bool:
+    """Whether a value is a function that draws random numbers, or may call one."""
+    if is_random(value):
+        return True
+    function = getattr(value, "py_func", value)
+    code = getattr(function, "__code__", None)
+    module = (getattr(function, "__module__", None) or "").partition(".")[0]
+    if code is None or code in seen or module in ("numpy", "numba", "tapegrad"):
+        return False
+    seen |= {code}
+    codes = [code]
+    for part in codes:
+        codes += [c for c in part.co_consts if hasattr(c, "co_names")]
+    if any("random" in name for part in codes for name in part.co_names):
+        return True
+    found = inspect.getclosurevars(function)
+    return any(draws(v, seen) for v in (*found.globals.values(), *found.nonlocals.values()))
 
 
 def overlap_checks(instance: Instance) -> list[str]:

@@ -79,8 +79,8 @@ class Program:
             self._todo.append(self.instances[key])
         return self.instances[key]
 
-    def analyse(self) -> None:
-        """Lower all instances and find their effects."""
+    def analyse(self, *, is_reverse: bool = False) -> None:
+        """Lower all instances and find their effects; for reverse mode, cut checkpointed loops."""
         while self._todo:
             instance = self._todo.pop()
             try:
@@ -91,7 +91,7 @@ class Program:
                 instance.error = error
         known = self._find_effects()
         segments: list[Instance] = []
-        while made := [s for instance in known for s in cut(self, instance)]:
+        while is_reverse and (made := [s for i in known for s in cut(self, i)]):
             segments += made
             known = self._find_effects()
         for segment in segments:

@@ -5,8 +5,8 @@
     trips = runtime.trip_count(low, high, step)
     length = runtime.root(trips)
     for number in range(0, trips, length):
-        first = runtime.iteration_at(low, step, number, trips)
-        last = runtime.iteration_at(low, step, number + length, trips)
+        first = runtime.iteration_at(low, high, step, number, trips)
+        last = runtime.iteration_at(low, high, step, number + length, trips)
         state = function_steps(first, last, ..., state)
 
 The derivative of ``function_steps`` keeps what it is given, and no more (`checkpointed`). Arrays
@@ -24,6 +24,7 @@ from numba.core import types
 from tapegrad.transform import runtime
 from tapegrad.transform.codegen.array_flows import check_copies
 from tapegrad.transform.codegen.instance import Instance
+from tapegrad.transform.errors import TransformError
 from tapegrad.transform.ir import (
     Atom,
     Block,
@@ -95,7 +96,7 @@ class _Cutter:
         assert loop.bounds is not None
         assert loop.memory is not None
         self.line = loop.line
-        low, _, step = loop.bounds
+        low, high, step = loop.bounds
         given = self._taken(loop)
         check_copies(self.instance, loop, given)
         number = self.fresh("number", types.int64)
@@ -103,11 +104,10 @@ class _Cutter:
         length = self.fresh("length", types.int64)
         first, last = self.fresh("first", types.int64), self.fresh("last", types.int64)
         trips = name(loop.trips)
-        default = isinstance(loop.memory, ast.Constant) and loop.memory.value == 0
         before = [
             self.let(loop.trips, "trip_count", *loop.bounds),
             self.let(length, "root", trips)
-            if default
+            if self._is_default(loop.memory)
             else self.let(length, "share", trips, loop.memory),
         ]
         carried = [
@@ -125,14 +125,14 @@ class _Cutter:
         call = ast.Call(name(segment.function.name), arguments, [])
         rule = Call(self.instance.lowering, segment.function.name, arguments, segment.kinds)
         body = [
-            self.let(first, "iteration_at", low, step, name(number), trips),
+            self.let(first, "iteration_at", low, high, step, name(number), trips),
             Let(
                 following,
                 ast.BinOp(name(number), ast.Add(), name(length)),
                 self.line,
                 rules.Passive(True),
             ),
-            self.let(last, "iteration_at", low, step, name(following), trips),
+            self.let(last, "iteration_at", low, high, step, name(following), trips),
         ]
         if not results:
             body.append(Let(self.fresh("done", types.none), call, self.line, rule))
@@ -153,6 +153,21 @@ class _Cutter:
             self.line,
         )
         return [*before, outer]
+
+    def _is_default(self, memory: Atom) -> bool:
+        """Whether no number of states is given; refuse anything but an integer."""
+        if isinstance(memory, ast.Constant):
+            return memory.value == 0
+        kind = self.types.get(memory.id) if isinstance(memory, ast.Name) else None
+        if isinstance(kind, types.NoneType):
+            return True
+        if not isinstance(kind, types.Integer):
+            raise TransformError(
+                f"tapegrad.checkpointed: memory is an integer, got {kind}",
+                self.function.source,
+                self.line,
+            )
+        return False
 
     def _taken(self, loop: Loop) -> list[str]:
         """Return the names from outside that a loop reads, in order."""

@@ -37,6 +37,7 @@ def write_split(
     function = instance.function
     arrays = Arrays(function)
     leaves = instance.leaves()
+    arrays.are_arguments_same = same
     if same:
         whole = [leaf for leaf in leaves if is_array(function.types.get(leaf))]
         for dtype in {elements(function.types[leaf]) for leaf in whole}:

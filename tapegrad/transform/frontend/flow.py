@@ -317,8 +317,11 @@ class Flow(Lists):
         is_default = isinstance(memory, ast.Constant) and memory.value is None
         plain = copy.copy(node)
         plain.iter = steps
-        if isinstance(memory, ast.Constant) and not is_default and memory.value < 1:
-            raise self.source.refuse("tapegrad.checkpointed: memory is at least 1", node)
+        if isinstance(memory, ast.Constant) and not is_default:
+            if type(memory.value) is not int or memory.value < 1:
+                raise self.source.refuse(
+                    "tapegrad.checkpointed: memory is an integer, and at least 1", node
+                )
         return plain, constant(0) if is_default else self.expression(memory, env)
 
     def is_prange(self, node: ast.expr) -> bool:
@@ -340,6 +343,12 @@ class Flow(Lists):
         """Return the length of an iterable, and a function that returns its item at an index."""
         if isinstance(node, ast.Call):
             function = self.static_value(node.func)
+            if function is checkpointed:
+                raise self.source.refuse(
+                    "cannot differentiate a loop over tg.checkpointed(...) in something else; "
+                    "loop over it directly, and count or take items in the loop",
+                    node,
+                )
             if function is enumerate:
                 length, item = self.sequence(node.args[0], env, over)
                 first = node.args[1] if len(node.args) > 1 else None

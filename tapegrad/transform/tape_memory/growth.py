@@ -61,7 +61,7 @@ def check_limit(tape, needed, kept):
             raise MemoryError(
                 "tapegrad: the values that the reverse pass needs do not fit into memory, or "
                 "exceed the limit that tg.set_tape_limit sets; take fewer steps, or loop over "
-                "tg.checkpointed(range(n))"
+                "tg.checkpointed(range(n)), which can be nested"
             )
 
 
