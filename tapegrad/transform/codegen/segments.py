@@ -157,7 +157,7 @@ class _Cutter:
     def _is_default(self, memory: Atom) -> bool:
         """Whether no number of states is given; refuse anything but an integer."""
         if isinstance(memory, ast.Constant):
-            return memory.value == 0
+            return memory.value in (0, None)
         kind = self.types.get(memory.id) if isinstance(memory, ast.Name) else None
         if isinstance(kind, types.NoneType):
             return True
