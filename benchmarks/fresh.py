@@ -128,11 +128,11 @@ def bytes_a_step(steps: str) -> dict[str, float]:
     return {"step": (first - before) / int(steps), "second call": (second - first) / int(steps)}
 
 
-def gradient_bytes(workload_name: str, factor: str) -> dict[str, int]:
-    """Memory of value and gradient with so many times the steps of the largest case, in bytes.
+def gradient_bytes(workload_name: str, factor: str, limit: str) -> dict[str, float]:
+    """How far value and gradient raise the peak of memory beyond the plain call, in bytes.
 
-    What it keeps is the least limit of the tape that it works with, what it takes is the rise of
-    the peak beyond that of the plain call, both without the gradient itself.
+    The largest case takes `factor` times as many steps, the tape may take `limit` bytes; nan if
+    that is not enough. The gradient itself does not count.
     """
     import tapegrad as tg
 
@@ -142,28 +142,20 @@ def gradient_bytes(workload_name: str, factor: str) -> dict[str, int]:
 
     workload = WORKLOADS[workload_name]
     size = workload.sizes[-1]
-    steps = {k: v * int(factor) for k, v in size.constants.items() if k == "steps"}
-    case = Case(workload, replace(size, constants={**size.constants, **steps}))
+    longer = {k: v * int(factor) if k == "steps" else v for k, v in size.constants.items()}
+    drawn = {k: v * int(factor) if k == "steps" else v for k, v in size.draw.items()}
+    case = Case(workload, replace(size, draw=drawn, constants=longer))
     small = Case(workload, workload.quick)
     plain, gradient = (
         [side.prepare(one).whole for one in (small, case)] for side in (Numba(), TapegradNjit())
     )
-    peaks = [rise(*pair) for pair in (plain, gradient)]
-
-    def works(limit: int) -> bool:
-        tg.set_tape_limit(limit)
-        try:
-            gradient[1]()
-        except MemoryError:
-            return False
-        return True
-
-    low, high = 0, 1 << 36
-    while high - low > max(high // 100, 1000):
-        middle = (low + high) // 2
-        low, high = (low, middle) if works(middle) else (middle, high)
-    results = sum(array.nbytes for array in case.inputs)
-    return {"kept": high, "taken": peaks[1] - peaks[0] - results, "steps": next(iter(steps.values()))}
+    of_value = rise(*plain)
+    tg.set_tape_limit(int(limit))
+    try:
+        of_gradient = rise(*gradient)
+    except MemoryError:
+        return {"bytes": float("nan")}
+    return {"bytes": of_gradient - of_value - sum(array.nbytes for array in case.inputs)}
 
 
 def rise(first: Callable[[], Any], program: Callable[[], Any]) -> int:

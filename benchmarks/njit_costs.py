@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import isnan
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -70,13 +71,34 @@ def show_pairs(
     show_table(title, ("", "primal", "value and gradient", "ratio", "at most", ""), rows)
 
 
-def measure_steps(sides: Sequence[Side], repetitions: int, quick: bool) -> dict[str, Any]:
-    """Memory that a gradient through a long loop takes, and what another call adds."""
-    steps = 100_000 if quick else 10_000_000
-    found = run_fresh("bytes_a_step", steps)
-    rows = [(name, size_in_bytes(count)) for name, count in found.items()]
-    show_table(f"Memory for a step of van_der_pol, {steps} steps", ("", "bytes"), rows)
+def measure_memory(sides: Sequence[Side], repetitions: int, quick: bool) -> dict[str, Any]:
+    """What gradients of long loops keep, and how far they raise the peak of memory.
+
+    What one keeps is the least limit of the tape that it works with, found by bisection.
+    """
+    found: dict[str, dict[str, float]] = {}
+    for name, factor in list(LONG.items())[: 1 if quick else None]:
+        run = partial(run_fresh, "gradient_bytes", name, 1 if quick else factor)
+        taken = run(1 << 40)["bytes"]
+        low, high = 0, 2 * max(int(taken), 1 << 20)
+        while high - low > high // 50:
+            middle = (low + high) // 2
+            low, high = (middle, high) if isnan(run(middle)["bytes"]) else (low, middle)
+        found[name] = {"kept": high, "taken": taken}
+    rows = [
+        (name, size_in_bytes(kept), size_in_bytes(taken), f"{taken / kept:.2f}")
+        for name, (kept, taken) in ((n, one.values()) for n, one in found.items())
+    ]
+    columns = ("", "kept", "rise of the peak", "ratio")
+    show_table("Memory of gradients of long loops", columns, rows)
     return found
+
+
+LONG = {
+    "logistic": 10, "lorenz": 100, "van_der_pol": 20, "decays": 50, "cascade": 2, "oscillators": 1,
+    "wave": 100, "heat": 100, "gray_scott_loops": 20, "gray_scott": 20, "hmm": 50, "kalman": 100,
+}  # fmt: skip
+"""Programs that keep values in each step, with how many times the steps of the largest case."""
 
 
 def measure_second(sides: Sequence[Side], repetitions: int, quick: bool) -> dict[str, Any]:
@@ -132,6 +154,6 @@ COSTS: dict[str, Callable[[Sequence[Side], int, bool], Any]] = {
     "njit-second": measure_second,
     "njit-compile": measure_compilation,
     "njit-start": measure_starts,
-    "njit-memory": measure_steps,
+    "njit-memory": measure_memory,
 }
 """Measurements of tapegrad.njit beside those of its workloads."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from .cases import GROUPS
 from .njit_costs import SECOND
-from .report import duration, own, ratio
+from .report import duration, own, ratio, size_in_bytes
 from .targets import Measurements, compilation_limit, start_limit, verdicts
 from .timing import Seconds
 from .workloads import WORKLOADS
@@ -320,12 +320,28 @@ def costs_table(document: Any) -> str:
     return markdown([*columns, "start with a warm cache, value", "value and gradient"], rows)
 
 
+def memory_table(document: Any) -> str:
+    """What gradients of long loops of numba keep, and how far they raise the peak of memory."""
+    rows = [
+        [name, size_in_bytes(found["kept"]), size_in_bytes(found["taken"]), ratio_of(found)]
+        for name, found in document["processes"]["njit-memory"].items()
+        if found["kept"] > 1e6  # otherwise the program keeps nothing
+    ]
+    return markdown(["program", "kept", "rise of the peak", "ratio"], rows)
+
+
+def ratio_of(found: Mapping[str, float]) -> str:
+    """The rise of the peak as a multiple of what is kept."""
+    return f"{found['taken'] / found['kept']:.2f}"
+
+
 TABLES: dict[str, Callable[[Any], str]] = {
     "programs": programs_table,
     "numba": loops_table,
     "numba-costs": costs_table,
     "numba-second": second_table,
     "numba-threads": threads_table,
+    "numba-memory": memory_table,
     "features": features_table,
     "behind": behind_table,
     "processes": processes_table,
