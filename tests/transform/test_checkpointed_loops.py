@@ -1,11 +1,14 @@
 """Checkpointed loops: derivatives of plain ones, with few states in memory."""
 
 import re
+from unittest import mock
 
 import numpy as np
 import pytest
 
 import tapegrad as tg
+from tapegrad.transform.errors import InternalError
+from tapegrad.transform.verifier import verify
 from tests.transform.check import module
 from tests.transform.random_programs.interpret import Interpreter, types_only
 
@@ -448,6 +451,62 @@ def test_refused(name):
         tg.grad(f)(X, 0.3, 3)
     if isinstance(caught.value, tg.TransformError):
         assert "line" in str(caught.value)
+
+
+class TestVerifier:
+    """The halves of a segment are compared with a pattern."""
+
+    @pytest.fixture(params=["exchanged arrays", "written array", "new array in each step"])
+    def given(self, request):
+        """What the verifier is given for a gradient: the text first."""
+        verifying = mock.patch("tapegrad.transform.base.verify")
+        with verifying as noted, mock.patch("tapegrad.transform.base.store.load") as load:
+            load.return_value = None
+            made(PROGRAMS[request.param])[0].adjoint_source(X, 0.3, 3, argnums=(0, 1))
+        (arguments,) = (call.args for call in noted.call_args_list)
+        return arguments
+
+    def halves(self, text):
+        """The lines of both halves, with their numbers."""
+        name = ""
+        for number, line in enumerate(text.splitlines()):
+            found = re.match(r"def (\w+)", line)
+            name = found[1] if found else name
+            if line.startswith("    ") and re.search(r"_steps_(forward|reverse)$", name):
+                yield number, line
+
+    def test_each_line_is_needed(self, given):
+        text, *others = given
+        verify(text, *others)
+        lines = text.splitlines()
+        found = list(self.halves(text))
+        assert len(found) >= 6
+        for number, _ in found:
+            without = "\n".join([*lines[:number], "    pass", *lines[number + 1 :]])
+            with pytest.raises(InternalError):
+                verify(without, *others)
+
+    @pytest.mark.parametrize(
+        ("old", "new"),
+        [
+            ("_kept", ""),  # the array as it is now, not as it was
+            ("np.copy(", "np.zeros_like("),
+            ("steps_pullback(first, last", "steps_pullback(last, first"),
+            ("_1_C)", "_1_A)"),
+            ("top = runtime.pop_array(tape, top", "top = runtime.pop_array(tape, 0"),
+            ("np.zeros_like(", "np.ones_like("),
+        ],
+    )
+    def test_changed_lines(self, given, old, new):
+        text, *others = given
+        lines = text.splitlines()
+        found = [(number, line) for number, line in self.halves(text) if old in line]
+        if not found:
+            pytest.skip("the segment returns no arrays, or writes none")
+        for number, line in found:
+            changed = "\n".join([*lines[:number], line.replace(old, new), *lines[number + 1 :]])
+            with pytest.raises(InternalError):
+                verify(changed, *others)
 
 
 def test_the_number_of_states_is_checked():
