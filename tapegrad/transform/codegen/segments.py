@@ -50,6 +50,7 @@ from tapegrad.transform.rules.calls import Call
 def cut(program: Any, instance: Instance) -> list[Instance]:
     """Cut the checkpointed loops of a function; return the instances of their segments."""
     cutter = _Cutter(program, instance)
+    cutter.check(instance.function.body)  # before anything is cut
     instance.function.body = cutter.block(instance.function.body)
     return cutter.made
 
@@ -62,6 +63,17 @@ class _Cutter:
         self.function = instance.function
         self.types = self.function.types
         self.made: list[Instance] = []
+
+    def check(self, block: Block) -> None:
+        """Refuse the checkpointed loops of a block that cannot be cut."""
+        for statement in block:
+            if isinstance(statement, Loop) and statement.memory is not None:
+                check_copies(self.instance, statement, self._taken(statement))
+            elif isinstance(statement, If):
+                self.check(statement.then)
+                self.check(statement.orelse)
+            elif isinstance(statement, Loop):
+                self.check(statement.body)
 
     def block(self, block: Block) -> Block:
         """Return a block with the checkpointed loops cut."""
@@ -98,7 +110,6 @@ class _Cutter:
         self.line = loop.line
         low, high, step = loop.bounds
         given = self._taken(loop)
-        check_copies(self.instance, loop, given)
         number = self.fresh("number", types.int64)
         following = self.fresh("following", types.int64)
         length = self.fresh("length", types.int64)
