@@ -1,7 +1,7 @@
 """Loops whose derivatives keep few states, and compute the others again.
 
 The derivative of a loop over ``checkpointed(range(n))`` takes its iterations in segments
-(`tapegrad.transform.lowering.segments`).
+(`tapegrad.transform.codegen.segments`).
 """
 
 from __future__ import annotations

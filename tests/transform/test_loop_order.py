@@ -342,6 +342,25 @@ def weighted(points, weight):
     return weight * least
 
 
+@tg.njit
+def weighted_by_a_branch(points, weight):
+    least = 1e300
+    for i in range(points.shape[0]):
+        distance = 0.0
+        for j in range(points.shape[1]):
+            distance += points[i, j] ** 2
+        if distance < least:
+            least = distance
+    return weight * least
+
+
+def test_the_same_minimum_by_a_branch():
+    for weight in (0.0, 0.7):
+        for derivative in (tg.grad, tg.hessian):
+            found, expected = (derivative(f)(M, weight) for f in (weighted_by_a_branch, weighted))
+            np.testing.assert_allclose(found, expected)
+
+
 def test_cotangents_that_are_not_a_number_are_passed_on():
     assert np.isnan(tg.grad(weighted)(M, np.nan)[0]).all()
 
@@ -353,8 +372,9 @@ def test_a_weight_of_zero_has_a_derivative():
     expected = np.zeros_like(M)
     expected[nearest] = 2.0 * M[nearest]
     np.testing.assert_array_equal(found, expected)
-    text = weighted.adjoint_source(M, 0.0)
-    assert "if runtime.matters(least" in text, "rows before the nearest are not reversed"
+    for function in (weighted, weighted_by_a_branch):
+        text = function.adjoint_source(M, 0.0)
+        assert "if runtime.matters(least" in text, "rows before the nearest are not reversed"
 
 
 @tg.njit

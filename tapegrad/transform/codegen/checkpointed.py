@@ -14,7 +14,7 @@ from tapegrad.transform.codegen.instance import Instance
 from tapegrad.transform.codegen.pullback import write_segment_pullback
 from tapegrad.transform.codegen.split import Variant, seed_name
 from tapegrad.transform.errors import TransformError
-from tapegrad.transform.ir import unused
+from tapegrad.transform.ir import FunctionIR, unused
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.printer import Writer, show_result
 from tapegrad.transform.runtime import kind_name
@@ -42,67 +42,72 @@ def write_checkpointed(
     for place in instance.writes:
         if not is_array(kinds[params[place]]):
             raise refuse(f"that changes {params[place]}, which is no array; use an array")
-    saved = [
-        n
-        for place, n in enumerate(params)
-        if is_array(kinds[n])
-        if place in instance.writes or not kept[place]
-    ]
-    classes = {instance.arrays.of(n) for n in saved}
-    saved = [n for n in params if is_array(kinds[n]) and instance.arrays.of(n) in classes]
-    pullback, suffix, results = write_segment_pullback(program, instance, variant.active)
-    variant.shadowed = [n in results and is_array(kinds[n]) for n in instance.results()]
+    saved = {n for k, n in enumerate(params) if k in instance.writes or not kept[k]}
+    classes = {instance.arrays.of(n) for n in saved if is_array(kinds[n])}
+    copied = [n for n in params if is_array(kinds[n]) and instance.arrays.of(n) in classes]
+    pullback, suffix, seeds = write_segment_pullback(program, instance, variant.active)
+    variant.shadowed = [n in seeds and is_array(kinds[n]) for n in instance.results()]
     taken = {*kinds, *params}
-    copies = {n: unused(f"{n}_kept", taken) for n in saved}
+    copies = {n: unused(f"{n}_kept", taken) for n in copied}
     returned = [n for n, made in zip(instance.results(), variant.shadowed, strict=True) if made]
-    seeds = [
-        seed_name(function, k) for k, n in enumerate(instance.results()) if not is_array(kinds[n])
-    ]
-    pushed = [(copies[n], _reference(kinds[n].copy(layout=_copied(kinds[n])))) for n in saved]
-    pushed += [(n + suffix, _reference(kinds[n])) for n in returned]
-    variant.uses_tape = bool(pushed)
+    kept_types = {copies[n]: _reference(_copy_of(kinds[n])) for n in copied}
+    kept_types |= {n + suffix: _reference(kinds[n]) for n in returned}
+    variant.uses_tape = bool(kept_types)
     variant.takes_shadows = False
-    tape = ["tape", "top"] if pushed else []
-    writer = Writer()
-    writer.open(f"def {variant.forward_name}({', '.join([*params, *tape])}):")
-    for n, one in zip(saved, pushed, strict=False):
-        writer(f"{copies[n]} = np.copy({n})")
-        writer(_push(*one))
-    found = show_result(function)
-    call = f"{function.name}({', '.join(params)})"
-    writer(call if function.result is None else f"{found} = {call}")
-    for n, one in zip(returned, pushed[len(saved) :], strict=True):
-        writer(f"{n}{suffix} = np.zeros_like({n})")
-        writer(_push(*one))
-    writer(f"return {', '.join([found, *(n + suffix for n in returned), *tape])}")
-    (program.texts if pushed else program.unwritten).append(
-        (writer.text(), instance.dispatcher) if pushed else writer.text()
-    )
+    text = _forward(function, variant, copies, {n: n + suffix for n in returned}, kept_types)
+    if kept_types:
+        program.write(text, instance.dispatcher)
+    else:  # never called
+        program.unwritten.append(text)
     inputs = [n for n, active in zip(params, variant.active, strict=True) if active]
     shadows = [n + suffix for n in inputs if is_array(kinds[n])]
     numbers = [n + suffix for n in inputs if not is_array(kinds[n])]
+    given = [
+        seed_name(function, k) for k, n in enumerate(instance.results()) if not is_array(kinds[n])
+    ]
+    tape = ["tape", "top"] if kept_types else []
     writer = Writer()
-    writer.open(f"def {variant.reverse_name}({', '.join([*params, *shadows, *seeds, *tape])}):")
-    for n, reference in reversed(pushed):
+    writer.open(f"def {variant.reverse_name}({', '.join([*params, *shadows, *given, *tape])}):")
+    for n, reference in reversed(kept_types.items()):
         writer(f"{n}, top = runtime.pop_array(tape, top, {reference})")
     arguments = [copies.get(n, n) for n in params] + shadows
-    arguments += [n + suffix if n in returned else seed for n, seed in results.items()]
+    arguments += [n + suffix if n in returned else seed for n, seed in seeds.items()]
     call = f"{pullback}({', '.join(arguments)})"
     writer(f"{', '.join(numbers)} = {call}" if numbers else call)
-    back = [*numbers, *tape[1:]]
-    writer(f"return {', '.join(back)}" if back else "return None")
+    writer(f"return {', '.join([*numbers, *tape[1:]]) or None}")
     program.write(writer.text(), instance.dispatcher)
     program.segments[variant.reverse_name] = function.name, pullback
 
 
-def _copied(kind: Any) -> str:
-    """Return the layout of a copy of an array."""
-    return "F" if kind.layout == "F" else "C"
+def _forward(
+    function: FunctionIR,
+    variant: Variant,
+    copies: dict[str, str],
+    cotangents: dict[str, str],
+    kept_types: dict[str, str],
+) -> str:
+    """Return the forward function: it keeps copies, and the cotangents of arrays of the result."""
+    tape = ["tape", "top"] if kept_types else []
+    writer = Writer()
+    writer.open(f"def {variant.forward_name}({', '.join([*function.params, *tape])}):")
+    push = "tape, top = runtime.push_array(tape, top, {0}, {1})"
+    for array, copied in copies.items():
+        writer(f"{copied} = np.copy({array})")
+        writer(push.format(copied, kept_types[copied]))
+    found = show_result(function)
+    call = f"{function.name}({', '.join(function.params)})"
+    writer(call if function.result is None else f"{found} = {call}")
+    for array, cotangent in cotangents.items():
+        writer(f"{cotangent} = np.zeros_like({array})")
+        writer(push.format(cotangent, kept_types[cotangent]))
+    writer(f"return {', '.join([found, *cotangents.values(), *tape])}")
+    return writer.text()
+
+
+def _copy_of(kind: Any) -> Any:
+    """Return the type of a copy of an array."""
+    return kind.copy(layout="F" if kind.layout == "F" else "C", readonly=False)
 
 
 def _reference(kind: Any) -> str:
     return f"runtime.{kind_name(kind)}"
-
-
-def _push(array: str, reference: str) -> str:
-    return f"tape, top = runtime.push_array(tape, top, {array}, {reference})"

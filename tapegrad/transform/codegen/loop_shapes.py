@@ -33,6 +33,7 @@ from tapegrad.transform.ir import (
     Statement,
     Store,
     defined,
+    names_in,
     reads,
     walk,
 )
@@ -244,6 +245,19 @@ def may_add_nothing(
         else isinstance(s, (If, Loop))
         for s in walk(loop.body)
     )
+
+
+def is_selected(loop: Loop, entry: Carried) -> bool:
+    """Whether the next value of a loop-carried name is selected from the present one and others."""
+    following = entry.next.id if isinstance(entry.next, ast.Name) else ""
+    for statement in loop.body:
+        if isinstance(statement, Let) and statement.target == following:
+            chooses = isinstance(statement.rule, rules.Elementary) and statement.rule.op.chooses
+            return chooses and entry.phi in reads(statement)
+        for phi in statement.phis if isinstance(statement, If) else ():
+            if phi.target == following:
+                return entry.phi in (*names_in(phi.then), *names_in(phi.orelse))
+    return False
 
 
 def is_recurrence(loop: Loop, going: list[Carried], kinds: dict[str, Any]) -> bool:

@@ -20,6 +20,7 @@ from tapegrad.transform.codegen.loop_shapes import (
     is_fusible,
     is_independent,
     is_recurrence,
+    is_selected,
     is_sum,
     last_loop,
     may_add_nothing,
@@ -257,7 +258,7 @@ class Reverse:
         if may_add_nothing(loop, going, state, self.keeping):
             if all(c.out in state.skipped for c in going):
                 around = state.writer.block(if_used)
-            if not sums and all(c.phi in state.skipped for c in going):
+            if not sums and all(is_selected(loop, c) for c in going):
                 inside = state.writer.block(if_used)
         with around:
             self.keeping.write_rows(state.writer, scope)
