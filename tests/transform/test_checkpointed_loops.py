@@ -235,6 +235,14 @@ def maybe(u, n, a):
             u = u * a + 1.0
     return u
 
+@tg.njit
+def two_of_one(u, v, n, a):
+    w = u
+    for t in tg.checkpointed(range(n)):
+        w = w if t < 3 else w * a
+    v[0] = a
+    return np.sum(w) + u[0]
+
 @numba.njit
 def drawn():
     return np.random.randint(0, 5)
@@ -411,6 +419,10 @@ REFUSED = {
         "        y += u[0] * a\n        if t == 77:\n            u = u * 1.0\n"
         "    v[0] += a\n    y += u[0]\n    u = v\n",
         "after which 'u' may be an array with another name",
+    ),
+    "one array given twice": (
+        "w = x * a\ny = two_of_one(w, w, n, a)\n",
+        "two of its arguments may be parts of one array; pass copies",
     ),
     "a list of integers": (
         "items = [1, 2]\nfor t in tg.checkpointed(range(n)):\n    items.append(t)\n"

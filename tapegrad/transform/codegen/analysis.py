@@ -71,7 +71,6 @@ class Arrays:
 
     def __init__(self, function: FunctionIR) -> None:
         self.types = function.types
-        self.are_arguments_same = False  # whether two arguments may be parts of one array
         self._parent: dict[str, str] = {}
         self.stores: dict[str, list[int]] = {}  # root positions of writes, by class
         for statement in walk(function.body):

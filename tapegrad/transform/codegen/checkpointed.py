@@ -34,11 +34,7 @@ def write_checkpointed(
         raise refuse(
             "that draws random numbers, which are others when it is done again; draw them before"
         )
-    if same:
-        raise refuse(
-            "that writes to an array which it may know by two names; pass copies to the function, "
-            "and take parts of arrays inside of the loop"
-        )
+    assert not same
     for place in instance.writes:
         if not is_array(kinds[params[place]]):
             raise refuse(f"that changes {params[place]}, which is no array; use an array")

@@ -10,7 +10,8 @@ from tapegrad.transform.codegen.instance import Instance
 from tapegrad.transform.codegen.keeping import is_short
 from tapegrad.transform.codegen.reverse import Reverse
 from tapegrad.transform.codegen.reverse_state import ReverseState
-from tapegrad.transform.ir import FunctionIR, names_in
+from tapegrad.transform.errors import TransformError
+from tapegrad.transform.ir import FunctionIR, Let, names_in, walk
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.printer import Writer, show, show_result
 
@@ -37,8 +38,8 @@ def write_split(
     function = instance.function
     arrays = Arrays(function)
     leaves = instance.leaves()
-    arrays.are_arguments_same = same
     if same:
+        refuse_segments(function)
         whole = [leaf for leaf in leaves if is_array(function.types.get(leaf))]
         for dtype in {elements(function.types[leaf]) for leaf in whole}:
             arrays.unite([leaf for leaf in whole if elements(function.types[leaf]) == dtype])
@@ -107,6 +108,19 @@ def write_split(
         program.write(writer.text(), instance.dispatcher)
     else:  # never called
         program.unwritten.append(writer.text())
+
+
+def refuse_segments(function: FunctionIR) -> None:
+    """Refuse checkpointed loops, in a function that writes to an array that it is given twice."""
+    for statement in walk(function.body):
+        callee = getattr(statement.rule, "instance", None) if isinstance(statement, Let) else None
+        if callee is not None and callee.is_segment:
+            raise TransformError(
+                f"cannot checkpoint a loop of {function.name} where two of its arguments may be "
+                "parts of one array; pass copies, or loop over a plain range",
+                function.source,
+                statement.line,
+            )
 
 
 def elements(kind: Any) -> Any:

@@ -44,8 +44,6 @@ class ProgramCode(Protocol):
 class ArrayClasses(Protocol):
     """Which names may show elements of the same array."""
 
-    are_arguments_same: bool  # whether two arguments may be
-
     def of(self, array: str) -> str:
         """Return the name that stands for all names of the same array."""
 
