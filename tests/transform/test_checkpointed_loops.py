@@ -420,6 +420,18 @@ REFUSED = {
         "    v[0] += a\n    y += u[0]\n    u = v\n",
         "after which 'u' may be an array with another name",
     ),
+    "an older name at the end of a branch": (
+        "m, w = x.copy(), x\nu = m\nif n > 1:\n    for t in tg.checkpointed(range(n)):\n"
+        "        u[0] += a\n        if t == 77:\n            u = u * 2.0\n    w = m\n"
+        "y = w[0] + u[0]\n",
+        "writes to 'u', an array with another name",
+    ),
+    "an older name in the next iteration": (
+        "w = x\nfor k in range(3):\n    m = x.copy()\n    u = m\n"
+        "    for t in tg.checkpointed(range(n)):\n        u[0] += a\n        if t == 77:\n"
+        "            u = u * 2.0\n    y += w[0]\n    w = m\n",
+        "writes to '[um]', an array with another name",
+    ),
     "one array given twice": (
         "w = x * a\ny = two_of_one(w, w, n, a)\n",
         "two of its arguments may be parts of one array; pass copies",

@@ -311,14 +311,18 @@ def _around(function: FunctionIR, loop: Loop) -> tuple[set[str], set[str], list[
                 continue
             if statement is loop:
                 read.update(n for s in walk(loop.body) for n in reads(s))
+                read.update(n for c in loop.carried for n in names_in(c.next))
                 seen = True
             elif isinstance(statement, If):
                 seen = visit(statement.then)
                 seen = visit(statement.orelse) or seen
+                if seen:  # values are merged at the end
+                    read.update(reads(statement))
             elif isinstance(statement, Loop):
                 known.update(c.phi for c in statement.carried)
                 seen = visit(statement.body)
                 if seen:
+                    read.update(n for c in statement.carried for n in names_in(c.next))
                     later.extend(walk(statement.body))
                     inside = {n for s in walk(statement.body) for n in named_by(s)}
                     inside |= {c.phi for c in statement.carried}
