@@ -248,7 +248,7 @@ DEFECTS = {
         lambda self, gen, let: False,
     ),
     "positions hide in a tuple": (lower, "taken_apart", lambda lowering, node, line: node),
-    "views are taken for copies": (analysis.Arrays, "_joined_by", lambda self, let: []),
+    "views are taken for copies": (analysis.Arrays, "joined_by", lambda self, let: []),
     "what follows a loop keeps nothing": (Keeping, "keeps_inside", lambda self, block: False),
     "operands get nothing": lines_changed(Reverse, "write_vjp", lambda lines: lines[:-1]),
 }
