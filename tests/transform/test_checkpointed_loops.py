@@ -244,6 +244,10 @@ def two_of_one(u, v, n, a):
     return np.sum(w) + u[0]
 
 @numba.njit
+def whole(u):
+    return u
+
+@numba.njit
 def drawn():
     return np.random.randint(0, 5)
 
@@ -431,6 +435,34 @@ REFUSED = {
         "    for t in tg.checkpointed(range(n)):\n        u[0] += a\n        if t == 77:\n"
         "            u = u * 2.0\n    y += w[0]\n    w = m\n",
         "writes to '[um]', an array with another name",
+    ),
+    "read by the test of a loop around it": (
+        "v = x * 1.0\no = v[:]\nwhile o[0] + y < 3.0:\n"
+        "    for t in tg.checkpointed(range(2), 1):\n        v[0] += a\n        v = whole(v)\n"
+        "    y += 0.5\ny += v[0]\n",
+        "writes to 'v', an array with another name",
+    ),
+    "held by a tuple": (
+        "k = np.array([1, 2, 0, 3, 4])\nv = k.copy()\nps = (v, k * 2)\n"
+        "for t in tg.checkpointed(range(n)):\n    v[0] = (v[0] + 1) % 5\n    v = whole(v)\n"
+        "y = a * x[ps[0][0] % 5]\n",
+        "writes to 'v', an array with another name",
+    ),
+    "through a list": (
+        "k = np.array([1, 2, 0, 3, 4])\nv, u = k.copy(), k.copy()\n"
+        "for t in tg.checkpointed(range(n)):\n    u[0] = (u[0] + 1) % 5\n    y += x[u[0]] * y\n"
+        "    items = [u]\n    items[0] = v\n    u = items[0]\ny += x[v[0]] * a\n",
+        "goes on with|another name|by two names|same array",
+    ),
+    "an iterator": (
+        "k = np.array([1, 2, 0, 3, 4])\no = iter(k)\nfor t in tg.checkpointed(range(n)):\n"
+        "    y += x[next(o) % 5] * y\n",
+        "an iterator",
+    ),
+    "strides": (
+        "u = (x * 1.0)[::2]\nfor t in tg.checkpointed(range(n)):\n    y += u.strides[0] * a\n"
+        "    u = u * 0.9\n",
+        "looks how arrays are stored",
     ),
     "one array given twice": (
         "w = x * a\ny = two_of_one(w, w, n, a)\n",

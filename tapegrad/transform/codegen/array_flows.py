@@ -20,11 +20,13 @@ from tapegrad.transform.codegen.instance import Instance
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.ir import (
     Block,
+    Effect,
     FunctionIR,
     If,
     Let,
     Loop,
     Statement,
+    Store,
     defined,
     leaves_of,
     named_by,
@@ -58,12 +60,40 @@ def check_copies(instance: Instance, loop: Loop, given: list[str]) -> None:
     function, kinds = instance.function, instance.function.types
     for name in (*given, *(c.phi for c in loop.carried)):
         kind = kinds[name]
-        if isinstance(kind, _MUTABLE) or (may_share(kind) and name not in given):
-            if not is_array(kind):
-                raise _refusal(
-                    function, loop, "that uses a list, a dict or a set", "use arrays or tuples"
-                )
+        if is_array(kind) or (name in given and isinstance(kind, types.ClassInstanceType)):
+            continue
+        if isinstance(kind, _MUTABLE) or may_hold(kind):
+            raise _refusal(
+                function,
+                loop,
+                "that uses a list, a dict, a set, an iterator, or an array that may be None or is "
+                "in a tuple with integers",
+                "use arrays",
+            )
+    for statement in walk(function.body):
+        if isinstance(statement, Let) and _is_of_storage(statement.expr, kinds):
+            raise _refusal(
+                function, loop, "in a function that looks how arrays are stored", "leave that out"
+            )
     _Check(instance, loop, [n for n in given if is_array(kinds[n])]).run()
+
+
+def may_hold(kind: Any) -> bool:
+    """Whether values of a numba type may be or hold arrays, or change when they are used."""
+    if isinstance(kind, types.Optional):
+        return may_hold(kind.type)
+    return may_share(kind) or isinstance(kind, types.IteratorType)
+
+
+def _is_of_storage(expr: ast.expr, kinds: dict[str, Any]) -> bool:
+    """Whether an expression depends on where the elements of arrays are, as it does not for copies.
+
+    These are their strides, and whether two arrays are the same object.
+    """
+    if isinstance(expr, ast.Compare) and isinstance(expr.ops[0], (ast.Is, ast.IsNot)):
+        ends = (expr.left, expr.comparators[0])
+        return all(isinstance(n, ast.Name) and is_array(kinds.get(n.id)) for n in ends)
+    return isinstance(expr, ast.Attribute) and expr.attr in ("strides", "flags", "ctypes", "data")
 
 
 def _refusal(function: FunctionIR, loop: Loop, what: str, way_out: str) -> TransformError:
@@ -232,7 +262,7 @@ class Flows:
             for n in defined(s)
         }
         self.given |= parts
-        self.live = [n for n in names | parts if is_array(self.types.get(n))]
+        self.live = [n for n in names | parts if may_hold(self.types.get(n))]
         self.stored_inside = {n for s in walk(loop.body) for n in written(s)}
         self.stored_later = {n for s in later for n in written(s)}
 
@@ -253,11 +283,19 @@ class Flows:
                 return
             for group in arrays.joined_by(statement):
                 names = [n.id if isinstance(n, ast.Name) else n for n in group]
-                names = [n for n in names if isinstance(n, str) and may_share(self.types.get(n))]
-                yield from ((one, two) for one in names for two in names if one != two)
+                yield from self._joined([n for n in names if isinstance(n, str)])
+        elif isinstance(statement, Store) and not is_array(self.types.get(statement.array)):
+            yield from self._joined([statement.array, *names_in(statement.value)])
+        elif isinstance(statement, Effect):
+            yield from self._joined(names_in(statement.statement))
+
+    def _joined(self, names: Iterable[str]) -> Iterator[tuple[str, str]]:
+        """Yield all pairs of names that may hold arrays."""
+        found = [n for n in names if may_hold(self.types.get(n))]
+        yield from ((one, two) for one in found for two in found if one != two)
 
     def _arrays(self, value: Any) -> list[str]:
-        return [n for n in names_in(value) if may_share(self.types.get(n))]
+        return [n for n in names_in(value) if may_hold(self.types.get(n))]
 
     def ancestors(self, names: Iterable[str]) -> set[str]:
         """Return the names that arrays come from, these included."""
@@ -320,14 +358,18 @@ def _around(function: FunctionIR, loop: Loop) -> tuple[set[str], set[str], list[
                     read.update(reads(statement))
             elif isinstance(statement, Loop):
                 known.update(c.phi for c in statement.carried)
+                known.update(n for s in walk(statement.test) for n in named_by(s))
                 seen = visit(statement.body)
                 if seen:
                     read.update(n for c in statement.carried for n in names_in(c.next))
-                    later.extend(walk(statement.body))
-                    inside = {n for s in walk(statement.body) for n in named_by(s)}
+                    around = [*walk(statement.test), *walk(statement.body)]
+                    later.extend(around)
+                    inside = {n for s in around for n in named_by(s)}
                     inside |= {c.phi for c in statement.carried}
-                    for s in walk(statement.body):
-                        read.update(n for n in reads(s) if n not in inside)
+                    again = [n for s in around for n in reads(s)]
+                    for part in (statement.cond, statement.exit):
+                        again += names_in(part)
+                    read.update(n for n in again if n not in inside)
             if not seen:
                 known.update(named_by(statement))
         return seen
