@@ -244,6 +244,12 @@ def two_of_one(u, v, n, a):
     return np.sum(w) + u[0]
 
 @numba.njit
+def perhaps(u, n):
+    if n < 100:
+        return u
+    return None
+
+@numba.njit
 def whole(u):
     return u
 
@@ -447,6 +453,18 @@ REFUSED = {
         "for t in tg.checkpointed(range(n)):\n    v[0] = (v[0] + 1) % 5\n    v = whole(v)\n"
         "y = a * x[ps[0][0] % 5]\n",
         "writes to 'v', an array with another name",
+    ),
+    "held by a sum of tuples": (
+        "k = np.array([1, 2, 0, 3, 4])\nv = k.copy()\nps = (v, k * 2) + (k * 3,)\n"
+        "for t in tg.checkpointed(range(n)):\n    v[0] = (v[0] + 1) % 5\n    v = whole(v)\n"
+        "y = a * x[ps[0][0] % 5]\n",
+        "writes to 'v', an array with another name",
+    ),
+    "an array that may be None": (
+        "k = np.array([1, 2, 0, 3, 4])\nv = k.copy()\no = perhaps(v, n)\n"
+        "for t in tg.checkpointed(range(n)):\n    v[0] = (v[0] + 1) % 5\n    v = whole(v)\n"
+        "y = a * x[0 if o is None else o[0]]\n",
+        "may be None",
     ),
     "through a list": (
         "k = np.array([1, 2, 0, 3, 4])\nv, u = k.copy(), k.copy()\n"

@@ -104,7 +104,10 @@ class Arrays:
         if rule.base is not None:
             return [[let.target, rule.base]]
         is_known_new = rule.fresh or (type(rule) is rules.Passive and is_new(let))
-        if is_known_new and not any(is_container(self.types.get(n)) for n in defined(let)):
+        found = [self.types.get(n) for n in defined(let)]
+        if is_known_new and not any(
+            is_container(k) or isinstance(k, types.BaseTuple) for k in found
+        ):
             return []
         numbers = (types.Number, types.Boolean)
         if all(isinstance(self.types.get(n), numbers) for n in defined(let)):

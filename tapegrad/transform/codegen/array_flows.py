@@ -66,10 +66,11 @@ def check_copies(instance: Instance, loop: Loop, given: list[str]) -> None:
             raise _refusal(
                 function,
                 loop,
-                "that uses a list, a dict, a set, an iterator, or an array that may be None or is "
-                "in a tuple with integers",
+                "that uses a list, a dict, a set, an iterator or a tuple of arrays of integers",
                 "use arrays",
             )
+    if any(isinstance(k, types.Optional) and may_hold(k) for k in kinds.values()):
+        raise _refusal(function, loop, "in a function with an array that may be None", "use arrays")
     for statement in walk(function.body):
         if isinstance(statement, Let) and _is_of_storage(statement.expr, kinds):
             raise _refusal(
