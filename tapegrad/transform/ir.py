@@ -116,7 +116,7 @@ class Loop:
     which paths numba considers, names must have the same type on all of them; if the loop is
     `entered`, paths that skip it do not matter. The user allows the iterations of a `parallel` one
     (``prange``) to run at the same time. `memory` is the number of states that a checkpointed one
-    keeps, None of another one.
+    keeps, 0 for the default; None of another one.
     """
 
     index: str | None

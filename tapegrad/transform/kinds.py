@@ -100,6 +100,11 @@ def holds_hidden_arrays(kind: Any, is_argument: bool = True) -> bool:
     return is_container(kind)
 
 
+def copy_kind(kind: Any) -> Any:
+    """Return the numba type of a copy of an array."""
+    return kind.copy(layout="F" if kind.layout == "F" else "C", readonly=False)
+
+
 def may_share(kind: Any) -> bool:
     """Whether two values of a numba type may share elements."""
     return kind is not None and (holds_array(kind) or is_container(kind))

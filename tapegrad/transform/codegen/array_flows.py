@@ -94,7 +94,10 @@ def _is_of_storage(expr: ast.expr, kinds: dict[str, Any]) -> bool:
     if isinstance(expr, ast.Compare) and isinstance(expr.ops[0], (ast.Is, ast.IsNot)):
         ends = (expr.left, expr.comparators[0])
         return all(isinstance(n, ast.Name) and is_array(kinds.get(n.id)) for n in ends)
-    return isinstance(expr, ast.Attribute) and expr.attr in ("strides", "flags", "ctypes", "data")
+    if not isinstance(expr, ast.Attribute) or not isinstance(expr.value, ast.Name):
+        return False
+    is_asked = expr.attr in ("strides", "flags", "ctypes", "data")
+    return is_asked and is_array(kinds.get(expr.value.id))
 
 
 def _refusal(function: FunctionIR, loop: Loop, what: str, way_out: str) -> TransformError:

@@ -15,7 +15,7 @@ from tapegrad.transform.codegen.pullback import write_segment_pullback
 from tapegrad.transform.codegen.split import Variant, seed_name
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.ir import FunctionIR, unused
-from tapegrad.transform.kinds import is_array
+from tapegrad.transform.kinds import copy_kind, is_array
 from tapegrad.transform.printer import Writer, show_result
 from tapegrad.transform.runtime import kind_name
 
@@ -46,7 +46,7 @@ def write_checkpointed(
     taken = {*kinds, *params}
     copies = {n: unused(f"{n}_kept", taken) for n in copied}
     returned = [n for n, made in zip(instance.results(), variant.shadowed, strict=True) if made]
-    kept_types = {copies[n]: _reference(_copy_of(kinds[n])) for n in copied}
+    kept_types = {copies[n]: _reference(copy_kind(kinds[n])) for n in copied}
     kept_types |= {n + suffix: _reference(kinds[n]) for n in returned}
     variant.uses_tape = bool(kept_types)
     variant.takes_shadows = False
@@ -98,11 +98,6 @@ def _forward(
         writer(push.format(cotangent, kept_types[cotangent]))
     writer(f"return {', '.join([found, *cotangents.values(), *tape])}")
     return writer.text()
-
-
-def _copy_of(kind: Any) -> Any:
-    """Return the type of a copy of an array."""
-    return kind.copy(layout="F" if kind.layout == "F" else "C", readonly=False)
 
 
 def _reference(kind: Any) -> str:

@@ -41,7 +41,7 @@ from tapegrad.transform.ir import (
     reads,
     walk,
 )
-from tapegrad.transform.kinds import is_array
+from tapegrad.transform.kinds import copy_kind, is_array
 from tapegrad.transform.lowering import operations
 from tapegrad.transform.rules import base as rules
 from tapegrad.transform.rules.calls import Call
@@ -238,9 +238,7 @@ class _Cutter:
 
     def _copied(self, array: str, block: Block) -> str:
         """Append the copy of an array; return its name."""
-        kind = self.types[array]
-        layout = "F" if kind.layout == "F" else "C"  # as numba copies
-        target = self.fresh(array, kind.copy(layout=layout, readonly=False))
+        target = self.fresh(array, copy_kind(self.types[array]))
         call = ast.Call(ast.Attribute(name(array), "copy", ast.Load()), [], [])
         rule = operations.find(self.instance.lowering, call, self.types[target])
         block.append(Let(target, call, self.line, rule))

@@ -17,7 +17,7 @@ from tapegrad.transform.ir import (
     names_in,
     replace_names,
 )
-from tapegrad.transform.kinds import is_array
+from tapegrad.transform.kinds import copy_kind, is_array
 from tapegrad.transform.printer import show
 from tapegrad.transform.rules import base as rules
 
@@ -62,11 +62,9 @@ class Copies:
         while target in state.types:
             number += 1
             target = f"{array}_kept_{number}"
-        kind = state.types[array]
         call = ast.Call(name("np.copy"), [name(array)], [])
         made = Let(target, call, statement.line, rules.Passive(False))
-        layout = "F" if kind.layout == "F" else "C"  # as numba copies
-        state.types[target] = kind.copy(layout=layout, readonly=False)
+        state.types[target] = copy_kind(state.types[array])
         state.region.scope.own.add(target)
         state.scopes.scope_of[target] = state.region.scope
         state.scopes.makers[target] = made

@@ -154,9 +154,9 @@ class Call(AnyCall):
 
     def same_arrays(self, gen: Generator) -> bool:
         """Whether the callee writes an argument, and two arguments may be parts of one array."""
-        arrays = self.arrays()
         if self.instance.is_segment:
             return False  # otherwise the loop is refused
+        arrays = self.arrays()
         classes = [gen.arrays.of(array) for array in arrays]
         return bool(self.instance.writes) and len(set(classes)) < len(classes)
 

@@ -209,12 +209,15 @@ def _is_given(event: Event, own: str, arguments: tuple[Hashable, ...]) -> bool:
             return False
         if arguments[:1] == (event.instance,):
             arguments = arguments[1:]
-    return len(arguments) >= len(event.arguments) and _agree(event.arguments, arguments)
+    given = arguments[: len(event.arguments)]
+    return len(given) == len(event.arguments) and _agree(event.arguments, given)
 
 
 def _agree(one: tuple[Hashable, ...], other: tuple[Hashable, ...]) -> bool:
-    """Whether two calls have the same arguments, apart from those that are not read."""
-    return all(b in (a, _UNREAD) for a, b in zip(one, other, strict=False))
+    """Whether all of `other` are the first arguments of a call, or are not read."""
+    return len(one) >= len(other) and all(
+        b in (a, _UNREAD) for a, b in zip(one, other, strict=False)
+    )
 
 
 def is_tape(node: ast.expr) -> bool:
