@@ -197,6 +197,12 @@ def broadcast(m, n):
 
 
 @passive
+def shortened(n, count):
+    """Return the length of a slice that leaves out `count` elements at the ends of n."""
+    return max(n - count, 0)
+
+
+@passive
 def stride(m, n):
     """Return the step, 0 or 1, of an axis of m elements that is broadcast to n elements."""
     if m != n and m != 1:
@@ -251,6 +257,21 @@ def matters(bar):
     Where generated code is differentiated, it always matters: its tangent need not be 0.
     """
     return bar != 0.0
+
+
+@inlined
+def reused(array, shape):
+    """Return an array if it has the right shape, else a new one; its elements are undefined."""
+    return array if array.shape == shape else np.empty(shape)
+
+
+@inlined
+def zeroed(array, shape):
+    """Return an array of zeros: the given one if it has the right shape, else a new one."""
+    if array.shape != shape:
+        return np.zeros(shape)
+    array.fill(0.0)
+    return array
 
 
 @inlined

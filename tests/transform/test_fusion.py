@@ -286,3 +286,68 @@ def test_extents_that_are_known_to_be_equal_need_no_step():
     assert "stride" not in second_differences.adjoint_source(A)
     f, args, _ = case["a_carried_array_that_shrinks"]
     assert "stride" in f.adjoint_source(*args)
+
+
+@tg.njit
+def ends_left_out(x):
+    total = 0.0
+    for _ in range(2):
+        total += np.sum(np.sin(x[3:-2]) * x[2:-3]) + np.sum(x[:-1] * x[1:])
+    return total
+
+
+@pytest.mark.parametrize("n", range(9))
+def test_extents_of_slices(n):
+    x = np.linspace(0.5, 1.5, n)
+    value, gradient = tg.value_and_grad(ends_left_out)(x)
+    assert value == pytest.approx(ends_left_out.py_func(x), rel=1e-14)
+    expected = np.zeros(n)
+    expected[3:-2] += 2.0 * np.cos(x[3:-2]) * x[2:-3]
+    expected[2:-3] += 2.0 * np.sin(x[3:-2])
+    expected[:-1] += 2.0 * x[1:]
+    expected[1:] += 2.0 * x[:-1]
+    np.testing.assert_allclose(gradient, expected, rtol=1e-14)
+
+
+@tg.njit
+def steps_of_slices(y, steps):
+    n = y.size
+    for _ in range(steps):
+        k = np.empty(n)
+        k[0] = -y[0]
+        k[1:] = y[:-1] - y[1:]
+        y = y + 0.1 * k
+    return np.sum(y * y)
+
+
+def test_no_array_is_kept_for_its_length():
+    verified = steps_of_slices.adjoint_source(A, 3).split(FASTER)[0]
+    reverse = verified.split("-1, -1):", 1)[1]
+    assert ".size" not in reverse
+    assert "runtime.shortened(n_1, 1)" in reverse
+    kept = [line for line in reverse.splitlines() if "pop_array" in line]
+    assert kept
+    assert all("_bar" in line.partition("=")[0] for line in kept)
+
+
+@tg.njit
+def lengths_in_branches(x, n):
+    w = np.ones(n) * x[0] if n > 2 else np.ones(n + 1) * x[1]
+    total = np.sum(w * w)
+    for k in range(1, 3):
+        v = np.ones(k) * x[k]
+        total += np.sum(v * v * v)
+    u = w * 2.0
+    return total + np.sum(u * w)
+
+
+@pytest.mark.parametrize("n", [1, 4])
+def test_extents_of_blocks(n):
+    value, gradient = tg.value_and_grad(lengths_in_branches)(A, n)
+    assert value == pytest.approx(lengths_in_branches.py_func(A, n), rel=1e-14)
+    length, place = (n, 0) if n > 2 else (n + 1, 1)
+    expected = np.zeros(A.size)
+    expected[place] = 6.0 * length * A[place]
+    for k in range(1, 3):
+        expected[k] += 3.0 * k * A[k] ** 2
+    np.testing.assert_allclose(gradient, expected, rtol=1e-14)

@@ -30,7 +30,7 @@ from tapegrad.transform.verifier.memory import (
 
 READ, ADD, STORE = "read", "add", "store"
 # functions of NumPy that only read their arguments, besides its ufuncs
-_READING = SHAPE_CALLS | {
+READING = SHAPE_CALLS | {
     *("all", "any", "argmax", "argmin", "argsort", "copy", "cross", "cumprod", "cumsum", "diff"),
     *("interp", "kron", "max", "mean", "median", "min", "outer", "prod", "searchsorted", "sort"),
     *("std", "sum", "trace", "var", "where"),
@@ -256,7 +256,7 @@ class Uses:
                 raise UnprovedError(f"of `{ast.unparse(node)}`")
             function = getattr(np, name, None)
             is_ufunc = isinstance(function, np.ufunc) and len(node.args) <= function.nin
-            reads = is_ufunc or module == "math" or name in _READING
+            reads = is_ufunc or module == "math" or name in READING
             reads |= name in VIEWS or all(map(self._is_number, arguments))
             reads |= module == "np.linalg" or (name in ("dot", "vdot") and len(arguments) == 2)
             if reads:

@@ -184,6 +184,11 @@ class Extents:
             cut += abs(value)
         return ("cut", whole, cut) if cut else whole
 
+    @staticmethod
+    def taken_from(key: Any) -> tuple[Hashable, int] | None:
+        """Return the key of a whole extent and how much is cut from it, None for other keys."""
+        return key[1:] if key[0] == "cut" else None
+
 
 def integer(node: ast.AST) -> int | None:
     """Return the value of an integer constant, None for other expressions."""

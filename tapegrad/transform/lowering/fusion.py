@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +32,7 @@ from tapegrad.transform.ir import (
     Loop,
     Store,
     constant,
+    defined,
     leaves_of,
     name,
     names_in,
@@ -94,6 +95,7 @@ class Fusion:
         self.taken = names_of(function)
         self.block: Block = []
         self.pending: dict[str, Tree] = {}
+        self.sizes: dict[Hashable, ast.Name] = {}  # names of extents, by their keys
         self.line = 0
         self.result = ""  # of the last tree
         self.keys: list[Hashable] = []  # of its extents
@@ -105,17 +107,27 @@ class Fusion:
 
     def run(self) -> None:
         if any(self.is_elementwise(s) for s in walk(self.function.body)):
+            self.note_sizes(self.function.params)
             self.function.body = self.fused(self.function.body)
 
     def fused(self, block: Block) -> Block:
         """Return a block with loops for its array expressions."""
         outer, self.block = self.block, []
         pending, self.pending = self.pending, {}
+        sizes, self.sizes = self.sizes, dict(self.sizes)
         for statement in block:
             self.statement(statement)
+            self.note_sizes(defined(statement))
         self.flush()
-        found, self.block, self.pending = self.block, outer, pending
+        found, self.block, self.pending, self.sizes = self.block, outer, pending, sizes
         return found
+
+    def note_sizes(self, names: Iterable[str]) -> None:
+        """Note the extents that numbers are equal to."""
+        for number in names:
+            if self.types.get(number) == types.int64:
+                key = self.extents.of_number(name(number))
+                self.sizes.setdefault(key, name(number))
 
     def statement(self, statement: Any) -> None:
         if self.is_elementwise(statement):
@@ -256,8 +268,23 @@ class Fusion:
         self.function.statics.setdefault(text, function)
         return ast.Call(name(text), list(arguments), [])
 
-    def extent(self, array: str, axis: int) -> ast.Name:
+    def extent(self, key: Hashable, array: str, axis: int) -> ast.Name:
+        """Return a name of the extent of an axis; append the extent if it has none.
+
+        A name that is there already serves better than the array, which the reverse code would need
+        only for this.
+        """
+        if key not in self.sizes:
+            self.sizes[key] = self.measured(key, array, axis)
+        return self.sizes[key]
+
+    def measured(self, key: Hashable, array: str, axis: int) -> ast.Name:
         """Append the extent of an axis."""
+        taken = self.extents.taken_from(key)
+        if taken is not None and taken[0] in self.sizes:
+            size, cut = self.sizes[taken[0]], constant(taken[1])
+            call = self.call("runtime.shortened", runtime.shortened, size, cut)
+            return self.let("n", types.int64, call)
         ndim = self.types[array].ndim
         if ndim == 1:
             return self.let("n", types.int64, ast.Attribute(name(array), "size", ast.Load()))
@@ -350,7 +377,7 @@ class Fusion:
                 axis = turn - ndim + self.types[array].ndim
                 if axis >= 0:
                     found.setdefault(self.extents.of(array, axis), []).append((array, axis))
-            sizes = {key: self.extent(*same[0]) for key, same in found.items()}
+            sizes = {key: self.extent(key, *same[0]) for key, same in found.items()}
             count, *others = sizes.values()
             for other in others:
                 call = self.call("runtime.broadcast", runtime.broadcast, count, other)
@@ -363,6 +390,7 @@ class Fusion:
                         steps[array][axis] = step
             counts.append(count)
             keys.append(("number", count.id) if others else next(iter(found)))
+            self.sizes.setdefault(keys[-1], count)
         self.keys = keys
         self.extents.set(tree.let.target, keys)
         return counts, steps
