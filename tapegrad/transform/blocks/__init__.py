@@ -1,4 +1,4 @@
-"""Loops of generated functions in blocks, for vector instructions.
+"""Versions of generated functions that run faster: loops in blocks, for vector instructions.
 
 Derivatives are generated, and verified, as loops with one iteration after the other. Compilers do
 not vectorize most of them: they end in sums, they add to neighbouring elements, they call functions
@@ -7,4 +7,6 @@ independent, this package writes the loop again (`module`): the iterations of a 
 everything, with functions that vectorize (`tapegrad.transform.vector_math`), and put what they
 write aside (`iteration`); then it is written, one array after the other (`loop_code`). An iteration
 that would raise an error is found before anything is written, and its block runs in order.
+
+Besides, loops reuse the arrays that they make in every iteration (`reuse`).
 """

@@ -14,6 +14,7 @@ from tapegrad.transform import vector_math
 from tapegrad.transform.blocks import sizes
 from tapegrad.transform.blocks.iteration import Iteration
 from tapegrad.transform.blocks.loop_code import LoopCode
+from tapegrad.transform.blocks.reuse import Flow, Holding, reuse_arrays
 from tapegrad.transform.blocks.rows import share_rows
 from tapegrad.transform.blocks.sharing import Sharing
 from tapegrad.transform.blocks.unrolling import unrolled
@@ -63,6 +64,7 @@ class Module:
         self._facts: dict[str, Facts] = {}  # of these
         self._blocks: dict[str, tuple[str, int]] = {}  # of functions: the array, and how many rows
         self._vectorized: dict[str, str] = {}  # helpers, by their names; "" for none
+        self._holdings: dict[str, Holding] = {}  # what functions do with their arguments
 
     def run(self, entry: str) -> Made:
         """Make versions of what a function needs, where there is something to gain."""
@@ -72,6 +74,7 @@ class Module:
         changed = share_rows([self.functions[name] for name in reached], self._trees)
         loops = {name: self._loops(self.functions[name]) for name in reached}
         changed |= {name for name, (found, _) in loops.items() if found}
+        changed |= {name for name in reached if self._reuses_arrays(name)}
         if not changed:
             return Made()
         while True:  # and what calls them
@@ -118,6 +121,24 @@ class Module:
             found |= called
         return found
 
+    def _reuses_arrays(self, name: str) -> bool:
+        """Let the loops of a function reuse arrays; return whether there are any."""
+        tree, facts = self._trees[name], self._facts[name]
+        return reuse_arrays(tree, facts, self._holding, unused_in(tree))
+
+    def _holding(self, name: str) -> Holding | None:
+        """Return what a function does with its arguments, None if it is not of the module."""
+        if name not in self.functions:
+            return None
+        if name not in self._holdings:
+            tree = self.functions[name].tree
+            # while it is being looked at, if it calls itself
+            everything = frozenset(range(len(tree.args.args)))
+            self._holdings[name] = Holding(everything, ())
+            found = Flow(tree, self.functions[name].facts, self._holding).holding()
+            self._holdings[name] = found
+        return self._holdings[name]
+
     def _write(self, function: Generated, replaced: Replaced) -> None:
         tree = copy_with(self._trees[function.name], *replaced)
         block, places = self._blocks[function.name]
@@ -140,17 +161,7 @@ class Module:
         if function.name in self._called_by(function.name):  # each call would need its own block
             return {}, {}
         tree = self._trees[function.name]
-        taken = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
-        taken |= {parameter.arg for parameter in tree.args.args}
-
-        def fresh(stem: str) -> str:
-            name, number = stem, 0
-            while name in taken:
-                number += 1
-                name = f"{stem}_{number}"
-            taken.add(name)
-            return name
-
+        fresh = unused_in(tree)
         block, places = fresh("block"), 0
         sharing = Sharing(tree)
         found: dict[int, list[ast.stmt]] = {}
@@ -260,6 +271,22 @@ class Module:
                 return f"vector_math.{name}"
             return ""
         return self._helper(name) if not module else ""
+
+
+def unused_in(tree: ast.FunctionDef) -> Callable[[str], str]:
+    """Return a function that returns names which a function does not use."""
+    taken = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
+    taken |= {parameter.arg for parameter in tree.args.args}
+
+    def fresh(stem: str) -> str:
+        name, number = stem, 0
+        while name in taken:
+            number += 1
+            name = f"{stem}_{number}"
+        taken.add(name)
+        return name
+
+    return fresh
 
 
 def _effects(name: str) -> Effects | None:

@@ -51,6 +51,14 @@ def tape_of(owner, worker):
     return owner.workers[worker].newest
 
 
+def reused(array, shape):
+    """The array without what it held before: what reads that would be wrong."""
+    if array.shape != shape:
+        return np.full(shape, np.nan)
+    array.fill(np.nan)
+    return array
+
+
 def set_used(tape, top):
     tape.shared.used = top
 
@@ -115,6 +123,7 @@ STAND_INS = [
     (runtime.take_tape, new),
     (runtime.give_tape, lambda tape: None),
     (runtime.grown, lambda tape, needed: larger(tape, size_for(tape, needed))),
+    (runtime.reused, reused),
     (runtime.push_array, push),
     (runtime.push_tangent, push),
     (runtime.pop_array, pop),

@@ -1,0 +1,343 @@
+"""Arrays that a loop makes in each iteration, and does not need after it, are made once.
+
+To allocate a small array takes as long as dozens of operations on numbers. The array of the
+iteration before serves again if it has the right shape: ``k = np.zeros(n)`` becomes::
+
+    k_reused = runtime.zeroed(k_reused, (n,))
+    k = k_reused
+
+No name may refer to the array by the time of the next iteration, and nothing else may hold it: not
+the tape, a result, a tuple or a list that is still there, or whatever a call may have put it into.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba.core import types
+
+from tapegrad.transform.frontend.liveness import live
+from tapegrad.transform.independence.sums import blocks_of
+from tapegrad.transform.independence.uses import READING, Facts
+from tapegrad.transform.kinds import is_array
+from tapegrad.transform.printer import PARALLEL
+from tapegrad.transform.verifier.code import leaves
+from tapegrad.transform.verifier.memory import FRESH_METHODS, SHAPE, VIEWS
+
+_MAKERS = {"np.empty": "reused", "np.zeros": "zeroed"}
+_MAKERS |= {f"{maker}_like": function for maker, function in _MAKERS.items()}
+_NEW = READING | {"array", "dot", "empty", "full", "full_like", "ones", "vdot", "zeros"}
+_NUMBERS = frozenset(["abs", "bool", "complex", "float", "int", "len", "max", "min", "range"])
+_PASSING = frozenset(["enumerate", "list", "reversed", "tuple", "zip"])
+_IN_PLACE = frozenset(["fill", "sort"])
+_TAPE = frozenset(["tape", "top"])
+_OPERATIONS = (ast.BinOp, ast.UnaryOp, ast.Compare)
+_GROUPS = (ast.BoolOp, ast.IfExp, ast.List, ast.Starred, ast.Tuple)
+
+
+@dataclass(frozen=True)
+class Holding:
+    """What a function does with arrays that it is given.
+
+    Attributes
+    ----------
+    kept
+        The positions of arguments that something may hold when it returns, besides its results.
+    results
+        For each part of the result, the positions of arguments that it may share elements with.
+    """
+
+    kept: frozenset[int]
+    results: tuple[frozenset[int], ...]
+
+
+HoldingOf = Callable[[str], Holding | None]
+
+
+class Flow:
+    """Where the arrays of a function may go.
+
+    Parameters
+    ----------
+    tree
+        The function.
+    facts
+        What is known of its names.
+    holding_of
+        Returns what a function that is called does, None for functions of the user.
+    """
+
+    def __init__(self, tree: ast.FunctionDef, facts: Facts, holding_of: HoldingOf) -> None:
+        self.tree = tree
+        self.facts = facts
+        self.holding_of = holding_of
+        self.kept: set[str] = set()  # names of arrays that something may hold for longer
+        self.passed: dict[str, set[str]] = {}  # names, and those that may share elements with them
+        for node in ast.walk(tree):
+            if isinstance(node, ast.stmt) and node is not tree:
+                self._statement(node)
+            elif isinstance(node, ast.Call):
+                self._call(node)
+
+    def holding(self) -> Holding:
+        """Return what the function does with its arguments."""
+        last = self.tree.body[-1]
+        given = [self.reached([parameter.arg]) for parameter in self.tree.args.args]
+        returns = [node for node in ast.walk(self.tree) if isinstance(node, ast.Return)]
+        results = leaves(last.value) if isinstance(last, ast.Return) and last.value else []
+        if len(returns) > 1:
+            self.kept.update(*(self.holders(node.value) for node in returns if node.value))
+        return Holding(
+            frozenset(k for k, names in enumerate(given) if names & self.kept),
+            tuple(
+                frozenset(k for k, names in enumerate(given) if names & self.holders(result))
+                for result in results
+            ),
+        )
+
+    def reached(self, names: Iterable[str]) -> set[str]:
+        """Return names and all those that may share elements with them."""
+        found = set(names)
+        waiting = list(found)
+        while waiting:
+            new = self.passed.get(waiting.pop(), set()) - found
+            found |= new
+            waiting += new
+        return found
+
+    def is_array(self, node: ast.expr) -> bool:
+        """Whether an expression is known to be an array of numbers."""
+        if not isinstance(node, ast.Name):
+            return False
+        return node.id == "tape" or is_array(self.facts.kind(node.id))
+
+    # -- statements ---------------------------------------------------------------------------
+
+    def _statement(self, node: ast.stmt) -> None:
+        if isinstance(node, ast.Assign):
+            for target, value in self._pairs(node):
+                self._assign(target, self.holders(value))
+        elif isinstance(node, ast.For):
+            self._assign(node.target, self.holders(node.iter))
+        elif isinstance(node, ast.AugAssign):
+            target = node.target
+            base = target.value if isinstance(target, ast.Subscript) else target
+            is_number = isinstance(base, ast.Name) and self._is_number(base.id)
+            if not is_number and not self.is_array(base):
+                self.kept |= self._names(node)
+        elif not isinstance(
+            node, (ast.Expr, ast.If, ast.While, ast.Return, ast.Pass, ast.Break, ast.Raise)
+        ):
+            self.kept |= self._names(node)
+
+    def _pairs(self, node: ast.Assign) -> list[tuple[ast.expr, ast.expr]]:
+        """Return targets with the values that they are assigned."""
+        target, value = node.targets[0], node.value
+        if len(node.targets) == 1 and isinstance(target, ast.Tuple):
+            if isinstance(value, ast.Tuple) and len(value.elts) == len(target.elts):
+                return list(zip(target.elts, value.elts, strict=True))
+            if isinstance(value, ast.Call) and (found := self._known(value)) is not None:
+                parts = leaves(target)
+                if len(found.results) == len(parts):
+                    given = [
+                        ast.Tuple([value.args[k] for k in sorted(result)], ast.Load())
+                        for result in found.results
+                    ]
+                    return list(zip(parts, given, strict=True))
+        return [(target, value) for target in node.targets]
+
+    def _assign(self, target: ast.expr, sources: set[str]) -> None:
+        for part in leaves(target):
+            if isinstance(part, ast.Name):
+                if not self._is_number(part.id):
+                    for source in sources:
+                        self.passed.setdefault(source, set()).add(part.id)
+            elif not isinstance(part, ast.Subscript) or not self.is_array(part.value):
+                self.kept |= sources
+
+    def _is_number(self, name: str) -> bool:
+        return name in _TAPE or self.facts.is_number(name)
+
+    def _names(self, node: ast.AST) -> set[str]:
+        return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} - _TAPE
+
+    # -- expressions --------------------------------------------------------------------------
+
+    def holders(self, node: ast.expr) -> set[str]:
+        """Return the names of arrays that a value may hold or share elements with."""
+        if isinstance(node, ast.Name):
+            return set() if self._is_number(node.id) else {node.id}
+        if isinstance(node, ast.Constant):
+            return set()
+        if isinstance(node, ast.Subscript):
+            return self.holders(node.value)
+        if isinstance(node, ast.Attribute):
+            return set() if node.attr in SHAPE else self.holders(node.value)
+        if isinstance(node, _GROUPS):
+            parts = [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
+            return set().union(*map(self.holders, parts))
+        if isinstance(node, _OPERATIONS):
+            # of tuples and lists the result holds the parts, of arrays it is a new array
+            found = [n for n in ast.walk(node) if isinstance(n, (ast.Name, ast.Tuple, ast.List))]
+            return set().union(*(self.holders(n) for n in found if not self.is_array(n)))
+        if isinstance(node, ast.Call):
+            return self._result(node)
+        return self._names(node)
+
+    def _known(self, node: ast.Call) -> Holding | None:
+        """Return what a function of the module does."""
+        return self.holding_of(node.func.id) if isinstance(node.func, ast.Name) else None
+
+    def _result(self, node: ast.Call) -> set[str]:
+        """Return the names of arrays that the result of a call may hold or share elements with."""
+        arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
+        everything: set[str] = set().union(*map(self.holders, arguments))
+        module, _, name = ast.unparse(node.func).rpartition(".")
+        if module in ("np", "math", "np.linalg"):
+            is_new = module != "np" or name in _NEW - VIEWS
+            is_new |= isinstance(getattr(np, name, None), np.ufunc)
+            writes = any(keyword.arg == "out" for keyword in node.keywords)
+            return set() if is_new and not writes else everything
+        if not module and name in _NUMBERS:
+            return set()
+        if (found := self._known(node)) is not None:
+            held: set[int] = set().union(*found.results)
+            return set().union(*(self.holders(node.args[k]) for k in held))
+        if isinstance(node.func, ast.Attribute) and module not in ("runtime", "arrays"):
+            return set() if name in FRESH_METHODS else everything | self.holders(node.func.value)
+        return everything
+
+    def _call(self, node: ast.Call) -> None:
+        """Note the arrays that something may hold after a call, besides its result."""
+        arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
+        module, _, name = ast.unparse(node.func).rpartition(".")
+        if module in ("np", "np.linalg", "math", "arrays", "ops", "scalar_ops"):
+            return
+        if module == "runtime":
+            if name.startswith("push_"):
+                self.kept |= self.holders(node.args[2])
+            return
+        if (found := self._known(node)) is not None:
+            self.kept.update(*(self.holders(node.args[k]) for k in found.kept))
+        elif isinstance(node.func, ast.Attribute):
+            if name not in FRESH_METHODS | VIEWS | _IN_PLACE:
+                self.kept.update(*map(self.holders, arguments))
+        elif name not in _NUMBERS | _PASSING and not all(map(self._is_plain, arguments)):
+            self.kept.update(*map(self.holders, arguments))
+
+    def _is_plain(self, node: ast.expr) -> bool:
+        """Whether an argument is known to hold nothing but numbers: a function cannot change it."""
+        if isinstance(node, (ast.Tuple, ast.List)):
+            return all(map(self._is_plain, node.elts))
+        if isinstance(node, ast.Subscript):
+            return self._is_plain(node.value)
+        if isinstance(node, ast.Name):
+            return self.is_array(node) or self._is_number(node.id)
+        return isinstance(node, ast.Constant)
+
+
+@dataclass
+class _Site:
+    """A statement in a loop that makes an array."""
+
+    block: list[ast.stmt]
+    statement: ast.Assign
+    loop: ast.For | ast.While
+    function: str
+    shape: ast.expr
+    ndim: int
+
+    @property
+    def name(self) -> str:
+        """The name of the array."""
+        target = self.statement.targets[0]
+        assert isinstance(target, ast.Name)
+        return target.id
+
+
+def reuse_arrays(
+    tree: ast.FunctionDef,
+    facts: Facts,
+    holding_of: HoldingOf,
+    fresh: Callable[[str], str],
+) -> bool:
+    """Let loops of a function reuse the arrays that they make; return whether there are any."""
+    sites = list(_sites(tree.body, None, facts))
+    if not sites:
+        return False
+    flow = Flow(tree, facts, holding_of)
+    after: dict[int, set[str]] = {}
+    live(tree.body, set(), None, after)
+    made: dict[int, list[str]] = {}
+    for site in sites:
+        names = flow.reached([site.name])
+        elsewhere = live(site.loop.body, set()) | after[id(site.loop)]
+        if names & (flow.kept | elsewhere | _returned(tree, flow)):
+            continue
+        again = fresh(f"{site.name}_reused")
+        made.setdefault(site.ndim, []).append(again)
+        text = f"{again} = runtime.{site.function}({again}, {ast.unparse(site.shape)})"
+        place = next(k for k, node in enumerate(site.block) if node is site.statement)
+        site.block.insert(place, ast.parse(text).body[0])
+        site.statement.value = ast.Name(again, ast.Load())
+    for ndim, names in made.items():
+        text = f"{' = '.join(names)} = np.empty(({'0, ' * ndim}))"
+        tree.body.insert(0, ast.parse(text).body[0])
+    return bool(made)
+
+
+def _returned(tree: ast.FunctionDef, flow: Flow) -> set[str]:
+    values = [node.value for node in ast.walk(tree) if isinstance(node, ast.Return) and node.value]
+    return set().union(*map(flow.holders, values))
+
+
+def _sites(body: list[ast.stmt], loop: Any, facts: Facts) -> Iterator[_Site]:
+    """Yield the statements in loops that make arrays of floats."""
+    for node in body:
+        inner = node if isinstance(node, (ast.For, ast.While)) else loop
+        if isinstance(node, ast.For) and ast.unparse(node.iter).startswith(f"{PARALLEL}("):
+            continue  # threads would share the array
+        for block in blocks_of(node):
+            yield from _sites(block, inner, facts)
+        if loop is None or not isinstance(node, ast.Assign):
+            continue
+        target, value = node.targets[0], node.value
+        if not isinstance(target, ast.Name) or not isinstance(value, ast.Call):
+            continue
+        kind, maker = facts.kind(target.id), ast.unparse(value.func)
+        if not is_array(kind) or kind.dtype != types.float64 or maker not in _MAKERS:
+            continue
+        shape = _shape(value, maker, kind.ndim, facts)
+        if shape is not None:
+            yield _Site(body, node, loop, _MAKERS[maker], shape, kind.ndim)
+
+
+def _shape(call: ast.Call, maker: str, ndim: int, facts: Facts) -> ast.expr | None:
+    """Return the shape of the array that a call makes, None if it is no array of floats."""
+    if len(call.args) != 1 or call.keywords:
+        return None
+    (given,) = call.args
+    if maker.endswith("_like"):
+        kind = facts.kind(given.id) if isinstance(given, ast.Name) else None
+        if not is_array(kind) or kind.layout != "C" or kind.dtype != types.float64:
+            return None
+        return ast.Attribute(given, "shape", ast.Load())
+    if isinstance(given, ast.Tuple):
+        return given if all(_is_extent(item, facts) for item in given.elts) else None
+    if isinstance(given, ast.Name) and isinstance(facts.kind(given.id), types.UniTuple):
+        return given if facts.kind(given.id).dtype == types.int64 else None
+    if ndim == 1 and _is_extent(given, facts):
+        return ast.Tuple([given], ast.Load())
+    return None
+
+
+def _is_extent(node: ast.expr, facts: Facts) -> bool:
+    if isinstance(node, ast.Attribute):
+        return node.attr == "size"
+    if isinstance(node, ast.Constant):
+        return type(node.value) is int
+    return isinstance(node, ast.Name) and facts.kind(node.id) == types.int64

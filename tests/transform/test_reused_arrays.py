@@ -1,0 +1,406 @@
+"""Arrays that loops reuse: the same results as with a new array in each iteration."""
+
+import ast
+import collections
+import re
+import textwrap
+
+import numba
+import numpy as np
+import pytest
+
+import tapegrad as tg
+from tapegrad.transform import runtime
+from tapegrad.transform.blocks.reuse import Flow, reuse_arrays
+from tapegrad.transform.frontend.liveness import live
+from tapegrad.transform.independence.generated import Generated
+from tapegrad.transform.independence.uses import Facts
+from tests.transform.random_programs.interpret import Interpreter, types_only
+
+X = np.array([0.7, 1.2, 0.9, 1.4])
+Pair = collections.namedtuple("Pair", "first second")
+
+REUSED, KEPT = [], []  # programs, with the names that loops must or must not reuse
+
+
+def program(entries, *names):
+    def enter(function):
+        entries.append(pytest.param(function, names, id=function.__name__))
+        return function
+
+    return enter
+
+
+# -- loops that reuse arrays ----------------------------------------------------------------------
+
+
+@program(REUSED, "k", "w", "k_bar", "w_bar")
+def steps(x):
+    y = x.copy()
+    for _ in range(3):
+        k = np.empty(y.size)
+        k[0] = -y[0]
+        k[1:] = y[:-1] * y[1:]
+        w = np.sin(y) + 0.5 * k
+        for i in range(y.size):
+            y[i] += 0.1 * w[i] * k[i]
+    return np.sum(y * y)
+
+
+@program(REUSED, "w", "w_bar")
+def sizes_that_change(x):
+    total = 0.0
+    for n in range(x.size):
+        w = np.zeros(n)
+        for i in range(n):
+            w[i] += x[i] * x[n]
+        total += np.sum(w * w)
+    return total
+
+
+@program(REUSED, "w", "w_bar")
+def matrices(x):
+    total = 0.0
+    for k in range(3):
+        w = np.zeros((x.size, 2))
+        for i in range(x.size):
+            w[i, k % 2] += x[i] ** (k + 1)
+        total += np.sum(np.sin(w))
+    return total
+
+
+@program(REUSED, "w", "w_bar")
+def views_within_the_iteration(x):
+    total = 0.0
+    for k in range(3):
+        w = np.zeros(x.size)
+        first, last = w[:2], w[2:]
+        first += x[2:] * k
+        last += x[:2] * x[:2]
+        total += np.sum(w * w * w)
+    return total
+
+
+@program(REUSED, "w")
+def left_early(x):
+    total = 0.0
+    for k in range(5):
+        w = np.zeros(x.size)
+        w += x * k
+        if np.sum(w) > 9.0:
+            break
+        total += w[0] * w[1]
+    return total
+
+
+@numba.njit
+def filled(w, x, factor):
+    for i in range(w.size):
+        w[i] = np.sin(factor * x[i])
+
+
+@program(REUSED, "w", "w_bar")
+def helper_that_fills(x):
+    total = 0.0
+    for k in range(3):
+        w = np.empty(x.size)
+        filled(w, x, k + 1.0)
+        total += w[0] * w[1] * w[2]
+    return total
+
+
+# -- loops that do not ----------------------------------------------------------------------------
+
+
+@program(KEPT, "w", "w_bar")
+def used_in_the_next_iteration(x):
+    before, total = x, 0.0
+    for k in range(4):
+        w = np.zeros(x.size)
+        for i in range(x.size):
+            w[i] = x[i] * (k + 1) + np.sin(before[i])
+        total += np.sum(w * before)
+        before = w
+    return total
+
+
+@program(KEPT, "w")
+def used_after_the_loop(x):
+    w = x
+    for k in range(4):
+        w = np.zeros(x.size)
+        for i in range(x.size):
+            w[i] = x[i] ** (k + 1)
+    return np.sum(w * w)
+
+
+@program(KEPT, "w")
+def view_used_in_the_next_iteration(x):
+    tail, total = x[1:], 0.0
+    for k in range(4):
+        w = np.zeros(x.size)
+        w += x * (k + 1)
+        total += np.sum(tail * w[1:])
+        tail = w[:-1]
+    return total
+
+
+@program(KEPT, "w")
+def one_of_two(x):
+    held, total = x, 0.0
+    for k in range(5):
+        w = np.zeros(x.size)
+        w += x * (k + 1)
+        total += np.sum(held * w)
+        if k % 2 == 1:
+            held = w
+    return total
+
+
+@program(KEPT, "w")
+def in_a_tuple(x):
+    both, total = (x, x), 0.0
+    for k in range(4):
+        w = np.zeros(x.size)
+        w += x * (k + 1)
+        total += np.sum(both[0] * both[1] * w)
+        both = (both[1], w)
+    return total
+
+
+@program(KEPT, "w")
+def in_a_named_tuple(x):
+    both, total = Pair(x, x), 0.0
+    for k in range(4):
+        w = np.zeros(x.size)
+        w += x * (k + 1)
+        total += np.sum(both.first * both.second * w)
+        both = Pair(w, both.first)
+    return total
+
+
+@numba.njit
+def the_same(w, k):
+    return w if k > 1 else w[:3]
+
+
+@program(KEPT, "w")
+def returned_by_a_helper(x):
+    held, total = x[:3], 0.0
+    for k in range(4):
+        w = np.zeros(x.size)
+        w += x * (k + 1)
+        total += held[0] * w[1]
+        held = the_same(w, k)
+    return total * np.sum(held)
+
+
+class Serial(Interpreter):
+    """Runs generated functions as they are verified."""
+
+    def entry(self, dispatcher, kinds):
+        return dispatcher.implementation(kinds)
+
+
+def reused_names(source):
+    return set(re.findall(r"(\w+)_reused(?:_\d+)? = runtime\.", source))
+
+
+def without_numbers(names):
+    """Generated names end with numbers where a name has several values."""
+    return {re.sub(r"_\d+", "", name) for name in names}
+
+
+def assert_equal(found, expected):
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-13)
+    np.testing.assert_allclose(found[1], expected[1], rtol=1e-13)
+
+
+@pytest.mark.parametrize(("function", "names"), [*REUSED, *KEPT])
+def test_results(function, names):
+    gradient = tg.value_and_grad(tg.njit(function))
+    tangent = tg.jvp(tg.njit(function))
+    with types_only():
+        expected = Serial().derivative(gradient)(X.copy())
+        assert_equal(Interpreter().derivative(gradient)(X.copy()), expected)
+        expected = Serial().derivative(tangent)(X.copy(), np.cos(X))
+        assert_equal(Interpreter().derivative(tangent)(X.copy(), np.cos(X)), expected)
+
+
+@pytest.mark.parametrize(("function", "names"), [*REUSED, *KEPT])
+def test_compiled(function, names):
+    gradient = tg.value_and_grad(tg.njit(function))
+    kinds = (numba.typeof(X),)
+    expected = gradient.implementation(kinds)(X)
+    assert_equal(gradient.fastest_implementation(kinds)(X), expected)
+    np.testing.assert_allclose(expected[0], function(X), rtol=1e-13)
+
+
+@pytest.mark.parametrize(("function", "names"), REUSED)
+def test_reused(function, names):
+    source = tg.value_and_grad(tg.njit(function)).source((numba.typeof(X),))
+    assert set(names) <= without_numbers(reused_names(source))
+
+
+@pytest.mark.parametrize(("function", "names"), KEPT)
+def test_not_reused(function, names):
+    source = tg.value_and_grad(tg.njit(function)).source((numba.typeof(X),))
+    assert without_numbers(reused_names(source)).isdisjoint(names)
+
+
+def test_second_derivatives():
+    product = tg.hvp(tg.njit(steps)).tangent_of_gradient
+    kinds = (numba.typeof(X),) * 2
+    expected = product.implementation(kinds)(X, np.cos(X))
+    found = product.fastest_implementation(kinds)(X, np.cos(X))
+    np.testing.assert_allclose(found, expected, rtol=1e-13)
+    assert reused_names(product.source(kinds))
+
+
+def test_parallel_loops_share_no_array():
+    def rows(x):
+        total = 0.0
+        for i in numba.prange(x.size):
+            w = np.zeros(3)
+            for k in range(3):
+                w[k] = x[i] ** (k + 1)
+            total += np.sum(w * w)
+        return total
+
+    x = np.linspace(0.5, 1.5, 200)
+    parallel = tg.value_and_grad(tg.njit(parallel=True)(rows))
+    found = parallel.fastest_implementation((numba.typeof(x),))(x)
+    expected = tg.value_and_grad(tg.njit(rows)).implementation((numba.typeof(x),))(x)
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-12)
+    np.testing.assert_allclose(found[1], expected[1], rtol=1e-12)
+
+
+# -- the analysis ---------------------------------------------------------------------------------
+
+VECTOR = numba.typeof(X)
+FACTS = Facts(
+    {"w": VECTOR, "v": VECTOR, "x": VECTOR, "n": numba.int64, "k": numba.int64, "t": numba.float64},
+    "_bar",
+)
+
+
+def reused_in(text, **others):
+    """What a function of the text reuses, beside other functions of its module."""
+    functions = {name: Generated(textwrap.dedent(code), None) for name, code in others.items()}
+
+    def holding(name):
+        found = functions.get(name)
+        return Flow(found.tree, FACTS, holding).holding() if found else None
+
+    code = f"def f(x, n, t, tape, top):\n{textwrap.indent(textwrap.dedent(text), '    ')}"
+    tree = Generated(code, None).tree
+    reuse_arrays(tree, FACTS, holding, lambda stem: stem)
+    return reused_names(ast.unparse(tree))
+
+
+def loop_with(lines, after=""):
+    body = textwrap.indent(textwrap.dedent(lines), "    ")
+    return f"v = x\nfor k in range(n):\n    w = np.zeros(n)\n{body}\n{after}"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "t = w[k]",
+        "x[k] += w[k]",
+        "x[:] = w",
+        "t = np.sum(np.sin(w) + w)",
+        "v = w.copy()",
+        "v = np.copy(w[1:])",
+        "v = w + w",
+        "n = w.size",
+        "arrays.add_1_to_1(x, w)",
+        "tape[top] = w[0]",
+        "v = w\nt = v[0]\nv = x",
+    ],
+)
+def test_uses_that_do_not_hold_an_array(lines):
+    assert reused_in(loop_with(lines)) == {"w"}
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "v = w",
+        "v = w[1:]",
+        "v = w.T",
+        "v = np.reshape(w, (n,))",
+        "v = np.unheard_of(w)",
+        "v = w if t > 0.0 else x",
+        "if t > 0.0:\n    v = w",
+        "v, t = w, 0.0",
+        "a = (w, x)",
+        "a = [w]",
+        "a.append(w)",
+        "a[k] = w",
+        "a.w = w",
+        "a += [w]",
+        "a = a + (w,)",
+        "a = unknown(w)",
+        "a = unknown(k, w)",
+        "tape, top = runtime.push_array(tape, top, w, kind)",
+        "tape, top = runtime.push_tangent(tape, top, w[1:], kind)",
+        "keep(a, w)",
+        "for v in (w, w):\n    pass",
+        "a = lambda: w",
+        "a = [w for _ in range(2)]",
+        "return w",
+    ],
+)
+def test_uses_that_hold_an_array(lines):
+    assert reused_in(f"a = x\n{loop_with(lines, 'return a, v')}") == set()
+
+
+def test_what_functions_of_the_module_do():
+    kept = (
+        "def g(w, tape, top):\n    tape, top = runtime.push_array(tape, top, w, k)\n    return tape"
+    )
+    passed = "def g(x, w):\n    return x, w[1:]"
+    read = "def g(x, w):\n    x[0] = w[0]\n    return x"
+    assert reused_in(loop_with("tape = g(w, tape, top)"), g=kept) == set()
+    assert reused_in(loop_with("x, v = g(x, w)", "return v"), g=passed) == set()
+    assert reused_in(loop_with("v, t_bar = g(x, w)", "return v"), g=passed) == {"w"}
+    assert reused_in(loop_with("v = g(x, w)", "return v"), g=read) == {"w"}
+    assert reused_in(loop_with("v = g(w, x)", "return v"), g=read) == set()
+
+
+def test_made_on_some_paths_only():
+    text = """
+        v = x
+        for k in range(n):
+            if k < 2:
+                w = np.zeros(n)
+            t += w[k]
+    """
+    assert reused_in(text) == set()
+
+
+def test_live_after_a_loop_that_is_left():
+    tree = ast.parse("while a:\n    if b:\n        break\n    c = d\ne = c")
+    assert live(tree.body, set()) == {"a", "b", "c", "d"}
+    loop = tree.body[0]
+    at = {}
+    live(tree.body, set(), None, at)
+    assert at[id(loop)] == {"c"}
+    assert live(loop.body, set()) == {"b", "d"}
+    assert live(loop.body, set(), {"c"}) == {"b", "c", "d"}
+
+
+def test_runtime():
+    last = np.full((2, 3), 7.0)
+    assert runtime.reused(last, (2, 3)) is not None
+    same = runtime.zeroed(last, (2, 3))
+    assert np.shares_memory(same, last)
+    assert not last.any()
+    last[0, 0] = 1.0
+    other = runtime.zeroed(last, (3, 2))
+    assert other.shape == (3, 2)
+    assert not other.any()
+    assert last[0, 0] == 1.0
+    assert np.shares_memory(runtime.reused(last, (2, 3)), last)
+    assert runtime.reused(last, (1,) * 2).shape == (1, 1)
