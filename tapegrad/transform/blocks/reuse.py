@@ -13,7 +13,7 @@ the tape, a result, a tuple or a list that is still there, or whatever a call ma
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,6 +115,12 @@ class Flow:
             return False
         return node.id == "tape" or is_array(self.facts.kind(node.id))
 
+    def is_part(self, node: ast.expr) -> bool:
+        """Whether an expression is known to be an array of numbers, or a part of one."""
+        while isinstance(node, ast.Subscript):
+            node = node.value
+        return self.is_array(node)
+
     # -- statements ---------------------------------------------------------------------------
 
     def _statement(self, node: ast.stmt) -> None:
@@ -143,10 +149,7 @@ class Flow:
             if isinstance(value, ast.Call) and (found := self._known(value)) is not None:
                 parts = leaves(target)
                 if len(found.results) == len(parts):
-                    given = [
-                        ast.Tuple([value.args[k] for k in sorted(result)], ast.Load())
-                        for result in found.results
-                    ]
+                    given = [ast.Tuple(_taken(value, held), ast.Load()) for held in found.results]
                     return list(zip(parts, given, strict=True))
         return [(target, value) for target in node.targets]
 
@@ -189,8 +192,11 @@ class Flow:
         return self._names(node)
 
     def _known(self, node: ast.Call) -> Holding | None:
-        """Return what a function of the module does."""
-        return self.holding_of(node.func.id) if isinstance(node.func, ast.Name) else None
+        """Return what a function of the module does, with all of its arguments."""
+        found = self.holding_of(node.func.id) if isinstance(node.func, ast.Name) else None
+        if found is not None and node.keywords:
+            self.kept |= self._names(node)
+        return found
 
     def _result(self, node: ast.Call) -> set[str]:
         """Return the names of arrays that the result of a call may hold or share elements with."""
@@ -198,17 +204,19 @@ class Flow:
         everything: set[str] = set().union(*map(self.holders, arguments))
         module, _, name = ast.unparse(node.func).rpartition(".")
         if module in ("np", "math", "np.linalg"):
-            is_new = module != "np" or name in _NEW - VIEWS
-            is_new |= isinstance(getattr(np, name, None), np.ufunc)
+            function = getattr(np, name, None)
+            is_new = module != "np" or name in _NEW - VIEWS or isinstance(function, np.ufunc)
+            inputs = 2 if name == "dot" else getattr(function, "nin", len(arguments))
             writes = any(keyword.arg == "out" for keyword in node.keywords)
-            return set() if is_new and not writes else everything
+            return set() if is_new and not writes and len(node.args) <= inputs else everything
         if not module and name in _NUMBERS:
             return set()
         if (found := self._known(node)) is not None:
             held: set[int] = set().union(*found.results)
-            return set().union(*(self.holders(node.args[k]) for k in held))
+            return set().union(*map(self.holders, _taken(node, held)))
         if isinstance(node.func, ast.Attribute) and module not in ("runtime", "arrays"):
-            return set() if name in FRESH_METHODS else everything | self.holders(node.func.value)
+            is_new = name in FRESH_METHODS and self.is_part(node.func.value)
+            return set() if is_new else everything | self.holders(node.func.value)
         return everything
 
     def _call(self, node: ast.Call) -> None:
@@ -219,12 +227,13 @@ class Flow:
             return
         if module == "runtime":
             if name.startswith("push_"):
-                self.kept |= self.holders(node.args[2])
+                self.kept.update(*map(self.holders, arguments))
             return
         if (found := self._known(node)) is not None:
-            self.kept.update(*(self.holders(node.args[k]) for k in found.kept))
+            self.kept.update(*map(self.holders, _taken(node, found.kept)))
         elif isinstance(node.func, ast.Attribute):
-            if name not in FRESH_METHODS | VIEWS | _IN_PLACE:
+            is_known = name in FRESH_METHODS | VIEWS | _IN_PLACE
+            if not is_known or not self.is_part(node.func.value):
                 self.kept.update(*map(self.holders, arguments))
         elif name not in _NUMBERS | _PASSING and not all(map(self._is_plain, arguments)):
             self.kept.update(*map(self.holders, arguments))
@@ -238,6 +247,11 @@ class Flow:
         if isinstance(node, ast.Name):
             return self.is_array(node) or self._is_number(node.id)
         return isinstance(node, ast.Constant)
+
+
+def _taken(call: ast.Call, positions: Collection[int]) -> list[ast.expr]:
+    """Return the arguments at some positions."""
+    return [argument for k, argument in enumerate(call.args) if k in positions]
 
 
 @dataclass
