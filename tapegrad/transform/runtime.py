@@ -259,6 +259,19 @@ def matters(bar):
     return bar != 0.0
 
 
+@intrinsic
+def clear(typingctx, array):
+    """Set the elements of a contiguous array of floats to 0: quicker to compile than a loop."""
+
+    def codegen(context, builder, signature, args):
+        found = context.make_array(array)(context, builder, args[0])
+        size = builder.mul(found.nitems, found.itemsize)
+        cgutils.memset(builder, found.data, size, 0)
+        return context.get_dummy_value()
+
+    return types.none(array), codegen
+
+
 @inlined
 def reused(array, shape):
     """Return an array if it has the right shape, else a new one; its elements are undefined."""
@@ -268,10 +281,9 @@ def reused(array, shape):
 @inlined
 def zeroed(array, shape):
     """Return an array of zeros: the given one if it has the right shape, else a new one."""
-    if array.shape != shape:
-        return np.zeros(shape)
-    array.fill(0.0)
-    return array
+    found = reused(array, shape)
+    clear(found)
+    return found
 
 
 @inlined

@@ -124,6 +124,7 @@ STAND_INS = [
     (runtime.give_tape, lambda tape: None),
     (runtime.grown, lambda tape, needed: larger(tape, size_for(tape, needed))),
     (runtime.reused, reused),
+    (runtime.clear, lambda array: array.fill(0.0)),
     (runtime.push_array, push),
     (runtime.push_tangent, push),
     (runtime.pop_array, pop),
