@@ -351,3 +351,28 @@ def test_extents_of_blocks(n):
     for k in range(1, 3):
         expected[k] += 3.0 * k * A[k] ** 2
     np.testing.assert_allclose(gradient, expected, rtol=1e-14)
+
+
+TABLE = np.array([1.0, 2.0, 3.0])
+MATRIX = np.array([[1.0], [2.0]])
+
+
+@tg.njit
+def with_tables(x):
+    y = x * TABLE
+    z = y + x
+    m = MATRIX * x
+    u = m - x
+    return np.sum(z * z) + np.sum(y) + np.sum(u * m)
+
+
+@pytest.mark.parametrize("x", [np.array([0.3]), np.array([0.3, 0.7, -0.2])])
+def test_arrays_from_outside_are_broadcast(x):
+    def value(x):
+        return with_tables.py_func(x)
+
+    steps = 1e-6 * np.eye(x.size)
+    expected = [(value(x + step) - value(x - step)) / 2e-6 for step in steps]
+    found, gradient = tg.value_and_grad(with_tables)(x)
+    assert found == pytest.approx(value(x), rel=1e-14)
+    np.testing.assert_allclose(gradient, expected, rtol=1e-7)

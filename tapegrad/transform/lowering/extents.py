@@ -43,7 +43,10 @@ class Extents:
         if place not in self.known:
             self.known[place] = own = ("own", array, axis)
             made = self.made.get(array)
-            if isinstance(made, Carried):
+            fixed = self.statics.get(array) if array not in self.types else None
+            if isinstance(fixed, np.ndarray):
+                self.known[place] = ("constant", fixed.shape[axis])
+            elif isinstance(made, Carried):
                 self._carry(made, axis)
             elif isinstance(made, Let):
                 found = self._of_value(made.expr, axis)
@@ -98,9 +101,16 @@ class Extents:
 
     def _of_broadcast(self, expr: ast.expr, axis: int) -> Hashable | None:
         """Return the key of an axis of what arrays are broadcast to, if they all have it."""
-        arrays = [n for n in names_in(expr) if is_array(self.types.get(n))]
-        ndim = max((self.types[n].ndim for n in arrays), default=0)
-        places = [(n, axis - ndim + self.types[n].ndim) for n in arrays]
+        operands = expr.args if isinstance(expr, ast.Call) else ast.iter_child_nodes(expr)
+        arrays: dict[str, Any] = {}  # with what says how many axes they have
+        for operand in names_in(ast.Tuple([n for n in operands if isinstance(n, ast.expr)])):
+            kind = self.types.get(operand, self.statics.get(operand))
+            if is_array(kind) or isinstance(kind, np.ndarray):
+                arrays[operand] = kind
+            elif not isinstance(kind, (types.Number, types.Boolean, int, float, complex)):
+                return None
+        ndim = max((kind.ndim for kind in arrays.values()), default=0)
+        places = [(n, axis - ndim + kind.ndim) for n, kind in arrays.items()]
         found = {self.of(n, place) for n, place in places if place >= 0}
         return found.pop() if len(found) == 1 else None
 
