@@ -1,7 +1,7 @@
 """Arrays that a loop makes in each iteration, and does not need after it, are made once.
 
-To allocate a small array takes as long as dozens of operations on numbers. The array of the
-iteration before serves again if it has the right shape: ``k = np.zeros(n)`` becomes::
+Allocating a small array takes longer than clearing one. The array of the iteration before serves
+again if it has the right shape: ``k = np.zeros(n)`` becomes::
 
     k_reused = runtime.zeroed(k_reused, (n,))
     k = k_reused
@@ -22,7 +22,7 @@ from numba.core import types
 
 from tapegrad.transform.frontend.liveness import live
 from tapegrad.transform.independence.sums import blocks_of
-from tapegrad.transform.independence.uses import READING, Facts
+from tapegrad.transform.independence.uses import BUILTINS, READING, TAPE, Facts
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.printer import PARALLEL
 from tapegrad.transform.verifier.code import leaves
@@ -31,10 +31,8 @@ from tapegrad.transform.verifier.memory import FRESH_METHODS, SHAPE, VIEWS
 _MAKERS = {"np.empty": "reused", "np.zeros": "zeroed"}
 _MAKERS |= {f"{maker}_like": function for maker, function in _MAKERS.items()}
 _NEW = READING | {"array", "dot", "empty", "full", "full_like", "ones", "vdot", "zeros"}
-_NUMBERS = frozenset(["abs", "bool", "complex", "float", "int", "len", "max", "min", "range"])
 _PASSING = frozenset(["enumerate", "list", "reversed", "tuple", "zip"])
 _IN_PLACE = frozenset(["fill", "sort"])
-_TAPE = frozenset(["tape", "top"])
 _OPERATIONS = (ast.BinOp, ast.UnaryOp, ast.Compare)
 _GROUPS = (ast.BoolOp, ast.IfExp, ast.List, ast.Starred, ast.Tuple)
 
@@ -87,17 +85,21 @@ class Flow:
         """Return what the function does with its arguments."""
         last = self.tree.body[-1]
         given = [self.reached([parameter.arg]) for parameter in self.tree.args.args]
-        returns = [node for node in ast.walk(self.tree) if isinstance(node, ast.Return)]
         results = leaves(last.value) if isinstance(last, ast.Return) and last.value else []
-        if len(returns) > 1:
-            self.kept.update(*(self.holders(node.value) for node in returns if node.value))
+        is_only = sum(isinstance(node, ast.Return) for node in ast.walk(self.tree)) == 1
+        kept = self.kept if is_only else self.kept | self.returned()
         return Holding(
-            frozenset(k for k, names in enumerate(given) if names & self.kept),
+            frozenset(k for k, names in enumerate(given) if names & kept),
             tuple(
                 frozenset(k for k, names in enumerate(given) if names & self.holders(result))
                 for result in results
             ),
         )
+
+    def returned(self) -> set[str]:
+        """Return the names of arrays that results may hold or share elements with."""
+        returns = [node for node in ast.walk(self.tree) if isinstance(node, ast.Return)]
+        return set().union(*(self.holders(node.value) for node in returns if node.value))
 
     def reached(self, names: Iterable[str]) -> set[str]:
         """Return names and all those that may share elements with them."""
@@ -163,10 +165,10 @@ class Flow:
                 self.kept |= sources
 
     def _is_number(self, name: str) -> bool:
-        return name in _TAPE or self.facts.is_number(name)
+        return name in TAPE or self.facts.is_number(name)
 
     def _names(self, node: ast.AST) -> set[str]:
-        return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} - _TAPE
+        return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} - TAPE
 
     # -- expressions --------------------------------------------------------------------------
 
@@ -209,7 +211,7 @@ class Flow:
             inputs = 2 if name == "dot" else getattr(function, "nin", len(arguments))
             writes = any(keyword.arg == "out" for keyword in node.keywords)
             return set() if is_new and not writes and len(node.args) <= inputs else everything
-        if not module and name in _NUMBERS:
+        if not module and name in BUILTINS:
             return set()
         if (found := self._known(node)) is not None:
             held: set[int] = set().union(*found.results)
@@ -235,7 +237,7 @@ class Flow:
             is_known = name in FRESH_METHODS | VIEWS | _IN_PLACE
             if not is_known or not self.is_part(node.func.value):
                 self.kept.update(*map(self.holders, arguments))
-        elif name not in _NUMBERS | _PASSING and not all(map(self._is_plain, arguments)):
+        elif name not in BUILTINS | _PASSING and not all(map(self._is_plain, arguments)):
             self.kept.update(*map(self.holders, arguments))
 
     def _is_plain(self, node: ast.expr) -> bool:
@@ -286,11 +288,12 @@ def reuse_arrays(
     flow = Flow(tree, facts, holding_of)
     after: dict[int, set[str]] = {}
     live(tree.body, set(), None, after)
+    held = flow.kept | flow.returned()
     made: dict[int, list[str]] = {}
     for site in sites:
         names = flow.reached([site.name])
         elsewhere = live(site.loop.body, set()) | after[id(site.loop)]
-        if names & (flow.kept | elsewhere | _returned(tree, flow)):
+        if names & (held | elsewhere):
             continue
         again = fresh(f"{site.name}_reused")
         made.setdefault(site.ndim, []).append(again)
@@ -302,11 +305,6 @@ def reuse_arrays(
         text = f"{' = '.join(names)} = np.empty(({'0, ' * ndim}))"
         tree.body.insert(0, ast.parse(text).body[0])
     return bool(made)
-
-
-def _returned(tree: ast.FunctionDef, flow: Flow) -> set[str]:
-    values = [node.value for node in ast.walk(tree) if isinstance(node, ast.Return) and node.value]
-    return set().union(*map(flow.holders, values))
 
 
 def _sites(body: list[ast.stmt], loop: Any, facts: Facts) -> Iterator[_Site]:

@@ -35,8 +35,8 @@ READING = SHAPE_CALLS | {
     *("interp", "kron", "max", "mean", "median", "min", "outer", "prod", "searchsorted", "sort"),
     *("std", "sum", "trace", "var", "where"),
 }
-_BUILTINS = frozenset(["abs", "bool", "complex", "float", "int", "len", "max", "min", "range"])
-_TAPE = frozenset(["tape", "top"])
+BUILTINS = frozenset(["abs", "bool", "complex", "float", "int", "len", "max", "min", "range"])
+TAPE = frozenset(["tape", "top"])
 _ADDITION = re.compile(r"add_(\d_to_\d|to)")  # to its first argument
 
 
@@ -160,7 +160,7 @@ class Uses:
 
     def _bind(self, name: str, value: ast.expr) -> None:
         """Note what array a local name is a view of."""
-        if self.facts.is_number(name) or name in _TAPE:
+        if self.facts.is_number(name) or name in TAPE:
             return
         if isinstance(value, ast.Call):
             text = ast.unparse(value.func)
@@ -187,7 +187,7 @@ class Uses:
             is_sum = isinstance(node.op, (ast.Add, ast.Sub))
             self._store(target, ADD if is_sum else STORE)
         elif isinstance(target, ast.Name) and not self.facts.is_number(target.id):
-            if target.id in _TAPE:
+            if target.id in TAPE:
                 self.uses_tape = True
             elif is_array(self.facts.kind(target.id)):
                 is_sum = isinstance(node.op, (ast.Add, ast.Sub))
@@ -214,7 +214,7 @@ class Uses:
 
     def may_be_view(self, name: str) -> bool:
         """Whether a name may be a view of an array from outside."""
-        if self.facts.is_number(name) or name in _TAPE:
+        if self.facts.is_number(name) or name in TAPE:
             return False
         return name in self._unknown or name not in self._fresh
 
@@ -227,7 +227,7 @@ class Uses:
     def expression(self, node: ast.AST) -> None:
         """Collect what an expression reads, and what its calls do."""
         if isinstance(node, ast.Name):
-            if node.id in _TAPE:
+            if node.id in TAPE:
                 self.uses_tape = True
             elif not self.facts.is_number(node.id) and node.id not in self._fresh | self._unknown:
                 self._note(self._of(node.id), READ)
@@ -274,7 +274,7 @@ class Uses:
             if self.may_be_view(ast.unparse(node.args[2])):
                 raise UnprovedError("the reverse pass needs a view of an array")
             effects = [READ] * len(arguments)
-        elif module == "runtime" or (not module and name in _BUILTINS):
+        elif module == "runtime" or (not module and name in BUILTINS):
             effects = [READ] * len(arguments)
         elif not module:
             found = self.effects_of(name)
@@ -309,7 +309,7 @@ class Uses:
     def _view(self, node: ast.expr) -> Access | None:
         """Return the elements of an array from outside that an expression may be a view of."""
         if isinstance(node, ast.Name):
-            if self.facts.is_number(node.id) or node.id in _TAPE:
+            if self.facts.is_number(node.id) or node.id in TAPE:
                 return None
             return self._of(node.id)
         if isinstance(node, ast.Subscript):
