@@ -377,6 +377,96 @@ def test_a_weight_of_zero_has_a_derivative():
         assert "if runtime.matters(least" in text, "rows before the nearest are not reversed"
 
 
+# -- recurrences ----------------------------------------------------------------------------------
+
+
+@case(0.3, 3.1, 6, hvp=True, argnums=(0, 1))
+def logistic(x, r, n):
+    for _ in range(n):
+        x = r * x * (1.0 - x)
+    return x
+
+
+@case(0.3, A, hvp=True, argnums=(0, 1))
+def horner(x, a):
+    y = 0.0
+    for i in range(a.size):
+        y = y * x + a[i]
+    return y
+
+
+@case(0.3, A, hvp=True, argnums=(0, 1))
+def a_step_that_is_kept(x, a):
+    y = np.zeros(a.size)
+    for i in range(a.size):
+        step = x * x * a[i]
+        y[i] = step
+        x = x - step / 4.0
+    return np.sum(y) * x
+
+
+@case(0.3, A, hvp=True, argnums=(0, 1))
+def a_step_that_a_branch_reads(x, a):
+    s = 0.0
+    for i in range(a.size):
+        step = x * (a[i] - x)
+        if step > 0.1:
+            s = s + step
+        x = x + step * 0.5
+    return x * s
+
+
+@case(0.3, A, hvp=True, argnums=(0, 1))
+def a_factor_that_another_statement_makes_of_the_state(x, a):
+    for i in range(a.size):
+        w = np.sin(x) if x > 0.2 else x * 2.0
+        x = x * a[i] * w - x**2 + 1.0
+    return x
+
+
+@case(0.3, 4, hvp=True)
+def the_exit_reads_the_state(x, n):
+    k = 0
+    while x * x < 3.0 and k < n:
+        x = x * x + x
+        k += 1
+    return x
+
+
+@case(0.25, A, hvp=True, argnums=(0, 1))
+def numbers_named_like_slopes(x_slope, x_rest):
+    for i in range(x_rest.size):
+        x_slope_dot = x_slope * x_rest[i]
+        x_slope = x_slope_dot * (1.0 - x_slope)
+    return x_slope
+
+
+def test_the_slope_of_a_recurrence_comes_first():
+    cases = [(logistic, (0.3, 3.1, 6)), (horner, (0.3, A)), (the_exit_reads_the_state, (0.3, 4))]
+    for function, args in cases:
+        assert "_slope * " in function.tangent_source(*args)
+    for function in (a_step_that_is_kept, a_step_that_a_branch_reads):
+        assert "_slope" not in function.tangent_source(0.3, A), "its tangent is read elsewhere"
+
+
+@tg.njit
+def rooted(x, r, n):
+    for _ in range(n):
+        x = np.sqrt(r * x)
+    return x
+
+
+def test_a_tangent_of_zero_stays_zero_in_a_recurrence():
+    assert tg.jvp(rooted)(0.0, 2.0, 3, 0.0) == (0.0, 0.0)
+
+
+def test_recurrences_of_single_precision_stay_so():
+    x, r, one = np.float32(0.3), np.float32(3.1), np.float32(1.0)
+    value, slope = tg.jvp(logistic)(x, r, 6, one)
+    exact = tg.jvp(logistic)(float(x), float(r), 6, 1.0)
+    np.testing.assert_allclose((value, slope), exact, rtol=1e-4)
+
+
 @tg.njit
 def residuals(a, x, d):
     y = np.empty(a.shape[0])

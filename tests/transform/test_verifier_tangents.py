@@ -16,7 +16,7 @@ import tapegrad as tg
 from tapegrad.transform.errors import InternalError
 from tapegrad.transform.verifier import verify
 
-DOT = re.compile(r"\w*_dot\b")
+DOT = re.compile(r"\w*_(dot|slope|rest)\b")
 
 
 def plain(text):
@@ -84,6 +84,28 @@ RULES = {
         {
             "the sign": ("x_dot - y_dot", "x_dot + y_dot", "not what follows"),
             "a factor": ("x_dot - y_dot", "x_dot * y - y_dot", "a factor"),
+        },
+    ),
+    "a recurrence": (
+        function(
+            "for i in range(3):\n    x_slope = 1.0\n    w = x * y\n    w_slope = x_slope * y\n"
+            "    w_rest = y_dot * x\n    z = x - w\n    z_slope = x_slope - w_slope\n"
+            "    z_rest = -w_rest\n    z_dot = z_slope * x_dot + z_rest\n"
+            "    x = z\n    x_dot = z_dot\nreturn x, (x_dot,)"
+        ),
+        {
+            "the start": ("x_slope = 1.0", "x_slope = 0.0", "not what follows"),
+            "another start": ("x_slope = 1.0", "x_slope = 2.0", "no tangent"),
+            "no slope": ("x_slope - w_slope", "x_slope", "not what follows"),
+            "the sign of a slope": ("x_slope - w_slope", "x_slope + w_slope", "not what follows"),
+            "no rest": ("z_slope * x_dot + z_rest", "z_slope * x_dot", "not what follows"),
+            "another rest": (" + z_rest", " + w_rest", "not what follows"),
+            "another slope": ("= z_slope * x_dot", "= w_slope * x_dot", "slope of another value"),
+            "another tangent": ("z_slope * x_dot", "z_slope * y_dot", "not what follows"),
+            "a slope less": ("w_slope = x_slope * y\n", "w_slope = 0.0\n", "not what follows"),
+            "a rest less": ("w_rest = y_dot * x\n", "w_rest = 0.0\n", "not what follows"),
+            "a slope in a rest": ("w_rest = y_dot", "w_rest = x_slope", "not what it was|follows"),
+            "minus": ("= z_slope * x_dot + z", "= -z_slope * x_dot + z", "not what follows|factor"),
         },
     ),
     "what is no operand": (

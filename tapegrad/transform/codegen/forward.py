@@ -9,15 +9,16 @@ from __future__ import annotations
 import ast
 
 from tapegrad.transform import printer
-from tapegrad.transform.codegen.analysis import Arrays
+from tapegrad.transform.codegen.analysis import Arrays, unused_suffix
+from tapegrad.transform.codegen.loop_shapes import polynomial_chain
 from tapegrad.transform.codegen.mode import Mode
-from tapegrad.transform.ir import Block, FunctionIR, If, Let, Loop, Store, name
+from tapegrad.transform.ir import Block, Carried, FunctionIR, If, Let, Loop, Store, name
 from tapegrad.transform.kinds import is_array, is_real, zero_text
 from tapegrad.transform.printer import show
 from tapegrad.transform.rules import base as rules
 from tapegrad.transform.rules.generators import ProgramCode
 
-DOT = "_dot"
+DOT, SLOPE, REST = "_dot", "_slope", "_rest"
 
 
 class Forward(Mode):
@@ -42,27 +43,36 @@ class Forward(Mode):
     ) -> None:
         super().__init__(program, function, arrays, inputs, outputs, DOT)
         self.given = given
+        self.slope = unused_suffix(SLOPE, self.types)
+        self.rest = unused_suffix(REST, self.types)
+        self.parts: dict[str, str] | None = None  # parts of tangents, while they are written
 
     # -- what rules call ----------------------------------------------------------------------
 
     def dot(self, identifier: str) -> str:
         """Return the tangent of a name."""
-        return identifier + self.suffix
+        return identifier + self.suffix if self.parts is None else self.parts[identifier]
+
+    def is_active(self, identifier: str) -> bool:
+        if self.parts is not None:
+            return identifier in self.parts
+        return super().is_active(identifier)
 
     def set_dot(self, let: Let, expr: ast.expr | None, broadcast: bool = False) -> None:
         """Write the tangent of a new value; with `broadcast`, broadcast it to the value's shape."""
         target = let.target
         whole = is_array(self.types[target])
+        dot = self.dot(target)
         if expr is None:
-            self.writer(f"{target}{self.suffix} = {self.zero(target)}")
+            self.writer(f"{dot} = {self.zero(target)}")
         elif whole and broadcast:
-            self.writer(f"{target}{self.suffix} = np.zeros_like({target})")
-            self.writer(f"{target}{self.suffix} += {show(expr)}")
+            self.writer(f"{dot} = np.zeros_like({target})")
+            self.writer(f"{dot} += {show(expr)}")
         elif whole and isinstance(expr, ast.Name) and let.rule.fresh:
             # copy: two values must not share a tangent
-            self.writer(f"{target}{self.suffix} = {expr.id}.copy()")
+            self.writer(f"{dot} = {expr.id}.copy()")
         else:
-            self.writer(f"{target}{self.suffix} = {show(expr)}")
+            self.writer(f"{dot} = {show(expr)}")
 
     def set_handle(self, target: str, expr: ast.expr) -> None:
         """Write the tangent of a new array."""
@@ -152,8 +162,13 @@ class Forward(Mode):
             self.writer(f"{c.phi} = {show(c.init)}")
             if c.phi in active:
                 self.writer(f"{c.phi}{self.suffix} = {self.tangent(c.init)}")
+        single = [c for c in loop.carried if c.phi in active]
+        chain = polynomial_chain(loop, single[0], self.types) if len(single) == 1 else {}
         with printer.iteration(self.writer, loop):
-            self.block(loop.body)
+            if chain:
+                self.recurrence(loop, single[0], chain)
+            else:
+                self.block(loop.body)
             pairs = []
             for c in loop.carried:
                 pairs.append((c.phi, show(c.next)))
@@ -164,3 +179,37 @@ class Forward(Mode):
             self.writer(f"{c.out} = {c.phi}")
             if c.phi in active:
                 self.writer(f"{c.out}{self.suffix} = {c.phi}{self.suffix}")
+
+    def recurrence(self, loop: Loop, c: Carried, chain: dict[str, Let]) -> None:
+        """Write an iteration of a recurrence: the slope first, then its product with the tangent.
+
+        The tangent of what is computed from the carried value x is ``slope * x_dot + rest``. Slope
+        and rest do not depend on x_dot, so the dependency chain from one iteration to the next is
+        one product and one sum.
+        """
+        slopes, rests = {c.phi: c.phi + self.slope}, dict[str, str]()
+        self.writer(f"{slopes[c.phi]} = 1.0")
+        for statement in loop.body:
+            if not isinstance(statement, Let) or statement.target not in chain:
+                self.block([statement])
+                continue
+            target = statement.target
+            printer.write_block(self.writer, [statement])
+            slopes[target] = target + self.slope
+            self.part(statement, slopes)
+            others = [n for n in statement.rule.inputs() if n not in slopes and self.is_active(n)]
+            known = {n: n + self.suffix for n in others} | rests
+            if any(n in known for n in statement.rule.inputs()):
+                rests[target] = target + self.rest
+                self.part(statement, known | rests)
+        assert isinstance(c.next, ast.Name)
+        terms = [f"{slopes[c.next.id]} * {c.phi}{self.suffix}"]
+        if c.next.id in rests:
+            terms.append(rests[c.next.id])
+        self.writer(f"{c.next.id}{self.suffix} = {' + '.join(terms)}")
+
+    def part(self, let: Let, parts: dict[str, str]) -> None:
+        """Write the part of a tangent that comes from these parts of the tangents of operands."""
+        self.parts = parts
+        let.rule.write_jvp(self, let)
+        self.parts = None

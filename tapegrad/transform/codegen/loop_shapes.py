@@ -10,7 +10,8 @@
   where their cotangents are 0, nor are the iterations before the least distance was found
   (`may_add_nothing`).
 - In a loop that computes a single new value from the previous one, the slope does not depend on
-  the cotangent (`is_recurrence`).
+  the cotangent (`is_recurrence`). In forward mode, it does not depend on the tangent
+  (`polynomial_chain`).
 """
 
 from __future__ import annotations
@@ -265,19 +266,60 @@ def is_recurrence(loop: Loop, going: list[Carried], kinds: dict[str, Any]) -> bo
     if len(going) != 1 or not isinstance(going[0].next, ast.Name):
         return False
     made = {s.target: s for s in loop.body if isinstance(s, Let)}
-    from_last = {going[0].phi}  # what is computed from it
-    for target, let in made.items():
-        if from_last.intersection(reads(let)) and not isinstance(let.rule, rules.Passive):
-            from_last.add(target)
     plain = (rules.Elementary, rules.Load, rules.Linear, rules.Passive)
     return (
-        going[0].next.id in from_last
+        going[0].next.id in _chain(loop, going[0].phi)
         and len(made) == len(loop.body)
         and not any(is_array(kinds.get(target)) for target in made)
         and not any(holds_complex(kinds.get(target)) for target in made)
         and all(isinstance(let.rule, plain) for let in loop.body)
-        and any(
-            isinstance(let.rule, rules.Elementary) and let.rule.op.name in ("multiply", "divide")
-            for let in loop.body
-        )
+        and any(map(_scales, loop.body))
     )
+
+
+def polynomial_chain(loop: Loop, entry: Carried, kinds: dict[str, Any]) -> dict[str, Let]:
+    """Return what an iteration computes from a carried value, if polynomials make the next of it.
+
+    Nothing else in the loop may read the tangents of these values, and the dependency chain has to
+    be longer than one operation; else the result is empty. Polynomials have finite partials where
+    they are finite, so a tangent of 0 stays 0.
+    """
+    chain = _chain(loop, entry.phi)
+    others = [s for s in walk(loop.body) if not any(s is let for let in chain.values())]
+    is_polynomial = (
+        isinstance(entry.next, ast.Name)
+        and entry.next.id in chain
+        and all(kinds.get(target) == types.float64 for target in (entry.phi, *chain))
+        and all(map(_is_polynomial, chain.values()))
+        and any(map(_scales, chain.values()))
+        and any(n in chain for let in chain.values() for n in reads(let))
+        and not any(n in chain for s in others if not _is_passive(s) for n in reads(s))
+    )
+    return chain if is_polynomial else {}
+
+
+def _chain(loop: Loop, phi: str) -> dict[str, Let]:
+    """Return what the straight-line code of an iteration computes from a carried value."""
+    found: dict[str, Let] = {}
+    for statement in loop.body:
+        if isinstance(statement, Let) and not _is_passive(statement):
+            if any(n == phi or n in found for n in reads(statement)):
+                found[statement.target] = statement
+    return found
+
+
+def _is_passive(statement: Statement) -> bool:
+    return isinstance(statement, Let) and isinstance(statement.rule, rules.Passive)
+
+
+def _scales(statement: Statement) -> bool:
+    """Whether a statement multiplies or divides."""
+    rule = statement.rule if isinstance(statement, Let) else None
+    return isinstance(rule, rules.Elementary) and rule.op.name in ("multiply", "divide", "power")
+
+
+def _is_polynomial(let: Let) -> bool:
+    rule = let.rule
+    if isinstance(rule, rules.Elementary):
+        return not rule.whole and rules.is_polynomial(rule.op, rule.operands)
+    return isinstance(rule, rules.Linear)

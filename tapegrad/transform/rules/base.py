@@ -175,6 +175,12 @@ def is_arithmetic(op: Elementwise, operands: Atoms) -> bool:
     return Fact.ARITHMETIC in op.facts
 
 
+def is_polynomial(op: Elementwise, operands: Atoms) -> bool:
+    """Whether an op is a polynomial of its operands; so are its partials."""
+    is_smooth = Fact.HOLOMORPHIC in op.facts and not op.chooses
+    return is_smooth and is_arithmetic(op, operands) and not may_be_undefined(op, operands)
+
+
 def may_be_undefined(op: Elementwise, operands: Atoms) -> bool:
     """Whether an op may be infinite or nan for finite operands."""
     if not op.facts & (Fact.SINGULAR | Fact.OVERFLOWING):

@@ -29,6 +29,7 @@ from tapegrad.transform.verifier.static import Static
 from tapegrad.transform.verifier.summaries import Summary
 
 _DOT = re.compile(r"_dot\d*$")
+_PART = re.compile(r"_(slope|rest)\d*$")  # the tangent of a recurrence is slope * x_dot + rest
 _LIKE = ("copy", "where", "clip", "roll", "conj", "concatenate")
 _COPIES = ("copy", "astype", "flatten", "conj", "conjugate")
 
@@ -41,6 +42,7 @@ class TangentNames(Cotangents):
         endings = {found.group() for n in self.names if (found := _DOT.search(n))}
         self.suffix = next(iter(endings), "_dot")
         self.is_known = len(endings) <= 1
+        self.parts = {n: _PART.sub("", n) for n in self.names if _PART.search(n)}
         self._known: dict[int, bool] = {}
 
     def is_forward(self, function: str | None) -> bool:

@@ -54,10 +54,11 @@ class TangentReading(Sources):
         self.kept: set[str] = set()  # tangents that forward code made and kept on the tape
         self.tops: dict[str, Hashable] = {}  # positions on the tape, and how they were computed
         self.now: dict[str, Value] = {}  # values that the current statement assigns together
+        self.parts = checked.cotangents.parts  # names of parts of tangents, and what they belong to
 
     def stem(self, name: str) -> str:
         """Return the name that a tangent belongs to; "" for other values."""
-        stem = name.removesuffix(self.suffix)
+        stem = self.parts.get(name) or name.removesuffix(self.suffix)
         return stem if stem != name and stem in self.facts.primal else ""
 
     def current(self, name: str) -> Value | None:
@@ -115,7 +116,11 @@ class TangentReading(Sources):
         value = self.current(stem)
         found = ZERO
         for sign, term in _terms(node, 1):
-            sources, plain = self.parts(term, value, statement)
+            scaled = self.scaled(term, value, statement)
+            if scaled is not None:
+                found = total(found, scaled if sign > 0 else negative(scaled))
+                continue
+            sources, plain = self.read_by(term, value, statement)
             if not sources and not self.is_zero(term):
                 raise self.wrong(f"what is added to the tangent of {stem} is no tangent", statement)
             if sources and isinstance(value, (Number, Handle)) and value.event is not None:
@@ -126,7 +131,25 @@ class TangentReading(Sources):
                 found = total(found, change)
         return found
 
-    def parts(self, term: ast.expr, value: Value | None, node: ast.AST) -> tuple[list[Source], int]:
+    def scaled(self, term: ast.expr, value: Value | None, node: ast.AST) -> Map | None:
+        """Return a slope times the tangent that a recurrence starts from; None for other terms."""
+        if not isinstance(term, ast.BinOp) or not isinstance(term.op, ast.Mult):
+            return None
+        slope, dot = term.left, term.right
+        if not isinstance(slope, ast.Name) or not isinstance(dot, ast.Name):
+            return None
+        if slope.id not in self.parts or dot.id not in self.bars:
+            return None
+        if not same(value, self.frame.get(self.stem(slope.id))):
+            raise self.wrong(f"{slope.id} is the slope of another value", node)
+        one, two = self.number(slope.id, node), self.number(dot.id, node)
+        assert not isinstance(one, Helper)
+        assert not isinstance(two, Helper)
+        return product(one, two)
+
+    def read_by(
+        self, term: ast.expr, value: Value | None, node: ast.AST
+    ) -> tuple[list[Source], int]:
         """Return the tangents that a term reads, and the sign if it is a tangent itself.
 
         An item of a helper reads the tangents that the helper reads.
@@ -169,8 +192,10 @@ class TangentReading(Sources):
             operand = event.operands[stem] = Operand(known[0], -1)
         if not _of_one(operand.value, source):
             raise self.wrong(f"{stem} is not what it was at the operation", node)
-        count = event.used.get((place, stem), 0)
-        event.used[place, stem] = count + 1
+        part = name if name in self.parts else ""  # each part has all terms
+        count = event.used.get((place, stem, part), 0)
+        event.used[place, stem, part] = count + 1
+        event.used[place, stem] = max(event.used.get((place, stem), 0), count + 1)
         if operand.sign:
             if not sign:
                 raise self.wrong("a factor where the tangent goes on as it is", node)
@@ -207,7 +232,7 @@ class TangentReading(Sources):
         self.numbers[name] = found
         if value is not None:
             self.of[name] = value
-        if isinstance(value, Number):
+        if isinstance(value, Number) and name not in self.parts:
             assert not isinstance(found, Helper)
             self.given.append((self.stem(name), value, found))
 

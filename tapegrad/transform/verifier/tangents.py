@@ -28,7 +28,7 @@ from tapegrad.transform.verifier.events import (
 )
 from tapegrad.transform.verifier.forward_names import Facts, TangentCode, find_arrays
 from tapegrad.transform.verifier.frames import go_ways
-from tapegrad.transform.verifier.linear import ZERO, Map
+from tapegrad.transform.verifier.linear import ONE, ZERO, Map
 from tapegrad.transform.verifier.memory import results_of
 from tapegrad.transform.verifier.pushforward import check_pushforward
 from tapegrad.transform.verifier.sources import Helper
@@ -202,6 +202,8 @@ class Tangents(TangentCalls):
         """Return the tangent that an expression assigns to a name."""
         stem = self.stem(name)
         value = self.current(stem)
+        if name in self.parts and ast.unparse(expr) == "1.0":
+            return ONE  # the slope of what a recurrence starts from
         if not isinstance(value, Handle):
             return self.gain(expr, stem, node)
         shown = self.handle(expr)
