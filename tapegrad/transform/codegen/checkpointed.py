@@ -43,6 +43,7 @@ def write_checkpointed(
     copied = [n for n in params if is_array(kinds[n]) and instance.arrays.of(n) in classes]
     pullback, suffix, seeds = write_segment_pullback(program, instance, variant.active)
     variant.shadowed = [n in seeds and is_array(kinds[n]) for n in instance.results()]
+    variant.received = [False for _ in instance.results()]
     taken = {*kinds, *params}
     copies = {n: unused(f"{n}_kept", taken) for n in copied}
     returned = [n for n, made in zip(instance.results(), variant.shadowed, strict=True) if made]

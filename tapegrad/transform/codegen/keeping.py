@@ -87,7 +87,7 @@ class Keeping:
                 for read in (n for bound in maker.bounds or () for n in names_in(bound)):
                     visit(read)
             elif self.is_cheap(maker, identifier):
-                if (array := self.array_measured(maker)) in scope.own and array not in seen:
+                if (array := self.array_measured(maker, scope)) and array not in seen:
                     measured[identifier] = array
                     return
                 again.add(id(maker))
@@ -123,15 +123,16 @@ class Keeping:
                 writer(f"{bar} = {show(self.shadows.shadow_of(statement, statement.target))}")
         return outer
 
-    def array_measured(self, maker: Any) -> str:
-        """Return the array whose length a statement computes, if it is a new one, else ""."""
-        expr = maker.expr if isinstance(maker, Let) else None
-        if not isinstance(expr, ast.Attribute) or expr.attr != "size":
+    def array_measured(self, maker: Any, scope: Scope) -> str:
+        """Return the array of a block whose extent a statement reads, if it would be kept, else ""."""
+        array, _ = self.shadows.sizes.measured(maker) or ("", 0)
+        if array not in scope.own:
             return ""
-        array = expr.value.id if isinstance(expr.value, ast.Name) else ""
-        of = self.state.scopes.makers.get(array)
-        is_kept = isinstance(of, Let) and (of.rule.fresh or of.rule.calls)
-        return array if is_kept and not self.is_cheap(of, array) else ""
+        of = self.state.scopes.makers[array]
+        if isinstance(of, Loop):
+            return array if of.body is scope.block else ""
+        is_new = isinstance(of, Let) and (of.rule.fresh or of.rule.calls)
+        return array if is_new and not self.is_cheap(of, array) else ""
 
     def in_parts(self, scope: Scope, stored: dict[str, None]) -> list[str]:
         """Return the names to keep, with complex numbers and tuples replaced by their parts."""

@@ -157,7 +157,7 @@ class Combined:
         """
         gen, function, program = self.gen, self.function, self.program
         given = [leaf for leaf in self.inputs if is_array(function.types[leaf])]
-        reverse = Reverse(gen, given, [])
+        reverse = Reverse(gen, given)
         zeros = [f"{gen.bar(n)} = {gen.zero(n)}" for n in self.inputs if n not in given]
         code, _ = reverse.combined(gen.top, self._seed, zeros)
         writer = Writer()

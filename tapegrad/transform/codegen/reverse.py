@@ -62,13 +62,11 @@ class Reverse:
         The state of reverse mode.
     given
         Arrays whose shadows are arguments.
-    returned
-        Arrays whose shadows the forward code returns.
     """
 
-    def __init__(self, state: ReverseState, given: list[str], returned: list[str]) -> None:
+    def __init__(self, state: ReverseState, given: list[str]) -> None:
         self.state = state
-        self.shadows = Shadows(state, given, returned)
+        self.shadows = Shadows(state, given)
         self.copies = Copies(state)
         self.stores = Stores(state, self.copies)
         self.keeping = Keeping(state, self.shadows)

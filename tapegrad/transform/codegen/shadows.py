@@ -5,7 +5,8 @@ array and carries it along: the shadow of a view is the same view of the shadow,
 that selects among arrays selects among their shadows as well, and a callee takes shadows with
 arrays and returns those of its results. So aliases share their cotangents on every path.
 
-If all names of an array are in one block, the reverse code makes the shadow instead.
+If all names of an array are in one block, the reverse code makes the shadow instead. If such an
+array is a result of a callee, the caller makes it, and passes it to the reverse of the callee.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 from numba.core import types
 
 from tapegrad.transform.codegen.reverse_state import Region, ReverseState
+from tapegrad.transform.codegen.sizes import Sizes
 from tapegrad.transform.ir import (
     If,
     Let,
@@ -41,18 +43,16 @@ class Shadows:
         The state of reverse mode, in which the shadows of all active arrays are entered.
     given
         Arrays whose shadows are arguments.
-    returned
-        Arrays whose shadows the forward code returns.
     """
 
-    def __init__(self, state: ReverseState, given: list[str], returned: list[str]) -> None:
+    def __init__(self, state: ReverseState, given: list[str]) -> None:
         self.state = state
+        self.sizes = Sizes(state)
         self.inner: list[str] = []  # active arrays from outside that are not inputs
         self.wanted: set[str] = set()  # shadows that the forward code makes
+        self.received: list[str] = []  # results whose shadows are arguments of the reverse code
         self._enter(given)
-        self._find_local(given, returned)
-        for array in returned:
-            self.want(array + state.suffix)
+        self._find_local(given)
 
     def _enter(self, given: list[str]) -> None:
         """Enter the shadows of all active arrays."""
@@ -79,10 +79,10 @@ class Shadows:
                 self.inner.append(array)
                 state.top.own.add(bar)
 
-    def _find_local(self, given: list[str], returned: list[str]) -> None:
+    def _find_local(self, given: list[str]) -> None:
         """Find the arrays whose shadows are made in the reverse code."""
         state = self.state
-        passed = {state.arrays.of(array) for array in (*given, *returned, *self.inner)}
+        passed = {state.arrays.of(array) for array in (*given, *self.inner)}
         for statement in walk(state.function.body):
             if isinstance(statement, Let) and hasattr(statement.rule, "passed"):
                 passed.update(map(state.arrays.of, statement.rule.passed(state, statement)))
@@ -94,6 +94,33 @@ class Shadows:
                 passed.add(first)
         state.local_classes = {c for c, found in blocks.items() if len(found) == 1} - passed
 
+    # -- shadows of results -------------------------------------------------------------------
+
+    def receive(self, results: list[str]) -> None:
+        """Make shadows of results arguments of the reverse code, where that is possible.
+
+        The result is a new array, with which no other result shares elements.
+        """
+        state = self.state
+        new: dict[str, list[str]] = {}
+        for bar, array in state.arrays_of.items():
+            maker = state.scopes.makers.get(bar)
+            if isinstance(maker, Let) and maker.rule.base is None:
+                new.setdefault(state.arrays.of(array), []).append(array)
+        classes = [state.arrays.of(array) for array in results]
+        self.received = [
+            array
+            for array, one in zip(results, classes, strict=True)
+            if one in state.local_classes and new[one] == [array] and classes.count(one) == 1
+        ]
+
+    def give_back(self, results: list[str]) -> None:
+        """Have the forward code return the shadows of results."""
+        state = self.state
+        state.local_classes -= set(map(state.arrays.of, results))
+        for array in results:
+            self.want(array + state.suffix)
+
     # -- shadows made in the reverse code -----------------------------------------------------
 
     def set_up(self, region: Region) -> tuple[Writer, dict[str, None]]:
@@ -103,11 +130,11 @@ class Shadows:
         """
         state, scope = self.state, region.scope
         lines: list[str] = []
-        for statement in reversed(scope.block):
+        for statement in scope.block[::-1]:
             if not isinstance(statement, Let):
                 continue
             for target in defined(statement):
-                if target not in region.shadows:
+                if target not in region.shadows or target in self.received:
                     continue
                 if statement.rule.base is not None:
                     region.shadows[statement.rule.base] = None
@@ -127,7 +154,7 @@ class Shadows:
             return replace_names(let.expr, {rule.base: rule.base + self.state.suffix})
         if let.leaves is None and not rule.calls:
             return rule.zeros(let)
-        return ast.Call(name("np.zeros_like"), [name(target)], [])
+        return self.sizes.zeros(target)
 
     # -- shadows made in the forward code -----------------------------------------------------
 

@@ -23,7 +23,9 @@ class Variant:
         self.active = active
         self.forward_name = forward_name
         self.reverse_name = reverse_name
-        self.shadowed: list[bool] = []  # real results whose shadows the forward function returns
+        # real results whose shadows the forward function returns, or the reverse function takes
+        self.shadowed: list[bool] = []
+        self.received: list[bool] = []
         self.written = False
         self.unread: set[int] = set()  # positions of arguments that the reverse function ignores
         # assumed until they are known, for functions that call themselves
@@ -60,9 +62,17 @@ def write_split(
     def reversed_with(recomputes: bool) -> tuple[ReverseState, Reverse, Writer, list[str]]:
         gen = ReverseState(program, function, arrays, varied, outputs, unstable, split=True)
         gen.recomputes = recomputes
-        returned = [n for n in results if is_array(function.types[n]) and gen.is_active(n)]
+        whole = [n for n in results if is_array(function.types[n]) and gen.is_active(n)]
+        variant.shadowed = [n in whole for n in results]
+        variant.received = [False for _ in results]
+        reverse = Reverse(gen, given)
+        if not variant.written:
+            reverse.shadows.receive(whole)
+        received = reverse.shadows.received
+        returned = [n for n in whole if n not in received]
+        reverse.shadows.give_back(returned)
         variant.shadowed = [n in returned for n in results]
-        reverse = Reverse(gen, given, returned)
+        variant.received = [n in received for n in results]
 
         def before() -> None:
             for result, seed in seeds:
@@ -81,8 +91,9 @@ def write_split(
         variant.takes_shadows = any(map(reverse.shadows.is_wanted, given))
     writer = Writer()
     shadows = [leaf + gen.suffix for leaf in given]
+    received = [n + gen.suffix for n in reverse.shadows.received]
     tape = ["tape", "top"] if variant.uses_tape else []
-    parameters = [*function.params, *shadows, *(seed for _, seed in seeds), *tape]
+    parameters = [*function.params, *shadows, *received, *(seed for _, seed in seeds), *tape]
     writer.open(f"def {variant.reverse_name}({', '.join(parameters)}):")
     for leaf in scalars:
         writer(f"{gen.bar(leaf)} = {gen.zero(leaf)}")

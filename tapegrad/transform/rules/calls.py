@@ -197,6 +197,9 @@ class Call(AnyCall):
                 arguments.append(gen.shadow(leaf.id))
             else:
                 scalars.append(leaf.id)
+        for result, is_received in zip(self.real_results(let), variant.received, strict=True):
+            if is_received:
+                arguments.append(gen.shadow(result))
         for result in self.results(let):
             kind = self.types.get(result, types.none)
             if is_real(kind) and not is_array(kind):

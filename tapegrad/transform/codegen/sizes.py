@@ -1,0 +1,80 @@
+"""Extents of arrays as numbers.
+
+Where the reverse code needs only the extents of an array, to make its cotangents, the forward code
+keeps these numbers rather than the array.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from numba.core import types
+
+from tapegrad.transform.codegen.analysis import Scope
+from tapegrad.transform.codegen.reverse_state import ReverseState
+from tapegrad.transform.ir import Let, name, unused
+from tapegrad.transform.printer import show
+from tapegrad.transform.rules import base as rules
+
+
+class Sizes:
+    """The names of extents of arrays.
+
+    Parameters
+    ----------
+    state
+        The state of reverse mode.
+    """
+
+    def __init__(self, state: ReverseState) -> None:
+        self.state = state
+
+    def zeros(self, array: str) -> ast.expr:
+        """Return an expression for zeros like an array; if it does not read the array, the better."""
+        state = self.state
+        kind, scope = state.types[array], state.scopes.scope_of[array]
+        if scope.local or kind.layout != "C" or kind.dtype != types.float64 or kind.ndim == 0:
+            return ast.Call(name("np.zeros_like"), [name(array)], [])
+        extents: list[ast.expr] = [name(self.of(array, k, scope)) for k in range(kind.ndim)]
+        shape = extents[0] if kind.ndim == 1 else ast.Tuple(extents, ast.Load())
+        return ast.Call(name("np.zeros"), [shape], [])
+
+    def of(self, array: str, axis: int, scope: Scope) -> str:
+        """Return the name of the extent of an axis; add a statement that reads it if it has none."""
+        state = self.state
+        for statement in scope.block:
+            if isinstance(statement, Let) and self.measured(statement) == (array, axis):
+                return statement.target
+        text = f"{array}.size" if state.types[array].ndim == 1 else f"{array}.shape[{axis}]"
+        expr = ast.parse(text, mode="eval").body
+        maker = state.scopes.makers[array]
+        position = next((k for k, s in enumerate(scope.block, 1) if s is maker), 0)
+        found = Let(unused(f"{array}_size", state.types), expr, maker.line, rules.Passive(True))
+        scope.block.insert(position, found)
+        for types_of in (state.types, state.function.types):
+            types_of[found.target] = types.int64
+        scope.own.add(found.target)
+        state.scopes.scope_of[found.target] = scope
+        state.scopes.makers[found.target] = found
+        state.scopes.roots[id(found)] = state.scopes.roots.get(id(maker), scope.root)
+        return found.target
+
+    def measured(self, statement: Any) -> tuple[str, int] | None:
+        """Return the array and the axis whose extent a statement reads, None for other ones."""
+        expr = statement.expr if isinstance(statement, Let) else None
+        if isinstance(expr, ast.Attribute) and expr.attr == "size":
+            array = show(expr.value)
+            return (array, 0) if getattr(self.state.types.get(array), "ndim", 0) == 1 else None
+        if not isinstance(expr, ast.Subscript) or not isinstance(expr.slice, ast.Constant):
+            return None
+        shape = expr.value
+        if isinstance(shape, ast.Name):
+            made = self.state.scopes.makers.get(shape.id)
+            shape = made.expr if isinstance(made, Let) else shape
+        is_shape = isinstance(shape, ast.Attribute) and shape.attr == "shape"
+        axis = expr.slice.value
+        if not is_shape or not isinstance(axis, int) or axis < 0:
+            return None
+        assert isinstance(shape, ast.Attribute)
+        return show(shape.value), axis
