@@ -63,6 +63,19 @@ class Instance:
         self.writes, self.shared, self.skips = writes, shared, skips
         return found
 
+    def calls(self, other: Instance, seen: tuple[Instance, ...] = ()) -> bool:
+        """Whether it may call another function, or a function that does."""
+        if self in seen or self.error is not None:
+            return False
+        callees = [
+            getattr(s.rule, "instance", None) for s in walk(self.function.body) if isinstance(s, Let)
+        ]
+        return any(
+            callee is other or callee.calls(other, (*seen, self))
+            for callee in callees
+            if callee is not None
+        )
+
     def draws_numbers(self, statics: dict[str, Any], seen: tuple[Instance, ...] = ()) -> bool:
         """Whether it may draw random numbers."""
         if self in seen:

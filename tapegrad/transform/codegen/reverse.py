@@ -60,13 +60,19 @@ class Reverse:
     ----------
     state
         The state of reverse mode.
-    given
-        Arrays whose shadows are arguments.
+    given, results, receives
+        As for `Shadows`.
     """
 
-    def __init__(self, state: ReverseState, given: list[str]) -> None:
+    def __init__(
+        self,
+        state: ReverseState,
+        given: list[str],
+        results: Sequence[str] = (),
+        receives: bool = False,
+    ) -> None:
         self.state = state
-        self.shadows = Shadows(state, given)
+        self.shadows = Shadows(state, given, list(results), receives)
         self.copies = Copies(state)
         self.stores = Stores(state, self.copies)
         self.keeping = Keeping(state, self.shadows)
@@ -76,12 +82,17 @@ class Reverse:
     # -- blocks -------------------------------------------------------------------------------
 
     def region(
-        self, scope: Scope, before: Callable[[], None], after: Callable[[], None] = _nothing
+        self,
+        scope: Scope,
+        before: Callable[[], None],
+        after: Callable[[], None] = _nothing,
+        starts: Sequence[str] = (),
     ) -> tuple[Writer, dict[str, None]]:
         """Write the reverse of a block.
 
-        `before` writes the initial cotangents, `after` the code that uses the final ones. Returns
-        the code and the names from outside whose cotangents it adds to.
+        `before` writes the initial cotangents, `after` the code that uses the final ones; `starts`
+        are lines before arrays of cotangents are made. Returns the code and the names from outside
+        whose cotangents it adds to.
         """
         with self.state.entered(scope) as region, self.state.writing() as code:
             before()
@@ -90,7 +101,7 @@ class Reverse:
             after()
             result = Writer()
             setup = self._bring_back(region, result)
-        result.lines += setup.lines + code.lines
+        result.lines += [*starts, *setup.lines, *code.lines]
         return result, region.outward
 
     def combined(
@@ -193,13 +204,17 @@ class Reverse:
         sides = []
         outward: dict[str, None] = {}
         for block, side in ((statement.then, "then"), (statement.orelse, "orelse")):
-            taken = {phi.target for phi in statement.phis if phi.target in state.has}
+            taken = {
+                phi.target
+                for phi in statement.phis
+                if phi.target in state.has or phi.target in state.region.shadows
+            }
 
             def before(side: str = side, taken: set[str] = taken) -> None:
                 for phi in statement.phis:
                     value = getattr(phi, side)
                     if isinstance(value, ast.Name) and phi.target in taken:
-                        state.add(value.id, state.bar(phi.target), _ONE)
+                        self._pass_on(value.id, phi.target)
 
             if raises(block):  # it is never reversed
                 sides.append(Writer())
@@ -221,6 +236,15 @@ class Reverse:
                 with state.writer.block(head):
                     state.writer.extend(code)
 
+    def _pass_on(self, target: str, source: str) -> None:
+        """Add the cotangent of a name to that of the name whose value it has."""
+        state = self.state
+        if not is_array(state.types[source]):
+            state.add(target, state.bar(source), _ONE)
+        elif target not in self.shadows.inner:  # nobody reads these cotangents
+            bar = name(source + state.suffix)
+            state.add_array(target, bar, state.types[source].ndim)
+
     # -- loops --------------------------------------------------------------------------------
 
     def _loop(self, loop: Loop) -> None:
@@ -233,18 +257,21 @@ class Reverse:
             and not is_array(state.types[c.phi])
             and state.is_active(c.phi)
         ]
-        sums = bool(going) and all(is_sum(loop, c) for c in going)
+        whole = self.shadows.values.carried(loop)
+        sums = bool(going) and not whole and all(is_sum(loop, c) for c in going)
         if sums:
             code, outward = self._terms(scope, going)
-        elif is_recurrence(loop, going, state.types):
+        elif not whole and is_recurrence(loop, going, state.types):
             code, outward = self._recurrence(scope, going[0])
         else:
-            code, outward = self._iteration(scope, going)
+            code, outward = self._iteration(scope, going, whole)
         if not code.lines and not going:
             return
         for c in going:
             start = state.bar(c.out) if c.out in state.has else state.zero(c.out)
             state.write(f"{state.bar(c.phi)} = {start}")
+        for c in whole:
+            state.write(f"{c.phi}{state.suffix} = {state.shadow(c.out)}")
         self.prepare(dict.fromkeys(outward))
         if scope.rows:
             count = len(scope.rows)
@@ -253,26 +280,32 @@ class Reverse:
         if_used = f"if {' or '.join(tests)}:"
         around: AbstractContextManager[None] = nullcontext()
         inside: AbstractContextManager[None] = nullcontext()
-        if may_add_nothing(loop, going, state, self.keeping):
+        if not whole and may_add_nothing(loop, going, state, self.keeping):
             if all(c.out in state.skipped for c in going):
                 around = state.writer.block(if_used)
             if not sums and all(is_selected(loop, c) for c in going):
                 inside = state.writer.block(if_used)
         with around:
             self.keeping.write_rows(state.writer, scope)
-            head, *first = self._reversed_head(loop, sums or not going)
+            head, *first = self._reversed_head(loop, sums or not (going or whole))
             with state.writer.block(head):
                 for text in first:
                     state.write(text)
                 with inside:
                     state.writer.extend(code)
-        for c in going:
+        for c in (*going, *whole):
             if isinstance(c.init, ast.Name):
-                state.add(c.init.id, state.bar(c.phi), _ONE)
+                self._pass_on(c.init.id, c.phi)
 
-    def _iteration(self, scope: Scope, going: list[Carried]) -> tuple[Writer, dict[str, None]]:
-        """Write the reverse of an iteration, starting from the cotangents of its carried values."""
+    def _iteration(
+        self, scope: Scope, going: list[Carried], whole: list[Carried]
+    ) -> tuple[Writer, dict[str, None]]:
+        """Write the reverse of an iteration, starting from the cotangents of its carried values.
+
+        These are numbers, and `whole` arrays.
+        """
         state = self.state
+        moved = self.shadows.move(scope.statement) if whole else {}
         phis = [c.phi for c in going]
         nexts = [c.next.id for c in going if isinstance(c.next, ast.Name)]
 
@@ -295,13 +328,23 @@ class Reverse:
                     state.has.add(target)
                 else:
                     state.add(target, seed, _ONE)
+            for c in whole:
+                state.region.shadows[c.phi] = None
+                if c.phi in moved:
+                    state.region.shadows[moved[c.phi]] = None
+                elif isinstance(c.next, ast.Name):
+                    state.add_array(c.next.id, name(f"{c.phi}_next{state.suffix}"))
 
         def after() -> None:
             for phi in phis:
                 if phi not in state.has:
                     state.write(f"{state.bar(phi)} = {state.zero(phi)}")
 
-        return self.region(scope, before, after)
+        starts = [
+            f"{moved.get(c.phi, f'{c.phi}_next')}{state.suffix} = {c.phi}{state.suffix}"
+            for c in whole
+        ]
+        return self.region(scope, before, after, starts)
 
     def _terms(self, scope: Scope, sums: list[Carried]) -> tuple[Writer, dict[str, None]]:
         """Write the reverse of an iteration that only adds to sums: their cotangents stay."""

@@ -105,7 +105,7 @@ class ReverseState(Mode):
         self.scopes: Scopes = scopes(function, split)
         self.top = self.scopes.blocks[id(function.body)]
         self.arrays_of: dict[str, str] = {}  # arrays by the names of their shadows
-        self.local_classes: set[str] = set()  # arrays whose shadows are made in the reverse code
+        self.local: set[str] = set()  # arrays whose shadows are made in the reverse code
         self.frozen: set[str] = set()  # sums whose cotangents stay as they are
         self.renamed: dict[str, str] = {}  # cotangents that temporarily have another name
         self.scale = ""  # factor of contributions to cotangents from outside
@@ -235,7 +235,7 @@ class ReverseState(Mode):
             self.read(name(identifier))
             return f"np.zeros_like({identifier})"
         bar = identifier + self.suffix
-        if self.arrays.of(identifier) in self.local_classes:
+        if identifier in self.local:
             self.region.shadows[identifier] = None
         else:
             self.region.needs[bar] = None

@@ -7,6 +7,7 @@ arrays and returns those of its results. So aliases share their cotangents on ev
 
 If all names of an array are in one block, the reverse code makes the shadow instead. If such an
 array is a result of a callee, the caller makes it, and passes it to the reverse of the callee.
+Arrays that are passed on like numbers have a shadow for each name (see `array_values`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 from numba.core import types
 
+from tapegrad.transform.codegen.array_values import ArrayValues
 from tapegrad.transform.codegen.reverse_state import Region, ReverseState
 from tapegrad.transform.codegen.sizes import Sizes
 from tapegrad.transform.ir import (
@@ -43,16 +45,23 @@ class Shadows:
         The state of reverse mode, in which the shadows of all active arrays are entered.
     given
         Arrays whose shadows are arguments.
+    results
+        Arrays that the function returns to generated code.
+    receives
+        Whether the reverse code may have shadows of results as arguments.
     """
 
-    def __init__(self, state: ReverseState, given: list[str]) -> None:
+    def __init__(
+        self, state: ReverseState, given: list[str], results: list[str], receives: bool
+    ) -> None:
         self.state = state
         self.sizes = Sizes(state)
         self.inner: list[str] = []  # active arrays from outside that are not inputs
         self.wanted: set[str] = set()  # shadows that the forward code makes
         self.received: list[str] = []  # results whose shadows are arguments of the reverse code
+        self.moved: set[str] = set()  # shadows that were those of other arrays before
         self._enter(given)
-        self._find_local(given)
+        self._find_local(given, results, receives)
 
     def _enter(self, given: list[str]) -> None:
         """Enter the shadows of all active arrays."""
@@ -79,47 +88,40 @@ class Shadows:
                 self.inner.append(array)
                 state.top.own.add(bar)
 
-    def _find_local(self, given: list[str]) -> None:
-        """Find the arrays whose shadows are made in the reverse code."""
+    def _find_local(self, given: list[str], results: list[str], receives: bool) -> None:
+        """Find the arrays whose shadows are made in the reverse code, or are arguments of it."""
         state = self.state
-        passed = {state.arrays.of(array) for array in (*given, *self.inner)}
+        passed: set[str] = set()
         for statement in walk(state.function.body):
             if isinstance(statement, Let) and hasattr(statement.rule, "passed"):
-                passed.update(map(state.arrays.of, statement.rule.passed(state, statement)))
+                passed.update(statement.rule.passed(state, statement))
+        self.values = ArrayValues(state, results, passed)
+        kept = {state.arrays.of(array) for array in (*given, *passed, *self.inner)}
         blocks: dict[str, set[int]] = {}
+        new: dict[str, list[str]] = {}  # arrays that share nothing with those before them
         for bar, array in state.arrays_of.items():
-            first = state.arrays.of(array)
+            first, maker = state.arrays.of(array), state.scopes.makers.get(bar)
             blocks.setdefault(first, set()).add(id(state.scopes.scope_of[bar].block))
-            if not isinstance(state.scopes.makers.get(bar), Let):
-                passed.add(first)
-        state.local_classes = {c for c, found in blocks.items() if len(found) == 1} - passed
-
-    # -- shadows of results -------------------------------------------------------------------
-
-    def receive(self, results: list[str]) -> None:
-        """Make shadows of results arguments of the reverse code, where that is possible.
-
-        The result is a new array, with which no other result shares elements.
-        """
-        state = self.state
-        new: dict[str, list[str]] = {}
-        for bar, array in state.arrays_of.items():
-            maker = state.scopes.makers.get(bar)
-            if isinstance(maker, Let) and maker.rule.base is None:
-                new.setdefault(state.arrays.of(array), []).append(array)
+            if self.values.root(array) == array:
+                new.setdefault(first, []).append(array)
+            if not isinstance(maker, Let):
+                kept.add(first)
+        local = {one for one, found in blocks.items() if len(found) == 1} - kept
         classes = [state.arrays.of(array) for array in results]
-        self.received = [
+        for array, one in zip(results, classes, strict=True):
+            is_only = new[one] == [array] and classes.count(one) == 1
+            if receives and (one in self.values.classes or (one in local and is_only)):
+                self.received.append(array)
+            else:
+                local.discard(one)
+        state.local = {
             array
-            for array, one in zip(results, classes, strict=True)
-            if one in state.local_classes and new[one] == [array] and classes.count(one) == 1
-        ]
-
-    def give_back(self, results: list[str]) -> None:
-        """Have the forward code return the shadows of results."""
-        state = self.state
-        state.local_classes -= set(map(state.arrays.of, results))
+            for array in state.arrays_of.values()
+            if state.arrays.of(array) in local or self.values.has(array)
+        }
         for array in results:
-            self.want(array + state.suffix)
+            if array not in self.received:
+                self.want(array + state.suffix)
 
     # -- shadows made in the reverse code -----------------------------------------------------
 
@@ -130,30 +132,37 @@ class Shadows:
         """
         state, scope = self.state, region.scope
         lines: list[str] = []
-        for statement in scope.block[::-1]:
-            if not isinstance(statement, Let):
+        made = [(s, target) for s in scope.block for target in defined(s)]
+        if scope.kind == "loop":
+            made = [(scope.statement, c.phi) for c in scope.statement.carried] + made
+        for statement, target in reversed(made):
+            if target not in region.shadows or target in self.received or target in self.moved:
                 continue
-            for target in defined(statement):
-                if target not in region.shadows or target in self.received:
-                    continue
-                if statement.rule.base is not None:
-                    region.shadows[statement.rule.base] = None
-                expr = self.shadow_of(statement, target)
-                lines.append(f"{target}{state.suffix} = {show(expr)}")
-                for identifier in names_in(expr):
-                    if identifier in state.scopes.scope_of and identifier not in state.arrays_of:
-                        region.needs[identifier] = None
+            if isinstance(statement, Let) and statement.rule.base is not None:
+                region.shadows[statement.rule.base] = None
+            expr = self.shadow_of(statement, target)
+            lines.append(f"{target}{state.suffix} = {show(expr)}")
+            for identifier in names_in(expr):
+                if identifier in state.scopes.scope_of and identifier not in state.arrays_of:
+                    region.needs[identifier] = None
         result = Writer()
         result.lines = lines[::-1]
         return result, {n: None for n in region.shadows if n not in scope.own}
 
-    def shadow_of(self, let: Let, target: str) -> ast.expr:
-        """Return the expression of the shadow of an array that an operation makes."""
-        rule = let.rule
-        if rule.base is not None:
-            return replace_names(let.expr, {rule.base: rule.base + self.state.suffix})
-        if let.leaves is None and not rule.calls:
-            return rule.zeros(let)
+    def move(self, loop: Loop) -> dict[str, str]:
+        """Return the arrays of a loop whose shadows were those of loop-carried ones, by these."""
+        found = self.values.moved(loop)
+        self.moved.update(found.values())
+        return found
+
+    def shadow_of(self, statement: Any, target: str) -> ast.expr:
+        """Return the expression of the shadow of an array that a statement makes."""
+        if isinstance(statement, Let):
+            rule = statement.rule
+            if rule.base is not None:
+                return replace_names(statement.expr, {rule.base: rule.base + self.state.suffix})
+            if statement.leaves is None and not rule.calls:
+                return rule.zeros(statement)
         return self.sizes.zeros(target)
 
     # -- shadows made in the forward code -----------------------------------------------------

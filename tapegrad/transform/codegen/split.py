@@ -65,18 +65,16 @@ def write_split(
         whole = [n for n in results if is_array(function.types[n]) and gen.is_active(n)]
         variant.shadowed = [n in whole for n in results]
         variant.received = [False for _ in results]
-        reverse = Reverse(gen, given)
-        if not variant.written:
-            reverse.shadows.receive(whole)
+        reverse = Reverse(gen, given, whole, receives=not instance.calls(instance))
         received = reverse.shadows.received
         returned = [n for n in whole if n not in received]
-        reverse.shadows.give_back(returned)
         variant.shadowed = [n in returned for n in results]
         variant.received = [n in received for n in results]
 
         def before() -> None:
             for result, seed in seeds:
                 gen.add(result, seed, ast.Constant(1.0))
+            gen.region.shadows.update(dict.fromkeys(received))
 
         code, _ = reverse.region(gen.top, before)
         gen.uses_tape |= reverse.keeping.keeps_inside(function.body) or bool(gen.top.stored)

@@ -187,6 +187,8 @@ class Adjoint(Calls):
         for name, made in found:
             self.frame.names[name] = made
             self.frame.own.add(name)
+            if not self.is_forward:
+                self.frame.carried.add(name)
 
     def shadow(self, name: str, value: ast.expr) -> Handle | None:
         """Return the array of cotangents that an expression evaluates to, None for a number."""

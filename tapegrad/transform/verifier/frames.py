@@ -27,6 +27,8 @@ class Frame:
         The frames of complete iterations of the loops in it.
     begun
         The same, including the iteration in which a loop is left.
+    carried
+        The arrays of cotangents that reverse code makes in it, for those of the next iteration.
     """
 
     def __init__(self, names: dict[str, Value], outer: Frame | None = None) -> None:
@@ -35,6 +37,7 @@ class Frame:
         self.own: set[str] = set()
         self.turns: dict[int, list[Frame]] = {}
         self.begun: dict[int, list[Frame]] = {}
+        self.carried: set[str] = set()
 
     def get(self, name: str) -> Value | None:
         """Return the value of a name; outer frames may define cotangents later."""

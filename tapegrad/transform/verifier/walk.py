@@ -411,6 +411,7 @@ class Walk(Outcomes):
         for frame in reversed(frames):
             self.frame = frame
             self.block(node.body)
+            outer.names.update({n: frame.names[n] for n in frame.carried if n in outer.names})
         self.frame = outer
         return ""
 
