@@ -11,7 +11,7 @@ import ast
 from collections.abc import Iterable
 from typing import Any
 
-from tapegrad.transform.codegen.analysis import Scope, written
+from tapegrad.transform.codegen.analysis import Scope
 from tapegrad.transform.codegen.reverse_state import ReverseState
 from tapegrad.transform.ir import Carried, If, Let, Loop, Statement, always_raises, walk
 from tapegrad.transform.kinds import is_array, may_share
@@ -38,11 +38,9 @@ class ArrayValues:
 
     def __init__(self, state: ReverseState, results: list[str], passed: set[str]) -> None:
         self.state = state
+        self.writes = state.writes
         self.flows: dict[str, list[Statement | None]] = {}  # where an array gets another name
-        self.writes: dict[str, list[Statement]] = {}
         for statement in walk(state.function.body):
-            for array in written(statement):
-                self.writes.setdefault(self.root(array), []).append(statement)
             if isinstance(statement, If):
                 for phi in statement.phis:
                     self._flow(phi.then, statement, statement.then)
@@ -52,46 +50,30 @@ class ArrayValues:
                     self._flow(c.init, statement, None)
                     self._flow(c.next, statement, statement.body)
         names: dict[str, list[str]] = {}
-        for array, kind in state.types.items():
-            if may_share(kind) and array not in state.arrays_of:
+        for array, kind in state.function.types.items():
+            if may_share(kind):
                 names.setdefault(state.arrays.of(array), []).append(array)
         self.classes = {
             one
             for one, found in names.items()
-            if any(isinstance(self._maker(n), (Loop, If)) for n in found)
+            if any(isinstance(self.writes.maker(n), (Loop, If)) for n in found)
             and all(self._is_value(n, passed) for n in found)
             and self._may_return(found, results)
         }
 
-    def root(self, array: str) -> str:
-        """Return the array that a name is a view of, through operations only."""
-        maker = self._maker(array)
-        while isinstance(maker, Let) and maker.rule is not None and maker.rule.base is not None:
-            array = maker.rule.base
-            maker = self._maker(array)
-        return array
-
     def is_outside(self, array: str) -> bool:
         """Whether an array is an argument, a part of one, or not made by the function."""
-        maker = self._maker(array)
+        maker = self.writes.maker(array)
         return maker is None or (isinstance(maker, Let) and isinstance(maker.rule, rules.Part))
-
-    def _maker(self, array: str) -> Any:
-        return self.state.scopes.makers.get(array)
 
     def _scope(self, array: str) -> Scope | None:
         return self.state.scopes.scope_of.get(array)
-
-    def _is_new(self, maker: Let, array: str) -> bool:
-        """Whether an operation makes an array that shares nothing with other ones."""
-        joined = self.state.arrays.joined_by(maker)
-        return not any(array in group for group in joined)
 
     def _flow(self, value: Any, statement: Statement, end: Any) -> None:
         """Enter that a value gets another name at a statement, or at the end of its own block."""
         if not isinstance(value, ast.Name) or not is_array(self.state.types.get(value.id)):
             return
-        root = self.root(value.id)
+        root = self.writes.root(value.id)
         scope = self._scope(root)
         is_at_end = end is not None and scope is not None and scope.block is end
         self.flows.setdefault(root, []).append(None if is_at_end else statement)
@@ -100,40 +82,32 @@ class ArrayValues:
         """Whether the cotangents of a name of an array may be separate from those of others."""
         if not is_array(self.state.types[array]):
             return False
-        root, maker = self.root(array), self._maker(array)
+        root, maker = self.writes.root(array), self.writes.maker(array)
+        is_written = array in self.writes.by_root
         if root == array and self.is_outside(array):
-            return array not in self.writes
+            return not is_written
         if array in passed:
             return False
         if root != array:
             return self._scope(root) is self._scope(array)
         if isinstance(maker, Let):
-            is_written_first = array not in self.writes or self._is_written_first(array)
-            return self._is_new(maker, array) and is_written_first
-        return array not in self.writes and all(
-            isinstance(source, ast.Name) for source in _sources(maker, array)
-        )
-
-    def _is_written_first(self, array: str) -> bool:
-        """Whether an array is written only before it gets another name."""
-        scope = self._scope(array)
-        assert scope is not None
-        last = max(_position(statement, scope.block) for statement in self.writes[array])
-        flows = [s for s in self.flows.get(array, ()) if s is not None]
-        return all(_position(statement, scope.block) > last for statement in flows)
+            flows = [s for s in self.flows.get(array, ()) if s is not None]
+            is_final = all(self.writes.precede(array, statement) for statement in flows)
+            return self.writes.is_new(array) and is_final
+        return not is_written and all(isinstance(s, ast.Name) for s in _sources(maker, array))
 
     def _may_return(self, names: Iterable[str], results: list[str]) -> bool:
         """Whether no alias of a returned array is in the hands of the caller."""
         found = [n for n in names if n in results]
         if not found:
             return True
-        has_outside = any(self.root(n) == n and self.is_outside(n) for n in names)
-        return len(found) == 1 and self.root(found[0]) == found[0] and not has_outside
+        has_outside = any(self.writes.root(n) == n and self.is_outside(n) for n in names)
+        return len(found) == 1 and self.writes.root(found[0]) == found[0] and not has_outside
 
     def has(self, array: str) -> bool:
         """Whether the reverse code makes a shadow for a name of an array."""
         is_value = self.state.arrays.of(array) in self.classes
-        return is_value and not self.is_outside(self.root(array))
+        return is_value and not self.is_outside(self.writes.root(array))
 
     def carried(self, loop: Loop) -> list[Carried]:
         """Return the loop-carried arrays whose cotangents are carried backwards."""
@@ -161,7 +135,7 @@ class ArrayValues:
             and nexts.count(c.next.id) == 1
             and c.next.id not in phis
             and self.state.types[c.next.id] == self.state.types[c.phi]
-            and self.root(c.next.id) == c.next.id
+            and self.writes.root(c.next.id) == c.next.id
             and self._scope(c.next.id) is body
         }
 
@@ -172,8 +146,3 @@ def _sources(maker: If | Loop, array: str) -> list[Any]:
         sides = [s for s in ("then", "orelse") if not always_raises(getattr(maker, s))]
         return [dict(maker.merged(side)).get(array) for side in sides]
     return [v for c in maker.carried if array in (c.phi, c.out) for v in (c.init, c.next)]
-
-
-def _position(statement: Statement, block: list[Statement]) -> int:
-    """Return the position of the statement of a block that contains a statement, -1 if none does."""
-    return next((k for k, s in enumerate(block) if any(x is statement for x in walk([s]))), -1)

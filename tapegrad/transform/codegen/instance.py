@@ -67,9 +67,8 @@ class Instance:
         """Whether it may call another function, or a function that does."""
         if self in seen or self.error is not None:
             return False
-        callees = [
-            getattr(s.rule, "instance", None) for s in walk(self.function.body) if isinstance(s, Let)
-        ]
+        lets = [s for s in walk(self.function.body) if isinstance(s, Let)]
+        callees = [getattr(let.rule, "instance", None) for let in lets]
         return any(
             callee is other or callee.calls(other, (*seen, self))
             for callee in callees

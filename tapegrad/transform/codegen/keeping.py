@@ -18,6 +18,7 @@ from tapegrad.transform.ir import (
     If,
     Let,
     Loop,
+    Statement,
     defined,
     names_in,
     reads,
@@ -101,6 +102,8 @@ class Keeping:
         for identifier, array in measured.items():
             if array in seen:
                 again.add(id(state.scopes.makers[identifier]))
+                for read in self.reads_again(state.scopes.makers[identifier]):
+                    visit(read)
             else:
                 stored[identifier] = None  # rather than the array
         for identifier in stored:
@@ -124,7 +127,7 @@ class Keeping:
         return outer
 
     def array_measured(self, maker: Any, scope: Scope) -> str:
-        """Return the array of a block whose extent a statement reads, if it would be kept, else ""."""
+        """Return the array of a block that would be kept for the extent that a statement reads."""
         array, _ = self.shadows.sizes.measured(maker) or ("", 0)
         if array not in scope.own:
             return ""
@@ -171,8 +174,7 @@ class Keeping:
                 return False  # its elements may have changed since it was made
             if isinstance(rule, rules.Passive) and not self.reads_elements(maker.expr):
                 return True
-            root = self.state.scopes.roots[id(maker)]
-            return all(self.is_same(n, root) for n in names_in(maker.expr))
+            return all(self.is_same(n, maker) for n in names_in(maker.expr))
         if isinstance(maker, If):
             return all(
                 isinstance(inner, (Let, If)) and self.is_cheap(inner, "")
@@ -203,12 +205,12 @@ class Keeping:
         first = state.arrays.of(identifier)
         return first in state.unstable or state.arrays.is_stored(first)
 
-    def is_same(self, identifier: str, root: int) -> bool:
-        """Whether the value of a name cannot change from a statement of the body onwards."""
+    def is_same(self, identifier: str, statement: Statement) -> bool:
+        """Whether the value of a name cannot change from a statement onwards."""
         state = self.state
         kind = state.types.get(identifier)
         if is_array(kind):
-            return state.keeps(identifier, root)
+            return state.keeps(identifier, statement)
         return kind is None or not _may_change(kind) or not state.arrays.stores
 
     def places(self, scope: Scope, numbers: list[str]) -> list[str]:

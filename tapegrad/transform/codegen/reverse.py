@@ -305,7 +305,7 @@ class Reverse:
         These are numbers, and `whole` arrays.
         """
         state = self.state
-        moved = self.shadows.move(scope.statement) if whole else {}
+        moved = self.shadows.move(scope.statement) if isinstance(scope.statement, Loop) else {}
         phis = [c.phi for c in going]
         nexts = [c.next.id for c in going if isinstance(c.next, ast.Name)]
 

@@ -23,7 +23,8 @@ from tapegrad.transform.codegen.analysis import (
     unused_at_times,
 )
 from tapegrad.transform.codegen.mode import Mode
-from tapegrad.transform.ir import FunctionIR, name, names_in
+from tapegrad.transform.codegen.writes import Writes
+from tapegrad.transform.ir import FunctionIR, Statement, name, names_in
 from tapegrad.transform.kinds import holds_complex, is_complex, zero_text
 from tapegrad.transform.printer import Writer, show
 from tapegrad.transform.rules.generators import ProgramCode, ShadowCode
@@ -103,6 +104,7 @@ class ReverseState(Mode):
         self.undefined = undefined_at_times(function)
         self.has_complex = any(map(holds_complex, self.types.values()))
         self.scopes: Scopes = scopes(function, split)
+        self.writes = Writes(function, arrays, self.scopes)
         self.top = self.scopes.blocks[id(function.body)]
         self.arrays_of: dict[str, str] = {}  # arrays by the names of their shadows
         self.local: set[str] = set()  # arrays whose shadows are made in the reverse code
@@ -241,6 +243,9 @@ class ReverseState(Mode):
             self.region.needs[bar] = None
         return bar
 
-    def keeps(self, array: str, root: int) -> bool:
-        """Whether the elements of an array cannot change from a statement of the body onwards."""
-        return self.arrays.of(array) not in self.unstable and self.arrays.keeps(array, root)
+    def keeps(self, array: str, statement: Statement) -> bool:
+        """Whether the elements of an array cannot change from a statement onwards."""
+        if self.arrays.of(array) in self.unstable:
+            return False
+        is_last = self.arrays.keeps(array, self.scopes.roots[id(statement)])
+        return is_last or self.writes.are_over(array, statement)

@@ -26,7 +26,6 @@ from tapegrad.transform.ir import (
     Loop,
     Statement,
     defined,
-    name,
     names_in,
     replace_names,
     walk,
@@ -102,7 +101,7 @@ class Shadows:
         for bar, array in state.arrays_of.items():
             first, maker = state.arrays.of(array), state.scopes.makers.get(bar)
             blocks.setdefault(first, set()).add(id(state.scopes.scope_of[bar].block))
-            if self.values.root(array) == array:
+            if state.writes.root(array) == array:
                 new.setdefault(first, []).append(array)
             if not isinstance(maker, Let):
                 kept.add(first)

@@ -31,7 +31,7 @@ class Sizes:
         self.state = state
 
     def zeros(self, array: str) -> ast.expr:
-        """Return an expression for zeros like an array; if it does not read the array, the better."""
+        """Return an expression for zeros like an array, which reads only extents if it can."""
         state = self.state
         kind, scope = state.types[array], state.scopes.scope_of[array]
         if scope.local or kind.layout != "C" or kind.dtype != types.float64 or kind.ndim == 0:
@@ -41,7 +41,7 @@ class Sizes:
         return ast.Call(name("np.zeros"), [shape], [])
 
     def of(self, array: str, axis: int, scope: Scope) -> str:
-        """Return the name of the extent of an axis; add a statement that reads it if it has none."""
+        """Return the name of the extent of an axis; if it has none, add a statement for it."""
         state = self.state
         for statement in scope.block:
             if isinstance(statement, Let) and self.measured(statement) == (array, axis):

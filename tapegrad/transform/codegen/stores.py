@@ -37,11 +37,10 @@ class Copies:
 
     def make(self, statement: Statement, names: list[str]) -> dict[str, str]:
         """Return the names of copies of those arrays that are written later."""
-        root = self.state.scopes.roots[id(statement)]
         changing = [
             n
             for n in dict.fromkeys(names)
-            if is_array(self.state.types.get(n)) and not self.state.keeps(n, root)
+            if is_array(self.state.types.get(n)) and not self.state.keeps(n, statement)
         ]
         return {n: self._make_one(n, statement) for n in changing}
 

@@ -135,10 +135,9 @@ class Call(AnyCall):
         It depends on which arguments are active, whether they may overlap, and which arrays,
         including results, keep their elements after the call.
         """
-        root = gen.scopes.roots[id(let)]
         kept = tuple(
             not self._is_array(leaf)
-            or gen.keeps(leaf.id if isinstance(leaf, ast.Name) else leaf, root)
+            or gen.keeps(leaf.id if isinstance(leaf, ast.Name) else leaf, let)
             for leaf in (
                 *self.leaves(),
                 *(self.results(let) if self.instance.result_leaves() else ()),

@@ -152,8 +152,8 @@ class ReverseCode(Generator, Protocol):
     def add_element(self, array: str, index: ast.expr, g: str) -> None:
         """Add to an element of the cotangent of an array."""
 
-    def keeps(self, array: str, root: int) -> bool:
-        """Whether the elements of an array cannot change from a statement of the body onwards."""
+    def keeps(self, array: str, statement: Any) -> bool:
+        """Whether the elements of an array cannot change from a statement onwards."""
 
 
 class Lowerer(Protocol):

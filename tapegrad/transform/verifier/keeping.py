@@ -84,7 +84,7 @@ class Keeping(Numbering):
         self.calls.setdefault(pair if is_pair else "", []).append((arguments, noted))
 
     def contents_of(self, name: str) -> int:
-        return self.state.contents.get(self.memory.of(name), -1)
+        return self.contents(self.memory.of(name))
 
     def check_call(self, function: str, call: ast.Call, node: ast.stmt) -> None:
         """Check a call of a reverse function."""
@@ -111,7 +111,7 @@ class Keeping(Numbering):
             if place < len(call.args)
             for n in self.memory.shared(call.args[place])
         }
-        wanted = {of: self.state.contents.get(of, -1) for of in classes}
+        wanted = {of: self.contents(of) for of in classes}
         if found and not any(self.suits(one, wanted, needs) for one in found):
             raise self.wrong("an array was written since the forward code called this", node)
 
@@ -140,7 +140,7 @@ class Keeping(Numbering):
                 classes = [
                     of for of in noted if self.number("class", of) == noted[f"class {place}"]
                 ]
-                if any(self.state.contents.get(of, -1) != noted[of] for of in classes):
+                if any(self.contents(of) != noted[of] for of in classes):
                     return False
         return True
 

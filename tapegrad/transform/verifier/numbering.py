@@ -15,6 +15,7 @@ from tapegrad.transform.verifier.code import (
     names_in,
 )
 from tapegrad.transform.verifier.cotangents import Cotangents
+from tapegrad.transform.verifier.iteration_arrays import arrays_of_iterations
 from tapegrad.transform.verifier.memory import SHAPE, SHAPE_CALLS, Memory
 from tapegrad.transform.verifier.summaries import Summary
 from tapegrad.transform.verifier.tape import (
@@ -51,6 +52,9 @@ class Turned:
     # what was counted and kept at each break
     breaks: list[tuple[set[str], tuple[Item, ...]]] = field(default_factory=list)
     counted: dict[str, int] = field(default_factory=dict)
+    # versions of the arrays that belong to an iteration, at its end and at each break
+    final: dict[str, int] = field(default_factory=dict)
+    left: list[dict[str, int]] = field(default_factory=list)
     is_claimed: bool = True
     node: ast.stmt | None = None
 
@@ -98,6 +102,7 @@ class Numbering:
             raise code.wrong("its cotangents cannot be told from other names", code.body[0])
         self.is_complete = True  # the needs of all functions that it calls are known
         self.memory = Memory(self.codes, summaries, self.cotangents)
+        self.of_iterations = arrays_of_iterations(self.codes, self.memory)
         self.numbers: dict[Any, int] = {}
         # parts of complex numbers and tuples: the position, the number of parts, and the whole
         self.parts: dict[int, tuple[int, int, int]] = {}
@@ -157,12 +162,18 @@ class Numbering:
         """Return the versions of arrays, and note that they are read."""
         found = []
         for of in sorted({self.memory.of(n) for n in names if n not in self.bars}):
-            current = self.state.contents.get(of, -1)
+            current = self.contents(of)
             found.append((of, current))
             self.reading[of] = current
             if self.in_reverse:
                 self.read_classes.add(of)
         return tuple(found)
+
+    def contents(self, of: str) -> int:
+        """Return the version of the elements of an alias class."""
+        found = self.resolved(self.state.contents.get(of, -1))
+        assert found is not None
+        return found
 
     def handle(self, node: ast.expr) -> int:
         """Return the number of a value, ignoring the elements of arrays."""

@@ -76,6 +76,12 @@ class Turning(Keeping):
         self.tapes.append(self.tape)
         facts = dict(self.facts)
         reached = self.block(node.body)
+        ends = [*frame.left, dict(self.state.contents)] if reached else frame.left
+        frame.final = {
+            of: ends[0].get(of, -1)
+            for of in self.of_iterations.get(id(node), ())
+            if len({end.get(of, -1) for end in ends}) == 1
+        }
         self.facts = facts
         self.frames.pop()
         self.tapes.pop()
@@ -144,6 +150,7 @@ class Turning(Keeping):
             raise self.wrong("a loop is left where its values are half kept", node)
         counted = {name for name, count in frame.counted.items() if count == 1}
         frame.breaks.append((counted, tuple(tape.items)))
+        frame.left.append(dict(self.state.contents))
 
     def turned(self, node: ast.For) -> Turned | None:
         """Return the forward loop that a loop reverses, None for a forward loop."""
@@ -310,6 +317,7 @@ class Turning(Keeping):
             self.state.values.pop(name, None)
         for of in classes:
             self.state.contents[of] = self.new()
+        self.state.contents.update(loop.final)
         body = node.body
         if loop.index is not None:
             if node.target.id == "turn":

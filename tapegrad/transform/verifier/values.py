@@ -193,7 +193,7 @@ class Values(Turning):
             is_joined = isinstance(value, ast.Tuple) and self.joined_tuple(value) is not None
             if is_joined or self.memory.shared(value):
                 return self.handle(value)
-            version = self.state.contents.get(self.memory.of(target), -1)
+            version = self.contents(self.memory.of(target))
             return self.number("made", self.value(value), version)
         return self.value(value)
 
