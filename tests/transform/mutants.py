@@ -104,6 +104,30 @@ PROGRAMS = {
         "        b, c = c, d\n"
         "    return (b * c).sum()\n"
     ),
+    "a step writes to its state": (
+        "def f(x, a):\n"
+        "    b = a * x\n"
+        "    for k in range(3):\n"
+        "        b[k] *= a[k]\n"
+        "        c = np.sin(b) * x\n"
+        "        b = c\n"
+        "    return (b * a).sum()\n"
+    ),
+    "slopes of a callee": (
+        "def g(u, x):\n"
+        "    return np.array([u[1] * x, u[0] * u[1], u[2] - x])\n"
+        "@tg.njit\n"
+        "def f(x, a):\n"
+        "    u = a[:3] * x\n"
+        "    best = u\n"
+        "    for _ in range(3):\n"
+        "        k1 = g(u, x)\n"
+        "        k2 = g(u + 0.5 * k1, x)\n"
+        "        u = u + k2 * x\n"
+        "        if u[0] > 0.1:\n"
+        "            best = u * k1\n"
+        "    return (best * u).sum()\n"
+    ),
     "work array in a callee": (
         "def g(x, n):\n"
         "    w = np.empty(n)\n"

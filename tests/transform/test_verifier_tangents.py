@@ -375,7 +375,7 @@ def test_mutants_of_tangents_of_gradients_are_refused():
 
 
 def test_the_tape_of_tangents_is_used_like_the_tape():
-    subject = next(fixed_subjects(("arrays go round",), "second"))
+    subject = next(fixed_subjects(("a step writes to its state",), "second"))
     subject.verify(subject.text)
     kept = [line for line in subject.text.splitlines() if "runtime.push_tangent(" in line]
     taken = [line for line in subject.text.splitlines() if "pop_array(" in line and "_dot," in line]

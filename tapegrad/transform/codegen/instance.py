@@ -10,10 +10,11 @@ from numba.core import types
 
 from tapegrad.transform.codegen.analysis import Arrays, leaf_names, unused_at_times
 from tapegrad.transform.errors import TransformError
-from tapegrad.transform.ir import FunctionIR, Let, Structure, leaves_of, walk
+from tapegrad.transform.ir import FunctionIR, Let, Loop, Structure, leaves_of, reads, walk
 from tapegrad.transform.kinds import is_array, is_real, may_share
 from tapegrad.transform.lowering.operations import is_random
 from tapegrad.transform.printer import print_function, show
+from tapegrad.transform.rules.base import Load, Passive
 
 
 class Instance:
@@ -31,6 +32,7 @@ class Instance:
         self.error: TransformError | None = None  # why it cannot be differentiated
         self.writes: set[int] = set()  # positions of leaves of the arguments
         self.skips: set[int] = set()  # positions of leaves that may be unused
+        self.sampled: set[int] = set()  # positions of arrays of which few elements are read
         # results (by position) that may share elements with each other or with arguments
         self.shared: list[tuple[list[int], list[int]]] = []
 
@@ -59,8 +61,31 @@ class Instance:
         shared = [g for g in groups.values() if g[0] and len(g[0]) + len(g[1]) > 1]
         unused = unused_at_times(self.function, (), vanishing=False)
         skips = {k for k, n in enumerate(leaves) if n in unused}
-        found = (writes, shared, skips) != (self.writes, self.shared, self.skips)
-        self.writes, self.shared, self.skips = writes, shared, skips
+        read_whole = self._read_whole()
+        sampled = {
+            k for k, n in enumerate(leaves) if is_array(kinds.get(n)) and n not in read_whole
+        }
+        known = self.writes, self.shared, self.skips, self.sampled
+        self.writes, self.shared, self.skips, self.sampled = writes, shared, skips, sampled
+        return (writes, shared, skips, sampled) != known
+
+    def _read_whole(self) -> set[str]:
+        """Return what is read in another way than by single elements outside of loops."""
+        found = {leaf.id for leaf in self.result_leaves() if isinstance(leaf, ast.Name)}
+        for statement in walk(self.function.body):
+            rule = statement.rule if isinstance(statement, Let) else None
+            callee = getattr(rule, "instance", None)
+            if callee is not None and rule is not None:
+                passed = enumerate(rule.leaves())
+                found |= {
+                    n.id for k, n in passed if isinstance(n, ast.Name) and k not in callee.sampled
+                }
+            elif isinstance(statement, Loop):
+                found |= {n for inner in walk([statement]) for n in reads(inner)}
+            elif isinstance(rule, (Load, Passive)):
+                continue
+            else:
+                found.update(reads(statement))
         return found
 
     def calls(self, other: Instance, seen: tuple[Instance, ...] = ()) -> bool:

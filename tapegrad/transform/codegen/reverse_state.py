@@ -243,6 +243,11 @@ class ReverseState(Mode):
             self.region.needs[bar] = None
         return bar
 
+    def is_on_tape(self, array: str) -> bool:
+        """Whether an array has to be kept on the tape for reverse code to read it."""
+        root = self.writes.root(array)
+        return root in self.scopes.makers and not self.scopes.scope_of[root].local
+
     def keeps(self, array: str, statement: Statement) -> bool:
         """Whether the elements of an array cannot change from a statement onwards."""
         if self.arrays.of(array) in self.unstable:

@@ -133,18 +133,19 @@ class Call(AnyCall):
         """Return the pair of generated functions for this call.
 
         It depends on which arguments are active, whether they may overlap, and which arrays,
-        including results, keep their elements after the call.
+        including results, keep their elements after the call. An array of which the callee reads
+        few elements is not kept for them.
         """
-        kept = tuple(
-            not self._is_array(leaf)
-            or gen.keeps(leaf.id if isinstance(leaf, ast.Name) else leaf, let)
-            for leaf in (
-                *self.leaves(),
-                *(self.results(let) if self.instance.result_leaves() else ()),
-            )
-        )
+        kept = []
+        for position, leaf in enumerate(self.leaves()):
+            array = leaf.id if isinstance(leaf, ast.Name) else ""
+            is_final = not self._is_array(leaf) or gen.keeps(array, let)
+            is_spared = position in self.instance.sampled and gen.is_on_tape(array)
+            kept.append(is_final and not is_spared)
+        if self.instance.result_leaves():
+            kept += [not self._is_array(n) or gen.keeps(n, let) for n in self.results(let)]
         return gen.program.variant(
-            self.instance, self.active_leaves(gen), self.same_arrays(gen), kept
+            self.instance, self.active_leaves(gen), self.same_arrays(gen), tuple(kept)
         )
 
     def active_leaves(self, gen: Generator) -> tuple[bool, ...]:

@@ -152,6 +152,9 @@ class ReverseCode(Generator, Protocol):
     def add_element(self, array: str, index: ast.expr, g: str) -> None:
         """Add to an element of the cotangent of an array."""
 
+    def is_on_tape(self, array: str) -> bool:
+        """Whether an array has to be kept on the tape for reverse code to read it."""
+
     def keeps(self, array: str, statement: Any) -> bool:
         """Whether the elements of an array cannot change from a statement onwards."""
 

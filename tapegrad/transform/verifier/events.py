@@ -131,13 +131,15 @@ class Contents:
 
     def read(self, handle: Handle) -> Map:
         found = self.known.get(handle.memory, ZERO)
-        return product(self.maps.of("read", *handle.steps), found) if handle.steps else found
+        for step in handle.steps:
+            found = product(self.maps.of("read", step), found)
+        return found
 
     def add(self, handle: Handle, value: Map) -> None:
         if value is ZERO:
             return
-        if handle.steps:
-            value = product(self.maps.of("add", *handle.steps), value)
+        for step in reversed(handle.steps):
+            value = product(self.maps.of("add", step), value)
         self.known[handle.memory] = total(self.known.get(handle.memory, ZERO), value)
 
     def clear(self, handle: Handle) -> None:
