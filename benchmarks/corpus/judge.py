@@ -101,12 +101,14 @@ def loss_text(entry: dict[str, Any], library: str) -> str:
 
 
 def batched(entry: dict[str, Any]) -> int | None:
-    """Return the argument that there are many of where many calls are timed."""
+    """Return the argument that there are many of where many calls are timed: the smallest."""
     arguments = make(entry["arguments"], entry["points"][0], entry["size"])
-    for place in active_places(arguments):
-        if place not in entry["writes"] and not isinstance(arguments[place], tuple):
-            return place
-    return None
+    places = [
+        place
+        for place in active_places(arguments)
+        if place not in entry["writes"] and not isinstance(arguments[place], tuple)
+    ]
+    return min(places, key=lambda place: np.size(arguments[place]), default=None)
 
 
 def module_of(text: str, name: str, folder: str) -> ModuleType:
@@ -290,7 +292,7 @@ class Judge:
         point = self.entry["points"][0]
         size = self.entry["large"] or self.entry["size"]
         given = self.given(point, size)
-        seconds = self.seconds([plain.loss, reverse], given)
+        seconds = self.seconds([plain.loss, reverse, self.clear], given)
         first = batched(self.entry)
         if seconds[0] < ENOUGH and first is not None:
             rows = [make(self.entry["arguments"], k % 8, size)[first] for k in (point,) * BATCH]
@@ -298,11 +300,18 @@ class Judge:
             grown *= 1 + np.arange(BATCH).reshape(-1, *[1] * (grown.ndim - 1)) * 1e-9
             given = [grown if k == first else value for k, value in enumerate(given)]
             batch = tg.value_and_grad(ours.batch, tuple(self.active))
-            seconds = self.seconds([plain.batch, batch], given)
+            seconds = self.seconds([plain.batch, batch, self.clear], given)
         if seconds[0] >= ENOUGH:
-            self.say(plain_seconds=seconds[0], gradient_seconds=seconds[1])
+            names = ("plain_seconds", "gradient_seconds", "clear_seconds")
+            self.say(**dict(zip(names, seconds, strict=True)))
         else:
             self.say(no_time="a call is too short")
+
+    def clear(self, *given: Any) -> None:
+        """Make arrays of zeros for the gradient, which a function may read little of."""
+        for place in self.active:
+            if isinstance(given[place], np.ndarray):
+                np.empty_like(given[place]).fill(0.0)
 
     def seconds(self, calls: Sequence[Callable[..., Any]], given: Sequence[Any]) -> list[float]:
         """Medians of the times of calls, in turn; arrays that are written to are new each time."""
