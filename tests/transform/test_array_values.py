@@ -17,6 +17,14 @@ case = Cases()
 
 
 @tg.njit
+def solved(x, steps):
+    u = np.ones(x.size)
+    for _ in range(steps):
+        u = np.sin(u) * x + u
+    return u
+
+
+@tg.njit
 def slope(u, a):
     return np.array([a * (u[1] - u[0]), u[0] * (1.0 - u[2]) - u[1], u[0] * u[1] - a * u[2]])
 
@@ -137,6 +145,49 @@ def a_view_is_passed_on(x, steps):
     return total
 
 
+@case(A, 2, hvp=True)
+def ever_smaller_views(x, steps):
+    u = x
+    for _ in range(steps):
+        u = u[1:]
+    return np.sum(u * u)
+
+
+@case(M, 3, hvp=True)
+def copies_of_transposes(m, steps):
+    u = m
+    for _ in range(steps):
+        u = np.ascontiguousarray(u.T)
+    return np.sum(u * u * m)
+
+
+@case(M[::2, ::2], 2, hvp=True)
+def a_view_of_an_argument(m, steps):
+    u = m
+    for _ in range(steps):
+        u = u * 0.9
+    return np.sum(u * u)
+
+
+@case(M[:2], 2)
+def matrices_that_grow(m, steps):
+    u = m
+    for _ in range(steps):
+        v = u * u
+        v[0, 0] = 0.0
+        w = v * 2.0
+        u = np.concatenate((w, w))
+    return np.sum(np.abs(u) ** 2)
+
+
+@case(M, 3, hvp=True)
+def checkpointed(m, steps):
+    u = m[0] * 1.0
+    for _ in tg.checkpointed(range(steps)):
+        u = solved(u, 2) * 0.5
+    return np.sum(u)
+
+
 @case(M, 3, hvp=True)
 def matrices(m, steps):
     p = np.eye(3)
@@ -211,6 +262,25 @@ def the_chosen_one_is_written(x, first):
     return np.sum(a * b) + np.sum(c)
 
 
+@case(M, True, hvp=True)
+@case(M, False, hvp=True)
+def a_matrix_in_a_branch(m, is_squared):
+    u = m
+    if is_squared:
+        u = m * m
+    return np.sum(u * u)
+
+
+@case(M, 9)
+def rows_that_are_chosen(m, n):
+    one, other = m[0], m[1] * 2.0
+    total = 0.0
+    for i in range(n):
+        row = one if i % 2 == 0 else other
+        total += row[i // 3] ** 2
+    return total
+
+
 @case(A, 5)
 def left_early(x, steps):
     u = x
@@ -257,14 +327,6 @@ def filled(x, n):
     for i in range(n):
         y[i] = x[i % x.size] * i
     return y
-
-
-@tg.njit
-def solved(x, steps):
-    u = np.ones(x.size)
-    for _ in range(steps):
-        u = np.sin(u) * x + u
-    return u
 
 
 @tg.njit
@@ -349,6 +411,13 @@ def test_cotangents_of_arrays_that_are_passed_on_are_not_kept():
         assert not [n for n in kept(function, A, 3) if n.endswith("_bar")]
     assert kept(runge_kutta, A[:3], 0.7, 3) == ["k"], "extents are kept as numbers"
     assert kept(written_in_the_next_iteration, A, 3) == ["w_1_bar", "u_2_bar"]
+
+
+def test_a_choice_of_arrays_is_no_copy():
+    """A copy for each element that is read would take the square of the time."""
+    text = rows_that_are_chosen.adjoint_source(M, 9)
+    assert "row_1_bar = other_1_bar" in text
+    assert "arrays.add" not in text
 
 
 def test_arrays_of_an_iteration_are_kept_as_they_are():

@@ -3,18 +3,23 @@
 ``u = step(u)`` in a loop makes a new array in each iteration, and nothing writes to it once it has
 another name. Its cotangents need not follow it through the loop: they are carried backwards like
 those of a number, in an array that the reverse code makes.
+
+That takes time in proportion to the size of the array, wherever a loop or a branch gives it a new
+name. So an array of that kind has to be made there as well: a choice between two arrays that are
+there already, in a loop over their elements, is no copy, and neither is its reverse.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tapegrad.transform.codegen.analysis import Scope
 from tapegrad.transform.codegen.reverse_state import ReverseState
 from tapegrad.transform.ir import Carried, If, Let, Loop, Statement, always_raises, walk
 from tapegrad.transform.kinds import is_array, may_share
+from tapegrad.transform.printer import show
 from tapegrad.transform.rules import base as rules
 
 
@@ -59,6 +64,7 @@ class ArrayValues:
             if any(isinstance(self.writes.maker(n), (Loop, If)) for n in found)
             and all(self._is_value(n, passed) for n in found)
             and self._may_return(found, results)
+            and self._are_made_often(found)
         }
 
     def is_outside(self, array: str) -> bool:
@@ -104,6 +110,34 @@ class ArrayValues:
         has_outside = any(self.writes.root(n) == n and self.is_outside(n) for n in names)
         return len(found) == 1 and self.writes.root(found[0]) == found[0] and not has_outside
 
+    def _are_made_often(self, names: list[str]) -> bool:
+        """Whether an array is made wherever a name is given to one of several."""
+        made: set[int] = set()  # ids of the blocks in which one is made, except in branches
+        for array in names:
+            if self.writes.is_new(array):
+                made.update(self._blocks_of_each_time(array))
+        for array in names:
+            maker, scope = self.writes.maker(array), self._scope(array)
+            if isinstance(maker, Loop):
+                scope = self.state.scopes.blocks[id(maker.body)]
+            elif not isinstance(maker, If):
+                continue
+            while scope is not None and scope.kind in ("then", "else"):
+                scope = scope.parent
+            if scope is None or id(scope.block) not in made:
+                return False
+        return True
+
+    def _blocks_of_each_time(self, array: str) -> Iterator[int]:
+        """Yield the ids of the blocks that make an array each time, as far as is known."""
+        scope = self._scope(array)
+        while scope is not None and scope.kind in ("loop", "function"):
+            yield id(scope.block)
+            loop, scope = scope.statement, scope.parent
+            if isinstance(loop, Loop) and not loop.counted:  # it may have no iteration
+                while scope is not None and scope.kind != "function":
+                    scope = scope.parent
+
     def has(self, array: str) -> bool:
         """Whether the reverse code makes a shadow for a name of an array."""
         is_value = self.state.arrays.of(array) in self.classes
@@ -137,7 +171,16 @@ class ArrayValues:
             and self.state.types[c.next.id] == self.state.types[c.phi]
             and self.writes.root(c.next.id) == c.next.id
             and self._scope(c.next.id) is body
+            and not self._may_be_view(c.next.id)
         }
+
+    def _may_be_view(self, array: str) -> bool:
+        """Whether an array is made by a function that returns its argument if it can."""
+        maker = self.writes.maker(array)
+        if not isinstance(maker, Let) or not isinstance(maker.rule, rules.Linear):
+            return False
+        expr = maker.expr
+        return not isinstance(expr, ast.Call) or not show(expr.func).endswith("copy")
 
 
 def _sources(maker: If | Loop, array: str) -> list[Any]:

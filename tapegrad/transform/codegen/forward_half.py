@@ -41,7 +41,7 @@ class ForwardHalf:
 
     def write_statements(self, writer: Writer, block: Block) -> None:
         """Write the forward code of statements."""
-        for statement in block:
+        for statement in self.shadows.sizes.statements(block):
             if isinstance(statement, If):
                 self._write_if(writer, statement)
             elif isinstance(statement, Loop):

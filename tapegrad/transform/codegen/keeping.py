@@ -116,10 +116,10 @@ class Keeping:
         self.write_pops(scope, writer)
         if self.is_reserved(scope):
             outer[scope.statement.trips] = None
-        for statement in scope.block:
+        for statement in self.shadows.sizes.statements(scope.block):
             if id(statement) in again:
                 printer.write_block(writer, [statement])
-            if id(statement) in counted:
+            if isinstance(statement, Loop) and id(statement) in counted:
                 writer(f"{statement.trips} = {trips_text(statement)}")
             if isinstance(statement, Let) and statement.target + state.suffix in views:
                 bar = statement.target + state.suffix

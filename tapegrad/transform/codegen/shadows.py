@@ -139,7 +139,7 @@ class Shadows:
                 continue
             if isinstance(statement, Let) and statement.rule.base is not None:
                 region.shadows[statement.rule.base] = None
-            expr = self.shadow_of(statement, target)
+            expr = self._with_tuples(self.shadow_of(statement, target))
             lines.append(f"{target}{state.suffix} = {show(expr)}")
             for identifier in names_in(expr):
                 if identifier in state.scopes.scope_of and identifier not in state.arrays_of:
@@ -147,6 +147,19 @@ class Shadows:
         result = Writer()
         result.lines = lines[::-1]
         return result, {n: None for n in region.shadows if n not in scope.own}
+
+    def _with_tuples(self, expr: ast.expr) -> ast.expr:
+        """Return an expression with the items of tuples of extents rather than their names.
+
+        A name that is assigned in one branch only could not be differentiated again.
+        """
+        made = {n: self.state.scopes.makers.get(n) for n in names_in(expr)}
+        tuples = {
+            n: show(let.expr)
+            for n, let in made.items()
+            if isinstance(let, Let) and isinstance(let.expr, ast.Tuple)
+        }
+        return ast.parse(show(replace_names(expr, tuples)), mode="eval").body
 
     def move(self, loop: Loop) -> dict[str, str]:
         """Return the arrays of a loop whose shadows were those of loop-carried ones, by these."""

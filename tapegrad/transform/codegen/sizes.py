@@ -7,13 +7,14 @@ keeps these numbers rather than the array.
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from typing import Any
 
 from numba.core import types
 
 from tapegrad.transform.codegen.analysis import Scope
 from tapegrad.transform.codegen.reverse_state import ReverseState
-from tapegrad.transform.ir import Let, name, unused
+from tapegrad.transform.ir import Block, Let, Loop, Statement, name, unused
 from tapegrad.transform.printer import show
 from tapegrad.transform.rules import base as rules
 
@@ -29,6 +30,8 @@ class Sizes:
 
     def __init__(self, state: ReverseState) -> None:
         self.state = state
+        # statements that read extents, by the id of the statement before, or of the block
+        self.added: dict[int, list[Let]] = {}
 
     def zeros(self, array: str) -> ast.expr:
         """Return an expression for zeros like an array, which reads only extents if it can."""
@@ -43,22 +46,29 @@ class Sizes:
     def of(self, array: str, axis: int, scope: Scope) -> str:
         """Return the name of the extent of an axis; if it has none, add a statement for it."""
         state = self.state
-        for statement in scope.block:
-            if isinstance(statement, Let) and self.measured(statement) == (array, axis):
+        for statement in self.statements(scope.block):
+            if self.measured(statement) == (array, axis):
+                assert isinstance(statement, Let)
                 return statement.target
         text = f"{array}.size" if state.types[array].ndim == 1 else f"{array}.shape[{axis}]"
         expr = ast.parse(text, mode="eval").body
         maker = state.scopes.makers[array]
-        position = next((k for k, s in enumerate(scope.block, 1) if s is maker), 0)
         found = Let(unused(f"{array}_size", state.types), expr, maker.line, rules.Passive(True))
-        scope.block.insert(position, found)
-        for types_of in (state.types, state.function.types):
-            types_of[found.target] = types.int64
+        place = maker.body if isinstance(maker, Loop) and maker.body is scope.block else maker
+        self.added.setdefault(id(place), []).append(found)
+        state.types[found.target] = types.int64
         scope.own.add(found.target)
         state.scopes.scope_of[found.target] = scope
         state.scopes.makers[found.target] = found
         state.scopes.roots[id(found)] = state.scopes.roots.get(id(maker), scope.root)
         return found.target
+
+    def statements(self, block: Block) -> Iterator[Statement]:
+        """Yield the statements of a block, and those that read extents."""
+        yield from self.added.get(id(block), ())
+        for statement in block:
+            yield statement
+            yield from self.added.get(id(statement), ())
 
     def measured(self, statement: Any) -> tuple[str, int] | None:
         """Return the array and the axis whose extent a statement reads, None for other ones."""
