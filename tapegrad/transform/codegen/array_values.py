@@ -114,19 +114,32 @@ class ArrayValues:
         """Whether an array is made wherever a name is given to one of several."""
         made: set[int] = set()  # ids of the blocks in which one is made, except in branches
         for array in names:
-            if self.writes.is_new(array):
+            if self._is_made(array):
                 made.update(self._blocks_of_each_time(array))
         for array in names:
             maker, scope = self.writes.maker(array), self._scope(array)
             if isinstance(maker, Loop):
                 scope = self.state.scopes.blocks[id(maker.body)]
-            elif not isinstance(maker, If):
+            elif not isinstance(maker, If) or self._is_made(array):
                 continue
             while scope is not None and scope.kind in ("then", "else"):
                 scope = scope.parent
             if scope is None or id(scope.block) not in made:
                 return False
         return True
+
+    def _is_made(self, array: str) -> bool:
+        """Whether an operation makes an array, or both sides of a branch do."""
+        maker = self.writes.maker(array)
+        if not isinstance(maker, If):
+            return self.writes.is_new(array)
+        sides = [s for s in (maker.then, maker.orelse) if not always_raises(s)]
+        values = [v.id if isinstance(v, ast.Name) else "" for v in _sources(maker, array)]
+        scopes = map(self._scope, values)
+        return all(
+            scope is not None and scope.block is side and self._is_made(value)
+            for value, scope, side in zip(values, scopes, sides, strict=True)
+        )
 
     def _blocks_of_each_time(self, array: str) -> Iterator[int]:
         """Yield the ids of the blocks that make an array each time, as far as is known."""

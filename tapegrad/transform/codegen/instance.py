@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import ast
 import inspect
+from collections.abc import Iterator
 from typing import Any
 
 from numba.core import types
 
 from tapegrad.transform.codegen.analysis import Arrays, leaf_names, unused_at_times
 from tapegrad.transform.errors import TransformError
-from tapegrad.transform.ir import FunctionIR, Let, Loop, Structure, leaves_of, reads, walk
+from tapegrad.transform.ir import (
+    Block,
+    FunctionIR,
+    If,
+    Let,
+    Loop,
+    Statement,
+    Structure,
+    leaves_of,
+    reads,
+    walk,
+)
 from tapegrad.transform.kinds import is_array, is_real, may_share
 from tapegrad.transform.lowering.operations import is_random
 from tapegrad.transform.printer import print_function, show
@@ -32,7 +44,7 @@ class Instance:
         self.error: TransformError | None = None  # why it cannot be differentiated
         self.writes: set[int] = set()  # positions of leaves of the arguments
         self.skips: set[int] = set()  # positions of leaves that may be unused
-        self.sampled: set[int] = set()  # positions of arrays of which few elements are read
+        self.sampled: set[int] = set()  # positions of arrays whose elements are read at most once
         # results (by position) that may share elements with each other or with arguments
         self.shared: list[tuple[list[int], list[int]]] = []
 
@@ -70,9 +82,10 @@ class Instance:
         return (writes, shared, skips, sampled) != known
 
     def _read_whole(self) -> set[str]:
-        """Return what is read in another way than by single elements outside of loops."""
+        """Return what is read in another way than by elements, each about once."""
         found = {leaf.id for leaf in self.result_leaves() if isinstance(leaf, ast.Name)}
-        for statement in walk(self.function.body):
+        kinds = self.function.types
+        for statement, depth in _with_depths(self.function.body, 0):
             rule = statement.rule if isinstance(statement, Let) else None
             callee = getattr(rule, "instance", None)
             if callee is not None and rule is not None:
@@ -80,11 +93,9 @@ class Instance:
                 found |= {
                     n.id for k, n in passed if isinstance(n, ast.Name) and k not in callee.sampled
                 }
-            elif isinstance(statement, Loop):
-                found |= {n for inner in walk([statement]) for n in reads(inner)}
-            elif isinstance(rule, (Load, Passive)):
+            elif isinstance(rule, Load) and depth <= getattr(kinds.get(rule.array), "ndim", 0):
                 continue
-            else:
+            elif not isinstance(rule, Passive):
                 found.update(reads(statement))
         return found
 
@@ -144,6 +155,16 @@ class Instance:
         if result is None:
             return []
         return [n for n in leaf_names(result) if is_real(self.function.types.get(n, types.none))]
+
+
+def _with_depths(block: Block, depth: int) -> Iterator[tuple[Statement, int]]:
+    """Yield all statements of a block, each with the number of loops around it."""
+    for statement in block:
+        yield statement, depth
+        if isinstance(statement, If):
+            yield from _with_depths([*statement.then, *statement.orelse], depth)
+        elif isinstance(statement, Loop):
+            yield from _with_depths([*statement.test, *statement.body], depth + 1)
 
 
 def draws(value: Any, seen: frozenset[Any] = frozenset()) -> bool:

@@ -174,7 +174,8 @@ class Keeping:
                 return False  # its elements may have changed since it was made
             if isinstance(rule, rules.Passive) and not self.reads_elements(maker.expr):
                 return True
-            return all(self.is_same(n, maker) for n in names_in(maker.expr))
+            is_whole = isinstance(rule, rules.Load) and self.is_read_often(rule.array, maker)
+            return all(self.is_same(n, maker, is_whole) for n in names_in(maker.expr))
         if isinstance(maker, If):
             return all(
                 isinstance(inner, (Let, If)) and self.is_cheap(inner, "")
@@ -205,12 +206,27 @@ class Keeping:
         first = state.arrays.of(identifier)
         return first in state.unstable or state.arrays.is_stored(first)
 
-    def is_same(self, identifier: str, statement: Statement) -> bool:
-        """Whether the value of a name cannot change from a statement onwards."""
+    def is_read_often(self, array: str, statement: Statement) -> bool:
+        """Whether loops around a statement read an element of an array more than once."""
+        block, kind = self.state.scopes.scope_of.get(array), self.state.types[array]
+        if block is None or not is_array(kind):
+            return False
+        scope: Any = self.state.scopes.scope_of[defined(statement)[0]]
+        loops = 0
+        while scope is not None and scope is not block:
+            loops += scope.kind == "loop"
+            scope = scope.parent
+        return loops > kind.ndim
+
+    def is_same(self, identifier: str, statement: Statement, is_whole: bool) -> bool:
+        """Whether the value of a name cannot change from a statement onwards.
+
+        That an array of an iteration does not change is used only if it is kept as a whole.
+        """
         state = self.state
         kind = state.types.get(identifier)
         if is_array(kind):
-            return state.keeps(identifier, statement)
+            return state.keeps(identifier, statement, is_whole)
         return kind is None or not _may_change(kind) or not state.arrays.stores
 
     def places(self, scope: Scope, numbers: list[str]) -> list[str]:

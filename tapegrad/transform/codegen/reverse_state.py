@@ -248,9 +248,12 @@ class ReverseState(Mode):
         root = self.writes.root(array)
         return root in self.scopes.makers and not self.scopes.scope_of[root].local
 
-    def keeps(self, array: str, statement: Statement) -> bool:
-        """Whether the elements of an array cannot change from a statement onwards."""
+    def keeps(self, array: str, statement: Statement, is_whole: bool = True) -> bool:
+        """Whether the elements of an array cannot change from a statement onwards.
+
+        With `is_whole`, that includes arrays of an iteration, which would have to be kept.
+        """
         if self.arrays.of(array) in self.unstable:
             return False
         is_last = self.arrays.keeps(array, self.scopes.roots[id(statement)])
-        return is_last or self.writes.are_over(array, statement)
+        return is_last or (is_whole and self.writes.are_over(array, statement))
