@@ -95,7 +95,7 @@ class ArrayValues:
         if array in passed:
             return False
         if root != array:
-            return self._scope(root) is self._scope(array)
+            return self.writes.is_inside(array)
         if isinstance(maker, Let):
             flows = [s for s in self.flows.get(array, ()) if s is not None]
             is_final = all(self.writes.precede(array, statement) for statement in flows)

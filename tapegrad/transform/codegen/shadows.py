@@ -97,15 +97,19 @@ class Shadows:
         self.values = ArrayValues(state, results, passed)
         kept = {state.arrays.of(array) for array in (*given, *passed, *self.inner)}
         blocks: dict[str, set[int]] = {}
+        split: set[str] = set()  # classes with a name outside of the block of its array
         new: dict[str, list[str]] = {}  # arrays that share nothing with those before them
         for bar, array in state.arrays_of.items():
             first, maker = state.arrays.of(array), state.scopes.makers.get(bar)
             blocks.setdefault(first, set()).add(id(state.scopes.scope_of[bar].block))
+            if not state.writes.is_inside(array):
+                split.add(first)
             if state.writes.root(array) == array:
                 new.setdefault(first, []).append(array)
             if not isinstance(maker, Let):
                 kept.add(first)
-        local = {one for one, found in blocks.items() if len(found) == 1} - kept
+        nested = {one for one, found in new.items() if len(found) == 1} - split
+        local = {one for one, found in blocks.items() if len(found) == 1 or one in nested} - kept
         classes = [state.arrays.of(array) for array in results]
         for array, one in zip(results, classes, strict=True):
             is_only = new[one] == [array] and classes.count(one) == 1

@@ -55,6 +55,13 @@ class Writes:
             return False
         return not any(array in group for group in self.arrays.joined_by(maker))
 
+    def is_inside(self, array: str) -> bool:
+        """Whether a name is defined in the block of its root, or in a block inside."""
+        outer, scope = map(self.scopes.scope_of.get, (self.root(array), array))
+        while scope is not None and scope is not outer:
+            scope = scope.parent
+        return scope is not None
+
     def precede(self, array: str, statement: Statement) -> bool:
         """Whether all writes to a new array come before a statement, each time it is made."""
         block = self.scopes.scope_of[array].block
