@@ -13,6 +13,8 @@ from numba.core.imputils import impl_ret_new_ref
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
+from tapegrad.transform.tape_memory.limit import load_limit
+
 FIRST = 64  # initial size of a tape, in numbers
 _KEPT_SMALL = 8192  # tapes of at most as many numbers are never made smaller
 _SMALL_CALLS = 10  # so many calls in a row that need less than a quarter make a tape smaller
@@ -186,7 +188,13 @@ def take_tape(typingctx):
         left = builder.atomic_rmw("xchg", _place(builder), empty, "acq_rel")
         meminfo = builder.alloca(POINTER)
         builder.store(left, meminfo)
-        with builder.if_then(builder.icmp_unsigned("==", left, empty)):
+        with builder.if_then(builder.icmp_unsigned("!=", left, empty)):
+            size = builder.mul(Block(context, builder, left).get("size"), number(8))
+            too_large = builder.icmp_signed(">", size, load_limit(builder))
+            with builder.if_then(too_large, likely=False):  # the limit was lowered
+                decref(builder, left)
+                builder.store(empty, meminfo)
+        with builder.if_then(builder.icmp_unsigned("==", builder.load(meminfo), empty)):
             builder.store(made(context, builder, number(FIRST)), meminfo)
         held = builder.load(meminfo)
         Block(context, builder, held).mark()

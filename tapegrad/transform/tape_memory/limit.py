@@ -34,10 +34,10 @@ binding.add_symbol("tapegrad_tape_limit", ctypes.addressof(_limit))
 def set_tape_limit(limit: int | None) -> None:
     """Set how much memory a compiled gradient may use for what it keeps for its reverse pass.
 
-    It holds for all compiled derivatives of the process, from the next growth of a tape on. What a
-    call keeps are the numbers on its tape, and the arrays that are alive only because of it. Beyond
-    the limit MemoryError is raised, and the memory is released. Second derivatives keep the
-    tangents of these values as well, which are not counted.
+    It holds for all compiled derivatives of the process, from the next call on. What a call keeps
+    are the numbers on its tape, and the arrays that are alive only because of it. Beyond the limit
+    MemoryError is raised, and the memory is released. Second derivatives keep the tangents of these
+    values as well, which are not counted.
 
     Parameters
     ----------
@@ -81,15 +81,20 @@ def set_tape_limit(limit: int | None) -> None:
     _limit.value = min(size, (1 << 62))
 
 
+def load_limit(builder: Any) -> Any:
+    """Generate code that reads the limit of a tape with what it keeps, in bytes."""
+    place = builder.module.globals.get("tapegrad_tape_limit")
+    if place is None:
+        place = ir.GlobalVariable(builder.module, ir.IntType(64), "tapegrad_tape_limit")
+        place.linkage = "external"
+    return builder.load(place)
+
+
 @intrinsic
 def limit(typingctx: Any) -> Any:
     """Return the limit of a tape with what it keeps, in bytes."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        place = builder.module.globals.get("tapegrad_tape_limit")
-        if place is None:
-            place = ir.GlobalVariable(builder.module, ir.IntType(64), "tapegrad_tape_limit")
-            place.linkage = "external"
-        return builder.load(place)
+        return load_limit(builder)
 
     return types.int64(), codegen

@@ -80,7 +80,7 @@ class Turning(Keeping):
         frame.final = {
             of: ends[0].get(of, -1)
             for of in self.of_iterations.get(id(node), ())
-            if len({end.get(of, -1) for end in ends}) == 1
+            if ends and len({end.get(of, -1) for end in ends}) == 1
         }
         self.facts = facts
         self.frames.pop()
@@ -150,7 +150,8 @@ class Turning(Keeping):
             raise self.wrong("a loop is left where its values are half kept", node)
         counted = {name for name, count in frame.counted.items() if count == 1}
         frame.breaks.append((counted, tuple(tape.items)))
-        frame.left.append(dict(self.state.contents))
+        if counted:  # otherwise the reverse loop does not have this iteration
+            frame.left.append(dict(self.state.contents))
 
     def turned(self, node: ast.For) -> Turned | None:
         """Return the forward loop that a loop reverses, None for a forward loop."""
