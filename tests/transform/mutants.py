@@ -128,6 +128,18 @@ PROGRAMS = {
         "            best = u * k1\n"
         "    return (best * u).sum()\n"
     ),
+    "numbers of a helper": (
+        "def g(x, y):\n"
+        "    s = math.sin(x) * math.cos(y) + math.exp(x * y) * math.tanh(y)\n"
+        "    return s * math.atan(x) * math.log1p(y * y), s\n"
+        "@tg.njit\n"
+        "def f(x, a):\n"
+        "    y = 0.5\n"
+        "    for i in range(3):\n"
+        "        z, s = g(x, a[i] * y)\n"
+        "        y = y * s + g(z, x)[0]\n"
+        "    return y + g(y, s)[0]\n"
+    ),
     "work array in a callee": (
         "def g(x, n):\n"
         "    w = np.empty(n)\n"

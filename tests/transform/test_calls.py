@@ -465,8 +465,52 @@ def test_short_functions_compute_their_values_again():
     for function in (calls_short_function, overwrites_what_a_short_function_reads):
         check(function, x, a, argnums=(0, 1))
     assert "tape" not in calls_short_function.adjoint_source(x, a)
-    check(calls_costly_function, 0.4)
-    assert "tape" in calls_costly_function.adjoint_source(0.4)
+
+
+@numba.njit
+def costly_branches(x):
+    if x > 0.5:
+        return costly(x)
+    return np.sin(np.exp(x)) * np.cos(np.exp(np.sin(x)))
+
+
+@tg.njit
+def calls_costly_branches(x):
+    return costly_branches(x) * costly_branches(x * x)
+
+
+def test_numbers_of_a_function_are_kept_by_its_caller():
+    check(calls_costly_function, 0.4, hvp=True)
+    source = calls_costly_function.adjoint_source(0.4)
+    assert "costly_forward(x)" in source
+    assert "tape" not in source
+    check(calls_costly_branches, 0.6, hvp=True)
+    assert "tape" in calls_costly_branches.adjoint_source(0.6)
+
+
+@numba.njit
+def turned(x, y, n):
+    r = np.sqrt(np.exp(x) + np.sin(y) ** 2)
+    return np.arctan2(y, x) * r, n + 1, r * np.log(r)
+
+
+@tg.njit
+def calls_in_loops_and_branches(a, n):
+    x, y, k = a[0], 0.5, 0
+    best = 0.0
+    while k < n:
+        z, k, x = turned(x, y, k)
+        if z > best:
+            best, _, y = turned(z, a[k % a.size], 3)
+        else:
+            y = y * turned(y, z, 1)[2]
+    return best * y + x
+
+
+def test_numbers_of_calls_in_loops_and_branches():
+    a = np.array([0.3, 0.7, 0.4])
+    check(calls_in_loops_and_branches, a, 4, hvp=True)
+    assert "turned_forward" in calls_in_loops_and_branches.adjoint_source(a, 4)
 
 
 @numba.njit

@@ -154,6 +154,16 @@ PROGRAMS = {
         "        t += x[i] * x[i]\n"
         "    return t - g(x)\n"
     ),
+    "numbers of a helper": (
+        "def g(x, y):\n"
+        "    return math.sin(x) * math.exp(y) * math.tanh(x + y) * math.atan(y)\n"
+        "@tg.njit\n"
+        "def f(x):\n"
+        "    s = x[0]\n"
+        "    for i in range(x.size):\n"
+        "        s = g(s, x[i])\n"
+        "    return s\n"
+    ),
     "whole arrays that are overwritten": (
         "@tg.njit\n"
         "def f(x):\n"
@@ -250,6 +260,10 @@ DEFECTS = {
     "positions hide in a tuple": (lower, "taken_apart", lambda lowering, node, line: node),
     "views are taken for copies": (analysis.Arrays, "joined_by", lambda self, let: []),
     "what follows a loop keeps nothing": (Keeping, "keeps_inside", lambda self, block: False),
+    "numbers of a helper change places": lines_changed(
+        *(Reverse, "write_vjp"),
+        lambda lines: [re.sub(r"\b(g_t\w*), (g_t\w*)", r"\2, \1", s) for s in lines],
+    ),
     "operands get nothing": lines_changed(Reverse, "write_vjp", lambda lines: lines[:-1]),
 }
 

@@ -44,6 +44,7 @@ class Keeping:
     def __init__(self, state: ReverseState, shadows: Shadows) -> None:
         self.state = state
         self.shadows = shadows
+        self.handed: list[str] = []  # numbers that the forward function returns to its caller
 
     def plan(self, scope: Scope, needs: dict[str, None], writer: Writer) -> dict[str, None]:
         """Write the code that restores values of a block; return those needed from outside."""
@@ -109,6 +110,8 @@ class Keeping:
         for identifier in stored:
             self.shadows.want(identifier)
         scope.stored = self.in_parts(scope, stored)
+        if self.may_hand_over(scope):
+            self.handed, scope.stored = scope.stored, []
         if self.is_reserved(scope):
             for number in scope.stored:
                 scope.rows[number] = row = unused(f"{number}_row", state.types)
@@ -125,6 +128,17 @@ class Keeping:
                 bar = statement.target + state.suffix
                 writer(f"{bar} = {show(self.shadows.shadow_of(statement, statement.target))}")
         return outer
+
+    def may_hand_over(self, scope: Scope) -> bool:
+        """Whether the caller can keep what a function keeps: some numbers, as many in each call."""
+        kinds = [self.state.types[n] for n in scope.stored]
+        return (
+            scope.kind == "function"
+            and self.state.hands_over
+            and len(kinds) <= _MOST
+            and all(isinstance(kind, (types.Number, types.Boolean)) for kind in kinds)
+            and not self.keeps_inside(scope.block)
+        )
 
     def array_measured(self, maker: Any, scope: Scope) -> str:
         """Return the array of a block that would be kept for the extent that a statement reads."""
@@ -349,7 +363,7 @@ class Keeping:
         self.write_rows(writer, scope)
 
     def keeps_inside(self, block: Block) -> bool:
-        """Whether inner blocks keep anything on the tape, or calls have a forward function."""
+        """Whether inner blocks or calls keep anything on the tape."""
         for statement in block:
             if isinstance(statement, If):
                 inner = [statement.then, statement.orelse]
@@ -357,7 +371,7 @@ class Keeping:
                 inner = [statement.body]
             else:
                 if isinstance(statement, Let) and hasattr(statement.rule, "has_forward"):
-                    if statement.rule.has_forward(self.state, statement):
+                    if statement.rule.has_forward(self.state, statement, on_tape=True):
                         return True
                 continue
             for part in inner:
@@ -366,6 +380,7 @@ class Keeping:
         return False
 
 
+_MOST = 32  # numbers that a function returns to its caller rather than keeping them
 _FEW = 4  # costly functions, which take as long as a call takes longer with the tape
 
 

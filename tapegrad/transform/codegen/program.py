@@ -171,7 +171,7 @@ class Program:
             found.written = True  # its assumptions are now in use
             return found
         stem = instance.function.name
-        found = Variant(active, self.fresh(f"{stem}_forward"), self.fresh(f"{stem}_reverse"))
+        found = Variant(stem, active, self.fresh(f"{stem}_forward"), self.fresh(f"{stem}_reverse"))
         self.variants[key] = found
         write = write_checkpointed if instance.is_segment else write_split
         write(self, instance, found, same, kept)

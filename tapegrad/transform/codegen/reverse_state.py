@@ -24,7 +24,7 @@ from tapegrad.transform.codegen.analysis import (
 )
 from tapegrad.transform.codegen.mode import Mode
 from tapegrad.transform.codegen.writes import Writes
-from tapegrad.transform.ir import FunctionIR, Statement, name, names_in
+from tapegrad.transform.ir import FunctionIR, Let, Statement, name, names_in, unused
 from tapegrad.transform.kinds import holds_complex, is_complex, zero_text
 from tapegrad.transform.printer import Writer, show
 from tapegrad.transform.rules.generators import ProgramCode, ShadowCode
@@ -114,6 +114,8 @@ class ReverseState(Mode):
         self.fused: set[str] = set()  # indices of loops with forward and reverse iterations in one
         self.recomputes = False  # results of costly functions as well
         self.uses_tape = False
+        self.hands_over = False  # whether the caller keeps numbers for the function
+        self.handed: dict[int, list[str]] = {}  # what callees hand over, by the ids of calls
         self.count = 0
         self.region = Region(self.top)
 
@@ -136,6 +138,18 @@ class ReverseState(Mode):
     def has(self) -> set[str]:
         """The numbers whose cotangents are initialized."""
         return self.region.has
+
+    def handed_by(self, let: Let, variant: Any) -> list[str]:
+        """Return the names of the numbers that a callee hands over."""
+        if id(let) not in self.handed:
+            found = self.handed[id(let)] = []
+            for stem, kind in variant.handed.items():
+                found.append(identifier := unused(f"{variant.stem}_{stem}", self.types))
+                self.types[identifier] = kind
+                self.region.scope.own.add(identifier)
+                self.scopes.scope_of[identifier] = self.region.scope
+                self.scopes.makers[identifier] = let
+        return self.handed[id(let)]
 
     def number(self) -> int:
         """Return a number that is new at each call."""

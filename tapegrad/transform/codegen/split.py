@@ -19,13 +19,18 @@ from tapegrad.transform.printer import Writer, show, show_result
 class Variant:
     """The forward and reverse functions of an instance for one choice of active arguments."""
 
-    def __init__(self, active: tuple[bool, ...], forward_name: str, reverse_name: str) -> None:
+    def __init__(
+        self, stem: str, active: tuple[bool, ...], forward_name: str, reverse_name: str
+    ) -> None:
+        self.stem = stem
         self.active = active
         self.forward_name = forward_name
         self.reverse_name = reverse_name
         # real results whose shadows the forward function returns, or the reverse function takes
         self.shadowed: list[bool] = []
         self.received: list[bool] = []
+        # the types of numbers that the forward function returns, and the reverse function takes
+        self.handed: dict[str, Any] = {}
         self.written = False
         self.unread: set[int] = set()  # positions of arguments that the reverse function ignores
         # assumed until they are known, for functions that call themselves
@@ -62,10 +67,11 @@ def write_split(
     def reversed_with(recomputes: bool) -> tuple[ReverseState, Reverse, Writer, list[str]]:
         gen = ReverseState(program, function, arrays, varied, outputs, unstable, split=True)
         gen.recomputes = recomputes
+        gen.hands_over = not instance.calls(instance)
         whole = [n for n in results if is_array(function.types[n]) and gen.is_active(n)]
         variant.shadowed = [n in whole for n in results]
         variant.received = [False for _ in results]
-        reverse = Reverse(gen, given, whole, receives=not instance.calls(instance))
+        reverse = Reverse(gen, given, whole, receives=gen.hands_over)
         received = reverse.shadows.received
         returned = [n for n in whole if n not in received]
         variant.shadowed = [n in returned for n in results]
@@ -80,9 +86,13 @@ def write_split(
         gen.uses_tape |= reverse.keeping.keeps_inside(function.body) or bool(gen.top.stored)
         return gen, reverse, code, returned
 
-    gen, reverse, code, returned = reversed_with(is_short(function))
-    if gen.recomputes and gen.uses_tape:
-        gen, reverse, code, returned = reversed_with(False)
+    gen, reverse, code, returned = reversed_with(False)
+    if gen.uses_tape and is_short(function):
+        gen, reverse, code, returned = reversed_with(True)
+        if gen.uses_tape or reverse.keeping.handed:
+            gen, reverse, code, returned = reversed_with(False)
+    handed = reverse.keeping.handed
+    variant.handed = {n: gen.types[n] for n in handed}
     scalars = [leaf for leaf in inputs if not is_array(function.types[leaf])]
     if not variant.written:
         variant.uses_tape = gen.uses_tape
@@ -91,7 +101,8 @@ def write_split(
     shadows = [leaf + gen.suffix for leaf in given]
     received = [n + gen.suffix for n in reverse.shadows.received]
     tape = ["tape", "top"] if variant.uses_tape else []
-    parameters = [*function.params, *shadows, *received, *(seed for _, seed in seeds), *tape]
+    numbers = [seed for _, seed in seeds]
+    parameters = [*function.params, *handed, *shadows, *received, *numbers, *tape]
     writer.open(f"def {variant.reverse_name}({', '.join(parameters)}):")
     for leaf in scalars:
         writer(f"{gen.bar(leaf)} = {gen.zero(leaf)}")
@@ -107,13 +118,13 @@ def write_split(
     writer.open(f"def {variant.forward_name}({', '.join(parameters)}):")
     reverse.shadows.write_inner(writer, instance.paths())
     reverse.forward.write(writer, function.body)
-    found = [show_result(function), *(n + gen.suffix for n in returned), *tape]
+    found = [show_result(function), *(n + gen.suffix for n in returned), *handed, *tape]
     writer(f"return {', '.join(found)}")
     program.note_primal(variant.forward_name, function)
     gen.types.update((seed, function.types[result]) for result, seed in seeds)
     for identifier in (variant.forward_name, variant.reverse_name):
         program.note_mode(identifier, gen, variant)
-    if variant.uses_tape or returned:
+    if variant.uses_tape or returned or handed:
         program.write(writer.text(), instance.dispatcher)
     else:  # never called
         program.unwritten.append(writer.text())

@@ -187,6 +187,9 @@ class Call(AnyCall):
                 continue
             gen.read(expr_of(value))
             arguments.append(text_of(value))
+        for number in gen.handed_by(let, variant):
+            gen.read(name(number))
+            arguments.append(number)
         scalars: list[str] = []
         leaves = self.leaves()
         for leaf, active in zip(leaves, variant.active, strict=True):
@@ -247,6 +250,7 @@ class Call(AnyCall):
                     leaf.id + gen.suffix for leaf, on in active if on and self._is_array(leaf)
                 ]
             targets = [let.target, *(n + gen.suffix for n in returned)]
+            targets += gen.handed_by(let, variant)
             if variant.uses_tape:
                 arguments += ["tape", "top"]
                 targets += ["tape", "top"]
@@ -255,12 +259,17 @@ class Call(AnyCall):
             if result not in returned and gen.shadows.is_wanted(result):
                 writer(f"{result}{gen.suffix} = np.zeros_like({result})")
 
-    def has_forward(self, gen: ReverseCode, let: Let) -> bool:
-        """Whether the forward code calls the forward function, to keep values or make shadows."""
+    def has_forward(self, gen: ReverseCode, let: Let, *, on_tape: bool = False) -> bool:
+        """Whether the forward code calls the forward function, to keep values or make shadows.
+
+        With `on_tape`, whether that keeps values on the tape.
+        """
         if not self.is_differentiated(gen, let):
             return False
         variant = self.variant(gen, let)
-        return variant.uses_tape or bool(self.shadowed_results(variant, let))
+        if on_tape or variant.uses_tape:
+            return variant.uses_tape
+        return bool(variant.handed) or bool(self.shadowed_results(variant, let))
 
     def write_jvp(self, gen: ForwardCode, let: Let) -> None:
         """Write the call of the function that computes tangents as well."""

@@ -152,6 +152,9 @@ class ReverseCode(Generator, Protocol):
     def add_element(self, array: str, index: ast.expr, g: str) -> None:
         """Add to an element of the cotangent of an array."""
 
+    def handed_by(self, let: Any, variant: Any) -> list[str]:
+        """Return the names of the numbers that a callee hands over."""
+
     def is_on_tape(self, array: str) -> bool:
         """Whether an array has to be kept on the tape for reverse code to read it."""
 

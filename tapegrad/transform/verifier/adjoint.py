@@ -70,7 +70,9 @@ class Adjoint(Calls):
     def start(self, results: list[str]) -> None:
         """Seed the cotangents of arrays and of the numbers that are returned."""
         is_combined = len(self.checked.codes) == 1
-        numbers = [n for n in results if n not in self.bars | self.arrays | set(TAPE)]
+        first, last = self.checked.codes[0].parameters, self.checked.codes[-1].parameters
+        handed = set(last).difference(first)
+        numbers = [n for n in results if n not in self.bars | self.arrays | handed | set(TAPE)]
         seeds = [p for p in self.checked.codes[-1].parameters if SEED.match(p)]
         # otherwise some are integers
         if len(seeds) == len(numbers) and not is_combined:

@@ -16,6 +16,7 @@ from tapegrad.transform.verifier.events import (
     Value,
 )
 from tapegrad.transform.verifier.linear import ZERO
+from tapegrad.transform.verifier.numbering import Needs
 from tapegrad.transform.verifier.reading import SEED, Reading
 from tapegrad.transform.verifier.sources import Helper
 
@@ -95,7 +96,10 @@ class Calls(Reading):
         primal: list[ast.expr] = []
         shadows: list[tuple[ast.expr, bool]] = []  # with whether it is read or cleared
         seeds: list[ast.expr] = []
+        needs = self.checked.needs.get(function, Needs())
         for position, (param, argument) in enumerate(zip(summary.params, given, strict=False)):
+            if position in needs.handed:
+                continue
             if SEED.match(param):
                 seeds.append(argument)
             elif param not in summary.given and (
@@ -113,9 +117,8 @@ class Calls(Reading):
         parts_of = [_PART.sub("", n) for n in targets]
         stems = [self.stem(n.id) for seed in seeds for n in names_in(seed)]
         seeded = [value for value in map(self.frame.get, filter(None, stems)) if value is not None]
-        unread = self.checked.needs[function].unread if function in self.checked.needs else ()
         arguments = tuple(
-            _UNREAD if place in unread else self.identity(argument)
+            _UNREAD if place in needs.unread else self.identity(argument)
             for place, argument in enumerate(primal)
         )
         event = self.event_of(function, arguments, set(parts_of), seeded)

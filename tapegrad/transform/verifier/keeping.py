@@ -76,6 +76,9 @@ class Keeping(Numbering):
             results = []
         noted = {self.memory.of(n): self.contents_of(n) for n in (*names, *results) if n}
         noted["results"] = len(results)
+        if isinstance(node, ast.Assign):
+            values = map(self.state.values.get, found)
+            noted.update((f"value {k}", v) for k, v in enumerate(values) if v is not None)
         for place, name in enumerate(results):
             if name:
                 noted[f"result {place}"] = self.contents_of(name)
@@ -112,8 +115,12 @@ class Keeping(Numbering):
             for n in self.memory.shared(call.args[place])
         }
         wanted = {of: self.contents(of) for of in classes}
-        if found and not any(self.suits(one, wanted, needs) for one in found):
+        suitable = [one for one in found if self.suits(one, wanted, needs)]
+        if found and not suitable:
             raise self.wrong("an array was written since the forward code called this", node)
+        given = {f"value {k}": self.handle(call.args[n]) for n, k in needs.handed.items()}
+        if given and not any(given.items() <= one.items() for one in suitable):
+            raise self.wrong("it gets other results of the call than it wants", node)
 
     def has_forward(self, function: str) -> bool:
         """Whether the forward code calls the forward half of a reverse function."""

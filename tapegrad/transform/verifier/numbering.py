@@ -34,6 +34,8 @@ class Needs:
     params: set[int] = field(default_factory=set)
     unread: set[int] = field(default_factory=set)  # parameters that it does not read at all
     results: set[int] = field(default_factory=set)
+    # parameters that are given results of the forward function: their positions, by each other
+    handed: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass

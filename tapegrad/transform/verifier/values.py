@@ -95,11 +95,13 @@ class Values(Turning):
         """Check the function; return what its reverse half needs unchanged."""
         items: list[Item] = []
         contents: dict[str, int] = {}
+        handed: dict[str, int] = {}
         for code in self.codes:
             self.current = code
             self.local = code.locals
             self.in_reverse = code is self.code and self.forward is not None
             params = {n: self.number("param", n) for n in code.parameters if n not in self.bars}
+            params.update(handed)
             for name in params:
                 self.canon.setdefault(name, params[name])
             self.state = State(params, contents)
@@ -111,12 +113,29 @@ class Values(Turning):
             if self.has_tape and not self.is_given:
                 raise code.wrong("the tape is not given back", code.body[-1])
             items, contents = self.tape.items, self.state.contents
+            handed = {name: self.named(name) for name in self.handed()}
         if items:
             raise self.code.wrong("what was kept on the tape is left there", self.code.body[-1])
         return self._needs()
 
+    def handed(self) -> dict[str, int]:
+        """Return the results of the forward function that the reverse function takes, by place."""
+        if self.forward is None:
+            return {}
+        end = self.forward.body[-1]
+        value = end.value if isinstance(end, ast.Return) else None
+        places = {
+            leaf.id: place
+            for place, leaf in enumerate(results_of(value) if value is not None else ())
+            if isinstance(leaf, ast.Name)
+        }
+        known = {*self.forward.parameters, *self.bars, *TAPE}
+        return {n: places[n] for n in self.code.parameters if n in places and n not in known}
+
     def _needs(self) -> Needs:
         found = Needs()
+        parameters = self.code.parameters
+        found.handed = {parameters.index(n): place for n, place in self.handed().items()}
         for name in dict.fromkeys(self.code.parameters):
             if name in self.memory.arrays and self.memory.of(name) in self.read_classes:
                 found.params.add(self.code.parameters.index(name))
