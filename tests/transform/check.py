@@ -267,6 +267,10 @@ def compare(f, args, run, argnums=None, tensors=False, jvp=True, hvp=False, tole
     return found
 
 
+# a decorator of helpers: they are not inlined in functions with other options
+called = tg.njit(boundscheck=False)
+
+
 class Cases(dict):
     """Functions to check, by name: a decorator that takes arguments and options of `check`."""
 

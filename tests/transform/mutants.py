@@ -116,7 +116,7 @@ PROGRAMS = {
     "slopes of a callee": (
         "def g(u, x):\n"
         "    return np.array([u[1] * x, u[0] * u[1], u[2] - x])\n"
-        "@tg.njit\n"
+        "@tg.njit(boundscheck=False)\n"  # another option: no inlining
         "def f(x, a):\n"
         "    u = a[:3] * x\n"
         "    best = u\n"
@@ -132,7 +132,7 @@ PROGRAMS = {
         "def g(x, y):\n"
         "    s = math.sin(x) * math.cos(y) + math.exp(x * y) * math.tanh(y)\n"
         "    return s * math.atan(x) * math.log1p(y * y), s\n"
-        "@tg.njit\n"
+        "@tg.njit(boundscheck=False)\n"  # another option: no inlining
         "def f(x, a):\n"
         "    y = 0.5\n"
         "    for i in range(3):\n"
@@ -158,7 +158,7 @@ PROGRAMS = {
         "    y[1] = y[0] * x\n"
         "    y[0] *= y[2]\n"
         "    return y[1] * x\n"
-        "@tg.njit\n"
+        "@tg.njit(boundscheck=False)\n"  # another option: no inlining
         "def f(x, a):\n"
         "    s = g(a, x) * x\n"
         "    s += g(a[1:], s) if a.size > 3 else 0.0\n"

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from check import Cases
+from check import Cases, called
 
 import tapegrad as tg
 
@@ -24,7 +24,7 @@ def solved(x, steps):
     return u
 
 
-@tg.njit
+@called
 def slope(u, a):
     return np.array([a * (u[1] - u[0]), u[0] * (1.0 - u[2]) - u[1], u[0] * u[1] - a * u[2]])
 
@@ -303,25 +303,25 @@ def while_it_grows(x):
 # -- results of callees ----------------------------------------------------------------------------
 
 
-@tg.njit
+@called
 def halves(x):
     return x[:2] * 1.0, np.sin(x[2:])
 
 
-@tg.njit
+@called
 def shown_or_new(x, first):
     if first:
         return x
     return x * 2.0
 
 
-@tg.njit
+@called
 def twice(x):
     y = x * x
     return y, y
 
 
-@tg.njit
+@called
 def filled(x, n):
     y = np.zeros(n)
     for i in range(n):
@@ -329,7 +329,7 @@ def filled(x, n):
     return y
 
 
-@tg.njit
+@called
 def passed_on(x):
     return filled(x, 3)
 

@@ -5,7 +5,7 @@ import re
 import numba
 import numpy as np
 import pytest
-from check import Cases, check, close, directional, module
+from check import Cases, called, check, close, directional, module
 
 import tapegrad as tg
 
@@ -450,7 +450,7 @@ def overwrites_what_a_short_function_reads(x, a):
     return y * branched(x[1], b) * b[1]
 
 
-@numba.njit
+@called
 def costly(x):
     return np.sin(np.exp(np.sin(np.exp(np.sin(np.exp(x))))))
 
@@ -488,7 +488,7 @@ def test_numbers_of_a_function_are_kept_by_its_caller():
     assert "tape" in calls_costly_branches.adjoint_source(0.6)
 
 
-@numba.njit
+@called
 def turned(x, y, n):
     r = np.sqrt(np.exp(x) + np.sin(y) ** 2)
     return np.arctan2(y, x) * r, n + 1, r * np.log(r)
@@ -513,7 +513,7 @@ def test_numbers_of_calls_in_loops_and_branches():
     assert "turned_forward" in calls_in_loops_and_branches.adjoint_source(a, 4)
 
 
-@numba.njit
+@called
 def slope(u, s):
     return np.array([s * (u[1] - u[0]), u[0] * u[1] - u[1]])
 

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from check import Cases
+from check import Cases, called
 
 import tapegrad as tg
 from tapegrad.transform.errors import InternalError
@@ -190,6 +190,43 @@ def numbers_that_calls_make_of_arrays(a, b):
     total += 0.3 * product_of(a, b)
     total += 0.3 * ratio_of(a)
     return total
+
+
+@case(A, A * A, argnums=(0, 1), hvp=True)
+def a_product_with_what_a_loop_makes(a, b):
+    return 0.3 * ((a - np.mean(a)) @ b)
+
+
+@case(A, A * A, argnums=(1,), hvp=True)
+def a_product_with_what_a_loop_fills(a, b):
+    t = np.empty(a.size)
+    for i in range(a.size):
+        t[i] = a[i]
+    return t @ b
+
+
+@called
+def ratio_of_first(t, b):
+    return t[0] / b[0]
+
+
+@case(A, A * A, argnums=(1,), hvp=True)
+def a_callee_reads_what_a_loop_fills(a, b):
+    t = np.empty(a.size)
+    for i in range(a.size):
+        t[i] = a[i] * i + 1.0
+    t += 1.0
+    return ratio_of_first(t, b)
+
+
+@case(A, A * A, argnums=(1,), hvp=True)
+def a_sum_and_what_its_loop_writes(a, b):
+    t = np.ones(a.size)
+    s = 0.0
+    for i in range(a.size):
+        s += b[i] * a[i]
+        t[i] = a[i] * s
+    return s * 2.0 + np.dot(a * 2.0, b) + t[1]
 
 
 @case(0.3, A)

@@ -11,6 +11,7 @@ import tapegrad as tg
 from tapegrad.transform.codegen import analysis, program, reverse, store
 from tapegrad.transform.codegen.forward_half import ForwardHalf
 from tapegrad.transform.codegen.keeping import Keeping
+from tapegrad.transform.codegen.loop_shapes import is_fusible
 from tapegrad.transform.codegen.reverse import Reverse
 from tapegrad.transform.codegen.shadows import Shadows
 from tapegrad.transform.codegen.stores import Copies, Stores
@@ -106,7 +107,7 @@ PROGRAMS = {
         "def g(x, y):\n"
         "    y[0] = x[0] * x[1]\n"
         "    y[1] = y[0] * x[2]\n"
-        "@tg.njit\n"
+        "@tg.njit(boundscheck=False)\n"  # another option: no inlining
         "def f(x):\n"
         "    y = x * 3.0\n"
         "    z = np.sin(y)\n"
@@ -117,7 +118,7 @@ PROGRAMS = {
         "def g(n):\n"
         "    y = np.ones(n)\n"
         "    return y, y\n"
-        "@tg.njit\n"
+        "@tg.njit(boundscheck=False)\n"  # another option: no inlining
         "def f(x):\n"
         "    y, z = g(3)\n"
         "    y[0] = x[0]\n"
@@ -154,10 +155,17 @@ PROGRAMS = {
         "        t += x[i] * x[i]\n"
         "    return t - g(x)\n"
     ),
+    "an array that a loop fills": (
+        "def f(x):\n"
+        "    t = np.empty(x.size)\n"
+        "    for i in range(x.size):\n"
+        "        t[i] = i + 1.0\n"
+        "    return t @ x\n"
+    ),
     "numbers of a helper": (
         "def g(x, y):\n"
         "    return math.sin(x) * math.exp(y) * math.tanh(x + y) * math.atan(y)\n"
-        "@tg.njit\n"
+        "@tg.njit(boundscheck=False)\n"  # another option: no inlining
         "def f(x):\n"
         "    s = x[0]\n"
         "    for i in range(x.size):\n"
@@ -259,7 +267,15 @@ DEFECTS = {
     ),
     "positions hide in a tuple": (lower, "taken_apart", lambda lowering, node, line: node),
     "views are taken for copies": (analysis.Arrays, "joined_by", lambda self, let: []),
-    "what follows a loop keeps nothing": (Keeping, "keeps_inside", lambda self, block: False),
+    "what follows a loop keeps nothing": (Keeping, "keeps_inside", lambda self, block, **_: False),
+    "what follows a loop never waits": (
+        *(Reverse, "_has_to_wait"),
+        lambda self, loop, tail: (
+            not is_fusible(
+                loop, self.state.types, self.state.arrays, self.state.scopes, self.state.activity
+            )
+        ),
+    ),
     "numbers of a helper change places": lines_changed(
         *(Reverse, "write_vjp"),
         lambda lines: [re.sub(r"\b(g_t\w*), (g_t\w*)", r"\2, \1", s) for s in lines],

@@ -362,8 +362,11 @@ class Keeping:
         _grow(writer, needed)
         self.write_rows(writer, scope)
 
-    def keeps_inside(self, block: Block) -> bool:
-        """Whether inner blocks or calls keep anything on the tape."""
+    def keeps_inside(self, block: Block, *, for_numbers: bool = False) -> bool:
+        """Whether inner blocks keep anything on the tape, or calls have a forward function.
+
+        Those that only hand numbers over count if asked `for_numbers`.
+        """
         for statement in block:
             if isinstance(statement, If):
                 inner = [statement.then, statement.orelse]
@@ -371,11 +374,14 @@ class Keeping:
                 inner = [statement.body]
             else:
                 if isinstance(statement, Let) and hasattr(statement.rule, "has_forward"):
-                    if statement.rule.has_forward(self.state, statement, on_tape=True):
+                    rule = statement.rule
+                    if rule.has_forward(self.state, statement, for_numbers=for_numbers):
                         return True
                 continue
             for part in inner:
-                if self.state.scopes.blocks[id(part)].stored or self.keeps_inside(part):
+                if self.state.scopes.blocks[id(part)].stored:
+                    return True
+                if self.keeps_inside(part, for_numbers=for_numbers):
                     return True
         return False
 

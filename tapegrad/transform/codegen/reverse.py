@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from tapegrad.transform import printer
-from tapegrad.transform.codegen.analysis import Scope
+from tapegrad.transform.codegen.analysis import Scope, written
 from tapegrad.transform.codegen.forward_half import ForwardHalf
 from tapegrad.transform.codegen.keeping import Keeping
 from tapegrad.transform.codegen.loop_shapes import (
@@ -42,7 +42,7 @@ from tapegrad.transform.ir import (
     raises,
     walk,
 )
-from tapegrad.transform.kinds import is_array, is_real
+from tapegrad.transform.kinds import is_array, is_real, may_share
 from tapegrad.transform.printer import Writer, show
 from tapegrad.transform.rules import base as rules
 
@@ -453,7 +453,11 @@ class Reverse:
         late |= {n + state.suffix for n in late}
         if any(n in late for n in (*state.region.needs, *state.region.shadows)):
             return True
-        if self.keeping.keeps_inside(tail):
+        changed = {state.arrays.of(n) for s in walk([loop, *tail]) for n in written(s)}
+        arrays = [n for n in state.region.needs if may_share(state.types.get(n))]
+        if any(state.arrays.of(n) in changed for n in arrays):
+            return True
+        if self.keeping.keeps_inside(tail, for_numbers=True):
             return True
         branches = [statement for statement in walk(tail) if isinstance(statement, If)]
         if any(

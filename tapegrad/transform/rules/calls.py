@@ -259,17 +259,17 @@ class Call(AnyCall):
             if result not in returned and gen.shadows.is_wanted(result):
                 writer(f"{result}{gen.suffix} = np.zeros_like({result})")
 
-    def has_forward(self, gen: ReverseCode, let: Let, *, on_tape: bool = False) -> bool:
+    def has_forward(self, gen: ReverseCode, let: Let, *, for_numbers: bool = True) -> bool:
         """Whether the forward code calls the forward function, to keep values or make shadows.
 
-        With `on_tape`, whether that keeps values on the tape.
+        Unless it is called `for_numbers` that it hands over, and for nothing else.
         """
         if not self.is_differentiated(gen, let):
             return False
         variant = self.variant(gen, let)
-        if on_tape or variant.uses_tape:
-            return variant.uses_tape
-        return bool(variant.handed) or bool(self.shadowed_results(variant, let))
+        if variant.uses_tape or self.shadowed_results(variant, let):
+            return True
+        return for_numbers and bool(variant.handed)
 
     def write_jvp(self, gen: ForwardCode, let: Let) -> None:
         """Write the call of the function that computes tangents as well."""

@@ -82,7 +82,7 @@ class Ruled(ForwardRuled):
     def passed(self, gen: ReverseCode, let: Let) -> list[str]:
         return []
 
-    def has_forward(self, gen: ReverseCode, let: Let, *, on_tape: bool = False) -> bool:
+    def has_forward(self, gen: ReverseCode, let: Let, *, for_numbers: bool = True) -> bool:
         return False
 
     def write_forward(self, gen: ReverseCode, writer: Any, let: Let) -> None:

@@ -100,12 +100,7 @@ class Keeping(Numbering):
         given = self.primal_arguments(call)
         if has_forward:
             given = given[: self.common(function)]
-        found = [
-            noted
-            for arguments, noted in self.calls.get(function if has_forward else "", [])
-            if (len(arguments) == len(given) if has_forward else len(arguments) <= len(given))
-            and self.agree(arguments, given, function)
-        ]
+        found = self.matching(function, given, has_forward)
         if has_forward and not found:
             raise self.wrong("the reverse of a call that the forward code does not make", node)
         classes = {
@@ -115,12 +110,35 @@ class Keeping(Numbering):
             for n in self.memory.shared(call.args[place])
         }
         wanted = {of: self.contents(of) for of in classes}
+        if not found:  # the forward code may follow
+            self.early.append((function, given, wanted, node))
         suitable = [one for one in found if self.suits(one, wanted, needs)]
         if found and not suitable:
             raise self.wrong("an array was written since the forward code called this", node)
         given = {f"value {k}": self.handle(call.args[n]) for n, k in needs.handed.items()}
         if given and not any(given.items() <= one.items() for one in suitable):
             raise self.wrong("it gets other results of the call than it wants", node)
+
+    def matching(
+        self, function: str, given: tuple[int, ...], has_forward: bool
+    ) -> list[dict[str, int]]:
+        """Return what was noted of the calls that a call of a reverse function may reverse."""
+        return [
+            noted
+            for arguments, noted in self.calls.get(function if has_forward else "", [])
+            if (len(arguments) == len(given) if has_forward else len(arguments) <= len(given))
+            and self.agree(arguments, given, function)
+        ]
+
+    def check_early(self) -> None:
+        """Check the calls of reverse functions that stand before the calls that they reverse."""
+        for function, given, wanted, node in self.early:
+            found = self.matching(function, given, False)
+            if found and not any(
+                all(noted.get(of, version) == version for of, version in wanted.items())
+                for noted in found
+            ):
+                raise self.wrong("an array is read before the forward code writes it", node)
 
     def has_forward(self, function: str) -> bool:
         """Whether the forward code calls the forward half of a reverse function."""

@@ -115,6 +115,8 @@ class Numbering:
         self.going: set[str] = set()  # names carried around forward loops
         self.readings: dict[str, dict[str, int]] = {}
         self.reading: dict[str, int] = {}
+        # what reverse code has read of arrays before the forward code, by the name it computes
+        self.awaited: dict[str, list[tuple[str, int, ast.stmt]]] = {}
         self.loops: dict[int, Turned] = {}
         self.by_index: dict[str, Turned] = {}
         self.by_count: dict[int, Turned] = {}
@@ -124,6 +126,9 @@ class Numbering:
         self.frames: list[Turned | None] = []  # the enclosing loops ...
         self.tapes: list[Tape] = []  # ... and the tape in each
         self.calls: dict[str, list[tuple[tuple[int, ...], dict[str, int]]]] = {}
+        # calls of reverse functions that are not known to follow the call that they reverse: the
+        # function, its arguments, and the versions of arrays that it reads
+        self.early: list[tuple[str, tuple[int, ...], dict[str, int], ast.stmt]] = []
         self.read_classes: set[str] = set()
         self.in_reverse = False
         self.state = State({}, {})
@@ -300,6 +305,10 @@ class Numbering:
         if name not in self.canon:
             self.canon[name] = value
             self.readings[name] = dict(self.reading)
+            for of, version, node in self.awaited.pop(name, ()):
+                if self.reading.get(of, version) != version:
+                    what = f"elements of {of} are read before the forward code writes them"
+                    raise self.wrong(what, node)
 
     def block(self, body: list[ast.stmt]) -> bool:
         """Process a block; return whether its end is reached."""

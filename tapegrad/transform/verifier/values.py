@@ -114,6 +114,7 @@ class Values(Turning):
                 raise code.wrong("the tape is not given back", code.body[-1])
             items, contents = self.tape.items, self.state.contents
             handed = {name: self.named(name) for name in self.handed()}
+        self.check_early()
         if items:
             raise self.code.wrong("what was kept on the tape is left there", self.code.body[-1])
         return self._needs()
@@ -261,15 +262,19 @@ class Values(Turning):
         for part in read:
             self.value(part)
         current, self.reading = self.reading, {}
-        sources = [
-            self.readings.get(n.id.removesuffix(self.suffix), {})
+        stems = [
+            n.id.removesuffix(self.suffix)
             for part in read
             for n in names_in(part)
             if n.id in self.bars
         ]
+        sources = [self.readings.get(stem, {}) for stem in stems]
         for of, version in current.items():
             known = [found[of] for found in sources if of in found]
-            if known and version not in known:
+            if not known:  # or it is not reversed yet: the forward code may follow
+                for stem in stems:
+                    self.awaited.setdefault(stem, []).append((of, version, node))
+            elif version not in known:
                 what = f"elements of {of} were written since the forward code read them"
                 raise self.wrong(what, node)
 

@@ -45,7 +45,7 @@ class Helpers(Idioms):
         shown = ", ".join(
             p.name if p.default is None else f"{p.name}={p.default}" for p in parameters
         )
-        decorator = self.pick(["@tg.njit", "@tg.njit", "@njit"])
+        decorator = self.pick(["@tg.njit", "@njit", "@tg.njit(boundscheck=False)"])
         before = [line for made, line in self.derived.items() if any(made in b for b in body)]
         return [*before, "", "", decorator, f"def {name}({shown}):", *indented(body)]
 
