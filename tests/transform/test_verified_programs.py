@@ -220,6 +220,17 @@ def a_callee_reads_what_a_loop_fills(a, b):
 
 
 @case(A, A * A, argnums=(1,), hvp=True)
+def a_product_with_what_is_overwritten_after_a_sum(a, b):
+    t = np.cos(b)
+    s = 0.0
+    for i in range(a.size):
+        s += a[i] * a[i]
+    u = np.dot(t, b)
+    t[0] = 5.0
+    return s + u
+
+
+@case(A, A * A, argnums=(1,), hvp=True)
 def a_sum_and_what_its_loop_writes(a, b):
     t = np.ones(a.size)
     s = 0.0

@@ -25,9 +25,10 @@ from tapegrad.transform.frontend.source import Source
 from tapegrad.transform.ir import FunctionIR, Let, Loop, name, take, walk
 from tapegrad.transform.kinds import holds_instance, is_array
 from tapegrad.transform.lowering.fusion import fuse
+from tapegrad.transform.lowering.inlining import inline
 from tapegrad.transform.lowering.lower import Lowering
 from tapegrad.transform.printer import print_function
-from tapegrad.transform.rules.base import Held
+from tapegrad.transform.rules.base import Held, Unknown
 from tapegrad.transform.rules.calls import Call
 
 
@@ -49,6 +50,8 @@ class Program:
         self.origins: dict[str, Any] = {}  # how to find each of them in another process
         self.taken: set[str] = set(RESERVED)
         self._todo: list[Instance] = []
+        # normal forms of callees, to be inlined; None while they are made, or if that failed
+        self._forms: dict[Any, FunctionIR | None] = {}
 
     def note_primal(self, identifier: str, function: FunctionIR) -> None:
         """Keep what the verifier has to know of the function that generated code is made from."""
@@ -138,24 +141,50 @@ class Program:
 
     def _lower(self, instance: Instance) -> None:
         """Lower one instance to the form that is differentiated."""
-        source = Source(instance.dispatcher.py_func)
-        given = instance.kinds
+        for inlines in (True, False):
+            function = self._form(instance.dispatcher, instance.kinds)
+            inlined = inlines and inline(function, instance.dispatcher, self, self._inlined_form)
+            try:
+                fuse(function)
+                lowering = Lowering(function, self)
+                instance.function = lowering.run()
+            except TransformError:
+                if not inlined:
+                    raise
+                continue  # the error is shown where the callee has it
+            if not inlined or not _has_unknown(instance.function):
+                break
+        instance.lowering = lowering
+        instance.params = [lowering.parts.get(param, name(param)) for param in function.params]
+
+    def _form(self, dispatcher: Any, given: tuple[Any, ...]) -> FunctionIR:
+        """Return the typed normal form of a function for argument types."""
+        source = Source(dispatcher.py_func)
         prune(source, given)
         function, kinds, result = normalize(source, lambda form: infer(form, given))
         function.types = dict(kinds)
-        if not runs_in_parallel(instance.dispatcher):
+        if not runs_in_parallel(dispatcher):
             for statement in walk(function.body):
                 if isinstance(statement, Loop):
                     statement.parallel = False
-        Declared(instance.dispatcher).apply(function, given, result)
+        Declared(dispatcher).apply(function, given, result)
         for param, kind in zip(function.params, given, strict=True):
             function.types[param] = types.unliteral(kind)
         optionals.split(function)
-        fuse(function)
-        lowering = Lowering(function, self)
-        instance.function = lowering.run()
-        instance.lowering = lowering
-        instance.params = [lowering.parts.get(param, name(param)) for param in function.params]
+        return function
+
+    def _inlined_form(self, dispatcher: Any, given: tuple[Any, ...]) -> FunctionIR:
+        """Return the normal form of a callee, in which calls are inlined but that of itself."""
+        key = dispatcher, given
+        if key not in self._forms:
+            self._forms[key] = None
+            function = self._form(dispatcher, given)
+            inline(function, dispatcher, self, self._inlined_form)
+            self._forms[key] = function
+        found = self._forms[key]
+        if found is None:
+            raise TransformError(f"{dispatcher.__name__} calls itself")
+        return found
 
     def variant(
         self,
@@ -222,6 +251,12 @@ def known(text: str, value: Any) -> bool:
     for attribute in rest:
         found = getattr(found, attribute, None)
     return found is value
+
+
+def _has_unknown(function: FunctionIR) -> bool:
+    """Whether a function has an operation without a derivative."""
+    lets = [s for s in walk(function.body) if isinstance(s, Let)]
+    return any(isinstance(let.rule, Unknown) for let in lets)
 
 
 def runs_in_parallel(dispatcher: Any) -> bool:

@@ -453,6 +453,10 @@ class Reverse:
         late |= {n + state.suffix for n in late}
         if any(n in late for n in (*state.region.needs, *state.region.shadows)):
             return True
+        start, places = state.scopes.roots[id(loop)], state.scopes.roots
+        added = [state.scopes.makers[n] for n in state.region.needs if n in state.added]
+        if any(places[id(maker)] >= start for maker in added):
+            return True
         changed = {state.arrays.of(n) for s in walk([loop, *tail]) for n in written(s)}
         arrays = [n for n in state.region.needs if may_share(state.types.get(n))]
         if any(state.arrays.of(n) in changed for n in arrays):

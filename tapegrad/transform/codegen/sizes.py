@@ -60,6 +60,7 @@ class Sizes:
         scope.own.add(found.target)
         state.scopes.scope_of[found.target] = scope
         state.scopes.makers[found.target] = found
+        state.added.add(found.target)
         state.scopes.roots[id(found)] = state.scopes.roots.get(id(maker), scope.root)
         return found.target
 

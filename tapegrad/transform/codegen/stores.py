@@ -67,6 +67,7 @@ class Copies:
         state.region.scope.own.add(target)
         state.scopes.scope_of[target] = state.region.scope
         state.scopes.makers[target] = made
+        state.added.add(target)
         state.scopes.roots[id(made)] = state.scopes.roots[id(statement)]
         return target
 

@@ -57,6 +57,18 @@ def is_dispatcher(value: Any) -> bool:
     return hasattr(value, "py_func") and hasattr(value, "targetoptions")
 
 
+def is_plain(callee: Any, expr: ast.Call) -> bool:
+    """Whether a call is that of a user's numba function, which has no rule of its own."""
+    return (
+        is_dispatcher(callee)
+        and not (callee.py_func.__module__ or "").startswith("tapegrad.")
+        and op_of(callee, expr) is None
+        and getattr(callee, "_tapegrad_transform", None) is None
+        and getattr(callee, "rule_vjp", None) is None
+        and getattr(callee, "rule_jvp", None) is None
+    )
+
+
 def find(lowering: Lowerer, callee: Any, expr: ast.Call, kind: Any) -> Rule | None:
     """Return the rule of a call of a numba function or a transform, None for anything else."""
     if callee is stop_gradient:

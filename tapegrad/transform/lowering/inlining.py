@@ -1,0 +1,226 @@
+"""Short functions are inlined: their statements take the place of the call.
+
+So loops that call them can be fused and use vector instructions, and nothing that the callee
+computes has to be handed to its reverse. What is inlined is the typed normal form of the callee,
+with its own names; the objects that it names keep their origin in the callee's module.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import inspect
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numba
+from numba.core import types
+
+from tapegrad.transform.errors import TransformError
+from tapegrad.transform.frontend.constants import plain
+from tapegrad.transform.frontend.source import MISSING, Source
+from tapegrad.transform.ir import Block, FunctionIR, If, Let, Loop, constant, name, names_of, take
+from tapegrad.transform.lowering.callees import is_plain
+from tapegrad.transform.rules.generators import ProgramCode
+
+_MOST = 40  # statements of a function that is inlined
+_MOST_OF_ALL = 240  # statements that the calls in one function become
+_OPTIONS = ("error_model", "boundscheck", "parallel")
+# what a function without branches, loops and errors does not have
+_CONTROL = (
+    *(ast.If, ast.IfExp, ast.BoolOp, ast.For, ast.While, ast.ListComp, ast.GeneratorExp),
+    *(ast.DictComp, ast.SetComp, ast.Raise, ast.Assert, ast.Try, ast.With, ast.Lambda),
+)
+
+Form = Callable[[Any, tuple[Any, ...]], FunctionIR]
+
+
+def inline(function: FunctionIR, dispatcher: Any, program: ProgramCode, form: Form) -> bool:
+    """Inline the short functions that a function calls.
+
+    Parameters
+    ----------
+    function
+        The typed normal form, which is changed.
+    dispatcher
+        The numba function that it is the normal form of.
+    program
+        What names the objects that the callees refer to.
+    form
+        Returns the typed normal form of a numba function for argument types.
+
+    Returns
+    -------
+    bool
+        Whether anything was inlined.
+    """
+    inlining = _Inlining(function, dispatcher.targetoptions, program, form)
+    function.body = inlining.block(function.body)
+    return inlining.count > 0
+
+
+class _Inlining:
+    def __init__(
+        self, function: FunctionIR, options: dict[str, Any], program: ProgramCode, form: Form
+    ) -> None:
+        self.function = function
+        self.options = options
+        self.program = program
+        self.form = form
+        self.count = 0
+        self.taken = names_of(function).union(function.statics)
+
+    def block(self, block: Block) -> Block:
+        found: Block = []
+        for statement in block:
+            if isinstance(statement, If):
+                statement.then = self.block(statement.then)
+                statement.orelse = self.block(statement.orelse)
+            elif isinstance(statement, Loop):
+                statement.test = self.block(statement.test)
+                statement.body = self.block(statement.body)
+            elif isinstance(statement, Let) and (body := self.body_of(statement)) is not None:
+                self.count += len(body)
+                found += body
+                continue
+            found.append(statement)
+        return found
+
+    def body_of(self, let: Let) -> Block | None:
+        """Return the statements that compute the result of a call; None if it stays a call."""
+        call = let.expr
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+            return None
+        callee = self.function.statics.get(call.func.id)
+        if not is_plain(callee, call) or not self.is_suitable(callee):
+            return None
+        given = _bound(callee, call)
+        kinds = [self.kind_of(value) for value in given or ()]
+        if given is None or not all(map(_is_data, kinds)):
+            return None
+        try:
+            form = self.form(callee, tuple(kinds))
+        except TransformError:
+            return None  # an error of the call, if it matters
+        if len(form.body) > min(_MOST, _MOST_OF_ALL - self.count):
+            return None
+        if not all(isinstance(statement, Let) for statement in form.body):
+            return None
+        results = {s.target: form.types.get(s.target) for s in form.body}
+        result = form.result.id if isinstance(form.result, ast.Name) else ""
+        if result not in results or results[result] != self.function.types.get(let.target):
+            return None
+        return self.renamed(form, callee, given, result, let)
+
+    def is_suitable(self, callee: Any) -> bool:
+        """Whether a callee has no control flow, and raises errors where its caller does."""
+        if any(self.options.get(o) != callee.targetoptions.get(o) for o in _OPTIONS):
+            return False
+        try:
+            tree = Source(callee.py_func).tree
+        except TransformError:
+            return False
+        return not any(isinstance(node, _CONTROL) for node in ast.walk(tree))
+
+    def kind_of(self, value: ast.expr) -> Any:
+        """Return the type of an argument, None if it is not a local value."""
+        if isinstance(value, ast.Constant):
+            return types.unliteral(numba.typeof(value.value))
+        found = self.function.types.get(value.id) if isinstance(value, ast.Name) else None
+        return None if found is None else types.unliteral(found)
+
+    def renamed(
+        self, form: FunctionIR, callee: Any, given: list[ast.expr], result: str, call: Let
+    ) -> Block:
+        """Return the body of a callee with the names of the caller."""
+        new: dict[str, ast.expr] = {}
+        found: Block = []
+        for param, value in zip(form.params, given, strict=True):
+            if _is_unsigned(value):
+                new[param] = value
+                continue
+            new[param] = target = self.fresh(param, form.types[param])
+            found.append(Let(target.id, value, call.line))
+        for text, value in form.statics.items():
+            new[text] = name(self.static(text, value, form, callee))
+        for let in form.body:
+            kind = form.types.get(let.target)
+            new[let.target] = (
+                name(call.target) if let.target == result else self.fresh(let.target, kind)
+            )
+
+        class Replace(ast.NodeTransformer):
+            def visit_Name(self, node: ast.Name) -> ast.expr:
+                return new.get(node.id, node)
+
+        for let in form.body:
+            expr = Replace().visit(copy.deepcopy(let.expr))
+            target = new[let.target]
+            assert isinstance(target, ast.Name)
+            found.append(Let(target.id, expr, call.line, every=let.every))
+        return found
+
+    def fresh(self, identifier: str, kind: Any) -> ast.Name:
+        """Return a new name for a value of the callee."""
+        found = take(re.sub(r"_\d+$", "", identifier), self.taken)
+        if kind is not None:
+            self.function.types[found] = kind
+        return name(found)
+
+    def static(self, text: str, value: Any, form: FunctionIR, callee: Any) -> str:
+        """Return the name, in the caller, of an object that the callee refers to."""
+        origin = ("name", form.source.function, text)
+        found = self.program.static(text, value, origin)
+        while found in self.taken and self.function.statics.get(found) is not value:
+            text = f"{callee.__name__}_{text}"
+            found = self.program.static(text, value, origin)
+        self.taken.add(found)
+        self.function.statics[found] = value
+        return found
+
+
+def _bound(callee: Any, call: ast.Call) -> list[ast.expr] | None:
+    """Return the arguments in order; None if one is not a number or array of the caller."""
+    if any(isinstance(argument, ast.Starred) for argument in call.args):
+        return None
+    signature = inspect.signature(callee.py_func)
+    named = {str(keyword.arg): keyword.value for keyword in call.keywords}
+    try:
+        bound = signature.bind(*call.args, **named)
+    except TypeError:
+        return None
+    found: list[ast.expr] = []
+    for parameter in signature.parameters.values():
+        if parameter.kind is not parameter.POSITIONAL_OR_KEYWORD:
+            return None
+        value = bound.arguments.get(parameter.name)
+        if value is None:
+            default = plain(parameter.default)
+            if default is MISSING:
+                return None
+            value = constant(default)
+        if not isinstance(value, (ast.Name, ast.Constant)):
+            return None
+        found.append(value)
+    return found
+
+
+def _is_data(kind: Any) -> bool:
+    """Whether values of a type are numbers, arrays of them, or tuples of both."""
+    if isinstance(kind, types.BaseTuple):
+        return all(map(_is_data, kind))
+    if isinstance(kind, types.Array):
+        kind = kind.dtype
+    return isinstance(kind, (types.Number, types.Boolean))
+
+
+def _is_unsigned(value: ast.expr) -> bool:
+    """Whether a value can stand for a name in any expression: it has no sign and is no nan."""
+    if isinstance(value, ast.Name) or isinstance(getattr(value, "value", None), bool):
+        return True
+    number = getattr(value, "value", None)
+    return (
+        isinstance(number, (int, float)) and math.isfinite(number) and math.copysign(1, number) > 0
+    )
