@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .cases import Case
+from .cases import Case, Size
 from .fresh import run_fresh, run_fresh_cold
 from .peers import JaxJit, Numba, Program, Side, TapegradNjit, disagreement
 from .processes import in_turn
@@ -126,6 +126,44 @@ def measure_second(sides: Sequence[Side], repetitions: int, quick: bool) -> dict
     return found
 
 
+def measure_hessians(sides: Sequence[Side], repetitions: int, quick: bool) -> dict[str, Any]:
+    """Hessians of small problems, beside gradients; they are as many columns as variables."""
+    from .njit import nested
+
+    found = {}
+    for name, sizes in HESSIANS.items():
+        for size in sizes[: 1 if quick else None]:
+            case = Case(WORKLOADS[name], Size(f"n={size}", {"n": size}))
+            programs = {"gradient": Program(forward=TapegradNjit().prepare(case).total)}
+            programs["hessian"] = Program(forward=partial(nested.hessian(case), *case.arguments))
+            jax = JaxJit()
+            if jax.available():
+                programs["jax.jit"] = jax.hessian(case)
+            watches = {what: Stopwatch(program) for what, program in programs.items()}
+            results = {what: watch.first_call() for what, watch in watches.items()}
+            if "jax.jit" in results:
+                ours, theirs = ({"h": np.asarray(results[s])} for s in ("hessian", "jax.jit"))
+                if trouble := disagreement(ours, theirs):
+                    raise RuntimeError(f"the Hessian of {case.label}: {trouble}")
+            sample_in_turn(list(watches.values()), repetitions)
+            times = {what: watch.seconds().whole for what, watch in watches.items()}
+            found[case.label] = {"columns": case.inputs[0].size, **times}
+    rows = [
+        (
+            label,
+            *(duration(times.get(what)) for what in ("gradient", "hessian", "jax.jit")),
+            ratio(times["hessian"], times["columns"] * times["gradient"]),
+        )
+        for label, times in found.items()
+    ]
+    columns = ("", "gradient", "Hessian", "jax.jit", "÷ a gradient for each column")
+    show_table("Hessians", columns, rows)
+    return found
+
+
+HESSIANS = {"rosenbrock": (16, 32, 64, 128, 256, 512), "gravity": (6, 20, 60)}
+"""Programs, and numbers of points, of which Hessians are computed."""
+
 WAYS = ("gradient", *SECOND, "jax.jit hvp")
 
 
@@ -152,6 +190,7 @@ def direction(case: Case) -> Any:
 
 COSTS: dict[str, Callable[[Sequence[Side], int, bool], Any]] = {
     "njit-second": measure_second,
+    "njit-hessians": measure_hessians,
     "njit-compile": measure_compilation,
     "njit-start": measure_starts,
     "njit-memory": measure_memory,

@@ -223,6 +223,21 @@ def second_table(document: Any) -> str:
     return markdown(["program", *columns, "jax.jit ÷ hvp"], rows)
 
 
+def hessians_table(document: Any) -> str:
+    """Hessians of compiled functions."""
+    rows = []
+    for name, times in document["processes"].get("njit-hessians", {}).items():
+        cells = [duration(times.get(what)) for what in ("gradient", "hessian", "jax.jit")]
+        rows.append([name, str(times["columns"]), *cells, f"{of_columns(times):.3f}"])
+    columns = ["program", "columns", "gradient", "Hessian", "jax.jit", "÷ columns and gradient"]
+    return markdown(columns, rows)
+
+
+def of_columns(times: Mapping[str, float]) -> float:
+    """The time of a Hessian as a multiple of that of a gradient for each column."""
+    return times["hessian"] / (times["columns"] * times["gradient"])
+
+
 def targets_table(document: Any) -> str:
     """What is aimed at, and what was reached."""
     found: Measurements = measurements(document)
@@ -257,6 +272,8 @@ def targets_table(document: Any) -> str:
         limits.append((f"{name}, start with a warm cache, seconds", start_limit(primal), ours))
     for name, times in processes.get("njit-second", {}).items():
         limits.append((f"{name}, hvp ÷ gradient", 2.0, times["hvp"] / times["gradient"]))
+    for name, times in processes.get("njit-hessians", {}).items():
+        limits.append((f"{name}, Hessian ÷ columns and gradient", 0.25, of_columns(times)))
     for name, times in processes.get("njit-threads", {}).items():
         shared = times["gradient, threads"] / times["gradient, in order"]
         limits.append((f"{name}, two threads ÷ in order", 1.0 / 1.7, shared))
@@ -340,6 +357,7 @@ TABLES: dict[str, Callable[[Any], str]] = {
     "numba": loops_table,
     "numba-costs": costs_table,
     "numba-second": second_table,
+    "numba-hessians": hessians_table,
     "numba-threads": threads_table,
     "numba-memory": memory_table,
     "features": features_table,

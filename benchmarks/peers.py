@@ -419,6 +419,12 @@ class JaxJit(Jax):
         v = self.module.device_put(v)
         return Program(lambda: self.module.block_until_ready(hvp(x, v, *others)))
 
+    def hessian(self, case: Case) -> Program:
+        """The second derivative by the first argument, as a matrix of its shapes."""
+        hessian = self.module.jit(self.module.hessian(case.loss(self.namespace())))
+        arrays = self.arrays(case)
+        return Program(lambda: self.module.block_until_ready(hessian(*arrays)))
+
 
 class JaxEager(Jax):
     """JAX without compilation, which is not what it is made for: small sizes only."""

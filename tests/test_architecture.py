@@ -36,7 +36,10 @@ LAYERS = [
     ["transform.independence"],
     ["transform.blocks", "transform.parallel"],
     ["transform.codegen"],
-    [f"transform.{name}" for name in ("base", "derivatives", "frozen", "recording", "vjps")],
+    [
+        f"transform.{name}"
+        for name in ("base", "composed", "derivatives", "frozen", "recording", "vjps")
+    ],
     ["transform.checks"],
     ["transform"],
     ["stubs"],

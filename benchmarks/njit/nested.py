@@ -85,3 +85,9 @@ def second_derivatives(case: Case) -> tuple[Callable[..., Any], Callable[..., An
         return twice(*arguments[:-1])
 
     return hvp, times_one
+
+
+def hessian(case: Case) -> Callable[..., Any]:
+    """The matrix of second derivatives by the first argument."""
+    loops = case.workload.loops
+    return tg.hessian(tg.njit(**loops.options)(loops.primal))

@@ -151,9 +151,9 @@ class Derivative(Recording):
         """Generate the code for the types of its arguments; return the name of the function."""
         raise NotImplementedError
 
-    def finish(self, functions: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    def finish(self, program: Program, entry: str) -> list[tuple[str, Any]]:
         """Return the functions of the module, after they were verified, in their last form."""
-        return functions
+        return program.texts
 
     def _tapegrad_recipe(self) -> tuple[Any, ...]:
         return (type(self).__name__, self.spec(), self.base)
@@ -280,7 +280,7 @@ class Derivative(Recording):
             verify(
                 in_order(text), given, program.unwritten, program.primals, fresh, program.segments
             )
-            program.texts = self.finish(program.texts)
+            program.texts = self.finish(program, entry)
             versions = versions_of(program, entry)
             text = _module_text(versions.verified, kept)
             if versions.faster:

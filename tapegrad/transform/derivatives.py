@@ -5,7 +5,6 @@ They are called from Python and from compiled code like any other numba function
 
 from __future__ import annotations
 
-import ast
 import functools
 import inspect
 from typing import Any
@@ -14,8 +13,9 @@ import numba
 from numba.core import types
 
 from tapegrad.kernels import native
-from tapegrad.transform.base import Derivative, written_arguments
+from tapegrad.transform.base import Derivative
 from tapegrad.transform.codegen.dead_arrays import without_values
+from tapegrad.transform.codegen.directions import SingleDirectionError, in_directions
 from tapegrad.transform.codegen.instance import Instance
 from tapegrad.transform.codegen.program import Program
 from tapegrad.transform.codegen.pullback import write_pullback
@@ -29,9 +29,8 @@ from tapegrad.transform.kinds import (
     is_array,
     is_complex,
     is_real,
-    result_kind,
-    shape_checks,
 )
+from tapegrad.transform.verifier.directions import verify_directions
 
 
 def differentiable(program: Program, base: Any, kinds: tuple[Any, ...], wrap: bool) -> Instance:
@@ -65,12 +64,19 @@ def _caller(base: Any, copied: tuple[int, ...] = ()) -> Any:
     parameters = list(inspect.signature(base.py_func).parameters)
     names = ", ".join(parameters)
     given = ", ".join(f"{n}.copy()" if k in copied else n for k, n in enumerate(parameters))
-    called = _unlike("derivative", set(parameters))
+    called = unlike("derivative", set(parameters))
     text = f"def {base.py_func.__name__}({names}):\n    return {called}({given})\n"
     key = native.fingerprint(text.encode(), repr(id(base)).encode())
     function = native.compile_source(key, text, base.py_func.__name__)
     function.__globals__[called] = function.__globals__["_calls"] = base
     return numba.njit(function)
+
+
+def unlike(name: str, others: set[str]) -> str:
+    """Return a variant of a name that is not in `others`."""
+    while name in others:
+        name += "_"
+    return name
 
 
 def check_numbers(
@@ -200,25 +206,45 @@ class Pushforward(Derivative):
     """Value and tangent for tangents of some arguments (a Jacobian-vector product).
 
     Without `has_value` it returns the tangent only, and does not compute arrays that are only part
-    of the value.
+    of the value. With several `directions`, it takes as many tangents of each of these arguments,
+    and returns a tuple of tangents.
     """
 
-    def __init__(self, base: Any, numbers: tuple[int, ...], has_value: bool = True) -> None:
+    def __init__(
+        self, base: Any, numbers: tuple[int, ...], has_value: bool = True, directions: int = 1
+    ) -> None:
         self.numbers = numbers
         self.has_value = has_value
+        self.directions = directions
         names = list(inspect.signature(base.py_func).parameters)
-        super().__init__(base, "pushforward", tuple(f"{names[k]}_dot" for k in numbers))
+        extra = [f"{names[k]}_dot" for k in numbers]
+        if directions > 1:
+            extra = [f"{name}_{k}" for name in extra for k in range(directions)]
+        super().__init__(base, "pushforward", tuple(extra))
 
     def spec(self) -> tuple[Any, ...]:
-        return (self.numbers, self.has_value)
+        return (self.numbers, self.has_value, self.directions)
+
+    def takes_directions(self, kinds: tuple[Any, ...]) -> bool:
+        """Whether there is code for several directions, for the types of the base's arguments."""
+        tangents = [types.Array(kinds[k].dtype, kinds[k].ndim, "C") for k in self.numbers]
+        given = (*kinds, *(tangent for tangent in tangents for _ in range(self.directions)))
+        if self._bound(given).kinds != given:  # something is converted
+            return False
+        try:
+            self.implementation(given)
+        except SingleDirectionError:
+            return False
+        return True
 
     def generate(self, program: Program, kinds: tuple[Any, ...]) -> str:
-        own = kinds[: len(kinds) - len(self.numbers)]
+        own = kinds[: len(kinds) - self.given]
         instance = differentiable(program, self.base, own, wrap=False)
         check_numbers(self.base, self.numbers, own, instance)
-        names = list(inspect.signature(self.py_func).parameters)[len(own) :]
-        for number, tangent, name in zip(self.numbers, kinds[len(own) :], names, strict=True):
-            if not _is_tangent(own[number], tangent):
+        names = self.extra_names()[:: self.directions]
+        tangents = kinds[len(own) :: self.directions]
+        for number, tangent, name in zip(self.numbers, tangents, names, strict=True):
+            if not is_tangent(own[number], tangent):
                 raise TransformError(
                     f"{name} is of type {tangent}; a tangent has the type of its argument, here "
                     f"{own[number]}"
@@ -227,13 +253,23 @@ class Pushforward(Derivative):
 
     def converted(self, number: int, text: str, kind: Any, own: list[Any]) -> tuple[str, Any]:
         text, kind = super().converted(number, text, kind, own)
-        return _with_layout(text, kind, own[self.numbers[number]])
+        return _with_layout(text, kind, own[self.numbers[number // self.directions]])
 
-    def finish(self, functions: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
-        return functions if self.has_value else without_values(functions)
+    def finish(self, program: Program, entry: str) -> list[tuple[str, Any]]:
+        found = program.texts if self.has_value else without_values(program.texts)
+        if self.directions == 1:
+            return found
+        several, names = in_directions(
+            found, program.modes, entry, len(self.numbers), self.directions
+        )
+        texts = [[text for text, _ in functions] for functions in (found, several)]
+        verify_directions(*texts, names, entry)
+        return several
 
     def plain(self, kinds: tuple[Any, ...]) -> Any:
-        own = kinds[: len(kinds) - len(self.numbers)]
+        if self.directions > 1:
+            return None
+        own = kinds[: len(kinds) - self.given]
         base: Any = self.base
         if isinstance(base, Derivative) and base.plain(own) is None:
             return None
@@ -277,7 +313,7 @@ def _takes_gradient(kind: Any, buffer: Any) -> bool:
     return True  # it is not used
 
 
-def _is_tangent(kind: Any, tangent: Any) -> bool:
+def is_tangent(kind: Any, tangent: Any) -> bool:
     """Whether a type is valid for tangents of another."""
     if isinstance(kind, types.Array):
         return (
@@ -289,206 +325,11 @@ def _is_tangent(kind: Any, tangent: Any) -> bool:
         return (
             isinstance(tangent, types.BaseTuple)
             and len(kind) == len(tangent)
-            and all(map(_is_tangent, kind, tangent))
+            and all(map(is_tangent, kind, tangent))
         )
     if isinstance(tangent, types.Complex):
         return is_complex(kind)
     return isinstance(tangent, (types.Float, types.Integer))
-
-
-class Composed(Derivative):
-    """A function of other derivatives, generated as text.
-
-    It does not write to its array arguments: its parts get copies.
-    """
-
-    def text(self, name: str, names: list[str], kinds: tuple[Any, ...]) -> str:
-        """Return the source of the function, for the names and types of its arguments."""
-        raise NotImplementedError
-
-    def parts(self) -> dict[str, Derivative]:
-        """Return the derivatives that it calls, by the names of its attributes."""
-        raise NotImplementedError
-
-    def changed_arguments(self, kinds: tuple[Any, ...]) -> frozenset[int]:
-        written = written_arguments(self, kinds)
-        return frozenset(number for number in written if not is_array(kinds[number]))
-
-    def generate(self, program: Program, kinds: tuple[Any, ...]) -> str:
-        for attribute, part in self.parts().items():
-            program.statics[attribute] = part
-            program.origins[attribute] = ("root", None, attribute)
-        entry = program.fresh(self.py_func.__name__)
-        names = list(inspect.signature(self.py_func).parameters)
-        text = self.text(entry, names, kinds)
-        own = {*_assigned(text), *self.parts(), "np", "range"}
-        if own.intersection(names):  # the user's arguments have names that are used here
-            names = [_unlike(name, {*own, *names}) if name in own else name for name in names]
-            text = self.text(entry, names, kinds)
-        program.write(text, self.base)
-        return entry
-
-    def passed(self, names: list[str], kinds: tuple[Any, ...]) -> list[str]:
-        """Return the text passed to a part for each argument; arrays that it changes are copied."""
-        changed = written_arguments(self.base, kinds)
-        return [
-            f"{name}.copy()" if number in changed and is_array(kind) else name
-            for number, (name, kind) in enumerate(zip(names, kinds, strict=True))
-        ]
-
-
-def _assigned(text: str) -> set[str]:
-    """Return the names that the text of a function assigns."""
-    nodes = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name))
-    return {node.id for node in nodes if isinstance(node.ctx, ast.Store)}
-
-
-def _unlike(name: str, others: set[str]) -> str:
-    """Return a variant of a name that is not in `others`."""
-    while name in others:
-        name += "_"
-    return name
-
-
-class HessianProduct(Composed):
-    """The Hessian of a function times a vector."""
-
-    def __init__(self, base: Any, number: int) -> None:
-        self.number = number
-        gradient = pullback(base, (number,), 0, "gradient")
-        self.tangent_of_gradient = pushforward(gradient, (number,), False)
-        super().__init__(base, "hvp", ("vector",))
-
-    def spec(self) -> tuple[Any, ...]:
-        return (self.number,)
-
-    def parts(self) -> dict[str, Derivative]:
-        return {"tangent_of_gradient": self.tangent_of_gradient}
-
-    def text(self, name: str, names: list[str], kinds: tuple[Any, ...]) -> str:
-        number, given = kinds[self.number], kinds[-1]
-        if not _is_tangent(number, given):
-            raise TransformError(
-                f"{names[-1]} is of type {given}; it has the type of its argument, here {number}"
-            )
-        checks = shape_checks(names[-1], names[self.number], number)
-        arguments = [*self.passed(names[:-1], kinds[:-1]), names[-1]]
-        lines = [
-            f"def {name}({', '.join(names)}):",
-            *(f"    {line}" for line in checks),
-            f"    return tangent_of_gradient({', '.join(arguments)})",
-        ]
-        return "\n".join(lines) + "\n"
-
-
-_FLAT = "{}.copy().reshape(-1)"  # of an array of any layout
-
-
-class Jacobian(Composed):
-    """The matrix of all derivatives, by columns or by rows, whichever are fewer."""
-
-    def __init__(self, base: Any, numbers: tuple[int, ...], single: bool) -> None:
-        self.numbers = numbers
-        self.single = single
-        # derivatives are differentiated in forward mode; for gradients, columns equal rows
-        self.columns_only = isinstance(base, Derivative)
-        for number in numbers:
-            setattr(self, f"column_{number}", pushforward(base, (number,), False))
-            if not self.columns_only:
-                setattr(self, f"row_{number}", pullback(base, (number,), 1, "gradient"))
-        super().__init__(base, "jacobian")
-        self.primal = base
-
-    def spec(self) -> tuple[Any, ...]:
-        return (self.numbers, self.single)
-
-    def parts(self) -> dict[str, Derivative]:
-        found = {"primal": self.base}
-        for number in self.numbers:
-            found[f"column_{number}"] = getattr(self, f"column_{number}")
-            if not self.columns_only:
-                found[f"row_{number}"] = getattr(self, f"row_{number}")
-        return found
-
-    def text(self, name: str, names: list[str], kinds: tuple[Any, ...]) -> str:
-        if any(holds_complex(kinds[number]) for number in self.numbers):
-            raise TransformError(
-                "the Jacobian is by real numbers; write the function with real and imaginary parts "
-                "as two arguments, or use tg.jvp"
-            )
-        for number in self.numbers:
-            if isinstance(kinds[number], types.BaseTuple) or not holds_real(kinds[number]):
-                raise TransformError(
-                    f"the Jacobian is by a float or an array of floats; argument {number} "
-                    f"({names[number]}) has type {kinds[number]}"
-                )
-        base = self.base
-        result = result_kind(base, kinds)
-        if holds_complex(result):
-            raise TransformError(
-                f"the Jacobian is of real numbers; {base.py_func.__name__} returns {result}: "
-                "return real and imaginary parts, or use tg.jvp"
-            )
-        if isinstance(result, types.BaseTuple) or not holds_real(result):
-            raise TransformError(
-                "the Jacobian is of a float or an array of floats; "
-                f"{base.py_func.__name__} returns {result}"
-            )
-        given = self.passed(names, kinds)
-        lines = [f"def {name}({', '.join(names)}):", f"    value = primal({', '.join(given)})"]
-        found = []
-        for number in self.numbers:
-            x, kind = names[number], kinds[number]
-            if not is_array(kind):
-                lines.append(f"    column = column_{number}({', '.join(given)}, 1.0)")
-                lines.append(f"    found_{number} = column")
-            elif not is_array(result) and not self.columns_only:
-                lines.append(f"    row = row_{number}({', '.join(given)}, 1.0)")
-                lines.append(f"    found_{number} = row")
-            elif not is_array(result):
-                lines += [
-                    f"    found = np.zeros({x}.size)",
-                    f"    tangent = np.zeros({x}.size, {x}.dtype)",
-                    f"    tangents = tangent.reshape({x}.shape)",
-                    f"    for k in range({x}.size):",
-                    "        tangent[k] = 1.0",
-                    f"        found[k] = column_{number}({', '.join(given)}, tangents)",
-                    "        tangent[k] = 0.0",
-                    f"    found_{number} = found.reshape({x}.shape)",
-                ]
-            else:
-                shape = f"value.shape + {x}.shape"
-                lines.append(f"    found = np.empty((value.size, {x}.size), value.dtype)")
-                columns = [
-                    f"tangent = np.zeros({x}.size, {x}.dtype)",
-                    f"tangents = tangent.reshape({x}.shape)",
-                    f"for k in range({x}.size):",
-                    "    tangent[k] = 1.0",
-                    f"    column = column_{number}({', '.join(given)}, tangents)",
-                    f"    found[:, k] = {'column' if result.ndim == 1 else _FLAT.format('column')}",
-                    "    tangent[k] = 0.0",
-                ]
-                rows = [
-                    "g = np.zeros(value.size, value.dtype)",
-                    "gs = g.reshape(value.shape)",
-                    "for k in range(value.size):",
-                    "    g[k] = 1.0",
-                    f"    row = row_{number}({', '.join(given)}, gs)",
-                    f"    found[k, :] = {'row' if kind.ndim == 1 else _FLAT.format('row')}",
-                    "    g[k] = 0.0",
-                ]
-                if self.columns_only:
-                    lines += [f"    {line}" for line in columns]
-                else:
-                    lines.append(f"    if {x}.size <= value.size:")
-                    lines += [f"        {line}" for line in columns]
-                    lines.append("    else:")
-                    lines += [f"        {line}" for line in rows]
-                lines.append(f"    found_{number} = found.reshape({shape})")
-            found.append(f"found_{number}")
-        ending = found[0] if self.single else f"({', '.join(found)},)"
-        lines.append(f"    return {ending}")
-        return "\n".join(lines) + "\n"
 
 
 # -- each derivative once -------------------------------------------------------------------------
@@ -498,32 +339,22 @@ def pullback(
     base: Any, numbers: tuple[int, ...], seeds: int, returns: str, into: bool = False
 ) -> Pullback:
     """Return the gradient of a function with respect to some arguments."""
-    return _once(Pullback, base, numbers, seeds, returns, into)
+    return once(Pullback, base, numbers, seeds, returns, into)
 
 
-def pushforward(base: Any, numbers: tuple[int, ...], has_value: bool = True) -> Pushforward:
+def pushforward(
+    base: Any, numbers: tuple[int, ...], has_value: bool = True, directions: int = 1
+) -> Pushforward:
     """Return the value and tangent of a function for tangents of some arguments."""
-    return _once(Pushforward, base, numbers, has_value)
-
-
-def hessian_product(base: Any, number: int) -> HessianProduct:
-    """Return the Hessian of a function times a vector."""
-    return _once(HessianProduct, base, number)
-
-
-def jacobian(base: Any, numbers: tuple[int, ...], single: bool) -> Jacobian:
-    """Return the Jacobian of a function."""
-    return _once(Jacobian, base, numbers, single)
+    return once(Pushforward, base, numbers, has_value, directions)
 
 
 @functools.cache
-def _once(kind: Any, *args: Any) -> Any:
+def once(kind: Any, *args: Any) -> Any:
     """Return a derivative, always the same one."""
     return kind(*args)
 
 
 Pullback.once = staticmethod(pullback)
 Pushforward.once = staticmethod(pushforward)
-HessianProduct.once = staticmethod(hessian_product)
-Jacobian.once = staticmethod(jacobian)
 Derivative.jvp = pushforward

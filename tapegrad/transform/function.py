@@ -12,7 +12,7 @@ from typing import Any
 
 import numba
 
-from tapegrad.transform import derivatives, frozen, user_rules
+from tapegrad.transform import composed, derivatives, frozen, user_rules
 from tapegrad.transform.base import Recording
 from tapegrad.transform.functions import register
 from tapegrad.transform.lowering.callees import is_dispatcher
@@ -275,9 +275,9 @@ def hessian_product(function: Any, argnums: int) -> Any:
     """Return the Hessian of a numba function times a vector."""
     if not isinstance(argnums, int):
         raise TypeError("hvp: argnums of a compiled function must be one integer")
-    return derivatives.hessian_product(function, positions(function, argnums, "hvp")[0][0])
+    return composed.hessian_product(function, positions(function, argnums, "hvp")[0][0])
 
 
 def jacobian(function: Any, argnums: int | tuple[int, ...]) -> Any:
     """Return the Jacobian of a numba function."""
-    return derivatives.jacobian(function, *positions(function, argnums, "jacobian"))
+    return composed.jacobian(function, *positions(function, argnums, "jacobian"))

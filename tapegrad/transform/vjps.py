@@ -14,11 +14,9 @@ from typing import Any
 from numba.core import types
 
 from tapegrad.transform.codegen.program import Program
+from tapegrad.transform.composed import Composed, HessianProduct, Jacobian
 from tapegrad.transform.derivatives import (
-    Composed,
     Derivative,
-    HessianProduct,
-    Jacobian,
     Pullback,
     Pushforward,
     pullback,

@@ -227,3 +227,21 @@ def test_a_read_only_view_where_something_is_written():
     )
     check(g, A)
     close(tg.grad(g)(A.copy()), 4 * A, 1e-12)
+
+
+SHAPES = {
+    "a tuple": "w = np.sin(a) * x\n    v = w.reshape((2, 3))\n    return np.sum(v * v)",
+    "a named tuple": "n = 2\n    w = np.sin(a) * x\n    shape = (n, a.size // n)\n"
+    "    v = w.reshape(shape)\n    return v[1, 2] * v[0, 1]",
+    "parts put together": "w = np.concatenate((a, np.full(3, x)))\n"
+    "    return w.reshape((3, 3))[2, 1]",
+    "in a loop": "s = 0.0\n    for k in range(1, 4):\n        w = np.sin(a * k) * x\n"
+    "        m = w.reshape((k, a.size // k))\n        s += m[k - 1, 0] * m[0, 0]\n    return s",
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_new_arrays_get_a_shape_that_is_a_tuple(name):
+    body = SHAPES[name]
+    f = module(f"import numpy as np, tapegrad as tg\n@tg.njit\ndef f(a, x):\n    {body}\n")
+    check(f, A, 0.7, argnums=(0, 1))

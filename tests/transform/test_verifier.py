@@ -19,7 +19,7 @@ from random_programs import program_of
 
 import tapegrad as tg
 from tapegrad.transform.base import FASTER
-from tapegrad.transform.derivatives import HessianProduct
+from tapegrad.transform.composed import HessianProduct
 from tapegrad.transform.errors import InternalError
 from tapegrad.transform.verifier import verify
 from tapegrad.transform.verifier.code import functions_of

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numba.core.dispatcher import OmittedArg
 
-from tapegrad.transform import derivatives
+from tapegrad.transform import composed, derivatives
 from tapegrad.transform.checks import probes
 
 
@@ -234,8 +234,8 @@ class HessianProductClaim(Claim):
 _CLAIMS = {
     derivatives.Pullback: PullbackClaim,
     derivatives.Pushforward: PushforwardClaim,
-    derivatives.Jacobian: JacobianClaim,
-    derivatives.HessianProduct: HessianProductClaim,
+    composed.Jacobian: JacobianClaim,
+    composed.HessianProduct: HessianProductClaim,
 }
 
 

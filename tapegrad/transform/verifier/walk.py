@@ -231,11 +231,19 @@ class Walk(Outcomes):
             return self.item(target, node, node.value.id)
         event = self.event(operands=self.operands(node, [target]))
         self.note_call(event, node, [target])
-        key = self.key(node) if _is_plain(node) else None
+        key = self.key(node) if _is_plain(node) or self.is_tuple_of_numbers(node) else None
         made = self.made(target, event, key)
         if isinstance(made, Number):
             self.formula(made, node)
         return made
+
+    def is_tuple_of_numbers(self, node: ast.expr) -> bool:
+        """Whether an expression is a tuple of constants and names of numbers."""
+        return isinstance(node, ast.Tuple) and all(
+            isinstance(item, ast.Constant)
+            or (isinstance(item, ast.Name) and isinstance(self.frame.get(item.id), Number))
+            for item in node.elts
+        )
 
     def literal(self, node: ast.expr) -> Handle | None:
         """Return the array of a list or tuple display, None for other expressions."""

@@ -22,7 +22,7 @@ from numba.core.typed_passes import NopythonTypeInference
 from numba.core.typing.templates import _IntrinsicTemplate
 from numba.np.ufunc.dufunc import DUFunc
 
-from tapegrad.transform import derivatives, runtime, vjps
+from tapegrad.transform import composed, runtime, vjps
 from tapegrad.transform.blocks import sizes
 from tapegrad.transform.codegen import program
 from tapegrad.transform.derivatives import Derivative
@@ -158,7 +158,7 @@ def types_only():
         # blocks as small as those of programs, in all loops that may have them
         mock.patch.multiple(sizes, WIDTH=3, SHORT=1, LEAST_GAIN=-1000),
         mock.patch.object(program, "infer", infer),
-        mock.patch.object(derivatives, "result_kind", result_kind),
+        mock.patch.object(composed, "result_kind", result_kind),
         mock.patch.object(derivative_calls, "result_kind", result_kind),
         mock.patch.object(vjps, "result_kind", result_kind),
         mock.patch.object(Dispatcher, "get_call_template", get_call_template),

@@ -1,0 +1,288 @@
+"""Tangents of several directions in one pass.
+
+A function of forward mode computes its values once, and each tangent from them. The tangents of
+other directions follow from the same values, by the same statements with other names: each
+statement for tangents is written once for every direction. This works on finished code, which was
+verified with one direction; what it makes is compared with that code
+(`tapegrad.transform.verifier.directions`).
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+from tapegrad.transform.codegen.forward import Forward
+from tapegrad.transform.ir import take
+
+Names = dict[str, list[str]]
+"""The names of a tangent in all directions, by its name in code with one direction."""
+
+# They also return the position on the tape, which is the same in all directions.
+ON_TAPE = ("runtime.push_tangent", "runtime.pop_array")
+
+
+class SingleDirectionError(Exception):
+    """The code cannot be written for several directions."""
+
+
+def in_directions(
+    functions: list[tuple[str, Any]],
+    known: dict[str, tuple[Any, Any]],
+    entry: str,
+    given: int,
+    count: int,
+) -> tuple[list[tuple[str, Any]], dict[str, Names]]:
+    """Return the functions of a module with tangents of several directions.
+
+    Parameters
+    ----------
+    functions
+        Each function, with what it was made from.
+    known
+        The modes of functions that are made from the user's, in which the new names get types.
+    entry
+        The pushforward, which returns the tangent alone.
+    given
+        The number of tangents that it takes.
+    count
+        The number of directions. The pushforward takes all directions of the first tangent, then
+        those of the next one, and returns a tuple with the tangent of each direction.
+
+    Returns
+    -------
+    functions
+        The functions.
+    names
+        The names of tangents, by functions.
+
+    Raises
+    ------
+    SingleDirectionError
+        If tangents are computed in a way that is not known here.
+    """
+    trees = {}
+    for text, _ in functions:
+        tree = ast.parse(text).body[0]
+        assert isinstance(tree, ast.FunctionDef)
+        trees[tree.name] = tree
+    modes = {n: known[n][0] for n in trees if n in known and isinstance(known[n][0], Forward)}
+    names = {name: _tangents(trees[name], mode, count) for name, mode in modes.items()}
+    params = [p.arg for p in trees[entry].args.args]
+    taken = _all_names(trees[entry])
+    names[entry] = {p: _directions(p, "", count, taken) for p in params[len(params) - given :]}
+    for name, mode in modes.items():
+        for tangent, directions in names[name].items():
+            kind = mode.types.get(tangent.removesuffix(mode.suffix))
+            mode.types |= {n.removesuffix(mode.suffix): kind for n in directions[1:]}
+    found = []
+    for (text, made_from), (name, tree) in zip(functions, trees.items(), strict=True):
+        if name in names:
+            tree = _Writer(names, trees, name == entry, count).function(tree)
+            text = ast.unparse(tree) + "\n"
+        found.append((text, made_from))
+    return found, names
+
+
+def _all_names(tree: ast.FunctionDef) -> set[str]:
+    params = {p.arg for p in tree.args.args}
+    return params.union(n.id for n in ast.walk(tree) if isinstance(n, ast.Name))
+
+
+def _tangents(tree: ast.FunctionDef, mode: Forward, count: int) -> Names:
+    """Return the names of tangents, and of parts of them, in a function of forward mode."""
+    every = _all_names(tree)
+    taken = every.union(mode.types)
+    found = {}
+    for name in sorted(every):
+        for suffix in (mode.suffix, mode.rest):
+            if name.endswith(suffix) and name != suffix and name not in mode.types:
+                found[name] = _directions(name, suffix, count, taken)
+    return found
+
+
+def _directions(name: str, suffix: str, count: int, taken: set[str]) -> list[str]:
+    stem = name.removesuffix(suffix)
+    others = []
+    for k in range(1, count):
+        others.append(take(f"{stem}_in_{k}", taken) + suffix)
+        taken.add(others[-1])
+    return [name, *others]
+
+
+class _Writer:
+    """Writes one function for several directions."""
+
+    def __init__(
+        self,
+        names: dict[str, Names],
+        trees: dict[str, ast.FunctionDef],
+        is_entry: bool,
+        count: int,
+    ) -> None:
+        self.of_all = names
+        self.trees = trees
+        self.is_entry = is_entry
+        self.count = count
+        self.names: Names = {}
+
+    def function(self, tree: ast.FunctionDef) -> ast.FunctionDef:
+        self.names = self.of_all[tree.name]
+        made = copy.deepcopy(tree)
+        made.args.args = [
+            ast.arg(name) for p in made.args.args for name in self.names.get(p.arg, [p.arg])
+        ]
+        made.body = list(self.block(made.body))
+        return ast.fix_missing_locations(made)
+
+    def block(self, body: list[ast.stmt]) -> Iterator[ast.stmt]:
+        for node in body:
+            if self.is_entry and isinstance(node, ast.If):  # what it raises for bad arguments
+                yield from self.repeated_check(node)
+            elif isinstance(node, (ast.If, ast.For, ast.While)):
+                heads = (node.iter, node.target) if isinstance(node, ast.For) else (node.test,)
+                if any(map(self.has_tangents, heads)):
+                    raise SingleDirectionError("control flow reads tangents")
+                node.body = list(self.block(node.body))
+                node.orelse = list(self.block(node.orelse))
+                yield node
+            elif isinstance(node, ast.Return):
+                yield self.result(node)
+            elif self.is_entry:
+                yield from self.statement_of_entry(node)
+            elif not self.has_tangents(node):
+                yield node
+            else:
+                yield from self.statement(node)
+
+    def repeated_check(self, node: ast.If) -> Iterator[ast.stmt]:
+        """Yield a check of the arguments of the pushforward, for all tangents that it reads."""
+        for k in range(self.count if self.has_tangents(node) else 1):
+            yield self.renamed(node, k)
+
+    def statement_of_entry(self, node: ast.stmt) -> Iterator[ast.stmt]:
+        """Yield the call of the function that computes tangents."""
+        call = getattr(node, "value", None)
+        if isinstance(node, ast.Assign) and isinstance(call, ast.Call):
+            node.value = self.call(call)
+            yield node
+        elif self.has_tangents(node):
+            raise SingleDirectionError("a statement with tangents")
+        else:
+            yield node
+
+    def statement(self, node: ast.stmt) -> Iterator[ast.stmt]:
+        """Yield the statements in place of one with tangents."""
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple):
+            target, value = node.targets[0], node.value
+            if isinstance(value, ast.Tuple):
+                pairs = list(zip(target.elts, value.elts, strict=True))
+                made = [pair for one in pairs for pair in self.assignments(*one)]
+                targets, values = map(list, zip(*made, strict=True))
+                yield ast.Assign([ast.Tuple(targets, ast.Store())], ast.Tuple(values, ast.Load()))
+                return
+            on_tape = isinstance(value, ast.Call) and ast.unparse(value.func) in ON_TAPE
+            if not on_tape and not all(map(self.is_tangent, ast.walk(target))):
+                yield self.call_of_both(target, value)
+                return
+        elif isinstance(node, ast.Assign):
+            if not self.is_of_tangent(node.targets[0]):
+                raise SingleDirectionError("something else is assigned from tangents")
+        elif isinstance(node, ast.AugAssign):
+            if not self.is_of_tangent(node.target):
+                raise SingleDirectionError("something else is changed by tangents")
+        elif not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)):
+            raise SingleDirectionError("a statement of another kind")
+        for k in range(self.count):
+            yield self.renamed(node, k)
+
+    def assignments(self, target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
+        """Return the assignments in place of one."""
+        if not self.is_of_tangent(target):
+            if self.has_tangents(value):
+                raise SingleDirectionError("something else is assigned from tangents")
+            return [(target, value)]
+        return [(self.renamed(target, k), self.renamed(value, k)) for k in range(self.count)]
+
+    def call_of_both(self, target: ast.Tuple, value: ast.expr) -> ast.stmt:
+        """Return the call of a function that returns its value and tangents."""
+        if not isinstance(value, ast.Call) or len(target.elts) != 2:
+            raise SingleDirectionError("an assignment of another kind")
+        dots = target.elts[1]
+        if not isinstance(dots, ast.Tuple) or self.has_tangents(target.elts[0]):
+            raise SingleDirectionError("an assignment of another kind")
+        if not all(map(self.is_tangent, dots.elts)):
+            raise SingleDirectionError("something else is assigned with tangents")
+        pattern = ast.Tuple([target.elts[0], self.repeated(dots)], ast.Store())
+        return ast.Assign([pattern], self.call(value))
+
+    def call(self, call: ast.Call) -> ast.Call:
+        """Return the call of a function of the module, with all directions of its tangents."""
+        name = call.func.id if isinstance(call.func, ast.Name) else ""
+        if name not in self.of_all or call.keywords:
+            raise SingleDirectionError("a call of another function with tangents")
+        params = [p.arg for p in self.trees[name].args.args]
+        args: list[ast.expr] = []
+        for param, argument in zip(params, call.args, strict=True):
+            if param in self.of_all[name]:
+                args += [self.renamed(argument, k) for k in range(self.count)]
+            elif self.has_tangents(argument):
+                raise SingleDirectionError("a call of another function with tangents")
+            else:
+                args.append(argument)
+        return ast.Call(call.func, args, [])
+
+    def result(self, node: ast.Return) -> ast.Return:
+        """Return the statement that returns tangents of all directions."""
+        value = node.value
+        if self.is_entry:
+            assert value is not None
+            found = [self.picked(value, k) for k in range(self.count)]
+            return ast.Return(ast.Tuple(found, ast.Load()))
+        if not isinstance(value, ast.Tuple) or len(value.elts) != 2:
+            raise SingleDirectionError("a result of another kind")
+        first, dots = value.elts
+        if not isinstance(dots, ast.Tuple):
+            raise SingleDirectionError("a result of another kind")
+        if self.has_tangents(first):
+            raise SingleDirectionError("tangents are part of the value")
+        return ast.Return(ast.Tuple([first, self.repeated(dots)], ast.Load()))
+
+    def repeated(self, dots: ast.Tuple) -> ast.Tuple:
+        """Return a tuple of tangents in all directions."""
+        found = [self.renamed(dot, k) for dot in dots.elts for k in range(self.count)]
+        return ast.Tuple(found, dots.ctx)
+
+    def picked(self, value: ast.expr, direction: int) -> ast.expr:
+        """Return the result of the pushforward in one direction."""
+        made = copy.deepcopy(value)
+        for node in ast.walk(made):
+            if isinstance(node, ast.Subscript):
+                assert isinstance(node.slice, ast.Constant)
+                node.slice = ast.Constant(node.slice.value * self.count + direction)
+        return made
+
+    def renamed(self, node: Any, direction: int) -> Any:
+        """Return a copy of code for one direction."""
+        made = copy.deepcopy(node)
+        for part in ast.walk(made):
+            if isinstance(part, ast.Name) and part.id in self.names:
+                part.id = self.names[part.id][direction]
+        return made
+
+    def is_tangent(self, node: ast.AST) -> bool:
+        """Whether a node is no name of anything else than a tangent."""
+        return not isinstance(node, ast.Name) or node.id in self.names
+
+    def is_of_tangent(self, target: ast.expr) -> bool:
+        """Whether what is assigned is a tangent or an element of one."""
+        while isinstance(target, (ast.Subscript, ast.Attribute)):
+            target = target.value
+        if isinstance(target, ast.Tuple):
+            return all(map(self.is_of_tangent, target.elts))
+        return isinstance(target, ast.Name) and target.id in self.names
+
+    def has_tangents(self, node: ast.AST) -> bool:
+        return any(isinstance(n, ast.Name) and n.id in self.names for n in ast.walk(node))
