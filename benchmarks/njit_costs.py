@@ -188,9 +188,23 @@ def direction(case: Case) -> Any:
     return np.random.default_rng(1).standard_normal(shape) if shape else 1.0
 
 
+def measure_calls(sides: Sequence[Side], repetitions: int, quick: bool) -> dict[str, Any]:
+    """Calls of short compiled functions from Python."""
+    from .njit import nested
+
+    watches = {n: Stopwatch(Program(forward=call)) for n, call in nested.short_calls().items()}
+    for watch in watches.values():
+        watch.first_call()
+    sample_in_turn(list(watches.values()), repetitions)
+    found = {name: watch.seconds().whole for name, watch in watches.items()}
+    show_table("Calls of short functions", ("", ""), [(n, duration(s)) for n, s in found.items()])
+    return found
+
+
 COSTS: dict[str, Callable[[Sequence[Side], int, bool], Any]] = {
     "njit-second": measure_second,
     "njit-hessians": measure_hessians,
+    "njit-calls": measure_calls,
     "njit-compile": measure_compilation,
     "njit-start": measure_starts,
     "njit-memory": measure_memory,

@@ -233,6 +233,12 @@ def hessians_table(document: Any) -> str:
     return markdown(columns, rows)
 
 
+def calls_table(document: Any) -> str:
+    """Calls of short compiled functions."""
+    found = document["processes"].get("njit-calls", {})
+    return markdown(["call", "time"], [[name, duration(s)] for name, s in found.items()])
+
+
 def of_columns(times: Mapping[str, float]) -> float:
     """The time of a Hessian as a multiple of that of a gradient for each column."""
     return times["hessian"] / (times["columns"] * times["gradient"])
@@ -274,6 +280,11 @@ def targets_table(document: Any) -> str:
         limits.append((f"{name}, hvp ÷ gradient", 2.0, times["hvp"] / times["gradient"]))
     for name, times in processes.get("njit-hessians", {}).items():
         limits.append((f"{name}, Hessian ÷ columns and gradient", 0.25, of_columns(times)))
+    if calls := processes.get("njit-calls"):
+        more = (calls["gradient"] - calls["numba"]) * 1e6
+        limits.append(("call of a gradient beyond numba's call, µs", 1.0, more))
+        kinds = ("tensor to number", "tensor to array", "tensors to two arrays")
+        limits += [(f"compiled function, {name}, µs", 5.0, calls[name] * 1e6) for name in kinds]
     for name, times in processes.get("njit-threads", {}).items():
         shared = times["gradient, threads"] / times["gradient, in order"]
         limits.append((f"{name}, two threads ÷ in order", 1.0 / 1.7, shared))
@@ -358,6 +369,7 @@ TABLES: dict[str, Callable[[Any], str]] = {
     "numba-costs": costs_table,
     "numba-second": second_table,
     "numba-hessians": hessians_table,
+    "numba-calls": calls_table,
     "numba-threads": threads_table,
     "numba-memory": memory_table,
     "features": features_table,

@@ -21,7 +21,6 @@ from tapegrad.autograd.batches import (
     lowered_inputs,
     lowered_outputs,
 )
-from tapegrad.autograd.engine.context import BackwardCFunction
 from tapegrad.autograd.engine.marks import marks_between, slots_between
 from tapegrad.autograd.engine.mutated import mutated_message
 from tapegrad.autograd.engine.reverse_pass import fit_tensor, vjp_of_record
@@ -218,8 +217,8 @@ def _tangent(own: Owner, given: list[Any], on_tensors: bool) -> Any:
     frame = own[-1]
     if isinstance(frame, SelectFrame):
         return given[0][frame.k]
-    if isinstance(frame, BackwardCFunction) and frame._has_jvp:
-        return _by_function(frame, own, given, on_tensors)
+    if isinstance(frame, RuleFrame) and frame._has_jvp:
+        return _by_frame(frame, own, given, on_tensors)
     op = frame.op if isinstance(frame, OpFrame) else OPS.ops[code]
     if isinstance(frame, OpFrame):
         values, tangents = frame.values(own), frame.named(given)
@@ -240,8 +239,8 @@ def _tangent(own: Owner, given: list[Any], on_tensors: bool) -> Any:
     return np.asarray(in_shape(np.asarray(found), shape), dtype)
 
 
-def _by_function(frame: BackwardCFunction, own: Owner, given: list[Any], on_tensors: bool) -> Any:
-    """Return the tangent of a record of a Function that defines its jvp."""
+def _by_frame(frame: Any, own: Owner, given: list[Any], on_tensors: bool) -> Any:
+    """Return the tangent of a record that has a rule for tangents, such as that of a Function."""
     tensors = [t if t is None or isinstance(t, Tensor) else wrap(t) for t in given]
     aval = own[OWN_AVAL]
     outputs = frame.outputs or [(AVALS.shapes[aval], AVALS.dtypes[aval])]

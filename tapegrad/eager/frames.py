@@ -44,6 +44,7 @@ class RuleFrame(Frame):
     __slots__ = ()
     op_name = ""  # if the op of the record does not have it
     runs_undefined = False  # whether rules run even for an undefined cotangent
+    _has_jvp = False  # whether its `tangents(owner, given)` returns those of all outputs
 
     def cotangents(
         self, owner: Owner, parents: list[Owner | None], g: Any, wanted: Wanted

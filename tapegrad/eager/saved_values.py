@@ -78,6 +78,8 @@ def save(value: Any) -> Any:
     if kind is Tensor:
         if value._meta is not None:
             check_savable(value)
+        elif not MODE.special:  # no tangent either
+            return wrap(value._a, value._own)
         if MODE.special and MODE.thread.saved_hooks:
             return Packed(value, value._own)
         return with_saved_tangent(wrap(value._a, value._own), saved_tangent(value))

@@ -39,6 +39,7 @@ from tapegrad.tape.layout import (
 LEAF_OP = 0  # the op code of a leaf: row 0 of the op table
 
 
+_NARY = NARY << 32
 _NO_LEAF = (1 << 31) - 1
 
 
@@ -197,11 +198,15 @@ class Tape:
         self, head: int, aval: int, parents: Sequence[list[Any] | None], tail: Sequence[Any]
     ) -> list[Any]:
         """Append a record with any number of inputs; its owner holds these, followed by `tail`."""
-        segment, slot = self.next_slot()
+        segment = self.seg
+        try:
+            slot = segment.pop()
+        except IndexError:
+            segment, slot = self.next_slot()
         inputs = [0 if parent is None else parent[OWN_SLOT] for parent in parents]
         owner = [segment, slot, aval, np.array(inputs, np.int64), list(parents), *tail]
-        head |= NARY << 32
-        segment.extend((slot, head, aval, len(inputs), reach_of(slot, inputs), id(owner)))
+        reach = reach_of(slot, inputs)
+        segment.extend((slot, head | _NARY, aval, len(inputs), reach, id(owner)))
         return owner
 
     def new_leaf(self, aval: int, content: object) -> list[Any]:

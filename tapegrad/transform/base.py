@@ -45,7 +45,10 @@ FASTER = "# versions that run faster, made of these"
 
 def has_tensors(args: tuple[Any, ...]) -> bool:
     """Whether any argument of a call is a tensor, or a tuple with tensors."""
-    return any(isinstance(a, Tensor) or (isinstance(a, tuple) and has_tensors(a)) for a in args)
+    for a in args:  # noqa: SIM110 - faster than any(), in every call with tensors
+        if isinstance(a, Tensor) or (isinstance(a, tuple) and has_tensors(a)):
+            return True
+    return False
 
 
 class Recording(CPUDispatcher):
@@ -56,7 +59,6 @@ class Recording(CPUDispatcher):
     def typeof_pyval(self, val: Any) -> Any:
         """Return the numba type of an argument; for a tensor, without a search."""
         if isinstance(val, Tensor):
-            self._types_active_call.add(types.pyobject)
             return types.pyobject
         if isinstance(val, (list, set, dict)):
             _check_items(self.py_func.__name__, val)
@@ -65,7 +67,7 @@ class Recording(CPUDispatcher):
     @probe(lambda args: None if has_tensors(args) else f"compile {_name(args)}", "compile")
     def _compile_for_args(self, *args: Any, **kws: Any) -> Any:
         # numba calls this if it has no code for the arguments, and then calls the result
-        if has_tensors((*args, *kws.values())):
+        if has_tensors(args) or (kws and has_tensors(tuple(kws.values()))):
             self._types_active_call.clear()
             return functools.partial(self.record, self)
         found = super()._compile_for_args(*args, **kws)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,15 @@ from numba.core import types
 
 from tapegrad.autograd.function import Function
 from tapegrad.eager.creation import tensor
-from tapegrad.eager.frames import RuleFrame, Wanted
+from tapegrad.eager.frames import (
+    TUPLE_AVAL,
+    RuleFrame,
+    Wanted,
+    append_record,
+    fit_array,
+    parents_of,
+    select,
+)
 from tapegrad.eager.item_by_item import warn_of_loop
 from tapegrad.eager.modes import MODE, RECORD_OP
 from tapegrad.eager.numeric import FUNCTIONS
@@ -24,7 +33,14 @@ from tapegrad.eager.saved_values import restore, save
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.tape.avals import AVALS, DIFFERENTIABLE, DTYPE_CODES
 from tapegrad.tape.codes import OPS, PythonOp
-from tapegrad.tape.layout import KIND_PRODUCTS, OWN_FACTORS, OWN_INPUTS, OWN_SLOT, TRAIT_SAVES
+from tapegrad.tape.layout import (
+    KIND_PRODUCTS,
+    OWN_AVAL,
+    OWN_FACTORS,
+    OWN_INPUTS,
+    OWN_SLOT,
+    TRAIT_SAVES,
+)
 from tapegrad.tape.owner import Owner
 from tapegrad.tape.sweep import Contributions
 from tapegrad.tape.tape import TAPE
@@ -32,6 +48,7 @@ from tapegrad.transform import derivatives
 from tapegrad.transform.base import Derivative, Recording, effects, has_tensors
 from tapegrad.transform.codegen.analysis import Activity, leaf_names
 from tapegrad.transform.errors import TransformError
+from tapegrad.transform.printer import show
 
 _REAL = (float, np.floating, complex, np.complexfloating, np.ndarray)
 
@@ -41,35 +58,133 @@ def record(function: Any, *args: Any, **kwargs: Any) -> Any:
 
     Zero-dimensional tensors are passed as numbers. Results are tensors.
     """
-    name = function.py_func.__name__
     if kwargs:
         bound = inspect.signature(function.py_func).bind(*args, **kwargs)
         bound.apply_defaults()
         args = bound.args
     is_plain = not MODE.special or MODE.action() == RECORD_OP
-    numbers = []
+    numbers, plain = [], []
     for k, a in enumerate(args):
-        if isinstance(a, Tensor):
-            dtype = a.dtype
-            if dtype.kind == "c":
-                is_plain = False
-            elif a._own is not None and dtype in DTYPE_CODES:
+        if type(a) is Tensor:
+            array = a._a
+            if a._own is not None and array.dtype in DTYPE_CODES:
                 numbers.append(k)
+            elif array.dtype.kind == "c":
+                is_plain = False
+            a = array if array.shape else array[()]
+        elif isinstance(a, Tensor):  # of many items
+            is_plain = False
         elif isinstance(a, tuple) and has_tensors(a):
             raise TypeError(
-                f"{name}: got a tuple of tensors; pass the tensors as arguments of their own, or "
-                "one tensor"
+                f"{function.py_func.__name__}: got a tuple of tensors; pass the tensors as "
+                "arguments of their own, or one tensor"
             )
+        plain.append(a)
     if is_plain and numbers:
-        active, plain = tuple(numbers), tuple(map(_plain, args))
-        facts = _facts_of(function, plain, active)
-        if facts.is_number:
+        active = tuple(numbers)
+        facts = _facts_of(function, tuple(plain), active)
+        if facts.gradient is not None:
             if facts.changed:
                 _check_changed(function, facts, active)
                 args = tuple(_copied(a) if k in facts.changed else a for k, a in enumerate(args))
-            return _record_number(function, args, plain, active, facts.changed)
+            return _record_number(function, facts, args, plain, active)
+        if facts.is_swept and not facts.changed:
+            return _record_results(function, facts, args, plain, active)
     call = Call(function)
     return call.arranged(Recorded.apply(call, *args))
+
+
+class CallFrame(RuleFrame):
+    """The Python part of the record of a call: its rules are the compiled derivatives."""
+
+    __slots__ = ("active_", "arguments", "changed", "function", "outputs", "rule")
+    _has_jvp = True
+    direct = True
+
+    def __init__(
+        self,
+        function: Any,
+        facts: Facts,
+        args: tuple[Any, ...],
+        active: tuple[int, ...],
+        outputs: list[Any] | None = None,
+    ) -> None:
+        self.function = function
+        self.changed = facts.changed
+        self.rule = facts.rule
+        self.active_ = active
+        self.arguments = [save(a) if isinstance(a, Tensor) else a for a in args]
+        self.outputs = outputs  # the shape and the type of each, if the result is a tuple
+
+    @property
+    def op_name(self) -> str:  # type: ignore[override]
+        return str(self.function.py_func.__name__)
+
+    def active(self) -> list[bool]:
+        return [True] * len(self.active_)
+
+    def release(self) -> None:
+        self.arguments = []
+
+    def given(self, owner: Owner) -> list[Any]:
+        """Return the arguments of the call."""
+        slot = owner[OWN_SLOT]
+        return [
+            _copied(a) if k in self.changed else restore(a, slot)
+            for k, a in enumerate(self.arguments)
+        ]
+
+    def complete(self, g: Any) -> list[Any]:
+        """Return the cotangent of every output, zeros for undefined ones."""
+        if self.outputs is None:
+            return [g]
+        return [g[k] if k in g else np.zeros(*output) for k, output in enumerate(self.outputs)]
+
+    def contributions(self, sweep: Any, owner: Owner, g: Any) -> Contributions:
+        cotangents = g if self.outputs is None else sweep.tuples.pop(owner[OWN_SLOT])
+        args = [*map(_plain, self.given(owner)), *map(_number, self.complete(cotangents))]
+        parents = [parent for parent in parents_of(owner) if parent is not None]
+        needed = [sweep.is_needed(parent[OWN_SLOT]) for parent in parents]
+        if all(needed):
+            gradients = self.rule(*args)
+        else:
+            numbers = tuple(itertools.compress(self.active_, needed))
+            parents = [*itertools.compress(parents, needed)]
+            gradients = self.pullback(numbers)(*args)
+        what = f"{self.op_name} returned an invalid gradient"
+        return [
+            (parent, fit_array(gradient, parent[OWN_AVAL], what))
+            for parent, gradient in zip(parents, gradients, strict=True)
+        ]
+
+    def pullback(self, numbers: tuple[int, ...]) -> Any:
+        """Return the derivative from the arguments and cotangents to some gradients."""
+        count = 1 if self.outputs is None else len(self.outputs)
+        return derivatives.pullback(self.function, numbers, count, "gradients")
+
+    def cotangents(
+        self, owner: Owner, parents: list[Owner | None], g: Any, wanted: Wanted
+    ) -> list[Any]:
+        pairs = zip(self.active_, parents, strict=False)  # short lists of parents end with None
+        numbers = tuple(k for k, parent in pairs if parent is not None and wanted(parent))
+        rule = self.pullback(numbers)
+        gradients = rule(*self.given(owner), *self.complete(g))
+        found = dict(zip(numbers, gradients, strict=True))
+        return [found.get(k) for k in self.active_]
+
+    def tangents(self, owner: Owner, given: list[Tensor | None]) -> list[Any]:
+        """Return the tangents of all outputs for those of the inputs, None for zeros."""
+        args = self.given(owner)
+        dots = [
+            wrap(np.zeros(args[k].shape, args[k].dtype)) if t is None else t
+            for k, t in zip(self.active_, given, strict=False)
+        ]
+        return _leaves(derivatives.pushforward(self.function, self.active_)(*args, *dots)[1])
+
+
+def _number(array: Any) -> Any:
+    """Return an array as compiled code takes it: a number if it has no axes."""
+    return array if array.shape else array[()]
 
 
 # -- scalar results: the gradient is computed with the value ---------------------------------------
@@ -80,47 +195,31 @@ OPS.describe(COMPILED, KIND_PRODUCTS, 2, (OWN_FACTORS,), traits=TRAIT_SAVES)
 
 def _record_number(
     function: Any,
+    facts: Facts,
     args: tuple[Any, ...],
-    values: tuple[Any, ...],
+    values: Sequence[Any],
     active: tuple[int, ...],
-    changed: frozenset[int],
 ) -> Tensor:
     """Compute a number and its gradient, and record both: the sweep only has to multiply.
 
     The arguments that the call changes are copies.
     """
-    value, gradients = derivatives.pullback(function, active, 0, "value, gradients")(*values)
+    value, gradients = facts.gradient(*values)
     parents = [args[k]._own for k in active]
     factors = [
-        np.array(gradient, args[k].dtype, order="C", ndmin=args[k].ndim)
+        np.array(gradient, args[k].dtype, order="C", ndmin=args[k].ndim, copy=None)
         for k, gradient in zip(active, gradients, strict=True)
     ]
-    result = wrap(np.asarray(value))
-    frame = CompiledFrame(function, args, active, changed)
-    aval = AVALS.of(result._a)
-    result._own = TAPE.append_wide(COMPILED, aval, parents, (factors, frame))
-    return result
+    array = np.asarray(value)
+    frame = NumberFrame(function, facts, args, active)
+    return wrap(array, TAPE.append_wide(COMPILED, AVALS.of(array), parents, (factors, frame)))
 
 
-class CompiledFrame(RuleFrame):
+class NumberFrame(CallFrame):
     """The Python part of such a record, for hooks and for differentiating the gradient."""
 
-    __slots__ = ("active_", "arguments", "changed", "function")
-
-    def __init__(
-        self, function: Any, args: tuple[Any, ...], active: tuple[int, ...], changed: frozenset[int]
-    ) -> None:
-        self.function = function
-        self.changed = changed
-        self.active_ = active
-        self.arguments = [save(a) if isinstance(a, Tensor) else a for a in args]
-
-    @property
-    def op_name(self) -> str:  # type: ignore[override]
-        return str(self.function.py_func.__name__)
-
-    def active(self) -> list[bool]:
-        return [True] * len(self.active_)
+    __slots__ = ()
+    direct = False  # the sweep runs the record without it
 
     def contributions(self, sweep: Any, owner: Owner, g: Any) -> Contributions:
         return [
@@ -129,25 +228,36 @@ class CompiledFrame(RuleFrame):
             if sweep.is_needed(parent[OWN_SLOT])
         ]
 
-    def cotangents(
-        self, owner: Owner, parents: list[Owner | None], g: Any, wanted: Wanted
-    ) -> list[Any]:
-        slot = owner[OWN_SLOT]
-        args = [
-            _copied(a) if k in self.changed else restore(a, slot)
-            for k, a in enumerate(self.arguments)
-        ]
-        numbers = tuple(
-            k
-            for k, parent in zip(self.active_, parents, strict=True)
-            if parent is not None and wanted(parent)
-        )
-        gradients = derivatives.pullback(self.function, numbers, 0, "gradients")(*args)
-        found = dict(zip(numbers, gradients, strict=True))
-        return [g * found[k] if k in found else None for k in self.active_]
+
+# -- arrays, and several results -------------------------------------------------------------------
+
+CALLED = OPS.register(PythonOp("called"))
 
 
-# -- other results: the compiled derivative as a rule ---------------------------------------------
+def _record_results(
+    function: Any,
+    facts: Facts,
+    args: tuple[Any, ...],
+    values: Sequence[Any],
+    active: tuple[int, ...],
+) -> Any:
+    """Compute arrays and numbers, and record the call."""
+    result = function(*values)
+    parents = [args[k]._own for k in active]
+    frame = CallFrame(function, facts, args, active)
+    if not isinstance(result, tuple):
+        array = np.array(result, order="C", copy=facts.shares or None)
+        return wrap(array, append_record(CALLED, AVALS.of(array), parents, frame, True))
+    is_flat = type(result) is tuple and not any(isinstance(value, tuple) for value in result)
+    values = result if is_flat else _leaves(result)
+    arrays = [np.array(value, order="C", copy=facts.shares or None) for value in values]
+    frame.outputs = [(array.shape, array.dtype) for array in arrays]
+    own = append_record(CALLED, TUPLE_AVAL, parents, frame, True)
+    outputs = [wrap(array, select(own, k)) for k, array in enumerate(arrays)]
+    return tuple(outputs) if is_flat else _arranged(_without_values(result), iter(outputs))
+
+
+# -- in modes, and results of other types: a Function ----------------------------------------------
 
 
 class Call:
@@ -281,7 +391,10 @@ class Facts:
 
     changed: frozenset[int]  # arguments that it writes to
     receiving: frozenset[int]  # those that it writes values that depend on tensors to
-    is_number: bool  # whether its result is one real number
+    gradient: Any  # value and gradient, if its result is one real number
+    is_swept: bool  # whether its results are real numbers and arrays, or tuples of them
+    rule: Any  # the gradients for cotangents of all results
+    shares: bool  # whether arrays of the result may be arguments, each other, or constants
 
 
 _known: dict[Any, Facts] = {}  # by function, positions, and what numba tells types from
@@ -303,8 +416,8 @@ def _facts_of(function: Any, values: tuple[Any, ...], positions: tuple[int, ...]
 def _facts(function: Any, kinds: tuple[Any, ...], positions: tuple[int, ...]) -> Facts:
     instance = effects(function, kinds)
     by_number = [leaf_names(value) for value in instance.params]
-    leaves = instance.leaves()
-    written = {leaves[k] for k in instance.writes}
+    parts = instance.leaves()
+    written = {parts[k] for k in instance.writes}
     given = [n for k in positions if k < len(by_number) for n in by_number[k]]
     varied = Activity(instance.function, instance.arrays, given, []).is_varied
     changed = {k for k, names in enumerate(by_number) if written.intersection(names)}
@@ -315,7 +428,18 @@ def _facts(function: Any, kinds: tuple[Any, ...], positions: tuple[int, ...]) ->
         and isinstance(result, ast.Name)
         and isinstance(instance.function.types[result.id], types.Float)
     )
-    return Facts(frozenset(changed), frozenset(receiving), is_number)
+    leaves = [instance.function.types.get(show(leaf)) for leaf in instance.result_leaves()]
+    results = [kind.dtype if isinstance(kind, types.Array) else kind for kind in leaves]
+    is_real = bool(results) and all(isinstance(kind, types.Float) for kind in results)
+    made = functools.partial(derivatives.pullback, function, positions)
+    return Facts(
+        frozenset(changed),
+        frozenset(receiving),
+        made(0, "value, gradients") if is_number else None,
+        is_real and not isinstance(function, Derivative),
+        made(len(results), "gradients") if is_real else None,
+        bool(instance.shared) or any(getattr(kind, "readonly", False) for kind in leaves),
+    )
 
 
 def _check_changed(function: Any, facts: Facts, positions: tuple[int, ...]) -> None:

@@ -46,7 +46,7 @@ def test_one_record_without_python_in_the_sweep(leaves, monkeypatch):
     def refuse(*args):
         raise AssertionError("the sweep called Python")
 
-    monkeypatch.setattr(recording.CompiledFrame, "contributions", refuse)
+    monkeypatch.setattr(recording.NumberFrame, "contributions", refuse)
     tape = tg.current_tape()
     before = len(tape.records)
     y = wave(*leaves)
@@ -252,3 +252,114 @@ def test_strings_and_functions_among_the_arguments():
         x.grad = None
         chosen(x, mode, tripled).backward()
         np.testing.assert_array_equal(np.asarray(x.grad), expected)
+
+
+# -- results that are arrays, or several values ----------------------------------------------------
+
+
+@tg.njit
+def rotated(x, a):
+    return x * a, a[1:], x + 1.0
+
+
+@tg.njit
+def halves(a):
+    return a * 0.5, (a[0] * a, a)
+
+
+@tg.njit
+def square(a):
+    return a * a
+
+
+def test_arrays_without_a_function(leaves, monkeypatch):
+    def refuse(*args):
+        raise AssertionError("a Function was applied")
+
+    monkeypatch.setattr(recording.Recorded, "apply", refuse)
+    x, a = leaves
+    found = square(square(square(a)))
+    assert "Square" in found.grad_fn.name()
+    gradient = tg.autograd.grad(found.sum(), a)[0]
+    np.testing.assert_allclose(gradient, 8 * a.detach() ** 7)
+    y, tail, shifted = rotated(x, a)
+    gradients = tg.autograd.grad((y * y).sum() + tail.sum() * shifted, (x, a))
+    u, b = (leaf.detach().requires_grad_() for leaf in leaves)
+    expected = tg.autograd.grad((u * b * u * b).sum() + b[1:].sum() * (u + 1.0), (u, b))
+    for one, other in zip(gradients, expected):
+        np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
+def test_one_of_several_results_and_one_of_several_arguments(leaves):
+    x, a = leaves
+    _, tail, shifted = rotated(x, a)
+    found = tg.autograd.grad(tail.sum(), a, retain_graph=True)[0]
+    np.testing.assert_array_equal(found, [0, 1, 1, 1, 1])
+    assert float(tg.autograd.grad(shifted, x)[0]) == 1.0
+    with pytest.raises(RuntimeError, match="second time"):
+        tg.autograd.grad(tail.sum(), a)
+
+
+def test_results_do_not_share_memory_with_arguments(leaves):
+    _, a = leaves
+    half, (scaled_by_first, same) = halves(a)
+    assert not np.shares_memory(same.detach().numpy(), a.detach().numpy())
+    total = half.sum() + (scaled_by_first * same).sum()
+    gradient = tg.autograd.grad(total, a)[0]
+    v = a.detach().numpy()
+    expected = 0.5 + 2 * v[0] * v + np.eye(v.size)[0] * (v * v).sum()
+    np.testing.assert_allclose(gradient, expected)
+
+
+def test_hooks_on_values_that_a_call_saves(leaves):
+    seen = []
+
+    def pack(value):
+        seen.append(value.shape)
+        return value.numpy().copy()
+
+    with tg.autograd.graph.saved_tensors_hooks(pack, tg.tensor):
+        y = square(leaves[1])
+    assert (5,) in seen
+    np.testing.assert_allclose(tg.autograd.grad(y.sum(), leaves[1])[0], 2 * leaves[1].detach())
+
+
+def test_second_order_and_tangents_of_arrays(leaves):
+    _, a = leaves
+    (gradient,) = tg.autograd.grad((square(a) * a).sum(), a, create_graph=True)
+    np.testing.assert_allclose(tg.autograd.grad(gradient.sum(), a)[0], 6 * a.detach())
+    v = a.detach().numpy()
+    _, dot = tg.jvp(lambda u: halves(square(u))[1][0])(v, np.ones(5))
+    np.testing.assert_allclose(dot, 2 * v[0] * v**2 + v[0] ** 2 * 2 * v)
+
+
+def test_an_overwritten_array_is_noticed(leaves):
+    a = leaves[1] * 1.0
+    y = square(a)
+    a += 1.0
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+def test_gradients_that_are_not_needed_are_not_computed(leaves, monkeypatch):
+    x, a = leaves
+    y = rotated(x * 1.0, a)[0]
+    asked = []
+    made = recording.derivatives.pullback
+
+    def note(*args):
+        asked.append(args[1])
+        return made(*args)
+
+    monkeypatch.setattr(recording.derivatives, "pullback", note)
+    gradient = tg.autograd.grad(y.sum(), x)[0]
+    assert asked == [(0,)]
+    np.testing.assert_allclose(gradient, a.detach().sum())
+
+
+def test_single_precision_results():
+    a = tg.tensor(np.ones(3, np.float32), requires_grad=True)
+    y = square(a)
+    assert y.dtype == np.float32
+    (gradient,) = tg.autograd.grad(y, a, np.ones(3, np.float32))
+    assert gradient.dtype == np.float32
