@@ -21,16 +21,29 @@ from numba.core import types
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.frontend.constants import plain
 from tapegrad.transform.frontend.source import MISSING, Source
-from tapegrad.transform.ir import Block, FunctionIR, If, Let, Loop, constant, name, names_of, take
+from tapegrad.transform.ir import (
+    Block,
+    FunctionIR,
+    If,
+    Let,
+    Loop,
+    Phi,
+    constant,
+    defined,
+    name,
+    names_of,
+    take,
+    walk,
+)
 from tapegrad.transform.lowering.callees import is_plain
 from tapegrad.transform.rules.generators import ProgramCode
 
 _MOST = 40  # statements of a function that is inlined
 _MOST_OF_ALL = 240  # statements that the calls in one function become
 _OPTIONS = ("error_model", "boundscheck", "parallel")
-# what a function without branches, loops and errors does not have
+# what a function without loops and errors does not have
 _CONTROL = (
-    *(ast.If, ast.IfExp, ast.BoolOp, ast.For, ast.While, ast.ListComp, ast.GeneratorExp),
+    *(ast.For, ast.While, ast.ListComp, ast.GeneratorExp),
     *(ast.DictComp, ast.SetComp, ast.Raise, ast.Assert, ast.Try, ast.With, ast.Lambda),
 )
 
@@ -104,13 +117,14 @@ class _Inlining:
             form = self.form(callee, tuple(kinds))
         except TransformError:
             return None  # an error of the call, if it matters
-        if len(form.body) > min(_MOST, _MOST_OF_ALL - self.count):
+        statements = [*walk(form.body)]
+        if len(statements) > min(_MOST, _MOST_OF_ALL - self.count):
             return None
-        if not all(isinstance(statement, Let) for statement in form.body):
+        if not all(isinstance(statement, (Let, If)) for statement in statements):
             return None
-        results = {s.target: form.types.get(s.target) for s in form.body}
+        names = {n for statement in statements for n in defined(statement)}
         result = form.result.id if isinstance(form.result, ast.Name) else ""
-        if result not in results or results[result] != self.function.types.get(let.target):
+        if result not in names or form.types.get(result) != self.function.types.get(let.target):
             return None
         return self.renamed(form, callee, given, result, let)
 
@@ -145,22 +159,11 @@ class _Inlining:
             found.append(Let(target.id, value, call.line))
         for text, value in form.statics.items():
             new[text] = name(self.static(text, value, form, callee))
-        for let in form.body:
-            kind = form.types.get(let.target)
-            new[let.target] = (
-                name(call.target) if let.target == result else self.fresh(let.target, kind)
-            )
-
-        class Replace(ast.NodeTransformer):
-            def visit_Name(self, node: ast.Name) -> ast.expr:
-                return new.get(node.id, node)
-
-        for let in form.body:
-            expr = Replace().visit(copy.deepcopy(let.expr))
-            target = new[let.target]
-            assert isinstance(target, ast.Name)
-            found.append(Let(target.id, expr, call.line, every=let.every))
-        return found
+        for identifier in [n for statement in walk(form.body) for n in defined(statement)]:
+            kind = form.types.get(identifier)
+            is_result = identifier == result
+            new[identifier] = name(call.target) if is_result else self.fresh(identifier, kind)
+        return found + _Renaming(new, call.line).block(form.body)
 
     def fresh(self, identifier: str, kind: Any) -> ast.Name:
         """Return a new name for a value of the callee."""
@@ -179,6 +182,45 @@ class _Inlining:
         self.taken.add(found)
         self.function.statics[found] = value
         return found
+
+
+class _Renaming:
+    """Copies statements with other names, and one line for all of them."""
+
+    def __init__(self, new: dict[str, ast.expr], line: int) -> None:
+        self.new = new
+        self.line = line
+
+    def block(self, block: Block) -> Block:
+        return [
+            Let(self.target(s.target), self.atom(s.expr), self.line, every=s.every)
+            if isinstance(s, Let)
+            else self.branch(s)
+            for s in block
+        ]
+
+    def branch(self, branch: If) -> If:
+        phis = [
+            Phi(self.target(p.target), self.atom(p.then), self.atom(p.orelse), p.unread)
+            for p in branch.phis
+        ]
+        then, orelse = self.block(branch.then), self.block(branch.orelse)
+        return If(self.atom(branch.cond), then, orelse, phis, self.line, branch.certain)
+
+    def target(self, identifier: str) -> str:
+        found = self.new[identifier]
+        assert isinstance(found, ast.Name)
+        return found.id
+
+    def atom(self, expr: Any) -> Any:
+        """Return an expression with the new names; None stays None."""
+        new = self.new
+
+        class Replace(ast.NodeTransformer):
+            def visit_Name(self, node: ast.Name) -> ast.expr:
+                return new.get(node.id, node)
+
+        return None if expr is None else Replace().visit(copy.deepcopy(expr))
 
 
 def _bound(callee: Any, call: ast.Call) -> list[ast.expr] | None:
