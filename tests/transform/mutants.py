@@ -95,6 +95,18 @@ PROGRAMS = {
         "    c[1] = c[2] * b[0]\n"
         "    return (b * a).sum() * c[1]\n"
     ),
+    "branches that keep numbers": (
+        "def f(x, a):\n"
+        "    y = x\n"
+        "    for i in range(a.size):\n"
+        "        if y > 0.4:\n"
+        "            c = math.exp(-y * a[i])\n"
+        "            y = c * y if c > 0.5 else c * c\n"
+        "        elif a[i] > 0.0:\n"
+        "            y = math.sin(y) * a[i] * y\n"
+        "        a[i] = y * x\n"
+        "    return y * (a * a).sum()\n"
+    ),
     "arrays go round": (
         "def f(x, a):\n"
         "    b, c = a * x, a + x\n"

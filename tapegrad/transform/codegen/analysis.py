@@ -50,7 +50,9 @@ class Scope:
         The names of the parts as which complex numbers and tuples are stored on the tape.
     rows
         For a loop whose part of the tape is reserved at its start: the name of the row of each
-        stored number.
+        number that is stored in an iteration, or in its branches.
+    loop
+        For a branch that stores numbers in rows of the loop around it: the scope of the loop.
     """
 
     block: Block
@@ -64,6 +66,7 @@ class Scope:
     is_read: bool = False
     parts: dict[str, tuple[str, ...]] = field(default_factory=dict)
     rows: dict[str, str] = field(default_factory=dict)
+    loop: Scope | None = None
 
 
 class Arrays:

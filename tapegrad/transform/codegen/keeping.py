@@ -25,7 +25,7 @@ from tapegrad.transform.ir import (
     unused,
     walk,
 )
-from tapegrad.transform.kinds import is_array
+from tapegrad.transform.kinds import is_array, may_share
 from tapegrad.transform.printer import Writer, show
 from tapegrad.transform.rules import base as rules
 
@@ -112,12 +112,13 @@ class Keeping:
         scope.stored = self.in_parts(scope, stored)
         if self.may_hand_over(scope):
             self.handed, scope.stored = scope.stored, []
-        if self.is_reserved(scope):
+        scope.loop = self.loop_with_rows(scope)
+        if (holder := scope.loop or scope) is not scope or self.is_reserved(scope):
             for number in scope.stored:
-                scope.rows[number] = row = unused(f"{number}_row", state.types)
+                holder.rows[number] = row = unused(f"{number}_row", state.types)
                 state.types[row] = types.Array(types.float64, 1, "C")
         self.write_pops(scope, writer)
-        if self.is_reserved(scope):
+        if scope.rows:
             outer[scope.statement.trips] = None
         for statement in self.shadows.sizes.statements(scope.block):
             if id(statement) in again:
@@ -248,14 +249,15 @@ class Keeping:
 
         A reserved loop has one row of the tape for each of them, with an element per iteration.
         """
-        if not scope.rows:
+        holder = scope.loop or scope
+        if not holder.rows:
             return [f"tape[top + {k}]" if k else "tape[top]" for k in range(len(numbers))]
-        loop = scope.statement
+        loop = holder.statement
         low, _, step = loop.bounds
         turn = loop.index if show(low) == "0" else f"{loop.index} - {show(low)}"
         if show(step) != "1":
             turn = f"({turn}) // {show(step)}"
-        return [f"{scope.rows[number]}[{turn}]" for number in numbers]
+        return [f"{holder.rows[number]}[{turn}]" for number in numbers]
 
     def write_rows(self, writer: Writer, scope: Scope) -> None:
         """Write the code that names the rows of a reserved loop.
@@ -273,10 +275,31 @@ class Keeping:
         return (
             scope.kind == "loop"
             and loop.counted
-            and bool(scope.stored)
+            and bool(scope.stored or scope.rows)
             and not any(is_array(self.state.types[n]) for n in scope.stored)
             and not self.keeps_inside(loop.body)
         )
+
+    def loop_with_rows(self, scope: Scope) -> Scope | None:
+        """Return the loop around a branch that has rows for the numbers of its branches.
+
+        Whatever its iterations keep has to be numbers: then its part of the tape is reserved.
+        """
+        state, loop = self.state, scope
+        while loop.kind in ("then", "else") and loop.parent is not None:
+            loop = loop.parent
+        if loop is scope or loop.kind != "loop" or not loop.statement.counted:
+            return None
+        for statement in walk(loop.statement.body):
+            if isinstance(statement, Loop):
+                return None
+            rule = statement.rule if isinstance(statement, Let) else None
+            if hasattr(rule, "has_forward") and rule.has_forward(state, statement):
+                return None
+            is_view = getattr(rule, "base", None) is not None
+            if not is_view and any(may_share(state.types.get(n)) for n in defined(statement)):
+                return None  # it may have to be kept
+        return loop
 
     def write_pops(self, scope: Scope, writer: Writer) -> None:
         """Write the code that pops values from the tape."""
@@ -289,8 +312,9 @@ class Keeping:
         places = self.places(scope, numbers)
         for identifier in reversed(arrays):
             writer(f"{identifier}, top = runtime.pop_array(tape, top, {self.kept_as(identifier)})")
+        in_rows = bool((scope.loop or scope).rows)
         if numbers:
-            if not scope.rows:
+            if not in_rows:
                 writer(f"top -= {len(numbers)}")
             for place, identifier in zip(places, numbers, strict=True):
                 kind = state.types[identifier]
@@ -340,14 +364,15 @@ class Keeping:
                 writer(f"{parts[1]} = {identifier}.imag")
             else:
                 writer(f"{', '.join(parts)}, = {identifier}")
+        in_rows = bool((scope.loop or scope).rows)
         if numbers:
-            if not scope.rows:
+            if not in_rows:
                 _grow(writer, f"top + {len(numbers)}")
             for place, identifier in zip(self.places(scope, numbers), numbers, strict=True):
                 kind = self.state.types[identifier]
                 real = isinstance(kind, types.Float)
                 writer(f"{place} = {identifier if real else f'runtime.to_bits({identifier})'}")
-            if not scope.rows:
+            if not in_rows:
                 writer(f"top += {len(numbers)}")
         for identifier in arrays:
             given = f"{identifier}, {self.kept_as(identifier)}"
@@ -357,7 +382,7 @@ class Keeping:
         """Write the code that makes the tape large enough for a whole loop."""
         needed = f"needed_{loop.trips}"
         writer(f"{loop.trips} = {trips_text(loop)}")
-        count = len(scope.stored)
+        count = len(scope.rows)
         writer(f"{needed} = top + {f'{count} * ' if count > 1 else ''}{loop.trips}")
         _grow(writer, needed)
         self.write_rows(writer, scope)
@@ -379,7 +404,8 @@ class Keeping:
                         return True
                 continue
             for part in inner:
-                if self.state.scopes.blocks[id(part)].stored:
+                scope = self.state.scopes.blocks[id(part)]
+                if scope.rows or (scope.stored and scope.loop is None):
                     return True
                 if self.keeps_inside(part, for_numbers=for_numbers):
                     return True

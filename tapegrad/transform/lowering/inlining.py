@@ -20,6 +20,7 @@ from numba.core import types
 
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.frontend.constants import plain
+from tapegrad.transform.frontend.expressions import RESERVED
 from tapegrad.transform.frontend.source import MISSING, Source
 from tapegrad.transform.ir import (
     Block,
@@ -83,7 +84,7 @@ class _Inlining:
         self.program = program
         self.form = form
         self.count = 0
-        self.taken = names_of(function).union(function.statics)
+        self.taken = names_of(function).union(function.statics, RESERVED)
 
     def block(self, block: Block) -> Block:
         found: Block = []

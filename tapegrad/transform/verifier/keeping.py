@@ -270,7 +270,8 @@ class Keeping(Numbering):
         fitting = [r for r in self.tape.reserved.values() if r[1] == frame.trips and r[2]]
         if not any(number < count for count, _, _ in fitting):
             raise self.wrong("a number is kept where there is no room for it", node)
-        frame.rows[number] = (kept, self.value(turn))
+        facts = tuple((c, side) for c, side in self.facts.items() if c not in frame.known)
+        frame.rows[number] = (kept, self.value(turn), facts)
         frame.is_claimed = False
 
     def turn_of(self, frame: Turned) -> int:
@@ -336,8 +337,10 @@ class Keeping(Numbering):
         elif self.tape.rows is not None and number < len(self.tape.rows.rows):
             rows = self.tape.rows
             fits = length is None or self.value(length) == rows.trips
-            if fits and self.value(turn) == rows.rows[number][1]:
-                kept = rows.rows[number][0]
+            found_kept, position, facts = rows.rows[number]
+            is_kept = all(self.facts.get(condition) == side for condition, side in facts)
+            if fits and is_kept and self.value(turn) == position:
+                kept = found_kept
         if kept is None or kept.bits != bits or kept.name != target:
             raise self.wrong(f"{target} is taken from where it was not kept", node)
         if target not in self.bars:

@@ -65,13 +65,20 @@ class Turns:
     items: tuple[Item, ...]
 
 
+Facts = tuple[tuple[int, bool], ...]
+"""Conditions of branches, with the sides that were taken."""
+
+
 @dataclass(frozen=True)
 class Rows:
-    """A part of the tape with rows that have a position for every iteration of a loop."""
+    """A part of the tape with rows that have a position for every iteration of a loop.
+
+    Where an iteration keeps a number in a branch, its position in the row is undefined otherwise.
+    """
 
     loop: int
     trips: int
-    rows: tuple[tuple[Kept, int], ...]  # with the position in the row
+    rows: tuple[tuple[Kept, int, Facts], ...]  # with the position in the row, and the branches
 
 
 Item = Numbers | Array | Called | Branch | Turns | Rows
@@ -109,12 +116,9 @@ class Tape:
         """Forget what holds only for the previous position of the top."""
         self.room, self.reserved, self.taken, self.rows = 0, {}, None, None
 
-    def inside(self, items: list[Item], rows: bool) -> Tape:
-        """Return the state at the start of an inner block, which may use rows with `rows`."""
-        found = Tape(items)
-        if rows:
-            found.reserved, found.rows = dict(self.reserved), self.rows
-        return found
+    def inside(self, items: list[Item]) -> Tape:
+        """Return the state at the start of an inner block."""
+        return Tape(items, reserved=dict(self.reserved), rows=self.rows)
 
     def copy(self) -> Tape:
         return replace(

@@ -70,11 +70,12 @@ class Turning(Keeping):
             self.canon.setdefault(frame.index, frame.index_value)
         if isinstance(node, ast.While):
             self.value(node.test)
-        self.tape = outer_tape.inside([], True)
+        self.tape = outer_tape.inside([])
         path, self.path = self.path, (*self.path, frame.number)
         self.frames.append(frame)
         self.tapes.append(self.tape)
         facts = dict(self.facts)
+        frame.known = frozenset(facts)
         reached = self.block(node.body)
         ends = [*frame.left, dict(self.state.contents)] if reached else frame.left
         frame.final = {
@@ -325,7 +326,7 @@ class Turning(Keeping):
                 body = body[1:]
             if node.target.id != "_":
                 self.state.values[loop.index] = loop.index_value
-        self.tape = outer_tape.inside(items, True)
+        self.tape = outer_tape.inside(items)
         path, self.path = self.path, (*self.path, loop.number)
         self.frames.append(None)
         self.tapes.append(self.tape)

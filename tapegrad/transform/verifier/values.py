@@ -308,8 +308,7 @@ class Values(Turning):
             self.state = outer.copy()
             self.facts = {**facts, cond: side}
             items = [] if item is None else list((item.then, item.orelse)[place])
-            self.tape = tape.inside(items, False)
-            self.tape.rows = tape.rows
+            self.tape = tape.inside(items)
             if self.block(body):
                 if self.tape.slots:
                     raise self.wrong("numbers are written to the tape and not kept", node)

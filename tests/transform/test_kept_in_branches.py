@@ -1,0 +1,228 @@
+"""Loops whose branches keep numbers: in rows of the loop, where only numbers are kept."""
+
+import math
+
+import numba
+import numpy as np
+import pytest
+from check import Cases, check, module
+
+import tapegrad as tg
+from tapegrad.transform.codegen.keeping import Keeping
+from tapegrad.transform.errors import InternalError
+
+A = np.array([0.3, 0.7, -0.4, 0.9, 0.2, -1.1])
+M = np.linspace(-1.0, 1.0, 12).reshape(3, 4)
+case = Cases()
+
+
+@case(A, 0.6, argnums=(0, 1), hvp=True)
+def one_side(x, y):
+    for i in range(x.size):
+        if x[i] > 0.25:
+            y = math.exp(-y * x[i]) + y
+    return y
+
+
+@case(A, 0.6, argnums=(0, 1), hvp=True)
+def both_sides_and_before(x, y):
+    s = 0.0
+    for i in range(x.size):
+        c = math.sin(y * x[i])
+        if c > 0.1:
+            d = math.exp(c)
+            y = d * d * y * 0.3
+        else:
+            e = math.cos(c * y)
+            y = e * c + y
+        s += y * c
+    return s
+
+
+@case(A, 0.6, argnums=(0, 1), hvp=True)
+def nested(x, y):
+    for i in range(1, x.size):
+        if x[i] > 0.0:
+            c = math.exp(-y)
+            if x[i - 1] > 0.0:
+                d = math.log(c + 2.0)
+                y += d * d * c
+            else:
+                y = c * math.sqrt(c + x[i])
+        elif y > 0.5:
+            if i == 2:
+                y = math.sin(y) * math.cos(y)
+    return y
+
+
+@case(A, 0.6, argnums=(0, 1), hvp=True)
+def stores_and_conditions(x, y):
+    for i in range(x.size):
+        if x[i] > y:
+            if x[i] > 2.0 * y:
+                x[i] = x[i] * x[i]
+            y *= 1.1
+        elif not (x[i] < -1.0):
+            x[i] = math.sin(x[i]) * y
+    return np.sum(x * x) + y
+
+
+@case(A, 0.6, argnums=(0, 1), hvp=True)
+def other_steps(x, y):
+    for i in range(x.size - 1, 0, -2):
+        if x[i] > 0.0:
+            y = math.exp(-y * x[i - 1])
+    for i in range(1, x.size, 2):
+        if x[i] < 0.8:
+            y = math.sin(y) * math.sin(y * x[i])
+    for i in range(x.size, 0):
+        if x[i] < 0.8:
+            y = math.sin(y)
+    return y
+
+
+@case(M, 0.6, argnums=(0, 1), hvp=True)
+def inner_loops(m, y):
+    for i in range(m.shape[0]):
+        z = y
+        for j in range(m.shape[1]):
+            if m[i, j] > z - 0.3:
+                z = math.exp(-z) * m[i, j]
+        if z > 0.1:
+            y = math.sin(z * y)
+    return y
+
+
+@case(A * (1 + 2j), 0.6, argnums=(0, 1))
+def complex_numbers(z, y):
+    c = z[0]
+    for i in range(1, z.size):
+        if z[i].real > 0.25:
+            d = np.exp(c * y)
+            c = d * d * z[i]
+        else:
+            c = c * c + y
+    return abs(c)
+
+
+@numba.njit
+def place_of(t, x):
+    k = 0
+    while k < x.size and x[k] < t:
+        k += 1
+    return k
+
+
+@numba.njit
+def interpolated(t, x, y):
+    if t <= x[0]:
+        return y[0]
+    k = place_of(t, x)
+    if k >= x.size:
+        return y[-1] * t
+    w = (t - x[k - 1]) / (x[k] - x[k - 1])
+    return y[k - 1] * (1.0 - w) + y[k] * w
+
+
+@case(A + 1.2, np.linspace(0.4, 1.85, 5), M.ravel()[:5], argnums=(0, 1, 2), hvp=True)
+def interpolation(t, x, y):
+    s = 0.0
+    for i in range(t.size):
+        s += math.exp(-interpolated(t[i], x, y))
+    return s
+
+
+@case(A, hvp=True)
+def integers_and_booleans(x):
+    s, last = 1.0, 0
+    for i in range(x.size):
+        if x[i] > 0.0:
+            last = (last * 3 + i) % x.size
+            up = x[last] * s > x[i]
+            if up:
+                s = s * x[last] + x[i]
+                last += i
+            else:
+                s = math.sin(s) * x[last]
+    return s
+
+
+@case(A, 0.6, argnums=(0, 1), hvp=True)
+def arrays_are_kept_as_well(x, y):
+    for i in range(3):
+        if x[i] > 0.0:
+            w = np.sin(x * y)
+            y = np.dot(w, w) * 0.2
+        else:
+            y = math.exp(-y) * math.sin(y)
+    return y
+
+
+@case(A, 0.6, argnums=(0, 1), hvp=True)
+def left_early(x, y):
+    for i in range(x.size):
+        if x[i] < -1.0:
+            break
+        if x[i] > 0.0:
+            y = math.exp(-y * x[i])
+    return y
+
+
+@case(A, 0.6, argnums=(0, 1), hvp=True)
+def errors_after_a_branch(x, y):
+    for i in range(x.size):
+        if x[i] > 0.0:
+            y = math.exp(-y * x[i])
+        if y > 100.0:
+            raise ValueError("too large")
+        if x[i] < 0.0:
+            y = math.sin(y) * y
+    return y
+
+
+@pytest.mark.parametrize("name", case)
+def test_gradient(name):
+    case.check(name)
+
+
+@pytest.mark.parametrize(
+    "f", [one_side, both_sides_and_before, nested, stores_and_conditions, interpolation]
+)
+def test_room_is_made_once_for_a_loop(f):
+    _, args, options = case[f.py_func.__name__]
+    source = f.adjoint_source(*args, argnums=options["argnums"])
+    assert "tape[top]" not in source.partition("# versions")[0]
+
+
+def test_loops_in_parallel():
+    text = (
+        "import math, numba, numpy as np, tapegrad as tg\n@tg.njit(parallel=True)\n"
+        "def f(x, y):\n    w = np.empty(x.size)\n    for i in numba.prange(x.size):\n"
+        "        w[i] = x[i]\n        if x[i] > 0.25:\n            c = math.exp(-w[i] * y)\n"
+        "            w[i] = c * c * w[i]\n    return np.sum(w)\n"
+    )
+    check(module(text), np.tile(A, 50), 0.6, argnums=(0, 1))
+
+
+def test_numbers_are_read_where_they_were_kept(monkeypatch):
+    """The verifier refuses rows that branches read on the other side."""
+    places = Keeping.places
+
+    def exchanged(self, scope, numbers):
+        found = places(self, scope, numbers)
+        rows = list((scope.loop or scope).rows.values())
+        if scope.kind == "else" and len(rows) > 1 and self.swaps:
+            return [place.replace(found[0].partition("[")[0], rows[0]) for place in found]
+        return found
+
+    text = (
+        "import math, tapegrad as tg\n@tg.njit\ndef f(x, y):\n    for i in range(x.size):\n"
+        "        if x[i] > 0.0:\n            y = math.exp(-y) * math.exp(-y * x[i])\n"
+        "        else:\n            y = math.sin(y) * math.sin(y * x[i])\n    return y\n"
+    )
+    monkeypatch.setattr(Keeping, "places", exchanged)
+    monkeypatch.setattr(Keeping, "swaps", False, raising=False)
+    check(module(text), A, 0.6, argnums=(0, 1))
+    monkeypatch.setattr(Keeping, "swaps", True)
+    with pytest.raises(InternalError):
+        tg.grad(module(text.replace("sin", "cos")))(A, 0.6)
