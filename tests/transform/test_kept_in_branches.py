@@ -124,7 +124,7 @@ def interpolated(t, x, y):
     return y[k - 1] * (1.0 - w) + y[k] * w
 
 
-@case(A + 1.2, np.linspace(0.4, 1.85, 5), M.ravel()[:5], argnums=(0, 1, 2), hvp=True)
+@case(A + 1.2, np.linspace(0.35, 1.95, 5), M.ravel()[:5], argnums=(0, 1, 2), hvp=True)
 def interpolation(t, x, y):
     s = 0.0
     for i in range(t.size):
