@@ -46,7 +46,8 @@ class Composed(Derivative):
         entry = program.fresh(self.py_func.__name__)
         names = list(inspect.signature(self.py_func).parameters)
         text = self.text(entry, names, kinds)
-        own = {*_assigned(text), *self.parts(), "np", "range"}
+        placeholders = [f"_{k}_" for k in range(len(names))]
+        own = {*_names_in(self.text(entry, placeholders, kinds)), *self.parts()}
         if own.intersection(names):  # the user's arguments have names that are used here
             names = [unlike(name, {*own, *names}) if name in own else name for name in names]
             text = self.text(entry, names, kinds)
@@ -62,10 +63,9 @@ class Composed(Derivative):
         ]
 
 
-def _assigned(text: str) -> set[str]:
-    """Return the names that the text of a function assigns."""
-    nodes = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name))
-    return {node.id for node in nodes if isinstance(node.ctx, ast.Store)}
+def _names_in(text: str) -> set[str]:
+    """Return the names that the body of a function uses."""
+    return {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
 
 
 class HessianProduct(Composed):

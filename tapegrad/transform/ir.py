@@ -188,6 +188,9 @@ class FunctionIR:
     # arrays and the arrays that in-place operations combine them with, with lines
     inplace: list[tuple[str, str, int]] = field(default_factory=list)
     named: dict[str, list[Atom]] = field(default_factory=dict)  # the values of each variable
+    origins: dict[str, Any] = field(
+        default_factory=dict
+    )  # of statics that are not the source's own
 
 
 def name(identifier: str) -> ast.Name:

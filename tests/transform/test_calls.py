@@ -467,7 +467,7 @@ def test_short_functions_compute_their_values_again():
     assert "tape" not in calls_short_function.adjoint_source(x, a)
 
 
-@numba.njit
+@called
 def costly_branches(x):
     if x > 0.5:
         return costly(x)

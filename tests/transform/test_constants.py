@@ -179,3 +179,13 @@ def test_a_function_from_outside():
         return applied(x, sine)
 
     check(way_out, 0.3)
+
+
+@tg.njit
+def folded_by_python(x):
+    flag, n, least = True, 63, -9223372036854775808
+    return (~flag) * x + (1 << n) * x * 1e-19 + (-least) * x * 1e-19 + (~n) * x
+
+
+def test_integers_of_constant_names_are_those_of_numba():
+    check(folded_by_python, 0.7, compiled=True)

@@ -218,6 +218,27 @@ def test_hessians(name):
         assert is_used(hessian, x, 0.4) is (name != "a gradient in the function")
 
 
+def test_names_of_arguments_that_generated_code_uses():
+    f = made("@tg.njit\ndef f(x, min, np_, range):\n    return (x * x * x).sum() * min * range\n")
+    found = tg.hessian(f)(numbers(6), 0.5, 1.0, 2.0)
+    np.testing.assert_allclose(found, np.diag(6.0 * numbers(6)))
+
+
+@pytest.mark.filterwarnings("ignore::tapegrad.transform.errors.SerialLoopWarning")
+def test_many_arrays_in_parallel():
+    f = made(
+        "@tg.njit(parallel=True)\ndef f(x, r):\n    s = 0.0\n    out = np.zeros(x.size)\n"
+        "    for i in numba.prange(x.size):\n        s += (x[i] + r * math.sin(x[i])) * i\n"
+        "        out[i] = x[i] + (s * 0 + r) * math.sin(x[i])\n"
+        "    for i in numba.prange(1, x.size):\n        s += (x[i - 1] * r + x[i]) * out[i]\n"
+        "    return s\n"
+    )
+    x = numbers(6)
+    found = tg.hessian(f)(x, 0.3)
+    product = tg.hvp(f)(x, 0.3, np.eye(6)[2])
+    np.testing.assert_allclose(found[:, 2], product, rtol=1e-12, atol=1e-14)
+
+
 @pytest.mark.parametrize("name", VECTORS)
 def test_jacobians(name):
     f = made(VECTORS[name])

@@ -201,6 +201,62 @@ def constants(x):
 
 
 @numba.njit
+def whole_numbers(a, b, x):
+    return (a + b) * x + (a << b) * x + (~a) * x + a**b * x
+
+
+@case(A[:1], 63, True)
+@case(A[:1], 3, False)
+def whole_numbers_that_overflow(x, n, flag):
+    s = whole_numbers(9223372036854775807, 1, x[0]) * 1e-19
+    s += whole_numbers(1, 63, x[0]) * 1e-19 + whole_numbers(10, 19, x[0]) * 1e-19
+    return s + whole_numbers(n, 1, x[0]) * 1e-19 + whole_numbers(8, 8, x[0]) + inverted(True, x[0])
+
+
+@numba.njit
+def inverted(flag, x):
+    return (~flag) * x + flag * x
+
+
+@numba.njit
+def generated(seed):
+    state = seed * 6364136223846793005 + 1442695040888963407
+    return state * 6364136223846793005 + 1442695040888963407
+
+
+@case(A, hvp=True)
+def random_numbers_of_ones_own(x):
+    return generated(42) * 1e-19 * x[0] + generated(3) * 1e-19 * x[1] ** 2
+
+
+@numba.njit
+def underscores(_1, _, x):
+    _3 = _1 * x
+    _0 = _3 * _
+    return _0 * _3
+
+
+@case(A, 0.3, argnums=(0, 1), hvp=True)
+def names_without_letters(x, y):
+    return underscores(-2.0, y, x[0]) * underscores(x[1], -1.0, y)
+
+
+@numba.njit
+def rows(max, np, range):
+    y_row = max * np
+    needed_y = y_row + range
+    held_y = needed_y * y_row
+    return held_y * y_row
+
+
+@case(A, 0.3, argnums=(0, 1), hvp=True)
+def names_of_modules_and_builtins(x, y):
+    for i in range(x.size):
+        y = math.sin(rows(x[i], -0.5, y)) + rows(y, x[i], -2.0)
+    return y
+
+
+@numba.njit
 def the_first(x, y):
     return x
 
@@ -343,6 +399,33 @@ def test_random_numbers_are_drawn_once():
     value, slope = tg.value_and_grad(f)(0.7, 3)
     assert value == f(0.7, 3)
     assert slope == pytest.approx(3.0 * value / 0.7)
+
+
+def test_another_process_finds_what_callees_of_callees_refer_to(tmp_path, monkeypatch):
+    monkeypatch.setenv("TAPEGRAD_CACHE_DIR", str(tmp_path / "cache"))
+    (tmp_path / "cache").mkdir(mode=0o700)
+    (tmp_path / "inner.py").write_text(
+        "import numba, numpy as np\nK = np.array([2.0, 3.0])\n"
+        "@numba.njit\ndef h(x):\n    return x * K[1]\n"
+    )
+    (tmp_path / "middle.py").write_text(
+        "import numba, numpy as np\nfrom inner import h\nK = np.array([5.0, 7.0])\n"
+        "h_K = np.array([100.0, 1000.0])\n@numba.njit\ndef g(x):\n    return h(x) * K[0]\n"
+    )
+    (tmp_path / "functions_of_a_module.py").write_text(
+        "import tapegrad as tg\nfrom middle import g\n@tg.njit\n"
+        "def f(x, h_K, K):\n    return g(x) * g(x * h_K) * K\n"
+    )
+    script = SCRIPT.replace("tg.grad(m.f)(np.array([0.3, 0.7]), 2.0).tolist()", "{what}")
+    for what in ("tg.grad(m.f)(1.0, 1.0, 1.0)", "tg.hvp(m.f)(1.0, 1.0, 1.0, 1.0)"):
+        for _ in range(2):
+            found = subprocess.run(
+                [sys.executable, "-c", script.format(folder=str(tmp_path), what=what)],
+                capture_output=True, text=True, check=True,
+            ).stdout  # fmt: skip
+            assert float(found) == 450.0
+            for path in (tmp_path / "cache").rglob("*.nbc"):
+                path.unlink()  # the source is found, and compiled again
 
 
 SCRIPT = """

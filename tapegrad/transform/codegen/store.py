@@ -29,7 +29,7 @@ from tapegrad.kernels import cache
 from tapegrad.transform import runtime, vector_math
 from tapegrad.transform.cache import machine_code
 from tapegrad.transform.cache.fingerprint import Fingerprint
-from tapegrad.transform.frontend.source import Source
+from tapegrad.transform.frontend.source import MISSING, Source
 from tapegrad.transform.functions import ops, scalar_ops
 from tapegrad.transform.lowering.stand_ins import core_of, made_for, stand_in
 from tapegrad.transform.rules import arrays
@@ -188,6 +188,8 @@ def lookup(function: types.FunctionType, dotted: str) -> Any:
     """Return what a dotted name means in a function."""
     first, *rest = dotted.split(".")
     value = Source(function).lookup(first)
+    if value is MISSING:
+        raise KeyError(dotted)
     for attribute in rest:
         value = getattr(value, attribute)
     return value

@@ -319,6 +319,9 @@ class Expressions:
 
     def _unaryop(self, node: ast.UnaryOp, env: Env, stem: str) -> ast.expr:
         operand = self.expression(node.operand, env)
+        if isinstance(operand, ast.Constant) and not _is_literal(node.operand):
+            if isinstance(node.op, ast.Invert) or operand.value == -(2**63):
+                operand = self.let(operand, "t")  # so that Python does not fold it
         if isinstance(operand, ast.Constant) and isinstance(node.op, ast.USub):
             if isinstance(operand.value, int) and operand.value >= 2**63:
                 raise self.source.refuse(
@@ -338,6 +341,9 @@ class Expressions:
     ) -> ast.expr:
         """Append a possibly chained comparison; each operand is evaluated once."""
         right = self.expression(others[0], env)
+        if isinstance(ops[0], (ast.Is, ast.IsNot)) and isinstance(left, ast.Constant):
+            if left.value is not None:
+                left = self.let(left, "t")  # Python warns of a comparison with a literal
         first = self.let(ast.Compare(left, ops[:1], [right]), stem)
         if len(ops) == 1:
             return first

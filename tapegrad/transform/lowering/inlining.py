@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import copy
 import inspect
-import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +19,7 @@ from numba.core import types
 
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.frontend.constants import plain
-from tapegrad.transform.frontend.expressions import RESERVED
+from tapegrad.transform.frontend.expressions import RESERVED, is_made
 from tapegrad.transform.frontend.source import MISSING, Source
 from tapegrad.transform.ir import (
     Block,
@@ -153,9 +152,10 @@ class _Inlining:
         new: dict[str, ast.expr] = {}
         found: Block = []
         for param, value in zip(form.params, given, strict=True):
-            if _is_unsigned(value):
+            if isinstance(value, ast.Name):
                 new[param] = value
                 continue
+            # not put in place: Python computes with constants before numba does, and otherwise
             new[param] = target = self.fresh(param, form.types[param])
             found.append(Let(target.id, value, call.line))
         for text, value in form.statics.items():
@@ -168,20 +168,24 @@ class _Inlining:
 
     def fresh(self, identifier: str, kind: Any) -> ast.Name:
         """Return a new name for a value of the callee."""
-        found = take(re.sub(r"_\d+$", "", identifier), self.taken)
+        stem = re.sub(r"_\d+$", "", identifier)
+        if not stem or is_made(stem):
+            stem = identifier
+        found = take(stem, self.taken)
         if kind is not None:
             self.function.types[found] = kind
         return name(found)
 
     def static(self, text: str, value: Any, form: FunctionIR, callee: Any) -> str:
         """Return the name, in the caller, of an object that the callee refers to."""
-        origin = ("name", form.source.function, text)
+        origin = form.origins.get(text, ("name", form.source.function, text))
         found = self.program.static(text, value, origin)
         while found in self.taken and self.function.statics.get(found) is not value:
             text = f"{callee.__name__}_{text}"
             found = self.program.static(text, value, origin)
         self.taken.add(found)
         self.function.statics[found] = value
+        self.function.origins[found] = origin
         return found
 
 
@@ -257,13 +261,3 @@ def _is_data(kind: Any) -> bool:
     if isinstance(kind, types.Array):
         kind = kind.dtype
     return isinstance(kind, (types.Number, types.Boolean))
-
-
-def _is_unsigned(value: ast.expr) -> bool:
-    """Whether a value can stand for a name in any expression: it has no sign and is no nan."""
-    if isinstance(value, ast.Name) or isinstance(getattr(value, "value", None), bool):
-        return True
-    number = getattr(value, "value", None)
-    return (
-        isinstance(number, (int, float)) and math.isfinite(number) and math.copysign(1, number) > 0
-    )

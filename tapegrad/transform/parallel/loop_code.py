@@ -27,6 +27,10 @@ _FAILED = (
 )
 
 
+# of a call in a try block: CPython builds a tuple of more, in a way that numba does not know there
+_MOST_ARGUMENTS = 30
+
+
 class LoopCode:
     """Writes the functions for one loop.
 
@@ -115,8 +119,12 @@ class LoopCode:
         writer.open(f"def {self.guarded_name}({parameters}):")
         self._zeros(writer)
         writer(f"{failed} = True")
+        call = f"{self.worker_name}({parameters})"
+        if len(self._parameters()) > _MOST_ARGUMENTS:
+            given = self._unlike("given")
+            writer(f"{given} = ({parameters})")
+            call = f"{self.worker_name}(*{given})"
         with writer.block("try:"):
-            call = f"{self.worker_name}({parameters})"
             writer(f"{', '.join(self.plan.sums)} = {call}" if self.plan.sums else call)
             writer(f"{failed} = False")
         with writer.block("except Exception:"):
