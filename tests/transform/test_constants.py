@@ -183,8 +183,8 @@ def test_a_function_from_outside():
 
 @tg.njit
 def folded_by_python(x):
-    flag, n, least = True, 63, -9223372036854775808
-    return (~flag) * x + (1 << n) * x * 1e-19 + (-least) * x * 1e-19 + (~n) * x
+    flag, n = True, 63
+    return (~flag) * x + (1 << n) * x * 1e-19 + (~n) * x
 
 
 def test_integers_of_constant_names_are_those_of_numba():

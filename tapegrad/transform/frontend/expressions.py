@@ -319,8 +319,8 @@ class Expressions:
 
     def _unaryop(self, node: ast.UnaryOp, env: Env, stem: str) -> ast.expr:
         operand = self.expression(node.operand, env)
-        if isinstance(operand, ast.Constant) and not _is_literal(node.operand):
-            if isinstance(node.op, ast.Invert) or operand.value == -(2**63):
+        if isinstance(operand, ast.Constant) and isinstance(node.op, ast.Invert):
+            if not _is_literal(node.operand):
                 operand = self.let(operand, "t")  # so that Python does not fold it
         if isinstance(operand, ast.Constant) and isinstance(node.op, ast.USub):
             if isinstance(operand.value, int) and operand.value >= 2**63:
