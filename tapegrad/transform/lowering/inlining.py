@@ -95,7 +95,7 @@ class _Inlining:
                 statement.test = self.block(statement.test)
                 statement.body = self.block(statement.body)
             elif isinstance(statement, Let) and (body := self.body_of(statement)) is not None:
-                self.count += len(body)
+                self.count += len([*walk(body)])
                 found += body
                 continue
             found.append(statement)
@@ -129,7 +129,7 @@ class _Inlining:
         return self.renamed(form, callee, given, result, let)
 
     def is_suitable(self, callee: Any) -> bool:
-        """Whether a callee has no control flow, and raises errors where its caller does."""
+        """Whether a callee has no loops, and raises errors where its caller does."""
         if any(self.options.get(o) != callee.targetoptions.get(o) for o in _OPTIONS):
             return False
         try:

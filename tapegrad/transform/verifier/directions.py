@@ -44,10 +44,8 @@ def verify_directions(
         found = names.get(tree.name, {})
         taken = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
         new = [name for directions in found.values() for name in directions[1:]]
-        if len(set(new)) < len(new) or taken.intersection((*new, *params[tree.name])) - taken:
+        if len(set(new)) < len(new) or taken.union(params[tree.name]).intersection(new):
             raise _wrong("directions share a name", tree.name)
-        if taken.intersection(new) or set(params[tree.name]).intersection(new):
-            raise _wrong("directions share a name with something else", tree.name)
         counts = {len(directions) for directions in found.values()}
         for direction in range(max(counts, default=1)):
             left = _Projection(names, params, found, direction, tree.name, tree.name == entry)
