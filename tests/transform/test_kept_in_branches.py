@@ -159,6 +159,45 @@ def arrays_are_kept_as_well(x, y):
 
 
 @case(A, 0.6, argnums=(0, 1), hvp=True)
+def arrays_go_round(x, y):
+    a, b = x * y, x * x
+    for i in range(4):
+        if x[i] > 0.0:
+            y = math.exp(-y) * a[i]
+        a[i] = b[i] * y
+        a, b = b, a
+    return np.sum(a * b) * y
+
+
+@case(A, 0.6, argnums=(0, 1), hvp=True)
+def arrays_of_states(x, y):
+    u = x * y
+    for i in range(4):
+        if x[i] > 0.0:
+            y = math.exp(-y) * u[i]
+        u = np.sin(u) * y
+    return np.sum(u) * y
+
+
+@numba.njit(boundscheck=False)
+def hands_over(x):
+    a = math.sin(math.exp(-x * x))
+    b = math.exp(-a) * math.cos(a)
+    return math.sin(b) * math.exp(-b) * math.exp(math.sin(a + b))
+
+
+@case(A, 0.6, argnums=(0, 1), hvp=True)
+def numbers_that_callees_hand_over(x, y):
+    for i in range(x.size):
+        if x[i] > 0.0:
+            y = hands_over(y * x[i])
+        else:
+            y = hands_over(y) * math.exp(-y)
+            y += 0.1
+    return y
+
+
+@case(A, 0.6, argnums=(0, 1), hvp=True)
 def left_early(x, y):
     for i in range(x.size):
         if x[i] < -1.0:

@@ -290,11 +290,15 @@ class Keeping:
             loop = loop.parent
         if loop is scope or loop.kind != "loop" or not loop.statement.counted:
             return None
+        if any(may_share(state.types.get(c.phi)) for c in loop.statement.carried):
+            return None
         for statement in walk(loop.statement.body):
             if isinstance(statement, Loop):
                 return None
             rule = statement.rule if isinstance(statement, Let) else None
-            if hasattr(rule, "has_forward") and rule.has_forward(state, statement):
+            if hasattr(rule, "has_forward") and rule.has_forward(
+                state, statement, for_numbers=False
+            ):
                 return None
             is_view = getattr(rule, "base", None) is not None
             if not is_view and any(may_share(state.types.get(n)) for n in defined(statement)):
