@@ -8,6 +8,7 @@ import pytest
 from check import Cases, check, module
 
 import tapegrad as tg
+from tapegrad.transform.codegen.analysis import Scope
 from tapegrad.transform.codegen.keeping import Keeping
 from tapegrad.transform.errors import InternalError
 
@@ -243,25 +244,47 @@ def test_loops_in_parallel():
     check(module(text), np.tile(A, 50), 0.6, argnums=(0, 1))
 
 
-def test_numbers_are_read_where_they_were_kept(monkeypatch):
-    """The verifier refuses rows that branches read on the other side."""
-    places = Keeping.places
+TWO_SIDES = """
+import math, tapegrad as tg
+@tg.njit
+def f(x, y):
+    for i in range(x.size):
+        c = math.exp(-y * y)
+        if x[i] > 0.0:
+            d = math.exp(-c)
+            if x[i] > 0.5:
+                d = math.sin(d) * math.exp(-d)
+            y = d * d * c
+        else:
+            y = math.sin(y) * math.sin(y * x[i])
+    return y
+"""
 
-    def exchanged(self, scope, numbers):
-        found = places(self, scope, numbers)
-        rows = list((scope.loop or scope).rows.values())
-        if scope.kind == "else" and len(rows) > 1 and self.swaps:
-            return [place.replace(found[0].partition("[")[0], rows[0]) for place in found]
-        return found
 
-    text = (
-        "import math, tapegrad as tg\n@tg.njit\ndef f(x, y):\n    for i in range(x.size):\n"
-        "        if x[i] > 0.0:\n            y = math.exp(-y) * math.exp(-y * x[i])\n"
-        "        else:\n            y = math.sin(y) * math.sin(y * x[i])\n    return y\n"
-    )
-    monkeypatch.setattr(Keeping, "places", exchanged)
-    monkeypatch.setattr(Keeping, "swaps", False, raising=False)
-    check(module(text), A, 0.6, argnums=(0, 1))
-    monkeypatch.setattr(Keeping, "swaps", True)
-    with pytest.raises(InternalError):
-        tg.grad(module(text.replace("sin", "cos")))(A, 0.6)
+def test_branches_that_exclude_each_other_share_rows():
+    check(module(TWO_SIDES), A, 0.6, argnums=(0, 1))
+    source = module(TWO_SIDES).adjoint_source(A, 0.6)
+    assert "needed_trips = top + 6 * trips" in source
+
+
+def test_the_verifier_refuses_rows_of_branches_that_meet(monkeypatch):
+    monkeypatch.setattr(Scope, "excludes", lambda self, other: True)
+    with pytest.raises(InternalError, match="row that is not its own"):
+        tg.grad(module(TWO_SIDES.replace("0.5", "0.6")))(A, 0.6)
+
+
+def test_the_verifier_refuses_rows_that_are_read_on_another_side(monkeypatch):
+    write_pops = Keeping.write_pops
+
+    def on_the_other_side(self, scope, writer):
+        write_pops(self, scope, writer)
+        if scope.kind == "then" and scope.loop is not None:
+            inner = [line for line in writer.lines if "_row[" in line]
+            moved.extend(inner)
+        elif scope.kind == "loop":
+            writer.lines = writer.lines + moved
+
+    moved = []
+    monkeypatch.setattr(Keeping, "write_pops", on_the_other_side)
+    with pytest.raises(InternalError, match="taken from where it was not kept"):
+        tg.grad(module(TWO_SIDES.replace("0.5", "0.4")))(A, 0.6)

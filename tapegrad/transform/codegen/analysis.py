@@ -50,7 +50,8 @@ class Scope:
         The names of the parts as which complex numbers and tuples are stored on the tape.
     rows
         For a loop whose part of the tape is reserved at its start: the name of the row of each
-        number that is stored in an iteration, or in its branches.
+        number that is stored in an iteration, or in its branches. Branches that exclude each other
+        may use the same rows.
     loop
         For a branch that stores numbers in rows of the loop around it: the scope of the loop.
     """
@@ -67,6 +68,17 @@ class Scope:
     parts: dict[str, tuple[str, ...]] = field(default_factory=dict)
     rows: dict[str, str] = field(default_factory=dict)
     loop: Scope | None = None
+
+    def excludes(self, other: Scope) -> bool:
+        """Whether no path takes both of two blocks in one iteration of the loops around them."""
+        sides = self.sides()
+        return any(sides.get(statement, kind) != kind for statement, kind in other.sides().items())
+
+    def sides(self) -> dict[int, str]:
+        """Return the side of each branch around the block, by the ids of branches."""
+        if self.parent is None:
+            return {}
+        return {**self.parent.sides(), id(self.statement): self.kind}
 
 
 class Arrays:

@@ -45,6 +45,7 @@ class Keeping:
         self.state = state
         self.shadows = shadows
         self.handed: list[str] = []  # numbers that the forward function returns to its caller
+        self.holders: dict[str, Scope] = {}  # the blocks of numbers that have rows
 
     def plan(self, scope: Scope, needs: dict[str, None], writer: Writer) -> dict[str, None]:
         """Write the code that restores values of a block; return those needed from outside."""
@@ -113,10 +114,9 @@ class Keeping:
         if self.may_hand_over(scope):
             self.handed, scope.stored = scope.stored, []
         scope.loop = self.loop_with_rows(scope)
-        if (holder := scope.loop or scope) is not scope or self.is_reserved(scope):
+        if scope.loop is not None or self.is_reserved(scope):
             for number in scope.stored:
-                holder.rows[number] = row = unused(f"{number}_row", state.types)
-                state.types[row] = types.Array(types.float64, 1, "C")
+                self.add_row(scope, number)
         self.write_pops(scope, writer)
         if scope.rows:
             outer[scope.statement.trips] = None
@@ -265,7 +265,7 @@ class Keeping:
         They are separate arrays so that compilers see that iterations access neighbours.
         """
         trips = scope.statement.trips
-        for number, row in enumerate(scope.rows.values()):
+        for number, row in enumerate(dict.fromkeys(scope.rows.values())):
             skipped = {0: "", 1: f" + {trips}"}.get(number, f" + {number} * {trips}")
             writer(f"{row} = runtime.row(tape, top{skipped}, {trips})")
 
@@ -279,6 +279,19 @@ class Keeping:
             and not any(is_array(self.state.types[n]) for n in scope.stored)
             and not self.keeps_inside(loop.body)
         )
+
+    def add_row(self, scope: Scope, number: str) -> None:
+        """Give a number of a block a row: one of other branches, or a new one."""
+        state, holder = self.state, scope.loop or scope
+        users: dict[str, list[Scope]] = {}
+        for other, row in holder.rows.items():
+            users.setdefault(row, []).append(self.holders[other])
+        free = [r for r, scopes in users.items() if all(map(scope.excludes, scopes))]
+        if not free:
+            free = [unused(f"{number}_row", state.types)]
+            state.types[free[0]] = types.Array(types.float64, 1, "C")
+        holder.rows[number] = free[0]
+        self.holders[number] = scope
 
     def loop_with_rows(self, scope: Scope) -> Scope | None:
         """Return the loop around a branch that has rows for the numbers of its branches.
@@ -386,7 +399,7 @@ class Keeping:
         """Write the code that makes the tape large enough for a whole loop."""
         needed = f"needed_{loop.trips}"
         writer(f"{loop.trips} = {trips_text(loop)}")
-        count = len(scope.rows)
+        count = len({*scope.rows.values()})
         writer(f"{needed} = top + {f'{count} * ' if count > 1 else ''}{loop.trips}")
         _grow(writer, needed)
         self.write_rows(writer, scope)

@@ -274,7 +274,7 @@ class Reverse:
             state.write(f"{c.phi}{state.suffix} = {state.shadow(c.out)}")
         self.prepare(dict.fromkeys(outward))
         if scope.rows:
-            count = len(scope.rows)
+            count = len({*scope.rows.values()})
             state.write(f"top -= {f'{count} * ' if count > 1 else ''}{loop.trips}")
         tests = [f"runtime.matters({state.bar(c.phi)})" for c in going]
         if_used = f"if {' or '.join(tests)}:"

@@ -14,6 +14,7 @@ from tapegrad.transform.verifier.numbering import Needs, Numbering, Turned
 from tapegrad.transform.verifier.tape import (
     Array,
     Called,
+    InRow,
     Kept,
     Numbers,
     Rows,
@@ -262,7 +263,7 @@ class Keeping(Numbering):
             return
         frame = self.frames[-1] if self.frames else None
         error = self.wrong("a number is kept in a row that is not its own", node)
-        if frame is None or number in frame.rows or self.tape.items:
+        if frame is None or self.tape.items:
             raise error
         trips = frame.trips if length is None else self.value(length)
         if trips != frame.trips or self.value(turn) != self.turn_of(frame):
@@ -270,8 +271,11 @@ class Keeping(Numbering):
         fitting = [r for r in self.tape.reserved.values() if r[1] == frame.trips and r[2]]
         if not any(number < count for count, _, _ in fitting):
             raise self.wrong("a number is kept where there is no room for it", node)
-        facts = tuple((c, side) for c, side in self.facts.items() if c not in frame.known)
-        frame.rows[number] = (kept, self.value(turn), facts)
+        facts = frozenset((c, side) for c, side in self.facts.items() if c not in frame.known)
+        found_in = InRow(kept, self.value(turn), facts)
+        if not all(map(found_in.excludes, frame.rows.setdefault(number, []))):
+            raise error
+        frame.rows[number].append(found_in)
         frame.is_claimed = False
 
     def turn_of(self, frame: Turned) -> int:
@@ -305,7 +309,7 @@ class Keeping(Numbering):
         if frame.trips != trips or sorted(frame.rows) != list(range(count)) or frame.breaks:
             raise self.wrong("the rows of a loop are other than what it kept", node)
         frame.is_claimed = True
-        rows = tuple(frame.rows[k] for k in range(count))
+        rows = tuple(tuple(frame.rows[k]) for k in range(count))
         self.tape.items.append(Rows(frame.number, trips, rows))
         self.tape.moved()
 
@@ -337,10 +341,10 @@ class Keeping(Numbering):
         elif self.tape.rows is not None and number < len(self.tape.rows.rows):
             rows = self.tape.rows
             fits = length is None or self.value(length) == rows.trips
-            found_kept, position, facts = rows.rows[number]
-            is_kept = all(self.facts.get(condition) == side for condition, side in facts)
-            if fits and is_kept and self.value(turn) == position:
-                kept = found_kept
+            now = set(self.facts.items())
+            for one in rows.rows[number]:
+                if fits and one.facts <= now and self.value(turn) == one.position:
+                    kept = one.kept
         if kept is None or kept.bits != bits or kept.name != target:
             raise self.wrong(f"{target} is taken from where it was not kept", node)
         if target not in self.bars:

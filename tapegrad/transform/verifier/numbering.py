@@ -19,9 +19,8 @@ from tapegrad.transform.verifier.iteration_arrays import arrays_of_iterations
 from tapegrad.transform.verifier.memory import SHAPE, SHAPE_CALLS, Memory
 from tapegrad.transform.verifier.summaries import Summary
 from tapegrad.transform.verifier.tape import (
-    Facts,
+    InRow,
     Item,
-    Kept,
     Tape,
 )
 
@@ -51,7 +50,7 @@ class Turned:
     values: tuple[int, int, int] | None  # of the bounds
     trips: int | None  # the value number of the trip count, as reservations compute it
     items: tuple[Item, ...] = ()
-    rows: dict[int, tuple[Kept, int, Facts]] = field(default_factory=dict)
+    rows: dict[int, list[InRow]] = field(default_factory=dict)
     known: frozenset[int] = frozenset()  # conditions that were decided before the loop
     # what was counted and kept at each break
     breaks: list[tuple[set[str], tuple[Item, ...]]] = field(default_factory=list)

@@ -65,20 +65,33 @@ class Turns:
     items: tuple[Item, ...]
 
 
-Facts = tuple[tuple[int, bool], ...]
-"""Conditions of branches, with the sides that were taken."""
+@dataclass(frozen=True)
+class InRow:
+    """A value in a row: its position, and the branches of the iteration that keeps it.
+
+    Branches are conditions with the side that was taken.
+    """
+
+    kept: Kept
+    position: int
+    facts: frozenset[tuple[int, bool]]
+
+    def excludes(self, other: InRow) -> bool:
+        """Whether no iteration keeps both values."""
+        return any((condition, not side) in other.facts for condition, side in self.facts)
 
 
 @dataclass(frozen=True)
 class Rows:
     """A part of the tape with rows that have a position for every iteration of a loop.
 
-    Where an iteration keeps a number in a branch, its position in the row is undefined otherwise.
+    What iterations keep in other branches excludes each other. A position is undefined for an
+    iteration that takes none of them.
     """
 
     loop: int
     trips: int
-    rows: tuple[tuple[Kept, int, Facts], ...]  # with the position in the row, and the branches
+    rows: tuple[tuple[InRow, ...], ...]
 
 
 Item = Numbers | Array | Called | Branch | Turns | Rows
