@@ -242,6 +242,19 @@ def names_without_letters(x, y):
 
 
 @numba.njit
+def is_inside(x, low, high):
+    return bool(low <= x and abs(x) < high)
+
+
+@case(A, 0.3, argnums=(0, 1), hvp=True)
+def builtins_of_callees(x, y):
+    if is_inside(y, x[2], 1.0) or is_inside(x[0], y, 2.0):
+        for i in range(x.size):
+            y = math.sin(y * x[i]) if is_inside(x[i], 0.0, 0.8) else y * y
+    return y
+
+
+@numba.njit
 def rows(max, np, range):
     y_row = max * np
     needed_y = y_row + range
