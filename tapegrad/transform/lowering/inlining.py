@@ -180,9 +180,7 @@ class _Inlining:
         """Return the name, in the caller, of an object that the callee refers to."""
         origin = form.origins.get(text, ("name", form.source.function, text))
         found = self.program.static(text, value, origin)
-        own = (
-            self.taken - RESERVED
-        )  # names of Python and of generated code mean the same everywhere
+        own = self.taken - RESERVED  # those mean the same everywhere
         while found in own and self.function.statics.get(found) is not value:
             text = f"{callee.__name__}_{text}"
             found = self.program.static(text, value, origin)
