@@ -121,10 +121,7 @@ class VjpOfGradient(Vjp):
     def _part(self, number: int, kinds: tuple[Any, ...]) -> str:
         """Return the text of a real part of the tangent of the value."""
         result = result_kind(self.base.base, kinds)
-        if not isinstance(result, types.BaseTuple):
-            return "tangent"
-        real = [k for k, item in enumerate(result) if is_real(item)]
-        return f"tangent[{real[number]}]"
+        return _leaves(result, "tangent")[number][0]
 
 
 class VjpOfPushforward(Vjp):

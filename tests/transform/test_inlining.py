@@ -255,6 +255,21 @@ def builtins_of_callees(x, y):
 
 
 @numba.njit
+def place_for(t, n):
+    if t > 0.5:
+        return n - 1
+    k = int(t * 10)
+    return k % n
+
+
+@case(A, 0.3, argnums=(0, 1), hvp=True)
+def integers_of_callees(x, y):
+    for i in range(x.size):
+        y = math.sin(x[place_for(y, x.size)] * y) + x[i]
+    return y
+
+
+@numba.njit
 def rows(max, np, range):
     y_row = max * np
     needed_y = y_row + range

@@ -199,6 +199,43 @@ def numbers_that_callees_hand_over(x, y):
 
 
 @case(A, 0.6, argnums=(0, 1), hvp=True)
+def a_condition_that_is_tested_before(x, y):
+    z = y
+    for i in range(x.size):
+        if x[i] > 0.1771:
+            z = math.sin(y * x[i])
+        elif x[i] > 0.1771:
+            y = math.sin(math.tanh(y)) * math.exp(y)
+        else:
+            y += x[i] * math.exp(-y)
+        if y > 0.3 and x[i] > 0.0:
+            if y > 0.3:
+                z = z * math.cos(z)
+            else:
+                z = math.exp(z) * math.sin(z)
+                y += z
+    return y + z
+
+
+@case(A, 0.6, argnums=(0, 1), hvp=True)
+def errors_and_values_in_other_branches(x, y):
+    if y > 100.0:
+        raise ValueError("too large")
+    else:
+        z = math.exp(y)
+    for i in range(x.size):
+        if x[i] > 50.0:
+            raise ValueError("too large")
+        elif x[i] > 0.0:
+            z = math.exp(-z * x[i])
+        elif x[i] < -60.0:
+            raise ValueError("too small")
+        else:
+            z = math.sin(z) * y
+    return z
+
+
+@case(A, 0.6, argnums=(0, 1), hvp=True)
 def left_early(x, y):
     for i in range(x.size):
         if x[i] < -1.0:

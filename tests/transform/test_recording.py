@@ -333,6 +333,38 @@ def test_second_order_and_tangents_of_arrays(leaves):
     np.testing.assert_allclose(dot, 2 * v[0] * v**2 + v[0] ** 2 * 2 * v)
 
 
+@tg.njit
+def nested_results(x, y):
+    return (x * y, np.exp(y)), np.sum(x)
+
+
+@tg.njit
+def one_in_a_tuple_in_a_tuple(x, y):
+    return ((x * y,), 3), (np.exp(y) * x[0],)
+
+
+@pytest.mark.parametrize("f", [nested_results, one_in_a_tuple_in_a_tuple])
+def test_second_order_of_nested_results(f):
+    def loss(x, y):
+        first, second = f(x, y)
+        product = first[0][0] if isinstance(first[0], tuple) else first[0]
+        other = first[1] if isinstance(first[0], tuple) is False else second[0]
+        return tg.sum(product**2) + tg.sum(other * product)
+
+    x, y = np.array([0.31, 0.83]), np.array([1.2, -0.5])
+    for k in (0, 1):
+        found = tg.hessian(loss, k)(x, y)
+        step = 1e-5 * np.eye(2)
+        for column in range(2):
+            ends = [
+                tg.grad(loss, k)(
+                    *[v + s * step[column] if n == k else v for n, v in enumerate((x, y))]
+                )
+                for s in (1, -1)
+            ]
+            np.testing.assert_allclose(found[:, column], (ends[0] - ends[1]) / 2e-5, atol=1e-8)
+
+
 def test_an_overwritten_array_is_noticed(leaves):
     a = leaves[1] * 1.0
     y = square(a)

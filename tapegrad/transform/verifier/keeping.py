@@ -306,10 +306,11 @@ class Keeping(Numbering):
         if len(found) != 1 or not fits:
             raise self.wrong("the top of the tape moves without a loop that kept values", node)
         frame = found[0]
-        if frame.trips != trips or sorted(frame.rows) != list(range(count)) or frame.breaks:
+        if frame.trips != trips or not set(frame.rows) <= set(range(count)) or frame.breaks:
             raise self.wrong("the rows of a loop are other than what it kept", node)
         frame.is_claimed = True
-        rows = tuple(tuple(frame.rows[k]) for k in range(count))
+        # a row of a branch that no path takes is empty
+        rows = tuple(tuple(frame.rows.get(k, ())) for k in range(count))
         self.tape.items.append(Rows(frame.number, trips, rows))
         self.tape.moved()
 

@@ -129,13 +129,17 @@ class Walk(Outcomes):
         if isinstance(node, ast.If):
             if self.is_room(node):
                 return ""
-            if node.body and isinstance(node.body[-1], ast.Raise):
+            if node.body and isinstance(node.body[-1], ast.Raise) and not node.orelse:
                 return ""
             if self.cotangents.skips_zeros(node):
                 return self.block(node.body)
             is_exit = node.body and isinstance(node.body[-1], ast.Break)
             self.wish = self.leaving if is_exit else None
             sides = {side for side in (True, False) if (id(node), side) in self.checked.passed}
+            if node.body and isinstance(node.body[-1], ast.Raise):
+                self.wish, sides = False, {False}  # a path with an error ends there
+            elif node.orelse and isinstance(node.orelse[-1], ast.Raise):
+                self.wish, sides = True, {True}
             if self.wish is None:
                 self.wish = min(sides) if len(sides) == 1 else self.choices.side(node)
             side = self.truth(node, node.test)
