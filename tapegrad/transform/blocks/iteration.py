@@ -445,7 +445,9 @@ class Iteration:
 
 def _is_plain(node: ast.expr) -> bool:
     """Whether all parts of an expression may be evaluated although some are not used."""
-    return not any(isinstance(part, (ast.Subscript, ast.Call)) for part in ast.walk(node))
+    calls = [part.func for part in ast.walk(node) if isinstance(part, ast.Call)]
+    has_elements = any(isinstance(part, ast.Subscript) for part in ast.walk(node))
+    return not has_elements and all(ast.unparse(call) in _PLAIN for call in calls)
 
 
 def _joined(*kinds: str) -> str:
