@@ -258,7 +258,7 @@ def builtins_of_callees(x, y):
 def place_for(t, n):
     if t > 0.5:
         return n - 1
-    k = int(t * 10)
+    k = 1 + int(t * 0.1)
     return k % n
 
 
