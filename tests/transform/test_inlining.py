@@ -254,19 +254,27 @@ def builtins_of_callees(x, y):
     return y
 
 
-@numba.njit
 def place_for(t, n):
     if t > 0.5:
         return n - 1
-    k = 1 + int(t * 0.1)
+    k = int(t * 10)
     return k % n
 
 
-@case(A, 0.3, argnums=(0, 1), hvp=True)
-def integers_of_callees(x, y):
-    for i in range(x.size):
-        y = math.sin(x[place_for(y, x.size)] * y) + x[i]
-    return y
+def test_integers_of_callees_are_those_of_the_call():
+    found = []
+    for options in ({}, {"boundscheck": False}):  # inlined, and called
+        place = numba.njit(**options)(place_for)
+
+        @tg.njit
+        def chosen(x, y):
+            for i in range(x.size):
+                y = math.sin(x[place(y, x.size)] * y) + x[i]
+            return y
+
+        found.append(tg.grad(chosen, (0, 1))(A, 0.33))
+    np.testing.assert_array_equal(found[0][0], found[1][0])
+    assert found[0][1] == found[1][1] != 0.0
 
 
 @numba.njit
