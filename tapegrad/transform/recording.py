@@ -48,6 +48,7 @@ from tapegrad.transform import derivatives
 from tapegrad.transform.base import Derivative, Recording, effects, has_tensors
 from tapegrad.transform.codegen.analysis import Activity, leaf_names
 from tapegrad.transform.errors import TransformError
+from tapegrad.transform.kinds import holds_hidden_arrays, holds_instance
 from tapegrad.transform.printer import show
 
 _REAL = (float, np.floating, complex, np.complexfloating, np.ndarray)
@@ -246,15 +247,24 @@ def _record_results(
     parents = [args[k]._own for k in active]
     frame = CallFrame(function, facts, args, active)
     if not isinstance(result, tuple):
-        array = np.array(result, order="C", copy=facts.shares or None)
+        array = _new_array(result, facts)
         return wrap(array, append_record(CALLED, AVALS.of(array), parents, frame, True))
     is_flat = type(result) is tuple and not any(isinstance(value, tuple) for value in result)
     values = result if is_flat else _leaves(result)
-    arrays = [np.array(value, order="C", copy=facts.shares or None) for value in values]
+    arrays = [_new_array(value, facts) for value in values]
     frame.outputs = [(array.shape, array.dtype) for array in arrays]
     own = append_record(CALLED, TUPLE_AVAL, parents, frame, True)
     outputs = [wrap(array, select(own, k)) for k, array in enumerate(arrays)]
     return tuple(outputs) if is_flat else _arranged(_without_values(result), iter(outputs))
+
+
+def _new_array(value: Any, facts: Facts) -> np.ndarray:
+    """Return a result as an array that shares no memory with anything else.
+
+    Memory that numba allocated has a base that counts references; that of a global has none.
+    """
+    is_new = getattr(value, "base", None) is not None and not facts.shares
+    return np.array(value, order="C", copy=None if is_new else True)
 
 
 # -- in modes, and results of other types: a Function ----------------------------------------------
@@ -370,10 +380,7 @@ def _arguments(ctx: Any) -> list[Any]:
 
 def _plain(value: Any) -> Any:
     """Return the value passed to compiled code for an argument."""
-    if isinstance(value, Tensor):
-        array = value._a
-        return array[()] if array.ndim == 0 else array
-    return value
+    return _number(value._a) if isinstance(value, Tensor) else value
 
 
 def _tensors(value: Any) -> Any:
@@ -394,7 +401,7 @@ class Facts:
     gradient: Any  # value and gradient, if its result is one real number
     is_swept: bool  # whether its results are real numbers and arrays, or tuples of them
     rule: Any  # the gradients for cotangents of all results
-    shares: bool  # whether arrays of the result may be arguments, each other, or constants
+    shares: bool  # whether arrays of the result may be parts of arguments or of each other
 
 
 _known: dict[Any, Facts] = {}  # by function, positions, and what numba tells types from
@@ -438,7 +445,7 @@ def _facts(function: Any, kinds: tuple[Any, ...], positions: tuple[int, ...]) ->
         made(0, "value, gradients") if is_number else None,
         is_real and not isinstance(function, Derivative),
         made(len(results), "gradients") if is_real else None,
-        bool(instance.shared) or any(getattr(kind, "readonly", False) for kind in leaves),
+        bool(instance.shared) or any(holds_hidden_arrays(k) or holds_instance(k) for k in kinds),
     )
 
 

@@ -311,6 +311,40 @@ def test_results_do_not_share_memory_with_arguments(leaves):
     np.testing.assert_allclose(gradient, expected)
 
 
+TABLE, LARGE = np.array([1.0, 2.0, 3.0]), np.ones(200_000)
+
+
+@numba.njit(boundscheck=False)
+def table():
+    return TABLE
+
+
+@tg.njit
+def with_a_table(x):
+    return x * 2.0, TABLE
+
+
+@tg.njit
+def with_a_table_of_a_callee(x):
+    return x * 2.0, table()
+
+
+@tg.njit
+def with_a_large_table(x):
+    return x * 2.0, LARGE[:3]
+
+
+@pytest.mark.parametrize("f", [with_a_table, with_a_table_of_a_callee, with_a_large_table])
+def test_results_do_not_share_memory_with_globals(f):
+    x = tg.tensor(np.ones(3), requires_grad=True)
+    known = np.array(f(np.ones(3))[1])
+    doubled, found = f(x)
+    found += doubled
+    found *= 2.0
+    np.testing.assert_array_equal(f(np.ones(3))[1], known)
+    np.testing.assert_array_equal(tg.autograd.grad(found.sum(), x)[0], [4.0, 4.0, 4.0])
+
+
 def test_hooks_on_values_that_a_call_saves(leaves):
     seen = []
 
