@@ -89,7 +89,7 @@ def dot_11_vjp_y(x, y_bar, g):
 
 @derivative
 def dot_12_vjp_x(x_bar, y, g):
-    x_bar += product_of(y, g)
+    add_product_21(x_bar, y, g)
 
 
 @derivative
@@ -104,23 +104,64 @@ def dot_21_vjp_x(x_bar, y, g):
 
 @derivative
 def dot_21_vjp_y(x, y_bar, g):
-    y_bar += product_of(g, x)
+    add_product_12(y_bar, g, x)
 
 
 @derivative
 def dot_22_vjp_x(x_bar, y, g):
-    x_bar += product_of(g, y.T)
+    add_product_22(x_bar, g, y.T)
 
 
 @derivative
 def dot_22_vjp_y(x, y_bar, g):
-    y_bar += product_of(x.T, g)
+    add_product_22(y_bar, x.T, g)
 
 
 @jit
 def product_of(x, y):
     """Return the product of two matrices, or of a matrix and a vector."""
     return np.dot(np.ascontiguousarray(x), np.ascontiguousarray(y))
+
+
+_FEW = 4096  # multiplications that loops do in less time than a call of BLAS with a new array
+
+
+@jit
+def add_product_21(bar, x, y):
+    """Add the product of a matrix and a vector."""
+    rows, columns = x.shape
+    if rows * columns > _FEW:
+        found = product_of(x, y)
+        for i in range(rows):
+            bar[i] += found[i]
+        return
+    for i in range(rows):
+        total = bar[i]
+        for k in range(columns):
+            total += x[i, k] * y[k]
+        bar[i] = total
+
+
+@jit
+def add_product_12(bar, x, y):
+    """Add the product of a vector and a matrix."""
+    add_product_21(bar, y.T, x)
+
+
+@jit
+def add_product_22(bar, x, y):
+    """Add the product of two matrices."""
+    rows, columns = x.shape[0], y.shape[1]
+    if rows * columns * y.shape[0] > _FEW:
+        found = product_of(x, y)
+        for i in range(rows):
+            for j in range(columns):
+                bar[i, j] += found[i, j]
+        return
+    for i in range(rows):
+        for k in range(y.shape[0]):
+            for j in range(columns):
+                bar[i, j] += x[i, k] * y[k, j]
 
 
 @jit
@@ -133,12 +174,12 @@ def add_outer(bar, x, y):
 
 @derivative
 def outer_vjp_x(x_bar, y, g):
-    x_bar += product_of(g, y.astype(g.dtype))
+    add_product_21(x_bar, g, y.astype(g.dtype))
 
 
 @derivative
 def outer_vjp_y(x, y_bar, g):
-    y_bar += product_of(x.astype(g.dtype), g)
+    add_product_12(y_bar, x.astype(g.dtype), g)
 
 
 @derivative

@@ -22,6 +22,7 @@ from numba.core.typed_passes import NopythonTypeInference
 from numba.core.typing.templates import _IntrinsicTemplate
 from numba.np.ufunc.dufunc import DUFunc
 
+from tapegrad.eager.tensor import Tensor
 from tapegrad.transform import composed, runtime, vjps
 from tapegrad.transform.blocks import sizes
 from tapegrad.transform.codegen import program
@@ -245,6 +246,16 @@ def of_its_operands(ufunc):
     return call
 
 
+def with_arrays(function):
+    """A function of tensors, which compiled code calls for arrays."""
+
+    def call(*args, **kws):
+        found = function(*args, **kws)
+        return found.numpy() if isinstance(found, Tensor) else found
+
+    return call
+
+
 class Interpreter:
     """Runs functions of programs and of generated modules without machine code."""
 
@@ -265,6 +276,8 @@ class Interpreter:
             return of_its_operands(found)
         if isinstance(found, INTRINSIC) or is_op(found):
             return compiled_intrinsic(found)
+        if isinstance(found, types.FunctionType) and found.__module__.startswith("tapegrad.ops"):
+            return with_arrays(found)
         if found is scalar_ops:
             return ops
         if isinstance(found, types.ModuleType) and found.__name__.startswith("tapegrad.transform"):
