@@ -16,6 +16,9 @@ from tapegrad.transform.cache.machine_code import jit, passive
 from tapegrad.transform.tape_memory.buffer import enlarged as enlarged
 from tapegrad.transform.tape_memory.buffer import give_tape as give_tape
 from tapegrad.transform.tape_memory.buffer import take_tape as take_tape
+from tapegrad.transform.tape_memory.elements import pop_elements as pop_elements
+from tapegrad.transform.tape_memory.elements import pop_owned_elements as pop_owned_elements
+from tapegrad.transform.tape_memory.elements import put_elements
 from tapegrad.transform.tape_memory.growth import check_limit, grown_tangents
 from tapegrad.transform.tape_memory.growth import copied as copied
 from tapegrad.transform.tape_memory.growth import grown as grown
@@ -293,6 +296,26 @@ def push_array(tape, top, array, kind):
     if needed > tape.size:
         tape = grown(tape, needed)
     check_limit(tape, needed, hold(tape, top, array, kind))
+    return tape, needed
+
+
+@inlined
+def push_elements(tape, top, array, kind):
+    """Push the elements of an array, which are later popped as an array of type `kind`."""
+    needed = top + array.size + array.ndim
+    if needed > tape.size:
+        tape = grown(tape, needed)
+    put_elements(tape, top, array)
+    return tape, needed
+
+
+@inlined
+def push_tangent_elements(tape, top, array, kind):
+    """Push the elements of the tangent of an array onto the tape of tangents."""
+    needed = top + array.size + array.ndim
+    if needed > tape.size:
+        tape = grown_tangents(tape, needed)
+    put_elements(tape, top, as_kind(array, kind))
     return tape, needed
 
 

@@ -286,6 +286,26 @@ class Runtime:
 
     push_tangent = push_array
 
+    @classmethod
+    def push_elements(cls, tape, top, array, kind):
+        assert array.ndim == kind.ndim
+        needed = top + array.size + array.ndim
+        if needed > tape.size:
+            tape = cls.grown(tape, needed)
+        tape.items[top:needed] = [*map(float, array.ravel()), *array.shape]
+        return tape, needed
+
+    @staticmethod
+    def pop_elements(tape, top, kind):
+        shape = tape.items[top - kind.ndim : top]
+        if not all(isinstance(extent, int) and extent >= 0 for extent in shape):
+            raise IndexError("no shape")
+        end = top - kind.ndim
+        top = end - int(np.prod(shape, dtype=int))
+        return np.array(tape.items[top:end], float).reshape(shape), top
+
+    push_tangent_elements, pop_owned_elements = push_elements, pop_elements
+
 
 @dataclasses.dataclass
 class Subject:

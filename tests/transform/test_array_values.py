@@ -403,7 +403,7 @@ def test_gradient(name):
 def kept(function, *args):
     """The names of the arrays that generated code keeps on the tape."""
     text = function.adjoint_source(*args).partition("# versions")[0]
-    return re.findall(r"push_array\(tape, top, (\w+),", text)
+    return re.findall(r"push_(?:array|elements)\(tape, top, (\w+),", text)
 
 
 def test_cotangents_of_arrays_that_are_passed_on_are_not_kept():

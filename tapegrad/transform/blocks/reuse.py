@@ -228,7 +228,7 @@ class Flow:
         if module in ("np", "np.linalg", "math", "arrays", "ops", "scalar_ops"):
             return
         if module == "runtime":
-            if name.startswith("push_"):
+            if name.startswith("push_") and not name.endswith("_elements"):
                 self.kept.update(*map(self.holders, arguments))
             return
         if (found := self._known(node)) is not None:

@@ -13,7 +13,9 @@ _NEW = frozenset(
         *("np.ones_like", "np.zeros", "np.zeros_like"),
     ]
 )
-_ROWS = ("runtime.owned_row(", "runtime.row(")  # parts of the tape, which is no array of the user
+# parts of the tape, which is no array of the user
+_KEPT = ("runtime.pop_elements(", "runtime.pop_owned_elements(")
+_PARTS = ("runtime.owned_row(", "runtime.row(", *_KEPT)
 _PARAMETERS, _ANYTHING = "parameters", "anything"
 
 
@@ -32,11 +34,15 @@ class Sharing:
         for target, value in pairs:
             if isinstance(target, ast.Name):
                 made.setdefault(target.id, []).append(value)
+            elif ast.unparse(value).startswith(_KEPT) and isinstance(target, ast.Tuple):
+                array, _ = target.elts
+                assert isinstance(array, ast.Name)
+                made.setdefault(array.id, []).append(value)
             else:
                 for name in assigned([ast.Assign([target], value)]):
                     made.setdefault(name, []).append(ast.Constant(None))
         self._rows = {
-            name for name, values in made.items() if ast.unparse(values[0]).startswith(_ROWS)
+            name for name, values in made.items() if ast.unparse(values[0]).startswith(_PARTS)
         }
         for name in made:  # so far
             self._origins.setdefault(name, set())

@@ -21,7 +21,14 @@ Names = dict[str, list[str]]
 """The names of a tangent in all directions, by its name in code with one direction."""
 
 # They also return the position on the tape, which is the same in all directions.
-ON_TAPE = ("runtime.push_tangent", "runtime.pop_array")
+ON_TAPE = frozenset(
+    [
+        "runtime.pop_array",
+        "runtime.pop_owned_elements",
+        "runtime.push_tangent",
+        "runtime.push_tangent_elements",
+    ]
+)
 
 
 class SingleDirectionError(Exception):

@@ -84,6 +84,7 @@ class ForwardHalf:
             printer.assign(writer, self.shadows.pairs([(c.phi, c.next) for c in loop.carried]))
         if scope.rows:
             writer(f"top = needed_{loop.trips}")
+        self.keeping.write_elements_pushes(writer, loop)
         printer.leave(writer, loop.carried)
         left = [(c.out, name(c.phi)) for c in loop.carried]
         printer.assign(writer, self.shadows.pairs(left))

@@ -9,6 +9,7 @@ from numba.core import types
 
 from tapegrad.transform import printer, runtime
 from tapegrad.transform.codegen.analysis import Scope
+from tapegrad.transform.codegen.read_often import ReadOften
 from tapegrad.transform.codegen.reverse_state import ReverseState
 from tapegrad.transform.codegen.shadows import Shadows
 from tapegrad.transform.frontend.constants import member_like
@@ -22,12 +23,14 @@ from tapegrad.transform.ir import (
     defined,
     names_in,
     reads,
+    replace_names,
     unused,
     walk,
 )
 from tapegrad.transform.kinds import is_array, may_share
 from tapegrad.transform.printer import Writer, show
 from tapegrad.transform.rules import base as rules
+from tapegrad.transform.tape_memory.elements import is_kept_by_elements
 
 
 class Keeping:
@@ -45,6 +48,7 @@ class Keeping:
         self.state = state
         self.shadows = shadows
         self.handed: list[str] = []  # numbers that the forward function returns to its caller
+        self.read_often = ReadOften(state)
         self.holders: dict[str, Scope] = {}  # the blocks of numbers that have rows
 
     def plan(self, scope: Scope, needs: dict[str, None], writer: Writer) -> dict[str, None]:
@@ -122,7 +126,7 @@ class Keeping:
             outer[scope.statement.trips] = None
         for statement in self.shadows.sizes.statements(scope.block):
             if id(statement) in again:
-                printer.write_block(writer, [statement])
+                printer.write_block(writer, [self.again(statement)])
             if isinstance(statement, Loop) and id(statement) in counted:
                 writer(f"{statement.trips} = {trips_text(statement)}")
             if isinstance(statement, Let) and statement.target + state.suffix in views:
@@ -171,9 +175,25 @@ class Keeping:
             waiting += reversed(parts)
         return found
 
+    def again(self, maker: Any) -> Any:
+        """Return the statement that recomputes the values of a statement."""
+        if isinstance(maker, Let) and (loop := self.keeper(maker)) is not None:
+            array = maker.rule.array
+            expr = replace_names(maker.expr, {array: self.read_often.name_of(loop, array)})
+            return Let(maker.target, expr, maker.line, maker.rule)
+        return maker
+
+    def keeper(self, let: Let) -> Loop | None:
+        """Return the loop that keeps the elements of an array for a statement that reads one."""
+        rule = let.rule
+        if not isinstance(rule, rules.Load):
+            return None
+        is_whole = self.is_read_often(rule.array, let)
+        return None if self.is_same(rule.array, let, is_whole) else self.read_often.loop_of(let)
+
     def reads_again(self, maker: Any) -> list[str]:
         """Return the names that recomputing a statement reads."""
-        inside = list(walk([maker]))
+        inside = list(walk([self.again(maker)]))
         made = {n for s in inside if s is not maker for n in defined(s)}
         return [n for s in inside for n in reads(s) if n not in made]
 
@@ -190,7 +210,10 @@ class Keeping:
             if isinstance(rule, rules.Passive) and not self.reads_elements(maker.expr):
                 return True
             is_whole = isinstance(rule, rules.Load) and self.is_read_often(rule.array, maker)
-            return all(self.is_same(n, maker, is_whole) for n in names_in(maker.expr))
+            kept = {rule.array} if identifier and self.keeper(maker) is not None else set()
+            return all(
+                self.is_same(n, maker, is_whole) for n in names_in(maker.expr) if n not in kept
+            )
         if isinstance(maker, If):
             return all(
                 isinstance(inner, (Let, If)) and self.is_cheap(inner, "")
@@ -328,7 +351,8 @@ class Keeping:
             state.uses_tape = True
         places = self.places(scope, numbers)
         for identifier in reversed(arrays):
-            writer(f"{identifier}, top = runtime.pop_array(tape, top, {self.kept_as(identifier)})")
+            pop = f"runtime.pop_{self.part_kept(identifier)}"
+            writer(f"{identifier}, top = {pop}(tape, top, {self.kept_as(identifier)})")
         in_rows = bool((scope.loop or scope).rows)
         if numbers:
             if not in_rows:
@@ -351,6 +375,32 @@ class Keeping:
             # complex() of two floats has their precision
             joined = "complex" if isinstance(state.types[identifier], types.Complex) else ""
             writer(f"{identifier} = {joined}({', '.join(parts)}{'' if joined else ','})")
+
+    def part_kept(self, identifier: str) -> str:
+        """Return what of an array is on the tape: its elements, or a reference to the array.
+
+        The reverse code writes to arrays of cotangents, which the rest of the code reads.
+        """
+        state = self.state
+        is_cotangent = identifier in state.arrays_of
+        if is_cotangent or not is_kept_by_elements(state.types[identifier]):
+            return "array"
+        is_copy = identifier in state.kept_elements or identifier in state.added
+        is_new = is_copy or self.is_made_each_time(identifier)
+        return "elements" if is_new else "array"
+
+    def is_made_each_time(self, array: str) -> bool:
+        """Whether a block makes an array, or each iteration of a loop makes the one for the next.
+
+        Otherwise one array may be kept many times.
+        """
+        state = self.state
+        scope, root = state.scopes.scope_of[array], state.writes.root(array)
+        loop = state.scopes.makers.get(root)
+        if isinstance(loop, Loop):
+            following = next((c.next for c in loop.carried if c.phi == root), None)
+            root = state.writes.root(following.id) if isinstance(following, ast.Name) else ""
+        return state.scopes.scope_of.get(root) is scope and state.writes.is_new(root)
 
     def kept_as(self, identifier: str) -> str:
         """Return the expression for the type of an array on the tape."""
@@ -392,8 +442,21 @@ class Keeping:
             if not in_rows:
                 writer(f"top += {len(numbers)}")
         for identifier in arrays:
-            given = f"{identifier}, {self.kept_as(identifier)}"
-            writer(f"tape, top = runtime.push_array(tape, top, {given})")
+            push = f"runtime.push_{self.part_kept(identifier)}"
+            array = self.state.kept_elements.get(identifier, identifier)
+            writer(f"tape, top = {push}(tape, top, {array}, {self.kept_as(identifier)})")
+
+    def write_elements_pushes(self, writer: Writer, loop: Loop) -> None:
+        """Write the code that pushes the elements of arrays that a loop has read often."""
+        for array in self.read_often.kept_by(loop):
+            kind = self.kept_as(array)
+            writer(f"tape, top = runtime.push_elements(tape, top, {array}, {kind})")
+
+    def write_elements_pops(self, writer: Writer, loop: Loop) -> None:
+        """Write the code that pops them, before the reverse of the loop."""
+        for array, found in reversed(self.read_often.kept_by(loop).items()):
+            kind = self.kept_as(array)
+            writer(f"{found}, top = runtime.pop_elements(tape, top, {kind})")
 
     def reserve(self, writer: Writer, loop: Loop, scope: Scope) -> None:
         """Write the code that makes the tape large enough for a whole loop."""
@@ -420,6 +483,8 @@ class Keeping:
                     if rule.has_forward(self.state, statement, for_numbers=for_numbers):
                         return True
                 continue
+            if isinstance(statement, Loop) and self.read_often.kept_by(statement):
+                return True
             for part in inner:
                 scope = self.state.scopes.blocks[id(part)]
                 if scope.rows or (scope.stored and scope.loop is None):

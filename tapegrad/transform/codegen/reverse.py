@@ -273,6 +273,7 @@ class Reverse:
         for c in whole:
             state.write(f"{c.phi}{state.suffix} = {state.shadow(c.out)}")
         self.prepare(dict.fromkeys(outward))
+        self.keeping.write_elements_pops(state.writer, loop)
         if scope.rows:
             count = len({*scope.rows.values()})
             state.write(f"top -= {f'{count} * ' if count > 1 else ''}{loop.trips}")

@@ -116,6 +116,7 @@ class ReverseState(Mode):
         self.uses_tape = False
         self.hands_over = False  # whether the caller keeps numbers for the function
         self.handed: dict[int, list[str]] = {}  # what callees hand over, by the ids of calls
+        self.kept_elements: dict[str, str] = {}  # names of elements on the tape, and their arrays
         self.added: set[str] = set()  # copies and extents, which the function itself does not have
         self.count = 0
         self.region = Region(self.top)

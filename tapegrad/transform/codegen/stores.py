@@ -7,6 +7,7 @@ import ast
 from numba.core import types
 
 from tapegrad.transform.codegen.reverse_state import ReverseState
+from tapegrad.transform.codegen.writes import position
 from tapegrad.transform.ir import (
     Block,
     Let,
@@ -20,6 +21,7 @@ from tapegrad.transform.ir import (
 from tapegrad.transform.kinds import copy_kind, is_array
 from tapegrad.transform.printer import show
 from tapegrad.transform.rules import base as rules
+from tapegrad.transform.tape_memory.elements import is_kept_by_elements
 
 
 class Copies:
@@ -47,7 +49,11 @@ class Copies:
     def keep(self, statement: Statement, kept: dict[str, str]) -> None:
         """Have the forward code make the copies that the reverse code reads."""
         state = self.state
-        made = {n: state.scopes.makers[c] for n, c in kept.items() if c in state.region.needs}
+        made = {
+            n: state.scopes.makers[c]
+            for n, c in kept.items()
+            if c in state.region.needs and c not in state.kept_elements
+        }
         results = defined(statement)
         self.around[id(statement)] = (
             [copied for n, copied in made.items() if n not in results],
@@ -69,6 +75,11 @@ class Copies:
         state.scopes.makers[target] = made
         state.added.add(target)
         state.scopes.roots[id(made)] = state.scopes.roots[id(statement)]
+        block = state.region.scope.block
+        following = block[position(statement, block) :]
+        is_live = state.region.scope.local or not is_kept_by_elements(state.types[array])
+        if not is_live and not state.writes.may_change(array, following):
+            state.kept_elements[target] = array  # at the end of the block
         return target
 
 

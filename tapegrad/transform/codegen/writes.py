@@ -68,6 +68,11 @@ class Writes:
         place = position(statement, block)
         return all(position(write, block) < place for write in self.by_root.get(array, ()))
 
+    def may_change(self, array: str, statements: Block) -> bool:
+        """Whether some statements may write to an array."""
+        of = self.arrays.of(array)
+        return any(self.arrays.of(n) == of for s in walk(statements) for n in written(s))
+
     def are_over(self, array: str, statement: Statement) -> bool:
         """Whether it is known that an array is not written from a statement onwards."""
         root = self.root(array)

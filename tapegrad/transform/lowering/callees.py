@@ -42,7 +42,15 @@ from tapegrad.transform.rules.partials import op_of
 from tapegrad.transform.rules.ruled_calls import ForwardRuled, Ruled
 
 # what stands for functions of generated code where that code is differentiated
-DIFFERENTIABLE = ((runtime.row, runtime.owned_row), (runtime.enlarged, runtime.copied))
+DIFFERENTIABLE = (
+    (runtime.row, runtime.owned_row),
+    (runtime.pop_elements, runtime.pop_owned_elements),
+    (runtime.enlarged, runtime.copied),
+)
+_KEEPING = (
+    *(runtime.push_array, runtime.pop_array),
+    *(runtime.push_elements, runtime.pop_owned_elements),
+)
 
 
 def function_of(kind: Any) -> Any:
@@ -75,7 +83,7 @@ def find(lowering: Lowerer, callee: Any, expr: ast.Call, kind: Any) -> Rule | No
         return Stopped()
     if callee is runtime.overlap or getattr(callee, "tapegrad_passive", False):
         return Passive(True)
-    if callee in (runtime.push_array, runtime.pop_array):
+    if callee in _KEEPING:
         return Keep(lowering, expr)
     if callee in arrays.ADDITIONS:
         return Addition(lowering, expr)

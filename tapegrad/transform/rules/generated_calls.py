@@ -52,8 +52,14 @@ class Addition(GeneratedCall):
         gen.write(show(replace_names(self.call, tangents)))
 
 
+_OF_TANGENTS = {
+    "runtime.push_array": "runtime.push_tangent",
+    "runtime.push_elements": "runtime.push_tangent_elements",
+}
+
+
 class Keep(GeneratedCall):
-    """A call in generated code that pushes an array onto the tape by reference, or pops it.
+    """A call in generated code that pushes an array onto the tape, or pops it.
 
     The tangents of values on the tape are on a second tape, at the same positions.
     """
@@ -80,6 +86,6 @@ class Keep(GeneratedCall):
         dots = {n: gen.dot(n) for n in names}
         pattern = replace_names(ast.parse(let.target, mode="eval").body, dots)
         call = replace_names(self.call, dots)
-        if show(call.func) == "runtime.push_array":
-            call.func = name("runtime.push_tangent")
+        if of_tangents := _OF_TANGENTS.get(show(call.func)):
+            call.func = name(of_tangents)
         gen.write(f"{show(pattern)} = {show(call)}")

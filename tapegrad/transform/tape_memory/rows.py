@@ -40,17 +40,23 @@ def owned_row(typingctx, tape, start, length):
 def _row(context, builder, signature, args, owns):
     whole = context.make_array(signature.args[0])(context, builder, args[0])
     part = context.make_array(signature.return_type)(context, builder)
-    first = cgutils.gep_inbounds(builder, whole.data, args[1])
-    # LLVM must not see that rows are parts of one array: it would give up to prove that they are
-    # apart, instead of checking it before the loop, and would not vectorize
-    unknown = ir.FunctionType(first.type, [first.type])
-    apart = builder.asm(unknown, "", "=r,0", [first], side_effect=False)
     arrayobj.populate_array(
         part,
-        data=apart,
+        data=part_of(builder, whole.data, args[1]),
         shape=cgutils.pack_array(builder, [args[2]]),
         strides=cgutils.pack_array(builder, [ir.Constant(_WORD, 8)]),
         itemsize=ir.Constant(_WORD, 8),
         meminfo=whole.meminfo if owns else None,
     )
     return part
+
+
+def part_of(builder, data, place):
+    """Return the address of a position on the tape.
+
+    LLVM must not see that rows are parts of one array: it would give up to prove that they are
+    apart, instead of checking it before the loop, and would not vectorize.
+    """
+    first = cgutils.gep_inbounds(builder, data, place)
+    unknown = ir.FunctionType(first.type, [first.type])
+    return builder.asm(unknown, "", "=r,0", [first], side_effect=False)

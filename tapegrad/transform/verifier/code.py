@@ -13,6 +13,14 @@ _SIMPLE = (ast.Assign, ast.AugAssign, ast.Expr, ast.Return, ast.Raise, ast.Pass,
 _SIMPLE += (ast.Assert,)
 MODULES = frozenset({"np", "math", "numba", "operator", "runtime", "arrays", "ops", "scalar_ops"})
 _NESTED = (ast.If, ast.For, ast.While)
+
+# what keeps arrays on the tape, and takes them from it: by reference, or by their elements
+PUSHES = frozenset([("runtime", "push_array"), ("runtime", "push_elements")])
+POPS = frozenset(
+    [("runtime", "pop_array"), ("runtime", "pop_elements"), ("runtime", "pop_owned_elements")]
+)
+TANGENT_PUSHES = frozenset([("runtime", "push_tangent"), ("runtime", "push_tangent_elements")])
+
 _EXPRESSIONS = (
     ast.Attribute,
     ast.BinOp,

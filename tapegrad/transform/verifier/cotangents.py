@@ -7,6 +7,8 @@ import re
 from collections.abc import Container
 
 from tapegrad.transform.verifier.code import (
+    POPS,
+    PUSHES,
     Code,
     called,
     is_in,
@@ -72,7 +74,7 @@ class Cotangents:
         function = called(value)
         if self.is_forward(function):
             return None
-        if isinstance(value, ast.Call) and (module_call(value) or ("", ""))[1] == "push_array":
+        if isinstance(value, ast.Call) and module_call(value) in PUSHES:
             return None
         made = [n for n in targets(statement) if n not in TAPE]
         if self.is_reverse(function):
@@ -146,7 +148,7 @@ class Cotangents:
                 return True
             if isinstance(node.value, ast.Call):
                 found = module_call(node.value)
-                if found is not None and found[1] in ("push_array", "pop_array", "give_tape"):
+                if found in PUSHES | POPS or found == ("runtime", "give_tape"):
                     return False
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
             base = node.targets[0].value

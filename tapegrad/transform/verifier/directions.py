@@ -11,11 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tapegrad.transform.errors import InternalError
-from tapegrad.transform.verifier.code import called, leaves
+from tapegrad.transform.verifier.code import POPS, TANGENT_PUSHES, called, leaves, module_call
 
 Names = Mapping[str, Sequence[str]]
-# they return the same position on the tape in all directions
-_ON_TAPE = ("runtime.push_tangent", "runtime.pop_array")
 
 
 def verify_directions(
@@ -132,7 +130,7 @@ class _Projection(ast.NodeTransformer):
             assert isinstance(node.value, ast.Call)
             return self.is_other(node.value.args[0])
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-            if ast.unparse(node.value.func) in _ON_TAPE:
+            if module_call(node.value) in TANGENT_PUSHES | POPS:
                 return True
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         for target in leaves(targets[0]):

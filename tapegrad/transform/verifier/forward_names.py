@@ -8,6 +8,9 @@ import re
 import numpy as np
 
 from tapegrad.transform.verifier.code import (
+    POPS,
+    PUSHES,
+    TANGENT_PUSHES,
     Code,
     called,
     is_in,
@@ -189,7 +192,7 @@ class TangentCode:
             n.id
             for call in calls
             if isinstance(call, ast.Call)
-            if called(call) or module_call(call) == ("runtime", "push_tangent")
+            if called(call) or module_call(call) in TANGENT_PUSHES
             for n in names_in(call)
         ]
         return any(self.memory.of(n) == self.memory.of(dot.id) for n in given)
@@ -231,7 +234,7 @@ def _changed(statement: ast.stmt, bars: set[str]) -> list[str]:
         found = [statement.target]
     elif not isinstance(value, ast.Call):
         pass
-    elif (module_call(value) or ("", ""))[1] in ("push_array", "push_tangent", "pop_array"):
+    elif module_call(value) in PUSHES | TANGENT_PUSHES | POPS:
         assert isinstance(statement, ast.Assign)
         found = [value.args[0], leaves(statement.targets[0])[0]]
     elif isinstance(statement, ast.Expr):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tapegrad.transform.verifier.code import Code, leaves, module_call, paired
+from tapegrad.transform.verifier.code import POPS, Code, leaves, module_call, paired
 from tapegrad.transform.verifier.memory import Memory
 
 Path = tuple[int, ...]  # the ids of the loops around a statement
@@ -36,7 +36,7 @@ def arrays_of_iterations(codes: list[Code], memory: Memory) -> dict[int, set[str
             if not isinstance(statement, ast.Assign):
                 continue
             for target, value in paired(statement.targets[0], statement.value):
-                if isinstance(value, ast.Call) and module_call(value) == ("runtime", "pop_array"):
+                if isinstance(value, ast.Call) and module_call(value) in POPS:
                     continue
                 for leaf in leaves(target):
                     if not isinstance(leaf, ast.Name) or leaf.id not in memory.arrays:

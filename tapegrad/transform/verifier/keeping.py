@@ -8,7 +8,15 @@ import re
 from typing import Any
 
 from tapegrad.transform.verifier import tape as of_tape
-from tapegrad.transform.verifier.code import called, is_in, leaves, module_call, names_in
+from tapegrad.transform.verifier.code import (
+    POPS,
+    PUSHES,
+    called,
+    is_in,
+    leaves,
+    module_call,
+    names_in,
+)
 from tapegrad.transform.verifier.cotangents import FORWARD, REVERSE, TAPE
 from tapegrad.transform.verifier.numbering import Needs, Numbering, Turned
 from tapegrad.transform.verifier.tape import (
@@ -356,20 +364,33 @@ class Keeping(Numbering):
         names = [part.id if isinstance(part, ast.Name) else "" for part in parts]
         found = module_call(call)
         given = [ast.unparse(a) for a in call.args]
-        if found == ("runtime", "push_array"):
+        is_by_elements = found is not None and found[1].endswith("_elements")
+        if found in PUSHES:
             if names != ["tape", "top"] or given[:2] != ["tape", "top"] or self.tape.slots:
                 raise self.wrong("a use of the tape that is neither a push nor a pop", node)
-            self.tape.items.append(Array(self.kept(node, call.args[2]), given[3]))
+            kept = self.kept(node, call.args[2])
+            contents = ()
+            if is_by_elements:
+                contents = self.version([kept.name])
+            self.tape.items.append(Array(kept, given[3], contents))
             self.tape.moved()
             return
-        if found == ("runtime", "pop_array"):
+        if found in POPS:
             item = self.tape.items.pop() if self.tape.items else None
             if names[1:] != ["top"] or given[:2] != ["tape", "top"]:
                 raise self.wrong("a use of the tape that is neither a push nor a pop", node)
-            if not isinstance(item, Array) or item.kept.name != names[0] or item.kind != given[2]:
+            is_known = isinstance(item, Array) and bool(item.contents) == is_by_elements
+            if not is_known or item.kind != given[2]:
                 raise self.wrong(f"{names[0]} is taken from where it was not kept", node)
-            if names[0] not in self.bars:
-                self.state.values[names[0]] = item.kept.value
+            if item.kept.name == names[0]:
+                if names[0] not in self.bars:
+                    self.state.values[names[0]] = item.kept.value
+            elif not is_by_elements or names[0] in self.canon or names[0] in self.bars:
+                raise self.wrong(f"{names[0]} is taken from where it was not kept", node)
+            else:
+                found = self.number("elements", item.kept.value, item.contents)
+                self.elements[found] = item.kept.value, item.contents
+                self.state.values[names[0]] = found
             self.tape.moved()
             return
         function = called(call) or ""

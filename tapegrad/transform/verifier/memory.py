@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from tapegrad.transform.rules import arrays
 from tapegrad.transform.verifier.code import (
     MODULES,
+    PUSHES,
     Code,
     called,
     leaves,
@@ -359,7 +360,7 @@ class Memory:
                     called(node) == "len"
                     or (summary is not None and position in summary.arrays)
                     or (module is not None and added_to(module) == position)
-                    or (module is not None and module[1] == "push_array" and position == 2)
+                    or (module in PUSHES and position == 2)
                 ):
                     self.arrays.add(argument.id)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tapegrad.transform.verifier.code import (
+    POPS,
     Code,
     called,
     makes_named_tuple,
@@ -109,6 +110,8 @@ class Numbering:
         self.numbers: dict[Any, int] = {}
         # parts of complex numbers and tuples: the position, the number of parts, and the whole
         self.parts: dict[int, tuple[int, int, int]] = {}
+        # elements taken from the tape: their array, and the version of its contents
+        self.elements: dict[int, tuple[int, tuple[Any, ...]]] = {}
         self.classes: set[int] = set()  # results of ``type(x)``
         self.joins: dict[int, tuple[int, int | None, int | None]] = {}
         self.facts: dict[int, bool] = {}
@@ -186,7 +189,8 @@ class Numbering:
     def handle(self, node: ast.expr) -> int:
         """Return the number of a value, ignoring the elements of arrays."""
         if isinstance(node, ast.Name):
-            return self.named(node.id)
+            found = self.named(node.id)
+            return self.elements[found][0] if found in self.elements else found
         if isinstance(node, ast.Subscript):
             return self.number("view", self.handle(node.value), self.value(node.slice))
         if isinstance(node, ast.Attribute):
@@ -211,6 +215,10 @@ class Numbering:
         """Return the number of a value, including the elements of arrays."""
         if isinstance(node, ast.Name):
             found = self.named(node.id)
+            if found in self.elements:
+                array, contents = self.elements[found]
+                self.reading.update(contents)
+                return self.number("content", array, contents)
             if node.id not in self.memory.arrays:
                 return found
             return self.number("content", found, self.version([node.id]))
@@ -218,6 +226,10 @@ class Numbering:
             return self.number("constant", type(node.value).__name__, repr(node.value))
         if isinstance(node, ast.Subscript):
             parts = (self.handle(node.value), self.value(node.slice))
+            base = self.named(node.value.id) if isinstance(node.value, ast.Name) else -1
+            if base in self.elements:
+                self.reading.update(contents := self.elements[base][1])
+                return self.number("item", *parts, contents)
             return self.number("item", *parts, self.version(self.memory.shared(node.value)))
         if isinstance(node, ast.Attribute):
             base = self.handle if node.attr in SHAPE else self.value
@@ -282,7 +294,7 @@ class Numbering:
             return name in _PURE
         found = module_call(node)
         return found is None or (
-            "random" not in found[0] and found[1] not in ("pop_array", "take_tape")
+            "random" not in found[0] and found not in POPS and found[1] != "take_tape"
         )
 
     def call(self, node: ast.Call, of: Any) -> int:

@@ -5,7 +5,15 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 
-from tapegrad.transform.verifier.code import Code, called, leaves, module_call, names_in, paired
+from tapegrad.transform.verifier.code import (
+    PUSHES,
+    Code,
+    called,
+    leaves,
+    module_call,
+    names_in,
+    paired,
+)
 from tapegrad.transform.verifier.cotangents import Cotangents
 from tapegrad.transform.verifier.memory import VIEWS, Memory, added_to, results_of, shape_only
 
@@ -117,7 +125,7 @@ def _reads(statement: ast.stmt, memory: Memory, summaries: dict[str, Summary]) -
 
     def read(node: ast.expr) -> list[str]:
         module = module_call(node) if isinstance(node, ast.Call) else None
-        if module is not None and module[1] == "push_array":
+        if module in PUSHES:
             return []
         free = shape_only(node)
         return [n.id for n in names_in(node) if n.id in bars and id(n) not in free]

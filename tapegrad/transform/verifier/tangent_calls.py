@@ -5,7 +5,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Hashable
 
-from tapegrad.transform.verifier.code import called, is_in, leaves, module_call, names_in
+from tapegrad.transform.verifier.code import (
+    POPS,
+    TANGENT_PUSHES,
+    called,
+    is_in,
+    leaves,
+    module_call,
+    names_in,
+)
 from tapegrad.transform.verifier.cotangents import FORWARD, TANGENT
 from tapegrad.transform.verifier.events import Event, Handle, Memory, Operand, changed
 from tapegrad.transform.verifier.forward_names import TangentCode
@@ -38,7 +46,7 @@ class TangentCalls(TangentStores):
 
     def several(self, node: ast.Assign, target: ast.Tuple, call: ast.Call) -> None:
         """Process the computation of the tangents of several results."""
-        if module_call(call) in _OF_TAPE:
+        if module_call(call) in TANGENT_PUSHES | POPS:
             self.keep_tangent(node, target, call)
             return
         for leaf in leaves(target):
@@ -205,6 +213,3 @@ class TangentCalls(TangentStores):
                 raise self.wrong(f"it writes {name} and not its tangent", node)
         for dot, found in changes:
             self.contents.add(dot, found)
-
-
-_OF_TAPE = (("runtime", "push_tangent"), ("runtime", "pop_array"))

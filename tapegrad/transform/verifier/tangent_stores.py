@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Hashable
 
-from tapegrad.transform.verifier.code import called, module_call, names_in
+from tapegrad.transform.verifier.code import POPS, PUSHES, called, module_call, names_in
 from tapegrad.transform.verifier.events import Event, Handle, Number, Value
 from tapegrad.transform.verifier.linear import ZERO, negative, total
 from tapegrad.transform.verifier.sources import Helper
@@ -57,7 +57,7 @@ class TangentStores(TangentReading):
 
     def assign(self, node: ast.Assign) -> None:
         target, value = node.targets[0], node.value
-        if not isinstance(value, ast.Call) or module_call(value) not in _OF_TAPE:
+        if not isinstance(value, ast.Call) or module_call(value) not in PUSHES | POPS:
             super().assign(node)
         elif isinstance(target, ast.Tuple):
             self.use_tape(target, value)
@@ -85,7 +85,7 @@ class TangentStores(TangentReading):
 
     def place_on_tape(self, call: ast.Call) -> tuple[Hashable, ...]:
         function = (module_call(call) or ("", ""))[1]
-        kind = "pop" if function == "pop_array" else "push"
+        kind = "pop" if ("runtime", function) in POPS else "push"
         return kind, self.key(call.args[1]), ast.unparse(call.args[-1])
 
     def store(
@@ -228,6 +228,3 @@ class TangentStores(TangentReading):
             if event.number in self.wanted:
                 name = self.wanted[event.number]
                 raise self.wrong(f"an element of {name} is stored, and no tangent of it", node)
-
-
-_OF_TAPE = (("runtime", "push_array"), ("runtime", "pop_array"))

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tapegrad.transform.verifier.code import is_in, nodes_of, walk
+from tapegrad.transform.verifier.code import POPS, is_in, module_call, nodes_of, walk
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,11 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Array:
-    """A reference to an array, and its type."""
+    """An array, and its type: a reference to it, or its elements in a version of its contents."""
 
     kept: Kept
     kind: str
+    contents: tuple[Any, ...]
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,7 @@ def pops(body: list[ast.stmt], is_reverse: Callable[[str], bool]) -> bool:
                 return True
         elif isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call):
             func = statement.value.func
-            if isinstance(func, ast.Attribute) and func.attr == "pop_array":
+            if module_call(statement.value) in POPS:
                 return True
             if isinstance(func, ast.Name) and is_reverse(func.id) and mentions(statement):
                 return True

@@ -84,6 +84,24 @@ def pop(tape, top, kind):
     return KEPT.pop(int(tape[top])), top
 
 
+def push_elements(tape, top, array, kind):
+    assert array.dtype == np.float64
+    assert array.ndim == kind.ndim
+    needed = top + array.size + array.ndim
+    if needed > tape.size:
+        tape = larger(tape, size_for(tape, needed))
+    tape[top : top + array.size] = array.ravel()
+    tape[top + array.size : needed] = array.shape
+    return tape, needed
+
+
+def pop_elements(tape, top, kind):
+    shape = tuple(int(extent) for extent in tape[top - kind.ndim : top])
+    top -= kind.ndim + math.prod(shape)
+    # what is written to the tape afterwards shows
+    return np.asarray(tape)[top : top + math.prod(shape)].reshape(shape), top
+
+
 def push_workers(tape, top, workers):
     needed = top + workers + 1
     if needed > tape.size:
@@ -128,6 +146,10 @@ STAND_INS = [
     (runtime.push_array, push),
     (runtime.push_tangent, push),
     (runtime.pop_array, pop),
+    (runtime.push_elements, push_elements),
+    (runtime.push_tangent_elements, push_elements),
+    (runtime.pop_elements, pop_elements),
+    (runtime.pop_owned_elements, pop_elements),
     (runtime.row, lambda tape, start, length: tape[start : start + length]),
     (runtime.owned_row, lambda tape, start, length: tape[start : start + length]),
     (buffer.new_tape, new),
