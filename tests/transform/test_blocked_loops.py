@@ -8,11 +8,12 @@ import pytest
 
 import tapegrad as tg
 from tapegrad.transform import vector_math
+from tapegrad.transform.blocks.sizes import WIDTH
 from tests.transform.random_programs.interpret import Interpreter, types_only
 
 RANDOM = np.random.default_rng(5)
 SIZES = (0, 1, 2, 3, 4, 5, 6, 7, 11)  # blocks of interpreted code have three iterations
-COMPILED_SIZES = (0, 1, 15, 16, 17, 63, 64, 65, 128, 150)
+COMPILED_SIZES = (0, 1, 15, 16, 17, WIDTH - 1, WIDTH, WIDTH + 1, 2 * WIDTH, 2 * WIDTH + 22)
 
 PROGRAMS = []  # with functions that draw their arguments, and the positions of real ones
 
@@ -305,7 +306,7 @@ def test_compiled(function, argnums, draw):
 
 @pytest.mark.parametrize("function", [terms, neighbours, helper])
 def test_products_with_second_derivatives(function):
-    args = (np.linspace(0.5, 1.5, 90), np.linspace(0.7, 1.1, 90))[: 1 + (function is terms)]
+    args = (np.linspace(0.5, 1.5, 290), np.linspace(0.7, 1.1, 290))[: 1 + (function is terms)]
     args += (0.8,) if function is helper else ()
     product = tg.hvp(tg.njit(function)).tangent_of_gradient
     (found, _), (expected, _) = both(product, *args, np.cos(args[0]))
@@ -316,8 +317,8 @@ def test_products_with_second_derivatives(function):
 # -- errors ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [40, 64, 100, 200])
-@pytest.mark.parametrize("place", [0, 17, 39])
+@pytest.mark.parametrize("size", [290, WIDTH, 2 * WIDTH, 600])
+@pytest.mark.parametrize("place", [0, 17, 255])
 class TestErrors:
     """Iterations before the one that fails have written, those after it have not."""
 
@@ -358,7 +359,7 @@ def _backwards(x, w):
     return s
 
 
-@pytest.mark.parametrize("size", [40, 65, 127])
+@pytest.mark.parametrize("size", [40, WIDTH + 1, 2 * WIDTH - 1])
 def test_errors_of_loops_backwards(size):
     gradient = tg.value_and_grad(_backwards, argnums=1)
     for places in ((3, 30), (30, 3), (size - 1, 2), (size - 30, size - 31)):
@@ -444,7 +445,7 @@ def _refusing(x, w):
 
 @tg.njit
 def _scaled(memory, offset, rate):
-    x, w = memory[offset : offset + 150], memory[:150]
+    x, w = memory[offset : offset + 350], memory[:350]
     s = 0.0
     for i in range(x.size):
         x[i] = x[i] * math.exp(rate * w[i])
@@ -452,13 +453,13 @@ def _scaled(memory, offset, rate):
     return s
 
 
-@pytest.mark.parametrize("offset", [0, 1, 5, 64, 100])
+@pytest.mark.parametrize("offset", [0, 1, 5, WIDTH, 300])
 def test_arguments_that_overlap(offset):
     """Iterations that are independent only if arrays are apart run in order where they are not."""
     gradient = tg.value_and_grad(_scaled, argnums=2)
     found = []
     for version in (gradient.fastest_implementation, gradient.implementation):
-        memory = np.linspace(0.5, 1.5, 250)
+        memory = np.linspace(0.5, 1.5, 650)
         args = memory, offset, 0.1
         found.append((version(kinds_of(args))(*args), memory))
     assert_equal((found[0][0][0], [found[0][0][1]]), (found[1][0][0], [found[1][0][1]]))

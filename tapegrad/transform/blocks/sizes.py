@@ -1,6 +1,6 @@
 """How large blocks are, and which loops run in blocks."""
 
-WIDTH = 64
+WIDTH = 256
 """The iterations of a block."""
 
 MARGIN = 8
@@ -10,7 +10,7 @@ SHORT = 16
 """Loops with fewer iterations run in order."""
 
 MOST_ROWS = 60
-"""The most rows of a block: all of them stay in the fastest cache."""
+"""The most rows of a block: all of them stay in the second fastest cache."""
 
 LEAST_GAIN = 4
 """Loops with less to gain run in order."""
