@@ -5,6 +5,7 @@ They are those of the compiled loops of tensors, with the same accuracy (`tapegr
 
 from __future__ import annotations
 
+import math
 import types as python
 from typing import Any
 
@@ -51,6 +52,38 @@ def gaussian(x: Any) -> Any:
     """Return ``exp(-x * x)``."""
     return exp(-x * x)
 
+
+@_compiled
+def root(x: Any) -> Any:
+    """Return ``x ** 0.5``, which is not the square root of -inf and of -0."""
+    return math.inf if x == -math.inf else sqrt(x) + 0.0
+
+
+@_compiled
+def cubed_root(x: Any) -> Any:
+    """Return ``x ** 1.5``."""
+    return abs(x) * root(x)
+
+
+@_compiled
+def inverse_root(x: Any) -> Any:
+    """Return ``x ** -0.5``."""
+    return 1.0 / root(x)
+
+
+@_compiled
+def inverse_cubed_root(x: Any) -> Any:
+    """Return ``x ** -1.5``."""
+    return 1.0 / abs(x) / root(x)
+
+
+HALVES = {
+    "0.5": "root",
+    "1.5": "cubed_root",
+    "-0.5": "inverse_root",
+    "-1.5": "inverse_cubed_root",
+}
+"""The powers that are computed by roots, by the texts of the exponents."""
 
 SINES = ("cos", "sin", "tan")
 LIMIT = vmath.REDUCED_LIMIT

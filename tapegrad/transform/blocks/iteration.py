@@ -367,7 +367,7 @@ class Iteration:
                 return ast.BinOp(left, node.op, right), kind
             if FLOAT in (left_kind, right_kind) and right_kind == FLOAT:
                 self.work += 4
-                return _call("vector_math.pow", left, right), FLOAT
+                return _power(left, right), FLOAT
         if isinstance(node.op, (ast.BitAnd, ast.BitOr)) and kind == BOOLEAN:
             return ast.BinOp(left, node.op, right), kind
         raise UnprovedError(f"of `{ast.unparse(node)}`")
@@ -436,6 +436,8 @@ class Iteration:
                     values = [self._named("angle", values[0])]
                     limit = vector_math.LIMIT
                     self._note_error(f"abs({ast.unparse(values[0])}) > {limit}")
+                if name == "pow":
+                    return _power(*values), FLOAT
                 return _call(f"vector_math.{name}", *values), FLOAT
         if not module and (helper := self.helper(text)):
             self.work += 4
@@ -485,6 +487,12 @@ def _as_float(value: ast.expr, kind: str) -> ast.expr:
 
 def _assign(name: str, value: ast.expr) -> ast.stmt:
     return ast.Assign([ast.Name(name, ast.Store())], value, lineno=0)
+
+
+def _power(base: ast.expr, exponent: ast.expr) -> ast.expr:
+    if found := vector_math.HALVES.get(ast.unparse(exponent)):
+        return _call(f"vector_math.{found}", base)
+    return _call("vector_math.pow", base, exponent)
 
 
 def _call(function: str, *arguments: ast.expr) -> ast.expr:
