@@ -60,30 +60,18 @@ def root(x: Any) -> Any:
 
 
 @_compiled
-def cubed_root(x: Any) -> Any:
-    """Return ``x ** 1.5``."""
-    return abs(x) * root(x)
+def half_power(x: Any, whole: Any) -> Any:
+    """Return ``x ** (whole + 0.5)`` for a constant integer."""
+    found = root(x) if whole >= 0 else 1.0 / root(x)
+    for _ in range(whole):
+        found *= abs(x)
+    for _ in range(-whole - 1):
+        found /= abs(x)
+    return found
 
 
-@_compiled
-def inverse_root(x: Any) -> Any:
-    """Return ``x ** -0.5``."""
-    return 1.0 / root(x)
-
-
-@_compiled
-def inverse_cubed_root(x: Any) -> Any:
-    """Return ``x ** -1.5``."""
-    return 1.0 / abs(x) / root(x)
-
-
-HALVES = {
-    "0.5": "root",
-    "1.5": "cubed_root",
-    "-0.5": "inverse_root",
-    "-1.5": "inverse_cubed_root",
-}
-"""The powers that are computed by roots, by the texts of the exponents."""
+MOST_FACTORS = 4
+"""Powers with larger exponents are not computed by products and roots."""
 
 SINES = ("cos", "sin", "tan")
 LIMIT = vmath.REDUCED_LIMIT

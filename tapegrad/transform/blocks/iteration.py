@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -490,8 +491,16 @@ def _assign(name: str, value: ast.expr) -> ast.stmt:
 
 
 def _power(base: ast.expr, exponent: ast.expr) -> ast.expr:
-    if found := vector_math.HALVES.get(ast.unparse(exponent)):
-        return _call(f"vector_math.{found}", base)
+    """Return the expression of a power: of products and roots, where a constant allows it."""
+    try:
+        number = float(ast.literal_eval(exponent))
+    except ValueError:  # no constant
+        number = math.nan
+    if abs(number) <= vector_math.MOST_FACTORS:
+        if number >= 1.0 and number.is_integer():
+            return ast.BinOp(base, ast.Pow(), ast.Constant(int(number)))
+        if (number - 0.5).is_integer():
+            return _call("vector_math.half_power", base, ast.Constant(int(number - 0.5)))
     return _call("vector_math.pow", base, exponent)
 
 

@@ -131,10 +131,7 @@ def two_floats(function):
 MATH = {name: getattr(np, name, None) for name in vector_math.NAMES}
 MATH |= {"erf": math.erf, "erfc": math.erfc, "gaussian": lambda x: np.exp(-x * x)}
 MATH |= {"pow": two_floats(np.power)}
-MATH |= {
-    name: lambda x, power=float(power): np.power(np.float64(x), power)
-    for power, name in vector_math.HALVES.items()
-}
+MATH |= {"half_power": lambda x, whole: np.power(np.float64(x), whole + 0.5)}
 
 STAND_INS = [
     *((getattr(vector_math, name), stand_in) for name, stand_in in MATH.items()),
