@@ -279,9 +279,8 @@ class Derivative(Recording):
             text = _module_text((Generated(*part) for part in program.texts), kept)
             given = (*store.namespace({}), *program.statics)
             fresh = {t for t, value in program.statics.items() if isinstance(value, Derivative)}
-            verify(
-                in_order(text), given, program.unwritten, program.primals, fresh, program.segments
-            )
+            unwritten = list(map(in_order, program.unwritten))
+            verify(in_order(text), given, unwritten, program.primals, fresh, program.segments)
             program.texts = self.finish(program, entry)
             versions = versions_of(program, entry)
             text = _module_text(versions.verified, kept)

@@ -16,7 +16,7 @@ import collections
 import math
 
 import numpy as np
-from numba import njit
+from numba import njit, prange
 
 import tapegrad as tg
 
@@ -353,6 +353,54 @@ def f(a, n):
         (A, 1),
     ),
 }
+
+
+RIGHT = {
+    "different arrays by path": (
+        """
+@tg.njit
+def curve(times, values):
+    t, r, count = np.empty(times.size), np.empty(times.size), 0
+    for j in range(times.size):
+        if times[j] > 0.0:
+            t[count], r[count] = times[j], times[j] * values[j]
+            count += 1
+    if count == 0:
+        return np.array([0.0, 0.1]), np.array([0.0, 0.0])
+    return t[:count], r[:count]
+
+@tg.njit
+def f(a, v):
+    x, y = curve(a, v)
+    return np.sum(np.sin(x) * y)
+""",
+        (A, A[::-1].copy()),
+    ),
+    "a parallel callee that keeps nothing": (
+        """
+@tg.njit(parallel=True)
+def sums(m):
+    r = np.empty(m.shape)
+    for i in prange(1, m.shape[0]):
+        for j in prange(m.shape[1]):
+            r[i, j] = m[i - 1, j] + 0.5 * m[i, j]
+    for j in range(m.shape[1]):
+        r[0, j] = m[0, j]
+    return r
+
+@tg.njit
+def f(m, w):
+    return np.sum(sums(m) * w)
+""",
+        (np.outer(A, A), np.outer(A, A + 1.0)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_right(name):
+    text, args = RIGHT[name]
+    check(module(HEADER + text), *args, argnums=(0, 1))
 
 
 def refusal(f, args):

@@ -96,7 +96,9 @@ class Adjoint(Calls):
             self.expected.add(names[value] if isinstance(value, str) else value, seed)
         self.expected.run(self.events)
         end = self.code.body[-1]
-        given = [n for n, _ in self.inputs]
+        # what the cotangents of results are afterwards does not matter
+        params = {param for code in self.checked.codes for param in code.parameters}
+        given = [n for n, stem in self.inputs if stem in params]
         for node in self.returned:
             given += [n.id for n in names_in(node) if n.id in self.bars]
         for name in dict.fromkeys(given):
