@@ -376,6 +376,32 @@ def f(a, v):
 """,
         (A, A[::-1].copy()),
     ),
+    "a callee under another name": (
+        """
+@tg.njit
+def pair(a, b):
+    if a > 10.0:
+        raise ValueError("too large")
+    if b > 10.0:
+        return 0.0, 0.0
+    return a * b, a + b
+
+@tg.njit
+def pairs(a, b):
+    x, y = np.zeros(a.size), np.zeros(a.size)
+    for i in range(a.size):
+        x[i], y[i] = pair(a[i], b[i])
+    return x, y
+
+other = pairs
+
+@tg.njit
+def f(a, b):
+    x, y = other(a, b)
+    return np.sum(x * y)
+""",
+        (A, A[::-1].copy()),
+    ),
     "a parallel callee that keeps nothing": (
         """
 @tg.njit(parallel=True)

@@ -474,6 +474,8 @@ def _same_kind(value: ast.expr) -> str | None:
 def differ(function: str, count: int, places: list[int], summaries: dict[str, Summary]) -> bool:
     """Whether some of the `count` results of a function are known to be different arrays."""
     known = _known(function, count, summaries)
+    if function not in summaries:  # those that return numbers there describe another function
+        known = [s for s in known if s.numbers.isdisjoint(places)]
     return bool(known) and all(_differ(summary, places) for summary in known)
 
 

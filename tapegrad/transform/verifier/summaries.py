@@ -36,6 +36,8 @@ class Summary:
         For every leaf of the returned value its alias class if it is an array, else None.
     own
         Positions of results that are not known to be arrays and do not alias other results.
+    numbers
+        Positions of results that are numbers: on some path they are a constant.
     classes
         The alias class of every array parameter, by position.
     given
@@ -50,6 +52,7 @@ class Summary:
     reads: frozenset[int] = frozenset()
     results: tuple[str | None, ...] | None = None
     own: frozenset[int] = frozenset()
+    numbers: frozenset[int] = frozenset()
     classes: dict[int, str] = field(default_factory=dict)
     given: frozenset[str] = frozenset()
     is_called: bool = False
@@ -82,6 +85,7 @@ def _summary(code: Code, summaries: dict[str, Summary]) -> Summary:
     classes = {k: memory.of(name) for name, k in position.items() if name in memory.arrays}
     results: tuple[str | None, ...] = ()
     own: frozenset[int] = frozenset()
+    numbers: frozenset[int] = frozenset()
     for statement in code.statements:
         if isinstance(statement, ast.Return) and statement.value is not None:
             returned = results_of(statement.value)
@@ -99,6 +103,11 @@ def _summary(code: Code, summaries: dict[str, Summary]) -> Summary:
                 if results[k] is None and names.count(n) == 1
                 if values[n] and all(map(_is_made, values[n]))
             )
+            numbers = frozenset(
+                k
+                for k, (n, leaf) in enumerate(zip(names, returned, strict=True))
+                if any(map(_is_number, [leaf, *values[n]]))
+            )
     return Summary(
         code.parameters,
         arrays,
@@ -106,9 +115,14 @@ def _summary(code: Code, summaries: dict[str, Summary]) -> Summary:
         frozenset(k for k in arrays if classes[k] in heard),
         results,
         own,
+        numbers,
         classes,
         frozenset(code.primal.intersection(code.parameters)),
     )
+
+
+def _is_number(value: ast.expr) -> bool:
+    return isinstance(value, ast.Constant) and type(value.value) in (int, float, complex)
 
 
 def _is_made(value: ast.expr) -> bool:
