@@ -106,41 +106,6 @@ def add_element(bar, index, g):
 
 
 @jit
-def places(x):
-    """Return the position of every element in row-major order, in an array of the same shape."""
-    return np.arange(x.size).reshape(x.shape)
-
-
-@addition
-def scatter(bar, chosen, g):
-    """Add the cotangents of selected elements, given their positions."""
-    total = np.zeros(bar.size, bar.dtype)
-    where = chosen.flatten()
-    values = g.flatten()
-    for k in range(where.size):
-        total[where[k]] += values[k]
-    bar += total.reshape(bar.shape)
-
-
-@jit
-def taken(bar, chosen, clear):
-    """Return the cotangents of values that were stored at selected positions.
-
-    If several values went to one position, the last one receives its cotangent. With `clear`, the
-    store replaced the old elements, so their cotangents are set to 0.
-    """
-    where = chosen.flatten()
-    flat = bar.flatten()
-    found = np.zeros(where.size, bar.dtype)
-    for k in range(where.size - 1, -1, -1):
-        found[k] = flat[where[k]]
-        flat[where[k]] = 0.0
-    if clear:
-        bar[...] = flat.reshape(bar.shape)
-    return found.reshape(chosen.shape)
-
-
-@jit
 def numbered(x):
     """Return the numbers from 1 of the elements, in the shape of the array."""
     return np.arange(1, x.size + 1).reshape(x.shape)

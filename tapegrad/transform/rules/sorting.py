@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from tapegrad.transform.cache.machine_code import jit
-from tapegrad.transform.rules.additions import scatter
 from tapegrad.transform.rules.array_specs import Request, addition, declare, derivative, understands
+from tapegrad.transform.rules.positions import scatter
 
 declare("sort", "a")
 declare("partition", "a", "kth", calls=False)
