@@ -450,8 +450,11 @@ class SelectFrame(RuleFrame):
 
 def select(maker: Owner, k: int) -> Owner:
     """Record the k-th output of a record with several."""
-    shape, dtype = maker[-1].outputs[k]
-    return append_record(SELECT, AVALS.of_type(shape, dtype), [maker], SelectFrame(k), False)
+    aval = AVALS.of_type(*maker[-1].outputs[k])
+    owner = TAPE.append(SELECT, aval, maker[OWN_SLOT], 0, (maker, None, SelectFrame(k)))
+    if MODE.special:
+        note_origin(owner)
+    return owner
 
 
 # -- which frame an op needs ----------------------------------------------------------------------

@@ -206,12 +206,14 @@ def _record_number(
     The arguments that the call changes are copies.
     """
     value, gradients = facts.gradient(*values)
-    parents = [args[k]._own for k in active]
-    factors = [
-        np.array(gradient, args[k].dtype, order="C", ndmin=args[k].ndim, copy=None)
-        for k, gradient in zip(active, gradients, strict=True)
-    ]
-    array = np.asarray(value)
+    parents, factors = [], []
+    for k, gradient in zip(active, gradients, strict=True):
+        given = args[k]._a
+        if type(gradient) is not np.ndarray or gradient.dtype is not given.dtype:
+            gradient = np.array(gradient, given.dtype)
+        factors.append(gradient if gradient.flags.c_contiguous else gradient.copy())
+        parents.append(args[k]._own)
+    array = np.array(value)
     frame = NumberFrame(function, facts, args, active)
     return wrap(array, TAPE.append_wide(COMPILED, AVALS.of(array), parents, (factors, frame)))
 
@@ -263,8 +265,9 @@ def _new_array(value: Any, facts: Facts) -> np.ndarray:
 
     Memory that numba allocated has a base that counts references; that of a global has none.
     """
-    is_new = getattr(value, "base", None) is not None and not facts.shares
-    return np.array(value, order="C", copy=None if is_new else True)
+    if facts.shares or type(value) is not np.ndarray or value.base is None:
+        return np.array(value, order="C")
+    return value if value.flags.c_contiguous else value.copy()
 
 
 # -- in modes, and results of other types: a Function ----------------------------------------------
