@@ -20,7 +20,7 @@ from tapegrad.transform.blocks.sharing import Sharing
 from tapegrad.transform.blocks.unrolling import unrolled
 from tapegrad.transform.frontend.liveness import assigned, used
 from tapegrad.transform.independence.generated import Generated, copy_with
-from tapegrad.transform.independence.plan import index_of, parts_of_tape, plan_of
+from tapegrad.transform.independence.plan import Surroundings, index_of, plan_of
 from tapegrad.transform.independence.sums import blocks_of
 from tapegrad.transform.independence.uses import Effects, Facts, UnprovedError
 from tapegrad.transform.verifier.code import leaves
@@ -164,11 +164,12 @@ class Module:
         fresh = unused_in(tree)
         block, places = fresh("block"), 0
         sharing = Sharing(tree)
+        around = Surroundings(tree, self._facts[function.name])
         found: dict[int, list[ast.stmt]] = {}
         before: dict[int, list[ast.stmt]] = {}
         for loop, outer in _inner_loops(tree.body):
             try:
-                code = self._loop(function, tree, loop, sharing, fresh, block)
+                code = self._loop(function, around, loop, sharing, fresh, block)
                 are_apart = fresh("are_apart")
                 text = code.text(are_apart)
             except UnprovedError:
@@ -188,19 +189,19 @@ class Module:
     def _loop(
         self,
         function: Generated,
-        tree: ast.FunctionDef,
+        around: Surroundings,
         loop: ast.For,
         sharing: Sharing,
         fresh: Callable[[str], str],
         block: str,
     ) -> LoopCode:
-        plan = plan_of(loop, tree, self._facts[function.name], _effects)
+        plan = plan_of(loop, around, _effects)
         if plan.uses_tape:
             raise UnprovedError("it uses the tape")
         iteration = Iteration(
             plan,
-            self._facts[function.name],
-            parts_of_tape(tree),
+            around.facts,
+            around.rows,
             function.made_from.targetoptions.get("error_model") != "numpy",
             function.is_half and index_of(loop) not in function.fused,
             self._helper,

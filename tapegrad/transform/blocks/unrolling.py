@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 import copy
 
-from tapegrad.transform.frontend.liveness import assigned, used
-from tapegrad.transform.independence.sums import live_after, needed
+from tapegrad.transform.frontend.liveness import assigned, live_after, used
+from tapegrad.transform.independence.sums import needed
 from tapegrad.transform.ir import take
 
 MOST_TRIPS = 4
@@ -80,7 +80,7 @@ def _written_out(
     assert isinstance(loop.target, ast.Name)
     trips = _trips(loop)
     assert trips is not None
-    later = live_after(tree.body, loop, set()) or set()
+    later = live_after(tree.body, loop)
     own = set(assigned(loop.body)) - needed(loop.body) - later
     found: list[ast.stmt] = []
     for place, number in enumerate(trips):

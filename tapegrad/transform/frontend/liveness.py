@@ -71,3 +71,10 @@ def live(
                 read |= set(assigned([node]))
             after = (after - killed) | read
     return after
+
+
+def live_after(nodes: list[ast.stmt], target: ast.stmt) -> set[str]:
+    """Return the names that are live after a statement of the body of a function."""
+    after: dict[int, set[str]] = {}
+    live(nodes, set(), None, after)
+    return after.get(id(target), set())

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tapegrad.transform.frontend.liveness import assigned, used
-from tapegrad.transform.independence.sums import assignments, carried, is_sum, live_after, needed
+from tapegrad.transform.frontend.liveness import assigned, live, used
+from tapegrad.transform.independence.sums import assignments, carried, is_sum, needed
 from tapegrad.transform.independence.uses import (
     ADD,
     READ,
@@ -74,25 +74,46 @@ class Plan:
     is_repeatable: bool = True
 
 
+class Surroundings:
+    """What the plans of the loops of a function have to know of the function.
+
+    Attributes
+    ----------
+    facts
+        The types of its names.
+    own
+        Its parameters and the names that it assigns.
+    rows
+        The parts of the tape with places for all iterations of a loop.
+    live_after
+        The names that are live after each statement, by the statement's id.
+    """
+
+    def __init__(self, tree: ast.FunctionDef, facts: Facts) -> None:
+        self.facts = facts
+        self.own = {p.arg for p in tree.args.args} | set(assigned(tree.body))
+        self.rows = parts_of_tape(tree)
+        self.live_after: dict[int, set[str]] = {}
+        live(tree.body, set(), None, self.live_after)
+
+
 def plan_of(
-    loop: ast.For,
-    function: ast.FunctionDef,
-    facts: Facts,
-    effects_of: Callable[[str], Effects | None],
+    loop: ast.For, around: Surroundings, effects_of: Callable[[str], Effects | None]
 ) -> Plan:
     """Return the plan of a loop of a function; raise UnprovedError if there is none."""
+    facts = around.facts
     assert isinstance(loop.target, ast.Name)
     assert isinstance(loop.iter, ast.Call)
     plan = Plan(loop, loop.target.id, range_of(loop.iter))
     uses = Uses(facts, effects_of)
     uses.block(loop.body)
     plan.uses_tape = uses.uses_tape
-    _plan_numbers(plan, function, facts)
+    _plan_numbers(plan, around)
     arrays: dict[str, list[Access]] = {}
     for access in uses.accesses:
         if access.array in plan.given and access.array not in plan.sums:
             arrays.setdefault(access.array, []).append(access)
-    _plan_arrays(plan, arrays, facts, parts_of_tape(function))
+    _plan_arrays(plan, arrays, facts, around.rows)
     return plan
 
 
@@ -103,23 +124,21 @@ def range_of(call: ast.Call) -> tuple[str, str, str]:
     return start, stop, step[0] if step else "1"
 
 
-def _plan_numbers(plan: Plan, function: ast.FunctionDef, facts: Facts) -> None:
+def _plan_numbers(plan: Plan, around: Surroundings) -> None:
     """Plan what is passed on: what comes from outside, and sums."""
     body = plan.loop.body
     passed_on = carried(plan.loop) - {"tape", "top"}
-    made = {*assigned(body), plan.target}
-    later = live_after(function.body, plan.loop, set()) or set()
-    last = sorted((made & later) - passed_on - {"tape", "top"})
-    if last:
-        raise UnprovedError(f"`{last[0]}` of the last iteration is used after the loop")
     for name in sorted(passed_on):
-        kind = facts.sum_kind(name)
+        kind = around.facts.sum_kind(name)
         if kind is None or not is_sum(body, name, passed_on - {name}):
             raise UnprovedError(f"each iteration needs `{_root(name)}` of the one before")
         plan.sums[name] = kind
-    own = {p.arg for p in function.args.args} | set(assigned(function.body))
+    made = {*assigned(body), plan.target}
+    last = sorted((made & around.live_after[id(plan.loop)]) - passed_on - {"tape", "top"})
+    if last:
+        raise UnprovedError(f"`{last[0]}` of the last iteration is used after the loop")
     read = needed(body) - {plan.target, "tape", "top"}
-    plan.given = sorted(name for name in read if name in own and name not in plan.sums)
+    plan.given = sorted(name for name in read if name in around.own and name not in plan.sums)
 
 
 def _root(name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tapegrad.transform.frontend.liveness import assigned, live, used
+from tapegrad.transform.frontend.liveness import assigned, used
 from tapegrad.transform.verifier.code import paired
 
 
@@ -66,22 +66,6 @@ def _note_needed(body: list[ast.stmt], given: set[str], sides: Sides, found: set
             given |= made
             sides = {place: names for place, names in sides.items() if place[0] not in made}
     return given
-
-
-def live_after(body: list[ast.stmt], target: ast.stmt, after: set[str]) -> set[str] | None:
-    """Return the names that are live after a statement of a block, None if it is not in it."""
-    for node in reversed(body):
-        if node is target:
-            return after
-        inner = after
-        if isinstance(node, (ast.For, ast.While)):
-            inner = after | live([node], after) | live(node.body, after | live(node.body, after))
-        for block in blocks_of(node):
-            found = live_after(block, target, inner)
-            if found is not None:
-                return found
-        after = live([node], after)
-    return None
 
 
 def blocks_of(node: ast.stmt) -> list[list[ast.stmt]]:

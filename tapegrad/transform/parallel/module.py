@@ -9,7 +9,7 @@ from typing import Any
 
 from tapegrad.transform.frontend.liveness import used
 from tapegrad.transform.independence.generated import Generated, copy_with
-from tapegrad.transform.independence.plan import Plan, index_of, plan_of
+from tapegrad.transform.independence.plan import Plan, Surroundings, index_of, plan_of
 from tapegrad.transform.independence.sums import blocks_of
 from tapegrad.transform.independence.uses import (
     Effects,
@@ -77,12 +77,13 @@ class Module:
         """Make what can be made in parallel."""
         plans: dict[str, list[Plan]] = {}
         for function in self.functions.values():
+            around = Surroundings(function.tree, function.facts)
             inside: set[int] = set()  # of loops that run in parallel
             for loop in _loops(function.tree.body):
                 if id(loop) in inside:
                     continue
                 try:
-                    plan = plan_of(loop, function.tree, function.facts, self.effects_of)
+                    plan = plan_of(loop, around, self.effects_of)
                 except UnprovedError as error:
                     self._note(function, loop, str(error))
                 else:
