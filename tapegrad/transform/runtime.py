@@ -15,6 +15,7 @@ from numba.np import arrayobj
 from tapegrad.transform.cache.machine_code import jit, passive
 from tapegrad.transform.tape_memory.buffer import enlarged as enlarged
 from tapegrad.transform.tape_memory.buffer import give_tape as give_tape
+from tapegrad.transform.tape_memory.buffer import take_owned_tape as take_owned_tape
 from tapegrad.transform.tape_memory.buffer import take_tape as take_tape
 from tapegrad.transform.tape_memory.elements import pop_elements as pop_elements
 from tapegrad.transform.tape_memory.elements import pop_owned_elements as pop_owned_elements

@@ -45,7 +45,7 @@ def possible() -> Any:
                 yield pytest.param(index, ndim, id=f"{name} of {ndim}")
 
 
-@pytest.mark.parametrize(("index", "ndim"), possible())
+@pytest.mark.parametrize(("index", "ndim"), [*possible()])
 def test_positions_are_those_that_numpy_selects(index: Any, ndim: int) -> None:
     x = np.zeros((4, 4, 4)[:ndim])[..., ::-1]
     expected = np.arange(x.size).reshape(x.shape)[index]

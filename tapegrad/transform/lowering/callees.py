@@ -43,6 +43,7 @@ from tapegrad.transform.rules.ruled_calls import ForwardRuled, Ruled
 
 # what stands for functions of generated code where that code is differentiated
 DIFFERENTIABLE = (
+    (runtime.take_tape, runtime.take_owned_tape),
     (runtime.row, runtime.owned_row),
     (runtime.pop_elements, runtime.pop_owned_elements),
     (runtime.enlarged, runtime.copied),

@@ -201,7 +201,7 @@ def _call_rule(lowering: Lowerer, expr: ast.Call, kind: Any) -> Rule:
     if callee is runtime.owned_row:
         assert isinstance(expr.args[0], ast.Name)
         return View(expr.args[0].id)
-    if callee in (runtime.take_tape, buffer.new_tape):
+    if callee in (runtime.take_owned_tape, buffer.new_tape):
         return Alloc([])
     arguments = expr.args
     inputs = real_names([*arguments, *(k.value for k in expr.keywords)], lowering)

@@ -1,7 +1,13 @@
 """The array of a tape, and the block of words that manages its memory.
 
-All versions of the array share the block as their owner, and the array grows in place: so a large
-tape is never copied. A compiled module leaves its tape for the next call, and takes it again.
+All versions of the array share the block, and the array grows in place: so a large tape is never
+copied. A compiled module leaves its tape for the next call, and takes it again.
+
+An array of numba has an owner, whose references are counted, and a parent, the Python object that
+it was made of. A tape never becomes a Python object, so its parent is the owner of the block, and
+it has no owner itself: counting references in each iteration of a loop that may enlarge the tape
+takes as long as many an iteration. Where a gradient is differentiated, its tape is an array like
+any other, with an owner.
 """
 
 from __future__ import annotations
@@ -108,14 +114,22 @@ def number(value):
     return ir.Constant(WORD, value)
 
 
+def owner_of(context, builder, kind, tape):
+    """Return the owner of the block of words of a tape."""
+    array = context.make_array(kind)(context, builder, tape)
+    parent = builder.bitcast(array.parent, POINTER)
+    is_owned = builder.icmp_unsigned("!=", array.meminfo, ir.Constant(POINTER, None))
+    return builder.select(is_owned, array.meminfo, parent)
+
+
 def block_of(context, builder, kind, tape):
     """Return the block of words of a tape."""
-    return Block(context, builder, context.make_array(kind)(context, builder, tape).meminfo)
+    return Block(context, builder, owner_of(context, builder, kind, tape))
 
 
-def array_of(context, builder, meminfo):
+def array_of(context, builder, owner, is_owned=False):
     """Return a tape as an array."""
-    block = Block(context, builder, meminfo)
+    block = Block(context, builder, owner)
     array = context.make_array(TAPE)(context, builder)
     arrayobj.populate_array(
         array,
@@ -123,7 +137,8 @@ def array_of(context, builder, meminfo):
         shape=cgutils.pack_array(builder, [block.get("size")]),
         strides=cgutils.pack_array(builder, [number(8)]),
         itemsize=number(8),
-        meminfo=meminfo,
+        meminfo=owner if is_owned else None,
+        parent=None if is_owned else builder.bitcast(owner, array.parent.type),
     )
     return array._getvalue()
 
@@ -175,32 +190,42 @@ def _place(builder):
     return found
 
 
-@intrinsic
-def take_tape(typingctx):
-    """Return the tape that the last call of this function left behind, or a new one.
-
-    Its address is in a variable of the compiled module, which is cleared while the tape is in use:
-    threads and nested calls each have a separate tape.
-    """
-
+def _taken(is_owned):
     def codegen(context, builder, signature, args):
         empty = ir.Constant(POINTER, None)
         left = builder.atomic_rmw("xchg", _place(builder), empty, "acq_rel")
-        meminfo = builder.alloca(POINTER)
-        builder.store(left, meminfo)
+        owner = builder.alloca(POINTER)
+        builder.store(left, owner)
         with builder.if_then(builder.icmp_unsigned("!=", left, empty)):
             size = builder.mul(Block(context, builder, left).get("size"), number(8))
             too_large = builder.icmp_signed(">", size, load_limit(builder))
             with builder.if_then(too_large, likely=False):  # the limit was lowered
                 decref(builder, left)
-                builder.store(empty, meminfo)
-        with builder.if_then(builder.icmp_unsigned("==", builder.load(meminfo), empty)):
-            builder.store(made(context, builder, number(FIRST)), meminfo)
-        held = builder.load(meminfo)
+                builder.store(empty, owner)
+        with builder.if_then(builder.icmp_unsigned("==", builder.load(owner), empty)):
+            builder.store(made(context, builder, number(FIRST)), owner)
+        held = builder.load(owner)
         Block(context, builder, held).mark()
-        return impl_ret_new_ref(context, builder, TAPE, array_of(context, builder, held))
+        tape = array_of(context, builder, held, is_owned)
+        return impl_ret_new_ref(context, builder, TAPE, tape)
 
     return TAPE(), codegen
+
+
+@intrinsic
+def take_tape(typingctx):
+    """Return the tape that the last call of this function left behind, or a new one.
+
+    Its address is in a variable of the compiled module, which is cleared while the tape is in use:
+    threads and nested calls each have a separate tape. Whoever takes a tape has to give it back.
+    """
+    return _taken(is_owned=False)
+
+
+@intrinsic
+def take_owned_tape(typingctx):
+    """Return a tape as an array with an owner: for functions that are differentiated."""
+    return _taken(is_owned=True)
 
 
 @intrinsic
@@ -213,9 +238,9 @@ def give_tape(typingctx, tape):
     def codegen(context, builder, signature, args):
         kind = signature.args[0]
         block_of(context, builder, kind, args[0]).shrink()
-        context.nrt.incref(builder, kind, args[0])
-        meminfo = context.make_array(kind)(context, builder, args[0]).meminfo
-        left = builder.atomic_rmw("xchg", _place(builder), meminfo, "acq_rel")
+        context.nrt.incref(builder, kind, args[0])  # if it has an owner
+        owner = owner_of(context, builder, kind, args[0])
+        left = builder.atomic_rmw("xchg", _place(builder), owner, "acq_rel")
         with builder.if_then(builder.icmp_unsigned("!=", left, ir.Constant(POINTER, None))):
             decref(builder, left)
         return context.get_dummy_value()
@@ -236,22 +261,25 @@ def enlarged(typingctx, tape, size):
     """Return a tape with another size. It replaces the given one, which must not be used again."""
 
     def codegen(context, builder, signature, args):
-        meminfo = context.make_array(signature.args[0])(context, builder, args[0]).meminfo
-        block = Block(context, builder, meminfo)
-        _check(context, builder, block.resize(args[1]))
-        context.nrt.incref(builder, signature.args[0], args[0])
-        return impl_ret_new_ref(context, builder, TAPE, array_of(context, builder, meminfo))
+        kind = signature.args[0]
+        owner = owner_of(context, builder, kind, args[0])
+        _check(context, builder, Block(context, builder, owner).resize(args[1]))
+        before = context.make_array(kind)(context, builder, args[0])
+        after = context.make_array(TAPE)(context, builder, array_of(context, builder, owner))
+        after.meminfo, after.parent = before.meminfo, before.parent
+        context.nrt.incref(builder, kind, args[0])  # if it has an owner
+        return impl_ret_new_ref(context, builder, TAPE, after._getvalue())
 
     return TAPE(tape, types.int64), codegen
 
 
 @intrinsic
 def new_tape(typingctx, size):
-    """Return a new tape."""
+    """Return a new tape, which is an array with an owner."""
 
     def codegen(context, builder, signature, args):
-        meminfo = made(context, builder, args[0])
-        return impl_ret_new_ref(context, builder, TAPE, array_of(context, builder, meminfo))
+        tape = array_of(context, builder, made(context, builder, args[0]), is_owned=True)
+        return impl_ret_new_ref(context, builder, TAPE, tape)
 
     return TAPE(types.int64), codegen
 

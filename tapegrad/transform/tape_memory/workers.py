@@ -6,7 +6,6 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.core.imputils import impl_ret_new_ref
 from numba.core.typed_passes import _reload_parfors
 from numba.extending import intrinsic
 
@@ -21,6 +20,7 @@ from tapegrad.transform.tape_memory.buffer import (
     block_of,
     made,
     number,
+    owner_of,
 )
 from tapegrad.transform.tape_memory.growth import grown
 
@@ -84,11 +84,10 @@ def copies_of(array, workers):
 
 @intrinsic
 def address_of(typingctx, tape):
-    """Return the address of the block of a tape: what a parallel loop is given has no owner."""
+    """Return the address of the block of a tape: what a parallel loop is given has no parent."""
 
     def codegen(context, builder, signature, args):
-        array = context.make_array(signature.args[0])(context, builder, args[0])
-        return builder.ptrtoint(array.meminfo, WORD)
+        return builder.ptrtoint(owner_of(context, builder, signature.args[0], args[0]), WORD)
 
     return types.int64(tape), codegen
 
@@ -98,9 +97,7 @@ def tape_at(typingctx, address):
     """Return the tape with a block at an address."""
 
     def codegen(context, builder, signature, args):
-        array = array_of(context, builder, builder.inttoptr(args[0], POINTER))
-        context.nrt.incref(builder, TAPE, array)
-        return impl_ret_new_ref(context, builder, TAPE, array)
+        return array_of(context, builder, builder.inttoptr(args[0], POINTER))
 
     return TAPE(types.int64), codegen
 
@@ -113,16 +110,13 @@ def next_tape(typingctx, tape):
         block = block_of(context, builder, signature.args[0], args[0])
         with builder.if_then(builder.icmp_unsigned("==", block.get("next"), number(0))):
             meminfo = made(context, builder, number(FIRST))
-            first = context.make_array(signature.args[0])(context, builder, args[0]).meminfo
+            first = owner_of(context, builder, signature.args[0], args[0])
             caller = block.get("caller")
             is_first = builder.icmp_unsigned("==", caller, number(0))
             caller = builder.select(is_first, builder.ptrtoint(first, WORD), caller)
             Block(context, builder, meminfo).set("caller", caller)
             block.set("next", builder.ptrtoint(meminfo, WORD))
-        meminfo = builder.inttoptr(block.get("next"), POINTER)
-        array = array_of(context, builder, meminfo)
-        context.nrt.incref(builder, TAPE, array)
-        return impl_ret_new_ref(context, builder, TAPE, array)
+        return array_of(context, builder, builder.inttoptr(block.get("next"), POINTER))
 
     return TAPE(tape), codegen
 

@@ -294,7 +294,9 @@ class Numbering:
             return name in _PURE
         found = module_call(node)
         return found is None or (
-            "random" not in found[0] and found not in POPS and found[1] != "take_tape"
+            "random" not in found[0]
+            and found not in POPS
+            and found[1] not in ("take_tape", "take_owned_tape")
         )
 
     def call(self, node: ast.Call, of: Any) -> int:
