@@ -18,6 +18,7 @@ from tapegrad.transform.blocks.reuse import Flow, Holding, reuse_arrays
 from tapegrad.transform.blocks.rows import share_rows
 from tapegrad.transform.blocks.sharing import Sharing
 from tapegrad.transform.blocks.unrolling import unrolled
+from tapegrad.transform.blocks.zeros import end_early, select_cotangents
 from tapegrad.transform.frontend.liveness import assigned, used
 from tapegrad.transform.independence.generated import Generated, copy_with
 from tapegrad.transform.independence.plan import Surroundings, index_of, plan_of
@@ -72,8 +73,10 @@ class Module:
         for name in reached:
             self._trees[name] = self._unrolled(self.functions[name])
         changed = share_rows([self.functions[name] for name in reached], self._trees)
+        changed |= {name for name in reached if self._selects(name)}
         loops = {name: self._loops(self.functions[name]) for name in reached}
         changed |= {name for name, (found, _) in loops.items() if found}
+        changed |= {n for n, (found, _) in loops.items() if end_early(self._trees[n].body, found)}
         changed |= {name for name in reached if self._reuses_arrays(name)}
         if not changed:
             return Made()
@@ -120,6 +123,10 @@ class Module:
             waiting += called - found
             found |= called
         return found
+
+    def _selects(self, name: str) -> bool:
+        """Write products of cotangents as selections; return whether there are any."""
+        return select_cotangents(self._trees[name], self._facts[name].suffix)
 
     def _reuses_arrays(self, name: str) -> bool:
         """Let the loops of a function reuse arrays; return whether there are any."""
