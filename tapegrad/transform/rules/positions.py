@@ -155,8 +155,15 @@ def _along_of(index, extent):
     if isinstance(index, types.Array) and isinstance(index.dtype, types.Boolean):
         return lambda index, extent: np.nonzero(index)[0]
     if isinstance(index, types.Array):
-        return lambda index, extent: np.array([_from_start(i, extent) for i in index])
+        return _all_from_start
     return lambda index, extent: _from_start(index, extent)
+
+
+def _all_from_start(index, extent):
+    found = np.empty(index.size, np.int64)
+    for k in range(index.size):
+        found[k] = _from_start(index[k], extent)
+    return found
 
 
 @jit
@@ -168,8 +175,12 @@ def _from_start(index, extent):
 @addition
 def scatter(bar, chosen, g):
     """Add the cotangents of selected elements, given their positions."""
-    where = chosen.flatten()
-    values = g.flatten()
+    where = chosen.ravel()
+    values = g.ravel()
+    if bar.ndim == 1:
+        for k in range(where.size):
+            bar[where[k]] += values[k]
+        return
     for k in range(where.size):
         bar.flat[where[k]] += values[k]
 
@@ -181,7 +192,7 @@ def taken(bar, chosen, clear):
     If several values went to one position, the last one receives its cotangent. With `clear`, the
     store replaced the old elements, so their cotangents are set to 0.
     """
-    where = chosen.flatten()
+    where = chosen.ravel()
     found = np.zeros(where.size, bar.dtype)
     for k in range(where.size - 1, -1, -1):
         found[k] = bar.flat[where[k]]
