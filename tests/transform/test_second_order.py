@@ -232,3 +232,26 @@ class TestProductsOnly:
         found = tg.hvp(writes)(x.copy(), v)
         assert np.allclose(found, tg.hessian(writes)(x.copy()) @ v)
         assert np.allclose(found, tg.jvp(tg.grad(writes))(x.copy(), v)[1])
+
+
+@tg.njit
+def products_of_rows(x, n):
+    """The tape of the gradient grows; its derivative needs nothing of what it holds."""
+    matrix = np.zeros((3, 3))
+    v = x.copy()
+    for _ in range(n):
+        for i in range(3):
+            for j in range(3):
+                matrix[i, j] = v[i] * np.sin(v[j])
+        v = matrix @ v
+    return v.sum()
+
+
+@pytest.mark.parametrize("n", [2, 4])
+def test_tapes_that_grow_where_a_gradient_is_differentiated(n):
+    x = np.array([0.3, 0.4, 0.5])
+    gradient, h = tg.grad(products_of_rows), 1e-5
+    steps = h * np.eye(3)
+    expected = [(gradient(x + s, n) - gradient(x - s, n)) / (2 * h) for s in steps]
+    for _ in range(3):
+        np.testing.assert_allclose(tg.hessian(products_of_rows)(x, n), expected, rtol=1e-6)

@@ -14,9 +14,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection
 
+from tapegrad.transform.frontend.source import MATTERS
 from tapegrad.transform.independence.sums import blocks_of
-
-MATTERS = "runtime.matters"
 
 
 def select_cotangents(tree: ast.FunctionDef, suffix: str) -> bool:
