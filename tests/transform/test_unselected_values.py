@@ -20,6 +20,53 @@ def nearest(points, weight):
     return weight * least
 
 
+@tg.njit
+def bowl(x, a, b):
+    t = x - a
+    u = t * t
+    v = u * t
+    w = 0.5 * u + b * v / 6.0 + b * b * u * u / 24.0
+    return np.sqrt(1.0 + w * w)
+
+
+@tg.njit
+def golden_section(a, b, start, end):
+    """The place and the value of the minimum: of all values, one is returned."""
+    r = 0.6180339887498949
+    x, y = end - r * (end - start), start + r * (end - start)
+    at_x, at_y = bowl(x, a, b), bowl(y, a, b)
+    while end - start > 0.2:
+        if at_x < at_y:
+            end, y, at_y = y, x, at_x
+            x = end - r * (end - start)
+            at_x = bowl(x, a, b)
+        else:
+            start, x, at_x = x, y, at_y
+            y = start + r * (end - start)
+            at_y = bowl(y, a, b)
+    return (x, at_x) if at_x < at_y else (y, at_y)
+
+
+@tg.njit
+def both(a, b, start, end):
+    place, value = golden_section(a, b, start, end)
+    return place * value + place
+
+
+@tg.njit
+def largest_of_many(x, scale):
+    """Long computations, of which the last loop passes on one."""
+    best, steps = -np.inf, 0
+    while steps < x.size:
+        t = x[steps] * scale
+        u = np.sin(t) + t * t
+        v = u * np.exp(-u) - t / (2.0 + u * u)
+        w = np.sqrt(1.0 + v * v) * u
+        best = max(best, w * v + t)
+        steps += 1
+    return best
+
+
 def what_runs(function, *args):
     return function.adjoint_source(*args).partition(FASTER)[2]
 
@@ -72,3 +119,27 @@ def test_the_derivative_of_the_gradient_does_not_end_early():
     expected = np.zeros_like(POINTS)
     expected[2] = 2.0 * POINTS[2]
     np.testing.assert_array_equal(found, expected)
+
+
+def test_values_of_a_search_that_were_not_selected_are_skipped():
+    text = what_runs(both, 0.3, 0.7, -1.0, 2.0)
+    assert text.count("if runtime.matters(at_") == 2
+    arguments, h = np.array([0.3, 0.7, -1.0, 2.0]), 1e-6
+    found = tg.grad(both, argnums=(0, 1, 2, 3))(*arguments)
+    steps = h * np.eye(4)
+    expected = [(both(*(arguments + s)) - both(*(arguments - s))) / (2 * h) for s in steps]
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_of_many_values_one_is_reversed(seed):
+    x, h = np.random.default_rng(seed).normal(size=7), 1e-6
+    assert "if runtime.matters(t_" in what_runs(largest_of_many, x, 1.2)
+    found, scale = tg.grad(largest_of_many, argnums=(0, 1))(x, 1.2)
+    steps = h * np.eye(7)
+    expected = [
+        (largest_of_many(x + s, 1.2) - largest_of_many(x - s, 1.2)) / (2 * h) for s in steps
+    ]
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-8)
+    difference = largest_of_many(x, 1.2 + h) - largest_of_many(x, 1.2 - h)
+    assert scale == pytest.approx(difference / (2 * h), rel=1e-5)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from tapegrad.transform.blocks.reuse import Flow, Holding, reuse_arrays
 from tapegrad.transform.blocks.rows import share_rows
 from tapegrad.transform.blocks.sharing import Sharing
 from tapegrad.transform.blocks.unrolling import unrolled
-from tapegrad.transform.blocks.zeros import end_early, select_cotangents
+from tapegrad.transform.blocks.zeros import end_early, select_cotangents, skip_unselected
 from tapegrad.transform.frontend.liveness import assigned, used
 from tapegrad.transform.independence.generated import Generated, copy_with
 from tapegrad.transform.independence.plan import Surroundings, index_of, plan_of
@@ -76,7 +76,7 @@ class Module:
         changed |= {name for name in reached if self._selects(name)}
         loops = {name: self._loops(self.functions[name]) for name in reached}
         changed |= {name for name, (found, _) in loops.items() if found}
-        changed |= {n for n, (found, _) in loops.items() if end_early(self._trees[n].body, found)}
+        changed |= {name for name in reached if self._skips_zeros(name, loops[name][0])}
         changed |= {name for name in reached if self._reuses_arrays(name)}
         if not changed:
             return Made()
@@ -126,7 +126,12 @@ class Module:
 
     def _selects(self, name: str) -> bool:
         """Write products of cotangents as selections; return whether there are any."""
-        return select_cotangents(self._trees[name], self._facts[name].suffix)
+        return select_cotangents(self._trees[name], self._facts[name])
+
+    def _skips_zeros(self, name: str, replaced: Collection[int]) -> bool:
+        """Let other loops do nothing for cotangents that are 0; return whether any does."""
+        tree, facts = self._trees[name], self._facts[name]
+        return end_early(tree.body, replaced) | skip_unselected(tree, replaced, facts)
 
     def _reuses_arrays(self, name: str) -> bool:
         """Let the loops of a function reuse arrays; return whether there are any."""

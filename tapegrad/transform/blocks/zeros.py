@@ -6,42 +6,63 @@ the processor need not wait: ``x_bar = z_bar * (1.0 if x < y else 0.0)`` becomes
     x_bar = z_bar if x < y else 0.0
 
 So what was not selected receives nothing, not even nan. A loop in which everything depends on one
-cotangent ends when that is 0.
+cotangent ends when that is 0. The reverse of a long computation in a loop is skipped if its result
+was not selected: a search evaluates a function often, and returns one of its values.
 """
 
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Collection
 
+from numba.core import types
+
+from tapegrad.transform.frontend.liveness import assigned
 from tapegrad.transform.frontend.source import MATTERS
 from tapegrad.transform.independence.sums import blocks_of
+from tapegrad.transform.independence.uses import Facts
+
+PRODUCT = "runtime.product"
 
 
-def select_cotangents(tree: ast.FunctionDef, suffix: str) -> bool:
-    """Write products of cotangents with constants as selections; return whether there are any.
+def is_cotangent(node: ast.expr, facts: Facts) -> bool:
+    """Whether an expression is the name of the cotangent of a number."""
+    if not isinstance(node, ast.Name) or not node.id.endswith(facts.suffix):
+        return False
+    return isinstance(facts.kind(node.id), (types.Float, types.Complex))
 
-    The names of cotangents end with the suffix.
-    """
-    selections = _Selections(suffix)
+
+def select_cotangents(tree: ast.FunctionDef, facts: Facts) -> bool:
+    """Write products of cotangents with constants as selections; return whether there are any."""
+    selections = _Selections(facts)
     selections.visit(tree)
     return selections.found
 
 
 class _Selections(ast.NodeTransformer):
-    def __init__(self, suffix: str) -> None:
-        self.suffix = suffix
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
         self.found = False
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         self.generic_visit(node)
-        left, right = node.left, node.right
-        if not isinstance(node.op, ast.Mult) or not isinstance(right, ast.IfExp):
-            return node
-        if not isinstance(left, ast.Name) or not left.id.endswith(self.suffix):
-            return node
+        if isinstance(node.op, ast.Mult):
+            return self.selection(node.left, node.right) or node
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        if ast.unparse(node.func) == PRODUCT:
+            return self.selection(*node.args) or node
+        return node
+
+    def selection(self, left: ast.expr, right: ast.expr) -> ast.expr | None:
+        """Return what stands for the product of a cotangent with constants, None for others."""
+        if not is_cotangent(left, self.facts) or not isinstance(right, ast.IfExp):
+            return None
         if not all(isinstance(part, ast.Constant) for part in _choices(right)):
-            return node
+            return None
         self.found = True
         return _selection(left, right)
 
@@ -53,7 +74,7 @@ def _choices(node: ast.expr) -> list[ast.expr]:
     return [node]
 
 
-def _selection(cotangent: ast.Name, factor: ast.expr) -> ast.expr:
+def _selection(cotangent: ast.expr, factor: ast.expr) -> ast.expr:
     if isinstance(factor, ast.IfExp):
         sides = (_selection(cotangent, side) for side in (factor.body, factor.orelse))
         return ast.IfExp(factor.test, *sides)
@@ -91,3 +112,118 @@ def _depends_on_one(loop: ast.For) -> bool:
         and isinstance(guard.test, ast.Call)
         and ast.unparse(guard.test.func) == MATTERS
     )
+
+
+def skip_unselected(tree: ast.FunctionDef, replaced: Collection[int], facts: Facts) -> bool:
+    """Skip the reverse of long computations in loops if their results were not selected.
+
+    Loops with ids in `replaced` stay as they are. Return whether anything changes.
+    """
+    return _Skipping(tree, replaced, facts).block(tree.body, in_loop=False, in_branch=False)
+
+
+_LONG = 12  # statements that take longer than a branch that is predicted wrongly
+
+
+class _Skipping:
+    """Puts statements that do nothing if a cotangent is 0 into a branch."""
+
+    def __init__(self, tree: ast.FunctionDef, replaced: Collection[int], facts: Facts) -> None:
+        self.replaced = replaced
+        self.facts = facts
+        self.reads: Counter[str] = names_read(tree)
+
+    def block(self, body: list[ast.stmt], in_loop: bool, in_branch: bool) -> bool:
+        """Process a block; return whether anything changes."""
+        found = False
+        for node in body:
+            if id(node) not in self.replaced:
+                is_loop = isinstance(node, (ast.For, ast.While))
+                for inner in blocks_of(node):
+                    found |= self.block(inner, in_loop or is_loop, not is_loop)
+        place = 0
+        while in_loop and place < len(body):
+            name = self.selected(body[place], in_branch)
+            place += 1
+            if name:
+                start = self.first(body, place, name)
+                end, vanishing = self.run(body, start, name)
+                if end - start >= _LONG:
+                    body[start:end] = [self.guard(name, body[start:end], vanishing)]
+                    found = True
+        return found
+
+    def selected(self, node: ast.stmt, in_branch: bool) -> str:
+        """Return the cotangent that a statement assigns if it may be 0 for most iterations."""
+        if not isinstance(node, ast.Assign) or not is_cotangent(node.targets[0], self.facts):
+            return ""
+        is_selection = isinstance(node.value, ast.IfExp) or (
+            in_branch and isinstance(node.value, ast.Name)
+        )
+        return node.targets[0].id if is_selection else ""
+
+    def first(self, body: list[ast.stmt], place: int, name: str) -> int:
+        """Return the place of the first statement that reads a cotangent."""
+        while place < len(body) and not names_read(body[place])[name]:
+            if name in assigned([body[place]]):
+                return len(body)
+            place += 1
+        return place
+
+    def run(self, body: list[ast.stmt], start: int, name: str) -> tuple[int, set[str]]:
+        """Return the end of the statements that do nothing if a cotangent is 0.
+
+        The names that they assign are 0 then; they are returned as well.
+        """
+        vanishing = {name}
+        for place in range(start, len(body)):
+            node = body[place]
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                target = node.targets[0].id
+                if target == name or not _vanishes(node.value, vanishing):
+                    return place, vanishing - {name}
+                vanishing.add(target)
+            elif not (
+                isinstance(node, ast.AugAssign)
+                and isinstance(node.op, (ast.Add, ast.Sub))
+                and _vanishes(node.value, vanishing)
+                and name not in names_read(node.target)
+            ):
+                return place, vanishing - {name}
+        return len(body), vanishing - {name}
+
+    def guard(self, name: str, run: list[ast.stmt], vanishing: set[str]) -> ast.stmt:
+        """Return the branch that stands for some statements; the names that they assign vanish."""
+        inside = sum((names_read(node) for node in run), Counter[str]())
+        outside = [n for n in sorted(vanishing) if self.reads[n] > inside[n]]
+        zeros = ast.parse("\n".join(f"{n} = 0.0" for n in outside)).body
+        test = ast.parse(f"{MATTERS}({name})", mode="eval").body
+        return ast.If(test, run, zeros)
+
+
+def names_read(node: ast.AST) -> Counter[str]:
+    """Return how often a node reads names, also to add to them."""
+    found: Counter[str] = Counter()
+    for part in ast.walk(node):
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load):
+            found[part.id] += 1
+        elif isinstance(part, ast.AugAssign) and isinstance(part.target, ast.Name):
+            found[part.target.id] += 1
+    return found
+
+
+def _vanishes(node: ast.expr, vanishing: set[str]) -> bool:
+    """Whether an expression is 0 if some names are."""
+    if isinstance(node, ast.Name):
+        return node.id in vanishing
+    if isinstance(node, ast.UnaryOp):
+        return isinstance(node.op, ast.USub) and _vanishes(node.operand, vanishing)
+    if isinstance(node, ast.BinOp):
+        left, right = (_vanishes(side, vanishing) for side in (node.left, node.right))
+        if isinstance(node.op, (ast.Add, ast.Sub)):
+            return left and right
+        return isinstance(node.op, ast.Mult) and (left or right)
+    if isinstance(node, ast.IfExp):
+        return _vanishes(node.body, vanishing) and _vanishes(node.orelse, vanishing)
+    is_product = isinstance(node, ast.Call) and ast.unparse(node.func) == PRODUCT
+    return is_product and _vanishes(node.args[0], vanishing)
