@@ -77,3 +77,13 @@ def test_repeated_positions_take_the_last_value(layout: Any) -> None:
     ahead, behind = (stores(x + s * h * direction, 0.3 + s * h, *given[1:]) for s in (1, -1))
     difference = (ahead - behind) / (2 * h)
     assert np.sum(x_bar * direction) + v_bar == pytest.approx(difference, rel=1e-6)
+
+
+def test_derivatives_of_the_gradient() -> None:
+    rng = np.random.default_rng(0)
+    x, direction = rng.normal(size=(2, 4, 4))
+    given = (0.3, x > 0, CHOSEN)
+    gradient, h = tg.grad(tg.njit(stores)), 1e-6
+    found = tg.jvp(gradient)(x, *given, direction)[1]
+    ahead, behind = (gradient(x + s * h * direction, *given) for s in (1, -1))
+    np.testing.assert_allclose(found, (ahead - behind) / (2 * h), rtol=1e-6, atol=1e-8)

@@ -39,6 +39,7 @@ from tapegrad.transform.rules.calls import Call
 from tapegrad.transform.rules.generators import Lowerer
 from tapegrad.transform.rules.makers import Fixed, Found
 from tapegrad.transform.rules.partials import BINARY, UNARY, op_of
+from tapegrad.transform.rules.positions import PlacesType, places
 from tapegrad.transform.tape_memory import buffer
 
 _VIEW_ATTRIBUTES = ("T",)
@@ -98,6 +99,7 @@ def _is_plain(kind: Any) -> bool:
         types.RangeType,
         types.DType,
         types.NumberClass,
+        PlacesType,
     )
     return kind is None or isinstance(kind, plain)
 
@@ -191,6 +193,8 @@ def _call_rule(lowering: Lowerer, expr: ast.Call, kind: Any) -> Rule:
     bits = runtime.to_bits, runtime.from_bits, runtime.member
     if callee in (*bits, runtime.give_tape, buffer.inherit):
         return Passive(False)
+    if callee is places:
+        return Passive(True)
     if callee is print:
         return Passive(False)
     if isinstance(kind, types.RangeType) and kind.dtype != types.int64:

@@ -37,24 +37,28 @@ def places(x):
     return Places(x.shape)
 
 
-class _PlacesType(types.Type):
+class PlacesType(types.Type):
+    """The type of `Places` with a number of axes."""
+
     def __init__(self, ndim):
         self.ndim = ndim
         super().__init__(f"places({ndim})")
 
 
-@register_model(_PlacesType)
-class _PlacesModel(models.StructModel):
+@register_model(PlacesType)
+class PlacesModel(models.StructModel):
+    """Its data: the shape."""
+
     def __init__(self, manager, kind):
         super().__init__(manager, kind, [("shape", types.UniTuple(types.intp, kind.ndim))])
 
 
-make_attribute_wrapper(_PlacesType, "shape", "shape")
+make_attribute_wrapper(PlacesType, "shape", "shape")
 
 
 @intrinsic
 def _with_shape(typingctx, shape):
-    kind = _PlacesType(len(shape))
+    kind = PlacesType(len(shape))
 
     def codegen(context, builder, signature, args):
         found = cgutils.create_struct_proxy(kind)(context, builder)
@@ -71,7 +75,7 @@ def _places(x):
 
 @overload(operator.getitem)
 def _selected(x, index):
-    if isinstance(x, _PlacesType):
+    if isinstance(x, PlacesType):
         return _by_axes if _is_by_axes(index) else _by_numba
     return None
 
