@@ -308,10 +308,15 @@ class Judge:
             self.say(no_time="a call is too short")
 
     def clear(self, *given: Any) -> None:
-        """Make arrays of zeros for the gradient, which a function may read little of."""
-        for place in self.active:
-            if isinstance(given[place], np.ndarray):
-                np.empty_like(given[place]).fill(0.0)
+        """Make arrays of zeros for the gradient, which a function may read little of.
+
+        They are there at the same time, like those of a gradient: the memory of one does not serve
+        the next.
+        """
+        arrays = [given[place] for place in self.active if isinstance(given[place], np.ndarray)]
+        made = [np.empty_like(array) for array in arrays]
+        for array in made:
+            array.fill(0.0)
 
     def seconds(self, calls: Sequence[Callable[..., Any]], given: Sequence[Any]) -> list[float]:
         """Medians of the times of calls, in turn; arrays that are written to are new each time."""
