@@ -71,6 +71,10 @@ def vmap(
     In-place work on tensors that are made from batched ones is supported (``tg.zeros_like(x)``,
     ``x.clone()``). An op without a batching rule is computed item by item, with a warning.
 
+    A function compiled with `tapegrad.njit`, or a derivative of one, is called for each item of
+    NumPy arrays in a compiled loop; with ``parallel=True``, on all threads. The shapes of its
+    results must not differ between the items.
+
     Examples
     --------
     >>> import numpy as np
@@ -84,6 +88,14 @@ def vmap(
     array([[ -2.,  -4.],
            [ -6.,  -8.],
            [-10., -12.]])
+
+    Of a compiled function, in a compiled loop:
+
+    >>> @tg.njit
+    ... def energy(x, k):
+    ...     return 0.5 * k * x * x
+    >>> tg.vmap(tg.grad(energy), in_axes=(0, None))(np.array([1.0, 2.0, 3.0]), 4.0)
+    array([ 4.,  8., 12.])
     """
     in_axes = in_axes if in_dims is None else in_dims
     out_axes = out_axes if out_dims is None else out_dims
@@ -97,6 +109,9 @@ def vmap(
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         batch = _Batch(f, args, in_axes, randomness)
+        over_items = getattr(f, "over_items", None)  # of compiled functions
+        if over_items is not None and batch.is_plain(kwargs):
+            return batch.compiled(over_items, kwargs, out_axes)
         step = chunk_size or max(batch.size, 1)
         parts = [
             batch.call(slice(start, start + step), kwargs, out_axes)
@@ -181,6 +196,29 @@ class _Batch:
             )
         self.size: int = sizes[0]
 
+    def is_plain(self, kwargs: dict[str, Any]) -> bool:
+        """Whether items are those of arrays, so that compiled code can take them."""
+        given = [leaf for leaves, _, _ in self.parts for leaf in leaves]
+        return (
+            self.size > 0
+            and not any(isinstance(leaf, Tensor) for leaf in given)
+            and not holds_tensor(kwargs)
+            and all(len(places) == 1 or set(places) == {None} for _, _, places in self.parts)
+        )
+
+    def compiled(
+        self, over_items: Callable[..., Any], kwargs: dict[str, Any], out_axes: Axes
+    ) -> Any:
+        """Call a compiled function for all items, in a compiled loop."""
+        args, has_items = [], []
+        for leaves, build, (place, *_) in self.parts:
+            has_items.append(place is not None)
+            args.append(build(leaves) if place is None else np.moveaxis(leaves[0], place, 0))
+        result = over_items(self.f, self.size, args, has_items, kwargs)
+        leaves, build = tree(result, "vmap: the result")
+        places = axes_of(result, out_axes, self.name.replace("in_dims", "out_dims"))
+        return build([self._moved(*pair) for pair in zip(leaves, places, strict=True)])
+
     def _place(self, leaf: Any, place: Any) -> int | None:
         """Return the axis of the items of an argument, counted from the first one."""
         if place is None:
@@ -236,20 +274,25 @@ class _Batch:
         tensor = as_tensor(leaf)
         if not is_at(tensor, level) and type(tensor) is Tensor:
             self.arrays.append(tensor._a)  # not made by the call
-        if place is None:
-            if is_at(tensor, level):
-                raise ValueError(
-                    "vmap: a result has out_dims=None, but it differs between the items of the "
-                    "batch; give it an axis"
-                )
+        if place is None and not is_at(tensor, level):
             return tensor
-        whole: Tensor = expanded(tensor, level)
+        return self._moved(expanded(tensor, level), place)
+
+    @staticmethod
+    def _moved(whole: Any, place: int | None) -> Any:
+        """Return the results of all items, which are along the first axis, with another axis."""
+        if place is None:
+            raise ValueError(
+                "vmap: a result has out_dims=None, but it differs between the items of the "
+                "batch; give it an axis"
+            )
         if not -whole.ndim <= place < whole.ndim:
             raise ValueError(
                 f"vmap: out_dims has {place} for a result with {whole.ndim} axes, that of the "
                 "items included"
             )
-        return FUNCTIONS["moveaxis"](whole, 0, place) if place else whole
+        move = FUNCTIONS["moveaxis"] if isinstance(whole, Tensor) else np.moveaxis
+        return move(whole, 0, place) if place else whole
 
 
 def axes_of(value: Any, axes: Axes, name: str) -> list[int | None]:

@@ -432,11 +432,11 @@ def _assign(function: Any, given: list[str]) -> list[str | None]:
     return [*given, *[None] * (count - len(given))]
 
 
-def _complete(function: Any, args: tuple[Any, ...], kws: dict[str, Any]) -> tuple[Any, ...]:
+def complete(function: Any, args: tuple[Any, ...], kws: dict[str, Any]) -> tuple[Any, ...]:
     """Return all arguments of a call with keywords, in order."""
     if isinstance(function, Derivative) and not kws.keys() & set(function.extra_names()):
         own = len(args) - function.given
-        return (*_complete(function.base, args[:own], kws), *args[own:])
+        return (*complete(function.base, args[:own], kws), *args[own:])
     bound = inspect.signature(function.py_func).bind(*args, **kws)
     bound.apply_defaults()
     return bound.args
@@ -450,7 +450,7 @@ class _Binding:
 
     def __call__(self: Any, *args: Any, **kws: Any) -> Any:
         if self._binds(kws):
-            return super().__call__(*_complete(self, args, kws))
+            return super().__call__(*complete(self, args, kws))
         return super().__call__(*args, **kws)
 
     def get_call_template(self: Any, args: Any, kws: Any) -> Any:

@@ -319,8 +319,9 @@ class TestLoops:
 
         f = tg.njit(energy)
         with pytest.warns(UserWarning, match="vmap: energy has no batching rule"):
-            found = tg.vmap(f, (0, None))(X, 2.0)
+            found = tg.vmap(f, (0, None))(tg.tensor(X), 2.0)
         check(found, 2.0 * (X**3).sum(axis=1))
+        check(tg.vmap(f, (0, None))(X, 2.0), 2.0 * (X**3).sum(axis=1))
         check(tg.vmap(tg.grad(lambda x: f(x, 2.0) * x[0]))(X),
               stacked([tg.grad(lambda x: f(x, 2.0) * x[0])(x) for x in X]))  # fmt: skip
 
