@@ -260,6 +260,8 @@ class Runtime:
     def take_tape(self):
         return Tape(self.size)
 
+    take_owned_tape = take_tape
+
     to_bits = from_bits = staticmethod(lambda value: value)
     row = owned_row = staticmethod(Row)
 

@@ -140,6 +140,7 @@ STAND_INS = [
     (runtime.plus, two_floats(np.add)),
     (runtime.quotient, two_floats(np.divide)),
     (runtime.take_tape, new),
+    (runtime.take_owned_tape, new),
     (runtime.give_tape, lambda tape: None),
     (runtime.grown, lambda tape, needed: larger(tape, size_for(tape, needed))),
     (runtime.reused, reused),
