@@ -3,10 +3,12 @@
 import collections
 import warnings
 
+import numba
 import numpy as np
 import pytest
 
 import tapegrad as tg
+from tapegrad.transform.ensembles import in_lanes
 from tapegrad.transform.errors import TransformError
 
 RNG = np.random.default_rng(0)
@@ -166,7 +168,172 @@ def test_on_all_threads(derivative):
     x = np.linspace(0.1, 0.9, 500)
     f = derivative(threads)
     found = tg.vmap(f, (0, None))(x, 0.5)
-    np.testing.assert_allclose(found, [f(item, 0.5) for item in x], rtol=1e-14)
+    np.testing.assert_allclose(found, [f(item, 0.5) for item in x], rtol=1e-11)
+
+
+@tg.njit(error_model="numpy")
+def oscillator(x, y, mu, steps):
+    for _ in range(steps):
+        a = mu * (1.0 - x * x) * y - x
+        x, y = x + 0.05 * y, y + 0.05 * a
+    return x
+
+
+@tg.njit
+def branches(x, k, steps):
+    """Branches and counts that differ between the items, inside of a loop that does not."""
+    count, total, scale = 0, 0.0, 0.5 * steps
+    for i in range(steps):
+        if x > 0.5:
+            count += 1
+            x = x * 0.9 - 0.1 * k
+        elif x < 0.1:
+            x = np.exp(x) * k
+        else:
+            x += 0.3
+        if i % 2 == 0:
+            total += x * i
+        else:
+            total -= np.sin(x) / scale
+    return total, count, x > k
+
+
+@tg.njit
+def sum_of_branches(x, k, steps):
+    """Branches and counts that differ between the items, inside of a loop that does not."""
+    count, total, scale = 0, 0.0, 0.5 * steps
+    for i in range(steps):
+        if x > 0.5:
+            count += 1
+            x = x * 0.9 - 0.1 * k
+        elif x < 0.1:
+            x = np.exp(x) * k
+        else:
+            x += 0.3
+        if i % 2 == 0:
+            total += x * i
+        else:
+            total -= np.sin(x) / scale
+    return total * count
+
+
+@tg.njit
+def with_a_shared_array(x, weights):
+    total = 0.0
+    for i in range(weights.size):
+        total += weights[i] * x**i
+    return total
+
+
+def is_side_by_side(function, kinds, has_items):
+    try:
+        in_lanes.compiled(function, kinds, has_items, {})
+    except in_lanes.NoLanesError:
+        return False
+    return True
+
+
+FLOAT, INT = numba.float64, numba.int64
+SIDE_BY_SIDE = {
+    "oscillator": (oscillator, (FLOAT, FLOAT, FLOAT, INT), (0, 0, 0, None), (9,)),
+    "branches": (sum_of_branches, (FLOAT, FLOAT, INT), (0, 0, None), (7,)),
+    "shared": (
+        with_a_shared_array,
+        (FLOAT, numba.float64[::1]),
+        (0, None),
+        (np.array([0.5, -1.0, 2.0]),),
+    ),
+}
+
+
+class TestSideBySide:
+    @pytest.mark.parametrize("size", [1, 255, 256, 700])
+    @pytest.mark.parametrize("name", SIDE_BY_SIDE)
+    def test_values_and_gradients(self, name, size):
+        function, kinds, axes, shared = SIDE_BY_SIDE[name]
+        has_items = [axis == 0 for axis in axes]
+        count = sum(has_items)
+        derivative = tg.value_and_grad(function, tuple(range(count)))
+        assert is_side_by_side(function, kinds, has_items)
+        assert is_side_by_side(derivative, kinds, has_items)
+        items = np.random.default_rng(size).uniform(0.05, 1.2, size=(count, size))
+        value, gradients = tg.vmap(derivative, axes)(*items, *shared)
+        expected = [derivative(*column, *shared) for column in items.T]
+        np.testing.assert_allclose(value, [part[0] for part in expected], rtol=1e-12)
+        np.testing.assert_allclose(tg.vmap(function, axes)(*items, *shared), value, rtol=1e-12)
+        for k in range(count):
+            np.testing.assert_allclose(
+                gradients[k], [part[1][k] for part in expected], rtol=1e-10, atol=1e-13
+            )
+
+    def test_results_of_several_types(self):
+        items = np.random.default_rng(0).uniform(0.05, 1.2, size=(2, 300))
+        assert is_side_by_side(branches, (FLOAT, FLOAT, INT), (True, True, False))
+        found = tg.vmap(branches, (0, 0, None))(*items, 7)
+        expected = zip(*(branches(*column, 7) for column in items.T), strict=True)
+        for part, values in zip(found, expected, strict=True):
+            np.testing.assert_allclose(part, values, rtol=1e-12)
+        assert [part.dtype for part in found] == [np.float64, np.int64, np.bool_]
+
+    def test_the_gradient_by_what_the_items_share(self):
+        """Each item has its own."""
+        f = tg.grad(oscillator, (0, 2))
+        by_x, by_mu = tg.vmap(f, (0, None, None, None))(X, 0.3, 0.7, 9)
+        expected = [f(x, 0.3, 0.7, 9) for x in X]
+        np.testing.assert_allclose(by_x, [part[0] for part in expected])
+        np.testing.assert_allclose(by_mu, [part[1] for part in expected])
+
+    def test_one_argument_that_is_no_tuple(self):
+        found = tg.vmap(tg.grad(oscillator, 1), (0, 0, None, None))(X, Y, 0.7, 9)
+        expected = [tg.grad(oscillator, 1)(x, y, 0.7, 9) for x, y in zip(X, Y, strict=True)]
+        np.testing.assert_allclose(found, expected)
+
+    def test_what_is_computed_one_by_one(self):
+        @tg.njit
+        def draws(x):
+            return x * np.random.random()  # noqa: NPY002
+
+        @tg.njit
+        def work_array(x):
+            w = np.zeros(3)
+            w[1] = x
+            return np.sum(w)
+
+        @tg.njit
+        def prints(x, n):
+            for _ in range(n):
+                print("a")
+            return x
+
+        assert not is_side_by_side(draws, (FLOAT,), (True,))
+        assert not is_side_by_side(work_array, (FLOAT,), (True,))
+        assert not is_side_by_side(prints, (FLOAT, INT), (True, False))
+        assert not is_side_by_side(search, (FLOAT, FLOAT), (True, False))
+        assert not is_side_by_side(tg.hessian(oscillator), (FLOAT,) * 3 + (INT,), (True,) * 3)
+        assert len(set(tg.vmap(draws)(np.ones(50)))) == 50
+        np.testing.assert_array_equal(tg.vmap(work_array)(X), X)
+
+    def test_rules_of_the_user(self):
+        @tg.njit
+        def square(x):
+            return x * x
+
+        @square.defvjp
+        def square_vjp(x, z, g):
+            return (g * 100.0,)
+
+        np.testing.assert_array_equal(tg.vmap(tg.grad(square))(X), np.full(5, 100.0))
+
+    def test_errors(self):
+        @tg.njit
+        def inverse_of_sum(x, n):
+            total = 0.0
+            for i in range(n):
+                total += x - i
+            return 1.0 / total
+
+        with pytest.raises(ZeroDivisionError):
+            tg.vmap(tg.grad(inverse_of_sum), (0, None))(np.array([0.5, 1.0, 2.0]), 3)
 
 
 class TestRefusals:

@@ -1,0 +1,161 @@
+"""Functions of numbers, and their gradients, for items side by side.
+
+A chunk of items at a time stays in the cache. `lanes` writes the function of a chunk, which is
+differentiated like any other. The chunks run on all threads if the function asks for them.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numba
+import numpy as np
+from numba.core import types
+from numba.core.errors import NumbaError
+from numba.np.numpy_support import as_dtype
+
+from tapegrad.kernels import native
+from tapegrad.transform import derivatives
+from tapegrad.transform.codegen.program import Program
+from tapegrad.transform.codegen.store import namespace
+from tapegrad.transform.ensembles.lanes import Lanes, NoLanesError
+from tapegrad.transform.errors import TransformError
+from tapegrad.transform.function import CompiledFunction, njit
+from tapegrad.transform.functions import stop_gradient
+from tapegrad.transform.ir import names_of, take
+from tapegrad.transform.printer import print_function
+
+WIDTH = 256  # items of a chunk
+_NUMBERS = (types.Integer, types.Boolean)
+
+
+def compiled(
+    function: Any, kinds: tuple[Any, ...], has_items: Sequence[bool], options: dict[str, Any]
+) -> Callable[..., list[np.ndarray]]:
+    """Return a function of the number of items and the arguments of all of them.
+
+    Parameters
+    ----------
+    function
+        The compiled function, or a derivative of one.
+    kinds
+        The numba types of its arguments, for one item.
+    has_items
+        Which arguments have the items along their first axis; they share the others.
+    options
+        Those of numba for the loop over the chunks.
+
+    Raises
+    ------
+    NoLanesError
+        If the items cannot be computed side by side.
+    """
+    base, numbers, has_value = _parts_of(function)
+    # a gradient by what the items share is one for each of them
+    expanded = [k for k in numbers if not has_items[k]]
+    many = [given or k in expanded for k, given in enumerate(has_items)]
+    if not all(_is_number(kind) for kind, given in zip(kinds, many, strict=True) if given):
+        raise NoLanesError("items that are arrays")
+    try:
+        of_chunk, results = _of_chunk(base, kinds, many)
+        called = derivatives.pullback(of_chunk, numbers, 0, "gradients") if numbers else of_chunk
+        text = _text(called.py_func.__name__, many, len(results), len(numbers), has_value)
+        made = native.compile_source(
+            native.fingerprint(text.encode(), repr(id(called)).encode()), text, "over_chunks"
+        )
+        made.__globals__.update(np=np, prange=numba.prange, of_chunk=called, width=WIDTH)
+        made.__globals__.update((f"dtype_{k}", dtype) for k, dtype in enumerate(results))
+        loop = numba.njit(**options)(made)
+        arrays = [
+            types.Array(kind, 1, "C") if given else kind
+            for kind, given in zip(kinds, many, strict=True)
+        ]
+        loop.compile((types.int64, *arrays))
+    except (TransformError, NumbaError) as error:
+        raise NoLanesError(str(error)) from error
+
+    def run(size: int, *args: Any) -> list[np.ndarray]:
+        given = [
+            np.full(size, a) if k in expanded else np.ascontiguousarray(a) if many[k] else a
+            for k, a in enumerate(args)
+        ]
+        return list(loop(size, *given))
+
+    return run
+
+
+def _parts_of(function: Any) -> tuple[Any, tuple[int, ...], bool]:
+    """Return a function, by which arguments it is differentiated, and whether with its value."""
+    if isinstance(function, CompiledFunction):
+        return function, (), True
+    base = getattr(function, "base", None)
+    if (
+        not isinstance(function, derivatives.Pullback)
+        or not isinstance(base, CompiledFunction)
+        or function.seeds
+        or function.into
+        or base.rule_vjp is not None
+        or base.verify
+    ):
+        raise NoLanesError("a derivative of another kind")
+    return base, function.numbers, "value" in function.returns
+
+
+def _is_number(kind: Any) -> bool:
+    return kind == types.float64 or isinstance(types.unliteral(kind), _NUMBERS)
+
+
+def _of_chunk(base: Any, kinds: tuple[Any, ...], many: list[bool]) -> tuple[Any, list[Any]]:
+    """Return the function of a chunk of items, and the dtypes of the results."""
+    program = Program()  # not `effects`: the names that the function uses may have changed
+    instance = program.instance(base, kinds)
+    program.analyse()
+    function = instance.function
+    tree = ast.parse(print_function(function, "of_chunk")).body[0]
+    assert isinstance(tree, ast.FunctionDef)
+    taken = names_of(function) | function.statics.keys() | {"stop_gradient", "of_chunk"}
+    items = [p for p, given in zip(function.params, many, strict=True) if given]
+
+    def dtype_of(name: str) -> str:
+        found = str(as_dtype(types.unliteral(function.types[name])))
+        return "bool_" if found == "bool" else found
+
+    lanes = Lanes(tree, items, lambda stem: take(stem, taken), dtype_of)
+    if not all(_is_number(function.types.get(n)) for n in lanes.varying):
+        raise NoLanesError("values of other types")
+    found = [
+        function.types[leaf.id] if isinstance(leaf, ast.Name) else numba.typeof(leaf.value)
+        for leaf in lanes.results
+    ]
+    if found[0] != types.float64 or not all(map(_is_number, found)):
+        raise NoLanesError("results of other types")
+    text = lanes.text("of_chunk")
+    key = native.fingerprint(text.encode(), repr(id(base)).encode())
+    made = native.compile_source(key, text, "of_chunk")
+    made.__globals__.update(namespace(function.statics))
+    made.__globals__.update(stop_gradient=stop_gradient, _calls=base)
+    options = {n: v for n, v in base.targetoptions.items() if n in ("error_model", "boundscheck")}
+    return njit(**options)(made), [as_dtype(types.unliteral(kind)) for kind in found]
+
+
+def _text(name: str, many: Sequence[bool], results: int, gradients: int, has_value: bool) -> str:
+    """Return the text of the loop over the chunks."""
+    arguments = [f"a{k}" for k in range(len(many))]
+    given = [f"{a}[start:end]" if items else a for a, items in zip(arguments, many, strict=True)]
+    given += [f"out_{k}[start:end]" for k in range(results)]
+    lines = [f"def over_chunks({', '.join(['size', *arguments])}):"]
+    lines += [f"    out_{k} = np.empty(size, dtype_{k})" for k in range(results)]
+    lines += [f"    bar_{k} = np.empty(size)" for k in range(gradients)]
+    lines += [
+        "    for chunk in prange((size + width - 1) // width):",
+        "        start = chunk * width",
+        "        end = min(start + width, size)",
+        f"        found = of_chunk({', '.join(given)})",
+        *[f"        bar_{k}[start:end] = found[{k}]" for k in range(gradients)],
+    ]
+    outputs = [f"out_{k}" for k in range(results)] if has_value else []
+    outputs += [f"bar_{k}" for k in range(gradients)]
+    lines.append(f"    return ({', '.join(outputs)},)")
+    return "\n".join(lines) + "\n"

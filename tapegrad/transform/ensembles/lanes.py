@@ -1,0 +1,203 @@
+"""A function of numbers as one of lanes: of the items of a batch side by side.
+
+The loop over the items is the innermost one, so compilers use vector instructions for it, in the
+function and in its derivative. Loops of the function stay; what one part of the function hands to
+another is an array with an element for each lane::
+
+    def f(x, k, steps):             def f_in_lanes(x, k, steps, out_0):
+        for _ in range(steps):          total, x_1_lanes = 0.0, np.empty(x.size)
+            x -= k * np.sin(x)          for lane in range(x.size):
+        return x                            x_1_lanes[lane] = x[lane]
+                                        for _ in range(steps):
+                                            for lane in range(x.size):
+                                                x_1 = x_1_lanes[lane]
+                                                x_1_lanes[lane] = x_1 - k[lane] * np.sin(x_1)
+                                        ...
+
+The results are written to arrays. The function returns the sum of the first ones, so that its
+gradient consists of those of the items. Loops, and branches around loops, have to be the same for
+all items.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+
+from tapegrad.transform.frontend.liveness import assigned, used
+from tapegrad.transform.independence.sums import needed
+
+_MODULES = ("np", "math", "scalar_ops")
+_BUILTINS = ("abs", "bool", "float", "int", "len", "max", "min", "pow", "range", "round")
+
+
+class NoLanesError(Exception):
+    """The items cannot be computed side by side."""
+
+
+class Lanes:
+    """Writes a function in normal form as one of lanes.
+
+    Parameters
+    ----------
+    tree
+        The function.
+    items
+        Its parameters that differ between the items.
+    fresh
+        Returns a name that the function does not use.
+    dtype_of
+        Returns the name in NumPy of the dtype of a value.
+
+    Attributes
+    ----------
+    results
+        The expressions of its results, names or constants.
+    """
+
+    def __init__(
+        self,
+        tree: ast.FunctionDef,
+        items: list[str],
+        fresh: Callable[[str], str],
+        dtype_of: Callable[[str], str],
+    ) -> None:
+        _check_calls(tree)
+        self.parameters = [parameter.arg for parameter in tree.args.args]
+        self.results = _results(tree)
+        self.varying = _varying(
+            tree.body[:-1], set(items)
+        )  # the names that differ between the items
+        self.lane, self.total = fresh("lane"), fresh("total")
+        self.outputs = [fresh(f"out_{k}") for k in range(len(self.results))]
+        self.loops: list[ast.For] = []  # over the lanes
+        self.arrays = {name: fresh(f"{name}_items") for name in items}
+        self.size = f"{self.arrays[items[0]]}.size"
+        body = [*self.block(tree.body[:-1]), self.loop(self._ends())]
+        passed = set().union(*(needed(loop.body) for loop in self.loops)) & self.varying
+        made = sorted(passed - set(items))
+        self.arrays |= {name: fresh(f"{name}_lanes") for name in made}
+        for loop in self.loops:
+            self.complete(loop)
+        empty = [f"{self.arrays[n]} = np.empty({self.size}, np.{dtype_of(n)})" for n in made]
+        start = _statements([f"{self.total} = 0.0", *empty])
+        self.body = [*start, *body, ast.Return(ast.Name(self.total, ast.Load()))]
+
+    def text(self, name: str) -> str:
+        """Return the function as text; its last arguments are arrays for the results."""
+        arguments = [self.arrays.get(n, n) for n in self.parameters] + self.outputs
+        (tree,) = _statements([f"def {name}({', '.join(arguments)}): pass"])
+        tree.body = self.body
+        return ast.unparse(ast.fix_missing_locations(tree)) + "\n"
+
+    def block(self, body: list[ast.stmt]) -> list[ast.stmt]:
+        """Return the statements of a block, those that vary in loops over the lanes."""
+        found: list[ast.stmt] = []
+        group: list[ast.stmt] = []
+        for node in body:
+            if _is_of_lanes(node, self.varying):
+                group.append(node)
+                continue
+            touched = set(assigned(group)).union(*map(used, group))
+            if group and (not isinstance(node, ast.Assign) or touched & set(assigned([node]))):
+                found.append(self.loop(group))
+                group = []
+            for field in ("body", "orelse"):
+                if getattr(node, field, None):
+                    setattr(node, field, self.block(getattr(node, field)))
+            found.append(node)  # before the group: neither depends on the other
+        return [*found, self.loop(group)] if group else found
+
+    def loop(self, group: list[ast.stmt]) -> ast.stmt:
+        """Return a loop over the lanes of some statements."""
+        (found,) = _statements([f"for {self.lane} in range({self.size}): pass"])
+        assert isinstance(found, ast.For)
+        found.body = group
+        self.loops.append(found)
+        return found
+
+    def complete(self, loop: ast.For) -> None:
+        """Let a loop read what others have computed, and keep what others read."""
+        read = sorted(needed(loop.body) & self.arrays.keys())
+        kept = [n for n in assigned(loop.body) if n in self.arrays]
+        loop.body = [
+            *_statements([f"{n} = {self.arrays[n]}[{self.lane}]" for n in read]),
+            *loop.body,
+            *_statements([f"{self.arrays[n]}[{self.lane}] = {n}" for n in kept]),
+        ]
+
+    def _ends(self) -> list[ast.stmt]:
+        """Return the statements that store the results."""
+        texts = [ast.unparse(result) for result in self.results]
+        pairs = zip(self.outputs, texts, strict=True)
+        stores = [f"{out}[{self.lane}] = stop_gradient({text})" for out, text in pairs]
+        return _statements([*stores, f"{self.total} = {self.total} + {texts[0]}"])
+
+
+def _statements(lines: list[str]) -> list[ast.stmt]:
+    return ast.parse("\n".join(lines)).body
+
+
+def _results(tree: ast.FunctionDef) -> list[ast.expr]:
+    """Return the results of a function."""
+    *body, end = tree.body
+    if any(isinstance(node, ast.Return) for part in body for node in ast.walk(part)):
+        raise NoLanesError("several returns")
+    value = end.value if isinstance(end, ast.Return) else None
+    found = value.elts if isinstance(value, ast.Tuple) else [value] if value is not None else []
+    if not found or not all(isinstance(leaf, (ast.Name, ast.Constant)) for leaf in found):
+        raise NoLanesError("a result that is not a number or a tuple of numbers")
+    return found
+
+
+def _varying(body: list[ast.stmt], items: set[str]) -> set[str]:
+    """Return the names whose values differ between the items."""
+    found = set(items)
+    while True:
+        before = len(found)
+        _note(body, found, is_apart=False)
+        if len(found) == before:
+            return found
+
+
+def _note(body: list[ast.stmt], found: set[str], is_apart: bool) -> None:
+    """Add the names that a block assigns and that vary; `is_apart`: only some items reach it."""
+    for node in body:
+        if isinstance(node, ast.If):
+            inside = is_apart or bool(used(node.test) & found)
+            _note(node.body, found, inside)
+            _note(node.orelse, found, inside)
+        elif isinstance(node, (ast.For, ast.While)):
+            if is_apart or used(node.iter if isinstance(node, ast.For) else node.test) & found:
+                raise NoLanesError("a loop that differs between the items")
+            _note(node.body, found, is_apart=False)
+        elif isinstance(node, ast.Assign) and not _is_store(node):
+            if is_apart or used(node.value) & found:
+                found.update(assigned([node]))
+        elif isinstance(node, ast.Expr):
+            raise NoLanesError("an effect")
+        elif (is_apart or used(node) & found) and not isinstance(node, ast.Pass):
+            raise NoLanesError("a jump or a store that differs between the items")
+
+
+def _check_calls(tree: ast.FunctionDef) -> None:
+    """Refuse calls of functions that may draw random numbers or have other effects."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            module, _, name = ast.unparse(node.func).rpartition(".")
+            if module not in _MODULES and (module or name not in _BUILTINS):
+                raise NoLanesError(f"a call of {ast.unparse(node.func)}")
+
+
+def _is_store(node: ast.Assign) -> bool:
+    """Whether a statement writes to an element of an array."""
+    return any(
+        isinstance(part, ast.Subscript) for target in node.targets for part in ast.walk(target)
+    )
+
+
+def _is_of_lanes(node: ast.stmt, varying: set[str]) -> bool:
+    """Whether a statement computes something for each lane, without loops."""
+    if isinstance(node, ast.If):
+        return bool(used(node.test) & varying)
+    return isinstance(node, ast.Assign) and bool(set(assigned([node])) & varying)

@@ -1,0 +1,111 @@
+"""A compiled function, or a derivative of one, called for one item after the other.
+
+For a function of a number and a shared array that returns an array, the loop is::
+
+    def f_of_items(size, x, y):
+        result = function(x[0], y)
+        out_0 = np.empty((size,) + result.shape, result.dtype)
+        differs = np.zeros(size, np.bool_)
+        out_0[0] = result
+        for i in prange(1, size):
+            result = function(x[i], y)
+            if result.shape == out_0.shape[1:]:
+                out_0[i] = result
+            else:
+                differs[i] = True
+        return out_0, differs
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numba
+import numpy as np
+from numba.core import types
+from numba.np.numpy_support import as_dtype
+
+from tapegrad.kernels import native
+
+
+def compiled(
+    function: Any, has_items: Sequence[bool], result: Any, options: dict[str, Any]
+) -> Callable[..., list[np.ndarray]]:
+    """Return a function of the number of items and the arguments of all of them.
+
+    Parameters
+    ----------
+    function
+        The compiled function.
+    has_items
+        Which arguments have the items along their first axis; they share the others.
+    result
+        The numba type of a result.
+    options
+        Those of numba for the loop.
+    """
+    name = function.py_func.__name__
+    leaves = list(_leaves(result, "result", name))
+    text = _text(f"{name}_of_items", has_items, leaves)
+    made = native.compile_source(native.fingerprint(text.encode()), text, f"{name}_of_items")
+    made.__globals__.update(np=np, prange=numba.prange, function=function)
+    for k, (_, kind) in enumerate(leaves):
+        if not isinstance(kind, types.Array):
+            made.__globals__[f"dtype_{k}"] = as_dtype(types.unliteral(kind))
+    loop = numba.njit(**options)(made)
+
+    def run(size: int, *args: Any) -> list[np.ndarray]:
+        *found, differs = loop(size, *args)
+        if differs.any():
+            raise ValueError(
+                f"vmap: the result of {name} for item {int(np.argmax(differs))} has another shape "
+                "than that for item 0; the results of all items are one array"
+            )
+        return found
+
+    return run
+
+
+def _leaves(kind: Any, place: str, name: str) -> Iterator[tuple[str, Any]]:
+    """Yield the numbers and arrays of a result: where they are, and their types."""
+    if isinstance(kind, types.BaseTuple):
+        for k, item in enumerate(kind):
+            yield from _leaves(item, f"{place}[{k}]", name)
+    elif isinstance(kind, (types.Array, types.Number, types.Boolean)):
+        yield place, kind
+    else:
+        raise TypeError(
+            f"vmap({name}, ...): the function must only return numbers and arrays, got type {kind}."
+        )
+
+
+def _text(name: str, has_items: Sequence[bool], leaves: list[tuple[str, Any]]) -> str:
+    """Return the text of the loop."""
+    arguments = [f"a{k}" for k in range(len(has_items))]
+
+    def call(index: str) -> str:
+        pairs = zip(arguments, has_items, strict=True)
+        given = [f"{a}[{index}]" if many else a for a, many in pairs]
+        return f"result = function({', '.join(given)})"
+
+    lines = [f"def {name}({', '.join(['size', *arguments])}):", f"    {call('0')}"]
+    for k, (place, kind) in enumerate(leaves):
+        whole = isinstance(kind, types.Array)
+        what = f"(size,) + {place}.shape, {place}.dtype" if whole else f"size, dtype_{k}"
+        lines += [f"    out_{k} = np.empty({what})", f"    out_{k}[0] = {place}"]
+    lines += ["    differs = np.zeros(size, np.bool_)", "    for i in prange(1, size):"]
+    lines += [f"        {call('i')}"]
+    for k, (place, kind) in enumerate(leaves):
+        if isinstance(kind, types.Array):
+            lines += [
+                f"        if {place}.shape == out_{k}.shape[1:]:",
+                f"            out_{k}[i] = {place}",
+                "        else:",
+                "            differs[i] = True",
+            ]
+        else:
+            lines += [f"        out_{k}[i] = {place}"]
+    outputs = "".join(f"out_{k}, " for k in range(len(leaves)))
+    lines.append(f"    return ({outputs}differs,)")
+    return "\n".join(lines) + "\n"
