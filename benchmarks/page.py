@@ -212,6 +212,15 @@ def threads_table(document: Any) -> str:
     return markdown(["program", *columns], rows)
 
 
+def ensembles_table(document: Any) -> str:
+    """Compiled functions and gradients for many items."""
+    rows = []
+    for name, times in document["processes"].get("njit-ensembles", {}).items():
+        loop = times["gradient, loop"]
+        rows += [[f"{name}: {way}", duration(s), ratio(loop, s)] for way, s in times.items()]
+    return markdown(["", "time", "loop ÷ it"], rows)
+
+
 def second_table(document: Any) -> str:
     """Products with Hessians of compiled functions, beside gradients."""
     rows = []
@@ -288,6 +297,10 @@ def targets_table(document: Any) -> str:
     for name, times in processes.get("njit-threads", {}).items():
         shared = times["gradient, threads"] / times["gradient, in order"]
         limits.append((f"{name}, two threads ÷ in order", 1.0 / 1.7, shared))
+    for name, times in processes.get("njit-ensembles", {}).items():
+        one, two = times["gradient, vmap"], times["gradient, vmap on threads"]
+        limits.append((f"{name}, gradients of an ensemble, ms", 35.0, one * 1e3))
+        limits.append((f"{name}, two threads ÷ one", 1.0 / 1.8, two / one))
     for name, limit, reached in limits:
         verdict = "met" if reached <= limit else "**missed**"
         rows.append([name, f"{limit:.3g}", f"{reached:.3g}", verdict])
@@ -371,6 +384,7 @@ TABLES: dict[str, Callable[[Any], str]] = {
     "numba-hessians": hessians_table,
     "numba-calls": calls_table,
     "numba-threads": threads_table,
+    "numba-ensembles": ensembles_table,
     "numba-memory": memory_table,
     "features": features_table,
     "behind": behind_table,

@@ -20,6 +20,7 @@ import numpy as np
 from . import report
 from .cases import GROUPS, Case
 from .njit_costs import COSTS
+from .njit_ensembles import measure_njit_ensembles
 from .njit_threads import measure_njit_threads
 from .peers import Side, disagreement, installed, outcome
 from .processes import PROCESSES
@@ -32,6 +33,7 @@ from .workloads import WORKLOADS
 OTHERS = {
     "threads": measure_threads,
     "njit-threads": measure_njit_threads,
+    "njit-ensembles": measure_njit_ensembles,
     "profiling": measure_profiling,
     **PROCESSES,
     **COSTS,
