@@ -225,6 +225,18 @@ def with_a_shared_array(x, weights):
     return total
 
 
+@tg.njit
+def with_a_work_array(x, n):
+    """The elements that statements of lanes read change between them."""
+    w = np.zeros(2)
+    total = 0.0
+    for i in range(n):
+        total += w[0] * x
+        w[0] = i + 1.0
+        total += w[0] * x * x
+    return total
+
+
 def is_side_by_side(function, kinds, has_items):
     try:
         in_lanes.compiled(function, kinds, has_items, {})
@@ -235,6 +247,7 @@ def is_side_by_side(function, kinds, has_items):
 
 FLOAT, INT = numba.float64, numba.int64
 SIDE_BY_SIDE = {
+    "work array": (with_a_work_array, (FLOAT, INT), (0, None), (4,)),
     "oscillator": (oscillator, (FLOAT, FLOAT, FLOAT, INT), (0, 0, 0, None), (9,)),
     "branches": (sum_of_branches, (FLOAT, FLOAT, INT), (0, 0, None), (7,)),
     "shared": (

@@ -11,7 +11,7 @@ import numpy as np
 from numba.core import types
 from numba.core.errors import NumbaPerformanceWarning
 
-from tapegrad.transform.base import Recording, complete, written_arguments
+from tapegrad.transform.base import Derivative, Recording, complete, written_arguments
 from tapegrad.transform.ensembles import in_lanes, one_by_one
 from tapegrad.transform.errors import TransformError
 
@@ -108,7 +108,8 @@ def _may_run_in_parallel(function: Any, kinds: tuple[Any, ...], has_items: Seque
                 f"{function.py_func.__name__} writes to argument {number}, which all items of a "
                 "vmap share; give each item its own (in_axes), or let the function work on a copy"
             )
-    return bool(function.targetoptions.get("parallel"))
+    root = function.root if isinstance(function, Derivative) else function
+    return bool(root.targetoptions.get("parallel"))
 
 
 def _arranged(kind: Any, leaves: Iterator[Any]) -> Any:

@@ -21,7 +21,7 @@ from tapegrad.transform import derivatives
 from tapegrad.transform.codegen.program import Program
 from tapegrad.transform.codegen.store import namespace
 from tapegrad.transform.ensembles.lanes import Lanes, NoLanesError
-from tapegrad.transform.errors import TransformError
+from tapegrad.transform.errors import InternalError, TransformError
 from tapegrad.transform.function import CompiledFunction, njit
 from tapegrad.transform.functions import stop_gradient
 from tapegrad.transform.ir import names_of, take
@@ -61,7 +61,7 @@ def compiled(
     try:
         of_chunk, results = _of_chunk(base, kinds, many)
         called = derivatives.pullback(of_chunk, numbers, 0, "gradients") if numbers else of_chunk
-        text = _text(called.py_func.__name__, many, len(results), len(numbers), has_value)
+        text = _text(many, len(results), len(numbers), has_value)
         made = native.compile_source(
             native.fingerprint(text.encode(), repr(id(called)).encode()), text, "over_chunks"
         )
@@ -73,7 +73,7 @@ def compiled(
             for kind, given in zip(kinds, many, strict=True)
         ]
         loop.compile((types.int64, *arrays))
-    except (TransformError, NumbaError) as error:
+    except (TransformError, InternalError, NumbaError) as error:
         raise NoLanesError(str(error)) from error
 
     def run(size: int, *args: Any) -> list[np.ndarray]:
@@ -140,7 +140,7 @@ def _of_chunk(base: Any, kinds: tuple[Any, ...], many: list[bool]) -> tuple[Any,
     return njit(**options)(made), [as_dtype(types.unliteral(kind)) for kind in found]
 
 
-def _text(name: str, many: Sequence[bool], results: int, gradients: int, has_value: bool) -> str:
+def _text(many: Sequence[bool], results: int, gradients: int, has_value: bool) -> str:
     """Return the text of the loop over the chunks."""
     arguments = [f"a{k}" for k in range(len(many))]
     given = [f"{a}[start:end]" if items else a for a, items in zip(arguments, many, strict=True)]

@@ -53,6 +53,8 @@ class Lanes:
     ----------
     results
         The expressions of its results, names or constants.
+    varying
+        The names whose values differ between the items.
     """
 
     def __init__(
@@ -65,9 +67,7 @@ class Lanes:
         _check_calls(tree)
         self.parameters = [parameter.arg for parameter in tree.args.args]
         self.results = _results(tree)
-        self.varying = _varying(
-            tree.body[:-1], set(items)
-        )  # the names that differ between the items
+        self.varying = _varying(tree.body[:-1], set(items))
         self.lane, self.total = fresh("lane"), fresh("total")
         self.outputs = [fresh(f"out_{k}") for k in range(len(self.results))]
         self.loops: list[ast.For] = []  # over the lanes
@@ -98,14 +98,13 @@ class Lanes:
             if _is_of_lanes(node, self.varying):
                 group.append(node)
                 continue
-            touched = set(assigned(group)).union(*map(used, group))
-            if group and (not isinstance(node, ast.Assign) or touched & set(assigned([node]))):
+            if group and not _may_precede(node, group):
                 found.append(self.loop(group))
                 group = []
             for field in ("body", "orelse"):
                 if getattr(node, field, None):
                     setattr(node, field, self.block(getattr(node, field)))
-            found.append(node)  # before the group: neither depends on the other
+            found.append(node)
         return [*found, self.loop(group)] if group else found
 
     def loop(self, group: list[ast.stmt]) -> ast.stmt:
@@ -194,6 +193,13 @@ def _is_store(node: ast.Assign) -> bool:
     return any(
         isinstance(part, ast.Subscript) for target in node.targets for part in ast.walk(target)
     )
+
+
+def _may_precede(node: ast.stmt, group: list[ast.stmt]) -> bool:
+    """Whether a statement that does not vary can stand before some that do."""
+    if not isinstance(node, ast.Assign) or _is_store(node):
+        return False
+    return not set(assigned([node])) & set(assigned(group)).union(*map(used, group))
 
 
 def _is_of_lanes(node: ast.stmt, varying: set[str]) -> bool:
