@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -73,7 +74,7 @@ def vmap(
 
     A function compiled with `tapegrad.njit`, or a derivative of one, is called for each item of
     NumPy arrays in a compiled loop; with ``parallel=True``, on all threads. The shapes of its
-    results must not differ between the items.
+    results must not differ between the items. `chunk_size` and `randomness` have no effect then.
 
     Examples
     --------
@@ -214,9 +215,10 @@ class _Batch:
         for leaves, build, (place, *_) in self.parts:
             has_items.append(place is not None)
             args.append(build(leaves) if place is None else np.moveaxis(leaves[0], place, 0))
-        result = over_items(self.f, self.size, args, has_items, kwargs)
+        call = partial(over_items, self.f, self.size, args, has_items, kwargs)
         if isinstance(out_axes, (int, np.integer)):  # tuples of arrays do not need optree
-            return self._all_moved(result, int(out_axes))
+            return call(lambda z: self._moved(z, int(out_axes)))
+        result = call(lambda z: z)
         leaves, build = tree(result, "vmap: the result")
         places = axes_of(result, out_axes, self.name.replace("in_dims", "out_dims"))
         return build([self._moved(*pair) for pair in zip(leaves, places, strict=True)])
@@ -279,13 +281,6 @@ class _Batch:
         if place is None and not is_at(tensor, level):
             return tensor
         return self._moved(expanded(tensor, level), place)
-
-    def _all_moved(self, result: Any, place: int) -> Any:
-        """Return a result of tuples and arrays with the items along another axis."""
-        if not isinstance(result, tuple):
-            return self._moved(result, place)
-        items = [self._all_moved(item, place) for item in result]
-        return type(result)(*items) if hasattr(result, "_fields") else tuple(items)
 
     @staticmethod
     def _moved(whole: Any, place: int | None) -> Any:

@@ -55,6 +55,7 @@ class Recording(CPUDispatcher):
     """A numba function that records itself when it is called with tensors."""
 
     record: Any  # calls it with tensors (`tapegrad.transform.recording`)
+    over_items: Any  # calls it for all items of a batch (`tapegrad.transform.ensembles`)
 
     def typeof_pyval(self, val: Any) -> Any:
         """Return the numba type of an argument; for a tensor, without a search."""

@@ -20,7 +20,7 @@ class TransformError(TypeError):
 
 
 class SerialLoopWarning(UserWarning):
-    """A ``prange`` loop runs in order in a derivative.
+    """A ``prange`` loop runs in order in a derivative, or the items of a `tapegrad.vmap` do.
 
     Its iterations could not be proved independent. The message names the line and what is missing.
     The derivative is right; only its speed differs.

@@ -6,6 +6,7 @@ import warnings
 import numba
 import numpy as np
 import pytest
+from check import module
 
 import tapegrad as tg
 from tapegrad.transform.ensembles import in_lanes
@@ -179,9 +180,9 @@ def oscillator(x, y, mu, steps):
     return x
 
 
-@tg.njit
-def branches(x, k, steps):
-    """Branches and counts that differ between the items, inside of a loop that does not."""
+# branches and counts that differ between the items, inside of a loop that does not
+BRANCHES = """
+def f(x, k, steps):
     count, total, scale = 0, 0.0, 0.5 * steps
     for i in range(steps):
         if x > 0.5:
@@ -195,26 +196,9 @@ def branches(x, k, steps):
             total += x * i
         else:
             total -= np.sin(x) / scale
-    return total, count, x > k
-
-
-@tg.njit
-def sum_of_branches(x, k, steps):
-    """Branches and counts that differ between the items, inside of a loop that does not."""
-    count, total, scale = 0, 0.0, 0.5 * steps
-    for i in range(steps):
-        if x > 0.5:
-            count += 1
-            x = x * 0.9 - 0.1 * k
-        elif x < 0.1:
-            x = np.exp(x) * k
-        else:
-            x += 0.3
-        if i % 2 == 0:
-            total += x * i
-        else:
-            total -= np.sin(x) / scale
-    return total * count
+    return """
+branches = tg.njit(module(BRANCHES + "total, count, x > k", np=np))
+sum_of_branches = tg.njit(module(BRANCHES + "total * count", np=np))
 
 
 @tg.njit
@@ -347,6 +331,83 @@ class TestSideBySide:
 
         with pytest.raises(ZeroDivisionError):
             tg.vmap(tg.grad(inverse_of_sum), (0, None))(np.array([0.5, 1.0, 2.0]), 3)
+
+
+class TestThreads:
+    """numba drops errors that iterations of parallel loops raise."""
+
+    def test_an_error_of_an_item(self):
+        @tg.njit(parallel=True)
+        def inverse(x):
+            while x > 10.0:
+                x *= 0.5
+            return 1.0 / x
+
+        self.check_error(inverse)
+
+    def test_an_error_of_an_item_side_by_side(self):
+        @tg.njit(parallel=True)
+        def inverse(x):
+            return 1.0 / (x * x)
+
+        assert is_side_by_side(inverse, (FLOAT,), (True,))
+        self.check_error(inverse)
+
+    def check_error(self, inverse):
+        items = np.ones(2000)
+        items[[1500, 1900]] = 0.0
+        for function in (inverse, tg.grad(inverse), tg.value_and_grad(inverse)):
+            with pytest.raises(ZeroDivisionError):
+                tg.vmap(function)(items)
+            tg.vmap(function)(items[:1500])
+
+    def test_another_shape(self):
+        @tg.njit(parallel=True)
+        def ones(n):
+            return np.ones(n)
+
+        counts = np.full(500, 3)
+        counts[321] = 2
+        with pytest.raises(ValueError, match=r"result of ones for item 321 has another shape"):
+            tg.vmap(ones)(counts)
+
+    def test_items_that_are_written(self):
+        """They may share elements: each item here reads what the one before wrote."""
+
+        @tg.njit(parallel=True)
+        def last(pair):
+            pair[1] = pair[0] + 1.0
+            return pair[1]
+
+        items = np.zeros(600)
+        pairs = np.lib.stride_tricks.sliding_window_view(items, 2, writeable=True)
+        with pytest.warns(tg.SerialLoopWarning, match="last writes to argument 0"):
+            found = tg.vmap(last)(pairs)
+        np.testing.assert_array_equal(found, np.arange(1.0, 600.0))
+
+
+class TestChecks:
+    def test_derivatives_that_check_themselves(self):
+        @tg.njit(verify=True)
+        def square(x):
+            return x * x
+
+        @square.defvjp
+        def square_vjp(x, z, g):
+            return (3.0 * g * x,)
+
+        for _ in range(2):
+            with pytest.raises(tg.VerificationError, match="gradient of square"):
+                tg.vmap(tg.grad(square))(X)
+
+    def test_values_that_have_changed_since_a_function_was_compiled(self, monkeypatch):
+        """As in calls for one item: the values stay, a derivative is refused."""
+        f = tg.njit(module("def f(x):\n    return FACTOR * x\n", FACTOR=2.0))
+        f(0.5)
+        monkeypatch.setitem(f.py_func.__globals__, "FACTOR", 3.0)
+        np.testing.assert_array_equal(tg.vmap(f)(X), 2.0 * X)
+        with pytest.raises(TransformError, match="FACTOR"):
+            tg.vmap(tg.grad(f))(X)
 
 
 class TestRefusals:

@@ -124,7 +124,7 @@ def skip_unselected(tree: ast.FunctionDef, replaced: Collection[int], facts: Fac
     return _Skipping(tree, replaced, facts).block(tree.body, in_loop=False, in_branch=False)
 
 
-_LONG = 12  # statements that take longer than a branch that is predicted wrongly
+_LONG = 12  # statements that are worth a branch, which may be predicted wrongly
 
 
 class _Skipping:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numba
@@ -11,9 +12,10 @@ import numpy as np
 from numba.core import types
 from numba.core.errors import NumbaPerformanceWarning
 
+from tapegrad.eager.frames import level_of_user
 from tapegrad.transform.base import Derivative, Recording, complete, written_arguments
 from tapegrad.transform.ensembles import in_lanes, one_by_one
-from tapegrad.transform.errors import TransformError
+from tapegrad.transform.errors import SerialLoopWarning, TransformError
 
 _OPTIONS = ("error_model", "boundscheck", "nogil")
 
@@ -24,8 +26,22 @@ class _Items(NamedTuple):
     array: np.ndarray
 
 
+@dataclass
+class _Loop:
+    """The loop over the items for some types."""
+
+    code: Any  # that of the function when the loop was made
+    run: Callable[..., list[np.ndarray]]
+    is_checked: bool = False  # see `tapegrad.transform.checks`
+
+
 def over_items(
-    function: Any, size: int, args: Sequence[Any], has_items: Sequence[bool], kwargs: dict[str, Any]
+    function: Any,
+    size: int,
+    args: Sequence[Any],
+    has_items: Sequence[bool],
+    kwargs: dict[str, Any],
+    arranged: Callable[[np.ndarray], Any],
 ) -> Any:
     """Return what a function returns for all items, with the items along the first axis.
 
@@ -41,6 +57,8 @@ def over_items(
         Which of the arguments they are.
     kwargs
         Arguments that all items share.
+    arranged
+        Called with each array of results; returns what takes its place.
 
     Returns
     -------
@@ -64,16 +82,20 @@ def over_items(
     kinds = tuple(
         _item(kind) if many else kind for kind, many in zip(given, has_items, strict=True)
     )
-    with warnings.catch_warnings():  # the loop is parallel, if not the function
-        warnings.simplefilter("ignore", NumbaPerformanceWarning)
-        function.compile(kinds)
-    # its loops, by what decides on them, with its code when they were made
-    known: dict[Any, tuple[Any, Any]] = vars(function).setdefault("_loops_over_items", {})
+    if kinds not in function.overloads:
+        with warnings.catch_warnings():  # the loop is parallel, if not the function
+            warnings.simplefilter("ignore", NumbaPerformanceWarning)
+            function.compile(kinds)
+    known: dict[Any, _Loop] = vars(function).setdefault("_loops_over_items", {})
     key, code = (given, tuple(has_items)), function.overloads[kinds]
     result = code.signature.return_type
-    if key not in known or known[key][0] is not code:  # or the function was compiled again
-        known[key] = code, _loop(function, kinds, has_items, result)
-    return _arranged(result, iter(known[key][1](size, *args)))
+    if key not in known or known[key].code is not code:  # or the function was compiled again
+        known[key] = _Loop(code, _made(function, kinds, has_items, result))
+    loop = known[key]
+    if not loop.is_checked:
+        first = (a[0] if many else a for a, many in zip(args, has_items, strict=True))
+        loop.is_checked = function.enter(tuple(first))
+    return _arranged(result, iter(map(arranged, loop.run(size, *args))))
 
 
 def _item(kind: Any) -> Any:
@@ -83,7 +105,7 @@ def _item(kind: Any) -> Any:
     return kind.copy(ndim=kind.ndim - 1, layout="C" if kind.layout == "C" else "A")
 
 
-def _loop(function: Any, kinds: tuple[Any, ...], has_items: Sequence[bool], result: Any) -> Any:
+def _made(function: Any, kinds: tuple[Any, ...], has_items: Sequence[bool], result: Any) -> Any:
     """Return the compiled loop over the items, side by side if that is possible."""
     options = {n: function.targetoptions[n] for n in _OPTIONS if n in function.targetoptions}
     options["parallel"] = _may_run_in_parallel(function, kinds, has_items)
@@ -94,22 +116,33 @@ def _loop(function: Any, kinds: tuple[Any, ...], has_items: Sequence[bool], resu
 
 
 def _may_run_in_parallel(function: Any, kinds: tuple[Any, ...], has_items: Sequence[bool]) -> bool:
-    """Whether the items may be computed at the same time, as the function asks for.
+    """Whether the items are computed at the same time, as the function asks for.
 
     Items that write to what they share are refused.
     """
+    name = function.py_func.__name__
+    root = function.root if isinstance(function, Derivative) else function
+    is_wanted = bool(root.targetoptions.get("parallel"))
     try:
         written = written_arguments(function, kinds)
-    except TransformError:  # what it writes to is not known
+    except TransformError:
+        if is_wanted:
+            _warn(f"it is not known what {name} writes to")
         return False
     for number in sorted(written):
         if not has_items[number]:
             raise TransformError(
-                f"{function.py_func.__name__} writes to argument {number}, which all items of a "
-                "vmap share; give each item its own (in_axes), or let the function work on a copy"
+                f"{name} writes to argument {number}, which all items of a vmap share; give each "
+                "item its own (in_axes), or let the function work on a copy"
             )
-    root = function.root if isinstance(function, Derivative) else function
-    return bool(root.targetoptions.get("parallel"))
+    if written and is_wanted:
+        _warn(f"{name} writes to argument {min(written)}, whose items may share elements")
+    return is_wanted and not written
+
+
+def _warn(reason: str) -> None:
+    message = f"vmap: the items are computed in order, not on all threads: {reason}"
+    warnings.warn(SerialLoopWarning(message), stacklevel=level_of_user())
 
 
 def _arranged(kind: Any, leaves: Iterator[Any]) -> Any:

@@ -1,7 +1,8 @@
 """Functions of numbers, and their gradients, for items side by side.
 
 A chunk of items at a time stays in the cache. `lanes` writes the function of a chunk, which is
-differentiated like any other. The chunks run on all threads if the function asks for them.
+differentiated like any other. The chunks run on all threads if the function asks for them. numba
+drops an error that an iteration of a parallel loop raises: such chunks are not done.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from numba.core.errors import NumbaError
 from numba.np.numpy_support import as_dtype
 
 from tapegrad.kernels import native
-from tapegrad.transform import derivatives
+from tapegrad.transform import derivatives, frozen
+from tapegrad.transform.checks.checking import is_on
 from tapegrad.transform.codegen.program import Program
 from tapegrad.transform.codegen.store import namespace
 from tapegrad.transform.ensembles.lanes import Lanes, NoLanesError
@@ -81,7 +83,16 @@ def compiled(
             np.full(size, a) if k in expanded else np.ascontiguousarray(a) if many[k] else a
             for k, a in enumerate(args)
         ]
-        return list(loop(size, *given))
+        *found, done = loop(size, *given)
+        if not done.all():
+            start = int(np.argmin(done)) * WIDTH
+            part = [a[start : start + WIDTH] if many[k] else a for k, a in enumerate(given)]
+            numba.njit(**{**options, "parallel": False})(made)(min(WIDTH, size - start), *part)
+            raise RuntimeError(
+                f"vmap: {function.py_func.__name__} raised an error for one of the {WIDTH} items "
+                f"from item {start} on, but not on their own"
+            )
+        return found
 
     return run
 
@@ -97,7 +108,7 @@ def _parts_of(function: Any) -> tuple[Any, tuple[int, ...], bool]:
         or function.seeds
         or function.into
         or base.rule_vjp is not None
-        or base.verify
+        or is_on(function)
     ):
         raise NoLanesError("a derivative of another kind")
     return base, function.numbers, "value" in function.returns
@@ -109,7 +120,8 @@ def _is_number(kind: Any) -> bool:
 
 def _of_chunk(base: Any, kinds: tuple[Any, ...], many: list[bool]) -> tuple[Any, list[Any]]:
     """Return the function of a chunk of items, and the dtypes of the results."""
-    program = Program()  # not `effects`: the names that the function uses may have changed
+    frozen.check(base, kinds)  # its code, and the names that it uses, are of the same time
+    program = Program()
     instance = program.instance(base, kinds)
     program.analyse()
     function = instance.function
@@ -149,13 +161,15 @@ def _text(many: Sequence[bool], results: int, gradients: int, has_value: bool) -
     lines += [f"    out_{k} = np.empty(size, dtype_{k})" for k in range(results)]
     lines += [f"    bar_{k} = np.empty(size)" for k in range(gradients)]
     lines += [
-        "    for chunk in prange((size + width - 1) // width):",
+        "    done = np.zeros((size + width - 1) // width, np.bool_)",
+        "    for chunk in prange(done.size):",
         "        start = chunk * width",
         "        end = min(start + width, size)",
         f"        found = of_chunk({', '.join(given)})",
         *[f"        bar_{k}[start:end] = found[{k}]" for k in range(gradients)],
+        "        done[chunk] = True",
     ]
     outputs = [f"out_{k}" for k in range(results)] if has_value else []
     outputs += [f"bar_{k}" for k in range(gradients)]
-    lines.append(f"    return ({', '.join(outputs)},)")
+    lines.append(f"    return ({', '.join([*outputs, 'done'])},)")
     return "\n".join(lines) + "\n"

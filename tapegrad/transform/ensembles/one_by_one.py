@@ -5,15 +5,20 @@ For a function of a number and a shared array that returns an array, the loop is
     def f_of_items(size, x, y):
         result = function(x[0], y)
         out_0 = np.empty((size,) + result.shape, result.dtype)
-        differs = np.zeros(size, np.bool_)
+        done = np.zeros(size, np.int8)
         out_0[0] = result
+        done[0] = DONE
         for i in prange(1, size):
             result = function(x[i], y)
+            state = DONE
             if result.shape == out_0.shape[1:]:
                 out_0[i] = result
             else:
-                differs[i] = True
-        return out_0, differs
+                state = OTHER_SHAPE
+            done[i] = state
+        return out_0, done
+
+numba drops an error that an iteration of a parallel loop raises: such items are not done.
 """
 
 from __future__ import annotations
@@ -27,6 +32,8 @@ from numba.core import types
 from numba.np.numpy_support import as_dtype
 
 from tapegrad.kernels import native
+
+_DONE, _OTHER_SHAPE = 1, 2
 
 
 def compiled(
@@ -56,13 +63,17 @@ def compiled(
     loop = numba.njit(**options)(made)
 
     def run(size: int, *args: Any) -> list[np.ndarray]:
-        *found, differs = loop(size, *args)
-        if differs.any():
+        *found, done = loop(size, *args)
+        if (done == _DONE).all():
+            return found
+        item = int(np.argmax(done != _DONE))
+        if done[item] == _OTHER_SHAPE:
             raise ValueError(
-                f"vmap: the result of {name} for item {int(np.argmax(differs))} has another shape "
-                "than that for item 0; the results of all items are one array"
+                f"vmap: the result of {name} for item {item} has another shape than that for item "
+                "0; the results of all items are one array"
             )
-        return found
+        function(*(a[item] if many else a for a, many in zip(args, has_items, strict=True)))
+        raise RuntimeError(f"vmap: {name} raised an error for item {item}, but not on its own")
 
     return run
 
@@ -94,18 +105,19 @@ def _text(name: str, has_items: Sequence[bool], leaves: list[tuple[str, Any]]) -
         whole = isinstance(kind, types.Array)
         what = f"(size,) + {place}.shape, {place}.dtype" if whole else f"size, dtype_{k}"
         lines += [f"    out_{k} = np.empty({what})", f"    out_{k}[0] = {place}"]
-    lines += ["    differs = np.zeros(size, np.bool_)", "    for i in prange(1, size):"]
-    lines += [f"        {call('i')}"]
+    lines += ["    done = np.zeros(size, np.int8)", f"    done[0] = {_DONE}"]
+    lines += ["    for i in prange(1, size):", f"        {call('i')}", f"        state = {_DONE}"]
     for k, (place, kind) in enumerate(leaves):
         if isinstance(kind, types.Array):
             lines += [
                 f"        if {place}.shape == out_{k}.shape[1:]:",
                 f"            out_{k}[i] = {place}",
                 "        else:",
-                "            differs[i] = True",
+                f"            state = {_OTHER_SHAPE}",
             ]
         else:
             lines += [f"        out_{k}[i] = {place}"]
+    lines.append("        done[i] = state")
     outputs = "".join(f"out_{k}, " for k in range(len(leaves)))
-    lines.append(f"    return ({outputs}differs,)")
+    lines.append(f"    return ({outputs}done,)")
     return "\n".join(lines) + "\n"

@@ -6,7 +6,7 @@ copied. A compiled module leaves its tape for the next call, and takes it again.
 An array of numba has an owner, whose references are counted, and a parent, the Python object that
 it was made of. A tape never becomes a Python object, so its parent is the owner of the block, and
 it has no owner itself: counting references in each iteration of a loop that may enlarge the tape
-takes as long as many an iteration. Where a gradient is differentiated, its tape is an array like
+can take as long as the iteration. Where a gradient is differentiated, its tape is an array like
 any other, with an owner.
 """
 
