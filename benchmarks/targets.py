@@ -67,6 +67,15 @@ NJIT = (
 )
 """Programs for numba at a size, and how many times the primal value and gradient may take."""
 
+ARRAYS = {
+    "lorenz": "lorenz_loops",
+    "decays": "decays_loops",
+    "clusters_arrays": "clusters",
+    "gray_scott": "gray_scott_loops",
+    "hmm": "hmm_loops",
+}
+"""Programs for numba whose loops work on whole arrays, and the same with loops over elements."""
+
 TARGETS = (
     Target("chain", SMALL_CHAINS, "total", "PyTorch", 1 / 4),
     Target("chain", SMALL_CHAINS, "total", "HIPS autograd", 1 / 10),
@@ -86,6 +95,10 @@ TARGETS = (
     *(
         Target(name, (size,), "total", "numba primal", at_most, "tapegrad.njit")
         for name, size, at_most in NJIT
+    ),
+    *(
+        Target(name, None, "total", "tapegrad.njit", 1.2, "tapegrad.njit", beside=loops)
+        for name, loops in ARRAYS.items()
     ),
 )
 

@@ -66,6 +66,27 @@ def lorenz(u, s, r, b, steps):
     return u[0]
 
 
+@numba.njit
+def lorenz_rates(x, y, z, s, r, b):
+    """Right-hand side of Lorenz's equations, as numbers."""
+    return s * (y - x), x * (r - z) - y, x * y - b * z
+
+
+def lorenz_loops(u, s, r, b, steps):
+    """First coordinate after Runge-Kutta steps of five thousandths, in numbers."""
+    h = 0.005
+    x, y, z = u[0], u[1], u[2]
+    for _ in range(steps):
+        x1, y1, z1 = lorenz_rates(x, y, z, s, r, b)
+        x2, y2, z2 = lorenz_rates(x + 0.5 * h * x1, y + 0.5 * h * y1, z + 0.5 * h * z1, s, r, b)
+        x3, y3, z3 = lorenz_rates(x + 0.5 * h * x2, y + 0.5 * h * y2, z + 0.5 * h * z2, s, r, b)
+        x4, y4, z4 = lorenz_rates(x + h * x3, y + h * y3, z + h * z3, s, r, b)
+        x = x + h / 6.0 * (x1 + 2.0 * x2 + 2.0 * x3 + x4)
+        y = y + h / 6.0 * (y1 + 2.0 * y2 + 2.0 * y3 + y4)
+        z = z + h / 6.0 * (z1 + 2.0 * z2 + 2.0 * z3 + z4)
+    return x
+
+
 def lorenz_loss(xp, u, s, r, b, *, steps):
     """The same."""
 
@@ -105,6 +126,39 @@ def decays(y, steps):
         k4[1:] = w[:-1] - w[1:]
         y = y + h / 6.0 * (k1 + 2.0 * k2 + 2.0 * k3 + k4)
     return np.sum(y * y)
+
+
+@numba.njit
+def decay_rates(y, rates):
+    """Right-hand side of a chain of decays."""
+    rates[0] = -y[0]
+    for i in range(1, y.size):
+        rates[i] = y[i - 1] - y[i]
+
+
+def decays_loops(y, steps):
+    """Sum of squares after Runge-Kutta steps of y_0' = -y_0, y_i' = y_(i-1) - y_i, in loops."""
+    h = 0.01
+    y = y.copy()
+    n = y.size
+    k1, k2, k3, k4, w = np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n)
+    for _ in range(steps):
+        decay_rates(y, k1)
+        for i in range(n):
+            w[i] = y[i] + 0.5 * h * k1[i]
+        decay_rates(w, k2)
+        for i in range(n):
+            w[i] = y[i] + 0.5 * h * k2[i]
+        decay_rates(w, k3)
+        for i in range(n):
+            w[i] = y[i] + h * k3[i]
+        decay_rates(w, k4)
+        for i in range(n):
+            y[i] += h / 6.0 * (k1[i] + 2.0 * k2[i] + 2.0 * k3[i] + k4[i])
+    total = 0.0
+    for i in range(n):
+        total += y[i] * y[i]
+    return total
 
 
 def decays_loss(xp, y, *, steps):
@@ -216,23 +270,29 @@ EQUATIONS = (
         group="njit",
         loops=Loops(logistic, logistic_by_hand),
     ),
-    Workload(
-        lorenz_loss,
-        draw_lorenz,
-        wrt=(0, 1, 2, 3),
-        quick=steps_size(10),
-        sizes=(steps_size(400),),
-        group="njit",
-        loops=Loops(lorenz),
+    *(
+        Workload(
+            lorenz_loss,
+            draw_lorenz,
+            wrt=(0, 1, 2, 3),
+            quick=steps_size(10),
+            sizes=(steps_size(400),),
+            group="njit",
+            loops=Loops(program),
+        )
+        for program in (lorenz, lorenz_loops)
     ),
-    Workload(
-        decays_loss,
-        draw_vector,
-        wrt=(0,),
-        quick=ode_size(4, 3),
-        sizes=(ode_size(10, 500),),
-        group="njit",
-        loops=Loops(decays),
+    *(
+        Workload(
+            decays_loss,
+            draw_vector,
+            wrt=(0,),
+            quick=ode_size(4, 3),
+            sizes=(ode_size(10, 500),),
+            group="njit",
+            loops=Loops(program),
+        )
+        for program in (decays, decays_loops)
     ),
     Workload(
         ode,

@@ -27,6 +27,10 @@ from tapegrad.transform.tape_memory.references import hold, hold_tangent, is_tak
 from tapegrad.transform.tape_memory.references import pop_array as pop_array
 from tapegrad.transform.tape_memory.rows import owned_row as owned_row
 from tapegrad.transform.tape_memory.rows import row as row
+from tapegrad.transform.tape_memory.scratch import give_scratch as give_scratch
+from tapegrad.transform.tape_memory.scratch import scratch as scratch
+from tapegrad.transform.tape_memory.scratch import swap_scratch as swap_scratch
+from tapegrad.transform.tape_memory.scratch import take_scratch as take_scratch
 from tapegrad.transform.tape_memory.workers import address_of as address_of
 from tapegrad.transform.tape_memory.workers import blocks_of as blocks_of
 from tapegrad.transform.tape_memory.workers import copies_of as copies_of
@@ -274,20 +278,6 @@ def clear(typingctx, array):
         return context.get_dummy_value()
 
     return types.none(array), codegen
-
-
-@inlined
-def reused(array, shape):
-    """Return an array if it has the right shape, else a new one; its elements are undefined."""
-    return array if array.shape == shape else np.empty(shape)
-
-
-@inlined
-def zeroed(array, shape):
-    """Return an array of zeros: the given one if it has the right shape, else a new one."""
-    found = reused(array, shape)
-    clear(found)
-    return found
 
 
 @inlined

@@ -185,6 +185,80 @@ def overlapping_stores(x):
     return np.sum(y * x)
 
 
+# -- stores of expressions -------------------------------------------------------------------------
+
+
+@case(A, B, argnums=(0, 1), hvp=True)
+@case(ONE, ONE, argnums=(0, 1))
+def stored_in_parts(x, y):
+    k = np.empty(x.size)
+    k[0] = x[0] * y[0]
+    k[1:] = x[1:] * y[:-1] - np.sin(x[:-1])
+    k[:-1] += k[1:].copy() * x[:-1]
+    k[:] -= x * y
+    return np.sum(k * k)
+
+
+@case(M, ROW[0], 1, argnums=(0, 1), hvp=True)
+@case(M, ROW[0], -1, argnums=(0, 1))
+def stored_in_rows_and_columns(m, v, row):
+    k = np.zeros(m.shape)
+    k[row] = m[0] * v
+    k[1 - row % 2, 1:] += v[1:] ** 2 - m[1, :-1]
+    k[:, 0] = m[:, 1] * m[:, 2]
+    k[-1, :2] -= np.exp(v[:2])
+    k[1:, 1:] = k[1:, 1:] * 2.0
+    return np.sum(k * k * k)
+
+
+@case(A, ONE, argnums=(0, 1))
+@case(ONE, ONE, argnums=(0, 1))
+def stored_with_another_extent(x, y):
+    k = np.zeros(x.size)
+    k[:] = y * y
+    k[1:] += 3.0 * k[:1]
+    return np.sum(k * x)
+
+
+@case(A, 2)
+def stored_where_it_is_read(x, steps):
+    k = np.ones(x.size)
+    for _ in range(steps):
+        part = k[:-1]
+        k[1:] = part * x[1:] + k[1:]
+        same = k
+        k[:-1] -= same[1:] * x[:-1]
+    return np.sum(k * k)
+
+
+@case(A, True)
+@case(A, False)
+def stored_where_it_may_be_read(x, flag):
+    k = x * x
+    z = k if flag else x
+    k[1:] = z[:-1] * 2.0 + x[1:]
+    u, w = np.ones(x.size), x.copy()
+    for _ in range(3):
+        w[1:] = u[:-1] * x[1:] + w[:-1]
+        u, w = w, u
+    return np.sum(k * k) + np.sum(u * w)
+
+
+@numba.njit
+def the_array(k):
+    return k
+
+
+@case(A)
+def stored_where_a_call_may_have_put_it(x):
+    k = x.copy()
+    same, both = the_array(k), (k, x)
+    k[1:] = same[:-1] * x[1:]
+    k[1:] += both[0][:-1] * 2.0
+    x[1:] = k[:-1] * k[1:]
+    return np.sum(k * x)
+
+
 @case(A, 2)
 @case(A, 0)
 def used_in_a_branch_and_a_loop(x, k):
@@ -241,6 +315,18 @@ def test_divisions_by_zero_are_infinite_as_in_arrays():
     assert gy[0] == -np.inf and gy[1] == pytest.approx(-2.0 / 16.0)
 
 
+@pytest.mark.parametrize("n", [2, 5])
+def test_stores_of_another_shape(n):
+    @tg.njit
+    def stored(x, y):
+        k = np.zeros(x.size)
+        k[1:] = y * y
+        return np.sum(k)
+
+    with pytest.raises(ValueError, match=r"cannot assign slice|do not broadcast"):
+        tg.grad(stored, (0, 1))(np.ones(4), np.ones(n))
+
+
 @pytest.mark.parametrize("shapes", [((3,), (4,)), ((2, 3), (2,)), ((2, 3), (3, 3))])
 def test_shapes_that_do_not_broadcast(shapes):
     @tg.njit
@@ -260,6 +346,19 @@ def test_no_array_is_made_for_a_part_of_an_expression():
     text = f.adjoint_source(A, B).partition(FASTER)[0]
     assert text.count("np.empty(") == 1, "z"
     assert "arrays." not in text
+
+
+def test_no_array_is_made_for_what_is_stored():
+    @tg.njit
+    def f(x):
+        k = np.empty(x.size)
+        k[0] = 0.0
+        k[1:] = x[1:] * x[:-1]
+        return np.sum(k * k)
+
+    text = f.adjoint_source(A).partition(FASTER)[0]
+    assert text.count("np.empty(") == 1, "k"
+    assert ".copy(" not in text and "arrays." not in text
 
 
 @pytest.mark.parametrize("text", ["x**-1.0", "np.power(x, -1)", "np.power(x, -1.0)"])

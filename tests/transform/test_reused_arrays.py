@@ -20,7 +20,9 @@ from tests.transform.random_programs.interpret import Interpreter, types_only
 X = np.array([0.7, 1.2, 0.9, 1.4])
 Pair = collections.namedtuple("Pair", "first second")
 
-REUSED, KEPT = [], []  # programs, with the names that loops must or must not reuse
+# programs, with the names of arrays that loops must reuse after one iteration or after two, or that
+# they must not reuse
+REUSED, CARRIED, KEPT = [], [], []
 
 
 def program(entries, *names):
@@ -109,10 +111,78 @@ def helper_that_fills(x):
     return total
 
 
-# -- loops that do not ----------------------------------------------------------------------------
+# -- loops that reuse them after two iterations, and loops that do not ----------------------------
 
 
-@program(KEPT, "w", "w_bar")
+@program(CARRIED, "w", "y", "y_bar")
+def states(x):
+    y = x.copy()
+    for k in range(4):
+        w = y * np.sin(y)
+        y = y + 0.1 * w * x[k % 2] + 0.1 * np.sum(y)
+        w += y
+    return np.sum(y * y)
+
+
+@program(CARRIED, "w")
+def states_of_an_inner_loop(x):
+    total = 0.0
+    for k in range(3):
+        w = x * k
+        for _ in range(3):
+            w = w * w + x
+        total += np.sum(w) * k
+    return total
+
+
+@program(KEPT, "w")
+def used_two_iterations_later(x):
+    before, last, total = x, x, 0.0
+    for k in range(5):
+        w = x * (k + 1)
+        total += np.sum(w * before * last)
+        before = last
+        last = w
+    return total
+
+
+@program(KEPT, "w")
+def used_after_an_inner_loop(x):
+    total, held = 0.0, x
+    for k in range(3):
+        w = x
+        total += np.sum(held * x)
+        for _ in range(3):
+            w = w * w * 0.1 + x * k
+        held = w
+    return total * np.sum(held)
+
+
+@program(KEPT, "w")
+def not_in_every_iteration(x):
+    held, total = x, 0.0
+    for k in range(6):
+        total += np.sum(held * x)
+        if k % 2:
+            w = np.sin(x * k)
+            total += np.sum(w * held)
+            held = w
+    return total
+
+
+@program(KEPT, "w")
+def left_with_a_state(x):
+    held, total = x, 0.0
+    for k in range(6):
+        w = np.sin(held * x * k)
+        total += np.sum(w * held)
+        if total > 4.0:
+            break
+        held = w
+    return total + np.sum(held)
+
+
+@program(CARRIED, "w")
 def used_in_the_next_iteration(x):
     before, total = x, 0.0
     for k in range(4):
@@ -124,7 +194,7 @@ def used_in_the_next_iteration(x):
     return total
 
 
-@program(KEPT, "w")
+@program(CARRIED, "w")
 def used_after_the_loop(x):
     w = x
     for k in range(4):
@@ -134,7 +204,7 @@ def used_after_the_loop(x):
     return np.sum(w * w)
 
 
-@program(KEPT, "w")
+@program(CARRIED, "w")
 def view_used_in_the_next_iteration(x):
     tail, total = x[1:], 0.0
     for k in range(4):
@@ -184,7 +254,7 @@ def the_same(w, k):
     return w if k > 1 else w[:3]
 
 
-@program(KEPT, "w")
+@program(CARRIED, "w")
 def returned_by_a_helper(x):
     held, total = x[:3], 0.0
     for k in range(4):
@@ -202,8 +272,9 @@ class Serial(Interpreter):
         return dispatcher.implementation(kinds)
 
 
-def reused_names(source):
-    return set(re.findall(r"(\w+)_reused(?:_\d+)? = runtime\.", source))
+def reused_names(source, after=1):
+    made = re.findall(r"(.*)\n +(\w+) = runtime\.scratch\(", source)
+    return {name for line, name in made if after == 2 or "swap_scratch" not in line}
 
 
 def without_numbers(names):
@@ -216,7 +287,7 @@ def assert_equal(found, expected):
     np.testing.assert_allclose(found[1], expected[1], rtol=1e-13)
 
 
-@pytest.mark.parametrize(("function", "names"), [*REUSED, *KEPT])
+@pytest.mark.parametrize(("function", "names"), [*REUSED, *CARRIED, *KEPT])
 def test_results(function, names):
     gradient = tg.value_and_grad(tg.njit(function))
     tangent = tg.jvp(tg.njit(function))
@@ -227,7 +298,7 @@ def test_results(function, names):
         assert_equal(Interpreter().derivative(tangent)(X.copy(), np.cos(X)), expected)
 
 
-@pytest.mark.parametrize(("function", "names"), [*REUSED, *KEPT])
+@pytest.mark.parametrize(("function", "names"), [*REUSED, *CARRIED, *KEPT])
 def test_compiled(function, names):
     gradient = tg.value_and_grad(tg.njit(function))
     kinds = (numba.typeof(X),)
@@ -242,10 +313,16 @@ def test_reused(function, names):
     assert set(names) <= without_numbers(reused_names(source))
 
 
+@pytest.mark.parametrize(("function", "names"), CARRIED)
+def test_reused_after_two_iterations(function, names):
+    source = tg.value_and_grad(tg.njit(function)).source((numba.typeof(X),))
+    assert set(names) <= without_numbers(reused_names(source, after=2))
+
+
 @pytest.mark.parametrize(("function", "names"), KEPT)
 def test_not_reused(function, names):
     source = tg.value_and_grad(tg.njit(function)).source((numba.typeof(X),))
-    assert without_numbers(reused_names(source)).isdisjoint(names)
+    assert without_numbers(reused_names(source, after=2)).isdisjoint(names)
 
 
 def test_second_derivatives():
@@ -399,16 +476,64 @@ def test_live_after_a_loop_that_is_left():
     assert live(loop.body, set(), {"c"}) == {"b", "c", "d"}
 
 
-def test_runtime():
-    last = np.full((2, 3), 7.0)
-    assert runtime.reused(last, (2, 3)) is not None
-    same = runtime.zeroed(last, (2, 3))
-    assert np.shares_memory(same, last)
-    assert not last.any()
-    last[0, 0] = 1.0
-    other = runtime.zeroed(last, (3, 2))
-    assert other.shape == (3, 2)
-    assert not other.any()
-    assert last[0, 0] == 1.0
-    assert np.shares_memory(runtime.reused(last, (2, 3)), last)
-    assert runtime.reused(last, (1,) * 2).shape == (1, 1)
+@numba.njit
+def filled_again(sizes):
+    """The last elements of arrays of changing sizes in two places that change roles."""
+    places = runtime.take_scratch(3)
+    found = np.empty(sizes.size)
+    before = runtime.scratch(places, 1, (1, 0))
+    for k in range(sizes.size):
+        runtime.swap_scratch(places, 1, 2)
+        n = sizes[k]
+        array = runtime.scratch(places, 1, (n, 2))
+        runtime.clear(array)
+        found[k] = np.sum(array) + (before[-1, -1] if before.size else 0.0)
+        array[:] = 10.0 * n
+        if n:
+            array[-1, -1] = n
+        before = array
+        other = runtime.scratch(places, 0, (2 * n,))
+        other[:] = np.nan
+    runtime.give_scratch(places, 3)
+    return found
+
+
+def test_places():
+    sizes = np.array([1, 3, 2, 0, 1000, 5, 2])
+    np.testing.assert_array_equal(filled_again(sizes), [0, 1, 3, 2, 0, 1000, 5])
+
+
+@numba.njit
+def too_large(n):
+    places = runtime.take_scratch(1)
+    size = runtime.scratch(places, 0, (n,)).size
+    runtime.give_scratch(places, 1)
+    return size
+
+
+def test_no_memory():
+    for n in (1 << 57, 1 << 61):
+        with pytest.raises(MemoryError, match="no memory for an array of a derivative"):
+            too_large(n)
+    with pytest.raises(ValueError, match="negative dimensions not allowed"):
+        too_large(-1)
+    assert too_large(5) == 5
+
+
+def test_results_are_computed_before_places_are_given_back():
+    text = """
+        v = x
+        for k in range(n):
+            w = np.zeros(n)
+            t += w[k]
+            if t > 3.0:
+                return t + np.sum(w)
+        return t
+    """
+    code = f"def f(x, n, t, tape, top):\n{textwrap.indent(textwrap.dedent(text), '    ')}"
+    tree = Generated(code, None).tree
+    assert reuse_arrays(tree, FACTS, lambda name: None, lambda stem: stem)
+    lines = [line.strip() for line in ast.unparse(tree).splitlines()]
+    first = lines.index("results = t + np.sum(w)")
+    assert lines[first + 1 : first + 3] == ["runtime.give_scratch(places, 1)", "return results"]
+    assert lines[-2:] == ["runtime.give_scratch(places, 1)", "return t"]

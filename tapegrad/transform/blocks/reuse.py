@@ -1,13 +1,18 @@
 """Arrays that a loop makes in each iteration, and does not need after it, are made once.
 
-Allocating a small array takes longer than clearing one. The array of the iteration before serves
-again if it has the right shape: ``k = np.zeros(n)`` becomes::
+Allocating a small array takes longer than clearing one, and so does counting references to it. The
+memory of the iteration before serves again: ``k = np.zeros(n)`` becomes::
 
-    k_reused = runtime.zeroed(k_reused, (n,))
-    k = k_reused
+    k = runtime.scratch(places, 0, (n,))
+    runtime.clear(k)
 
-No name may refer to the array by the time of the next iteration, and nothing else may hold it: not
-the tape, a result, a tuple or a list that is still there, or whatever a call may have put it into.
+An array that the next iteration still needs, as a state that is carried, has two places, which
+`runtime.swap_scratch` exchanges in each iteration. The function takes ``places`` at its beginning
+and gives them back at its end.
+
+No name may refer to the array by the time that its place is used again, and nothing else may hold
+it: not the tape, a result, a tuple or a list that is still there, or whatever a call may have put
+it into.
 """
 
 from __future__ import annotations
@@ -28,8 +33,7 @@ from tapegrad.transform.printer import PARALLEL
 from tapegrad.transform.verifier.code import leaves
 from tapegrad.transform.verifier.memory import FRESH_METHODS, SHAPE, VIEWS
 
-_MAKERS = {"np.empty": "reused", "np.zeros": "zeroed"}
-_MAKERS |= {f"{maker}_like": function for maker, function in _MAKERS.items()}
+_MAKERS = frozenset(["np.array", "np.empty", "np.empty_like", "np.zeros", "np.zeros_like"])
 _NEW = READING | {"array", "dot", "empty", "full", "full_like", "ones", "vdot", "zeros"}
 _PASSING = frozenset(["enumerate", "list", "reversed", "tuple", "zip"])
 _IN_PLACE = frozenset(["fill", "sort"])
@@ -110,6 +114,44 @@ class Flow:
             found |= new
             waiting += new
         return found
+
+    def passed_on(self, body: list[ast.stmt], names: set[str]) -> set[str]:
+        """Return the names that may refer to arrays after statements, from those before them."""
+        held = set(names)
+        for statement in body:
+            if isinstance(statement, ast.Assign):
+                pairs = self._pairs(statement)
+                new = {
+                    n
+                    for target, value in pairs
+                    if self.holders(value) & held
+                    for n in self._names(target)
+                }
+                held -= {
+                    n.id for target, _ in pairs for n in leaves(target) if isinstance(n, ast.Name)
+                }
+                held |= new
+            else:
+                held |= self._within(statement, held)
+        return held
+
+    def _within(self, statement: ast.stmt, names: set[str]) -> set[str]:
+        """Return the names that may refer to arrays after a statement with blocks."""
+        inside = [node for node in ast.walk(statement) if isinstance(node, (ast.Assign, ast.For))]
+        held: set[str] = set()
+        found = set(names)
+        while found != held:
+            held = set(found)
+            for node in inside:
+                pairs = (
+                    self._pairs(node)
+                    if isinstance(node, ast.Assign)
+                    else [(node.target, node.iter)]
+                )
+                for target, value in pairs:
+                    if self.holders(value) & held:
+                        found |= self._names(target)
+        return held
 
     def is_array(self, node: ast.expr) -> bool:
         """Whether an expression is known to be an array of numbers."""
@@ -263,9 +305,10 @@ class _Site:
     block: list[ast.stmt]
     statement: ast.Assign
     loop: ast.For | ast.While
-    function: str
+    is_outermost: bool
     shape: ast.expr
-    ndim: int
+    elements: list[str]
+    """Statements that set the elements."""
 
     @property
     def name(self) -> str:
@@ -282,40 +325,88 @@ def reuse_arrays(
     fresh: Callable[[str], str],
 ) -> bool:
     """Let loops of a function reuse the arrays that they make; return whether there are any."""
-    sites = list(_sites(tree.body, None, facts))
+    sites = list(_sites(tree.body, [], facts))
     if not sites:
         return False
     flow = Flow(tree, facts, holding_of)
     after: dict[int, set[str]] = {}
     live(tree.body, set(), None, after)
     held = flow.kept | flow.returned()
-    made: dict[int, list[str]] = {}
+    places, count = fresh("places"), 0
     for site in sites:
         names = flow.reached([site.name])
         elsewhere = live(site.loop.body, set()) | after[id(site.loop)]
-        if names & (held | elsewhere):
+        at_once = 1 if not names & elsewhere else 2
+        if names & held or (at_once == 2 and not _is_carried_once(site, names, flow, after)):
             continue
-        again = fresh(f"{site.name}_reused")
-        made.setdefault(site.ndim, []).append(again)
-        text = f"{again} = runtime.{site.function}({again}, {ast.unparse(site.shape)})"
-        place = next(k for k, node in enumerate(site.block) if node is site.statement)
-        site.block.insert(place, ast.parse(text).body[0])
-        site.statement.value = ast.Name(again, ast.Load())
-    for ndim, names in made.items():
-        text = f"{' = '.join(names)} = np.empty(({'0, ' * ndim}))"
-        tree.body.insert(0, ast.parse(text).body[0])
-    return bool(made)
+        shape = ast.unparse(site.shape)
+        site.statement.value = _expression(f"runtime.scratch({places}, {count}, {shape})")
+        at = next(k for k, node in enumerate(site.block) if node is site.statement)
+        site.block[at + 1 : at + 1] = map(_statement, site.elements)
+        if at_once == 2:
+            swap = f"runtime.swap_scratch({places}, {count}, {count + 1})"
+            site.block.insert(at, _statement(swap))
+        count += at_once
+    if count:
+        _give_back(tree, f"runtime.give_scratch({places}, {count})", fresh)
+        tree.body.insert(0, _statement(f"{places} = runtime.take_scratch({count})"))
+    return count > 0
 
 
-def _sites(body: list[ast.stmt], loop: Any, facts: Facts) -> Iterator[_Site]:
+def _is_carried_once(site: _Site, names: set[str], flow: Flow, after: dict[int, set[str]]) -> bool:
+    """Whether the iteration after next needs nothing of an array.
+
+    `names` may refer to the array. After the loop it is still there unless the loop runs again.
+    """
+    body = site.loop.body
+    jumps = (ast.Break, ast.Continue, ast.Return)
+    if site.block is not body or any(isinstance(n, jumps) for n in ast.walk(site.loop)):
+        return False
+    if names & after[id(site.loop)] and not site.is_outermost:
+        return False
+    read = live(body, set())
+    return not flow.passed_on(body, names & read) & read
+
+
+def _give_back(tree: ast.FunctionDef, call: str, fresh: Callable[[str], str]) -> None:
+    """Let a function make a call when its results are computed."""
+    if not isinstance(tree.body[-1], ast.Return):
+        tree.body.append(ast.Return(None))
+    statements = [node for node in ast.walk(tree) if isinstance(node, ast.stmt)]
+    for block in [block for node in statements for block in blocks_of(node)]:
+        if not isinstance(block[-1], ast.Return):
+            continue
+        value = block[-1].value
+        before = [_statement(call)]
+        if value is not None and not all(map(_is_plain, leaves(value))):
+            result = fresh("results")
+            before.insert(0, _statement(f"{result} = {ast.unparse(value)}"))
+            block[-1].value = ast.Name(result, ast.Load())
+        block[-1:-1] = before
+
+
+def _is_plain(node: ast.expr) -> bool:
+    """Whether an expression computes nothing."""
+    return isinstance(node, (ast.Name, ast.Constant))
+
+
+def _statement(text: str) -> ast.stmt:
+    return ast.parse(text).body[0]
+
+
+def _expression(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body
+
+
+def _sites(body: list[ast.stmt], loops: list[Any], facts: Facts) -> Iterator[_Site]:
     """Yield the statements in loops that make arrays of floats."""
     for node in body:
-        inner = node if isinstance(node, (ast.For, ast.While)) else loop
+        inner = [*loops, node] if isinstance(node, (ast.For, ast.While)) else loops
         if isinstance(node, ast.For) and ast.unparse(node.iter).startswith(f"{PARALLEL}("):
             continue  # threads would share the array
         for block in blocks_of(node):
             yield from _sites(block, inner, facts)
-        if loop is None or not isinstance(node, ast.Assign):
+        if not loops or not isinstance(node, ast.Assign):
             continue
         target, value = node.targets[0], node.value
         if not isinstance(target, ast.Name) or not isinstance(value, ast.Call):
@@ -325,7 +416,26 @@ def _sites(body: list[ast.stmt], loop: Any, facts: Facts) -> Iterator[_Site]:
             continue
         shape = _shape(value, maker, kind.ndim, facts)
         if shape is not None:
-            yield _Site(body, node, loop, _MAKERS[maker], shape, kind.ndim)
+            elements = list(_elements(target.id, value, maker))
+            yield _Site(body, node, loops[-1], len(loops) == 1, shape, elements)
+
+
+def _elements(array: str, call: ast.Call, maker: str) -> Iterator[str]:
+    """Yield the statements that set the elements of a new array."""
+    if maker == "np.array":
+        for place, item in _items(call.args[0]):
+            yield f"{array}[{', '.join(map(str, place))}] = {ast.unparse(item)}"
+    elif maker.startswith("np.zeros"):
+        yield f"runtime.clear({array})"
+
+
+def _items(node: ast.expr) -> Iterator[tuple[tuple[int, ...], ast.expr]]:
+    """Yield the items of nested lists, with their positions."""
+    if isinstance(node, ast.List):
+        for k, part in enumerate(node.elts):
+            yield from (((k, *place), item) for place, item in _items(part))
+    else:
+        yield (), node
 
 
 def _shape(call: ast.Call, maker: str, ndim: int, facts: Facts) -> ast.expr | None:
@@ -333,6 +443,12 @@ def _shape(call: ast.Call, maker: str, ndim: int, facts: Facts) -> ast.expr | No
     if len(call.args) != 1 or call.keywords:
         return None
     (given,) = call.args
+    if maker == "np.array":
+        items = list(_items(given))
+        if not items or any(not _is_number(item, facts) for _, item in items):
+            return None
+        extents: list[ast.expr] = [ast.Constant(1 + k) for k in items[-1][0]]
+        return ast.Tuple(extents, ast.Load())
     if maker.endswith("_like"):
         kind = facts.kind(given.id) if isinstance(given, ast.Name) else None
         if not is_array(kind) or kind.layout != "C" or kind.dtype != types.float64:
@@ -345,6 +461,13 @@ def _shape(call: ast.Call, maker: str, ndim: int, facts: Facts) -> ast.expr | No
     if ndim == 1 and _is_extent(given, facts):
         return ast.Tuple([given], ast.Load())
     return None
+
+
+def _is_number(node: ast.expr, facts: Facts) -> bool:
+    """Whether an expression is a number, and computes nothing."""
+    if isinstance(node, ast.Constant):
+        return type(node.value) in (int, float)
+    return isinstance(node, ast.Name) and isinstance(facts.kind(node.id), types.Number)
 
 
 def _is_extent(node: ast.expr, facts: Facts) -> bool:

@@ -76,7 +76,7 @@ class Extents:
         if isinstance(expr, ast.Name) and is_array(self.types.get(expr.id)):
             return self.of(expr.id, axis)
         if isinstance(expr, ast.Subscript):
-            return self._of_part(expr, axis)
+            return self.of_part(expr, axis)
         if isinstance(expr, (ast.BinOp, ast.UnaryOp)):
             is_product = isinstance(expr, ast.BinOp) and isinstance(expr.op, ast.MatMult)
             return None if is_product else self._of_broadcast(expr, axis)
@@ -97,6 +97,10 @@ class Extents:
             return self.of(first.id, axis) if named else None
         if any(callee is function for function in _SHAPED):
             return self.of_number(self._item(first, axis))
+        if callee is np.array and isinstance(first, (ast.List, ast.Tuple)):
+            for _ in range(axis):
+                first = first.elts[0]
+            return ("constant", len(first.elts))
         return None
 
     def _of_broadcast(self, expr: ast.expr, axis: int) -> Hashable | None:
@@ -153,7 +157,7 @@ class Extents:
                         return self.of(base.id, axis)
         return ("number", number.id)
 
-    def _of_part(self, expr: ast.Subscript, axis: int) -> Hashable | None:
+    def of_part(self, expr: ast.Subscript, axis: int) -> Hashable | None:
         """Return the key of an axis of the elements that integers and slices select."""
         base = expr.value
         if not isinstance(base, ast.Name) or not is_array(self.types.get(base.id)):
@@ -193,6 +197,11 @@ class Extents:
                 return None
             cut += abs(value)
         return ("cut", whole, cut) if cut else whole
+
+    @staticmethod
+    def constant(key: Any) -> int | None:
+        """Return the extent that a key stands for, None if it is not a constant."""
+        return key[1] if key[0] == "constant" else None
 
     @staticmethod
     def taken_from(key: Any) -> tuple[Hashable, int] | None:

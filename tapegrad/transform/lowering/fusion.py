@@ -5,8 +5,8 @@ with statements of the normal form: the derivative of the loop keeps and recompu
 where the derivative of each operation on whole arrays would keep an array and make two others.
 
 An expression is a tree of elementwise operations, each used once. Its loop is where its value is
-used, or before the next statement that may write an array. A tree that is only summed needs no
-array at all.
+used, or before the next statement that may write an array. A tree that is only summed, or stored in
+a part of an array that it does not read, needs no array at all.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from tapegrad.transform.ir import (
 )
 from tapegrad.transform.kinds import is_array, may_share
 from tapegrad.transform.lowering import callees
+from tapegrad.transform.lowering.allocations import Allocations
 from tapegrad.transform.lowering.extents import Extents, integer
 from tapegrad.transform.rules.partials import op_of
 
@@ -92,6 +93,7 @@ class Fusion:
         self.function = function
         self.types = function.types
         self.extents = Extents(function)
+        self.allocations = Allocations(function)
         self.taken = names_of(function)
         self.block: Block = []
         self.pending: dict[str, Tree] = {}
@@ -140,6 +142,9 @@ class Fusion:
                 self.sum_last(statement, tree)
             else:
                 self.sum(statement, tree)
+            return
+        if isinstance(statement, Store) and (part := self.selected(statement)) is not None:
+            self.store(statement, part)
             return
         inside = list(walk([statement]))
         if any(self.may_write(inner) for inner in inside):
@@ -244,6 +249,71 @@ class Fusion:
         is_new = _is_of_floats(kind) and kind.layout == "C"
         return array.id if is_last and is_new else None
 
+    def selected(self, store: Store) -> list[ast.expr | int] | None:
+        """Return the part of an array in which a store puts a pending array, None for others.
+
+        It is an index for each axis: of elements, or where the values of an axis begin.
+        """
+        if not isinstance(store.value, ast.Name) or store.value.id not in self.pending:
+            return None
+        kind, value = self.types.get(store.array), self.types[store.value.id]
+        if not _is_of_floats(kind):
+            return None
+        parts = store.index.elts if isinstance(store.index, ast.Tuple) else [store.index]
+        parts = [*parts, *[ast.Slice()] * (kind.ndim - len(parts))]
+        found: list[ast.expr | int] = []
+        for part in parts:
+            if not isinstance(part, ast.Slice):
+                is_index = integer(part) is not None or (
+                    isinstance(part, ast.Name)
+                    and isinstance(self.types.get(part.id), types.Integer)
+                )
+                if not is_index:
+                    return None
+                found.append(part)
+                continue
+            first = 0 if part.lower is None else integer(part.lower)
+            if part.step is not None or first is None or first < 0:
+                return None
+            found.append(first)
+        slices = [part for part in found if isinstance(part, int)]
+        if len(slices) != value.ndim or len(parts) != kind.ndim:
+            return None
+        tree = self.pending[store.value.id]
+        arrays = [n for n in dict.fromkeys(tree.leaves()) if is_array(self.types.get(n))]
+        return found if self.allocations.are_apart(store.array, arrays) else None
+
+    def store(self, store: Store, part: list[ast.expr | int]) -> None:
+        """Append a store of a pending array in part of an array, its place on each axis.
+
+        Where the part may have another shape, an array of the values is stored instead.
+        """
+        tree = self.pending.pop(names_in(store.value)[0])
+        self.flush()
+        indices, counts, body = self.prepared(tree)
+        view = ast.Subscript(name(store.array), store.index, ast.Load())
+        wanted = [self.extents.of_part(view, axis) for axis in range(len(counts))]
+        if wanted != self.keys:
+            self.fill(tree.let.target, counts, indices, body, self.result)
+            self.block.append(store)
+            return
+        self.line = store.line
+        outer, self.block = self.block, body
+        remaining = iter(indices)
+        places = [
+            self.moved(next(remaining), place) if isinstance(place, int) else place
+            for place in part
+        ]
+        self.block = outer
+        body.append(Store(store.array, _subscript(places), name(self.result), store.op, store.line))
+        self.nest(indices, counts, body)
+
+    def moved(self, index: ast.Name, first: int) -> ast.Name:
+        """Return an index in an array of an index in a part of it; append its computation."""
+        if not first:
+            return index
+        return self.let("i", types.int64, ast.BinOp(index, ast.Add(), constant(first)))
+
     def flush(self) -> None:
         """Write the loops of all that waits."""
         pending, self.pending = self.pending, {}
@@ -280,6 +350,8 @@ class Fusion:
 
     def measured(self, key: Hashable, array: str, axis: int) -> ast.Name:
         """Append the extent of an axis."""
+        if (fixed := self.extents.constant(key)) is not None:
+            return self.let("n", types.int64, constant(fixed))
         taken = self.extents.taken_from(key)
         if taken is not None and taken[0] in self.sizes:
             size, cut = self.sizes[taken[0]], constant(taken[1])
@@ -324,6 +396,10 @@ class Fusion:
         self.block.append(Let(target, made, self.line))
         place = _subscript(indices)
         body.append(Store(target, place, name(result), "", self.line, every=True))
+        self.nest(indices, counts, body)
+
+    def nest(self, indices: list[ast.Name], counts: list[ast.Name], body: Block) -> None:
+        """Append loops over statements."""
         for index, count in zip(reversed(indices), reversed(counts), strict=True):
             body = [self.loop(index, count, body, [])]
         self.block += body
@@ -378,22 +454,31 @@ class Fusion:
                 if axis >= 0:
                     found.setdefault(self.extents.of(array, axis), []).append((array, axis))
             sizes = {key: self.extent(key, *same[0]) for key, same in found.items()}
-            count, *others = sizes.values()
-            for other in others:
-                call = self.call("runtime.broadcast", runtime.broadcast, count, other)
-                count = self.let("n", types.int64, call)
-            if others:
+            if len(found) > 1:
+                keys.append(("broadcast", frozenset(found)))
+                self.broadcast(keys[-1], sizes)
                 for key, same in found.items():
-                    call = self.call("runtime.stride", runtime.stride, sizes[key], count)
-                    step = self.let("step", types.int64, call)
                     for array, axis in same:
-                        steps[array][axis] = step
-            counts.append(count)
-            keys.append(("number", count.id) if others else next(iter(found)))
-            self.sizes.setdefault(keys[-1], count)
+                        steps[array][axis] = self.sizes["step", key, keys[-1]]
+            else:
+                keys.extend(found)
+            counts.append(self.sizes[keys[-1]])
         self.keys = keys
         self.extents.set(tree.let.target, keys)
         return counts, steps
+
+    def broadcast(self, whole: Hashable, sizes: dict[Hashable, ast.Name]) -> None:
+        """Append what several extents are broadcast to, and their steps, unless they are there."""
+        if whole in self.sizes:
+            return
+        count, *others = sizes.values()
+        for other in others:
+            call = self.call("runtime.broadcast", runtime.broadcast, count, other)
+            count = self.let("n", types.int64, call)
+        self.sizes[whole] = count
+        for key, size in sizes.items():
+            call = self.call("runtime.stride", runtime.stride, size, count)
+            self.sizes["step", key, whole] = self.let("step", types.int64, call)
 
     def inside(self, tree: Tree, indices: list[ast.Name], steps: dict[str, list[Any]]) -> Block:
         """Return the statements that compute one element of a tree; `result` names it."""

@@ -51,12 +51,21 @@ def tape_of(owner, worker):
     return owner.workers[worker].newest
 
 
-def reused(array, shape):
-    """The array without what it held before: what reads that would be wrong."""
-    if array.shape != shape:
-        return np.full(shape, np.nan)
-    array.fill(np.nan)
-    return array
+def scratch(places, which, shape):
+    """A new array, and the one before without what it held: what reads that would be wrong."""
+    places[which].fill(np.nan)
+    places[which] = np.full(shape, np.nan)
+    return places[which]
+
+
+def swap_scratch(places, one, other):
+    places[one], places[other] = places[other], places[one]
+
+
+def give_scratch(places, count):
+    assert count == len(places)
+    for array in places:
+        array.fill(np.nan)
 
 
 def set_used(tape, top):
@@ -143,7 +152,10 @@ STAND_INS = [
     (runtime.take_owned_tape, new),
     (runtime.give_tape, lambda tape: None),
     (runtime.grown, lambda tape, needed: larger(tape, size_for(tape, needed))),
-    (runtime.reused, reused),
+    (runtime.take_scratch, lambda count: [np.empty(0) for _ in range(count)]),
+    (runtime.scratch, scratch),
+    (runtime.swap_scratch, swap_scratch),
+    (runtime.give_scratch, give_scratch),
     (runtime.clear, lambda array: array.fill(0.0)),
     (runtime.push_array, push),
     (runtime.push_tangent, push),

@@ -1,0 +1,104 @@
+"""Which arrays that a function makes the elements of a name belong to."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+import numpy as np
+
+from tapegrad.transform.ir import Carried, FunctionIR, If, Let, Loop, Phi, walk
+from tapegrad.transform.kinds import is_array
+
+_NEW = (np.empty, np.zeros, np.ones, np.full, np.empty_like, np.zeros_like, np.ones_like, np.copy)
+_OUTSIDE = ""  # stands for all arrays that the function is given
+_OPERATIONS = (ast.BinOp, ast.UnaryOp)
+
+
+class Allocations:
+    """Finds the allocations of arrays: those with none in common share no elements.
+
+    Parameters
+    ----------
+    function
+        The function, in normal form with types.
+    """
+
+    def __init__(self, function: FunctionIR) -> None:
+        self.types = function.types
+        self.statics = function.statics
+        self.params = frozenset(function.params)
+        self.made: dict[str, Any] = {}
+        for statement in walk(function.body):
+            if isinstance(statement, Let):
+                self.made[statement.target] = statement
+            elif isinstance(statement, Loop):
+                for entry in statement.carried:
+                    self.made[entry.phi] = self.made[entry.out] = entry
+            elif isinstance(statement, If):
+                self.made.update({phi.target: phi for phi in statement.phis})
+
+    def are_apart(self, array: str, others: list[str]) -> bool:
+        """Whether an array was made by the function, and shares no element with others."""
+        found = self.of(array)
+        if found is None or _OUTSIDE in found:
+            return False
+        return all((made := self.of(n)) is not None and not made & found for n in others)
+
+    def of(self, array: str) -> set[str] | None:
+        """Return the names of the arrays whose elements one may share, None if any could be."""
+        found: set[str] = set()
+        seen: set[str] = set()
+        waiting = [array]
+        while waiting:
+            current = waiting.pop()
+            if current in seen:
+                continue
+            seen.add(current)
+            sources = self._sources(current)
+            if sources is None:
+                return None
+            if current in sources:
+                found.add(current)
+            elif _OUTSIDE in sources:
+                found.add(_OUTSIDE)
+            else:
+                waiting += sources
+        return found
+
+    def _sources(self, array: str) -> list[str] | None:
+        """Return what an array is a view of: itself if it is new."""
+        made = self.made.get(array)
+        if made is None:
+            is_given = array in self.params or isinstance(self.statics.get(array), np.ndarray)
+            return [_OUTSIDE] if is_given else None
+        if isinstance(made, Let):
+            return self._of_value(array, made)
+        assert isinstance(made, (Carried, Phi))
+        values = (made.init, made.next) if isinstance(made, Carried) else (made.then, made.orelse)
+        names = [value.id for value in values if isinstance(value, ast.Name)]
+        return names if len(names) == sum(value is not None for value in values) else None
+
+    def _of_value(self, array: str, made: Let) -> list[str] | None:
+        expr = made.expr
+        if made.leaves is not None or not is_array(self.types.get(array)):
+            return None
+        if isinstance(expr, ast.Name):
+            return [expr.id]
+        if isinstance(expr, ast.Subscript) and isinstance(expr.value, ast.Name):
+            return [expr.value.id] if is_array(self.types.get(expr.value.id)) else None
+        if isinstance(expr, _OPERATIONS):
+            return [array]
+        if not isinstance(expr, ast.Call):
+            return None
+        if isinstance(expr.func, ast.Attribute):
+            base = expr.func.value
+            is_copy = expr.func.attr == "copy" and isinstance(base, ast.Name)
+            return [array] if is_copy and is_array(self.types.get(base.id)) else None
+        callee = self.statics.get(expr.func.id) if isinstance(expr.func, ast.Name) else None
+        if isinstance(callee, np.ufunc):
+            is_new = not expr.keywords and len(expr.args) == callee.nin
+        else:
+            is_literal = callee is np.array and isinstance(expr.args[0], (ast.List, ast.Tuple))
+            is_new = is_literal or any(callee is function for function in _NEW)
+        return [array] if is_new else None
