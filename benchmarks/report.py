@@ -203,6 +203,21 @@ def save_plot(path: Path, title: str, cases: Mapping[tuple[str, str], Mapping[st
     figure.savefig(path, dpi=100)
 
 
+def save_bars(path: str, title: str, times: Mapping[str, float]) -> None:
+    """Seconds as bars on a logarithmic axis."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 1.5 + 0.4 * len(times)), layout="constrained")
+    axes = figure.add_subplot()
+    axes.barh(list(times), list(times.values()), color="0.4")
+    axes.set_xscale("log")
+    axes.invert_yaxis()
+    axes.set_xlabel("seconds")
+    axes.set_title(title)
+    figure.savefig(path, dpi=100)
+    print(f"picture: {path}")
+
+
 OWN = ("tapegrad", "tapegrad.njit")
 
 

@@ -8,6 +8,7 @@ NumPy's own functions accept tensors too: ``numpy.sin(t)``.
 import typing as _typing
 
 from tapegrad import autograd as autograd
+from tapegrad import cuda as cuda
 from tapegrad import fft as fft
 from tapegrad import func as func
 from tapegrad import linalg as linalg
@@ -59,7 +60,7 @@ globals().update(_NAMES)
 __all__ = sorted({
     *_NAMES,
     "BatchError", "DetachedWarning", "Function", "SerialLoopWarning", "Tape", "Tensor",
-    "TransformError", "VerificationError", "autograd", "checkpoint_scan", "checkpointed",
+    "TransformError", "VerificationError", "autograd", "checkpoint_scan", "checkpointed", "cuda",
     "current_tape", "enable_grad", "fft", "func", "grad", "hessian", "hvp", "inference_mode",
     "is_anomaly_check_nan_enabled", "is_anomaly_enabled", "is_grad_enabled",
     "is_inference_mode_enabled", "jacfwd", "jacobian", "jacrev", "jvp", "linalg", "linearize",

@@ -7,6 +7,8 @@ named on the command line. `.ci/run` runs the others as well.
 
 Many tests call the garbage collector. What was there before the tests of a file is out of its
 sight: half a million objects, mostly of pytest and numba, make each call take half a second.
+
+numba simulates a CUDA device, unless ``NUMBA_ENABLE_CUDASIM=0`` is set.
 """
 
 import gc
@@ -17,6 +19,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import settings
+
+os.environ.setdefault("NUMBA_ENABLE_CUDASIM", "1")  # numba reads it when it is imported
 
 import tapegrad as tg
 from tapegrad.testing import check_grads

@@ -15,6 +15,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # belongs to the longest name that it begins with.
 LAYERS = [
     ["probes"],
+    ["cuda"],
     ["kernels"],
     ["tape"],
     ["ops"],
@@ -40,7 +41,7 @@ LAYERS = [
         f"transform.{name}"
         for name in ("base", "composed", "derivatives", "frozen", "recording", "vjps")
     ],
-    ["transform.checks"],
+    ["transform.checks", "transform.device"],
     ["transform"],
     ["stubs"],
     [""],

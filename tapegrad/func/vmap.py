@@ -27,6 +27,7 @@ def vmap(
     chunk_size: int | None = None,
     in_dims: Axes = None,
     out_dims: Axes = None,
+    target: str = "cpu",
 ) -> Callable[..., Any]:
     """Return a function that applies `f` to every item of a batch, in one call.
 
@@ -51,6 +52,9 @@ def vmap(
         Process at most this many items at a time, to save memory; all by default.
     in_dims, out_dims
         PyTorch's names of `in_axes` and `out_axes`.
+    target
+        ``"cuda"`` computes a compiled function, or a derivative of one, on a CUDA device: each
+        thread computes one item. Otherwise ``"cpu"``.
 
     Returns
     -------
@@ -66,6 +70,8 @@ def vmap(
         When called, if `f` asks for the value of an item, for example by an ``if`` on a tensor.
     RuntimeError
         When called, if `f` draws random numbers and `randomness` is ``"error"``.
+    tapegrad.cuda.CudaUnavailableError
+        When called, if `target` is ``"cuda"`` and there is no device.
 
     Notes
     -----
@@ -102,6 +108,8 @@ def vmap(
     out_axes = out_axes if out_dims is None else out_dims
     if chunk_size is not None and chunk_size <= 0:
         raise ValueError(f"vmap: chunk_size should be None or greater than 0. (got {chunk_size})")
+    if target not in ("cpu", "cuda"):
+        raise ValueError(f"vmap: target must be 'cpu' or 'cuda', got {target!r}")
     if randomness not in ("error", "different", "same"):
         raise RuntimeError(
             "Only allowed values for randomness are 'error', 'different', or 'same'. Got "
@@ -112,7 +120,12 @@ def vmap(
         batch = _Batch(f, args, in_axes, randomness)
         over_items = getattr(f, "over_items", None)  # of compiled functions
         if over_items is not None and batch.is_plain(kwargs):
-            return batch.compiled(over_items, kwargs, out_axes)
+            return batch.compiled(over_items, kwargs, out_axes, target)
+        if target != "cpu":
+            raise ValueError(
+                "vmap: target='cuda' is for functions compiled with tapegrad.njit, their "
+                "derivatives, and arrays of items that are not empty"
+            )
         step = chunk_size or max(batch.size, 1)
         parts = [
             batch.call(slice(start, start + step), kwargs, out_axes)
@@ -128,7 +141,7 @@ def vmap(
             found = [_shown(z, batch.arrays) for z in found]
         return build(found)
 
-    return Transformed(wrapped, _again, f, in_axes, out_axes, chunk_size, randomness)
+    return Transformed(wrapped, _again, f, in_axes, out_axes, chunk_size, randomness, target)
 
 
 def _shown(z: Tensor, given: list[np.ndarray]) -> Any:
@@ -141,9 +154,14 @@ def _shown(z: Tensor, given: list[np.ndarray]) -> Any:
 
 
 def _again(
-    f: Callable[..., Any], in_axes: Axes, out_axes: Axes, chunk_size: int | None, randomness: str
+    f: Callable[..., Any],
+    in_axes: Axes,
+    out_axes: Axes,
+    chunk_size: int | None,
+    randomness: str,
+    target: str,
 ) -> Any:
-    return vmap(f, in_axes, out_axes, chunk_size=chunk_size, randomness=randomness)
+    return vmap(f, in_axes, out_axes, randomness, chunk_size=chunk_size, target=target)
 
 
 class _Batch:
@@ -208,14 +226,14 @@ class _Batch:
         )
 
     def compiled(
-        self, over_items: Callable[..., Any], kwargs: dict[str, Any], out_axes: Axes
+        self, over_items: Callable[..., Any], kwargs: dict[str, Any], out_axes: Axes, target: str
     ) -> Any:
         """Call a compiled function for all items, in a compiled loop."""
         args, has_items = [], []
         for leaves, build, (place, *_) in self.parts:
             has_items.append(place is not None)
             args.append(build(leaves) if place is None else np.moveaxis(leaves[0], place, 0))
-        call = partial(over_items, self.f, self.size, args, has_items, kwargs)
+        call = partial(over_items, self.f, self.size, args, has_items, kwargs, target=target)
         if isinstance(out_axes, (int, np.integer)):  # tuples of arrays do not need optree
             return call(lambda z: self._moved(z, int(out_axes)))
         result = call(lambda z: z)

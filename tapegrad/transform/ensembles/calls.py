@@ -12,9 +12,10 @@ import numpy as np
 from numba.core import types
 from numba.core.errors import NumbaPerformanceWarning
 
+from tapegrad.cuda.toolkit import require
 from tapegrad.eager.frames import level_of_user
 from tapegrad.transform.base import Derivative, Recording, complete, written_arguments
-from tapegrad.transform.ensembles import in_lanes, one_by_one
+from tapegrad.transform.ensembles import in_lanes, on_device, one_by_one
 from tapegrad.transform.errors import SerialLoopWarning, TransformError
 
 _OPTIONS = ("error_model", "boundscheck", "nogil")
@@ -42,6 +43,7 @@ def over_items(
     has_items: Sequence[bool],
     kwargs: dict[str, Any],
     arranged: Callable[[np.ndarray], Any],
+    target: str,
 ) -> Any:
     """Return what a function returns for all items, with the items along the first axis.
 
@@ -59,6 +61,8 @@ def over_items(
         Arguments that all items share.
     arranged
         Called with each array of results; returns what takes its place.
+    target
+        Where it is computed: ``"cpu"`` or ``"cuda"``.
 
     Returns
     -------
@@ -87,10 +91,11 @@ def over_items(
             warnings.simplefilter("ignore", NumbaPerformanceWarning)
             function.compile(kinds)
     known: dict[Any, _Loop] = vars(function).setdefault("_loops_over_items", {})
-    key, code = (given, tuple(has_items)), function.overloads[kinds]
+    key, code = (target, given, tuple(has_items)), function.overloads[kinds]
     result = code.signature.return_type
     if key not in known or known[key].code is not code:  # or the function was compiled again
-        known[key] = _Loop(code, _made(function, kinds, has_items, result))
+        made = _on_device if target == "cuda" else _made
+        known[key] = _Loop(code, made(function, kinds, has_items, result))
     loop = known[key]
     if not loop.is_checked:
         first = (a[0] if many else a for a, many in zip(args, has_items, strict=True))
@@ -113,6 +118,20 @@ def _made(function: Any, kinds: tuple[Any, ...], has_items: Sequence[bool], resu
         return in_lanes.compiled(function, kinds, has_items, options)
     except in_lanes.NoLanesError:
         return one_by_one.compiled(function, has_items, result, options)
+
+
+def _on_device(
+    function: Any, kinds: tuple[Any, ...], has_items: Sequence[bool], result: Any
+) -> Any:
+    """Return what computes all items on a device."""
+    cuda = require()
+    name = function.py_func.__name__
+    if written := written_arguments(function, kinds):
+        raise TransformError(
+            f"{name} writes to argument {min(written)}, which a function on a device cannot do; "
+            "let it work on a copy, or return its results"
+        )
+    return on_device.Kernel(cuda, function, kinds, has_items, result)
 
 
 def _may_run_in_parallel(function: Any, kinds: tuple[Any, ...], has_items: Sequence[bool]) -> bool:

@@ -53,7 +53,7 @@ def compiled(
         Those of numba for the loop.
     """
     name = function.py_func.__name__
-    leaves = list(_leaves(result, "result", name))
+    leaves = list(leaves_of(result, "result", name))
     text = _text(f"{name}_of_items", has_items, leaves)
     made = native.compile_source(native.fingerprint(text.encode()), text, f"{name}_of_items")
     made.__globals__.update(np=np, prange=numba.prange, function=function)
@@ -78,11 +78,11 @@ def compiled(
     return run
 
 
-def _leaves(kind: Any, place: str, name: str) -> Iterator[tuple[str, Any]]:
+def leaves_of(kind: Any, place: str, name: str) -> Iterator[tuple[str, Any]]:
     """Yield the numbers and arrays of a result: where they are, and their types."""
     if isinstance(kind, types.BaseTuple):
         for k, item in enumerate(kind):
-            yield from _leaves(item, f"{place}[{k}]", name)
+            yield from leaves_of(item, f"{place}[{k}]", name)
     elif isinstance(kind, (types.Array, types.Number, types.Boolean)):
         yield place, kind
     else:

@@ -1,0 +1,422 @@
+"""Functions of numbers, written or generated for the CPU, as functions of a device.
+
+They are plain Python. What they call becomes a function of the device too, arrays of a constant
+size become local memory of the thread, the gradient of an argument that is an array is memory that
+the launch provides, and the tape is a column of an array (`stand_ins`). What a device cannot do is
+refused.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import copy
+import re
+import types as python_types
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numba
+import numpy as np
+
+from tapegrad.cuda.toolkit import known_ufuncs
+from tapegrad.kernels import native
+from tapegrad.transform import runtime
+from tapegrad.transform.base import Derivative
+from tapegrad.transform.device import stand_ins
+from tapegrad.transform.errors import TransformError
+from tapegrad.transform.frontend.source import MISSING, Source
+from tapegrad.transform.functions import stop_gradient
+from tapegrad.transform.kinds import is_array
+from tapegrad.transform.lowering.callees import is_dispatcher
+from tapegrad.transform.verifier.code import leaves
+
+TAPE = "thread_tape"
+_GROWTH = re.compile(r"grown_tangent(_\d+)?")  # derived from that of the runtime
+_ROWS = (runtime.row, runtime.owned_row)
+_TAKING = (runtime.take_tape, runtime.take_owned_tape)
+_VALUES = {np.empty: "", np.zeros: "0.0", np.ones: "1.0"}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The function of the device that the threads begin with.
+
+    Attributes
+    ----------
+    run
+        The function. It takes its arguments, arrays that are all 0, and the tape of the thread.
+    buffers
+        For each of these arrays, the position of the argument that has its shape.
+    returned
+        For each leaf of the result, the position of the array among these; None for others.
+    has_tape
+        Whether it takes a tape.
+    """
+
+    run: Any
+    buffers: list[int]
+    returned: list[int | None]
+    has_tape: bool
+
+
+class DeviceFunctions:
+    """Makes functions of a device.
+
+    Parameters
+    ----------
+    cuda
+        The module `numba.cuda`.
+    is_simulated
+        Whether numba simulates the device.
+    """
+
+    def __init__(self, cuda: Any, is_simulated: bool) -> None:
+        self.cuda = cuda
+        self.made: dict[int, Any] = {}
+        self.with_tape: set[int] = set()  # those that take the tape of the thread
+        self.open: list[int] = []
+        self.ufuncs = {} if is_simulated else stand_ins.ufuncs(cuda, known_ufuncs())
+        known = stand_ins.RUNTIME | stand_ins.bits(cuda, is_simulated)
+        self.stand_ins = {id(getattr(runtime, name)): f for name, f in known.items()}
+        self.stand_ins[id(stop_gradient)] = stand_ins.stop_gradient
+
+    def entry(self, function: Any, kinds: tuple[Any, ...]) -> Entry:
+        """Return the function that the threads begin with, for arguments of some types."""
+        source = Source(function)
+        rewriting = _Entry(self, source, kinds)
+        if (called := rewriting.only_calls()) is not None:
+            return self.entry(called.implementation(kinds).py_func, kinds)
+        made = self._compiled(source, rewriting)
+        buffers = list(rewriting.buffers)
+        params = [rewriting.params.index(rewriting.buffers[array]) for array in buffers]
+        returned = [buffers.index(n) if n in buffers else None for n in rewriting.returned]
+        return Entry(made, params, returned, rewriting.has_tape)
+
+    def has(self, value: Any) -> bool:
+        """Whether something is called that becomes a function of the device."""
+        return id(value) in self.stand_ins or is_dispatcher(value)
+
+    def of(self, value: Any) -> Any:
+        """Return the device function of a compiled one, or of one that has a stand-in."""
+        key = id(value)
+        if key not in self.made:
+            if key in self.open:
+                raise Source(value.py_func).refuse(
+                    f"{value.__name__} calls itself, which functions on a device cannot", 0
+                )
+            self.open.append(key)
+            if key in self.stand_ins:
+                self.made[key] = self.stand_in(self.stand_ins[key])
+            else:
+                source = Source(value.py_func)
+                rewriting = _Callee(self, source)
+                self.made[key] = self._compiled(source, rewriting)
+                if rewriting.has_tape:
+                    self.with_tape.add(key)
+            self.open.pop()
+        return self.made[key]
+
+    def stand_in(self, function: Callable[..., Any]) -> Any:
+        """Return a function as one of the device."""
+        return self.cuda.jit(device=True)(function)
+
+    def _compiled(self, source: Source, rewriting: _Callee) -> Any:
+        tree = rewriting.visit(copy.deepcopy(source.tree))
+        text = ast.unparse(ast.fix_missing_locations(tree)) + "\n"
+        key = native.fingerprint(text.encode(), repr(id(rewriting)).encode())
+        made = native.compile_source(key, text, source.name)
+        made.__globals__.update(rewriting.names)
+        return self.cuda.jit(device=True)(made)
+
+
+class _Callee(ast.NodeTransformer):
+    """Rewrites a function that another one on the device calls."""
+
+    def __init__(self, functions: DeviceFunctions, source: Source) -> None:
+        self.functions = functions
+        self.source = source
+        self.names: dict[str, Any] = {}  # global names of the function on the device
+        arguments = source.tree.args
+        self.params = [a.arg for a in (*arguments.posonlyargs, *arguments.args)]
+        stored = [
+            node.id
+            for node in ast.walk(source.tree)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        ]
+        self.assigned = Counter([*self.params, *stored])
+        self.tapes: set[str] = set()  # names that are made by taking the tape
+        self.passes_tape = False
+        self.depth = 0  # of loops
+        self.shapes: dict[str, tuple[int, ...]] = {}  # of arrays in local memory
+        self.constants = {
+            node.targets[0].id: node.value.value
+            for node in ast.walk(source.tree)
+            if isinstance(node, ast.Assign)
+            and isinstance(node.targets[0], ast.Name)
+            and isinstance(node.value, ast.Constant)
+            and type(node.value.value) is int
+            and self.assigned[node.targets[0].id] == 1
+        }
+
+    @property
+    def has_tape(self) -> bool:
+        """Whether the function takes the tape of the thread, or calls one that does."""
+        return bool(self.tapes) or self.passes_tape
+
+    def refuse(self, what: str, node: ast.AST) -> TransformError:
+        """Return the error for a construct."""
+        return self.source.refuse(f"{what}, which a function on a device cannot do", node)
+
+    def lookup(self, node: ast.expr) -> Any:
+        """Return the value of a name, or of an attribute of a module, from outside the function."""
+        if isinstance(node, ast.Name):
+            return MISSING if node.id in self.assigned else self.source.lookup(node.id)
+        if isinstance(node, ast.Attribute):
+            base = self.lookup(node.value)
+            if isinstance(base, python_types.ModuleType):
+                return getattr(base, node.attr, MISSING)
+        return MISSING
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
+        if node is not self.source.tree and self.params and node.name != self.source.name:
+            raise self.refuse("it defines a function", node)
+        if node.args.vararg or node.args.kwarg or node.args.kwonlyargs:
+            raise self.refuse("it takes a variable number of arguments", node)
+        node.args.defaults, node.decorator_list = [], []
+        for argument in (*node.args.posonlyargs, *node.args.args):
+            argument.annotation = None
+        node.returns = None
+        node.body = [part for statement in node.body for part in _as_list(self.visit(statement))]
+        node.args.args += [ast.arg(name) for name in self.added()]
+        return node
+
+    def added(self) -> list[str]:
+        """Return the arguments of the function on the device that follow its own."""
+        return [TAPE] if self.has_tape else []
+
+    # -- names --------------------------------------------------------------------------------
+
+    def visit_Name(self, node: ast.Name) -> Any:
+        value = self.lookup(node)
+        if value is MISSING or value is getattr(builtins, node.id, MISSING):
+            return node
+        if self.functions.has(value):
+            raise self.refuse(f"it uses the function {node.id} as a value", node)
+        self.names[node.id] = value
+        return node
+
+    def visit_Attribute(self, node: ast.Attribute) -> Any:
+        if self.functions.has(self.lookup(node)):
+            raise self.refuse(f"it uses the function {ast.unparse(node)} as a value", node)
+        self.generic_visit(node)
+        return node
+
+    # -- statements ---------------------------------------------------------------------------
+
+    def visit_Raise(self, node: ast.Raise) -> Any:
+        """Leave out the message: the host computes the item again and has it."""
+        error = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
+        return ast.Raise(error, None)
+
+    def visit_Assert(self, node: ast.Assert) -> Any:
+        return ast.Assert(self.visit(node.test), None)
+
+    def visit_For(self, node: ast.For) -> Any:
+        return self._loop(node)
+
+    def visit_While(self, node: ast.While) -> Any:
+        return self._loop(node)
+
+    def _loop(self, node: ast.For | ast.While) -> Any:
+        self.depth += 1
+        found = self.generic_visit(node)
+        self.depth -= 1
+        return found
+
+    def visit_Assign(self, node: ast.Assign) -> Any:
+        target = node.targets[0]
+        if isinstance(node.value, ast.Call):
+            called = self.lookup(node.value.func)
+            lines = self.tape(target, called, node.value)
+            if not lines and isinstance(target, ast.Name):
+                lines = self.array(target.id, called, node.value)
+            if lines:
+                return ast.parse("\n".join(lines)).body
+        return self.generic_visit(node)
+
+    def visit_Return(self, node: ast.Return) -> Any:
+        for leaf in leaves(node.value) if node.value else []:
+            if ast.unparse(leaf) in self.parts_of(self.shapes):
+                raise self.refuse("it returns an array that it makes", node)
+        return self.generic_visit(node)
+
+    def parts_of(self, arrays: Iterable[str]) -> set[str]:
+        """Return the names of arrays and of what may be a part of them."""
+        found, before = set(arrays), -1
+        pairs = [
+            (node.targets[0].id, base.id)
+            for node in ast.walk(self.source.tree)
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+            for base in ast.walk(node.value)
+            if isinstance(base, ast.Name) and not isinstance(node.value, ast.BinOp)
+        ]
+        while before != len(found):
+            before = len(found)
+            found |= {target for target, base in pairs if base in found}
+        return found
+
+    def tape(self, target: ast.expr, called: Any, call: ast.Call) -> list[str]:
+        """Return lines that take the tape, its tangents or parts of it, none for other calls."""
+        half, names = f"{TAPE}.size // 2", [ast.unparse(part) for part in leaves(target)]
+        given = [ast.unparse(self.visit(argument)) for argument in call.args]
+        if called in _TAKING:
+            if self.has_tape:
+                raise self.refuse("it uses two tapes at the same time", call)
+            self.tapes.add(names[0])
+            part = "" if called is _TAKING[0] else f"[: {half}]"
+            return [f"{names[0]} = {TAPE}{part}"]
+        if called is np.zeros_like and given[0] in self.tapes:
+            return [f"{names[0]} = {TAPE}[{half} :]", f"{names[0]}[:] = 0.0"]
+        if called in _ROWS:
+            return [f"{names[0]} = {given[0]}[{given[1]} : {given[1]} + ({given[2]})]"]
+        if called is runtime.grown or self._is_growth_of_both(called):
+            self.names["check_length"] = self.functions.stand_in(stand_ins.check_length)
+            check = f"check_length({given[0]}, {given[1]}, {len(names)})"
+            return [check, *(f"{n} = {g}" for n, g in zip(names, given[::2], strict=False))]
+        return []
+
+    def _is_growth_of_both(self, called: Any) -> bool:
+        """Whether a function is the derivative of the one that makes a tape longer."""
+        if not is_dispatcher(called) or not _GROWTH.fullmatch(called.__name__):
+            return False
+        return called.py_func.__globals__.get("runtime") is runtime  # it is generated
+
+    def is_made_once(self, array: str) -> bool:
+        """Whether the statement that is visited runs once, and alone assigns a name."""
+        return not self.depth and self.assigned[array] == 1
+
+    def array(self, target: str, maker: Any, call: ast.Call) -> list[str]:
+        """Return lines that make an array in local memory, none for calls that do not."""
+        given = call.args[0] if len(call.args) == 1 and not call.keywords else None
+        value, items = "", []
+        shape: tuple[int, ...] | None = None
+        if maker in (np.zeros_like, np.empty_like) and given is not None:
+            shape = self.shapes.get(ast.unparse(given))
+            value = "0.0" if maker is np.zeros_like else ""
+        elif maker in _VALUES and given is not None:
+            shape, value = self.constant_shape(given), _VALUES[maker]
+        elif maker is np.array and isinstance(given, ast.List):
+            items, shape = given.elts, (len(given.elts),)
+            if not any(
+                isinstance(item, ast.Constant) and type(item.value) is float for item in items
+            ):
+                shape = None  # of integers, perhaps
+        if shape is None or not self.is_made_once(target):
+            return []
+        self.names.update(cuda=self.functions.cuda, np=np)
+        self.shapes[target] = shape
+        lines = [f"{target} = cuda.local.array({shape}, np.float64)"]
+        if value:
+            lines.append(f"{target}[{', '.join(':' * len(shape))}] = {value}")
+        texts = [ast.unparse(self.visit(item)) for item in items]
+        return lines + [f"{target}[{k}] = {text}" for k, text in enumerate(texts)]
+
+    def constant_shape(self, node: ast.expr) -> tuple[int, ...] | None:
+        """Return a shape of constants, None for others."""
+        parts = node.elts if isinstance(node, ast.Tuple) else [node]
+        found = [
+            part.value if isinstance(part, ast.Constant) else self.constants.get(ast.unparse(part))
+            for part in parts
+        ]
+        return tuple(found) if all(type(extent) is int for extent in found) else None
+
+    # -- calls --------------------------------------------------------------------------------
+
+    def visit_Call(self, node: ast.Call) -> Any:
+        shown = ast.unparse(node.func)
+        value = self.lookup(node.func)
+        if value is numba.prange:
+            node.func = ast.Name("range", ast.Load())
+        elif isinstance(value, Derivative):
+            raise self.refuse(f"it computes the derivative {shown}", node)
+        elif self.functions.has(value):
+            alias = f"device_{shown.replace('.', '_')}"
+            self.names[alias] = self.functions.of(value)
+            node.func = ast.Name(alias, ast.Load())
+            if id(value) in self.functions.with_tape:
+                if self.tapes:
+                    raise self.refuse("it uses two tapes at the same time", node)
+                self.passes_tape = True
+                node.args.append(ast.Name(TAPE, ast.Load()))
+        elif isinstance(value, np.ufunc) and value in self.functions.ufuncs:
+            node.func = ast.Name(self.of_ufunc(value), ast.Load())
+        elif shown.startswith("runtime."):
+            raise self.refuse(
+                f"it keeps or makes arrays of a size that is not known ({shown})", node
+            )
+        elif not self.is_of_numbers(value, node):
+            raise self.refuse(f"it calls {shown}", node)
+        return self.generic_visit(node)
+
+    def of_ufunc(self, ufunc: np.ufunc) -> str:
+        """Return the name of what stands for a function of NumPy."""
+        found = self.functions.ufuncs[ufunc]
+        is_python = isinstance(found, python_types.FunctionType)
+        alias = f"numpy_{ufunc.__name__}"
+        self.names[alias] = self.functions.stand_in(found) if is_python else found
+        return alias
+
+    def is_of_numbers(self, value: Any, node: ast.Call) -> bool:
+        """Whether a device can call a function with numbers."""
+        if isinstance(node.func, ast.Name):
+            return value is getattr(builtins, node.func.id, MISSING) or isinstance(value, type)
+        module = getattr(value, "__module__", None)
+        return isinstance(value, (np.ufunc, type)) or module == "math"
+
+
+class _Entry(_Callee):
+    """Rewrites the function that the threads begin with: it may have arrays and a tape."""
+
+    def __init__(self, functions: DeviceFunctions, source: Source, kinds: tuple[Any, ...]) -> None:
+        super().__init__(functions, source)
+        self.kinds = dict(zip(self.params, kinds, strict=True))
+        self.buffers: dict[str, str] = {}  # arguments, by the arrays made in their shapes
+        self.returned: list[str] = []
+
+    def only_calls(self) -> Derivative | None:
+        """Return the derivative that is called with the arguments, if that is all."""
+        end = self.source.tree.body[-1]
+        call = end.value if isinstance(end, ast.Return) else None
+        if not isinstance(call, ast.Call) or [ast.unparse(a) for a in call.args] != self.params:
+            return None
+        value = self.lookup(call.func)
+        return value if isinstance(value, Derivative) and len(self.source.tree.body) == 1 else None
+
+    def added(self) -> list[str]:
+        return [*map(_memory, self.buffers), *super().added()]
+
+    def visit_Return(self, node: ast.Return) -> Any:
+        found = [ast.unparse(leaf) for leaf in leaves(node.value)] if node.value else []
+        if self.returned and self.returned != found and self.buffers:
+            raise self.refuse("it returns arrays in several places", node)
+        self.returned = found
+        return super().visit_Return(node)
+
+    def array(self, target: str, maker: Any, call: ast.Call) -> list[str]:
+        like = ast.unparse(call.args[0]) if len(call.args) == 1 else ""
+        if maker is np.zeros_like and is_array(self.kinds.get(like)) and self.is_made_once(target):
+            self.buffers[target] = like
+            return [f"{target} = {_memory(target)}"]
+        return super().array(target, maker, call)
+
+
+def _memory(array: str) -> str:
+    """Return the argument for the memory of an array."""
+    return f"{array}_memory"
+
+
+def _as_list(found: Any) -> list[Any]:
+    return found if isinstance(found, list) else [found]
