@@ -65,8 +65,10 @@ def checks() -> list[tuple[str, Any]]:
     found = [("tests", pytest)]
     if sanitizer := shutil.which("compute-sanitizer"):
         small = [sys.executable, "-m", "benchmarks.gpu", "--quick"]
-        for tool in ("memcheck", "racecheck"):
-            found.append((tool, [sanitizer, "--tool", tool, "--error-exitcode", "1", *small]))
+        found += [
+            (tool, [sanitizer, "--tool", tool, "--error-exitcode", "1", *small])
+            for tool in ("memcheck", "racecheck")
+        ]
     return [(name, partial(status, command)) for name, command in found]
 
 

@@ -6,9 +6,12 @@ numba simulates a device in Python, which is slow and needs no driver.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
-from collections.abc import Collection
+import warnings
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +20,10 @@ _started: list[int] = []  # the process in which CUDA was first used
 
 class CudaUnavailableError(RuntimeError):
     """There is no CUDA device, or what is needed to use it is not installed."""
+
+
+class CudaCompilationError(RuntimeError):
+    """numba does not compile a function for a device."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +127,31 @@ def known_ufuncs() -> Collection[Any]:
 
     found = ufuncs.ufunc_db() if hasattr(ufuncs, "ufunc_db") else {}
     return frozenset(found)
+
+
+@contextmanager
+def compiling(what: str) -> Iterator[None]:
+    """Turn numba's errors into ours while it compiles for a device, and ignore its advice.
+
+    numba-cuda has classes of its own for errors and warnings.
+    """
+    modules = ["numba.core.errors", "numba.cuda.core.errors"]
+    found = [importlib.import_module(name) for name in modules if _exists(name)]
+    errors = tuple(module.NumbaError for module in found)
+    with warnings.catch_warnings():
+        for module in found:  # small batches do not fill a device
+            warnings.simplefilter("ignore", module.NumbaPerformanceWarning)
+        try:
+            yield
+        except errors as error:
+            raise CudaCompilationError(f"numba does not compile {what}: {error}") from None
+
+
+def _exists(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # of what it is in
+        return False
 
 
 def _missing() -> str | None:

@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 from numba.core import types
-from numba.core.errors import NumbaError
 from numba.np.numpy_support import as_dtype
 
-from tapegrad.cuda.toolkit import is_simulated, require
+from tapegrad.cuda.toolkit import CudaCompilationError, compiling, is_simulated, require
 from tapegrad.kernels import native
 from tapegrad.transform.base import Derivative
 from tapegrad.transform.device.functions import DeviceFunctions
@@ -201,13 +200,12 @@ class Kernel:
     def _run(self, blocks: int, *args: Any) -> None:
         """Launch the kernel."""
         try:
-            self.kernel[blocks, _THREADS](*args)
-        except NumbaError as error:
-            raise TransformError(
-                f"vmap: numba does not compile {self.name} for a device: {error}"
-            ) from None
+            with compiling(f"{self.name} for a device"):
+                self.kernel[blocks, _THREADS](*args)
+        except CudaCompilationError as error:
+            raise TransformError(f"vmap: {error}") from None
         except Exception:
-            if not is_simulated():  # where threads raise errors; here they just end
+            if not is_simulated():  # where threads raise errors; on a device they just end
                 raise
 
     def _at_once(self, items: int) -> int:
