@@ -263,6 +263,22 @@ class TestSideBySide:
                 gradients[k], [part[1][k] for part in expected], rtol=1e-10, atol=1e-13
             )
 
+    @pytest.mark.parametrize("name", SIDE_BY_SIDE)
+    def test_products_with_hessians(self, name):
+        function, kinds, axes, shared = SIDE_BY_SIDE[name]
+        count = sum(axis == 0 for axis in axes)
+        product = tg.hvp(function, count - 1)
+        assert is_side_by_side(product, (*kinds, FLOAT), [*(axis == 0 for axis in axes), True])
+        items = np.random.default_rng(3).uniform(0.05, 1.2, size=(count, 300))
+        directions = np.cos(items[0])
+        found = tg.vmap(product, (*axes, 0))(*items, *shared, directions)
+        pairs = zip(items.T, directions, strict=True)
+        expected = [product(*column, *shared, v) for column, v in pairs]
+        np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-13)
+        found = tg.vmap(product, (*axes, None))(*items, *shared, 2.0)
+        expected = [product(*column, *shared, 2.0) for column in items.T]
+        np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-13)
+
     def test_results_of_several_types(self):
         items = np.random.default_rng(0).uniform(0.05, 1.2, size=(2, 300))
         assert is_side_by_side(branches, (FLOAT, FLOAT, INT), (True, True, False))

@@ -1,4 +1,4 @@
-"""Functions of numbers, and their gradients, for items side by side.
+"""Functions of numbers, their gradients and products with Hessians, for items side by side.
 
 A chunk of items at a time stays in the cache. `lanes` writes the function of a chunk, which is
 differentiated like any other. The chunks run on all threads if the function asks for them. numba
@@ -18,7 +18,7 @@ from numba.core.errors import NumbaError
 from numba.np.numpy_support import as_dtype
 
 from tapegrad.kernels import native
-from tapegrad.transform import derivatives, frozen
+from tapegrad.transform import composed, derivatives, frozen
 from tapegrad.transform.checks.checking import is_on
 from tapegrad.transform.codegen.program import Program
 from tapegrad.transform.codegen.store import namespace
@@ -55,15 +55,20 @@ def compiled(
         If the items cannot be computed side by side.
     """
     base, numbers, has_value = _parts_of(function)
-    # a gradient by what the items share is one for each of them
-    expanded = [k for k in numbers if not has_items[k]]
+    own = len(kinds) - getattr(function, "given", 0)  # the others are directions
+    # a derivative by what the items share is one for each of them
+    expanded = [k for k, given in enumerate(has_items) if not given and (k in numbers or k >= own)]
     many = [given or k in expanded for k, given in enumerate(has_items)]
     if not all(_is_number(kind) for kind, given in zip(kinds, many, strict=True) if given):
         raise NoLanesError("items that are arrays")
     try:
-        of_chunk, results = _of_chunk(base, kinds, many)
-        called = derivatives.pullback(of_chunk, numbers, 0, "gradients") if numbers else of_chunk
-        text = _text(many, len(results), len(numbers), has_value)
+        of_chunk, results = _of_chunk(base, kinds[:own], many[:own])
+        called = of_chunk
+        if own < len(kinds):
+            called = composed.hessian_product(of_chunk, *numbers)
+        elif numbers:
+            called = derivatives.pullback(of_chunk, numbers, 0, "gradients")
+        text = _text(many, own, len(results), len(numbers), has_value)
         made = native.compile_source(
             native.fingerprint(text.encode(), repr(id(called)).encode()), text, "over_chunks"
         )
@@ -98,10 +103,16 @@ def compiled(
 
 
 def _parts_of(function: Any) -> tuple[Any, tuple[int, ...], bool]:
-    """Return a function, by which arguments it is differentiated, and whether with its value."""
+    """Return a function, by which arguments it is differentiated, and whether with its value.
+
+    A derivative with a direction is the product with the Hessian.
+    """
     if isinstance(function, CompiledFunction):
         return function, (), True
     base = getattr(function, "base", None)
+    if isinstance(function, composed.HessianProduct) and isinstance(base, CompiledFunction):
+        if base.rule_vjp is None and base.rule_jvp is None and not is_on(function):
+            return base, (function.number,), False
     if (
         not isinstance(function, derivatives.Pullback)
         or not isinstance(base, CompiledFunction)
@@ -152,11 +163,12 @@ def _of_chunk(base: Any, kinds: tuple[Any, ...], many: list[bool]) -> tuple[Any,
     return njit(**options)(made), [as_dtype(types.unliteral(kind)) for kind in found]
 
 
-def _text(many: Sequence[bool], results: int, gradients: int, has_value: bool) -> str:
-    """Return the text of the loop over the chunks."""
+def _text(many: Sequence[bool], own: int, results: int, gradients: int, has_value: bool) -> str:
+    """Return the text of the loop over the chunks; after its `own` arguments come directions."""
     arguments = [f"a{k}" for k in range(len(many))]
     given = [f"{a}[start:end]" if items else a for a, items in zip(arguments, many, strict=True)]
-    given += [f"out_{k}[start:end]" for k in range(results)]
+    given[own:own] = [f"out_{k}[start:end]" for k in range(results)]
+    bars = ["found"] if own < len(many) else [f"found[{k}]" for k in range(gradients)]
     lines = [f"def over_chunks({', '.join(['size', *arguments])}):"]
     lines += [f"    out_{k} = np.empty(size, dtype_{k})" for k in range(results)]
     lines += [f"    bar_{k} = np.empty(size)" for k in range(gradients)]
@@ -166,7 +178,7 @@ def _text(many: Sequence[bool], results: int, gradients: int, has_value: bool) -
         "        start = chunk * width",
         "        end = min(start + width, size)",
         f"        found = of_chunk({', '.join(given)})",
-        *[f"        bar_{k}[start:end] = found[{k}]" for k in range(gradients)],
+        *[f"        bar_{k}[start:end] = {bar}" for k, bar in enumerate(bars)],
         "        done[chunk] = True",
     ]
     outputs = [f"out_{k}" for k in range(results)] if has_value else []
