@@ -250,6 +250,15 @@ def the_array(k):
 
 
 @case(A)
+def literals_of_tuples(x):
+    r = (x[0], x[1])
+    a, b = np.array([r, r]), np.array([(x[0], 1), (2, x[1])])
+    a[0] = x[:2] * 2.0
+    c = np.array(((x[0], x[1]), (x[2], x[3])))
+    return np.sum(a * b) + np.sum(b * c)
+
+
+@case(A)
 def stored_where_a_call_may_have_put_it(x):
     k = x.copy()
     same, both = the_array(k), (k, x)

@@ -3,6 +3,7 @@
 import ast
 import collections
 import re
+import resource
 import textwrap
 
 import numba
@@ -537,3 +538,50 @@ def test_results_are_computed_before_places_are_given_back():
     first = lines.index("results = t + np.sum(w)")
     assert lines[first + 1 : first + 3] == ["runtime.give_scratch(places, 1)", "return results"]
     assert lines[-2:] == ["runtime.give_scratch(places, 1)", "return t"]
+
+
+def test_places_are_given_back_before_an_error():
+    text = """
+        for k in range(n):
+            w = np.zeros(n)
+            t += w[k]
+            if t > 3.0:
+                raise ValueError(n)
+        return t
+    """
+    code = f"def f(x, n, t, tape, top):\n{textwrap.indent(textwrap.dedent(text), '    ')}"
+    for raised, is_given_back in (("ValueError(n)", True), ("ValueError(w[0])", False)):
+        tree = Generated(code.replace("ValueError(n)", raised), None).tree
+        assert reuse_arrays(tree, FACTS, lambda name: None, lambda stem: stem)
+        lines = [line.strip() for line in ast.unparse(tree).splitlines()]
+        before = lines[lines.index(f"raise {raised}") - 1]
+        assert (before == "runtime.give_scratch(places, 1)") == is_given_back
+
+
+def test_memory_after_errors():
+    @tg.njit
+    def raising(x, n):
+        total = 0.0
+        for k in range(3):
+            w = np.zeros(x.size)
+            for i in range(x.size):
+                w[i] = x[i] * k * x[i]
+            total += np.sum(w * w)
+            if k == n:
+                raise ValueError("stop")
+        return total
+
+    gradient = tg.grad(raising)
+    x = np.linspace(0.0, 1.0, 200_000)
+
+    def peak():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+    for _ in range(3):
+        with pytest.raises(ValueError, match="stop"):
+            gradient(x, 1)
+    before = peak()
+    for _ in range(40):
+        with pytest.raises(ValueError, match="stop"):
+            gradient(x, 1)
+    assert peak() - before < 20 * x.nbytes

@@ -348,7 +348,7 @@ def reuse_arrays(
             site.block.insert(at, _statement(swap))
         count += at_once
     if count:
-        _give_back(tree, f"runtime.give_scratch({places}, {count})", fresh)
+        _give_back(tree, f"runtime.give_scratch({places}, {count})", facts, fresh)
         tree.body.insert(0, _statement(f"{places} = runtime.take_scratch({count})"))
     return count > 0
 
@@ -368,21 +368,24 @@ def _is_carried_once(site: _Site, names: set[str], flow: Flow, after: dict[int, 
     return not flow.passed_on(body, names & read) & read
 
 
-def _give_back(tree: ast.FunctionDef, call: str, fresh: Callable[[str], str]) -> None:
-    """Let a function make a call when its results are computed."""
+def _give_back(tree: ast.FunctionDef, call: str, facts: Facts, fresh: Callable[[str], str]) -> None:
+    """Let a function make a call when its results are computed, or before it raises an error."""
     if not isinstance(tree.body[-1], ast.Return):
         tree.body.append(ast.Return(None))
     statements = [node for node in ast.walk(tree) if isinstance(node, ast.stmt)]
     for block in [block for node in statements for block in blocks_of(node)]:
-        if not isinstance(block[-1], ast.Return):
-            continue
-        value = block[-1].value
-        before = [_statement(call)]
-        if value is not None and not all(map(_is_plain, leaves(value))):
-            result = fresh("results")
-            before.insert(0, _statement(f"{result} = {ast.unparse(value)}"))
-            block[-1].value = ast.Name(result, ast.Load())
-        block[-1:-1] = before
+        for end in [node for node in block if isinstance(node, (ast.Raise, ast.Return))]:
+            before = [_statement(call)]
+            if isinstance(end, ast.Return):
+                value = end.value
+                if value is not None and not all(map(_is_plain, leaves(value))):
+                    result = fresh("results")
+                    before.insert(0, _statement(f"{result} = {ast.unparse(value)}"))
+                    end.value = ast.Name(result, ast.Load())
+            elif any(is_array(facts.kind(n.id)) for n in ast.walk(end) if isinstance(n, ast.Name)):
+                continue  # the message is computed from it
+            place = next(k for k, node in enumerate(block) if node is end)
+            block[place:place] = before
 
 
 def _is_plain(node: ast.expr) -> bool:

@@ -97,11 +97,17 @@ class Extents:
             return self.of(first.id, axis) if named else None
         if any(callee is function for function in _SHAPED):
             return self.of_number(self._item(first, axis))
-        if callee is np.array and isinstance(first, (ast.List, ast.Tuple)):
-            for _ in range(axis):
-                first = first.elts[0]
-            return ("constant", len(first.elts))
+        if callee is np.array:
+            return self._of_literal(first, axis)
         return None
+
+    def _of_literal(self, items: ast.expr, axis: int) -> Hashable | None:
+        """Return the key of an axis of an array of the items of lists."""
+        if not isinstance(items, (ast.List, ast.Tuple)) or not items.elts:
+            return None
+        if axis == 0:
+            return ("constant", len(items.elts))
+        return self._of_literal(items.elts[0], axis - 1)
 
     def _of_broadcast(self, expr: ast.expr, axis: int) -> Hashable | None:
         """Return the key of an axis of what arrays are broadcast to, if they all have it."""
