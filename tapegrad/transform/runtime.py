@@ -280,6 +280,22 @@ def clear(typingctx, array):
     return types.none(array), codegen
 
 
+@intrinsic
+def assign(typingctx, target, source):
+    """Copy the elements of a contiguous array to another one of the same type and shape."""
+
+    def codegen(context, builder, signature, args):
+        arrays = [
+            context.make_array(kind)(context, builder, value)
+            for kind, value in zip(signature.args, args, strict=True)
+        ]
+        count, itemsize = arrays[0].nitems, arrays[0].itemsize
+        cgutils.raw_memcpy(builder, arrays[0].data, arrays[1].data, count, itemsize)
+        return context.get_dummy_value()
+
+    return types.none(target, source), codegen
+
+
 @inlined
 def push_array(tape, top, array, kind):
     """Push a reference to an array, which is later popped as an array of type `kind`."""

@@ -73,7 +73,10 @@ def polynomial(x, k):
     for i in range(4):
         for j in range(i % 3 + 1):
             c[i] += p[j] * x**i
-    return c[0] * c[1] + c[2] * c[3]
+    total = c[0] * c[1] + c[2] * c[3]
+    if total > 1e6:
+        return p[2]
+    return total
 
 
 @tg.njit

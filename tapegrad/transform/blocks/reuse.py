@@ -33,7 +33,9 @@ from tapegrad.transform.printer import PARALLEL
 from tapegrad.transform.verifier.code import leaves
 from tapegrad.transform.verifier.memory import FRESH_METHODS, SHAPE, VIEWS
 
-_MAKERS = frozenset(["np.array", "np.empty", "np.empty_like", "np.zeros", "np.zeros_like"])
+_MAKERS = frozenset(
+    ["np.array", "np.copy", "np.empty", "np.empty_like", "np.zeros", "np.zeros_like"]
+)
 _NEW = READING | {"array", "dot", "empty", "full", "full_like", "ones", "vdot", "zeros"}
 _PASSING = frozenset(["enumerate", "list", "reversed", "tuple", "zip"])
 _IN_PLACE = frozenset(["fill", "sort"])
@@ -412,15 +414,52 @@ def _sites(body: list[ast.stmt], loops: list[Any], facts: Facts) -> Iterator[_Si
         if not loops or not isinstance(node, ast.Assign):
             continue
         target, value = node.targets[0], node.value
-        if not isinstance(target, ast.Name) or not isinstance(value, ast.Call):
+        kind = facts.kind(target.id) if isinstance(target, ast.Name) else None
+        if not _is_plain_array(kind) or isinstance(value, ast.Name):
             continue
-        kind, maker = facts.kind(target.id), ast.unparse(value.func)
-        if not is_array(kind) or kind.dtype != types.float64 or maker not in _MAKERS:
-            continue
-        shape = _shape(value, maker, kind.ndim, facts)
-        if shape is not None:
-            elements = list(_elements(target.id, value, maker))
-            yield _Site(body, node, loops[-1], len(loops) == 1, shape, elements)
+        made = _made(ast.unparse(target), value, kind.ndim, facts)
+        if made is not None:
+            yield _Site(body, node, loops[-1], len(loops) == 1, *made)
+
+
+def _is_plain_array(kind: Any, layouts: str = "C") -> bool:
+    """Whether a type is that of contiguous arrays of floats."""
+    return is_array(kind) and kind.dtype == types.float64 and kind.layout in layouts
+
+
+def _made(
+    array: str, value: ast.expr, ndim: int, facts: Facts
+) -> tuple[ast.expr, list[str]] | None:
+    """Return the shape of a new array, and what sets its elements; None for other values."""
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.MatMult):
+        return _product(array, value, facts)
+    if not isinstance(value, ast.Call):
+        return None
+    maker = ast.unparse(value.func)
+    given = value.args[0] if value.args else None
+    if isinstance(value.func, ast.Attribute) and value.func.attr == "copy" and given is None:
+        maker, given = "np.copy", value.func.value
+        value = ast.Call(value.func, [given], value.keywords)
+    if maker not in _MAKERS:
+        return None
+    shape = _shape(value, maker, ndim, facts)
+    return None if shape is None else (shape, list(_elements(array, value, maker)))
+
+
+def _product(array: str, value: ast.BinOp, facts: Facts) -> tuple[ast.expr, list[str]] | None:
+    """Return the shape of a product of matrices or vectors, and what computes it."""
+    factors = [value.left, value.right]
+    kinds = [facts.kind(n.id) if isinstance(n, ast.Name) else None for n in factors]
+    if not all(_is_plain_array(kind, "CF") for kind in kinds):
+        return None
+    left, right = map(ast.unparse, factors)
+    extents = [f"{left}.shape[0]"] * (kinds[0].ndim > 1) + [f"{right}.shape[1]"] * (
+        kinds[1].ndim > 1
+    )
+    if not extents:
+        return None
+    shape = ast.parse(f"({', '.join(extents)},)", mode="eval").body
+    return shape, [f"np.dot({left}, {right}, {array})"]
 
 
 def _elements(array: str, call: ast.Call, maker: str) -> Iterator[str]:
@@ -428,6 +467,8 @@ def _elements(array: str, call: ast.Call, maker: str) -> Iterator[str]:
     if maker == "np.array":
         for place, item in _items(call.args[0]):
             yield f"{array}[{', '.join(map(str, place))}] = {ast.unparse(item)}"
+    elif maker == "np.copy":
+        yield f"runtime.assign({array}, {ast.unparse(call.args[0])})"
     elif maker.startswith("np.zeros"):
         yield f"runtime.clear({array})"
 
@@ -452,9 +493,9 @@ def _shape(call: ast.Call, maker: str, ndim: int, facts: Facts) -> ast.expr | No
             return None
         extents: list[ast.expr] = [ast.Constant(1 + k) for k in items[-1][0]]
         return ast.Tuple(extents, ast.Load())
-    if maker.endswith("_like"):
+    if maker.endswith("_like") or maker == "np.copy":
         kind = facts.kind(given.id) if isinstance(given, ast.Name) else None
-        if not is_array(kind) or kind.layout != "C" or kind.dtype != types.float64:
+        if not _is_plain_array(kind):
             return None
         return ast.Attribute(given, "shape", ast.Load())
     if isinstance(given, ast.Tuple):

@@ -14,7 +14,7 @@ import copy
 import re
 import types as python_types
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +37,7 @@ TAPE = "thread_tape"
 _GROWTH = re.compile(r"grown_tangent(_\d+)?")  # derived from that of the runtime
 _ROWS = (runtime.row, runtime.owned_row)
 _TAKING = (runtime.take_tape, runtime.take_owned_tape)
+_OF_TAPES = frozenset(map(id, (*_TAKING, *_ROWS, runtime.grown, np.zeros_like)))
 _VALUES = {np.empty: "", np.zeros: "0.0", np.ones: "1.0"}
 
 
@@ -149,6 +150,7 @@ class _Callee(ast.NodeTransformer):
         self.assigned = Counter([*self.params, *stored])
         self.tapes: set[str] = set()  # names that are made by taking the tape
         self.passes_tape = False
+        self.is_inside = False  # of the function that is rewritten
         self.depth = 0  # of loops
         self.shapes: dict[str, tuple[int, ...]] = {}  # of arrays in local memory
         self.constants = {
@@ -181,8 +183,9 @@ class _Callee(ast.NodeTransformer):
         return MISSING
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
-        if node is not self.source.tree and self.params and node.name != self.source.name:
+        if self.is_inside:
             raise self.refuse("it defines a function", node)
+        self.is_inside = True
         if node.args.vararg or node.args.kwarg or node.args.kwonlyargs:
             raise self.refuse("it takes a variable number of arguments", node)
         node.args.defaults, node.decorator_list = [], []
@@ -248,31 +251,49 @@ class _Callee(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def visit_Return(self, node: ast.Return) -> Any:
+        parts = self.parts_of_arrays()
         for leaf in leaves(node.value) if node.value else []:
-            if ast.unparse(leaf) in self.parts_of(self.shapes):
+            if self.is_part(leaf, parts):
                 raise self.refuse("it returns an array that it makes", node)
         return self.generic_visit(node)
 
-    def parts_of(self, arrays: Iterable[str]) -> set[str]:
-        """Return the names of arrays and of what may be a part of them."""
-        found, before = set(arrays), -1
-        pairs = [
-            (node.targets[0].id, base.id)
+    def parts_of_arrays(self) -> set[str]:
+        """Return the names of arrays in local memory, and of what may be a part of them."""
+        found, before = set(self.shapes), -1
+        assigned = [
+            (node.targets[0].id, node.value)
             for node in ast.walk(self.source.tree)
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
-            for base in ast.walk(node.value)
-            if isinstance(base, ast.Name) and not isinstance(node.value, ast.BinOp)
         ]
         while before != len(found):
             before = len(found)
-            found |= {target for target, base in pairs if base in found}
+            found |= {target for target, value in assigned if self.is_part(value, found)}
         return found
+
+    def is_part(self, node: ast.expr, arrays: set[str]) -> bool:
+        """Whether a value may share elements with arrays."""
+        if isinstance(node, ast.Name):
+            return node.id in arrays
+        if isinstance(node, ast.Subscript):
+            base, index = node.value, node.slice
+            parts = index.elts if isinstance(index, ast.Tuple) else [index]
+            shape = self.shapes.get(base.id) if isinstance(base, ast.Name) else None
+            is_element = shape is not None and len(parts) == len(shape)
+            if is_element and not any(isinstance(part, ast.Slice) for part in parts):
+                return False
+            return self.is_part(base, arrays)
+        if isinstance(node, (ast.Tuple, ast.IfExp, ast.Call)):
+            inside = node.args if isinstance(node, ast.Call) else ast.iter_child_nodes(node)
+            return any(self.is_part(part, arrays) for part in inside)
+        return False
 
     def tape(self, target: ast.expr, called: Any, call: ast.Call) -> list[str]:
         """Return lines that take the tape, its tangents or parts of it, none for other calls."""
         half, names = f"{TAPE}.size // 2", [ast.unparse(part) for part in leaves(target)]
+        if id(called) not in _OF_TAPES and not self._is_growth_of_both(called):
+            return []
         given = [ast.unparse(self.visit(argument)) for argument in call.args]
-        if called in _TAKING:
+        if any(called is taking for taking in _TAKING):
             if self.has_tape:
                 raise self.refuse("it uses two tapes at the same time", call)
             self.tapes.add(names[0])
@@ -280,9 +301,9 @@ class _Callee(ast.NodeTransformer):
             return [f"{names[0]} = {TAPE}{part}"]
         if called is np.zeros_like and given[0] in self.tapes:
             return [f"{names[0]} = {TAPE}[{half} :]", f"{names[0]}[:] = 0.0"]
-        if called in _ROWS:
+        if any(called is row for row in _ROWS):
             return [f"{names[0]} = {given[0]}[{given[1]} : {given[1]} + ({given[2]})]"]
-        if called is runtime.grown or self._is_growth_of_both(called):
+        if called is not np.zeros_like:
             self.names["check_length"] = self.functions.stand_in(stand_ins.check_length)
             check = f"check_length({given[0]}, {given[1]}, {len(names)})"
             return [check, *(f"{n} = {g}" for n, g in zip(names, given[::2], strict=False))]

@@ -156,6 +156,7 @@ STAND_INS = [
     (runtime.scratch, scratch),
     (runtime.swap_scratch, swap_scratch),
     (runtime.give_scratch, give_scratch),
+    (runtime.assign, np.copyto),
     (runtime.clear, lambda array: array.fill(0.0)),
     (runtime.push_array, push),
     (runtime.push_tangent, push),
