@@ -17,7 +17,7 @@ from typing import Any
 from .cases import GROUPS
 from .njit_costs import SECOND
 from .report import duration, own, ratio, size_in_bytes
-from .targets import Measurements, compilation_limit, start_limit, verdicts
+from .targets import Measurements, Target, compilation_limit, start_limit, verdicts
 from .timing import Seconds
 from .workloads import WORKLOADS
 
@@ -253,12 +253,17 @@ def of_columns(times: Mapping[str, float]) -> float:
     return times["hessian"] / (times["columns"] * times["gradient"])
 
 
+def measured_beside(target: Target) -> str:
+    """What a target compares with: a peer, or tapegrad on another workload."""
+    return target.beside if target.beside and target.peer == target.side else target.peer
+
+
 def targets_table(document: Any) -> str:
     """What is aimed at, and what was reached."""
     found: Measurements = measurements(document)
     rows = [
         [
-            f"{v.target.workload} {v.size}, {v.target.phase} ÷ {v.target.peer}",
+            f"{v.target.workload} {v.size}, {v.target.phase} ÷ {measured_beside(v.target)}",
             f"{v.target.at_most:.3g}",
             f"{v.ratio:.3g}",
             "met" if v.met else "**missed**",

@@ -85,12 +85,29 @@ def elementary(x, k):
     return y + max(x, k) * min(x, 0.5) + np.floor(3.0 * x) * k + np.sign(x - k) * x + x // k
 
 
+TABLE = np.array([0.5, 1.5, -2.0, 0.25])
+
+
+@tg.njit
+def looked_up(x, k):
+    w = np.ones((2, 3))
+    for i in range(2):
+        for j in range(3):
+            w[i, j] *= x ** (i + j) * TABLE[int(10 * k) % 4]
+    n = 3
+    v = np.empty(n)
+    for j in range(n):
+        v[j] = math.erf(x * j)
+    return w[0, 1] * w[1, 2] * v[2] + np.pi * np.hypot(x, k)
+
+
 FUNCTIONS = {
     "recurrence": (recurrence, (X, K, 12), (0, 0, None), (0, 1)),
     "ended": (ended, (X, K), (0, 0), (0, 1)),
     "weighted": (weighted, (ROWS, WEIGHTS, X), (0, None, 0), (0, 1, 2)),
     "polynomial": (polynomial, (X, K), (0, 0), (0, 1)),
     "elementary": (elementary, (X, K), (0, 0), (0, 1)),
+    "looked_up": (looked_up, (X, K), (0, 0), (0, 1)),
 }
 WAYS = {
     "value": lambda f, by: (f, ()),
@@ -127,6 +144,22 @@ def test_structures_and_types_of_results():
     found = tg.vmap(searched, target="cuda")(X, K)
     assert isinstance(found, Pair)
     assert_equal(found, tg.vmap(searched)(X, K))
+
+
+def test_integers_and_conditions():
+    @tg.njit
+    def collatz(n, flag):
+        steps = 0
+        while n > 1:
+            n = n // 2 if n % 2 == 0 else 3 * n + 1
+            steps += 1
+        return np.where(flag, steps, -steps) + 0, flag and n == 1
+
+    n, flags = np.arange(1, 30), np.arange(29) % 3 == 0
+    found, values = tg.vmap(collatz, target="cuda")(n, flags)
+    expected = [collatz(*item) for item in zip(n, flags, strict=True)]
+    np.testing.assert_array_equal(found, [int(item[0]) for item in expected])
+    np.testing.assert_array_equal(values, [item[1] for item in expected])
 
 
 def test_axes():

@@ -23,6 +23,7 @@ import numpy as np
 
 from tapegrad.cuda.toolkit import known_ufuncs
 from tapegrad.kernels import native
+from tapegrad.kernels.intrinsics import as_float
 from tapegrad.transform import runtime
 from tapegrad.transform.base import Derivative
 from tapegrad.transform.device import stand_ins
@@ -83,6 +84,8 @@ class DeviceFunctions:
         known = stand_ins.RUNTIME | stand_ins.bits(cuda, is_simulated)
         self.stand_ins = {id(getattr(runtime, name)): f for name, f in known.items()}
         self.stand_ins[id(stop_gradient)] = stand_ins.stop_gradient
+        self.stand_ins[id(as_float)] = stand_ins.as_float
+        self.stand_ins[id(np.where)] = stand_ins.where
 
     def entry(self, function: Any, kinds: tuple[Any, ...]) -> Entry:
         """Return the function that the threads begin with, for arguments of some types."""
@@ -153,13 +156,11 @@ class _Callee(ast.NodeTransformer):
         self.is_inside = False  # of the function that is rewritten
         self.depth = 0  # of loops
         self.shapes: dict[str, tuple[int, ...]] = {}  # of arrays in local memory
-        self.constants = {
-            node.targets[0].id: node.value.value
+        self.assignments = {
+            node.targets[0].id: node.value
             for node in ast.walk(source.tree)
             if isinstance(node, ast.Assign)
             and isinstance(node.targets[0], ast.Name)
-            and isinstance(node.value, ast.Constant)
-            and type(node.value.value) is int
             and self.assigned[node.targets[0].id] == 1
         }
 
@@ -347,12 +348,14 @@ class _Callee(ast.NodeTransformer):
 
     def constant_shape(self, node: ast.expr) -> tuple[int, ...] | None:
         """Return a shape of constants, None for others."""
+        node = self.assigned_value(node)
         parts = node.elts if isinstance(node, ast.Tuple) else [node]
-        found = [
-            part.value if isinstance(part, ast.Constant) else self.constants.get(ast.unparse(part))
-            for part in parts
-        ]
+        found = [getattr(self.assigned_value(part), "value", None) for part in parts]
         return tuple(found) if all(type(extent) is int for extent in found) else None
+
+    def assigned_value(self, node: ast.expr) -> ast.expr:
+        """Return the value of a name that is assigned once, other expressions as they are."""
+        return self.assignments.get(node.id, node) if isinstance(node, ast.Name) else node
 
     # -- calls --------------------------------------------------------------------------------
 

@@ -52,6 +52,16 @@ def stop_gradient(x: Any) -> Any:
     return x
 
 
+def as_float(x: Any) -> Any:
+    """Return a number as a float."""
+    return float(x)
+
+
+def where(condition: Any, x: Any, y: Any) -> Any:
+    """Return one of two numbers."""
+    return x if condition else y
+
+
 def _sign(x: Any) -> Any:
     return x if x != x else (1.0 if x > 0.0 else -1.0 if x < 0.0 else 0.0)
 
