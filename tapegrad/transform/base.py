@@ -386,6 +386,15 @@ class Derivative(Recording):
         return None
 
 
+remembered: list[Callable[[], None]] = []  # each forgets what it knows of functions
+
+
+def forget_effects() -> None:
+    """Forget what functions write to and share, after one of them was compiled again."""
+    for forget in remembered:
+        forget()
+
+
 @functools.cache
 def effects(function: Any, kinds: tuple[Any, ...]) -> Instance:
     """Return the instance of a function, or of the root of a derivative, with its effects."""
@@ -395,6 +404,9 @@ def effects(function: Any, kinds: tuple[Any, ...]) -> Instance:
     instance = program.instance(root, tuple(types.unliteral(kind) for kind in kinds[:count]))
     program.analyse()
     return instance
+
+
+remembered.append(effects.cache_clear)
 
 
 def written_arguments(function: Any, kinds: tuple[Any, ...]) -> frozenset[int]:

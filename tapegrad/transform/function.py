@@ -13,7 +13,7 @@ from typing import Any
 import numba
 
 from tapegrad.transform import composed, derivatives, frozen, user_rules
-from tapegrad.transform.base import Recording
+from tapegrad.transform.base import Recording, forget_effects
 from tapegrad.transform.functions import register
 from tapegrad.transform.lowering.callees import is_dispatcher
 
@@ -140,6 +140,7 @@ class CompiledFunction(Recording):
                 function.recompile()
         super().recompile()
         frozen.forget(self)
+        forget_effects()
 
     def adjoint_source(self, *args: Any, argnums: int | tuple[int, ...] = 0) -> str:
         """Return the generated source of the value and gradient.

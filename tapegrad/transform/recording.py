@@ -45,7 +45,7 @@ from tapegrad.tape.owner import Owner
 from tapegrad.tape.sweep import Contributions
 from tapegrad.tape.tape import TAPE
 from tapegrad.transform import derivatives
-from tapegrad.transform.base import Derivative, Recording, effects, has_tensors
+from tapegrad.transform.base import Derivative, Recording, effects, has_tensors, remembered
 from tapegrad.transform.codegen.analysis import Activity, leaf_names
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.kinds import holds_hidden_arrays, holds_instance
@@ -450,6 +450,9 @@ def _facts(function: Any, kinds: tuple[Any, ...], positions: tuple[int, ...]) ->
         made(len(results), "gradients") if is_real else None,
         bool(instance.shared) or any(holds_hidden_arrays(k) or holds_instance(k) for k in kinds),
     )
+
+
+remembered += [_facts.cache_clear, _known.clear]
 
 
 def _check_changed(function: Any, facts: Facts, positions: tuple[int, ...]) -> None:

@@ -120,6 +120,40 @@ class TestResults:
         np.testing.assert_array_equal(tg.vmap(tg.grad(f))(X), np.full(5, 3.0))
 
 
+@numba.njit
+def read(v):
+    return v[0] * 2.0
+
+
+@numba.njit
+def write(v):
+    v[0] = 5.0
+    return v[1]
+
+
+helper = read
+
+
+@tg.njit
+def through_a_helper(v, x):
+    return helper(v) * x
+
+
+def test_a_function_that_was_compiled_again_and_writes_now(monkeypatch):
+    v = np.array([1.0, 2.0])
+    np.testing.assert_array_equal(tg.vmap(through_a_helper, (None, 0))(v, X), 2.0 * X)
+    t = tg.tensor(v, requires_grad=True)
+    through_a_helper(t, 3.0).backward()
+    np.testing.assert_array_equal(t.grad, [6.0, 0.0])
+    monkeypatch.setitem(through_a_helper.py_func.__globals__, "helper", write)
+    through_a_helper.recompile()
+    with pytest.raises(TransformError, match="writes to argument 0, which all items"):
+        tg.vmap(through_a_helper, (None, 0))(v, X)
+    with pytest.raises(TransformError, match="writes into argument 0, which is a tensor"):
+        through_a_helper(t, 3.0)
+    np.testing.assert_array_equal(v, [1.0, 2.0])
+
+
 class TestDerivatives:
     def test_gradients(self):
         value, gradients = tg.vmap(tg.value_and_grad(decay, (0, 1)), (0, 0, None))(X, Y, 7)
