@@ -441,6 +441,17 @@ def loops_over_ranges(x, k):
     return s
 
 
+@case(0.7, 1.2, argnums=(0, 1), hvp=True)
+@case(1.9, 1.2, argnums=(0, 1), hvp=True)
+def choices_between_numbers(x, y):
+    t = np.where(x > y, x * x, 2)
+    u = t
+    total = np.sin(t) + u * y
+    for k in range(3):
+        total = total + np.where(k < 2, np.where(x < y, x, y * k), k) * y + np.where(k == 1, x, y)
+    return total
+
+
 @pytest.mark.parametrize("name", case)
 def test_gradient(name):
     case.check(name)

@@ -12,6 +12,7 @@ import copy
 from typing import Any
 
 import numba
+import numpy as np
 from numba.core import types
 
 from tapegrad.transform.errors import TransformError
@@ -362,6 +363,25 @@ class Lowering:
         made = Store(array.id, index, value, store.op, store.line, every=store.every)
         self.block.append(made)
 
+    def choice(self, let: Let, kind: Any) -> If | None:
+        """Return the branch that ``np.where`` of numbers is, None for arrays.
+
+        numba makes an array without axes, which is used like a number.
+        """
+        arguments = let.expr.args
+        if not is_array(kind) or kind.ndim or len(arguments) != 3 or let.expr.keywords:
+            return None
+        condition, *values = map(self.value, arguments)
+        if any(isinstance(v, Structure) or is_array(self.type_of(v)) for v in (condition, *values)):
+            return None
+        for k, found in enumerate(map(self.type_of, values)):
+            if isinstance(found, (types.Integer, types.Boolean)) and found != kind.dtype:
+                values[k] = self.converted(values[k], kind.dtype)
+            elif found != kind.dtype:
+                return None
+        self.types[let.target] = kind.dtype
+        return If(condition, [], [], [Phi(let.target, *values)], let.line)
+
     def literal(self, value: Structure) -> ast.Name:
         """Append the array that a stored tuple of numbers becomes."""
         if any(isinstance(item, Structure) for item in value.items):
@@ -413,6 +433,9 @@ class Lowering:
             callee = expr.func.id
             value = self.function.statics.get(callee)
             expr = callees.with_declared_types(self, value, expr)
+            if value is np.where and (choice := self.choice(let, kind)) is not None:
+                self.branch(choice)
+                return
             if callee in INPLACE_CALLS:
                 self.inplace(let, callee, kind)
                 return
