@@ -12,7 +12,8 @@ import pytest
 
 import tapegrad as tg
 from tapegrad.transform import runtime
-from tapegrad.transform.blocks.reuse import Flow, reuse_arrays
+from tapegrad.transform.blocks.holding import Flow
+from tapegrad.transform.blocks.reuse import reuse_arrays
 from tapegrad.transform.frontend.liveness import live
 from tapegrad.transform.independence.generated import Generated
 from tapegrad.transform.independence.uses import Facts

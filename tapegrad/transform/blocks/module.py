@@ -12,9 +12,10 @@ from numba.core import types
 
 from tapegrad.transform import vector_math
 from tapegrad.transform.blocks import sizes
+from tapegrad.transform.blocks.holding import Flow, Holding
 from tapegrad.transform.blocks.iteration import Iteration
 from tapegrad.transform.blocks.loop_code import LoopCode
-from tapegrad.transform.blocks.reuse import Flow, Holding, reuse_arrays
+from tapegrad.transform.blocks.reuse import reuse_arrays
 from tapegrad.transform.blocks.rows import share_rows
 from tapegrad.transform.blocks.sharing import Sharing
 from tapegrad.transform.blocks.unrolling import unrolled

@@ -1,0 +1,277 @@
+"""Where the arrays of a function may go: who may still hold one after a statement."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from tapegrad.transform.independence.uses import BUILTINS, READING, TAPE, Facts
+from tapegrad.transform.kinds import is_array
+from tapegrad.transform.verifier.code import leaves
+from tapegrad.transform.verifier.memory import FRESH_METHODS, SHAPE, VIEWS
+
+_NEW = READING | {"array", "dot", "empty", "full", "full_like", "ones", "vdot", "zeros"}
+_PASSING = frozenset(["enumerate", "list", "reversed", "tuple", "zip"])
+_IN_PLACE = frozenset(["fill", "sort"])
+_OPERATIONS = (ast.BinOp, ast.UnaryOp, ast.Compare)
+_GROUPS = (ast.BoolOp, ast.IfExp, ast.List, ast.Starred, ast.Tuple)
+
+
+@dataclass(frozen=True)
+class Holding:
+    """What a function does with arrays that it is given.
+
+    Attributes
+    ----------
+    kept
+        The positions of arguments that something may hold when it returns, besides its results.
+    results
+        For each part of the result, the positions of arguments that it may share elements with.
+    """
+
+    kept: frozenset[int]
+    results: tuple[frozenset[int], ...]
+
+
+HoldingOf = Callable[[str], Holding | None]
+
+
+class Flow:
+    """Where the arrays of a function may go.
+
+    Parameters
+    ----------
+    tree
+        The function.
+    facts
+        What is known of its names.
+    holding_of
+        Returns what a function that is called does, None for functions of the user.
+    """
+
+    def __init__(self, tree: ast.FunctionDef, facts: Facts, holding_of: HoldingOf) -> None:
+        self.tree = tree
+        self.facts = facts
+        self.holding_of = holding_of
+        self.kept: set[str] = set()  # names of arrays that something may hold for longer
+        self.passed: dict[str, set[str]] = {}  # names, and those that may share elements with them
+        for node in ast.walk(tree):
+            if isinstance(node, ast.stmt) and node is not tree:
+                self._statement(node)
+            elif isinstance(node, ast.Call):
+                self._call(node)
+
+    def holding(self) -> Holding:
+        """Return what the function does with its arguments."""
+        last = self.tree.body[-1]
+        given = [self.reached([parameter.arg]) for parameter in self.tree.args.args]
+        results = leaves(last.value) if isinstance(last, ast.Return) and last.value else []
+        is_only = sum(isinstance(node, ast.Return) for node in ast.walk(self.tree)) == 1
+        kept = self.kept if is_only else self.kept | self.returned()
+        return Holding(
+            frozenset(k for k, names in enumerate(given) if names & kept),
+            tuple(
+                frozenset(k for k, names in enumerate(given) if names & self.holders(result))
+                for result in results
+            ),
+        )
+
+    def returned(self) -> set[str]:
+        """Return the names of arrays that results may hold or share elements with."""
+        returns = [node for node in ast.walk(self.tree) if isinstance(node, ast.Return)]
+        return set().union(*(self.holders(node.value) for node in returns if node.value))
+
+    def reached(self, names: Iterable[str]) -> set[str]:
+        """Return names and all those that may share elements with them."""
+        found = set(names)
+        waiting = list(found)
+        while waiting:
+            new = self.passed.get(waiting.pop(), set()) - found
+            found |= new
+            waiting += new
+        return found
+
+    def passed_on(self, body: list[ast.stmt], names: set[str]) -> set[str]:
+        """Return the names that may refer to arrays after statements, from those before them."""
+        held = set(names)
+        for statement in body:
+            if isinstance(statement, ast.Assign):
+                pairs = self._pairs(statement)
+                new = {
+                    n
+                    for target, value in pairs
+                    if self.holders(value) & held
+                    for n in self._names(target)
+                }
+                held -= {
+                    n.id for target, _ in pairs for n in leaves(target) if isinstance(n, ast.Name)
+                }
+                held |= new
+            else:
+                held |= self._within(statement, held)
+        return held
+
+    def _within(self, statement: ast.stmt, names: set[str]) -> set[str]:
+        """Return the names that may refer to arrays after a statement with blocks."""
+        inside = [node for node in ast.walk(statement) if isinstance(node, (ast.Assign, ast.For))]
+        held: set[str] = set()
+        found = set(names)
+        while found != held:
+            held = set(found)
+            for node in inside:
+                pairs = (
+                    self._pairs(node)
+                    if isinstance(node, ast.Assign)
+                    else [(node.target, node.iter)]
+                )
+                for target, value in pairs:
+                    if self.holders(value) & held:
+                        found |= self._names(target)
+        return held
+
+    def is_array(self, node: ast.expr) -> bool:
+        """Whether an expression is known to be an array of numbers."""
+        if not isinstance(node, ast.Name):
+            return False
+        return node.id == "tape" or is_array(self.facts.kind(node.id))
+
+    def is_part(self, node: ast.expr) -> bool:
+        """Whether an expression is known to be an array of numbers, or a part of one."""
+        while isinstance(node, ast.Subscript):
+            node = node.value
+        return self.is_array(node)
+
+    # -- statements ---------------------------------------------------------------------------
+
+    def _statement(self, node: ast.stmt) -> None:
+        if isinstance(node, ast.Assign):
+            for target, value in self._pairs(node):
+                self._assign(target, self.holders(value))
+        elif isinstance(node, ast.For):
+            self._assign(node.target, self.holders(node.iter))
+        elif isinstance(node, ast.AugAssign):
+            target = node.target
+            base = target.value if isinstance(target, ast.Subscript) else target
+            is_number = isinstance(base, ast.Name) and self._is_number(base.id)
+            if not is_number and not self.is_array(base):
+                self.kept |= self._names(node)
+        elif not isinstance(
+            node, (ast.Expr, ast.If, ast.While, ast.Return, ast.Pass, ast.Break, ast.Raise)
+        ):
+            self.kept |= self._names(node)
+
+    def _pairs(self, node: ast.Assign) -> list[tuple[ast.expr, ast.expr]]:
+        """Return targets with the values that they are assigned."""
+        target, value = node.targets[0], node.value
+        if len(node.targets) == 1 and isinstance(target, ast.Tuple):
+            if isinstance(value, ast.Tuple) and len(value.elts) == len(target.elts):
+                return list(zip(target.elts, value.elts, strict=True))
+            if isinstance(value, ast.Call) and (found := self._known(value)) is not None:
+                parts = leaves(target)
+                if len(found.results) == len(parts):
+                    given = [ast.Tuple(_taken(value, held), ast.Load()) for held in found.results]
+                    return list(zip(parts, given, strict=True))
+        return [(target, value) for target in node.targets]
+
+    def _assign(self, target: ast.expr, sources: set[str]) -> None:
+        for part in leaves(target):
+            if isinstance(part, ast.Name):
+                if not self._is_number(part.id):
+                    for source in sources:
+                        self.passed.setdefault(source, set()).add(part.id)
+            elif not isinstance(part, ast.Subscript) or not self.is_array(part.value):
+                self.kept |= sources
+
+    def _is_number(self, name: str) -> bool:
+        return name in TAPE or self.facts.is_number(name)
+
+    def _names(self, node: ast.AST) -> set[str]:
+        return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} - TAPE
+
+    # -- expressions --------------------------------------------------------------------------
+
+    def holders(self, node: ast.expr) -> set[str]:
+        """Return the names of arrays that a value may hold or share elements with."""
+        if isinstance(node, ast.Name):
+            return set() if self._is_number(node.id) else {node.id}
+        if isinstance(node, ast.Constant):
+            return set()
+        if isinstance(node, ast.Subscript):
+            return self.holders(node.value)
+        if isinstance(node, ast.Attribute):
+            return set() if node.attr in SHAPE else self.holders(node.value)
+        if isinstance(node, _GROUPS):
+            parts = [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
+            return set().union(*map(self.holders, parts))
+        if isinstance(node, _OPERATIONS):
+            # of tuples and lists the result holds the parts, of arrays it is a new array
+            found = [n for n in ast.walk(node) if isinstance(n, (ast.Name, ast.Tuple, ast.List))]
+            return set().union(*(self.holders(n) for n in found if not self.is_array(n)))
+        if isinstance(node, ast.Call):
+            return self._result(node)
+        return self._names(node)
+
+    def _known(self, node: ast.Call) -> Holding | None:
+        """Return what a function of the module does, with all of its arguments."""
+        found = self.holding_of(node.func.id) if isinstance(node.func, ast.Name) else None
+        if found is not None and node.keywords:
+            self.kept |= self._names(node)
+        return found
+
+    def _result(self, node: ast.Call) -> set[str]:
+        """Return the names of arrays that the result of a call may hold or share elements with."""
+        arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
+        everything: set[str] = set().union(*map(self.holders, arguments))
+        module, _, name = ast.unparse(node.func).rpartition(".")
+        if module in ("np", "math", "np.linalg"):
+            function = getattr(np, name, None)
+            is_new = module != "np" or name in _NEW - VIEWS or isinstance(function, np.ufunc)
+            inputs = 2 if name == "dot" else getattr(function, "nin", len(arguments))
+            writes = any(keyword.arg == "out" for keyword in node.keywords)
+            return set() if is_new and not writes and len(node.args) <= inputs else everything
+        if not module and name in BUILTINS:
+            return set()
+        if (found := self._known(node)) is not None:
+            held: set[int] = set().union(*found.results)
+            return set().union(*map(self.holders, _taken(node, held)))
+        if isinstance(node.func, ast.Attribute) and module not in ("runtime", "arrays"):
+            is_new = name in FRESH_METHODS and self.is_part(node.func.value)
+            return set() if is_new else everything | self.holders(node.func.value)
+        return everything
+
+    def _call(self, node: ast.Call) -> None:
+        """Note the arrays that something may hold after a call, besides its result."""
+        arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
+        module, _, name = ast.unparse(node.func).rpartition(".")
+        if module in ("np", "np.linalg", "math", "arrays", "ops", "scalar_ops"):
+            return
+        if module == "runtime":
+            if name.startswith("push_") and not name.endswith("_elements"):
+                self.kept.update(*map(self.holders, arguments))
+            return
+        if (found := self._known(node)) is not None:
+            self.kept.update(*map(self.holders, _taken(node, found.kept)))
+        elif isinstance(node.func, ast.Attribute):
+            is_known = name in FRESH_METHODS | VIEWS | _IN_PLACE
+            if not is_known or not self.is_part(node.func.value):
+                self.kept.update(*map(self.holders, arguments))
+        elif name not in BUILTINS | _PASSING and not all(map(self._is_plain, arguments)):
+            self.kept.update(*map(self.holders, arguments))
+
+    def _is_plain(self, node: ast.expr) -> bool:
+        """Whether an argument is known to hold nothing but numbers: a function cannot change it."""
+        if isinstance(node, (ast.Tuple, ast.List)):
+            return all(map(self._is_plain, node.elts))
+        if isinstance(node, ast.Subscript):
+            return self._is_plain(node.value)
+        if isinstance(node, ast.Name):
+            return self.is_array(node) or self._is_number(node.id)
+        return isinstance(node, ast.Constant)
+
+
+def _taken(call: ast.Call, positions: Collection[int]) -> list[ast.expr]:
+    """Return the arguments at some positions."""
+    return [argument for k, argument in enumerate(call.args) if k in positions]
