@@ -56,6 +56,20 @@ def nested(x, y):
     return y
 
 
+@numba.njit
+def filled(q, p, out):
+    for i in range(3):
+        out[i] = math.sin(np.min(q) if q[0] >= -0.2 or p <= -0.2 else q[0] ** i)
+
+
+@case(A, 0.6, argnums=(0, 1))
+def a_whole_array_that_is_written(x, y):
+    filled(x, y, x)
+    z = x * y
+    filled(z, y, np.empty(3))
+    return np.sum(x * z)
+
+
 @case(A, 0.6, argnums=(0, 1), hvp=True)
 def stores_and_conditions(x, y):
     for i in range(x.size):

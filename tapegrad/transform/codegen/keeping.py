@@ -339,7 +339,19 @@ class Keeping:
             is_view = getattr(rule, "base", None) is not None
             if not is_view and any(may_share(state.types.get(n)) for n in defined(statement)):
                 return None  # it may have to be kept
+            if isinstance(statement, Let) and not is_view:
+                if self.reads_what_changes(statement, loop):
+                    return None  # a copy may have to be kept
         return loop
+
+    def reads_what_changes(self, let: Let, loop: Scope) -> bool:
+        """Whether an operation reads a whole array that the loop around it may write to."""
+        state = self.state
+        if isinstance(let.expr, (ast.Attribute, ast.Subscript)):  # an extent, or an element
+            return False
+        body = loop.statement.body
+        arrays = [n for n in names_in(let.expr) if is_array(state.types.get(n))]
+        return any(state.writes.may_change(n, body) for n in arrays)
 
     def write_pops(self, scope: Scope, writer: Writer) -> None:
         """Write the code that pops values from the tape."""
