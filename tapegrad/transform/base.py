@@ -255,6 +255,7 @@ class Derivative(Recording):
         self._modules.clear()
         self._entered.clear()
         self._made.clear()
+        forget_effects()
 
     recompile = forget
 

@@ -257,6 +257,20 @@ def named_by(statement: Statement) -> set[str]:
     return found
 
 
+def makers(block: Block) -> dict[str, Any]:
+    """Return what makes each name: an operation, a loop-carried entry, or a phi."""
+    found: dict[str, Any] = {}
+    for statement in walk(block):
+        if isinstance(statement, Let):
+            found[statement.target] = statement
+        elif isinstance(statement, Loop):
+            for entry in statement.carried:
+                found[entry.phi] = found[entry.out] = entry
+        elif isinstance(statement, If):
+            found.update({phi.target: phi for phi in statement.phis})
+    return found
+
+
 def walk(block: Block) -> Iterator[Statement]:
     """Yield all statements of a block and its inner blocks, in order."""
     for statement in block:

@@ -167,6 +167,35 @@ def test_axes():
     assert_equal(found, tg.vmap(tg.grad(weighted), (0, None, None))(ROWS, WEIGHTS, 0.5).T)
 
 
+def test_an_argument_that_is_replaced_does_not_give_its_shape():
+    @tg.njit
+    def shortened(row):
+        row = row[1:]
+        w = np.zeros_like(row)
+        return 1.0 * w.size + row[0]
+
+    with pytest.raises(TransformError, match=r"np\.zeros_like"):
+        tg.vmap(shortened, target="cuda")(ROWS)
+
+
+FACTOR = 2.0
+
+
+@tg.njit
+def times_factor(x):
+    return FACTOR * x
+
+
+def test_a_value_that_changed_after_the_function_was_compiled(monkeypatch):
+    np.testing.assert_array_equal(tg.vmap(times_factor)(X), 2.0 * X)
+    monkeypatch.setitem(times_factor.py_func.__globals__, "FACTOR", 3.0)
+    for f in (times_factor, tg.grad(times_factor)):
+        with pytest.raises(TransformError, match="FACTOR"):
+            tg.vmap(f, target="cuda")(X)
+    times_factor.recompile()
+    np.testing.assert_array_equal(tg.vmap(times_factor, target="cuda")(X), 3.0 * X)
+
+
 class TestTapes:
     def test_a_tape_that_is_too_short(self, monkeypatch):
         launches = []

@@ -431,7 +431,8 @@ class _Entry(_Callee):
 
     def array(self, target: str, maker: Any, call: ast.Call) -> list[str]:
         like = ast.unparse(call.args[0]) if len(call.args) == 1 else ""
-        if maker is np.zeros_like and is_array(self.kinds.get(like)) and self.is_made_once(target):
+        is_given = is_array(self.kinds.get(like)) and self.assigned[like] == 1  # still the argument
+        if maker is np.zeros_like and is_given and self.is_made_once(target):
             self.buffers[target] = like
             return [f"{target} = {_memory(target)}"]
         return super().array(target, maker, call)

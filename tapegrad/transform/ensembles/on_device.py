@@ -16,6 +16,7 @@ from numba.np.numpy_support import as_dtype
 
 from tapegrad.cuda.toolkit import CudaCompilationError, compiling, is_simulated, require
 from tapegrad.kernels import native
+from tapegrad.transform import frozen
 from tapegrad.transform.base import Derivative
 from tapegrad.transform.device.functions import DeviceFunctions
 from tapegrad.transform.device.stand_ins import TOO_SHORT
@@ -58,7 +59,11 @@ class Kernel:
         self.function = function
         self.has_items = has_items
         self.name = name = function.py_func.__name__
-        code = function.implementation(kinds) if isinstance(function, Derivative) else function
+        code = function
+        if isinstance(function, Derivative):
+            code = function.implementation(kinds)
+        else:
+            frozen.check(function, kinds)  # the CPU has the same values of the names that it uses
         self.entry = DeviceFunctions(cuda, is_simulated()).entry(code.py_func, kinds)
         self.leaves = list(leaves_of(result, "found", name))
         self.returned = self.entry.returned

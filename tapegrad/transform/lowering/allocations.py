@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
-from typing import Any
 
 import numpy as np
 
-from tapegrad.transform.ir import Carried, FunctionIR, If, Let, Loop, Phi, walk
+from tapegrad.transform.ir import Carried, FunctionIR, Let, Phi, makers
 from tapegrad.transform.kinds import is_array
 
 _NEW = (np.empty, np.zeros, np.ones, np.full, np.empty_like, np.zeros_like, np.ones_like, np.copy)
@@ -28,15 +27,7 @@ class Allocations:
         self.types = function.types
         self.statics = function.statics
         self.params = frozenset(function.params)
-        self.made: dict[str, Any] = {}
-        for statement in walk(function.body):
-            if isinstance(statement, Let):
-                self.made[statement.target] = statement
-            elif isinstance(statement, Loop):
-                for entry in statement.carried:
-                    self.made[entry.phi] = self.made[entry.out] = entry
-            elif isinstance(statement, If):
-                self.made.update({phi.target: phi for phi in statement.phis})
+        self.made = makers(function.body)
 
     def are_apart(self, array: str, others: list[str]) -> bool:
         """Whether an array was made by the function, and shares no element with others."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numba.core import types
 
-from tapegrad.transform.ir import Carried, FunctionIR, Let, Loop, names_in, walk
+from tapegrad.transform.ir import Carried, FunctionIR, Let, makers, names_in
 from tapegrad.transform.kinds import is_array
 
 _SHAPED = (np.empty, np.zeros, np.ones)
@@ -28,14 +28,8 @@ class Extents:
     def __init__(self, function: FunctionIR) -> None:
         self.types = function.types
         self.statics = function.statics
-        self.made: dict[str, Any] = {}  # the statement or loop-carried entry that makes each name
+        self.made = makers(function.body)
         self.known: dict[tuple[str, int], Hashable] = {}
-        for statement in walk(function.body):
-            if isinstance(statement, Let):
-                self.made[statement.target] = statement
-            elif isinstance(statement, Loop):
-                for entry in statement.carried:
-                    self.made[entry.phi] = self.made[entry.out] = entry
 
     def of(self, array: str, axis: int) -> Hashable:
         """Return the key of the extent of an axis."""
