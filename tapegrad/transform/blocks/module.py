@@ -18,6 +18,7 @@ from tapegrad.transform.blocks.loop_code import LoopCode
 from tapegrad.transform.blocks.reuse import reuse_arrays
 from tapegrad.transform.blocks.rows import share_rows
 from tapegrad.transform.blocks.sharing import Sharing
+from tapegrad.transform.blocks.unread_zeros import remove_unread_zeros
 from tapegrad.transform.blocks.unrolling import unrolled
 from tapegrad.transform.blocks.zeros import end_early, select_cotangents, skip_unselected
 from tapegrad.transform.frontend.liveness import assigned, used
@@ -75,6 +76,7 @@ class Module:
             self._trees[name] = self._unrolled(self.functions[name])
         changed = share_rows([self.functions[name] for name in reached], self._trees)
         changed |= {name for name in reached if self._selects(name)}
+        changed |= {name for name in reached if self._removes_zeros(name)}
         loops = {name: self._loops(self.functions[name]) for name in reached}
         changed |= {name for name, (found, _) in loops.items() if found}
         changed |= {name for name in reached if self._skips_zeros(name, loops[name][0])}
@@ -138,6 +140,11 @@ class Module:
         """Let the loops of a function reuse arrays; return whether there are any."""
         tree, facts = self._trees[name], self._facts[name]
         return reuse_arrays(tree, facts, self._holding, unused_in(tree))
+
+    def _removes_zeros(self, name: str) -> bool:
+        """Remove zeros that nothing reads; return whether there are any."""
+        tree, facts = self._trees[name], self._facts[name]
+        return remove_unread_zeros(tree, facts, Flow(tree, facts, self._holding))
 
     def _holding(self, name: str) -> Holding | None:
         """Return what a function does with its arguments, None if it is not of the module."""

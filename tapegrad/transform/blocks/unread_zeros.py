@@ -1,0 +1,282 @@
+"""Zeros that nothing reads are not written.
+
+The cotangent of an array that an iteration makes begins with zeros, to which loops add. Where a
+loop adds to each element before anything else happens to the array, it sets the elements instead::
+
+    k_bar = np.zeros(n)                     k_bar = np.empty(n)
+    for i in range(n):                      for i in range(n):
+        k_bar[i] += a_bar                       k_bar[i] = a_bar
+
+A cotangent becomes 0 when what computed the element is reversed, for what the element was before.
+If it was nothing before, nothing reads that 0.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tapegrad.transform.blocks.holding import Flow
+from tapegrad.transform.frontend.liveness import assigned, live
+from tapegrad.transform.independence.sums import blocks_of
+from tapegrad.transform.independence.uses import Facts
+from tapegrad.transform.kinds import is_array
+from tapegrad.transform.verifier.memory import SHAPE
+
+Index = tuple[str, ...]  # the texts of the indices of an element
+
+
+@dataclass
+class _Site:
+    """A statement that makes zeros.
+
+    Attributes
+    ----------
+    call
+        The call that makes them.
+    block, place
+        The block of the statement, and its place there.
+    array, shape
+        The name of the array, and the texts of its extents.
+    names
+        The names that may share elements with it.
+    """
+
+    call: ast.Call
+    block: list[ast.stmt]
+    place: int
+    array: str
+    shape: Index
+    names: set[str]
+
+    def uses(self, node: ast.AST) -> int:
+        """Return how often a node uses elements of the array, or may."""
+        if isinstance(node, ast.Attribute) and node.attr in SHAPE:
+            return 0
+        own = isinstance(node, ast.Name) and node.id in self.names
+        return own + sum(map(self.uses, ast.iter_child_nodes(node)))
+
+
+@dataclass
+class _Nest:
+    """Loops over all indices from 0, each around the next one, and what the innermost contains."""
+
+    targets: Index
+    extents: Index
+    body: list[ast.stmt]
+
+    def first(self, index: Index) -> int | None:
+        """Return the least of the last indices of elements, of which each iteration has its own.
+
+        None if iterations may have the same element.
+        """
+        if index == self.targets:
+            return 0
+        moved = {f"{self.targets[-1]} + {k}": k for k in range(1, 3)}
+        for node in self.body:
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == index[-1]:
+                if index[:-1] == self.targets[:-1]:
+                    return moved.get(ast.unparse(node.value))
+        return None
+
+
+def remove_unread_zeros(tree: ast.FunctionDef, facts: Facts, flow: Flow) -> bool:
+    """Remove what sets elements of new arrays to 0 if nothing reads it; return whether any is.
+
+    Parameters
+    ----------
+    tree
+        The function.
+    facts
+        What is known of its names.
+    flow
+        Where its arrays may go.
+    """
+    return _Removal(tree, facts, flow).run()
+
+
+class _Removal:
+    """The pass over one function."""
+
+    def __init__(self, tree: ast.FunctionDef, facts: Facts, flow: Flow) -> None:
+        self.tree, self.facts, self.flow = tree, facts, flow
+        self.held = flow.kept | flow.returned()
+        self.live_after: dict[int, set[str]] = {}
+        live(tree.body, set(), None, self.live_after)
+        names = [n for n in ast.walk(tree) if isinstance(n, ast.Name)]
+        count = Counter(n.id for n in names if isinstance(n.ctx, ast.Store))
+        self.once = {n for n in count if count[n] == 1}
+
+    def run(self) -> bool:
+        """Run the pass; return whether anything changes."""
+        found = False
+        for site, loop in list(self.sites(self.tree.body, None)):
+            found |= self.set_first(site)
+            if self.ends_in_block(site, loop):
+                found |= self.leave_last(site)
+        return found
+
+    def sites(
+        self, body: list[ast.stmt], loop: ast.stmt | None
+    ) -> Iterator[tuple[_Site, ast.stmt | None]]:
+        """Yield the statements that make zeros, each with the loop around it."""
+        for place, node in enumerate(body):
+            for block in blocks_of(node):
+                is_loop = isinstance(node, (ast.For, ast.While))
+                yield from self.sites(block, node if is_loop else loop)
+            target = node.targets[0] if isinstance(node, ast.Assign) else None
+            if isinstance(target, ast.Name) and target.id in self.once:
+                array, call = target.id, node.value
+                if _is_zeros(call) and is_array(self.facts.kind(array)):
+                    (given,) = call.args
+                    extents = given.elts if isinstance(given, ast.Tuple) else [given]
+                    names = self.flow.reached([array])
+                    shape = tuple(map(ast.unparse, extents))
+                    yield _Site(call, body, place, array, shape, names), loop
+
+    def touching(self, site: _Site) -> list[int]:
+        """Return the places of the statements after a site that may use elements of its array."""
+        places = range(site.place + 1, len(site.block))
+        return [
+            place
+            for place in places
+            if site.uses(site.block[place]) and not self.is_view(site.block[place])
+        ]
+
+    def is_view(self, node: ast.stmt) -> bool:
+        """Whether a statement makes a view, or gives an array a name."""
+        return (
+            isinstance(node, ast.Assign)
+            and isinstance(node.targets[0], ast.Name)
+            and isinstance(node.value, (ast.Name, ast.Subscript))
+            and is_array(self.facts.kind(node.targets[0].id))
+        )
+
+    def ends_in_block(self, site: _Site, loop: ast.stmt | None) -> bool:
+        """Whether nothing needs an array after the block that makes it."""
+        if site.names & self.held:
+            return False
+        later = self.live_after[id(site.block[-1])]
+        if isinstance(loop, (ast.For, ast.While)):
+            later = later | live(loop.body, set())
+        return not site.names & later
+
+    def set_first(self, site: _Site) -> bool:
+        """Let a loop that adds to all elements set them if it uses them first."""
+        place = next(iter(self.touching(site)), site.place)
+        node, between = site.block[place], site.block[site.place : place + 1]
+        nest = _nest(node)
+        if nest is None or nest.extents != site.shape or site.uses(node) > 1:
+            return False
+        if set(assigned(between)) & {*site.shape}:
+            return False
+        for at, inner in enumerate(nest.body):
+            is_sum = isinstance(inner, ast.AugAssign) and isinstance(inner.op, ast.Add)
+            if is_sum and _index(inner.target, site.array) == nest.targets:
+                text = f"{ast.unparse(inner.target)} = {ast.unparse(inner.value)}"
+                nest.body[at] = ast.parse(text).body[0]
+                site.call.func = ast.parse("np.empty", mode="eval").body
+                return True
+        return False
+
+    def leave_last(self, site: _Site) -> bool:
+        """Remove what sets elements to 0 after their last uses."""
+        found = False
+        read: set[Index] = set()  # the elements that are read afterwards
+        for place in reversed(self.touching(site)):
+            node = site.block[place]
+            nest = _nest(node)
+            if nest is not None:
+                return self.leave_in(nest, node, site, read) or found
+            zero = _zero(node, site.array)
+            if zero is not None:
+                if not read or (_is_constant(zero) and zero not in read):
+                    site.block[place] = ast.Pass()
+                    found = True
+                continue
+            element = _index(node.value, site.array) if isinstance(node, ast.Assign) else None
+            if element is None or not _is_constant(element) or site.uses(node) > 1:
+                break
+            read.add(element)
+        return found
+
+    def leave_in(self, nest: _Nest, node: ast.stmt, site: _Site, read: set[Index]) -> bool:
+        """Remove what sets the elements of iterations to 0 after their last uses."""
+        uses = [k for k, inner in enumerate(nest.body) if site.uses(inner)]
+        zero = _zero(nest.body[uses[-1]], site.array) if uses else None
+        if zero is None:
+            return False
+        elements = [
+            _index(part, site.array) for part in ast.walk(node) if isinstance(part, ast.Subscript)
+        ]
+        first = nest.first(zero)
+        if first is None or elements.count(zero) != site.uses(node):
+            return False
+        if not all(_is_constant(index) and int(index[-1]) < first for index in read):
+            return False
+        nest.body[uses[-1]] = ast.Pass()
+        return True
+
+
+def _is_zeros(node: ast.expr) -> bool:
+    return (
+        isinstance(node, ast.Call)
+        and ast.unparse(node.func) == "np.zeros"
+        and len(node.args) == 1
+        and not node.keywords
+    )
+
+
+def _nest(node: ast.stmt) -> _Nest | None:
+    """Return the loops that a statement is, None for other statements."""
+    targets: list[str] = []
+    extents: list[str] = []
+    body = [node]
+    while len(body) == 1 and isinstance(body[0], ast.For):
+        loop = body[0]
+        extent = _extent(loop.iter)
+        if extent is None or not isinstance(loop.target, ast.Name) or loop.orelse:
+            return None
+        targets.append(loop.target.id)
+        extents.append(extent)
+        body = loop.body
+    if not targets or set(targets) & set(assigned(body)) or any(map(blocks_of, body)):
+        return None
+    if any(isinstance(inner, (ast.Break, ast.Continue, ast.Return)) for inner in body):
+        return None
+    return _Nest(tuple(targets), tuple(extents), body)
+
+
+def _extent(node: ast.expr) -> str | None:
+    """Return the extent that a range goes through, upwards or downwards; None for others."""
+    if not isinstance(node, ast.Call) or ast.unparse(node.func) != "range":
+        return None
+    arguments = list(map(ast.unparse, node.args))
+    if len(arguments) == 3 and arguments[1:] == ["-1", "-1"]:
+        extent = arguments[0].removesuffix(" - 1")
+        return extent if extent != arguments[0] and extent.isidentifier() else None
+    return arguments[-1] if arguments[:-1] in ([], ["0"]) else None
+
+
+def _index(node: ast.expr, array: str) -> Index | None:
+    """Return the indices of an element of an array, None for other expressions."""
+    if not isinstance(node, ast.Subscript) or ast.unparse(node.value) != array:
+        return None
+    parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    if any(isinstance(part, ast.Slice) for part in parts):
+        return None
+    return tuple(map(ast.unparse, parts))
+
+
+def _zero(node: ast.stmt, array: str) -> Index | None:
+    """Return the indices of the element that a statement sets to 0, None for others."""
+    if not isinstance(node, ast.Assign) or ast.unparse(node.value) != "0.0":
+        return None
+    return _index(node.targets[0], array)
+
+
+def _is_constant(index: Index) -> bool:
+    """Whether an element has an index of non-negative integers."""
+    return all(part.isdigit() for part in index)

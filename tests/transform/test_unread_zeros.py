@@ -1,0 +1,174 @@
+"""Zeros that nothing reads are not written, and all others are."""
+
+import ast
+import textwrap
+
+import numba
+import numpy as np
+import pytest
+from numba.core import types
+
+import tapegrad as tg
+from tapegrad.transform.blocks.holding import Flow
+from tapegrad.transform.blocks.unread_zeros import remove_unread_zeros
+from tapegrad.transform.independence.uses import Facts
+
+VECTOR, MATRIX = (types.Array(types.float64, ndim, "C") for ndim in (1, 2))
+FACTS = Facts(
+    {
+        **dict.fromkeys(["w", "v", "x"], VECTOR),
+        "m": MATRIX,
+        **dict.fromkeys(["n", "p", "i", "j", "k"], types.int64),
+        **dict.fromkeys(["t", "s"], types.float64),
+    },
+    "_bar",
+)
+
+
+def after_removal(text):
+    """A function of the text, in which unread zeros are removed."""
+    code = f"def f(x, n, p, s):\n{textwrap.indent(textwrap.dedent(text), '    ')}"
+    (tree,) = ast.parse(code).body
+    changed = remove_unread_zeros(tree, FACTS, Flow(tree, FACTS, lambda name: None))
+    found = ast.unparse(tree)
+    assert changed == (found != ast.unparse(ast.parse(code)))
+    return found
+
+
+def in_loop(lines, after=""):
+    """A loop that makes an array, and statements after it."""
+    body = textwrap.indent(textwrap.dedent(lines), "    ")
+    return f"for k in range(n):\n    w = np.zeros(n)\n{body}\n{after}"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "for i in range(n):\n    w[i] += s",
+        "for i in range(0, n):\n    w[i] += s",
+        "for i in range(n - 1, -1, -1):\n    t = s\n    w[i] += t",
+        "v = w[1:]\nfor i in range(n):\n    w[i] += s\nv[0] = s",
+        "t = s\nfor i in range(n):\n    w[i] += s\nfor i in range(n):\n    w[i] += s",
+        "t = w.size\nfor i in range(n):\n    w[i] += s",
+    ],
+)
+def test_elements_that_a_loop_sets_first(lines):
+    found = after_removal(in_loop(lines))
+    assert "np.empty(n)" in found
+    assert found.count("w[i] = s") + found.count("w[i] = t") == 1
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "for i in range(p):\n    w[i] += s",
+        "for i in range(1, n):\n    w[i] += s",
+        "for i in range(n - 1):\n    w[i] += s",
+        "for i in range(n - 2, -1, -1):\n    w[i] += s",
+        "for i in range(n - 1, 0, -1):\n    w[i] += s",
+        "for i in range(0, n, 2):\n    w[i] += s",
+        "for i in range(n):\n    w[i] -= s",
+        "for i in range(n):\n    w[j] += s",
+        "for i in range(n):\n    w[i] += w[0]",
+        "for i in range(n):\n    w[i] += s\n    t = w[0]",
+        "for i in range(n):\n    if s > 0:\n        w[i] += s",
+        "for i in range(n):\n    if s > 0:\n        break\n    w[i] += s",
+        "for i in range(n):\n    i = 0\n    w[i] += s",
+        "t = w[0]\nfor i in range(n):\n    w[i] += s",
+        "v = w[1:]\nv[0] = 1.0\nfor i in range(n):\n    w[i] += s",
+        "v = w[1:]\nfor i in range(n):\n    w[i] += v[0]",
+        "n = p\nfor i in range(n):\n    w[i] += s",
+        "for j in range(p):\n    for i in range(n):\n        w[i] += s",
+        "if s > 0:\n    for i in range(n):\n        w[i] += s",
+        "while s > 0:\n    w[0] += s",
+        "keep(w)\nfor i in range(n):\n    w[i] += s",
+    ],
+)
+def test_elements_that_need_zeros(lines):
+    assert "np.zeros(n)" in after_removal(in_loop(lines))
+
+
+def test_matrices():
+    text = "m = np.zeros((n, p))\nfor i in range(n):\n    for j in range(p):\n        m[i, j] += s"
+    assert "np.empty((n, p))" in after_removal(text)
+    assert "np.zeros" in after_removal(text.replace("m[i, j]", "m[j, i]"))
+    assert "np.zeros" in after_removal(text.replace("np.zeros((n, p))", "np.zeros((p, n))"))
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "for i in range(n):\n    t = w[i]\n    w[i] = 0.0",
+        "for i in range(n):\n    t = w[i]\n    w[i] = 0.0\n    x[i] += t",
+        "for i in range(n):\n    j = i + 1\n    t = w[j]\n    w[j] = 0.0",
+        "for i in range(n):\n    j = i + 1\n    w[j] = 0.0\nt = w[0]\nw[0] = 0.0",
+        "t = w[p]\nw[p] = 0.0",
+        "v = w[1:]\nv[0] += s\nfor i in range(n):\n    t = w[i]\n    w[i] = 0.0",
+    ],
+)
+def test_zeros_that_nothing_reads(lines):
+    assert "= 0.0" not in after_removal(in_loop(lines))
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "for i in range(n):\n    t = w[i]\n    w[i] = 0.0\nt = w[0]",
+        "for i in range(n):\n    t = w[i]\n    w[i] = 0.0\nt = np.sum(w)",
+        "for i in range(n):\n    j = i + 1\n    t = w[j]\n    w[j] = 0.0\nt = w[1]",
+        "for i in range(n):\n    j = i * p\n    t = w[j]\n    w[j] = 0.0",
+        "for i in range(n):\n    t = w[0]\n    w[0] = 0.0",
+        "for i in range(n):\n    t = w[i]\n    w[i] = 0.0\n    x[i] += w[0]",
+        "for i in range(n):\n    w[i] = 0.0\n    t = w[i]",
+        "v = w[1:]\nfor i in range(n):\n    t = w[i] + v[i]\n    w[i] = 0.0",
+        "for i in range(n):\n    t = w[i]\n    w[i] = 0.0\nx = w",
+        "for i in range(n):\n    t = w[i]\n    w[i] = 0.0\nkeep(w)",
+        "v = x[1:]\nfor i in range(n):\n    t = v[i]\n    v[i] = 0.0",
+        "x[p] = 0.0",
+        "w[p] = 0.0\nt = w[0]",
+    ],
+)
+def test_zeros_that_something_reads(lines):
+    assert "= 0.0" in after_removal(in_loop(lines, "return x"))
+
+
+def test_the_next_iteration_reads_zeros():
+    text = """
+        for k in range(n):
+            if k == 0:
+                w = np.zeros(n)
+            for i in range(n):
+                t = w[i]
+                w[i] = 0.0
+    """
+    assert "w[i] = 0.0" in after_removal(text)
+    text = "w = np.zeros(n)\nfor i in range(n):\n    t = w[i]\n    w[i] = 0.0\nreturn w"
+    assert "w[i] = 0.0" in after_removal(text)
+
+
+@numba.njit
+def rates(x, steps):
+    """Stores in parts of arrays, and whole arrays of each step."""
+    y = x.copy()
+    n = y.size
+    for _ in range(steps):
+        k, q = np.empty(n), np.empty(n)
+        k[0] = -y[0] * y[0]
+        k[1:] = y[:-1] - y[1:] * y[1:]
+        q[0] = k[0]
+        q[1:] = k[:-1] * y[1:]
+        y = y + 0.1 * (k + 2.0 * q)
+    return np.sum(y * y)
+
+
+def test_gradients_of_steps():
+    x = np.array([0.7, 1.2, 0.9, 1.4, 0.3])
+    gradient = tg.grad(rates)
+    kinds = numba.typeof(x), types.int64
+    _, faster = gradient.source(kinds).split("# versions that run faster")
+    assert "k_bar = runtime.scratch" in faster
+    assert "runtime.clear(k_bar)" not in faster
+    h = 1e-6
+    for steps in (0, 1, 2, 7):
+        wanted = [(rates(x + h * e, steps) - rates(x - h * e, steps)) / (2 * h) for e in np.eye(5)]
+        np.testing.assert_allclose(gradient(x, steps), wanted, rtol=1e-7)
