@@ -115,6 +115,7 @@ class Derivative(Recording):
 
     _tapegrad_transform = True
     once: Any  # the cached constructor, which takes a base and the result of `spec`
+    assumes = False  # whether it has a version for arguments whose extents are probably equal
     check: Any  # compares it with the function in a call (`tapegrad.transform.checks.checking`)
     # the pushforward for tangents of the arguments at some positions, and the function from
     # arguments and a cotangent of the result to the cotangents of the arguments at some positions
@@ -275,20 +276,25 @@ class Derivative(Recording):
         if namespace is None:
             program = Program()
             entry = self.generate(program, bound.kinds)
+            entries, condition = [entry], ""
             if bound.kinds != kinds:
-                entry = self._write_call(program, entry, bound)
+                entries = [self._write_call(program, entry, bound)]
+            elif self.assumes and (instance := program.assume()) is not None:
+                entries.append(self.generate(program, kinds))
+                names = list(inspect.signature(self.py_func).parameters)
+                condition = instance.condition(names)
             kept = not fingerprint.recursive
             text = _module_text((Generated(*part) for part in program.texts), kept)
             given = (*store.namespace({}), *program.statics)
             fresh = {t for t, value in program.statics.items() if isinstance(value, Derivative)}
             unwritten = list(map(in_order, program.unwritten))
             verify(in_order(text), given, unwritten, program.primals, fresh, program.segments)
-            program.texts = self.finish(program, entry)
-            versions = versions_of(program, entry)
+            program.texts = self.finish(program, entries[0])
+            versions = versions_of(program, entries, condition)
             text = _module_text(versions.verified, kept)
             if versions.faster:
                 text += f"\n\n{FASTER}\n{_module_text(versions.faster, kept)}"
-            about = {"entry": entry, "cache": kept, "statics": recipe.write(program)}
+            about = {"entry": entries[0], "cache": kept, "statics": recipe.write(program)}
             about |= {"run": versions.run, "in order": versions.messages}
             if not fingerprint.complete:
                 key = native.fingerprint(key.encode(), repr((id(self), id(program))).encode())

@@ -100,6 +100,8 @@ class Pullback(Derivative):
     `into`, the last argument has the arrays that the gradient is written to.
     """
 
+    assumes = True
+
     def __init__(
         self, base: Any, numbers: tuple[int, ...], seeds: int, returns: str, into: bool = False
     ) -> None:

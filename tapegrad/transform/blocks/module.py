@@ -69,9 +69,9 @@ class Module:
         self._vectorized: dict[str, str] = {}  # helpers, by their names; "" for none
         self._holdings: dict[str, Holding] = {}  # what functions do with their arguments
 
-    def run(self, entry: str) -> Made:
-        """Make versions of what a function needs, where there is something to gain."""
-        reached = self._reached(entry)
+    def run(self, entries: list[str]) -> Made:
+        """Make versions of what functions need, where there is something to gain."""
+        reached = self._reached(entries)
         for name in reached:
             self._trees[name] = self._unrolled(self.functions[name])
         changed = share_rows([self.functions[name] for name in reached], self._trees)
@@ -94,8 +94,8 @@ class Module:
                 self._write(self.functions[name], loops[name])
         return self.made
 
-    def _reached(self, entry: str) -> list[str]:
-        """Return the functions that one needs, callees first."""
+    def _reached(self, entries: list[str]) -> list[str]:
+        """Return the functions that some need, callees first."""
         found: dict[str, None] = {}
         open_: set[str] = set()
 
@@ -107,7 +107,8 @@ class Module:
                 visit(callee)
             found[name] = None
 
-        visit(entry)
+        for entry in entries:
+            visit(entry)
         return list(found)
 
     def _unrolled(self, function: Generated) -> ast.FunctionDef:

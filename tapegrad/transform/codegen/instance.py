@@ -24,6 +24,7 @@ from tapegrad.transform.ir import (
     walk,
 )
 from tapegrad.transform.kinds import is_array, is_real, may_share
+from tapegrad.transform.lowering.assumptions import Equal, conditions
 from tapegrad.transform.lowering.operations import is_random
 from tapegrad.transform.printer import print_function, show
 from tapegrad.transform.rules.base import Load, Passive
@@ -39,6 +40,8 @@ class Instance:
         self.arrays: Arrays
         self.params: list[Any] = []  # atom or structure of every argument
         self.lowering: Any = None  # what made its normal form
+        self.equal: Equal = {}  # extents of its arguments that are assumed to be equal ...
+        self.probable: Equal = {}  # ... or that probably are
         self.is_segment = False  # whether it does some iterations of a checkpointed loop ...
         self.line = 0  # ... in this line
         self.error: TransformError | None = None  # why it cannot be differentiated
@@ -51,6 +54,11 @@ class Instance:
     def leaves(self) -> list[str]:
         """Return the names of all parts of the arguments."""
         return [leaf for value in self.params for leaf in leaf_names(value)]
+
+    def condition(self, names: list[str]) -> str:
+        """Return the condition for what is assumed, with other names of the arguments."""
+        params = self.function.params
+        return conditions(self.equal, params, names[: len(params)])
 
     def find_effects(self) -> bool:
         """Find what the function writes, what its results share, and what it may not use.

@@ -24,6 +24,7 @@ from tapegrad.transform.frontend.pruning import prune
 from tapegrad.transform.frontend.source import Source
 from tapegrad.transform.ir import FunctionIR, Let, Loop, name, take, walk
 from tapegrad.transform.kinds import holds_instance, is_array
+from tapegrad.transform.lowering.assumptions import assumptions
 from tapegrad.transform.lowering.fusion import fuse
 from tapegrad.transform.lowering.inlining import inline
 from tapegrad.transform.lowering.lower import Lowering
@@ -50,6 +51,7 @@ class Program:
         self.origins: dict[str, Any] = {}  # how to find each of them in another process
         self.taken: set[str] = set(RESERVED)
         self._todo: list[Instance] = []
+        self._general: Instance | None = None  # the root, if another instance took its place
         # normal forms of callees, to be inlined; None while they are made, or if that failed
         self._forms: dict[Any, FunctionIR | None] = {}
 
@@ -82,6 +84,26 @@ class Program:
             self._todo.append(self.instances[key])
         return self.instances[key]
 
+    @property
+    def root(self) -> Instance | None:
+        """The instance of the function that is differentiated."""
+        return next(iter(self.instances.values()), None)
+
+    def assume(self) -> Instance | None:
+        """Assume what is probable of the extents of arguments; return the instance of the root.
+
+        What is generated next is made from this instance. None if there is nothing to assume.
+        """
+        root = self.root
+        if root is None or not root.probable or any(i.calls(root) for i in self.known()):
+            return None
+        made = Instance(root.dispatcher, root.kinds)
+        made.equal = root.probable
+        self.instances[root.dispatcher, root.kinds] = made
+        self._todo.append(made)
+        self._general = root
+        return made
+
     def analyse(self, *, is_reverse: bool = False) -> None:
         """Lower all instances and find their effects; for reverse mode, cut checkpointed loops."""
         while self._todo:
@@ -89,7 +111,7 @@ class Program:
             try:
                 self._lower(instance)
             except TransformError as error:
-                if not self.instances or instance is next(iter(self.instances.values())):
+                if instance is self.root:
                     raise
                 instance.error = error
         known = self._find_effects()
@@ -107,10 +129,14 @@ class Program:
 
     def _find_effects(self) -> list[Instance]:
         """Find the effects of all functions that can be differentiated, and return these."""
-        known = [i for i in self.instances.values() if i.error is None]
+        known = self.known()
         while any(instance.find_effects() for instance in known):
             pass
         return known
+
+    def known(self) -> list[Instance]:
+        """Return the instances that can be differentiated."""
+        return [instance for instance in self.instances.values() if instance.error is None]
 
     def _find_disturbed(self, instance: Instance) -> bool:
         """Refuse a function that changes what a class instance holds; return whether it does.
@@ -133,7 +159,7 @@ class Program:
                     instance.arrays.store_line(function.body, statement.target),
                 )
             if error is not None:
-                if instance is next(iter(self.instances.values())):
+                if instance is self.root:
                     raise error
                 instance.error = error
                 return True
@@ -144,8 +170,10 @@ class Program:
         for inlines in (True, False):
             function = self._form(instance.dispatcher, instance.kinds)
             inlined = inlines and inline(function, instance.dispatcher, self, self._inlined_form)
+            if instance is self.root and not instance.equal:
+                instance.probable = assumptions(function)
             try:
-                fuse(function)
+                fuse(function, instance.equal)
                 lowering = Lowering(function, self)
                 instance.function = lowering.run()
             except TransformError:

@@ -8,12 +8,12 @@ instead of what every iteration has read.
 from __future__ import annotations
 
 import ast
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 
 from tapegrad.transform.codegen.reverse_state import ReverseState
 from tapegrad.transform.ir import Block, Let, Loop, unused
 from tapegrad.transform.kinds import copy_kind
-from tapegrad.transform.lowering.extents import Extents, integer
+from tapegrad.transform.lowering.extents import Extents, Key, integer
 from tapegrad.transform.printer import show
 from tapegrad.transform.rules import base as rules
 from tapegrad.transform.tape_memory.elements import is_kept_by_elements
@@ -90,9 +90,9 @@ class ReadOften:
             )
         return self._pays[key]
 
-    def _trips(self, loops: list[Loop]) -> list[Hashable]:
+    def _trips(self, loops: list[Loop]) -> list[Key]:
         """Return the keys of the trip counts of loops, as far as they are known."""
-        found: dict[str, Hashable] = {}
+        found: dict[str, Key] = {}
         for loop in loops:
             key = None
             if loop.bounds is not None:
@@ -102,7 +102,7 @@ class ReadOften:
             found[loop.index or f"loop {id(loop)}"] = key
         return list(found.values())
 
-    def _bound(self, high: ast.expr, known: dict[str, Hashable]) -> Hashable:
+    def _bound(self, high: ast.expr, known: dict[str, Key]) -> Key | None:
         """Return the key of the extent that a bound is, up to a constant.
 
         The iterations of a loop up to the index of another one are a triangle.
@@ -118,7 +118,7 @@ class ReadOften:
         return self.extents.of_number(high)
 
 
-def _covers(trips: list[Hashable], extents: list[Hashable]) -> bool:
+def _covers(trips: list[Key], extents: list[Key]) -> bool:
     left = list(trips)
     for extent in extents:
         if extent not in left:

@@ -35,17 +35,49 @@ class Versions:
     messages: list[str] = field(default_factory=list)
 
 
-def versions_of(program: Program, entry: str) -> Versions:
-    """Return the functions of a module and their versions that run faster."""
+def versions_of(program: Program, entries: list[str], condition: str) -> Versions:
+    """Return the functions of a module and their versions that run faster.
+
+    Parameters
+    ----------
+    program
+        The module.
+    entries
+        The function to run, and another one with the same arguments for a condition, if any.
+    condition
+        The condition.
+    """
     verified = [_generated(program, *part) for part in program.texts]
     parallel = parallel_versions(program, verified)
-    found = Versions(verified, parallel.functions, parallel.names.get(entry, entry))
-    found.messages = [message_of(*loop) for loop in parallel.serial]
+    runs = [parallel.names.get(entry, entry) for entry in entries]
+    found = Versions(verified, parallel.functions, runs[0])
+    found.messages = [message_of(*loop) for loop in dict.fromkeys(parallel.serial)]
     functions = [*verified, *parallel.functions]
-    blocks = Module(functions, lambda name: _helper(program, name), program.fresh).run(found.run)
+    blocks = Module(functions, lambda name: _helper(program, name), program.fresh).run(runs)
     found.faster += blocks.functions
-    found.run = blocks.names.get(found.run, found.run)
+    runs = [blocks.names.get(run, run) for run in runs]
+    found.run = runs[0]
+    if condition:
+        chosen = _chosen(program, verified, entries[0], runs, condition)
+        found.faster.append(chosen)
+        found.run = chosen.name
     return found
+
+
+def _chosen(
+    program: Program, functions: list[Generated], entry: str, runs: list[str], condition: str
+) -> Generated:
+    """Return the function that calls the second of two functions if a condition is true."""
+    (general,) = [function for function in functions if function.name == entry]
+    name = program.fresh(f"{entry}_by_shape")
+    names = ", ".join(parameter.arg for parameter in general.tree.args.args)
+    lines = [
+        f"def {name}({names}):",
+        f"    if {condition}:",
+        f"        return {runs[1]}({names})",
+        f"    return {runs[0]}({names})",
+    ]
+    return Generated("\n".join(lines) + "\n", general.made_from)
 
 
 def _generated(program: Program, text: str, made_from: Any) -> Generated:

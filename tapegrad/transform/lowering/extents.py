@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,8 @@ from numba.core import types
 
 from tapegrad.transform.ir import Carried, FunctionIR, Let, makers, names_in
 from tapegrad.transform.kinds import is_array
+
+Key = tuple[Any, ...]  # extents with equal keys are equal
 
 _SHAPED = (np.empty, np.zeros, np.ones)
 _LIKE = (np.empty_like, np.zeros_like, np.ones_like, np.copy)
@@ -23,19 +24,23 @@ class Extents:
     ----------
     function
         The function, in normal form with types.
+    equal
+        For extents of arguments, others that they are assumed to be equal to.
     """
 
-    def __init__(self, function: FunctionIR) -> None:
+    def __init__(self, function: FunctionIR, equal: dict[Key, Key] | None = None) -> None:
         self.types = function.types
         self.statics = function.statics
         self.made = makers(function.body)
-        self.known: dict[tuple[str, int], Hashable] = {}
+        self.equal = equal or {}
+        self.known: dict[tuple[str, int], Key] = {}
 
-    def of(self, array: str, axis: int) -> Hashable:
+    def of(self, array: str, axis: int) -> Key:
         """Return the key of the extent of an axis."""
         place = array, axis
         if place not in self.known:
-            self.known[place] = own = ("own", array, axis)
+            own: Key = ("own", array, axis)
+            self.known[place] = own = self.equal.get(own, own)
             made = self.made.get(array)
             fixed = self.statics.get(array) if array not in self.types else None
             if isinstance(fixed, np.ndarray):
@@ -47,7 +52,7 @@ class Extents:
                 self.known[place] = own if found is None else found
         return self.known[place]
 
-    def set(self, array: str, keys: list[Hashable]) -> None:
+    def set(self, array: str, keys: list[Key]) -> None:
         """Set the keys of an array whose extents are computed from others."""
         self.known.update({(array, axis): key for axis, key in enumerate(keys)})
 
@@ -66,7 +71,7 @@ class Extents:
             self.known[entry.phi, axis] = ("own", entry.phi, axis)
             self.known[entry.out, axis] = ("own", entry.out, axis)
 
-    def _of_value(self, expr: ast.expr, axis: int) -> Hashable | None:
+    def _of_value(self, expr: ast.expr, axis: int) -> Key | None:
         if isinstance(expr, ast.Name) and is_array(self.types.get(expr.id)):
             return self.of(expr.id, axis)
         if isinstance(expr, ast.Subscript):
@@ -95,7 +100,7 @@ class Extents:
             return self._of_literal(first, axis)
         return None
 
-    def _of_literal(self, items: ast.expr, axis: int) -> Hashable | None:
+    def _of_literal(self, items: ast.expr, axis: int) -> Key | None:
         """Return the key of an axis of an array of the items of lists."""
         if not isinstance(items, (ast.List, ast.Tuple)) or not items.elts:
             return None
@@ -103,7 +108,7 @@ class Extents:
             return ("constant", len(items.elts))
         return self._of_literal(items.elts[0], axis - 1)
 
-    def _of_broadcast(self, expr: ast.expr, axis: int) -> Hashable | None:
+    def _of_broadcast(self, expr: ast.expr, axis: int) -> Key | None:
         """Return the key of an axis of what arrays are broadcast to, if they all have it."""
         operands = expr.args if isinstance(expr, ast.Call) else ast.iter_child_nodes(expr)
         arrays: dict[str, Any] = {}  # with what says how many axes they have
@@ -128,7 +133,7 @@ class Extents:
             return shape.elts[axis]
         return shape if axis == 0 else None
 
-    def of_number(self, number: ast.expr | None) -> Hashable | None:
+    def of_number(self, number: ast.expr | None) -> Key | None:
         """Return the key of an extent that a number gives."""
         if isinstance(number, ast.Constant):
             return ("constant", number.value)
@@ -138,6 +143,8 @@ class Extents:
             return None
         made = self.made.get(number.id)
         expr = made.expr if isinstance(made, Let) else None
+        if isinstance(expr, ast.Constant):
+            return ("constant", expr.value)
         if isinstance(expr, ast.Attribute) and expr.attr == "size":
             base = expr.value
             if isinstance(base, ast.Name) and getattr(self.types.get(base.id), "ndim", 0) == 1:
@@ -157,7 +164,7 @@ class Extents:
                         return self.of(base.id, axis)
         return ("number", number.id)
 
-    def of_part(self, expr: ast.Subscript, axis: int) -> Hashable | None:
+    def of_part(self, expr: ast.Subscript, axis: int) -> Key | None:
         """Return the key of an axis of the elements that integers and slices select."""
         base = expr.value
         if not isinstance(base, ast.Name) or not is_array(self.types.get(base.id)):
@@ -184,7 +191,7 @@ class Extents:
             position += 1
         return self.of(base.id, position + axis - taken)
 
-    def _cut(self, whole: Hashable, part: ast.Slice) -> Hashable | None:
+    def _cut(self, whole: Key, part: ast.Slice) -> Key | None:
         """Return the key of ``whole[a:-b]``, the same for all ``a + b``."""
         if part.step is not None:
             return None
@@ -199,12 +206,12 @@ class Extents:
         return ("cut", whole, cut) if cut else whole
 
     @staticmethod
-    def constant(key: Any) -> int | None:
+    def constant(key: Key) -> int | None:
         """Return the extent that a key stands for, None if it is not a constant."""
         return key[1] if key[0] == "constant" else None
 
     @staticmethod
-    def taken_from(key: Any) -> tuple[Hashable, int] | None:
+    def taken_from(key: Key) -> tuple[Key, int] | None:
         """Return the key of a whole extent and how much is cut from it, None for other keys."""
         return key[1:] if key[0] == "cut" else None
 

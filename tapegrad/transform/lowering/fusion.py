@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,7 +44,7 @@ from tapegrad.transform.ir import (
 from tapegrad.transform.kinds import is_array, may_share
 from tapegrad.transform.lowering import callees
 from tapegrad.transform.lowering.allocations import Allocations
-from tapegrad.transform.lowering.extents import Extents, integer
+from tapegrad.transform.lowering.extents import Extents, Key, integer
 from tapegrad.transform.rules.partials import op_of
 
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow)
@@ -75,9 +75,17 @@ class Tree:
         return found
 
 
-def fuse(function: FunctionIR) -> None:
-    """Replace the array expressions of a function, in normal form with types, by loops."""
-    Fusion(function).run()
+def fuse(function: FunctionIR, equal: dict[Key, Key] | None = None) -> None:
+    """Replace the array expressions of a function, in normal form with types, by loops.
+
+    Parameters
+    ----------
+    function
+        The function.
+    equal
+        For extents of arguments, others that they are assumed to be equal to.
+    """
+    Fusion(function, equal).run()
 
 
 class Fusion:
@@ -87,20 +95,24 @@ class Fusion:
     ----------
     function
         The function.
+    equal
+        For extents of arguments, others that they are assumed to be equal to.
     """
 
-    def __init__(self, function: FunctionIR) -> None:
+    def __init__(self, function: FunctionIR, equal: dict[Key, Key] | None = None) -> None:
         self.function = function
         self.types = function.types
-        self.extents = Extents(function)
+        self.extents = Extents(function, equal)
         self.allocations = Allocations(function)
         self.taken = names_of(function)
         self.block: Block = []
         self.pending: dict[str, Tree] = {}
-        self.sizes: dict[Hashable, ast.Name] = {}  # names of extents, by their keys
+        self.sizes: dict[Key, ast.Name] = {}  # names of extents, by their keys
+        self.indices: dict[tuple[str, str, str], Let] = {}  # computed from those of loops ...
+        self.loop_of: dict[str, str] = {}  # ... and the index of the loop, by their names
         self.line = 0
         self.result = ""  # of the last tree
-        self.keys: list[Hashable] = []  # of its extents
+        self.keys: list[Key] = []  # of its extents
         self.uses: Counter[str] = Counter()
         for statement in walk(function.body):
             self.uses.update(reads(statement))
@@ -129,7 +141,8 @@ class Fusion:
         for number in names:
             if self.types.get(number) == types.int64:
                 key = self.extents.of_number(name(number))
-                self.sizes.setdefault(key, name(number))
+                if key is not None:
+                    self.sizes.setdefault(key, name(number))
 
     def statement(self, statement: Any) -> None:
         if self.is_elementwise(statement):
@@ -259,8 +272,23 @@ class Fusion:
         kind, value = self.types.get(store.array), self.types[store.value.id]
         if not _is_of_floats(kind):
             return None
-        parts = store.index.elts if isinstance(store.index, ast.Tuple) else [store.index]
-        parts = [*parts, *[ast.Slice()] * (kind.ndim - len(parts))]
+        found = self.part(store.index, kind.ndim)
+        if found is None:
+            return None
+        slices = [part for part in found if isinstance(part, int)]
+        if len(slices) != value.ndim:
+            return None
+        tree = self.pending[store.value.id]
+        arrays = [n for n in dict.fromkeys(tree.leaves()) if is_array(self.types.get(n))]
+        return found if self.allocations.are_apart(store.array, arrays) else None
+
+    def part(self, index: ast.expr, ndim: int) -> list[ast.expr | int] | None:
+        """Return the part of an array that an index selects, None if it is not a simple one.
+
+        It is an index for each axis: of elements, or where those of an axis begin.
+        """
+        parts = index.elts if isinstance(index, ast.Tuple) else [index]
+        parts = [*parts, *[ast.Slice()] * (ndim - len(parts))]
         found: list[ast.expr | int] = []
         for part in parts:
             if not isinstance(part, ast.Slice):
@@ -276,12 +304,7 @@ class Fusion:
             if part.step is not None or first is None or first < 0:
                 return None
             found.append(first)
-        slices = [part for part in found if isinstance(part, int)]
-        if len(slices) != value.ndim or len(parts) != kind.ndim:
-            return None
-        tree = self.pending[store.value.id]
-        arrays = [n for n in dict.fromkeys(tree.leaves()) if is_array(self.types.get(n))]
-        return found if self.allocations.are_apart(store.array, arrays) else None
+        return found if len(found) == ndim else None
 
     def store(self, store: Store, part: list[ast.expr | int]) -> None:
         """Append a store of a pending array in part of an array, its place on each axis.
@@ -298,21 +321,41 @@ class Fusion:
             self.block.append(store)
             return
         self.line = store.line
-        outer, self.block = self.block, body
-        remaining = iter(indices)
-        places = [
-            self.moved(next(remaining), place) if isinstance(place, int) else place
-            for place in part
-        ]
-        self.block = outer
+        places = self.placed(indices, part)
         body.append(Store(store.array, _subscript(places), name(self.result), store.op, store.line))
         self.nest(indices, counts, body)
 
+    def placed(self, indices: list[ast.Name], part: list[ast.expr | int]) -> list[Any]:
+        """Return indices in an array for those in a part of it."""
+        remaining = iter(indices)
+        return [
+            self.moved(next(remaining), place) if isinstance(place, int) else place
+            for place in part
+        ]
+
     def moved(self, index: ast.Name, first: int) -> ast.Name:
-        """Return an index in an array of an index in a part of it; append its computation."""
-        if not first:
-            return index
-        return self.let("i", types.int64, ast.BinOp(index, ast.Add(), constant(first)))
+        """Return an index in an array of an index in a part of it."""
+        return self.computed(index, ast.Add(), constant(first)) if first else index
+
+    def computed(self, index: ast.Name, op: ast.operator, other: ast.expr) -> ast.Name:
+        """Return an index that is computed from that of a loop, at the beginning of its body."""
+        key = index.id, ast.dump(op), ast.dump(other)
+        if key not in self.indices:
+            target = self.fresh("i", types.int64)
+            self.indices[key] = Let(target, ast.BinOp(index, op, other), self.line)
+            self.loop_of[target] = self.loop_of.get(index.id, index.id)
+        return name(self.indices[key].target)
+
+    def element_of(self, array: str, indices: list[Any]) -> ast.expr:
+        """Return an element of an array; of a view, that of the array with the memory."""
+        made = self.extents.made.get(array)
+        expr = made.expr if isinstance(made, Let) else None
+        if isinstance(expr, ast.Subscript) and isinstance(expr.value, ast.Name):
+            kind = self.types.get(expr.value.id)
+            part = self.part(expr.slice, kind.ndim) if is_array(kind) else None
+            if part is not None:
+                return self.element_of(expr.value.id, self.placed(indices, part))
+        return ast.Subscript(name(array), _subscript(indices), ast.Load())
 
     def flush(self) -> None:
         """Write the loops of all that waits."""
@@ -338,7 +381,7 @@ class Fusion:
         self.function.statics.setdefault(text, function)
         return ast.Call(name(text), list(arguments), [])
 
-    def extent(self, key: Hashable, array: str, axis: int) -> ast.Name:
+    def extent(self, key: Key, array: str, axis: int) -> ast.Name:
         """Return a name of the extent of an axis; append the extent if it has none.
 
         A name that is there already serves better than the array, which the reverse code would need
@@ -348,7 +391,7 @@ class Fusion:
             self.sizes[key] = self.measured(key, array, axis)
         return self.sizes[key]
 
-    def measured(self, key: Hashable, array: str, axis: int) -> ast.Name:
+    def measured(self, key: Key, array: str, axis: int) -> ast.Name:
         """Append the extent of an axis."""
         if (fixed := self.extents.constant(key)) is not None:
             return self.let("n", types.int64, constant(fixed))
@@ -432,9 +475,11 @@ class Fusion:
         return loop
 
     def loop(self, index: ast.Name, count: ast.Name, body: Block, carried: list[Carried]) -> Loop:
+        """Return a loop over statements."""
         bounds = constant(0), count, constant(1)
         trips = self.fresh("trips", types.int64)
-        return Loop(index.id, bounds, [], None, body, None, carried, trips, self.line)
+        before = [let for let in self.indices.values() if self.loop_of[let.target] == index.id]
+        return Loop(index.id, bounds, [], None, [*before, *body], None, carried, trips, self.line)
 
     def shape(self, tree: Tree) -> tuple[list[ast.Name], dict[str, list[Any]]]:
         """Append the extents of a tree's value.
@@ -445,10 +490,10 @@ class Fusion:
         arrays = [n for n in dict.fromkeys(tree.leaves()) if is_array(self.types.get(n))]
         ndim = self.types[tree.let.target].ndim
         counts: list[ast.Name] = []
-        keys: list[Hashable] = []
+        keys: list[Key] = []
         steps: dict[str, list[Any]] = {n: [None] * self.types[n].ndim for n in arrays}
         for turn in range(ndim):
-            found: dict[Hashable, list[tuple[str, int]]] = {}
+            found: dict[Key, list[tuple[str, int]]] = {}
             for array in arrays:
                 axis = turn - ndim + self.types[array].ndim
                 if axis >= 0:
@@ -467,7 +512,7 @@ class Fusion:
         self.extents.set(tree.let.target, keys)
         return counts, steps
 
-    def broadcast(self, whole: Hashable, sizes: dict[Hashable, ast.Name]) -> None:
+    def broadcast(self, whole: Key, sizes: dict[Key, ast.Name]) -> None:
         """Append what several extents are broadcast to, and their steps, unless they are there."""
         if whole in self.sizes:
             return
@@ -487,13 +532,11 @@ class Fusion:
         for array, along in steps.items():
             first = len(indices) - len(along)
             places = [
-                index
-                if step is None
-                else self.let("i", types.int64, ast.BinOp(index, ast.Mult(), step))
+                index if step is None else self.computed(index, ast.Mult(), step)
                 for index, step in zip(indices[first:], along, strict=True)
             ]
             target = self.fresh("item", self.types[array].dtype)
-            item = ast.Subscript(name(array), _subscript(places), ast.Load())
+            item = self.element_of(array, places)
             self.block.append(Let(target, item, self.line, every=True))
             known[array] = name(target)
         self.result = self.element(tree, known).id
