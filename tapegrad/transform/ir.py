@@ -191,6 +191,8 @@ class FunctionIR:
     origins: dict[str, Any] = field(
         default_factory=dict
     )  # of statics that are not the source's own
+    # for extents of arguments, others that they are assumed to be equal to
+    equal: dict[tuple[Any, ...], tuple[Any, ...]] = field(default_factory=dict)
 
 
 def name(identifier: str) -> ast.Name:

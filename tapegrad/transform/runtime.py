@@ -28,6 +28,7 @@ from tapegrad.transform.tape_memory.references import pop_array as pop_array
 from tapegrad.transform.tape_memory.rows import owned_row as owned_row
 from tapegrad.transform.tape_memory.rows import row as row
 from tapegrad.transform.tape_memory.scratch import give_scratch as give_scratch
+from tapegrad.transform.tape_memory.scratch import on_stack as on_stack
 from tapegrad.transform.tape_memory.scratch import scratch as scratch
 from tapegrad.transform.tape_memory.scratch import swap_scratch as swap_scratch
 from tapegrad.transform.tape_memory.scratch import take_scratch as take_scratch

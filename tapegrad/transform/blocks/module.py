@@ -18,6 +18,7 @@ from tapegrad.transform.blocks.loop_code import LoopCode
 from tapegrad.transform.blocks.reuse import reuse_arrays
 from tapegrad.transform.blocks.rows import share_rows
 from tapegrad.transform.blocks.sharing import Sharing
+from tapegrad.transform.blocks.small_arrays import keep_on_stack, write_extents
 from tapegrad.transform.blocks.unread_zeros import remove_unread_zeros
 from tapegrad.transform.blocks.unrolling import unrolled
 from tapegrad.transform.blocks.zeros import end_early, select_cotangents, skip_unselected
@@ -115,7 +116,8 @@ class Module:
         tree, renamed = unrolled(function.tree)
         facts = function.facts
         more = {name: facts.kind(origin) for name, origin in renamed.items()}
-        self._facts[function.name] = Facts({**facts.kinds, **more}, facts.suffix)
+        self._facts[function.name] = replace(facts, kinds={**facts.kinds, **more})
+        write_extents(tree, self._facts[function.name])
         return tree
 
     def _called_by(self, name: str) -> set[str]:
@@ -140,7 +142,8 @@ class Module:
     def _reuses_arrays(self, name: str) -> bool:
         """Let the loops of a function reuse arrays; return whether there are any."""
         tree, facts = self._trees[name], self._facts[name]
-        return reuse_arrays(tree, facts, self._holding, unused_in(tree))
+        found = keep_on_stack(tree, facts, Flow(tree, facts, self._holding))
+        return reuse_arrays(tree, facts, self._holding, unused_in(tree)) or found
 
     def _removes_zeros(self, name: str) -> bool:
         """Remove zeros that nothing reads; return whether there are any."""

@@ -255,6 +255,8 @@ def _extent(node: ast.expr) -> str | None:
         return None
     arguments = list(map(ast.unparse, node.args))
     if len(arguments) == 3 and arguments[1:] == ["-1", "-1"]:
+        if arguments[0].isdigit():
+            return str(int(arguments[0]) + 1)
         extent = arguments[0].removesuffix(" - 1")
         return extent if extent != arguments[0] and extent.isidentifier() else None
     return arguments[-1] if arguments[:-1] in ([], ["0"]) else None

@@ -173,7 +173,8 @@ class Program:
             if instance is self.root and not instance.equal:
                 instance.probable = assumptions(function)
             try:
-                fuse(function, instance.equal)
+                function.equal = instance.equal
+                fuse(function)
                 lowering = Lowering(function, self)
                 instance.function = lowering.run()
             except TransformError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tapegrad.transform.blocks.module import Module
@@ -12,6 +12,7 @@ from tapegrad.transform.codegen.reverse_state import ReverseState
 from tapegrad.transform.independence.generated import Generated
 from tapegrad.transform.independence.uses import Facts
 from tapegrad.transform.ir import Loop, walk
+from tapegrad.transform.lowering.extents import Extents
 from tapegrad.transform.printer import print_function
 
 
@@ -85,9 +86,13 @@ def _generated(program: Program, text: str, made_from: Any) -> Generated:
     found = Generated(text, made_from)
     if found.name in program.modes:
         mode, found.unit = program.modes[found.name]
-        found.facts = Facts(mode.types, mode.suffix)
+        found.facts = Facts(
+            mode.types, mode.suffix, Extents(replace(mode.function, types=mode.types))
+        )
         if isinstance(mode, ReverseState):
             found.fused, found.is_half = mode.fused, True
+            made = found.facts.extents.made
+            made.update({n: mode.scopes.makers[n] for n in mode.added & mode.scopes.makers.keys()})
         loops = [s for s in walk(mode.function.body) if isinstance(s, Loop)]
         found.lines = {loop.index: loop.line for loop in loops if loop.index is not None}
         found.source = mode.function.source

@@ -63,15 +63,35 @@ class Facts:
         numba types of the names of the function that it was made from.
     suffix
         What the names of cotangents or tangents end with.
+    extents
+        The `Extents` of that function, if known.
     """
 
     kinds: dict[str, Any]
     suffix: str
+    extents: Any = None
 
     def kind(self, name: str) -> Any:
         """Return the type of a name, None if it is unknown."""
         found = self.kinds.get(name)
         return self.kinds.get(name.removesuffix(self.suffix)) if found is None else found
+
+    def shape(self, name: str) -> tuple[int, ...] | None:
+        """Return the shape of an array if it is constant, None if that is unknown."""
+        kind = self.kind(name)
+        if self.extents is None or not is_array(kind):
+            return None
+        own = name.removesuffix(self.suffix)
+        keys = [self.extents.of(own, axis) for axis in range(kind.ndim)]
+        found = [self.extents.constant(key) for key in keys]
+        return None if None in found else tuple(found)
+
+    def extent(self, name: str) -> int | None:
+        """Return the value of a number if it is a constant extent, None for other names."""
+        if self.extents is None or self.kinds.get(name) != types.int64:
+            return None
+        key = self.extents.of_number(ast.Name(name, ast.Load()))
+        return None if key is None else self.extents.constant(key)
 
     def sum_kind(self, name: str) -> Any:
         """Return the type of a sum with this name, None if it is not a number."""

@@ -8,6 +8,7 @@ broadcast.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from tapegrad.transform.ir import Block, Carried, FunctionIR, If, Let, Loop, names_in, walk
@@ -50,7 +51,7 @@ class _Search:
     def __init__(self, function: FunctionIR, equal: Equal) -> None:
         self.function = function
         self.equal = equal
-        self.fusion = Fusion(function, equal)
+        self.fusion = Fusion(replace(function, equal=equal))
         self.extents = self.fusion.extents
 
     def run(self) -> bool:

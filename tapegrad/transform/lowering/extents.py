@@ -24,15 +24,13 @@ class Extents:
     ----------
     function
         The function, in normal form with types.
-    equal
-        For extents of arguments, others that they are assumed to be equal to.
     """
 
-    def __init__(self, function: FunctionIR, equal: dict[Key, Key] | None = None) -> None:
+    def __init__(self, function: FunctionIR) -> None:
         self.types = function.types
         self.statics = function.statics
         self.made = makers(function.body)
-        self.equal = equal or {}
+        self.equal: dict[Key, Key] = function.equal
         self.known: dict[tuple[str, int], Key] = {}
 
     def of(self, array: str, axis: int) -> Key:

@@ -75,17 +75,9 @@ class Tree:
         return found
 
 
-def fuse(function: FunctionIR, equal: dict[Key, Key] | None = None) -> None:
-    """Replace the array expressions of a function, in normal form with types, by loops.
-
-    Parameters
-    ----------
-    function
-        The function.
-    equal
-        For extents of arguments, others that they are assumed to be equal to.
-    """
-    Fusion(function, equal).run()
+def fuse(function: FunctionIR) -> None:
+    """Replace the array expressions of a function, in normal form with types, by loops."""
+    Fusion(function).run()
 
 
 class Fusion:
@@ -95,14 +87,12 @@ class Fusion:
     ----------
     function
         The function.
-    equal
-        For extents of arguments, others that they are assumed to be equal to.
     """
 
-    def __init__(self, function: FunctionIR, equal: dict[Key, Key] | None = None) -> None:
+    def __init__(self, function: FunctionIR) -> None:
         self.function = function
         self.types = function.types
-        self.extents = Extents(function, equal)
+        self.extents = Extents(function)
         self.allocations = Allocations(function)
         self.taken = names_of(function)
         self.block: Block = []

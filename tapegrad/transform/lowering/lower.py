@@ -107,6 +107,7 @@ class Lowering:
             self.statics,
             self.types,
             self.inplaces,
+            equal=function.equal,
         )
 
     def named_numbers(self, value: Any) -> Any:

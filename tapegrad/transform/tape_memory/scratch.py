@@ -8,6 +8,7 @@ The places of the memory are in variables on the stack, which the compiler keeps
 from __future__ import annotations
 
 import functools
+import math
 
 from llvmlite import ir
 from numba import types
@@ -88,6 +89,38 @@ def scratch(typingctx, places, which, shape):
         return None
     kind = types.Array(types.float64, len(shape), "C")
     return kind(places, which, shape), codegen
+
+
+@intrinsic(prefer_literal=True)
+def on_stack(typingctx, shape):
+    """Return an array of floats on the stack, of a shape of literals; its elements are undefined.
+
+    Each call in a function has its own array, the same one each time it runs.
+    """
+
+    def codegen(context, builder, signature, args):
+        extents = [ir.Constant(_WORD, kind.literal_value) for kind in signature.args[0]]
+        count = math.prod(extent.constant for extent in extents)
+        memory = cgutils.alloca_once(builder, ir.ArrayType(ir.DoubleType(), count))
+        strides = [ir.Constant(_WORD, 8)]
+        for extent in reversed(extents[1:]):
+            strides.insert(0, ir.Constant(_WORD, strides[0].constant * extent.constant))
+        array = context.make_array(signature.return_type)(context, builder)
+        arrayobj.populate_array(
+            array,
+            data=builder.bitcast(memory, array.data.type),
+            shape=cgutils.pack_array(builder, extents),
+            strides=cgutils.pack_array(builder, strides),
+            itemsize=ir.Constant(_WORD, 8),
+            meminfo=None,
+        )
+        return array._getvalue()
+
+    if not isinstance(shape, types.BaseTuple):
+        return None
+    if not all(isinstance(kind, types.IntegerLiteral) for kind in shape):
+        return None
+    return types.Array(types.float64, len(shape), "C")(shape), codegen
 
 
 @intrinsic(prefer_literal=True)

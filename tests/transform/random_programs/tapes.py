@@ -155,6 +155,7 @@ STAND_INS = [
     (runtime.take_scratch, lambda count: [np.empty(0) for _ in range(count)]),
     (runtime.scratch, scratch),
     (runtime.swap_scratch, swap_scratch),
+    (runtime.on_stack, lambda shape: np.full(shape, np.nan)),
     (runtime.give_scratch, give_scratch),
     (runtime.assign, np.copyto),
     (runtime.clear, lambda array: array.fill(0.0)),

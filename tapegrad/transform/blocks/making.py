@@ -1,0 +1,114 @@
+"""Statements that make arrays: the shape, and what sets the elements."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import Any
+
+from numba.core import types
+
+from tapegrad.transform.independence.uses import Facts
+from tapegrad.transform.kinds import is_array
+
+_MAKERS = frozenset(
+    ["np.array", "np.copy", "np.empty", "np.empty_like", "np.zeros", "np.zeros_like"]
+)
+
+
+def is_plain_array(kind: Any, layouts: str = "C") -> bool:
+    """Whether a type is that of contiguous arrays of floats."""
+    return is_array(kind) and kind.dtype == types.float64 and kind.layout in layouts
+
+
+def made(array: str, value: ast.expr, ndim: int, facts: Facts) -> tuple[ast.expr, list[str]] | None:
+    """Return the shape of a new array, and what sets its elements; None for other values."""
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.MatMult):
+        return _product(array, value, facts)
+    if not isinstance(value, ast.Call):
+        return None
+    maker = ast.unparse(value.func)
+    given = value.args[0] if value.args else None
+    if isinstance(value.func, ast.Attribute) and value.func.attr == "copy" and given is None:
+        maker, given = "np.copy", value.func.value
+        value = ast.Call(value.func, [given], value.keywords)
+    if maker not in _MAKERS:
+        return None
+    shape = _shape(value, maker, ndim, facts)
+    return None if shape is None else (shape, list(_elements(array, value, maker)))
+
+
+def _product(array: str, value: ast.BinOp, facts: Facts) -> tuple[ast.expr, list[str]] | None:
+    """Return the shape of a product of matrices or vectors, and what computes it."""
+    factors = [value.left, value.right]
+    kinds = [facts.kind(n.id) if isinstance(n, ast.Name) else None for n in factors]
+    if not all(is_plain_array(kind, "CF") for kind in kinds):
+        return None
+    left, right = map(ast.unparse, factors)
+    extents = [f"{left}.shape[0]"] * (kinds[0].ndim > 1) + [f"{right}.shape[1]"] * (
+        kinds[1].ndim > 1
+    )
+    if not extents:
+        return None
+    shape = ast.parse(f"({', '.join(extents)},)", mode="eval").body
+    return shape, [f"np.dot({left}, {right}, {array})"]
+
+
+def _elements(array: str, call: ast.Call, maker: str) -> Iterator[str]:
+    """Yield the statements that set the elements of a new array."""
+    if maker == "np.array":
+        for place, item in _items(call.args[0]):
+            yield f"{array}[{', '.join(map(str, place))}] = {ast.unparse(item)}"
+    elif maker == "np.copy":
+        yield f"runtime.assign({array}, {ast.unparse(call.args[0])})"
+    elif maker.startswith("np.zeros"):
+        yield f"runtime.clear({array})"
+
+
+def _items(node: ast.expr) -> Iterator[tuple[tuple[int, ...], ast.expr]]:
+    """Yield the items of nested lists, with their positions."""
+    if isinstance(node, ast.List):
+        for k, part in enumerate(node.elts):
+            yield from (((k, *place), item) for place, item in _items(part))
+    else:
+        yield (), node
+
+
+def _shape(call: ast.Call, maker: str, ndim: int, facts: Facts) -> ast.expr | None:
+    """Return the shape of the array that a call makes, None if it is no array of floats."""
+    if len(call.args) != 1 or call.keywords:
+        return None
+    (given,) = call.args
+    if maker == "np.array":
+        items = list(_items(given))
+        if not items or any(not _is_number(item, facts) for _, item in items):
+            return None
+        extents: list[ast.expr] = [ast.Constant(1 + k) for k in items[-1][0]]
+        return ast.Tuple(extents, ast.Load())
+    if maker.endswith("_like") or maker == "np.copy":
+        kind = facts.kind(given.id) if isinstance(given, ast.Name) else None
+        if not is_plain_array(kind):
+            return None
+        return ast.Attribute(given, "shape", ast.Load())
+    if isinstance(given, ast.Tuple):
+        return given if all(_is_extent(item, facts) for item in given.elts) else None
+    if isinstance(given, ast.Name) and isinstance(facts.kind(given.id), types.UniTuple):
+        return given if facts.kind(given.id).dtype == types.int64 else None
+    if ndim == 1 and _is_extent(given, facts):
+        return ast.Tuple([given], ast.Load())
+    return None
+
+
+def _is_number(node: ast.expr, facts: Facts) -> bool:
+    """Whether an expression is a number, and computes nothing."""
+    if isinstance(node, ast.Constant):
+        return type(node.value) in (int, float)
+    return isinstance(node, ast.Name) and isinstance(facts.kind(node.id), types.Number)
+
+
+def _is_extent(node: ast.expr, facts: Facts) -> bool:
+    if isinstance(node, ast.Attribute):
+        return node.attr == "size"
+    if isinstance(node, ast.Constant):
+        return type(node.value) is int
+    return isinstance(node, ast.Name) and facts.kind(node.id) == types.int64

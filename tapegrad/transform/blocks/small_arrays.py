@@ -1,0 +1,187 @@
+"""Arrays of a few elements, whose number is constant, are on the stack.
+
+The compiler keeps their elements in registers, as it keeps numbers, if the memory belongs to one
+name. So a name that such arrays are given has its own memory, and ``u = w`` copies the elements,
+if the array has no other name from then on: a copy is not told from the array.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Iterator
+
+from tapegrad.transform.blocks.holding import Flow
+from tapegrad.transform.blocks.making import is_plain_array, made
+from tapegrad.transform.frontend.liveness import live, used
+from tapegrad.transform.independence.sums import blocks_of
+from tapegrad.transform.independence.uses import Facts
+from tapegrad.transform.printer import PARALLEL
+
+MOST_ELEMENTS = 16
+_SIZED = ("np.zeros", "np.empty", "range")
+
+Place = tuple[list[ast.stmt], ast.Assign]  # a statement, and its block
+
+
+def write_extents(tree: ast.FunctionDef, facts: Facts) -> None:
+    """Write constant extents as numbers where arrays are made, and in ranges."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in _SIZED:
+            node.args = [_Numbers(facts).visit(argument) for argument in node.args]
+
+
+class _Numbers(ast.NodeTransformer):
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        found = self.facts.extent(node.id)
+        return node if found is None else ast.Constant(found)
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        self.generic_visit(node)
+        is_known = isinstance(node.left, ast.Constant) and isinstance(node.right, ast.Constant)
+        if is_known and isinstance(node.op, ast.Sub):
+            return ast.Constant(node.left.value - node.right.value)
+        return node
+
+
+def keep_on_stack(tree: ast.FunctionDef, facts: Facts, flow: Flow) -> bool:
+    """Put the small arrays of a function on the stack; return whether there are any.
+
+    Parameters
+    ----------
+    tree
+        The function.
+    facts
+        What is known of its names.
+    flow
+        Where its arrays may go.
+    """
+    if PARALLEL in ast.unparse(tree):  # threads would share them
+        return False
+    return _Stack(tree, facts, flow).run()
+
+
+class _Stack:
+    """The pass over one function."""
+
+    def __init__(self, tree: ast.FunctionDef, facts: Facts, flow: Flow) -> None:
+        self.tree, self.facts, self.flow = tree, facts, flow
+        self.held = flow.kept | flow.returned()
+        self.params = {parameter.arg for parameter in tree.args.args}
+        self.after: dict[int, set[str]] = {}
+        live(tree.body, set(), None, self.after)
+        self.made: dict[str, list[Place]] = {}  # where names are given new arrays ...
+        self.renamed: dict[str, list[Place]] = {}  # ... or those of other names
+        self.others: set[str] = set()  # names that are given arrays in other ways
+        self.assigned = {
+            n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+        }
+        for block in _blocks(tree):
+            for node in block:
+                self.note(block, node)
+
+    def note(self, block: list[ast.stmt], node: ast.stmt) -> None:
+        """Note the names that a statement assigns."""
+        target = node.targets[0] if isinstance(node, ast.Assign) else None
+        if not isinstance(target, ast.Name):
+            inner = {id(part) for body in blocks_of(node) for s in body for part in ast.walk(s)}
+            names = [n for n in ast.walk(node) if isinstance(n, ast.Name) and id(n) not in inner]
+            self.others |= {n.id for n in names if isinstance(n.ctx, ast.Store)}
+            return
+        assert isinstance(node, ast.Assign)
+        if self.is_small(target.id):
+            if isinstance(node.value, ast.Name) and self.is_small(node.value.id):
+                self.renamed.setdefault(target.id, []).append((block, node))
+                return
+            if self.elements(node) is not None:
+                self.made.setdefault(target.id, []).append((block, node))
+                return
+        self.others.add(target.id)
+
+    def is_small(self, name: str) -> bool:
+        """Whether a name means arrays of a few elements."""
+        shape = self.facts.shape(name)
+        return (
+            shape is not None
+            and 0 < math.prod(shape) <= MOST_ELEMENTS
+            and is_plain_array(self.facts.kind(name))
+        )
+
+    def elements(self, node: ast.Assign) -> list[str] | None:
+        """Return the statements that set the elements of a new array, None for other values."""
+        name = ast.unparse(node.targets[0])
+        found = made(name, node.value, self.facts.kind(name).ndim, self.facts)
+        return None if found is None or name in used(node.value) else found[1]
+
+    def run(self) -> bool:
+        """Run the pass; return whether anything changes."""
+        names = (self.made.keys() | self.renamed.keys()) - self.others - self.params
+        while more := {name for name in names if not self.is_apart(name, names)}:
+            names -= more
+        for name in sorted(names):
+            for block, node in [*self.made.get(name, []), *self.renamed.get(name, [])]:
+                at = next(k for k, other in enumerate(block) if other is node)
+                block[at : at + 1] = map(_statement, self.written(name, node)) or [ast.Pass()]
+            shape = self.facts.shape(name)
+            self.tree.body.insert(0, _statement(f"{name} = runtime.on_stack({shape})"))
+        return bool(names)
+
+    def is_apart(self, name: str, names: set[str]) -> bool:
+        """Whether a name can have its own memory, if some other ones have theirs."""
+        reached = self.flow.reached([name])
+        views = reached - names
+        if reached & self.held:
+            return False
+        places = [*self.made.get(name, []), *self.renamed.get(name, [])]
+        if any(views & self.after[id(node)] for _, node in places):
+            return False  # they would show the elements of the next array
+        return all(self.can_copy(name, node, names) for _, node in self.renamed.get(name, []))
+
+    def can_copy(self, name: str, node: ast.Assign, names: set[str]) -> bool:
+        """Whether a copy in place of an array that gets another name makes no difference."""
+        assert isinstance(node.value, ast.Name)
+        source = node.value.id
+        same = {source, *(self.flow.reached([source]) - names)}
+        if source not in names:
+            same |= {other for other in self.flow.passed if source in self.flow.reached([other])}
+            outside = self.params | self.held
+            is_outside = bool(same & outside) or source not in self.assigned
+            if is_outside and self.is_written(self.flow.reached([name])):
+                return False
+        return not same & self.after[id(node)]
+
+    def is_written(self, names: set[str]) -> bool:
+        """Whether statements may write to elements of an array with some names."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+                if used(node.value) & names:
+                    return True
+            elif isinstance(node, ast.Call):
+                module = ast.unparse(node.func).partition(".")[0]
+                given = [*node.args, *(keyword.value for keyword in node.keywords)]
+                if module not in ("np", "math") and any(used(part) & names for part in given):
+                    return True
+        return False
+
+    def written(self, name: str, node: ast.Assign) -> list[str]:
+        """Return the statements that give the memory of a name its elements."""
+        if isinstance(node.value, ast.Name):
+            return [f"runtime.assign({name}, {node.value.id})"]
+        found = self.elements(node)
+        assert found is not None
+        return found
+
+
+def _blocks(node: ast.stmt) -> Iterator[list[ast.stmt]]:
+    """Yield the blocks of a statement, and those inside."""
+    for block in blocks_of(node):
+        yield block
+        for inner in block:
+            yield from _blocks(inner)
+
+
+def _statement(text: str) -> ast.stmt:
+    return ast.parse(text).body[0]
