@@ -271,6 +271,33 @@ def errors_after_a_branch(x, y):
     return y
 
 
+@numba.njit
+def itself_or_sines(q):
+    if q.size == 0:
+        return q
+    return np.sin(q)
+
+
+@case(A, 0.6, argnums=(0, 1), hvp=True)
+def whole_array_that_a_result_may_share(x, y):
+    for e in x[::-1]:
+        y -= np.mean(x) * y if e > 0.25 else np.prod(x) * y
+    itself_or_sines(x)
+    return np.sum(x) * y
+
+
+@case(A, 0.6, argnums=(0, 1), hvp=True)
+def whole_array_that_is_written_after_the_loop(x, y):
+    x = x.copy()
+    for i in range(x.size):
+        if x[i] > 0.25:
+            y += np.prod(x) * y
+        else:
+            y *= math.cos(y)
+    x[0] = y
+    return np.sum(x) * y
+
+
 @pytest.mark.parametrize("name", case)
 def test_gradient(name):
     case.check(name)

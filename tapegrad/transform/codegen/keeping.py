@@ -345,13 +345,16 @@ class Keeping:
         return loop
 
     def reads_what_changes(self, let: Let, loop: Scope) -> bool:
-        """Whether an operation reads a whole array that the loop around it may write to."""
+        """Whether an operation reads a whole array that is written to, in the loop or after it."""
         state = self.state
         if isinstance(let.expr, (ast.Attribute, ast.Subscript)):  # an extent, or an element
             return False
         body = loop.statement.body
         arrays = [n for n in names_in(let.expr) if is_array(state.types.get(n))]
-        return any(state.writes.may_change(n, body) for n in arrays)
+        return any(
+            state.writes.may_change(n, body) or not self.is_same(n, let, is_whole=False)
+            for n in arrays
+        )
 
     def write_pops(self, scope: Scope, writer: Writer) -> None:
         """Write the code that pops values from the tape."""
