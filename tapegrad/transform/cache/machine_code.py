@@ -110,11 +110,16 @@ class _OfPackage(MachineCode):
         return native.fingerprint(fingerprint.package(), self.name.encode())
 
 
-def jit(function: Callable[..., Any]) -> Any:
+def jit(function: Callable[..., Any], **options: Any) -> Any:
     """Compile a function of this package with numba, and cache its machine code."""
-    made = numba.njit(error_model="numpy")(function)
+    made = numba.njit(error_model="numpy", **options)(function)
     made._cache = _OfPackage(function)
     return made
+
+
+def inlined(function: Callable[..., Any]) -> Any:
+    """Compile a short function of this package whose code is repeated where it is called."""
+    return jit(function, forceinline=True)
 
 
 def passive(function: Callable[..., Any]) -> Any:

@@ -21,7 +21,7 @@ from typing import Any
 
 from tapegrad.kernels import native
 from tapegrad.ops.op import TABLE
-from tapegrad.transform.cache.machine_code import jit
+from tapegrad.transform.cache.machine_code import inlined, jit
 from tapegrad.transform.kinds import is_array, is_complex
 from tapegrad.transform.rules.base import Elementary, Linear, View, Whole
 from tapegrad.transform.rules.generators import Lowerer
@@ -116,13 +116,18 @@ def enter_generated() -> None:
         derivative(function)
 
 
-def derivative(function: Callable[..., Any]) -> Any:
+def derivative(function: Callable[..., Any], compiler: Callable[..., Any] = jit) -> Any:
     """Compile a derivative and enter it into the spec that its name refers to."""
-    compiled = jit(function)
+    compiled = compiler(function)
     mode = "vjp" if "_vjp_" in function.__name__ else "jvp"
     name, argument = function.__name__.split(f"_{mode}_")
     getattr(SPECS[name], mode)[argument] = compiled
     return compiled
+
+
+def short_derivative(function: Callable[..., Any]) -> Any:
+    """Compile a derivative as `derivative` does, and repeat its code where it is called."""
+    return derivative(function, inlined)
 
 
 def partial(function: Callable[..., Any]) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.transform.cache.machine_code import jit
+from tapegrad.transform.cache.machine_code import inlined, jit
 from tapegrad.transform.rules.additions import add_to
 from tapegrad.transform.rules.array_specs import (
     Request,
@@ -20,6 +20,7 @@ from tapegrad.transform.rules.array_specs import (
     derivative,
     partial,
     ruled,
+    short_derivative,
     understands,
 )
 from tapegrad.transform.rules.generators import Lowerer
@@ -87,22 +88,22 @@ def dot_11_vjp_y(x, y_bar, g):
     y_bar += g * x
 
 
-@derivative
+@short_derivative
 def dot_12_vjp_x(x_bar, y, g):
     add_product_21(x_bar, y, g)
 
 
-@derivative
+@short_derivative
 def dot_12_vjp_y(x, y_bar, g):
     add_outer(y_bar, x, g)
 
 
-@derivative
+@short_derivative
 def dot_21_vjp_x(x_bar, y, g):
     add_outer(x_bar, g, y)
 
 
-@derivative
+@short_derivative
 def dot_21_vjp_y(x, y_bar, g):
     add_product_12(y_bar, g, x)
 
@@ -127,13 +128,19 @@ _FEW = 4096  # multiplications that loops do in less time than a call of BLAS wi
 
 
 @jit
+def add_large_product_21(bar, x, y):
+    """Add the product of a matrix and a vector by BLAS."""
+    found = product_of(x, y)
+    for i in range(found.size):
+        bar[i] += found[i]
+
+
+@inlined
 def add_product_21(bar, x, y):
     """Add the product of a matrix and a vector."""
     rows, columns = x.shape
     if rows * columns > _FEW:
-        found = product_of(x, y)
-        for i in range(rows):
-            bar[i] += found[i]
+        add_large_product_21(bar, x, y)
         return
     for i in range(rows):
         total = bar[i]
@@ -142,7 +149,7 @@ def add_product_21(bar, x, y):
         bar[i] = total
 
 
-@jit
+@inlined
 def add_product_12(bar, x, y):
     """Add the product of a vector and a matrix."""
     add_product_21(bar, y.T, x)
@@ -164,7 +171,7 @@ def add_product_22(bar, x, y):
                 bar[i, j] += x[i, k] * y[k, j]
 
 
-@jit
+@inlined
 def add_outer(bar, x, y):
     """Add the matrix of products of two vectors."""
     for i in range(x.size):

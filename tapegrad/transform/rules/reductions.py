@@ -13,7 +13,14 @@ import numpy as np
 
 from tapegrad.transform.cache.machine_code import jit
 from tapegrad.transform.rules.additions import add_along, add_cumulated, add_cumulated_along
-from tapegrad.transform.rules.array_specs import Request, declare, derivative, partial, understands
+from tapegrad.transform.rules.array_specs import (
+    Request,
+    declare,
+    derivative,
+    partial,
+    short_derivative,
+    understands,
+)
 
 for _name in ("sum", "cumsum"):
     for _axis, _value in (((), ""), (("axis",), f"np.{_name}(x, axis)")):
@@ -132,19 +139,28 @@ def hits(x, z):
     return (x == z) | (x != x)
 
 
-@derivative
+@jit
+def add_to_extremes(x, x_bar, z, g):
+    """Add equal parts of a cotangent to those of the elements that are the extreme."""
+    chosen = hits(x, z)
+    x_bar += np.where(chosen, g / np.sum(chosen), 0.0)
+
+
+@short_derivative
 def max_vjp_x(x, x_bar, z, g):
-    if x.ndim == 1:  # arrays for a few elements take longer than these
+    if x.ndim == 1:  # arrays for a few elements take longer than these loops
+        if z != z:
+            add_to_extremes(x, x_bar, z, g)
+            return
         count = 0
         for k in range(x.size):
-            count += (x[k] == z) | (x[k] != x[k])
-        share = g / count
+            if x[k] == z:
+                count += 1
         for k in range(x.size):
-            if x[k] == z or x[k] != x[k]:
-                x_bar[k] += share
+            if x[k] == z:
+                x_bar[k] += g / count
     else:
-        chosen = hits(x, z)
-        x_bar += np.where(chosen, g / np.sum(chosen), 0.0)
+        add_to_extremes(x, x_bar, z, g)
 
 
 @derivative
