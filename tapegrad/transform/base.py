@@ -32,7 +32,7 @@ from tapegrad.transform.codegen.analysis import leaf_names
 from tapegrad.transform.codegen.instance import Instance
 from tapegrad.transform.codegen.program import Program
 from tapegrad.transform.codegen.versions import versions_of
-from tapegrad.transform.errors import SerialLoopWarning, TransformError
+from tapegrad.transform.errors import SerialLoopWarning, TransformError, UnequalExtentsError
 from tapegrad.transform.independence.generated import Generated
 from tapegrad.transform.printer import in_order
 from tapegrad.transform.stubs import stub
@@ -132,6 +132,7 @@ class Derivative(Recording):
         )
         self._modules: dict[Any, dict[str, Any]] = {}  # generated, by types
         self._entered: set[Any] = set()  # types of calls from Python
+        self._called = False  # whether Python calls it, and it is compiled for that
         self._made: dict[Any, Any] = {}  # hashes of the names of the function when they were made
         self._dropped: list[Any] = []  # code that may still run
         if extra and self.py_func.__defaults__:
@@ -167,21 +168,39 @@ class Derivative(Recording):
         """Compile it for a signature."""
         arguments, _ = sigutils.normalize_signature(sig)
         arguments = tuple(arguments)
+        called, self._called = self._called, False
+        if called and (assuming := self.assuming_implementation(arguments)) is not None:
+            return self._compiled(assuming, arguments).entry_point
         found = self.overloads.get(arguments)
         if found is not None:
             return found.entry_point
+        with global_compiler_lock:
+            compiled = self._compiled(self.fastest_implementation(arguments), arguments)
+            if arguments not in self.overloads:
+                self.add_overload(compiled)
+        return compiled.entry_point
+
+    def _compile_for_args(self, *args: Any, **kws: Any) -> Any:
+        with global_compiler_lock:  # numba compiles now, and calls the result later
+            self._called = True  # by Python, which has the general version if extents differ
+            try:
+                found = super()._compile_for_args(*args, **kws)
+            finally:
+                self._called = False
+        if isinstance(self, _Assuming) and not isinstance(found, functools.partial):
+            return functools.partial(self.assume, found)
+        return found
+
+    def _compiled(self, inner: Any, arguments: tuple[Any, ...]) -> Any:
+        """Return the machine code of a generated function."""
         with global_compiler_lock, warnings.catch_warnings():
             # functions that are passed as arguments keep numba from writing to its cache
             warnings.filterwarnings("ignore", "Cannot cache compiled function", NumbaWarning)
-            inner = self.fastest_implementation(arguments)
             try:
                 inner.compile(arguments)
             except NumbaError as error:
                 raise self._internal(arguments, error) from None
-            compiled = inner.overloads[arguments]
-            if arguments not in self.overloads:
-                self.add_overload(compiled)
-        return compiled.entry_point
+            return inner.overloads[arguments]
 
     def _internal(self, arguments: tuple[Any, ...], error: NumbaError) -> TransformError:
         """Return the error for generated code that numba does not compile."""
@@ -217,8 +236,16 @@ class Derivative(Recording):
             return True
         if not self.check(*self.checked(args)):
             return False
-        self.compile(kinds)
-        super().add_overload(self.overloads[kinds])
+        assuming = self.assuming_implementation(kinds)
+        if assuming is None:
+            self.compile(kinds)
+            super().add_overload(self.overloads[kinds])
+        else:
+            compiled = self._compiled(assuming, kinds)
+            codes = [kind._code for kind in compiled.signature.args]
+            self._insert(codes, compiled.entry_point, compiled.objectmode)
+            if not isinstance(self, _Assuming):
+                self.__class__ = _assuming(type(self))
         self._entered.add(kinds)
         return True
 
@@ -243,6 +270,11 @@ class Derivative(Recording):
         """Return the function to run: a version of the generated one, or that itself."""
         found = self.implementation(arguments)
         return found.py_func.__globals__[found.py_func.__globals__["_about"]["run"]]
+
+    def assuming_implementation(self, arguments: tuple[Any, ...]) -> Any:
+        """Return the version for arguments whose extents are probably equal, None for none."""
+        namespace = self.implementation(arguments).py_func.__globals__
+        return namespace.get(namespace["_about"]["assuming"])
 
     def made(self) -> list[tuple[tuple[Any, ...], Any]]:
         """Return the types that it was made for, each with the hashes of names at that time."""
@@ -295,7 +327,8 @@ class Derivative(Recording):
             if versions.faster:
                 text += f"\n\n{FASTER}\n{_module_text(versions.faster, kept)}"
             about = {"entry": entries[0], "cache": kept, "statics": recipe.write(program)}
-            about |= {"run": versions.run, "in order": versions.messages}
+            about |= {"run": versions.run, "assuming": versions.assuming}
+            about["in order"] = versions.messages
             if not fingerprint.complete:
                 key = native.fingerprint(key.encode(), repr((id(self), id(program))).encode())
             namespace = store.save(key, text, about, program.statics)
@@ -484,6 +517,28 @@ class _Binding:
 
     def _binds(self: Any, kws: Any) -> bool:
         return bool(kws) and not kws.keys() & set(self.extra_names())
+
+
+class _Assuming:
+    """Has versions for arguments whose extents are equal; calls another one if they differ."""
+
+    def __call__(self: Any, *args: Any, **kws: Any) -> Any:
+        return self.assume(super().__call__, *args, **kws)
+
+    def assume(self: Any, version: Callable[..., Any], *args: Any, **kws: Any) -> Any:
+        """Call a version for equal extents, or the general one."""
+        try:
+            return version(*args, **kws)
+        except UnequalExtentsError:
+            pass
+        given = inspect.signature(self.py_func).bind(*args, **kws).args
+        kinds = tuple(typeof(a, Purpose.argument) for a in given)
+        return self.fastest_implementation(kinds)(*given)
+
+
+@functools.cache
+def _assuming(kind: type) -> type:
+    return type(kind.__name__, (_Assuming, kind), {})
 
 
 @functools.cache

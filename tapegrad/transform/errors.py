@@ -37,6 +37,13 @@ class VerificationError(ArithmeticError):
     """
 
 
+class UnequalExtentsError(Exception):
+    """Extents of arguments differ that a version of a derivative assumes to be equal.
+
+    It is raised before anything else happens, and caught where the general version is called.
+    """
+
+
 class InternalError(RuntimeError):
     """Generated code is incorrect: a defect of the package, found before the code could run.
 

@@ -13,6 +13,7 @@ from numba.extending import intrinsic, overload
 from numba.np import arrayobj
 
 from tapegrad.transform.cache.machine_code import jit, passive
+from tapegrad.transform.errors import UnequalExtentsError as UnequalExtentsError
 from tapegrad.transform.tape_memory.buffer import enlarged as enlarged
 from tapegrad.transform.tape_memory.buffer import give_tape as give_tape
 from tapegrad.transform.tape_memory.buffer import take_owned_tape as take_owned_tape

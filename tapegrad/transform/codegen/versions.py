@@ -26,6 +26,8 @@ class Versions:
         They, and their versions.
     run
         The name of the function to run.
+    assuming
+        The name of one that raises an `UnequalExtentsError` if extents differ; "" for none.
     messages
         What is to be said of loops that run in order.
     """
@@ -33,6 +35,7 @@ class Versions:
     verified: list[Generated]
     faster: list[Generated]
     run: str
+    assuming: str = ""
     messages: list[str] = field(default_factory=list)
 
 
@@ -59,26 +62,25 @@ def versions_of(program: Program, entries: list[str], condition: str) -> Version
     runs = [blocks.names.get(run, run) for run in runs]
     found.run = runs[0]
     if condition:
-        chosen = _chosen(program, verified, entries[0], runs, condition)
-        found.faster.append(chosen)
-        found.run = chosen.name
+        found.faster.append(_guarded(program, verified, entries[1], runs[1], condition))
+        found.assuming = found.faster[-1].name
     return found
 
 
-def _chosen(
-    program: Program, functions: list[Generated], entry: str, runs: list[str], condition: str
+def _guarded(
+    program: Program, functions: list[Generated], entry: str, run: str, condition: str
 ) -> Generated:
-    """Return the function that calls the second of two functions if a condition is true."""
-    (general,) = [function for function in functions if function.name == entry]
-    name = program.fresh(f"{entry}_by_shape")
-    names = ", ".join(parameter.arg for parameter in general.tree.args.args)
+    """Return the function that calls another one if a condition is true."""
+    (called,) = [function for function in functions if function.name == entry]
+    name = program.fresh(f"{entry}_if_equal")
+    names = ", ".join(parameter.arg for parameter in called.tree.args.args)
     lines = [
         f"def {name}({names}):",
         f"    if {condition}:",
-        f"        return {runs[1]}({names})",
-        f"    return {runs[0]}({names})",
+        f"        return {run}({names})",
+        "    raise runtime.UnequalExtentsError",
     ]
-    return Generated("\n".join(lines) + "\n", general.made_from)
+    return Generated("\n".join(lines) + "\n", called.made_from)
 
 
 def _generated(program: Program, text: str, made_from: Any) -> Generated:

@@ -26,6 +26,20 @@ def _as_array(g, bar):
     return lambda g, bar: np.full_like(bar, g)
 
 
+@jit
+def step_along(own, other):
+    """Return the step along an axis that was broadcast: 0, or 1 if it was not.
+
+    numba lets in-place operations read past the end of an operand that has too few elements; the
+    derivative would write there.
+    """
+    if own == 1:
+        return 0
+    if own != other:
+        raise ValueError("operands have shapes that do not broadcast")
+    return 1
+
+
 @addition
 def add_to(bar, given):
     """Add a cotangent (an array or number) to that of an input that was broadcast."""
@@ -35,6 +49,8 @@ def add_to(bar, given):
             bar += g
             return
     extra = g.ndim - bar.ndim
+    for axis in range(bar.ndim):
+        step_along(bar.shape[axis], g.shape[axis + extra])
     total = np.zeros(bar.size, bar.dtype)
     for index in np.ndindex(g.shape):
         flat = 0
@@ -48,7 +64,7 @@ def add_to(bar, given):
 @addition
 def add_1_to_1(bar, g):
     """Add a vector."""
-    step = 0 if bar.size == 1 else 1
+    step = step_along(bar.size, g.size)
     for i in range(g.size):
         bar[i * step] += g[i]
 
@@ -56,7 +72,7 @@ def add_1_to_1(bar, g):
 @addition
 def add_2_to_1(bar, g):
     """Add a matrix to a vector that was broadcast to its rows."""
-    step = 0 if bar.size == 1 else 1
+    step = step_along(bar.size, g.shape[1])
     for i in range(g.shape[0]):
         for j in range(g.shape[1]):
             bar[j * step] += g[i, j]
@@ -65,8 +81,8 @@ def add_2_to_1(bar, g):
 @addition
 def add_2_to_2(bar, g):
     """Add a matrix."""
-    down = 0 if bar.shape[0] == 1 else 1
-    right = 0 if bar.shape[1] == 1 else 1
+    down = step_along(bar.shape[0], g.shape[0])
+    right = step_along(bar.shape[1], g.shape[1])
     for i in range(g.shape[0]):
         for j in range(g.shape[1]):
             bar[i * down, j * right] += g[i, j]
@@ -75,9 +91,9 @@ def add_2_to_2(bar, g):
 @addition
 def add_3_to_3(bar, g):
     """Add a three-dimensional array."""
-    first = 0 if bar.shape[0] == 1 else 1
-    second = 0 if bar.shape[1] == 1 else 1
-    third = 0 if bar.shape[2] == 1 else 1
+    first = step_along(bar.shape[0], g.shape[0])
+    second = step_along(bar.shape[1], g.shape[1])
+    third = step_along(bar.shape[2], g.shape[2])
     for i in range(g.shape[0]):
         for j in range(g.shape[1]):
             for k in range(g.shape[2]):

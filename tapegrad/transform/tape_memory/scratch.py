@@ -29,8 +29,8 @@ def take_scratch(typingctx, count):
     def codegen(context, builder, signature, args):
         size = signature.args[0].literal_value
         tables = [cgutils.alloca_once(builder, ir.ArrayType(_WORD, size)) for _ in range(2)]
-        for table in tables:
-            builder.store(ir.Constant(ir.ArrayType(_WORD, size), None), table)
+        for table, first in zip(tables, (0, -1), strict=True):  # so that empty arrays get memory
+            builder.store(ir.Constant(ir.ArrayType(_WORD, size), [first] * size), table)
         first = [builder.bitcast(table, _WORD.as_pointer()) for table in tables]
         return context.make_tuple(builder, _KIND, first)
 
@@ -68,11 +68,12 @@ def scratch(typingctx, places, which, shape):
             _free(builder, builder.load(address))
             kind = ir.FunctionType(_POINTER, [_WORD])
             malloc = cgutils.get_or_insert_function(builder.module, kind, "malloc")
-            new = builder.call(malloc, [needed])
+            # numba's loops may read an element of an empty array
+            new = builder.call(malloc, [builder.add(needed, ir.Constant(_WORD, 8))])
             builder.store(builder.ptrtoint(new, _WORD), address)
             builder.store(needed, size)
             with builder.if_then(builder.icmp_unsigned("==", new, _NULL), likely=False):
-                builder.store(ir.Constant(_WORD, 0), size)
+                builder.store(ir.Constant(_WORD, -1), size)
                 _raise_for_memory(context, builder)
         array = context.make_array(signature.return_type)(context, builder)
         arrayobj.populate_array(
