@@ -198,41 +198,6 @@ def cleared(array):
     return array
 
 
-_SMALL_PRODUCT = 512  # multiplications, for which a call of BLAS takes longer than a loop
-
-
-@jit
-def multiply(x, y, out):
-    """Set an array to the product of a matrix or a vector with another one."""
-    if x.ndim == 1:
-        rows, inner = 1, x.size
-    else:
-        rows, inner = x.shape
-    columns = 1 if y.ndim == 1 else y.shape[1]
-    if rows * inner * columns > _SMALL_PRODUCT or inner != y.shape[0]:
-        np.dot(x, y, out)
-        return
-    if x.ndim == 1:
-        for k in range(columns):
-            out[k] = 0.0
-        for j in range(inner):
-            for k in range(columns):
-                out[k] += x[j] * y[j, k]
-    elif y.ndim == 1:
-        for i in range(rows):
-            total = 0.0
-            for j in range(inner):
-                total += x[i, j] * y[j]
-            out[i] = total
-    else:
-        for i in range(rows):
-            for k in range(columns):
-                out[i, k] = 0.0
-            for j in range(inner):
-                for k in range(columns):
-                    out[i, k] += x[i, j] * y[j, k]
-
-
 @passive
 def broadcast(m, n):
     """Return the broadcast length of two axes."""

@@ -267,22 +267,3 @@ def test_states_of_steps_are_on_the_stack():
     assert "y_1_bar = runtime.on_stack((2,))" in found
     assert "runtime.scratch" not in found
     check(euler, np.array([0.3, 0.8]), 5)
-
-
-@pytest.mark.parametrize("inner", [0, 1, 3, 40])
-@pytest.mark.parametrize("rows", [None, 1, 5])
-@pytest.mark.parametrize("columns", [None, 0, 1, 6])
-def test_products_into_memory(rows, inner, columns):
-    generator = np.random.default_rng(0)
-    x = generator.standard_normal((rows, inner) if rows else inner)
-    y = generator.standard_normal(inner if columns is None else (inner, columns))
-    wanted = x @ y
-    if wanted.ndim:
-        out = np.full(wanted.shape, np.nan)
-        runtime.multiply(x, y, out)
-        np.testing.assert_allclose(out, wanted, rtol=1e-13, atol=1e-13)
-
-
-def test_products_that_do_not_fit():
-    with pytest.raises(ValueError, match="incompatible"):
-        runtime.multiply(np.ones((2, 3)), np.ones((4, 2)), np.ones((2, 2)))

@@ -51,7 +51,7 @@ def _product(array: str, value: ast.BinOp, facts: Facts) -> tuple[ast.expr, list
     if not extents:
         return None
     shape = ast.parse(f"({', '.join(extents)},)", mode="eval").body
-    return shape, [f"runtime.multiply({left}, {right}, {array})"]
+    return shape, [f"np.dot({left}, {right}, {array})"]
 
 
 def _elements(array: str, call: ast.Call, maker: str) -> Iterator[str]:

@@ -75,9 +75,8 @@ class Extents:
         if isinstance(expr, ast.Subscript):
             return self.of_part(expr, axis)
         if isinstance(expr, (ast.BinOp, ast.UnaryOp)):
-            if isinstance(expr, ast.BinOp) and isinstance(expr.op, ast.MatMult):
-                return self._of_product(expr.left, expr.right, axis)
-            return self._of_broadcast(expr, axis)
+            is_product = isinstance(expr, ast.BinOp) and isinstance(expr.op, ast.MatMult)
+            return None if is_product else self._of_broadcast(expr, axis)
         if not isinstance(expr, ast.Call):
             return None
         if isinstance(expr.func, ast.Attribute):
@@ -98,14 +97,6 @@ class Extents:
         if callee is np.array:
             return self._of_literal(first, axis)
         return None
-
-    def _of_product(self, left: ast.expr, right: ast.expr, axis: int) -> Key | None:
-        """Return the key of an axis of the product of matrices or vectors."""
-        if not isinstance(left, ast.Name) or not isinstance(right, ast.Name):
-            return None
-        axes = [(n.id, 0) for n in [left] if getattr(self.types.get(n.id), "ndim", 0) == 2]
-        axes += [(n.id, 1) for n in [right] if getattr(self.types.get(n.id), "ndim", 0) == 2]
-        return self.of(*axes[axis]) if axis < len(axes) else None
 
     def _of_literal(self, items: ast.expr, axis: int) -> Key | None:
         """Return the key of an axis of an array of the items of lists."""
