@@ -71,9 +71,13 @@ class Recording(CPUDispatcher):
         if has_tensors(args) or (kws and has_tensors(tuple(kws.values()))):
             self._types_active_call.clear()
             return functools.partial(self.record, self)
-        found = super()._compile_for_args(*args, **kws)
+        found = self.compiled_for_call(args, kws)
         self.enter(args)
         return found
+
+    def compiled_for_call(self, args: tuple[Any, ...], kws: dict[str, Any]) -> Any:
+        """Compile it for the arguments of a call from Python; return what is called."""
+        return super()._compile_for_args(*args, **kws)
 
     def enter(self, args: tuple[Any, ...]) -> bool:
         """Process the first call from Python with arguments of some types.
@@ -132,7 +136,7 @@ class Derivative(Recording):
         )
         self._modules: dict[Any, dict[str, Any]] = {}  # generated, by types
         self._entered: set[Any] = set()  # types of calls from Python
-        self._called = False  # whether Python calls it, and it is compiled for that
+        self._called = False  # whether the next compilation is for a call from Python
         self._made: dict[Any, Any] = {}  # hashes of the names of the function when they were made
         self._dropped: list[Any] = []  # code that may still run
         if extra and self.py_func.__defaults__:
@@ -168,28 +172,41 @@ class Derivative(Recording):
         """Compile it for a signature."""
         arguments, _ = sigutils.normalize_signature(sig)
         arguments = tuple(arguments)
-        called, self._called = self._called, False
-        if called and (assuming := self.assuming_implementation(arguments)) is not None:
-            return self._compiled(assuming, arguments).entry_point
-        found = self.overloads.get(arguments)
-        if found is not None:
-            return found.entry_point
         with global_compiler_lock:
+            called, self._called = self._called, False
+            if called and (assuming := self._compiled_assuming(arguments)) is not None:
+                return assuming.entry_point
+            found = self.overloads.get(arguments)
+            if found is not None:
+                return found.entry_point
             compiled = self._compiled(self.fastest_implementation(arguments), arguments)
             if arguments not in self.overloads:
                 self.add_overload(compiled)
         return compiled.entry_point
 
-    def _compile_for_args(self, *args: Any, **kws: Any) -> Any:
-        with global_compiler_lock:  # numba compiles now, and calls the result later
-            self._called = True  # by Python, which has the general version if extents differ
+    def compiled_for_call(self, args: tuple[Any, ...], kws: dict[str, Any]) -> Any:
+        """Compile it for the arguments of a call from Python; return what is called."""
+        with global_compiler_lock:
+            self._called = True
             try:
-                found = super()._compile_for_args(*args, **kws)
+                found = super().compiled_for_call(args, kws)
             finally:
                 self._called = False
-        if isinstance(self, _Assuming) and not isinstance(found, functools.partial):
+        if isinstance(self, _Assuming):
             return functools.partial(self.assume, found)
         return found
+
+    def _compiled_assuming(self, arguments: tuple[Any, ...]) -> Any:
+        """Return the machine code for arguments whose extents are equal, None for none.
+
+        Only Python calls it, and the general version if it raises that they differ.
+        """
+        version = self.assuming_implementation(arguments)
+        if version is None:
+            return None
+        if not isinstance(self, _Assuming):
+            self.__class__ = _assuming(type(self))
+        return self._compiled(version, arguments)
 
     def _compiled(self, inner: Any, arguments: tuple[Any, ...]) -> Any:
         """Return the machine code of a generated function."""
@@ -236,16 +253,13 @@ class Derivative(Recording):
             return True
         if not self.check(*self.checked(args)):
             return False
-        assuming = self.assuming_implementation(kinds)
-        if assuming is None:
+        compiled = self._compiled_assuming(kinds)
+        if compiled is None:
             self.compile(kinds)
             super().add_overload(self.overloads[kinds])
         else:
-            compiled = self._compiled(assuming, kinds)
             codes = [kind._code for kind in compiled.signature.args]
             self._insert(codes, compiled.entry_point, compiled.objectmode)
-            if not isinstance(self, _Assuming):
-                self.__class__ = _assuming(type(self))
         self._entered.add(kinds)
         return True
 

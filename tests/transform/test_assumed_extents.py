@@ -161,6 +161,15 @@ def test_calls_in_any_order():
     np.testing.assert_array_equal(copied(U, V, 3), tg.grad(two, argnums=(0, 1))(U, V, 3))
 
 
+@pytest.mark.parametrize("n", [2, 3])
+def test_checked_at_the_first_call(n):
+    """What is checked is called like what runs."""
+    gradient = tg.grad(tg.njit(verify=True)(two.py_func), argnums=(0, 1))
+    wanted = tg.grad(two, argnums=(0, 1))(U, V[:n], 3)
+    for _ in range(2):
+        np.testing.assert_allclose(gradient(U, V[:n], 3)[0], wanted[0], rtol=1e-13)
+
+
 def test_only_what_is_called_is_compiled():
     gradient = tg.grad(tg.njit(two.py_func), argnums=(0, 1))
     kinds = numba.typeof(U), numba.typeof(V), int64
