@@ -408,7 +408,7 @@ def reused_in(text, **others):
 
     code = f"def f(x, n, t, tape, top):\n{textwrap.indent(textwrap.dedent(text), '    ')}"
     tree = Generated(code, None).tree
-    reuse_arrays(tree, FACTS, holding, lambda stem: stem)
+    reuse_arrays(tree, FACTS, Flow(tree, FACTS, holding), lambda stem: stem)
     return reused_names(ast.unparse(tree))
 
 
@@ -569,7 +569,7 @@ def test_results_are_computed_before_places_are_given_back():
     """
     code = f"def f(x, n, t, tape, top):\n{textwrap.indent(textwrap.dedent(text), '    ')}"
     tree = Generated(code, None).tree
-    assert reuse_arrays(tree, FACTS, lambda name: None, lambda stem: stem)
+    assert reuse_arrays(tree, FACTS, Flow(tree, FACTS, lambda name: None), lambda stem: stem)
     lines = [line.strip() for line in ast.unparse(tree).splitlines()]
     first = lines.index("results = t + np.sum(w)")
     assert lines[first + 1 : first + 3] == ["runtime.give_scratch(places, 1)", "return results"]
@@ -588,7 +588,7 @@ def test_places_are_given_back_before_an_error():
     code = f"def f(x, n, t, tape, top):\n{textwrap.indent(textwrap.dedent(text), '    ')}"
     for raised, is_given_back in (("ValueError(n)", True), ("ValueError(w[0])", False)):
         tree = Generated(code.replace("ValueError(n)", raised), None).tree
-        assert reuse_arrays(tree, FACTS, lambda name: None, lambda stem: stem)
+        assert reuse_arrays(tree, FACTS, Flow(tree, FACTS, lambda name: None), lambda stem: stem)
         lines = [line.strip() for line in ast.unparse(tree).splitlines()]
         before = lines[lines.index(f"raise {raised}") - 1]
         assert (before == "runtime.give_scratch(places, 1)") == is_given_back

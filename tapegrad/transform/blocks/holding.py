@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
@@ -64,13 +65,18 @@ class Flow:
             elif isinstance(node, ast.Call):
                 self._call(node)
 
+    @functools.cached_property
+    def held(self) -> set[str]:
+        """The names of arrays that something may hold when the function returns."""
+        return self.kept | self.returned()
+
     def holding(self) -> Holding:
         """Return what the function does with its arguments."""
         last = self.tree.body[-1]
         given = [self.reached([parameter.arg]) for parameter in self.tree.args.args]
         results = leaves(last.value) if isinstance(last, ast.Return) and last.value else []
         is_only = sum(isinstance(node, ast.Return) for node in ast.walk(self.tree)) == 1
-        kept = self.kept if is_only else self.kept | self.returned()
+        kept = self.kept if is_only else self.held
         return Holding(
             frozenset(k for k, names in enumerate(given) if names & kept),
             tuple(

@@ -142,8 +142,11 @@ class Module:
     def _reuses_arrays(self, name: str) -> bool:
         """Let the loops of a function reuse arrays; return whether there are any."""
         tree, facts = self._trees[name], self._facts[name]
-        found = keep_on_stack(tree, facts, Flow(tree, facts, self._holding))
-        return reuse_arrays(tree, facts, self._holding, unused_in(tree)) or found
+        flow = Flow(tree, facts, self._holding)
+        is_changed = keep_on_stack(tree, facts, flow)
+        if is_changed:
+            flow = Flow(tree, facts, self._holding)
+        return reuse_arrays(tree, facts, flow, unused_in(tree)) or is_changed
 
     def _removes_zeros(self, name: str) -> bool:
         """Remove zeros that nothing reads; return whether there are any."""

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tapegrad.transform.blocks.holding import Flow, HoldingOf
+from tapegrad.transform.blocks.holding import Flow
 from tapegrad.transform.blocks.making import is_plain_array, made
 from tapegrad.transform.frontend.liveness import live
 from tapegrad.transform.independence.sums import blocks_of
@@ -55,23 +55,21 @@ class _Site:
 def reuse_arrays(
     tree: ast.FunctionDef,
     facts: Facts,
-    holding_of: HoldingOf,
+    flow: Flow,
     fresh: Callable[[str], str],
 ) -> bool:
     """Let loops of a function reuse the arrays that they make; return whether there are any."""
     sites = list(_sites(tree.body, [], facts))
     if not sites:
         return False
-    flow = Flow(tree, facts, holding_of)
     after: dict[int, set[str]] = {}
     live(tree.body, set(), None, after)
-    held = flow.kept | flow.returned()
     places, count = fresh("places"), 0
     for site in sites:
         names = flow.reached([site.name])
         elsewhere = live(site.loop.body, set()) | after[id(site.loop)]
         at_once = 1 if not names & elsewhere else 2
-        if names & held or (at_once == 2 and not _is_carried_once(site, names, flow, after)):
+        if names & flow.held or (at_once == 2 and not _is_carried_once(site, names, flow, after)):
             continue
         shape = ast.unparse(site.shape)
         site.statement.value = _expression(f"runtime.scratch({places}, {count}, {shape})")

@@ -69,7 +69,6 @@ class _Stack:
 
     def __init__(self, tree: ast.FunctionDef, facts: Facts, flow: Flow) -> None:
         self.tree, self.facts, self.flow = tree, facts, flow
-        self.held = flow.kept | flow.returned()
         self.params = {parameter.arg for parameter in tree.args.args}
         self.after: dict[int, set[str]] = {}
         live(tree.body, set(), None, self.after)
@@ -133,7 +132,7 @@ class _Stack:
         """Whether a name can have its own memory, if some other ones have theirs."""
         reached = self.flow.reached([name])
         views = reached - names
-        if reached & self.held:
+        if reached & self.flow.held:
             return False
         places = [*self.made.get(name, []), *self.renamed.get(name, [])]
         if any(views & self.after[id(node)] for _, node in places):
@@ -147,7 +146,7 @@ class _Stack:
         same = {source, *(self.flow.reached([source]) - names)}
         if source not in names:
             same |= {other for other in self.flow.passed if source in self.flow.reached([other])}
-            outside = self.params | self.held
+            outside = self.params | self.flow.held
             is_outside = bool(same & outside) or source not in self.assigned
             if is_outside and self.is_written(self.flow.reached([name])):
                 return False

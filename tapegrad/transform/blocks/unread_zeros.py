@@ -102,7 +102,6 @@ class _Removal:
 
     def __init__(self, tree: ast.FunctionDef, facts: Facts, flow: Flow) -> None:
         self.tree, self.facts, self.flow = tree, facts, flow
-        self.held = flow.kept | flow.returned()
         self.live_after: dict[int, set[str]] = {}
         live(tree.body, set(), None, self.live_after)
         names = [n for n in ast.walk(tree) if isinstance(n, ast.Name)]
@@ -156,7 +155,7 @@ class _Removal:
 
     def ends_in_block(self, site: _Site, loop: ast.stmt | None) -> bool:
         """Whether nothing needs an array after the block that makes it."""
-        if site.names & self.held:
+        if site.names & self.flow.held:
             return False
         later = self.live_after[id(site.block[-1])]
         if isinstance(loop, (ast.For, ast.While)):

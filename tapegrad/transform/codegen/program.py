@@ -51,7 +51,6 @@ class Program:
         self.origins: dict[str, Any] = {}  # how to find each of them in another process
         self.taken: set[str] = set(RESERVED)
         self._todo: list[Instance] = []
-        self._general: Instance | None = None  # the root, if another instance took its place
         # normal forms of callees, to be inlined; None while they are made, or if that failed
         self._forms: dict[Any, FunctionIR | None] = {}
 
@@ -101,7 +100,6 @@ class Program:
         made.equal = root.probable
         self.instances[root.dispatcher, root.kinds] = made
         self._todo.append(made)
-        self._general = root
         return made
 
     def analyse(self, *, is_reverse: bool = False) -> None:
@@ -223,7 +221,7 @@ class Program:
         kept: tuple[bool, ...],
     ) -> Variant:
         """Return the forward and reverse functions of an instance, generating them at first use."""
-        key = (id(instance), active, same, kept)
+        key = (instance, active, same, kept)
         found = self.variants.get(key)
         if found is not None:
             found.written = True  # its assumptions are now in use
@@ -237,7 +235,7 @@ class Program:
 
     def tangent(self, instance: Instance, active: tuple[bool, ...]) -> str:
         """Return the function that computes tangents as well, generating it at first use."""
-        key = (id(instance), active)
+        key = (instance, active)
         if key not in self.tangents:
             self.tangents[key] = self.fresh(f"{instance.function.name}_tangent")
             write_tangent(self, instance, active, self.tangents[key])

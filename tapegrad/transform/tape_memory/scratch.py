@@ -75,16 +75,8 @@ def scratch(typingctx, places, which, shape):
             with builder.if_then(builder.icmp_unsigned("==", new, _NULL), likely=False):
                 builder.store(ir.Constant(_WORD, -1), size)
                 _raise_for_memory(context, builder)
-        array = context.make_array(signature.return_type)(context, builder)
-        arrayobj.populate_array(
-            array,
-            data=builder.inttoptr(builder.load(address), array.data.type),
-            shape=cgutils.pack_array(builder, shape),
-            strides=cgutils.pack_array(builder, strides),
-            itemsize=ir.Constant(_WORD, 8),
-            meminfo=None,
-        )
-        return array._getvalue()
+        memory = builder.inttoptr(builder.load(address), _POINTER)
+        return _array(context, builder, signature.return_type, memory, shape, strides)
 
     if not isinstance(which, types.IntegerLiteral):
         return None
@@ -106,16 +98,7 @@ def on_stack(typingctx, shape):
         strides = [ir.Constant(_WORD, 8)]
         for extent in reversed(extents[1:]):
             strides.insert(0, ir.Constant(_WORD, strides[0].constant * extent.constant))
-        array = context.make_array(signature.return_type)(context, builder)
-        arrayobj.populate_array(
-            array,
-            data=builder.bitcast(memory, array.data.type),
-            shape=cgutils.pack_array(builder, extents),
-            strides=cgutils.pack_array(builder, strides),
-            itemsize=ir.Constant(_WORD, 8),
-            meminfo=None,
-        )
-        return array._getvalue()
+        return _array(context, builder, signature.return_type, memory, extents, strides)
 
     if not isinstance(shape, types.BaseTuple):
         return None
@@ -155,6 +138,20 @@ def swap_scratch(typingctx, places, one, other):
         return context.get_dummy_value()
 
     return types.none(places, one, other), codegen
+
+
+def _array(context, builder, kind, memory, shape, strides):
+    """Return an array without an owner."""
+    array = context.make_array(kind)(context, builder)
+    arrayobj.populate_array(
+        array,
+        data=builder.bitcast(memory, array.data.type),
+        shape=cgutils.pack_array(builder, shape),
+        strides=cgutils.pack_array(builder, strides),
+        itemsize=ir.Constant(_WORD, 8),
+        meminfo=None,
+    )
+    return array._getvalue()
 
 
 def _raise_for_memory(context, builder):
