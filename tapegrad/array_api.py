@@ -26,6 +26,8 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.cuda.array import HOST, NAME, as_array
+from tapegrad.cuda.toolkit import is_available
 from tapegrad.eager import creation, numeric
 from tapegrad.eager.creation import CREATION, as_tensor
 from tapegrad.eager.dispatch import holds_tracked, unwrap
@@ -87,15 +89,14 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: Any = N
     dtype
         Type of the elements; chosen by NumPy by default.
     device
-        None or "cpu".
+        ``"cpu"`` or ``"cuda"``; None: where the elements are.
     copy
         True always copies, False raises if a copy is needed, None copies if needed.
     """
-    _check_device(device)
     recorded = holds_tracked(obj)
-    if not recorded and not isinstance(obj, Tensor):
-        return as_tensor(np.asarray(obj, dtype=dtype, copy=copy))
-    found = as_tensor(obj, dtype)
+    if not recorded and not isinstance(obj, Tensor) and not creation.is_of_device(obj):
+        return as_tensor(np.asarray(obj, dtype=dtype, copy=copy), device=device)
+    found = as_tensor(obj, dtype, device)
     if copy is False and found is not obj:
         raise ValueError("asarray: a copy is needed, and copy=False")
     return found.clone() if copy and found is obj else found
@@ -103,8 +104,7 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: Any = N
 
 def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Tensor:
     """Return a tensor of another type, with its own memory if `copy` is true."""
-    _check_device(device)
-    found = as_tensor(x, dtype)
+    found = as_tensor(x, dtype, device)
     return found.clone() if copy and found is x else found
 
 
@@ -116,7 +116,7 @@ def sort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = 
 
 def argsort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
     """Return the indices that sort the elements along an axis; equal elements keep their order."""
-    values = np.asarray(unwrap(x))
+    values = as_array(unwrap(x))
     if not descending:
         return as_tensor(np.argsort(values, axis, stable=stable))
     backwards = np.argsort(np.flip(values, axis), axis, stable=stable)
@@ -126,8 +126,7 @@ def argsort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool
 def _frequencies(name: str) -> Callable[..., Tensor]:
     def call(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None) -> Tensor:
         """Return the frequencies of a transform of n samples with spacing d."""
-        _check_device(device)
-        return as_tensor(getattr(np.fft, name)(n, d), dtype)
+        return as_tensor(getattr(np.fft, name)(n, d), dtype, device)
 
     call.__name__ = name
     return call
@@ -135,19 +134,28 @@ def _frequencies(name: str) -> Callable[..., Tensor]:
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: Any = None) -> Tensor:
     """Return a tensor on the memory of an array of another library, or a copy with `copy`."""
-    _check_device(device)
-    found = creation.from_dlpack(x)
-    return found.clone() if copy else found
+    source = creation.from_dlpack(x)
+    found = as_tensor(source, device=device)
+    return found.clone() if copy and found is source else found
 
 
-def _check_device(device: Any) -> None:
-    if device not in (None, "cpu"):
-        raise ValueError(f"device {device!r}: tensors are on the CPU, device 'cpu'")
+class _Info:
+    """NumPy's inspection namespace, and the devices that tensors are on."""
+
+    def __init__(self) -> None:
+        self._of_numpy = np.__array_namespace_info__()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._of_numpy, name)
+
+    def devices(self) -> list[str]:
+        """Return the names of the devices."""
+        return [HOST, *([NAME] if is_available() else [])]
 
 
 def __array_namespace_info__() -> Any:  # noqa: N807 (the standard's name)
-    """Return NumPy's inspection namespace of types and devices."""
-    return np.__array_namespace_info__()
+    """Return the inspection namespace of types and devices."""
+    return _Info()
 
 
 def _extension(name: str, module: Any, names: list[str], ours: dict[str, Any]) -> SimpleNamespace:

@@ -11,7 +11,8 @@ import numpy as np
 from tapegrad import array_api
 from tapegrad.autograd import api
 from tapegrad.autograd.engine import hooks
-from tapegrad.eager import inplace, inplace_views
+from tapegrad.cuda.array import HOST
+from tapegrad.eager import devices, inplace, inplace_views
 from tapegrad.eager.duals import any_dual, carry_tangent
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.numeric import FUNCTIONS, REFLECTED
@@ -232,8 +233,9 @@ def _array(self: Tensor, dtype: Any = None, copy: bool | None = None) -> np.ndar
 
 
 def _repr(self: Tensor) -> str:
-    body = np.array2string(self._a, separator=", ", prefix="tensor(")
-    notes = []
+    shown = self._a if self.device == HOST else self._a.to_host()
+    body = np.array2string(shown, separator=", ", prefix="tensor(")
+    notes = [] if self.device == HOST else [f"device={self.device!r}"]
     if self.dtype not in (np.float64, np.int64, np.bool_) or not self.size:
         notes.append(f"dtype={self.dtype}")
     if self._own is not None:
@@ -251,7 +253,8 @@ def _keep_data(self: Tensor) -> None:
 
 def _data(self: Tensor) -> Tensor:
     # a separate array on the same memory: mutations of one are not noted for the other
-    return wrap(np.lib.stride_tricks.as_strided(self._a), None, self.is_inference())
+    alone = self._a.alone() if self.device != HOST else np.lib.stride_tricks.as_strided(self._a)
+    return wrap(alone, None, self.is_inference())
 
 
 def _part(name: str) -> property:
@@ -327,7 +330,15 @@ def _deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
     return carry_tangent(self, result)
 
 
+_DLPACK_CUDA = 2
+
+
 def _dlpack(self: Tensor, **kwargs: Any) -> Any:
+    if self.device != HOST:
+        raise BufferError(
+            "tensors on a device have __cuda_array_interface__, which other libraries take without "
+            "a copy, but no DLPack; use cpu() for a copy on the host"
+        )
     return self.numpy().__dlpack__(**kwargs)
 
 
@@ -342,13 +353,14 @@ def _array_namespace(self: Tensor, *, api_version: str | None = None) -> Any:
 
 
 def _to_device(self: Tensor, device: Any, /, *, stream: Any = None) -> Tensor:
-    """Return the tensor: it is on the CPU, the only device."""
-    if device != "cpu" or stream is not None:
-        raise ValueError(
-            f"to_device: got device {device!r} and stream {stream!r}; the only device is 'cpu', "
-            "which has no streams"
-        )
-    return self
+    """Return the tensor on a device (the array API's name of `to`)."""
+    if stream is not None:
+        raise ValueError(f"to_device: got stream {stream!r}; all kernels run on the default stream")
+    return devices.to_device(self, device)
+
+
+def _dlpack_device(self: Tensor) -> Any:
+    return self._a.__dlpack_device__() if self.device == HOST else (_DLPACK_CUDA, 0)
 
 
 def _install_protocols() -> None:
@@ -369,7 +381,8 @@ def _install_protocols() -> None:
         "__copy__": _copy,
         "__deepcopy__": _deepcopy,
         "__dlpack__": _dlpack,
-        "__dlpack_device__": lambda self: self._a.__dlpack_device__(),
+        "__cuda_array_interface__": property(devices.interface),
+        "__dlpack_device__": _dlpack_device,
         "__format__": _format,
         "__getitem__": inplace.read_item,
         "__iter__": _iter,
@@ -382,7 +395,8 @@ def _install_protocols() -> None:
         "copy": _clone,
         "copy_": _copy_,
         "expand_dims_": inplace_views.expand_dims_,
-        "device": property(lambda self: "cpu", doc="Where the memory is."),
+        "cpu": lambda self: devices.to_device(self, HOST),
+        "cuda": lambda self: devices.to_device(self, "cuda"),
         "data": property(
             _data, hooks.set_data, _keep_data, "The memory, mutations of which go unnoticed."
         ),
@@ -403,6 +417,7 @@ def _install_protocols() -> None:
         "t_": inplace_views.t_,
         "transpose": _transpose,
         "transpose_": inplace_views.swap_,
+        "to": devices.to,
         "to_device": _to_device,
         "unsqueeze_": inplace_views.expand_dims_,
         "zero_": _zero_,

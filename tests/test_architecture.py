@@ -19,6 +19,7 @@ LAYERS = [
     ["kernels"],
     ["tape"],
     ["ops"],
+    ["cuda.numeric"],
     ["eager"],
     ["autograd.anomaly_mode", "autograd.grad_mode"],
     ["autograd.engine"],

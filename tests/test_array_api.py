@@ -125,9 +125,12 @@ class TestFunctionsOfItsOwn:
         assert t.to_device("cpu") is t
         assert xp.asarray(1.0, device="cpu").device == "cpu"
         assert "cpu" in xp.__array_namespace_info__().devices()
-        for call in (lambda: t.to_device("cuda"), lambda: xp.asarray(1.0, device="cuda")):
-            with pytest.raises(ValueError, match="cpu"):
+        for call in (lambda: t.to_device("tpu"), lambda: xp.asarray(1.0, device="tpu")):
+            with pytest.raises(ValueError, match="'cpu' or on 'cuda'"):
                 call()
+        if tg.cuda.is_available():
+            assert xp.asarray([1.0], device="cuda").device == "cuda:0"
+            assert "cuda:0" in xp.__array_namespace_info__().devices()
 
 
 class TestOtherLibraries:

@@ -26,6 +26,7 @@ from tapegrad.autograd.engine.history import size_of_batches
 from tapegrad.autograd.engine.passes import Pass
 from tapegrad.autograd.engine.reverse_pass import FinishLeaf, sweep_arrays, sweep_tensors
 from tapegrad.autograd.engine.running_hooks import run_posthooks, run_prehooks, run_tensor_hooks
+from tapegrad.cuda.array import as_array, is_array, zeros
 from tapegrad.eager.batched import NO_BACKWARD, BatchError
 from tapegrad.eager.dispatch import passive
 from tapegrad.eager.duals import any_dual
@@ -63,8 +64,8 @@ def _roots(outputs: tuple[Tensor, ...], cotangents: Any) -> list[tuple[Owner, Te
             raise RuntimeError(
                 f"element {k} of tensors does not require grad and does not have a grad_fn"
             )
-        shape, dtype = AVALS.shapes[own[OWN_AVAL]], AVALS.dtypes[own[OWN_AVAL]]
-        g = implicit_seed(shape, dtype) if g is None else _cotangent(g, shape, dtype, k)
+        kind = AVALS.kind(own[OWN_AVAL])
+        g = implicit_seed(*kind) if g is None else _cotangent(g, *kind, k)
         roots.append((own, g))
     return roots
 
@@ -73,7 +74,7 @@ def _as_seeds(cotangents: Any, outputs: Sequence[Any]) -> Sequence[Any]:
     """Return one cotangent, or None, for every output."""
     if cotangents is None:
         cotangents = (None,) * len(outputs)
-    elif isinstance(cotangents, (Tensor, np.ndarray)):
+    elif isinstance(cotangents, Tensor) or is_array(cotangents):
         cotangents = (cotangents,)
     if len(cotangents) != len(outputs):
         raise RuntimeError(f"got {len(outputs)} tensors and {len(cotangents)} gradients")
@@ -88,15 +89,19 @@ def _owner(value: Any, k: int, what: str) -> Owner | None:
     raise TypeError(f"element {k} of {what} is a {type(value).__name__}, not a Tensor")
 
 
-def _cotangent(g: Any, shape: tuple[int, ...], dtype: np.dtype, k: int) -> Tensor:
+def _cotangent(g: Any, shape: tuple[int, ...], dtype: np.dtype, device: str, k: int) -> Tensor:
     """Return a given cotangent as a tensor with the dtype of its output, after checking it."""
     if not isinstance(g, Tensor):
         refuse_masked(g)
-        if not isinstance(g, (np.ndarray, np.generic, float, int, complex)):
+        if not (is_array(g) or isinstance(g, (np.generic, float, int, complex))):
             raise TypeError(
                 f"gradients can be either Tensors, arrays or None, but got {type(g).__name__}"
             )
-        g = wrap(np.asarray(g))
+        g = wrap(as_array(g))
+    if g.device != device:
+        raise RuntimeError(
+            f"grad_output[{k}] is on device {g.device} and output[{k}] is on device {device}."
+        )
     if g.shape != shape:
         raise RuntimeError(
             f"Mismatch in shape: grad_output[{k}] has a shape of {list(g.shape)} and "
@@ -127,8 +132,12 @@ def _run(
 ) -> dict[int, tuple[Owner, Tensor]]:
     if _on_tensors(create_graph) or (MODE.special and is_many([g for _, g in roots])):
         return MODE.with_recording(create_graph, sweep_tensors, roots, inputs, retain, finish_leaf)
+    found: dict[int, tuple[Owner, Any]]
     found = sweep_arrays([(own, g._a) for own, g in roots], inputs, retain, finish_leaf)
-    return {slot: (own, g if g is None else passive(g)) for slot, (own, g) in found.items()}
+    for slot, (own, g) in found.items():
+        if g is not None:
+            found[slot] = own, passive(g)
+    return found
 
 
 @probe("backward", "pass")
@@ -421,8 +430,8 @@ def grad(
             )
         elif materialize_grads:
             aval = own[OWN_AVAL]
-            zeros = wrap(np.zeros(AVALS.shapes[aval], AVALS.dtypes[aval]))
-            result.append(zeros.requires_grad_(create_graph))
+            unused = wrap(zeros(*AVALS.kind(aval)))
+            result.append(unused.requires_grad_(create_graph))
         else:
             raise RuntimeError(
                 f"The differentiated Tensor at index {k} appears to not have been used in the "
@@ -447,7 +456,7 @@ def _batched(
     """
     if cotangents is None:
         raise RuntimeError("grad can be implicitly created only for scalar outputs")
-    if isinstance(cotangents, np.ndarray):
+    if is_array(cotangents):
         cotangents = (cotangents,)
     cotangents = _as_tuple(cotangents, "grad_outputs")
     for k, (output, g) in enumerate(zip(outputs, cotangents, strict=False)):

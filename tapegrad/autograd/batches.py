@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.autograd.engine.history import size_of_batches
+from tapegrad.cuda.array import filled
 from tapegrad.eager.batched import (
     Batched,
     BatchError,
@@ -65,7 +66,7 @@ def of_array(g: Any) -> Tensor:
     return wrap(np.asarray(g))
 
 
-def implicit_seed(shape: tuple[int, ...], dtype: np.dtype) -> Tensor:
+def implicit_seed(shape: tuple[int, ...], dtype: np.dtype, device: str) -> Tensor:
     """Return the cotangent of an output that is given none: 1, if it is a real number."""
     if math.prod(shape) != 1:
         raise RuntimeError("grad can be implicitly created only for scalar outputs")
@@ -73,7 +74,7 @@ def implicit_seed(shape: tuple[int, ...], dtype: np.dtype) -> Tensor:
         raise RuntimeError(
             f"grad can be implicitly created only for real scalar outputs but got {dtype}"
         )
-    return wrap(np.ones(shape, dtype))
+    return wrap(filled(1.0, shape, dtype, device))
 
 
 def lowered_seeds(outputs: Sequence[Any], seeds: Sequence[Any], level: Level) -> list[Any]:
@@ -94,7 +95,7 @@ def lowered_seeds(outputs: Sequence[Any], seeds: Sequence[Any], level: Level) ->
             found.append(g)
             continue
         if g is None:
-            g = implicit_seed(z.shape, z.dtype)
+            g = implicit_seed(z.shape, z.dtype, z.device)
         found.append(expanded(g if isinstance(g, Tensor) else of_array(g), level))
     return found
 

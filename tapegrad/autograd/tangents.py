@@ -25,6 +25,7 @@ from tapegrad.autograd.engine.marks import marks_between, slots_between
 from tapegrad.autograd.engine.mutated import mutated_message
 from tapegrad.autograd.engine.reverse_pass import fit_tensor, vjp_of_record
 from tapegrad.autograd.engine.saved_values import swept_values
+from tapegrad.cuda.array import as_array, filled
 from tapegrad.eager.batched import batched, expanded, is_at
 from tapegrad.eager.duals import arrays_of
 from tapegrad.eager.frames import OpFrame, RefusedFrame, RuleFrame, SelectFrame, node_name
@@ -236,29 +237,30 @@ def _tangent(own: Owner, given: list[Any], on_tensors: bool) -> Any:
         return found
     if isinstance(found, Tensor):
         return fit_tensor(in_shape(found, shape), own[OWN_AVAL])
-    return np.asarray(in_shape(np.asarray(found), shape), dtype)
+    found = as_array(in_shape(as_array(found), shape))
+    return found if found.dtype == dtype else found.astype(dtype)
 
 
 def _by_frame(frame: Any, own: Owner, given: list[Any], on_tensors: bool) -> Any:
     """Return the tangent of a record that has a rule for tangents, such as that of a Function."""
     tensors = [t if t is None or isinstance(t, Tensor) else wrap(t) for t in given]
     aval = own[OWN_AVAL]
-    outputs = frame.outputs or [(AVALS.shapes[aval], AVALS.dtypes[aval])]
+    outputs = frame.outputs or [AVALS.kind(aval)]
     found = [
         None if t is None or output is None else FUNCTIONS["astype"](t, output[1])
         for t, output in zip(frame.tangents(own, tensors), outputs, strict=True)
     ]
     if not on_tensors:
-        found = [None if t is None else np.array(t._a) for t in found]
+        found = [None if t is None else t._a.copy() for t in found]
     return tuple(found) if frame.outputs else found[0]
 
 
 def _by_transposition(own: Owner, given: list[Any], on_tensors: bool) -> Any:
     """Return the tangent of a record by transposing its vjp."""
     outputs = getattr(own[-1], "outputs", None)
-    kinds = outputs or [(AVALS.shapes[own[OWN_AVAL]], AVALS.dtypes[own[OWN_AVAL]])]
+    kinds = outputs or [AVALS.kind(own[OWN_AVAL])]
     # a linear vjp allows any cotangent; nonzero ones expose gradients that do not depend on it
-    seeds = [wrap(np.ones(shape, dtype)).requires_grad_() for shape, dtype in kinds]
+    seeds = [wrap(filled(1.0, *kind)).requires_grad_() for kind in kinds]
     wanted = {
         id(p): t
         for p, t in zip(inputs_of(own), given, strict=True)

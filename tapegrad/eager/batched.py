@@ -123,7 +123,7 @@ class Batched(Tensor):
     _value: Tensor  # with the axis of the batch first
 
     @property
-    def _a(self) -> np.ndarray:  # type: ignore[override]
+    def _a(self) -> np.ndarray:
         raise BatchError(NO_ITEMS if self._level.is_open else ENDED)
 
     @property
@@ -149,6 +149,10 @@ class Batched(Tensor):
     @property
     def dtype(self) -> np.dtype:
         return self._value.dtype
+
+    @property
+    def device(self) -> str:
+        return self._value.device
 
     @property
     def itemsize(self) -> int:

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.cuda.array import DeviceArray, as_array
 from tapegrad.eager.batched import Batched, holds_batched
 from tapegrad.eager.batched_calls import made_like
+from tapegrad.eager.devices import shared, to_device
 from tapegrad.eager.dispatch import holds_tracked, operand, passive, unwrap
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.tensor import Tensor, wrap
@@ -16,7 +18,7 @@ from tapegrad.ops.rearranging import rearranged
 from tapegrad.ops.shape import moveaxis
 
 
-def tensor(data: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
+def tensor(data: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:
     """Make a tensor from a copy of data.
 
     Parameters
@@ -28,6 +30,8 @@ def tensor(data: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
         Type of the elements; chosen by NumPy by default, so float32 stays float32.
     requires_grad
         Whether to record ops on it.
+    device
+        ``"cpu"`` or ``"cuda"``; default: that of the data.
 
     Examples
     --------
@@ -42,12 +46,16 @@ def tensor(data: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
         result = as_tensor(data.detach().clone(), dtype)
     elif made is not data:
         result = as_tensor(made, dtype)
+    elif is_of_device(data):
+        result = passive(as_tensor(data, dtype)._a.copy())
     else:
         result = passive(np.array(unwrap(data), dtype=dtype, order="C", subok=False))
+    if device is not None:
+        result = to_device(result, device)
     return result.requires_grad_() if requires_grad else result
 
 
-def as_tensor(data: Any, dtype: Any = None) -> Tensor:
+def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
     """Make a tensor that shares the memory of data if possible.
 
     A tensor of the right dtype is returned unchanged, with its history.
@@ -58,13 +66,27 @@ def as_tensor(data: Any, dtype: Any = None) -> Tensor:
         A number, nested lists, an array or a tensor.
     dtype
         Type of the elements; default: that of the data.
+    device
+        ``"cpu"`` or ``"cuda"``; default: that of the data. The memory of other libraries' arrays on
+        a device (``__cuda_array_interface__``) is shared.
     """
+    if device is not None:
+        return to_device(as_tensor(data, dtype), device)
     if isinstance(data, Tensor):
         return data if dtype is None or data.dtype == dtype else data.astype(dtype)
     made = operand(data)
     if made is not data:
         return as_tensor(made, dtype)
+    if is_of_device(data):
+        return as_tensor(passive(data) if type(data) is DeviceArray else shared(data), dtype)
     return passive(np.asarray(unwrap(data), dtype=dtype))
+
+
+def is_of_device(data: Any) -> bool:
+    """Whether data are in the memory of a device."""
+    if type(data) is Tensor:
+        return type(data._a) is DeviceArray
+    return type(data) is not np.ndarray and hasattr(data, "__cuda_array_interface__")
 
 
 def from_dlpack(source: Any) -> Tensor:
@@ -97,7 +119,9 @@ _OF_VALUES = {
 def _maker(name: str) -> Callable[..., Tensor]:
     make = getattr(np, name)
 
-    def function(*args: Any, requires_grad: bool = False, **kwargs: Any) -> Tensor:
+    def function(
+        *args: Any, requires_grad: bool = False, device: Any = None, **kwargs: Any
+    ) -> Tensor:
         if MODE.special and name.endswith("_like") and args and type(args[0]) is Batched:
             return made_like(function, args[0], args[1:], kwargs)
         if name in _OF_VALUES:
@@ -109,11 +133,13 @@ def _maker(name: str) -> Callable[..., Tensor]:
                     f"write {_OF_VALUES[name]}{'' if what else ', or detach() it'}"
                 )
         plain = {key: unwrap(value) for key, value in kwargs.items()}
-        result = passive(np.asarray(make(*map(unwrap, args), **plain)))
+        result = passive(as_array(make(*map(unwrap, args), **plain)))
+        if device is not None:
+            result = to_device(result, device)
         return result.requires_grad_() if requires_grad else result
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"numpy.{name} as a tensor, with an additional `requires_grad`."
+    function.__doc__ = f"numpy.{name} as a tensor, with additional `requires_grad` and `device`."
     return function
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.cuda.array import Array, DeviceArray, as_array, kind_of
 from tapegrad.eager import batched_calls
 from tapegrad.eager.batched import Batched, holds_batched
 from tapegrad.eager.duals import add_tangent, any_dual
@@ -53,9 +54,10 @@ def operand(value: Any) -> Any:
 
     Masked arrays are refused.
     """
-    if type(value) is Tensor or type(value) is np.ndarray:
+    kind = type(value)
+    if kind is Tensor or kind is np.ndarray or kind is DeviceArray:
         return value
-    if type(value) in (list, tuple) and holds_tracked(value):
+    if kind in (list, tuple) and holds_tracked(value):
         items = map(operand, value)
         return stack([item if isinstance(item, Tensor) else np.asarray(item) for item in items])
     refuse_masked(value)
@@ -78,12 +80,7 @@ def owner_of(value: Any) -> Owner | None:
     return value._own if isinstance(value, Tensor) else None
 
 
-def as_array(z: Any) -> np.ndarray:
-    """Return a result as an array (NumPy turns 0-d results into scalars)."""
-    return z if type(z) is np.ndarray else np.asarray(z)
-
-
-def passive(z: np.ndarray) -> Tensor:
+def passive(z: Array) -> Tensor:
     """Return an unrecorded result, marked as an inference tensor in inference mode."""
     return wrap(z, None, bool(MODE.special) and MODE.thread.inference)
 
@@ -202,7 +199,7 @@ def _record_swept(
         elif name in op.extras:
             saved.append(op.extras[name](unwrap(values[0]), z, parameters["axis"]))
         else:
-            array = np.asarray(unwrap(named[name]))
+            array = as_array(unwrap(named[name]))
             if isinstance(op, Elementwise) and name in op.truths and array.dtype != np.bool_:
                 array = array != 0
             if array.dtype == np.bool_ and array.ndim > 0:
@@ -340,7 +337,7 @@ def _apply_several(
     for z in results:
         check_differentiable(active.op.name, z.dtype)
     frame = OpFrame(active, bound, results)
-    frame.outputs = [(z.shape, z.dtype) for z in results]
+    frame.outputs = [*map(kind_of, results)]
     maker = frame.append(TUPLE_AVAL)
     tensors = tuple(wrap(z, select(maker, k)) for k, z in enumerate(results))
     if is_dual:

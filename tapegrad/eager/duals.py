@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.cuda.array import as_array, kind_of, zeros
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.tensor import Meta, Tensor, wrap
 from tapegrad.ops.indexing import show
@@ -131,7 +132,7 @@ def tangent_to_write(target: Tensor) -> Tensor:
                 "a tensor with a tangent is written to a view of the primal part of a dual "
                 "tensor; write to a clone() of the primal part"
             )
-        tangent.value, tangent.is_own = wrap(np.zeros(root.shape, root.dtype)), True
+        tangent.value, tangent.is_own = wrap(zeros(*kind_of(root._a))), True
     elif not tangent.is_own:
         tangent.value, tangent.is_own = MODE.with_dual(None, tangent.value.clone), True
     return _shown(tangent, steps)
@@ -171,8 +172,7 @@ def apply_to_duals(op: Elementwise, args: tuple[Any, ...]) -> Tensor | None:
         else:
             return None
     z = op.forward(*arrays)
-    if type(z) is not np.ndarray:
-        z = np.asarray(z)
+    z = as_array(z)
     dtype = z.dtype
     result = wrap(z)
     if not given or (dtype is not FLOAT64 and dtype is not FLOAT32):
@@ -191,7 +191,7 @@ def apply_to_duals(op: Elementwise, args: tuple[Any, ...]) -> Tensor | None:
                 is_one = type(partial) is float and partial == 1.0
                 term = t if is_one else np.multiply(t, partial)
             found = term if found is None else np.add(found, term)
-    found = np.asarray(found)
+    found = as_array(found)
     if found.dtype is not dtype or found.shape != z.shape:
         return None
     is_own = found.base is None and all(found is not t for t in given.values())
@@ -279,7 +279,7 @@ def _values(op: Op, bound: dict[str, Any], result: Any, mask: int) -> dict[str, 
 def _fitted(t: Any, z: Tensor) -> Tensor:
     """Return a tangent with the shape and dtype of its tensor."""
     if not isinstance(t, Tensor):
-        t = wrap(np.asarray(t))
+        t = wrap(as_array(t))
     if t.dtype.kind == "c" and z.dtype.kind != "c":
         t = TABLE["real"](t)
     if t.dtype != z.dtype:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.cuda.array import DeviceArray
 from tapegrad.eager.dispatch import NUMBER_TYPES, apply_op, apply_opaque, apply_view, axes_mask
 from tapegrad.eager.duals import apply_to_duals
 from tapegrad.eager.inplace import apply_with_out
@@ -57,7 +58,7 @@ return result
 """
 
 _AS_ARRAY = """
-if type(z) is not ndarray:
+if type(z) is not ndarray and type(z) is not DeviceArray:
     z = asarray(z)
 """
 
@@ -181,7 +182,7 @@ else:
 """
 
 _CONVERT = """
-if type(a_{n}) is not ndarray:
+if type(a_{n}) is not ndarray and type(a_{n}) is not DeviceArray:
     a_{n} = asarray(a_{n}, dtype) if type(a_{n}) in (float, int) else asarray(a_{n})
 """
 
@@ -296,6 +297,7 @@ def _compile(op: Op, source: str) -> dict[str, Any]:
         "OP": op,
         "RECORD_OP": RECORD_OP,
         "COMPUTE_ONLY": COMPUTE_ONLY,
+        "DeviceArray": DeviceArray,
         "SAVING_REFUSED": MODE.inference_used,
         "SPECIAL": MODE.special,
         "TAPE": TAPE,

@@ -15,13 +15,14 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from tapegrad.cuda.array import DeviceArray, as_array, contiguous, device_of, is_array, zeros
 from tapegrad.eager.duals import arrays_of, saved_tangent_of_output, with_saved_tangent
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.saved_values import check_savable, restore, save
 from tapegrad.eager.tensor import Tensor
 from tapegrad.ops.kinds import Elementwise, Reduction, SweptOp
 from tapegrad.ops.op import Op, shape_of
-from tapegrad.tape.avals import AVALS, DIFFERENTIABLE, FLOAT64
+from tapegrad.tape.avals import AVALS, DIFFERENTIABLE, FLOAT64, Kind
 from tapegrad.tape.codes import OPS, PythonOp
 from tapegrad.tape.layout import LEAF_CLOCK, OWN_AVAL, OWN_SLOT, SAVES
 from tapegrad.tape.owner import Frame, Owner, ensure_notes, op_and_flags
@@ -154,15 +155,17 @@ def fit_array(array: Any, aval: int, what: str) -> np.ndarray:
 
     Broadcast axes are summed; for a real input, the real part of a complex cotangent is taken.
     """
-    array = np.asarray(array)
-    shape, dtype = AVALS.shapes[aval], AVALS.dtypes[aval]
+    array = as_array(array)
+    shape, dtype, device = AVALS.kind(aval)
+    if device_of(array) != device:
+        raise RuntimeError(f"{what} - expected device {device} but got {device_of(array)}")
     if array.shape != shape:
         array = unbroadcast_array(array, shape, what)
     if array.dtype is dtype and array.flags.c_contiguous:
         return array
     if array.dtype.kind == "c" and dtype.kind != "c":
         array = array.real
-    return np.ascontiguousarray(array, dtype).reshape(shape)
+    return contiguous(array, dtype)
 
 
 def check_reducible(shape: tuple[int, ...], wanted: tuple[int, ...], what: str) -> None:
@@ -244,7 +247,7 @@ class OpFrame(RuleFrame):
         self.inputs = active.inputs
         self.parents = active.parents  # until the record is appended
         self.lengths = active.lengths
-        self.outputs: list[tuple[tuple[int, ...], np.dtype]] | None = None
+        self.outputs: list[Kind] | None = None
         self.tangents: tuple[Any, ...] = ()  # of the outputs, if these are saved
         values, shapes, self.saves = op.plan(mask)
         self.saved: dict[str, Any] = {}
@@ -295,7 +298,7 @@ class OpFrame(RuleFrame):
             for k, item in enumerate(value if isinstance(value, (list, tuple)) else (value,)):
                 if isinstance(item, Tensor):
                     found.append((item._a, *maker_of(item._own)))
-                elif isinstance(item, np.ndarray):
+                elif is_array(item):
                     found.append((item, owner, k))
         return found
 
@@ -365,8 +368,7 @@ class OpFrame(RuleFrame):
         """Return a cotangent for every output, zeros for undefined ones."""
         assert self.outputs is not None
         return tuple(
-            given[k] if k in given else np.zeros(shape, dtype)
-            for k, (shape, dtype) in enumerate(self.outputs)
+            given[k] if k in given else zeros(*kind) for k, kind in enumerate(self.outputs)
         )
 
     def contributions(self, sweep: Sweep, owner: Owner, g: Any) -> Contributions:
@@ -391,19 +393,20 @@ def _holds_arrays(parameter: Any) -> bool:
     """Whether a parameter, such as an index, is an array or contains arrays."""
     if type(parameter) is tuple:
         for item in parameter:  # noqa: SIM110 (in a third of the time of `any`)
-            if type(item) is np.ndarray:
+            if type(item) in _ARRAYS:
                 return True
         return False
-    return type(parameter) is np.ndarray
+    return type(parameter) in _ARRAYS
 
 
-_MUTABLE = frozenset([np.ndarray, Tensor, list])
+_ARRAYS = frozenset([np.ndarray, DeviceArray])
+_MUTABLE = _ARRAYS | {Tensor, list}
 
 
 def _copied(parameter: Any) -> Any:
     """Copy the arrays of a parameter, which could change before the backward pass reads them."""
     kind = type(parameter)
-    if kind is np.ndarray or kind is Tensor:
+    if kind in _ARRAYS or kind is Tensor:
         return arrays_of(parameter).copy()
     if kind is tuple or kind is list:
         for item in parameter:
@@ -444,7 +447,7 @@ class SelectFrame(RuleFrame):
         maker = owner[3]
         given = sweep.tuples.setdefault(maker[OWN_SLOT], {})
         if g is not None:
-            given[self.k] = np.asarray(given[self.k] + g) if self.k in given else g
+            given[self.k] = as_array(given[self.k] + g) if self.k in given else g
         return [(maker, _TUPLE_TOKEN)]
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.cuda.array import as_array, device_of
 from tapegrad.eager import batched_indices
 from tapegrad.eager.batched import BatchError, holds_batched
 from tapegrad.eager.dispatch import apply_op, apply_opaque, apply_view, operand, owner_of, unwrap
@@ -24,6 +25,7 @@ from tapegrad.ops import indexing, piecewise
 from tapegrad.ops.array_kinds import ArrayOp
 from tapegrad.ops.batching import place_of_batch, shifted_index
 from tapegrad.ops.composite import Composite
+from tapegrad.ops.devices import on_device_of
 from tapegrad.ops.indexing import put_view, show
 from tapegrad.ops.kinds import SweptOp
 from tapegrad.ops.op import Op, refuse_masked
@@ -269,7 +271,10 @@ def _check_fit(array: np.ndarray, target: np.ndarray, what: str) -> None:
 def _overwrite(target: Tensor, value: Any, what: str, keep: bool) -> Tensor:
     """Do what `write` does, without `check_writable`."""
     value = operand(value)
-    array = value._a if type(value) is Tensor else np.asarray(unwrap(value))
+    array = as_array(unwrap(value))
+    if type(array) is not type(target._a) and device_of(array) != device_of(target._a):
+        value = on_device_of(value if type(value) is Tensor else array, target._a)
+        array = as_array(unwrap(value))
     if array.shape != target._a.shape or array.dtype != target._a.dtype:
         _check_fit(array, target._a, what)
     if not target._a.flags.writeable:  # NumPy does not check it if source and target are the same
@@ -328,7 +333,10 @@ def assign_item(target: Tensor, index: Any, value: Any) -> None:
     check_writable(target, "item assignment", value)
     index = unwrap_index(index)
     value = operand(value)
-    array = np.asarray(unwrap(value))
+    array = as_array(unwrap(value))
+    if type(array) is not type(target._a) and device_of(array) != device_of(target._a):
+        value = on_device_of(value if type(value) is Tensor else array, target._a)
+        array = as_array(unwrap(value))
     has_tangent = any_dual((target, value))
     if has_tangent:
         _check_tangent(target, value, "item assignment")

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.cuda.array import as_array, is_array
 from tapegrad.eager.batched import holds_batched
 from tapegrad.eager.batched_calls import apply_composite, apply_passive
 from tapegrad.eager.dispatch import operand, unwrap
@@ -21,6 +22,7 @@ from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.ops import (  # noqa: F401 (importing them fills the table)
     complex,
     cumulative,
+    devices,
     differences,
     elementwise,
     fourier,
@@ -57,8 +59,8 @@ PASSIVE = [
 
 def wrap_result(result: Any) -> Any:
     """Return a result of NumPy with tensors in place of its arrays."""
-    if isinstance(result, (np.ndarray, np.generic)):
-        return wrap(np.asarray(result))
+    if is_array(result) or isinstance(result, np.generic):
+        return wrap(as_array(result))
     if type(result) in (list, tuple):
         return type(result)(wrap_result(item) for item in result)
     if hasattr(result, "_fields"):
@@ -83,7 +85,7 @@ def _composite_function(composite: Composite) -> Callable[..., Any]:
                 args = (tuple(items) if isinstance(first, tuple) else [*items], *args[1:])
             elif not is_weak and not is_list:
                 first = operand(first)
-                if not isinstance(first, (Tensor, np.ndarray)):
+                if not (isinstance(first, Tensor) or is_array(first)):
                     first = wrap(np.asarray(first))
                 args = (first, *args[1:])
         if MODE.special and holds_batched((*args, *kwargs.values())):

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.cuda.array import DeviceArray
 from tapegrad.eager.duals import saved_tangent, tangent_of, with_saved_tangent
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.tensor import Tensor, wrap
@@ -85,7 +86,7 @@ def save(value: Any) -> Any:
         return with_saved_tangent(wrap(value._a, value._own), saved_tangent(value))
     if kind is list or kind is tuple:
         return kind(save(item) for item in value)
-    if kind is np.ndarray and MODE.special and MODE.thread.saved_hooks:
+    if (kind is np.ndarray or kind is DeviceArray) and MODE.special and MODE.thread.saved_hooks:
         return Packed(wrap(value), None)
     return value
 
@@ -105,7 +106,7 @@ def restore(value: Any, slot: int, own: Owner | None = None) -> Any:
     kind = type(value)
     if kind is Packed:
         return value.unpack(own)
-    if kind is np.ndarray:
+    if kind is np.ndarray or kind is DeviceArray:
         check_unmutated(slot, value)
         return value if own is None else wrap(value, own)
     if kind is Tensor:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tapegrad.cuda.array import NO_NUMPY as NO_NUMPY_DEVICE
+from tapegrad.cuda.array import Array, DeviceArray, device_of
 from tapegrad.eager.detached import note_detached
 from tapegrad.eager.modes import MODE
 from tapegrad.tape.avals import AVALS, DIFFERENTIABLE
@@ -37,7 +39,7 @@ class Meta:
 
     grad: Tensor | None = None
     leaf: weakref.ref[Tensor] | None = None  # the tensor, if it is a leaf
-    array: np.ndarray | None = None
+    array: Array | None = None
     notes: Notes | None = None  # notes of its former record, while it does not require gradients
     retains_grad = False
     writes_before = 0  # difference of its version from that of the memory
@@ -92,7 +94,7 @@ class Tensor(Methods):
     __pandas_priority__ = 5000  # higher than a DataFrame's, so that pandas defers to tensors
     _apply_op = True  # ops dispatch on it instead of computing with it as an array
 
-    _a: np.ndarray
+    _a: Array
     _own: Owner | None
     _meta: Meta | None
     _refresh_views: Callable[..., None]  # set by `tapegrad.eager.inplace`
@@ -129,6 +131,11 @@ class Tensor(Methods):
     def nbytes(self) -> int:
         """Size of all elements in bytes."""
         return self._a.nbytes
+
+    @property
+    def device(self) -> str:
+        """Where the memory is: ``"cpu"`` or ``"cuda:0"``."""
+        return device_of(self._a)
 
     def __len__(self) -> int:
         if not self._a.ndim:
@@ -271,11 +278,15 @@ class Tensor(Methods):
         RuntimeError
             If the tensor requires gradients and ops are recorded, or has a tangent: what is
             computed with the array is not differentiated.
+        TypeError
+            If the tensor is on a device.
         """
         if self._own is not None and MODE.recording:
             raise RuntimeError(NO_NUMPY)
         if MODE.special and MODE.thread.dual is not None and self._is_dual():
             raise RuntimeError(NO_NUMPY_DUAL)
+        if type(self._a) is DeviceArray:
+            raise TypeError(NO_NUMPY_DEVICE)
         return self._a
 
     @property
@@ -324,7 +335,7 @@ class Tensor(Methods):
 AVALS.at_complex = MODE.note_complex
 
 
-def wrap(array: np.ndarray, own: Owner | None = None, inference: bool = False) -> Tensor:
+def wrap(array: Array, own: Owner | None = None, inference: bool = False) -> Tensor:
     """Make a tensor on an array without copying."""
     tensor = Tensor()
     tensor._a = array

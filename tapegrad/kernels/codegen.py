@@ -24,7 +24,7 @@ import textwrap
 import types
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from tapegrad.kernels import native, vmath
 from tapegrad.kernels.structs import ARRAY_DATA
@@ -137,21 +137,35 @@ def _is_vector_math(function: types.FunctionType | None) -> bool:
     return function is not None and function.__module__.startswith("tapegrad.kernels.")
 
 
-class _Module:
-    """The source of a kernel's module, assembled from formulas and their dependencies."""
+class Module:
+    """The source of a module of formulas and their dependencies.
+
+    Parameters
+    ----------
+    dtype
+        Type of the numbers that formulas compute with; literals become numbers of this type.
+    """
+
+    header: ClassVar[list[str]] = ["import math", "import numba", "import numpy as np"]
+    decorator = _HELPER
+    widens = True  # whether vector math always computes in float64
 
     def __init__(self, dtype: str) -> None:
         self.dtype = dtype
-        self.lines = [
-            "import math",
-            "import numba",
-            "import numpy as np",
-            "from numba import float32, float64",
-            "from tapegrad.kernels.intrinsics import (",
-            "    f4_pointer, f8_pointer, i8_pointer, load, store",
-            ")",
-        ]
+        self.lines = [*self.header]
         self.emitted: dict[tuple[int, int | None], str] = {}
+
+    def scalar_function(self, value: Any) -> types.FunctionType | None:
+        """Return the scalar formula of a global: an op's formula, or a plain function."""
+        return _scalar_function(value)
+
+    def constant(self, number: str) -> str:
+        """Return the value of a global name of a formula, which is a number."""
+        return number
+
+    def of_modules(self, function: types.FunctionType) -> dict[str, str]:
+        """Return names for attributes of modules outside of this package, as ``np.floor``."""
+        return {}
 
     def add(self, function: types.FunctionType, form: int | None = None) -> str:
         """Emit the dependencies of a formula, then the formula; return its name in the module.
@@ -165,37 +179,54 @@ class _Module:
             return self.emitted[key]
         tree = copy.deepcopy(_tree(function))  # the rewriter modifies it
         vector_math = _is_vector_math(function)
-        names: dict[str, str] = {}
+        names = self.of_modules(function)
         for used, value in _dependencies(function).items():
-            inner = _scalar_function(value)
+            inner = self.scalar_function(value)
             if inner is not None:
                 names[used] = self.add(inner, form)
             elif isinstance(value, (int, float)):
                 names[used] = used.replace(".", "_")
                 number = repr(value) if math.isfinite(value) else f'float("{value}")'
-                line = f"{names[used]} = {number}"
+                line = f"{names[used]} = {self.constant(number)}"
                 if line not in self.lines:
                     self.lines.append(line)
             else:
                 raise TypeError(f"formula {function.__qualname__} uses {used}, a {type(value)}")
         unique = f"{function.__name__.strip('_') or 'partial'}_{len(self.emitted)}"
         widened = set()
-        if self.dtype == "float32" and not vector_math:
+        if self.widens and self.dtype == "float32" and not vector_math:
             widened = {
                 names[used]
                 for used, value in _dependencies(function).items()
-                if _is_vector_math(_scalar_function(value))
+                if _is_vector_math(self.scalar_function(value))
             }
         self.emitted[key] = unique
-        arguments = _arguments(function)
+        arguments = arguments_of(function)
         body = tree.body
         if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
             body = body[1:]
-        rewriter = _Rewriter(names, None if vector_math else self.dtype, widened)
+        literals = None if vector_math and self.widens else self.dtype
+        rewriter = _Rewriter(names, literals, widened)
         text = "\n".join(ast.unparse(rewriter.visit(statement)) for statement in body)
-        self.lines += ["", "", _HELPER, f"def {unique}({', '.join(arguments)}):"]
+        self.lines += ["", "", self.decorator, f"def {unique}({', '.join(arguments)}):"]
         self.lines.append(textwrap.indent(text, "    "))
         return unique
+
+    def text(self) -> str:
+        """Return the source."""
+        return "\n".join(self.lines) + "\n"
+
+
+class _Loops(Module):
+    """The source of a kernel's module: formulas, and loops over arrays."""
+
+    header: ClassVar[list[str]] = [
+        *Module.header,
+        "from numba import float32, float64",
+        "from tapegrad.kernels.intrinsics import (",
+        "    f4_pointer, f8_pointer, i8_pointer, load, store",
+        ")",
+    ]
 
     def add_formula(self, function: types.FunctionType) -> None:
         """Emit a formula in the forms that its loop needs."""
@@ -228,9 +259,6 @@ class _Module:
         self.lines.append(f"{indent}for i in range(count):")
         self.lines.append(f"{indent}    store(out_, i, {self.dtype}({value}))")
 
-    def text(self) -> str:
-        return "\n".join(self.lines) + "\n"
-
 
 @functools.cache
 def _tree(function: types.FunctionType) -> ast.FunctionDef:
@@ -239,7 +267,8 @@ def _tree(function: types.FunctionType) -> ast.FunctionDef:
     return tree
 
 
-def _arguments(function: types.FunctionType) -> tuple[str, ...]:
+def arguments_of(function: types.FunctionType) -> tuple[str, ...]:
+    """Return the names of the arguments of a formula."""
     return function.__code__.co_varnames[: function.__code__.co_argcount]
 
 
@@ -251,7 +280,7 @@ def _takes_sines(function: types.FunctionType) -> bool:
         return False
     found = False
     used = _dependencies(function)
-    arguments = _arguments(function)
+    arguments = arguments_of(function)
     for node in ast.walk(_tree(function)):
         if isinstance(node, ast.Call):
             inner = _scalar_function(used.get(ast.unparse(node.func)))
@@ -274,12 +303,12 @@ def partial_source(
     rule: types.FunctionType, values: tuple[str, ...], dtype: str, chooses: bool
 ) -> str:
     """Return the source of a reverse kernel: ``out[i] = g[i] * partial(values[i]...)``."""
-    module = _Module(dtype)
+    module = _Loops(dtype)
     if chooses:
         module.lines += _CHOSEN
     module.add_formula(rule)
     place = dict(zip(values, ("z", "a0", "a1", "a2"), strict=False))
-    read = {name: f"{place[name]}_" for name in _arguments(rule)}
+    read = {name: f"{place[name]}_" for name in arguments_of(rule)}
     module.lines += ["", "", f"@numba.cfunc(numba.void(*[numba.int64] * 7), {_OPTIONS})"]
     module.lines.append("def kernel(count, g, z, a0, a1, a2, out):")
     for name in ("g", "out", *(place[name] for name in read)):
@@ -298,10 +327,10 @@ def scalar_source(formula: types.FunctionType, of_floats: bool = False) -> tuple
     of_floats
         Whether integers are converted, as the compiled loop does.
     """
-    module = _Module("float64")
+    module = _Loops("float64")
     name = module.add(formula)
     if of_floats:
-        names = _arguments(formula)
+        names = arguments_of(formula)
         module.lines += ["from tapegrad.kernels.intrinsics import as_float", "", "", _HELPER]
         module.lines.append(f"def of_floats({', '.join(names)}):")
         module.lines.append(f"    return {name}({', '.join(f'as_float({n})' for n in names)})")
@@ -314,9 +343,9 @@ def map_source(formula: types.FunctionType, dtype: str) -> str:
 
     Its arguments are the number of elements and the addresses of the array headers.
     """
-    module = _Module(dtype)
+    module = _Loops(dtype)
     module.add_formula(formula)
-    arguments = _arguments(formula)
+    arguments = arguments_of(formula)
     words = len(arguments) + 2
     module.lines += ["", "", f"@numba.cfunc(numba.void(*[numba.int64] * {words}), {_OPTIONS})"]
     module.lines.append(f"def kernel(count, {', '.join(arguments)}, out):")
@@ -347,7 +376,7 @@ def partial_kernel(
     chooses
         Whether the product is 0 where the partial is 0, whatever the cotangent is.
     """
-    read = _arguments(rule)
+    read = arguments_of(rule)
     places = repr([values.index(name) for name in read])
     identity = (formula_key(rule), places.encode(), bytes([dtype, chooses]))
     key = native.fingerprint(_generator(), b"partial", *identity)

@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.cuda.array import DeviceArray, as_array, device_of, zeros
 from tapegrad.ops.array_kinds import linear
 from tapegrad.ops.batching import place_of_batch, shifted_index, with_rank
 from tapegrad.ops.composite import composite
+from tapegrad.ops.devices import on_device_of
 from tapegrad.ops.op import (
     copied,
     internal,
@@ -47,7 +49,7 @@ def at(x: Any, index: Any) -> Any:
 @linear(arrays=1)
 def gather(x, index):
     """Copy the elements at an index with arrays; cotangents of repeated elements add up."""
-    return np.asarray(x)[index]
+    return as_array(x)[index]
 
 
 @gather.transpose("x")
@@ -65,7 +67,7 @@ def _(x, index):
 @linear(arrays=1)
 def scatter_add(x, shape, index):
     """Return zeros of `shape` with x added at an index; repeated indices add up."""
-    out = np.zeros(shape, x.dtype)
+    out = zeros(shape, x.dtype, device_of(x))
     np.add.at(out, index, x)
     return out
 
@@ -85,7 +87,7 @@ def _(x, shape, index):
 @linear(arrays=2)
 def put(x, value, index):
     """Return a copy of x with a value at an index; the last of repeated indices wins."""
-    out = np.array(x)
+    out = as_array(x).copy()
     out[index] = value
     return out
 
@@ -102,9 +104,18 @@ def _(g, x_shape, value_shape, index):
         # only the last of several values for one element is used
         order = np.arange(found.size).reshape(shape_of(found))
         last = np.full(x_shape, -1)
-        last[index] = order
-        found = where(last[index] == order, found, np.zeros((), g.dtype))
+        places = on_host(index)
+        last[places] = order
+        is_used = on_device_of(last[places] == order, found)
+        found = where(is_used, found, np.zeros((), g.dtype))
     return unbroadcast(found, value_shape)
+
+
+def on_host(index: Any) -> Any:
+    """Return an index with arrays of the host in place of those on a device."""
+    if type(index) is tuple:
+        return tuple(map(on_host, index))
+    return index.to_host() if type(index) is DeviceArray else index
 
 
 @put.batching
@@ -121,7 +132,7 @@ def _fitted(value: Any, x: Any, index: Any) -> Any:
 @linear(arrays=2)
 def add_at(x, value, index):
     """Return a copy of x with a value added at an index; repeated indices add up."""
-    out = np.array(x)
+    out = as_array(x).copy()
     np.add.at(out, index, value)
     return out
 
@@ -145,7 +156,7 @@ def _(x, value, index):
 @linear(arrays=2)
 def put_view(x, value, steps):
     """Return a copy of x with a value in the elements that a chain of views selects."""
-    out = np.array(x)
+    out = as_array(x).copy()
     window = show(out, steps)
     window.flags.writeable = True
     window[...] = value

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.cuda.array import DeviceArray
 from tapegrad.kernels import codegen
 from tapegrad.kernels.structs import address_of
 from tapegrad.ops import sparsity
@@ -285,6 +286,14 @@ class Elementwise(Broadcasting, SweptOp):
             self._products[argument, dtype] = made
         return made
 
+    def cotangent(self, argument: str, g: Any, values: dict[str, Any]) -> Any:
+        if type(g) is DeviceArray and self.reads(argument):
+            read = {name: values[name] for name in self.reads(argument)}
+            found = g.times_partial(self.rules[argument], read, self.chooses)
+            if found is not None:
+                return found
+        return super().cotangent(argument, g, values)
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         if self.compiled is not None and not kwargs:
             if self.function is None or all(np.size(arg) >= COMPILED_FROM for arg in args):
@@ -334,8 +343,10 @@ class CompiledMap:
             self._loops[dtype] = found
         return found
 
-    def __call__(self, *args: Any) -> np.ndarray:
+    def __call__(self, *args: Any) -> Any:
         first = args[0]
+        if DeviceArray in map(type, args):
+            return DeviceArray.mapped(self.formula, args)
         if len(args) == 1 and type(first) is np.ndarray and first.dtype in self._loops:
             if first.flags.c_contiguous:
                 out = np.empty_like(first)

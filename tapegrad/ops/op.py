@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
+from tapegrad.cuda.array import DeviceArray, as_array
 from tapegrad.tape.codes import OPS
 
 Rule = Callable[..., Any]
@@ -32,7 +33,7 @@ TABLE: dict[str, Op] = {}  # every op by name
 
 
 # types of arguments of ops that need no look at their attributes
-_PLAIN = frozenset([np.ndarray, bool, int, float, complex, str, slice, type(None)])
+_PLAIN = frozenset([np.ndarray, DeviceArray, bool, int, float, complex, str, slice, type(None)])
 
 
 class Fact(enum.Flag):
@@ -381,7 +382,7 @@ def plain(value: Any) -> np.ndarray:
     """Return the values as an array, for decisions that are not differentiated."""
     array = getattr(value, "_a", value)
     refuse_masked(array)
-    return np.asarray(array)
+    return as_array(array)
 
 
 def dtype_of(value: Any) -> np.dtype:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.cuda.array import as_array
 from tapegrad.ops import elementwise as ew
 from tapegrad.ops import reduction
 from tapegrad.ops.array_kinds import bilinear
@@ -22,8 +23,9 @@ LETTERS = "zyxwvutsrqponmlkjihgfedcbaZYXWVUTSRQPONMLKJIHGFEDCBA"  # for unnamed 
 
 def _matmul(x, y):
     """Return the matrix product of arrays; NumPy's own is slow for a batch of vectors."""
-    x, y = np.asarray(x), np.asarray(y)
-    if x.ndim != 3 or y.ndim != 3 or x.shape[-1] != y.shape[-2]:
+    x, y = as_array(x), as_array(y)
+    is_alike = type(x) is type(y) is np.ndarray and x.ndim == y.ndim == 3
+    if not is_alike or x.shape[-1] != y.shape[-2]:
         return np.matmul(x, y)
     if x.shape[-1] == 1:
         return _outer_products(x, y)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.cuda.array import as_array
 from tapegrad.ops import elementwise as ew
 from tapegrad.ops.composite import composite
 from tapegrad.ops.kinds import reduction
@@ -32,7 +33,7 @@ def _():
 
 
 def _logsumexp(x, axis, keepdims):
-    x = np.asarray(x)
+    x = as_array(x)
     if x.dtype.kind not in "fc":
         x = x.astype(np.float64)
     if x.size == 0:
@@ -40,7 +41,7 @@ def _logsumexp(x, axis, keepdims):
             return np.log(np.sum(x, axis=axis, keepdims=keepdims))
     high = np.max(x.real, axis=axis, keepdims=True)
     high = np.where(np.isfinite(high), high, np.zeros((), high.dtype))
-    shifted = np.asarray(np.subtract(x, high))
+    shifted = as_array(np.subtract(x, high))
     with np.errstate(divide="ignore", over="ignore"):
         total = np.log(np.sum(np.exp(shifted, out=shifted), axis=axis, keepdims=True))
     total += high
@@ -64,7 +65,7 @@ def ties(x, z, axis):
     if np.isnan(kept).any():
         chosen |= x != x
     count = np.count_nonzero(chosen, axis=axes)
-    return np.asarray(count, z.dtype).reshape(z.shape)
+    return as_array(count).astype(z.dtype).reshape(z.shape)
 
 
 def infinities(x, z, axis):

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.cuda.array import as_array, device_of, zeros
 from tapegrad.ops import reduction
 from tapegrad.ops.array_kinds import linear
 from tapegrad.ops.batching import flattened, shifted_axes, shifted_index, with_rank
@@ -22,7 +23,7 @@ from tapegrad.ops.piecewise import where
 @cast
 def astype(x, dtype):
     """Convert to another dtype; differentiable between float types."""
-    return np.asarray(x).astype(dtype)
+    return as_array(x).astype(dtype)
 
 
 @astype.transposes
@@ -104,7 +105,7 @@ def getitem(x, index):
     parts = index if type(index) is tuple else (index,)
     if Ellipsis not in parts:  # so that a single element is a view, not a scalar
         parts = (*parts, Ellipsis)
-    return np.asarray(x)[parts]
+    return as_array(x)[parts]
 
 
 @getitem.transposes
@@ -139,7 +140,7 @@ def _(x_shape, axis1, axis2):
 @linear(arrays=1)
 def embed(x, shape, shown, parameters):
     """Return zeros of `shape` with x in the elements of the view `shown`: a view's transpose."""
-    out = np.zeros(shape, x.dtype)
+    out = zeros(shape, x.dtype, device_of(x))
     window = shown.function(out, **parameters)
     window.flags.writeable = True
     window[...] = x

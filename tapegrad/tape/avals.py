@@ -1,7 +1,8 @@
-"""Abstract values: the shape and dtype of an array, interned as a small integer.
+"""Abstract values: the shape, dtype and device of an array, interned as a small integer.
 
-Tensors with the same shape and dtype have the same aval, so that comparing them is comparing
-integers. Avals of complex arrays are odd, those of real arrays even.
+Tensors with the same shape and dtype on the same device have the same aval, so that comparing them
+is comparing integers. Avals of real arrays of the host are even; those of complex arrays, and of
+arrays on a device, are odd: compiled code and the fast path do not compute with them as they stand.
 
 Compiled code looks up an aval in a table (`tapegrad.tape.layout`, AVAL_*). It handles only real
 numbers: there, a complex array has an additional axis of length 2, which suffices for sums, views
@@ -16,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.cuda.array import HOST, DeviceArray
 from tapegrad.kernels.structs import address_of
 from tapegrad.tape.layout import (
     AVAL_CLASS,
@@ -56,15 +58,17 @@ def check_differentiable(name: str, dtype: np.dtype) -> None:
 
 
 Shape = tuple[int, ...]
+Kind = tuple[Shape, np.dtype, str]  # shape, dtype and device
 
 
 class AvalTable:
     """All avals of the process, by number."""
 
     def __init__(self) -> None:
-        self._ids: dict[tuple[Shape, np.dtype], int] = {}
+        self._ids: dict[Any, int] = {}
         self.shapes: list[Shape] = [()] * 64
         self.dtypes: list[np.dtype] = [FLOAT64] * 64
+        self.devices: list[str] = [HOST] * 64
         self._next = [0, 1]  # the next even and odd numbers
         self._kept: list[np.ndarray] = []
         self._set_words(np.zeros((64, AVAL_WORDS), np.int64))
@@ -79,20 +83,21 @@ class AvalTable:
 
     def of(self, array: np.ndarray) -> int:
         """Return the aval of an array of a differentiable dtype."""
-        key = (array.shape, array.dtype)
+        key = _key(array)
         found = self._ids.get(key)
         return self._intern(*key) if found is None else found
 
     def known(self, array: np.ndarray) -> int | None:
         """Return the aval of an array if it exists already, else None."""
-        return self._ids.get((array.shape, array.dtype))
+        return self._ids.get(_key(array))
 
-    def of_type(self, shape: Shape, dtype: np.dtype) -> int:
-        """Return the aval of a shape and a differentiable dtype."""
-        found = self._ids.get((shape, dtype))
-        return self._intern(shape, dtype) if found is None else found
+    def of_type(self, shape: Shape, dtype: np.dtype, device: str = HOST) -> int:
+        """Return the aval of a shape and a differentiable dtype on a device."""
+        key: Any = (shape, dtype) if device == HOST else (shape, dtype, device)
+        found = self._ids.get(key)
+        return self._intern(*key) if found is None else found
 
-    def _intern(self, shape: Shape, dtype: np.dtype) -> int:
+    def _intern(self, shape: Shape, dtype: np.dtype, device: str = HOST) -> int:
         part = PARTS.get(dtype, dtype)
         dims = shape if part is dtype else (*shape, 2)
         if len(dims) > MAX_DIMS:
@@ -104,13 +109,16 @@ class AvalTable:
         if part is not dtype:
             self.at_complex()
         with self._lock:
-            if (shape, dtype) in self._ids:
-                return self._ids[shape, dtype]
-            number = self._next[part is not dtype]
+            key: Any = (shape, dtype) if device == HOST else (shape, dtype, device)
+            if key in self._ids:
+                return self._ids[key]
+            is_odd = part is not dtype or device != HOST
+            number = self._next[is_odd]
             if number >= len(self.words):
                 self._set_words(np.concatenate([self.words, np.zeros_like(self.words)]))
                 self.shapes += [()] * len(self.shapes)
                 self.dtypes += [FLOAT64] * len(self.dtypes)
+                self.devices += [HOST] * len(self.devices)
             row = self.words[number]
             size = int(np.prod(dims, dtype=np.int64))
             row[AVAL_DTYPE] = code
@@ -121,13 +129,25 @@ class AvalTable:
             row[AVAL_DIMS : AVAL_DIMS + len(dims)] = dims
             self.shapes[number] = shape
             self.dtypes[number] = dtype
-            self._ids[shape, dtype] = number
-            self._next[part is not dtype] += 2
+            self.devices[number] = device
+            self._ids[key] = number
+            self._next[is_odd] += 2
             return number
 
+    def kind(self, aval: int) -> Kind:
+        """Return the shape, dtype and device of an aval."""
+        return self.shapes[aval], self.dtypes[aval], self.devices[aval]
+
     def empty(self, aval: int) -> np.ndarray:
-        """Return a new array with an aval."""
+        """Return a new array of the host with an aval."""
         return np.empty(self.shapes[aval], self.dtypes[aval])
+
+
+def _key(array: Any) -> Any:
+    """Return what arrays with the same aval share."""
+    if type(array) is DeviceArray:
+        return (array.shape, array.dtype, array.device)
+    return (array.shape, array.dtype)
 
 
 AVALS = AvalTable()

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.cuda.array import Array, DeviceArray, as_array
 from tapegrad.kernels.structs import address_of
 from tapegrad.tape import codes, deferred_release, timing
 from tapegrad.tape.avals import AVALS
@@ -81,7 +82,7 @@ from tapegrad.tape.owner import Frame, Notes, Owner, owner_at
 from tapegrad.tape.tape import TAPE, Segment
 from tapegrad.tape.workspace import give_workspace_back, take_workspace
 
-Contributions = list[tuple[Owner, np.ndarray]]  # contributions to inputs, with the owners of these
+Contributions = list[tuple[Owner, Array]]  # contributions to inputs, with the owners of these
 PythonRule = Callable[["Sweep", int, Owner, Any], Contributions | None]
 Hooks = Callable[["Sweep", int], None]
 
@@ -123,11 +124,11 @@ class Sweep:
         self.retain = retain
         self.segments: dict[int, int] = {}  # segment number to table row
         self._held: list[Segment] = []
-        self.arrays: dict[int, np.ndarray] = {}  # adjoints whose memory Python owns
+        self.arrays: dict[int, Array] = {}  # adjoints whose memory Python owns
         self.borrowed: set[int] = set()
         self.hooked: set[int] = set()  # slots whose hooks have run
-        self.captured: dict[int, np.ndarray] = {}
-        self.tuples: dict[int, dict[int, np.ndarray]] = {}  # cotangents of several outputs
+        self.captured: dict[int, Array] = {}
+        self.tuples: dict[int, dict[int, Array]] = {}  # cotangents of several outputs
         self.undefined: set[int] = set()  # leaves whose gradient a Function left undefined
         self.requested: set[int] = set()
         self.stops: dict[int, Callable[[], None]] = {}
@@ -208,13 +209,16 @@ class Sweep:
 
     # -- interface for callers --------------------------------------------------------------------
 
-    def seed(self, slot: int, aval: int, cotangent: np.ndarray) -> None:
+    def seed(self, slot: int, aval: int, cotangent: Array) -> None:
         """Set the contiguous cotangent of a root."""
         if slot in self.arrays:
-            self.arrays[slot] = cotangent = np.asarray(self.arrays[slot] + cotangent)
+            self.arrays[slot] = cotangent = as_array(self.arrays[slot] + cotangent)
         else:
             self.arrays[slot] = cotangent
         self.borrowed.add(slot)
+        if type(cotangent) is DeviceArray:
+            self.touch(slot)
+            return
         window, index, k = self._entry(slot)
         if not window[index + 1] & TOUCHED:
             self._count(slot, k)
@@ -436,12 +440,12 @@ class Sweep:
             self.times.note(slot)
         window = self.space.windows[self.state[S_CURRENT]]
         untouched = NEEDED | PASSES if self.state[S_NEED_MODE] else 0
-        waiting: dict[int, tuple[Owner, np.ndarray]] = {}
+        waiting: dict[int, tuple[Owner, Array]] = {}
         while True:
             for owner, array in contributions:
                 target = owner[OWN_SLOT]
                 if target in waiting:
-                    array = np.asarray(waiting[target][1] + array)
+                    array = as_array(waiting[target][1] + array)
                 waiting[target] = owner, array
             index = slot & _INDEX
             slot -= 1
@@ -468,6 +472,8 @@ class Sweep:
     def _give(self, contributions: Contributions) -> None:
         """Pass arrays computed by Python to compiled code, which adds them to adjoints."""
         state, space = self.state, self.space
+        if any(type(array) is DeviceArray for _, array in contributions):
+            contributions = self._add_on_device(contributions)
         if len(contributions) * CONTRIBUTION_WORDS > len(space.contributions):
             space.grow_contributions(2 * len(contributions))
         table = space.contributions
@@ -478,6 +484,30 @@ class Sweep:
         state[S_CONTRIBUTION] = 0
         state[S_NCONTRIBUTIONS] = len(contributions)
         self._contributions = contributions
+
+    def _add_on_device(self, contributions: Contributions) -> Contributions:
+        """Add the arrays of a device to adjoints; return the others.
+
+        Compiled code sees records whose adjoint it does not know, and calls Python for each.
+        """
+        others: Contributions = []
+        for owner, array in contributions:
+            slot = owner[OWN_SLOT]
+            if type(array) is not DeviceArray:
+                others.append((owner, array))
+            elif self.is_needed(slot):
+                known = self.arrays.get(slot)
+                if known is None:
+                    self.arrays[slot] = array
+                    self.borrowed.add(slot)
+                elif slot in self.borrowed:  # something else may refer to the first one
+                    self.arrays[slot] = known + array
+                    self.borrowed.remove(slot)
+                else:
+                    known += array
+                if slot < LEAF_CLOCK:
+                    self.touch(slot)
+        return others
 
     def _adopt_contributions(self) -> None:
         """Keep the arrays that became adjoints alive, and drop the others."""
@@ -496,10 +526,12 @@ class Sweep:
             state[S_CONTRIBUTION] = state[S_NCONTRIBUTIONS] = 0
             self._contributions = []
 
-    def replace(self, slot: int, array: np.ndarray) -> None:
+    def replace(self, slot: int, array: Array) -> None:
         """Replace an adjoint with another array (contiguous, with the same aval)."""
         self.arrays[slot] = array
         self.borrowed.add(slot)
+        if type(array) is DeviceArray:
+            return
         window, index, _ = self._entry(slot)
         window[index] = address_of(array)
         window[index + 1] |= FOREIGN | BORROWED

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.cuda.array import Array, is_array
 from tapegrad.kernels.structs import address_of
 from tapegrad.tape.codes import OPS
 from tapegrad.tape.layout import (
@@ -399,10 +400,10 @@ def _owners_in(segment: Segment) -> list[list[Any]]:
     ]
 
 
-def buffer_of(array: np.ndarray) -> np.ndarray:
+def buffer_of(array: Array) -> Array:
     """Return the array that owns the memory of an array (itself, if it is not a view)."""
     # NumPy collapses chains of bases, but not across subclasses such as np.memmap
-    while isinstance(array.base, np.ndarray):
+    while is_array(array.base):
         array = array.base
     return array
 

@@ -44,6 +44,7 @@ CASES = {
     "add_at": [((V, V[:3]), {"index": INDEX})],
     "put_view": [((M, M[1:3].T * 2.0), {"steps": STEPS}), ((M, V[0]), {"steps": ROW})],
     "cumsum": [((M,), {"axis": 1}), ((M,), {})],
+    "moved": [((M,), {"device": "cpu", "source": "cpu"})],
     "fourier": [((complex_of(M),), {"axis": 0})],
     "fourier_adjoint": [((complex_of(M),), {"axis": 0})],
     "half_fourier": [((M,), {"axis": 0}), ((M,), {"axis": 1})],

@@ -10,6 +10,7 @@ import numpy as np
 
 from tapegrad.autograd.engine.mutated import mutated_message
 from tapegrad.autograd.engine.node import Node
+from tapegrad.cuda.array import zeros
 from tapegrad.eager.duals import Tangent, saved_tangent, saved_tangent_of_output, with_saved_tangent
 from tapegrad.eager.frames import (
     RuleFrame,
@@ -23,8 +24,8 @@ from tapegrad.eager.frames import (
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.saved_values import SECOND_TIME, Packed, check_savable, check_unmutated
 from tapegrad.eager.tensor import Tensor, wrap
-from tapegrad.ops.op import Out, is_complex
-from tapegrad.tape.avals import AVALS
+from tapegrad.ops.op import is_complex
+from tapegrad.tape.avals import AVALS, Kind
 from tapegrad.tape.codes import OPS, PythonOp
 from tapegrad.tape.layout import OWN_AVAL, OWN_INPUTS, OWN_SLOT
 from tapegrad.tape.owner import Owner, inputs_of
@@ -186,12 +187,12 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
     _rule: Callable[..., Any]  # the Function's backward or vjp
     _saved: tuple[Any, ...] | None = ()  # None once freed
     _saved_forward: tuple[Any, ...] = ()
-    _shapes: Sequence[Out | None] = ()  # of tensors among the arguments, if there is a jvp
+    _shapes: Sequence[Kind | None] = ()  # of tensors among the arguments, if there is a jvp
     _has_jvp = False
     _pushes = False  # whether its jvp runs
     _tangents: dict[int, Tangent | None] = {}  # noqa: RUF012  (of saved outputs, by number)
     _runs: Owner | None = None  # owner of this record while its backward runs
-    outputs: list[tuple[tuple[int, ...], np.dtype] | None] | None = None  # None for a single output
+    outputs: list[Kind | None] | None = None  # None for a single output
 
     def apply(self, *args: Any) -> Any:
         """Run the Function's backward (or vjp) with this context."""
@@ -347,7 +348,7 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
         """Return the cotangent of the only output; zeros or None if it is undefined."""
         if g is None and self._materialize:
             aval = owner[OWN_AVAL]
-            return wrap(np.zeros(AVALS.shapes[aval], AVALS.dtypes[aval]))
+            return wrap(zeros(*AVALS.kind(aval)))
         return g
 
     def _complete(self, given: dict[int, Any]) -> list[Tensor | None]:
@@ -361,7 +362,7 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
             elif output is None or not self._materialize:
                 grads.append(None)
             else:
-                grads.append(wrap(np.zeros(*output)))
+                grads.append(wrap(zeros(*output)))
         return grads
 
     def tangents(self, owner: Owner, given: Sequence[Tensor | None]) -> list[Tensor | None]:
@@ -377,7 +378,7 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
         left = iter(given)
         tangents = [next(left) if kind == ACTIVE else None for kind in self._kinds]
         aval = owner[OWN_AVAL]
-        outputs = self.outputs or [(AVALS.shapes[aval], AVALS.dtypes[aval])]
+        outputs = self.outputs or [AVALS.kind(aval)]
         return self.pushed(owner, tangents, outputs)
 
     def pushed(
@@ -392,11 +393,11 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
         tangents
             Tangents of the arguments.
         outputs
-            Shape and dtype of every output; None for what is no tensor.
+            Shape, dtype and device of every output; None for what is no tensor.
         """
         if self._materialize:
             pairs = zip(tangents, self._shapes, strict=True)
-            tangents = [wrap(np.zeros(*o)) if t is None and o is not None else t for t, o in pairs]
+            tangents = [wrap(zeros(*o)) if t is None and o is not None else t for t, o in pairs]
         # a context of its own: other threads may run the backward, or this jvp, at the same time
         context = object.__new__(type(self))
         context.__dict__.update(self.__dict__, _runs=owner, _pushes=True)

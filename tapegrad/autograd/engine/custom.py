@@ -18,6 +18,7 @@ from tapegrad.autograd.engine.context import (
     BackwardCFunction,
     FunctionCtx,
 )
+from tapegrad.cuda.array import kind_of
 from tapegrad.eager.batched import Batched
 from tapegrad.eager.detached import note_lost
 from tapegrad.eager.dispatch import passive
@@ -240,7 +241,7 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
             if OTHER in kinds:
                 _note_contained(cls, args)
         if ctx._has_jvp:
-            ctx._shapes = [(a.shape, a.dtype) if isinstance(a, Tensor) else None for a in args]
+            ctx._shapes = [kind_of(a._a) if isinstance(a, Tensor) else None for a in args]
         switches = MODE.thread.__dict__
         key, action, recording = id(switches), switches["action"], switches["recording"]
         before = None if action == RECORD_OP else switches.copy()
@@ -367,7 +368,7 @@ def _record_several(
     """Record a call whose outputs are several new tensors."""
     if ctx._given:
         ctx.keep(results)
-    ctx.outputs = [(AVALS.shapes[aval], AVALS.dtypes[aval]) for aval in avals]
+    ctx.outputs = [AVALS.kind(aval) for aval in avals]
     owner = append_record(FUNCTION, TUPLE_AVAL, _parents(args), ctx, False)
     ctx._slot = owner[OWN_SLOT]
     for k, result in enumerate(results):
@@ -415,8 +416,7 @@ def _record(
             _set_history(results[0], own, dirty)
     else:
         ctx.outputs = [
-            (result.shape, result.dtype) if isinstance(result, Tensor) else None
-            for result in results
+            kind_of(result._a) if isinstance(result, Tensor) else None for result in results
         ]
         own = append_record(FUNCTION, TUPLE_AVAL, parents, ctx, False)
         ctx._slot = own[OWN_SLOT]

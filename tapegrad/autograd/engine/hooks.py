@@ -5,8 +5,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 
-import numpy as np
-
 from tapegrad.autograd.engine.node import Node, RemovableHandle, edge_of
 from tapegrad.eager.frames import SelectFrame, maker_of
 from tapegrad.eager.inplace import InvalidViewFrame
@@ -142,7 +140,7 @@ def set_data(self: Tensor, value: Tensor) -> None:
         if (notes := notes_of(own)) is not None:
             take_notes(self._own, notes)
     before = TAPE.version(self._a)
-    self._a = np.asarray(value._a)
+    self._a = value._a
     if meta is not None and meta.array is not None:
         meta.array = self._a
     if before != TAPE.version(self._a):  # earlier writes still count

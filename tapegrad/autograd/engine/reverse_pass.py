@@ -32,7 +32,9 @@ from tapegrad.autograd.engine.running_hooks import (
     run_tensor_hooks,
 )
 from tapegrad.autograd.engine.saved_values import swept_values
+from tapegrad.cuda.array import Array, DeviceArray, as_array, contiguous
 from tapegrad.eager.dispatch import apply_op, passive
+from tapegrad.eager.duals import arrays_of
 from tapegrad.eager.frames import RuleFrame, SelectFrame, fit_array, node_name
 from tapegrad.eager.item_by_item import or_item_by_item
 from tapegrad.eager.modes import MODE
@@ -66,7 +68,7 @@ FinishLeaf = Callable[[Owner, Tensor | None], None]  # called with a leaf and it
 
 def _seed_and_run(
     sweep: Sweep,
-    roots: Sequence[tuple[Owner, np.ndarray]],
+    roots: Sequence[tuple[Owner, Array]],
     inputs: Sequence[Owner] | None,
     finish_leaf: FinishLeaf,
 ) -> None:
@@ -82,7 +84,7 @@ def _seed_and_run(
             sweep.seed(
                 own[OWN_SLOT],
                 own[OWN_AVAL],
-                np.ascontiguousarray(cotangent).reshape(cotangent.shape),
+                contiguous(cotangent),
             )
         elif type(own[0]) is Notes:  # not on a path to an input, but its gradient is known
             finish_gradient(own[0], passive(cotangent))
@@ -98,11 +100,11 @@ def _finish_leaves(sweep: Sweep, leaves: Sequence[Owner], finish_leaf: FinishLea
 
 
 def sweep_arrays(
-    roots: Sequence[tuple[Owner, np.ndarray]],
+    roots: Sequence[tuple[Owner, Array]],
     inputs: Sequence[Owner] | None,
     retain: bool,
     finish_leaf: FinishLeaf,
-) -> dict[int, tuple[Owner, np.ndarray]]:
+) -> dict[int, tuple[Owner, Array]]:
     """Run the compiled sweep.
 
     Parameters
@@ -170,11 +172,27 @@ def run_record(sweep: Sweep, slot: int, owner: Owner, g: Any) -> Contributions |
             return []
     elif type(owner[0]) is Notes:
         return _run_noted_record(sweep, slot, owner, owner[0], g)
+    if type(g) is DeviceArray and not isinstance(owner[-1], RuleFrame):
+        return _contributions_on_device(sweep, owner, g)
     return owner[-1].contributions(sweep, owner, g)
 
 
+def _contributions_on_device(sweep: Sweep, owner: Owner, g: DeviceArray) -> Contributions:
+    """Run the rules of a record that compiled code would process if it were on the host."""
+    op = OPS.ops[op_and_flags(owner)[0]]
+    values = {name: arrays_of(value) for name, value in swept_values(owner, op).items()}
+    names = ("x",) if isinstance(op, View) else op.differentiable
+    found: Contributions = []
+    for index, name in enumerate(names, OWN_INPUTS):
+        parent = owner[index]
+        if parent is not None and sweep.is_needed(parent[OWN_SLOT]):
+            array = op.cotangent(name, g, values)
+            found.append((parent, fit_array(array, parent[OWN_AVAL], op.name)))
+    return found
+
+
 def _run_noted_record(
-    sweep: Sweep, slot: int, owner: Owner, notes: Notes, g: np.ndarray
+    sweep: Sweep, slot: int, owner: Owner, notes: Notes, g: Array
 ) -> Contributions | None:
     if slot not in sweep.hooked:
         g = _run_slot_hooks(sweep, slot, notes, g)
@@ -182,7 +200,9 @@ def _run_noted_record(
         run_hooks_of_unused(notes, sweep.tuples[slot])
     frame = owner[-1] if isinstance(owner[-1], RuleFrame) else None
     if not notes.prehooks and not notes.posthooks:
-        return None if frame is None else frame.contributions(sweep, owner, g)
+        if frame is not None:
+            return frame.contributions(sweep, owner, g)
+        return _contributions_on_device(sweep, owner, g) if type(g) is DeviceArray else None
     outputs = None if frame is None else getattr(frame, "outputs", None)
     given: Any = wrap(g)
     if outputs is not None:
@@ -218,12 +238,12 @@ def run_slot_hooks(sweep: Sweep, slot: int) -> None:
         sweep.hooked.add(slot)
 
 
-def _run_slot_hooks(sweep: Sweep, slot: int, notes: Notes, g: np.ndarray) -> np.ndarray:
+def _run_slot_hooks(sweep: Sweep, slot: int, notes: Notes, g: Array) -> Array:
     if not notes.hooks and notes.retains is None:
         return g
     new = finish_gradient(notes, wrap(g))._a
     if new is not g:
-        new = np.ascontiguousarray(new).reshape(g.shape)
+        new = contiguous(new)
         sweep.replace(slot, new)
     return new
 
@@ -410,7 +430,7 @@ def fit_tensor(g: Any, aval: int) -> Tensor:
     """Convert a cotangent to the shape and dtype of its input."""
     shape, dtype = AVALS.shapes[aval], AVALS.dtypes[aval]
     if not isinstance(g, Tensor):
-        g = wrap(np.asarray(g))
+        g = wrap(as_array(g))
     if g.shape != shape:
         g = unbroadcast(g, shape)
     if g.dtype is dtype or g.dtype == dtype:

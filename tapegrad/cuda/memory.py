@@ -1,0 +1,111 @@
+"""Memory of the device: blocks that are used again.
+
+Allocating memory of a device takes a hundred times as long as starting a kernel, and freeing it
+waits for all kernels. So blocks that are no longer used are kept for later arrays. All kernels run
+on one stream, in order: a kernel that writes to a block starts after those that read what was
+there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapegrad.cuda.toolkit import require
+
+_SMALLEST = 512  # bytes
+_LARGE = 1 << 20  # from here on, sizes are multiples of it instead of powers of two
+
+
+class Memory:
+    """A block of memory of the device, which returns to the pool when nothing refers to it.
+
+    Parameters
+    ----------
+    raw
+        The bytes, as an array of numba.
+    pool
+        Where the block returns to; None if it belongs to somebody else.
+    owner
+        What keeps the memory of somebody else alive.
+    """
+
+    __slots__ = ("_pool", "_typed", "owner", "raw")
+
+    def __init__(self, raw: Any, pool: Pool | None, owner: Any = None) -> None:
+        self.raw = raw
+        self.owner = owner
+        self._pool = pool
+        self._typed: dict[np.dtype, Any] = {}
+
+    def of(self, dtype: np.dtype) -> Any:
+        """Return the elements of a type that it has room for, as a flat array of numba."""
+        found = self._typed.get(dtype)
+        if found is None:
+            size = self.raw.size // dtype.itemsize * dtype.itemsize
+            whole = self.raw if size == self.raw.size else self.raw[:size]
+            found = self._typed[dtype] = whole.view(dtype)
+        return found
+
+    def __del__(self) -> None:
+        if self._pool is not None:
+            self._pool.give_back(self.raw)
+
+
+class Pool:
+    """Blocks of memory that are not in use, by size."""
+
+    def __init__(self) -> None:
+        self._free: dict[int, list[Any]] = {}
+
+    def take(self, nbytes: int) -> Memory:
+        """Return a block of at least some bytes.
+
+        Raises
+        ------
+        MemoryError
+            If the device has no memory for it.
+        """
+        size = max(_SMALLEST, 1 << (nbytes - 1).bit_length()) if nbytes else _SMALLEST
+        if nbytes > _LARGE:
+            size = -(-nbytes // _LARGE) * _LARGE
+        known = self._free.get(size)
+        if known:
+            try:
+                return Memory(known.pop(), self)
+            except IndexError:  # another thread was faster
+                pass
+        return Memory(self._allocate(size), self)
+
+    def _allocate(self, size: int) -> Any:
+        cuda = require()
+        for attempt in range(2):
+            try:
+                return cuda.device_array(size, np.uint8)
+            except Exception as error:
+                if "OUT_OF_MEMORY" not in str(error):
+                    raise
+                if not attempt:
+                    self.clear()
+        free = cuda.current_context().get_memory_info().free
+        raise MemoryError(
+            f"there is no memory on the device for {size} bytes ({free} are free); delete tensors "
+            "or compute with smaller ones"
+        )
+
+    def give_back(self, raw: Any) -> None:
+        """Keep a block for later arrays."""
+        self._free.setdefault(raw.size, []).append(raw)
+
+    def clear(self) -> None:
+        """Free all blocks that are not in use."""
+        self._free.clear()
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the blocks that are not in use, in bytes."""
+        return sum(size * len(blocks) for size, blocks in self._free.items())
+
+
+POOL = Pool()

@@ -1,0 +1,1 @@
+"""NumPy's functions for arrays on a device: kernels from the formulas of the op table, and others."""

@@ -1,0 +1,186 @@
+"""Kernels, generated from formulas of the op table.
+
+A kernel is generated for a formula, the types of its operands and the layouts of their arrays, and
+kept for the process. Arrays are passed flat, with the position of their first element and their
+strides, in elements: one kernel serves all views of one rank.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import math
+import types
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tapegrad.cuda.numeric.mathematics import LIBDEVICE, OF_DEVICE, SimulatedMath
+from tapegrad.cuda.toolkit import compiling, is_simulated, require
+from tapegrad.kernels import native
+from tapegrad.kernels.codegen import Module, arguments_of
+
+CONTIGUOUS, STRIDED, NUMBER = "c", "s", "n"  # kinds of operands
+THREADS = 256  # of a block
+_SIMULATED_THREADS = 4
+_BLOCKS_PER_MULTIPROCESSOR = 16
+_TYPES = "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float32 float64 complex64 complex128"
+
+Formula = types.FunctionType
+
+
+class DeviceModule(Module):
+    """The source of a kernel and of the formulas that it applies."""
+
+    header: ClassVar[list[str]] = [
+        "from numba import cuda",
+        f"from numba import boolean, {', '.join(_TYPES.split())}",
+    ]
+    decorator = "@cuda.jit(device=True)"
+    widens = False
+
+    def scalar_function(self, value: Any) -> Formula | None:
+        if isinstance(value, types.FunctionType):
+            return OF_DEVICE.get(value, value)
+        formula = getattr(value, "scalar_formula", getattr(value, "formula", None))
+        return formula if isinstance(formula, types.FunctionType) else None
+
+    def constant(self, number: str) -> str:
+        return f"float32({number})" if self.dtype == "float32" else number
+
+    def of_modules(self, function: types.FunctionType) -> dict[str, str]:
+        single = "f" if self.dtype == "float32" else ""
+        found = {name: f"libm.{known}{single}" for name, known in LIBDEVICE.items()}
+        if single:
+            for name in ("inf", "nan", "pi"):
+                found |= {f"{m}.{name}": f"float32(math.{name})" for m in ("math", "np")}
+        return found
+
+    def kernel(self, name: str) -> Any:
+        """Return the kernel of this name."""
+        text = self.text()
+        key = hashlib.sha256(text.encode()).hexdigest()[:32]
+        made = native.execute(key, text, name)
+        made["np"] = np
+        if is_simulated():
+            made["math"] = made["libm"] = SimulatedMath()
+        else:
+            from numba.cuda import libdevice
+
+            made["math"], made["libm"] = math, libdevice
+        return require().jit(made[name])
+
+
+def element(name: str, kind: str, rank: int) -> str:
+    """Return the text of an element of an operand, at position `i` of the loop."""
+    if kind == NUMBER:
+        return name
+    if kind == CONTIGUOUS:
+        return f"{name}[{name}_at + i]"
+    return f"{name}[{name}_at{''.join(f' + k{d} * {name}_s{d}' for d in range(rank))}]"
+
+
+def parameters(name: str, kind: str, rank: int) -> list[str]:
+    """Return the parameters of a kernel for an operand."""
+    if kind == NUMBER:
+        return [name]
+    strides = [f"{name}_s{d}" for d in range(rank)] if kind == STRIDED else []
+    return [name, f"{name}_at", *strides]
+
+
+def unravelled(rank: int, indent: str) -> list[str]:
+    """Return the statements that compute the indices of position `i`."""
+    lines = [f"{indent}rest = i"]
+    for d in range(rank - 1, 0, -1):
+        lines += [f"{indent}k{d} = rest % d{d}", f"{indent}rest //= d{d}"]
+    return [*lines, f"{indent}k0 = rest"]
+
+
+def converted(text: str, dtype: str) -> str:
+    """Return the text of a number in a type."""
+    return f"({text}) != 0" if dtype == "bool" else f"{dtype}({text})"
+
+
+# a partial of 0 means that the value was not chosen: its cotangent is 0 even where g is nan
+_CHOSEN = ["def chosen(g, partial):", "    return g * partial if partial else partial"]
+
+
+@functools.lru_cache(4096)
+def map_kernel(
+    formula: Formula, template: str, operands: tuple[tuple[str, str, str], ...],
+    computed: str, out: tuple[str, str], rank: int,
+) -> Any:  # fmt: skip
+    """Return the kernel that applies a formula to every element.
+
+    Parameters
+    ----------
+    formula
+        Plain function of scalars.
+    template
+        What is stored: text in which ``{}`` stands for the value of the formula, and ``{name}`` for
+        an operand that the formula does not read.
+    operands
+        Names of the operands, with their kinds and the types of their elements.
+    computed
+        Type in which the formula computes.
+    out
+        Kind of the result, and type of its elements.
+    rank
+        Number of axes.
+    """
+    module = DeviceModule(computed)
+    if "chosen" in template:
+        module.lines += ["", "", module.decorator, *_CHOSEN]
+    called = module.add(OF_DEVICE.get(formula, formula))
+    values = {}
+    for name, kind, dtype in operands:
+        text = element(f"a_{name}", kind, rank)
+        values[name] = text if dtype in (computed, "bool") else converted(text, computed)
+    given = ", ".join(values[name] for name in arguments_of(formula))
+    names = ["count", *(f"d{d}" for d in range(1, rank)), *parameters("out", out[0], rank)]
+    for name, kind, _ in operands:
+        names += parameters(f"a_{name}", kind, rank)
+    module.lines += ["", "", f"def kernel({', '.join(names)}):"]
+    module.lines.append("    for i in range(cuda.grid(1), count, cuda.gridsize(1)):")
+    if STRIDED in (out[0], *(kind for _, kind, _ in operands)):
+        module.lines += unravelled(rank, " " * 8)
+    value = template.format(f"{called}({given})", **values)
+    store = element("out", out[0], rank)
+    module.lines.append(f"        {store} = {converted(value, out[1])}")
+    return module.kernel("kernel")
+
+
+def launch(kernel: Any, count: int, *args: Any, blocks: int | None = None) -> None:
+    """Start a kernel, with as many threads as there are elements unless the device is full.
+
+    Parameters
+    ----------
+    kernel
+        A kernel, whose first argument is the number of elements.
+    count
+        Number of elements.
+    *args
+        The other arguments.
+    blocks
+        Number of blocks, if each has its own task.
+    """
+    require()  # the process may be another one than that of the arrays
+    with np.errstate(all="ignore"), compiling("a kernel"):
+        kernel[blocks or _blocks(count), threads()](count, *args)
+
+
+def threads() -> int:
+    """Return the number of threads of a block."""
+    return _SIMULATED_THREADS if is_simulated() else THREADS
+
+
+def _blocks(count: int) -> int:
+    return 1 if is_simulated() else min(-(-count // THREADS), most_blocks())
+
+
+@functools.cache
+def most_blocks() -> int:
+    """Return the number of blocks that fill the device."""
+    if is_simulated():
+        return 2
+    return require().get_current_device().MULTIPROCESSOR_COUNT * _BLOCKS_PER_MULTIPROCESSOR

@@ -1,0 +1,283 @@
+"""Functions of numbers, applied to every element of arrays on a device."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tapegrad.cuda.array import NAME, DeviceArray, check_dtype
+from tapegrad.cuda.numeric import codegen
+from tapegrad.cuda.numeric.codegen import NUMBER, Formula, arguments_of
+from tapegrad.cuda.numeric.layouts import common
+from tapegrad.ops.kinds import Elementwise
+from tapegrad.ops.op import TABLE, Fact, dtype_of
+
+_WEAK = (bool, int, float, complex)  # Python numbers take the dtype of arrays
+_FLOAT64 = np.dtype(np.float64)
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of numbers.
+
+    Attributes
+    ----------
+    name
+        For messages.
+    formula
+        The function of scalars that a kernel applies.
+    ufunc
+        The function of NumPy that has its types; None if it computes in floating point.
+    is_exact
+        Whether the formula holds for integers too.
+    truths
+        Arguments of which only the truth value is used.
+    """
+
+    name: str
+    formula: Formula
+    ufunc: Any
+    is_exact: bool
+    truths: tuple[str, ...] = ()
+
+
+def same_device(values: Sequence[Any]) -> None:
+    """Raise if arrays of the host are among arrays of the device; single numbers may be."""
+    for value in values:
+        if isinstance(value, np.ndarray) and value.ndim:
+            raise RuntimeError(
+                "Expected all tensors to be on the same device, but found at least two devices, "
+                f"{NAME} and cpu! Move an array with tg.tensor(array, device='cuda'), or the "
+                "tensor with cpu()"
+            )
+
+
+def apply(function: Function, values: Sequence[Any], out: DeviceArray | None = None) -> DeviceArray:
+    """Return a function of the elements of arrays and numbers, with NumPy's broadcasting and types.
+
+    Parameters
+    ----------
+    function
+        What is applied.
+    values
+        Arrays of the device, and numbers.
+    out
+        Where the result is written; a new array by default.
+    """
+    same_device(values)
+    computed, result = _types(function, values)
+    if computed.kind not in "fb" and not function.is_exact:
+        raise TypeError(
+            f"{function.name}: there is no kernel for dtype {computed}; convert with astype"
+        )
+    return run(function.formula, "{}", values, computed, result, out)
+
+
+def run(
+    formula: Formula,
+    template: str,
+    values: Sequence[Any],
+    computed: np.dtype,
+    result: np.dtype,
+    out: DeviceArray | None = None,
+    names: Sequence[str] | None = None,
+) -> DeviceArray:
+    """Launch the kernel of a formula (see `tapegrad.cuda.numeric.codegen.map_kernel`)."""
+    if out is not None:
+        values = [v.copy() if overlaps(v, out) else v for v in values]
+    arrays = [value for value in values if isinstance(value, DeviceArray)]
+    shape = np.broadcast_shapes(*(array.shape for array in arrays))
+    target = DeviceArray.empty(shape, result) if out is None else out
+    if not target.size:
+        return target
+    layout = common(target.shape, [target, *arrays])
+    rank = len(layout.dims)
+    operands, given = [], []
+    places = iter(range(1, len(arrays) + 1))
+    for name, value in zip(names or arguments_of(formula), values, strict=True):
+        if isinstance(value, DeviceArray):
+            place = next(places)
+            kind = layout.kind(place)
+            operands.append((name, kind, value.dtype.name))
+            given += passed(value, kind, layout.strides[place])
+        else:
+            number = _number(value, computed)
+            operands.append((name, NUMBER, computed.name))
+            given.append(number)
+    kind = layout.kind(0)
+    kernel = codegen.map_kernel(
+        formula, template, tuple(operands), computed.name, (kind, target.dtype.name), rank
+    )
+    first = passed(target, kind, layout.strides[0])
+    codegen.launch(kernel, layout.size, *layout.dims[1:], *first, *given)
+    return target
+
+
+def overlaps(value: Any, out: DeviceArray) -> bool:
+    """Whether writing to an array may change elements of another one that are read later."""
+    if not isinstance(value, DeviceArray) or value.memory is not out.memory:
+        return False
+    return (value.offset, value.shape, value.strides) != (out.offset, out.shape, out.strides)
+
+
+def passed(array: DeviceArray, kind: str, strides: tuple[int, ...]) -> list[Any]:
+    """Return the arguments of a kernel for an array."""
+    at = array.offset // array.dtype.itemsize
+    given = [array.memory.of(array.dtype), at]
+    return given if kind == codegen.CONTIGUOUS else [*given, *strides]
+
+
+def _number(value: Any, dtype: np.dtype) -> Any:
+    """Return a number in the type of a kernel."""
+    return np.asarray(value).astype(dtype).reshape(())[()]
+
+
+def _types(function: Function, values: Sequence[Any]) -> tuple[np.dtype, np.dtype]:
+    """Return the type in which a function computes, and that of its result."""
+    names = arguments_of(function.formula)
+    given = [
+        type(v) if type(v) in _WEAK else dtype_of(v)
+        for name, v in zip(names, values, strict=True)
+        if name not in function.truths
+    ]
+    if isinstance(function.ufunc, np.ufunc):
+        *loop, result = function.ufunc.resolve_dtypes((*given, None))
+        computed = np.result_type(*loop)
+    else:
+        of_arrays = [kind for kind in given if isinstance(kind, np.dtype)]
+        computed = np.result_type(
+            *of_arrays, *(kind(1) for kind in given if isinstance(kind, type))
+        )
+        if function.ufunc is None and computed.kind in "biu":
+            computed = _FLOAT64
+        result = computed
+    check_dtype(computed)
+    check_dtype(result)
+    return computed, result
+
+
+# -- which functions there are --------------------------------------------------------------------
+
+
+def _formulas() -> dict[str, Formula]:
+    """Return functions without derivatives, by NumPy's names."""
+
+    def equal(x: Any, y: Any) -> Any:
+        return x == y
+
+    def not_equal(x: Any, y: Any) -> Any:
+        return x != y
+
+    def less(x: Any, y: Any) -> Any:
+        return x < y
+
+    def less_equal(x: Any, y: Any) -> Any:
+        return x <= y
+
+    def greater(x: Any, y: Any) -> Any:
+        return x > y
+
+    def greater_equal(x: Any, y: Any) -> Any:
+        return x >= y
+
+    def logical_and(x: Any, y: Any) -> Any:
+        return (x != 0) & (y != 0)
+
+    def logical_or(x: Any, y: Any) -> Any:
+        return (x != 0) | (y != 0)
+
+    def logical_xor(x: Any, y: Any) -> Any:
+        return (x != 0) != (y != 0)
+
+    def logical_not(x: Any) -> Any:
+        return x == 0
+
+    def bitwise_and(x: Any, y: Any) -> Any:
+        return x & y
+
+    def bitwise_or(x: Any, y: Any) -> Any:
+        return x | y
+
+    def bitwise_xor(x: Any, y: Any) -> Any:
+        return x ^ y
+
+    def isnan(x: Any) -> Any:
+        return x != x
+
+    def isfinite(x: Any) -> Any:
+        return x - x == 0
+
+    def isinf(x: Any) -> Any:
+        return (x == x) & (x - x != 0)
+
+    return {name: value for name, value in locals().items() if callable(value)}
+
+
+def _invert_bool(x: Any) -> Any:
+    return x == 0
+
+
+def _invert(x: Any) -> Any:
+    return ~x
+
+
+@functools.cache
+def functions() -> dict[Any, Function]:
+    """Return the functions of numbers by NumPy's function; those without one by their op."""
+    found: dict[Any, Function] = {
+        getattr(np, name): Function(name, formula, getattr(np, name), True)
+        for name, formula in _formulas().items()
+    }
+    for name, op in TABLE.items():
+        if isinstance(op, Elementwise):
+            known = Function(
+                name, op.scalar_formula, op.function, Fact.ARITHMETIC in op.facts, op.truths
+            )
+            found.setdefault(op if op.function is None else op.function, known)
+            found[op] = found[op.formula] = known
+    return found
+
+
+def inverted(x: DeviceArray) -> DeviceArray:
+    """Return ``~x``."""
+    formula = _invert_bool if x.dtype == np.bool_ else _invert
+    return run(formula, "{}", [x], x.dtype, x.dtype)
+
+
+def mapped(formula: Formula, values: Sequence[Any]) -> DeviceArray:
+    """Return the values of an op's formula, compiled in floating point."""
+    return apply(functions()[formula], values)
+
+
+def times_partial(
+    g: DeviceArray, rule: Formula, read: dict[str, Any], chooses: bool
+) -> DeviceArray | None:
+    """Return the product of a cotangent and a partial in one kernel; None if there is none for it.
+
+    Parameters
+    ----------
+    g
+        The cotangent.
+    rule
+        The partial, a function of scalars.
+    read
+        The values that it reads.
+    chooses
+        Whether the product is 0 where the partial is 0.
+    """
+    values = [g, *read.values()]
+    if any(not isinstance(value, (DeviceArray, *_NUMBERS)) for value in values):
+        return None
+    if any(dtype_of(value).kind == "c" for value in values):
+        return None
+    template = "chosen({g}, {})" if chooses else "{g} * {}"
+    return run(rule, template, values, g.dtype, g.dtype, names=("g", *read))
+
+
+_NUMBERS = (bool, int, float, np.ndarray, np.generic)
+DeviceArray.mapped = staticmethod(mapped)
+DeviceArray.times_partial = times_partial

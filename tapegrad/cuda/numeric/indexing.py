@@ -1,0 +1,249 @@
+"""Reading and writing elements of arrays on a device at indices that are arrays.
+
+Integers, slices, None and Ellipsis give views. Of what remains, the arrays, the offsets of the
+elements are computed, on the device if the indices are there; a kernel copies or adds the elements.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.cuda.array import DeviceArray
+from tapegrad.cuda.numeric import codegen
+from tapegrad.cuda.numeric.codegen import CONTIGUOUS, DeviceModule
+from tapegrad.cuda.numeric.elementwise import passed
+
+_POSITIONS = np.dtype(np.int64)
+
+
+def is_basic(index: Any) -> bool:
+    """Whether an index gives a view."""
+    for part in index if type(index) is tuple else (index,):
+        if isinstance(part, (DeviceArray, np.ndarray, list, bool, np.bool_)):
+            return False
+        if isinstance(part, tuple):
+            return False
+    return True
+
+
+class Places:
+    """The elements of an array at an index that has arrays.
+
+    Attributes
+    ----------
+    source
+        A view of the array whose first axes are those that the arrays index.
+    positions
+        Offsets of the elements, or of the rows of the other axes, in elements.
+    axis
+        Where the axes of the index are in the result.
+    """
+
+    def __init__(self, x: DeviceArray, index: Any) -> None:
+        parts = _full(x, index)
+        arrays = [part for part in parts if isinstance(part, (DeviceArray, np.ndarray))]
+        spaced = tuple(slice(None) if any(p is a for a in arrays) else p for p in parts)
+        view = x.viewed(lambda a: a[spaced])
+        kept = [p for p in parts if not isinstance(p, (int, np.integer))]
+        axes = [k for k, p in enumerate(kept) if any(p is a for a in arrays)]
+        are_adjacent = axes == list(range(axes[0], axes[0] + len(axes)))
+        self.axis = axes[0] if are_adjacent and _adjacent(parts, arrays) else 0
+        others = [k for k in range(view.ndim) if k not in axes]
+        self.source = view.viewed(lambda a: a.transpose((*axes, *others)))
+        self.rest = self.source.shape[len(axes) :]
+        self.positions = _positions(self.source, arrays)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the elements, with the axes of the index first."""
+        return (*self.positions.shape, *self.rest)
+
+    def in_order(self, found: DeviceArray) -> DeviceArray:
+        """Return elements with the axes of the index where NumPy has them."""
+        return self._moved(found, list(range(self.positions.ndim)), self.axis)
+
+    def index_first(self, values: DeviceArray) -> DeviceArray:
+        """Return values for all elements with the axes of the index first."""
+        shape = self.in_order(_stand_in(self.shape)).shape
+        wide = values.viewed(lambda a: np.broadcast_to(a, shape))
+        count = self.positions.ndim
+        if not self.axis:
+            return wide
+        source = tuple(range(self.axis, self.axis + count))
+        return wide.viewed(lambda a: np.moveaxis(a, source, tuple(range(count))))
+
+    @staticmethod
+    def _moved(array: Any, axes: list[int], to: int) -> Any:
+        if not to or not axes:
+            return array
+        target = [to + k for k in range(len(axes))]
+        if isinstance(array, np.ndarray):
+            return np.moveaxis(array, axes, target)
+        return array.viewed(lambda a: np.moveaxis(a, axes, target))
+
+
+def _stand_in(shape: tuple[int, ...]) -> Any:
+    return np.broadcast_to(np.zeros(()), shape)
+
+
+def _full(x: DeviceArray, index: Any) -> list[Any]:
+    """Return an index with a part for every axis, and arrays of integers in place of masks."""
+    parts: list[Any] = []
+    for part in index if type(index) is tuple else (index,):
+        if isinstance(part, (list, tuple)):
+            part = np.asarray(part)
+            part = part.astype(np.intp) if not part.size else part
+        if isinstance(part, (bool, np.bool_)):
+            raise IndexError("tensors on a device have no indices that are True or False")
+        if isinstance(part, DeviceArray) and part.dtype == np.bool_:
+            part = part.to_host()  # how many elements are chosen has to be known
+        if isinstance(part, np.ndarray) and part.dtype == np.bool_:
+            axis = sum(p is not None and p is not Ellipsis for p in parts)
+            if Ellipsis not in [p for p in parts if not isinstance(p, (DeviceArray, np.ndarray))]:
+                if x.shape[axis : axis + part.ndim] != part.shape:
+                    raise IndexError(
+                        f"boolean index did not match indexed array along axis {axis}: it has "
+                        f"shape {part.shape}, the array {x.shape}"
+                    )
+            parts += part.nonzero()
+        elif isinstance(part, (DeviceArray, np.ndarray)) and part.dtype.kind not in "iu":
+            raise IndexError("arrays used as indices must be of integer (or boolean) type")
+        else:
+            parts.append(part)
+    arrays = [p for p in parts if isinstance(p, (DeviceArray, np.ndarray))]
+    plain = [p for p in parts if not any(p is a for a in arrays)]
+    used = len(arrays) + sum(p is not None and p is not Ellipsis for p in plain)
+    if used > x.ndim:
+        raise IndexError(
+            f"too many indices for array: array is {x.ndim}-dimensional, but {used} were indexed"
+        )
+    missing = [slice(None)] * (x.ndim - used)
+    for k, part in enumerate(parts):
+        if part is Ellipsis:
+            return [*parts[:k], *missing, *parts[k + 1 :]]
+    return [*parts, *missing]
+
+
+def _adjacent(parts: Sequence[Any], arrays: Sequence[Any]) -> bool:
+    """Whether no slice or None stands between the arrays (and integers) of an index."""
+    advanced = [isinstance(p, (int, np.integer)) or any(p is a for a in arrays) for p in parts]
+    first, last = advanced.index(True), len(advanced) - advanced[::-1].index(True)
+    return all(advanced[first:last])
+
+
+def _positions(source: DeviceArray, arrays: Sequence[Any]) -> DeviceArray:
+    """Return the offsets of the elements at indices of the first axes, after checking these."""
+    total: Any = None
+    shape = np.broadcast_shapes(*(array.shape for array in arrays))
+    on_device = any(isinstance(array, DeviceArray) for array in arrays)
+    for axis, array in enumerate(arrays):
+        length = source.shape[axis]
+        array = array.astype(_POSITIONS)
+        if array.size:
+            low, high = int(array.min()), int(array.max())
+            if low < -length or high >= length:
+                wrong = low if low < -length else high
+                raise IndexError(
+                    f"index {wrong} is out of bounds for axis {axis} with size {length}"
+                )
+            if low < 0:
+                array = np.where(array < 0, array + length, array)
+        step = array * (source.strides[axis] // source.itemsize)
+        if on_device and not isinstance(step, DeviceArray):
+            step = DeviceArray.from_host(step)
+        total = step if total is None else total + step
+    if not isinstance(total, DeviceArray):
+        total = DeviceArray.from_host(np.ascontiguousarray(total))
+    wide = total.viewed(lambda a: np.broadcast_to(a, shape))
+    return wide if wide.is_contiguous else wide.copy()
+
+
+@functools.lru_cache(1024)
+def _kernel(action: str, source: str, values: str, rank: int) -> Any:
+    """Return the kernel that copies or adds elements.
+
+    Parameters
+    ----------
+    action
+        ``"get"``, ``"put"`` or ``"add"``.
+    source, values
+        Types of the elements.
+    rank
+        Number of axes that are not indexed.
+    """
+    module = DeviceModule(source)
+    dims = [f"d{k}" for k in range(rank)]
+    steps = [f"s{k}" for k in range(rank)]
+    names = ["count", "inner", *dims[1:], "x", "x_at", *steps, "positions", "values", "values_at"]
+    lines = ["", "", f"def kernel({', '.join(names)}):"]
+    lines += ["    for i in range(cuda.grid(1), count, cuda.gridsize(1)):"]
+    lines += ["        at = x_at + positions[i // inner]", "        rest = i % inner"]
+    for k in range(rank - 1, 0, -1):
+        lines += [f"        at += rest % d{k} * s{k}", f"        rest //= d{k}"]
+    lines += ["        at += rest * s0"] if rank else []
+    value = "values[values_at + i]"
+    lines += [
+        {
+            "get": f"        {value} = x[at]",
+            "put": f"        x[at] = {codegen.converted(value, source)}",
+            "add": f"        cuda.atomic.add(x, at, {codegen.converted(value, source)})",
+        }[action]
+    ]
+    module.lines += lines
+    return module.kernel("kernel")
+
+
+def _run(action: str, places: Places, values: DeviceArray) -> None:
+    """Copy or add elements between an array and contiguous values."""
+    if not values.size:
+        return
+    rest = places.rest
+    kernel = _kernel(action, places.source.dtype.name, values.dtype.name, len(rest))
+    size = places.source.itemsize
+    steps = [s // size for s in places.source.strides[places.source.ndim - len(rest) :]]
+    codegen.launch(
+        kernel,
+        values.size,
+        max(1, math.prod(rest)),
+        *rest[1:],
+        *passed(places.source, CONTIGUOUS, ()),
+        *steps,
+        places.positions.memory.of(_POSITIONS)[places.positions.offset // 8 :],
+        *passed(values, CONTIGUOUS, ()),
+    )
+
+
+def gather(x: DeviceArray, index: Any) -> DeviceArray:
+    """Return a copy of the elements at an index that has arrays."""
+    places = Places(x, index)
+    found = DeviceArray.empty(places.shape, x.dtype)
+    _run("get", places, found)
+    return places.in_order(found)
+
+
+def put(x: DeviceArray, index: Any, value: DeviceArray) -> None:
+    """Write values at an index that has arrays; which of several for one element is undefined."""
+    _write("put", x, index, value)
+
+
+def add_at(x: DeviceArray, index: Any, value: DeviceArray) -> None:
+    """Add values at an index; those for one element add up, in an order that may differ by run."""
+    if x.dtype.name not in ("int32", "int64", "uint32", "uint64", "float32", "float64"):
+        raise TypeError(f"add.at: there is no kernel for dtype {x.dtype}; convert with astype")
+    if is_basic(index):
+        view = x[index]
+        view += value
+        return
+    _write("add", x, index, value)
+
+
+def _write(action: str, x: DeviceArray, index: Any, value: DeviceArray) -> None:
+    places = Places(x, index)
+    shown = places.index_first(value)
+    same = value.memory is x.memory
+    _run(action, places, shown.copy() if same or not shown.is_contiguous else shown)

@@ -1,0 +1,146 @@
+"""Elementary functions of a device, in place of the vector math of the CPU.
+
+`libm` stands for CUDA's libdevice in kernels, and for NumPy's functions on a simulated device:
+those of Python's `math` raise errors where a device returns nan or inf.
+"""
+
+from __future__ import annotations
+
+import math
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tapegrad.kernels import special, vmath
+
+
+def _exp(x: Any) -> Any:
+    return math.exp(x)
+
+
+def _exp2(x: Any) -> Any:
+    return math.pow(2.0, x)
+
+
+def _expm1(x: Any) -> Any:
+    return math.expm1(x)
+
+
+def _sigmoid(x: Any) -> Any:
+    small = math.exp(-abs(x))
+    return (1.0 if x >= 0.0 else small) / (1.0 + small)
+
+
+def _softplus(x: Any) -> Any:
+    return x if x != x else max(x, 0.0) + math.log1p(math.exp(-abs(x)))
+
+
+def _cosh(x: Any) -> Any:
+    return math.cosh(x)
+
+
+def _sinh(x: Any) -> Any:
+    return math.sinh(x)
+
+
+def _tanh(x: Any) -> Any:
+    return math.tanh(x)
+
+
+def _log(x: Any) -> Any:
+    return math.log(x)
+
+
+def _log2(x: Any) -> Any:
+    return math.log2(x)
+
+
+def _log10(x: Any) -> Any:
+    return math.log10(x)
+
+
+def _log1p(x: Any) -> Any:
+    return math.log1p(x)
+
+
+def _pow(x: Any, y: Any) -> Any:
+    return math.pow(x, y)
+
+
+def _sin(x: Any) -> Any:
+    return math.sin(x)
+
+
+def _cos(x: Any) -> Any:
+    return math.cos(x)
+
+
+def _tan(x: Any) -> Any:
+    return math.tan(x)
+
+
+def _erf(x: Any) -> Any:
+    return math.erf(x)
+
+
+def _erfc(x: Any) -> Any:
+    return math.erfc(x)
+
+
+def _with_sign(magnitude: Any, x: Any) -> Any:
+    return math.copysign(magnitude, x)
+
+
+# what stands for a function of vector math in kernels
+OF_DEVICE: dict[Any, Any] = {
+    vmath.exp: _exp,
+    vmath.exp2: _exp2,
+    vmath.expm1: _expm1,
+    vmath.sigmoid: _sigmoid,
+    vmath.softplus: _softplus,
+    vmath.cosh: _cosh,
+    vmath.sinh: _sinh,
+    vmath.tanh: _tanh,
+    vmath.log: _log,
+    vmath.log2: _log2,
+    vmath.log10: _log10,
+    vmath.log1p: _log1p,
+    vmath.pow: _pow,
+    vmath.sin: _sin,
+    vmath.cos: _cos,
+    vmath.tan: _tan,
+    special.erf: _erf,
+    special.erfc: _erfc,
+    vmath._with_sign: _with_sign,
+}
+# NumPy's functions that kernels do not know, in libdevice (with an "f" at the end for float32)
+LIBDEVICE = {f"np.{name}": name for name in ("cbrt", "ceil", "floor", "rint", "trunc")}
+
+
+def _quiet(function: Callable[..., float]) -> Callable[..., Any]:
+    """Return a function of `math` that returns inf where it has a pole."""
+
+    def call(*args: Any) -> Any:
+        try:
+            return np.float64(function(*args))
+        except (ValueError, OverflowError):
+            return np.float64(math.inf)
+
+    return call
+
+
+class SimulatedMath(types.SimpleNamespace):
+    """What kernels know as `math`, and as libdevice, on a simulated device."""
+
+    def __init__(self) -> None:
+        names = "exp expm1 log log2 log10 log1p sin cos tan sinh cosh tanh sqrt hypot copysign"
+        names += " floor ceil trunc rint cbrt isnan isinf isfinite fmod fabs"
+        found: dict[str, Any] = {name: getattr(np, name) for name in names.split()}
+        for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh"):
+            found[f"a{name}"] = getattr(np, f"arc{name}")
+        found |= {"atan2": np.arctan2, "pow": np.power, "inf": math.inf, "pi": math.pi}
+        found |= {name: _quiet(getattr(math, name)) for name in ("erf", "erfc", "lgamma", "gamma")}
+        found |= {f"{name}f": found[name] for name in LIBDEVICE.values()}
+        super().__init__(**found)

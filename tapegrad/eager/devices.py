@@ -1,0 +1,124 @@
+"""Tensors on a device: making them, moving them, and sharing their memory.
+
+A tensor on a device has a `DeviceArray` where others have an array of NumPy; everything else is the
+same code.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapegrad.cuda.array import HOST, NAME, DeviceArray, device_of
+from tapegrad.cuda.numeric import functions  # noqa: F401 (NumPy's functions for arrays on a device)
+from tapegrad.cuda.toolkit import require
+from tapegrad.eager.dispatch import apply_op, passive
+from tapegrad.eager.tensor import Tensor
+from tapegrad.ops.devices import moved
+
+
+def device_named(device: Any) -> str:
+    """Return the full name of a device, after checking that it can be used.
+
+    Raises
+    ------
+    ValueError
+        If there is no such device.
+    CudaUnavailableError
+        If there is no CUDA device that can be used.
+    """
+    name = str(device)
+    if name == HOST:
+        return HOST
+    if name in ("cuda", NAME):
+        require()
+        return NAME
+    raise ValueError(f"device {device!r}: tensors are on 'cpu' or on 'cuda', the first CUDA device")
+
+
+def to_device(tensor: Tensor, device: Any) -> Tensor:
+    """Return a tensor on a device: itself if it is there, else a copy, which is recorded."""
+    name, source = device_named(device), device_of(tensor._a)
+    return tensor if name == source else apply_op(moved, (tensor, name, source), {})
+
+
+def array_on(device: Any, array: Any) -> Any:
+    """Return an array on a device, or where it is if `device` is None."""
+    if device is None or device_named(device) == device_of(array):
+        return array
+    return moved(array, device_named(device), device_of(array))
+
+
+def to(
+    self: Tensor,
+    *args: Any,
+    device: Any = None,
+    dtype: Any = None,
+    non_blocking: bool = False,
+    copy: bool = False,
+) -> Tensor:
+    """Return the tensor on another device, or with another dtype.
+
+    The move is recorded, and the gradient moves back.
+
+    Parameters
+    ----------
+    *args
+        A device, a dtype, a device and a dtype, or a tensor that has both.
+    device
+        ``"cpu"`` or ``"cuda"``.
+    dtype
+        Type of the elements.
+    non_blocking
+        Accepted for compatibility, without effect: kernels run while the host goes on, and copies
+        to the host wait for them.
+    copy
+        Return a copy even if nothing changes.
+
+    Raises
+    ------
+    CudaUnavailableError
+        If there is no CUDA device that can be used.
+
+    Examples
+    --------
+    >>> import tapegrad as tg
+    >>> x = tg.tensor([1.0, 2.0], requires_grad=True)
+    >>> x.to("cpu") is x
+    True
+    >>> x.to(tg.float32).dtype
+    dtype('float32')
+    """
+    for value in args:
+        if isinstance(value, Tensor):
+            device, dtype = value.device, value.dtype
+        elif isinstance(value, str) and value.startswith((HOST, "cuda")):
+            device = value
+        elif value is not None:
+            dtype = np.dtype(value)
+    result = self if device is None else to_device(self, device)
+    if dtype is not None and result.dtype != dtype:
+        result = result.astype(dtype)
+    return result.clone() if copy and result is self else result
+
+
+def shared(source: Any) -> Tensor:
+    """Return a tensor on the memory of an object that has ``__cuda_array_interface__``."""
+    require()
+    return passive(DeviceArray.of_interface(source))
+
+
+def interface(self: Tensor) -> dict[str, Any]:
+    """The memory, for other libraries that compute on the device."""
+    if type(self._a) is not DeviceArray:
+        raise AttributeError(
+            "Can't get __cuda_array_interface__ on non-CUDA tensor; use to('cuda') to move it to a "
+            "device"
+        )
+    if self._own is not None:
+        raise RuntimeError(
+            "Can't get __cuda_array_interface__ on Variable that requires grad. If gradients "
+            "aren't required, use var.detach() to get Variable that doesn't require grad."
+        )
+    return self._a.__cuda_array_interface__
