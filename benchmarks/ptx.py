@@ -1,8 +1,9 @@
-"""What the kernels of ensembles take of a device: ``python -m benchmarks.ptx``.
+"""What kernels take of a device: ``python -m benchmarks.ptx``.
 
-Each kernel is compiled to PTX and assembled by ``ptxas``, which says how many registers a thread
-has, and how much of its local memory holds registers that were spilled. No device is needed, but
-``pip install 'tapegrad[cuda]'``. The status is 1 if a kernel spills.
+Each kernel of ensembles and of tensors is compiled to PTX and assembled by ``ptxas``, which says
+how many registers a thread has, and how much of its local memory holds registers that were spilled.
+No device is needed, but ``pip install 'tapegrad[cuda]'``. The status is 1 if a kernel spills, or if
+one that computes in float32 uses float64.
 """
 
 import importlib.metadata
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,11 +28,14 @@ import numpy as np
 import tapegrad as tg
 from tapegrad.transform.ensembles.on_device import Kernel
 
+from . import recorded_kernels
 from .njit.oscillators import van_der_pol
 from .report import show_table
 
 CAPABILITIES = ((7, 5), (8, 0), (9, 0))
 FLOAT, VECTOR = numba.float64, numba.float64[::1]
+# libdevice reduces large arguments of these in float64; the others need its precision
+OF_DOUBLES = {"sin", "cos", "tan", "sinc", "gammaln", "digamma", "polygamma"}
 
 
 def attraction(position, masses, k):
@@ -44,7 +49,7 @@ def attraction(position, masses, k):
     return energy
 
 
-def kernels() -> Iterator[tuple[str, Any, tuple[Any, ...], tuple[bool, ...]]]:
+def ensembles() -> Iterator[tuple[str, Any, tuple[Any, ...], tuple[bool, ...]]]:
     """Yield names, functions, the types of their arguments, and which have items."""
     oscillator, spring = tg.njit(van_der_pol), tg.njit(attraction)
     kinds, many = (FLOAT,) * 4 + (numba.int64,), (True,) * 4 + (False,)
@@ -79,45 +84,87 @@ def assembler() -> str:
     raise FileNotFoundError("ptxas is not installed: pip install 'tapegrad[cuda]'")
 
 
-def measured(kernel: Kernel, capability: tuple[int, int]) -> dict[str, int]:
+def assembled(ptx: str, name: str, capability: tuple[int, int]) -> dict[str, int]:
     """Return what a kernel takes: registers, bytes of the stack and bytes that are spilled."""
-    ptx, _ = kernel.cuda.compile_ptx(kernel.kernel.py_func, kernel.signature(), cc=capability)
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "kernel.ptx")
         source.write_text(ptx, encoding="ascii")
         architecture = "sm_{}{}".format(*capability)
         command = [assembler(), "-v", f"-arch={architecture}", str(source), "-o", os.devnull]
         text = subprocess.run(command, capture_output=True, text=True, check=True).stderr
-    about = text[text.index("over_items") :]  # of the kernel, which is the first
+    about = text[text.index(name) :]  # of the kernel, which is the first
     patterns = {
         "registers": r"Used (\d+) registers",
         "stack": r"(\d+) bytes stack frame",
         "spilled": r"(\d+) bytes spill stores",
     }
-    return {name: int(re.search(pattern, about)[1]) for name, pattern in patterns.items()}
+    return {key: int(re.search(pattern, about)[1]) for key, pattern in patterns.items()}
 
 
-def main() -> int:
-    """Print a table; the status says whether a kernel spills registers."""
-    from numba import cuda
-
+def show_ensembles(cuda: Any) -> int:
+    """Print the table of ensembles; return how many bytes are spilled."""
     rows, spilled = [], 0
-    for name, function, kinds, many in kernels():
+    for name, function, kinds, many in ensembles():
         function.compile(kinds)
         result = function.overloads[kinds].signature.return_type
         cells = []
         for capability in CAPABILITIES:
             with compiling_for(capability):
                 kernel = Kernel(cuda, function, kinds, many, result)
-                found = measured(kernel, capability)
+                ptx, _ = cuda.compile_ptx(kernel.kernel.py_func, kernel.signature(), cc=capability)
+            found = assembled(ptx, "over_items", capability)
             cells.append("{registers} / {stack} / {spilled}".format(**found))
             spilled += found["spilled"]
         rows.append((name, *cells))
-    columns = [f"sm_{major}{minor}" for major, minor in CAPABILITIES]
     version = importlib.metadata.version("numba-cuda")
     title = f"Registers / bytes of stack / bytes spilled (numba-cuda {version})"
-    show_table(title, ("", *columns), rows)
-    return int(spilled > 0)
+    show_table(title, ("", *architectures()), rows)
+    return spilled
+
+
+def show_tensors(cuda: Any) -> int:
+    """Print the table of kernels of tensors; return how many are not as they should be.
+
+    PTX for the oldest architecture is valid for the others.
+    """
+    made: list[tuple[str, bool, str]] = []
+    with compiling_for(CAPABILITIES[0]):
+        for group, operation, is_single, kernel, signature in recorded_kernels.kernels(cuda):
+            ptx, _ = cuda.compile_ptx(kernel.py_func, signature, cc=CAPABILITIES[0])
+            has_doubles = is_single and operation not in OF_DOUBLES and ".f64" in ptx
+            if has_doubles:
+                print(f"{operation} computes in float64")
+            made.append((group, has_doubles, ptx))
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        tasks = [
+            [pool.submit(assembled, ptx, "kernel", capability) for capability in CAPABILITIES]
+            for _, _, ptx in made
+        ]
+        found = [[task.result() for task in of_kernel] for of_kernel in tasks]
+    rows, wrong = [], sum(has_doubles for _, has_doubles, _ in made)
+    for group in dict.fromkeys(group for group, _, _ in made):
+        of_group = [f for (name, _, _), f in zip(made, found, strict=True) if name == group]
+        cells = []
+        for k in range(len(CAPABILITIES)):
+            most = {key: max(f[k][key] for f in of_group) for key in of_group[0][k]}
+            cells.append("{registers} / {stack} / {spilled}".format(**most))
+            wrong += most["spilled"] > 0
+        rows.append((f"{group} ({len(of_group)})", *cells))
+    show_table("Kernels of tensors, the most of each kind", ("", *architectures()), rows)
+    return wrong
+
+
+def architectures() -> list[str]:
+    """Return the names of the architectures."""
+    return [f"sm_{major}{minor}" for major, minor in CAPABILITIES]
+
+
+def main() -> int:
+    """Print the tables; the status says whether anything is wrong."""
+    from numba import cuda
+
+    spilled = show_ensembles(cuda)
+    return int(bool(show_tensors(cuda) + spilled))
 
 
 if __name__ == "__main__":

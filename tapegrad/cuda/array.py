@@ -1,8 +1,8 @@
 """Arrays in the memory of a device.
 
 A `DeviceArray` has what NumPy's arrays have: a shape, strides, views. Functions of NumPy that are
-called with it compute on the device (`tapegrad.cuda.numeric.functions`); no element is copied to the host
-unless that is asked for.
+called with it compute on the device (`tapegrad.cuda.numeric.functions`); no element is copied to
+the host unless that is asked for.
 """
 
 from __future__ import annotations
@@ -331,6 +331,13 @@ def contiguous(array: Any, dtype: Any = None) -> Any:
 def device_of(value: Any) -> str:
     """Return the name of the device that an array is on."""
     return NAME if type(value) is DeviceArray else HOST
+
+
+def on_device_named(device: str, array: Any) -> Any:
+    """Return a copy of an array on a device."""
+    if device == device_of(array):
+        return array.copy()
+    return DeviceArray.from_host(np.asarray(array)) if device != HOST else array.to_host()
 
 
 def kind_of(array: Any) -> tuple[tuple[int, ...], np.dtype, str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.cuda.array import Array, DeviceArray, as_array, kind_of
+from tapegrad.cuda.array import HOST, NAME, Array, DeviceArray, as_array, kind_of
 from tapegrad.eager import batched_calls
 from tapegrad.eager.batched import Batched, holds_batched
 from tapegrad.eager.duals import add_tangent, any_dual
@@ -27,6 +27,7 @@ from tapegrad.eager.modes import MODE
 from tapegrad.eager.tensor import Meta, Tensor, wrap
 from tapegrad.kernels.structs import address_of
 from tapegrad.ops.array_kinds import ArrayOp
+from tapegrad.ops.devices import moved
 from tapegrad.ops.kinds import Elementwise, Reduction, SweptOp, View
 from tapegrad.ops.op import Op, normalize_axes, refuse_masked
 from tapegrad.ops.shape import astype, stack
@@ -80,6 +81,21 @@ def owner_of(value: Any) -> Owner | None:
     return value._own if isinstance(value, Tensor) else None
 
 
+def same_device(*values: Any) -> None:
+    """Raise if tensors of the host are combined with tensors on a device; single numbers may be.
+
+    Arrays of NumPy are constants, which are copied to the device.
+    """
+    for value in values:
+        if type(value) in (list, tuple):
+            same_device(*value)
+        elif type(value) is Tensor and type(value._a) is np.ndarray and value._a.ndim:
+            raise RuntimeError(
+                "Expected all tensors to be on the same device, but found at least two devices, "
+                f"{NAME} and {HOST}! Move a tensor with to('cuda') or cpu()"
+            )
+
+
 def passive(z: Array) -> Tensor:
     """Return an unrecorded result, marked as an inference tensor in inference mode."""
     return wrap(z, None, bool(MODE.special) and MODE.thread.inference)
@@ -102,6 +118,8 @@ def apply_op(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         z = as_array(MODE.thread.observer(op, op.forward, arrays, parameters))
     else:
         z = as_array(op.forward(*arrays, **parameters))
+    if type(z) is DeviceArray:
+        same_device(*values)
     bound.update(zip(op.arguments, values, strict=True))
     if not any(map(owner_of, values)) or z.dtype.kind in "biu" or not MODE.recording:
         result = passive(z)
@@ -311,6 +329,8 @@ def apply_opaque(op: ArrayOp, bound: dict[str, Any]) -> Any:
     if isinstance(out, tuple):
         return _apply_several(active, bound, out, record)
     z = as_array(out)
+    if type(z) is DeviceArray and op is not moved:
+        same_device(*(bound[name] for name in op.arguments))
     if z.base is not None:  # possibly a view, which would not be tracked
         z = z.copy()
     if not record or z.dtype.kind in "biu":

@@ -15,7 +15,14 @@ from typing import Any
 import numpy as np
 
 from tapegrad.cuda.array import DeviceArray
-from tapegrad.eager.dispatch import NUMBER_TYPES, apply_op, apply_opaque, apply_view, axes_mask
+from tapegrad.eager.dispatch import (
+    NUMBER_TYPES,
+    apply_op,
+    apply_opaque,
+    apply_view,
+    axes_mask,
+    same_device,
+)
 from tapegrad.eager.duals import apply_to_duals
 from tapegrad.eager.inplace import apply_with_out
 from tapegrad.eager.modes import (
@@ -58,8 +65,11 @@ return result
 """
 
 _AS_ARRAY = """
-if type(z) is not ndarray and type(z) is not DeviceArray:
-    z = asarray(z)
+if type(z) is not ndarray:
+    if type(z) is DeviceArray:
+        same_device({arguments})
+    else:
+        z = asarray(z)
 """
 
 # MODE.special is not empty once complex numbers have been recorded.
@@ -312,6 +322,7 @@ def _compile(op: Op, source: str) -> dict[str, Any]:
         "forward": op.forward,
         "ndarray": np.ndarray,
         "refuse_masked": refuse_masked,
+        "same_device": same_device,
         "number": number,
         "wrap": wrap,
     }
@@ -403,7 +414,7 @@ def _elementwise_source(op: Elementwise) -> str:
         ),
         untracked=" and ".join(f"own_{n} is None" for n in op.differentiable),
         passive=_PASSIVE,
-        as_array=_AS_ARRAY,
+        as_array=_AS_ARRAY.format(arguments=", ".join(names)),
         convert="\n".join(_CONVERT.strip("\n").format(n=n) for n in names),
         uniform=" and ".join(uniform),
         record=_record_source(op, None),
@@ -419,7 +430,7 @@ def _elementwise_source(op: Elementwise) -> str:
         name=op.name,
         forward=forward,
         forward_number=f"compute({inputs})",
-        as_array=_AS_ARRAY,
+        as_array=_AS_ARRAY.format(arguments=", ".join(names)),
         passive=_PASSIVE,
         record=_record_source(op, names),
         record_x=_record_source(op, ("x",)),
@@ -431,7 +442,7 @@ def _reduction_source(op: Reduction) -> str:
     return _fill(
         _REDUCTION,
         name=op.name,
-        as_array=_AS_ARRAY,
+        as_array=_AS_ARRAY.format(arguments="x"),
         passive=_PASSIVE,
         extras="\n".join(f"a_{name} = extras['{name}'](a_x, z, axis)" for name in op.extras),
         record=_record_source(op, ("x",), y="mask"),

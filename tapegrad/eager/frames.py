@@ -15,7 +15,15 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from tapegrad.cuda.array import DeviceArray, as_array, contiguous, device_of, is_array, zeros
+from tapegrad.cuda.array import (
+    DeviceArray,
+    as_array,
+    contiguous,
+    device_of,
+    is_array,
+    on_device_named,
+    zeros,
+)
 from tapegrad.eager.duals import arrays_of, saved_tangent_of_output, with_saved_tangent
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.saved_values import check_savable, restore, save
@@ -157,10 +165,12 @@ def fit_array(array: Any, aval: int, what: str) -> np.ndarray:
     """
     array = as_array(array)
     shape, dtype, device = AVALS.kind(aval)
-    if device_of(array) != device:
-        raise RuntimeError(f"{what} - expected device {device} but got {device_of(array)}")
     if array.shape != shape:
         array = unbroadcast_array(array, shape, what)
+    if device_of(array) != device:
+        if shape:
+            raise RuntimeError(f"{what} - expected device {device} but got {device_of(array)}")
+        array = on_device_named(device, array)
     if array.dtype is dtype and array.flags.c_contiguous:
         return array
     if array.dtype.kind == "c" and dtype.kind != "c":

@@ -273,7 +273,7 @@ def _overwrite(target: Tensor, value: Any, what: str, keep: bool) -> Tensor:
     value = operand(value)
     array = as_array(unwrap(value))
     if type(array) is not type(target._a) and device_of(array) != device_of(target._a):
-        value = on_device_of(value if type(value) is Tensor else array, target._a)
+        value = on_device_of(value if type(value) is Tensor else array, target)
         array = as_array(unwrap(value))
     if array.shape != target._a.shape or array.dtype != target._a.dtype:
         _check_fit(array, target._a, what)
@@ -335,7 +335,7 @@ def assign_item(target: Tensor, index: Any, value: Any) -> None:
     value = operand(value)
     array = as_array(unwrap(value))
     if type(array) is not type(target._a) and device_of(array) != device_of(target._a):
-        value = on_device_of(value if type(value) is Tensor else array, target._a)
+        value = on_device_of(value if type(value) is Tensor else array, target)
         array = as_array(unwrap(value))
     has_tangent = any_dual((target, value))
     if has_tangent:

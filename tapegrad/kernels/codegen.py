@@ -148,7 +148,6 @@ class Module:
 
     header: ClassVar[list[str]] = ["import math", "import numba", "import numpy as np"]
     decorator = _HELPER
-    widens = True  # whether vector math always computes in float64
 
     def __init__(self, dtype: str) -> None:
         self.dtype = dtype
@@ -159,8 +158,12 @@ class Module:
         """Return the scalar formula of a global: an op's formula, or a plain function."""
         return _scalar_function(value)
 
-    def constant(self, number: str) -> str:
-        """Return the value of a global name of a formula, which is a number."""
+    def is_double(self, function: types.FunctionType | None) -> bool:
+        """Whether a function computes in float64, whatever the type of its arguments."""
+        return _is_vector_math(function)
+
+    def constant(self, number: str, is_double: bool) -> str:
+        """Return a number that a formula has as a global name."""
         return number
 
     def of_modules(self, function: types.FunctionType) -> dict[str, str]:
@@ -178,35 +181,35 @@ class Module:
         if key in self.emitted:
             return self.emitted[key]
         tree = copy.deepcopy(_tree(function))  # the rewriter modifies it
-        vector_math = _is_vector_math(function)
+        is_double = self.dtype != "float32" or self.is_double(function)
         names = self.of_modules(function)
         for used, value in _dependencies(function).items():
             inner = self.scalar_function(value)
             if inner is not None:
                 names[used] = self.add(inner, form)
             elif isinstance(value, (int, float)):
-                names[used] = used.replace(".", "_")
                 number = repr(value) if math.isfinite(value) else f'float("{value}")'
-                line = f"{names[used]} = {self.constant(number)}"
+                text = self.constant(number, is_double)
+                names[used] = used.replace(".", "_") + ("" if text == number else "_single")
+                line = f"{names[used]} = {text}"
                 if line not in self.lines:
                     self.lines.append(line)
             else:
                 raise TypeError(f"formula {function.__qualname__} uses {used}, a {type(value)}")
         unique = f"{function.__name__.strip('_') or 'partial'}_{len(self.emitted)}"
         widened = set()
-        if self.widens and self.dtype == "float32" and not vector_math:
+        if not is_double:
             widened = {
                 names[used]
                 for used, value in _dependencies(function).items()
-                if _is_vector_math(self.scalar_function(value))
+                if self.is_double(self.scalar_function(value))
             }
         self.emitted[key] = unique
         arguments = arguments_of(function)
         body = tree.body
         if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
             body = body[1:]
-        literals = None if vector_math and self.widens else self.dtype
-        rewriter = _Rewriter(names, literals, widened)
+        rewriter = _Rewriter(names, None if is_double else self.dtype, widened)
         text = "\n".join(ast.unparse(rewriter.visit(statement)) for statement in body)
         self.lines += ["", "", self.decorator, f"def {unique}({', '.join(arguments)}):"]
         self.lines.append(textwrap.indent(text, "    "))

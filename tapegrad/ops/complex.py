@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tapegrad.cuda.array import HOST, as_array, zeros
 from tapegrad.ops import elementwise as ew
 from tapegrad.ops.composite import composite
 from tapegrad.ops.kinds import elementwise, view
@@ -42,7 +43,7 @@ def _(g):
 @view
 def real(x):
     """Real part, as a view."""
-    return np.asarray(x).real[...]
+    return as_array(x).real[...]
 
 
 @real.transposes
@@ -65,7 +66,9 @@ def _(g, x_shape, **parameters):
 @composite
 def imag(x):
     """Imaginary part: a view, or zeros without derivative for a real array."""
-    return imaginary(x) if is_complex(x) else np.zeros(shape_of(x), getattr(x, "dtype", None))
+    if is_complex(x):
+        return imaginary(x)
+    return zeros(shape_of(x), getattr(x, "dtype", float), getattr(x, "device", HOST))
 
 
 @view

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from tapegrad.cuda.array import HOST, DeviceArray, device_of
+from tapegrad.cuda.array import HOST, on_device_named
 from tapegrad.ops.array_kinds import linear
 from tapegrad.ops.op import internal
 
@@ -15,9 +13,7 @@ from tapegrad.ops.op import internal
 @linear(arrays=1)
 def moved(x, device, source):
     """Return a copy of an array on another device; `source` is the one that it is on."""
-    if device == device_of(x):
-        return x.copy()
-    return DeviceArray.from_host(np.asarray(x)) if device != HOST else x.to_host()
+    return on_device_named(device, x)
 
 
 @moved.transpose("x")
@@ -32,5 +28,5 @@ def _(x, device, source):
 
 def on_device_of(x: Any, like: Any) -> Any:
     """Return an array on the device of another one."""
-    device, source = device_of(like), device_of(getattr(x, "_a", x))
+    device, source = getattr(like, "device", HOST), getattr(x, "device", HOST)
     return x if device == source else moved(x, device, source)

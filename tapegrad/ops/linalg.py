@@ -19,6 +19,7 @@ from tapegrad.ops.array_kinds import opaque
 from tapegrad.ops.batching import aligned, flattened
 from tapegrad.ops.complex import adjoint, conjugate, conjugated, imag, real
 from tapegrad.ops.composite import composite
+from tapegrad.ops.devices import on_device_of
 from tapegrad.ops.op import copied, internal, is_complex, plain, public, rank, shape_of
 from tapegrad.ops.piecewise import where
 from tapegrad.ops.products import matmul
@@ -117,8 +118,8 @@ def _(g, a, b_shape):
 def _solve_triangular(a, b, lower, unit_diagonal):
     a = np.tril(a) if lower else np.triu(a)
     if unit_diagonal:
-        n = a.shape[-1]
-        a = np.where(np.eye(n, dtype=bool), np.ones((), a.dtype), a)
+        diagonal = on_device_of(np.eye(a.shape[-1], dtype=bool), a)
+        a = np.where(diagonal, np.ones((), a.dtype), a)
     return np.linalg.solve(a, b)
 
 

@@ -222,13 +222,13 @@ def rounded(x, decimals=0):
 
 
 @rounded.vjp("x")
-def _(x_shape):
-    return np.zeros(x_shape)
+def _(g):
+    return where(False, g, 0.0)
 
 
 @rounded.jvp("x")
 def _(t):
-    return np.zeros(plain(t).shape)
+    return where(False, t, 0.0)
 
 
 @public("round", "around", method=True)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.cuda.array import as_array
 from tapegrad.ops import elementwise as ew
 from tapegrad.ops import reduction
 from tapegrad.ops.array_kinds import pointwise
@@ -338,7 +339,7 @@ def _times(name, log):
 
     def compute(x, y):
         refuse_complex(name, x, y)
-        x, y = (v if isinstance(v, (int, float)) else np.asarray(v) for v in (x, y))
+        x, y = (v if isinstance(v, (int, float)) else as_array(v) for v in (x, y))
         with np.errstate(divide="ignore", invalid="ignore"):
             found = np.where((x == 0.0) & ~np.isnan(y), 0.0, x * log(y))
         return found.astype(np.result_type(x, y, np.float32))

@@ -13,6 +13,7 @@ from tapegrad.ops import reduction
 from tapegrad.ops.array_kinds import linear
 from tapegrad.ops.batching import flattened, shifted_axes, shifted_index, with_rank
 from tapegrad.ops.composite import composite
+from tapegrad.ops.devices import on_device_of
 from tapegrad.ops.kinds import cast, flat, view
 from tapegrad.ops.op import array_of, copied, internal, normalize_axes, public, rank, shape_of
 from tapegrad.ops.piecewise import where
@@ -396,7 +397,7 @@ def tril(x, k=0):
 
 
 def _masked(x: Any, mask: np.ndarray) -> Any:
-    return where(mask, x, np.zeros((), x.dtype))
+    return where(on_device_of(mask, x), x, np.zeros((), x.dtype))
 
 
 @public(method=True)

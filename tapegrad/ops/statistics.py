@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.cuda.array import as_array
 from tapegrad.ops import elementwise as ew
 from tapegrad.ops import reduction
 from tapegrad.ops.complex import conj, real
@@ -173,7 +174,7 @@ def median(x, axis=None, *, keepdims=False):
 def _counted(x: Any, axis: Any, keepdims: bool) -> np.ndarray:
     axes = normalize_axes(axis, rank(x))
     found = np.sum(~np.isnan(plain(x)), axis=axes, keepdims=keepdims)
-    return np.asarray(in_precision_of(x, found))
+    return as_array(in_precision_of(x, found))
 
 
 @composite

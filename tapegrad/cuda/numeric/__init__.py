@@ -1,1 +1,1 @@
-"""NumPy's functions for arrays on a device: kernels from the formulas of the op table, and others."""
+"""NumPy's functions for arrays on a device, by kernels that are generated."""

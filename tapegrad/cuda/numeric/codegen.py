@@ -26,6 +26,9 @@ _SIMULATED_THREADS = 4
 _BLOCKS_PER_MULTIPROCESSOR = 16
 _TYPES = "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float32 float64 complex64 complex128"
 
+# functions in these modules need the precision of float64
+_OF_DOUBLES = ("tapegrad.kernels.special", "tapegrad.kernels.gamma_samples")
+
 Formula = types.FunctionType
 
 
@@ -37,7 +40,6 @@ class DeviceModule(Module):
         f"from numba import boolean, {', '.join(_TYPES.split())}",
     ]
     decorator = "@cuda.jit(device=True)"
-    widens = False
 
     def scalar_function(self, value: Any) -> Formula | None:
         if isinstance(value, types.FunctionType):
@@ -45,13 +47,17 @@ class DeviceModule(Module):
         formula = getattr(value, "scalar_formula", getattr(value, "formula", None))
         return formula if isinstance(formula, types.FunctionType) else None
 
-    def constant(self, number: str) -> str:
-        return f"float32({number})" if self.dtype == "float32" else number
+    def is_double(self, function: Formula | None) -> bool:
+        return function is not None and function.__module__ in _OF_DOUBLES
 
-    def of_modules(self, function: types.FunctionType) -> dict[str, str]:
-        single = "f" if self.dtype == "float32" else ""
-        found = {name: f"libm.{known}{single}" for name, known in LIBDEVICE.items()}
-        if single:
+    def constant(self, number: str, is_double: bool) -> str:
+        return number if is_double else f"float32({number})"
+
+    def of_modules(self, function: Formula) -> dict[str, str]:
+        is_single = self.dtype == "float32" and not self.is_double(function)
+        end = "f" if is_single else ""
+        found = {name: f"libm.{known}{end}" for name, known in LIBDEVICE.items()}
+        if is_single:
             for name in ("inf", "nan", "pi"):
                 found |= {f"{m}.{name}": f"float32(math.{name})" for m in ("math", "np")}
         return found

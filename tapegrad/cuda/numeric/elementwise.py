@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tapegrad.cuda.array import NAME, DeviceArray, check_dtype
+from tapegrad.cuda.array import DeviceArray, check_dtype
 from tapegrad.cuda.numeric import codegen
 from tapegrad.cuda.numeric.codegen import NUMBER, Formula, arguments_of
 from tapegrad.cuda.numeric.layouts import common
@@ -18,6 +19,7 @@ from tapegrad.ops.op import TABLE, Fact, dtype_of
 
 _WEAK = (bool, int, float, complex)  # Python numbers take the dtype of arrays
 _FLOAT64 = np.dtype(np.float64)
+_OF_FLOATS = ("isfinite", "isinf", "isnan", "signbit")  # what they compute is not for booleans
 
 
 @dataclass(frozen=True)
@@ -45,15 +47,11 @@ class Function:
     truths: tuple[str, ...] = ()
 
 
-def same_device(values: Sequence[Any]) -> None:
-    """Raise if arrays of the host are among arrays of the device; single numbers may be."""
-    for value in values:
-        if isinstance(value, np.ndarray) and value.ndim:
-            raise RuntimeError(
-                "Expected all tensors to be on the same device, but found at least two devices, "
-                f"{NAME} and cpu! Move an array with tg.tensor(array, device='cuda'), or the "
-                "tensor with cpu()"
-            )
+def on_device(value: Any, dtype: Any = None) -> DeviceArray:
+    """Return an array of the device, or a copy of a constant there."""
+    if isinstance(value, DeviceArray):
+        return value if dtype is None or value.dtype == dtype else value.astype(dtype)
+    return DeviceArray.from_host(np.asarray(value, dtype))
 
 
 def apply(function: Function, values: Sequence[Any], out: DeviceArray | None = None) -> DeviceArray:
@@ -64,11 +62,10 @@ def apply(function: Function, values: Sequence[Any], out: DeviceArray | None = N
     function
         What is applied.
     values
-        Arrays of the device, and numbers.
+        Arrays of the device, numbers, and arrays of the host, which are copied.
     out
         Where the result is written; a new array by default.
     """
-    same_device(values)
     computed, result = _types(function, values)
     if computed.kind not in "fb" and not function.is_exact:
         raise TypeError(
@@ -87,6 +84,7 @@ def run(
     names: Sequence[str] | None = None,
 ) -> DeviceArray:
     """Launch the kernel of a formula (see `tapegrad.cuda.numeric.codegen.map_kernel`)."""
+    values = [on_device(v) if isinstance(v, np.ndarray) and v.ndim else v for v in values]
     if out is not None:
         values = [v.copy() if overlaps(v, out) else v for v in values]
     arrays = [value for value in values if isinstance(value, DeviceArray)]
@@ -147,6 +145,8 @@ def _types(function: Function, values: Sequence[Any]) -> tuple[np.dtype, np.dtyp
     if isinstance(function.ufunc, np.ufunc):
         *loop, result = function.ufunc.resolve_dtypes((*given, None))
         computed = np.result_type(*loop)
+        if computed == np.bool_ and function.name in _OF_FLOATS:
+            computed = np.dtype(np.int8)
     else:
         of_arrays = [kind for kind in given if isinstance(kind, np.dtype)]
         computed = np.result_type(
@@ -211,6 +211,12 @@ def _formulas() -> dict[str, Formula]:
     def isfinite(x: Any) -> Any:
         return x - x == 0
 
+    def copysign(x: Any, y: Any) -> Any:
+        return math.copysign(x, y)
+
+    def signbit(x: Any) -> Any:
+        return math.copysign(1.0, x) < 0
+
     def isinf(x: Any) -> Any:
         return (x == x) & (x - x != 0)
 
@@ -249,8 +255,9 @@ def inverted(x: DeviceArray) -> DeviceArray:
 
 
 def mapped(formula: Formula, values: Sequence[Any]) -> DeviceArray:
-    """Return the values of an op's formula, compiled in floating point."""
-    return apply(functions()[formula], values)
+    """Return the values of a formula that computes in floating point."""
+    name = formula.__name__.strip("_")
+    return apply(functions().get(formula) or Function(name, formula, None, False), values)
 
 
 def times_partial(

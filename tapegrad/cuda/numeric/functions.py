@@ -8,6 +8,7 @@ is missing is refused.
 from __future__ import annotations
 
 import operator
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 
 from tapegrad.cuda.array import DeviceArray
 from tapegrad.cuda.numeric import elementwise, indexing, products, reductions, scans, sorting
+from tapegrad.cuda.numeric.elementwise import on_device
 from tapegrad.cuda.numeric.reductions import (
     ALL,
     ANY,
@@ -27,15 +29,6 @@ from tapegrad.cuda.numeric.reductions import (
 )
 from tapegrad.ops.composite import COMPOSITES
 from tapegrad.ops.op import normalize_axes
-
-
-def on_device(value: Any, dtype: Any = None) -> DeviceArray:
-    """Return an array of the device, or a copy of numbers there."""
-    if isinstance(value, DeviceArray):
-        return value if dtype is None or value.dtype == dtype else value.astype(dtype)
-    elementwise.same_device([value])
-    return DeviceArray.from_host(np.asarray(value, dtype))
-
 
 # -- ufuncs ---------------------------------------------------------------------------------------
 
@@ -67,8 +60,9 @@ def _array_ufunc(self: DeviceArray, ufunc: Any, method: str, *inputs: Any, **kwa
         target, index, value = inputs
         indexing.add_at(target, index, on_device(value))
         return None
-    name = f"{ufunc.__name__}" + ("" if method == "__call__" else f".{method}")
-    raise _missing(f"numpy.{name}" + (f" with {', '.join(kwargs)}" if kwargs else ""))
+    name = ufunc.__name__ + ("" if method == "__call__" else f".{method}")
+    module = "numpy." if getattr(np, ufunc.__name__, None) is ufunc else ""
+    raise _missing(f"{module}{name}" + (f" with {', '.join(kwargs)}" if kwargs else ""))
 
 
 _OPERANDS = (DeviceArray, np.ndarray, np.generic, bool, int, float, complex, tuple, list, slice)
@@ -84,6 +78,16 @@ def _missing(what: str) -> TypeError:
 # -- functions ------------------------------------------------------------------------------------
 
 
+class _Open(threading.local):
+    """The composite functions that are being computed: they may call NumPy's of the same name."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+
+_OPEN = _Open()
+
+
 def _array_function(
     self: DeviceArray, func: Any, kinds: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
@@ -95,8 +99,12 @@ def _array_function(
     if known is not None and not kwargs:
         return elementwise.apply(known, args)
     composite = COMPOSITES.get(func.__name__) if func.__module__ == "numpy" else None
-    if composite is not None:  # of ops, which call NumPy's functions that are here
-        return composite.function(*args, **kwargs)
+    if composite is not None and composite.name not in _OPEN.names:
+        _OPEN.names.append(composite.name)
+        try:
+            return composite.function(*args, **kwargs)
+        finally:
+            _OPEN.names.pop()
     raise _missing(f"{func.__module__}.{func.__name__}")
 
 
@@ -168,7 +176,6 @@ def _write_all(dst: DeviceArray, src: Any, casting: str = "unsafe") -> None:
 def _concatenate(arrays: Sequence[Any], axis: Any = 0, **kwargs: Any) -> DeviceArray:
     if kwargs:
         raise _missing(f"numpy.concatenate with {', '.join(kwargs)}")
-    elementwise.same_device(arrays)
     parts = [array if isinstance(array, DeviceArray) else on_device(array) for array in arrays]
     if axis is None:
         parts, axis = [part.reshape(-1) for part in parts], 0
@@ -264,7 +271,7 @@ def _cumulative(reduction: Reduction) -> Callable[..., Any]:
 def _isclose(
     x: Any, y: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
 ) -> DeviceArray:
-    x, y = on_device(x), on_device(y)
+    x, y = (v.astype(np.int8) if v.dtype == np.bool_ else v for v in map(on_device, (x, y)))
     close = (x == y) | (np.isfinite(y) & (np.absolute(x - y) <= atol + rtol * np.absolute(y)))
     return close | ((x != x) & (y != y)) if equal_nan else close
 
@@ -336,7 +343,9 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.prod: _reducing(PRODUCT),
     np.ravel: lambda x, order="C": _reshape(x, -1, order=order),
     np.reshape: lambda x, shape, order="C": _reshape(x, shape, order=order),
-    np.result_type: lambda *given: np.result_type(*(getattr(g, "dtype", g) for g in given)),
+    np.result_type: lambda *given: np.result_type(
+        *(g.dtype if type(g) is DeviceArray else g for g in given)
+    ),
     np.round: _round,
     np.shape: lambda x: x.shape,
     np.size: lambda x, axis=None: x.size if axis is None else x.shape[axis],
@@ -379,10 +388,10 @@ def _setitem(self: DeviceArray, index: Any, value: Any) -> None:
 
 def _operators() -> dict[str, Callable[..., Any]]:
     """Return the operators, and what is computed in place."""
-    found: dict[str, Callable[..., Any]] = {
-        "__neg__": np.negative, "__pos__": np.positive, "__abs__": np.absolute,
-        "__invert__": np.invert,
-    }  # fmt: skip
+    found: dict[str, Callable[..., Any]] = {}
+    unary = {"neg": np.negative, "pos": np.positive, "abs": np.absolute, "invert": np.invert}
+    for name, ufunc in unary.items():
+        found[f"__{name}__"] = lambda x, f=ufunc: f(x)
     binary = {
         "add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.divide,
         "floordiv": np.floor_divide, "mod": np.remainder, "pow": np.power, "matmul": np.matmul,

@@ -158,7 +158,7 @@ def _positions(source: DeviceArray, arrays: Sequence[Any]) -> DeviceArray:
             step = DeviceArray.from_host(step)
         total = step if total is None else total + step
     if not isinstance(total, DeviceArray):
-        total = DeviceArray.from_host(np.ascontiguousarray(total))
+        total = DeviceArray.from_host(np.asarray(total))
     wide = total.viewed(lambda a: np.broadcast_to(a, shape))
     return wide if wide.is_contiguous else wide.copy()
 

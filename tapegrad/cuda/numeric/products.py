@@ -69,10 +69,15 @@ def _launch(x: DeviceArray, y: DeviceArray, out: DeviceArray) -> None:
     for array in (out, x, y):
         size = array.dtype.itemsize
         arguments += [*passed(array, CONTIGUOUS, ()), *(stride // size for stride in array.strides)]
-    require()
     grid = (-(-columns // side), -(-rows // side), count)
+    launch_square(kernel, grid, side, *arguments)
+
+
+def launch_square(kernel: Any, grid: tuple[int, ...], side: int, *args: Any) -> None:
+    """Start a kernel whose blocks are squares of threads."""
+    require()
     with np.errstate(all="ignore"), compiling("a kernel"):
-        kernel[grid, (side, side)](*arguments)
+        kernel[grid, (side, side)](*args)
 
 
 def einsum(subscripts: str, *operands: DeviceArray) -> DeviceArray:

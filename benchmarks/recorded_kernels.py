@@ -1,0 +1,131 @@
+"""The kernels that ops on tensors of a device launch, without a device.
+
+Ops run on arrays of the host that stand for those of a device; launches are noted instead of done.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import numba
+import numpy as np
+
+import tapegrad as tg
+from tapegrad.cuda import memory
+from tapegrad.cuda.numeric import codegen, products
+from tapegrad.eager import devices
+from tapegrad.ops.kinds import Elementwise, Reduction
+from tapegrad.ops.op import TABLE
+
+Launch = tuple[Any, tuple[Any, ...]]
+
+
+class Bytes(np.ndarray):
+    """Memory of the host that stands for that of a device."""
+
+    def copy_to_device(self, source: Any) -> None:
+        self[...] = source
+
+    def copy_to_host(self) -> np.ndarray:
+        return np.zeros(self.shape, self.dtype)  # what kernels would have computed
+
+
+class Recorder:
+    """Notes launches."""
+
+    def __init__(self) -> None:
+        self.launches: list[Launch] = []
+
+    def launch(self, kernel: Any, count: int, *args: Any, blocks: Any = None) -> None:
+        self.launches.append((kernel, (count, *args)))
+
+    def launch_square(self, kernel: Any, grid: Any, side: int, *args: Any) -> None:
+        self.launches.append((kernel, args))
+
+
+def programs() -> Iterator[tuple[str, str, Callable[..., Any], list[tuple[int, ...]]]]:
+    """Yield the kind of an op, its name, a call of it, and the shapes of its arguments."""
+    for name, op in TABLE.items():
+        if isinstance(op, Elementwise):
+            yield "elementwise", name, op.public, [(64, 3)] * len(op.arguments)
+            if op.names:
+                yield (
+                    "elementwise, strided",
+                    name,
+                    _strided(op.public),
+                    [(64, 3)] * len(op.arguments),
+                )
+        elif isinstance(op, Reduction):
+            for axis in (None, 0, 1, (0, 2)):
+                yield "reduction", name, lambda x, f=op.public, a=axis: f(x, axis=a), [(5, 600, 7)]
+    places = np.array([0, 2, 0])
+    yield "product", "matmul", tg.matmul, [(33, 20), (20, 9)]
+    yield "product", "matmul", tg.matmul, [(2, 33, 20), (20, 9)]
+    yield "scan", "cumsum", lambda x: tg.cumsum(x, 0), [(600, 2)]
+    yield "scan", "cumsum", tg.cumsum, [(600,)]
+    yield "scan", "cummax", tg.cummax, [(600,)]
+    yield "sort", "sort", tg.sort, [(7, 30)]
+    yield "index", "gather", lambda x: x[places], [(5, 4)]
+    yield "index", "gather", lambda x: x[:, places, 1:], [(5, 4, 3)]
+    yield "index", "scatter_add", lambda x: tg.scatter_add(x, (5,), (places,)), [(3,)]
+    yield "index", "put", lambda x, y: TABLE["put"].public(x, y, places), [(5, 4), (3, 4)]
+    yield "copy", "concatenate", lambda x, y: tg.concatenate([x, y], 1), [(5, 4), (5, 3)]
+
+
+def _strided(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of transposed and repeated views of its arguments."""
+    return lambda x, *others: function(x.T, *(y[:1].T for y in others))
+
+
+def kernels(cuda: Any) -> Iterator[tuple[str, str, bool, Any, tuple[Any, ...]]]:
+    """Yield every kernel once: kind and name of an op, whether in float32, kernel, signature."""
+    seen = set()
+    for group, name, kernel, args, dtype in launches(cuda):
+        signature = tuple(map(_typeof, args))
+        key = (id(kernel), signature)
+        if key not in seen:
+            seen.add(key)
+            yield group, name, dtype == np.float32, kernel, signature
+
+
+def launches(cuda: Any) -> Iterator[tuple[str, str, Any, tuple[Any, ...], Any]]:
+    """Yield what every op launches, forward and backward."""
+    for group, name, call, shapes in programs():
+        for dtype in (np.float32, np.float64):
+            recorder = Recorder()
+            with recording(cuda, recorder):
+                tensors = [
+                    tg.tensor(np.ones(shape, dtype), device="cuda", requires_grad=True)
+                    for shape in shapes
+                ]
+                z = call(*tensors)
+                if z.requires_grad:
+                    seed = tg.tensor(np.ones(z.shape, z.dtype), device="cuda")
+                    tg.autograd.grad(z, tensors, seed, allow_unused=True)
+            for kernel, args in recorder.launches:
+                yield group, name, kernel, args, dtype
+
+
+@contextmanager
+def recording(cuda: Any, recorder: Recorder) -> Iterator[None]:
+    """Note launches, and take memory of the host."""
+    with (
+        mock.patch.multiple(
+            codegen, require=lambda: cuda, launch=recorder.launch, most_blocks=lambda: 64
+        ),
+        mock.patch.object(products, "launch_square", recorder.launch_square),
+        mock.patch.object(devices, "require", return_value=cuda),
+        mock.patch.object(memory.Pool, "_allocate", lambda _, size: _bytes(size)),
+    ):
+        yield
+
+
+def _bytes(size: int) -> Bytes:
+    return np.zeros(size, np.uint8).view(Bytes)
+
+
+def _typeof(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return numba.types.Array(numba.from_dtype(value.dtype), 1, "C")
+    return numba.int64 if isinstance(value, int) else numba.from_dtype(np.dtype(type(value)))
