@@ -22,7 +22,7 @@ from tapegrad.kernels.codegen import Module, arguments_of
 
 CONTIGUOUS, STRIDED, NUMBER = "c", "s", "n"  # kinds of operands
 THREADS = 256  # of a block
-_SIMULATED_THREADS = 4
+_SIMULATED_THREADS = 2
 _BLOCKS_PER_MULTIPROCESSOR = 16
 _TYPES = "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float32 float64 complex64 complex128"
 

@@ -84,7 +84,7 @@ def run(
     names: Sequence[str] | None = None,
 ) -> DeviceArray:
     """Launch the kernel of a formula (see `tapegrad.cuda.numeric.codegen.map_kernel`)."""
-    values = [on_device(v) if isinstance(v, np.ndarray) and v.ndim else v for v in values]
+    values = [on_device(v) if isinstance(v, _CONSTANTS) and np.ndim(v) else v for v in values]
     if out is not None:
         values = [v.copy() if overlaps(v, out) else v for v in values]
     arrays = [value for value in values if isinstance(value, DeviceArray)]
@@ -285,6 +285,7 @@ def times_partial(
     return run(rule, template, values, g.dtype, g.dtype, names=("g", *read))
 
 
+_CONSTANTS = (np.ndarray, list, tuple)
 _NUMBERS = (bool, int, float, np.ndarray, np.generic)
 DeviceArray.mapped = staticmethod(mapped)
 DeviceArray.times_partial = times_partial

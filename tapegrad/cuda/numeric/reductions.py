@@ -138,7 +138,7 @@ def _launch(
         len(rows.dims), len(columns.dims), side_by_side, codegen.threads(),
     )  # fmt: skip
     tasks = rows.size * chunks
-    blocks = min(tasks, 1 << 20) if side_by_side else None
+    blocks = min(tasks, codegen.most_blocks()) if side_by_side else None
     given = passed(x, codegen.CONTIGUOUS, ())
     result = passed(out, codegen.CONTIGUOUS, ())
     steps = (*rows.strides[0], *columns.strides[0])
