@@ -87,7 +87,7 @@ def to(
     >>> x = tg.tensor([1.0, 2.0], requires_grad=True)
     >>> x.to("cpu") is x
     True
-    >>> x.to(tg.float32).dtype
+    >>> x.to("float32").dtype
     dtype('float32')
     """
     for value in args:

@@ -151,6 +151,7 @@ ARRANGING = [
     ("put", [(2, 3), (3, 3)], (ROWS,), put),
     ("put", [(2, 3), ()], (FLAGS,), put),
     ("add_at", [(2, 3), (3, 1)], (ROWS,), add_at),
+    ("moved", [(2, 3)], ("cpu", "cpu"), lambda x, *names: x),
     ("put_view", [(2, 3), (2,)], (((TABLE["getitem"], COLUMN),),), put_view),
     ("ravel", [(2, 3)], ()),
     ("swapaxes", [(2, 3, 2)], (0, 1)),
