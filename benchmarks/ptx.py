@@ -130,7 +130,7 @@ def show_tensors(cuda: Any) -> int:
     made: list[tuple[str, bool, str]] = []
     with compiling_for(CAPABILITIES[0]):
         for group, operation, is_single, kernel, signature in recorded_kernels.kernels(cuda):
-            ptx, _ = cuda.compile_ptx(kernel.py_func, signature, cc=CAPABILITIES[0])
+            ptx, _ = cuda.compile_ptx(kernel.made.py_func, signature, cc=CAPABILITIES[0])
             has_doubles = is_single and operation not in OF_DOUBLES and ".f64" in ptx
             if has_doubles:
                 print(f"{operation} computes in float64")

@@ -13,7 +13,7 @@ import numpy as np
 
 import tapegrad as tg
 from tapegrad.cuda import memory
-from tapegrad.cuda.numeric import codegen, products
+from tapegrad.cuda.numeric import codegen
 from tapegrad.eager import devices
 from tapegrad.ops.kinds import Elementwise, Reduction
 from tapegrad.ops.op import TABLE
@@ -37,10 +37,8 @@ class Recorder:
     def __init__(self) -> None:
         self.launches: list[Launch] = []
 
-    def launch(self, kernel: Any, count: int, *args: Any, blocks: Any = None) -> None:
-        self.launches.append((kernel, (count, *args)))
-
-    def launch_square(self, kernel: Any, grid: Any, side: int, *args: Any) -> None:
+    def start(self, kernel: codegen.Kernel, grid: Any, block: Any, *args: Any) -> None:
+        """Note a launch in place of doing it."""
         self.launches.append((kernel, args))
 
 
@@ -111,10 +109,8 @@ def launches(cuda: Any) -> Iterator[tuple[str, str, Any, tuple[Any, ...], Any]]:
 def recording(cuda: Any, recorder: Recorder) -> Iterator[None]:
     """Note launches, and take memory of the host."""
     with (
-        mock.patch.multiple(
-            codegen, require=lambda: cuda, launch=recorder.launch, most_blocks=lambda: 64
-        ),
-        mock.patch.object(products, "launch_square", recorder.launch_square),
+        mock.patch.multiple(codegen, require=lambda: cuda, most_blocks=lambda: 64),
+        mock.patch.object(codegen.Kernel, "start", lambda *given: recorder.start(*given)),
         mock.patch.object(devices, "require", return_value=cuda),
         mock.patch.object(memory.Pool, "_allocate", lambda _, size: _bytes(size)),
     ):

@@ -29,6 +29,10 @@ from tapegrad.autograd.grad_mode import is_grad_enabled as is_grad_enabled
 from tapegrad.autograd.grad_mode import is_inference_mode_enabled as is_inference_mode_enabled
 from tapegrad.autograd.grad_mode import no_grad as no_grad
 from tapegrad.autograd.grad_mode import set_grad_enabled as set_grad_enabled
+from tapegrad.cuda.determinism import (
+    are_deterministic_algorithms_enabled as are_deterministic_algorithms_enabled,
+)
+from tapegrad.cuda.determinism import use_deterministic_algorithms as use_deterministic_algorithms
 from tapegrad.eager import creation as _creation
 from tapegrad.eager import numeric as _numeric
 from tapegrad.eager import protocols as _protocols  # noqa: F401 (and NumPy's protocols)
@@ -60,12 +64,13 @@ globals().update(_NAMES)
 __all__ = sorted({
     *_NAMES,
     "BatchError", "DetachedWarning", "Function", "SerialLoopWarning", "Tape", "Tensor",
-    "TransformError", "VerificationError", "autograd", "checkpoint_scan", "checkpointed", "cuda",
-    "current_tape", "enable_grad", "fft", "func", "grad", "hessian", "hvp", "inference_mode",
-    "is_anomaly_check_nan_enabled", "is_anomaly_enabled", "is_grad_enabled",
-    "is_inference_mode_enabled", "jacfwd", "jacobian", "jacrev", "jvp", "linalg", "linearize",
-    "njit", "no_grad", "random", "set_grad_enabled", "set_tape_limit", "special", "stats",
-    "stop_gradient", "testing", "utils", "value_and_grad", "vjp", "vmap",
+    "TransformError", "VerificationError", "are_deterministic_algorithms_enabled", "autograd",
+    "checkpoint_scan", "checkpointed", "cuda", "current_tape", "enable_grad", "fft", "func", "grad",
+    "hessian", "hvp", "inference_mode", "is_anomaly_check_nan_enabled", "is_anomaly_enabled",
+    "is_grad_enabled", "is_inference_mode_enabled", "jacfwd", "jacobian", "jacrev", "jvp", "linalg",
+    "linearize", "njit", "no_grad", "random", "set_grad_enabled", "set_tape_limit", "special",
+    "stats", "stop_gradient", "testing", "use_deterministic_algorithms", "utils", "value_and_grad",
+    "vjp", "vmap",
 })  # fmt: skip
 
 

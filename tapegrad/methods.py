@@ -297,11 +297,15 @@ def _reduce(self: Tensor) -> Any:
             "detach() first"
         )
     grad = self.grad
+    if self.device != HOST:
+        return _rebuild, (self._a.to_host(), self.requires_grad, grad, self.device)
     return _rebuild, (self._a, self.requires_grad, grad)
 
 
-def _rebuild(array: np.ndarray, requires_grad: bool, grad: Tensor | None) -> Tensor:
-    result = wrap(array)
+def _rebuild(
+    array: Any, requires_grad: bool, grad: Tensor | None, device: str | None = None
+) -> Tensor:
+    result = wrap(devices.array_on(device, array))
     if requires_grad:
         result.requires_grad_()
     if grad is not None:

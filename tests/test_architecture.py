@@ -49,6 +49,7 @@ LAYERS = [
 ]
 # imports inside of functions, and why they stand there
 INNER = {
+    ("eager.devices", "cuda.numeric.functions"): "only for those who have a device",
     ("func.common", "transform.function"): "numba's front end takes half a second",
     ("tape.tape", "tape.inspection"): "only for those who look at the tape",
 }

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.autograd.engine.history import size_of_batches
-from tapegrad.cuda.array import filled
+from tapegrad.cuda.array import HOST, as_array, filled, on_device_named
 from tapegrad.eager.batched import (
     Batched,
     BatchError,
@@ -63,7 +63,7 @@ def lowered_outputs(outputs: Sequence[Any], level: Level) -> list[Any]:
 def of_array(g: Any) -> Tensor:
     """Return a cotangent that is an array or a number as a tensor; masks are refused."""
     refuse_masked(g)
-    return wrap(np.asarray(g))
+    return wrap(as_array(g))
 
 
 def implicit_seed(shape: tuple[int, ...], dtype: np.dtype, device: str) -> Tensor:
@@ -181,4 +181,5 @@ def unit_directions(like: Tensor, start: int, end: int) -> Tensor:
     """Return some of the tensors like another one with a single 1, along a new first axis."""
     found = np.zeros((end - start, like.size), like.dtype)
     found[np.arange(end - start), np.arange(start, end)] = 1.0
-    return wrap(found.reshape(end - start, *like.shape))
+    shaped = found.reshape(end - start, *like.shape)
+    return wrap(shaped if like.device == HOST else on_device_named(like.device, shaped))

@@ -6,11 +6,10 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from tapegrad.autograd.api import grad
 from tapegrad.autograd.batches import unit_directions
 from tapegrad.autograd.tangents import columns_of, tangents_of
+from tapegrad.cuda.array import filled, zeros
 from tapegrad.eager.duals import without_history
 from tapegrad.eager.inplace import read_item
 from tapegrad.eager.numeric import FUNCTIONS
@@ -190,7 +189,9 @@ class RecordedCall:
         )
         shapes = [(*z.shape, *x.shape) for x in self.inputs]
         return [
-            wrap(np.zeros(shape, x.dtype)) if rows is None else FUNCTIONS["reshape"](rows, shape)
+            wrap(zeros(shape, x.dtype, x.device))
+            if rows is None
+            else FUNCTIONS["reshape"](rows, shape)
             for rows, x, shape in zip(found, self.inputs, shapes, strict=True)
         ]
 
@@ -204,7 +205,7 @@ class RecordedCall:
         items = [_zeros(x) if row is None else row for row in rows]
         shape = (*z.shape, *x.shape)
         if not math.prod(shape):
-            return wrap(np.zeros(shape, x.dtype))
+            return wrap(zeros(shape, x.dtype, x.device))
         return FUNCTIONS["reshape"](FUNCTIONS["stack"](items), shape)
 
     def columns(self) -> list[list[Tensor]]:
@@ -281,8 +282,8 @@ def _gradients(
 
 
 def _zeros(like: Tensor) -> Tensor:
-    return wrap(np.zeros(like.shape, like.dtype))
+    return wrap(zeros(like.shape, like.dtype, like.device))
 
 
 def _ones(like: Tensor) -> Tensor:
-    return wrap(np.ones(like.shape, like.dtype))
+    return wrap(filled(1.0, like.shape, like.dtype, like.device))

@@ -25,7 +25,7 @@ from tapegrad.autograd.engine.marks import marks_between, slots_between
 from tapegrad.autograd.engine.mutated import mutated_message
 from tapegrad.autograd.engine.reverse_pass import fit_tensor, vjp_of_record
 from tapegrad.autograd.engine.saved_values import swept_values
-from tapegrad.cuda.array import as_array, filled
+from tapegrad.cuda.array import as_array, filled, zeros
 from tapegrad.eager.batched import batched, expanded, is_at
 from tapegrad.eager.duals import arrays_of
 from tapegrad.eager.frames import OpFrame, RefusedFrame, RuleFrame, SelectFrame, node_name
@@ -135,7 +135,7 @@ def columns_of(
         for number, z in enumerate(outputs):
             joined = columns[number] if x.size else None
             if joined is None:
-                joined = wrap(np.zeros((x.size, *z.shape), z.dtype))
+                joined = wrap(zeros((x.size, *z.shape), z.dtype, z.device))
             whole = FUNCTIONS["reshape"](joined, (*x.shape, *z.shape))
             order = (*range(x.ndim, x.ndim + z.ndim), *range(x.ndim))
             blocks[number].append(FUNCTIONS["transpose"](whole, order))
@@ -152,7 +152,8 @@ def _walk(
         known = {slot: t._a for slot, t in known.items()}
     ends = {own[OWN_SLOT] for own in outputs}
     slots = slots_between([*ends], [*known])
-    if not on_tensors and (len(slots) > _FEW or any(t.size >= LARGE for t in known.values())):
+    is_large = len(slots) > _FEW or any(t.size >= LARGE for t in known.values())
+    if not on_tensors and is_large and not AVALS.on_device:  # else there may be some among them
         walked = _walk_arrays(slots, inputs, known, ends)
         arrays = [walked[own[OWN_SLOT]] for own in outputs]
         return [None if t is None else wrap(np.array(t)) for t in arrays]
@@ -172,7 +173,7 @@ def _walk(
                 if parent[OWN_SLOT] not in ends:
                     known.pop(parent[OWN_SLOT], None)
     found = [known.get(own[OWN_SLOT]) for own in outputs]
-    return [t if t is None or isinstance(t, Tensor) else wrap(np.array(t)) for t in found]
+    return [t if t is None or isinstance(t, Tensor) else wrap(as_array(t).copy()) for t in found]
 
 
 def _walk_arrays(

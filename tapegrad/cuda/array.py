@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.cuda.memory import POOL, Memory
-from tapegrad.cuda.toolkit import is_simulated
+from tapegrad.cuda.toolkit import is_simulated, require
 
 NAME = "cuda:0"
 NO_NUMPY = (
@@ -112,19 +112,23 @@ class DeviceArray:
             made.elements().copy_to_device(elements)
         return made
 
-    def to_host(self) -> np.ndarray:
-        """Return a copy in the memory of the host; waits for the kernels that compute it."""
+    def to_host(self, pinned: bool = False) -> np.ndarray:
+        """Return a copy in the memory of the host; waits for the kernels that compute it.
+
+        With `pinned`, in pages that the device can copy at full speed.
+        """
         if not self.size:
             return np.empty(self.shape, self.dtype)
         packed = self if self.is_contiguous else self.copy()
-        return packed.elements().copy_to_host().reshape(self.shape)
+        target = require().pinned_array(self.size, self.dtype) if pinned else None
+        return packed.elements().copy_to_host(target).reshape(self.shape)
 
     def elements(self) -> Any:
         """Return the elements of a contiguous array, as a flat array of numba."""
         first = self.offset // self.dtype.itemsize
         return self.memory.of(self.dtype)[first : first + self.size]
 
-    # set by `tapegrad.cuda.numeric.functions`
+    # set by `tapegrad.cuda.numeric.functions.install`
     astype: Callable[..., DeviceArray]
     copy: Callable[..., DeviceArray]
     mapped: Callable[..., DeviceArray]

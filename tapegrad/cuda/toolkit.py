@@ -100,9 +100,9 @@ def require() -> Any:
     CudaUnavailableError
         If there is none, or if the process is a copy of one that uses CUDA already.
     """
-    if (reason := _missing()) is not None:
-        raise CudaUnavailableError(reason)
     if not _started:
+        if (reason := _missing()) is not None:
+            raise CudaUnavailableError(reason)
         _started.append(os.getpid())
     if _started[0] != os.getpid():
         raise CudaUnavailableError(

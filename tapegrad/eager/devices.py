@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from tapegrad.cuda.array import HOST, NAME, DeviceArray, device_of
-from tapegrad.cuda.numeric import functions  # noqa: F401 (NumPy's functions for arrays on a device)
 from tapegrad.cuda.toolkit import require
 from tapegrad.eager.dispatch import apply_op, passive
 from tapegrad.eager.tensor import Tensor
@@ -32,9 +31,17 @@ def device_named(device: Any) -> str:
     if name == HOST:
         return HOST
     if name in ("cuda", NAME):
-        require()
+        _start()
         return NAME
     raise ValueError(f"device {device!r}: tensors are on 'cpu' or on 'cuda', the first CUDA device")
+
+
+def _start() -> None:
+    """Make sure that there is a device, and that NumPy's functions compute on it."""
+    require()
+    from tapegrad.cuda.numeric import functions
+
+    functions.install()
 
 
 def to_device(tensor: Tensor, device: Any) -> Tensor:
@@ -105,7 +112,7 @@ def to(
 
 def shared(source: Any) -> Tensor:
     """Return a tensor on the memory of an object that has ``__cuda_array_interface__``."""
-    require()
+    _start()
     return passive(DeviceArray.of_interface(source))
 
 

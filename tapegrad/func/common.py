@@ -9,6 +9,7 @@ import numpy as np
 
 from tapegrad.autograd.api import grad as autograd_grad
 from tapegrad.calls import Call
+from tapegrad.cuda.array import zeros
 from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.pytrees import Build, tree
@@ -61,7 +62,7 @@ def cotangents_of_inputs(
 ) -> list[Tensor]:
     """Return the cotangents of the differentiated arguments for those of outputs."""
     if all(output._own is None for output in outputs):
-        return [wrap(np.zeros(t.shape, t.dtype)) for t in call.inputs]
+        return [wrap(zeros(t.shape, t.dtype, t.device)) for t in call.inputs]
     return list[Any](
         autograd_grad(
             [o for o in outputs if o._own is not None],

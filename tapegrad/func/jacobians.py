@@ -6,12 +6,11 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from tapegrad.autograd.api import grad as autograd_grad
 from tapegrad.autograd.batches import along_units
 from tapegrad.autograd.tangents import columns_of
 from tapegrad.calls import Argnums, Call, Transformed
+from tapegrad.cuda.array import zeros
 from tapegrad.eager.batched import as_item, in_all_levels
 from tapegrad.eager.detached import note_independent
 from tapegrad.eager.numeric import FUNCTIONS
@@ -142,7 +141,7 @@ def _block(call: Call, output: Tensor, nested: bool, method: Any) -> list[Tensor
             "of real ones: return their parts (real, imag, or tg.view_as_real), or use jacfwd"
         )
     if output._own is None:
-        return [wrap(np.zeros((*output.shape, *t.shape), t.dtype)) for t in call.inputs]
+        return [wrap(zeros((*output.shape, *t.shape), t.dtype, t.device)) for t in call.inputs]
     return method(call, output, nested)
 
 
@@ -186,19 +185,21 @@ def _rows(call: Call, output: Tensor, nested: bool) -> list[Tensor]:
     return [
         FUNCTIONS["reshape"](rows[k], (*output.shape, *x.shape))
         if output.size
-        else wrap(np.zeros((*output.shape, *x.shape), x.dtype))
+        else wrap(zeros((*output.shape, *x.shape), x.dtype, x.device))
         for k, x in enumerate(call.inputs)
     ]
 
 
 def _columns(call: Call, output: Tensor) -> list[Tensor]:
     """Run the pass over the recorded reverse pass for every element of the inputs."""
-    u = as_item(in_all_levels(wrap(np.zeros(output.shape, output.dtype))).requires_grad_())
+    u = as_item(
+        in_all_levels(wrap(zeros(output.shape, output.dtype, output.device))).requires_grad_()
+    )
     cotangents = cotangents_of_inputs(call, [output], [u], create_graph=True)
     parts = []
     for x, linear in zip(call.inputs, cotangents, strict=True):
         if linear._own is None or not x.size:
-            parts.append(wrap(np.zeros((*output.shape, *x.shape), x.dtype)))
+            parts.append(wrap(zeros((*output.shape, *x.shape), x.dtype, x.device)))
             continue
         transposed = functools.partial(_pulled_back, linear, u)
         (columns,) = along_units(x, [linear._own], [u._own], False, transposed)

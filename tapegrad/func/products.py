@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from tapegrad.autograd.tangents import tangents_of
 from tapegrad.calls import Argnums, Call, Transformed, plain
+from tapegrad.cuda.array import zeros
 from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.detached import note_independent
 from tapegrad.eager.modes import MODE
@@ -185,7 +184,7 @@ def _pushforward(
     dots: list[Tensor] = []
     rows = tangents_of(outputs, call.inputs, directions, create_graph)
     for output, row in zip(outputs, rows, strict=True):
-        t = wrap(np.zeros(output.shape, output.dtype)) if row is None else row
+        t = wrap(zeros(output.shape, output.dtype, output.device)) if row is None else row
         # the same result may be returned twice
         dots.append(t.clone() if any(t is other for other in dots) else t)
     return dots

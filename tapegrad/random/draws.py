@@ -10,6 +10,7 @@ import numpy as np
 
 from tapegrad.eager.batched import Batched, Level, batched, expanded, held
 from tapegrad.eager.creation import as_tensor
+from tapegrad.eager.devices import to_device
 from tapegrad.eager.dispatch import operand, passive
 from tapegrad.eager.duals import any_dual
 from tapegrad.eager.modes import MODE
@@ -167,6 +168,14 @@ def draw(
     for level in kept:
         found = batched(found, level)
     return found
+
+
+def beside(noise: Tensor, *parameters: Tensor) -> Tensor:
+    """Return numbers, which are drawn on the host, where the parameters are."""
+    for parameter in parameters:
+        if parameter.device != noise.device and parameter.ndim:
+            return to_device(noise, parameter.device)
+    return noise
 
 
 def _with_items(name: str, parameter: Tensor, kept: list[Level], ndim: int) -> np.ndarray:

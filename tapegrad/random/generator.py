@@ -11,6 +11,7 @@ from tapegrad.eager.tensor import Tensor
 from tapegrad.random.discrete import DiscreteGenerator, numpys_generator
 from tapegrad.random.draws import (
     Shape,
+    beside,
     draw,
     parameters,
     require,
@@ -115,7 +116,7 @@ class Generator(DiscreteGenerator):
         center, width = parameters(name, dtype, loc, scale)
         require_scale(name, width)
         shape = shape_of_samples(name, size, [center.shape, width.shape])
-        return center + width * self._noise(name, make, shape, center.dtype)
+        return center + width * beside(self._noise(name, make, shape, center.dtype), center, width)
 
     def _noise(self, name: str, make: Any, shape: Shape, dtype: np.dtype, *given: Tensor) -> Tensor:
         """Draw numbers in double precision, and round them."""
@@ -145,7 +146,7 @@ class Generator(DiscreteGenerator):
         is_valid = (values_of(length) >= 0.0) & np.isfinite(values_of(length))
         require("uniform", "high", is_valid, "at least low, and at a finite distance")
         noise = self._noise("uniform", self._numpys.random, shape, least.dtype)
-        return least + length * noise
+        return least + length * beside(noise, length)
 
     def standard_exponential(self, size: Any = None, dtype: Any = None) -> Tensor:
         """Samples of the exponential distribution with mean 1; see `standard_normal`."""
@@ -165,7 +166,7 @@ class Generator(DiscreteGenerator):
         require_scale("exponential", width)
         shape = shape_of_samples("exponential", size, [width.shape])
         make = self._numpys.standard_exponential
-        return width * self._noise("exponential", make, shape, width.dtype)
+        return width * beside(self._noise("exponential", make, shape, width.dtype), width)
 
     # -- gamma distributions ----------------------------------------------------------------------
 

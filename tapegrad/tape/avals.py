@@ -73,6 +73,7 @@ class AvalTable:
         self._kept: list[np.ndarray] = []
         self._set_words(np.zeros((64, AVAL_WORDS), np.int64))
         self._lock = threading.Lock()
+        self.on_device = False  # whether any is of an array on a device
         self.at_complex: Callable[[], None] = lambda: None  # called for every new complex aval
 
     def _set_words(self, words: np.ndarray) -> None:
@@ -130,6 +131,7 @@ class AvalTable:
             self.shapes[number] = shape
             self.dtypes[number] = dtype
             self.devices[number] = device
+            self.on_device |= device != HOST
             self._ids[key] = number
             self._next[is_odd] += 2
             return number

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.cuda.array import HOST, DeviceArray
 from tapegrad.eager.modes import MODE, ModeContext
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.tape.tape import TAPE, buffer_of
@@ -67,18 +68,29 @@ class saved_tensors_hooks(ModeContext):
 
 
 class save_on_cpu(saved_tensors_hooks):
-    """Keep saved values in host memory until they are needed.
+    """Keep saved values in the memory of the host until they are needed.
 
-    All tensors are in host memory, so this keeps copies, which later mutations do not affect.
+    Values on a device are copied to the host, and back in the backward pass. Of values that are on
+    the host already, copies are kept, which later mutations do not affect.
 
     Parameters
     ----------
     pin_memory
-        Accepted for compatibility, without effect.
+        Use pages of the host's memory that the device can copy at full speed.
     """
 
     def __init__(self, pin_memory: bool = False, device_type: str = "cpu") -> None:
-        super().__init__(lambda tensor: tensor._a.copy(), wrap)
+        def pack(tensor: Tensor) -> tuple[str, np.ndarray]:
+            array = tensor._a
+            if type(array) is DeviceArray:
+                return array.device, array.to_host(pin_memory)
+            return HOST, array.copy()
+
+        def unpack(kept: tuple[str, np.ndarray]) -> Tensor:
+            device, array = kept
+            return wrap(array if device == HOST else DeviceArray.from_host(array))
+
+        super().__init__(pack, unpack)
 
 
 class disable_saved_tensors_hooks(ModeContext, contextlib.ContextDecorator):

@@ -62,7 +62,7 @@ class DeviceModule(Module):
                 found |= {f"{m}.{name}": f"float32(math.{name})" for m in ("math", "np")}
         return found
 
-    def kernel(self, name: str) -> Any:
+    def kernel(self, name: str) -> Kernel:
         """Return the kernel of this name."""
         text = self.text()
         key = hashlib.sha256(text.encode()).hexdigest()[:32]
@@ -74,7 +74,7 @@ class DeviceModule(Module):
             from numba.cuda import libdevice
 
             made["math"], made["libm"] = math, libdevice
-        return require().jit(made[name])
+        return Kernel(require().jit(made[name]))
 
 
 def element(name: str, kind: str, rank: int) -> str:
@@ -156,7 +156,33 @@ def map_kernel(
     return module.kernel("kernel")
 
 
-def launch(kernel: Any, count: int, *args: Any, blocks: int | None = None) -> None:
+class Kernel:
+    """A kernel of numba, which is compiled when it is first launched.
+
+    Attributes
+    ----------
+    made
+        What numba made of its function.
+    """
+
+    __slots__ = ("_is_compiled", "made")
+
+    def __init__(self, made: Any) -> None:
+        self.made = made
+        self._is_compiled = False
+
+    def start(self, grid: Any, block: Any, *args: Any) -> None:
+        """Start it; the types of the arguments are always the same."""
+        require()  # the process may be another one than that of the arrays
+        if self._is_compiled and not is_simulated():
+            self.made[grid, block](*args)
+            return
+        with np.errstate(all="ignore"), compiling("a kernel"):
+            self.made[grid, block](*args)
+        self._is_compiled = True
+
+
+def launch(kernel: Kernel, count: int, *args: Any, blocks: int | None = None) -> None:
     """Start a kernel, with as many threads as there are elements unless the device is full.
 
     Parameters
@@ -170,9 +196,7 @@ def launch(kernel: Any, count: int, *args: Any, blocks: int | None = None) -> No
     blocks
         Number of blocks, if each has its own task.
     """
-    require()  # the process may be another one than that of the arrays
-    with np.errstate(all="ignore"), compiling("a kernel"):
-        kernel[blocks or _blocks(count), threads()](count, *args)
+    kernel.start(blocks or _blocks(count), threads(), count, *args)
 
 
 def threads() -> int:

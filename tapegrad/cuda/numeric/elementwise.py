@@ -287,5 +287,3 @@ def times_partial(
 
 _CONSTANTS = (np.ndarray, list, tuple)
 _NUMBERS = (bool, int, float, np.ndarray, np.generic)
-DeviceArray.mapped = staticmethod(mapped)
-DeviceArray.times_partial = times_partial

@@ -428,6 +428,7 @@ _METHODS: dict[str, Any] = {
     "conj": lambda self: np.conjugate(self),
     "copy": _copy,
     "imag": property(lambda self: np.imag(self)),
+    "mapped": staticmethod(elementwise.mapped),
     "max": FUNCTIONS[np.max],
     "min": FUNCTIONS[np.min],
     "ravel": lambda self: _reshape(self, -1),
@@ -436,7 +437,13 @@ _METHODS: dict[str, Any] = {
     "squeeze": lambda self, axis=None: np.squeeze(self, axis),
     "sum": FUNCTIONS[np.sum],
     "swapaxes": lambda self, a, b: np.swapaxes(self, a, b),
+    "times_partial": elementwise.times_partial,
     "transpose": _transposed,
 }
-for _name, _method in _METHODS.items():
-    setattr(DeviceArray, _name, _method)
+
+
+def install() -> None:
+    """Give arrays on a device their methods."""
+    if not hasattr(DeviceArray, "astype"):
+        for name, method in _METHODS.items():
+            setattr(DeviceArray, name, method)

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from tapegrad.cuda.array import DeviceArray
-from tapegrad.cuda.numeric import codegen
+from tapegrad.cuda.determinism import are_deterministic_algorithms_enabled
+from tapegrad.cuda.numeric import codegen, sorting
 from tapegrad.cuda.numeric.codegen import CONTIGUOUS, DeviceModule
 from tapegrad.cuda.numeric.elementwise import passed
 
@@ -42,6 +43,8 @@ class Places:
         Offsets of the elements, or of the rows of the other axes, in elements.
     axis
         Where the axes of the index are in the result.
+    may_repeat
+        Whether an element may be there several times.
     """
 
     def __init__(self, x: DeviceArray, index: Any) -> None:
@@ -56,7 +59,13 @@ class Places:
         others = [k for k in range(view.ndim) if k not in axes]
         self.source = view.viewed(lambda a: a.transpose((*axes, *others)))
         self.rest = self.source.shape[len(axes) :]
-        self.positions = _positions(self.source, arrays)
+        self.positions, self.may_repeat = _positions(self.source, arrays)
+
+    @property
+    def steps(self) -> list[int]:
+        """Strides of the axes that are not indexed, in elements."""
+        size = self.source.itemsize
+        return [s // size for s in self.source.strides[self.source.ndim - len(self.rest) :]]
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -136,8 +145,11 @@ def _adjacent(parts: Sequence[Any], arrays: Sequence[Any]) -> bool:
     return all(advanced[first:last])
 
 
-def _positions(source: DeviceArray, arrays: Sequence[Any]) -> DeviceArray:
-    """Return the offsets of the elements at indices of the first axes, after checking these."""
+def _positions(source: DeviceArray, arrays: Sequence[Any]) -> tuple[DeviceArray, bool]:
+    """Return the offsets of the elements at indices of the first axes, after checking these.
+
+    The second result tells whether an element may be there several times.
+    """
     total: Any = None
     shape = np.broadcast_shapes(*(array.shape for array in arrays))
     on_device = any(isinstance(array, DeviceArray) for array in arrays)
@@ -157,10 +169,12 @@ def _positions(source: DeviceArray, arrays: Sequence[Any]) -> DeviceArray:
         if on_device and not isinstance(step, DeviceArray):
             step = DeviceArray.from_host(step)
         total = step if total is None else total + step
+    may_repeat = True
     if not isinstance(total, DeviceArray):
+        may_repeat = total.shape != shape or np.unique(total).size < total.size
         total = DeviceArray.from_host(np.asarray(total))
     wide = total.viewed(lambda a: np.broadcast_to(a, shape))
-    return wide if wide.is_contiguous else wide.copy()
+    return wide if wide.is_contiguous else wide.copy(), may_repeat
 
 
 @functools.lru_cache(1024)
@@ -204,16 +218,14 @@ def _run(action: str, places: Places, values: DeviceArray) -> None:
         return
     rest = places.rest
     kernel = _kernel(action, places.source.dtype.name, values.dtype.name, len(rest))
-    size = places.source.itemsize
-    steps = [s // size for s in places.source.strides[places.source.ndim - len(rest) :]]
     codegen.launch(
         kernel,
         values.size,
         max(1, math.prod(rest)),
         *rest[1:],
         *passed(places.source, CONTIGUOUS, ()),
-        *steps,
-        places.positions.memory.of(_POSITIONS)[places.positions.offset // 8 :],
+        *places.steps,
+        places.positions.elements(),
         *passed(values, CONTIGUOUS, ()),
     )
 
@@ -227,12 +239,15 @@ def gather(x: DeviceArray, index: Any) -> DeviceArray:
 
 
 def put(x: DeviceArray, index: Any, value: DeviceArray) -> None:
-    """Write values at an index that has arrays; which of several for one element is undefined."""
+    """Write values at an index that has arrays; the last of several for one element wins."""
     _write("put", x, index, value)
 
 
 def add_at(x: DeviceArray, index: Any, value: DeviceArray) -> None:
-    """Add values at an index; those for one element add up, in an order that may differ by run."""
+    """Add values at an index; those for one element add up.
+
+    Their order may differ from run to run, unless deterministic algorithms are used.
+    """
     if x.dtype.name not in ("int32", "int64", "uint32", "uint64", "float32", "float64"):
         raise TypeError(f"add.at: there is no kernel for dtype {x.dtype}; convert with astype")
     if is_basic(index):
@@ -242,8 +257,70 @@ def add_at(x: DeviceArray, index: Any, value: DeviceArray) -> None:
     _write("add", x, index, value)
 
 
+@functools.lru_cache(256)
+def _ordered_kernel(action: str, source: str, values: str, rank: int) -> Any:
+    """Return the kernel that puts or adds values in the order of an index.
+
+    Positions are sorted: one of equal ones stands for all of them, the first for a sum and the last
+    for the value that stays.
+    """
+    module = DeviceModule(source)
+    names = ["count", "inner", *(f"d{k}" for k in range(1, rank)), "x", "x_at"]
+    names += [*(f"s{k}" for k in range(rank)), "positions", "order", "size", "values", "values_at"]
+    lines = ["", "", f"def kernel({', '.join(names)}):"]
+    lines += ["    for i in range(cuda.grid(1), count, cuda.gridsize(1)):"]
+    lines += ["        k = i // inner", "        place = positions[order[k]]"]
+    first = "k == 0 or positions[order[k - 1]] != place"
+    last = "k == size - 1 or positions[order[k + 1]] != place"
+    lines += [f"        if {first if action == 'add' else last}:"]
+    lines += ["            at = x_at + place", "            rest = i % inner"]
+    for d in range(rank - 1, 0, -1):
+        lines += [f"            at += rest % d{d} * s{d}", f"            rest //= d{d}"]
+    lines += ["            at += rest * s0"] if rank else []
+    value = codegen.converted("values[values_at + order[k] * inner + i % inner]", source)
+    if action == "put":
+        lines += [f"            x[at] = {value}"]
+    else:
+        lines += [
+            "            total = x[at]",
+            "            while k < size and positions[order[k]] == place:",
+            f"                total += {value}",
+            "                k += 1",
+            "            x[at] = total",
+        ]
+    module.lines += lines
+    return module.kernel("kernel")
+
+
+def _run_in_order(action: str, places: Places, values: DeviceArray) -> None:
+    """Put or add contiguous values, those for one element in the order of the index."""
+    if not values.size:
+        return
+    source, rest = places.source, places.rest
+    positions = places.positions.reshape(-1)
+    order = sorting.argsort(positions).copy()
+    kernel = _ordered_kernel(action, source.dtype.name, values.dtype.name, len(rest))
+    codegen.launch(
+        kernel,
+        values.size,
+        max(1, math.prod(rest)),
+        *rest[1:],
+        *passed(source, CONTIGUOUS, ()),
+        *places.steps,
+        positions.elements(),
+        order.elements(),
+        positions.size,
+        *passed(values, CONTIGUOUS, ()),
+    )
+
+
 def _write(action: str, x: DeviceArray, index: Any, value: DeviceArray) -> None:
     places = Places(x, index)
     shown = places.index_first(value)
     same = value.memory is x.memory
-    _run(action, places, shown.copy() if same or not shown.is_contiguous else shown)
+    packed = shown.copy() if same or not shown.is_contiguous else shown
+    in_order = are_deterministic_algorithms_enabled() if action == "add" else value.size > 1
+    if places.may_repeat and in_order:
+        _run_in_order(action, places, packed)
+    else:
+        _run(action, places, packed)

@@ -16,7 +16,7 @@ from tapegrad.cuda.array import DeviceArray
 from tapegrad.cuda.numeric import reductions
 from tapegrad.cuda.numeric.codegen import CONTIGUOUS, DeviceModule
 from tapegrad.cuda.numeric.elementwise import passed
-from tapegrad.cuda.toolkit import compiling, is_simulated, require
+from tapegrad.cuda.toolkit import is_simulated
 
 _SIDE = 16  # threads along each side of a block
 _SIMULATED_SIDE = 2
@@ -70,14 +70,7 @@ def _launch(x: DeviceArray, y: DeviceArray, out: DeviceArray) -> None:
         size = array.dtype.itemsize
         arguments += [*passed(array, CONTIGUOUS, ()), *(stride // size for stride in array.strides)]
     grid = (-(-columns // side), -(-rows // side), count)
-    launch_square(kernel, grid, side, *arguments)
-
-
-def launch_square(kernel: Any, grid: tuple[int, ...], side: int, *args: Any) -> None:
-    """Start a kernel whose blocks are squares of threads."""
-    require()
-    with np.errstate(all="ignore"), compiling("a kernel"):
-        kernel[grid, (side, side)](*args)
+    kernel.start(grid, (side, side), *arguments)
 
 
 def einsum(subscripts: str, *operands: DeviceArray) -> DeviceArray:
