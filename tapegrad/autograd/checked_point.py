@@ -45,8 +45,8 @@ def as_tuple(value: Any) -> tuple[Any, ...]:
 
 
 def array_of(x: Tensor) -> np.ndarray:
-    """Return the array of a tensor, with the same memory."""
-    return x.detach().numpy()
+    """Return the values of a tensor on the host."""
+    return x.detach().cpu().numpy()
 
 
 def differentiable(values: Sequence[Any]) -> list[Tensor]:
@@ -70,7 +70,7 @@ def random_cotangent(output: Tensor, rng: np.random.Generator, strided: bool) ->
     array = np.asarray(values[0] + turn * values[1], output.dtype)
     if strided and array.ndim:
         array = np.repeat(array, 2, axis=-1)[..., ::2]
-    return as_tensor(array).requires_grad_()
+    return as_tensor(array, device=output.device).requires_grad_()
 
 
 def _unit_vector(shape: Any, rng: np.random.Generator) -> np.ndarray:
@@ -102,7 +102,7 @@ class Point:
 
     def difference(self, i: int, index: Any, step: Any, part: str) -> list[np.ndarray]:
         """Return flat central differences of the outputs for a step of elements of an input."""
-        array = array_of(self.sources[i])
+        array = self.sources[i].detach()._a
         before = array[index].copy()
 
         def outputs_at(moved: np.ndarray) -> list[np.ndarray]:
@@ -154,7 +154,8 @@ class Point:
         unit = 1j if is_complex(output) and part == "imaginary" else 1.0
         rows: list[list[np.ndarray]] = [[] for _ in self.sources]
         for vector in self.vs[k : k + 1] if fast else np.eye(output.size):
-            seed = as_tensor(np.asarray(vector * unit, output.dtype).reshape(output.shape))
+            values = np.asarray(vector * unit, output.dtype).reshape(output.shape)
+            seed = as_tensor(values, device=output.device)
             found = grad(output, self.sources, seed, retain_graph=True, allow_unused=True)
             for x, g, row in zip(self.sources, found, rows, strict=True):
                 if g is not None and self.rules.dtypes and g.dtype != x.dtype:
@@ -182,7 +183,8 @@ class Point:
         """Return the tangents of the outputs along u (and 1j * v) in an input."""
 
         def along(direction: np.ndarray) -> list[np.ndarray]:
-            found = self.tangents(i, as_tensor(np.asarray(direction, self.sources[i].dtype)))
+            x = self.sources[i]
+            found = self.tangents(i, as_tensor(direction, x.dtype, x.device))
             arrays = [array_of(t).reshape(-1) for t in found]
             return [
                 t.imag if is_complex(output) and part == "imaginary" else t.real
@@ -197,13 +199,13 @@ class Point:
         """Return the tangents of the outputs along a direction in an input."""
         found = tangents_of(self.outputs, [self.sources[i]], [direction], False)
         return [
-            as_tensor(np.zeros(z.shape, z.dtype)) if t is None else t
+            as_tensor(np.zeros(z.shape, z.dtype), device=z.device) if t is None else t
             for t, z in zip(found, self.outputs, strict=True)
         ]
 
     def sweep_zeros(self, outputs: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
         """Return the gradients for zero cotangents."""
-        seeds = [as_tensor(np.zeros(output.shape, output.dtype)) for output in outputs]
+        seeds = [as_tensor(np.zeros(z.shape, z.dtype), device=z.device) for z in outputs]
         return grad(outputs, self.sources, seeds, retain_graph=True, allow_unused=True)
 
     def analytical(self, k: int, part: str, fast: bool) -> list[np.ndarray]:

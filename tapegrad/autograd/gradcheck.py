@@ -24,6 +24,7 @@ from tapegrad.autograd.checked_point import (
 from tapegrad.autograd.function import Function
 from tapegrad.eager.batched import batched, expanded, open_level
 from tapegrad.eager.creation import tensor
+from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import Tensor
 from tapegrad.ops.op import is_complex
 
@@ -271,7 +272,7 @@ def _check_inputs(inputs: tuple[Any, ...]) -> None:
                 UserWarning,
                 stacklevel=4,
             )
-        steps = array_of(x).strides
+        steps = x.detach()._a.strides
         if x.size and any(s == 0 and n > 1 for s, n in zip(steps, x.shape, strict=True)):
             raise RuntimeError(
                 f"The {k}th input has a dimension with stride 0. gradcheck only supports inputs "
@@ -378,7 +379,7 @@ def _check_batched(point: Point) -> None:
         rows = [gradients(seed) for seed in seeds]
         try:
             with open_level(len(seeds)) as level:
-                several = batched(np.stack([array_of(seed) for seed in seeds]), level)
+                several = batched(FUNCTIONS["stack"](seeds), level)
                 found = [expanded(g, level) for g in gradients(several)]
         except RuntimeError as error:
             raise GradcheckError(
@@ -400,7 +401,7 @@ def _check_batched_tangents(point: Point) -> None:
         seeds = [random_cotangent(x, rng, False).detach() for _ in range(2)]
         rows = [point.tangents(i, seed) for seed in seeds]
         with open_level(len(seeds)) as level:
-            several = batched(np.stack([array_of(seed) for seed in seeds]), level)
+            several = batched(FUNCTIONS["stack"](seeds), level)
             found = [expanded(t, level) for t in point.tangents(i, several)]
         for k, (t, column) in enumerate(zip(found, zip(*rows, strict=True), strict=True)):
             expected = np.stack([array_of(row) for row in column])

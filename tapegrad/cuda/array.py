@@ -132,6 +132,7 @@ class DeviceArray:
     astype: Callable[..., DeviceArray]
     copy: Callable[..., DeviceArray]
     mapped: Callable[..., DeviceArray]
+    reshape: Callable[..., DeviceArray]
     times_partial: Callable[..., DeviceArray]
     __getitem__: Callable[..., DeviceArray]
     __setitem__: Callable[..., None]
@@ -335,6 +336,11 @@ def contiguous(array: Any, dtype: Any = None) -> Any:
 def device_of(value: Any) -> str:
     """Return the name of the device that an array is on."""
     return NAME if type(value) is DeviceArray else HOST
+
+
+def on_host(value: Any) -> Any:
+    """Return an array or number of a device as one of the host, and anything else unchanged."""
+    return value.to_host()[()] if type(value) is DeviceArray else value
 
 
 def on_device_named(device: str, array: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.calls import Transformed, plain
+from tapegrad.cuda.array import HOST
 from tapegrad.eager.batched import Level, batched, expanded, innermost, is_at, open_level
 from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.numeric import FUNCTIONS
@@ -119,12 +120,15 @@ def vmap(
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         batch = _Batch(f, args, in_axes, randomness)
         over_items = getattr(f, "over_items", None)  # of compiled functions
+        if over_items is not None and target == "cuda":
+            batch.take_arrays_of_device()
         if over_items is not None and batch.is_plain(kwargs):
             return batch.compiled(over_items, kwargs, out_axes, target)
         if target != "cpu":
             raise ValueError(
                 "vmap: target='cuda' is for functions compiled with tapegrad.njit, their "
-                "derivatives, and arrays of items that are not empty"
+                "derivatives, and arrays of items that are not empty, of NumPy or on the device; "
+                "detach() tensors that require grad, and move others with to('cuda')"
             )
         step = chunk_size or max(batch.size, 1)
         parts = [
@@ -214,6 +218,13 @@ class _Batch:
                 f"sizes {sizes} for the mapped dimension"
             )
         self.size: int = sizes[0]
+
+    def take_arrays_of_device(self) -> None:
+        """Replace tensors on a device, without history, by their arrays."""
+        for leaves, _, _ in self.parts:
+            for k, leaf in enumerate(leaves):
+                if type(leaf) is Tensor and leaf.device != HOST and not leaf._is_tracked:
+                    leaves[k] = leaf._a
 
     def is_plain(self, kwargs: dict[str, Any]) -> bool:
         """Whether items are those of arrays, so that compiled code can take them."""

@@ -125,6 +125,27 @@ def assert_equal(found, expected):
         np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.parametrize("name", ["weighted", "polynomial"])
+def test_tensors_on_the_device_stay_there(name):
+    f, args, axes, by = FUNCTIONS[name]
+    g = tg.vmap(tg.value_and_grad(f, by), axes, target="cuda")
+    found = tree(g(*(tg.tensor(a, device="cuda") for a in args)), "")[0]
+    assert all(type(z) is tg.Tensor and z.device == "cuda:0" for z in found)
+    assert_equal([z.cpu().numpy() for z in found], tree(g(*args), "")[0])
+    strided = [tg.tensor(np.repeat(a, 2, 0), device="cuda")[::2] for a in args if len(a) == N]
+    if name == "polynomial":
+        again = tree(g(*strided), "")[0]
+        assert_equal([z.cpu().numpy() for z in again], tree(g(*args), "")[0])
+
+
+def test_tensors_that_require_gradients_are_refused():
+    x = tg.tensor(X, device="cuda", requires_grad=True)
+    with pytest.raises(ValueError, match=r"detach\(\) tensors that require grad"):
+        tg.vmap(polynomial, target="cuda")(x, tg.tensor(K, device="cuda"))
+    with pytest.raises(ValueError, match=r"to\('cuda'\)"):
+        tg.vmap(polynomial, target="cuda")(tg.tensor(X), tg.tensor(K))
+
+
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_results_are_those_of_the_cpu(name, way):

@@ -11,6 +11,7 @@ import functools
 import hashlib
 import math
 import types
+import warnings
 from typing import Any, ClassVar
 
 import numpy as np
@@ -177,7 +178,8 @@ class Kernel:
         if self._is_compiled and not is_simulated():
             self.made[grid, block](*args)
             return
-        with np.errstate(all="ignore"), compiling("a kernel"):
+        with compiling("a kernel"):
+            warnings.simplefilter("ignore", RuntimeWarning)  # of NumPy, on a simulated device
             self.made[grid, block](*args)
         self._is_compiled = True
 

@@ -304,6 +304,11 @@ def _matmul(x: Any, y: Any) -> DeviceArray:
     return products.matmul(on_device(x), on_device(y))
 
 
+def _share_memory(x: Any, y: Any, max_work: Any = None) -> bool:
+    """Return whether two arrays are in the same block of memory."""
+    return type(x) is type(y) is DeviceArray and x.memory is y.memory
+
+
 def _asarray(x: Any, dtype: Any = None, **kwargs: Any) -> DeviceArray:
     return on_device(x, dtype)
 
@@ -335,6 +340,7 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.iscomplexobj: lambda x: x.dtype.kind == "c",
     np.isrealobj: lambda x: x.dtype.kind != "c",
     np.max: _reducing(MAXIMUM),
+    np.may_share_memory: _share_memory,
     np.min: _reducing(MINIMUM),
     np.ndim: lambda x: x.ndim,
     np.nonzero: _nonzero,
@@ -348,6 +354,7 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     ),
     np.round: _round,
     np.shape: lambda x: x.shape,
+    np.shares_memory: _share_memory,
     np.size: lambda x, axis=None: x.size if axis is None else x.shape[axis],
     np.sum: _reducing(SUM),
     np.zeros: _filled(0),

@@ -12,7 +12,9 @@ import numpy as np
 from numba.core import types
 from numba.core.errors import NumbaPerformanceWarning
 
+from tapegrad.cuda.array import DeviceArray, on_host
 from tapegrad.cuda.toolkit import require
+from tapegrad.eager.dispatch import passive
 from tapegrad.eager.frames import level_of_user
 from tapegrad.transform.base import Derivative, Recording, complete, written_arguments
 from tapegrad.transform.ensembles import in_lanes, on_device, one_by_one
@@ -82,7 +84,7 @@ def over_items(
     bound = complete(function, tuple(items), kwargs)  # with defaults
     has_items = [isinstance(a, _Items) for a in bound]
     args = [a.array if isinstance(a, _Items) else a for a in bound]
-    given = tuple(map(numba.typeof, args))
+    given = tuple(map(_typeof, args))
     kinds = tuple(
         _item(kind) if many else kind for kind, many in zip(given, has_items, strict=True)
     )
@@ -99,8 +101,16 @@ def over_items(
     loop = known[key]
     if not loop.is_checked:
         first = (a[0] if many else a for a, many in zip(args, has_items, strict=True))
-        loop.is_checked = function.enter(tuple(first))
-    return _arranged(result, iter(map(arranged, loop.run(size, *args))))
+        loop.is_checked = function.enter(tuple(map(on_host, first)))
+    found: list[Any] = loop.run(size, *args)
+    return _arranged(result, (arranged(passive(z) if type(z) is DeviceArray else z) for z in found))
+
+
+def _typeof(value: Any) -> Any:
+    """Return the numba type of an argument; arrays on a device are made contiguous."""
+    if type(value) is DeviceArray:
+        return types.Array(numba.from_dtype(value.dtype), value.ndim, "C")
+    return numba.typeof(value)
 
 
 def _item(kind: Any) -> Any:

@@ -14,6 +14,10 @@ import numpy as np
 from numba.core import types
 from numba.np.numpy_support import as_dtype
 
+from tapegrad.cuda.array import DeviceArray, contiguous, on_host
+from tapegrad.cuda.array import is_array as is_array_value
+from tapegrad.cuda.memory import POOL
+from tapegrad.cuda.numeric import functions
 from tapegrad.cuda.toolkit import CudaCompilationError, compiling, is_simulated, require
 from tapegrad.kernels import native
 from tapegrad.transform import frozen
@@ -28,6 +32,18 @@ _THREADS = 128  # of a block
 _FIRST = 64  # initial elements of a tape
 _FAILED, _DONE = 0, 1  # how a thread ended
 _SIMULATED_MEMORY = 1 << 28  # bytes, of a simulated device
+
+
+def _on_device(array: Any) -> DeviceArray:
+    """Return a contiguous array on the device."""
+    if type(array) is DeviceArray:
+        return contiguous(array)
+    return DeviceArray.from_host(np.ascontiguousarray(array).reshape(array.shape))
+
+
+def _for_numba(value: Any) -> Any:
+    """Return an array of the device as numba takes it, and numbers unchanged."""
+    return value.elements().reshape(value.shape) if type(value) is DeviceArray else value
 
 
 class Kernel:
@@ -55,6 +71,7 @@ class Kernel:
         has_items: Sequence[bool],
         result: Any,
     ) -> None:
+        functions.install()
         self.cuda = cuda
         self.function = function
         self.has_items = has_items
@@ -85,47 +102,40 @@ class Kernel:
         made["one_item"] = cuda.jit(device=True)(made["one_item"])
         self.kernel = cuda.jit(made["over_items"])
 
-    def __call__(self, size: int, *args: Any) -> list[np.ndarray]:
-        """Return the leaves of the results of all items."""
+    def __call__(self, size: int, *args: Any) -> list[Any]:
+        """Return the leaves of the results of all items, on the device if an argument is."""
         require()  # once more: the process may be another one
         try:
             return self._results(size, args)
-        except Exception as error:
-            if "OUT_OF_MEMORY" not in str(error):
-                raise
-        raise MemoryError(
-            f"vmap: there is no memory on the device for {size} items of {self.name}; give it "
-            "fewer at a time"
-        )
+        except MemoryError as error:
+            raise MemoryError(
+                f"vmap: there is no memory on the device for {size} items of {self.name}; give it "
+                f"fewer at a time ({error})"
+            ) from None
 
-    def _results(self, size: int, args: tuple[Any, ...]) -> list[np.ndarray]:
-        cuda = self.cuda
+    def _results(self, size: int, args: tuple[Any, ...]) -> list[Any]:
+        stays = any(type(a) is DeviceArray for a in args)
         inputs = [
-            cuda.to_device(np.ascontiguousarray(np.moveaxis(a, 0, -1)))
-            if many
-            else cuda.to_device(np.ascontiguousarray(a))
-            if isinstance(a, np.ndarray)
-            else a
+            _on_device(np.moveaxis(a, 0, -1) if many else a) if is_array_value(a) else a
             for a, many in zip(args, self.has_items, strict=True)
         ]
-        buffers = [
-            cuda.device_array(
-                (*np.shape(args[k])[1 if self.has_items[k] else 0 :], size), as_dtype(kind.dtype)
+        buffers: list[Any] = [
+            DeviceArray.empty(
+                (*args[k].shape[1 if self.has_items[k] else 0 :], size), as_dtype(kind.dtype)
             )
             for k, kind in zip(self.entry.buffers, self.like, strict=True)
         ]
         numbers = [kind for _, kind in self.leaves if not is_array(kind)]
-        outputs = [cuda.device_array(size, as_dtype(types.unliteral(kind))) for kind in numbers]
+        outputs = [DeviceArray.empty((size,), as_dtype(types.unliteral(kind))) for kind in numbers]
         first = 0
         while first < size:
             first += self._launch(first, size, [*inputs, *outputs, *buffers], args)
         found = iter(outputs)
-        return [
-            next(found).copy_to_host()
-            if place is None
-            else np.ascontiguousarray(np.moveaxis(buffers[place].copy_to_host(), -1, 0))
+        results = [
+            next(found) if place is None else np.moveaxis(buffers[place], -1, 0).alone()
             for place in self.returned
         ]
+        return results if stays else [result.to_host() for result in results]
 
     def signature(self) -> tuple[Any, ...]:
         """Return the numba types of the arguments of the kernel."""
@@ -189,14 +199,16 @@ class Kernel:
         """Compute some items; return how many."""
         while True:
             count = self._at_once(size - first)
-            tapes = self.cuda.device_array((self.size if self.entry.has_tape else 2, count))
-            ends = self.cuda.device_array(count, np.int8)
+            height = self.size if self.entry.has_tape else 2
+            tapes = DeviceArray.empty((height, count), np.dtype(np.float64))
+            ends = DeviceArray.empty((count,), np.dtype(np.int8))
+            given = [_for_numba(a) for a in (*arrays, tapes, ends)]
             with np.errstate(all="ignore"):
-                self._run(-(-count // _THREADS), first, count, *arrays, tapes, ends)
-            failed = np.flatnonzero(ends.copy_to_host() == _FAILED)
+                self._run(-(-count // _THREADS), first, count, *given)
+            failed = np.flatnonzero(ends.to_host() == _FAILED)
             if not failed.size:
                 return count
-            needed, mark = tapes[:2].copy_to_host()[:, failed]
+            needed, mark = tapes[:2].to_host()[:, failed]
             if not (mark == TOO_SHORT).any():
                 self._fail(first + failed, args)
             # a later allocation of the thread may ask for more
@@ -225,13 +237,13 @@ class Kernel:
         return count if count < _THREADS else count // _THREADS * _THREADS
 
     def _free(self) -> int:
-        return int(self.cuda.current_context().get_memory_info().free)
+        return int(self.cuda.current_context().get_memory_info().free) + POOL.nbytes
 
     def _fail(self, items: np.ndarray, args: tuple[Any, ...]) -> None:
         """Raise the error of one of some items."""
         for item in items:
             pairs = zip(args, self.has_items, strict=True)
-            self.function(*(a[item] if many else a for a, many in pairs))
+            self.function(*(on_host(a[item] if many else a) for a, many in pairs))
         raise RuntimeError(
             f"vmap: {self.name} raised an error for item {items[0]} on the device, but not on the "
             "CPU"
