@@ -133,6 +133,7 @@ class DeviceArray:
     copy: Callable[..., DeviceArray]
     mapped: Callable[..., DeviceArray]
     reshape: Callable[..., DeviceArray]
+    sum_of: Callable[..., DeviceArray]
     times_partial: Callable[..., DeviceArray]
     __getitem__: Callable[..., DeviceArray]
     __setitem__: Callable[..., None]

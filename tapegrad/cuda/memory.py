@@ -109,3 +109,14 @@ class Pool:
 
 
 POOL = Pool()
+
+
+def empty_cache() -> None:
+    """Free the memory of the device that is kept for later tensors, for other programs to use.
+
+    Examples
+    --------
+    >>> import tapegrad as tg
+    >>> tg.cuda.empty_cache()
+    """
+    POOL.clear()

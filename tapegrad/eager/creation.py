@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.cuda.array import DeviceArray, as_array
+from tapegrad.cuda.array import HOST, DeviceArray, as_array
 from tapegrad.eager.batched import Batched, holds_batched
 from tapegrad.eager.batched_calls import made_like
 from tapegrad.eager.devices import shared, to_device
@@ -95,7 +95,7 @@ def from_dlpack(source: Any) -> Tensor:
     Parameters
     ----------
     source
-        An object with ``__dlpack__`` on the CPU.
+        An object with ``__dlpack__`` on the CPU, or with ``__cuda_array_interface__``.
 
     Raises
     ------
@@ -103,8 +103,9 @@ def from_dlpack(source: Any) -> Tensor:
         If it is a tensor that requires gradients, and ops are recorded.
     """
     if isinstance(source, Tensor):  # the same array, so that writes are noted for both
-        return wrap(source.numpy(), None, source.is_inference())
-    return passive(np.from_dlpack(source))
+        array = source._a if source.device != HOST and source._own is None else source.numpy()
+        return wrap(array, None, source.is_inference())
+    return shared(source) if is_of_device(source) else passive(np.from_dlpack(source))
 
 
 # creation functions that take values, with a replacement that differentiates these

@@ -202,12 +202,14 @@ def {name}(x, axis=None, *, keepdims=False):
         return apply_op(OP, (x, axis), {{"keepdims": keepdims}})
     a_x = x._a
     own_x = x._own
+    if own_x is not None and own_x[2] & 1:
+        return apply_op(OP, (x, axis), {{"keepdims": keepdims}})
     z = compute(a_x, axis, keepdims)
     {as_array}
     action = MODE.action() if SPECIAL else RECORD_OP
     if action < CHECK_SWITCHES and (own_x is None or action == COMPUTE_ONLY):
         {passive}
-    if action >= CHECK_SWITCHES or z.dtype is not a_x.dtype or own_x[2] & 1:
+    if action >= CHECK_SWITCHES or z.dtype is not a_x.dtype:
         return apply_op(OP, (x, axis), {{"keepdims": keepdims}})
     try:
         mask = axes_mask(axis, a_x.ndim)

@@ -121,6 +121,11 @@ class SweptOp(Op):
         return declare
 
     def cotangent(self, argument: str, g: Any, values: dict[str, Any]) -> Any:
+        if type(g) is DeviceArray and self.reads(argument):  # in one kernel, if there is one
+            read = {name: values[name] for name in self.reads(argument)}
+            found = g.times_partial(self.rules[argument], read, self.chooses)
+            if found is not None:
+                return found
         if any(map(is_complex, values.values())):
             values = self._as_complex(values)
         if self.wirtinger:
@@ -286,14 +291,6 @@ class Elementwise(Broadcasting, SweptOp):
             self._products[argument, dtype] = made
         return made
 
-    def cotangent(self, argument: str, g: Any, values: dict[str, Any]) -> Any:
-        if type(g) is DeviceArray and self.reads(argument):
-            read = {name: values[name] for name in self.reads(argument)}
-            found = g.times_partial(self.rules[argument], read, self.chooses)
-            if found is not None:
-                return found
-        return super().cotangent(argument, g, values)
-
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         if self.compiled is not None and not kwargs:
             if self.function is None or all(np.size(arg) >= COMPILED_FROM for arg in args):
@@ -433,7 +430,7 @@ class Reduction(SweptOp):
             for name, value in values.items()
         }
         found = super().cotangent(argument, reshape(g, kept), kept_values)
-        return TABLE["broadcast_to"](found, shape)
+        return in_shape(found, shape)
 
     def tangent(self, tangents: dict[str, Any], values: dict[str, Any], out: Out) -> Any:
         shape = values["x_shape"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.cuda.array import as_array
+from tapegrad.cuda.array import DeviceArray, as_array
 from tapegrad.ops import elementwise as ew
 from tapegrad.ops.composite import composite
 from tapegrad.ops.kinds import reduction
@@ -39,12 +39,25 @@ def _logsumexp(x, axis, keepdims):
     if x.size == 0:
         with np.errstate(divide="ignore"):
             return np.log(np.sum(x, axis=axis, keepdims=keepdims))
+    if type(x) is DeviceArray:
+        return _logsumexp_on_device(x, axis, keepdims)
     high = np.max(x.real, axis=axis, keepdims=True)
     high = np.where(np.isfinite(high), high, np.zeros((), high.dtype))
     shifted = as_array(np.subtract(x, high))
     with np.errstate(divide="ignore", over="ignore"):
         total = np.log(np.sum(np.exp(shifted, out=shifted), axis=axis, keepdims=True))
     total += high
+    return total if keepdims else np.squeeze(total, axis=axis)
+
+
+def _term(x, high):
+    return 1.0 if x == high else ew.exp(x - high)
+
+
+def _logsumexp_on_device(x, axis, keepdims):
+    """Read the elements twice; a result that is infinite needs no special case."""
+    high = np.max(x, axis=axis, keepdims=True)
+    total = np.log(x.sum_of(_term, high, axis)) + high
     return total if keepdims else np.squeeze(total, axis=axis)
 
 
@@ -61,6 +74,8 @@ def ties(x, z, axis):
     else:
         axes = normalize_axes(axis, x.ndim)
         kept = np.reshape(z, tuple(1 if k in axes else dim for k, dim in enumerate(x.shape)))
+    if type(x) is DeviceArray:
+        return x.sum_of(_is_tie, kept, axes, counts=True).astype(z.dtype).reshape(z.shape)
     chosen = x == kept
     if np.isnan(kept).any():
         chosen |= x != x
@@ -68,10 +83,14 @@ def ties(x, z, axis):
     return as_array(count).astype(z.dtype).reshape(z.shape)
 
 
+def _is_tie(x, z):
+    return (x == z) | ((x != x) & (z != z))
+
+
 def infinities(x, z, axis):
     """Count the elements that equal the reduced value if it is infinite; otherwise return 1."""
     infinite = np.isinf(z)
-    if not infinite.any():
+    if type(z) is not DeviceArray and not infinite.any():  # it would wait for a device
         return np.ones_like(z)
     return np.where(infinite, np.maximum(ties(x, z, axis), 1.0), 1.0)
 

@@ -443,6 +443,7 @@ _METHODS: dict[str, Any] = {
     "reshape": _reshape,
     "squeeze": lambda self, axis=None: np.squeeze(self, axis),
     "sum": FUNCTIONS[np.sum],
+    "sum_of": reductions.sum_of,
     "swapaxes": lambda self, a, b: np.swapaxes(self, a, b),
     "times_partial": elementwise.times_partial,
     "transpose": _transposed,

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.cuda.array import DeviceArray
+from tapegrad.cuda.array import DeviceArray, contiguous
 from tapegrad.cuda.numeric import codegen
 from tapegrad.cuda.numeric.codegen import OF_DEVICE, DeviceModule, Formula, converted
 from tapegrad.cuda.numeric.elementwise import passed
@@ -94,9 +94,28 @@ OF_UFUNC = {r.ufunc: r for r in (SUM, PRODUCT, MAXIMUM, MINIMUM, ANY, ALL)}
 
 
 def reduce(
-    reduction: Reduction, x: DeviceArray, axis: Any = None, keepdims: bool = False
+    reduction: Reduction,
+    x: DeviceArray,
+    axis: Any = None,
+    keepdims: bool = False,
+    of: Formula | None = None,
+    beside: DeviceArray | None = None,
 ) -> DeviceArray:
-    """Reduce an array over axes (all, if `axis` is None)."""
+    """Reduce an array over axes (all, if `axis` is None).
+
+    Parameters
+    ----------
+    reduction
+        How numbers are combined.
+    x
+        The array.
+    axis, keepdims
+        As for NumPy's functions.
+    of
+        Function of an element, and of the number `beside` it, whose values are reduced.
+    beside
+        An array with the elements of a result with `keepdims`.
+    """
     axes = normalize_axes(axis, x.ndim)
     shape = tuple(dim for k, dim in enumerate(x.shape) if k not in axes)
     shown = tuple(1 if k in axes else dim for k, dim in enumerate(x.shape)) if keepdims else shape
@@ -120,7 +139,8 @@ def reduce(
     side_by_side = rows.size == 1 or abs(column_steps[-1]) <= abs(row_steps[-1])
     chunks = _chunks(rows.size, count, side_by_side)
     partial = out if chunks == 1 else DeviceArray.empty((rows.size, chunks), dtype)
-    _launch(reduction, reduction.prepare, x, rows, columns, count, chunks, side_by_side, partial)
+    prepare = reduction.prepare if of is None else of
+    _launch(reduction, prepare, x, rows, columns, count, chunks, side_by_side, partial, beside)
     if chunks > 1:
         flat_rows = collapsed((rows.size,), [(chunks,)])
         flat_columns = collapsed((chunks,), [(1,)])
@@ -128,19 +148,43 @@ def reduce(
     return out
 
 
+def sum_of(
+    x: DeviceArray, formula: Formula, beside: DeviceArray, axis: Any, counts: bool = False
+) -> DeviceArray:
+    """Return sums of a function of elements and of the number beside them, with axes kept.
+
+    Parameters
+    ----------
+    x
+        The array.
+    formula
+        The function of two numbers.
+    beside
+        An array with the elements of the result.
+    axis
+        The axes that are summed over.
+    counts
+        Whether the function is a condition, and the sums are numbers of elements.
+    """
+    return reduce(COUNT if counts else SUM, x, axis, True, formula, beside)
+
+
 def _launch(
     reduction: Reduction, prepare: Formula | None, x: DeviceArray, rows: Any, columns: Any,
     count: int, chunks: int, side_by_side: bool, out: DeviceArray,
+    beside: DeviceArray | None = None,
 ) -> None:  # fmt: skip
     """Reduce rows, each in chunks, into a contiguous array of rows and chunks."""
     kernel = _kernel(
         reduction.combine, prepare, x.dtype.name, out.dtype.name,
-        len(rows.dims), len(columns.dims), side_by_side, codegen.threads(),
+        len(rows.dims), len(columns.dims), side_by_side, codegen.threads(), beside is not None,
     )  # fmt: skip
     tasks = rows.size * chunks
     blocks = min(tasks, codegen.most_blocks()) if side_by_side else None
     given = passed(x, codegen.CONTIGUOUS, ())
     result = passed(out, codegen.CONTIGUOUS, ())
+    if beside is not None:
+        given += passed(contiguous(beside), codegen.CONTIGUOUS, ())
     steps = (*rows.strides[0], *columns.strides[0])
     codegen.launch(
         kernel, tasks, count, chunks, *rows.dims[1:], *columns.dims[1:], *result, *given, *steps,
@@ -163,7 +207,7 @@ def _result_type(reduction: Reduction, dtype: np.dtype) -> np.dtype:
 @functools.lru_cache(1024)
 def _kernel(
     combine: Formula, prepare: Formula | None, given: str, result: str,
-    row_rank: int, column_rank: int, side_by_side: bool, threads: int,
+    row_rank: int, column_rank: int, side_by_side: bool, threads: int, has_beside: bool,
 ) -> Any:  # fmt: skip
     """Return the kernel that reduces chunks of rows.
 
@@ -173,7 +217,7 @@ def _kernel(
     module = DeviceModule(result)
     combined = module.add(OF_DEVICE.get(combine, combine))
     names = [*(f"r{d}" for d in range(1, row_rank)), *(f"c{d}" for d in range(1, column_rank))]
-    names += ["out", "out_at", "x", "x_at"]
+    names += ["out", "out_at", "x", "x_at", *(["beside", "beside_at"] if has_beside else [])]
     names += [*(f"row_s{d}" for d in range(row_rank))]
     names += [*(f"column_s{d}" for d in range(column_rank))]
 
@@ -186,6 +230,7 @@ def _kernel(
 
     load = "x[at]"
     if prepare is not None:
+        load += ", beside[beside_at + row]" if has_beside else ""
         load = f"{module.add(prepare)}({load})"
     load = converted(load, result)
     lines = ["", "", f"def kernel(tasks, count, chunks, {', '.join(names)}):"]

@@ -1,0 +1,130 @@
+"""What programs on a device cost, as far as that is known without one.
+
+``python -m benchmarks.device_counts`` prints how many kernels a program launches forward and
+backward, how often it waits for the device, and how many bytes its kernels read and write: at the
+bandwidth of a device, these take the time in the last column at least. Kernels are noted, not run.
+"""
+
+import math
+import os
+
+os.environ.setdefault("NUMBA_ENABLE_CUDASIM", "1")  # numba reads it when it is imported
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import numpy as np
+from numba import cuda
+
+import tapegrad as tg
+from tapegrad.cuda.array import DeviceArray
+from tapegrad.cuda.numeric import elementwise, indexing, products, reductions, sorting
+
+from .recorded_kernels import Recorder, recording
+from .report import duration, show_table
+
+BANDWIDTH = 4.8e12  # bytes per second of an H200
+ROWS, COLUMNS = 2000, 1000
+N = ROWS * COLUMNS
+
+
+@dataclass
+class Counts:
+    """What is counted."""
+
+    launches: int = 0
+    nbytes: int = 0
+    waits: int = 0
+
+
+def chain(x: tg.Tensor) -> tg.Tensor:
+    z = x
+    for _ in range(10):
+        z = tg.sin(z) * 1.01 + z
+    return z.sum()
+
+
+def layer_norm(x: tg.Tensor) -> tg.Tensor:
+    centred = x - x.mean(axis=1, keepdims=True)
+    return (centred / tg.sqrt((centred * centred).mean(axis=1, keepdims=True) + 1e-5)).sum()
+
+
+def network(x: tg.Tensor) -> tg.Tensor:
+    w = tg.tensor(np.ones((COLUMNS, 64)), device="cuda", requires_grad=True)
+    return tg.square(tg.tanh(x @ w)).mean()
+
+
+PROGRAMS: dict[str, Callable[[tg.Tensor], tg.Tensor]] = {
+    "sin(z) * 1.01 + z, ten times": chain,
+    "logsumexp of rows": lambda x: tg.logsumexp(x, axis=1).sum(),
+    "softmax of rows": lambda x: (tg.special.softmax(x, axis=1) * x).sum(),
+    "layer norm": layer_norm,
+    "rows at repeated indices": lambda x: x[np.arange(ROWS) // 2].sum(),
+    "a layer of 64 units": network,
+}
+
+
+def counted(program: Callable[[tg.Tensor], tg.Tensor]) -> Iterator[Counts]:
+    """Yield the counts of the forward and of the backward pass."""
+    recorder = Recorder()
+    waits: list[int] = []
+    read: list[int] = []
+    passed, to_host = elementwise.passed, DeviceArray.to_host
+
+    def noted(array: DeviceArray, kind: str, strides: Any) -> list[Any]:
+        dims = [d for d, s in zip(array.shape, array.strides, strict=True) if s]
+        read.append(math.prod(dims) * array.itemsize)  # repeated elements stay in the cache
+        return passed(array, kind, strides)
+
+    def waited(array: DeviceArray, pinned: bool = False) -> np.ndarray:
+        waits.append(1)
+        return to_host(array, pinned)
+
+    modules = (elementwise, indexing, products, reductions, sorting)
+    patches = [mock.patch.object(module, "passed", noted) for module in modules]
+    patches.append(mock.patch.object(DeviceArray, "to_host", waited))
+    with recording(cuda, recorder):
+        x = tg.tensor(np.ones((ROWS, COLUMNS)), device="cuda", requires_grad=True)
+        recorder.launches.clear()
+        for patch in patches:
+            patch.start()
+        try:
+            z = program(x)
+            yield taken(recorder, read, waits)
+            z.backward()
+            yield taken(recorder, read, waits)
+        finally:
+            mock.patch.stopall()
+
+
+def taken(recorder: Recorder, read: list[int], waits: list[int]) -> Counts:
+    """Return what was counted, and count from 0."""
+    found = Counts(len(recorder.launches), sum(read), len(waits))
+    for counter in (recorder.launches, read, waits):
+        counter.clear()
+    return found
+
+
+def main() -> None:
+    """Print the table."""
+    rows = []
+    for name, program in PROGRAMS.items():
+        forward, backward = counted(program)
+        moved = forward.nbytes + backward.nbytes
+        rows.append(
+            (
+                name,
+                f"{forward.launches} + {backward.launches}",
+                f"{forward.waits} + {backward.waits}",
+                f"{moved / (8 * N):.1f}",
+                duration(moved / BANDWIDTH),
+            )
+        )
+    columns = ("program", "kernels", "waits", "passes over x", "time at least")
+    show_table(f"{N} numbers in float64, forward + backward", columns, rows)
+
+
+if __name__ == "__main__":
+    main()
