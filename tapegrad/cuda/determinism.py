@@ -23,6 +23,11 @@ def use_deterministic_algorithms(mode: Any, *, warn_only: bool = False) -> None:
     warn_only
         Accepted for compatibility, without effect: every operation has a deterministic algorithm.
 
+    Raises
+    ------
+    TypeError
+        If `mode` is not a bool.
+
     Examples
     --------
     >>> import tapegrad as tg
@@ -31,7 +36,11 @@ def use_deterministic_algorithms(mode: Any, *, warn_only: bool = False) -> None:
     True
     >>> tg.use_deterministic_algorithms(False)
     """
-    _STATE["deterministic"] = bool(mode)
+    if not isinstance(mode, bool):
+        raise TypeError(
+            f"use_deterministic_algorithms: 'mode' must be a bool, got {type(mode).__name__}"
+        )
+    _STATE["deterministic"] = mode
 
 
 def are_deterministic_algorithms_enabled() -> bool:
