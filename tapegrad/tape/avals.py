@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.cuda.array import HOST, DeviceArray
+from tapegrad.cuda.array import HOST, Array, DeviceArray
 from tapegrad.kernels.structs import address_of
 from tapegrad.tape.layout import (
     AVAL_CLASS,
@@ -82,15 +82,18 @@ class AvalTable:
         self.words = words
         self.address = address_of(words)
 
-    def of(self, array: np.ndarray) -> int:
+    def of(self, array: Array) -> int:
         """Return the aval of an array of a differentiable dtype."""
-        key = _key(array)
+        key: Any = (array.shape, array.dtype)
+        if type(array) is DeviceArray:
+            key = (*key, array.device)
         found = self._ids.get(key)
         return self._intern(*key) if found is None else found
 
-    def known(self, array: np.ndarray) -> int | None:
+    def known(self, array: Array) -> int | None:
         """Return the aval of an array if it exists already, else None."""
-        return self._ids.get(_key(array))
+        key: Any = (array.shape, array.dtype)
+        return self._ids.get((*key, array.device) if type(array) is DeviceArray else key)
 
     def of_type(self, shape: Shape, dtype: np.dtype, device: str = HOST) -> int:
         """Return the aval of a shape and a differentiable dtype on a device."""
@@ -143,13 +146,6 @@ class AvalTable:
     def empty(self, aval: int) -> np.ndarray:
         """Return a new array of the host with an aval."""
         return np.empty(self.shapes[aval], self.dtypes[aval])
-
-
-def _key(array: Any) -> Any:
-    """Return what arrays with the same aval share."""
-    if type(array) is DeviceArray:
-        return (array.shape, array.dtype, array.device)
-    return (array.shape, array.dtype)
 
 
 AVALS = AvalTable()

@@ -71,6 +71,11 @@ def apply(function: Function, values: Sequence[Any], out: DeviceArray | None = N
         raise TypeError(
             f"{function.name}: there is no kernel for dtype {computed}; convert with astype"
         )
+    if out is not None and not np.can_cast(result, out.dtype, "same_kind"):
+        raise TypeError(
+            f"{function.name}: cannot cast the result from {result!r} to {out.dtype!r} with "
+            "casting rule 'same_kind'"
+        )
     return run(function.formula, "{}", values, computed, result, out)
 
 
@@ -90,6 +95,11 @@ def run(
     arrays = [value for value in values if isinstance(value, DeviceArray)]
     shape = np.broadcast_shapes(*(array.shape for array in arrays))
     target = DeviceArray.empty(shape, result) if out is None else out
+    if np.broadcast_shapes(shape, target.shape) != target.shape:
+        raise ValueError(
+            f"non-broadcastable output operand with shape {target.shape} doesn't match the "
+            f"broadcast shape {shape}"
+        )
     if not target.size:
         return target
     layout = common(target.shape, [target, *arrays])
@@ -131,6 +141,8 @@ def passed(array: DeviceArray, kind: str, strides: tuple[int, ...]) -> list[Any]
 
 def _number(value: Any, dtype: np.dtype) -> Any:
     """Return a number in the type of a kernel."""
+    if type(value) is int and dtype.kind in "iu":
+        return dtype.type(value)  # raises OverflowError, as NumPy does
     return np.asarray(value).astype(dtype).reshape(())[()]
 
 
