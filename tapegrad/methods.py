@@ -400,7 +400,7 @@ def _install_protocols() -> None:
         "copy_": _copy_,
         "expand_dims_": inplace_views.expand_dims_,
         "cpu": lambda self: devices.to_device(self, HOST),
-        "cuda": lambda self: devices.to_device(self, "cuda"),
+        "cuda": devices.to_cuda,
         "data": property(
             _data, hooks.set_data, _keep_data, "The memory, mutations of which go unnoticed."
         ),

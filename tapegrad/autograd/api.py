@@ -26,7 +26,7 @@ from tapegrad.autograd.engine.history import size_of_batches
 from tapegrad.autograd.engine.passes import Pass
 from tapegrad.autograd.engine.reverse_pass import FinishLeaf, sweep_arrays, sweep_tensors
 from tapegrad.autograd.engine.running_hooks import run_posthooks, run_prehooks, run_tensor_hooks
-from tapegrad.cuda.array import as_array, is_array, zeros
+from tapegrad.cuda.array import as_array, device_of, is_array, on_device_named, zeros
 from tapegrad.eager.batched import NO_BACKWARD, BatchError
 from tapegrad.eager.dispatch import passive
 from tapegrad.eager.duals import any_dual
@@ -97,7 +97,8 @@ def _cotangent(g: Any, shape: tuple[int, ...], dtype: np.dtype, device: str, k: 
             raise TypeError(
                 f"gradients can be either Tensors, arrays or None, but got {type(g).__name__}"
             )
-        g = wrap(as_array(g))
+        given = as_array(g)  # arrays of NumPy are constants, for tensors on a device too
+        g = wrap(given if device == device_of(given) else on_device_named(device, given))
     if g.device != device:
         raise RuntimeError(
             f"grad_output[{k}] is on device {g.device} and output[{k}] is on device {device}."

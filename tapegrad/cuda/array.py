@@ -199,6 +199,11 @@ class DeviceArray:
             np.empty(1, self.dtype), self.shape, self.strides, writeable=self.writeable
         )
         shown = view(stand_in)
+        base: Any = shown
+        while isinstance(base, np.ndarray) and base is not stand_in:
+            base = base.base
+        if base is not stand_in and base is not stand_in.base:
+            raise IndexError("only integers, slices, None, Ellipsis, and arrays are valid indices")
         return DeviceArray(
             self.memory,
             shown.shape,
@@ -226,8 +231,11 @@ class DeviceArray:
         chosen = self
         if index:
             place = index[0] if isinstance(index[0], tuple) else index
-            if len(place) == 1 and self.ndim != 1:
-                place = np.unravel_index(place[0], self.shape)
+            if len(place) == 1:
+                at = place[0] + self.size if place[0] < 0 else place[0]
+                if not 0 <= at < self.size:
+                    raise IndexError(f"index {place[0]} is out of bounds for size {self.size}")
+                place = np.unravel_index(at, self.shape)
             chosen = self.viewed(lambda array: array[(*place, ...)])
         if chosen.size != 1:
             raise ValueError("can only convert an array of size 1 to a Python scalar")

@@ -50,6 +50,17 @@ def to_device(tensor: Tensor, device: Any) -> Tensor:
     return tensor if name == source else apply_op(moved, (tensor, name, source), {})
 
 
+def to_cuda(self: Tensor, device: Any = None) -> Tensor:
+    """Return the tensor on a CUDA device.
+
+    Parameters
+    ----------
+    device
+        None or 0, the first device, or its name.
+    """
+    return to_device(self, NAME if device is None or device == 0 else device)
+
+
 def array_on(device: Any, array: Any) -> Any:
     """Return an array on a device, or where it is if `device` is None."""
     if device is None or device_named(device) == device_of(array):

@@ -312,6 +312,12 @@ class Tensor(Methods):
                     f"assigned grad expected to be a Tensor or None but got grad of type "
                     f"{type(value).__name__}"
                 )
+            if value.device != self.device:
+                raise RuntimeError(
+                    f"attempting to assign a gradient with device type '{value.device}' to a "
+                    f"tensor with device type '{self.device}'. Please ensure that the gradient and "
+                    "the tensor are on the same device"
+                )
             if value.shape != self.shape:
                 raise RuntimeError(
                     f"attempting to assign a gradient of size '{list(value.shape)}' to a tensor of "

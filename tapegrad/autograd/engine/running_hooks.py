@@ -28,6 +28,11 @@ def checked(result: Any, g: Tensor | None, hook: Any) -> Tensor:
         raise RuntimeError(
             f"hook '{_name(hook)}' has changed the type of value (was {g.dtype} got {result.dtype})"
         )
+    if result.device != g.device:
+        raise RuntimeError(
+            f"hook '{_name(hook)}' has changed the device of value (was {g.device} got "
+            f"{result.device})"
+        )
     if result.shape != g.shape:
         raise RuntimeError(f"hook '{_name(hook)}' has changed the size of value")
     return result

@@ -17,7 +17,7 @@ from tapegrad.cuda.numeric.layouts import common
 from tapegrad.ops.kinds import Elementwise
 from tapegrad.ops.op import TABLE, Fact, dtype_of
 
-_WEAK = (bool, int, float, complex)  # Python numbers take the dtype of arrays
+_WEAK = (int, float, complex)  # Python numbers take the dtype of arrays
 _FLOAT64 = np.dtype(np.float64)
 _OF_FLOATS = ("isfinite", "isinf", "isnan", "signbit")  # what they compute is not for booleans
 
@@ -66,17 +66,39 @@ def apply(function: Function, values: Sequence[Any], out: DeviceArray | None = N
     out
         Where the result is written; a new array by default.
     """
+    names = arguments_of(function.formula)
+    values = [
+        v.astype(np.bool_) if n in function.truths and isinstance(v, DeviceArray) else v
+        for n, v in zip(names, values, strict=True)
+    ]
     computed, result = _types(function, values)
-    if computed.kind not in "fb" and not function.is_exact:
-        raise TypeError(
-            f"{function.name}: there is no kernel for dtype {computed}; convert with astype"
-        )
+    formula = _formula_for(function, computed, values)
     if out is not None and not np.can_cast(result, out.dtype, "same_kind"):
         raise TypeError(
             f"{function.name}: cannot cast the result from {result!r} to {out.dtype!r} with "
             "casting rule 'same_kind'"
         )
-    return run(function.formula, "{}", values, computed, result, out)
+    return run(formula, "{}", values, computed, result, out)
+
+
+def _formula_for(function: Function, computed: np.dtype, values: Sequence[Any]) -> Formula:
+    """Return the formula of a function for numbers of a type, or raise if it has none."""
+    name = function.name
+    if computed.kind in "fb" and (computed.kind == "f" or function.is_exact):
+        return function.formula
+    if computed.kind == "c" and name in _COMPLEX:
+        return _COMPLEX[name] or function.formula
+    if computed.kind in "iu" and name == "power":
+        exponent = values[1]
+        if isinstance(exponent, (int, np.integer)):
+            if exponent < 0:
+                raise ValueError("Integers to negative integer powers are not allowed.")
+            return _whole_power
+    elif computed.kind in "iu" and function.is_exact and name not in _OF_REALS:
+        return _WHOLE.get(name, function.formula)
+    raise TypeError(
+        f"{name}: there is no kernel for dtype {computed}; convert with astype, or use cpu()"
+    )
 
 
 def run(
@@ -159,6 +181,11 @@ def _types(function: Function, values: Sequence[Any]) -> tuple[np.dtype, np.dtyp
         computed = np.result_type(*loop)
         if computed == np.bool_ and function.name in _OF_FLOATS:
             computed = np.dtype(np.int8)
+        if result == np.bool_ and computed.kind in "iu":  # any number can be compared
+            numbers = [v for v in values if type(v) is int]
+            limits = np.iinfo(computed)
+            if any(not limits.min <= v <= limits.max for v in numbers) and computed != np.uint64:
+                computed = np.dtype(np.int64)
     else:
         of_arrays = [kind for kind in given if isinstance(kind, np.dtype)]
         computed = np.result_type(
@@ -170,6 +197,43 @@ def _types(function: Function, values: Sequence[Any]) -> tuple[np.dtype, np.dtyp
     check_dtype(computed)
     check_dtype(result)
     return computed, result
+
+
+def _conjugate(x: Any) -> Any:
+    return x.conjugate()
+
+
+def _whole_quotient(x: Any, y: Any) -> Any:
+    return x // y if y != 0 else y
+
+
+def _whole_remainder(x: Any, y: Any) -> Any:
+    return x % y if y != 0 else y
+
+
+def _whole_power(x: Any, y: Any) -> Any:
+    found = x * 0 + 1
+    while y > 0:
+        if y % 2 == 1:
+            found = found * x
+        x = x * x
+        y = y // 2
+    return found
+
+
+def _identity(x: Any) -> Any:
+    return x
+
+
+# formulas of functions for integers, where they are not those for all numbers, ...
+_WHOLE = {"floor_divide": _whole_quotient, "mod": _whole_remainder}
+_WHOLE |= dict.fromkeys(("floor", "ceil", "trunc", "rint", "conjugate"), _identity)
+_OF_REALS = ("divide", "reciprocal", "sqrt", "fmod")  # ... those without one, ...
+# ... and functions for complex numbers
+_OF_COMPLEX = ("add", "subtract", "multiply", "divide", "negative", "positive", "square")
+_OF_COMPLEX += ("reciprocal", "where", "equal", "not_equal", "absolute", "isnan")
+_COMPLEX: dict[str, Any] = dict.fromkeys(_OF_COMPLEX)
+_COMPLEX["conjugate"] = _conjugate
 
 
 # -- which functions there are --------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.cuda.array import DeviceArray
+from tapegrad.cuda.array import DeviceArray, check_dtype
 from tapegrad.cuda.numeric import elementwise, indexing, products, reductions, scans, sorting
 from tapegrad.cuda.numeric.elementwise import on_device
 from tapegrad.cuda.numeric.reductions import (
@@ -42,6 +42,8 @@ def _array_ufunc(self: DeviceArray, ufunc: Any, method: str, *inputs: Any, **kwa
             return products.matmul(*map(on_device, inputs))
         if ufunc is np.invert:
             return elementwise.inverted(*inputs)
+        if any(value is None for value in inputs):
+            return _compared_with_none(ufunc, inputs)
         function = elementwise.functions().get(ufunc)
         if function is not None:
             target = out[0]
@@ -63,6 +65,14 @@ def _array_ufunc(self: DeviceArray, ufunc: Any, method: str, *inputs: Any, **kwa
     name = ufunc.__name__ + ("" if method == "__call__" else f".{method}")
     module = "numpy." if getattr(np, ufunc.__name__, None) is ufunc else ""
     raise _missing(f"{module}{name}" + (f" with {', '.join(kwargs)}" if kwargs else ""))
+
+
+def _compared_with_none(ufunc: Any, inputs: Sequence[Any]) -> DeviceArray:
+    """Return what NumPy returns for ``x == None``: no element is None."""
+    if ufunc not in (np.equal, np.not_equal):
+        raise TypeError(f"{ufunc.__name__}: None is not a number")
+    shape = next(value.shape for value in inputs if isinstance(value, DeviceArray))
+    return _filled(ufunc is np.not_equal)(shape, np.bool_)
 
 
 _OPERANDS = (DeviceArray, np.ndarray, np.generic, bool, int, float, complex, tuple, list, slice)
@@ -124,6 +134,7 @@ def _same(x: Any) -> Any:
 
 def _astype(x: DeviceArray, dtype: Any, copy: bool = True) -> DeviceArray:
     dtype = np.dtype(dtype)
+    check_dtype(dtype)
     if not copy and dtype == x.dtype:
         return x
     computed = x.dtype if dtype == np.bool_ else dtype
@@ -157,13 +168,15 @@ def _write_all(dst: DeviceArray, src: Any, casting: str = "unsafe") -> None:
         raise ValueError("assignment destination is read-only")
     if isinstance(src, (np.ndarray, list, tuple)):
         src = DeviceArray.from_host(np.asarray(src))
+    elif not isinstance(src, DeviceArray):
+        src = np.asarray(src, dst.dtype)[()]  # raises what NumPy raises
     if isinstance(src, DeviceArray):
         if not np.can_cast(src.dtype, dst.dtype, casting):
             raise TypeError(
                 f"Cannot cast array data from {src.dtype!r} to {dst.dtype!r} according to the rule "
                 f"{casting!r}"
             )
-        if src.dtype.kind == "c" and dst.dtype.kind != "c":
+        if src.dtype.kind == "c" and dst.dtype.kind not in "cb":
             src = src.viewed(lambda array: array.real)
         while src.ndim > dst.ndim and src.shape[0] == 1:  # as NumPy assigns
             src = src[0]
@@ -182,7 +195,9 @@ def _concatenate(arrays: Sequence[Any], axis: Any = 0, **kwargs: Any) -> DeviceA
     stand_ins = [np.broadcast_to(np.zeros((), part.dtype), part.shape) for part in parts]
     whole = np.concatenate(stand_ins, axis) if sum(p.size for p in parts) == 0 else None
     shape = list(parts[0].shape) if whole is None else list(whole.shape)
-    axis = axis % len(shape)
+    if not shape:
+        raise ValueError("zero-dimensional arrays cannot be concatenated")
+    (axis,) = normalize_axes(axis, len(shape))
     if whole is None:
         for part in parts[1:]:
             if [*part.shape[:axis], *part.shape[axis + 1 :]] != [*shape[:axis], *shape[axis + 1 :]]:
@@ -424,6 +439,7 @@ def _transposed(self: DeviceArray, *axes: Any) -> DeviceArray:
 _METHODS: dict[str, Any] = {
     **_operators(),
     "__array_function__": _array_function,
+    "__contains__": lambda self, value: bool((self == value).any()),
     "__array_ufunc__": _array_ufunc,
     "__getitem__": _getitem,
     "__hash__": object.__hash__,

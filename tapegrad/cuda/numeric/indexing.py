@@ -24,12 +24,13 @@ _POSITIONS = np.dtype(np.int64)
 
 def is_basic(index: Any) -> bool:
     """Whether an index gives a view."""
-    for part in index if type(index) is tuple else (index,):
-        if isinstance(part, (DeviceArray, np.ndarray, list, bool, np.bool_)):
-            return False
-        if isinstance(part, tuple):
-            return False
-    return True
+    return all(map(_is_basic, index if type(index) is tuple else (index,)))
+
+
+def _is_basic(part: Any) -> bool:
+    if part is None or part is Ellipsis or type(part) is slice:
+        return True
+    return isinstance(part, (int, np.integer)) and not isinstance(part, bool)
 
 
 class Places:
@@ -79,6 +80,8 @@ class Places:
     def index_first(self, values: DeviceArray) -> DeviceArray:
         """Return values for all elements with the axes of the index first."""
         shape = self.in_order(_stand_in(self.shape)).shape
+        while values.ndim > len(shape) and values.shape[0] == 1:  # as NumPy assigns
+            values = values[0]
         wide = values.viewed(lambda a: np.broadcast_to(a, shape))
         count = self.positions.ndim
         if not self.axis:
@@ -102,40 +105,57 @@ def _stand_in(shape: tuple[int, ...]) -> Any:
 
 def _full(x: DeviceArray, index: Any) -> list[Any]:
     """Return an index with a part for every axis, and arrays of integers in place of masks."""
-    parts: list[Any] = []
-    for part in index if type(index) is tuple else (index,):
-        if isinstance(part, (list, tuple)):
-            part = np.asarray(part)
-            part = part.astype(np.intp) if not part.size else part
-        if isinstance(part, (bool, np.bool_)):
-            raise IndexError("tensors on a device have no indices that are True or False")
-        if isinstance(part, DeviceArray) and part.dtype == np.bool_:
-            part = part.to_host()  # how many elements are chosen has to be known
-        if isinstance(part, np.ndarray) and part.dtype == np.bool_:
-            axis = sum(p is not None and p is not Ellipsis for p in parts)
-            if Ellipsis not in [p for p in parts if not isinstance(p, (DeviceArray, np.ndarray))]:
-                if x.shape[axis : axis + part.ndim] != part.shape:
-                    raise IndexError(
-                        f"boolean index did not match indexed array along axis {axis}: it has "
-                        f"shape {part.shape}, the array {x.shape}"
-                    )
-            parts += part.nonzero()
-        elif isinstance(part, (DeviceArray, np.ndarray)) and part.dtype.kind not in "iu":
-            raise IndexError("arrays used as indices must be of integer (or boolean) type")
-        else:
-            parts.append(part)
-    arrays = [p for p in parts if isinstance(p, (DeviceArray, np.ndarray))]
-    plain = [p for p in parts if not any(p is a for a in arrays)]
-    used = len(arrays) + sum(p is not None and p is not Ellipsis for p in plain)
+    parts = [_part(part) for part in (index if type(index) is tuple else (index,))]
+    used = 0
+    for part in parts:
+        if part is not None and part is not Ellipsis:
+            used += part.ndim if getattr(part, "dtype", None) == np.bool_ else 1
     if used > x.ndim:
         raise IndexError(
             f"too many indices for array: array is {x.ndim}-dimensional, but {used} were indexed"
         )
     missing = [slice(None)] * (x.ndim - used)
-    for k, part in enumerate(parts):
-        if part is Ellipsis:
-            return [*parts[:k], *missing, *parts[k + 1 :]]
-    return [*parts, *missing]
+    places = [k for k, part in enumerate(parts) if part is Ellipsis]
+    if len(places) > 1:
+        raise IndexError("an index can only have a single ellipsis ('...')")
+    at = places[0] if places else len(parts)
+    found: list[Any] = []
+    axis = 0
+    for part in (*parts[:at], *missing, *parts[at + 1 :]):
+        if getattr(part, "dtype", None) != np.bool_:
+            found.append(part)
+            axis += part is not None
+            continue
+        if x.shape[axis : axis + part.ndim] != part.shape:
+            raise IndexError(
+                f"boolean index did not match indexed array along axis {axis}: it has shape "
+                f"{part.shape}, the array {x.shape}"
+            )
+        found += part.nonzero()
+        axis += part.ndim
+    return found
+
+
+def _part(part: Any) -> Any:
+    """Return a part of an index: what gives views unchanged, and anything else as an array.
+
+    Masks are on the host, since how many elements they choose has to be known.
+    """
+    if _is_basic(part):
+        return part
+    array = part if isinstance(part, (DeviceArray, np.ndarray)) else np.asarray(part)
+    if isinstance(array, np.ndarray) and not array.size and array.dtype.kind == "f":
+        array = array.astype(np.intp)  # an empty list
+    if array.dtype == np.bool_:
+        if not array.ndim:
+            raise IndexError(
+                "tensors on a device have no index that is True or False; write "
+                "tg.where(condition, x, y), or choose with an if"
+            )
+        return array.to_host() if isinstance(array, DeviceArray) else array
+    if array.dtype.kind not in "iu":
+        raise IndexError("arrays used as indices must be of integer (or boolean) type")
+    return array
 
 
 def _adjacent(parts: Sequence[Any], arrays: Sequence[Any]) -> bool:
