@@ -31,6 +31,16 @@ class Bytes(np.ndarray):
         return np.zeros(self.shape, self.dtype)  # what kernels would have computed
 
 
+WHOLE: dict[str, Callable[[tg.Tensor], tg.Tensor]] = {
+    "quotient": lambda k: k // 2 + 2 // k,
+    "remainder": lambda k: k % 2,
+    "power": lambda k: k**3,
+    "comparison": lambda k: (k > 1) | (k == 0) & ~(k < 2),
+    "sum": lambda k: tg.sum(k, axis=0) + tg.count_nonzero(k, axis=0) + tg.max(k, axis=0),
+    "floats": lambda k: tg.sin(k) / 2,
+}
+
+
 class Recorder:
     """Notes launches."""
 
@@ -68,6 +78,8 @@ def programs() -> Iterator[tuple[str, str, Callable[..., Any], list[tuple[int, .
     yield "index", "gather", lambda x: x[:, places, 1:], [(5, 4, 3)]
     yield "index", "scatter_add", lambda x: tg.scatter_add(x, (5,), (places,)), [(3,)]
     yield "index", "put", lambda x, y: TABLE["put"].public(x, y, places), [(5, 4), (3, 4)]
+    for name, call in WHOLE.items():
+        yield "integers", name, lambda x, f=call: f(x.astype(np.int64)).astype(x.dtype), [(5, 4)]
     yield "copy", "concatenate", lambda x, y: tg.concatenate([x, y], 1), [(5, 4), (5, 3)]
 
 
@@ -84,13 +96,14 @@ def kernels(cuda: Any) -> Iterator[tuple[str, str, bool, Any, tuple[Any, ...]]]:
         key = (id(kernel), signature)
         if key not in seen:
             seen.add(key)
-            yield group, name, dtype == np.float32, kernel, signature
+            is_single = dtype == np.float32 and group != "integers"
+            yield group, name, is_single, kernel, signature
 
 
 def launches(cuda: Any) -> Iterator[tuple[str, str, Any, tuple[Any, ...], Any]]:
     """Yield what every op launches, forward and backward."""
     for group, name, call, shapes in programs():
-        for dtype in (np.float32, np.float64):
+        for dtype in (np.float64,) if "strided" in group else (np.float32, np.float64):
             recorder = Recorder()
             with recording(cuda, recorder):
                 tensors = [
