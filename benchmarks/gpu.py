@@ -1,12 +1,14 @@
 """All that needs a CUDA device, in one command: ``python -m benchmarks.gpu --json gpu.json``.
 
 It runs the tests of devices on the card, memcheck and racecheck of ``compute-sanitizer`` where that
-is installed, and measures ensembles beside one core of the CPU. `--quick` is for simulated devices
+is installed, and measures ensembles beside one core of the CPU, and tensors beside a copy of their
+memory and, where it is installed, PyTorch. `--quick` is for simulated devices
 (``NUMBA_ENABLE_CUDASIM=1``): tiny sizes, no tests.
 """
 
 import argparse
 import dataclasses
+import importlib.util
 import json
 import os
 import shutil
@@ -49,10 +51,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name, s in times.items()
     ]
     show_table("Ensembles", ("", "time", "faster than one core"), rows)
+    measured = tensors(options.quick)
+    rows = [
+        (name, *(duration(s) for s in sides.values()), ratio(*list(sides.values())[:2]))
+        for name, sides in measured.items()
+    ]
+    sides = [*next(iter(measured.values()))]
+    show_table("Values and gradients of tensors", ("", *sides, "÷ " + sides[1]), rows)
     if options.output:
         save_bars(options.output, "Ensembles of Van der Pol oscillators", times)
     if options.json:
-        document = {"device": dataclasses.asdict(info), "ensembles": times, "failed": failed}
+        document = {
+            "device": dataclasses.asdict(info),
+            "ensembles": times,
+            "tensors": measured,
+            "failed": failed,
+        }
         Path(options.json).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     if failed:
         print("Failed:", *failed)
@@ -97,6 +111,81 @@ def ensembles(quick: bool) -> dict[str, float]:
             found[label] = statistics.median(elapsed(call) for _ in range(repetitions))
         compare(results["device"], results["one core"])
     return found
+
+
+def chain(lib: Any, x: Any) -> Any:
+    z = x
+    for _ in range(10):
+        z = lib.sin(z) * 1.01 + z
+    return z.sum()
+
+
+def softmax(lib: Any, x: Any) -> Any:
+    e = lib.exp(x - x.max(1, keepdims=True) if lib is tg else x - x.max(1, keepdim=True).values)
+    return (e / e.sum(1, keepdims=True) * x).sum()
+
+
+def layer_norm(lib: Any, x: Any) -> Any:
+    centred = x - x.mean(1, keepdims=True)
+    return (centred / lib.sqrt((centred * centred).mean(1, keepdims=True) + 1e-5)).sum()
+
+
+def rows_again(lib: Any, x: Any) -> Any:
+    places = np.arange(x.shape[0]) // 2
+    return x[places if lib is tg else lib.as_tensor(places, device=x.device)].sum()
+
+
+def logsumexp(lib: Any, x: Any) -> Any:
+    return lib.logsumexp(x, 1).sum()
+
+
+def tensors(quick: bool) -> dict[str, dict[str, float]]:
+    """Seconds of values and gradients, of a copy of the argument, and of PyTorch's."""
+    rows, columns = (4, 6) if quick else (10_000, 1000)
+    rng = np.random.default_rng(0)
+    programs = {
+        "chain of ten steps": (chain, (rows, columns)),
+        "chain, 10 numbers": (chain, (2, 5)),
+        "logsumexp of rows": (logsumexp, (rows, columns)),
+        "softmax of rows": (softmax, (rows, columns)),
+        "layer norm": (layer_norm, (rows, columns)),
+        "rows at repeated indices": (rows_again, (rows, columns)),
+    }
+    torch = None
+    if not quick and importlib.util.find_spec("torch") is not None:
+        import torch
+    found = {}
+    for name, (program, shape) in programs.items():
+        values = rng.uniform(0.1, 0.9, shape)
+        x = tg.tensor(values, device="cuda", requires_grad=True)
+        sides = {"tapegrad": timed(partial(gradient, tg, program, x), tg.cuda.synchronize, quick)}
+        sides["copy"] = timed(x.detach().clone, tg.cuda.synchronize, quick)
+        if torch is not None:
+            y = torch.tensor(values, device="cuda", requires_grad=True)
+            sides["PyTorch"] = timed(
+                partial(gradient, torch, program, y), torch.cuda.synchronize, quick
+            )
+            np.testing.assert_allclose(
+                gradient(tg, program, x).cpu().numpy(), gradient(torch, program, y).cpu().numpy(),
+                rtol=1e-8, atol=1e-10,
+            )  # fmt: skip
+        found[name] = sides
+    return found
+
+
+def gradient(lib: Any, program: Any, x: Any) -> Any:
+    return lib.autograd.grad(program(lib, x), x)[0]
+
+
+def timed(call: Any, wait: Any, quick: bool) -> float:
+    """Return the median of the seconds that a call takes until the device is done."""
+
+    def whole() -> None:
+        call()
+        wait()
+
+    whole()
+    return statistics.median(elapsed(whole) for _ in range(1 if quick else 7))
 
 
 def compare(found: Any, expected: Any) -> None:
