@@ -385,6 +385,15 @@ class TestAutograd:
         y.sum().backward()
         assert x.grad.dtype == np.float32
 
+    def test_data_of_another_device(self):
+        x = leaf(device="cpu")
+        x.data = tg.tensor(X, device="cuda")
+        (x * x).sum().backward()
+        assert_equal(x.grad, 2 * X)
+        y = leaf(device="cpu") * 2.0
+        with pytest.raises(RuntimeError, match="cannot take memory of"):
+            y.data = tg.tensor(X, device="cuda")
+
 
 class TestDeterministic:
     def test_sums_are_in_the_order_of_the_index(self):

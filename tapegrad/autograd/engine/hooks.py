@@ -130,11 +130,13 @@ def set_data(self: Tensor, value: Tensor) -> None:
         raise RuntimeError(
             "data set to a tensor that requires gradients must be floating point or complex dtype"
         )
-    if own is not None and (value.shape != self.shape or value.dtype != self.dtype):
+    kinds = [(t.shape, t.dtype, t.device) for t in (self, value)]
+    if own is not None and kinds[0] != kinds[1]:
         if not self.is_leaf:
             raise RuntimeError(
-                f"data: the result of an op, of shape {list(self.shape)} and dtype {self.dtype}, "
-                f"cannot take memory of shape {list(value.shape)} and dtype {value.dtype}"
+                f"data: the result of an op, of shape {list(self.shape)} and dtype {self.dtype} on "
+                f"{self.device}, cannot take memory of shape {list(value.shape)} and dtype "
+                f"{value.dtype} on {value.device}"
             )
         self._own = TAPE.new_leaf(AVALS.of(value._a), meta)
         if (notes := notes_of(own)) is not None:
