@@ -1,9 +1,8 @@
 """Memory of the device: blocks that are used again.
 
-Allocating memory of a device takes a hundred times as long as starting a kernel, and freeing it
-waits for all kernels. So blocks that are no longer used are kept for later arrays. All kernels run
-on one stream, in order: a kernel that writes to a block starts after those that read what was
-there.
+Allocating memory of a device is slow, and freeing it waits for all kernels. So blocks that are no
+longer used are kept for later arrays. All kernels run on one stream, in order: a kernel that writes
+to a block starts after those that read what was there.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.cuda.array import HOST, NAME, DeviceArray, device_of
+from tapegrad.cuda.array import HOST, NAME, DeviceArray, device_of, on_device_named
 from tapegrad.cuda.toolkit import require
 from tapegrad.eager.dispatch import apply_op, passive
 from tapegrad.eager.tensor import Tensor
@@ -63,9 +63,8 @@ def to_cuda(self: Tensor, device: Any = None) -> Tensor:
 
 def array_on(device: Any, array: Any) -> Any:
     """Return an array on a device, or where it is if `device` is None."""
-    if device is None or device_named(device) == device_of(array):
-        return array
-    return moved(array, device_named(device), device_of(array))
+    name = device_of(array) if device is None else device_named(device)
+    return array if name == device_of(array) else on_device_named(name, array)
 
 
 def to(

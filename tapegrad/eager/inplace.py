@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.cuda.array import as_array, device_of
+from tapegrad.cuda.array import Array, as_array, device_of
 from tapegrad.eager import batched_indices
 from tapegrad.eager.batched import BatchError, holds_batched
 from tapegrad.eager.dispatch import apply_op, apply_opaque, apply_view, operand, owner_of, unwrap
@@ -252,6 +252,15 @@ def write(target: Tensor, value: Any, what: str, keep: bool = False) -> Tensor:
     return _overwrite(target, value, what, keep)
 
 
+def _beside(target: Tensor, value: Any) -> tuple[Any, Array]:
+    """Return a value, moved to the device of a target if needed, and its array."""
+    array = as_array(unwrap(value))
+    if device_of(array) != target.device:
+        value = on_device_of(value if type(value) is Tensor else array, target)
+        array = as_array(unwrap(value))
+    return value, array
+
+
 def _check_fit(array: np.ndarray, target: np.ndarray, what: str) -> None:
     """Raise if an array cannot be written to a target array."""
     if array.shape != target.shape:
@@ -271,10 +280,7 @@ def _check_fit(array: np.ndarray, target: np.ndarray, what: str) -> None:
 def _overwrite(target: Tensor, value: Any, what: str, keep: bool) -> Tensor:
     """Do what `write` does, without `check_writable`."""
     value = operand(value)
-    array = as_array(unwrap(value))
-    if type(array) is not type(target._a) and device_of(array) != device_of(target._a):
-        value = on_device_of(value if type(value) is Tensor else array, target)
-        array = as_array(unwrap(value))
+    value, array = _beside(target, value)
     if array.shape != target._a.shape or array.dtype != target._a.dtype:
         _check_fit(array, target._a, what)
     if not target._a.flags.writeable:  # NumPy does not check it if source and target are the same
@@ -333,10 +339,7 @@ def assign_item(target: Tensor, index: Any, value: Any) -> None:
     check_writable(target, "item assignment", value)
     index = unwrap_index(index)
     value = operand(value)
-    array = as_array(unwrap(value))
-    if type(array) is not type(target._a) and device_of(array) != device_of(target._a):
-        value = on_device_of(value if type(value) is Tensor else array, target)
-        array = as_array(unwrap(value))
+    value, array = _beside(target, value)
     has_tangent = any_dual((target, value))
     if has_tangent:
         _check_tangent(target, value, "item assignment")

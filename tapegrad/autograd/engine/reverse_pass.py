@@ -181,14 +181,12 @@ def _contributions_on_device(sweep: Sweep, owner: Owner, g: DeviceArray) -> Cont
     """Run the rules of a record that compiled code would process if it were on the host."""
     op = OPS.ops[op_and_flags(owner)[0]]
     values = {name: arrays_of(value) for name, value in swept_values(owner, op).items()}
-    names = ("x",) if isinstance(op, View) else op.differentiable
-    found: Contributions = []
-    for index, name in enumerate(names, OWN_INPUTS):
-        parent = owner[index]
-        if parent is not None and sweep.is_needed(parent[OWN_SLOT]):
-            array = op.cotangent(name, g, values)
-            found.append((parent, fit_array(array, parent[OWN_AVAL], op.name)))
-    return found
+    cotangents = _cotangents_of_swept(owner, op, g, values, sweep.wants)
+    return [
+        (parent, fit_array(array, parent[OWN_AVAL], op.name))
+        for parent, array in zip(inputs_of(owner), cotangents, strict=False)
+        if parent is not None and array is not None and sweep.wants(parent)
+    ]
 
 
 def _run_noted_record(
@@ -455,13 +453,16 @@ def _vjp_of_record(own: Owner, g: Any, wanted: Wanted) -> list[Any]:
     if isinstance(frame, RuleFrame):
         return frame.cotangents(own, inputs_of(own), g, wanted)
     op = OPS.ops[code]
-    values = swept_values(own, op)
+    return _cotangents_of_swept(own, op, g, swept_values(own, op), wanted)
+
+
+def _cotangents_of_swept(
+    own: Owner, op: Any, g: Any, values: dict[str, Any], wanted: Wanted
+) -> list[Any]:
+    """Return the cotangents of the inputs of a record without a frame, by the rules of its op."""
     if isinstance(op, View):
         return [op.cotangent("x", g, values)]
-    found: list[Any] = []
-    for index, name in enumerate(op.differentiable, OWN_INPUTS):
-        parent = own[index]
-        found.append(
-            op.cotangent(name, g, values) if parent is not None and wanted(parent) else None
-        )
-    return found
+    return [
+        op.cotangent(name, g, values) if parent is not None and wanted(parent) else None
+        for name, parent in zip(op.differentiable, own[OWN_INPUTS:], strict=False)
+    ]

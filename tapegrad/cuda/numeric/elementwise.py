@@ -68,7 +68,7 @@ def apply(function: Function, values: Sequence[Any], out: DeviceArray | None = N
     """
     names = arguments_of(function.formula)
     values = [
-        v.astype(np.bool_) if n in function.truths and isinstance(v, DeviceArray) else v
+        on_device(v, np.bool_) if n in function.truths and isinstance(v, DeviceArray) else v
         for n, v in zip(names, values, strict=True)
     ]
     computed, result = _types(function, values)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.cuda.array import DeviceArray, check_dtype
+from tapegrad.cuda.array import DeviceArray, check_dtype, contiguous
 from tapegrad.cuda.numeric import elementwise, indexing, products, reductions, scans, sorting
 from tapegrad.cuda.numeric.elementwise import on_device
 from tapegrad.cuda.numeric.reductions import (
@@ -375,11 +375,6 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.zeros: _filled(0),
     np.zeros_like: _filled_like(0),
 }
-
-
-def contiguous(x: DeviceArray) -> DeviceArray:
-    """Return an array with its elements in row-major order, a copy if needed."""
-    return x if x.is_contiguous else x.copy()
 
 
 # -- indices --------------------------------------------------------------------------------------
