@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.cuda.array import DeviceArray
+from tapegrad.cuda.array import DeviceArray, is_array
 from tapegrad.cuda.determinism import are_deterministic_algorithms_enabled
 from tapegrad.cuda.numeric import codegen, sorting
 from tapegrad.cuda.numeric.codegen import CONTIGUOUS, DeviceModule
@@ -50,13 +50,12 @@ class Places:
 
     def __init__(self, x: DeviceArray, index: Any) -> None:
         parts = _full(x, index)
-        arrays = [part for part in parts if isinstance(part, (DeviceArray, np.ndarray))]
-        spaced = tuple(slice(None) if any(p is a for a in arrays) else p for p in parts)
+        arrays = [part for part in parts if is_array(part)]
+        spaced = tuple(slice(None) if is_array(p) else p for p in parts)
         view = x.viewed(lambda a: a[spaced])
         kept = [p for p in parts if not isinstance(p, (int, np.integer))]
-        axes = [k for k, p in enumerate(kept) if any(p is a for a in arrays)]
-        are_adjacent = axes == list(range(axes[0], axes[0] + len(axes)))
-        self.axis = axes[0] if are_adjacent and _adjacent(parts, arrays) else 0
+        axes = [k for k, p in enumerate(kept) if is_array(p)]
+        self.axis = axes[0] if _adjacent(parts) else 0
         others = [k for k in range(view.ndim) if k not in axes]
         self.source = view.viewed(lambda a: a.transpose((*axes, *others)))
         self.rest = self.source.shape[len(axes) :]
@@ -143,7 +142,7 @@ def _part(part: Any) -> Any:
     """
     if _is_basic(part):
         return part
-    array = part if isinstance(part, (DeviceArray, np.ndarray)) else np.asarray(part)
+    array = part if is_array(part) else np.asarray(part)
     if isinstance(array, np.ndarray) and not array.size and array.dtype.kind == "f":
         array = array.astype(np.intp)  # an empty list
     if array.dtype == np.bool_:
@@ -158,9 +157,9 @@ def _part(part: Any) -> Any:
     return array
 
 
-def _adjacent(parts: Sequence[Any], arrays: Sequence[Any]) -> bool:
+def _adjacent(parts: Sequence[Any]) -> bool:
     """Whether no slice or None stands between the arrays (and integers) of an index."""
-    advanced = [isinstance(p, (int, np.integer)) or any(p is a for a in arrays) for p in parts]
+    advanced = [isinstance(p, (int, np.integer)) or is_array(p) for p in parts]
     first, last = advanced.index(True), len(advanced) - advanced[::-1].index(True)
     return all(advanced[first:last])
 
