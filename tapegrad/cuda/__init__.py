@@ -7,11 +7,11 @@ without them every name here exists and says what is missing.
 """
 
 from tapegrad.cuda.memory import empty_cache as empty_cache
+from tapegrad.cuda.memory import synchronize as synchronize
 from tapegrad.cuda.toolkit import CudaUnavailableError as CudaUnavailableError
 from tapegrad.cuda.toolkit import DeviceInfo as DeviceInfo
 from tapegrad.cuda.toolkit import device_info as device_info
 from tapegrad.cuda.toolkit import is_available as is_available
-from tapegrad.cuda.toolkit import synchronize as synchronize
 
 __all__ = [
     "CudaUnavailableError", "DeviceInfo", "device_info", "empty_cache", "is_available",

@@ -60,7 +60,7 @@ class DeviceArray:
     Parameters
     ----------
     memory
-        Where its elements are.
+        Where its elements are; None if they are not computed yet.
     shape, strides, dtype
         As for NumPy's arrays; strides are in bytes.
     offset
@@ -69,16 +69,22 @@ class DeviceArray:
         The array that it is a view of.
     writeable
         Whether the elements may be written to.
+
+    Attributes
+    ----------
+    expression
+        What its elements are, if they are not computed yet.
     """
 
     __slots__ = (
-        "__weakref__", "base", "dtype", "memory", "offset", "shape", "strides", "writeable",
+        "__weakref__", "_memory", "base", "dtype", "expression", "offset", "shape", "strides",
+        "writeable",
     )  # fmt: skip
     __array_priority__ = 500
 
     def __init__(
         self,
-        memory: Memory,
+        memory: Memory | None,
         shape: tuple[int, ...],
         strides: tuple[int, ...],
         dtype: np.dtype,
@@ -86,13 +92,26 @@ class DeviceArray:
         base: DeviceArray | None = None,
         writeable: bool = True,
     ) -> None:
-        self.memory = memory
+        self._memory = memory
+        self.expression: Any = None
         self.shape = shape
         self.strides = strides
         self.dtype = dtype
         self.offset = offset
         self.base = base
         self.writeable = writeable
+
+    @property
+    def memory(self) -> Memory:
+        """Where its elements are; they are computed if they are not yet."""
+        if self._memory is None:
+            self.expression.compute()
+        return self._memory
+
+    def hold(self, memory: Memory) -> None:
+        """Note where the elements are, once they are computed."""
+        self._memory = memory
+        self.expression = None
 
     # -- making and copying -----------------------------------------------------------------------
 
@@ -101,6 +120,11 @@ class DeviceArray:
         """Return a new array whose elements are undefined."""
         nbytes = math.prod(shape) * dtype.itemsize
         return cls(POOL.take(nbytes), shape, row_major(shape, dtype.itemsize), dtype)
+
+    @classmethod
+    def without_memory(cls, shape: tuple[int, ...], dtype: np.dtype) -> DeviceArray:
+        """Return a new array whose elements are not computed yet."""
+        return cls(None, shape, row_major(shape, dtype.itemsize), dtype)
 
     @classmethod
     def from_host(cls, array: np.ndarray) -> DeviceArray:
@@ -130,6 +154,7 @@ class DeviceArray:
 
     # set by `tapegrad.cuda.numeric.functions.install`
     astype: Callable[..., DeviceArray]
+    constant: Callable[..., DeviceArray]
     copy: Callable[..., DeviceArray]
     mapped: Callable[..., DeviceArray]
     reshape: Callable[..., DeviceArray]
@@ -270,6 +295,7 @@ class DeviceArray:
         """The memory, for other libraries that compute on the device."""
         if is_simulated():
             raise AttributeError("a simulated device has no memory of its own")
+        self.memory.share()
         address = self.memory.raw.device_ctypes_pointer.value if self.size else 0
         return {
             "shape": self.shape,
@@ -368,9 +394,7 @@ def filled(value: float, shape: tuple[int, ...], dtype: Any, device: str) -> Any
     """Return an array on a device with all elements equal."""
     if device == HOST:
         return np.full(shape, value, dtype)
-    made = DeviceArray.empty(shape, np.dtype(dtype))
-    made[...] = value
-    return made
+    return DeviceArray.constant(value, shape, np.dtype(dtype))
 
 
 def zeros(shape: tuple[int, ...], dtype: Any, device: str) -> Any:

@@ -7,7 +7,8 @@ to a block starts after those that read what was there.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
+from weakref import WeakSet
 
 import numpy as np
 
@@ -15,6 +16,21 @@ from tapegrad.cuda.toolkit import require
 
 _SMALLEST = 512  # bytes
 _LARGE = 1 << 20  # from here on, sizes are multiples of it instead of powers of two
+
+
+class Reader(Protocol):
+    """What will read the elements of a block of memory: a result that is not computed yet."""
+
+    def compute(self) -> None:
+        """Compute it."""
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether something refers to it, other than results that are not computed yet."""
+
+
+WAITING: WeakSet[Reader] = WeakSet()
+"""Results that are not computed yet."""
 
 
 class Memory:
@@ -28,14 +44,21 @@ class Memory:
         Where the block returns to; None if it belongs to somebody else.
     owner
         What keeps the memory of somebody else alive.
+
+    Attributes
+    ----------
+    is_shared
+        Whether others than this package may write to the elements.
     """
 
-    __slots__ = ("_pool", "_typed", "owner", "raw")
+    __slots__ = ("_pool", "_readers", "_typed", "is_shared", "owner", "raw")
 
     def __init__(self, raw: Any, pool: Pool | None, owner: Any = None) -> None:
         self.raw = raw
         self.owner = owner
+        self.is_shared = pool is None
         self._pool = pool
+        self._readers: WeakSet[Reader] | None = None
         self._typed: dict[np.dtype, Any] = {}
 
     def of(self, dtype: np.dtype) -> Any:
@@ -46,6 +69,27 @@ class Memory:
             whole = self.raw if size == self.raw.size else self.raw[:size]
             found = self._typed[dtype] = whole.view(dtype)
         return found
+
+    def add_reader(self, reader: Reader) -> None:
+        """Remember what will read the elements."""
+        if self._readers is None:
+            self._readers = WeakSet()
+        self._readers.add(reader)
+
+    def remove_reader(self, reader: Reader) -> None:
+        """Forget what has read the elements."""
+        if self._readers is not None:
+            self._readers.discard(reader)
+
+    def settle(self) -> None:
+        """Compute what will read the elements, before they are written to."""
+        for reader in list(self._readers or ()):
+            reader.compute()
+
+    def share(self) -> None:
+        """Note that others may write to the elements, without a word, from now on."""
+        self.is_shared = True
+        self.settle()
 
     def __del__(self) -> None:
         if self._pool is not None:
@@ -119,3 +163,26 @@ def empty_cache() -> None:
     >>> tg.cuda.empty_cache()
     """
     POOL.clear()
+
+
+def synchronize() -> None:
+    """Wait until the device has done all that was asked of it, to measure times for instance.
+
+    Results that are not computed yet are computed.
+
+    Raises
+    ------
+    CudaUnavailableError
+        If there is no device.
+
+    Examples
+    --------
+    >>> import tapegrad as tg
+    >>> if tg.cuda.is_available():
+    ...     tg.cuda.synchronize()
+    """
+    cuda = require()
+    for result in list(WAITING):
+        if result.is_needed:
+            result.compute()
+    cuda.synchronize()

@@ -114,23 +114,6 @@ def require() -> Any:
     return cuda
 
 
-def synchronize() -> None:
-    """Wait until the device has done all that was asked of it, to measure times for instance.
-
-    Raises
-    ------
-    CudaUnavailableError
-        If there is no device.
-
-    Examples
-    --------
-    >>> import tapegrad as tg
-    >>> if tg.cuda.is_available():
-    ...     tg.cuda.synchronize()
-    """
-    require().synchronize()
-
-
 def is_simulated() -> bool:
     """Return whether numba simulates the device."""
     from numba.core import config

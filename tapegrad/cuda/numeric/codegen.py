@@ -12,6 +12,8 @@ import hashlib
 import math
 import types
 import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,7 +23,7 @@ from tapegrad.cuda.toolkit import compiling, is_simulated, require
 from tapegrad.kernels import native
 from tapegrad.kernels.codegen import Module, arguments_of
 
-CONTIGUOUS, STRIDED, NUMBER = "c", "s", "n"  # kinds of operands
+CONTIGUOUS, STRIDED = "c", "s"  # kinds of arrays
 THREADS = 256  # of a block
 _SIMULATED_THREADS = 2
 _BLOCKS_PER_MULTIPROCESSOR = 16
@@ -79,28 +81,29 @@ class DeviceModule(Module):
 
 
 def element(name: str, kind: str, rank: int) -> str:
-    """Return the text of an element of an operand, at position `i` of the loop."""
-    if kind == NUMBER:
-        return name
+    """Return the text of an element of an array, at position `i` of the loop."""
     if kind == CONTIGUOUS:
         return f"{name}[{name}_at + i]"
     return f"{name}[{name}_at{''.join(f' + k{d} * {name}_s{d}' for d in range(rank))}]"
 
 
 def parameters(name: str, kind: str, rank: int) -> list[str]:
-    """Return the parameters of a kernel for an operand."""
-    if kind == NUMBER:
-        return [name]
+    """Return the parameters of a kernel for an array."""
     strides = [f"{name}_s{d}" for d in range(rank)] if kind == STRIDED else []
     return [name, f"{name}_at", *strides]
 
 
-def unravelled(rank: int, indent: str) -> list[str]:
+def unravelled(rank: int) -> list[str]:
     """Return the statements that compute the indices of position `i`."""
-    lines = [f"{indent}rest = i"]
+    lines = ["rest = i"]
     for d in range(rank - 1, 0, -1):
-        lines += [f"{indent}k{d} = rest % d{d}", f"{indent}rest //= d{d}"]
-    return [*lines, f"{indent}k0 = rest"]
+        lines += [f"k{d} = rest % d{d}", f"rest //= d{d}"]
+    return [*lines, "k0 = rest"]
+
+
+def indented(lines: Sequence[str], levels: int = 1) -> list[str]:
+    """Return lines of a block."""
+    return [f"{'    ' * levels}{line}" for line in lines]
 
 
 def converted(text: str, dtype: str) -> str:
@@ -112,48 +115,123 @@ def converted(text: str, dtype: str) -> str:
 _CHOSEN = ["def chosen(g, partial):", "    return g * partial if partial else partial"]
 
 
-@functools.lru_cache(4096)
-def map_kernel(
-    formula: Formula, template: str, operands: tuple[tuple[str, str, str], ...],
-    computed: str, out: tuple[str, str], rank: int,
-) -> Any:  # fmt: skip
-    """Return the kernel that applies a formula to every element.
+@dataclass(frozen=True)
+class Step:
+    """A formula that a kernel applies to numbers.
 
-    Parameters
+    Attributes
     ----------
     formula
         Plain function of scalars.
     template
-        What is stored: text in which ``{}`` stands for the value of the formula, and ``{name}`` for
-        an operand that the formula does not read.
+        The result: text in which ``{}`` stands for the value of the formula, and ``{name}`` for an
+        operand that the formula does not read.
     operands
-        Names of the operands, with their kinds and the types of their elements.
+        Names of the operands, with where their values are: among `ARRAYS`, `NUMBERS` or `VALUES`
+        of earlier steps, and which of them.
     computed
         Type in which the formula computes.
-    out
-        Kind of the result, and type of its elements.
+    dtype
+        Type of the result.
+    """
+
+    formula: Formula
+    template: str
+    operands: tuple[tuple[str, str, int], ...]
+    computed: str
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What a kernel computes for each position: steps in order, and the types of what they read.
+
+    Attributes
+    ----------
+    steps
+        In order; the value of the last one is the result.
+    arrays, numbers
+        Types of the elements of arrays, and of numbers.
+    """
+
+    steps: tuple[Step, ...]
+    arrays: tuple[str, ...]
+    numbers: tuple[str, ...]
+
+    @property
+    def precision(self) -> str:
+        """Type of the literals in formulas."""
+        return self.steps[0].computed if self.steps else self.arrays[0]
+
+    def statements(self, module: DeviceModule, elements: Sequence[str]) -> list[str]:
+        """Return the statements that compute `v0`, `v1`, ... from the elements of arrays.
+
+        A value that a later step reads is rounded as if it were stored: the compiler would join a
+        product and a sum otherwise, and results would depend on what is computed in one kernel.
+        """
+        if any("chosen" in step.template for step in self.steps):
+            module.lines += ["", "", module.decorator, *_CHOSEN]
+        lines = [f"x{k} = {element}" for k, element in enumerate(elements)]
+        types = {ARRAYS: self.arrays, NUMBERS: self.numbers}
+        types[VALUES] = tuple(step.dtype for step in self.steps)
+        read = {place for s in self.steps for _, kind, place in s.operands if kind == VALUES}
+        for k, step in enumerate(self.steps):
+            called = module.add(OF_DEVICE.get(step.formula, step.formula))
+            values = {}
+            for name, kind, place in step.operands:
+                dtype = types[kind][place]
+                text = f"{kind}{place}"
+                is_kept = dtype in (step.computed, "bool")
+                values[name] = text if is_kept else converted(text, step.computed)
+            given = ", ".join(values[name] for name in arguments_of(step.formula))
+            value = converted(step.template.format(f"{called}({given})", **values), step.dtype)
+            if k in read and step.dtype in _ROUNDED:
+                value = f"libm.{_ROUNDED[step.dtype]}({value}, {step.dtype}(1.0))"
+            lines.append(f"{VALUES}{k} = {value}")
+        return lines
+
+    @property
+    def parameters(self) -> list[str]:
+        """Names of the parameters for numbers."""
+        return [f"{NUMBERS}{k}" for k in range(len(self.numbers))]
+
+
+ARRAYS, NUMBERS, VALUES = "x", "n", "v"  # how what a step reads is called in a kernel
+_ROUNDED = {"float64": "dmul_rn", "float32": "fmul_rn"}  # products that are never joined with sums
+
+
+@functools.lru_cache(2048)
+def map_kernel(
+    computed: Steps, kinds: tuple[str, ...], outputs: tuple[tuple[int, str], ...], rank: int
+) -> Any:
+    """Return the kernel that computes steps for every element.
+
+    Parameters
+    ----------
+    computed
+        The steps.
+    kinds
+        Kinds of the arrays that they read.
+    outputs
+        Which steps are stored, with the kinds of the arrays.
     rank
         Number of axes.
     """
-    module = DeviceModule(computed)
-    if "chosen" in template:
-        module.lines += ["", "", module.decorator, *_CHOSEN]
-    called = module.add(OF_DEVICE.get(formula, formula))
-    values = {}
-    for name, kind, dtype in operands:
-        text = element(f"a_{name}", kind, rank)
-        values[name] = text if dtype in (computed, "bool") else converted(text, computed)
-    given = ", ".join(values[name] for name in arguments_of(formula))
-    names = ["count", *(f"d{d}" for d in range(1, rank)), *parameters("out", out[0], rank)]
-    for name, kind, _ in operands:
-        names += parameters(f"a_{name}", kind, rank)
+    module = DeviceModule(computed.precision)
+    elements = [element(f"a{k}", kind, rank) for k, kind in enumerate(kinds)]
+    body = computed.statements(module, elements)
+    names = ["count", *(f"d{d}" for d in range(1, rank))]
+    for k, (step, kind) in enumerate(outputs):
+        names += parameters(f"out{k}", kind, rank)
+        body.append(f"{element(f'out{k}', kind, rank)} = {VALUES}{step}")
+    for k, kind in enumerate(kinds):
+        names += parameters(f"a{k}", kind, rank)
+    names += computed.parameters
+    if STRIDED in (*kinds, *(kind for _, kind in outputs)):
+        body = [*unravelled(rank), *body]
     module.lines += ["", "", f"def kernel({', '.join(names)}):"]
     module.lines.append("    for i in range(cuda.grid(1), count, cuda.gridsize(1)):")
-    if STRIDED in (out[0], *(kind for _, kind, _ in operands)):
-        module.lines += unravelled(rank, " " * 8)
-    value = template.format(f"{called}({given})", **values)
-    store = element("out", out[0], rank)
-    module.lines.append(f"        {store} = {converted(value, out[1])}")
+    module.lines += indented(body, 2)
     return module.kernel("kernel")
 
 

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from tapegrad.cuda.array import DeviceArray, check_dtype
-from tapegrad.cuda.numeric import codegen
-from tapegrad.cuda.numeric.codegen import NUMBER, Formula, arguments_of
-from tapegrad.cuda.numeric.layouts import common
+from tapegrad.cuda.numeric.codegen import Formula, arguments_of
+from tapegrad.cuda.numeric.expressions import Expression, bind, operand, write
 from tapegrad.ops.kinds import Elementwise
 from tapegrad.ops.op import TABLE, Fact, dtype_of
 
@@ -110,55 +109,40 @@ def run(
     out: DeviceArray | None = None,
     names: Sequence[str] | None = None,
 ) -> DeviceArray:
-    """Launch the kernel of a formula (see `tapegrad.cuda.numeric.codegen.map_kernel`)."""
+    """Return the values of a formula, which are computed when they are needed, or write them.
+
+    See `tapegrad.cuda.numeric.codegen.Step` for the formula and its template.
+    """
     values = [on_device(v) if isinstance(v, _CONSTANTS) and np.ndim(v) else v for v in values]
-    if out is not None:
-        values = [v.copy() if overlaps(v, out) else v for v in values]
-    arrays = [value for value in values if isinstance(value, DeviceArray)]
-    shape = np.broadcast_shapes(*(array.shape for array in arrays))
-    target = DeviceArray.empty(shape, result) if out is None else out
-    if np.broadcast_shapes(shape, target.shape) != target.shape:
+    shape = np.broadcast_shapes(*(v.shape for v in values if isinstance(v, DeviceArray)))
+    if out is not None and np.broadcast_shapes(shape, out.shape) != out.shape:
         raise ValueError(
-            f"non-broadcastable output operand with shape {target.shape} doesn't match the "
+            f"non-broadcastable output operand with shape {out.shape} doesn't match the "
             f"broadcast shape {shape}"
         )
-    if not target.size:
-        return target
-    layout = common(target.shape, [target, *arrays])
-    rank = len(layout.dims)
-    operands, given = [], []
-    places = iter(range(1, len(arrays) + 1))
-    for name, value in zip(names or arguments_of(formula), values, strict=True):
-        if isinstance(value, DeviceArray):
-            place = next(places)
-            kind = layout.kind(place)
-            operands.append((name, kind, value.dtype.name))
-            given += passed(value, kind, layout.strides[place])
-        else:
-            number = _number(value, computed)
-            operands.append((name, NUMBER, computed.name))
-            given.append(number)
-    kind = layout.kind(0)
-    kernel = codegen.map_kernel(
-        formula, template, tuple(operands), computed.name, (kind, target.dtype.name), rank
-    )
-    first = passed(target, kind, layout.strides[0])
-    codegen.launch(kernel, layout.size, *layout.dims[1:], *first, *given)
-    return target
+    if 0 in (shape if out is None else out.shape):
+        return DeviceArray.empty(shape, result) if out is None else out
+    operands = [operand(v) if isinstance(v, DeviceArray) else _number(v, computed) for v in values]
+    names = names or arguments_of(formula)
+    if out is None:
+        expression = Expression(formula, template, names, operands, computed, shape, result)
+        return bind(expression, DeviceArray.without_memory(shape, result))
+    write(Expression(formula, template, names, operands, computed, out.shape, out.dtype), out)
+    return out
 
 
-def overlaps(value: Any, out: DeviceArray) -> bool:
-    """Whether writing to an array may change elements of another one that are read later."""
-    if not isinstance(value, DeviceArray) or value.memory is not out.memory:
-        return False
-    return (value.offset, value.shape, value.strides) != (out.offset, out.shape, out.strides)
+def same(x: Any) -> Any:
+    """Return a number."""
+    return x
 
 
-def passed(array: DeviceArray, kind: str, strides: tuple[int, ...]) -> list[Any]:
-    """Return the arguments of a kernel for an array."""
-    at = array.offset // array.dtype.itemsize
-    given = [array.memory.of(array.dtype), at]
-    return given if kind == codegen.CONTIGUOUS else [*given, *strides]
+def constant(value: Any, shape: tuple[int, ...], dtype: np.dtype) -> DeviceArray:
+    """Return an array with all elements equal, which are computed where they are needed."""
+    if 0 in shape:
+        return DeviceArray.empty(shape, dtype)
+    number = np.asarray(value, dtype)[()]  # raises what NumPy raises
+    expression = Expression(same, "{}", ("x",), [number], dtype, shape, dtype)
+    return bind(expression, DeviceArray.without_memory(shape, dtype))
 
 
 def _number(value: Any, dtype: np.dtype) -> Any:
@@ -221,13 +205,9 @@ def _whole_power(x: Any, y: Any) -> Any:
     return found
 
 
-def _identity(x: Any) -> Any:
-    return x
-
-
 # formulas of functions for integers, where they are not those for all numbers, ...
 _WHOLE = {"floor_divide": _whole_quotient, "mod": _whole_remainder}
-_WHOLE |= dict.fromkeys(("floor", "ceil", "trunc", "rint", "conjugate"), _identity)
+_WHOLE |= dict.fromkeys(("floor", "ceil", "trunc", "rint", "conjugate"), same)
 _OF_REALS = ("divide", "reciprocal", "sqrt", "fmod")  # ... those without one, ...
 # ... and functions for complex numbers
 _OF_COMPLEX = ("add", "subtract", "multiply", "divide", "negative", "positive", "square")

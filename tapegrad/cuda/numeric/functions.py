@@ -128,10 +128,6 @@ def _copy(x: DeviceArray, *args: Any) -> DeviceArray:
     return _astype(x, x.dtype)
 
 
-def _same(x: Any) -> Any:
-    return x
-
-
 def _astype(x: DeviceArray, dtype: Any, copy: bool = True) -> DeviceArray:
     dtype = np.dtype(dtype)
     check_dtype(dtype)
@@ -141,8 +137,7 @@ def _astype(x: DeviceArray, dtype: Any, copy: bool = True) -> DeviceArray:
     if x.dtype.kind == "c" and dtype.kind not in "cb":
         x = x.viewed(lambda array: array.real)
         computed = dtype
-    out = DeviceArray.empty(x.shape, dtype)
-    return elementwise.run(_same, "{}", [x], computed, dtype, out)
+    return elementwise.run(elementwise.same, "{}", [x], computed, dtype)
 
 
 def _reshape(x: DeviceArray, *shape: Any, order: str = "C") -> DeviceArray:
@@ -183,7 +178,7 @@ def _write_all(dst: DeviceArray, src: Any, casting: str = "unsafe") -> None:
         shape = dst.shape
         src = src.viewed(lambda array: np.broadcast_to(array, shape))
     computed = dst.dtype if dst.dtype != np.bool_ else getattr(src, "dtype", np.dtype(bool))
-    elementwise.run(_same, "{}", [src], computed, dst.dtype, dst)
+    elementwise.run(elementwise.same, "{}", [src], computed, dst.dtype, dst)
 
 
 def _concatenate(arrays: Sequence[Any], axis: Any = 0, **kwargs: Any) -> DeviceArray:
@@ -220,10 +215,10 @@ def _filled(value: Any) -> Callable[..., DeviceArray]:
 
     def make(shape: Any, dtype: Any = float, *args: Any, **kwargs: Any) -> DeviceArray:
         lengths = (shape,) if np.ndim(shape) == 0 else tuple(shape)
-        made = DeviceArray.empty(tuple(map(operator.index, lengths)), np.dtype(dtype))
-        if value is not None:
-            made[...] = value
-        return made
+        lengths = tuple(map(operator.index, lengths))
+        if value is None:
+            return DeviceArray.empty(lengths, np.dtype(dtype))
+        return elementwise.constant(value, lengths, np.dtype(dtype))
 
     return make
 
@@ -237,9 +232,11 @@ def _filled_like(value: Any) -> Callable[..., DeviceArray]:
 
 
 def _full_like(x: DeviceArray, fill_value: Any, dtype: Any = None, **kwargs: Any) -> DeviceArray:
-    made = DeviceArray.empty(x.shape, np.dtype(dtype or x.dtype))
-    made[...] = fill_value
-    return made
+    if isinstance(fill_value, DeviceArray):
+        made = DeviceArray.empty(x.shape, np.dtype(dtype or x.dtype))
+        made[...] = fill_value
+        return made
+    return elementwise.constant(fill_value, x.shape, np.dtype(dtype or x.dtype))
 
 
 def _reducing(reduction: Reduction) -> Callable[..., Any]:
@@ -321,7 +318,11 @@ def _matmul(x: Any, y: Any) -> DeviceArray:
 
 def _share_memory(x: Any, y: Any, max_work: Any = None) -> bool:
     """Return whether two arrays are in the same block of memory."""
-    return type(x) is type(y) is DeviceArray and x.memory is y.memory
+    if type(x) is not DeviceArray or type(y) is not DeviceArray:
+        return False
+    if x.expression is not None or y.expression is not None:
+        return x is y
+    return x.memory is y.memory
 
 
 def _asarray(x: Any, dtype: Any = None, **kwargs: Any) -> DeviceArray:
@@ -443,6 +444,7 @@ _METHODS: dict[str, Any] = {
     "all": FUNCTIONS[np.all],
     "any": FUNCTIONS[np.any],
     "astype": _astype,
+    "constant": staticmethod(elementwise.constant),
     "conj": lambda self: np.conjugate(self),
     "copy": _copy,
     "imag": property(lambda self: np.imag(self)),

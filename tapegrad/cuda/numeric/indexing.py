@@ -17,7 +17,7 @@ from tapegrad.cuda.array import DeviceArray, is_array
 from tapegrad.cuda.determinism import are_deterministic_algorithms_enabled
 from tapegrad.cuda.numeric import codegen, sorting
 from tapegrad.cuda.numeric.codegen import CONTIGUOUS, DeviceModule
-from tapegrad.cuda.numeric.elementwise import passed
+from tapegrad.cuda.numeric.expressions import passed
 
 _POSITIONS = np.dtype(np.int64)
 
@@ -335,6 +335,7 @@ def _run_in_order(action: str, places: Places, values: DeviceArray) -> None:
 
 def _write(action: str, x: DeviceArray, index: Any, value: DeviceArray) -> None:
     places = Places(x, index)
+    x.memory.settle()
     shown = places.index_first(value)
     same = value.memory is x.memory
     packed = shown.copy() if same or not shown.is_contiguous else shown

@@ -7,6 +7,7 @@ those of Python's `math` raise errors where a device returns nan or inf.
 from __future__ import annotations
 
 import math
+import operator
 import types
 from collections.abc import Callable
 from typing import Any
@@ -143,4 +144,5 @@ class SimulatedMath(types.SimpleNamespace):
         found |= {"atan2": np.arctan2, "pow": np.power, "inf": math.inf, "pi": math.pi}
         found |= {name: _quiet(getattr(math, name)) for name in ("erf", "erfc", "lgamma", "gamma")}
         found |= {f"{name}f": found[name] for name in LIBDEVICE.values()}
+        found |= dict.fromkeys(("dmul_rn", "fmul_rn"), operator.mul)
         super().__init__(**found)

@@ -15,7 +15,7 @@ import numpy as np
 from tapegrad.cuda.array import DeviceArray
 from tapegrad.cuda.numeric import reductions
 from tapegrad.cuda.numeric.codegen import CONTIGUOUS, DeviceModule
-from tapegrad.cuda.numeric.elementwise import passed
+from tapegrad.cuda.numeric.expressions import passed
 from tapegrad.cuda.toolkit import is_simulated
 
 _SIDE = 16  # threads along each side of a block

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,9 +19,16 @@ import numpy as np
 
 from tapegrad.cuda.array import DeviceArray, contiguous
 from tapegrad.cuda.numeric import codegen
-from tapegrad.cuda.numeric.codegen import OF_DEVICE, DeviceModule, Formula, converted
-from tapegrad.cuda.numeric.elementwise import passed
-from tapegrad.cuda.numeric.layouts import collapsed
+from tapegrad.cuda.numeric.codegen import (
+    OF_DEVICE,
+    DeviceModule,
+    Formula,
+    Steps,
+    converted,
+    indented,
+)
+from tapegrad.cuda.numeric.expressions import Program, passed, read_once, with_memory
+from tapegrad.cuda.numeric.layouts import Layout, broadcast_strides, collapsed
 from tapegrad.ops.op import normalize_axes
 
 _SMALLEST_CHUNK = 512  # elements
@@ -131,21 +139,36 @@ def reduce(
             )
         out[...] = reduction.initial
         return out
-    size = x.dtype.itemsize
-    kept = [k for k in range(x.ndim) if k not in axes]
-    rows = collapsed(shape, [tuple(x.strides[k] // size for k in kept)])
-    columns = collapsed([x.shape[k] for k in axes], [tuple(x.strides[k] // size for k in axes)])
-    row_steps, column_steps = rows.strides[0], columns.strides[0]
-    side_by_side = rows.size == 1 or abs(column_steps[-1]) <= abs(row_steps[-1])
+    program = read_once(x)
+    if program.steps.steps and (program.steps.precision == "float32") != (dtype == np.float32):
+        program = Program([], [with_memory(x)])
+    rows, columns = _layouts(axes, x, program.arrays)
+    side_by_side = rows.size == 1 or abs(columns.strides[0][-1]) <= abs(rows.strides[0][-1])
     chunks = _chunks(rows.size, count, side_by_side)
     partial = out if chunks == 1 else DeviceArray.empty((rows.size, chunks), dtype)
     prepare = reduction.prepare if of is None else of
-    _launch(reduction, prepare, x, rows, columns, count, chunks, side_by_side, partial, beside)
+    _launch(
+        reduction, prepare, program, rows, columns, count, chunks, side_by_side, partial, beside
+    )
     if chunks > 1:
-        flat_rows = collapsed((rows.size,), [(chunks,)])
-        flat_columns = collapsed((chunks,), [(1,)])
-        _launch(reduction, None, partial, flat_rows, flat_columns, chunks, 1, True, out)
+        rows, columns = _layouts((1,), partial, [partial])
+        _launch(reduction, None, Program([], [partial]), rows, columns, chunks, 1, True, out)
     return out
+
+
+def _layouts(
+    axes: tuple[int, ...], x: DeviceArray, arrays: Sequence[DeviceArray]
+) -> tuple[Layout, Layout]:
+    """Return the axes that stay, and those that are reduced, with the strides of `x` and arrays."""
+    size = x.dtype.itemsize
+    steps = [tuple(stride // size for stride in x.strides)]
+    steps += [broadcast_strides(array, x.shape) for array in arrays]
+    kept = [k for k in range(x.ndim) if k not in axes]
+    found = [
+        collapsed([x.shape[k] for k in chosen], [tuple(s[k] for k in chosen) for s in steps])
+        for chosen in (kept, axes)
+    ]
+    return found[0], found[1]
 
 
 def sum_of(
@@ -170,24 +193,27 @@ def sum_of(
 
 
 def _launch(
-    reduction: Reduction, prepare: Formula | None, x: DeviceArray, rows: Any, columns: Any,
+    reduction: Reduction, prepare: Formula | None, program: Program, rows: Layout, columns: Layout,
     count: int, chunks: int, side_by_side: bool, out: DeviceArray,
     beside: DeviceArray | None = None,
 ) -> None:  # fmt: skip
     """Reduce rows, each in chunks, into a contiguous array of rows and chunks."""
+    steps = [*zip(rows.strides[1:], columns.strides[1:], strict=True)]  # of arrays
+    distinct = list(dict.fromkeys(steps))
     kernel = _kernel(
-        reduction.combine, prepare, x.dtype.name, out.dtype.name,
-        len(rows.dims), len(columns.dims), side_by_side, codegen.threads(), beside is not None,
+        reduction.combine, prepare, program.steps, tuple(map(distinct.index, steps)),
+        out.dtype.name, len(rows.dims), len(columns.dims), side_by_side, codegen.threads(),
+        beside is not None,
     )  # fmt: skip
     tasks = rows.size * chunks
     blocks = min(tasks, codegen.most_blocks()) if side_by_side else None
-    given = passed(x, codegen.CONTIGUOUS, ())
-    result = passed(out, codegen.CONTIGUOUS, ())
-    if beside is not None:
-        given += passed(contiguous(beside), codegen.CONTIGUOUS, ())
-    steps = (*rows.strides[0], *columns.strides[0])
+    given = passed(out, codegen.CONTIGUOUS, ())
+    for array in (*program.arrays, *([] if beside is None else [contiguous(beside)])):
+        given += passed(array, codegen.CONTIGUOUS, ())
+    for row_steps, column_steps in distinct:
+        given += [*row_steps, *column_steps]
     codegen.launch(
-        kernel, tasks, count, chunks, *rows.dims[1:], *columns.dims[1:], *result, *given, *steps,
+        kernel, tasks, count, chunks, *rows.dims[1:], *columns.dims[1:], *given, *program.numbers,
         blocks=blocks,
     )  # fmt: skip
 
@@ -206,75 +232,86 @@ def _result_type(reduction: Reduction, dtype: np.dtype) -> np.dtype:
 
 @functools.lru_cache(1024)
 def _kernel(
-    combine: Formula, prepare: Formula | None, given: str, result: str,
-    row_rank: int, column_rank: int, side_by_side: bool, threads: int, has_beside: bool,
+    combine: Formula, prepare: Formula | None, computed: Steps, places: tuple[int, ...],
+    result: str, row_rank: int, column_rank: int, side_by_side: bool, threads: int,
+    has_beside: bool,
 ) -> Any:  # fmt: skip
     """Return the kernel that reduces chunks of rows.
 
     A task is a chunk of a row. It combines elements `begin` to `end` of the row, of which each
-    thread takes every `step`-th.
+    thread takes every `step`-th. Arrays with the same strides have the same of the `places`.
     """
     module = DeviceModule(result)
     combined = module.add(OF_DEVICE.get(combine, combine))
-    names = [*(f"r{d}" for d in range(1, row_rank)), *(f"c{d}" for d in range(1, column_rank))]
-    names += ["out", "out_at", "x", "x_at", *(["beside", "beside_at"] if has_beside else [])]
-    names += [*(f"row_s{d}" for d in range(row_rank))]
-    names += [*(f"column_s{d}" for d in range(column_rank))]
-
-    def place(index: str, size: str, step: str, rank: int, indent: str, total: str) -> list[str]:
-        lines = [f"{indent}rest = {index}"]
-        for d in range(rank - 1, 0, -1):
-            lines += [f"{indent}{total} += rest % {size}{d} * {step}{d}"]
-            lines += [f"{indent}rest //= {size}{d}"]
-        return [*lines, f"{indent}{total} += rest * {step}0"]
-
-    load = "x[at]"
+    elements = [f"a{k}[a{k}_at + at{place}]" for k, place in enumerate(places)]
+    load = computed.statements(module, elements)
+    value = load[-1].partition(" = ")[0]
     if prepare is not None:
-        load += ", beside[beside_at + row]" if has_beside else ""
-        load = f"{module.add(prepare)}({load})"
-    load = converted(load, result)
-    lines = ["", "", f"def kernel(tasks, count, chunks, {', '.join(names)}):"]
-    if side_by_side:
-        kind = "boolean" if result == "bool" else result
-        lines += [f"    shared = cuda.shared.array({threads}, {kind})"]
-        lines += ["    thread = cuda.threadIdx.x"]
-        lines += ["    for task in range(cuda.blockIdx.x, tasks, cuda.gridDim.x):"]
-        first, step = "begin + thread", str(threads)
-    else:
-        lines += ["    for task in range(cuda.grid(1), tasks, cuda.gridsize(1)):"]
-        first, step = "begin", "1"
-    lines += ["        row, chunk = task // chunks, task % chunks"]
-    if not side_by_side:  # neighbouring threads take neighbouring rows
-        lines[-1] = "        row, chunk = task % (tasks // chunks), task // (tasks // chunks)"
-    lines += [
-        "        begin = chunk * count // chunks",
-        "        end = (chunk + 1) * count // chunks",
+        beside = ", beside[beside_at + row]" if has_beside else ""
+        value = f"{module.add(prepare)}({value}{beside})"
+    value = converted(value, result)
+    distinct = range(max(places) + 1)
+    names = [*(f"r{d}" for d in range(1, row_rank)), *(f"c{d}" for d in range(1, column_rank))]
+    arrays = ["out", *(f"a{k}" for k in range(len(places))), *(["beside"] if has_beside else [])]
+    names += [name for array in arrays for name in (array, f"{array}_at")]
+    for p in distinct:
+        names += [f"row{p}_s{d}" for d in range(row_rank)]
+        names += [f"column{p}_s{d}" for d in range(column_rank)]
+    names += computed.parameters
+
+    def place(index: str, size: str, step: str, rank: int, total: str) -> list[str]:
+        lines = [f"rest = {index}"]
+        for d in range(rank - 1, -1, -1):
+            k = f"rest % {size}{d}" if d else "rest"
+            lines += [f"{total}{p} += {k} * {step}{p}_s{d}" for p in distinct]
+            lines += [f"rest //= {size}{d}"] if d else []
+        return lines
+
+    def read(index: str) -> list[str]:
+        starts = [f"at{p} = start{p}" for p in distinct]
+        return [*starts, *place(index, "c", "column", column_rank, "at"), *load]
+
+    kind = "boolean" if result == "bool" else result
+    first, step = ("begin + thread", str(threads)) if side_by_side else ("begin", "1")
+    # neighbouring threads take neighbouring rows, unless a block takes one
+    chunk_of = "task % (tasks // chunks), task // (tasks // chunks)"
+    task = [
+        f"row, chunk = {'task // chunks, task % chunks' if side_by_side else chunk_of}",
+        "begin = chunk * count // chunks",
+        "end = (chunk + 1) * count // chunks",
+        *(f"start{p} = 0" for p in distinct),
+        *place("row", "r", "row", row_rank, "start"),
+        f"first = {first}",
+        "if first < end:",
+        *indented(read("first")),
+        f"    total = {value}",
+        f"    for i in range(first + {step}, end, {step}):",
+        *indented(read("i"), 2),
+        f"        total = {combined}(total, {value})",
     ]
-    lines += ["        start = x_at"]
-    lines += place("row", "r", "row_s", row_rank, " " * 8, "start")
-    lines += [f"        first = {first}"]
-    lines += ["        if first < end:", "            at = start"]
-    lines += place("first", "c", "column_s", column_rank, " " * 12, "at")
-    lines += [f"            total = {load}"]
-    lines += [
-        f"            for i in range(first + {step}, end, {step}):",
-        "                at = start",
-    ]
-    lines += place("i", "c", "column_s", column_rank, " " * 16, "at")
-    lines += [f"                total = {combined}(total, {load})"]
     if not side_by_side:
-        lines += ["            out[out_at + row * chunks + chunk] = total"]
+        head = ["for task in range(cuda.grid(1), tasks, cuda.gridsize(1)):"]
+        task += ["    out[out_at + row * chunks + chunk] = total"]
     else:
-        lines += ["            shared[thread] = total", "        cuda.syncthreads()"]
-        lines += [f"        active = min(end - begin, {threads})"]
-        lines += ["        while active > 1:"]
-        lines += ["            half = (active + 1) // 2"]
-        lines += ["            if thread < active - half:"]
-        lines += [
-            f"                shared[thread] = {combined}(shared[thread], shared[thread + half])"
+        head = [
+            f"shared = cuda.shared.array({threads}, {kind})",
+            "thread = cuda.threadIdx.x",
+            "for task in range(cuda.blockIdx.x, tasks, cuda.gridDim.x):",
         ]
-        lines += ["            cuda.syncthreads()", "            active = half"]
-        lines += ["        if thread == 0:", "            out[out_at + task] = shared[0]"]
-        lines += ["        cuda.syncthreads()"]
-    module.lines += lines
+        task += [
+            "    shared[thread] = total",
+            "cuda.syncthreads()",
+            f"active = min(end - begin, {threads})",
+            "while active > 1:",
+            "    half = (active + 1) // 2",
+            "    if thread < active - half:",
+            f"        shared[thread] = {combined}(shared[thread], shared[thread + half])",
+            "    cuda.syncthreads()",
+            "    active = half",
+            "if thread == 0:",
+            "    out[out_at + task] = shared[0]",
+            "cuda.syncthreads()",
+        ]
+    module.lines += ["", "", f"def kernel(tasks, count, chunks, {', '.join(names)}):"]
+    module.lines += indented([*head, *indented(task)])
     return module.kernel("kernel")

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from tapegrad.cuda.array import DeviceArray
-from tapegrad.cuda.numeric import codegen, elementwise
+from tapegrad.cuda.numeric import codegen
 from tapegrad.cuda.numeric.codegen import CONTIGUOUS, DeviceModule, Formula
+from tapegrad.cuda.numeric.expressions import passed
 from tapegrad.cuda.numeric.reductions import MAXIMUM, MINIMUM, PRODUCT, SUM, Reduction
 from tapegrad.ops.op import normalize_axes
 
@@ -48,14 +49,14 @@ def _accumulate_lines(reduction: Reduction, lines: DeviceArray) -> None:
     kernel = _kernel(reduction.combine, lines.dtype.name)
     codegen.launch(
         kernel, count * chunks, length, size, chunks,
-        *elementwise.passed(lines, CONTIGUOUS, ()), *elementwise.passed(totals, CONTIGUOUS, ()),
+        *passed(lines, CONTIGUOUS, ()), *passed(totals, CONTIGUOUS, ()),
     )  # fmt: skip
     if chunks > 1:
         _accumulate_lines(reduction, totals)
         kernel = _combining_kernel(reduction.combine, lines.dtype.name)
         codegen.launch(
             kernel, lines.size, length, size, chunks,
-            *elementwise.passed(lines, CONTIGUOUS, ()), *elementwise.passed(totals, CONTIGUOUS, ()),
+            *passed(lines, CONTIGUOUS, ()), *passed(totals, CONTIGUOUS, ()),
         )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from tapegrad.cuda.array import DeviceArray
 from tapegrad.cuda.numeric import codegen
 from tapegrad.cuda.numeric.codegen import CONTIGUOUS, DeviceModule
-from tapegrad.cuda.numeric.elementwise import passed
+from tapegrad.cuda.numeric.expressions import passed
 from tapegrad.ops.op import normalize_axes
 
 

@@ -1,0 +1,356 @@
+"""Results on a device that are not computed yet.
+
+Functions of numbers launch no kernel: their result is an expression of what they were called with.
+It is computed when its memory is needed, by one kernel with all expressions that it consists of;
+those that something else still refers to are stored as well, the others never reach memory. Before
+an array is written to, the expressions that read it are computed.
+
+A kernel for several expressions is compiled when they are computed together for the second time:
+programs that run once have the kernels of single functions, which most of them share.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.cuda.array import DeviceArray
+from tapegrad.cuda.memory import WAITING, Memory
+from tapegrad.cuda.numeric import codegen
+from tapegrad.cuda.numeric.codegen import ARRAYS, NUMBERS, VALUES, Formula, Step, Steps
+from tapegrad.cuda.numeric.layouts import common
+
+MOST_STEPS = 16  # of a kernel
+_MOST_ARRAYS = 32  # of a kernel: its parameters have 4096 bytes
+_MOST_KNOWN = 4096  # kinds of kernels that are remembered
+
+_LOCK = threading.RLock()
+_known: dict[Any, None] = {}  # kernels that were needed before, the oldest first
+
+Operand = Any  # an `Expression`, a `DeviceArray` that has memory, or a number of NumPy
+
+
+class Expression:
+    """A function of numbers for the elements of arrays.
+
+    Parameters
+    ----------
+    formula, template, computed
+        See `Step`.
+    names
+        Names of the operands.
+    operands
+        Expressions, arrays with memory, and numbers.
+    shape, dtype
+        Those of the result.
+
+    Attributes
+    ----------
+    array
+        Weak reference to the array that it is the value of.
+    consumers
+        Weak references to the expressions that it is an operand of.
+    depth
+        How many expressions it consists of at least.
+    was_read
+        Whether a kernel computed it without storing it.
+    result
+        An array with memory, once it is computed.
+    """
+
+    __slots__ = (
+        "__weakref__", "array", "computed", "consumers", "depth", "dtype", "formula", "names",
+        "operands", "result", "shape", "template", "was_read",
+    )  # fmt: skip
+
+    def __init__(
+        self, formula: Formula, template: str, names: Sequence[str], operands: Sequence[Operand],
+        computed: np.dtype, shape: tuple[int, ...], dtype: np.dtype,
+    ) -> None:  # fmt: skip
+        self.formula = formula
+        self.template = template
+        self.names = names
+        self.operands = operands
+        self.computed = computed
+        self.shape = shape
+        self.dtype = dtype
+        self.array: Callable[[], DeviceArray | None] = _nothing
+        self.consumers: list[weakref.ref[Expression]] = []
+        self.depth = 1
+        self.was_read = False
+        self.result: DeviceArray | None = None
+        for operand in operands:
+            if type(operand) is Expression:
+                operand.consumers.append(weakref.ref(self))
+                self.depth = max(self.depth, operand.depth + 1)
+
+    def compute(self) -> None:
+        """Compute it, with all that it consists of."""
+        with _LOCK:
+            if self.result is None:
+                for part in _parts(_in_order(self)):
+                    _store(part)
+
+    @property
+    def memories(self) -> Iterator[Memory]:
+        """The memory that it reads."""
+        for x in self.operands:
+            array = x.result if type(x) is Expression else x
+            if type(array) is DeviceArray:
+                yield array.memory
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether an array has it as its value."""
+        return self.array() is not None
+
+    def is_read_outside(self, part: Sequence[Expression]) -> bool:
+        """Whether an expression that is not computed yet, and not one of some, consists of it."""
+        found = (consumer() for consumer in self.consumers)
+        return any(x is not None and x.result is None and x not in part for x in found)
+
+    def hold(self, result: DeviceArray) -> None:
+        """Note that it is computed."""
+        self.result = result
+        array = self.array()
+        if array is not None:
+            array.hold(result.memory)
+        for memory in self.memories:
+            memory.remove_reader(self)
+        WAITING.discard(self)
+        self.operands = ()
+        for reference in self.consumers:
+            consumer = reference()
+            if consumer is not None and consumer.result is None:
+                result.memory.add_reader(consumer)
+        self.consumers = []
+
+
+def _nothing() -> None:
+    return None
+
+
+def operand(array: DeviceArray) -> Operand:
+    """Return what stands for an array in an expression."""
+    return array if array.expression is None else array.expression
+
+
+def bind(expression: Expression, array: DeviceArray) -> DeviceArray:
+    """Make an expression the value of an array without memory; return the array."""
+    if array.expression is not None:
+        array.expression.array = _nothing
+    array.expression = expression
+    expression.array = weakref.ref(array)
+    is_shared = False
+    for memory in expression.memories:
+        memory.add_reader(expression)
+        is_shared = is_shared or memory.is_shared
+    WAITING.add(expression)
+    if is_shared or expression.depth >= MOST_STEPS:
+        expression.compute()
+    return array
+
+
+def write(expression: Expression, out: DeviceArray) -> None:
+    """Compute an expression, and store it in an array that is there."""
+    with _LOCK:
+        if out.expression is not None:
+            bind(expression, out)
+            return
+        out.memory.settle()
+        *before, last = _parts(_in_order(expression))
+        for part in before:
+            _store(part)
+        _store(last, out)
+
+
+# -- kernels ---------------------------------------------------------------------------------------
+
+
+def _in_order(*roots: Expression) -> list[Expression]:
+    """Return what expressions of one shape consist of, in order.
+
+    What has another shape is computed first.
+    """
+    found: dict[int, Expression] = {}
+
+    def visit(expression: Expression) -> None:
+        if id(expression) in found:
+            return
+        for x in expression.operands:
+            if type(x) is Expression and x.result is None:
+                if x.shape == expression.shape:
+                    visit(x)
+                else:
+                    x.compute()
+        found[id(expression)] = expression
+
+    for root in roots:
+        visit(root)
+    return [x for x in found.values() if x.result is None]
+
+
+def _parts(expressions: Sequence[Expression]) -> list[list[Expression]]:
+    """Return expressions in groups, for each of which there can be a kernel."""
+    parts: list[list[Expression]] = []
+    arrays: set[int] = set()
+    is_single = False
+    for expression in expressions:
+        read = {id(x) for x in expression.operands if type(x) in (DeviceArray, Expression)}
+        single = expression.computed == np.float32
+        if (
+            not parts
+            or single != is_single
+            or len(parts[-1]) == MOST_STEPS
+            or len(arrays | read) + 1 > _MOST_ARRAYS
+        ):
+            parts.append([])
+            arrays = set()
+        is_single = single
+        parts[-1].append(expression)
+        arrays |= {*read, id(expression)}
+    return parts
+
+
+class Program:
+    """Expressions, in the form in which a kernel computes them.
+
+    Parameters
+    ----------
+    expressions
+        In order.
+    arrays
+        What a kernel without expressions reads.
+
+    Attributes
+    ----------
+    steps
+        What the kernel does.
+    arrays, numbers
+        What it reads.
+    """
+
+    def __init__(self, expressions: Sequence[Expression], arrays: Iterable[DeviceArray] = ()):
+        places = {id(expression): k for k, expression in enumerate(expressions)}
+        self.arrays = list(arrays)
+        self.numbers: list[Any] = []
+        known: dict[int, int] = {}
+        steps = []
+        for expression in expressions:
+            read = []
+            for name, x in zip(expression.names, expression.operands, strict=True):
+                if type(x) is Expression and x.result is None:
+                    read.append((name, VALUES, places[id(x)]))
+                    continue
+                array = x.result if type(x) is Expression else x
+                if type(array) is not DeviceArray:
+                    read.append((name, NUMBERS, len(self.numbers)))
+                    self.numbers.append(x)
+                    continue
+                if id(array) not in known:
+                    known[id(array)] = len(self.arrays)
+                    self.arrays.append(array)
+                read.append((name, ARRAYS, known[id(array)]))
+            steps.append(
+                Step(
+                    expression.formula, expression.template, tuple(read),
+                    expression.computed.name, expression.dtype.name,
+                )
+            )  # fmt: skip
+        self.steps = Steps(
+            tuple(steps),
+            tuple(array.dtype.name for array in self.arrays),
+            tuple(number.dtype.name for number in self.numbers),
+        )
+
+
+def read_once(array: DeviceArray) -> Program:
+    """Return what a kernel that reads each element of an array once has to compute for it.
+
+    An array that is not computed yet is not stored then. If it is read once more, it is.
+    """
+    with _LOCK:
+        expression = array.expression
+        if expression is not None and not expression.was_read:
+            *inner, _ = found = _in_order(expression)
+            needed = [x for x in inner if x.is_needed or x.is_read_outside(found)]
+            for part in _parts(_in_order(*needed)):
+                _store(part)
+            parts = _parts(_in_order(expression))
+            program = Program(parts[0])
+            if len(parts) == 1 and is_known(program.steps):
+                expression.was_read = True
+                return program
+    return Program([], [with_memory(array)])
+
+
+def with_memory(array: DeviceArray) -> DeviceArray:
+    """Return an array whose elements are computed."""
+    if array.expression is not None:
+        array.expression.compute()
+    return array
+
+
+def _store(expressions: Sequence[Expression], out: DeviceArray | None = None) -> None:
+    """Compute expressions in one kernel, and store those that are needed.
+
+    The last one is stored in any case, in `out` if that is given.
+    """
+    program = Program(expressions)
+    arrays = program.arrays
+    if out is not None and any(overlaps(array, out) for array in arrays):
+        copies = {id(a): with_memory(a.copy()) for a in arrays if overlaps(a, out)}
+        arrays = program.arrays = [copies.get(id(a), a) for a in arrays]
+    stored = [
+        k for k, e in enumerate(expressions[:-1]) if e.is_needed or e.is_read_outside(expressions)
+    ]
+    last = expressions[-1]
+    shape = last.shape if out is None else out.shape
+    targets = [DeviceArray.empty(shape, expressions[k].dtype) for k in stored]
+    targets.append(DeviceArray.empty(shape, last.dtype) if out is None else out)
+    stored.append(len(expressions) - 1)
+    layout = common(shape, [*targets, *arrays])
+    kinds = [layout.kind(k) for k in range(len(targets) + len(arrays))]
+    outputs = tuple(zip(stored, kinds, strict=False))
+    key = (program.steps, tuple(kinds[len(targets) :]), outputs, len(layout.dims))
+    if len(expressions) > 1 and not is_known(key):
+        for expression in expressions[:-1]:
+            _store([expression])
+        _store([last], out)
+        return
+    given = []
+    for array, kind, strides in zip([*targets, *arrays], kinds, layout.strides, strict=True):
+        given += passed(array, kind, strides)
+    kernel = codegen.map_kernel(*key)
+    codegen.launch(kernel, layout.size, *layout.dims[1:], *given, *program.numbers)
+    for k, target in zip(stored, targets, strict=True):
+        if target is not out:
+            expressions[k].hold(target)
+
+
+def is_known(key: Any) -> bool:
+    """Whether a kernel was needed before; the next time it will have been."""
+    if key in _known:
+        return True
+    if len(_known) >= _MOST_KNOWN:
+        del _known[next(iter(_known))]
+    _known[key] = None
+    return False
+
+
+def overlaps(array: DeviceArray, out: DeviceArray) -> bool:
+    """Whether writing to an array may change elements of another one that are read later."""
+    if array.memory is not out.memory:
+        return False
+    return (array.offset, array.shape, array.strides) != (out.offset, out.shape, out.strides)
+
+
+def passed(array: DeviceArray, kind: str, strides: tuple[int, ...]) -> list[Any]:
+    """Return the arguments of a kernel for an array."""
+    at = array.offset // array.dtype.itemsize
+    given = [array.memory.of(array.dtype), at]
+    return given if kind == codegen.CONTIGUOUS else [*given, *strides]
