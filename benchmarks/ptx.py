@@ -131,17 +131,20 @@ def show_tensors(cuda: Any) -> int:
     with compiling_for(CAPABILITIES[0]):
         for group, operation, is_single, kernel, signature in recorded_kernels.kernels(cuda):
             ptx, _ = cuda.compile_ptx(kernel.made.py_func, signature, cc=CAPABILITIES[0])
-            has_doubles = is_single and operation not in OF_DOUBLES and ".f64" in ptx
-            if has_doubles:
+            is_wrong = is_single and operation not in OF_DOUBLES and ".f64" in ptx
+            if is_wrong:
                 print(f"{operation} computes in float64")
-            made.append((group, has_doubles, ptx))
+            if operation == recorded_kernels.SUMS_OF_PRODUCTS and "fma." in ptx:
+                print("a product and a sum of two ops are joined")
+                is_wrong = True
+            made.append((group, is_wrong, ptx))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         tasks = [
             [pool.submit(assembled, ptx, "kernel", capability) for capability in CAPABILITIES]
             for _, _, ptx in made
         ]
         found = [[task.result() for task in of_kernel] for of_kernel in tasks]
-    rows, wrong = [], sum(has_doubles for _, has_doubles, _ in made)
+    rows, wrong = [], sum(is_wrong for _, is_wrong, _ in made)
     for group in dict.fromkeys(group for group, _, _ in made):
         of_group = [f for (name, _, _), f in zip(made, found, strict=True) if name == group]
         cells = []

@@ -13,12 +13,14 @@ import numpy as np
 
 import tapegrad as tg
 from tapegrad.cuda import memory
-from tapegrad.cuda.numeric import codegen
+from tapegrad.cuda.numeric import codegen, expressions
 from tapegrad.eager import devices
 from tapegrad.ops.kinds import Elementwise, Reduction
 from tapegrad.ops.op import TABLE
 
 Launch = tuple[Any, tuple[Any, ...]]
+SEVERAL = "several ops"
+SUMS_OF_PRODUCTS = "sums of products"
 
 
 class Bytes(np.ndarray):
@@ -38,6 +40,29 @@ WHOLE: dict[str, Callable[[tg.Tensor], tg.Tensor]] = {
     "comparison": lambda k: (k > 1) | (k == 0) & ~(k < 2),
     "sum": lambda k: tg.sum(k, axis=0) + tg.count_nonzero(k, axis=0) + tg.max(k, axis=0),
     "floats": lambda k: tg.sin(k) / 2,
+}
+
+
+def chain(x: tg.Tensor) -> tg.Tensor:
+    z = x
+    for _ in range(10):
+        z = tg.sin(z) * 1.01 + z
+    return z
+
+
+def layer_norm(x: tg.Tensor) -> tg.Tensor:
+    centred = x - x.mean(axis=1, keepdims=True)
+    return centred / tg.sqrt((centred * centred).mean(axis=1, keepdims=True) + 1e-5)
+
+
+FUSED: dict[str, Callable[..., tg.Tensor]] = {
+    SUMS_OF_PRODUCTS: lambda x: (x * 3.0 + x) * x - x,
+    "sin": chain,
+    "layer norm": layer_norm,
+    "softmax": lambda x: tg.special.softmax(x, axis=1),
+    "gelu": lambda x: 0.5 * x * (1.0 + tg.special.erf(x * 0.7)),
+    "views": lambda x: tg.exp(x.T[::2]) * x[:1].T[::2] + tg.where(x > 0.5, x, 0.0).T[::2],
+    "sum": lambda x: tg.square(x * 2.0 - 1.0).sum(axis=0),
 }
 
 
@@ -80,6 +105,8 @@ def programs() -> Iterator[tuple[str, str, Callable[..., Any], list[tuple[int, .
     yield "index", "put", lambda x, y: TABLE["put"].public(x, y, places), [(5, 4), (3, 4)]
     for name, call in WHOLE.items():
         yield "integers", name, lambda x, f=call: f(x.astype(np.int64)).astype(x.dtype), [(5, 4)]
+    for name, call in FUSED.items():
+        yield SEVERAL, name, call, [(64, 3)]
     yield "copy", "concatenate", lambda x, y: tg.concatenate([x, y], 1), [(5, 4), (5, 3)]
 
 
@@ -105,7 +132,7 @@ def launches(cuda: Any) -> Iterator[tuple[str, str, Any, tuple[Any, ...], Any]]:
     for group, name, call, shapes in programs():
         for dtype in (np.float64,) if "strided" in group else (np.float32, np.float64):
             recorder = Recorder()
-            with recording(cuda, recorder):
+            with recording(cuda, recorder, are_known=group == SEVERAL):
                 tensors = [
                     tg.tensor(np.ones(shape, dtype), device="cuda", requires_grad=True)
                     for shape in shapes
@@ -114,14 +141,21 @@ def launches(cuda: Any) -> Iterator[tuple[str, str, Any, tuple[Any, ...], Any]]:
                 if z.requires_grad:
                     seed = tg.tensor(np.ones(z.shape, z.dtype), device="cuda")
                     tg.autograd.grad(z, tensors, seed, allow_unused=True)
+                tg.cuda.synchronize()
             for kernel, args in recorder.launches:
                 yield group, name, kernel, args, dtype
 
 
 @contextmanager
-def recording(cuda: Any, recorder: Recorder) -> Iterator[None]:
-    """Note launches, and take memory of the host."""
+def recording(cuda: Any, recorder: Recorder, are_known: bool | None = None) -> Iterator[None]:
+    """Note launches, and take memory of the host.
+
+    With `are_known`, kernels of several ops are launched at once, without it never.
+    """
+    is_known = expressions.is_known if are_known is None else lambda key: are_known
     with (
+        mock.patch.object(expressions, "is_known", is_known),
+        mock.patch.object(memory, "require", return_value=cuda),
         mock.patch.multiple(codegen, require=lambda: cuda, most_blocks=lambda: 64),
         mock.patch.object(codegen.Kernel, "start", lambda *given: recorder.start(*given)),
         mock.patch.object(devices, "require", return_value=cuda),

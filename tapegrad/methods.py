@@ -11,6 +11,7 @@ import numpy as np
 from tapegrad import array_api
 from tapegrad.autograd import api
 from tapegrad.autograd.engine import hooks
+from tapegrad.cuda import dlpack
 from tapegrad.cuda.array import HOST
 from tapegrad.eager import devices, inplace, inplace_views
 from tapegrad.eager.duals import any_dual, carry_tangent
@@ -334,16 +335,12 @@ def _deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
     return carry_tangent(self, result)
 
 
-_DLPACK_CUDA = 2
-
-
 def _dlpack(self: Tensor, **kwargs: Any) -> Any:
-    if self.device != HOST:
-        raise BufferError(
-            "tensors on a device have __cuda_array_interface__, which other libraries take without "
-            "a copy, but no DLPack; use cpu() for a copy on the host"
-        )
-    return self.numpy().__dlpack__(**kwargs)
+    if self.device == HOST:
+        return self.numpy().__dlpack__(**kwargs)
+    if self._own is not None:
+        raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
+    return dlpack.capsule(self._a, **kwargs)
 
 
 def _array_namespace(self: Tensor, *, api_version: str | None = None) -> Any:
@@ -364,7 +361,7 @@ def _to_device(self: Tensor, device: Any, /, *, stream: Any = None) -> Tensor:
 
 
 def _dlpack_device(self: Tensor) -> Any:
-    return self._a.__dlpack_device__() if self.device == HOST else (_DLPACK_CUDA, 0)
+    return self._a.__dlpack_device__() if self.device == HOST else (dlpack.CUDA[0], 0)
 
 
 def _install_protocols() -> None:

@@ -7,6 +7,7 @@ the host unless that is asked for.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -292,10 +293,15 @@ class DeviceArray:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """The memory, for other libraries that compute on the device."""
+        """The memory, for other libraries that compute on the device, and may write to it."""
+        found = self.interface()
+        self.memory.share()
+        return found
+
+    def interface(self) -> dict[str, Any]:
+        """Return where the elements are, for other libraries that compute on the device."""
         if is_simulated():
             raise AttributeError("a simulated device has no memory of its own")
-        self.memory.share()
         address = self.memory.raw.device_ctypes_pointer.value if self.size else 0
         return {
             "shape": self.shape,
@@ -308,24 +314,44 @@ class DeviceArray:
     @classmethod
     def of_interface(cls, source: Any) -> DeviceArray:
         """Return an array on the memory of an object that has ``__cuda_array_interface__``."""
-        from numba import cuda
-
         given = source.__cuda_array_interface__
-        dtype = np.dtype(given["typestr"])
-        check_dtype(dtype)
         if given.get("mask") is not None:
             raise TypeError("tensors have no masks; give an array without one")
-        shape = tuple(given["shape"])
+        dtype, shape = np.dtype(given["typestr"]), tuple(given["shape"])
         strides = given.get("strides") or row_major(shape, dtype.itemsize)
         address, is_read_only = given["data"]
+        stream = given.get("stream")
+        found = cls.at_address(address, shape, tuple(strides), dtype, source, stream)
+        found.writeable = not is_read_only
+        return found
+
+    @classmethod
+    def at_address(
+        cls, address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype,
+        owner: Any, stream: Any = None,
+    ) -> DeviceArray:  # fmt: skip
+        """Return an array on the memory of somebody else.
+
+        Parameters
+        ----------
+        address
+            Of the first element.
+        shape, strides, dtype
+            As for NumPy's arrays; strides are in bytes.
+        owner
+            What keeps the memory alive.
+        stream
+            Number of the stream on which the elements are computed; None if they are.
+        """
+        check_dtype(dtype)
+        if 0 in shape:
+            return cls.empty(shape, dtype)
         ends = [(dim - 1) * stride for dim, stride in zip(shape, strides, strict=True)]
         before = -sum(end for end in ends if end < 0)  # bytes before the first element, ...
         after = sum(end for end in ends if end > 0) + dtype.itemsize  # ... and from it on
-        if 0 in shape:
-            return cls.empty(shape, dtype)
-        span = _Span(address - before, before + after, given.get("stream"))
-        memory = Memory(cuda.as_cuda_array(span), None, source)
-        return cls(memory, shape, tuple(strides), dtype, before, None, not is_read_only)
+        span = _Span(address - before, before + after, stream)
+        memory = Memory(require().as_cuda_array(span), None, owner)
+        return cls(memory, shape, strides, dtype, before)
 
 
 class _Span:
@@ -406,6 +432,7 @@ def _address(array: np.ndarray) -> int:
     return int(array.__array_interface__["data"][0])
 
 
+@functools.lru_cache(1024)
 def row_major(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     """Return the strides of a contiguous array."""
     strides = []

@@ -7,8 +7,9 @@ to a block starts after those that read what was there.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Protocol
-from weakref import WeakSet
+from weakref import ref
 
 import numpy as np
 
@@ -18,19 +19,51 @@ _SMALLEST = 512  # bytes
 _LARGE = 1 << 20  # from here on, sizes are multiples of it instead of powers of two
 
 
-class Reader(Protocol):
-    """What will read the elements of a block of memory: a result that is not computed yet."""
+class Result(Protocol):
+    """A result that may not be computed yet."""
+
+    reference: ref[Result]
 
     def compute(self) -> None:
         """Compute it."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it is not computed yet."""
 
     @property
     def is_needed(self) -> bool:
         """Whether something refers to it, other than results that are not computed yet."""
 
 
-WAITING: WeakSet[Reader] = WeakSet()
-"""Results that are not computed yet."""
+class Waiting:
+    """Results that are not computed yet, by weak references.
+
+    Those that are gone, or computed, are left out when there are many.
+    """
+
+    __slots__ = ("_limit", "_references")
+
+    def __init__(self) -> None:
+        self._limit = 64
+        self._references: list[ref[Result]] = []
+
+    def add(self, reference: ref[Result]) -> None:
+        """Remember a result."""
+        self._references.append(reference)
+        if len(self._references) > self._limit:
+            self._references = [result.reference for result in self]
+            self._limit = 64 + 2 * len(self._references)
+
+    def __iter__(self) -> Iterator[Result]:
+        for reference in self._references[:]:
+            result = reference()
+            if result is not None and result.is_waiting:
+                yield result
+
+
+WAITING = Waiting()
+"""All results that are not computed yet."""
 
 
 class Memory:
@@ -49,16 +82,18 @@ class Memory:
     ----------
     is_shared
         Whether others than this package may write to the elements.
+    readers
+        What will read the elements.
     """
 
-    __slots__ = ("_pool", "_readers", "_typed", "is_shared", "owner", "raw")
+    __slots__ = ("__weakref__", "_pool", "_typed", "is_shared", "owner", "raw", "readers")
 
     def __init__(self, raw: Any, pool: Pool | None, owner: Any = None) -> None:
         self.raw = raw
         self.owner = owner
         self.is_shared = pool is None
         self._pool = pool
-        self._readers: WeakSet[Reader] | None = None
+        self.readers = Waiting()
         self._typed: dict[np.dtype, Any] = {}
 
     def of(self, dtype: np.dtype) -> Any:
@@ -70,20 +105,9 @@ class Memory:
             found = self._typed[dtype] = whole.view(dtype)
         return found
 
-    def add_reader(self, reader: Reader) -> None:
-        """Remember what will read the elements."""
-        if self._readers is None:
-            self._readers = WeakSet()
-        self._readers.add(reader)
-
-    def remove_reader(self, reader: Reader) -> None:
-        """Forget what has read the elements."""
-        if self._readers is not None:
-            self._readers.discard(reader)
-
     def settle(self) -> None:
         """Compute what will read the elements, before they are written to."""
-        for reader in list(self._readers or ()):
+        for reader in self.readers:
             reader.compute()
 
     def share(self) -> None:
@@ -182,7 +206,7 @@ def synchronize() -> None:
     ...     tg.cuda.synchronize()
     """
     cuda = require()
-    for result in list(WAITING):
+    for result in WAITING:
         if result.is_needed:
             result.compute()
     cuda.synchronize()

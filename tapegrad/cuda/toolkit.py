@@ -121,6 +121,13 @@ def is_simulated() -> bool:
     return bool(config.ENABLE_CUDASIM)
 
 
+def uses_stream_of_thread() -> bool:
+    """Return whether kernels run on a stream of the thread, in place of the default stream."""
+    from numba.core import config
+
+    return bool(getattr(config, "CUDA_PER_THREAD_DEFAULT_STREAM", 0))
+
+
 def known_ufuncs() -> Collection[Any]:
     """Return the functions of NumPy that numba compiles for a device."""
     from numba.cuda import ufuncs

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.cuda import dlpack
 from tapegrad.cuda.array import HOST, DeviceArray, as_array
 from tapegrad.eager.batched import Batched, holds_batched
 from tapegrad.eager.batched_calls import made_like
+from tapegrad.eager.devices import from_dlpack as from_dlpack_of_device
 from tapegrad.eager.devices import shared, to_device
 from tapegrad.eager.dispatch import holds_tracked, operand, passive, unwrap
 from tapegrad.eager.modes import MODE
@@ -95,7 +97,7 @@ def from_dlpack(source: Any) -> Tensor:
     Parameters
     ----------
     source
-        An object with ``__dlpack__`` on the CPU, or with ``__cuda_array_interface__``.
+        An object with ``__dlpack__``, on the CPU or on a CUDA device.
 
     Raises
     ------
@@ -105,7 +107,11 @@ def from_dlpack(source: Any) -> Tensor:
     if isinstance(source, Tensor):  # the same array, so that writes are noted for both
         array = source._a if source.device != HOST and source._own is None else source.numpy()
         return wrap(array, None, source.is_inference())
-    return shared(source) if is_of_device(source) else passive(np.from_dlpack(source))
+    if is_of_device(source):
+        return shared(source)
+    if source.__dlpack_device__()[0] in dlpack.CUDA:
+        return from_dlpack_of_device(source)
+    return passive(np.from_dlpack(source))
 
 
 # creation functions that take values, with a replacement that differentiates these

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.cuda import dlpack
 from tapegrad.cuda.array import HOST, NAME, DeviceArray, device_of, on_device_named
 from tapegrad.cuda.toolkit import require
 from tapegrad.eager.dispatch import apply_op, passive
@@ -124,6 +125,12 @@ def shared(source: Any) -> Tensor:
     """Return a tensor on the memory of an object that has ``__cuda_array_interface__``."""
     _start()
     return passive(DeviceArray.of_interface(source))
+
+
+def from_dlpack(source: Any) -> Tensor:
+    """Return a tensor on the memory of an object with ``__dlpack__`` on a device."""
+    _start()
+    return passive(dlpack.array_of(source))
 
 
 def interface(self: Tensor) -> dict[str, Any]:

@@ -116,7 +116,7 @@ class TestOnTheHost:
         for call in (x.numpy, lambda: np.asarray(x), lambda: np.linalg.inv(x[:, :2])):
             with pytest.raises(TypeError, match=r"cpu\(\)"):
                 call()
-        with pytest.raises(BufferError, match="__cuda_array_interface__"):
+        with pytest.raises((BufferError, ValueError), match=r"simulated|[Uu]nsupported device"):
             np.from_dlpack(x)
 
     def test_tensors_of_two_devices(self):

@@ -5,6 +5,7 @@ Expected values are those of NumPy on the host.
 
 import gc
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -36,7 +37,9 @@ def launches(monkeypatch):
     start = codegen.Kernel.start
 
     def noting(kernel, *args):
-        noted.append(kernel.made.fn.__code__.co_varnames)
+        made = kernel.made
+        function = made.py_func if hasattr(made, "py_func") else made.fn  # simulated
+        noted.append(function.__code__.co_varnames)
         return start(kernel, *args)
 
     monkeypatch.setattr(codegen.Kernel, "start", noting)
@@ -325,6 +328,21 @@ class TestMemory:
             with pytest.raises(MemoryError):
                 y.to_host()
         assert_equal(y, np.exp(X) * 2.0 + X)
+
+    @pytest.mark.usefixtures("is_known")
+    def test_is_given_back_at_once(self):
+        gc.collect()
+        gc.disable()
+        try:
+            x = device(X)
+            y = np.sin(np.exp(x) * 2.0)
+            blocks = [weakref.ref(x.memory), weakref.ref(y.expression)]
+            y.to_host()
+            blocks.append(weakref.ref(y.memory))
+            del x, y
+            assert [block() for block in blocks] == [None] * 3
+        finally:
+            gc.enable()
 
     def test_that_others_may_write_to(self):
         x = device(X)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
+from tapegrad.cuda.numeric import expressions
 from tapegrad.ops.op import TABLE
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "ops"))
@@ -122,7 +123,8 @@ def check(case, dtype=None, rtol=1e-11, atol=1e-13):
 
 
 @pytest.mark.parametrize("case", REAL, ids=names_of)
-def test_op(case):
+def test_op(case, monkeypatch):
+    monkeypatch.setattr(expressions, "is_known", lambda key: True)  # as few kernels as possible
     if case[0] in ("astype", "view_as_complex"):
         check_to_complex(case)
     else:

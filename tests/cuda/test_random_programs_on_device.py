@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
+from tapegrad.cuda.numeric import expressions
 
 pytestmark = pytest.mark.skipif(not tg.cuda.is_available(), reason="there is no CUDA device")
 
@@ -125,8 +126,10 @@ def run(decisions, device, steps):
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("are_known", [True, False], ids=["fused", "op by op"])
 @pytest.mark.parametrize("seed", range(15))
-def test_program(seed):
+def test_program(seed, are_known, monkeypatch):
+    monkeypatch.setattr(expressions, "is_known", lambda key: are_known)
     decisions = Decisions(seed)
     expected = run(decisions, "cpu", 10)
     found = run(decisions.again(), "cuda", 10)

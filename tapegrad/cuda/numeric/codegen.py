@@ -13,7 +13,6 @@ import math
 import types
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,7 +20,7 @@ import numpy as np
 from tapegrad.cuda.numeric.mathematics import LIBDEVICE, OF_DEVICE, SimulatedMath
 from tapegrad.cuda.toolkit import compiling, is_simulated, require
 from tapegrad.kernels import native
-from tapegrad.kernels.codegen import Module, arguments_of
+from tapegrad.kernels.codegen import Module
 
 CONTIGUOUS, STRIDED = "c", "s"  # kinds of arrays
 THREADS = 256  # of a block
@@ -109,130 +108,6 @@ def indented(lines: Sequence[str], levels: int = 1) -> list[str]:
 def converted(text: str, dtype: str) -> str:
     """Return the text of a number in a type."""
     return f"({text}) != 0" if dtype == "bool" else f"{dtype}({text})"
-
-
-# a partial of 0 means that the value was not chosen: its cotangent is 0 even where g is nan
-_CHOSEN = ["def chosen(g, partial):", "    return g * partial if partial else partial"]
-
-
-@dataclass(frozen=True)
-class Step:
-    """A formula that a kernel applies to numbers.
-
-    Attributes
-    ----------
-    formula
-        Plain function of scalars.
-    template
-        The result: text in which ``{}`` stands for the value of the formula, and ``{name}`` for an
-        operand that the formula does not read.
-    operands
-        Names of the operands, with where their values are: among `ARRAYS`, `NUMBERS` or `VALUES`
-        of earlier steps, and which of them.
-    computed
-        Type in which the formula computes.
-    dtype
-        Type of the result.
-    """
-
-    formula: Formula
-    template: str
-    operands: tuple[tuple[str, str, int], ...]
-    computed: str
-    dtype: str
-
-
-@dataclass(frozen=True)
-class Steps:
-    """What a kernel computes for each position: steps in order, and the types of what they read.
-
-    Attributes
-    ----------
-    steps
-        In order; the value of the last one is the result.
-    arrays, numbers
-        Types of the elements of arrays, and of numbers.
-    """
-
-    steps: tuple[Step, ...]
-    arrays: tuple[str, ...]
-    numbers: tuple[str, ...]
-
-    @property
-    def precision(self) -> str:
-        """Type of the literals in formulas."""
-        return self.steps[0].computed if self.steps else self.arrays[0]
-
-    def statements(self, module: DeviceModule, elements: Sequence[str]) -> list[str]:
-        """Return the statements that compute `v0`, `v1`, ... from the elements of arrays.
-
-        A value that a later step reads is rounded as if it were stored: the compiler would join a
-        product and a sum otherwise, and results would depend on what is computed in one kernel.
-        """
-        if any("chosen" in step.template for step in self.steps):
-            module.lines += ["", "", module.decorator, *_CHOSEN]
-        lines = [f"x{k} = {element}" for k, element in enumerate(elements)]
-        types = {ARRAYS: self.arrays, NUMBERS: self.numbers}
-        types[VALUES] = tuple(step.dtype for step in self.steps)
-        read = {place for s in self.steps for _, kind, place in s.operands if kind == VALUES}
-        for k, step in enumerate(self.steps):
-            called = module.add(OF_DEVICE.get(step.formula, step.formula))
-            values = {}
-            for name, kind, place in step.operands:
-                dtype = types[kind][place]
-                text = f"{kind}{place}"
-                is_kept = dtype in (step.computed, "bool")
-                values[name] = text if is_kept else converted(text, step.computed)
-            given = ", ".join(values[name] for name in arguments_of(step.formula))
-            value = converted(step.template.format(f"{called}({given})", **values), step.dtype)
-            if k in read and step.dtype in _ROUNDED:
-                value = f"libm.{_ROUNDED[step.dtype]}({value}, {step.dtype}(1.0))"
-            lines.append(f"{VALUES}{k} = {value}")
-        return lines
-
-    @property
-    def parameters(self) -> list[str]:
-        """Names of the parameters for numbers."""
-        return [f"{NUMBERS}{k}" for k in range(len(self.numbers))]
-
-
-ARRAYS, NUMBERS, VALUES = "x", "n", "v"  # how what a step reads is called in a kernel
-_ROUNDED = {"float64": "dmul_rn", "float32": "fmul_rn"}  # products that are never joined with sums
-
-
-@functools.lru_cache(2048)
-def map_kernel(
-    computed: Steps, kinds: tuple[str, ...], outputs: tuple[tuple[int, str], ...], rank: int
-) -> Any:
-    """Return the kernel that computes steps for every element.
-
-    Parameters
-    ----------
-    computed
-        The steps.
-    kinds
-        Kinds of the arrays that they read.
-    outputs
-        Which steps are stored, with the kinds of the arrays.
-    rank
-        Number of axes.
-    """
-    module = DeviceModule(computed.precision)
-    elements = [element(f"a{k}", kind, rank) for k, kind in enumerate(kinds)]
-    body = computed.statements(module, elements)
-    names = ["count", *(f"d{d}" for d in range(1, rank))]
-    for k, (step, kind) in enumerate(outputs):
-        names += parameters(f"out{k}", kind, rank)
-        body.append(f"{element(f'out{k}', kind, rank)} = {VALUES}{step}")
-    for k, kind in enumerate(kinds):
-        names += parameters(f"a{k}", kind, rank)
-    names += computed.parameters
-    if STRIDED in (*kinds, *(kind for _, kind in outputs)):
-        body = [*unravelled(rank), *body]
-    module.lines += ["", "", f"def kernel({', '.join(names)}):"]
-    module.lines.append("    for i in range(cuda.grid(1), count, cuda.gridsize(1)):")
-    module.lines += indented(body, 2)
-    return module.kernel("kernel")
 
 
 class Kernel:

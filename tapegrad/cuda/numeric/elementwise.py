@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from tapegrad.cuda.array import DeviceArray, check_dtype
-from tapegrad.cuda.numeric.codegen import Formula, arguments_of
-from tapegrad.cuda.numeric.expressions import Expression, bind, operand, write
+from tapegrad.cuda.numeric.codegen import Formula
+from tapegrad.cuda.numeric.expressions import Expression, bind, write
+from tapegrad.cuda.numeric.steps import Action, action
+from tapegrad.kernels.codegen import arguments_of
 from tapegrad.ops.kinds import Elementwise
 from tapegrad.ops.op import TABLE, Fact, dtype_of
 
@@ -21,9 +23,9 @@ _FLOAT64 = np.dtype(np.float64)
 _OF_FLOATS = ("isfinite", "isinf", "isnan", "signbit")  # what they compute is not for booleans
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Function:
-    """A function of numbers.
+    """A function of numbers; there is one object for each.
 
     Attributes
     ----------
@@ -65,19 +67,35 @@ def apply(function: Function, values: Sequence[Any], out: DeviceArray | None = N
     out
         Where the result is written; a new array by default.
     """
-    names = arguments_of(function.formula)
-    values = [
-        on_device(v, np.bool_) if n in function.truths and isinstance(v, DeviceArray) else v
-        for n, v in zip(names, values, strict=True)
-    ]
-    computed, result = _types(function, values)
-    formula = _formula_for(function, computed, values)
-    if out is not None and not np.can_cast(result, out.dtype, "same_kind"):
-        raise TypeError(
-            f"{function.name}: cannot cast the result from {result!r} to {out.dtype!r} with "
-            "casting rule 'same_kind'"
-        )
-    return run(formula, "{}", values, computed, result, out)
+    if function.truths:
+        values = [
+            on_device(v, np.bool_) if n in function.truths and isinstance(v, DeviceArray) else v
+            for n, v in zip(arguments_of(function.formula), values, strict=True)
+        ]
+    made = _action_for(function, values)
+    if out is not None:
+        if not np.can_cast(made.result, out.dtype, "same_kind"):
+            raise TypeError(
+                f"{function.name}: cannot cast the result from {made.result!r} to {out.dtype!r} "
+                "with casting rule 'same_kind'"
+            )
+        made = action(made.formula, made.template, made.names, made.computed, out.dtype)
+    return run(made, values, out)
+
+
+_known: dict[Any, Action] = {}  # of functions, by the types of what they are called with
+
+
+def _action_for(function: Function, values: Sequence[Any]) -> Action:
+    """Return what a kernel does for a function of some values."""
+    kinds = (function, *[type(v) if type(v) in _WEAK else dtype_of(v) for v in values])
+    found = _known.get(kinds)
+    if found is None:
+        computed, result = _types(function, values)
+        found = action(_formula_for(function, computed, values), "{}", None, computed, result)
+        if computed.kind == "f":  # those for integers depend on the values
+            _known[kinds] = found
+    return found
 
 
 def _formula_for(function: Function, computed: np.dtype, values: Sequence[Any]) -> Formula:
@@ -100,34 +118,34 @@ def _formula_for(function: Function, computed: np.dtype, values: Sequence[Any]) 
     )
 
 
-def run(
-    formula: Formula,
-    template: str,
-    values: Sequence[Any],
-    computed: np.dtype,
-    result: np.dtype,
-    out: DeviceArray | None = None,
-    names: Sequence[str] | None = None,
-) -> DeviceArray:
-    """Return the values of a formula, which are computed when they are needed, or write them.
-
-    See `tapegrad.cuda.numeric.codegen.Step` for the formula and its template.
-    """
-    values = [on_device(v) if isinstance(v, _CONSTANTS) and np.ndim(v) else v for v in values]
-    shape = np.broadcast_shapes(*(v.shape for v in values if isinstance(v, DeviceArray)))
-    if out is not None and np.broadcast_shapes(shape, out.shape) != out.shape:
+def run(made: Action, values: Sequence[Any], out: DeviceArray | None = None) -> DeviceArray:
+    """Return what an action gives for arrays and numbers, or write it to an array."""
+    shape: tuple[int, ...] | None = None
+    operands = []
+    for value in values:
+        if isinstance(value, _CONSTANTS) and np.ndim(value):
+            value = on_device(value)
+        if type(value) is not DeviceArray:
+            operands.append(_number(value, made.computed))
+            continue
+        operands.append(value if value.expression is None else value.expression)
+        if shape is None:
+            shape = value.shape
+        elif value.shape != shape:
+            shape = np.broadcast_shapes(shape, value.shape)
+    shape = shape or ()
+    if out is None:
+        if 0 in shape:
+            return DeviceArray.empty(shape, made.result)
+        array = DeviceArray.without_memory(shape, made.result)
+        return bind(Expression(made, operands, shape), array)
+    if np.broadcast_shapes(shape, out.shape) != out.shape:
         raise ValueError(
             f"non-broadcastable output operand with shape {out.shape} doesn't match the "
             f"broadcast shape {shape}"
         )
-    if 0 in (shape if out is None else out.shape):
-        return DeviceArray.empty(shape, result) if out is None else out
-    operands = [operand(v) if isinstance(v, DeviceArray) else _number(v, computed) for v in values]
-    names = names or arguments_of(formula)
-    if out is None:
-        expression = Expression(formula, template, names, operands, computed, shape, result)
-        return bind(expression, DeviceArray.without_memory(shape, result))
-    write(Expression(formula, template, names, operands, computed, out.shape, out.dtype), out)
+    if out.size:
+        write(Expression(made, operands, out.shape), out)
     return out
 
 
@@ -141,12 +159,19 @@ def constant(value: Any, shape: tuple[int, ...], dtype: np.dtype) -> DeviceArray
     if 0 in shape:
         return DeviceArray.empty(shape, dtype)
     number = np.asarray(value, dtype)[()]  # raises what NumPy raises
-    expression = Expression(same, "{}", ("x",), [number], dtype, shape, dtype)
+    expression = Expression(copying(dtype, dtype), [number], shape)
     return bind(expression, DeviceArray.without_memory(shape, dtype))
+
+
+def copying(computed: np.dtype, result: np.dtype) -> Action:
+    """Return what a kernel does to copy numbers, converted to two types."""
+    return action(same, "{}", None, computed, result)
 
 
 def _number(value: Any, dtype: np.dtype) -> Any:
     """Return a number in the type of a kernel."""
+    if type(value) is float and dtype == _FLOAT64:
+        return np.float64(value)
     if type(value) is int and dtype.kind in "iu":
         return dtype.type(value)  # raises OverflowError, as NumPy does
     return np.asarray(value).astype(dtype).reshape(())[()]
@@ -307,13 +332,17 @@ def functions() -> dict[Any, Function]:
 def inverted(x: DeviceArray) -> DeviceArray:
     """Return ``~x``."""
     formula = _invert_bool if x.dtype == np.bool_ else _invert
-    return run(formula, "{}", [x], x.dtype, x.dtype)
+    return run(action(formula, "{}", None, x.dtype, x.dtype), [x])
+
+
+@functools.cache
+def _of_formula(formula: Formula) -> Function:
+    return functions().get(formula) or Function(formula.__name__.strip("_"), formula, None, False)
 
 
 def mapped(formula: Formula, values: Sequence[Any]) -> DeviceArray:
     """Return the values of a formula that computes in floating point."""
-    name = formula.__name__.strip("_")
-    return apply(functions().get(formula) or Function(name, formula, None, False), values)
+    return apply(_of_formula(formula), values)
 
 
 def times_partial(
@@ -333,13 +362,12 @@ def times_partial(
         Whether the product is 0 where the partial is 0.
     """
     values = [g, *read.values()]
-    if any(not isinstance(value, (DeviceArray, *_NUMBERS)) for value in values):
-        return None
-    if any(dtype_of(value).kind == "c" for value in values):
-        return None
+    for value in values:
+        if not isinstance(value, _OPERANDS) or dtype_of(value).kind == "c":
+            return None
     template = "chosen({g}, {})" if chooses else "{g} * {}"
-    return run(rule, template, values, g.dtype, g.dtype, names=("g", *read))
+    return run(action(rule, template, ("g", *read), g.dtype, g.dtype), values)
 
 
 _CONSTANTS = (np.ndarray, list, tuple)
-_NUMBERS = (bool, int, float, np.ndarray, np.generic)
+_OPERANDS = (DeviceArray, bool, int, float, np.ndarray, np.generic)

@@ -16,13 +16,11 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
 from tapegrad.cuda.array import DeviceArray
 from tapegrad.cuda.memory import WAITING, Memory
 from tapegrad.cuda.numeric import codegen
-from tapegrad.cuda.numeric.codegen import ARRAYS, NUMBERS, VALUES, Formula, Step, Steps
 from tapegrad.cuda.numeric.layouts import common
+from tapegrad.cuda.numeric.steps import ARRAY, NUMBER, VALUE, Action, Steps, map_kernel
 
 MOST_STEPS = 16  # of a kernel
 _MOST_ARRAYS = 32  # of a kernel: its parameters have 4096 bytes
@@ -39,14 +37,12 @@ class Expression:
 
     Parameters
     ----------
-    formula, template, computed
-        See `Step`.
-    names
-        Names of the operands.
+    action
+        The function, with its types.
     operands
         Expressions, arrays with memory, and numbers.
-    shape, dtype
-        Those of the result.
+    shape
+        That of the result.
 
     Attributes
     ----------
@@ -56,37 +52,34 @@ class Expression:
         Weak references to the expressions that it is an operand of.
     depth
         How many expressions it consists of at least.
-    was_read
-        Whether a kernel computed it without storing it.
+    reference
+        Weak reference to itself.
     result
         An array with memory, once it is computed.
+    was_read
+        Whether a kernel computed it without storing it.
     """
 
     __slots__ = (
-        "__weakref__", "array", "computed", "consumers", "depth", "dtype", "formula", "names",
-        "operands", "result", "shape", "template", "was_read",
+        "__weakref__", "action", "array", "consumers", "depth", "operands", "reference", "result",
+        "shape", "was_read",
     )  # fmt: skip
 
-    def __init__(
-        self, formula: Formula, template: str, names: Sequence[str], operands: Sequence[Operand],
-        computed: np.dtype, shape: tuple[int, ...], dtype: np.dtype,
-    ) -> None:  # fmt: skip
-        self.formula = formula
-        self.template = template
-        self.names = names
+    def __init__(self, action: Action, operands: Sequence[Operand], shape: tuple[int, ...]) -> None:
+        self.action = action
         self.operands = operands
-        self.computed = computed
         self.shape = shape
-        self.dtype = dtype
         self.array: Callable[[], DeviceArray | None] = _nothing
         self.consumers: list[weakref.ref[Expression]] = []
         self.depth = 1
+        self.reference = weakref.ref(self)
         self.was_read = False
         self.result: DeviceArray | None = None
         for operand in operands:
             if type(operand) is Expression:
-                operand.consumers.append(weakref.ref(self))
-                self.depth = max(self.depth, operand.depth + 1)
+                operand.consumers.append(self.reference)
+                if operand.depth >= self.depth:
+                    self.depth = operand.depth + 1
 
     def compute(self) -> None:
         """Compute it, with all that it consists of."""
@@ -104,6 +97,11 @@ class Expression:
                 yield array.memory
 
     @property
+    def is_waiting(self) -> bool:
+        """Whether it is not computed yet."""
+        return self.result is None
+
+    @property
     def is_needed(self) -> bool:
         """Whether an array has it as its value."""
         return self.array() is not None
@@ -119,24 +117,14 @@ class Expression:
         array = self.array()
         if array is not None:
             array.hold(result.memory)
-        for memory in self.memories:
-            memory.remove_reader(self)
-        WAITING.discard(self)
         self.operands = ()
-        for reference in self.consumers:
-            consumer = reference()
-            if consumer is not None and consumer.result is None:
-                result.memory.add_reader(consumer)
+        for consumer in self.consumers:
+            result.memory.readers.add(consumer)
         self.consumers = []
 
 
 def _nothing() -> None:
     return None
-
-
-def operand(array: DeviceArray) -> Operand:
-    """Return what stands for an array in an expression."""
-    return array if array.expression is None else array.expression
 
 
 def bind(expression: Expression, array: DeviceArray) -> DeviceArray:
@@ -147,9 +135,9 @@ def bind(expression: Expression, array: DeviceArray) -> DeviceArray:
     expression.array = weakref.ref(array)
     is_shared = False
     for memory in expression.memories:
-        memory.add_reader(expression)
+        memory.readers.add(expression.reference)
         is_shared = is_shared or memory.is_shared
-    WAITING.add(expression)
+    WAITING.add(expression.reference)
     if is_shared or expression.depth >= MOST_STEPS:
         expression.compute()
     return array
@@ -177,21 +165,21 @@ def _in_order(*roots: Expression) -> list[Expression]:
     What has another shape is computed first.
     """
     found: dict[int, Expression] = {}
-
-    def visit(expression: Expression) -> None:
-        if id(expression) in found:
-            return
-        for x in expression.operands:
-            if type(x) is Expression and x.result is None:
-                if x.shape == expression.shape:
-                    visit(x)
-                else:
-                    x.compute()
-        found[id(expression)] = expression
-
     for root in roots:
-        visit(root)
+        _visit(root, found)
     return [x for x in found.values() if x.result is None]
+
+
+def _visit(expression: Expression, found: dict[int, Expression]) -> None:
+    if id(expression) in found:
+        return
+    for x in expression.operands:
+        if type(x) is Expression and x.result is None:
+            if x.shape == expression.shape:
+                _visit(x, found)
+            else:
+                x.compute()
+    found[id(expression)] = expression
 
 
 def _parts(expressions: Sequence[Expression]) -> list[list[Expression]]:
@@ -201,7 +189,7 @@ def _parts(expressions: Sequence[Expression]) -> list[list[Expression]]:
     is_single = False
     for expression in expressions:
         read = {id(x) for x in expression.operands if type(x) in (DeviceArray, Expression)}
-        single = expression.computed == np.float32
+        single = expression.action.is_single
         if (
             not parts
             or single != is_single
@@ -235,37 +223,26 @@ class Program:
     """
 
     def __init__(self, expressions: Sequence[Expression], arrays: Iterable[DeviceArray] = ()):
-        places = {id(expression): k for k, expression in enumerate(expressions)}
         self.arrays = list(arrays)
         self.numbers: list[Any] = []
-        known: dict[int, int] = {}
+        names: dict[int, str] = {}  # of values and arrays
         steps = []
-        for expression in expressions:
+        for k, expression in enumerate(expressions):
             read = []
-            for name, x in zip(expression.names, expression.operands, strict=True):
-                if type(x) is Expression and x.result is None:
-                    read.append((name, VALUES, places[id(x)]))
-                    continue
-                array = x.result if type(x) is Expression else x
-                if type(array) is not DeviceArray:
-                    read.append((name, NUMBERS, len(self.numbers)))
+            for x in expression.operands:
+                if type(x) is Expression and x.result is not None:
+                    x = x.result
+                name = names.get(id(x))
+                if name is None and type(x) is DeviceArray:
+                    name = names[id(x)] = f"{ARRAY}{len(self.arrays)}"
+                    self.arrays.append(x)
+                elif name is None:
+                    name = f"{NUMBER}{len(self.numbers)}"
                     self.numbers.append(x)
-                    continue
-                if id(array) not in known:
-                    known[id(array)] = len(self.arrays)
-                    self.arrays.append(array)
-                read.append((name, ARRAYS, known[id(array)]))
-            steps.append(
-                Step(
-                    expression.formula, expression.template, tuple(read),
-                    expression.computed.name, expression.dtype.name,
-                )
-            )  # fmt: skip
-        self.steps = Steps(
-            tuple(steps),
-            tuple(array.dtype.name for array in self.arrays),
-            tuple(number.dtype.name for number in self.numbers),
-        )
+                read.append(name)
+            names[id(expression)] = f"{VALUE}{k}"
+            steps.append((expression.action, tuple(read)))
+        self.steps = Steps(tuple(steps), tuple(array.dtype for array in self.arrays))
 
 
 def read_once(array: DeviceArray) -> Program:
@@ -310,8 +287,8 @@ def _store(expressions: Sequence[Expression], out: DeviceArray | None = None) ->
     ]
     last = expressions[-1]
     shape = last.shape if out is None else out.shape
-    targets = [DeviceArray.empty(shape, expressions[k].dtype) for k in stored]
-    targets.append(DeviceArray.empty(shape, last.dtype) if out is None else out)
+    targets = [DeviceArray.empty(shape, expressions[k].action.result) for k in stored]
+    targets.append(DeviceArray.empty(shape, last.action.result) if out is None else out)
     stored.append(len(expressions) - 1)
     layout = common(shape, [*targets, *arrays])
     kinds = [layout.kind(k) for k in range(len(targets) + len(arrays))]
@@ -325,7 +302,7 @@ def _store(expressions: Sequence[Expression], out: DeviceArray | None = None) ->
     given = []
     for array, kind, strides in zip([*targets, *arrays], kinds, layout.strides, strict=True):
         given += passed(array, kind, strides)
-    kernel = codegen.map_kernel(*key)
+    kernel = map_kernel(*key)
     codegen.launch(kernel, layout.size, *layout.dims[1:], *given, *program.numbers)
     for k, target in zip(stored, targets, strict=True):
         if target is not out:

@@ -15,7 +15,15 @@ from typing import Any
 import numpy as np
 
 from tapegrad.cuda.array import DeviceArray, check_dtype, contiguous
-from tapegrad.cuda.numeric import elementwise, indexing, products, reductions, scans, sorting
+from tapegrad.cuda.numeric import (
+    cupy_functions,
+    elementwise,
+    indexing,
+    products,
+    reductions,
+    scans,
+    sorting,
+)
 from tapegrad.cuda.numeric.elementwise import on_device
 from tapegrad.cuda.numeric.reductions import (
     ALL,
@@ -63,8 +71,11 @@ def _array_ufunc(self: DeviceArray, ufunc: Any, method: str, *inputs: Any, **kwa
         indexing.add_at(target, index, on_device(value))
         return None
     name = ufunc.__name__ + ("" if method == "__call__" else f".{method}")
-    module = "numpy." if getattr(np, ufunc.__name__, None) is ufunc else ""
-    raise _missing(f"{module}{name}" + (f" with {', '.join(kwargs)}" if kwargs else ""))
+    if getattr(np, ufunc.__name__, None) is not ufunc:
+        if method == "__call__" and not kwargs and len(out) == 1 and out[0] is None:
+            return _of_cupy("scipy.special", name)(*inputs)
+        raise _missing(name)
+    raise _missing(f"numpy.{name}" + (f" with {', '.join(kwargs)}" if kwargs else ""))
 
 
 def _compared_with_none(ufunc: Any, inputs: Sequence[Any]) -> DeviceArray:
@@ -82,6 +93,18 @@ _OPERANDS += (type(None), type(Ellipsis))
 def _missing(what: str) -> TypeError:
     return TypeError(
         f"{what} is not available for arrays on a device; use cpu() to compute on the host"
+    )
+
+
+def _of_cupy(module: str, name: str) -> Callable[..., Any]:
+    """Return a function that CuPy computes, or raise."""
+    found = cupy_functions.function_of_cupy(module, name)
+    if found is not None:
+        return found
+    if cupy_functions.is_installed():
+        raise _missing(f"{module}.{name}")
+    raise TypeError(
+        f"{module}.{name} is not available for arrays on a device; {cupy_functions.INSTALL}"
     )
 
 
@@ -115,6 +138,8 @@ def _array_function(
             return composite.function(*args, **kwargs)
         finally:
             _OPEN.names.pop()
+    if cupy_functions.is_of_cupy(func.__module__):
+        return _of_cupy(func.__module__, func.__name__)(*args, **kwargs)
     raise _missing(f"{func.__module__}.{func.__name__}")
 
 
@@ -137,7 +162,7 @@ def _astype(x: DeviceArray, dtype: Any, copy: bool = True) -> DeviceArray:
     if x.dtype.kind == "c" and dtype.kind not in "cb":
         x = x.viewed(lambda array: array.real)
         computed = dtype
-    return elementwise.run(elementwise.same, "{}", [x], computed, dtype)
+    return elementwise.run(elementwise.copying(computed, dtype), [x])
 
 
 def _reshape(x: DeviceArray, *shape: Any, order: str = "C") -> DeviceArray:
@@ -178,7 +203,7 @@ def _write_all(dst: DeviceArray, src: Any, casting: str = "unsafe") -> None:
         shape = dst.shape
         src = src.viewed(lambda array: np.broadcast_to(array, shape))
     computed = dst.dtype if dst.dtype != np.bool_ else getattr(src, "dtype", np.dtype(bool))
-    elementwise.run(elementwise.same, "{}", [src], computed, dst.dtype, dst)
+    elementwise.run(elementwise.copying(computed, dst.dtype), [src], dst)
 
 
 def _concatenate(arrays: Sequence[Any], axis: Any = 0, **kwargs: Any) -> DeviceArray:
@@ -441,6 +466,7 @@ _METHODS: dict[str, Any] = {
     "__hash__": object.__hash__,
     "__setitem__": _setitem,
     "T": property(_transposed),
+    "mT": property(lambda self: np.matrix_transpose(self)),
     "all": FUNCTIONS[np.all],
     "any": FUNCTIONS[np.any],
     "astype": _astype,
@@ -451,6 +477,7 @@ _METHODS: dict[str, Any] = {
     "mapped": staticmethod(elementwise.mapped),
     "max": FUNCTIONS[np.max],
     "min": FUNCTIONS[np.min],
+    "prod": FUNCTIONS[np.prod],
     "ravel": lambda self: _reshape(self, -1),
     "real": property(lambda self: np.real(self)),
     "reshape": _reshape,

@@ -23,12 +23,12 @@ from tapegrad.cuda.numeric.codegen import (
     OF_DEVICE,
     DeviceModule,
     Formula,
-    Steps,
     converted,
     indented,
 )
 from tapegrad.cuda.numeric.expressions import Program, passed, read_once, with_memory
 from tapegrad.cuda.numeric.layouts import Layout, broadcast_strides, collapsed
+from tapegrad.cuda.numeric.steps import Steps
 from tapegrad.ops.op import normalize_axes
 
 _SMALLEST_CHUNK = 512  # elements
@@ -140,7 +140,7 @@ def reduce(
         out[...] = reduction.initial
         return out
     program = read_once(x)
-    if program.steps.steps and (program.steps.precision == "float32") != (dtype == np.float32):
+    if program.steps.steps and program.steps.is_single != (dtype == np.float32):
         program = Program([], [with_memory(x)])
     rows, columns = _layouts(axes, x, program.arrays)
     side_by_side = rows.size == 1 or abs(columns.strides[0][-1]) <= abs(rows.strides[0][-1])
@@ -257,7 +257,7 @@ def _kernel(
     for p in distinct:
         names += [f"row{p}_s{d}" for d in range(row_rank)]
         names += [f"column{p}_s{d}" for d in range(column_rank)]
-    names += computed.parameters
+    names += computed.numbers
 
     def place(index: str, size: str, step: str, rank: int, total: str) -> list[str]:
         lines = [f"rest = {index}"]
