@@ -3,7 +3,7 @@
 Tests of compiled functions, and the examples in their documentation, take three quarters of the
 time of all: in each, numba infers types several times. They stand in a folder of their own, are
 called so, or have the mark ``compiled``. One in `SHARE` of them runs by default, and all that are
-named on the command line. `.ci/run` runs the others as well.
+named on the command line. `.ci/run` runs a part of the others as well, each time another one.
 
 Many tests call the garbage collector. What was there before the tests of a file is out of its
 sight: half a million objects, mostly of pytest and numba, make each call take half a second.
@@ -43,6 +43,12 @@ def pytest_addoption(parser):
         help="which tests of compiled functions run: a sample (default), all but these, or all "
         "(default if files are named)",
     )
+    parser.addoption(
+        "--part",
+        metavar="K/N",
+        default="0/1",
+        help="of the tests that --compiled=others names, only those of part K of N (modulo N)",
+    )
 
 
 def pytest_configure(config):
@@ -55,6 +61,7 @@ def pytest_collection_modifyitems(config, items):
     which = config.option.compiled
     if which == "all":
         return
+    part, parts = map(int, config.option.part.split("/"))
     kept, left_out = [], []
     for item in items:
         is_compiled = (
@@ -62,8 +69,10 @@ def pytest_collection_modifyitems(config, items):
             or item.get_closest_marker("compiled") is not None
             or any(item.path.is_relative_to(place) for place in COMPILED)
         )
-        is_in_sample = not is_compiled or zlib.crc32(item.nodeid.encode()) % SHARE == 0
-        runs = is_in_sample if which == "some" else is_compiled and not is_in_sample
+        number = zlib.crc32(item.nodeid.encode())
+        is_in_sample = not is_compiled or number % SHARE == 0
+        is_in_part = number // SHARE % parts == part % parts
+        runs = is_in_sample if which == "some" else not is_in_sample and is_in_part
         (kept if runs else left_out).append(item)
     config.hook.pytest_deselected(items=left_out)
     items[:] = kept
