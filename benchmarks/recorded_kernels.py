@@ -141,7 +141,7 @@ def launches(cuda: Any) -> Iterator[tuple[str, str, Any, tuple[Any, ...], Any]]:
                 if z.requires_grad:
                     seed = tg.tensor(np.ones(z.shape, z.dtype), device="cuda")
                     tg.autograd.grad(z, tensors, seed, allow_unused=True)
-                tg.cuda.synchronize()
+                memory.compute_all()
             for kernel, args in recorder.launches:
                 yield group, name, kernel, args, dtype
 
@@ -155,7 +155,6 @@ def recording(cuda: Any, recorder: Recorder, are_known: bool | None = None) -> I
     is_known = expressions.is_known if are_known is None else lambda key: are_known
     with (
         mock.patch.object(expressions, "is_known", is_known),
-        mock.patch.object(memory, "require", return_value=cuda),
         mock.patch.multiple(codegen, require=lambda: cuda, most_blocks=lambda: 64),
         mock.patch.object(codegen.Kernel, "start", lambda *given: recorder.start(*given)),
         mock.patch.object(devices, "require", return_value=cuda),

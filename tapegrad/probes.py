@@ -20,6 +20,7 @@ import itertools
 import linecache
 import random
 import statistics
+import textwrap
 import threading
 from _thread import get_ident
 from collections.abc import Callable, Iterator
@@ -214,9 +215,10 @@ class Probe:
         assert own is not None
         is_described = self._values["<describe>"] is not None
         code = _code(
-            _parameters(own), template, ends, self.number, callable(self.name), is_described
-        )
-        return self._filled(code, weight).replace(co_name=own.co_name, co_freevars=own.co_freevars)
+            _parameters(own), own.co_freevars, template, ends, self.number, callable(self.name),
+            is_described,
+        )  # fmt: skip
+        return self._filled(code, weight).replace(co_name=own.co_name)
 
     def _filled(self, code: CodeType, weight: int = 1) -> CodeType:
         """Return code with values for the texts in angle brackets."""
@@ -312,13 +314,18 @@ def _arguments(parameters: Parameters) -> tuple[list[str], list[str], list[str]]
 @functools.cache
 def _code(
     parameters: Parameters,
+    free: tuple[str, ...],
     template: str,
     ends: str,
     number: int,
     is_named: bool,
     is_described: bool,
 ) -> CodeType:
-    """Return the code of a template; the function's own defaults apply to its parameters."""
+    """Return the code of a template; the function's own defaults apply to its parameters.
+
+    It has the free variables of the function, though it does not use them: Python reads them when
+    it shows the local variables of an error.
+    """
     declared, passed, values = _arguments(parameters)
     every = f"({''.join(f'{value}, ' for value in values)})"
     source = template.format(
@@ -330,9 +337,14 @@ def _code(
         name=f"_name({every})" if is_named else "None",
         detail=f"_describe({every}, _result)" if is_described else "None",
     )
-    scope: dict[str, Any] = {}
-    exec(compile(source, "<tapegrad probe>", "exec"), scope)
-    return next(v for v in scope.values() if type(v) is FunctionType).__code__
+    if free:
+        source = textwrap.indent(f"{source}    {', '.join(free)}\n", "    ")
+        source = f"def outer({', '.join(free)}):\n{source}"
+    code: Any = compile(source, "<tapegrad probe>", "exec")
+    for _ in range(1 + bool(free)):
+        code = next(value for value in code.co_consts if type(value) is CodeType)
+    assert code.co_freevars == free
+    return code
 
 
 @functools.cache

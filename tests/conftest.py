@@ -44,6 +44,12 @@ def pytest_addoption(parser):
         "(default if files are named)",
     )
     parser.addoption(
+        "--device",
+        choices=["cpu", "cuda"],
+        default="cpu",
+        help="where tests make their tensors (default: cpu); see tests/on_device.py",
+    )
+    parser.addoption(
         "--part",
         metavar="K/N",
         default="0/1",
@@ -55,6 +61,10 @@ def pytest_configure(config):
     if config.option.compiled is None:  # decided once, for all processes
         are_named = config.args_source is pytest.Config.ArgsSource.ARGS
         config.option.compiled = "all" if are_named else "some"
+    if config.option.device != "cpu":
+        import on_device
+
+        config.pluginmanager.register(on_device)
 
 
 def pytest_collection_modifyitems(config, items):

@@ -105,8 +105,9 @@ class DeviceArray:
     @property
     def memory(self) -> Memory:
         """Where its elements are; they are computed if they are not yet."""
-        if self._memory is None:
-            self.expression.compute()
+        expression = self.expression  # another thread may compute it meanwhile
+        if self._memory is None and expression is not None:
+            expression.compute()
         return self._memory
 
     def hold(self, memory: Memory) -> None:

@@ -7,6 +7,7 @@ to a block starts after those that read what was there.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any, Protocol
 from weakref import ref
@@ -39,10 +40,11 @@ class Result(Protocol):
 class Waiting:
     """Results that are not computed yet, by weak references.
 
-    Those that are gone, or computed, are left out when there are many.
+    Those that are gone, or computed, are left out when there are many. Threads may add to them.
     """
 
     __slots__ = ("_limit", "_references")
+    _lock = threading.Lock()
 
     def __init__(self) -> None:
         self._limit = 64
@@ -50,10 +52,16 @@ class Waiting:
 
     def add(self, reference: ref[Result]) -> None:
         """Remember a result."""
-        self._references.append(reference)
-        if len(self._references) > self._limit:
-            self._references = [result.reference for result in self]
-            self._limit = 64 + 2 * len(self._references)
+        references = self._references
+        references.append(reference)
+        if len(references) > self._limit and self._lock.acquire(blocking=False):
+            try:
+                count = len(references)
+                kept = [r for r in references[:count] if (x := r()) is not None and x.is_waiting]
+                references[:count] = kept  # others may have been added behind them
+                self._limit = 64 + 2 * len(kept)
+            finally:
+                self._lock.release()
 
     def __iter__(self) -> Iterator[Result]:
         for reference in self._references[:]:
@@ -205,8 +213,12 @@ def synchronize() -> None:
     >>> if tg.cuda.is_available():
     ...     tg.cuda.synchronize()
     """
-    cuda = require()
+    compute_all()
+    require().synchronize()
+
+
+def compute_all() -> None:
+    """Launch what results that something refers to still wait for."""
     for result in WAITING:
         if result.is_needed:
             result.compute()
-    cuda.synchronize()

@@ -159,6 +159,7 @@ def linspace(
     dtype: Any = None,
     axis: int = 0,
     requires_grad: bool = False,
+    device: Any = None,
 ) -> Any:
     """numpy.linspace as a tensor, differentiable with respect to `start` and `stop`.
 
@@ -168,6 +169,8 @@ def linspace(
         As for NumPy.
     requires_grad
         Make a leaf that requires gradients, if `start` and `stop` do not.
+    device
+        ``"cpu"`` or ``"cuda"``; default: that of `start` and `stop`.
 
     Examples
     --------
@@ -175,11 +178,14 @@ def linspace(
     >>> tg.grad(lambda stop: tg.linspace(0.0, stop, 5).sum())(1.0)
     np.float64(2.5)
     """
-    if not holds_tracked([start, stop]):
+    are_on_device = is_of_device(start) or is_of_device(stop)
+    if not are_on_device and not holds_tracked([start, stop]):
         ends: tuple[Any, Any] = unwrap(start), unwrap(stop)
         found, step = np.linspace(*ends, num, endpoint, retstep=True, dtype=dtype, axis=axis)
-        made = tensor(found, requires_grad=requires_grad)
+        made = tensor(found, requires_grad=requires_grad, device=device)
         return (made, step) if retstep else made
+    if device is not None:
+        start, stop = as_tensor(start, device=device), as_tensor(stop, device=device)
     one, two = as_tensor(start), as_tensor(stop)
     share = np.linspace(0.0, 1.0, num, endpoint)
     share = share.reshape(-1, *[1] * max(one.ndim, two.ndim))
@@ -187,6 +193,8 @@ def linspace(
     spaced = moveaxis(spaced, 0, axis)
     if dtype is not None:
         spaced = spaced.astype(dtype)
+    if requires_grad and not spaced.requires_grad:
+        spaced.requires_grad_()
     if not retstep:
         return spaced
     count = num - endpoint

@@ -1,6 +1,7 @@
 """The profiler: what it counts and times, its tables and files, and that it leaves no trace."""
 
 import contextlib
+import dis
 import gc
 import inspect
 import json
@@ -395,6 +396,35 @@ class TestTimes:
         rows = prof.key_averages(group_by_input_shape=True)
         (row,) = [row for row in rows if row.key == "EighBackward"]
         assert row.input_shapes == ((2, 2),)
+
+
+class TestErrors:
+    def test_local_variables_of_frames(self):
+        """Debuggers and pytest show them; the code in place of a function's has its cells."""
+        a = tg.tensor(np.ones((2, 3)), requires_grad=True)
+        names = set()
+        for _ in range(100):  # more calls than are all timed
+            try:
+                with profile():
+                    tg.linalg.eigh(a)
+            except np.linalg.LinAlgError as error:
+                traceback = error.__traceback__
+                while traceback is not None:
+                    names |= traceback.tb_frame.f_locals.keys()
+                    traceback = traceback.tb_next
+        assert "op" in names
+
+    def test_all_code_has_the_cells_of_functions(self):
+        found = 0
+        with profile():
+            for each in probes.PROBES:
+                free = each.function.__code__.co_freevars
+                assert len(free) == len(each.function.__closure__ or ())
+                if free:
+                    found += 1
+                    operations = [i.opname for i in dis.get_instructions(each.function)]
+                    assert operations[0] == "COPY_FREE_VARS"
+        assert found > 100
 
 
 class TestRanges:

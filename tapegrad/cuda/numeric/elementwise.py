@@ -128,7 +128,8 @@ def run(made: Action, values: Sequence[Any], out: DeviceArray | None = None) -> 
         if type(value) is not DeviceArray:
             operands.append(_number(value, made.computed))
             continue
-        operands.append(value if value.expression is None else value.expression)
+        expression = value.expression
+        operands.append(value if expression is None else expression)
         if shape is None:
             shape = value.shape
         elif value.shape != shape:

@@ -267,8 +267,9 @@ def read_once(array: DeviceArray) -> Program:
 
 def with_memory(array: DeviceArray) -> DeviceArray:
     """Return an array whose elements are computed."""
-    if array.expression is not None:
-        array.expression.compute()
+    expression = array.expression
+    if expression is not None:
+        expression.compute()
     return array
 
 
