@@ -1,7 +1,7 @@
 """A plugin of pytest: tests make their tensors on a CUDA device.
 
 ``pytest tests/autograd --device cuda`` runs the tests of the contract with tensors on the device
-that numba simulates, or on a real one. What a test reads as an array of NumPy is copied to the host.
+that numba simulates, or on a real one. What a test reads as an array is copied to the host.
 """
 
 import tapegrad as tg

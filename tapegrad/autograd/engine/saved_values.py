@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from tapegrad.autograd.engine.mutated import mutated_message
+from tapegrad.cuda.array import HOST
 from tapegrad.eager.frames import OpFrame
 from tapegrad.eager.saved_values import SECOND_TIME, check_unmutated, restore
 from tapegrad.eager.tensor import Tensor, wrap
@@ -46,7 +49,12 @@ def swept_values(own: Owner, op: Any) -> dict[str, Any]:
         if array is not None:
             if TAPE.mutations:
                 check_unmutated(slot, array)
-            values[name] = wrap(array, own if maker == 0 else own[maker] if maker > 0 else None)
+            owner = own if maker == 0 else own[maker] if maker > 0 else None
+            is_constant = owner is None and type(array) is np.ndarray
+            if is_constant and AVALS.devices[own[OWN_AVAL]] != HOST:
+                values[name] = array  # a tensor would be one of another device
+            else:
+                values[name] = wrap(array, owner)
     if isinstance(op, Reduction):
         shape = AVALS.shapes[own[OWN_INPUTS][OWN_AVAL]]
         mask = segment_of(own).cell(slot, 4)
@@ -105,4 +113,5 @@ def _saved(own: Owner, name: str) -> Any:
         if name in frame.saved:
             return restore(frame.saved[name], own[OWN_SLOT], own if name == "z" else None)
         return frame.constants.get(name)
-    return swept_values(own, OPS.ops[op_and_flags(own)[0]]).get(name)
+    value = swept_values(own, OPS.ops[op_and_flags(own)[0]]).get(name)
+    return wrap(value) if type(value) is np.ndarray else value
