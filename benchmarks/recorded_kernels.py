@@ -137,11 +137,12 @@ def launches(cuda: Any) -> Iterator[tuple[str, str, Any, tuple[Any, ...], Any]]:
                     tg.tensor(np.ones(shape, dtype), device="cuda", requires_grad=True)
                     for shape in shapes
                 ]
-                z = call(*tensors)
+                kept = [z := call(*tensors)]  # what is dropped is not computed
                 if z.requires_grad:
                     seed = tg.tensor(np.ones(z.shape, z.dtype), device="cuda")
-                    tg.autograd.grad(z, tensors, seed, allow_unused=True)
+                    kept += tg.autograd.grad(z, tensors, seed, allow_unused=True)
                 memory.compute_all()
+                del kept
             for kernel, args in recorder.launches:
                 yield group, name, kernel, args, dtype
 
