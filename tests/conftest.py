@@ -53,7 +53,7 @@ def pytest_addoption(parser):
         "--part",
         metavar="K/N",
         default="0/1",
-        help="of the tests that --compiled=others names, only those of part K of N (modulo N)",
+        help="of the tests that --compiled=others or --device=cuda names, only part K of N",
     )
 
 
@@ -69,9 +69,13 @@ def pytest_configure(config):
 
 def pytest_collection_modifyitems(config, items):
     which = config.option.compiled
+    part, parts = map(int, config.option.part.split("/"))
+    if config.option.device != "cpu":
+        chosen = [i for i in items if zlib.crc32(i.nodeid.encode()) % parts == part % parts]
+        config.hook.pytest_deselected(items=[i for i in items if i not in chosen])
+        items[:] = chosen
     if which == "all":
         return
-    part, parts = map(int, config.option.part.split("/"))
     kept, left_out = [], []
     for item in items:
         is_compiled = (

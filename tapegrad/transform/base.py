@@ -19,8 +19,9 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import OmittedArg
 from numba.core.errors import NumbaError, NumbaWarning, TypingError
 from numba.core.registry import CPUDispatcher
-from numba.core.typing.typeof import Purpose, typeof
+from numba.core.typing.typeof import Purpose, typeof, typeof_impl
 
+from tapegrad.cuda.array import DeviceArray
 from tapegrad.eager.tensor import Tensor
 from tapegrad.kernels import native
 from tapegrad.probes import add_call_probe, probe
@@ -41,6 +42,14 @@ from tapegrad.transform.verifier.verify import verify
 _OPTIONS = ("error_model", "boundscheck", "nogil")
 FASTER = "# versions that run faster, made of these"
 """What stands between what is verified and other functions."""
+
+
+@typeof_impl.register(DeviceArray)
+def _refuse_device(value: DeviceArray, context: Any) -> Any:
+    raise TypeError(
+        "a function compiled by numba takes arrays of the host: give it x.cpu(), or let "
+        "tapegrad.vmap(f, target='cuda') compute it for all items of a batch on the device"
+    )
 
 
 def has_tensors(args: tuple[Any, ...]) -> bool:

@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-import numpy as np
-
+from tapegrad.cuda.array import as_array, is_array
 from tapegrad.eager.modes import MODE, ModeContext
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import wrap
@@ -100,7 +99,7 @@ class _Kept:
     def keep(self, op: Any, function: Any, arrays: Sequence[Any], parameters: Any) -> Any:
         """Compute an op, and keep the result if the policy says so."""
         found = function(*arrays, **parameters)
-        shown = [wrap(a) if isinstance(a, np.ndarray) else a for a in arrays]
+        shown = [wrap(a) if is_array(a) else a for a in arrays]
         context = SelectiveCheckpointContext(is_recompute=False, op_output=_shown(found))
         with Observing(None):  # the policy may compute something, too
             policy = self.policy(context, FUNCTIONS[op.name], *shown, **parameters)
@@ -129,7 +128,7 @@ class _Kept:
         known[k] = None  # it is needed once
         found, slot = entry
         for array in found if isinstance(found, tuple) else (found,):
-            if isinstance(array, np.ndarray) and is_written(array, slot):
+            if is_array(array) and is_written(array, slot):
                 if not self.allows_writes:
                     raise RuntimeError(_WRITTEN)
                 return function(*arrays, **parameters)
@@ -154,7 +153,7 @@ class _Loading(Observing):
 def _shown(found: Any) -> Any:
     if isinstance(found, tuple):
         return tuple(map(_shown, found))
-    return wrap(np.asarray(found))
+    return wrap(as_array(found))
 
 
 def _op_name(value: Any) -> str:

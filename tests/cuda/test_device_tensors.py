@@ -1,6 +1,7 @@
 """Tensors on a device: moving, views and writes, hooks, Functions, modes, errors, and memory."""
 
 import copy
+import functools
 import gc
 import pickle
 
@@ -339,6 +340,76 @@ class TestAutograd:
         with tg.inference_mode():
             y = tg.exp(x)
         assert y.is_inference() and y.device == "cuda:0"
+
+    @pytest.mark.parametrize("allows_writes", [False, True])
+    def test_selective_checkpoint(self, allows_writes):
+        def function(x, after):
+            y = tg.exp(x)
+            z = y * y + tg.sin(y)
+            if after:
+                y = y * 1.0
+            with tg.no_grad():
+                y *= 2.0
+            return z.sum()
+
+        contexts = functools.partial(
+            tg.utils.checkpoint.create_selective_checkpoint_contexts,
+            ["exp"],
+            allow_cache_entry_mutation=allows_writes,
+        )
+
+        def run(device, after):
+            x = tg.tensor(X, device=device, requires_grad=True)
+            tg.utils.checkpoint.checkpoint(
+                function, x, after, use_reentrant=False, context_fn=contexts
+            ).backward()
+            return x.grad.cpu().numpy()
+
+        np.testing.assert_allclose(run("cuda", True), run("cpu", True), 1e-14)
+        if allows_writes:  # a kept result that was written to is computed again
+            np.testing.assert_allclose(run("cuda", False), run("cpu", False), 1e-14)
+        else:
+            with pytest.raises(RuntimeError, match="has been mutated"):
+                run("cuda", False)
+
+    def test_compiled_functions(self):
+        function = tg.njit(lambda x: x * 2.0)
+        for call, count in ((function, 1), (tg.grad(function), 1), (tg.jvp(function), 2)):
+            with pytest.raises(TypeError, match=r"arrays of the host: give it x.cpu\(\)"):
+                call(*[leaf()] * count)
+
+    def test_a_hook_frees_the_graph(self):
+        x = tg.tensor(0.5, device="cuda", requires_grad=True)
+        y = x.exp()
+        z = y.exp()
+        calls = []
+
+        def hook(g):
+            calls.append(1)
+            if len(calls) == 1:
+                z.backward()
+
+        z.register_hook(hook)
+        with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+            z.backward()
+
+    def test_a_saved_output_that_is_written_to_is_named(self):
+        class Double(tg.Function):
+            @staticmethod
+            def forward(ctx, x):
+                y = x * 2.0
+                ctx.save_for_backward(y)
+                return y
+
+            @staticmethod
+            def backward(ctx, g):
+                return g * ctx.saved_tensors[0]
+
+        y = Double.apply(leaf())
+        z = y.sum()
+        y.add_(1.0)
+        with pytest.raises(RuntimeError, match=r"output 0 of Double, is at version 1; expected"):
+            z.backward()
 
     def test_checkpoint(self):
         x = leaf()

@@ -10,7 +10,7 @@ import numpy as np
 
 from tapegrad.autograd.engine.mutated import mutated_message
 from tapegrad.autograd.engine.node import Node
-from tapegrad.cuda.array import zeros
+from tapegrad.cuda.array import is_array, zeros
 from tapegrad.eager.duals import Tangent, saved_tangent, saved_tangent_of_output, with_saved_tangent
 from tapegrad.eager.frames import (
     RuleFrame,
@@ -284,7 +284,7 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
         for item in self._saved or ():
             if type(item) is Tensor:
                 found.append((item._a, *maker_of(item._own)))
-            elif type(item) is tuple and isinstance(item[1], np.ndarray):
+            elif type(item) is tuple and is_array(item[1]):
                 found.append((item[1], owner, item[0]))
         return found
 

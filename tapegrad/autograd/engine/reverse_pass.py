@@ -179,7 +179,10 @@ def run_record(sweep: Sweep, slot: int, owner: Owner, g: Any) -> Contributions |
 
 def _contributions_on_device(sweep: Sweep, owner: Owner, g: DeviceArray) -> Contributions:
     """Run the rules of a record that compiled code would process if it were on the host."""
-    op = OPS.ops[op_and_flags(owner)[0]]
+    code, flags = op_and_flags(owner)
+    if flags & FREED:  # by a hook
+        raise RuntimeError(SECOND_TIME)
+    op = OPS.ops[code]
     values = {name: arrays_of(value) for name, value in swept_values(owner, op).items()}
     cotangents = _cotangents_of_swept(owner, op, g, values, sweep.wants)
     return [
