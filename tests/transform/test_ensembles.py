@@ -313,6 +313,36 @@ class TestSideBySide:
         expected = [product(*column, *shared, 2.0) for column in items.T]
         np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-13)
 
+    @pytest.mark.parametrize("name", [n for n in SIDE_BY_SIDE if n != "branches"])
+    def test_tangents(self, name):
+        function, kinds, axes, shared = SIDE_BY_SIDE[name]
+        count = sum(axis == 0 for axis in axes)
+        pushforward = tg.jvp(function, tuple(range(count)))
+        has_items = [*(axis == 0 for axis in axes), *[True] * count]
+        assert is_side_by_side(pushforward, (*kinds, *[FLOAT] * count), has_items)
+        items = np.random.default_rng(4).uniform(0.05, 1.2, size=(count, 300))
+        directions = np.cos(3.0 * items)
+        found = tg.vmap(pushforward, (*axes, *[0] * count))(*items, *shared, *directions)
+        pairs = zip(items.T, directions.T, strict=True)
+        expected = [pushforward(*column, *shared, *v) for column, v in pairs]
+        for part, want in zip(found, zip(*expected, strict=True), strict=True):
+            np.testing.assert_allclose(part, np.array(want).T, rtol=1e-11, atol=1e-13)
+
+    def test_tangents_of_several_results(self):
+        @tg.njit
+        def turned(x, y, steps):
+            for _ in range(steps):
+                x, y = x + 0.1 * np.sin(y), y - 0.1 * x
+            return x, y
+
+        pushforward = tg.jvp(turned, (0, 1))
+        found = tg.vmap(pushforward, (0, 0, None, 0, None))(X, Y, 9, Y, 0.5)
+        expected = [pushforward(x, y, 9, y, 0.5) for x, y in zip(X, Y, strict=True)]
+        for place in (0, 1):
+            for k in (0, 1):
+                want = [one[place][k] for one in expected]
+                np.testing.assert_allclose(found[place][k], want, rtol=1e-12)
+
     def test_results_of_several_types(self):
         items = np.random.default_rng(0).uniform(0.05, 1.2, size=(2, 300))
         assert is_side_by_side(branches, (FLOAT, FLOAT, INT), (True, True, False))

@@ -1,4 +1,4 @@
-"""Functions of numbers, their gradients and products with Hessians, for items side by side.
+"""Functions of numbers, their gradients, tangents and products with Hessians, side by side.
 
 A chunk of items at a time stays in the cache. `lanes` writes the function of a chunk, which is
 differentiated like any other. The chunks run on all threads if the function asks for them. numba
@@ -62,13 +62,19 @@ def compiled(
     if not all(_is_number(kind) for kind, given in zip(kinds, many, strict=True) if given):
         raise NoLanesError("items that are arrays")
     try:
-        of_chunk, results = _of_chunk(base, kinds[:own], many[:own])
+        has_tangents = isinstance(function, derivatives.Pushforward)
+        of_chunk, results = _of_chunk(base, kinds[:own], many[:own], has_tangents)
         called = of_chunk
-        if own < len(kinds):
+        if has_tangents:
+            called = derivatives.Pushforward(of_chunk, numbers)
+        elif own < len(kinds):
             called = composed.hessian_product(of_chunk, *numbers)
         elif numbers:
             called = derivatives.pullback(of_chunk, numbers, 0, "gradients")
-        text = _text(many, own, len(results), len(numbers), has_value)
+        if has_tangents:
+            text = _text_of_tangents(many, len(results))
+        else:
+            text = _text(many, own, len(results), len(numbers), has_value)
         made = native.compile_source(
             native.fingerprint(text.encode(), repr(id(called)).encode()), text, "over_chunks"
         )
@@ -105,11 +111,15 @@ def compiled(
 def _parts_of(function: Any) -> tuple[Any, tuple[int, ...], bool]:
     """Return a function, by which arguments it is differentiated, and whether with its value.
 
-    A derivative with a direction is the product with the Hessian.
+    A derivative with directions is the product with the Hessian, or a tangent.
     """
     if isinstance(function, CompiledFunction):
         return function, (), True
     base = getattr(function, "base", None)
+    if isinstance(function, derivatives.Pushforward) and isinstance(base, CompiledFunction):
+        is_plain = function.has_value and function.directions == 1 and not is_on(function)
+        if is_plain and base.rule_vjp is None and base.rule_jvp is None:
+            return base, function.numbers, True
     if isinstance(function, composed.HessianProduct) and isinstance(base, CompiledFunction):
         if base.rule_vjp is None and base.rule_jvp is None and not is_on(function):
             return base, (function.number,), False
@@ -129,7 +139,9 @@ def _is_number(kind: Any) -> bool:
     return kind == types.float64 or isinstance(types.unliteral(kind), _NUMBERS)
 
 
-def _of_chunk(base: Any, kinds: tuple[Any, ...], many: list[bool]) -> tuple[Any, list[Any]]:
+def _of_chunk(
+    base: Any, kinds: tuple[Any, ...], many: list[bool], returns_arrays: bool
+) -> tuple[Any, list[Any]]:
     """Return the function of a chunk of items, and the dtypes of the results."""
     frozen.check(base, kinds)  # its code, and the names that it uses, are of the same time
     program = Program()
@@ -145,7 +157,7 @@ def _of_chunk(base: Any, kinds: tuple[Any, ...], many: list[bool]) -> tuple[Any,
         found = str(as_dtype(types.unliteral(function.types[name])))
         return "bool_" if found == "bool" else found
 
-    lanes = Lanes(tree, items, lambda stem: take(stem, taken), dtype_of)
+    lanes = Lanes(tree, items, lambda stem: take(stem, taken), dtype_of, returns_arrays)
     if not all(_is_number(function.types.get(n)) for n in lanes.varying):
         raise NoLanesError("values of other types")
     found = [
@@ -154,6 +166,8 @@ def _of_chunk(base: Any, kinds: tuple[Any, ...], many: list[bool]) -> tuple[Any,
     ]
     if found[0] != types.float64 or not all(map(_is_number, found)):
         raise NoLanesError("results of other types")
+    if returns_arrays and set(found) != {types.float64}:
+        raise NoLanesError("results that have no tangents")
     text = lanes.text("of_chunk")
     key = native.fingerprint(text.encode(), repr(id(base)).encode())
     made = native.compile_source(key, text, "of_chunk")
@@ -161,6 +175,28 @@ def _of_chunk(base: Any, kinds: tuple[Any, ...], many: list[bool]) -> tuple[Any,
     made.__globals__.update(stop_gradient=stop_gradient, _calls=base)
     options = {n: v for n, v in base.targetoptions.items() if n in ("error_model", "boundscheck")}
     return njit(**options)(made), [as_dtype(types.unliteral(kind)) for kind in found]
+
+
+def _text_of_tangents(many: Sequence[bool], results: int) -> str:
+    """Return the text of the loop over the chunks for values and tangents."""
+    arguments = [f"a{k}" for k in range(len(many))]
+    given = [f"{a}[start:end]" if items else a for a, items in zip(arguments, many, strict=True)]
+    outputs = {f"out_{k}": (0, k) for k in range(results)}
+    outputs |= {f"dot_{k}": (1, k) for k in range(results)}
+    parts = {o: f"found[{p}]{f'[{k}]' * (results > 1)}" for o, (p, k) in outputs.items()}
+    lines = [
+        f"def over_chunks({', '.join(['size', *arguments])}):",
+        *[f"    {out} = np.empty(size)" for out in outputs],
+        "    done = np.zeros((size + width - 1) // width, np.bool_)",
+        "    for chunk in prange(done.size):",
+        "        start = chunk * width",
+        "        end = min(start + width, size)",
+        f"        found = of_chunk({', '.join(given)})",
+        *[f"        {out}[start:end] = {part}" for out, part in parts.items()],
+        "        done[chunk] = True",
+        f"    return ({', '.join([*outputs, 'done'])},)",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def _text(many: Sequence[bool], own: int, results: int, gradients: int, has_value: bool) -> str:

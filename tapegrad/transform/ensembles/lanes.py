@@ -15,8 +15,8 @@ another is an array with an element for each lane::
                                         ...
 
 The results are written to arrays. The function returns the sum of the first ones, so that its
-gradient consists of those of the items. Loops, and branches around loops, have to be the same for
-all items.
+gradient consists of those of the items; for tangents it makes and returns the arrays. Loops, and
+branches around loops, have to be the same for all items.
 """
 
 from __future__ import annotations
@@ -48,6 +48,8 @@ class Lanes:
         Returns a name that the function does not use.
     dtype_of
         Returns the name in NumPy of the dtype of a value.
+    returns_arrays
+        Whether the function returns arrays of float64 with the results, in place of a sum.
 
     Attributes
     ----------
@@ -63,8 +65,10 @@ class Lanes:
         items: list[str],
         fresh: Callable[[str], str],
         dtype_of: Callable[[str], str],
+        returns_arrays: bool = False,
     ) -> None:
         _check_calls(tree)
+        self.returns_arrays = returns_arrays
         self.parameters = [parameter.arg for parameter in tree.args.args]
         self.results = _results(tree)
         self.varying = _varying(tree.body[:-1], set(items))
@@ -80,12 +84,20 @@ class Lanes:
         for loop in self.loops:
             self.complete(loop)
         empty = [f"{self.arrays[n]} = np.empty({self.size}, np.{dtype_of(n)})" for n in made]
-        start = _statements([f"{self.total} = 0.0", *empty])
-        self.body = [*start, *body, ast.Return(ast.Name(self.total, ast.Load()))]
+        if returns_arrays:
+            empty += [f"{out} = np.empty({self.size})" for out in self.outputs]
+            returned = ", ".join(self.outputs)
+        else:
+            empty.insert(0, f"{self.total} = 0.0")
+            returned = self.total
+        (end,) = _statements([f"({returned})"])
+        assert isinstance(end, ast.Expr)
+        self.body = [*_statements(empty), *body, ast.Return(end.value)]
 
     def text(self, name: str) -> str:
-        """Return the function as text; its last arguments are arrays for the results."""
-        arguments = [self.arrays.get(n, n) for n in self.parameters] + self.outputs
+        """Return the function as text; it ends with arrays for the results, or returns them."""
+        arguments = [self.arrays.get(n, n) for n in self.parameters]
+        arguments += [] if self.returns_arrays else self.outputs
         (tree,) = _statements([f"def {name}({', '.join(arguments)}): pass"])
         tree.body = self.body
         return ast.unparse(ast.fix_missing_locations(tree)) + "\n"
@@ -128,7 +140,9 @@ class Lanes:
     def _ends(self) -> list[ast.stmt]:
         """Return the statements that store the results."""
         texts = [ast.unparse(result) for result in self.results]
-        pairs = zip(self.outputs, texts, strict=True)
+        pairs = list(zip(self.outputs, texts, strict=True))
+        if self.returns_arrays:
+            return _statements([f"{out}[{self.lane}] = {text}" for out, text in pairs])
         stores = [f"{out}[{self.lane}] = stop_gradient({text})" for out, text in pairs]
         return _statements([*stores, f"{self.total} = {self.total} + {texts[0]}"])
 
