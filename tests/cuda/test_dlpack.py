@@ -72,10 +72,15 @@ def test_no_axes():
 
 
 class TestLifetime:
-    def test_of_what_is_lent(self):
+    @pytest.mark.parametrize(
+        "take",
+        [np.from_dlpack, lambda lender: dlpack.taken(lender.__dlpack__(), array_at)],
+        ids=["lent", "taken"],
+    )
+    def test_while_it_is_used(self, take):
         array = np.zeros(3).view(Noted)
         alive = weakref.ref(array)
-        found = np.from_dlpack(Lender(array))
+        found = take(Lender(array))
         del array
         gc.collect()
         assert alive() is not None
@@ -90,17 +95,6 @@ class TestLifetime:
         del array
         assert alive() is not None
         del capsule
-        gc.collect()
-        assert alive() is None
-
-    def test_of_what_is_taken(self):
-        array = np.zeros(3).view(Noted)
-        alive = weakref.ref(array)
-        found = dlpack.taken(Lender(array).__dlpack__(), array_at)
-        del array
-        gc.collect()
-        assert alive() is not None
-        del found
         gc.collect()
         assert alive() is None
 

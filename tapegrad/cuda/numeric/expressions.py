@@ -245,10 +245,11 @@ class Program:
         self.steps = Steps(tuple(steps), tuple(array.dtype for array in self.arrays))
 
 
-def read_once(array: DeviceArray) -> Program:
+def read_once(array: DeviceArray, is_single: bool) -> Program:
     """Return what a kernel that reads each element of an array once has to compute for it.
 
-    An array that is not computed yet is not stored then. If it is read once more, it is.
+    An array that is not computed yet is not stored then, if it is in the precision of the kernel.
+    If it is read once more, it is.
     """
     with _LOCK:
         expression = array.expression
@@ -259,7 +260,8 @@ def read_once(array: DeviceArray) -> Program:
                 _store(part)
             parts = _parts(_in_order(expression))
             program = Program(parts[0])
-            if len(parts) == 1 and is_known(program.steps):
+            is_whole = len(parts) == 1 and program.steps.is_single == is_single
+            if is_whole and is_known(program.steps):
                 expression.was_read = True
                 return program
     return Program([], [with_memory(array)])
@@ -288,9 +290,10 @@ def _store(expressions: Sequence[Expression], out: DeviceArray | None = None) ->
     ]
     last = expressions[-1]
     shape = last.shape if out is None else out.shape
-    targets = [DeviceArray.empty(shape, expressions[k].action.result) for k in stored]
-    targets.append(DeviceArray.empty(shape, last.action.result) if out is None else out)
     stored.append(len(expressions) - 1)
+    targets = [DeviceArray.without_memory(shape, expressions[k].action.result) for k in stored]
+    if out is not None:
+        targets[-1] = out
     layout = common(shape, [*targets, *arrays])
     kinds = [layout.kind(k) for k in range(len(targets) + len(arrays))]
     outputs = tuple(zip(stored, kinds, strict=False))
@@ -300,6 +303,7 @@ def _store(expressions: Sequence[Expression], out: DeviceArray | None = None) ->
             _store([expression])
         _store([last], out)
         return
+    targets = [z if z is out else DeviceArray.empty(shape, z.dtype) for z in targets]
     given = []
     for array, kind, strides in zip([*targets, *arrays], kinds, layout.strides, strict=True):
         given += passed(array, kind, strides)

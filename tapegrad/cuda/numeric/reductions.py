@@ -26,7 +26,7 @@ from tapegrad.cuda.numeric.codegen import (
     converted,
     indented,
 )
-from tapegrad.cuda.numeric.expressions import Program, passed, read_once, with_memory
+from tapegrad.cuda.numeric.expressions import Program, passed, read_once
 from tapegrad.cuda.numeric.layouts import Layout, broadcast_strides, collapsed
 from tapegrad.cuda.numeric.steps import Steps
 from tapegrad.ops.op import normalize_axes
@@ -139,9 +139,7 @@ def reduce(
             )
         out[...] = reduction.initial
         return out
-    program = read_once(x)
-    if program.steps.steps and program.steps.is_single != (dtype == np.float32):
-        program = Program([], [with_memory(x)])
+    program = read_once(x, bool(dtype == np.float32))
     rows, columns = _layouts(axes, x, program.arrays)
     side_by_side = rows.size == 1 or abs(columns.strides[0][-1]) <= abs(rows.strides[0][-1])
     chunks = _chunks(rows.size, count, side_by_side)

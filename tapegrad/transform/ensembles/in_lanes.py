@@ -64,17 +64,14 @@ def compiled(
     try:
         has_tangents = isinstance(function, derivatives.Pushforward)
         of_chunk, results = _of_chunk(base, kinds[:own], many[:own], has_tangents)
-        called = of_chunk
+        called, kind = of_chunk, "gradients"
         if has_tangents:
-            called = derivatives.Pushforward(of_chunk, numbers)
+            called, kind = derivatives.Pushforward(of_chunk, numbers), "tangents"
         elif own < len(kinds):
-            called = composed.hessian_product(of_chunk, *numbers)
+            called, kind = composed.hessian_product(of_chunk, *numbers), "product"
         elif numbers:
-            called = derivatives.pullback(of_chunk, numbers, 0, "gradients")
-        if has_tangents:
-            text = _text_of_tangents(many, len(results))
-        else:
-            text = _text(many, own, len(results), len(numbers), has_value)
+            called = derivatives.pullback(of_chunk, numbers, 0, kind)
+        text = _text(many, own, _stored(len(results), len(numbers), kind), has_value)
         made = native.compile_source(
             native.fingerprint(text.encode(), repr(id(called)).encode()), text, "over_chunks"
         )
@@ -177,47 +174,43 @@ def _of_chunk(
     return njit(**options)(made), [as_dtype(types.unliteral(kind)) for kind in found]
 
 
-def _text_of_tangents(many: Sequence[bool], results: int) -> str:
-    """Return the text of the loop over the chunks for values and tangents."""
-    arguments = [f"a{k}" for k in range(len(many))]
-    given = [f"{a}[start:end]" if items else a for a, items in zip(arguments, many, strict=True)]
-    outputs = {f"out_{k}": (0, k) for k in range(results)}
-    outputs |= {f"dot_{k}": (1, k) for k in range(results)}
-    parts = {o: f"found[{p}]{f'[{k}]' * (results > 1)}" for o, (p, k) in outputs.items()}
-    lines = [
-        f"def over_chunks({', '.join(['size', *arguments])}):",
-        *[f"    {out} = np.empty(size)" for out in outputs],
-        "    done = np.zeros((size + width - 1) // width, np.bool_)",
-        "    for chunk in prange(done.size):",
-        "        start = chunk * width",
-        "        end = min(start + width, size)",
-        f"        found = of_chunk({', '.join(given)})",
-        *[f"        {out}[start:end] = {part}" for out, part in parts.items()],
-        "        done[chunk] = True",
-        f"    return ({', '.join([*outputs, 'done'])},)",
-    ]
-    return "\n".join(lines) + "\n"
+def _stored(results: int, gradients: int, kind: str) -> dict[str, str]:
+    """Return what is stored of a chunk, by the names of arrays; "" for what it has stored itself.
+
+    Parameters
+    ----------
+    results, gradients
+        How many there are.
+    kind
+        What the function of a chunk returns: ``"gradients"``, ``"product"`` (with the Hessian) or
+        ``"tangents"`` after values.
+    """
+    if kind == "tangents":
+        places = [f"[{k}]" if results > 1 else "" for k in range(results)]
+        found = {f"out_{k}": f"found[0]{place}" for k, place in enumerate(places)}
+        return found | {f"bar_{k}": f"found[1]{place}" for k, place in enumerate(places)}
+    found = {f"out_{k}": "" for k in range(results)}
+    bars = ["found"] if kind == "product" else [f"found[{k}]" for k in range(gradients)]
+    return found | {f"bar_{k}": bar for k, bar in enumerate(bars)}
 
 
-def _text(many: Sequence[bool], own: int, results: int, gradients: int, has_value: bool) -> str:
+def _text(many: Sequence[bool], own: int, parts: dict[str, str], has_value: bool) -> str:
     """Return the text of the loop over the chunks; after its `own` arguments come directions."""
     arguments = [f"a{k}" for k in range(len(many))]
     given = [f"{a}[start:end]" if items else a for a, items in zip(arguments, many, strict=True)]
-    given[own:own] = [f"out_{k}[start:end]" for k in range(results)]
-    bars = ["found"] if own < len(many) else [f"found[{k}]" for k in range(gradients)]
-    lines = [f"def over_chunks({', '.join(['size', *arguments])}):"]
-    lines += [f"    out_{k} = np.empty(size, dtype_{k})" for k in range(results)]
-    lines += [f"    bar_{k} = np.empty(size)" for k in range(gradients)]
-    lines += [
+    given[own:own] = [f"{out}[start:end]" for out, part in parts.items() if not part]
+    dtypes = {out: out.replace("out", "dtype") if out[0] == "o" else "np.float64" for out in parts}
+    lines = [
+        f"def over_chunks({', '.join(['size', *arguments])}):",
+        *[f"    {out} = np.empty(size, {dtype})" for out, dtype in dtypes.items()],
         "    done = np.zeros((size + width - 1) // width, np.bool_)",
         "    for chunk in prange(done.size):",
         "        start = chunk * width",
         "        end = min(start + width, size)",
         f"        found = of_chunk({', '.join(given)})",
-        *[f"        bar_{k}[start:end] = {bar}" for k, bar in enumerate(bars)],
+        *[f"        {out}[start:end] = {part}" for out, part in parts.items() if part],
         "        done[chunk] = True",
     ]
-    outputs = [f"out_{k}" for k in range(results)] if has_value else []
-    outputs += [f"bar_{k}" for k in range(gradients)]
+    outputs = [out for out in parts if has_value or out.startswith("bar")]
     lines.append(f"    return ({', '.join([*outputs, 'done'])},)")
     return "\n".join(lines) + "\n"
