@@ -14,14 +14,21 @@ from tapegrad.transform import vector_math
 from tapegrad.transform.blocks import sizes
 from tapegrad.transform.blocks.holding import Flow, Holding
 from tapegrad.transform.blocks.iteration import Iteration
+from tapegrad.transform.blocks.last_changes import begin_at_last_changes
 from tapegrad.transform.blocks.loop_code import LoopCode
 from tapegrad.transform.blocks.reuse import reuse_arrays
 from tapegrad.transform.blocks.rows import share_rows
 from tapegrad.transform.blocks.sharing import Sharing
+from tapegrad.transform.blocks.single_elements import visit_single_elements
 from tapegrad.transform.blocks.small_arrays import keep_on_stack, write_extents
 from tapegrad.transform.blocks.unread_zeros import remove_unread_zeros
 from tapegrad.transform.blocks.unrolling import unrolled
-from tapegrad.transform.blocks.zeros import end_early, select_cotangents, skip_unselected
+from tapegrad.transform.blocks.zeros import (
+    end_early,
+    select_cotangents,
+    skip_unread,
+    skip_unselected,
+)
 from tapegrad.transform.frontend.liveness import assigned, used
 from tapegrad.transform.independence.generated import Generated, copy_with
 from tapegrad.transform.independence.plan import Surroundings, index_of, plan_of
@@ -68,6 +75,7 @@ class Module:
         self._facts: dict[str, Facts] = {}  # of these
         self._blocks: dict[str, tuple[str, int]] = {}  # of functions: the array, and how many rows
         self._vectorized: dict[str, str] = {}  # helpers, by their names; "" for none
+        self._fresh: dict[str, Callable[[str], str]] = {}  # return names that these do not use
         self._holdings: dict[str, Holding] = {}  # what functions do with their arguments
 
     def run(self, entries: list[str]) -> Made:
@@ -118,6 +126,7 @@ class Module:
         more = {name: facts.kind(origin) for name, origin in renamed.items()}
         self._facts[function.name] = replace(facts, kinds={**facts.kinds, **more})
         write_extents(tree, self._facts[function.name])
+        self._fresh[function.name] = unused_in(tree)
         return tree
 
     def _called_by(self, name: str) -> set[str]:
@@ -136,8 +145,12 @@ class Module:
 
     def _skips_zeros(self, name: str, replaced: Collection[int]) -> bool:
         """Let other loops do nothing for cotangents that are 0; return whether any does."""
-        tree, facts = self._trees[name], self._facts[name]
-        return end_early(tree.body, replaced) | skip_unselected(tree, replaced, facts)
+        tree, facts, fresh = self._trees[name], self._facts[name], self._fresh[name]
+        found = end_early(tree.body, replaced)
+        found |= begin_at_last_changes(tree, replaced, facts, fresh)
+        found |= skip_unread(tree, replaced, facts)
+        found |= skip_unselected(tree, replaced, facts)
+        return visit_single_elements(tree, replaced, facts, fresh) or found
 
     def _reuses_arrays(self, name: str) -> bool:
         """Let the loops of a function reuse arrays; return whether there are any."""
@@ -146,7 +159,7 @@ class Module:
         is_changed = keep_on_stack(tree, facts, flow)
         if is_changed:
             flow = Flow(tree, facts, self._holding)
-        return reuse_arrays(tree, facts, flow, unused_in(tree)) or is_changed
+        return reuse_arrays(tree, facts, flow, self._fresh[name]) or is_changed
 
     def _removes_zeros(self, name: str) -> bool:
         """Remove zeros that nothing reads; return whether there are any."""
@@ -188,7 +201,7 @@ class Module:
         if function.name in self._called_by(function.name):  # each call would need its own block
             return {}, {}
         tree = self._trees[function.name]
-        fresh = unused_in(tree)
+        fresh = self._fresh[function.name]
         block, places = fresh("block"), 0
         sharing = Sharing(tree)
         around = Surroundings(tree, self._facts[function.name])

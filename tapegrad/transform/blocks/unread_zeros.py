@@ -235,7 +235,7 @@ def _nest(node: ast.stmt) -> _Nest | None:
     body = [node]
     while len(body) == 1 and isinstance(body[0], ast.For):
         loop = body[0]
-        extent = _extent(loop.iter)
+        extent = extent_of(loop.iter)
         if extent is None or not isinstance(loop.target, ast.Name) or loop.orelse:
             return None
         targets.append(loop.target.id)
@@ -248,7 +248,7 @@ def _nest(node: ast.stmt) -> _Nest | None:
     return _Nest(tuple(targets), tuple(extents), body)
 
 
-def _extent(node: ast.expr) -> str | None:
+def extent_of(node: ast.expr) -> str | None:
     """Return the extent that a range goes through, upwards or downwards; None for others."""
     if not isinstance(node, ast.Call) or ast.unparse(node.func) != "range":
         return None

@@ -18,12 +18,14 @@ from collections.abc import Collection
 
 from numba.core import types
 
-from tapegrad.transform.frontend.liveness import assigned
+from tapegrad.transform.frontend.liveness import assigned, live
 from tapegrad.transform.frontend.source import MATTERS
 from tapegrad.transform.independence.sums import blocks_of
 from tapegrad.transform.independence.uses import Facts
 
 PRODUCT = "runtime.product"
+EXTREMES = "arrays.max_vjp_x"  # adds to the cotangents of those elements that are the extreme
+_POSITIONS = ("runtime.from_bits", "np.argmin", "np.argmax")
 
 
 def is_cotangent(node: ast.expr, facts: Facts) -> bool:
@@ -116,6 +118,89 @@ def _depends_on_one(loop: ast.For) -> bool:
     )
 
 
+def skip_unread(tree: ast.FunctionDef, replaced: Collection[int], facts: Facts) -> bool:
+    """Skip loops in which everything depends on the cotangent of one element that may be unread.
+
+    It may be if elements are read at places that are data, as ``distance[np.argmin(distance)]``,
+    or if the extreme of them is.
+    Loops with ids in `replaced` stay as they are. Return whether anything changes.
+    """
+    gathered = _gathered(tree)
+    live_after: dict[int, set[str]] = {}
+    live(tree.body, set(), None, live_after)
+    return bool(gathered) and _skip_unread(tree.body, live_after, gathered, replaced, facts)
+
+
+def _gathered(tree: ast.FunctionDef) -> set[str]:
+    """Return the arrays of which some elements receive cotangents: at places that are data."""
+    data: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            value = node.value
+            called = ast.unparse(value.func) if isinstance(value, ast.Call) else ""
+            if isinstance(value, ast.Subscript) or called in _POSITIONS:
+                data.add(node.targets[0].id)
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Subscript):
+            if names_read(node.target.slice).keys() & data:
+                found.add(ast.unparse(node.target.value))
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == EXTREMES:
+            found.add(ast.unparse(node.args[1]))
+    return found
+
+
+def _skip_unread(
+    body: list[ast.stmt],
+    live_after: dict[int, set[str]],
+    gathered: set[str],
+    replaced: Collection[int],
+    facts: Facts,
+) -> bool:
+    found = False
+    for place, node in enumerate(body):
+        for block in blocks_of(node):
+            found |= _skip_unread(block, live_after, gathered, replaced, facts)
+        if isinstance(node, ast.For) and id(node) not in replaced:
+            element = _depends_on_element(node, gathered, facts)
+            if element is not None and not live_after[id(node)] & set(assigned([node])):
+                test = ast.parse(f"{MATTERS}({ast.unparse(element)})", mode="eval").body
+                body[place] = ast.If(test, [node], [])
+                found = True
+    return found
+
+
+def _depends_on_element(loop: ast.For, gathered: set[str], facts: Facts) -> ast.expr | None:
+    """Return the element of `gathered` whose cotangent is all that a loop adds to others.
+
+    If it is 0 at first, the loop adds zeros to what may share its memory, too.
+    """
+    inside = set(assigned([loop]))
+    element: ast.expr | None = None
+    vanishing: set[str] = set()
+    for node in loop.body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            target, value = node.targets[0], node.value
+            if is_cotangent(target, facts) and isinstance(value, ast.Subscript) and not vanishing:
+                if ast.unparse(value.value) not in gathered or names_read(value).keys() & inside:
+                    return None
+                element = value
+                vanishing.add(target.id)
+            elif vanishes(value, vanishing):
+                vanishing.add(target.id)
+            elif names_read(value).keys() & vanishing or not is_pure(value):
+                return None
+        elif not isinstance(node, ast.AugAssign) or not vanishes(node.value, vanishing):
+            return None
+    return element
+
+
+def is_pure(node: ast.expr) -> bool:
+    """Whether an expression does nothing but compute a value."""
+    calls = [ast.unparse(part.func) for part in ast.walk(node) if isinstance(part, ast.Call)]
+    return all(call.split(".")[0] in ("math", "np", "runtime", "scalar_ops") for call in calls)
+
+
 def skip_unselected(tree: ast.FunctionDef, replaced: Collection[int], facts: Facts) -> bool:
     """Skip the reverse of long computations in loops if their results were not selected.
 
@@ -182,13 +267,13 @@ class _Skipping:
             node = body[place]
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
                 target = node.targets[0].id
-                if target == name or not _vanishes(node.value, vanishing):
+                if target == name or not vanishes(node.value, vanishing):
                     return place, vanishing - {name}
                 vanishing.add(target)
             elif not (
                 isinstance(node, ast.AugAssign)
                 and isinstance(node.op, (ast.Add, ast.Sub))
-                and _vanishes(node.value, vanishing)
+                and vanishes(node.value, vanishing)
                 and name not in names_read(node.target)
             ):
                 return place, vanishing - {name}
@@ -214,18 +299,18 @@ def names_read(node: ast.AST) -> Counter[str]:
     return found
 
 
-def _vanishes(node: ast.expr, vanishing: set[str]) -> bool:
+def vanishes(node: ast.expr, vanishing: Collection[str]) -> bool:
     """Whether an expression is 0 if some names are."""
     if isinstance(node, ast.Name):
         return node.id in vanishing
     if isinstance(node, ast.UnaryOp):
-        return isinstance(node.op, ast.USub) and _vanishes(node.operand, vanishing)
+        return isinstance(node.op, ast.USub) and vanishes(node.operand, vanishing)
     if isinstance(node, ast.BinOp):
-        left, right = (_vanishes(side, vanishing) for side in (node.left, node.right))
+        left, right = (vanishes(side, vanishing) for side in (node.left, node.right))
         if isinstance(node.op, (ast.Add, ast.Sub)):
             return left and right
         return isinstance(node.op, ast.Mult) and (left or right)
     if isinstance(node, ast.IfExp):
-        return _vanishes(node.body, vanishing) and _vanishes(node.orelse, vanishing)
+        return vanishes(node.body, vanishing) and vanishes(node.orelse, vanishing)
     is_product = isinstance(node, ast.Call) and ast.unparse(node.func) == PRODUCT
-    return is_product and _vanishes(node.args[0], vanishing)
+    return is_product and vanishes(node.args[0], vanishing)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.transform.cache.machine_code import jit
+from tapegrad.transform.cache.machine_code import inlined, jit
 from tapegrad.transform.rules.additions import add_along, add_cumulated, add_cumulated_along
 from tapegrad.transform.rules.array_specs import (
     Request,
@@ -133,7 +133,7 @@ def prod_jvp_x(x, x_dot):
     return tangent_of_product(x.flatten(), x_dot.flatten())
 
 
-@jit
+@inlined
 def hits(x, z):
     """Return which elements equal the extreme z; if z is nan, which elements are nan."""
     return (x == z) | (x != x)
@@ -146,19 +146,31 @@ def add_to_extremes(x, x_bar, z, g):
     x_bar += np.where(chosen, g / np.sum(chosen), 0.0)
 
 
+@inlined
+def add_to_extremes_of_vector(x, x_bar, z, g):
+    """Add to the elements of a vector that are the extreme, without arrays.
+
+    Return the first and the end of the indices among which they are.
+    """
+    count = 0
+    last = 0
+    for k in range(x.size):
+        if hits(x[k], z):
+            count += 1
+            last = k
+    if count == 1:
+        x_bar[last] += g
+        return last, last + 1
+    for k in range(x.size):
+        if hits(x[k], z):
+            x_bar[k] += g / count
+    return 0, x.size
+
+
 @short_derivative
 def max_vjp_x(x, x_bar, z, g):
-    if x.ndim == 1:  # arrays for a few elements take longer than these loops
-        if z != z:
-            add_to_extremes(x, x_bar, z, g)
-            return
-        count = 0
-        for k in range(x.size):
-            if x[k] == z:
-                count += 1
-        for k in range(x.size):
-            if x[k] == z:
-                x_bar[k] += g / count
+    if x.ndim == 1:  # arrays for a few elements take longer than loops
+        add_to_extremes_of_vector(x, x_bar, z, g)
     else:
         add_to_extremes(x, x_bar, z, g)
 

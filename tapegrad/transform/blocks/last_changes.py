@@ -1,0 +1,283 @@
+"""The reverse of a running minimum begins at the iteration that changed it last.
+
+The cotangent of a running minimum passes unchanged through all iterations that kept the minimum::
+
+    for k in range(n):                      for k in range(n - 1, -1, -1):
+        least_2 = min(least_1, x)               x_bar = least_bar if x < least_1 else 0.0
+        least_1 = least_2                       least_bar = least_bar if least_1 < x else 0.0
+
+To find the iteration that has it, the reverse loop would compare again, and the processor cannot
+predict which comparison is the last. So the forward loop notes the last iteration in which the
+cotangent would not pass unchanged, which takes no branch, and the reverse loop begins there. The
+same holds for maxima, and for values that a branch replaces::
+
+    if x < least:
+        least = x
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Collection, Iterator
+
+from tapegrad.transform.blocks.zeros import is_cotangent, is_pure, names_read, vanishes
+from tapegrad.transform.frontend.liveness import assigned
+from tapegrad.transform.frontend.source import MATTERS
+from tapegrad.transform.independence.sums import blocks_of
+from tapegrad.transform.independence.uses import Facts
+
+_ZERO, _ONE = ast.Constant(0.0), ast.Constant(1.0)
+
+
+def begin_at_last_changes(
+    tree: ast.FunctionDef, replaced: Collection[int], facts: Facts, fresh: Callable[[str], str]
+) -> bool:
+    """Let reverse loops begin where a value last changed; return whether there are any.
+
+    Parameters
+    ----------
+    tree
+        The function. Its loops over one cotangent end where that is 0 (`zeros.end_early`).
+    replaced
+        Ids of loops that stay as they are.
+    facts
+        What is known of its names.
+    fresh
+        Returns a name that the function does not use.
+    """
+    found = False
+    for body in _bodies(tree.body):
+        loops = [node for node in body if isinstance(node, ast.For) and id(node) not in replaced]
+        for guard in [node for node in body if isinstance(node, ast.If)]:
+            reverse = _guarded(guard)
+            for forward in loops if reverse is not None else ():
+                if body.index(forward) < body.index(guard) and _is_reverse(forward, reverse):
+                    found |= _begin_later(body, forward, guard, reverse, facts, fresh)
+    return found
+
+
+def _bodies(body: list[ast.stmt]) -> Iterator[list[ast.stmt]]:
+    yield body
+    for node in body:
+        for block in blocks_of(node):
+            yield from _bodies(block)
+
+
+def _guarded(guard: ast.If) -> ast.For | None:
+    """Return the loop that a branch contains, which ends when the cotangent tested is 0."""
+    (loop,) = guard.body if len(guard.body) == 1 else (None,)
+    if guard.orelse or not isinstance(loop, ast.For) or not isinstance(guard.test, ast.Call):
+        return None
+    last = loop.body[-1]
+    is_left = isinstance(last, ast.If) and isinstance(last.body[0], ast.Break)
+    return loop if is_left and ast.unparse(guard.test.func) == MATTERS else None
+
+
+def _is_reverse(forward: ast.For, reverse: ast.For) -> bool:
+    """Whether two loops have the same iterations, in opposite order."""
+    if ast.unparse(forward.target) != ast.unparse(reverse.target):
+        return False
+    over, back = forward.iter, reverse.iter
+    if not isinstance(over, ast.Call) or not isinstance(back, ast.Call):
+        return False
+    if ast.unparse(over.func) != "range" or ast.unparse(back.func) != "range":
+        return False
+    bounds, arguments = list(map(ast.unparse, over.args)), list(map(ast.unparse, back.args))
+    low, high = bounds if len(bounds) == 2 else ("0", bounds[0])
+    if len(bounds) > 2 or not low.isdigit():
+        return False
+    return arguments == [f"{high} - 1", str(int(low) - 1), "-1"]
+
+
+def _begin_later(
+    body: list[ast.stmt],
+    forward: ast.For,
+    guard: ast.If,
+    reverse: ast.For,
+    facts: Facts,
+    fresh: Callable[[str], str],
+) -> bool:
+    assert isinstance(guard.test, ast.Call)
+    (bar,) = guard.test.args
+    assert isinstance(bar, ast.Name)
+    test = _Passing(bar.id, facts).changes(reverse.body[:-1])
+    place = None if test is None else _place(forward, test)
+    if test is None or place is None:
+        return False
+    assert isinstance(reverse.iter, ast.Call)
+    index = ast.unparse(forward.target)
+    last = fresh(f"last_{index}")
+    note = f"if {ast.unparse(test)}:\n    {last} = {index}"
+    forward.body[place:place] = ast.parse(note).body
+    start = f"{last} = {ast.unparse(reverse.iter.args[1])}"
+    body[body.index(forward) : body.index(forward)] = ast.parse(start).body
+    reverse.iter.args[0] = ast.Name(last, ast.Load())
+    return True
+
+
+def _place(forward: ast.For, test: ast.expr) -> int | None:
+    """Return the place in a forward loop where a test has the values of the iteration.
+
+    Names that go from one iteration to the next still have to have their old values there.
+    """
+    place, until = 0, len(forward.body)
+    for name in names_read(test):
+        at = [k for k, node in enumerate(forward.body) if name in assigned([node])]
+        if not at:
+            continue
+        is_carried = any(names_read(node)[name] for node in forward.body[: at[0]])
+        if is_carried:
+            until = min(until, at[0])
+        elif len(at) == 1:
+            place = max(place, at[0] + 1)
+        else:
+            return None
+    return place if place <= until else None
+
+
+def _differs(factor: ast.expr, value: float) -> str:
+    """Return a test, without branches, for a factor that is not equal to a number."""
+    if isinstance(factor, ast.Constant):
+        return str(factor.value != value)
+    assert isinstance(factor, ast.IfExp)
+    test, then, orelse = (
+        f"({ast.unparse(factor.test)})",
+        _differs(factor.body, value),
+        _differs(factor.orelse, value),
+    )
+    if then == orelse:
+        return then
+    sides = []
+    for chosen, differs in ((test, then), (f"(not {test})", orelse)):
+        if differs != "False":
+            sides.append(chosen if differs == "True" else f"{chosen} & ({differs})")
+    return " | ".join(sides)
+
+
+def _scaled(factor: ast.expr, by: float) -> ast.expr:
+    if isinstance(factor, ast.IfExp):
+        return ast.IfExp(factor.test, _scaled(factor.body, by), _scaled(factor.orelse, by))
+    assert isinstance(factor, ast.Constant)
+    return ast.Constant(factor.value * by)
+
+
+class _Passing:
+    """Finds the iterations of a reverse loop in which a cotangent passes and nothing else happens.
+
+    Cotangents that follow from it by selections alone have a factor: their value if `bar` was 1
+    before the iteration. An iteration does nothing else if the factors of those that it uses are 0.
+
+    Parameters
+    ----------
+    bar
+        The cotangent.
+    facts
+        What is known of the names of the function.
+    """
+
+    def __init__(self, bar: str, facts: Facts) -> None:
+        self.bar, self.facts = bar, facts
+        self.factors: dict[str, ast.expr] = {bar: _ONE}
+        self.used: dict[str, ast.expr] = {}  # the factors that have to be 0, by their texts
+        self.vanishing: set[str] = set()  # cotangents that are 0 then
+
+    def changes(self, body: list[ast.stmt]) -> ast.expr | None:
+        """Return the test for iterations that do anything else, None if it is not known."""
+        if not all(map(self.statement, body)):
+            return None
+        passed = self.factors[self.bar]
+        if not all(isinstance(factor, ast.IfExp) for factor in (passed, *self.used.values())):
+            return None
+        parts = [_differs(passed, 1.0), *(_differs(factor, 0.0) for factor in self.used.values())]
+        return ast.parse(" | ".join(f"({part})" for part in parts), mode="eval").body
+
+    def statement(self, node: ast.stmt) -> bool:
+        """Follow a statement; return whether it is known what it does."""
+        if isinstance(node, ast.Assign):
+            (target,) = node.targets
+            return isinstance(target, ast.Name) and self.assign(target.id, node.value)
+        if isinstance(node, ast.AugAssign):
+            return isinstance(node.op, (ast.Add, ast.Sub)) and self.add(node)
+        if isinstance(node, ast.If):
+            return self.skip(node) or self.branch(node)
+        if isinstance(node, ast.For):
+            before = dict(self.factors)
+            return all(map(self.statement, node.body)) and self.factors == before
+        return False
+
+    def assign(self, target: str, value: ast.expr) -> bool:
+        """Follow an assignment to a name."""
+        factor = self.factor(value)
+        is_new = target in self.factors or is_cotangent(ast.Name(target), self.facts)
+        if factor is not None and is_new:
+            self.factors[target] = factor
+            self.vanishing.discard(target)
+            return True
+        if not names_read(value).keys() & {*self.factors, *self.vanishing}:  # of the primal
+            return target not in self.factors and is_pure(value)
+        self.factors.pop(target, None)
+        self.vanishing.add(target)
+        return target != self.bar and self.has_to_vanish(value)
+
+    def add(self, node: ast.AugAssign) -> bool:
+        """Follow an addition."""
+        name = node.target.id if isinstance(node.target, ast.Name) else ""
+        if name not in self.factors:
+            return self.has_to_vanish(node.value)
+        factor = self.factor(node.value)
+        if self.factors[name] is not _ZERO or factor is None or isinstance(node.op, ast.Sub):
+            return False
+        self.factors[name] = factor
+        return True
+
+    def skip(self, node: ast.If) -> bool:
+        """Follow a branch that is skipped if a cotangent is 0."""
+        if not isinstance(node.test, ast.Call) or ast.unparse(node.test.func) != MATTERS:
+            return False
+        inside = set(assigned([*node.body, *node.orelse]))
+        self.vanishing |= {name for name in inside if is_cotangent(ast.Name(name), self.facts)}
+        return not inside & self.factors.keys() and self.has_to_vanish(node.test.args[0])
+
+    def branch(self, node: ast.If) -> bool:
+        """Follow both sides of a branch."""
+        if names_read(node.test).keys() & {*self.factors, *self.vanishing}:
+            return False
+        before, vanishing = dict(self.factors), set(self.vanishing)
+        ends = []
+        for block in (node.body, node.orelse):
+            self.factors, self.vanishing = dict(before), set(vanishing)
+            if not all(map(self.statement, block)):
+                return False
+            ends.append((self.factors, self.vanishing))
+        (then, then_zero), (orelse, orelse_zero) = ends
+        self.vanishing = then_zero & orelse_zero
+        self.factors = {}
+        for name in then.keys() & orelse.keys():
+            is_same = then[name] is orelse[name]
+            self.factors[name] = (
+                then[name] if is_same else ast.IfExp(node.test, then[name], orelse[name])
+            )
+        return self.bar in self.factors
+
+    def factor(self, value: ast.expr) -> ast.expr | None:
+        """Return the factor of an expression, None for other expressions."""
+        if isinstance(value, ast.Name):
+            return self.factors.get(value.id)
+        if isinstance(value, ast.Constant):
+            return _ZERO if value.value == 0.0 else None
+        if isinstance(value, ast.IfExp):
+            body, orelse = self.factor(value.body), self.factor(value.orelse)
+            if body is None or orelse is None:
+                return None
+            return ast.IfExp(value.test, body, orelse)
+        is_part = isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult)
+        if is_part and isinstance(value.right, ast.Constant):
+            left = self.factor(value.left)
+            return None if left is None else _scaled(left, value.right.value)
+        return None
+
+    def has_to_vanish(self, value: ast.expr) -> bool:
+        """Note that an expression has to be 0; return whether it can be."""
+        names = names_read(value).keys() & self.factors.keys()
+        self.used |= {ast.unparse(self.factors[n]): self.factors[n] for n in names}
+        return vanishes(value, self.vanishing | names)

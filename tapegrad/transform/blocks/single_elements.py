@@ -1,0 +1,264 @@
+"""Loops over cotangents of which few are not 0 visit these alone.
+
+A program fills a work array in each iteration, and reads one element of it::
+
+    for k in range(n):                        distance_bar[t] += total_bar
+        distance[k] = ...                     for k in range(n - 1, -1, -1):
+    t = np.argmin(distance)                       if distance_bar[k] != 0.0:
+    total += distance[t]                              ...
+                                                  distance_bar[k] = 0.0
+
+In reverse, the element that was read is the only one that has a cotangent: the others were 0 when
+the function began, and each loop leaves zeros behind. So the loop over `k` becomes that of ``t``.
+
+Likewise, ``np.min(distance)`` adds to the cotangents of elements that equal the minimum. Where all
+others are 0, the loop goes from the first of them to the last.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+
+from tapegrad.transform.blocks.making import is_plain_array
+from tapegrad.transform.blocks.unread_zeros import extent_of
+from tapegrad.transform.blocks.zeros import EXTREMES, is_pure, names_read, vanishes
+from tapegrad.transform.frontend.liveness import assigned, live
+from tapegrad.transform.frontend.source import MATTERS
+from tapegrad.transform.independence.sums import blocks_of
+from tapegrad.transform.independence.uses import Facts
+from tapegrad.transform.ir import replace_names
+
+_JUMPS = (ast.Break, ast.Continue, ast.Return, ast.Raise)
+
+
+@dataclass
+class _Pair:
+    """A statement that adds to few elements of an array, and the next loop that uses it.
+
+    Attributes
+    ----------
+    body, place
+        The block of both, and the place of the statement there.
+    array
+        The array.
+    index
+        The index of the element that it adds to; None if it adds to extremes.
+    loop
+        The loop.
+    """
+
+    body: list[ast.stmt]
+    place: int
+    array: str
+    index: str | None
+    loop: ast.For
+
+    def narrow(self, fresh: Callable[[str], str]) -> None:
+        """Let the loop visit the elements that the statement adds to."""
+        node, first, end = self.body[self.place], fresh("first"), fresh("end")
+        if self.index is None:
+            assert isinstance(node, ast.Expr)
+            assert isinstance(node.value, ast.Call)
+            text = ", ".join(map(ast.unparse, node.value.args))
+            found = f"{first}, {end} = arrays.add_to_extremes_of_vector({text})"
+            self.body[self.place : self.place + 1] = ast.parse(found).body
+        else:
+            last = f"{self.index} + {self.array}.size"
+            text = f"{first} = {self.index} if {self.index} >= 0 else {last}\n{end} = {first} + 1"
+            self.body[self.place : self.place] = ast.parse(text).body
+        assert isinstance(self.loop.iter, ast.Call)
+        is_ascending = len(self.loop.iter.args) < 3
+        over = f"{first}, {end}" if is_ascending else f"{end} - 1, {first} - 1, -1"
+        self.loop.iter = ast.parse(f"range({over})", mode="eval").body
+
+
+def visit_single_elements(
+    tree: ast.FunctionDef, replaced: Collection[int], facts: Facts, fresh: Callable[[str], str]
+) -> bool:
+    """Let loops visit elements whose cotangents are not 0; return whether there are any.
+
+    Parameters
+    ----------
+    tree
+        The function. Its loops skip elements whose cotangent is 0 (`zeros`).
+    replaced
+        Ids of loops that stay as they are.
+    facts
+        What is known of its names.
+    fresh
+        Returns a name that the function does not use.
+    """
+    live_after: dict[int, set[str]] = {}
+    live(tree.body, set(), None, live_after)
+    values, reads = _Values(tree), names_read(tree)
+    pairs = []
+    for pair in _pairs(tree.body):
+        loop, array = pair.loop, pair.array
+        uses = names_read(pair.body[pair.place]) + names_read(loop)
+        if id(loop) in replaced or uses[array] < reads[array]:
+            continue
+        if not is_plain_array(facts.kind(array)) or facts.kind(array).ndim > 1:
+            continue
+        iteration = _Iteration(loop, array)
+        if iteration.needs_element and not iteration.results & live_after[id(loop)]:
+            if values.is_made_before(pair) or (iteration.leaves_zero and values.is_made_once(pair)):
+                pairs.append(pair)
+    for pair in reversed(pairs):  # places in blocks change
+        pair.narrow(fresh)
+    return bool(pairs)
+
+
+def _pairs(body: list[ast.stmt]) -> Iterator[_Pair]:
+    """Yield the pairs: nothing leaves the block between them, and the index stays the same."""
+    for place, node in enumerate(body):
+        for block in blocks_of(node):
+            yield from _pairs(block)
+        found = _added_to(node)
+        for later in body[place + 1 :] if found is not None else ():
+            array, index = found
+            if index in assigned([later]) or any(isinstance(n, _JUMPS) for n in ast.walk(later)):
+                break
+            if names_read(later)[array]:
+                if isinstance(later, ast.For):
+                    yield _Pair(body, place, array, index, later)
+                break
+
+
+def _added_to(node: ast.stmt) -> tuple[str, str | None] | None:
+    """Return the array that a statement adds to, and the index; None for other statements."""
+    if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Subscript):
+        array, index = node.target.value, node.target.slice
+        if isinstance(array, ast.Name) and isinstance(index, ast.Name):
+            return array.id, index.id
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        if ast.unparse(node.value.func) == EXTREMES:
+            return ast.unparse(node.value.args[1]), None
+    return None
+
+
+class _Iteration:
+    """What an iteration of a loop does if the element of an array at its index is 0.
+
+    Parameters
+    ----------
+    loop
+        The loop.
+    array
+        The array.
+
+    Attributes
+    ----------
+    needs_element
+        Whether it does nothing then.
+    leaves_zero
+        Whether it sets the element to 0 otherwise.
+    results
+        The names that iterations assign, apart from sums.
+    """
+
+    def __init__(self, loop: ast.For, array: str) -> None:
+        self.array = array
+        self.element = f"{array}[{ast.unparse(loop.target)}]"
+        self.leaves_zero = False
+        self.vanishing: set[str] = set()
+        self.results = {
+            name
+            for part in ast.walk(loop)
+            if isinstance(part, ast.Assign)
+            for name in assigned([part])
+        }
+        is_fixed = ast.unparse(loop.target) not in assigned(loop.body)
+        self.needs_element = is_fixed and all(map(self.statement, loop.body))
+
+    def statement(self, node: ast.stmt) -> bool:
+        """Follow a statement; return whether it does nothing if the element is 0."""
+        if isinstance(node, ast.If):
+            return self.is_skipped(node)
+        if isinstance(node, ast.AugAssign):
+            is_sum = isinstance(node.op, (ast.Add, ast.Sub)) and not names_read(node)[self.array]
+            return is_sum and vanishes(node.value, self.vanishing)
+        if not isinstance(node, ast.Assign):
+            return isinstance(node, ast.Pass)
+        target, value = node.targets[0], node.value
+        if ast.unparse(target) == self.element and ast.unparse(value) == "0.0":
+            self.leaves_zero = True
+            return True
+        if not isinstance(target, ast.Name):
+            return False
+        if ast.unparse(value) == self.element or vanishes(value, self.vanishing):
+            self.vanishing.add(target.id)
+            return True
+        return is_pure(value) and not names_read(value).keys() & {self.array, *self.vanishing}
+
+    def is_skipped(self, node: ast.If) -> bool:
+        """Whether a branch is skipped, and does not change the array."""
+        tests = {f"{MATTERS}({part})" for part in (self.element, *self.vanishing)}
+        uses = names_read(ast.Module(node.body, []))[self.array]
+        elements = [
+            part
+            for part in ast.walk(ast.Module(node.body, []))
+            if isinstance(part, ast.Subscript)
+            and isinstance(part.ctx, ast.Load)
+            and ast.unparse(part) == self.element
+        ]
+        return ast.unparse(node.test) in tests and not node.orelse and len(elements) == uses
+
+
+class _Values:
+    """What names are in terms of the parameters of a function, for those that are always the same.
+
+    Parameters
+    ----------
+    tree
+        The function.
+    """
+
+    def __init__(self, tree: ast.FunctionDef) -> None:
+        self.texts: dict[str, list[str]] = {}  # of all that is assigned to names
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                self.texts.setdefault(node.targets[0].id, []).append(ast.unparse(node.value))
+            elif isinstance(node, ast.stmt) and not isinstance(node, ast.FunctionDef):
+                own = [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
+                for name in assigned([ast.Expr(part) for part in own]):
+                    self.texts.setdefault(name, []).append("")  # something else
+
+    def is_made_before(self, pair: _Pair) -> bool:
+        """Whether the block of a pair makes the array: zeros, over all of which the loop goes."""
+        made = f"{pair.array} = {_zeros(pair.loop)}"
+        if len(self.texts.get(pair.array, ())) != 1:
+            return False
+        for place, node in enumerate(pair.body[: pair.place]):
+            if ast.unparse(node) == made:
+                between = pair.body[place : pair.body.index(pair.loop)]
+                return not names_read(pair.loop.iter).keys() & set(assigned(between))
+        return False
+
+    def is_made_once(self, pair: _Pair) -> bool:
+        """Whether the array was made before: zeros, over all of which the loop goes each time."""
+        made = self.value(pair.array)
+        return made is not None and made == self.fixed(_zeros(pair.loop))
+
+    def fixed(self, text: str) -> str | None:
+        """Return what an expression is in terms of parameters, None if it may change."""
+        tree = ast.parse(text, mode="eval").body
+        found = {}
+        for name in names_read(tree).keys() & self.texts.keys():
+            value = self.value(name)
+            if value is None:
+                return None
+            found[name] = f"({value})"
+        return ast.unparse(replace_names(tree, found))
+
+    def value(self, name: str) -> str | None:
+        """Return what a name that is assigned always is, None if it may change."""
+        texts = set(self.texts.get(name, [""]))
+        (text,) = texts if len(texts) == 1 else ("",)
+        return self.fixed(text) if text else None
+
+
+def _zeros(loop: ast.For) -> str:
+    """Return the text of zeros, over all of which a loop goes."""
+    return f"np.zeros({extent_of(loop.iter)})"
