@@ -62,10 +62,16 @@ Kind = tuple[Shape, np.dtype, str]  # shape, dtype and device
 
 
 class AvalTable:
-    """All avals of the process, by number."""
+    """All avals of the process, by number.
+
+    Attributes
+    ----------
+    ids
+        The numbers: by shape and dtype, and for arrays on a device by their device, too.
+    """
 
     def __init__(self) -> None:
-        self._ids: dict[Any, int] = {}
+        self.ids: dict[Any, int] = {}
         self.shapes: list[Shape] = [()] * 64
         self.dtypes: list[np.dtype] = [FLOAT64] * 64
         self.devices: list[str] = [HOST] * 64
@@ -87,18 +93,18 @@ class AvalTable:
         key: Any = (array.shape, array.dtype)
         if type(array) is DeviceArray:
             key = (*key, array.device)
-        found = self._ids.get(key)
+        found = self.ids.get(key)
         return self._intern(*key) if found is None else found
 
     def known(self, array: Array) -> int | None:
         """Return the aval of an array if it exists already, else None."""
         key: Any = (array.shape, array.dtype)
-        return self._ids.get((*key, array.device) if type(array) is DeviceArray else key)
+        return self.ids.get((*key, array.device) if type(array) is DeviceArray else key)
 
     def of_type(self, shape: Shape, dtype: np.dtype, device: str = HOST) -> int:
         """Return the aval of a shape and a differentiable dtype on a device."""
         key: Any = (shape, dtype) if device == HOST else (shape, dtype, device)
-        found = self._ids.get(key)
+        found = self.ids.get(key)
         return self._intern(*key) if found is None else found
 
     def _intern(self, shape: Shape, dtype: np.dtype, device: str = HOST) -> int:
@@ -114,8 +120,8 @@ class AvalTable:
             self.at_complex()
         with self._lock:
             key: Any = (shape, dtype) if device == HOST else (shape, dtype, device)
-            if key in self._ids:
-                return self._ids[key]
+            if key in self.ids:
+                return self.ids[key]
             is_odd = part is not dtype or device != HOST
             number = self._next[is_odd]
             if number >= len(self.words):
@@ -135,7 +141,7 @@ class AvalTable:
             self.dtypes[number] = dtype
             self.devices[number] = device
             self.on_device |= device != HOST
-            self._ids[key] = number
+            self.ids[key] = number
             self._next[is_odd] += 2
             return number
 
