@@ -189,7 +189,8 @@ class LoopCode:
                 if mask is not None:
                     writer(f"{iteration.at(mask)} = 1.0 if {element.local} != 0.0 else 0.0")
             if iteration.flags:
-                writer(f"{iteration.failed} = {' | '.join([iteration.failed, *iteration.flags])}")
+                for flag in iteration.flags:  # one expression of all might be nested too deeply
+                    writer(f"{iteration.failed} = {iteration.failed} | {flag}")
 
     def _zero(self, name: str) -> str:
         return "0.0" if str(self.plan.sums[name]) == "float64" else "0"
