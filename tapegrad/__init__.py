@@ -42,6 +42,7 @@ from tapegrad.eager.creation import from_dlpack as from_dlpack
 from tapegrad.eager.creation import tensor as tensor
 from tapegrad.eager.detached import DetachedWarning as DetachedWarning
 from tapegrad.eager.tensor import Tensor as Tensor
+from tapegrad.eager.traced import RecordingError as RecordingError
 from tapegrad.func import grad as grad
 from tapegrad.func import hessian as hessian
 from tapegrad.func import hvp as hvp
@@ -63,11 +64,11 @@ _NAMES = {**_numeric.PUBLIC, **_creation.CREATION}
 globals().update(_NAMES)
 __all__ = sorted({
     *_NAMES,
-    "BatchError", "DetachedWarning", "Function", "SerialLoopWarning", "Tape", "Tensor",
+    "BatchError", "DetachedWarning", "Function", "RecordingError", "SerialLoopWarning", "Tape", "Tensor",
     "TransformError", "VerificationError", "are_deterministic_algorithms_enabled", "autograd",
     "checkpoint_scan", "checkpointed", "cuda", "current_tape", "enable_grad", "fft", "func", "grad",
     "hessian", "hvp", "inference_mode", "is_anomaly_check_nan_enabled", "is_anomaly_enabled",
-    "is_grad_enabled", "is_inference_mode_enabled", "jacfwd", "jacobian", "jacrev", "jvp", "linalg",
+    "is_grad_enabled", "is_inference_mode_enabled", "jacfwd", "jacobian", "jacrev", "jit", "jvp", "linalg",
     "linearize", "njit", "no_grad", "random", "set_grad_enabled", "set_tape_limit", "special",
     "stats", "stop_gradient", "testing", "use_deterministic_algorithms", "utils", "value_and_grad",
     "vjp", "vmap",
@@ -77,6 +78,7 @@ __all__ = sorted({
 # Modules that import numba are imported on first use.
 _LAZY = {
     "checkpointed": "tapegrad.transform.checkpointing",
+    "jit": "tapegrad.jit.function",
     "njit": "tapegrad.transform.function",
     "set_tape_limit": "tapegrad.transform.tape_memory.limit",
     "stop_gradient": "tapegrad.transform.functions",
@@ -86,6 +88,7 @@ _LAZY = {
 }
 
 if _typing.TYPE_CHECKING:
+    from tapegrad.jit.function import jit as jit
     from tapegrad.stubs.functions import *  # noqa: F403
     from tapegrad.transform.checkpointing import checkpointed as checkpointed
     from tapegrad.transform.errors import SerialLoopWarning as SerialLoopWarning

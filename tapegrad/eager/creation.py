@@ -16,6 +16,7 @@ from tapegrad.eager.devices import shared, to_device
 from tapegrad.eager.dispatch import holds_tracked, operand, passive, unwrap
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.tensor import Tensor, wrap
+from tapegrad.eager.traced import Traced, example_of
 from tapegrad.ops.rearranging import rearranged
 from tapegrad.ops.shape import moveaxis
 
@@ -44,7 +45,7 @@ def tensor(data: Any, dtype: Any = None, requires_grad: bool = False, device: An
     tensor([1., 2.], requires_grad=True)
     """
     made = operand(data)
-    if type(data) is Batched:
+    if type(data) in (Batched, Traced):
         result = as_tensor(data.detach().clone(), dtype)
     elif made is not data:
         result = as_tensor(made, dtype)
@@ -131,6 +132,8 @@ def _maker(name: str) -> Callable[..., Tensor]:
     ) -> Tensor:
         if MODE.special and name.endswith("_like") and args and type(args[0]) is Batched:
             return made_like(function, args[0], args[1:], kwargs)
+        if MODE.special and name.endswith("_like") and args and type(args[0]) is Traced:
+            args = (example_of(args[0]._node), *args[1:])  # for its shape and dtype
         if name in _OF_VALUES:
             values = (*args[name.startswith("full") :], *kwargs.values())
             if any(map(holds_tracked, values)):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.cuda.array import HOST, NAME, Array, DeviceArray, as_array, kind_of
-from tapegrad.eager import batched_calls
+from tapegrad.eager import batched_calls, traced
 from tapegrad.eager.batched import Batched, holds_batched
 from tapegrad.eager.duals import add_tangent, any_dual
 from tapegrad.eager.frames import (
@@ -25,6 +25,7 @@ from tapegrad.eager.frames import (
 )
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.tensor import Meta, Tensor, wrap
+from tapegrad.eager.traced import Traced, holds_traced
 from tapegrad.kernels.structs import address_of
 from tapegrad.ops.array_kinds import ArrayOp
 from tapegrad.ops.devices import moved
@@ -73,7 +74,8 @@ def holds_tracked(value: Any) -> bool:
     if type(value) in (list, tuple):
         return any(map(holds_tracked, value))
     refuse_masked(value)
-    return isinstance(value, Tensor) and (value._is_tracked or type(value) is Batched)
+    kind = type(value)
+    return isinstance(value, Tensor) and (value._is_tracked or kind is Batched or kind is Traced)
 
 
 def owner_of(value: Any) -> Owner | None:
@@ -107,8 +109,12 @@ def apply_op(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if isinstance(op, ArrayOp):
         return apply_opaque(op, bound)
     values = [operand(bound[name]) for name in op.arguments]
-    if MODE.special and holds_batched(values):
-        return batched_calls.apply(op, {**bound, **dict(zip(op.arguments, values, strict=True))})
+    if MODE.special:
+        if holds_batched(values):
+            named = dict(zip(op.arguments, values, strict=True))
+            return batched_calls.apply(op, {**bound, **named})
+        if MODE.thread.trace is not None and holds_traced((*bound.values(), values)):
+            return traced.apply(op, {**bound, **dict(zip(op.arguments, values, strict=True))})
     parameters = {name: bound[name] for name in op.parameters}
     if isinstance(op, View):
         return apply_view(op, values[0], parameters)
@@ -151,6 +157,8 @@ def apply_view(op: View, x: Any, parameters: dict[str, Any]) -> Tensor:
             return passive(as_array(op.function(x, **parameters)))
         if type(x) is Batched:
             return batched_calls.apply(op, {"x": x, **parameters})
+        if type(x) is Traced:
+            return traced.apply(op, {"x": x, **parameters})
     z = as_array(op.function(x._a, **parameters))
     result = Tensor()
     result._a = z
@@ -317,6 +325,8 @@ def apply_opaque(op: ArrayOp, bound: dict[str, Any]) -> Any:
             bound[name] = np.asarray(value) if is_list else value
     if MODE.special and MODE.thread.levels and holds_batched(bound.values()):
         return batched_calls.apply(op, bound)
+    if MODE.special and MODE.thread.trace is not None and holds_traced(bound.values()):
+        return traced.apply(op, bound)
     active = Active(op, bound)
     if MODE.special and MODE.thread.observer is not None:
         parameters = {name: bound[name] for name in op.parameters}

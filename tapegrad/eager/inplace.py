@@ -21,6 +21,7 @@ from tapegrad.eager.duals import any_dual, carry_tangent, is_dual, tangent_of, t
 from tapegrad.eager.frames import FRAMED, Active, OpFrame, RefusedFrame, append_record
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.tensor import Meta, Tensor, wrap
+from tapegrad.eager.traced import IN_PLACE, refuse_traced
 from tapegrad.ops import indexing, piecewise
 from tapegrad.ops.array_kinds import ArrayOp
 from tapegrad.ops.batching import place_of_batch, shifted_index
@@ -210,6 +211,7 @@ def apply_inplace(op: Op | Composite, target: Tensor, *others: Any, **named: Any
         value = call(old, *[old if x is target else x for x in others], **named)
         write(held, batched_indices.value_for(target, value, level), op.name)
         return target
+    refuse_traced((target, *others), IN_PLACE)
     check_writable(target, op.name, *others)
     source: Any = target
     if not (isinstance(op, SweptOp) and op.saves_nothing) and _is_recorded(target, *others):
@@ -248,6 +250,7 @@ def write(target: Tensor, value: Any, what: str, keep: bool = False) -> Tensor:
         held, level = batched_indices.target_of(target, operand(value), what)
         write(held, batched_indices.value_for(target, operand(value), level), what, keep)
         return target
+    refuse_traced((target, value), IN_PLACE)
     check_writable(target, what, value)
     return _overwrite(target, value, what, keep)
 
@@ -336,6 +339,7 @@ def assign_item(target: Tensor, index: Any, value: Any) -> None:
     if MODE.special and holds_batched((target, index, value)):
         _assign_batched(target, index, operand(value))
         return
+    refuse_traced((target, index, value), IN_PLACE)
     check_writable(target, "item assignment", value)
     index = unwrap_index(index)
     value = operand(value)
@@ -413,6 +417,7 @@ def read_item(source: Tensor, index: Any) -> Tensor:
     if not isinstance(index, (int, slice)):
         if MODE.special and holds_batched((index,)):
             return batched_indices.read_item(source, index)
+        refuse_traced((index,), "an index depends on the arguments")
         index = unwrap_index(index)
     if indexing.is_basic(index):
         return apply_view(getitem, source, {"index": index})

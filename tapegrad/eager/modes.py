@@ -35,6 +35,7 @@ class Switches(threading.local):
         self.depth = 0  # number of open contexts
         self.transform: Any = None  # the innermost running transform
         self.levels: tuple[Any, ...] = ()  # of running calls over batches, innermost last
+        self.trace: Any = None  # of the function that is being recorded for `tapegrad.jit`
         self.dual: Any = None  # the open level of forward mode
         self.observer: Any = None  # called to compute ops while saved-tensor hooks are active
 
@@ -82,6 +83,10 @@ class Mode:
     def set_levels(self, levels: tuple[Any, ...]) -> None:
         """Set the levels of batches of this thread."""
         self._switch("levels", levels)
+
+    def set_trace(self, trace: Any) -> Any:
+        """Set the function that is being recorded, or None; return the previous one."""
+        return self._switch("trace", trace)
 
     def set_dual(self, level: Any) -> Any:
         """Set the level of forward mode of this thread, or None; return the previous one."""
@@ -163,7 +168,7 @@ class Mode:
 def _action_of(switches: dict[str, Any]) -> int:
     """Return the action that follows from the switches of a thread."""
     recording = switches["recording"]
-    if switches["levels"]:
+    if switches["levels"] or switches["trace"] is not None:
         return CHECK_SWITCHES
     if switches["dual"] is not None:
         is_special = switches["inference"] or switches["saved_hooks"]

@@ -19,6 +19,7 @@ from tapegrad.eager.dispatch import operand, unwrap
 from tapegrad.eager.fast_path import function_of
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.tensor import Tensor, wrap
+from tapegrad.eager.traced import RecordingError, call, holds_traced
 from tapegrad.ops import (  # noqa: F401 (importing them fills the table)
     complex,
     cumulative,
@@ -90,6 +91,8 @@ def _composite_function(composite: Composite) -> Callable[..., Any]:
                 args = (first, *args[1:])
         if MODE.special and holds_batched((*args, *kwargs.values())):
             result = apply_composite(composite, function, args, kwargs)
+        elif MODE.special and MODE.thread.trace is not None:
+            result = _traced_composite(composite, args, kwargs)
         else:
             result = wrap_result(body(*args, **kwargs))
         if composite.gives_views:
@@ -101,12 +104,25 @@ def _composite_function(composite: Composite) -> Callable[..., Any]:
     return function
 
 
+def _traced_composite(composite: Composite, args: Any, kwargs: Any) -> Any:
+    """Call a composite function while a function is recorded: its ops, or itself as one call."""
+    try:
+        return wrap_result(composite.function(*args, **kwargs))
+    except RecordingError:  # it decides by values
+        if not holds_traced((*args, *kwargs.values())) or not composite.names:
+            raise
+        return call(composite.names[0], composite.function, args, kwargs)
+
+
 def _passive_function(name: str, module: Any = np) -> Callable[..., Any]:
     compute = getattr(module, name)
 
     def function(*args: Any, **kwargs: Any) -> Any:
         if MODE.special and holds_batched((*args, *kwargs.values())):
             return apply_passive(name, compute, function, args, kwargs)
+        if MODE.special and MODE.thread.trace is not None:
+            if holds_traced((*args, *kwargs.values())):
+                return call(name, compute, args, kwargs)
         return wrap_result(compute(*map(unwrap, args), **{k: unwrap(v) for k, v in kwargs.items()}))
 
     function.__name__ = function.__qualname__ = name

@@ -16,6 +16,7 @@ from tapegrad.eager.duals import any_dual
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import Tensor
+from tapegrad.eager.traced import NotRecordedError
 from tapegrad.ops.op import dtype_of, is_differentiated
 from tapegrad.probes import probe
 
@@ -156,6 +157,8 @@ def draw(
     *given
         Parameters that the numbers depend on, which broadcast to the shape.
     """
+    if MODE.special and MODE.thread.trace is not None:  # each call draws others
+        raise NotRecordedError("random numbers are drawn")
     levels: tuple[Level, ...] = MODE.thread.levels
     if not levels:
         return passive(np.asarray(make(*(p._a for p in given), shape)))

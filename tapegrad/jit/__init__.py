@@ -1,0 +1,3 @@
+"""Functions of tensors that are recorded once and then run compiled."""
+
+from tapegrad.jit.function import jit as jit

@@ -1,0 +1,212 @@
+"""How the values of a recorded function are written in compiled code."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import numpy as np
+
+from tapegrad.eager.traced import Node, NotRecordedError
+from tapegrad.ops.op import normalize_axes
+
+FLOAT, INTEGER, BOOLEAN = np.dtype(np.float64), np.dtype(np.int64), np.dtype(np.bool_)
+
+
+class Form(enum.Enum):
+    """What a value is in compiled code."""
+
+    GIVEN = enum.auto()  # an argument or a constant
+    MAP = enum.auto()  # computed for each element
+    VIEW = enum.auto()  # elements of another value
+    SUM = enum.auto()  # added up in the loop that computes the elements
+    ROWS = enum.auto()  # a reduction of rows of an array
+    CALL = enum.auto()  # computed by a function of arrays
+
+
+_OPERATORS = {
+    "add": "+",
+    "subtract": "-",
+    "multiply": "*",
+    "divide": "/",
+    "power": "**",
+    "equal": "==",
+    "not_equal": "!=",
+    "less": "<",
+    "less_equal": "<=",
+    "greater": ">",
+    "greater_equal": ">=",
+}
+_OF_BOOLEANS = {"logical_and": "&", "logical_or": "|", "bitwise_and": "&", "bitwise_or": "|"}
+_TESTS = ("isfinite", "isinf", "isnan")
+_OF_INTEGERS = ("add", "subtract", "multiply", "negative", "positive", "where")
+_VIEWS = ("getitem", "transpose", "matrix_transpose", "broadcast_to", "gather", "reshape")
+_ROWS = ("max", "min", "logsumexp")
+
+
+def form_of(node: Node) -> Form:
+    """Return what a value is in compiled code."""
+    if node.name in ("input", "constant"):
+        return Form.GIVEN
+    kind = node.op.kind if node.op is not None else ""
+    if kind == "elementwise" or node.name == "stop_gradient" or _is_test(node):
+        return Form.MAP
+    if node.name == "astype":
+        return Form.MAP
+    if node.name in _VIEWS:
+        return Form.VIEW
+    if node.name == "sum" and node.dtype == FLOAT:
+        return Form.SUM
+    if node.name in _ROWS and node.dtype == FLOAT:
+        return Form.ROWS
+    return Form.CALL
+
+
+def check_dtype(node: Node) -> None:
+    """Raise if compiled code computes values of a dtype differently from NumPy."""
+    if node.dtype not in (FLOAT, INTEGER, BOOLEAN):
+        raise NotRecordedError(f"{node.name} has dtype {node.dtype}")
+    if node.name in ("input", "constant"):
+        return
+    if node.dtype == INTEGER and form_of(node) is Form.MAP and node.name not in _OF_INTEGERS:
+        raise NotRecordedError(f"{node.name} of integers")
+    if node.dtype == BOOLEAN and form_of(node) is Form.MAP and not _is_test(node):
+        if node.name not in ("where", "positive"):
+            raise NotRecordedError(f"{node.name} of booleans")
+
+
+def _is_test(node: Node) -> bool:
+    """Whether a value is the truth of a comparison."""
+    if node.op is not None or node.dtype != BOOLEAN:
+        return False
+    is_known = node.name in _OPERATORS or node.name in _TESTS or node.name == "logical_not"
+    return is_known or (
+        node.name in _OF_BOOLEANS
+        and all(isinstance(arg, Node) and arg.dtype == BOOLEAN for arg in node.args)
+    )
+
+
+def expression(node: Node, args: list[str]) -> str:
+    """Return the text that computes an element from those of the arguments."""
+    name = node.name
+    if name in _OPERATORS:
+        return f"{args[0]} {_OPERATORS[name]} {args[1]}"
+    if name in _OF_BOOLEANS:
+        return f"{args[0]} {_OF_BOOLEANS[name]} {args[1]}"
+    if name == "where":
+        return f"{args[1]} if {args[0]} else {args[2]}"
+    if name == "stop_gradient":
+        return f"tg.stop_gradient({args[0]})"
+    if name == "astype":
+        if node.dtype != FLOAT:
+            raise NotRecordedError(f"a conversion to {node.dtype}")
+        return f"float({args[0]})"
+    unary = {"negative": "-{}", "positive": "+{}", "square": "{} * {}", "reciprocal": "1.0 / {}"}
+    if name in unary:
+        return unary[name].replace("{}", args[0])
+    if name == "logical_not":
+        return f"not {args[0]}"
+    known = node.op is None or isinstance(node.op.function, np.ufunc)
+    module = "np" if known and hasattr(np, name) else "tg"
+    return f"{module}.{public_name(node)}({', '.join(args)})"
+
+
+def public_name(node: Node) -> str:
+    """Return the public name of the function that computes a value."""
+    if node.op is None:
+        return node.name
+    if not node.op.names:
+        raise NotRecordedError(f"{node.name} has no compiled form")
+    return str(node.op.names[0])
+
+
+def number(value: Any) -> str:
+    """Return the text of a number that is known."""
+    if type(value) is float:
+        if value != value:
+            return "np.nan"
+        if value in (np.inf, -np.inf):
+            return "np.inf" if value > 0 else "(-np.inf)"
+        return repr(value) if value >= 0 else f"({value!r})"
+    if type(value) in (int, bool):
+        return repr(value) if value >= 0 else f"({value!r})"
+    raise NotRecordedError(f"an argument of type {type(value).__name__}")
+
+
+def literal(value: Any) -> str:
+    """Return the text of an option of a function."""
+    if type(value) in (int, float, bool, str, type(None)):
+        return repr(value)
+    if type(value) in (tuple, list):
+        items = ", ".join(map(literal, value))
+        return f"({items},)" if value else "()"
+    raise NotRecordedError(f"an option of type {type(value).__name__}")
+
+
+def axes_of(node: Node) -> tuple[int, ...]:
+    """Return the axes of a reduction."""
+    (x,) = node.args
+    return tuple(normalize_axes(node.parameters["axis"], len(x.shape)))
+
+
+# -- views -----------------------------------------------------------------------------------------
+
+
+def place_in_base(node: Node, index: list[str]) -> list[Any]:
+    """Return the index of the element of the base that an element of a view is.
+
+    Parts of it may be pairs of an array and the index of the element that is the part.
+    """
+    (base,) = node.args
+    shape = base.shape
+    if node.name == "transpose":
+        axes = node.parameters["axes"]
+        order = [*range(len(shape))][::-1] if axes is None else [a % len(shape) for a in axes]
+        return [index[order.index(k)] for k in range(len(shape))]
+    if node.name == "matrix_transpose":
+        return [*index[:-2], index[-1], index[-2]]
+    if node.name == "broadcast_to":
+        return aligned(shape, index)
+    return _of_item(node, index)
+
+
+def aligned(shape: tuple[int, ...], index: list[str]) -> list[str]:
+    """Return the index of an element of an array of a shape that is broadcast."""
+    last = index[len(index) - len(shape) :]
+    return ["0" if extent == 1 else part for extent, part in zip(shape, last, strict=True)]
+
+
+def _of_item(node: Node, index: list[str]) -> list[Any]:
+    """Return the index of the element of the base, for an item or a slice."""
+    shape = node.args[0].shape
+    given = node.parameters["index"]
+    parts = list(given) if type(given) is tuple else [given]
+    arrays = [part for part in parts if isinstance(part, (np.ndarray, list))]
+    if len(arrays) > 1 or any(np.asarray(part).dtype.kind not in "iu" for part in arrays):
+        raise NotRecordedError("an index with several arrays, or of booleans")
+    if arrays and any(isinstance(part, (int, np.integer)) for part in parts):
+        raise NotRecordedError("an index with an array and a number")
+    count = sum(part is not None and part is not Ellipsis for part in parts)
+    if Ellipsis not in [part for part in parts if not isinstance(part, np.ndarray)]:
+        parts.append(Ellipsis)
+    found: list[Any] = []
+    left = list(index)
+    for part in parts:
+        if part is None:
+            left.pop(0)
+        elif part is Ellipsis:
+            for _ in range(len(shape) - count):
+                found.append(left.pop(0))
+        elif isinstance(part, slice):
+            start, _, step = part.indices(shape[len(found)])
+            at = left.pop(0)
+            at = at if step == 1 else f"{step} * {at}"
+            found.append(f"{start} + {at}" if start else at)
+        elif isinstance(part, (np.ndarray, list)):
+            array = np.asarray(part, np.int64)
+            array = np.where(array < 0, array + shape[len(found)], array)
+            own, left = left[: array.ndim], left[array.ndim :]
+            found.append((array, own))
+        else:
+            found.append(str(int(part) % shape[len(found)]))
+    return found

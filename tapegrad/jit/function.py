@@ -1,0 +1,387 @@
+"""`jit`: functions of tensors that are recorded once per kind of arguments, and run compiled."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import linecache
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tapegrad.calls import plain
+from tapegrad.cuda.array import HOST
+from tapegrad.eager.creation import as_tensor
+from tapegrad.eager.modes import MODE
+from tapegrad.eager.tensor import Tensor, wrap
+from tapegrad.eager.traced import Node, NotRecordedError, Traced, record
+from tapegrad.jit.program import Program
+from tapegrad.jit.writer import Writer
+from tapegrad.pytrees import Build, tree
+
+_PLAIN_ACTIONS = (0, 1)  # ops are recorded or not, and nothing else
+
+
+class CacheInfo(NamedTuple):
+    """How often a jitted function was called with known kinds of arguments, and with new ones."""
+
+    hits: int
+    misses: int
+    currsize: int
+
+
+class Compiled:
+    """A recording of a function, compiled.
+
+    Attributes
+    ----------
+    program
+        What it computes; None if it runs op by op.
+    reason
+        Why it runs op by op, "" if it is compiled.
+    text
+        The compiled function.
+    """
+
+    def __init__(self) -> None:
+        self.program: Program | None = None
+        self.reason = ""
+        self.text = ""
+        self.function: Any = None
+        self.constants: list[Any] = []
+        self.loops = 0
+        self.results: list[tuple[int | None, Any]] = []  # places among the outputs, or constants
+        self.build: Build = lambda leaves: leaves[0]
+
+
+_functions: dict[str, Any] = {}  # compiled functions by their texts
+_lock = threading.Lock()
+
+
+def _function_of(text: str) -> Any:
+    """Return the compiled function of a text; equal texts have one."""
+    from tapegrad.transform.function import njit
+
+    with _lock:
+        found = _functions.get(text)
+        if found is None:
+            import tapegrad
+
+            filename = f"<tapegrad jit {len(_functions)}>"
+            linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
+            namespace: dict[str, Any] = {"np": np, "tg": tapegrad, "__name__": __name__}
+            exec(compile(text, filename, "exec"), namespace)
+            found = _functions[text] = njit(error_model="numpy")(namespace["program"])
+    return found
+
+
+class JittedFunction:
+    """A function of tensors that runs compiled (see `jit`)."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        static_argnums: tuple[int, ...],
+        static_argnames: tuple[str, ...],
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self.function = function
+        self.static_argnums = static_argnums
+        self.static_argnames = static_argnames
+        self._known: dict[Any, Compiled] = {}
+        self._hits = self._misses = 0
+
+    def __repr__(self) -> str:
+        return f"<jitted {getattr(self.function, '__qualname__', self.function)}>"
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if MODE.special and (MODE.thread.trace is not None or MODE.action() not in _PLAIN_ACTIONS):
+            return self.function(*args, **kwargs)
+        call = _Call(self, args, kwargs)
+        compiled = self._compiled(call)
+        if compiled.program is None:
+            return call.eager()
+        return call.run(compiled)
+
+    def _compiled(self, call: _Call) -> Compiled:
+        found = self._known.get(call.key)
+        if found is not None:
+            self._hits += 1
+            return found
+        self._misses += 1
+        found = self._known[call.key] = call.record()
+        return found
+
+    def inspect(self, *args: Any, **kwargs: Any) -> str:
+        """Return what runs for some arguments: the compiled function, or why there is none.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            Arguments of a call.
+        """
+        compiled = self._compiled(_Call(self, args, kwargs))
+        if compiled.program is None:
+            return f"op by op: {compiled.reason}\n"
+        program = compiled.program
+        head = (
+            f"# {program.recorded} values recorded, {len(program.nodes)} computed, "
+            f"{compiled.loops} loop nests\n"
+        )
+        return head + compiled.text
+
+    def cache_info(self) -> CacheInfo:
+        """Return how often recordings were found, and how many there are."""
+        return CacheInfo(self._hits, self._misses, len(self._known))
+
+    def clear_cache(self) -> None:
+        """Forget all recordings: the function is recorded again when it is called."""
+        self._known.clear()
+        self._hits = self._misses = 0
+
+
+class _Call:
+    """The arguments of a call: arrays, and what does not change for a recording."""
+
+    def __init__(
+        self, jitted: JittedFunction, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        self.jitted = jitted
+        self.leaves: list[Any] = []
+        self.parts: list[tuple[Any, int, Build | None]] = []  # of arguments: leaves, or a value
+        self.names: list[str] = []
+        self.count = len(args)
+        key: list[Any] = []
+        for number, arg in enumerate(args):
+            self._add(arg, number in jitted.static_argnums, key, f"argument {number}")
+        for name, arg in kwargs.items():
+            self.names.append(name)
+            key.append(name)
+            self._add(arg, name in jitted.static_argnames, key, f"argument {name!r}")
+        self.has_tensors = any(isinstance(leaf, Tensor) for leaf in self.leaves)
+        self.key = tuple(key)
+
+    def _add(self, arg: Any, is_static: bool, key: list[Any], what: str) -> None:
+        if is_static or type(arg) in (bool, str, type(None)) or callable(arg):
+            try:
+                hash(arg)
+            except TypeError:
+                raise TypeError(
+                    f"jit: {what} is static and must be hashable, got {type(arg).__name__}; give a "
+                    "tuple instead of a list or an array"
+                ) from None
+            key.append((type(arg), arg))
+            self.parts.append((arg, -1, None))
+            return
+        leaves, build = tree(arg, f"jit: {what}")
+        key.append(_structure(arg))
+        kept = []
+        for leaf in leaves:
+            kind = type(leaf)
+            if isinstance(leaf, Tensor):
+                key.append((leaf.shape, leaf.dtype, leaf.device))
+            elif isinstance(leaf, np.ndarray):
+                key.append((leaf.shape, leaf.dtype))
+            elif kind is float or kind is int or isinstance(leaf, np.generic):
+                key.append(kind)
+            else:
+                raise TypeError(
+                    f"jit: {what} has type {kind.__name__}; expected arrays, numbers, and lists, "
+                    "tuples and dicts of these: give others as static_argnums or static_argnames"
+                )
+            kept.append(leaf)
+        self.leaves += kept
+        self.parts.append((None, len(kept), build))
+
+    def arguments(self, leaves: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Return the arguments with other leaves."""
+        made: list[Any] = []
+        start = 0
+        for value, count, build in self.parts:
+            if build is None:
+                made.append(value)
+            else:
+                made.append(build([*leaves[start : start + count]]))
+                start += count
+        return made[: self.count], dict(zip(self.names, made[self.count :], strict=True))
+
+    def eager(self) -> Any:
+        """Call the function itself, on tensors; return what a compiled call returns."""
+        args, kwargs = self.arguments([as_tensor(leaf) for leaf in self.leaves])
+        found = self.jitted.function(*args, **kwargs)
+        leaves, build = tree(found, "jit: the result")
+        return build([self._shown(leaf) for leaf in leaves])
+
+    def _shown(self, leaf: Any) -> Any:
+        """Return a result as a tensor if an argument is one, otherwise as an array or a number."""
+        if isinstance(leaf, Tensor):
+            return leaf if self.has_tensors or leaf._is_tracked else plain(leaf)
+        if self.has_tensors and isinstance(leaf, (np.ndarray, np.generic, float)):
+            return wrap(np.asarray(leaf))
+        return leaf
+
+    # -- recording ----------------------------------------------------------------------------
+
+    def record(self) -> Compiled:
+        """Record the function for arguments of this kind, and compile it."""
+        compiled = Compiled()
+        try:
+            self._record(compiled)
+        except NotRecordedError as error:
+            compiled.program = None
+            compiled.reason = str(error)
+        return compiled
+
+    def _record(self, compiled: Compiled) -> None:
+        from tapegrad.transform.errors import TransformError
+
+        if any(isinstance(leaf, Tensor) and leaf.device != HOST for leaf in self.leaves):
+            raise NotRecordedError("an argument is on a device")
+        with record() as trace:
+            inputs = [Node("input", np.array(plain(leaf))) for leaf in self.leaves]
+            traced = [trace.add(node) for node in inputs]
+            args, kwargs = self.arguments(traced)
+            found = self.jitted.function(*args, **kwargs)
+            leaves, compiled.build = tree(found, "jit: the result")
+            outputs: list[Node] = []
+            for leaf in leaves:
+                if type(leaf) is Traced:
+                    compiled.results.append((len(outputs), None))
+                    outputs.append(trace.node_of(leaf))
+                elif isinstance(leaf, Tensor) and leaf._is_tracked:
+                    raise NotRecordedError("a result is a tensor from outside that requires grad")
+                else:
+                    compiled.results.append((None, leaf))
+        if not outputs:
+            raise NotRecordedError("no result depends on the arguments")
+        program = Program(trace, inputs, outputs)
+        writer = Writer(program)
+        compiled.text, compiled.loops = writer.text, writer.loops
+        compiled.constants = writer.constants
+        compiled.function = _function_of(writer.text)
+        try:
+            compiled.function(*self._arrays(), *compiled.constants)
+        except TransformError as error:
+            raise NotRecordedError(str(error)) from None
+        compiled.program = program
+
+    def _arrays(self) -> list[Any]:
+        """Return the leaves as compiled code takes them."""
+        return [_as_given(leaf) for leaf in self.leaves]
+
+    def run(self, compiled: Compiled) -> Any:
+        """Call the compiled function."""
+        found = compiled.function(*self._arrays(), *compiled.constants)
+        values = [found] if sum(place is not None for place, _ in compiled.results) == 1 else found
+        made = [
+            self._shown(value if place is None else _of_output(values[place]))
+            for place, value in compiled.results
+        ]
+        return compiled.build(made)
+
+
+def _of_output(value: Any) -> Any:
+    return np.float64(value) if type(value) is float else value
+
+
+def _as_given(leaf: Any) -> Any:
+    """Return an argument as compiled code takes it: contiguous, and numbers for 0-d arrays."""
+    if isinstance(leaf, Tensor):
+        if leaf.ndim == 0:
+            return leaf.reshape(1)[0] if leaf._is_tracked else leaf._a[()].item()
+        return leaf if leaf._a.flags.c_contiguous else leaf.clone()
+    if isinstance(leaf, np.ndarray):
+        return leaf.item() if leaf.ndim == 0 else np.ascontiguousarray(leaf)
+    return leaf.item() if isinstance(leaf, np.generic) else leaf
+
+
+def _structure(arg: Any) -> Any:
+    """Return what is equal for arguments with leaves at the same places."""
+    if isinstance(arg, dict):
+        return (dict, *((key, _structure(item)) for key, item in arg.items()))
+    if isinstance(arg, (list, tuple)):
+        return (type(arg), *map(_structure, arg))
+    if isinstance(arg, (Tensor, np.ndarray, np.generic, float, int)):
+        return None
+    return type(arg)
+
+
+def jit(
+    function: Callable[..., Any] | None = None,
+    *,
+    static_argnums: int | Iterable[int] = (),
+    static_argnames: str | Iterable[str] = (),
+) -> Any:
+    """Compile a function of tensors: it is recorded once, and runs as compiled loops.
+
+    The first call with arguments of new shapes, dtypes or static values runs the function on
+    tensors without values, records its ops, and compiles them. Later calls run compiled code only.
+
+    Parameters
+    ----------
+    function
+        Function of arrays, tensors, numbers, and nested lists, tuples and dicts of these. It must
+        have no other effect than its result, and must not depend on values other than by ops.
+    static_argnums, static_argnames
+        Positions and names of arguments that are constants: hashable, with a recording for each
+        value. Strings, booleans, None and functions are static anyway.
+
+    Returns
+    -------
+    callable
+        It returns tensors if an argument is a tensor, otherwise arrays and numbers. ``inspect(...)``
+        shows what runs for some arguments; ``cache_info()`` and ``clear_cache()`` are about the
+        recordings.
+
+    Raises
+    ------
+    RecordingError
+        When called for the first time, if the function depends on values in a way that cannot be
+        recorded, for example by an ``if`` on a tensor.
+    TypeError
+        When called, if an argument is neither static nor made of arrays and numbers.
+
+    Notes
+    -----
+    Arrays from outside are copied when the function is recorded; later changes have no effect.
+    A function with an op that cannot be compiled, or that changes tensors in place, draws random
+    numbers or depends on a tensor from outside that requires grad, runs op by op, as without `jit`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import tapegrad as tg
+    >>> @tg.jit
+    ... def loss(w, x, y):
+    ...     return tg.mean((tg.tanh(x @ w) - y) ** 2)
+    >>> w, x, y = np.array([0.5, -1.0]), np.eye(2), np.zeros(2)
+    >>> loss(w, x, y).round(6)
+    np.float64(0.396790)
+    >>> tg.grad(loss)(w, x, y).round(6)
+    array([ 0.363411, -0.319849])
+    """
+    numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+    names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
+
+    def made(function: Callable[..., Any]) -> JittedFunction:
+        if not callable(function):
+            raise TypeError(f"jit: expected a function, got {type(function).__name__}")
+        found, by_name = set(numbers), set(names)
+        try:
+            parameters = [*inspect.signature(function).parameters]
+        except (TypeError, ValueError):
+            parameters = []
+        for name in names:
+            if name in parameters:
+                found.add(parameters.index(name))
+        for number in numbers:
+            if 0 <= number < len(parameters):
+                by_name.add(parameters[number])
+        return JittedFunction(function, tuple(sorted(found)), tuple(sorted(by_name)))
+
+    return made if function is None else made(function)
