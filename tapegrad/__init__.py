@@ -78,7 +78,7 @@ __all__ = sorted({
 # Modules that import numba are imported on first use.
 _LAZY = {
     "checkpointed": "tapegrad.transform.checkpointing",
-    "jit": "tapegrad.jit.function",
+    "jit": "tapegrad.replay.function",
     "njit": "tapegrad.transform.function",
     "set_tape_limit": "tapegrad.transform.tape_memory.limit",
     "stop_gradient": "tapegrad.transform.functions",
@@ -88,7 +88,7 @@ _LAZY = {
 }
 
 if _typing.TYPE_CHECKING:
-    from tapegrad.jit.function import jit as jit
+    from tapegrad.replay.function import jit as jit
     from tapegrad.stubs.functions import *  # noqa: F403
     from tapegrad.transform.checkpointing import checkpointed as checkpointed
     from tapegrad.transform.errors import SerialLoopWarning as SerialLoopWarning

@@ -82,7 +82,9 @@ def _value_and_grad(
         found = call.value(value)
         return ((found, call.auxiliary()) if has_aux else found), call.like_inputs(gradients)
 
-    return wrapped
+    # functions that are recorded have compiled gradients for arrays
+    compiled = None if has_aux else getattr(f, "with_compiled_gradient", None)
+    return wrapped if compiled is None else compiled(wrapped, argnums)  # type: ignore[no-any-return]
 
 
 def _refuse_out(out: bool, name: str) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.eager.traced import Node, NotRecordedError
-from tapegrad.jit.forms import (
+from tapegrad.replay.forms import (
     Form,
     aligned,
     axes_of,
@@ -27,7 +27,7 @@ from tapegrad.jit.forms import (
     place_in_base,
     public_name,
 )
-from tapegrad.jit.program import Program
+from tapegrad.replay.program import Program
 
 
 class Writer:
@@ -442,7 +442,9 @@ class Writer:
     def _concatenation(self, node: Node, name: str) -> None:
         (parts,) = node.args
         axis = node.parameters["axis"]
-        axis = axis % len(node.shape)
+        if axis is None:
+            raise NotRecordedError("a concatenation of flattened arrays")
+        axis %= len(node.shape)
         self._line(f"{name} = np.empty({self._shape(node.shape)})")
         start = 0
         for part in parts:

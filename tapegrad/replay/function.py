@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import linecache
+import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -14,14 +15,16 @@ import numpy as np
 from tapegrad.calls import plain
 from tapegrad.cuda.array import HOST
 from tapegrad.eager.creation import as_tensor
-from tapegrad.eager.modes import MODE
+from tapegrad.eager.modes import COMPUTE_ONLY, MODE, RECORD_OP
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.eager.traced import Node, NotRecordedError, Traced, record
-from tapegrad.jit.program import Program
-from tapegrad.jit.writer import Writer
 from tapegrad.pytrees import Build, tree
+from tapegrad.replay.program import Program
+from tapegrad.replay.writer import Writer
+from tapegrad.transform.errors import TransformError
+from tapegrad.transform.function import gradient, njit
 
-_PLAIN_ACTIONS = (0, 1)  # ops are recorded or not, and nothing else
+_PLAIN_ACTIONS = (RECORD_OP, COMPUTE_ONLY)
 
 
 class CacheInfo(NamedTuple):
@@ -54,6 +57,25 @@ class Compiled:
         self.loops = 0
         self.results: list[tuple[int | None, Any]] = []  # places among the outputs, or constants
         self.build: Build = lambda leaves: leaves[0]
+        self._gradients: dict[tuple[int, ...], Any] = {}
+
+    def gradient(self, places: tuple[int, ...]) -> Any:
+        """Return the compiled value and gradient, None if there is none.
+
+        Parameters
+        ----------
+        places
+            The differentiated arguments of the program.
+        """
+        found = self._gradients.get(places)
+        if found is None and self.program is not None:
+            outputs = self.program.outputs
+            inputs = [self.program.inputs[place] for place in places]
+            if len(self.results) == 1 and outputs[0].shape == () and places:
+                if all(node.dtype == np.float64 for node in (*inputs, outputs[0])):
+                    found = gradient(self.function, places, True, "value_and_grad", False)
+                    self._gradients[places] = found
+        return found
 
 
 _functions: dict[str, Any] = {}  # compiled functions by their texts
@@ -62,16 +84,16 @@ _lock = threading.Lock()
 
 def _function_of(text: str) -> Any:
     """Return the compiled function of a text; equal texts have one."""
-    from tapegrad.transform.function import njit
-
     with _lock:
         found = _functions.get(text)
         if found is None:
-            import tapegrad
-
             filename = f"<tapegrad jit {len(_functions)}>"
             linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
-            namespace: dict[str, Any] = {"np": np, "tg": tapegrad, "__name__": __name__}
+            namespace: dict[str, Any] = {
+                "np": np,
+                "tg": sys.modules["tapegrad"],
+                "__name__": "recorded",  # the text, not this module, is what its code depends on
+            }
             exec(compile(text, filename, "exec"), namespace)
             found = _functions[text] = njit(error_model="numpy")(namespace["program"])
     return found
@@ -116,6 +138,37 @@ class JittedFunction:
         self._misses += 1
         found = self._known[call.key] = call.record()
         return found
+
+    def with_compiled_gradient(
+        self, otherwise: Callable[..., Any], argnums: int | Sequence[int]
+    ) -> Callable[..., Any]:
+        """Return a function that computes the value and gradient for arrays by compiled code.
+
+        Parameters
+        ----------
+        otherwise
+            Computes them for all other arguments.
+        argnums
+            Positions of the differentiated arguments.
+        """
+        numbers = [argnums] if isinstance(argnums, int) else [*argnums]
+
+        def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
+            if MODE.special and (MODE.thread.trace is not None or MODE.action() != RECORD_OP):
+                return otherwise(*args, **kwargs)
+            call = _Call(self, args, kwargs)
+            if call.has_tensors:
+                return otherwise(*args, **kwargs)
+            compiled = self._compiled(call)
+            places = call.places(numbers)
+            derivative = None if places is None else compiled.gradient(places)
+            if derivative is None:
+                return otherwise(*args, **kwargs)
+            value, found = derivative(*call.arrays(), *compiled.constants)
+            gradients = call.like_arguments(numbers, [*map(_of_output, found)])
+            return _of_output(value), gradients[0] if isinstance(argnums, int) else gradients
+
+        return value_and_gradient
 
     def inspect(self, *args: Any, **kwargs: Any) -> str:
         """Return what runs for some arguments: the compiled function, or why there is none.
@@ -176,7 +229,12 @@ class _Call:
                     "tuple instead of a list or an array"
                 ) from None
             key.append((type(arg), arg))
-            self.parts.append((arg, -1, None))
+            self.parts.append((arg, 0, None))
+            return
+        if type(arg) is np.ndarray:
+            key.append((arg.shape, arg.dtype))
+            self.leaves.append(arg)
+            self.parts.append((None, 1, _only))
             return
         leaves, build = tree(arg, f"jit: {what}")
         key.append(_structure(arg))
@@ -210,6 +268,29 @@ class _Call:
                 start += count
         return made[: self.count], dict(zip(self.names, made[self.count :], strict=True))
 
+    def places(self, numbers: Sequence[int]) -> tuple[int, ...] | None:
+        """Return the leaves of some positional arguments, None if one has none or is missing."""
+        found: list[int] = []
+        for number in numbers:
+            if not -self.count <= number < self.count:
+                return None
+            number %= self.count
+            start = sum(count for _, count, _ in self.parts[:number])
+            if not self.parts[number][1]:
+                return None
+            found += range(start, start + self.parts[number][1])
+        return tuple(found)
+
+    def like_arguments(self, numbers: Sequence[int], leaves: list[Any]) -> tuple[Any, ...]:
+        """Return values for the leaves of some arguments in the structure of these."""
+        made, start = [], 0
+        for number in numbers:
+            _, count, build = self.parts[number % self.count]
+            assert build is not None
+            made.append(build(leaves[start : start + count]))
+            start += count
+        return tuple(made)
+
     def eager(self) -> Any:
         """Call the function itself, on tensors; return what a compiled call returns."""
         args, kwargs = self.arguments([as_tensor(leaf) for leaf in self.leaves])
@@ -238,8 +319,6 @@ class _Call:
         return compiled
 
     def _record(self, compiled: Compiled) -> None:
-        from tapegrad.transform.errors import TransformError
-
         if any(isinstance(leaf, Tensor) and leaf.device != HOST for leaf in self.leaves):
             raise NotRecordedError("an argument is on a device")
         with record() as trace:
@@ -265,24 +344,28 @@ class _Call:
         compiled.constants = writer.constants
         compiled.function = _function_of(writer.text)
         try:
-            compiled.function(*self._arrays(), *compiled.constants)
+            compiled.function(*self.arrays(), *compiled.constants)
         except TransformError as error:
             raise NotRecordedError(str(error)) from None
         compiled.program = program
 
-    def _arrays(self) -> list[Any]:
+    def arrays(self) -> list[Any]:
         """Return the leaves as compiled code takes them."""
         return [_as_given(leaf) for leaf in self.leaves]
 
     def run(self, compiled: Compiled) -> Any:
         """Call the compiled function."""
-        found = compiled.function(*self._arrays(), *compiled.constants)
+        found = compiled.function(*self.arrays(), *compiled.constants)
         values = [found] if sum(place is not None for place, _ in compiled.results) == 1 else found
         made = [
             self._shown(value if place is None else _of_output(values[place]))
             for place, value in compiled.results
         ]
         return compiled.build(made)
+
+
+def _only(leaves: list[Any]) -> Any:
+    return leaves[0]
 
 
 def _of_output(value: Any) -> Any:

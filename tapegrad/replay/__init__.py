@@ -1,3 +1,3 @@
 """Functions of tensors that are recorded once and then run compiled."""
 
-from tapegrad.jit.function import jit as jit
+from tapegrad.replay.function import jit as jit
