@@ -14,6 +14,7 @@ from tapegrad.eager.duals import any_dual, carry_tangent, without_history
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import Tensor, wrap
+from tapegrad.eager.traced import refuse_traced
 from tapegrad.pytrees import holds_tensor, tree
 from tapegrad.tape.avals import DIFFERENTIABLE
 from tapegrad.tape.layout import LEAF_CLOCK, OWN_SLOT
@@ -54,6 +55,7 @@ class Call:
         self.is_nested = False
         self.is_plain = not holds_tensor(args) and not (kwargs and holds_tensor(kwargs))
         self.is_plain &= not MODE.thread.levels
+        refuse_traced((args, kwargs or {}), "a derivative is computed inside of the function")
         self.single = isinstance(argnums, int)
         numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
         call_args = list(args)

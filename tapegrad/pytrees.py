@@ -108,6 +108,22 @@ def structure(value: Any) -> Any:
     return (type(value), len(tree(value, "")[0])) if _is_inner(value) else value is None
 
 
+def settings(value: Any) -> Any:
+    """Return a hashable value that is equal for pytrees that differ in their leaves alone.
+
+    It is for instances of classes, not for lists, tuples and dicts.
+    """
+    if _is_registered(value):
+        optree = sys.modules["optree"]
+        return optree.tree_structure(value, namespace=NAMESPACE)
+    if not dataclasses.is_dataclass(value):
+        return type(value)
+    parts = _parts(value)
+    others = {f.name: getattr(value, f.name, None) for f in dataclasses.fields(value)}
+    inner = (repr(structure(parts[name])) if name in parts else others[name] for name in others)
+    return (type(value), *zip(others, inner, strict=True))
+
+
 def _is_part(value: Any, annotation: Any) -> bool:
     """Whether a field of a dataclass is one of its parts.
 

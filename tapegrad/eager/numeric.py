@@ -19,7 +19,7 @@ from tapegrad.eager.dispatch import operand, unwrap
 from tapegrad.eager.fast_path import function_of
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.tensor import Tensor, wrap
-from tapegrad.eager.traced import RecordingError, call, holds_traced
+from tapegrad.eager.traced import NotRecordedError, RecordingError, call, holds_traced
 from tapegrad.ops import (  # noqa: F401 (importing them fills the table)
     complex,
     cumulative,
@@ -108,7 +108,7 @@ def _traced_composite(composite: Composite, args: Any, kwargs: Any) -> Any:
     """Call a composite function while a function is recorded: its ops, or itself as one call."""
     try:
         return wrap_result(composite.function(*args, **kwargs))
-    except RecordingError:  # it decides by values
+    except (RecordingError, NotRecordedError):  # it decides by values
         if not holds_traced((*args, *kwargs.values())) or not composite.names:
             raise
         return call(composite.names[0], composite.function, args, kwargs)

@@ -16,6 +16,7 @@ from tapegrad.eager.modes import MODE
 from tapegrad.eager.numeric import ALIASES, FUNCTIONS, NAMESPACES, PASSIVE, wrap_result
 from tapegrad.eager.numpy_calls import PLANS
 from tapegrad.eager.tensor import Tensor, wrap
+from tapegrad.eager.traced import holds_traced
 from tapegrad.ops import differences, polynomials, rearranging, statistics
 from tapegrad.ops.composite import COMPOSITES
 from tapegrad.ops.kinds import Elementwise
@@ -99,7 +100,7 @@ def _refuse(name: str, remedy: str) -> TypeError:
 
 def array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
     """Replace a NumPy ufunc with the op of the same name."""
-    if method == "__call__" and ufunc.__name__ in PASSIVE and not kwargs and _is_batched(inputs):
+    if method == "__call__" and ufunc.__name__ in PASSIVE and not kwargs and _lack_arrays(inputs):
         return FUNCTIONS[ufunc.__name__](*inputs)
     name = UFUNCS.get(ufunc) or _of_scipy(ufunc)
     if method == "at":
@@ -187,12 +188,15 @@ def _ufunc_at(ufunc: Any, target: Any, index: Any, *values: Any) -> None:
         inplace.write(target, array, what)
 
 
-def _is_batched(values: Any) -> bool:
-    return bool(MODE.special) and holds_batched(values)
+def _lack_arrays(values: Any) -> bool:
+    """Whether one of some values is a tensor without an array: batched, or traced."""
+    if not MODE.special:
+        return False
+    return holds_batched(values) or (MODE.thread.trace is not None and holds_traced(values))
 
 
-def _untraced_of_batched(func: Any, args: Any, kwargs: Any) -> Any:
-    """Call a function without differentiable values for the items of a batch."""
+def _untraced_without_arrays(func: Any, args: Any, kwargs: Any) -> Any:
+    """Call a function without differentiable values for tensors without an array."""
     name = func.__name__
     if name in PASSIVE:
         return FUNCTIONS[name](*args, **kwargs)
@@ -211,8 +215,8 @@ def _blank(value: Any) -> Any:
 
 def array_function(self: Tensor, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
     """Replace a NumPy function with the tapegrad function of the same name."""
-    if func in UNTRACED and _is_batched((*args, *kwargs.values())):
-        return _untraced_of_batched(func, args, kwargs)
+    if func in UNTRACED and _lack_arrays((*args, *kwargs.values())):
+        return _untraced_without_arrays(func, args, kwargs)
     module = getattr(func, "__module__", "") or ""
     name = getattr(func, "__name__", "")
     functions = _FUNCTIONS_OF.get(module, {})

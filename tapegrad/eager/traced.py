@@ -180,7 +180,9 @@ class Traced(Tensor):
 
     @property
     def _a(self) -> np.ndarray:
-        raise RecordingError(NO_VALUE if self._trace.is_open else ENDED)
+        if not self._trace.is_open:
+            raise RecordingError(ENDED)
+        raise NotRecordedError("a function that needs the array of a tensor is called")
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -221,18 +223,21 @@ class Traced(Tensor):
     def __repr__(self) -> str:
         return f"Traced({self._node.name}, shape={self.shape}, dtype={self.dtype})"
 
-    def __float__(self) -> float:
+    def _refuse_value(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refuse: the value may differ between calls."""
         raise RecordingError(NO_VALUE if self._trace.is_open else ENDED)
 
-    __int__ = __index__ = __complex__ = __float__  # type: ignore[assignment]
+    __float__ = __int__ = __index__ = __complex__ = _refuse_value  # type: ignore[assignment]
+    numpy = item = tolist = __array__ = _refuse_value  # type: ignore[assignment]
+
+    def __array_ufunc__(self, *args: Any, **kwargs: Any) -> Any:
+        if MODE.thread.trace is None:  # ops do not look for traced tensors then
+            raise RecordingError(ENDED)
+        return Tensor.__array_ufunc__(self, *args, **kwargs)
 
     def ensure_meta(self) -> Any:
         """Refuse (internal)."""
         self._refuse()
-
-    def numpy(self) -> np.ndarray:
-        """Refuse: there is no array."""
-        return self._a
 
     def is_inference(self) -> bool:
         """Return False: it is no tensor of the mode in which it is recorded."""
@@ -256,6 +261,7 @@ class Traced(Tensor):
     register_hook = register_post_accumulate_grad_hook = retain_grad = detach_ = _refuse
     resize_ = squeeze_ = swapaxes_ = t_ = transpose_ = unsqueeze_ = expand_dims_ = _refuse
     grad = grad_fn = output_nr = data = retains_grad = property(_refuse, _refuse)
+    requires_grad = is_leaf = property(_refuse, _refuse)
 
 
 def holds_traced(values: Iterable[Any]) -> bool:

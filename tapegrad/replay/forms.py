@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.eager.numeric import PASSIVE
 from tapegrad.eager.traced import Node, NotRecordedError
 from tapegrad.ops.op import normalize_axes
 
@@ -37,6 +38,7 @@ _OPERATORS = {
     "greater": ">",
     "greater_equal": ">=",
 }
+_BOUNDS = {"at_least": ">=", "at_most": "<="}
 _OF_BOOLEANS = {"logical_and": "&", "logical_or": "|", "bitwise_and": "&", "bitwise_or": "|"}
 _TESTS = ("isfinite", "isinf", "isnan")
 _OF_INTEGERS = ("add", "subtract", "multiply", "negative", "positive", "where")
@@ -95,6 +97,9 @@ def expression(node: Node, args: list[str]) -> str:
         return f"{args[0]} {_OF_BOOLEANS[name]} {args[1]}"
     if name == "where":
         return f"{args[1]} if {args[0]} else {args[2]}"
+    if name in _BOUNDS:
+        x, y = args
+        return f"{x} if ({x} {_BOUNDS[name]} {y}) | ({x} != {x}) else {y}"
     if name == "stop_gradient":
         return f"tg.stop_gradient({args[0]})"
     if name == "astype":
@@ -114,7 +119,11 @@ def expression(node: Node, args: list[str]) -> str:
 def public_name(node: Node) -> str:
     """Return the public name of the function that computes a value."""
     if node.op is None:
+        if node.name in PASSIVE:
+            raise NotRecordedError(f"{node.name} has no compiled form")
         return node.name
+    if node.name == "euclidean_norm" and len(axes_of(node)) <= 2:
+        return "linalg.norm"
     if not node.op.names:
         raise NotRecordedError(f"{node.name} has no compiled form")
     return str(node.op.names[0])
@@ -167,7 +176,7 @@ def place_in_base(node: Node, index: list[str]) -> list[Any]:
         return [*index[:-2], index[-1], index[-2]]
     if node.name == "broadcast_to":
         return aligned(shape, index)
-    return _of_item(node, index)
+    return place_of_item(shape, node.parameters["index"], index)
 
 
 def aligned(shape: tuple[int, ...], index: list[str]) -> list[str]:
@@ -176,10 +185,8 @@ def aligned(shape: tuple[int, ...], index: list[str]) -> list[str]:
     return ["0" if extent == 1 else part for extent, part in zip(shape, last, strict=True)]
 
 
-def _of_item(node: Node, index: list[str]) -> list[Any]:
-    """Return the index of the element of the base, for an item or a slice."""
-    shape = node.args[0].shape
-    given = node.parameters["index"]
+def place_of_item(shape: tuple[int, ...], given: Any, index: list[str]) -> list[Any]:
+    """Return the index, in an array of a shape, of an element of what an index of it gives."""
     parts = list(given) if type(given) is tuple else [given]
     arrays = [part for part in parts if isinstance(part, (np.ndarray, list))]
     if len(arrays) > 1 or any(np.asarray(part).dtype.kind not in "iu" for part in arrays):
@@ -195,8 +202,9 @@ def _of_item(node: Node, index: list[str]) -> list[Any]:
         if part is None:
             left.pop(0)
         elif part is Ellipsis:
-            for _ in range(len(shape) - count):
-                found.append(left.pop(0))
+            rest = len(shape) - count
+            found += left[:rest]
+            left = left[rest:]
         elif isinstance(part, slice):
             start, _, step = part.indices(shape[len(found)])
             at = left.pop(0)

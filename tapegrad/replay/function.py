@@ -7,24 +7,52 @@ import inspect
 import linecache
 import sys
 import threading
+import types
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba.core.errors import NumbaError
 
-from tapegrad.calls import plain
+from tapegrad.autograd.grad_mode import enable_grad
+from tapegrad.calls import Transformed, plain
 from tapegrad.cuda.array import HOST
 from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.modes import COMPUTE_ONLY, MODE, RECORD_OP
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.eager.traced import Node, NotRecordedError, Traced, record
-from tapegrad.pytrees import Build, tree
+from tapegrad.func.vmap import vmap
+from tapegrad.ops.op import refuse_masked
+from tapegrad.pytrees import Build, settings, tree
 from tapegrad.replay.program import Program
 from tapegrad.replay.writer import Writer
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.function import gradient, njit
 
 _PLAIN_ACTIONS = (RECORD_OP, COMPUTE_ONLY)
+
+
+_STATIC = (bool, str, type(None))
+_FUNCTIONS = (
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodType,
+    functools.partial,
+    type,
+    np.ufunc,
+    np.dtype,
+)
+
+
+_MANY = 8  # recordings of a function, after which the next one is worth a warning
+
+
+def _shown(part: Any) -> str:
+    """Return what a part of a key says of an argument."""
+    if isinstance(part, tuple) and len(part) == 2 and isinstance(part[1], np.dtype):
+        return f"an array of shape {part[0]} and dtype {part[1]}"
+    return repr(part[1] if isinstance(part, tuple) and len(part) == 2 else part)
 
 
 class CacheInfo(NamedTuple):
@@ -82,7 +110,7 @@ _functions: dict[str, Any] = {}  # compiled functions by their texts
 _lock = threading.Lock()
 
 
-def _function_of(text: str) -> Any:
+def compiled_text(text: str) -> Any:
     """Return the compiled function of a text; equal texts have one."""
     with _lock:
         found = _functions.get(text)
@@ -130,14 +158,31 @@ class JittedFunction:
             return call.eager()
         return call.run(compiled)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return JittedFunction, (self.function, self.static_argnums, self.static_argnames)
+
     def _compiled(self, call: _Call) -> Compiled:
         found = self._known.get(call.key)
         if found is not None:
             self._hits += 1
             return found
         self._misses += 1
-        found = self._known[call.key] = call.record()
+        found = call.record()
+        if len(self._known) == _MANY:
+            self._warn_of_many(call)
+        self._known[call.key] = found
         return found
+
+    def _warn_of_many(self, call: _Call) -> None:
+        before = next(reversed(self._known))
+        pairs = zip(before, call.key, strict=False)
+        old, new = next((pair for pair in pairs if pair[0] != pair[1]), (before, call.key))
+        warnings.warn(
+            f"{self!r} is recorded and compiled for the {_MANY + 1}th time: the last time for "
+            f"{_shown(new)}, before for {_shown(old)}. Arrays of equal shapes and dtypes, and "
+            "numbers that are not static, do not need a new recording",
+            stacklevel=4,
+        )
 
     def with_compiled_gradient(
         self, otherwise: Callable[..., Any], argnums: int | Sequence[int]
@@ -220,7 +265,7 @@ class _Call:
         self.key = tuple(key)
 
     def _add(self, arg: Any, is_static: bool, key: list[Any], what: str) -> None:
-        if is_static or type(arg) in (bool, str, type(None)) or callable(arg):
+        if is_static or type(arg) in _STATIC or isinstance(arg, _FUNCTIONS):
             try:
                 hash(arg)
             except TypeError:
@@ -244,6 +289,7 @@ class _Call:
             if isinstance(leaf, Tensor):
                 key.append((leaf.shape, leaf.dtype, leaf.device))
             elif isinstance(leaf, np.ndarray):
+                refuse_masked(leaf)
                 key.append((leaf.shape, leaf.dtype))
             elif kind is float or kind is int or isinstance(leaf, np.generic):
                 key.append(kind)
@@ -293,7 +339,8 @@ class _Call:
 
     def eager(self) -> Any:
         """Call the function itself, on tensors; return what a compiled call returns."""
-        args, kwargs = self.arguments([as_tensor(leaf) for leaf in self.leaves])
+        tensors = [as_tensor(x) if isinstance(x, np.ndarray) else x for x in self.leaves]
+        args, kwargs = self.arguments(tensors)
         found = self.jitted.function(*args, **kwargs)
         leaves, build = tree(found, "jit: the result")
         return build([self._shown(leaf) for leaf in leaves])
@@ -321,7 +368,7 @@ class _Call:
     def _record(self, compiled: Compiled) -> None:
         if any(isinstance(leaf, Tensor) and leaf.device != HOST for leaf in self.leaves):
             raise NotRecordedError("an argument is on a device")
-        with record() as trace:
+        with enable_grad(), record() as trace:
             inputs = [Node("input", np.array(plain(leaf))) for leaf in self.leaves]
             traced = [trace.add(node) for node in inputs]
             args, kwargs = self.arguments(traced)
@@ -342,10 +389,10 @@ class _Call:
         writer = Writer(program)
         compiled.text, compiled.loops = writer.text, writer.loops
         compiled.constants = writer.constants
-        compiled.function = _function_of(writer.text)
+        compiled.function = compiled_text(writer.text)
         try:
             compiled.function(*self.arrays(), *compiled.constants)
-        except TransformError as error:
+        except (TransformError, NumbaError) as error:
             raise NotRecordedError(str(error)) from None
         compiled.program = program
 
@@ -384,14 +431,14 @@ def _as_given(leaf: Any) -> Any:
 
 
 def _structure(arg: Any) -> Any:
-    """Return what is equal for arguments with leaves at the same places."""
+    """Return what is equal for arguments with leaves at the same places, and equal settings."""
     if isinstance(arg, dict):
         return (dict, *((key, _structure(item)) for key, item in arg.items()))
     if isinstance(arg, (list, tuple)):
         return (type(arg), *map(_structure, arg))
     if isinstance(arg, (Tensor, np.ndarray, np.generic, float, int)):
         return None
-    return type(arg)
+    return settings(arg)
 
 
 def jit(
@@ -451,20 +498,25 @@ def jit(
     numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
     names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
 
-    def made(function: Callable[..., Any]) -> JittedFunction:
+    def made(function: Callable[..., Any]) -> Any:
         if not callable(function):
             raise TypeError(f"jit: expected a function, got {type(function).__name__}")
-        found, by_name = set(numbers), set(names)
+        if isinstance(function, JittedFunction):
+            return function
+        if isinstance(function, Transformed):
+            transform, (inner, *recipe) = function.__reduce__()
+            if transform is not vmap:  # a derivative of the function that is recorded
+                return transform(made(inner), *recipe)
         try:
             parameters = [*inspect.signature(function).parameters]
         except (TypeError, ValueError):
             parameters = []
+        found = {n + len(parameters) if n < 0 else n for n in numbers}
+        by_name = set(names)
         for name in names:
             if name in parameters:
                 found.add(parameters.index(name))
-        for number in numbers:
-            if 0 <= number < len(parameters):
-                by_name.add(parameters[number])
+        by_name |= {parameters[n] for n in found if n < len(parameters)}
         return JittedFunction(function, tuple(sorted(found)), tuple(sorted(by_name)))
 
     return made if function is None else made(function)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.eager.traced import Node, NotRecordedError
+from tapegrad.ops.indexing import is_basic
 from tapegrad.replay.forms import (
     Form,
     aligned,
@@ -25,6 +26,7 @@ from tapegrad.replay.forms import (
     literal,
     number,
     place_in_base,
+    place_of_item,
     public_name,
 )
 from tapegrad.replay.program import Program
@@ -404,6 +406,13 @@ class Writer:
             self._product(node, name)
         elif node.name == "concatenate":
             self._concatenation(node, name)
+        elif node.name in ("embed", "put") and node.dtype == np.float64:
+            self._assignment(node, name)
+        elif node.name == "contract":
+            arrays = ", ".join(map(self._array, node.args[0]))
+            self._line(f"{name} = tg.einsum({literal(node.parameters['subscripts'])}, {arrays})")
+        elif node.name in ("argmax", "argmin") and len(node.args) == 1 and not node.parameters:
+            self._line(f"{name} = np.{node.name}({self._array(node.args[0])})")
         else:
             args = [self._argument(arg) for arg in node.args]
             options = [f"{key}={literal(value)}" for key, value in node.parameters.items()]
@@ -427,9 +436,8 @@ class Writer:
         if max(len(x.shape), len(y.shape)) <= 2:
             self._line(f"{name} = np.dot({left}, {right})")
             return
-        if min(len(x.shape), len(y.shape)) < 2:
-            raise NotRecordedError("a product of stacked matrices and a vector")
-        batch = node.shape[:-2]
+        has_vector = min(len(x.shape), len(y.shape)) < 2
+        batch = node.shape[:-1] if has_vector else node.shape[:-2]
         index = [self._fresh("i") if extent != 1 else "0" for extent in batch]
         self._line(f"{name} = np.empty({self._shape(node.shape)})")
         parts = []
@@ -438,6 +446,28 @@ class Writer:
             parts.append(f"{array}[{own}]" if own else array)
         line = f"{name}[{', '.join(index)}] = np.dot({', '.join(parts)})"
         self._loops(batch, index, 0, {}, {}, [line])
+
+    def _assignment(self, node: Node, name: str) -> None:
+        """Write an array of which some elements are those of another one."""
+        parameters = node.parameters
+        if node.name == "put":
+            base, value = node.args
+            index = parameters["index"]
+            if not isinstance(base, Node) or not is_basic(index):
+                raise NotRecordedError("an assignment at an index with arrays")
+            shape = np.empty(base.shape)[index].shape
+            self._line(f"{name} = {self._array(base)}.copy()")
+        else:
+            (value,) = node.args
+            if parameters["shown"].name != "getitem":
+                raise NotRecordedError(f"an array of which a {parameters['shown'].name} is given")
+            index, shape = parameters["parameters"]["index"], value.shape
+            self._line(f"{name} = np.zeros({self._shape(node.shape)})")
+        at = [self._fresh("i") if extent != 1 else "0" for extent in shape]
+        place = ", ".join(place_of_item(node.shape, index, at))
+        is_number = not isinstance(value, Node)
+        element = number(value) if is_number else self._element(value, aligned(value.shape, at))
+        self._loops(shape, at, 0, {}, {}, [f"{name}[{place}] = {element}"])
 
     def _concatenation(self, node: Node, name: str) -> None:
         (parts,) = node.args

@@ -1,0 +1,42 @@
+"""Recorded functions whose text is run by Python: the same statements, without compiling them."""
+
+import numpy as np
+
+import tapegrad as tg
+from tapegrad.replay import function
+
+
+class Interpreted:
+    """Stands for a compiled function."""
+
+    def __init__(self, compiled):
+        self.compiled = compiled
+
+    def __call__(self, *args):
+        with np.errstate(all="ignore"):
+            return self.compiled.py_func(*args)
+
+
+def interpret(monkeypatch):
+    """Let Python run what is recorded from now on."""
+    compiled = function.compiled_text
+    monkeypatch.setattr(function, "compiled_text", lambda text: Interpreted(compiled(text)))
+
+
+def arrays_of(value):
+    """Return the results of a function as a list of arrays."""
+    if isinstance(value, dict):
+        return [array for part in value.values() for array in arrays_of(part)]
+    if isinstance(value, (list, tuple)):
+        return [array for part in value for array in arrays_of(part)]
+    return [np.asarray(value.detach() if isinstance(value, tg.Tensor) else value)]
+
+
+def assert_equal(found, expected, rtol=1e-12):
+    """Compare results: structure, shapes, dtypes, and values."""
+    pairs = list(zip(arrays_of(found), arrays_of(expected), strict=True))
+    for one, other in pairs:
+        assert one.shape == other.shape
+        assert one.dtype == other.dtype
+        np.testing.assert_allclose(one, other, rtol=rtol, atol=1e-13)
+    assert pairs

@@ -1,0 +1,443 @@
+"""`tapegrad.jit`: what is recorded, what is refused, and what runs op by op."""
+
+import dataclasses
+import functools
+import pickle
+import threading
+import warnings
+
+import numpy as np
+import pytest
+from interpreted import assert_equal, interpret
+
+import tapegrad as tg
+
+X = np.linspace(-1.0, 2.0, 12).reshape(4, 3)
+V = np.array([0.3, -1.2, 0.7])
+
+
+@pytest.fixture(autouse=True)
+def _interpreted(request, monkeypatch):
+    if request.node.get_closest_marker("compiled") is None:
+        interpret(monkeypatch)
+
+
+def loss(w, x):
+    return tg.sum(tg.tanh(x @ w) ** 2)
+
+
+def times(x, factor):
+    return x * factor
+
+
+def how(function, *args, **kwargs):
+    return tg.jit(function).inspect(*args, **kwargs)
+
+
+class TestCalls:
+    def test_once_for_each_kind_of_arguments(self):
+        calls = []
+
+        @tg.jit
+        def f(x):
+            calls.append(x.shape)
+            return 2.0 * x
+
+        for _ in range(3):
+            assert_equal(f(X), 2.0 * X)
+        assert_equal(f(V), 2.0 * V)
+        assert calls == [(4, 3), (3,)]
+        assert f.cache_info() == (2, 2, 2)
+        f.clear_cache()
+        assert f.cache_info() == (0, 0, 0)
+        f(X)
+        assert len(calls) == 3
+
+    def test_results_are_like_the_arguments(self):
+        f = tg.jit(lambda x: (x + 1.0, tg.sum(x), {"ones": np.ones(2)}))
+        array, number, constant = f(V)
+        assert type(array) is np.ndarray
+        assert type(number) is np.float64
+        assert type(constant["ones"]) is np.ndarray
+        assert all(type(t) is tg.Tensor for t in f(tg.tensor(V))[:2])
+
+    def test_containers(self):
+        f = tg.jit(lambda p, q: {"a": p["w"] @ q[0], "b": [p["v"], q[1] * p["v"]]})
+        found = f({"w": X, "v": V}, (V, 2.0))
+        assert_equal(found, {"a": X @ V, "b": [V, 2.0 * V]})
+        assert f({"w": X, "v": V}, [V, 3.0])["b"][1] == pytest.approx(3.0 * V)
+
+    def test_numbers_are_arguments(self):
+        f = tg.jit(times)
+        assert [f(2.0, k) for k in (1, 2, 3)] == [2.0, 4.0, 6.0]
+        assert f.cache_info().misses == 1
+        assert f(2, 3) == 6
+        assert isinstance(f(np.float64(2.0), 1.5), np.float64)
+
+    def test_arguments_by_name(self):
+        f = tg.jit(times)
+        assert f(2.0, factor=4.0) == 8.0
+        assert f(factor=4.0, x=2.0) == 8.0
+
+    def test_results_are_not_arguments(self):
+        for f in (lambda x: x, lambda x: x[1:], lambda x: x.reshape(-1), lambda x: (x, x)):
+            for found in np.atleast_1d(tg.jit(f)(X)), *[tg.jit(f)(X)]:
+                parts = found if isinstance(found, tuple) else (found,)
+                assert not any(np.may_share_memory(part, X) for part in parts)
+
+    def test_arrays_that_are_not_contiguous(self):
+        f = tg.jit(lambda x: x[1] * 2.0)
+        assert_equal(f(X.T), X.T[1] * 2.0)
+        assert_equal(f(X[::2, ::-1]), X[::2, ::-1][1] * 2.0)
+        frozen = X.copy()
+        frozen.flags.writeable = False
+        assert_equal(f(frozen), X[1] * 2.0)
+
+    def test_methods(self):
+        class Model:
+            def __init__(self, scale):
+                self.scale = scale
+
+            @functools.partial(tg.jit, static_argnums=0)
+            def double(self, x):
+                return self.scale * x
+
+        assert_equal(Model(2.0).double(V), 2.0 * V)
+        assert_equal(Model(3.0).double(V), 3.0 * V)
+
+    def test_functions_are_static(self):
+        f = tg.jit(lambda g, x: g(x))
+        assert_equal(f(tg.sin, V), np.sin(V))
+        assert_equal(f(tg.cos, V), np.cos(V))
+
+    def test_threads(self):
+        f, found = tg.jit(loss), {}
+
+        def run(k):
+            found[k] = f(V * k, X)
+
+        threads = [threading.Thread(target=run, args=(k,)) for k in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert [found[k] for k in range(6)] == [loss(tg.tensor(V * k), X).item() for k in range(6)]
+
+    def test_pickling(self):
+        f = pickle.loads(pickle.dumps(tg.jit(loss)))
+        assert f(V, X) == pytest.approx(loss(tg.tensor(V), X).item())
+
+    def test_many_recordings_warn(self):
+        f = tg.jit(lambda x: x + 1.0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for n in range(1, 9):
+                f(np.ones(n))
+        with pytest.warns(UserWarning, match=r"9th time: the last time for an array of shape \(9,"):
+            f(np.ones(9))
+
+
+class TestStatic:
+    def test_positions_and_names(self):
+        def f(x, n, mode="a"):
+            return sum(x * k for k in range(n)) if mode == "a" else x
+
+        for jitted in (tg.jit(f, static_argnums=1), tg.jit(f, static_argnames="n")):
+            assert_equal(jitted(V, 3), 3.0 * V)
+            assert_equal(jitted(V, 4), 6.0 * V)
+            assert_equal(jitted(V, n=3), 3.0 * V)
+            assert_equal(jitted(V, 4, mode="b"), V)
+            assert jitted.cache_info().currsize == 4
+        assert_equal(tg.jit(f, static_argnums=-2)(V, 3), 3.0 * V)
+
+    def test_equal_values_of_other_types(self):
+        f = tg.jit(lambda x, k: x * 0.5 if type(k) is int else x, static_argnums=1)
+        assert_equal(f(V, 1), 0.5 * V)
+        assert_equal(f(V, 1.0), V)
+        assert_equal(f(V, True), V)
+
+    def test_settings_of_dataclasses(self):
+        @dataclasses.dataclass
+        class Model:
+            w: np.ndarray
+            power: int
+
+        f = tg.jit(lambda model: model.w**model.power)
+        assert_equal(f(Model(V, 2)), V**2)
+        assert_equal(f(Model(V, 3)), V**3)
+
+    def test_what_is_not_hashable(self):
+        with pytest.raises(TypeError, match="argument 1 is static and must be hashable, got list"):
+            tg.jit(times, static_argnums=1)(V, [1.0])
+        with pytest.raises(TypeError, match="argument 0 has type set; expected arrays"):
+            tg.jit(times)({1.0}, 2.0)
+        with pytest.raises(TypeError, match="expected a function, got int"):
+            tg.jit(3)
+
+
+ASKS = {
+    "if": lambda x: x if tg.sum(x) > 0 else -x,
+    "while": lambda x: [x for _ in range(3) if x[0, 0] < 1.0][0],
+    "assert": lambda x: tg.all(tg.isfinite(x)) and x,
+    "float": lambda x: x * float(x[0, 0]),
+    "int": lambda x: x * int(x[0, 0]),
+    "item": lambda x: x * x[0, 0].item(),
+    "tolist": lambda x: x.tolist(),
+    "numpy": lambda x: x.numpy(),
+    "asarray": lambda x: np.asarray(x),
+    "round": lambda x: f"{float(x[0, 0]):.3f}",
+}
+
+
+class TestRefused:
+    @pytest.mark.parametrize("name", ASKS)
+    def test_values_of_arguments(self, name):
+        f = tg.jit(ASKS[name])
+        with pytest.raises(tg.RecordingError, match="tapegrad.where"):
+            f(X)
+        assert f.cache_info().currsize == 0
+        with pytest.raises(tg.RecordingError):
+            f(X)
+
+    def test_range(self):
+        with pytest.raises(tg.RecordingError, match="static_argnums"):
+            tg.jit(lambda x, n: sum(x for _ in range(n)))(V, 3)
+
+    def test_a_tensor_that_escaped(self):
+        kept = []
+        tg.jit(lambda x: kept.append(x) or x * 2.0)(V)
+        for use in (lambda t: t + 1.0, tg.sin, float, lambda t: t.numpy()):
+            with pytest.raises(tg.RecordingError, match="after the function has returned"):
+                use(kept[0])
+        with pytest.raises(tg.RecordingError, match="after the function has returned"):
+            tg.jit(lambda x: x + kept[0])(V)
+
+    def test_errors_of_the_function(self):
+        f = tg.jit(lambda x: x @ np.ones(5))
+        for _ in range(2):
+            with pytest.raises(ValueError, match="matmul"):
+                f(X)
+        assert_equal(tg.sin(V), np.sin(V))  # nothing is left recording
+
+    def test_masked_arrays(self):
+        with pytest.raises(TypeError, match="masked"):
+            tg.jit(times)(np.ma.masked_array(V, V > 0), 2.0)
+
+
+def in_place(x):
+    out = tg.zeros(3)
+    out[0] = x[0, 0]
+    return out
+
+
+def augmented(x):
+    y = x * 1.0
+    y += 1.0
+    return y
+
+
+def several(x):
+    q, r = tg.linalg.qr(x)
+    return q @ r
+
+
+class Doubled(tg.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2.0
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2.0
+
+
+OP_BY_OP = {
+    "in place": (in_place, "changed in place"),
+    "augmented": (augmented, "changed in place"),
+    "several results": (several, "qr has several results"),
+    "boolean index": (lambda x: x[x > 0.5], "an index depends"),
+    "derivative": (lambda x: tg.grad(lambda y: tg.sum(y**3))(x), "a derivative is computed"),
+    "function": (lambda x: Doubled.apply(x), "the Function Doubled is applied"),
+    "asks whether it is recorded": (lambda x: x * (1.0 + x.requires_grad), "graph of a tensor"),
+    "complex": (lambda x: abs(x * 1j), "dtype complex128"),
+}
+
+
+class TestOpByOp:
+    @pytest.mark.parametrize("name", OP_BY_OP)
+    def test_equal(self, name):
+        function, reason = OP_BY_OP[name]
+        assert reason in how(function, X)
+        assert_equal(tg.jit(function)(X), function(tg.tensor(X)))
+        if name != "boolean index":
+            weights = np.cos(np.arange(function(tg.tensor(X)).size))
+            found, expected = (
+                tg.grad(lambda x, f=f: tg.sum(f(x).reshape(-1) * weights))(X)
+                for f in (tg.jit(function), function)
+            )
+            assert_equal(found, expected)
+
+    def test_single_precision(self):
+        x = X.astype(np.float32)
+        assert "dtype float32" in how(loss, V.astype(np.float32), x)
+        assert tg.jit(times)(x, 2.0).dtype == np.float32
+
+    def test_random_numbers_differ_between_calls(self):
+        generator = tg.random.default_rng(3)
+        f = tg.jit(lambda x: x + generator.normal(size=3))
+        assert "random numbers" in f.inspect(V)
+        assert (f(V) != f(V)).all()
+
+    def test_a_captured_tensor_that_requires_grad(self):
+        w = tg.tensor(V, requires_grad=True)
+        f = tg.jit(lambda x: tg.sum(x @ w))
+        assert "requires grad" in f.inspect(X)
+        f(X).backward()
+        assert_equal(w.grad, X.sum(axis=0))
+
+
+class TestConstants:
+    def test_arrays_are_copied(self):
+        scale = V.copy()
+        f = tg.jit(lambda x: x * scale)
+        f(V)
+        scale[:] = 0.0
+        assert_equal(f(V), V * V)
+
+    def test_tensors(self):
+        scale = tg.tensor(V)
+        assert_equal(tg.jit(lambda x: x * scale)(V), V * V)
+
+    def test_large_and_small(self):
+        table = np.arange(5000.0).reshape(1000, 5)
+        assert_equal(tg.jit(lambda x: x @ table)(np.ones(1000)), np.ones(1000) @ table)
+        for number in (np.float64(2.0), np.array(2.0), np.inf, -0.0, np.nan, -3, True):
+            assert_equal(tg.jit(lambda x, n=number: x * n)(V), V * number)
+
+    def test_equal_values_once(self):
+        def f(x):
+            return sum(tg.exp(x[0]) * tg.sin(x * 2.0) + tg.exp(x[0]) for _ in range(3))
+
+        text = how(f, X)
+        assert text.count("np.exp") == 1
+        assert text.count("np.sin") == 1
+
+    def test_dead_values_are_dropped(self):
+        def f(x):
+            tg.exp(x)
+            return tg.sin(x)
+
+        assert "exp" not in how(f, X)
+
+
+class TestLoops:
+    def test_one_loop(self):
+        text = how(lambda x, y: tg.sum(tg.sin(x * y + 1.0) / (x * x + 2.0)), X, X + 1.0)
+        assert "1 loop nests" in text
+        assert "np.empty" not in text
+
+    def test_two_for_a_normalised_result(self):
+        text = how(lambda x: tg.exp(x - tg.max(x)) / tg.sum(tg.exp(x - tg.max(x))), V)
+        assert text.count("np.exp") == 1
+        assert text.count("for ") == 2
+
+    def test_views_are_not_stored(self):
+        text = how(lambda x: tg.sum(x[1:, ::-1].T * x[:-1].T), X)
+        assert "np.empty" not in text
+
+    def test_sizes_are_those_of_the_arguments(self):
+        f = tg.jit(lambda x: tg.tanh(x) * 2.0)
+        texts = {f.inspect(np.ones(n)) for n in (3, 5, 80)}
+        assert len(texts) == 1  # compiled once
+
+
+@pytest.mark.compiled
+class TestDerivatives:
+    def test_gradients_of_arrays(self):
+        f = tg.jit(loss)
+        for argnums in (0, 1, (0, 1), (1, 0), -1, [0]):
+            found = tg.value_and_grad(f, argnums)(V, X)
+            assert_equal(found, tg.value_and_grad(loss, argnums)(V, X))
+            assert_equal(tg.grad(f, argnums)(V, X), found[1])
+        assert f.cache_info().misses == 1
+
+    def test_structures(self):
+        def f(p, x):
+            return tg.sum((x @ p["w"] + p["b"]) ** 2)
+
+        p = {"w": V, "b": 0.5}
+        found, expected = tg.grad(tg.jit(f))(p, X), tg.grad(f)(p, X)
+        assert found.keys() == expected.keys()
+        assert_equal(found, expected)
+        assert type(found["b"]) is type(expected["b"])
+
+    def test_tensors(self):
+        w, x = tg.tensor(V, requires_grad=True), tg.tensor(X)
+        tg.jit(loss)(w, x).backward()
+        assert_equal(w.grad, tg.grad(loss)(V, X))
+
+    def test_numbers(self):
+        f = tg.jit(lambda x, y: tg.sin(x) * y)
+        assert_equal(tg.grad(f, (0, 1))(0.3, 2.0), (2.0 * np.cos(0.3), np.sin(0.3)))
+
+    def test_errors_are_those_of_functions_of_tensors(self):
+        with pytest.raises(ValueError, match="expected a scalar tensor"):
+            tg.grad(tg.jit(lambda x: x * 2.0))(V)
+        with pytest.raises(ValueError, match="argnums 2 is out of range"):
+            tg.grad(tg.jit(loss), 2)(V, X)
+        with pytest.raises(TypeError, match="int64"):
+            tg.grad(tg.jit(lambda x: tg.sum(x * 2.0)))(np.arange(3))
+
+    def test_has_aux(self):
+        f = tg.jit(lambda w: (tg.sum(w**2), w * 3.0))
+        assert_equal(tg.value_and_grad(f, has_aux=True)(V), ((V @ V, 3.0 * V), 2.0 * V))
+
+    def test_stopped(self):
+        def without(x):
+            with tg.no_grad():
+                y = x * 2.0
+            return tg.sum(x * y)
+
+        for f in (without, lambda x: tg.sum(x * 2.0 * x.detach())):
+            assert not how(f, V).startswith("op by op")
+            assert_equal(tg.grad(tg.jit(f))(V), 2.0 * V)
+
+    def test_recorded_without_recording(self):
+        """What is recorded inside of no_grad() is not different."""
+        f = tg.jit(loss)
+        with tg.no_grad():
+            f(V, X)
+            assert not f(tg.tensor(V, requires_grad=True), X).requires_grad
+        assert_equal(tg.grad(f)(V, X), tg.grad(loss)(V, X))
+        w = tg.tensor(V, requires_grad=True)
+        f(w, X).backward()
+        assert_equal(w.grad, tg.grad(loss)(V, X))
+
+    def test_other_transforms(self):
+        f = tg.jit(loss)
+        assert_equal(tg.jvp(f)(V, X, np.cos(V)), tg.jvp(loss)(V, X, np.cos(V)))
+        assert_equal(tg.hvp(f)(V, X, np.cos(V)), tg.hvp(loss)(V, X, np.cos(V)))
+        assert_equal(tg.hessian(f)(V, X), tg.hessian(loss)(V, X))
+        assert_equal(tg.vmap(f, in_axes=(None, 0))(V, X), tg.vmap(loss, in_axes=(None, 0))(V, X))
+        rows = tg.vmap(tg.grad(f), in_axes=(None, 0))
+        assert_equal(rows(V, X), tg.vmap(tg.grad(loss), in_axes=(None, 0))(V, X))
+
+    def test_jit_of_transforms(self):
+        assert_equal(tg.jit(tg.grad(loss))(V, X), tg.grad(loss)(V, X))
+        assert_equal(tg.jit(tg.value_and_grad(loss, 1))(V, X), tg.value_and_grad(loss, 1)(V, X))
+        rows = tg.jit(tg.vmap(loss, in_axes=(None, 0)))
+        assert "def program" in rows.inspect(V, X)
+        assert_equal(rows(V, X), tg.vmap(loss, in_axes=(None, 0))(V, X))
+
+    def test_jit_in_jit(self):
+        inner = tg.jit(loss)
+        f = tg.jit(lambda w: inner(w, X) + inner(2.0 * w, X))
+        assert_equal(tg.grad(f)(V), tg.grad(lambda w: loss(w, X) + loss(2.0 * w, X))(V))
+        assert inner.cache_info().misses == 0
+
+    def test_in_a_function_of_tensors(self):
+        f = tg.jit(loss)
+        found, expected = (
+            tg.grad(lambda w, g=g: sum(g(w * k, X) for k in range(3)))(V) for g in (f, loss)
+        )
+        assert_equal(found, expected)
