@@ -264,6 +264,25 @@ class Tapegrad(TorchStyle):
         }
 
 
+class TapegradJit(Tapegrad):
+    """Value and gradient of a function that is recorded and compiled."""
+
+    name = "tapegrad.jit"
+    longest = 60  # steps, each of which is compiled
+
+    def suits(self, case: Case) -> bool:
+        """Programs alone: other workloads measure features of tensors."""
+        return case.workload.group == "programs" and super().suits(case)
+
+    def prepare(self, case: Case) -> Program:
+        """A total only: there is nothing to split."""
+        recorded = self.module.jit(case.loss(self.namespace()))
+        if case.workload.how == "forward":
+            return Program(lambda: recorded(*case.inputs))
+        value_and_grad = self.module.value_and_grad(recorded, argnums=case.wrt)
+        return Program(total=lambda: value_and_grad(*case.inputs))
+
+
 class Torch(TorchStyle):
     """PyTorch, eager."""
 
@@ -530,6 +549,7 @@ class TapegradNjit(Loop):
 
 SIDES: tuple[Side, ...] = (
     Tapegrad(),
+    TapegradJit(),
     TapegradNjit(),
     Torch(),
     JaxJit(),

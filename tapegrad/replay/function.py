@@ -22,7 +22,7 @@ from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.modes import COMPUTE_ONLY, MODE, RECORD_OP
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.eager.traced import Node, NotRecordedError, Traced, record
-from tapegrad.func.vmap import vmap
+from tapegrad.func import grad, hvp, jacfwd, jacobian, jvp, value_and_grad
 from tapegrad.ops.op import refuse_masked
 from tapegrad.pytrees import Build, settings, tree
 from tapegrad.replay.program import Program
@@ -45,6 +45,7 @@ _FUNCTIONS = (
 )
 
 
+_DERIVATIVES = (grad, hvp, jacfwd, jacobian, jvp, value_and_grad)
 _MANY = 8  # recordings of a function, after which the next one is worth a warning
 
 
@@ -505,7 +506,7 @@ def jit(
             return function
         if isinstance(function, Transformed):
             transform, (inner, *recipe) = function.__reduce__()
-            if transform is not vmap:  # a derivative of the function that is recorded
+            if transform in _DERIVATIVES:  # of the function that is recorded
                 return transform(made(inner), *recipe)
         try:
             parameters = [*inspect.signature(function).parameters]

@@ -381,7 +381,7 @@ class TestDerivatives:
         assert_equal(tg.grad(f, (0, 1))(0.3, 2.0), (2.0 * np.cos(0.3), np.sin(0.3)))
 
     def test_errors_are_those_of_functions_of_tensors(self):
-        with pytest.raises(ValueError, match="expected a scalar tensor"):
+        with pytest.raises(ValueError, match=r"returned shape \[3\]; expected a scalar"):
             tg.grad(tg.jit(lambda x: x * 2.0))(V)
         with pytest.raises(ValueError, match="argnums 2 is out of range"):
             tg.grad(tg.jit(loss), 2)(V, X)
