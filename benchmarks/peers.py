@@ -282,6 +282,14 @@ class TapegradJit(Tapegrad):
         value_and_grad = self.module.value_and_grad(recorded, argnums=case.wrt)
         return Program(total=lambda: value_and_grad(*case.inputs))
 
+    def to_numpy(self, array: Any) -> np.ndarray:
+        """Results of arrays are arrays."""
+        return np.asarray(array)
+
+    def steepest(self, gradient: Any) -> np.ndarray:
+        """As the array itself: the programs have no complex numbers."""
+        return np.asarray(gradient)
+
 
 class Torch(TorchStyle):
     """PyTorch, eager."""
