@@ -64,14 +64,14 @@ _NAMES = {**_numeric.PUBLIC, **_creation.CREATION}
 globals().update(_NAMES)
 __all__ = sorted({
     *_NAMES,
-    "BatchError", "DetachedWarning", "Function", "RecordingError", "SerialLoopWarning", "Tape", "Tensor",
-    "TransformError", "VerificationError", "are_deterministic_algorithms_enabled", "autograd",
-    "checkpoint_scan", "checkpointed", "cuda", "current_tape", "enable_grad", "fft", "func", "grad",
-    "hessian", "hvp", "inference_mode", "is_anomaly_check_nan_enabled", "is_anomaly_enabled",
-    "is_grad_enabled", "is_inference_mode_enabled", "jacfwd", "jacobian", "jacrev", "jit", "jvp", "linalg",
-    "linearize", "njit", "no_grad", "random", "set_grad_enabled", "set_tape_limit", "special",
-    "stats", "stop_gradient", "testing", "use_deterministic_algorithms", "utils", "value_and_grad",
-    "vjp", "vmap",
+    "BatchError", "DetachedWarning", "Function", "RecordingError", "SerialLoopWarning", "Tape",
+    "Tensor", "TransformError", "VerificationError", "are_deterministic_algorithms_enabled",
+    "autograd", "checkpoint_scan", "checkpointed", "cuda", "current_tape", "enable_grad", "fft",
+    "func", "grad", "hessian", "hvp", "inference_mode", "is_anomaly_check_nan_enabled",
+    "is_anomaly_enabled", "is_grad_enabled", "is_inference_mode_enabled", "jacfwd", "jacobian",
+    "jacrev", "jit", "jvp", "linalg", "linearize", "njit", "no_grad", "random", "set_grad_enabled",
+    "set_tape_limit", "special", "stats", "stop_gradient", "testing",
+    "use_deterministic_algorithms", "utils", "value_and_grad", "vjp", "vmap",
 })  # fmt: skip
 
 

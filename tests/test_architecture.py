@@ -44,6 +44,7 @@ LAYERS = [
     ],
     ["transform.checks", "transform.device"],
     ["transform"],
+    ["replay"],
     ["stubs"],
     [""],
 ]
@@ -56,6 +57,7 @@ INNER = {
 # imports that type checkers alone see, of what stands above or imports the module
 FOR_CHECKERS = {
     ("", "stubs"),
+    ("", "replay.function"),
     ("", "transform.checkpointing"),
     ("", "transform.errors"),
     ("", "transform.function"),

@@ -1,12 +1,12 @@
 """Traced tensors: what a function sees in place of its arguments while it is recorded.
 
 While `tapegrad.jit` records a function, an argument is a `Traced`. It stands for the values of all
-calls: it has a shape and a dtype, but no array. An op of traced tensors is computed on examples, for
-the shape and the dtype of its result, and adds a `Node` to the recording.
+calls: it has a shape and a dtype, but no array. An op of traced tensors is computed on examples,
+for the shape and the dtype of its result, and adds a `Node` to the recording.
 
-Code that asks for the values (an ``if``, ``float``, a function that does not know tensors) raises
-`RecordingError`. What a recording cannot express, but ops on tensors can, raises `NotRecordedError`,
-which does not reach the user: the function then runs op by op.
+Code that asks for the values (an ``if``, ``float``, ``np.asarray``) raises `RecordingError`. What a
+recording cannot express, but ops on tensors can, raises `NotRecordedError`, which does not reach
+the user: the function then runs op by op.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from tapegrad.ops.kinds import SweptOp
 from tapegrad.ops.op import Op
 
 _WAYS_OUT = (
-    "Use tapegrad.where to choose by values, pass what decides as an argument in static_argnums, or "
-    "write a loop for tapegrad.njit"
+    "Use tapegrad.where to choose by values, pass what decides as an argument in static_argnums, "
+    "or write a loop for tapegrad.njit"
 )
 NO_CHOICE = (
     "jit: the function chooses by the value of a traced tensor (if, while, and, or, assert), which "
@@ -227,8 +227,8 @@ class Traced(Tensor):
         """Refuse: the value may differ between calls."""
         raise RecordingError(NO_VALUE if self._trace.is_open else ENDED)
 
-    __float__ = __int__ = __index__ = __complex__ = _refuse_value  # type: ignore[assignment]
-    numpy = item = tolist = __array__ = _refuse_value  # type: ignore[assignment]
+    __float__ = __int__ = __index__ = __complex__ = _refuse_value
+    numpy = item = tolist = __array__ = _refuse_value
 
     def __array_ufunc__(self, *args: Any, **kwargs: Any) -> Any:
         if MODE.thread.trace is None:  # ops do not look for traced tensors then

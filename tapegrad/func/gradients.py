@@ -84,7 +84,7 @@ def _value_and_grad(
 
     # functions that are recorded have compiled gradients for arrays
     compiled = None if has_aux else getattr(f, "with_compiled_gradient", None)
-    return wrapped if compiled is None else compiled(wrapped, argnums)  # type: ignore[no-any-return]
+    return wrapped if compiled is None else compiled(wrapped, argnums)
 
 
 def _refuse_out(out: bool, name: str) -> None:

@@ -151,6 +151,7 @@ class JittedFunction:
         return self if instance is None else functools.partial(self, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the compiled function; it is recorded and compiled when needed."""
         if MODE.special and (MODE.thread.trace is not None or MODE.action() not in _PLAIN_ACTIONS):
             return self.function(*args, **kwargs)
         call = _Call(self, args, kwargs)
@@ -465,9 +466,9 @@ def jit(
     Returns
     -------
     callable
-        It returns tensors if an argument is a tensor, otherwise arrays and numbers. ``inspect(...)``
-        shows what runs for some arguments; ``cache_info()`` and ``clear_cache()`` are about the
-        recordings.
+        It returns tensors if an argument is a tensor, otherwise arrays and numbers. Its method
+        ``inspect(...)`` shows what runs for some arguments; ``cache_info()`` and ``clear_cache()``
+        are about the recordings.
 
     Raises
     ------

@@ -353,14 +353,17 @@ class Writer:
             self._line(f"{name} = {array}.reshape({self._shape(node.shape)})")
 
     def _rows(self, node: Node) -> None:
-        """Write a reduction of the last axes of an array."""
+        """Write a reduction of rows: of the last axes of an array, or of a copy with these last."""
         (x,) = node.args
         axes = axes_of(node)
         kept = [k for k in range(len(x.shape)) if k not in axes]
-        if not axes or any(k > min(axes) for k in kept):
+        if not axes:
             self._call(node)
             return
-        array = self._array(x)
+        if any(k > min(axes) for k in kept):
+            array = self._permuted(x, [*kept, *axes])
+        else:
+            array = self._array(x)
         if not kept and not node.shape:
             self.names[node] = self._row(node, array)
             return
@@ -378,6 +381,17 @@ class Writer:
         row = f"{array}[{', '.join(index)}]" if index else array
         self._line(f"{result}[{', '.join(place)}] = {self._row(node, row)}")
         self._depth = depth
+
+    def _permuted(self, x: Node, order: list[int]) -> str:
+        """Write a copy of an array with its axes in another order; return its name."""
+        copy = self._fresh("z")
+        shape = tuple(x.shape[k] for k in order)
+        self._line(f"{copy} = np.empty({self._shape(shape)})")
+        index = [self._fresh("i") if extent != 1 else "0" for extent in shape]
+        place = [index[order.index(k)] for k in range(len(order))]
+        line = f"{copy}[{', '.join(index)}] = {self._element(x, place)}"
+        self._loops(shape, index, 0, {}, {}, [line])
+        return copy
 
     def _row(self, node: Node, row: str) -> str:
         """Write the reduction of a row; return the name of the result."""

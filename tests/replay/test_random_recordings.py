@@ -41,7 +41,5 @@ def test_second_order(seed):
     expected = tg.hvp(program)(*program.args, direction)
     assert_equal(tg.hvp(jitted)(*program.args, direction), expected, rtol=1e-8)
     tangents = [np.cos(a) for a in program.args]
-    both = [
-        tg.jvp(f, argnums=(0, 1, 2, 3, 4))(*program.args, *tangents) for f in (jitted, program)
-    ]
+    both = [tg.jvp(f, argnums=(0, 1, 2, 3, 4))(*program.args, *tangents) for f in (jitted, program)]
     assert_equal(*both, rtol=1e-9)
