@@ -57,6 +57,8 @@ def form_of(node: Node) -> Form:
         return Form.MAP
     if node.name in _VIEWS:
         return Form.VIEW
+    if kind == "reduction" and not axes_of(node):
+        return Form.MAP  # of each element alone
     if node.name == "sum" and node.dtype == FLOAT:
         return Form.SUM
     if node.name in _ROWS and node.dtype == FLOAT:
@@ -106,6 +108,8 @@ def expression(node: Node, args: list[str]) -> str:
         if node.dtype != FLOAT:
             raise NotRecordedError(f"a conversion to {node.dtype}")
         return f"float({args[0]})"
+    if node.name in ("sum", "max", "min", "logsumexp"):  # over no axes
+        return args[0]
     unary = {"negative": "-{}", "positive": "+{}", "square": "{} * {}", "reciprocal": "1.0 / {}"}
     if name in unary:
         return unary[name].replace("{}", args[0])

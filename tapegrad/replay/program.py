@@ -83,16 +83,17 @@ def _replaced(value: Any, same: dict[Node, Node]) -> Any:
 
 def _key(node: Node) -> Any:
     """Return what is equal for nodes that are equal."""
-    return (node.name, node.op, _key_of(node.args), _key_of(node.parameters))
+    return (node.name, node.op, key_of(node.args), key_of(node.parameters))
 
 
-def _key_of(value: Any) -> Any:
+def key_of(value: Any) -> Any:
+    """Return what is equal for equal arguments: nodes are equal to themselves alone."""
     if isinstance(value, Node):
         return id(value)
     if type(value) in (list, tuple):
-        return (type(value), *map(_key_of, value))
+        return (type(value), *map(key_of, value))
     if type(value) is dict:
-        return tuple((name, _key_of(item)) for name, item in value.items())
+        return tuple((name, key_of(item)) for name, item in value.items())
     if type(value) is slice:
         return (slice, value.start, value.stop, value.step)
     if isinstance(value, np.ndarray):

@@ -30,6 +30,15 @@ from tapegrad.replay.forms import (
     public_name,
 )
 from tapegrad.replay.program import Program
+from tapegrad.replay.repeats import LEAST, Repeat, longest_repeat
+
+_LONGEST = 600  # lines of a program that is compiled: numba takes a while for each
+_WIDE = 16  # elements from which on loops over them use vector instructions
+
+
+def kind_of(node: Node) -> str:
+    """Return the text of the dtype of a new array, unless it is that of floats."""
+    return "" if node.dtype == np.float64 else f", np.{node.dtype.name}"
 
 
 class Writer:
@@ -72,6 +81,11 @@ class Writer:
         arguments = [f"x{k}" for k in range(len(program.inputs))]
         arguments += [f"c{k}" for k in range(len(self.constants))]
         head = f"def program({', '.join(arguments)}):"
+        if len(self._lines) > _LONGEST:
+            raise NotRecordedError(
+                f"{len(self._lines)} lines of code would take long to compile; write the loop in "
+                "a function for tapegrad.njit"
+            )
         self.text = "\n".join([head, *self._lines]) + "\n"
 
     def _enter(self, node: Node, name: str) -> None:
@@ -181,41 +195,49 @@ class Writer:
 
     def _nest(self, shape: tuple[int, ...], nodes: list[Node]) -> None:
         """Write the loops over a shape that compute some values."""
-        index = [self._fresh("i") if extent != 1 else "0" for extent in shape]
-        before: dict[int, list[str]] = {}  # lines before the loops at some depth
-        after: dict[int, list[str]] = {}
-        inside: list[str] = []
-        local: dict[Node, str] = {}
-        loads: dict[Any, str] = {}
-        last: list[str] = []
-        for node in nodes:
-            if self.forms[node] is Form.SUM:
-                value = self._load(node.args[0], index, local, loads, inside)
-                self._sum(node, shape, index, value, before, after, last)
-                continue
-            args = [
-                self._load(arg, aligned(arg.shape, index), local, loads, inside)
-                if isinstance(arg, Node)
-                else number(arg)
-                for arg in node.args
-            ]
-            name = local[node] = self._fresh("v")
-            inside.append(f"{name} = {expression(node, args)}")
-            if not shape:
-                self.names[node] = name
-            elif node in self.stored:
-                array = self.names[node] = self._fresh("z")
-                kind = "" if node.dtype == np.float64 else f", np.{node.dtype.name}"
-                before.setdefault(0, []).append(f"{array} = np.empty({self._shape(shape)}{kind})")
-                inside.append(f"{array}[{', '.join(index)}] = {name}")
-        if not shape:
-            for line in (*inside, *last):
-                self._line(line)
-            return
-        self.loops += 1
-        for line in before.get(0, ()):
-            self._line(line)
-        self._loops(shape, index, 0, before, after, [*inside, *last])
+        maps = [node for node in nodes if self.forms[node] is Form.MAP]
+        sums = [node for node in nodes if self.forms[node] is Form.SUM]
+        needed = {*self.stored, *(node.args[0] for node in sums)}
+        repeat = longest_repeat(maps, needed) if len(maps) > LEAST else None
+        if repeat is None:
+            _Nest(self, shape).write(maps, sums)
+        elif int(np.prod(shape)) < _WIDE or not self._has_stored_start(repeat, maps, shape):
+            _Nest(self, shape).write(maps, sums, repeat)
+        else:
+            self._steps(shape, maps, sums, repeat)
+
+    def _has_stored_start(self, repeat: Repeat, maps: list[Node], shape: tuple[int, ...]) -> bool:
+        return all(maps[k].dtype == np.float64 for k in range(repeat.start))
+
+    def _steps(
+        self, shape: tuple[int, ...], maps: list[Node], sums: list[Node], repeat: Repeat
+    ) -> None:
+        """Write a repeat as a loop around that over the elements, which keeps arrays.
+
+        Inner loops over many elements use vector instructions, those over steps do not.
+        """
+        first = maps[: repeat.start]
+        once = maps[repeat.start : repeat.start + repeat.period]
+        later = maps[repeat.end :]
+        read = {arg for node in (*once, *later) for arg in node.inputs()}
+        read |= {node.args[0] for node in sums}
+        before = [maps[repeat.start - repeat.period + own] for own in repeat.carried]
+        self.stored |= {node for node in first if node in read or node in before}
+        _Nest(self, shape).write(first, [])
+        states = []
+        for node in before:
+            state = self._fresh("k")
+            self._line(f"{state} = {self.names[node]}.copy()")
+            states.append(state)
+        with self._inside(f"for {self._fresh('i')} in range({repeat.count}):"):
+            step = _Nest(self, shape)
+            step.states = dict(zip(before, states, strict=True))
+            step.changed = dict(zip((once[own] for own in repeat.carried), states, strict=True))
+            step.write(once, [])
+        last = maps[repeat.end - repeat.period : repeat.end]
+        for own, state in zip(repeat.carried, states, strict=True):
+            self.names[last[own]] = state
+        _Nest(self, shape).write(later, sums)
 
     def _loops(
         self,
@@ -239,63 +261,6 @@ class Writer:
                 self._loops(shape, index, depth + 1, before, after, inside)
         for line in after.get(depth, ()):
             self._line(line)
-
-    def _sum(
-        self,
-        node: Node,
-        shape: tuple[int, ...],
-        index: list[str],
-        value: str,
-        before: dict[int, list[str]],
-        after: dict[int, list[str]],
-        last: list[str],
-    ) -> None:
-        """Write a sum over axes of a loop nest."""
-        axes = axes_of(node)
-        keeps = node.parameters["keepdims"]
-        kept = [k for k in range(len(shape)) if k not in axes]
-        place = ["0" if k in axes else index[k] for k in range(len(shape)) if keeps or k in kept]
-        total = self._fresh("s")
-        first = min(axes, default=0)
-        if not axes:
-            if shape:
-                raise NotRecordedError("a sum over no axes")
-            last.append(f"{total} = {value}")
-            self.names[node] = total
-            return
-        if all(k < first for k in kept):  # the last axes
-            before.setdefault(first, []).append(f"{total} = 0.0")
-            last.append(f"{total} += {value}")
-            if not node.shape:
-                self.names[node] = total
-                return
-            array = self._fresh("z")
-            before.setdefault(0, []).insert(0, f"{array} = np.empty({self._shape(node.shape)})")
-            after.setdefault(first, []).append(f"{array}[{', '.join(place)}] = {total}")
-        else:
-            array = self._fresh("z")
-            before.setdefault(0, []).insert(0, f"{array} = np.zeros({self._shape(node.shape)})")
-            last.append(f"{array}[{', '.join(place)}] += {value}")
-        self.names[node] = array
-
-    def _load(
-        self,
-        node: Node,
-        index: list[str],
-        local: dict[Node, str],
-        loads: dict[Any, str],
-        inside: list[str],
-    ) -> str:
-        """Return the text of an element of a value, in the iteration of a loop nest."""
-        if node in local:
-            return local[node]
-        text = self._element(node, index)
-        if not text.endswith("]"):
-            return text
-        if text not in loads:
-            loads[text] = self._fresh("e")
-            inside.append(f"{loads[text]} = {text}")
-        return loads[text]
 
     def _element(self, node: Node, index: list[str]) -> str:
         """Return the text of an element of a stored value, or of a view of one."""
@@ -332,8 +297,7 @@ class Writer:
         if not node.shape:
             return self._element(node, [])
         copy = self._fresh("z")
-        kind = "" if node.dtype == np.float64 else f", np.{node.dtype.name}"
-        self._line(f"{copy} = np.empty({self._shape(node.shape)}{kind})")
+        self._line(f"{copy} = np.empty({self._shape(node.shape)}{kind_of(node)})")
         index = [self._fresh("i") if extent != 1 else "0" for extent in node.shape]
         line = f"{copy}[{', '.join(index)}] = {self._element(node, index)}"
         self._loops(node.shape, index, 0, {}, {}, [line])
@@ -357,9 +321,6 @@ class Writer:
         (x,) = node.args
         axes = axes_of(node)
         kept = [k for k in range(len(x.shape)) if k not in axes]
-        if not axes:
-            self._call(node)
-            return
         if any(k > min(axes) for k in kept):
             array = self._permuted(x, [*kept, *axes])
         else:
@@ -503,3 +464,136 @@ class Writer:
             line = f"{name}[{', '.join(place)}] = {self._element(part, index)}"
             self._loops(part.shape, index, 0, {}, {}, [line])
             start += part.shape[axis]
+
+
+class _Nest:
+    """Loops over a shape.
+
+    Parameters
+    ----------
+    writer
+        What writes the program.
+    shape
+        The shape.
+    """
+
+    def __init__(self, writer: Writer, shape: tuple[int, ...]) -> None:
+        self.writer = writer
+        self.shape = shape
+        self.index = [writer._fresh("i") if extent != 1 else "0" for extent in shape]
+        self.before: dict[int, list[str]] = {}  # lines before the loops at some depth
+        self.after: dict[int, list[str]] = {}
+        self.inside: list[str] = []
+        self.local: dict[Node, str] = {}
+        self.states: dict[Node, str] = {}  # arrays with values of the step before
+        self.changed: dict[Node, str] = {}  # arrays that values are written to
+        self._loads: dict[str, str] = {}
+
+    def write(self, maps: list[Node], sums: list[Node], repeat: Repeat | None = None) -> None:
+        """Write the loops that compute values and add up sums."""
+        writer = self.writer
+        if repeat is None:
+            self._maps(maps)
+        else:
+            self._maps(maps[: repeat.start])
+            self._repeat(maps, repeat)
+            self._maps(maps[repeat.end :])
+        for node in sums:
+            self._sum(node, self._load(node.args[0], self.index))
+        for node, array in self.changed.items():
+            self.inside.append(f"{array}[{', '.join(self.index)}] = {self.local[node]}")
+        if not self.shape:
+            for line in self.inside:
+                writer._line(line)
+        elif self.inside:
+            writer.loops += 1
+            for line in self.before.get(0, ()):
+                writer._line(line)
+            writer._loops(self.shape, self.index, 0, self.before, self.after, self.inside)
+
+    def _maps(self, nodes: list[Node], indent: str = "") -> None:
+        writer = self.writer
+        for node in nodes:
+            args = [self._argument(arg, indent) for arg in node.args]
+            name = self.local[node] = writer._fresh("v")
+            self.inside.append(f"{indent}{name} = {expression(node, args)}")
+            if not self.shape:
+                writer.names[node] = name
+            elif node in writer.stored and not indent:
+                array = writer.names[node] = writer._fresh("z")
+                made = f"{array} = np.empty({writer._shape(self.shape)}{kind_of(node)})"
+                self.before.setdefault(0, []).append(made)
+                self.inside.append(f"{array}[{', '.join(self.index)}] = {name}")
+
+    def _argument(self, arg: Any, indent: str) -> str:
+        if not isinstance(arg, Node):
+            return number(arg)
+        return self._load(arg, aligned(arg.shape, self.index), indent)
+
+    def _repeat(self, maps: list[Node], repeat: Repeat) -> None:
+        """Write one iteration of values that repeat, in a loop."""
+        start, period = repeat.start, repeat.period
+        once = maps[start : start + period]
+        own = {*maps[max(start - period, 0) :]}
+        for arg in dict.fromkeys(arg for node in once for arg in node.inputs()):
+            if arg not in own:  # before the loop
+                self._load(arg, aligned(arg.shape, self.index))
+        names = []
+        for own in repeat.carried:
+            name = self.writer._fresh("k")
+            before = maps[start - period + own]
+            self.inside.append(f"{name} = {self.local[before]}")
+            self.local[before] = name
+            names.append(name)
+        self.inside.append(f"for {self.writer._fresh('i')} in range({repeat.count}):")
+        self._maps(once, "    ")
+        last = maps[repeat.end - period : repeat.end]
+        for own, name in zip(repeat.carried, names, strict=True):
+            self.inside.append(f"    {name} = {self.local[once[own]]}")
+        for own, name in zip(repeat.carried, names, strict=True):
+            self.local[last[own]] = name
+            if not self.shape:
+                self.writer.names[last[own]] = name
+
+    def _sum(self, node: Node, value: str) -> None:
+        """Write a sum over axes."""
+        writer, shape, index = self.writer, self.shape, self.index
+        axes = axes_of(node)
+        keeps = node.parameters["keepdims"]
+        kept = [k for k in range(len(shape)) if k not in axes]
+        place = ["0" if k in axes else index[k] for k in range(len(shape)) if keeps or k in kept]
+        total = writer._fresh("s")
+        first = min(axes)
+        if all(k < first for k in kept):  # the last axes
+            self.before.setdefault(first, []).append(f"{total} = 0.0")
+            self.inside.append(f"{total} += {value}")
+            if not node.shape:
+                writer.names[node] = total
+                return
+            array = writer._fresh("z")
+            made = f"{array} = np.empty({writer._shape(node.shape)})"
+            self.after.setdefault(first, []).append(f"{array}[{', '.join(place)}] = {total}")
+        else:
+            array = writer._fresh("z")
+            made = f"{array} = np.zeros({writer._shape(node.shape)})"
+            self.inside.append(f"{array}[{', '.join(place)}] += {value}")
+        self.before.setdefault(0, []).insert(0, made)
+        writer.names[node] = array
+
+    def _load(self, node: Node, index: list[str], indent: str = "") -> str:
+        """Return the text of an element of a value, in an iteration."""
+        if node in self.local:
+            return self.local[node]
+        if node in self.states:
+            text = f"{self.states[node]}[{', '.join(index)}]"
+        else:
+            text = self.writer._element(node, index)
+        if not text.endswith("]"):
+            return text
+        if text not in self._loads:
+            name = self.writer._fresh("e")
+            self.inside.append(f"{indent}{name} = {text}")
+            if indent:  # it is not known after the loop
+                return name
+            self._loads[text] = name
+        return self._loads[text]

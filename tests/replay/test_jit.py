@@ -441,3 +441,87 @@ class TestDerivatives:
             tg.grad(lambda w, g=g: sum(g(w * k, X) for k in range(3)))(V) for g in (f, loss)
         )
         assert_equal(found, expected)
+
+
+def oscillator(x, v, steps):
+    for _ in range(steps):
+        v = v - 0.1 * tg.sin(x)
+        x = x + 0.1 * v
+    return tg.sum(x * v)
+
+
+def fibonacci(x, y, steps):
+    """Each value follows from the two before it."""
+    for _ in range(steps):
+        x, y = y, 0.6 * y + 0.3 * x
+    return tg.sum(y * y)
+
+
+def history(x, y, steps):
+    """Every iteration's value is read in the end."""
+    total = 0.0
+    for _ in range(steps):
+        x = tg.tanh(x * y)
+        total = total + x
+    return tg.sum(total * x)
+
+
+def kept(x, y, steps):
+    """Values in the middle are read afterwards."""
+    found = [x]
+    for _ in range(steps):
+        found.append(tg.cos(found[-1]) + y)
+    return tg.sum(found[-1] * found[steps // 2])
+
+
+def growing(x, y, steps):
+    """The factor differs between iterations."""
+    for k in range(steps):
+        x = x + (0.01 * k) * tg.sin(y * x)
+    return tg.sum(x)
+
+
+def nested(x, y, steps):
+    for _ in range(steps):
+        for _ in range(steps):
+            x = tg.sin(x) + y
+        y = y * 0.9
+    return tg.sum(x)
+
+
+def with_rows(x, y, steps):
+    """Sums in each iteration."""
+    for _ in range(steps):
+        x = x / (1.0 + tg.sum(x * x)) + y
+    return tg.sum(x)
+
+
+LOOPS = [oscillator, fibonacci, history, kept, growing, nested, with_rows]
+
+
+class TestRepeats:
+    @pytest.mark.parametrize("function", LOOPS)
+    @pytest.mark.parametrize("size", [(), (3,), (5, 4)])
+    @pytest.mark.parametrize("steps", [1, 6, 7, 8, 13, 40])
+    def test_values(self, function, size, steps):
+        x, y = np.random.default_rng(steps).normal(size=(2, *size))
+        f = tg.jit(function, static_argnums=2)
+        assert_equal(f(x, y, steps), function(tg.tensor(x), tg.tensor(y), steps).numpy()[()])
+
+    @pytest.mark.parametrize("function", [oscillator, history, fibonacci])
+    @pytest.mark.parametrize("size", [(3,), (5, 4)])
+    def test_loops_are_loops(self, function, size):
+        f = tg.jit(function, static_argnums=2)
+        texts = [f.inspect(*np.ones((2, *size)), steps) for steps in (30, 60)]
+        assert len({text.count("\n") for text in texts}) == 1
+        assert "in range(" in texts[0]
+
+    @pytest.mark.compiled
+    @pytest.mark.parametrize("function", LOOPS)
+    @pytest.mark.parametrize("size", [(3,), (40,)])
+    def test_gradients(self, function, size):
+        x, y = np.random.default_rng(1).normal(size=(2, *size))
+        f = tg.jit(function, static_argnums=2)
+        steps = 4 if function is nested else 12
+        found, expected = (tg.value_and_grad(g, (0, 1))(x, y, steps) for g in (f, function))
+        assert_equal(found, expected, rtol=1e-10)

@@ -17,7 +17,8 @@ from interpreted import assert_equal, interpret
 OP_BY_OP = {
     "cofactor", "cofactor_slope", "contract", "eig", "eigh", "euclidean_norm", "full_svd",
     "gamma_sample", "gaussian", "log_gamma_curvature", "log_gamma_sample", "log_gamma_slope",
-    "moved", "product", "put", "put_view", "qr", "rounded", "scatter_add", "slogdet", "sparse_product", "thin_svd",
+    "moved", "product", "put", "put_view", "qr", "rounded", "scatter_add", "slogdet",
+    "sparse_product", "thin_svd",
     "add_at", "concatenate",
 }  # fmt: skip
 
