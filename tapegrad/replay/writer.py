@@ -534,9 +534,9 @@ class _Nest:
         """Write one iteration of values that repeat, in a loop."""
         start, period = repeat.start, repeat.period
         once = maps[start : start + period]
-        own = {*maps[max(start - period, 0) :]}
+        changing = {*maps[max(start - period, 0) :]}
         for arg in dict.fromkeys(arg for node in once for arg in node.inputs()):
-            if arg not in own:  # before the loop
+            if arg not in changing:  # before the loop
                 self._load(arg, aligned(arg.shape, self.index))
         names = []
         for own in repeat.carried:
