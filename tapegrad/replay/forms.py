@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,7 @@ def form_of(node: Node) -> Form:
         return Form.VIEW
     if kind == "reduction" and not axes_of(node):
         return Form.MAP  # of each element alone
-    if node.name == "sum" and node.dtype == FLOAT:
+    if node.name == "sum" and node.dtype in (FLOAT, INTEGER):
         return Form.SUM
     if node.name in _ROWS and node.dtype == FLOAT:
         return Form.ROWS
@@ -140,7 +141,7 @@ def number(value: Any) -> str:
             return "np.nan"
         if value in (np.inf, -np.inf):
             return "np.inf" if value > 0 else "(-np.inf)"
-        return repr(value) if value >= 0 else f"({value!r})"
+        return repr(value) if math.copysign(1.0, value) > 0 else f"({value!r})"
     if type(value) in (int, bool):
         return repr(value) if value >= 0 else f"({value!r})"
     raise NotRecordedError(f"an argument of type {type(value).__name__}")

@@ -75,6 +75,8 @@ class Compiled:
         Why it runs op by op, "" if it is compiled.
     text
         The compiled function.
+    is_single
+        Whether it returns one value, which is computed.
     """
 
     def __init__(self) -> None:
@@ -86,7 +88,27 @@ class Compiled:
         self.loops = 0
         self.results: list[tuple[int | None, Any]] = []  # places among the outputs, or constants
         self.build: Build = lambda leaves: leaves[0]
+        self.is_single = False
         self._gradients: dict[tuple[int, ...], Any] = {}
+        self._direct_gradients: dict[tuple[int, ...], Any] = {}
+
+    def direct_gradient(self, numbers: list[int], count: int) -> Any:
+        """Return the compiled value and gradient for arguments that are leaves themselves.
+
+        Parameters
+        ----------
+        numbers
+            The positions of the differentiated arguments.
+        count
+            The number of arguments.
+        """
+        key = tuple(numbers)
+        found = self._direct_gradients.get(key)
+        if found is None:
+            places = tuple(n % count for n in key if -count <= n < count)
+            if len(set(places)) == len(key):
+                found = self._direct_gradients[key] = self.gradient(places)
+        return found
 
     def gradient(self, places: tuple[int, ...]) -> Any:
         """Return the compiled value and gradient, None if there is none.
@@ -142,6 +164,7 @@ class JittedFunction:
         self.static_argnums = static_argnums
         self.static_argnames = static_argnames
         self._known: dict[Any, Compiled] = {}
+        self._direct: dict[Any, Compiled] = {}  # for arrays and floats alone, by their kinds
         self._hits = self._misses = 0
 
     def __repr__(self) -> str:
@@ -152,13 +175,26 @@ class JittedFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the compiled function; it is recorded and compiled when needed."""
+        if not MODE.special and not kwargs:
+            compiled = self._direct.get(_kinds(args))
+            if compiled is not None:
+                self._hits += 1
+                value = compiled.function(*args, *compiled.constants)
+                return np.float64(value) if type(value) is float else value
         if MODE.special and (MODE.thread.trace is not None or MODE.action() not in _PLAIN_ACTIONS):
             return self.function(*args, **kwargs)
         call = _Call(self, args, kwargs)
         compiled = self._compiled(call)
         if compiled.program is None:
             return call.eager()
+        self._note_direct(args, kwargs, compiled)
         return call.run(compiled)
+
+    def _note_direct(self, args: Any, kwargs: Any, compiled: Compiled) -> None:
+        """Let later calls with such arguments go to compiled code without a look at each."""
+        if compiled.is_single and not kwargs and not self.static_argnums:
+            if (kinds := _kinds(args)) is not None:
+                self._direct[kinds] = compiled
 
     def __reduce__(self) -> tuple[Any, ...]:
         return JittedFunction, (self.function, self.static_argnums, self.static_argnames)
@@ -199,8 +235,17 @@ class JittedFunction:
             Positions of the differentiated arguments.
         """
         numbers = [argnums] if isinstance(argnums, int) else [*argnums]
+        is_one = isinstance(argnums, int)
 
         def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
+            if not MODE.special and not kwargs:
+                known = self._direct.get(_kinds(args))
+                direct = None if known is None else known.direct_gradient(numbers, len(args))
+                if known is not None and direct is not None:
+                    self._hits += 1
+                    value, found = direct(*args, *known.constants)
+                    found = tuple([np.float64(g) if type(g) is float else g for g in found])
+                    return np.float64(value), found[0] if is_one else found
             if MODE.special and (MODE.thread.trace is not None or MODE.action() != RECORD_OP):
                 return otherwise(*args, **kwargs)
             call = _Call(self, args, kwargs)
@@ -211,9 +256,10 @@ class JittedFunction:
             derivative = None if places is None else compiled.gradient(places)
             if derivative is None:
                 return otherwise(*args, **kwargs)
+            self._note_direct(args, kwargs, compiled)
             value, found = derivative(*call.arrays(), *compiled.constants)
             gradients = call.like_arguments(numbers, [*map(_of_output, found)])
-            return _of_output(value), gradients[0] if isinstance(argnums, int) else gradients
+            return _of_output(value), gradients[0] if is_one else gradients
 
         return value_and_gradient
 
@@ -242,6 +288,7 @@ class JittedFunction:
     def clear_cache(self) -> None:
         """Forget all recordings: the function is recorded again when it is called."""
         self._known.clear()
+        self._direct.clear()
         self._hits = self._misses = 0
 
 
@@ -327,7 +374,7 @@ class _Call:
             if not self.parts[number][1]:
                 return None
             found += range(start, start + self.parts[number][1])
-        return tuple(found)
+        return tuple(found) if len(set(found)) == len(found) else None
 
     def like_arguments(self, numbers: Sequence[int], leaves: list[Any]) -> tuple[Any, ...]:
         """Return values for the leaves of some arguments in the structure of these."""
@@ -387,6 +434,7 @@ class _Call:
                     compiled.results.append((None, leaf))
         if not outputs:
             raise NotRecordedError("no result depends on the arguments")
+        compiled.is_single = type(found) is Traced
         program = Program(trace, inputs, outputs)
         writer = Writer(program)
         compiled.text, compiled.loops = writer.text, writer.loops
@@ -411,6 +459,20 @@ class _Call:
             for place, value in compiled.results
         ]
         return compiled.build(made)
+
+
+def _kinds(args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """Return the kinds of contiguous arrays and floats; None if there are other arguments."""
+    found: list[Any] = []
+    for arg in args:
+        kind = type(arg)
+        if kind is np.ndarray and arg.flags.c_contiguous and arg.ndim:
+            found.append((arg.shape, arg.dtype))
+        elif kind is float:
+            found.append(float)
+        else:
+            return None
+    return tuple(found)
 
 
 def _only(leaves: list[Any]) -> Any:

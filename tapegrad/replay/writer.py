@@ -562,20 +562,20 @@ class _Nest:
         keeps = node.parameters["keepdims"]
         kept = [k for k in range(len(shape)) if k not in axes]
         place = ["0" if k in axes else index[k] for k in range(len(shape)) if keeps or k in kept]
-        total = writer._fresh("s")
+        total, kind = writer._fresh("s"), kind_of(node)
         first = min(axes)
         if all(k < first for k in kept):  # the last axes
-            self.before.setdefault(first, []).append(f"{total} = 0.0")
+            self.before.setdefault(first, []).append(f"{total} = {'0' if kind else '0.0'}")
             self.inside.append(f"{total} += {value}")
             if not node.shape:
                 writer.names[node] = total
                 return
             array = writer._fresh("z")
-            made = f"{array} = np.empty({writer._shape(node.shape)})"
+            made = f"{array} = np.empty({writer._shape(node.shape)}{kind})"
             self.after.setdefault(first, []).append(f"{array}[{', '.join(place)}] = {total}")
         else:
             array = writer._fresh("z")
-            made = f"{array} = np.zeros({writer._shape(node.shape)})"
+            made = f"{array} = np.zeros({writer._shape(node.shape)}{kind})"
             self.inside.append(f"{array}[{', '.join(place)}] += {value}")
         self.before.setdefault(0, []).insert(0, made)
         writer.names[node] = array
