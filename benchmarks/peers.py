@@ -268,7 +268,6 @@ class TapegradJit(Tapegrad):
     """Value and gradient of a function that is recorded and compiled."""
 
     name = "tapegrad.jit"
-    longest = 60  # steps, each of which is compiled
 
     def suits(self, case: Case) -> bool:
         """Programs alone: other workloads measure features of tensors."""

@@ -11,7 +11,7 @@ from collections.abc import Container
 from dataclasses import dataclass
 from typing import Any
 
-from tapegrad.eager.traced import Node
+from tapegrad.eager.traced import Node, nodes_in
 from tapegrad.replay.program import key_of
 
 LEAST = 6  # iterations that are worth a loop
@@ -60,19 +60,18 @@ def longest_repeat(nodes: list[Node], needed: Container[Node]) -> Repeat | None:
     needed
         Values that something else reads.
     """
-    places = {node: place for place, node in enumerate(nodes)}
-    forms = [_form(node, place, places) for place, node in enumerate(nodes)]
+    values = _Values(nodes)
     best: Repeat | None = None
     for period in range(1, min(len(nodes) // LEAST, LONGEST) + 1):
         place = period
         while place < len(nodes):
             first = place
-            while place < len(nodes) and forms[place] == forms[place - period]:
+            while place < len(nodes) and values.repeats(place, period, place >= first + period):
                 place += 1
             # the last iteration stays as it is: what it computes may be read elsewhere
             found = Repeat(first - period, period, (place - first) // period, [])
             if found.count >= LEAST and (best is None or found.length > best.length):
-                if _is_closed(found, nodes, places, needed):
+                if values.is_closed(found, needed):
                     best = found
             place += 1
         if best is not None and best.length * 2 > len(nodes):
@@ -80,31 +79,79 @@ def longest_repeat(nodes: list[Node], needed: Container[Node]) -> Repeat | None:
     return best
 
 
-def _form(node: Node, place: int, places: dict[Node, int]) -> Any:
-    """Return what is equal for values that are computed alike from values as far before them."""
-    args = [("before", place - places[a]) if a in places else key_of(a) for a in node.args]
-    return (node.name, node.op, tuple(args), key_of(node.parameters))
+class _Values:
+    """Values in the order in which they are computed.
 
+    Parameters
+    ----------
+    nodes
+        The values.
+    """
 
-def _is_closed(
-    repeat: Repeat, nodes: list[Node], places: dict[Node, int], needed: Container[Node]
-) -> bool:
-    """Note what is carried; return whether nothing else is read from outside of an iteration."""
-    start, period, end = repeat.start, repeat.period, repeat.end
-    carried: set[int] = set()
-    for own in range(period):
-        for arg in nodes[start + own].inputs():
-            back = start + own - places[arg] if arg in places else 0
-            if back > own + period:  # of the iteration before the last one
-                return False
-            if back > own:
-                carried.add(own + period - back)
-    readers: dict[Node, int] = {}  # the last of each value
-    for place, node in enumerate(nodes):
-        readers |= dict.fromkeys(node.inputs(), place)
-    for place in range(start, end):
-        is_kept = place >= end - period and (place - start) % period in carried
-        if not is_kept and (nodes[place] in needed or readers.get(nodes[place], 0) >= end):
+    def __init__(self, nodes: list[Node]) -> None:
+        self.nodes = nodes
+        self.places = {node: place for place, node in enumerate(nodes)}
+        self.inputs = [list(nodes_in(node.args)) for node in nodes]
+        self.forms = [
+            (node.name, node.op, _without_nodes(node.args), key_of(node.parameters))
+            for node in nodes
+        ]
+        self.readers: dict[Node, int] = {}  # the last of each value
+        for place, read in enumerate(self.inputs):
+            self.readers |= dict.fromkeys(read, place)
+
+    def moves(self, place: int, period: int) -> list[bool] | None:
+        """Return which inputs of a value are as far before it as those of an earlier one.
+
+        The others are the same. None if there is an input that is neither.
+        """
+        found = []
+        for one, other in zip(self.inputs[place - period], self.inputs[place], strict=True):
+            is_moved = one in self.places and self.places.get(other) == self.places[one] + period
+            if not is_moved and one is not other:
+                return None
+            found.append(is_moved)
+        return found
+
+    def repeats(self, place: int, period: int, is_next: bool) -> bool:
+        """Whether a value is computed as the one a period before it.
+
+        With `is_next`, that one is computed in the same way from the one before it, too.
+        """
+        if self.forms[place] != self.forms[place - period]:
             return False
-    repeat.carried = sorted(carried)
-    return bool(carried)
+        moves = self.moves(place, period)
+        return moves is not None and (not is_next or moves == self.moves(place - period, period))
+
+    def is_closed(self, repeat: Repeat, needed: Container[Node]) -> bool:
+        """Note what is carried; return whether nothing else is read from another iteration."""
+        start, period, end = repeat.start, repeat.period, repeat.end
+        carried: set[int] = set()
+        for own in range(period):
+            moves = self.moves(start + own + period, period)
+            assert moves is not None
+            for arg, is_moved in zip(self.inputs[start + own], moves, strict=True):
+                back = start + own - self.places.get(arg, -1)
+                if not is_moved:
+                    if back <= own and arg in self.places:  # of the first iteration alone
+                        return False
+                elif back > own + period:  # of the iteration before the last one
+                    return False
+                elif back > own:
+                    carried.add(own + period - back)
+        for place in range(start, end):
+            node = self.nodes[place]
+            is_kept = place >= end - period and (place - start) % period in carried
+            if not is_kept and (node in needed or self.readers.get(node, 0) >= end):
+                return False
+        repeat.carried = sorted(carried)
+        return bool(carried)
+
+
+def _without_nodes(value: Any) -> Any:
+    """Return what is equal for equal arguments, whatever the nodes are."""
+    if isinstance(value, Node):
+        return Node
+    if type(value) in (list, tuple):
+        return tuple(map(_without_nodes, value))
+    return key_of(value)

@@ -30,9 +30,10 @@ from tapegrad.replay.forms import (
     public_name,
 )
 from tapegrad.replay.program import Program
-from tapegrad.replay.repeats import LEAST, Repeat, longest_repeat
+from tapegrad.replay.repeats import Repeat, longest_repeat
 
 _LONGEST = 600  # lines of a program that is compiled: numba takes a while for each
+_FEW = 96  # values that are compiled as they are, even if they repeat
 _WIDE = 16  # elements from which on loops over them use vector instructions
 
 
@@ -76,8 +77,12 @@ class Writer:
             self.names[node] = self._constant(node.example)
         for node in (*program.inputs, *program.constants, *program.nodes):
             check_dtype(node)
-        self._plan()
-        self._write()
+        self.forms = {node: form_of(node) for node in (*self.names, *program.nodes)}
+        self.stage: dict[Node, int] = {}
+        self.stored: set[Node] = set()  # values that are in arrays
+        self._section(program.nodes, {*program.outputs})
+        results = [self._array(node, fresh=True) for node in program.outputs]
+        self._line(f"return {results[0] if len(results) == 1 else ', '.join(results)}")
         arguments = [f"x{k}" for k in range(len(program.inputs))]
         arguments += [f"c{k}" for k in range(len(self.constants))]
         head = f"def program({', '.join(arguments)}):"
@@ -103,39 +108,90 @@ class Writer:
             self.constants.append(array)
         return name
 
-    # -- the plan -----------------------------------------------------------------------------
+    # -- sections -----------------------------------------------------------------------------
 
-    def _plan(self) -> None:
+    def _section(self, nodes: list[Node], needed: set[Node]) -> None:
+        """Write what computes some values; steps that repeat become a loop.
+
+        Parameters
+        ----------
+        nodes
+            The values, in the order in which they were recorded.
+        needed
+            Those of them that are read later.
+        """
+        repeat = longest_repeat(nodes, needed) if len(nodes) > _FEW else None
+        if repeat is None or repeat.length <= _FEW or self._is_one_nest(nodes, repeat):
+            self._stages(nodes, needed)
+            return
+        first, once = nodes[: repeat.start], nodes[repeat.start :][: repeat.period]
+        last, later = nodes[repeat.end - repeat.period : repeat.end], nodes[repeat.end :]
+        before = [nodes[repeat.start - repeat.period + own] for own in repeat.carried]
+        read = {arg for node in (*once, *later) for arg in node.inputs()}
+        self._stages(first, (needed | read | {*before}) & {*first})
+        states = [self._fresh("k") for _ in before]
+        for state, node in zip(states, before, strict=True):
+            self._line(f"{state} = {self._array(node)}")
+        names = dict(self.names)
+        with self._inside(f"for {self._fresh('i')} in range({repeat.count}):"):
+            self.names |= dict(zip(before, states, strict=True))
+            carried = [once[own] for own in repeat.carried]
+            self._stages(once, {*carried})
+            for state, node in zip(states, carried, strict=True):
+                self._line(f"{state} = {self._array(node)}")
+        self.names = names
+        for own, state in zip(repeat.carried, states, strict=True):
+            self.names[last[own]] = state
+        self._stages(later, needed & {*later})
+
+    def _is_one_nest(self, nodes: list[Node], repeat: Repeat) -> bool:
+        """Whether one loop nest computes all values of a repeat."""
+        once = nodes[repeat.start :][: repeat.period]
+        return all(self.forms[n] is Form.MAP and n.shape == once[0].shape for n in once)
+
+    def _stages(self, nodes: list[Node], needed: set[Node]) -> None:
+        """Write what computes some values, stage by stage."""
+        self._plan(nodes, needed)
+        by_stage: dict[int, list[Node]] = {}
+        for node in nodes:
+            by_stage.setdefault(self.stage[node], []).append(node)
+        for stage in sorted(by_stage):
+            groups: dict[tuple[int, ...], list[Node]] = {}
+            for node in by_stage[stage]:
+                form = self.forms[node]
+                if form is Form.VIEW:
+                    if node.name == "reshape":
+                        self._reshape(node)
+                elif form is Form.ROWS:
+                    self._rows(node)
+                elif form is Form.CALL:
+                    self._call(node)
+                else:
+                    over = node.args[0].shape if form is Form.SUM else node.shape
+                    groups.setdefault(over, []).append(node)
+            for shape, values in groups.items():
+                self._nest(shape, values)
+
+    def _plan(self, nodes: list[Node], needed: set[Node]) -> None:
         """Find the stage of every value, and which values are stored."""
-        self.stage: dict[Node, int] = {}
-        ready: dict[Node, int] = {}  # the first stage that can read it
-        forms = self.forms = {node: form_of(node) for node in self.program.nodes}
-        given = (*self.program.inputs, *self.program.constants)
-        forms |= dict.fromkeys(given, Form.GIVEN)
-        ready |= dict.fromkeys(given, 0)
-        for node in self.program.nodes:
+        forms, own = self.forms, {*nodes}
+        ready: dict[Node, int] = {}  # the first stage that can read it; those from before: 0
+        for node in nodes:
             form = forms[node]
-            if form is Form.MAP:
-                self.stage[node] = max(
-                    [self.stage[i] if self._joins(i, node) else ready[i] for i in node.inputs()],
-                    default=0,
-                )
-                ready[node] = self.stage[node] + (node.shape != ())
-                if node.shape == ():
-                    ready[node] = self.stage[node] + 1
-            elif form is Form.SUM:
-                (x,) = node.args
-                self.stage[node] = self.stage[x] if forms[x] is Form.MAP and x.shape else ready[x]
-                ready[node] = self.stage[node] + 1
-            elif form is Form.VIEW:
-                ready[node] = self.stage[node] = max(ready[i] for i in node.inputs())
-            else:
-                ready[node] = self.stage[node] = max([ready[i] for i in node.inputs()], default=0)
-        self.stored: set[Node] = {node for node in self.program.outputs if forms[node] is Form.MAP}
-        for node, users in self.program.users().items():
-            if forms[node] is Form.MAP:
-                if any(not self._reads_in_loop(user, node) for user in users):
-                    self.stored.add(node)
+            inputs = [i for i in node.inputs() if i in own]
+            stage = max([ready[i] for i in inputs], default=0)
+            if form is Form.MAP and inputs:
+                stage = max(self.stage[i] if self._joins(i, node) else ready[i] for i in inputs)
+            elif form is Form.SUM and inputs and forms[inputs[0]] is Form.MAP and inputs[0].shape:
+                stage = self.stage[inputs[0]]
+            self.stage[node] = stage
+            ready[node] = stage + (form in (Form.MAP, Form.SUM))
+        self.stored |= {node for node in needed if forms[node] is Form.MAP}
+        for user in nodes:
+            for node in user.inputs():
+                if node in own and forms[node] is Form.MAP:
+                    if not self._reads_in_loop(user, node):
+                        self.stored.add(node)
 
     def _joins(self, x: Node, node: Node) -> bool:
         """Whether a value may be computed by the loop that computes one that reads it."""
@@ -170,36 +226,13 @@ class Writer:
         parts = [str(e) if e == 1 else self._extent(e) for e in shape]
         return f"({', '.join(parts)},)"
 
-    def _write(self) -> None:
-        by_stage: dict[int, list[Node]] = {}
-        for node in self.program.nodes:
-            by_stage.setdefault(self.stage[node], []).append(node)
-        for stage in sorted(by_stage):
-            groups: dict[tuple[int, ...], list[Node]] = {}
-            for node in by_stage[stage]:
-                form = self.forms[node]
-                if form is Form.VIEW:
-                    if node.name == "reshape":
-                        self._reshape(node)
-                elif form is Form.ROWS:
-                    self._rows(node)
-                elif form is Form.CALL:
-                    self._call(node)
-                else:
-                    over = node.args[0].shape if form is Form.SUM else node.shape
-                    groups.setdefault(over, []).append(node)
-            for shape, nodes in groups.items():
-                self._nest(shape, nodes)
-        results = [self._array(node, fresh=True) for node in self.program.outputs]
-        self._line(f"return {results[0] if len(results) == 1 else ', '.join(results)}")
-
     def _nest(self, shape: tuple[int, ...], nodes: list[Node]) -> None:
         """Write the loops over a shape that compute some values."""
         maps = [node for node in nodes if self.forms[node] is Form.MAP]
         sums = [node for node in nodes if self.forms[node] is Form.SUM]
         needed = {*self.stored, *(node.args[0] for node in sums)}
-        repeat = longest_repeat(maps, needed) if len(maps) > LEAST else None
-        if repeat is None:
+        repeat = longest_repeat(maps, needed) if len(maps) > _FEW else None
+        if repeat is None or repeat.length <= _FEW:
             _Nest(self, shape).write(maps, sums)
         elif int(np.prod(shape)) < _WIDE or not self._has_stored_start(repeat, maps, shape):
             _Nest(self, shape).write(maps, sums, repeat)

@@ -496,23 +496,52 @@ def with_rows(x, y, steps):
     return tg.sum(x)
 
 
+def chain_of_equations(x, y, steps):
+    """Steps of Runge and Kutta, with slopes that are put together of parts."""
+
+    def slope(z):
+        if not z.ndim:
+            return -z
+        return tg.concatenate([y[:1], y[1:] * z[:-1]])
+
+    for _ in range(steps):
+        k1 = slope(x)
+        k2 = slope(x + 0.05 * k1)
+        x = x + 0.1 * k2
+    return tg.sum(x[-1]) if x.ndim else x
+
+
+def power_method(x, y, steps):
+    """Products with a matrix."""
+    a = tg.outer(y, y) + np.eye(y.size)
+    z = tg.reshape(x, (-1,))
+    for _ in range(steps):
+        z = a @ z
+        z = z / tg.sqrt(tg.sum(z * z))
+    return tg.sum(z * a[0])
+
+
 LOOPS = [oscillator, fibonacci, history, kept, growing, nested, with_rows]
+LOOPS += [chain_of_equations, power_method]
 
 
 class TestRepeats:
     @pytest.mark.parametrize("function", LOOPS)
     @pytest.mark.parametrize("size", [(), (3,), (5, 4)])
-    @pytest.mark.parametrize("steps", [1, 6, 7, 8, 13, 40])
+    @pytest.mark.parametrize("steps", [1, 7, 60, 130])
     def test_values(self, function, size, steps):
+        steps = min(steps, 12) if function is nested else steps
         x, y = np.random.default_rng(steps).normal(size=(2, *size))
         f = tg.jit(function, static_argnums=2)
         assert_equal(f(x, y, steps), function(tg.tensor(x), tg.tensor(y), steps).numpy()[()])
 
-    @pytest.mark.parametrize("function", [oscillator, history, fibonacci])
+    @pytest.mark.parametrize(
+        "function", [oscillator, history, with_rows, chain_of_equations, power_method]
+    )
     @pytest.mark.parametrize("size", [(3,), (5, 4)])
     def test_loops_are_loops(self, function, size):
         f = tg.jit(function, static_argnums=2)
-        texts = [f.inspect(*np.ones((2, *size)), steps) for steps in (30, 60)]
+        texts = [f.inspect(*np.ones((2, *size)), steps) for steps in (100, 200)]
         assert len({text.count("\n") for text in texts}) == 1
         assert "in range(" in texts[0]
 
@@ -522,6 +551,6 @@ class TestRepeats:
     def test_gradients(self, function, size):
         x, y = np.random.default_rng(1).normal(size=(2, *size))
         f = tg.jit(function, static_argnums=2)
-        steps = 4 if function is nested else 12
+        steps = 10 if function is nested else 70
         found, expected = (tg.value_and_grad(g, (0, 1))(x, y, steps) for g in (f, function))
         assert_equal(found, expected, rtol=1e-10)
