@@ -25,6 +25,7 @@ from tapegrad.eager.traced import Node, NotRecordedError, Traced, record
 from tapegrad.func import grad, hvp, jacfwd, jacobian, jvp, value_and_grad
 from tapegrad.ops.op import refuse_masked
 from tapegrad.pytrees import Build, settings, tree
+from tapegrad.replay.products import product_nn
 from tapegrad.replay.program import Program
 from tapegrad.replay.writer import Writer
 from tapegrad.transform.errors import TransformError
@@ -92,6 +93,11 @@ class Compiled:
         self._gradients: dict[tuple[int, ...], Any] = {}
         self._direct_gradients: dict[tuple[int, ...], Any] = {}
 
+    def run_op_by_op(self, reason: str) -> None:
+        """Note why the function is not compiled."""
+        self.program = None
+        self.reason = reason
+
     def direct_gradient(self, numbers: list[int], count: int) -> Any:
         """Return the compiled value and gradient for arguments that are leaves themselves.
 
@@ -143,6 +149,7 @@ def compiled_text(text: str) -> Any:
             namespace: dict[str, Any] = {
                 "np": np,
                 "tg": sys.modules["tapegrad"],
+                "product_nn": product_nn,
                 "__name__": "recorded",  # the text, not this module, is what its code depends on
             }
             exec(compile(text, filename, "exec"), namespace)
@@ -256,8 +263,12 @@ class JittedFunction:
             derivative = None if places is None else compiled.gradient(places)
             if derivative is None:
                 return otherwise(*args, **kwargs)
+            try:
+                value, found = derivative(*call.arrays(), *compiled.constants)
+            except (TransformError, NumbaError) as error:
+                compiled.run_op_by_op(f"its gradient: {error}")
+                return otherwise(*args, **kwargs)
             self._note_direct(args, kwargs, compiled)
-            value, found = derivative(*call.arrays(), *compiled.constants)
             gradients = call.like_arguments(numbers, [*map(_of_output, found)])
             return _of_output(value), gradients[0] if is_one else gradients
 
@@ -410,8 +421,7 @@ class _Call:
         try:
             self._record(compiled)
         except NotRecordedError as error:
-            compiled.program = None
-            compiled.reason = str(error)
+            compiled.run_op_by_op(str(error))
         return compiled
 
     def _record(self, compiled: Compiled) -> None:

@@ -444,6 +444,14 @@ class Writer:
         if max(len(x.shape), len(y.shape)) <= 2:
             self._line(f"{name} = np.dot({left}, {right})")
             return
+        if len(x.shape) == len(y.shape) == 3 and x.shape[0] == y.shape[0]:
+            self._line(f"{name} = product_nn({left}, {right})")
+            return
+        if len(y.shape) == 2:  # all rows of the stack at once
+            rows = " * ".join(map(self._extent, x.shape[:-1]))
+            flat = f"{left}.reshape(({rows}, {self._extent(x.shape[-1])}))"
+            self._line(f"{name} = np.dot({flat}, {right}).reshape({self._shape(node.shape)})")
+            return
         has_vector = min(len(x.shape), len(y.shape)) < 2
         batch = node.shape[:-1] if has_vector else node.shape[:-2]
         index = [self._fresh("i") if extent != 1 else "0" for extent in batch]
