@@ -121,6 +121,11 @@ def expression(node: Node, args: list[str]) -> str:
     return f"{module}.{public_name(node)}({', '.join(args)})"
 
 
+def kind_of(node: Node) -> str:
+    """Return the text of the dtype of a new array, unless it is that of floats."""
+    return "" if node.dtype == np.float64 else f", np.{node.dtype.name}"
+
+
 def public_name(node: Node) -> str:
     """Return the public name of the function that computes a value."""
     if node.op is None:

@@ -21,25 +21,21 @@ from tapegrad.replay.forms import (
     aligned,
     axes_of,
     check_dtype,
-    expression,
     form_of,
+    kind_of,
     literal,
     number,
     place_in_base,
     place_of_item,
     public_name,
 )
+from tapegrad.replay.nests import Nest
 from tapegrad.replay.program import Program
 from tapegrad.replay.repeats import Repeat, longest_repeat
 
 _LONGEST = 600  # lines of a program that is compiled: numba takes a while for each
 _FEW = 96  # values that are compiled as they are, even if they repeat
 _WIDE = 16  # elements from which on loops over them use vector instructions
-
-
-def kind_of(node: Node) -> str:
-    """Return the text of the dtype of a new array, unless it is that of floats."""
-    return "" if node.dtype == np.float64 else f", np.{node.dtype.name}"
 
 
 class Writer:
@@ -56,14 +52,14 @@ class Writer:
         The arrays that are arguments after those of the program.
     text
         The function.
-    loops
+    nests
         How many loop nests it has.
     """
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self.constants: list[np.ndarray] = []
-        self.loops = 0
+        self.nests = 0
         self.names: dict[Node, str] = {}  # of arguments, stored arrays and numbers
         self._of_constants: dict[int, str] = {}
         self._lines: list[str] = []
@@ -82,7 +78,7 @@ class Writer:
         self.stored: set[Node] = set()  # values that are in arrays
         self._section(program.nodes, {*program.outputs})
         results = [self._array(node, fresh=True) for node in program.outputs]
-        self._line(f"return {results[0] if len(results) == 1 else ', '.join(results)}")
+        self.line(f"return {results[0] if len(results) == 1 else ', '.join(results)}")
         arguments = [f"x{k}" for k in range(len(program.inputs))]
         arguments += [f"c{k}" for k in range(len(self.constants))]
         head = f"def program({', '.join(arguments)}):"
@@ -129,16 +125,16 @@ class Writer:
         before = [nodes[repeat.start - repeat.period + own] for own in repeat.carried]
         read = {arg for node in (*once, *later) for arg in node.inputs()}
         self._stages(first, (needed | read | {*before}) & {*first})
-        states = [self._fresh("k") for _ in before]
+        states = [self.fresh("k") for _ in before]
         for state, node in zip(states, before, strict=True):
-            self._line(f"{state} = {self._array(node)}")
+            self.line(f"{state} = {self._array(node)}")
         names = dict(self.names)
-        with self._inside(f"for {self._fresh('i')} in range({repeat.count}):"):
+        with self._inside(f"for {self.fresh('i')} in range({repeat.count}):"):
             self.names |= dict(zip(before, states, strict=True))
             carried = [once[own] for own in repeat.carried]
             self._stages(once, {*carried})
             for state, node in zip(states, carried, strict=True):
-                self._line(f"{state} = {self._array(node)}")
+                self.line(f"{state} = {self._array(node)}")
         self.names = names
         for own, state in zip(repeat.carried, states, strict=True):
             self.names[last[own]] = state
@@ -205,24 +201,27 @@ class Writer:
 
     # -- statements ---------------------------------------------------------------------------
 
-    def _line(self, text: str) -> None:
+    def line(self, text: str) -> None:
+        """Write a line."""
         self._lines.append("    " * self._depth + text)
 
     @contextmanager
     def _inside(self, head: str) -> Iterator[None]:
-        self._line(head)
+        self.line(head)
         self._depth += 1
         yield
         self._depth -= 1
 
-    def _fresh(self, stem: str) -> str:
+    def fresh(self, stem: str) -> str:
+        """Return a name that is not used."""
         self._count += 1
         return f"{stem}{self._count}"
 
     def _extent(self, extent: int) -> str:
         return self._extents.get(extent, str(extent))
 
-    def _shape(self, shape: tuple[int, ...]) -> str:
+    def shape(self, shape: tuple[int, ...]) -> str:
+        """Return the text of the shape of a new array."""
         parts = [str(e) if e == 1 else self._extent(e) for e in shape]
         return f"({', '.join(parts)},)"
 
@@ -233,9 +232,9 @@ class Writer:
         needed = {*self.stored, *(node.args[0] for node in sums)}
         repeat = longest_repeat(maps, needed) if len(maps) > _FEW else None
         if repeat is None or repeat.length <= _FEW:
-            _Nest(self, shape).write(maps, sums)
+            Nest(self, shape).write(maps, sums)
         elif int(np.prod(shape)) < _WIDE or not self._has_stored_start(repeat, maps, shape):
-            _Nest(self, shape).write(maps, sums, repeat)
+            Nest(self, shape).write(maps, sums, repeat)
         else:
             self._steps(shape, maps, sums, repeat)
 
@@ -256,23 +255,23 @@ class Writer:
         read |= {node.args[0] for node in sums}
         before = [maps[repeat.start - repeat.period + own] for own in repeat.carried]
         self.stored |= {node for node in first if node in read or node in before}
-        _Nest(self, shape).write(first, [])
+        Nest(self, shape).write(first, [])
         states = []
         for node in before:
-            state = self._fresh("k")
-            self._line(f"{state} = {self.names[node]}.copy()")
+            state = self.fresh("k")
+            self.line(f"{state} = {self.names[node]}.copy()")
             states.append(state)
-        with self._inside(f"for {self._fresh('i')} in range({repeat.count}):"):
-            step = _Nest(self, shape)
+        with self._inside(f"for {self.fresh('i')} in range({repeat.count}):"):
+            step = Nest(self, shape)
             step.states = dict(zip(before, states, strict=True))
             step.changed = dict(zip((once[own] for own in repeat.carried), states, strict=True))
             step.write(once, [])
         last = maps[repeat.end - repeat.period : repeat.end]
         for own, state in zip(repeat.carried, states, strict=True):
             self.names[last[own]] = state
-        _Nest(self, shape).write(later, sums)
+        Nest(self, shape).write(later, sums)
 
-    def _loops(
+    def loops(
         self,
         shape: tuple[int, ...],
         index: list[str],
@@ -281,21 +280,22 @@ class Writer:
         after: dict[int, list[str]],
         inside: list[str],
     ) -> None:
+        """Write loops over a shape, with lines before, inside and after them."""
         if depth == len(shape):
             for line in inside:
-                self._line(line)
+                self.line(line)
             return
         for line in before.get(depth, ()) if depth else ():
-            self._line(line)
+            self.line(line)
         if shape[depth] == 1:
-            self._loops(shape, index, depth + 1, before, after, inside)
+            self.loops(shape, index, depth + 1, before, after, inside)
         else:
             with self._inside(f"for {index[depth]} in range({self._extent(shape[depth])}):"):
-                self._loops(shape, index, depth + 1, before, after, inside)
+                self.loops(shape, index, depth + 1, before, after, inside)
         for line in after.get(depth, ()):
-            self._line(line)
+            self.line(line)
 
-    def _element(self, node: Node, index: list[str]) -> str:
+    def element(self, node: Node, index: list[str]) -> str:
         """Return the text of an element of a stored value, or of a view of one."""
         if node in self.names:
             name = self.names[node]
@@ -308,7 +308,7 @@ class Writer:
                 array, own = part
                 part = f"{self._constant(self._kept(array))}[{', '.join(own)}]"
             place.append(part)
-        return self._element(node.args[0], place)
+        return self.element(node.args[0], place)
 
     def _kept(self, array: np.ndarray) -> np.ndarray:
         """Return one array for equal constants."""
@@ -328,12 +328,12 @@ class Writer:
         if node in self.names and not (fresh and (is_given or node.name == "reshape")):
             return self.names[node]
         if not node.shape:
-            return self._element(node, [])
-        copy = self._fresh("z")
-        self._line(f"{copy} = np.empty({self._shape(node.shape)}{kind_of(node)})")
-        index = [self._fresh("i") if extent != 1 else "0" for extent in node.shape]
-        line = f"{copy}[{', '.join(index)}] = {self._element(node, index)}"
-        self._loops(node.shape, index, 0, {}, {}, [line])
+            return self.element(node, [])
+        copy = self.fresh("z")
+        self.line(f"{copy} = np.empty({self.shape(node.shape)}{kind_of(node)})")
+        index = [self.fresh("i") if extent != 1 else "0" for extent in node.shape]
+        line = f"{copy}[{', '.join(index)}] = {self.element(node, index)}"
+        self.loops(node.shape, index, 0, {}, {}, [line])
         if not fresh:
             self.names[node] = copy
         return copy
@@ -341,13 +341,13 @@ class Writer:
     def _reshape(self, node: Node) -> None:
         (x,) = node.args
         array = self._array(x)
-        name = self.names[node] = self._fresh("r")
+        name = self.names[node] = self.fresh("r")
         if not x.shape:
-            self._line(f"{name} = np.full({self._shape(node.shape)}, {array})")
+            self.line(f"{name} = np.full({self.shape(node.shape)}, {array})")
         elif not node.shape:
-            self._line(f"{name} = {array}[{', '.join('0' * len(x.shape))}]")
+            self.line(f"{name} = {array}[{', '.join('0' * len(x.shape))}]")
         else:
-            self._line(f"{name} = {array}.reshape({self._shape(node.shape)})")
+            self.line(f"{name} = {array}.reshape({self.shape(node.shape)})")
 
     def _rows(self, node: Node) -> None:
         """Write a reduction of rows: of the last axes of an array, or of a copy with these last."""
@@ -361,55 +361,55 @@ class Writer:
         if not kept and not node.shape:
             self.names[node] = self._row(node, array)
             return
-        index = [self._fresh("i") if x.shape[k] != 1 else "0" for k in kept]
+        index = [self.fresh("i") if x.shape[k] != 1 else "0" for k in kept]
         place = [index[kept.index(k)] if k in kept else "0" for k in range(len(x.shape))]
         if not node.parameters["keepdims"]:
             place = index
-        result = self.names[node] = self._fresh("z")
-        self._line(f"{result} = np.empty({self._shape(node.shape)})")
+        result = self.names[node] = self.fresh("z")
+        self.line(f"{result} = np.empty({self.shape(node.shape)})")
         depth = self._depth
         for k, name in zip(kept, index, strict=True):
             if name != "0":
-                self._line(f"for {name} in range({self._extent(x.shape[k])}):")
+                self.line(f"for {name} in range({self._extent(x.shape[k])}):")
                 self._depth += 1
         row = f"{array}[{', '.join(index)}]" if index else array
-        self._line(f"{result}[{', '.join(place)}] = {self._row(node, row)}")
+        self.line(f"{result}[{', '.join(place)}] = {self._row(node, row)}")
         self._depth = depth
 
     def _permuted(self, x: Node, order: list[int]) -> str:
         """Write a copy of an array with its axes in another order; return its name."""
-        copy = self._fresh("z")
+        copy = self.fresh("z")
         shape = tuple(x.shape[k] for k in order)
-        self._line(f"{copy} = np.empty({self._shape(shape)})")
-        index = [self._fresh("i") if extent != 1 else "0" for extent in shape]
+        self.line(f"{copy} = np.empty({self.shape(shape)})")
+        index = [self.fresh("i") if extent != 1 else "0" for extent in shape]
         place = [index[order.index(k)] for k in range(len(order))]
-        line = f"{copy}[{', '.join(index)}] = {self._element(x, place)}"
-        self._loops(shape, index, 0, {}, {}, [line])
+        line = f"{copy}[{', '.join(index)}] = {self.element(x, place)}"
+        self.loops(shape, index, 0, {}, {}, [line])
         return copy
 
     def _row(self, node: Node, row: str) -> str:
         """Write the reduction of a row; return the name of the result."""
-        result = self._fresh("m")
+        result = self.fresh("m")
         if node.name != "logsumexp":
-            self._line(f"{result} = np.{node.name}({row})")
+            self.line(f"{result} = np.{node.name}({row})")
             return result
-        top, total, element = self._fresh("m"), self._fresh("s"), self._fresh("e")
-        flat = self._fresh("r")
-        self._line(f"{flat} = {row}.reshape(-1)")
-        self._line(f"{top} = tg.stop_gradient(np.max({flat}))")
+        top, total, element = self.fresh("m"), self.fresh("s"), self.fresh("e")
+        flat = self.fresh("r")
+        self.line(f"{flat} = {row}.reshape(-1)")
+        self.line(f"{top} = tg.stop_gradient(np.max({flat}))")
         with self._inside(f"if not np.isfinite({top}):"):
-            self._line(f"{top} = 0.0")
-        self._line(f"{total} = 0.0")
-        at = self._fresh("i")
+            self.line(f"{top} = 0.0")
+        self.line(f"{total} = 0.0")
+        at = self.fresh("i")
         with self._inside(f"for {at} in range({flat}.shape[0]):"):
-            self._line(f"{element} = {flat}[{at}]")
-            self._line(f"{total} += np.exp({element} - {top})")
-        self._line(f"{result} = np.log({total}) + {top}")
+            self.line(f"{element} = {flat}[{at}]")
+            self.line(f"{total} += np.exp({element} - {top})")
+        self.line(f"{result} = np.log({total}) + {top}")
         return result
 
     def _call(self, node: Node) -> None:
         """Write a call of a function of arrays."""
-        name = self._fresh("z")
+        name = self.fresh("z")
         if node.name == "matmul":
             self._product(node, name)
         elif node.name == "concatenate":
@@ -418,13 +418,13 @@ class Writer:
             self._assignment(node, name)
         elif node.name == "contract":
             arrays = ", ".join(map(self._array, node.args[0]))
-            self._line(f"{name} = tg.einsum({literal(node.parameters['subscripts'])}, {arrays})")
+            self.line(f"{name} = tg.einsum({literal(node.parameters['subscripts'])}, {arrays})")
         elif node.name in ("argmax", "argmin") and len(node.args) == 1 and not node.parameters:
-            self._line(f"{name} = np.{node.name}({self._array(node.args[0])})")
+            self.line(f"{name} = np.{node.name}({self._array(node.args[0])})")
         else:
             args = [self._argument(arg) for arg in node.args]
             options = [f"{key}={literal(value)}" for key, value in node.parameters.items()]
-            self._line(f"{name} = tg.{public_name(node)}({', '.join([*args, *options])})")
+            self.line(f"{name} = tg.{public_name(node)}({', '.join([*args, *options])})")
         self.names[node] = name
 
     def _argument(self, arg: Any) -> str:
@@ -442,26 +442,26 @@ class Writer:
             raise NotRecordedError("a product of integers")
         left, right = self._array(x), self._array(y)
         if max(len(x.shape), len(y.shape)) <= 2:
-            self._line(f"{name} = np.dot({left}, {right})")
+            self.line(f"{name} = np.dot({left}, {right})")
             return
         if len(x.shape) == len(y.shape) == 3 and x.shape[0] == y.shape[0]:
-            self._line(f"{name} = product_nn({left}, {right})")
+            self.line(f"{name} = product_nn({left}, {right})")
             return
         if len(y.shape) == 2:  # all rows of the stack at once
             rows = " * ".join(map(self._extent, x.shape[:-1]))
             flat = f"{left}.reshape(({rows}, {self._extent(x.shape[-1])}))"
-            self._line(f"{name} = np.dot({flat}, {right}).reshape({self._shape(node.shape)})")
+            self.line(f"{name} = np.dot({flat}, {right}).reshape({self.shape(node.shape)})")
             return
         has_vector = min(len(x.shape), len(y.shape)) < 2
         batch = node.shape[:-1] if has_vector else node.shape[:-2]
-        index = [self._fresh("i") if extent != 1 else "0" for extent in batch]
-        self._line(f"{name} = np.empty({self._shape(node.shape)})")
+        index = [self.fresh("i") if extent != 1 else "0" for extent in batch]
+        self.line(f"{name} = np.empty({self.shape(node.shape)})")
         parts = []
         for array, factor in ((left, x), (right, y)):
             own = ", ".join(aligned(factor.shape[:-2], index))
             parts.append(f"{array}[{own}]" if own else array)
         line = f"{name}[{', '.join(index)}] = np.dot({', '.join(parts)})"
-        self._loops(batch, index, 0, {}, {}, [line])
+        self.loops(batch, index, 0, {}, {}, [line])
 
     def _assignment(self, node: Node, name: str) -> None:
         """Write an array of which some elements are those of another one."""
@@ -472,18 +472,18 @@ class Writer:
             if not isinstance(base, Node) or not is_basic(index):
                 raise NotRecordedError("an assignment at an index with arrays")
             shape = np.empty(base.shape)[index].shape
-            self._line(f"{name} = {self._array(base)}.copy()")
+            self.line(f"{name} = {self._array(base)}.copy()")
         else:
             (value,) = node.args
             if parameters["shown"].name != "getitem":
                 raise NotRecordedError(f"an array of which a {parameters['shown'].name} is given")
             index, shape = parameters["parameters"]["index"], value.shape
-            self._line(f"{name} = np.zeros({self._shape(node.shape)})")
-        at = [self._fresh("i") if extent != 1 else "0" for extent in shape]
+            self.line(f"{name} = np.zeros({self.shape(node.shape)})")
+        at = [self.fresh("i") if extent != 1 else "0" for extent in shape]
         place = ", ".join(place_of_item(node.shape, index, at))
         is_number = not isinstance(value, Node)
-        element = number(value) if is_number else self._element(value, aligned(value.shape, at))
-        self._loops(shape, at, 0, {}, {}, [f"{name}[{place}] = {element}"])
+        element = number(value) if is_number else self.element(value, aligned(value.shape, at))
+        self.loops(shape, at, 0, {}, {}, [f"{name}[{place}] = {element}"])
 
     def _concatenation(self, node: Node, name: str) -> None:
         (parts,) = node.args
@@ -491,150 +491,17 @@ class Writer:
         if axis is None:
             raise NotRecordedError("a concatenation of flattened arrays")
         axis %= len(node.shape)
-        self._line(f"{name} = np.empty({self._shape(node.shape)})")
+        self.line(f"{name} = np.empty({self.shape(node.shape)})")
         start = 0
         for part in parts:
             if not isinstance(part, Node):
                 raise NotRecordedError("a concatenation with something else than arrays")
             if part.dtype != node.dtype or node.dtype != np.float64:
                 raise NotRecordedError("a concatenation of several dtypes")
-            index = [self._fresh("i") if extent != 1 else "0" for extent in part.shape]
+            index = [self.fresh("i") if extent != 1 else "0" for extent in part.shape]
             place = list(index)
             if start:
                 place[axis] = f"{start} + {index[axis]}"
-            line = f"{name}[{', '.join(place)}] = {self._element(part, index)}"
-            self._loops(part.shape, index, 0, {}, {}, [line])
+            line = f"{name}[{', '.join(place)}] = {self.element(part, index)}"
+            self.loops(part.shape, index, 0, {}, {}, [line])
             start += part.shape[axis]
-
-
-class _Nest:
-    """Loops over a shape.
-
-    Parameters
-    ----------
-    writer
-        What writes the program.
-    shape
-        The shape.
-    """
-
-    def __init__(self, writer: Writer, shape: tuple[int, ...]) -> None:
-        self.writer = writer
-        self.shape = shape
-        self.index = [writer._fresh("i") if extent != 1 else "0" for extent in shape]
-        self.before: dict[int, list[str]] = {}  # lines before the loops at some depth
-        self.after: dict[int, list[str]] = {}
-        self.inside: list[str] = []
-        self.local: dict[Node, str] = {}
-        self.states: dict[Node, str] = {}  # arrays with values of the step before
-        self.changed: dict[Node, str] = {}  # arrays that values are written to
-        self._loads: dict[str, str] = {}
-
-    def write(self, maps: list[Node], sums: list[Node], repeat: Repeat | None = None) -> None:
-        """Write the loops that compute values and add up sums."""
-        writer = self.writer
-        if repeat is None:
-            self._maps(maps)
-        else:
-            self._maps(maps[: repeat.start])
-            self._repeat(maps, repeat)
-            self._maps(maps[repeat.end :])
-        for node in sums:
-            self._sum(node, self._load(node.args[0], self.index))
-        for node, array in self.changed.items():
-            self.inside.append(f"{array}[{', '.join(self.index)}] = {self.local[node]}")
-        if not self.shape:
-            for line in self.inside:
-                writer._line(line)
-        elif self.inside:
-            writer.loops += 1
-            for line in self.before.get(0, ()):
-                writer._line(line)
-            writer._loops(self.shape, self.index, 0, self.before, self.after, self.inside)
-
-    def _maps(self, nodes: list[Node], indent: str = "") -> None:
-        writer = self.writer
-        for node in nodes:
-            args = [self._argument(arg, indent) for arg in node.args]
-            name = self.local[node] = writer._fresh("v")
-            self.inside.append(f"{indent}{name} = {expression(node, args)}")
-            if not self.shape:
-                writer.names[node] = name
-            elif node in writer.stored and not indent:
-                array = writer.names[node] = writer._fresh("z")
-                made = f"{array} = np.empty({writer._shape(self.shape)}{kind_of(node)})"
-                self.before.setdefault(0, []).append(made)
-                self.inside.append(f"{array}[{', '.join(self.index)}] = {name}")
-
-    def _argument(self, arg: Any, indent: str) -> str:
-        if not isinstance(arg, Node):
-            return number(arg)
-        return self._load(arg, aligned(arg.shape, self.index), indent)
-
-    def _repeat(self, maps: list[Node], repeat: Repeat) -> None:
-        """Write one iteration of values that repeat, in a loop."""
-        start, period = repeat.start, repeat.period
-        once = maps[start : start + period]
-        changing = {*maps[max(start - period, 0) :]}
-        for arg in dict.fromkeys(arg for node in once for arg in node.inputs()):
-            if arg not in changing:  # before the loop
-                self._load(arg, aligned(arg.shape, self.index))
-        names = []
-        for own in repeat.carried:
-            name = self.writer._fresh("k")
-            before = maps[start - period + own]
-            self.inside.append(f"{name} = {self.local[before]}")
-            self.local[before] = name
-            names.append(name)
-        self.inside.append(f"for {self.writer._fresh('i')} in range({repeat.count}):")
-        self._maps(once, "    ")
-        last = maps[repeat.end - period : repeat.end]
-        for own, name in zip(repeat.carried, names, strict=True):
-            self.inside.append(f"    {name} = {self.local[once[own]]}")
-        for own, name in zip(repeat.carried, names, strict=True):
-            self.local[last[own]] = name
-            if not self.shape:
-                self.writer.names[last[own]] = name
-
-    def _sum(self, node: Node, value: str) -> None:
-        """Write a sum over axes."""
-        writer, shape, index = self.writer, self.shape, self.index
-        axes = axes_of(node)
-        keeps = node.parameters["keepdims"]
-        kept = [k for k in range(len(shape)) if k not in axes]
-        place = ["0" if k in axes else index[k] for k in range(len(shape)) if keeps or k in kept]
-        total, kind = writer._fresh("s"), kind_of(node)
-        first = min(axes)
-        if all(k < first for k in kept):  # the last axes
-            self.before.setdefault(first, []).append(f"{total} = {'0' if kind else '0.0'}")
-            self.inside.append(f"{total} += {value}")
-            if not node.shape:
-                writer.names[node] = total
-                return
-            array = writer._fresh("z")
-            made = f"{array} = np.empty({writer._shape(node.shape)}{kind})"
-            self.after.setdefault(first, []).append(f"{array}[{', '.join(place)}] = {total}")
-        else:
-            array = writer._fresh("z")
-            made = f"{array} = np.zeros({writer._shape(node.shape)}{kind})"
-            self.inside.append(f"{array}[{', '.join(place)}] += {value}")
-        self.before.setdefault(0, []).insert(0, made)
-        writer.names[node] = array
-
-    def _load(self, node: Node, index: list[str], indent: str = "") -> str:
-        """Return the text of an element of a value, in an iteration."""
-        if node in self.local:
-            return self.local[node]
-        if node in self.states:
-            text = f"{self.states[node]}[{', '.join(index)}]"
-        else:
-            text = self.writer._element(node, index)
-        if not text.endswith("]"):
-            return text
-        if text not in self._loads:
-            name = self.writer._fresh("e")
-            self.inside.append(f"{indent}{name} = {text}")
-            if indent:  # it is not known after the loop
-                return name
-            self._loads[text] = name
-        return self._loads[text]

@@ -1,0 +1,107 @@
+"""Recordings of functions, compiled."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+
+from tapegrad.pytrees import Build
+from tapegrad.replay.products import product_nn
+from tapegrad.replay.program import Program
+from tapegrad.transform.function import gradient, njit
+
+
+class Compiled:
+    """A recording of a function, compiled.
+
+    Attributes
+    ----------
+    program
+        What it computes; None if it runs op by op.
+    reason
+        Why it runs op by op, "" if it is compiled.
+    text
+        The compiled function.
+    is_single
+        Whether it returns one value, which is computed.
+    """
+
+    def __init__(self) -> None:
+        self.program: Program | None = None
+        self.reason = ""
+        self.text = ""
+        self.function: Any = None
+        self.constants: list[Any] = []
+        self.loops = 0
+        self.results: list[tuple[int | None, Any]] = []  # places among the outputs, or constants
+        self.build: Build = lambda leaves: leaves[0]
+        self.is_single = False
+        self._gradients: dict[tuple[int, ...], Any] = {}
+        self._direct_gradients: dict[tuple[int, ...], Any] = {}
+
+    def run_op_by_op(self, reason: str) -> None:
+        """Note why the function is not compiled."""
+        self.program = None
+        self.reason = reason
+
+    def direct_gradient(self, numbers: list[int], count: int) -> Any:
+        """Return the compiled value and gradient for arguments that are leaves themselves.
+
+        Parameters
+        ----------
+        numbers
+            The positions of the differentiated arguments.
+        count
+            The number of arguments.
+        """
+        key = tuple(numbers)
+        found = self._direct_gradients.get(key)
+        if found is None:
+            places = tuple(n % count for n in key if -count <= n < count)
+            if len(set(places)) == len(key):
+                found = self._direct_gradients[key] = self.gradient(places)
+        return found
+
+    def gradient(self, places: tuple[int, ...]) -> Any:
+        """Return the compiled value and gradient, None if there is none.
+
+        Parameters
+        ----------
+        places
+            The differentiated arguments of the program.
+        """
+        found = self._gradients.get(places)
+        if found is None and self.program is not None:
+            outputs = self.program.outputs
+            inputs = [self.program.inputs[place] for place in places]
+            if len(self.results) == 1 and outputs[0].shape == () and places:
+                if all(node.dtype == np.float64 for node in (*inputs, outputs[0])):
+                    found = gradient(self.function, places, True, "value_and_grad", False)
+                    self._gradients[places] = found
+        return found
+
+
+_functions: dict[str, Any] = {}  # compiled functions by their texts
+_lock = threading.Lock()
+
+
+def compiled_text(text: str) -> Any:
+    """Return the compiled function of a text; equal texts have one."""
+    with _lock:
+        found = _functions.get(text)
+        if found is None:
+            filename = f"<tapegrad jit {len(_functions)}>"
+            linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
+            namespace: dict[str, Any] = {
+                "np": np,
+                "tg": sys.modules["tapegrad"],
+                "product_nn": product_nn,
+                "__name__": "recorded",  # the text, not this module, is what its code depends on
+            }
+            exec(compile(text, filename, "exec"), namespace)
+            found = _functions[text] = njit(error_model="numpy")(namespace["program"])
+    return found

@@ -1,0 +1,173 @@
+"""Loop nests of recorded programs: what one iteration computes, stores and adds up."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from tapegrad.eager.traced import Node
+from tapegrad.replay.forms import aligned, axes_of, expression, kind_of, number
+from tapegrad.replay.repeats import Repeat
+
+
+class Target(Protocol):
+    """What a loop nest is written to: the function around it (`tapegrad.replay.writer`)."""
+
+    names: dict[Node, str]
+    stored: set[Node]
+    nests: int
+
+    def fresh(self, stem: str) -> str:
+        """Return a name that is not used."""
+
+    def line(self, text: str) -> None:
+        """Write a line."""
+
+    def shape(self, shape: tuple[int, ...]) -> str:
+        """Return the text of the shape of a new array."""
+
+    def element(self, node: Node, index: list[str]) -> str:
+        """Return the text of an element of a value."""
+
+    def loops(
+        self,
+        shape: tuple[int, ...],
+        index: list[str],
+        depth: int,
+        before: dict[int, list[str]],
+        after: dict[int, list[str]],
+        inside: list[str],
+    ) -> None:
+        """Write loops over a shape, with lines before, inside and after them."""
+
+
+class Nest:
+    """Loops over a shape.
+
+    Parameters
+    ----------
+    writer
+        What writes the program.
+    shape
+        The shape.
+    """
+
+    def __init__(self, writer: Target, shape: tuple[int, ...]) -> None:
+        self.writer = writer
+        self.shape = shape
+        self.index = [writer.fresh("i") if extent != 1 else "0" for extent in shape]
+        self.before: dict[int, list[str]] = {}  # lines before the loops at some depth
+        self.after: dict[int, list[str]] = {}
+        self.inside: list[str] = []
+        self.local: dict[Node, str] = {}
+        self.states: dict[Node, str] = {}  # arrays with values of the step before
+        self.changed: dict[Node, str] = {}  # arrays that values are written to
+        self._loads: dict[str, str] = {}
+
+    def write(self, maps: list[Node], sums: list[Node], repeat: Repeat | None = None) -> None:
+        """Write the loops that compute values and add up sums."""
+        writer = self.writer
+        if repeat is None:
+            self._maps(maps)
+        else:
+            self._maps(maps[: repeat.start])
+            self._repeat(maps, repeat)
+            self._maps(maps[repeat.end :])
+        for node in sums:
+            self._sum(node, self._load(node.args[0], self.index))
+        for node, array in self.changed.items():
+            self.inside.append(f"{array}[{', '.join(self.index)}] = {self.local[node]}")
+        if not self.shape:
+            for line in self.inside:
+                writer.line(line)
+        elif self.inside:
+            writer.nests += 1
+            for line in self.before.get(0, ()):
+                writer.line(line)
+            writer.loops(self.shape, self.index, 0, self.before, self.after, self.inside)
+
+    def _maps(self, nodes: list[Node], indent: str = "") -> None:
+        writer = self.writer
+        for node in nodes:
+            args = [self._argument(arg, indent) for arg in node.args]
+            name = self.local[node] = writer.fresh("v")
+            self.inside.append(f"{indent}{name} = {expression(node, args)}")
+            if not self.shape:
+                writer.names[node] = name
+            elif node in writer.stored and not indent:
+                array = writer.names[node] = writer.fresh("z")
+                made = f"{array} = np.empty({writer.shape(self.shape)}{kind_of(node)})"
+                self.before.setdefault(0, []).append(made)
+                self.inside.append(f"{array}[{', '.join(self.index)}] = {name}")
+
+    def _argument(self, arg: Any, indent: str) -> str:
+        if not isinstance(arg, Node):
+            return number(arg)
+        return self._load(arg, aligned(arg.shape, self.index), indent)
+
+    def _repeat(self, maps: list[Node], repeat: Repeat) -> None:
+        """Write one iteration of values that repeat, in a loop."""
+        start, period = repeat.start, repeat.period
+        once = maps[start : start + period]
+        changing = {*maps[max(start - period, 0) :]}
+        for arg in dict.fromkeys(arg for node in once for arg in node.inputs()):
+            if arg not in changing:  # before the loop
+                self._load(arg, aligned(arg.shape, self.index))
+        names = []
+        for own in repeat.carried:
+            name = self.writer.fresh("k")
+            before = maps[start - period + own]
+            self.inside.append(f"{name} = {self.local[before]}")
+            self.local[before] = name
+            names.append(name)
+        self.inside.append(f"for {self.writer.fresh('i')} in range({repeat.count}):")
+        self._maps(once, "    ")
+        last = maps[repeat.end - period : repeat.end]
+        for own, name in zip(repeat.carried, names, strict=True):
+            self.inside.append(f"    {name} = {self.local[once[own]]}")
+        for own, name in zip(repeat.carried, names, strict=True):
+            self.local[last[own]] = name
+            if not self.shape:
+                self.writer.names[last[own]] = name
+
+    def _sum(self, node: Node, value: str) -> None:
+        """Write a sum over axes."""
+        writer, shape, index = self.writer, self.shape, self.index
+        axes = axes_of(node)
+        keeps = node.parameters["keepdims"]
+        kept = [k for k in range(len(shape)) if k not in axes]
+        place = ["0" if k in axes else index[k] for k in range(len(shape)) if keeps or k in kept]
+        total, kind = writer.fresh("s"), kind_of(node)
+        first = min(axes)
+        if all(k < first for k in kept):  # the last axes
+            self.before.setdefault(first, []).append(f"{total} = {'0' if kind else '0.0'}")
+            self.inside.append(f"{total} += {value}")
+            if not node.shape:
+                writer.names[node] = total
+                return
+            array = writer.fresh("z")
+            made = f"{array} = np.empty({writer.shape(node.shape)}{kind})"
+            self.after.setdefault(first, []).append(f"{array}[{', '.join(place)}] = {total}")
+        else:
+            array = writer.fresh("z")
+            made = f"{array} = np.zeros({writer.shape(node.shape)}{kind})"
+            self.inside.append(f"{array}[{', '.join(place)}] += {value}")
+        self.before.setdefault(0, []).insert(0, made)
+        writer.names[node] = array
+
+    def _load(self, node: Node, index: list[str], indent: str = "") -> str:
+        """Return the text of an element of a value, in an iteration."""
+        if node in self.local:
+            return self.local[node]
+        if node in self.states:
+            text = f"{self.states[node]}[{', '.join(index)}]"
+        else:
+            text = self.writer.element(node, index)
+        if not text.endswith("]"):
+            return text
+        if text not in self._loads:
+            name = self.writer.fresh("e")
+            self.inside.append(f"{indent}{name} = {text}")
+            if indent:  # it is not known after the loop
+                return name
+            self._loads[text] = name
+        return self._loads[text]
