@@ -109,7 +109,7 @@ def structure(value: Any) -> Any:
 
 
 def settings(value: Any) -> Any:
-    """Return a hashable value that is equal for pytrees that differ in their leaves alone.
+    """Return what is equal for pytrees that differ in their leaves alone.
 
     It is for instances of classes, not for lists, tuples and dicts.
     """

@@ -255,6 +255,8 @@ class Traced(Tensor):
 
     def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Refuse: a recorded function computes values and nothing else."""
+        if not self._trace.is_open:
+            raise RecordingError(ENDED)
         raise NotRecordedError("the graph of a tensor is used, or a tensor is changed in place")
 
     requires_grad_ = backward = __deepcopy__ = __setitem__ = _refuse

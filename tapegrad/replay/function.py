@@ -23,7 +23,7 @@ from tapegrad.func import grad, hvp, jacfwd, jacobian, jvp, value_and_grad
 from tapegrad.ops.op import refuse_masked
 from tapegrad.pytrees import Build, settings, tree
 from tapegrad.replay.compiled import Compiled, compiled_text
-from tapegrad.replay.program import Program
+from tapegrad.replay.program import Program, key_of
 from tapegrad.replay.writer import Writer
 from tapegrad.transform.errors import TransformError
 
@@ -237,7 +237,7 @@ class _Call:
                     f"jit: {what} is static and must be hashable, got {type(arg).__name__}; give a "
                     "tuple instead of a list or an array"
                 ) from None
-            key.append((type(arg), arg))
+            key.append(key_of(arg))
             self.parts.append((arg, 0, None))
             return
         if type(arg) is np.ndarray:
@@ -416,7 +416,7 @@ def _structure(arg: Any) -> Any:
         return (type(arg), *map(_structure, arg))
     if isinstance(arg, (Tensor, np.ndarray, np.generic, float, int)):
         return None
-    return settings(arg)
+    return key_of(settings(arg))
 
 
 def jit(

@@ -87,7 +87,10 @@ def _key(node: Node) -> Any:
 
 
 def key_of(value: Any) -> Any:
-    """Return what is equal for equal arguments: nodes are equal to themselves alone."""
+    """Return what is equal for equal arguments of equal types; it is hashable.
+
+    Nodes are equal to themselves alone, and what is not hashable to nothing.
+    """
     if isinstance(value, Node):
         return id(value)
     if type(value) in (list, tuple):
@@ -103,5 +106,5 @@ def key_of(value: Any) -> Any:
     try:
         hash(value)
     except TypeError:
-        return id(value)
+        return object()
     return (type(value), value)

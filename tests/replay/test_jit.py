@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 import pickle
 import threading
 import warnings
@@ -155,6 +156,12 @@ class TestStatic:
         assert_equal(f(V, 1), 0.5 * V)
         assert_equal(f(V, 1.0), V)
         assert_equal(f(V, True), V)
+        f = tg.jit(lambda x, k: x * 0.5 if type(k[0]) is int else x, static_argnums=1)
+        assert_equal(f(V, (1,)), 0.5 * V)
+        assert_equal(f(V, (True,)), V)
+        f = tg.jit(lambda x, k: x + math.copysign(1.0, k), static_argnums=1)
+        assert_equal(f(V, 0.0), V + 1.0)
+        assert_equal(f(V, -0.0), V - 1.0)
 
     def test_settings_of_dataclasses(self):
         @dataclasses.dataclass
@@ -165,6 +172,10 @@ class TestStatic:
         f = tg.jit(lambda model: model.w**model.power)
         assert_equal(f(Model(V, 2)), V**2)
         assert_equal(f(Model(V, 3)), V**3)
+        f = tg.jit(lambda model: model.w[model.power])
+        assert_equal(f(Model(V, np.array([0, 1]))), V[:2])
+        assert_equal(f(Model(V, np.array([1, 2]))), V[1:])
+        assert f.cache_info().misses == 2
 
     def test_what_is_not_hashable(self):
         with pytest.raises(TypeError, match="argument 1 is static and must be hashable, got list"):
@@ -206,7 +217,7 @@ class TestRefused:
     def test_a_tensor_that_escaped(self):
         kept = []
         tg.jit(lambda x: kept.append(x) or x * 2.0)(V)
-        for use in (lambda t: t + 1.0, tg.sin, float, lambda t: t.numpy()):
+        for use in (lambda t: t + 1.0, tg.sin, float, lambda t: t.numpy(), lambda t: t.grad):
             with pytest.raises(tg.RecordingError, match="after the function has returned"):
                 use(kept[0])
         with pytest.raises(tg.RecordingError, match="after the function has returned"):
