@@ -28,6 +28,8 @@ class Compiled:
         The compiled function.
     is_single
         Whether it returns one value, which is computed.
+    scalar
+        The type of that value if it is a number.
     """
 
     def __init__(self) -> None:
@@ -40,6 +42,7 @@ class Compiled:
         self.results: list[tuple[int | None, Any]] = []  # places among the outputs, or constants
         self.build: Build = lambda leaves: leaves[0]
         self.is_single = False
+        self.scalar: Any = None
         self._gradients: dict[tuple[int, ...], Any] = {}
         self._direct_gradients: dict[tuple[int, ...], Any] = {}
 

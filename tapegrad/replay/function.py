@@ -91,7 +91,7 @@ class JittedFunction:
             if compiled is not None:
                 self._hits += 1
                 value = compiled.function(*args, *compiled.constants)
-                return np.float64(value) if type(value) is float else value
+                return value if compiled.scalar is None else compiled.scalar(value)
         if MODE.special and (MODE.thread.trace is not None or MODE.action() not in _PLAIN_ACTIONS):
             return self.function(*args, **kwargs)
         call = _Call(self, args, kwargs)
@@ -359,6 +359,8 @@ class _Call:
         except (TransformError, NumbaError) as error:
             raise NotRecordedError(str(error)) from None
         compiled.program = program
+        if compiled.is_single and not outputs[0].shape:
+            compiled.scalar = outputs[0].dtype.type
 
     def arrays(self) -> list[Any]:
         """Return the leaves as compiled code takes them."""
@@ -367,11 +369,17 @@ class _Call:
     def run(self, compiled: Compiled) -> Any:
         """Call the compiled function."""
         found = compiled.function(*self.arrays(), *compiled.constants)
-        values = [found] if sum(place is not None for place, _ in compiled.results) == 1 else found
-        made = [
-            self._shown(value if place is None else _of_output(values[place]))
-            for place, value in compiled.results
-        ]
+        assert compiled.program is not None
+        outputs = compiled.program.outputs
+        values = [found] if len(outputs) == 1 else found
+        made = []
+        for place, constant in compiled.results:
+            value = _copied(constant)
+            if place is not None:
+                value, node = values[place], outputs[place]
+                if not node.shape and not isinstance(value, Tensor):
+                    value = node.dtype.type(value)
+            made.append(self._shown(value))
         return compiled.build(made)
 
 
@@ -391,6 +399,13 @@ def _kinds(args: tuple[Any, ...]) -> tuple[Any, ...] | None:
 
 def _only(leaves: list[Any]) -> Any:
     return leaves[0]
+
+
+def _copied(constant: Any) -> Any:
+    """Return a result that is the same in each call, in memory of its own."""
+    if isinstance(constant, Tensor):
+        return wrap(constant._a.copy())
+    return constant.copy() if isinstance(constant, np.ndarray) else constant
 
 
 def _of_output(value: Any) -> Any:

@@ -62,6 +62,19 @@ class TestCalls:
         assert type(constant["ones"]) is np.ndarray
         assert all(type(t) is tg.Tensor for t in f(tg.tensor(V))[:2])
 
+    def test_types_of_numbers(self):
+        f = tg.jit(lambda k: (k * 2, k > 1))
+        assert [type(part) for part in f(3)] == [np.int64, np.bool_]
+        g = tg.jit(lambda k: k * 2)
+        assert [type(g(np.arange(2))), type(g(3)), type(g(3))] == [np.ndarray, np.int64, np.int64]
+
+    def test_constant_results_are_copies(self):
+        ones, tensor = np.ones(2), tg.tensor(V)
+        f = tg.jit(lambda x: (x, ones, tensor))
+        f(V)[1][:] = 0.0
+        f(V)[2][:] = 0.0
+        assert_equal(f(V)[1:], (np.ones(2), V))
+
     def test_containers(self):
         f = tg.jit(lambda p, q: {"a": p["w"] @ q[0], "b": [p["v"], q[1] * p["v"]]})
         found = f({"w": X, "v": V}, (V, 2.0))
