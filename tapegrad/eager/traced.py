@@ -11,11 +11,15 @@ the user: the function then runs op by op.
 
 from __future__ import annotations
 
+import linecache
+import sys
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 
+from tapegrad.eager.frames import is_own_file
 from tapegrad.eager.modes import MODE, ModeContext
 from tapegrad.eager.tensor import Tensor
 from tapegrad.ops.kinds import SweptOp
@@ -25,14 +29,8 @@ _WAYS_OUT = (
     "Use tapegrad.where to choose by values, pass what decides as an argument in static_argnums, "
     "or write a loop for tapegrad.njit"
 )
-NO_CHOICE = (
-    "jit: the function chooses by the value of a traced tensor (if, while, and, or, assert), which "
-    f"may differ between calls. {_WAYS_OUT}"
-)
-NO_VALUE = (
-    "jit: the function asks for the value of a traced tensor, which may differ between calls: by "
-    f"float(), int(), numpy(), or a function that does not know tensors. {_WAYS_OUT}"
-)
+_CHOOSES = "chooses by the value of a traced tensor (if, while, and, or, assert)"
+_ASKS = "asks for the value of a traced tensor (float, int, item, numpy, a function of arrays)"
 IN_PLACE = "a tensor is changed in place"
 ENDED = "jit: a traced tensor is used after the function has returned; return it instead"
 
@@ -43,6 +41,17 @@ class RecordingError(RuntimeError):
 
 class NotRecordedError(Exception):
     """Raised for what a recording cannot express, although ops on tensors can."""
+
+
+def _depends_on_value(what: str) -> RecordingError:
+    """Return the error for a line outside of this package that depends on a value."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and is_own_file(frame.f_code.co_filename):
+        frame = frame.f_back
+    filename, number = frame.f_code.co_filename, frame.f_lineno
+    text = linecache.getline(filename, number).strip()
+    line = f"line {number} of {Path(filename).name}" + (text and f", `{text}`,")
+    return RecordingError(f"jit: {line} {what}, which may differ between calls. {_WAYS_OUT}")
 
 
 class Node:
@@ -218,14 +227,14 @@ class Traced(Tensor):
         return self._node.shape[0]
 
     def __bool__(self) -> bool:
-        raise RecordingError(NO_CHOICE)
+        raise _depends_on_value(_CHOOSES) if self._trace.is_open else RecordingError(ENDED)
 
     def __repr__(self) -> str:
         return f"Traced({self._node.name}, shape={self.shape}, dtype={self.dtype})"
 
     def _refuse_value(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Refuse: the value may differ between calls."""
-        raise RecordingError(NO_VALUE if self._trace.is_open else ENDED)
+        raise _depends_on_value(_ASKS) if self._trace.is_open else RecordingError(ENDED)
 
     __float__ = __int__ = __index__ = __complex__ = _refuse_value
     numpy = item = tolist = __array__ = _refuse_value

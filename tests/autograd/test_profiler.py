@@ -321,13 +321,16 @@ class TestTimes:
     def test_selfs_of_functions_whose_parts_are_not_all_timed(self):
         x = tg.tensor(np.ones(10))
         for every_call in (True, False):
-            with profile(every_call=every_call) as prof:
-                start = time.perf_counter()
-                for _ in range(3000):
-                    tg.mean(x)
-                whole = 1e6 * (time.perf_counter() - start)
-            assert prof.self_cpu_time_total <= 1.05 * whole
-            assert counts(prof) == {"mean": 3000, "sum": 3000, "divide": 3000}
+            shares = []  # other work may interrupt a call that is timed for many
+            for _ in range(5):
+                with profile(every_call=every_call) as prof:
+                    start = time.perf_counter()
+                    for _ in range(3000):
+                        tg.mean(x)
+                    whole = 1e6 * (time.perf_counter() - start)
+                assert counts(prof) == {"mean": 3000, "sum": 3000, "divide": 3000}
+                shares.append(prof.self_cpu_time_total / whole)
+            assert min(shares) <= 1.05
 
     def test_forward_and_backward(self, x):
         with profile() as prof:

@@ -217,7 +217,9 @@ class TestRefused:
     @pytest.mark.parametrize("name", ASKS)
     def test_values_of_arguments(self, name):
         f = tg.jit(ASKS[name])
-        with pytest.raises(tg.RecordingError, match=r"tapegrad\.where"):
+        place = f.function.__code__.co_firstlineno
+        line = rf"jit: line {place} of test_jit\.py, `\"{name}\": .*`, (asks|chooses)"
+        with pytest.raises(tg.RecordingError, match=rf"{line} .* tapegrad\.where"):
             f(X)
         assert f.cache_info().currsize == 0
         with pytest.raises(tg.RecordingError):
