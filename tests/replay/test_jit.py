@@ -2,8 +2,12 @@
 
 import dataclasses
 import functools
+import json
 import math
+import os
 import pickle
+import subprocess
+import sys
 import threading
 import warnings
 
@@ -580,3 +584,31 @@ class TestRepeats:
         steps = 10 if function is nested else 70
         found, expected = (tg.value_and_grad(g, (0, 1))(x, y, steps) for g in (f, function))
         assert_equal(found, expected, rtol=1e-10)
+
+
+STORED = """
+import numpy as np, tapegrad as tg
+
+def f(x):
+    return {}
+
+x = np.array([0.5, 2.0])
+print(tg.grad(tg.jit(f))(x).tolist())
+"""
+
+
+@pytest.mark.compiled
+def test_programs_of_other_processes(tmp_path):
+    """The first recordings of two processes have one name, and each its own derivative."""
+    environment = {**os.environ, "TAPEGRAD_CACHE_DIR": str(tmp_path)}
+    found = []
+    for body in ("tg.sum(x * x)", "tg.sum(x * x * x)", "tg.sum(x * x)"):
+        done = subprocess.run(
+            [sys.executable, "-c", STORED.replace("{}", body)],
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+        found.append(json.loads(done.stdout))
+    assert found == [[1.0, 4.0], [0.75, 12.0], [1.0, 4.0]]
