@@ -356,8 +356,11 @@ class _Call:
         compiled.function = compiled_text(writer.text)
         try:
             compiled.function(*self.arrays(), *compiled.constants)
-        except (TransformError, NumbaError) as error:
+        except TransformError as error:
             raise NotRecordedError(str(error)) from None
+        except NumbaError as error:
+            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+            raise NotRecordedError(f"numba: {' '.join(lines[1:3] or lines)}") from None
         compiled.program = program
         if compiled.is_single and not outputs[0].shape:
             compiled.scalar = outputs[0].dtype.type

@@ -34,6 +34,7 @@ from tapegrad.replay.program import Program
 from tapegrad.replay.repeats import Repeat, longest_repeat
 
 _LONGEST = 600  # lines of a program that is compiled: numba takes a while for each
+_MOST_TERMS = 200_000  # of a contraction that is written as loops
 _FEW = 96  # values that are compiled as they are, even if they repeat
 _WIDE = 16  # elements from which on loops over them use vector instructions
 
@@ -354,6 +355,8 @@ class Writer:
         (x,) = node.args
         axes = axes_of(node)
         kept = [k for k in range(len(x.shape)) if k not in axes]
+        if 0 in x.shape:
+            raise NotRecordedError(f"{node.name} of an empty array")
         if any(k > min(axes) for k in kept):
             array = self._permuted(x, [*kept, *axes])
         else:
@@ -417,8 +420,7 @@ class Writer:
         elif node.name in ("embed", "put") and node.dtype == np.float64:
             self._assignment(node, name)
         elif node.name == "contract":
-            arrays = ", ".join(map(self._array, node.args[0]))
-            self.line(f"{name} = tg.einsum({literal(node.parameters['subscripts'])}, {arrays})")
+            self._contraction(node, name)
         elif node.name in ("argmax", "argmin") and len(node.args) == 1 and not node.parameters:
             self.line(f"{name} = np.{node.name}({self._array(node.args[0])})")
         else:
@@ -462,6 +464,37 @@ class Writer:
             parts.append(f"{array}[{own}]" if own else array)
         line = f"{name}[{', '.join(index)}] = np.dot({', '.join(parts)})"
         self.loops(batch, index, 0, {}, {}, [line])
+
+    def _contraction(self, node: Node, name: str) -> None:
+        """Write a sum of products over indices with names, in loops over all of them."""
+        given, out = node.parameters["subscripts"].split("->")
+        factors, terms = node.args[0], given.split(",")
+        extents: dict[str, int] = dict.fromkeys(out, 1)
+        for factor, term in zip(factors, terms, strict=True):
+            if not isinstance(factor, Node) or factor.dtype != np.float64 or "." in term:
+                raise NotRecordedError("a contraction of something else than arrays of floats")
+            for i, extent in zip(term, factor.shape, strict=True):
+                extents[i] = extents.get(i, 1) if extent == 1 else extent
+        shape = tuple(extents.values())
+        if int(np.prod(shape)) > _MOST_TERMS:
+            raise NotRecordedError("a contraction of many terms, which has faster ways than loops")
+        at = {i: self.fresh("i") if extent != 1 else "0" for i, extent in extents.items()}
+        product = " * ".join(
+            self.element(factor, aligned(factor.shape, [at[i] for i in term]))
+            for factor, term in zip(factors, terms, strict=True)
+        )
+        index = list(at.values())
+        target = f"{name}[{', '.join(index[: len(out)])}]" if out else name
+        if out:
+            self.line(f"{name} = np.empty({self.shape(node.shape)})")
+        if len(out) == len(shape):
+            self.loops(shape, index, 0, {}, {}, [f"{target} = {product}"])
+            return
+        total = self.fresh("s")
+        if not out:
+            self.line(f"{total} = 0.0")
+        before, after = {len(out): [f"{total} = 0.0"]}, {len(out): [f"{target} = {total}"]}
+        self.loops(shape, index, 0, before, after, [f"{total} += {product}"])
 
     def _assignment(self, node: Node, name: str) -> None:
         """Write an array of which some elements are those of another one."""

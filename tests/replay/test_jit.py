@@ -111,6 +111,23 @@ class TestCalls:
         frozen.flags.writeable = False
         assert_equal(f(frozen), X[1] * 2.0)
 
+    @pytest.mark.parametrize(
+        "function",
+        [
+            tg.sum,
+            lambda x: tg.sum(x, axis=0),
+            lambda x: tg.logsumexp(x, axis=0),
+            lambda x: tg.einsum("ij,ij->j", x, x),
+            lambda x: tg.concatenate([x, x + 1.0]),
+            lambda x: x @ np.ones(2),
+            lambda x: np.ones((3, 0)) @ x,
+            lambda x: x.reshape(2, 0) * 2.0,
+        ],
+    )
+    def test_empty_arrays(self, function):
+        x = np.ones((0, 2))
+        assert_equal(tg.jit(function)(x), function(tg.tensor(x)).numpy()[()])
+
     def test_methods(self):
         class Model:
             def __init__(self, scale):
@@ -383,6 +400,27 @@ class TestLoops:
 
 @pytest.mark.compiled
 class TestDerivatives:
+    def test_contractions_that_broadcast(self):
+        f = tg.jit(lambda x, y: tg.einsum("ij,ij->j", x, y))
+        assert "def program" in f.inspect(X[:, :1], X)
+        assert_equal(f(X[:, :1], X), np.einsum("ij,ij->j", X[:, :1], X))
+        assert_equal(f(X, X[:1]), np.einsum("ij,ij->j", X, X[:1]))
+
+    @pytest.mark.parametrize("subscripts", ["ij,jk->ik", "ij,ij->", "ii->i", "ij,k->kji", "ij->j"])
+    def test_contractions(self, subscripts):
+        arrays = [np.cos(np.arange(9.0)).reshape(3, 3), np.sin(np.arange(9.0)).reshape(3, 3)]
+        arrays = [
+            V if term == "k" else a for term, a in zip(subscripts.split("->")[0].split(","), arrays)
+        ]
+
+        def f(*arrays):
+            return tg.sum(tg.einsum(subscripts, *arrays) ** 2)
+
+        assert "tg." not in how(f, *arrays)
+        numbers = tuple(range(len(arrays)))
+        found, expected = (tg.value_and_grad(g, numbers)(*arrays) for g in (tg.jit(f), f))
+        assert_equal(found, expected)
+
     def test_gradients_of_arrays(self):
         f = tg.jit(loss)
         for argnums in (0, 1, (0, 1), (1, 0), -1, [0]):
