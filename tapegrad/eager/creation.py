@@ -16,7 +16,7 @@ from tapegrad.eager.devices import shared, to_device
 from tapegrad.eager.dispatch import holds_tracked, operand, passive, unwrap
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.tensor import Tensor, wrap
-from tapegrad.eager.traced import Traced, example_of
+from tapegrad.eager.traced import Traced, example_of, refuse_traced
 from tapegrad.ops.rearranging import rearranged
 from tapegrad.ops.shape import moveaxis
 
@@ -136,6 +136,7 @@ def _maker(name: str) -> Callable[..., Tensor]:
             args = (example_of(args[0]._node), *args[1:])  # for its shape and dtype
         if name in _OF_VALUES:
             values = (*args[name.startswith("full") :], *kwargs.values())
+            refuse_traced(values, f"{name} of a value that depends on the arguments")
             if any(map(holds_tracked, values)):
                 what = "is batched has no values" if holds_batched(values) else ""
                 raise TypeError(

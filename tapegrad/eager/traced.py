@@ -153,12 +153,26 @@ class Trace:
         return value
 
     def constant(self, array: np.ndarray) -> Node:
-        """Return the node of an array from outside, which is copied."""
+        """Return the node of an array from outside, which is copied.
+
+        It may be a work array, which the function writes to between two uses.
+        """
         found = self.constants.get(id(array))
-        if found is None:
+        if found is None or not _same_elements(found.example, array):
             found = self.constants[id(array)] = Node("constant", array.copy())
             self._kept.append(array)
         return found
+
+
+def _same_elements(one: Any, other: np.ndarray) -> bool:
+    return bool(one.shape == other.shape and one.tobytes() == other.tobytes())
+
+
+def _copied(value: Any) -> Any:
+    """Return a parameter with copies of arrays, which the function may write to afterwards."""
+    if type(value) in (list, tuple):
+        return type(value)(map(_copied, value))
+    return value.copy() if isinstance(value, np.ndarray) else value
 
 
 class record(ModeContext):  # noqa: N801
@@ -305,7 +319,7 @@ def apply(op: Op, bound: dict[str, Any]) -> Any:
     """Record an op of which an argument is traced; return what stands for its result."""
     trace = MODE.thread.trace
     args = tuple(trace.node_of(bound[name]) for name in op.arguments)
-    parameters = {name: bound[name] for name in op.parameters}
+    parameters = {name: _copied(bound[name]) for name in op.parameters}
     if holds_traced(parameters.values()):
         raise NotRecordedError(f"an argument of {op.name} that is no array depends on others")
     examples = [*map(example_of, args)]

@@ -351,6 +351,26 @@ class TestConstants:
         scale[:] = 0.0
         assert_equal(f(V), V * V)
 
+    def test_work_arrays(self):
+        """What is written to an array between two uses is not lost."""
+
+        def f(x):
+            weights, places, buffer = np.zeros(3), np.array([0, 1]), tg.zeros(3)
+            total = 0.0
+            for k in range(3):
+                weights[:] = k
+                buffer[k] = 2.0
+                total = total + tg.sum(x * weights) + tg.sum(x[places]) + tg.sum(x / (1.0 + buffer))
+                places[:] = places[::-1] if k else [2, 2]
+            return total
+
+        assert_equal(tg.jit(f)(V), f(tg.tensor(V)).numpy()[()])
+
+    def test_values_of_new_arrays(self):
+        f = tg.jit(lambda x: tg.full_like(x, x[0]) + tg.full((3,), x[1]))
+        assert "full" in f.inspect(V)
+        assert_equal(f(V), np.full(3, V[0] + V[1]))
+
     def test_tensors(self):
         scale = tg.tensor(V)
         assert_equal(tg.jit(lambda x: x * scale)(V), V * V)
