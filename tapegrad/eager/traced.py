@@ -31,6 +31,7 @@ _WAYS_OUT = (
 )
 _CHOOSES = "chooses by the value of a traced tensor (if, while, and, or, assert)"
 _ASKS = "asks for the value of a traced tensor (float, int, item, numpy, a function of arrays)"
+CAPTURED = "a tensor from outside requires grad"
 IN_PLACE = "a tensor is changed in place"
 ENDED = "jit: a traced tensor is used after the function has returned; return it instead"
 
@@ -117,11 +118,14 @@ class Trace:
         The values computed so far.
     constants
         Nodes of arrays from outside, by their ids.
+    captured
+        The tensors from outside, which did not require grad.
     """
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
         self.constants: dict[int, Node] = {}
+        self.captured: list[Tensor] = []
         self.is_open = True
         self._kept: list[Any] = []  # arrays from outside, whose ids must not be used again
 
@@ -144,7 +148,8 @@ class Trace:
             return [*map(self.node_of, value)]
         if isinstance(value, Tensor):
             if value._is_tracked:
-                raise NotRecordedError("a tensor from outside requires grad")
+                raise NotRecordedError(CAPTURED)
+            self.captured.append(value)
             value = value._a
         if isinstance(value, np.ndarray):
             return self.constant(value)

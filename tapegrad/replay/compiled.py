@@ -41,6 +41,7 @@ class Compiled:
         self.loops = 0
         self.results: list[tuple[int | None, Any]] = []  # places among the outputs, or constants
         self.build: Build = lambda leaves: leaves[0]
+        self.captured: list[Any] = []  # tensors from outside that did not require grad
         self.is_single = False
         self.scalar: Any = None
         self._gradients: dict[tuple[int, ...], Any] = {}

@@ -18,7 +18,7 @@ from tapegrad.cuda.array import HOST
 from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.modes import COMPUTE_ONLY, MODE, RECORD_OP
 from tapegrad.eager.tensor import Tensor, wrap
-from tapegrad.eager.traced import Node, NotRecordedError, Traced, record
+from tapegrad.eager.traced import CAPTURED, Node, NotRecordedError, Traced, record
 from tapegrad.func import grad, hvp, jacfwd, jacobian, jvp, value_and_grad
 from tapegrad.ops.op import refuse_masked
 from tapegrad.pytrees import Build, settings, tree
@@ -103,7 +103,8 @@ class JittedFunction:
 
     def _note_direct(self, args: Any, kwargs: Any, compiled: Compiled) -> None:
         """Let later calls with such arguments go to compiled code without a look at each."""
-        if compiled.is_single and not kwargs and not self.static_argnums:
+        is_plain = not (kwargs or self.static_argnums or compiled.captured)
+        if compiled.is_single and is_plain:
             if (kinds := _kinds(args)) is not None:
                 self._direct[kinds] = compiled
 
@@ -114,6 +115,8 @@ class JittedFunction:
         found = self._known.get(call.key)
         if found is not None:
             self._hits += 1
+            if any(tensor._is_tracked for tensor in found.captured):
+                found.run_op_by_op(CAPTURED)
             return found
         self._misses += 1
         found = call.record()
@@ -352,7 +355,7 @@ class _Call:
         program = Program(trace, inputs, outputs)
         writer = Writer(program)
         compiled.text, compiled.loops = writer.text, writer.nests
-        compiled.constants = writer.constants
+        compiled.constants, compiled.captured = writer.constants, trace.captured
         compiled.function = compiled_text(writer.text)
         try:
             compiled.function(*self.arrays(), *compiled.constants)

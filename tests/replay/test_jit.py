@@ -342,6 +342,18 @@ class TestOpByOp:
         f(X).backward()
         assert_equal(w.grad, X.sum(axis=0))
 
+    def test_a_captured_tensor_that_requires_grad_later(self):
+        w = tg.tensor(V)
+        f = tg.jit(lambda x: tg.sum(x @ w))
+        for _ in range(2):
+            f(X)
+        w.requires_grad_()
+        x = tg.tensor(X, requires_grad=True)
+        for t in (X, x):
+            w.grad = None
+            f(t).backward()
+            assert_equal(w.grad, X.sum(axis=0))
+
 
 class TestConstants:
     def test_arrays_are_copied(self):
